@@ -1,0 +1,11 @@
+module github.com/sallyport-go/sallyport
+
+go 1.26
+
+require (
+	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
+	github.com/rs/xid v1.6.0 // indirect
+	github.com/ulule/limiter/v3 v3.11.2 // indirect
+	golang.org/x/sync v0.22.0 // indirect
+)
