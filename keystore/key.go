@@ -1,0 +1,121 @@
+package keystore
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// The reasons for which a key that exists is refused.
+var (
+	ErrRevoked   = errors.New("keystore: key is revoked")
+	ErrExpired   = errors.New("keystore: key has expired")
+	ErrSuspended = errors.New("keystore: key is suspended")
+)
+
+// A Key is the record of one API key. It never holds the secret.
+//
+// A *Key that came out of Lookup is shared by all requests: nobody may write to
+// it. Those from Find, FindIssued and List belong to the caller, who may change
+// the fields that [Manager] names and hand the key to Update.
+type Key struct {
+	ID           string // public; "key_" and an xid when an [Issuer] made it
+	Digest       Digest
+	Organization string
+	Environment  Environment
+	Name         string       // what its owner calls it; may be empty
+	Hint         string       // the last four characters of the secret
+	Scopes       []scope.Name // as they were granted; unknown names survive and grant nothing
+	CreatedAt    time.Time
+	CreatedBy    string    // who issued it; the key outlives that account
+	ExpiresAt    time.Time // zero: never. At exactly this instant the key is refused
+	RevokedAt    time.Time // zero: not revoked. May lie ahead, after a rotation with overlap
+	Suspended    bool      // refused while true; unlike a revocation it can be taken back
+	LastUsedAt   time.Time // zero: never used. Written by [Toucher] alone
+	IssueToken   string    // unique within (Organization, CreatedBy) unless empty
+	RotatedFrom  string    // id of the key it replaces, or empty
+	Version      int64     // 1 after Insert, and one more after each Update
+
+	granted scope.Set
+	tenant  string
+}
+
+// Bind returns a copy of k that knows what it grants in r, or k itself when it
+// is bound to r already. Stores hand out keys that are not bound; [Cached]
+// binds each key once, when it is loaded.
+func (k *Key) Bind(r *scope.Registry) *Key {
+	if k.tenant != "" && k.granted.Registry() == r {
+		return k
+	}
+	bound := *k
+	bound.granted, _ = r.Parse(k.Scopes)
+	bound.tenant = bound.Tenant()
+	return &bound
+}
+
+// Granted returns what the key may do. It is the zero set, which grants
+// nothing, until the key is bound. Changing k.Scopes does not change it.
+func (k *Key) Granted() scope.Set { return k.granted }
+
+// Tenant returns organization and environment as one string that no other pair
+// yields, whatever characters they hold. It is what data, limits and replies
+// of a key are kept under. It does not allocate on a bound key.
+func (k *Key) Tenant() string {
+	if k.tenant != "" {
+		return k.tenant
+	}
+	return strconv.Itoa(len(k.Environment)) + ":" + string(k.Environment) + "/" + k.Organization
+}
+
+// A Status says whether a key is usable and, if not, why.
+type Status string
+
+// The statuses, from the one that is reported first to the one that is
+// reported last when several hold.
+const (
+	Revoked   Status = "revoked"
+	Expired   Status = "expired"
+	Suspended Status = "suspended"
+	Active    Status = "active"
+)
+
+// Status returns the status of the key at the wall clock's now.
+func (k *Key) Status(now time.Time) Status {
+	// A time with a monotonic reading on both sides would be compared by it,
+	// and expiry is a matter of the wall clock.
+	now = now.Round(0)
+	switch {
+	case !k.RevokedAt.IsZero() && !now.Before(k.RevokedAt):
+		return Revoked
+	case !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt):
+		return Expired
+	case k.Suspended:
+		return Suspended
+	}
+	return Active
+}
+
+// Refused returns nil when the key may be used at now, and otherwise
+// [ErrRevoked], [ErrExpired] or [ErrSuspended]. It has to be asked for every
+// request, since a key can expire while it is cached.
+func (k *Key) Refused(now time.Time) error {
+	switch k.Status(now) {
+	case Revoked:
+		return ErrRevoked
+	case Expired:
+		return ErrExpired
+	case Suspended:
+		return ErrSuspended
+	}
+	return nil
+}
+
+// Clone returns a copy that shares nothing with k.
+func (k *Key) Clone() *Key {
+	c := *k
+	c.Scopes = slices.Clone(k.Scopes)
+	return &c
+}

@@ -1,0 +1,126 @@
+package keystore
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// What a store may answer besides the record asked for. Every other error
+// means that the store could not answer.
+var (
+	ErrNotFound = errors.New("keystore: no such key")
+	ErrExists   = errors.New("keystore: key exists already")
+	ErrConflict = errors.New("keystore: key was changed by somebody else")
+)
+
+// A Store finds the record of a token. It is all that the path of a request
+// needs.
+//
+// Lookup returns the key with exactly this digest, also when it is revoked,
+// expired or suspended: the caller asks [Key.Refused]. It returns an error
+// that wraps [ErrNotFound] when there is none, and that is the only error that
+// means "this key is invalid"; a store that cannot tell MUST return another
+// one. Lookup MUST see every write that returned before it began, so it must
+// not read from a replica that lags. The key returned MUST NOT be written to
+// afterwards, by the store or by the caller, and its LastUsedAt may be stale.
+//
+// A Store is safe for concurrent use.
+type Store interface {
+	Lookup(ctx context.Context, d Digest) (*Key, error)
+}
+
+// A Manager is a Store that can also issue, list and change keys. Every method
+// takes the organization it acts for, and nothing of another organization is
+// ever found or changed. Each method is one atomic step.
+//
+// Strings are stored byte for byte, scope names that nobody knows included.
+// Times are kept to the microsecond or better and a zero time stays zero.
+type Manager interface {
+	Store
+
+	// Insert stores a new key with Version 1, whatever k.Version says, and
+	// does not keep k. It returns [ErrExists], and stores nothing, when the
+	// ID or the Digest is taken, or when IssueToken is not empty and
+	// (Organization, CreatedBy, IssueToken) is taken. Of any number of
+	// concurrent calls with one such triple exactly one succeeds.
+	Insert(ctx context.Context, k *Key) error
+
+	// Find returns the key with this id, or [ErrNotFound] when the
+	// organization has none, also when another organization does.
+	Find(ctx context.Context, organization, id string) (*Key, error)
+
+	// FindIssued returns the key that was inserted with this CreatedBy and
+	// IssueToken, or [ErrNotFound]. An empty issueToken finds nothing.
+	FindIssued(ctx context.Context, organization, actor, issueToken string) (*Key, error)
+
+	// List returns one page of the organization's keys, the newest first:
+	// by CreatedAt and then by ID, both descending. The page is empty when
+	// nothing is left. Keys created while pages are read appear in none of
+	// the later ones and make no key appear twice or not at all.
+	List(ctx context.Context, organization string, p Page) ([]*Key, error)
+
+	// Update stores Name, Scopes, ExpiresAt, RevokedAt and Suspended of k and
+	// leaves every other field, LastUsedAt among them, as it is. It returns
+	// [ErrNotFound] when no key has this Organization, ID and Digest, and
+	// [ErrConflict] when its Version is not k.Version. Otherwise the stored
+	// Version grows by one. k is neither kept nor changed.
+	Update(ctx context.Context, k *Key) error
+}
+
+// A Page selects keys in [Manager.List]. The zero Page selects the 50 newest.
+type Page struct {
+	After       Cursor      // the zero Cursor starts with the newest key
+	Limit       int         // zero or less: 50; at most 200
+	Environment Environment // empty: both
+	Status      Status      // empty: all; judged by the clock of the calling process
+}
+
+// Size returns the number of keys a page of p holds at most.
+func (p Page) Size() int {
+	if p.Limit <= 0 {
+		return 50
+	}
+	return min(p.Limit, 200)
+}
+
+// A Cursor is a place in the list of an organization's keys: just after the
+// key with this time and id. The key itself need not exist any more.
+type Cursor struct {
+	CreatedAt time.Time
+	ID        string
+}
+
+// Cursor returns the place just after k, for [Page.After].
+func (k *Key) Cursor() Cursor { return Cursor{CreatedAt: k.CreatedAt, ID: k.ID} }
+
+// A Toucher is a store that remembers when a key was last used.
+//
+// Touch sets LastUsedAt of each key to At unless what is stored is later
+// already. It MUST NOT change any other field, Version among them: a use that
+// is written while somebody revokes the key must not undo that, nor make it
+// fail. Uses of keys that do not exist are ignored.
+type Toucher interface {
+	Touch(ctx context.Context, uses []Use) error
+}
+
+// A Use says when a key was last used.
+type Use struct {
+	Organization string
+	ID           string
+	At           time.Time
+}
+
+// A Feed is a store that can say which keys were changed, so that caches of
+// other processes learn of a revocation early.
+//
+// Changes returns digests of keys that [Manager.Update] changed after the
+// position since, and the position after them. With an empty since it returns
+// the present position and no digests. It may return a part of them and
+// returns none only when nothing is left. It may name a key more than once,
+// name inserted keys too, and MUST NOT leave out a change whose Update
+// returned before Changes began. A position that the store no longer knows is
+// [ErrNotFound]: the caller forgets all it has cached and starts again.
+type Feed interface {
+	Changes(ctx context.Context, since string) (changed []Digest, next string, err error)
+}
