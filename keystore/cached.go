@@ -2,57 +2,168 @@ package keystore
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// Errors of Cached.
-var (
-	ErrOverloaded = errors.New("keystore: too many lookups are running")
-	ErrCorrupt    = errors.New("keystore: record is corrupt")
-)
-
-// CacheOptions configures a [Cached].
+// CacheOptions configures a [Cached]. The zero value is ready to use.
 type CacheOptions struct {
-	TTL          time.Duration
-	NegativeTTL  time.Duration
-	Size         int
+	// TTL is how long a key is used without asking the store again, counted
+	// from the moment the store was asked. It bounds how long a revocation
+	// made elsewhere can go unnoticed. Zero means 30 s.
+	TTL time.Duration
+
+	// NegativeTTL is how long it is remembered that a token has no key, or one
+	// that is refused. It bounds how long a key made elsewhere stays unknown.
+	// Zero means 5 s.
+	NegativeTTL time.Duration
+
+	// Size is the number of usable keys that are remembered, about 500 bytes
+	// each. Zero means 100,000.
+	Size int
+
+	// NegativeSize is the number of refusals that are remembered, about 200
+	// bytes each. They have room of their own, so that no flood of made-up
+	// tokens drives out a key. Zero means 100,000.
 	NegativeSize int
-	Timeout      time.Duration
-	Loads        int
-	Registry     *scope.Registry
+
+	// Timeout bounds one question to the store, and so the wait of everybody
+	// who waits for its answer. Zero means 2 s; it is never longer than TTL.
+	Timeout time.Duration
+
+	// Loads is how many questions may be open at the store at once. Zero means
+	// 64.
+	Loads int
+
+	// Registry is what keys are bound to. Nil means [scope.Contract].
+	Registry *scope.Registry
+
+	// FeedInterval is how often [Cached.Run] asks for changes. Zero means 5 s.
 	FeedInterval time.Duration
-	Logger       *slog.Logger
+
+	// Logger is told when the feed fails and when it is back. Nil means
+	// [slog.Default].
+	Logger *slog.Logger
 }
 
-// Cached is a Store in front of another one.
-type Cached struct{}
+// Cached remembers what a [Store] says about a token, and keeps the store safe
+// from the rest:
+//
+//   - Concurrent lookups of one token ask the store once. The question does not
+//     end when the client that caused it leaves, and nobody waits for it longer
+//     than Timeout or than their own context.
+//   - At most Loads questions are open at once, also when the store does not
+//     heed its context. A lookup beyond that fails with [ErrOverloaded] without
+//     waiting: anybody can make up tokens with a valid checksum.
+//   - Only answers are remembered. An error other than [ErrNotFound] is passed
+//     on, and the next lookup asks again.
+//   - Insert and Update through the Cached, [Cached.Forget] and the feed drop
+//     what is remembered, and a question that was asked before them is neither
+//     remembered when its answer arrives nor given to a lookup that began after
+//     them.
+//
+// A Cached is a [Manager], a [Toucher] and a [Feed] as far as its store is;
+// what the store lacks returns an error that wraps [errors.ErrUnsupported]. It
+// is safe for concurrent use, and starts no goroutine that outlives the
+// question it was started for.
+type Cached struct {
+	store   Store
+	options CacheOptions
+	epoch   time.Time // deadlines count from here, by the monotonic clock
+	shards  []shard
+	flights singleflight.Group
+	slots   chan struct{} // one element for each question that is open
+	polled  atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
+}
 
-var (
-	_ Manager = (*Cached)(nil)
-	_ Toucher = (*Cached)(nil)
-	_ Feed    = (*Cached)(nil)
-)
+// NewCached returns a Cached in front of s. It panics when s is nil or an
+// option is negative.
+func NewCached(s Store, o CacheOptions) *Cached {
+	if s == nil {
+		panic("keystore: NewCached with a nil Store")
+	}
+	o = o.withDefaults()
+	c := &Cached{
+		store:   s,
+		options: o,
+		epoch:   time.Now(),
+		shards:  newShards(o.Size, o.NegativeSize),
+		slots:   make(chan struct{}, o.Loads),
+	}
+	return c
+}
 
-func NewCached(s Store, o CacheOptions) *Cached                                   { return &Cached{} }
-func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error)              { panic("not yet") }
-func (c *Cached) Peek(d Digest) (*Key, bool)                                      { panic("not yet") }
-func (c *Cached) Forget(d Digest)                                                 { panic("not yet") }
-func (c *Cached) MaxStaleness() time.Duration                                     { panic("not yet") }
-func (c *Cached) Run(ctx context.Context) error                                   { panic("not yet") }
-func (c *Cached) Insert(ctx context.Context, k *Key) error                        { panic("not yet") }
-func (c *Cached) Find(ctx context.Context, organization, id string) (*Key, error) { panic("not yet") }
-func (c *Cached) FindIssued(ctx context.Context, organization, actor, issueToken string) (*Key, error) {
-	panic("not yet")
+func (o CacheOptions) withDefaults() CacheOptions {
+	o.TTL = orDefault("TTL", o.TTL, 30*time.Second)
+	o.NegativeTTL = orDefault("NegativeTTL", o.NegativeTTL, 5*time.Second)
+	o.Size = orDefault("Size", o.Size, 100_000)
+	o.NegativeSize = orDefault("NegativeSize", o.NegativeSize, 100_000)
+	// An answer that took longer than TTL would be too old to be used.
+	o.Timeout = min(orDefault("Timeout", o.Timeout, 2*time.Second), o.TTL)
+	o.Loads = orDefault("Loads", o.Loads, 64)
+	o.FeedInterval = orDefault("FeedInterval", o.FeedInterval, 5*time.Second)
+	if o.Registry == nil {
+		o.Registry = scope.Contract()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
 }
-func (c *Cached) List(ctx context.Context, organization string, p Page) ([]*Key, error) {
-	panic("not yet")
+
+func orDefault[T int | time.Duration](name string, value, fallback T) T {
+	if value < 0 {
+		panic(fmt.Sprintf("keystore: negative %s", name))
+	}
+	if value == 0 {
+		return fallback
+	}
+	return value
 }
-func (c *Cached) Update(ctx context.Context, k *Key) error    { panic("not yet") }
-func (c *Cached) Touch(ctx context.Context, uses []Use) error { panic("not yet") }
-func (c *Cached) Changes(ctx context.Context, since string) ([]Digest, string, error) {
-	panic("not yet")
+
+// Lookup implements [Store]. What it returns is bound to the registry and
+// shared with other callers. The caller asks [Key.Refused]: a key that was
+// usable when it was loaded may have expired since.
+//
+// Besides [ErrNotFound] and the errors of the store it returns [ErrOverloaded],
+// an error that wraps [ErrCorrupt], one that wraps [context.DeadlineExceeded]
+// after Timeout, and the error of ctx when that ends first. A remembered answer
+// is given without looking at ctx.
+//
+// A lookup that is answered from memory does not allocate.
+func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
+	s := c.shard(d)
+	if k, err, ok := s.remembered(d, c.now()); ok {
+		return k, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return c.load(ctx, s, d)
 }
+
+// Peek returns the key only if it is remembered and usable now. It never asks
+// the store and does not wait.
+func (c *Cached) Peek(d Digest) (*Key, bool) {
+	e, ok := c.shard(d).accepts.Get(d)
+	if !ok || e.deadline <= c.now() || e.key.Refused(time.Now()) != nil {
+		return nil, false
+	}
+	return e.key, true
+}
+
+// Forget drops what is remembered of a token. A lookup that begins after Forget
+// has returned asks the store.
+func (c *Cached) Forget(d Digest) { c.shard(d).forget(d) }
+
+// now returns the time of the monotonic clock, which no correction of the wall
+// clock moves.
+func (c *Cached) now() time.Duration { return time.Since(c.epoch) }
+
+func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shards)] }

@@ -1,38 +1,176 @@
 package keystore
 
-// A Format says what a token looks like.
+import (
+	"crypto/rand"
+	"fmt"
+	"hash/crc32"
+	"strings"
+)
+
+const (
+	defaultPrefix  = "svc"
+	maxPrefix      = 16
+	maxToken       = 256
+	randomLength   = 32 // 62^32 is a little more than 2^190
+	checksumLength = 6  // 62^6 is more than 2^32
+	base62         = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+	// The lengths that AcceptUnchecked allows for the part behind the
+	// environment.
+	minUnchecked = 16
+	maxUnchecked = 200
+)
+
+// A Format says what the tokens of a service look like:
+//
+//	svc_live_ or svc_test_, 32 random and 6 checksum characters of [0-9A-Za-z]
+//
+// The checksum is the CRC-32 (IEEE) of all that stands before it, in base 62
+// with the most significant digit first. It makes a typing error, a truncated
+// copy or an edited environment visible without asking a store, and lets a
+// secret scanner tell a token from noise. It is public and proves nothing.
+//
+// The zero Format is ready to use. A Format is safe for concurrent use.
 type Format struct {
-	Prefix          string // empty: "svc"
+	// Prefix is the service's own abbreviation: 1 to 16 lower-case letters and
+	// digits. Empty means "svc".
+	Prefix string
+
+	// AcceptUnchecked makes Parse accept what an older system issued under the
+	// same prefix and environments too: 16 to 200 characters of [0-9A-Za-z_-]
+	// without a checksum. Every mistyped key then costs a question to the store.
 	AcceptUnchecked bool
 }
 
-// Validate checks f.
-func (f Format) Validate() error { return nil }
+// Validate returns an error when the prefix is not one. A program that takes
+// the prefix from its configuration calls it; the other methods panic then.
+func (f Format) Validate() error {
+	if f.Prefix == "" {
+		return nil
+	}
+	if len(f.Prefix) > maxPrefix {
+		return fmt.Errorf("keystore: prefix %q is longer than %d characters", f.Prefix, maxPrefix)
+	}
+	for i := range len(f.Prefix) {
+		if c := f.Prefix[i]; !('a' <= c && c <= 'z' || '0' <= c && c <= '9') {
+			return fmt.Errorf("keystore: prefix %q has other characters than a-z and 0-9", f.Prefix)
+		}
+	}
+	return nil
+}
 
-// Generate returns a new token.
-func (f Format) Generate(e Environment) Secret { panic("not yet") }
+func (f Format) prefix() string {
+	if err := f.Validate(); err != nil {
+		panic(err.Error())
+	}
+	if f.Prefix == "" {
+		return defaultPrefix
+	}
+	return f.Prefix
+}
 
-// Parse returns the environment of a token.
-func (f Format) Parse(token string) (Environment, error) { panic("not yet") }
+// Generate returns a new token for e, which must be known, with 190 random
+// bits of [crypto/rand]. That package ends the program when the system has no
+// randomness to give, so there is no error and no weak key.
+func (f Format) Generate(e Environment) Secret {
+	if !e.Known() {
+		panic(fmt.Sprintf("keystore: cannot generate a key for environment %q", e))
+	}
+	b := make([]byte, 0, maxPrefix+len("_live_")+randomLength+checksumLength)
+	b = append(b, f.prefix()...)
+	b = append(b, '_')
+	b = append(b, e.Word()...)
+	b = append(b, '_')
+	b = appendRandom(b, randomLength)
+	sum := checksum(string(b))
+	return NewSecret(string(append(b, sum[:]...)))
+}
 
-// Pattern returns the regular expression of f's tokens, without anchors.
-func (f Format) Pattern() string { panic("not yet") }
+// appendRandom appends n characters, each equally likely to be any of base62.
+func appendRandom(b []byte, n int) []byte {
+	// 256 is not a multiple of 62: bytes from 248 on are drawn again, since
+	// with them the first eight characters would come up more often.
+	const fair = 256 - 256%len(base62)
+	var random [64]byte
+	for {
+		rand.Read(random[:])
+		for _, r := range random {
+			if int(r) >= fair {
+				continue
+			}
+			if n == 0 {
+				return b
+			}
+			b = append(b, base62[int(r)%len(base62)])
+			n--
+		}
+	}
+}
 
-// A Reason says what is wrong with a token.
-type Reason uint8
+// checksum returns the CRC-32 (IEEE) of s in base 62.
+func checksum(s string) (sum [checksumLength]byte) {
+	// crc32.ChecksumIEEE takes a slice that escapes, which would be the only
+	// allocation of Parse.
+	crc := ^uint32(0)
+	for i := range len(s) {
+		crc = crc32.IEEETable[byte(crc)^s[i]] ^ crc>>8
+	}
+	crc = ^crc
+	for i := len(sum) - 1; i >= 0; i-- {
+		sum[i] = base62[crc%uint32(len(base62))]
+		crc /= uint32(len(base62))
+	}
+	return sum
+}
 
-// The reasons.
-const (
-	TooLong Reason = iota + 1
-	BadCharacter
-	OtherPrefix
-	Publishable
-	UnknownEnvironment
-	BadLength
-	BadChecksum
-)
+// Parse returns the environment that token names, or a [*FormatError] when
+// token cannot be a key of f, so that no store has to be asked. It does not
+// allocate, and looks at no more than 256 bytes of what a client sent.
+func (f Format) Parse(token string) (Environment, error) {
+	prefix := f.prefix()
+	if len(token) > maxToken {
+		return "", refusedAs(TooLong)
+	}
+	for i := range len(token) {
+		if c := token[i]; !isBase62(c) && c != '_' && c != '-' {
+			return "", refusedAs(BadCharacter)
+		}
+	}
+	rest, ok := strings.CutPrefix(token, prefix)
+	if !ok || rest == "" || rest[0] != '_' {
+		return "", refusedAs(OtherPrefix)
+	}
+	word, secret, _ := strings.Cut(rest[1:], "_")
+	environment, ok := environmentOf(word)
+	switch {
+	case word == "pub":
+		return "", refusedAs(Publishable)
+	case !ok:
+		return "", refusedAs(UnknownEnvironment)
+	case f.AcceptUnchecked && minUnchecked <= len(secret) && len(secret) <= maxUnchecked:
+		return environment, nil
+	case len(secret) != randomLength+checksumLength:
+		return "", refusedAs(BadLength)
+	case strings.ContainsAny(secret, "_-"):
+		return "", refusedAs(BadCharacter)
+	}
+	body := len(token) - checksumLength
+	if sum := checksum(token[:body]); token[body:] != string(sum[:]) {
+		return "", refusedAs(BadChecksum)
+	}
+	return environment, nil
+}
 
-// A FormatError is what [Format.Parse] returns.
-type FormatError struct{ Reason Reason }
+func isBase62(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
 
-func (e *FormatError) Error() string { return "keystore: token" }
+// Pattern returns a regular expression, in the syntax common to RE2 and PCRE
+// and without anchors, that matches the tokens Parse accepts. It does not know
+// the checksum, so it also matches others.
+func (f Format) Pattern() string {
+	if f.AcceptUnchecked {
+		return fmt.Sprintf("%s_(live|test)_[0-9A-Za-z_-]{%d,%d}", f.prefix(), minUnchecked, maxUnchecked)
+	}
+	return fmt.Sprintf("%s_(live|test)_[0-9A-Za-z]{%d}", f.prefix(), randomLength+checksumLength)
+}

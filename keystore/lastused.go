@@ -3,21 +3,136 @@ package keystore
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 )
 
-// LastUsedOptions configures a [LastUsed].
+// LastUsedOptions configures a [LastUsed]. The zero value is ready to use.
 type LastUsedOptions struct {
-	Interval time.Duration
-	Timeout  time.Duration
-	Size     int
-	Logger   *slog.Logger
+	Interval time.Duration // how often [LastUsed.Run] writes; zero means 60 s
+	Timeout  time.Duration // for each call to the store; zero means 10 s
+	Size     int           // how many keys may wait to be written; zero means 100,000
+	Logger   *slog.Logger  // told of failed and dropped writes; nil means slog.Default
 }
 
-// LastUsed gathers uses of keys.
-type LastUsed struct{}
+// LastUsed gathers when keys were used and writes it in batches, at most once
+// for each key in an interval. What it has not written when the process dies
+// is lost, and nothing else is.
+//
+// A program calls Record for each request that was let in and runs Run beside
+// the server. It is safe for concurrent use.
+type LastUsed struct {
+	toucher Toucher
+	options LastUsedOptions
 
-func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed { return &LastUsed{} }
-func (l *LastUsed) Record(k *Key)                        { panic("not yet") }
-func (l *LastUsed) Flush(ctx context.Context) error      { panic("not yet") }
-func (l *LastUsed) Run(ctx context.Context) error        { panic("not yet") }
+	mu      sync.Mutex
+	pending map[keyID]time.Time
+	dropped int // uses of keys for which there was no room, since the last flush
+}
+
+// keyID names a key with the organization it must belong to.
+type keyID struct{ organization, id string }
+
+// touchBatch is how many uses one call to the store has at most.
+const touchBatch = 1000
+
+// NewLastUsed returns a LastUsed that writes to t. It panics when t is nil or
+// an option is negative.
+func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed {
+	if t == nil {
+		panic("keystore: NewLastUsed with a nil Toucher")
+	}
+	o.Interval = orDefault("Interval", o.Interval, time.Minute)
+	o.Timeout = orDefault("Timeout", o.Timeout, 10*time.Second)
+	o.Size = orDefault("Size", o.Size, 100_000)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &LastUsed{toucher: t, options: o, pending: make(map[keyID]time.Time)}
+}
+
+// Record notes that k is used now. It never waits for the store, and does not
+// allocate for a key that is waiting to be written already. When Size keys are
+// waiting, the use of another one is dropped.
+func (l *LastUsed) Record(k *Key) {
+	now := time.Now().Round(0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note(keyID{k.Organization, k.ID}, now)
+}
+
+// note keeps the later one of at and what is noted. The lock is held.
+func (l *LastUsed) note(id keyID, at time.Time) {
+	noted, ok := l.pending[id]
+	switch {
+	case ok && !at.After(noted):
+	case ok || len(l.pending) < l.options.Size:
+		l.pending[id] = at
+	default:
+		l.dropped++
+	}
+}
+
+// Flush writes what has been recorded. After an error the uses that were not
+// written are kept for the next Flush.
+func (l *LastUsed) Flush(ctx context.Context) error {
+	uses, dropped := l.take()
+	if dropped > 0 {
+		l.options.Logger.Warn("keystore: uses of keys were dropped, too many were waiting to be written", "uses", dropped)
+	}
+	for len(uses) > 0 {
+		n := min(len(uses), touchBatch)
+		if err := l.touch(ctx, uses[:n]); err != nil {
+			l.putBack(uses)
+			return err
+		}
+		uses = uses[n:]
+	}
+	return nil
+}
+
+func (l *LastUsed) touch(ctx context.Context, uses []Use) error {
+	ctx, cancel := context.WithTimeout(ctx, l.options.Timeout)
+	defer cancel()
+	return l.toucher.Touch(ctx, uses)
+}
+
+func (l *LastUsed) take() (uses []Use, dropped int) {
+	l.mu.Lock()
+	pending := l.pending
+	l.pending = make(map[keyID]time.Time)
+	dropped, l.dropped = l.dropped, 0
+	l.mu.Unlock()
+
+	uses = make([]Use, 0, len(pending))
+	for id, at := range pending {
+		uses = append(uses, Use{Organization: id.organization, ID: id.id, At: at})
+	}
+	return uses, dropped
+}
+
+func (l *LastUsed) putBack(uses []Use) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, u := range uses {
+		l.note(keyID{u.Organization, u.ID}, u.At)
+	}
+}
+
+// Run calls Flush every Interval until ctx ends, then once more, and returns
+// the error of that last one. A program waits for it after the server has shut
+// down.
+func (l *LastUsed) Run(ctx context.Context) error {
+	ticks := time.NewTicker(l.options.Interval)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return l.Flush(context.WithoutCancel(ctx))
+		case <-ticks.C:
+			if err := l.Flush(ctx); err != nil && ctx.Err() == nil {
+				l.options.Logger.Warn("keystore: last uses of keys could not be written and are kept", "error", err)
+			}
+		}
+	}
+}

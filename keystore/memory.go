@@ -1,9 +1,36 @@
 package keystore
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
 
-// Memory is a Manager in memory.
-type Memory struct{}
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// Memory is a [Manager] that keeps keys in the process, for tests and for
+// programs that load their keys at start. It is a source of truth and
+// therefore forgets nothing: it grows with every key inserted.
+//
+// Lookup does not allocate. Memory is also a [Toucher] and a [Feed], and safe
+// for concurrent use.
+type Memory struct {
+	mu       sync.RWMutex
+	byDigest map[Digest]*record
+	byID     map[string]*record
+	issued   map[issue]*record
+	lists    map[string][]*record // by organization, in order of Cursor
+	changes  changes
+}
+
+// A record stands for one key through all its versions. The Key it points to is
+// replaced and never written to, because requests hold it.
+type record struct{ key *Key }
+
+// issue is the triple that an issue token is unique in.
+type issue struct{ organization, actor, token string }
 
 var (
 	_ Manager = (*Memory)(nil)
@@ -11,18 +38,179 @@ var (
 	_ Feed    = (*Memory)(nil)
 )
 
-func NewMemory() *Memory                                                          { return &Memory{} }
-func (m *Memory) Lookup(ctx context.Context, d Digest) (*Key, error)              { panic("not yet") }
-func (m *Memory) Insert(ctx context.Context, k *Key) error                        { panic("not yet") }
-func (m *Memory) Find(ctx context.Context, organization, id string) (*Key, error) { panic("not yet") }
+// NewMemory returns an empty store.
+func NewMemory() *Memory {
+	return &Memory{
+		byDigest: make(map[Digest]*record),
+		byID:     make(map[string]*record),
+		issued:   make(map[issue]*record),
+		lists:    make(map[string][]*record),
+		changes:  changes{last: make(map[Digest]uint64)},
+	}
+}
+
+// Lookup implements [Store].
+func (m *Memory) Lookup(ctx context.Context, d Digest) (*Key, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if r, ok := m.byDigest[d]; ok {
+		return r.key, nil
+	}
+	return nil, ErrNotFound
+}
+
+// Insert implements [Manager].
+func (m *Memory) Insert(ctx context.Context, k *Key) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := &record{key: stored(k)}
+	r.key.Version = 1
+	by := issue{k.Organization, k.CreatedBy, k.IssueToken}
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byDigest[k.Digest] != nil || m.byID[k.ID] != nil || k.IssueToken != "" && m.issued[by] != nil {
+		return ErrExists
+	}
+	m.byDigest[k.Digest] = r
+	m.byID[k.ID] = r
+	if k.IssueToken != "" {
+		m.issued[by] = r
+	}
+	list := m.lists[k.Organization]
+	at, _ := slices.BinarySearchFunc(list, r.key.Cursor(), compareCursor)
+	m.lists[k.Organization] = slices.Insert(list, at, r)
+	m.changes.add(k.Digest)
+	return nil
+}
+
+// Find implements [Manager].
+func (m *Memory) Find(ctx context.Context, organization, id string) (*Key, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r := m.byID[id]
+	if r == nil || r.key.Organization != organization {
+		return nil, ErrNotFound
+	}
+	return r.key.Clone(), nil
+}
+
+// FindIssued implements [Manager].
 func (m *Memory) FindIssued(ctx context.Context, organization, actor, issueToken string) (*Key, error) {
-	panic("not yet")
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r := m.issued[issue{organization, actor, issueToken}]
+	if r == nil {
+		return nil, ErrNotFound
+	}
+	return r.key.Clone(), nil
 }
+
+// List implements [Manager].
 func (m *Memory) List(ctx context.Context, organization string, p Page) ([]*Key, error) {
-	panic("not yet")
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	list := m.lists[organization]
+	end := len(list)
+	if p.After != (Cursor{}) {
+		end, _ = slices.BinarySearchFunc(list, p.After, compareCursor)
+	}
+	var page []*Key
+	for i := end - 1; i >= 0 && len(page) < p.Size(); i-- {
+		k := list[i].key
+		if p.Environment != "" && p.Environment != k.Environment || p.Status != "" && p.Status != k.Status(now) {
+			continue
+		}
+		page = append(page, k.Clone())
+	}
+	return page, nil
 }
-func (m *Memory) Update(ctx context.Context, k *Key) error    { panic("not yet") }
-func (m *Memory) Touch(ctx context.Context, uses []Use) error { panic("not yet") }
-func (m *Memory) Changes(ctx context.Context, since string) ([]Digest, string, error) {
-	panic("not yet")
+
+// Update implements [Manager].
+func (m *Memory) Update(ctx context.Context, k *Key) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	given := stored(k)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.byID[k.ID]
+	if r == nil || r.key.Organization != k.Organization || r.key.Digest != k.Digest {
+		return ErrNotFound
+	}
+	if r.key.Version != k.Version {
+		return ErrConflict
+	}
+	next := *r.key
+	next.Name = given.Name
+	next.Scopes = given.Scopes
+	next.ExpiresAt = given.ExpiresAt
+	next.RevokedAt = given.RevokedAt
+	next.Suspended = given.Suspended
+	next.Version++
+	r.key = &next
+	m.changes.add(k.Digest)
+	return nil
+}
+
+// Touch implements [Toucher].
+func (m *Memory) Touch(ctx context.Context, uses []Use) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range uses {
+		at := u.At.Round(0)
+		r := m.byID[u.ID]
+		if r == nil || r.key.Organization != u.Organization || !at.After(r.key.LastUsedAt) {
+			continue
+		}
+		next := *r.key
+		next.LastUsedAt = at
+		r.key = &next
+	}
+	return nil
+}
+
+// Changes implements [Feed]. Positions are those of this Memory and mean
+// nothing to another one.
+func (m *Memory) Changes(ctx context.Context, since string) (changed []Digest, next string, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, "", err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.changes.after(since)
+}
+
+// stored returns what is kept of a key that a caller goes on owning: a copy
+// that is not bound, with times of the wall clock alone, since a monotonic
+// reading would decide about expiry as long as the process lives.
+func stored(k *Key) *Key {
+	c := k.Clone()
+	c.granted, c.tenant = scope.Set{}, ""
+	c.CreatedAt = c.CreatedAt.Round(0)
+	c.ExpiresAt = c.ExpiresAt.Round(0)
+	c.RevokedAt = c.RevokedAt.Round(0)
+	c.LastUsedAt = c.LastUsedAt.Round(0)
+	return c
+}
+
+func compareCursor(r *record, c Cursor) int {
+	return cmp.Or(r.key.CreatedAt.Compare(c.CreatedAt), cmp.Compare(r.key.ID, c.ID))
 }

@@ -55,9 +55,9 @@ type Manager interface {
 	FindIssued(ctx context.Context, organization, actor, issueToken string) (*Key, error)
 
 	// List returns one page of the organization's keys, the newest first:
-	// by CreatedAt and then by ID, both descending. The page is empty when
-	// nothing is left. Keys created while pages are read appear in none of
-	// the later ones and make no key appear twice or not at all.
+	// by CreatedAt and then by ID, both descending. It is empty when nothing
+	// is left. A key created while pages are read makes no other key
+	// appear twice or not at all.
 	List(ctx context.Context, organization string, p Page) ([]*Key, error)
 
 	// Update stores Name, Scopes, ExpiresAt, RevokedAt and Suspended of k and

@@ -1,0 +1,108 @@
+package keystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// MaxStaleness returns the longest time from a change in the store, made by
+// whomever, until this Cached has noticed it. It is TTL. While [Cached.Run] is
+// polling and the feed answers, it is FeedInterval plus Timeout if that is
+// shorter; when the feed falls silent it becomes TTL again.
+//
+// Two things it does not promise: a change made through this Cached is noticed
+// before the call returns, and a feed with more changes than fit into one
+// answer needs as many more answers.
+func (c *Cached) MaxStaleness() time.Duration {
+	bound := c.feedBound()
+	if last := time.Duration(c.polled.Load()); last != 0 && c.now()-last <= bound {
+		return min(c.options.TTL, bound)
+	}
+	return c.options.TTL
+}
+
+// feedBound is the longest time from a change until a poll that began after
+// it has ended: the next one begins a FeedInterval after the last one began,
+// or when that one ends.
+func (c *Cached) feedBound() time.Duration {
+	return max(c.options.FeedInterval, c.options.Timeout) + c.options.Timeout
+}
+
+// Run forgets each key that the store's feed says has changed, until ctx ends,
+// and returns nil then. When it starts it forgets everything, because it
+// cannot know what changed before. It returns an error that wraps
+// [errors.ErrUnsupported] at once when the store is not a [Feed].
+//
+// A feed that fails is asked again an interval later; meanwhile keys are
+// forgotten after TTL as without a feed.
+func (c *Cached) Run(ctx context.Context) error {
+	feed, ok := c.store.(Feed)
+	if !ok {
+		return c.unsupported("has no feed")
+	}
+	defer c.polled.Store(0)
+	var position string
+	failing := false
+	for ctx.Err() == nil {
+		began := c.now()
+		next, err := c.poll(ctx, feed, position)
+		position = next
+		switch {
+		case err == nil:
+			// Zero means never, and a Cached may be younger than the clock's tick.
+			c.polled.Store(int64(max(began, 1)))
+			if failing {
+				c.options.Logger.Info("keystore: the feed of changes is back")
+			}
+		case !failing && ctx.Err() == nil:
+			c.options.Logger.Warn("keystore: the feed of changes fails, revocations elsewhere take longer to be noticed",
+				"error", err, "max_staleness", c.options.TTL)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+		case <-time.After(c.options.FeedInterval - (c.now() - began)):
+		}
+	}
+	return nil
+}
+
+// poll forgets what changed since position and returns the new one, which is
+// empty when the next poll has to start again.
+func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, error) {
+	for {
+		changed, next, err := c.changes(ctx, feed, position)
+		if errors.Is(err, ErrNotFound) {
+			position = ""
+		}
+		if err != nil {
+			return position, err
+		}
+		if position == "" {
+			// Only now: what is loaded from here on is at least as new as next.
+			for i := range c.shards {
+				c.shards[i].forgetAll()
+			}
+			return next, nil
+		}
+		for _, d := range changed {
+			c.Forget(d)
+		}
+		position = next
+		if len(changed) == 0 {
+			return position, nil
+		}
+	}
+}
+
+func (c *Cached) changes(ctx context.Context, feed Feed, since string) ([]Digest, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	return feed.Changes(ctx, since)
+}
+
+func (c *Cached) unsupported(what string) error {
+	return fmt.Errorf("keystore: %T %s: %w", c.store, what, errors.ErrUnsupported)
+}

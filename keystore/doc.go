@@ -1,0 +1,27 @@
+// Package keystore issues secret API keys, keeps their records and finds them
+// again for each request.
+//
+// A token is the text a client sends, such as svc_live_ and 38 characters; a
+// [Format] makes and reads it. A [Key] is the record of one token, without its
+// secret. A [Store] finds a Key by the [Digest] of its token; a [Manager] also
+// changes keys. [Memory] is a Manager that keeps them in the process,
+// [Cached] stands in front of any Store, and an [Issuer] makes, rotates and
+// revokes keys in a Manager.
+//
+// The rules:
+//
+//   - A store MUST NOT see a token, only its SHA-256. A [Secret] is shown once
+//     and never stored.
+//   - Only [ErrNotFound], and a record that [Key.Refused] refuses, mean that a
+//     key is invalid. Any other error means that nobody knows, and MUST NOT be
+//     answered as if the key were wrong.
+//   - A token that [Format.Parse] refuses MUST NOT reach the store.
+//   - Key.Refused MUST be asked for every request, also when the record comes
+//     from a cache.
+//   - After a revocation through a [Cached] has returned, no later Lookup of
+//     that Cached finds the key live. For changes made elsewhere
+//     [Cached.MaxStaleness] is the longest time until it notices.
+//   - Recording a use MUST NOT undo a revocation, and MUST NOT delay a request.
+//
+// The package knows nothing of HTTP.
+package keystore

@@ -1,0 +1,87 @@
+package keystore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Rotate makes a key that replaces another one, with the same name,
+// environment, scopes and expiry, and revokes the old one after overlap, during
+// which both work. With an overlap of zero the old key is revoked at once. An
+// old key that was to end earlier still does.
+//
+// A key that is revoked, expired or suspended cannot be rotated; the error is
+// that of [Key.Refused]. When token, with actor, made a key already, Rotate
+// returns that key, no secret, and [ErrExists], after it has revoked the old
+// key in case the first call could not.
+//
+// When the new key was stored and revoking the old one failed, Rotate returns
+// the secret, the new key and the error: the new key works, and so does the
+// old one until [Issuer.Revoke] ends it.
+func (i *Issuer) Rotate(ctx context.Context, organization, id, actor string, overlap time.Duration, token string) (Secret, *Key, error) {
+	g := Grant{Organization: organization, Actor: actor, Token: token}
+	problems := g.ownerProblems()
+	if overlap < 0 {
+		problems = append(problems, Problem{"overlap", "The overlap is negative."})
+	}
+	if problems != nil {
+		return Secret{}, nil, &GrantError{problems}
+	}
+	old, err := i.manager.Find(ctx, organization, id)
+	if err != nil {
+		return Secret{}, nil, err
+	}
+	// A repeat has to be recognized before the old key is judged, which the
+	// first call may have revoked.
+	existing, err := i.issuedBefore(ctx, organization, actor, token)
+	if err != nil {
+		return Secret{}, nil, err
+	}
+	if existing != nil {
+		return i.repeated(ctx, existing, id, overlap)
+	}
+
+	now := instant()
+	if err := old.Refused(now); err != nil {
+		return Secret{}, nil, err
+	}
+	if !old.Environment.Known() {
+		return Secret{}, nil, ErrCorrupt
+	}
+	secret := i.format.Generate(old.Environment)
+	next, err := i.insert(ctx, &Key{
+		ID:           newID(),
+		Digest:       DigestOf(secret.Reveal()),
+		Organization: organization,
+		Environment:  old.Environment,
+		Name:         old.Name,
+		Hint:         hint(secret.Reveal()),
+		Scopes:       slices.Clone(old.Scopes),
+		CreatedAt:    now,
+		CreatedBy:    actor,
+		ExpiresAt:    old.ExpiresAt,
+		IssueToken:   token,
+		RotatedFrom:  id,
+		Version:      1,
+	})
+	if errors.Is(err, ErrExists) && next != nil {
+		return i.repeated(ctx, next, id, overlap)
+	}
+	if err != nil {
+		return Secret{}, nil, err
+	}
+	_, err = i.retire(ctx, organization, id, now.Add(overlap))
+	return secret, next, err
+}
+
+// repeated answers a rotation whose token made the key next before.
+func (i *Issuer) repeated(ctx context.Context, next *Key, id string, overlap time.Duration) (Secret, *Key, error) {
+	if next.RotatedFrom == id {
+		if _, err := i.retire(ctx, next.Organization, id, next.CreatedAt.Add(overlap)); err != nil {
+			return Secret{}, next, err
+		}
+	}
+	return Secret{}, next, ErrExists
+}
