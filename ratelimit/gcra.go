@@ -10,31 +10,47 @@ import (
 // nanoseconds of one clock; a bucket that was never used has any tat up to now.
 //
 // It returns the tat to keep, which is the one given when the take is denied, and
-// the state that follows, in which a Wait of 0 means admitted. A tat further ahead
-// than a full burst, left behind by a clock that stepped back or by a larger plan,
-// counts as a full burst. The limit must be valid and the cost within its burst.
+// the state that follows, in which a Wait of 0 means admitted. After exactly that
+// Wait the take is admitted, a nanosecond earlier it is not; for a cost of 1 it is
+// at most one interval. A tat further ahead than a full burst, left behind by a
+// clock that stepped back or by a larger plan, counts as a full burst.
 //
 // Any window of time W admits at most burst + floor(W/Interval) units.
+//
+// GCRA panics when Check would refuse the limit or the cost.
 func GCRA(now, tat int64, l Limit, cost int64) (next int64, s State) {
-	interval := uint64(l.Interval())
-	full := interval * uint64(l.burst())
-
-	var debt uint64
-	if tat > now {
-		// Unsigned, because the difference of two int64 can exceed an int64.
-		debt = min(uint64(tat)-uint64(now), full)
+	p, err := l.pace()
+	if err != nil {
+		panic("ratelimit: GCRA: " + err.Error())
 	}
+	if cost < 0 || cost > l.burst() {
+		panic("ratelimit: GCRA: cost outside of 0 to burst")
+	}
+	return p.take(now, tat, cost)
+}
+
+// take is GCRA for a cost between 0 and the burst.
+func (p pace) take(now, tat int64, cost int64) (next int64, s State) {
+	debt := p.debt(now, tat)
 	next = tat
-	if after := debt + interval*uint64(cost); after > full {
-		s.Wait = time.Duration(after - full)
+	if after := debt + p.interval*uint64(cost); after > p.full {
+		s.Wait = time.Duration(after - p.full)
 	} else if cost > 0 {
 		debt = after
-		next = math.MaxInt64
-		if now <= math.MaxInt64-int64(after) {
-			next = now + int64(after)
-		}
+		// A clock at the end of an int64 saturates: the bucket looks fuller than
+		// it is, and nobody is locked out.
+		next = now + int64(min(after, uint64(math.MaxInt64-max(now, 0))))
 	}
-	s.Remaining = int64((full - debt) / interval)
+	s.Remaining = int64((p.full - debt) / p.interval)
 	s.Reset = time.Duration(debt)
 	return next, s
+}
+
+// debt is how far the bucket is from full. The difference is taken unsigned,
+// because that of two int64 may exceed an int64.
+func (p pace) debt(now, tat int64) uint64 {
+	if tat <= now {
+		return 0
+	}
+	return min(uint64(tat)-uint64(now), p.full)
 }

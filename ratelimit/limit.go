@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/ulule/limiter/v3"
@@ -18,39 +19,44 @@ type Limit struct {
 	Burst  int64 // 0 means Count
 }
 
-// minInterval is the shortest time between two units. Stores outside the process
-// count in microseconds, so a shorter interval would be another limit there.
-const minInterval = time.Microsecond
-
-// maxDebt bounds Burst times the interval, 146 years, so that sums of a clock
-// reading and a debt stay far from the end of an int64.
-const maxDebt = 1 << 62
+const (
+	// Stores outside the process count in microseconds, so a shorter interval
+	// would be another limit there.
+	minInterval = time.Microsecond
+	// What a full burst takes to refill, 146 years in nanoseconds, is bounded so
+	// that no sum of it and a cost overflows.
+	maxFull = 1 << 62
+)
 
 // Parse reads the notation of [limiter.NewRateFromFormatted]: a count, a dash
-// and one of S, M, H and D, as in "100-S" or "5000-H". Units in lower case,
-// spaces and signs are errors here, and so is whatever Validate refuses.
+// and one of S, M, H and D, as in "100-S" or "5000-H". Unlike there, a unit in
+// lower case is an error, and so are signs and whatever Validate refuses.
 func Parse(s string) (Limit, error) {
-	for _, c := range []byte(s) {
-		switch {
-		case c >= '0' && c <= '9', c == '-', c >= 'A' && c <= 'Z':
-		case c >= 'a' && c <= 'z':
-			return Limit{}, fmt.Errorf("ratelimit: limit %q: the unit is one of S, M, H and D, in upper case", s)
-		default:
-			return Limit{}, fmt.Errorf("ratelimit: limit %q: character %q is not part of a limit such as \"100-S\"", s, c)
-		}
-	}
-	if s == "" || s[0] == '-' {
-		return Limit{}, fmt.Errorf("ratelimit: limit %q: a limit begins with a count, as in \"100-S\"", s)
-	}
-	rate, err := limiter.NewRateFromFormatted(s)
+	l, err := parse(s)
 	if err != nil {
 		return Limit{}, fmt.Errorf("ratelimit: limit %q: %w", s, err)
 	}
-	l, err := FromRate(rate)
-	if err != nil {
-		return Limit{}, fmt.Errorf("ratelimit: limit %q: %w", s, errors.Unwrap(err))
-	}
 	return l, nil
+}
+
+func parse(s string) (Limit, error) {
+	count, unit, ok := strings.Cut(s, "-")
+	switch {
+	case !ok || count == "":
+		return Limit{}, errors.New(`want a count, a dash and a unit, as in "100-S"`)
+	case strings.Trim(count, "0123456789") != "":
+		return Limit{}, fmt.Errorf("count %q is not a number of digits alone", count)
+	case unit != "S" && unit != "M" && unit != "H" && unit != "D":
+		return Limit{}, fmt.Errorf("unit %q is none of S, M, H and D", unit)
+	}
+	rate, err := limiter.NewRateFromFormatted(s)
+	if err != nil {
+		// All that is left is a count beyond an int64.
+		return Limit{}, fmt.Errorf("count %s is too large", count)
+	}
+	l := Limit{Count: rate.Limit, Period: rate.Period}
+	_, err = l.pace()
+	return l, err
 }
 
 // MustParse is Parse for limits that stand in the program. It panics where Parse
@@ -76,15 +82,12 @@ func FromRate(r limiter.Rate) (Limit, error) {
 // Formatted is empty when Period is not a second, minute, hour or day.
 func (l Limit) Rate() limiter.Rate {
 	r := limiter.Rate{Period: l.Period, Limit: l.Count}
-	switch l.Period {
-	case time.Second:
-		r.Formatted = fmt.Sprintf("%d-S", l.Count)
-	case time.Minute:
-		r.Formatted = fmt.Sprintf("%d-M", l.Count)
-	case time.Hour:
-		r.Formatted = fmt.Sprintf("%d-H", l.Count)
-	case 24 * time.Hour:
-		r.Formatted = fmt.Sprintf("%d-D", l.Count)
+	for unit, period := range map[string]time.Duration{
+		"S": time.Second, "M": time.Minute, "H": time.Hour, "D": 24 * time.Hour,
+	} {
+		if l.Period == period {
+			r.Formatted = fmt.Sprintf("%d-%s", l.Count, unit)
+		}
 	}
 	return r
 }
@@ -93,27 +96,18 @@ func (l Limit) Rate() limiter.Rate {
 // positive, a negative Burst, more than one unit per microsecond, or a Burst that
 // takes over 146 years to refill.
 func (l Limit) Validate() error {
-	switch {
-	case l.Count <= 0:
-		return fmt.Errorf("ratelimit: %w", fmt.Errorf("count %d is not positive", l.Count))
-	case l.Period <= 0:
-		return fmt.Errorf("ratelimit: %w", fmt.Errorf("period %v is not positive", l.Period))
-	case l.Burst < 0:
-		return fmt.Errorf("ratelimit: %w", fmt.Errorf("burst %d is negative", l.Burst))
-	case l.Interval() < minInterval:
-		return fmt.Errorf("ratelimit: %w", fmt.Errorf("%d per %v is more than one per %v", l.Count, l.Period, minInterval))
-	}
-	if hi, lo := bits.Mul64(uint64(l.Interval()), uint64(l.burst())); hi != 0 || lo > maxDebt {
-		return fmt.Errorf("ratelimit: %w", fmt.Errorf("a burst of %d at one per %v refills too slowly", l.burst(), l.Interval()))
+	if _, err := l.pace(); err != nil {
+		return fmt.Errorf("ratelimit: %w", err)
 	}
 	return nil
 }
 
 // Interval is the emission interval, the time that one unit takes to come back:
-// Period/Count, rounded up to a nanosecond so that no rounding adds a unit.
-// The limit must be valid.
+// Period/Count, rounded up to a nanosecond so that rounding never adds a unit.
+// It is 0 for a limit that Validate refuses.
 func (l Limit) Interval() time.Duration {
-	return time.Duration((int64(l.Period)-1)/l.Count + 1)
+	p, _ := l.pace()
+	return time.Duration(p.interval)
 }
 
 func (l Limit) burst() int64 {
@@ -121,4 +115,30 @@ func (l Limit) burst() int64 {
 		return l.Count
 	}
 	return l.Burst
+}
+
+// pace is a valid limit in the terms of the algorithm, in nanoseconds.
+type pace struct {
+	interval uint64 // one unit
+	full     uint64 // a whole burst
+}
+
+func (l Limit) pace() (pace, error) {
+	switch {
+	case l.Count <= 0:
+		return pace{}, fmt.Errorf("count %d is not positive", l.Count)
+	case l.Period <= 0:
+		return pace{}, fmt.Errorf("period %v is not positive", l.Period)
+	case l.Burst < 0:
+		return pace{}, fmt.Errorf("burst %d is negative", l.Burst)
+	}
+	interval := uint64(l.Period-1)/uint64(l.Count) + 1
+	if interval < uint64(minInterval) {
+		return pace{}, fmt.Errorf("%d per %v is more than one per %v", l.Count, l.Period, minInterval)
+	}
+	hi, full := bits.Mul64(interval, uint64(l.burst()))
+	if hi != 0 || full > maxFull {
+		return pace{}, fmt.Errorf("a burst of %d at one per %v takes over 146 years to refill", l.burst(), time.Duration(interval))
+	}
+	return pace{interval, full}, nil
 }

@@ -38,8 +38,8 @@ func (p *Policy) Validate() error {
 	if !isToken(p.Name) {
 		errs = append(errs, fmt.Errorf("ratelimit: policy name %q is not a token", p.Name))
 	}
-	if err := p.Limit.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("ratelimit: policy %q: %w", p.Name, errors.Unwrap(err)))
+	if _, err := p.Limit.pace(); err != nil {
+		errs = append(errs, fmt.Errorf("ratelimit: policy %q: %w", p.Name, err))
 	}
 	if p.OnFailure > Closed {
 		errs = append(errs, fmt.Errorf("ratelimit: policy %q: unknown failure mode %d", p.Name, p.OnFailure))
