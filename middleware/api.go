@@ -1,0 +1,229 @@
+package middleware
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// Options configure an [API]. The zero value is the contract as it stands,
+// without limits and without idempotency.
+type Options struct {
+	// Base is the path under which every route lies; "" means "/api/v1".
+	Base string
+
+	// Format is the shape of the keys, RequestID.Header the name of the request
+	// id's header: the two places that carry the service's own abbreviation.
+	Format    keystore.Format
+	RequestID RequestIDOptions
+
+	// Registry holds the scopes; nil means scope.Contract().
+	Registry *scope.Registry
+
+	// Auth has what else Authenticate can be told. Its Format, Registry and Hooks
+	// are taken from here when they are not set.
+	Auth AuthOptions
+
+	// Failures, when set, is the limit of [ThrottleFailures].
+	Failures ratelimit.Limit
+	// ClientIP finds the client's address for Failures and Limits.Client.
+	ClientIP ClientIP
+
+	Limits Limits
+
+	// Replies, when set, makes every POST route idempotent, as Idempotency says.
+	Replies     idem.Store
+	Idempotency IdempotencyOptions
+
+	Hooks *Hooks
+}
+
+// API is an http.Handler that keeps the whole contract for the routes registered
+// with it. It owns the order of the stages, which is the security of the whole:
+//
+//	RequestID → Recover → ThrottleFailures → Authenticate → (mux) → RateLimit → RequireScope → Idempotency → handler
+//
+// Everything up to Authenticate runs before the mux, so that without a key every
+// path, known or not, is a 401. The rest runs for the pattern that matched, never
+// for the text of the URL. A 404, a 405 or a redirect of the mux is charged to
+// the organization and key like any request.
+//
+// Register all routes, then serve: Handle must not be called concurrently with
+// ServeHTTP.
+type API struct {
+	base        string
+	registry    *scope.Registry
+	mux         *http.ServeMux
+	outer       http.Handler
+	limits      *limiter
+	idempotency *idempotency
+	routes      []Route
+}
+
+// NewAPI returns an API without routes, for the keys in a store. It panics when
+// the options make no sense, as [http.ServeMux.Handle] does.
+func NewAPI(keys keystore.Store, o Options) *API {
+	if o.Base == "" {
+		o.Base = "/api/v1"
+	}
+	if !strings.HasPrefix(o.Base, "/") || strings.ContainsAny(o.Base, "{} ") {
+		panic("middleware: NewAPI: Base " + quote(o.Base) + " is not a path")
+	}
+	if o.Registry == nil {
+		o.Registry = scope.Contract()
+	}
+	if o.Hooks == nil {
+		o.Hooks = &Hooks{}
+	}
+	if err := o.Limits.validate(); err != nil {
+		panic("middleware: NewAPI: Limits: " + err.Error())
+	}
+	a := &API{base: strings.TrimRight(o.Base, "/"), registry: o.Registry, mux: http.NewServeMux()}
+	o.Limits.ClientIP = o.ClientIP
+	a.limits = o.Limits.gate()
+	if o.Replies != nil || o.Idempotency.Runner != nil {
+		if o.Idempotency.Hooks == nil {
+			o.Idempotency.Hooks = o.Hooks
+		}
+		a.idempotency = newIdempotency(o.Replies, o.Idempotency)
+	}
+	o.RequestID.Hooks = o.Hooks
+	if o.Auth.Format == (keystore.Format{}) {
+		o.Auth.Format = o.Format
+	}
+	if o.Auth.Registry == nil {
+		o.Auth.Registry = o.Registry
+	}
+	stages := []func(http.Handler) http.Handler{RequestID(o.RequestID), Recover(RecoverOptions{Hooks: o.Hooks})}
+	if o.Failures != (ratelimit.Limit{}) {
+		stages = append(stages, ThrottleFailures(o.Failures, ThrottleOptions{ClientIP: o.ClientIP}))
+	}
+	stages = append(stages, Authenticate(keys, o.Auth))
+	a.outer = Chain(stages...)(http.HandlerFunc(a.route))
+	return a
+}
+
+// A Route is what was registered with [API.Handle].
+type Route struct {
+	Method, Path string // Path as in the pattern, wildcards and a host included
+	Need         Requirement
+	Idempotent   bool
+}
+
+// Routes returns the routes in the order of registration.
+func (a *API) Routes() []Route { return slices.Clone(a.routes) }
+
+// Handle registers a handler for a pattern of [http.ServeMux], which must name
+// its method and lie under the API's base path, and for what it requires of a
+// key. A POST handler is made idempotent when the API has a store for replies,
+// unless the handler is an [Idempotency] already. [RouteLimit] adds a limit of
+// the route's own.
+//
+// It panics on a pattern that is malformed, without a method, outside the base
+// or registered before, and on a requirement that is empty or names an unknown
+// scope.
+func (a *API) Handle(pattern string, need Requirement, h http.Handler) {
+	mistake := func(what string) { panic("middleware: API.Handle(" + quote(pattern) + "): " + what) }
+	method, path, ok := strings.Cut(pattern, " ")
+	path = strings.TrimLeft(path, " \t")
+	if !ok || method == "" || strings.Contains(method, "/") {
+		mistake("the pattern names no method; write it as \"GET " + a.base + "/…\"")
+	}
+	slash := strings.IndexByte(path, '/')
+	if slash < 0 || path[slash:] != a.base && !strings.HasPrefix(path[slash:], a.base+"/") {
+		mistake("the path is not under " + a.base)
+	}
+	if h == nil {
+		mistake("the handler is nil")
+	}
+	if _, err := need.resolve(a.registry); err != nil {
+		mistake(err.Error())
+	}
+	var route RouteLimit
+	if limited, ok := h.(*limitedHandler); ok {
+		route, h = limited.route, limited.next
+		if route.Policy != nil && a.limits.Store == nil {
+			mistake("the route has a rate limit and Limits.Store is nil")
+		}
+		for _, p := range a.limits.policies() {
+			if p != nil && route.Policy != nil && p.Name == route.Policy.Name {
+				mistake("the route's rate limit has the name " + quote(p.Name) + " of one of the API's")
+			}
+		}
+	}
+	_, idem := h.(*idempotent)
+	if !idem && a.idempotency != nil && slices.Contains(a.idempotency.Methods, method) {
+		h, idem = &idempotent{gate: a.idempotency, next: h}, true
+	}
+	h = RequireScope(need, ScopeOptions{Registry: a.registry})(h)
+	a.mux.Handle(pattern, routed(a.limits.limit(h, route)))
+	a.routes = append(a.routes, Route{Method: method, Path: path, Need: need, Idempotent: idem})
+}
+
+// HandleFunc is Handle for a function.
+func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseWriter, *http.Request)) {
+	if h == nil {
+		panic("middleware: API.HandleFunc(" + quote(pattern) + "): the handler is nil")
+	}
+	a.Handle(pattern, need, http.HandlerFunc(h))
+}
+
+// ServeHTTP serves a request along the stages.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.outer.ServeHTTP(w, r) }
+
+// WaitSettled waits, after http.Server.Shutdown, until the outcomes of all
+// idempotent requests are saved, or ctx is done.
+func (a *API) WaitSettled(ctx context.Context) error {
+	if a.idempotency == nil {
+		return nil
+	}
+	return a.idempotency.Runner.WaitSettled(ctx)
+}
+
+// route hands the request to the mux and watches for an answer that no route
+// gave.
+func (a *API) route(w http.ResponseWriter, r *http.Request) {
+	s := stateFrom(r.Context())
+	w = s.dress(w)
+	core := w.(interface{ core() *writer }).core()
+	core.intercept = a.unmatched
+	s.unrouted, s.request = true, r
+	a.mux.ServeHTTP(w, r)
+	if s.pattern == "" {
+		s.pattern = r.Pattern
+	}
+}
+
+// routed marks that a route was reached.
+func routed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := stateFrom(r.Context())
+		s.unrouted, s.pattern = false, r.Pattern
+		next.ServeHTTP(w, r)
+	})
+}
+
+// unmatched answers in place of the mux, once the request has paid for itself. A
+// redirect is left to the mux.
+func (a *API) unmatched(w *writer, status int) bool {
+	s, r := w.state, w.state.request
+	var client http.ResponseWriter = plain{w}
+	if !a.limits.none() && !a.limits.admit(s, client, r, RouteLimit{}) {
+		return true
+	}
+	switch status {
+	case http.StatusNotFound:
+		s.refuse(client, r, StageRoute, problem(codeNotFound))
+		return true
+	case http.StatusMethodNotAllowed:
+		s.refuse(client, r, StageRoute, problem(codeMethodNotAllowed))
+		return true
+	}
+	return false
+}

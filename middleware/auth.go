@@ -1,0 +1,293 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// AuthOptions configure [Authenticate].
+type AuthOptions struct {
+	// Format is the shape of this service's keys. A token of another shape is
+	// refused without a call of the store.
+	Format keystore.Format
+
+	// Registry gives meaning to the scopes of a key; nil means scope.Contract().
+	// Give a keystore.Cached the same one, or each request works it out again.
+	Registry *scope.Registry
+
+	// Realm is named in challenges (RFC 9110, section 11.5); "" means "api".
+	Realm string
+
+	// Environment, when set, is the only one whose keys are accepted, for hosts
+	// that serve just one.
+	Environment keystore.Environment
+
+	// AllowIdenticalDuplicates accepts a request that repeats the same
+	// Authorization line, which some proxies produce. Different lines are refused
+	// in any case.
+	AllowIdenticalDuplicates bool
+
+	// RejectBrowsers refuses requests that a browser sent from a page
+	// (Sec-Fetch-Site other than "none", or an Origin header), because a secret
+	// key in a page is a leaked key. Such a key should be revoked.
+	RejectBrowsers bool
+
+	// LastUsed, when set, records each accepted key. Its Run writes them down.
+	LastUsed *keystore.LastUsed
+
+	Hooks *Hooks
+}
+
+// Authenticate lets a request pass that carries a live API key as a Bearer token
+// (RFC 6750, section 2.1), and tells the stages and handlers inside whose it is
+// (see [PrincipalFrom]).
+//
+//   - No credentials, or a scheme other than Bearer: 401 with a challenge.
+//   - Anything else that is not a live key: 401 with error="invalid_token".
+//   - The store does not answer: 503 with Retry-After, never 401, because clients
+//     take a 401 for final.
+//
+// Nothing has to stand before it. [RequestID] and [Recover] SHOULD, and
+// [ThrottleFailures] may. Put a keystore.Cached in front of a store that is not
+// in memory.
+func Authenticate(keys keystore.Store, o AuthOptions) func(http.Handler) http.Handler {
+	if keys == nil {
+		panic("middleware: Authenticate: the key store is nil")
+	}
+	if err := o.Format.Validate(); err != nil {
+		panic("middleware: Authenticate: " + err.Error())
+	}
+	if o.Realm == "" {
+		o.Realm = "api"
+	}
+	if !validQuoted(o.Realm) {
+		panic("middleware: Authenticate: the realm " + quote(o.Realm) + " has a character that a challenge cannot carry")
+	}
+	if o.Environment != "" && !o.Environment.Known() {
+		panic("middleware: Authenticate: unknown environment " + quote(string(o.Environment)))
+	}
+	if o.Registry == nil {
+		o.Registry = scope.Contract()
+	}
+	a := &authenticator{AuthOptions: o, keys: keys, cache: peeker(keys)}
+	a.missing = `Bearer realm="` + o.Realm + `"`
+	a.invalid = a.missing + `, error="invalid_token"`
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s, r := enter(r, o.Hooks)
+			s.realm = o.Realm
+			key, refusal := a.authenticate(s, r)
+			if key == nil {
+				s.refuse(w, r, StageAuth, refusal)
+				return
+			}
+			s.key = key
+			if o.LastUsed != nil {
+				o.LastUsed.Record(key)
+			}
+			s.observe(Event{Stage: StageAuth, Outcome: passed})
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+type authenticator struct {
+	AuthOptions
+	keys             keystore.Store
+	cache            peekStore // nil when keys has no accept cache
+	missing, invalid string    // challenges
+}
+
+// peekStore is the ability of a cache to say what it accepts without a call of
+// the store behind it.
+type peekStore interface {
+	Peek(d keystore.Digest) (*keystore.Key, bool)
+}
+
+func peeker(keys keystore.Store) peekStore {
+	cache, _ := keys.(peekStore)
+	return cache
+}
+
+// authenticate returns the live key that the request carries, or nil and why
+// not.
+func (a *authenticator) authenticate(s *state, r *http.Request) (*keystore.Key, Problem) {
+	token, found := bearer(r.Header["Authorization"], a.AllowIdenticalDuplicates)
+	switch found {
+	case noCredentials:
+		p := problem(codeAPIKeyMissing)
+		p.Challenge = a.missing
+		return nil, p
+	case badCredentials:
+		return a.failed(s, r, "The Authorization header must be sent once, as \"Authorization: Bearer <API_KEY>\".")
+	}
+	if a.RejectBrowsers && fromPage(r.Header) {
+		return a.failed(s, r, "A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key.")
+	}
+	environment, err := a.Format.Parse(token)
+	if err != nil {
+		return a.failed(s, r, malformedDetail(err))
+	}
+	if a.Environment != "" && environment != a.Environment {
+		return a.failed(s, r, "This host takes "+string(a.Environment)+" keys, and the API key is a "+string(environment)+" one.")
+	}
+	return a.lookup(s, r, keystore.DigestOf(token), environment)
+}
+
+// lookup asks the store. Behind ThrottleFailures, a failure is reserved before
+// the store is asked and given back unless it was one.
+func (a *authenticator) lookup(s *state, r *http.Request, digest keystore.Digest, environment keystore.Environment) (*keystore.Key, Problem) {
+	if s.throttle != nil {
+		if key, ok := a.peek(digest); ok && key.Environment == environment && key.Refused(time.Now()) == nil {
+			return key.Bind(a.Registry), Problem{}
+		}
+		refund, p, ok := s.throttle.reserve(r)
+		if !ok {
+			return nil, p
+		}
+		key, p, failed := a.verify(r.Context(), s, digest, environment)
+		if !failed {
+			refund()
+		}
+		return key, p
+	}
+	key, p, _ := a.verify(r.Context(), s, digest, environment)
+	return key, p
+}
+
+func (a *authenticator) peek(digest keystore.Digest) (*keystore.Key, bool) {
+	if a.cache == nil {
+		return nil, false
+	}
+	return a.cache.Peek(digest)
+}
+
+// verify reports failed when the credentials are to blame, not the store.
+func (a *authenticator) verify(ctx context.Context, s *state, digest keystore.Digest, environment keystore.Environment) (key *keystore.Key, p Problem, failed bool) {
+	key, err := a.keys.Lookup(ctx, digest)
+	if errors.Is(err, keystore.ErrNotFound) {
+		return nil, a.refusal(""), true
+	}
+	if err == nil && (key == nil || key.Digest != digest || key.Environment != environment) {
+		err = keystore.ErrCorrupt
+	}
+	if errors.Is(err, keystore.ErrCorrupt) {
+		s.hooks.logger().Error("the key store returned a record that does not belong to the key it was asked for", "error", err, "request_id", s.id)
+		return nil, a.refusal(""), true
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			s.hooks.logger().Error("the key store does not answer", "error", err, "request_id", s.id)
+		}
+		return nil, problem(codeKeyStore), false
+	}
+	if err := key.Refused(time.Now()); err != nil {
+		return nil, a.refusal(refusedDetail(key, err)), true
+	}
+	return key.Bind(a.Registry), Problem{}, false
+}
+
+// failed charges a failure that needed no store.
+func (a *authenticator) failed(s *state, r *http.Request, detail string) (*keystore.Key, Problem) {
+	if s.throttle != nil {
+		if _, p, ok := s.throttle.reserve(r); !ok {
+			return nil, p
+		}
+	}
+	return nil, a.refusal(detail)
+}
+
+func (a *authenticator) refusal(detail string) Problem {
+	p := problem(codeAPIKeyInvalid)
+	p.Challenge = a.invalid
+	if detail != "" {
+		p.Detail = detail
+	}
+	return p
+}
+
+type credentials int
+
+const (
+	noCredentials credentials = iota
+	badCredentials
+	bearerCredentials
+)
+
+// bearer finds the token of RFC 6750 in the Authorization values. A scheme that
+// is not Bearer counts as no credentials: it may be meant for somebody else.
+func bearer(values []string, allowDuplicates bool) (token string, found credentials) {
+	if len(values) == 0 {
+		return "", noCredentials
+	}
+	for _, other := range values[1:] {
+		if !allowDuplicates || other != values[0] {
+			return "", badCredentials
+		}
+	}
+	const scheme = "bearer"
+	value := strings.Trim(values[0], " \t")
+	if len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
+		return "", noCredentials
+	}
+	rest := value[len(scheme):]
+	switch {
+	case rest == "":
+		return "", noCredentials
+	case rest[0] == ' ':
+		return strings.TrimLeft(rest, " "), bearerCredentials
+	case rest[0] == '\t':
+		return "", badCredentials // RFC 9110, section 11.4: one or more spaces
+	}
+	return "", noCredentials // another scheme that begins alike
+}
+
+// fromPage reports whether a script or form of a web page sent the request.
+// Servers that imitate fetch send Sec-Fetch-Mode alone.
+func fromPage(h http.Header) bool {
+	site := h["Sec-Fetch-Site"]
+	return len(site) > 0 && site[0] != "none" || len(h["Origin"]) > 0
+}
+
+func malformedDetail(err error) string {
+	var malformed *keystore.FormatError
+	if !errors.As(err, &malformed) {
+		return ""
+	}
+	if malformed.Reason == keystore.Publishable {
+		return "This is a publishable key, which is made for browsers. This API needs a secret key."
+	}
+	reason := malformed.Reason.String()
+	return strings.ToUpper(reason[:1]) + reason[1:] + "."
+}
+
+// refusedDetail may say why, because whoever sent the digest's preimage held the
+// key.
+func refusedDetail(key *keystore.Key, err error) string {
+	switch {
+	case errors.Is(err, keystore.ErrExpired):
+		return "The API key expired on " + key.ExpiresAt.UTC().Format("2006-01-02 15:04:05 UTC") + "."
+	case errors.Is(err, keystore.ErrRevoked):
+		return "The API key was revoked on " + key.RevokedAt.UTC().Format("2006-01-02 15:04:05 UTC") + "."
+	case errors.Is(err, keystore.ErrSuspended):
+		return "The API key is suspended."
+	}
+	return ""
+}
+
+// validQuoted reports whether s can stand between the quotes of a quoted-string
+// as it is.
+func validQuoted(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,116 @@
+package middleware
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// ClientIP finds the address of the client behind the proxies that a team
+// trusts. The zero value trusts none: the client is whoever opened the
+// connection, and X-Forwarded-For is ignored.
+type ClientIP struct {
+	trusted []netip.Prefix
+}
+
+// TrustProxies returns a ClientIP that believes the given proxies, each an
+// address or a CIDR prefix ("10.0.0.0/8"). The error lists every text that is
+// neither.
+func TrustProxies(cidrs ...string) (ClientIP, error) {
+	var c ClientIP
+	var errs []error
+	for _, text := range cidrs {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			addr, addrErr := netip.ParseAddr(text)
+			if addrErr != nil {
+				errs = append(errs, fmt.Errorf("middleware: trusted proxy %q is neither an address nor a CIDR prefix", text))
+				continue
+			}
+			addr = addr.Unmap().WithZone("")
+			prefix = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		if a := prefix.Addr(); a.Is4In6() && prefix.Bits() >= 96 {
+			prefix = netip.PrefixFrom(a.Unmap(), prefix.Bits()-96)
+		}
+		c.trusted = append(c.trusted, prefix.Masked())
+	}
+	return c, errors.Join(errs...)
+}
+
+// From returns the client's address: the connection's peer, or, when that is a
+// trusted proxy, the rightmost entry of X-Forwarded-For that is not one. Several
+// header lines are one list (RFC 9110, section 5.3). An entry that is not an
+// address ends the search: whoever wrote it was the last one to be believed. The
+// address is invalid when the peer's is not an IP address, as on a unix socket.
+func (c ClientIP) From(r *http.Request) netip.Addr {
+	peer, ok := parseAddr(r.RemoteAddr)
+	if !ok || !c.trusts(peer) {
+		return peer
+	}
+	client := peer
+	lines := r.Header["X-Forwarded-For"]
+	for i := len(lines) - 1; i >= 0; i-- {
+		rest := lines[i]
+		for more := true; more; {
+			var entry string
+			cut := strings.LastIndexByte(rest, ',')
+			entry, more = rest[cut+1:], cut >= 0
+			if more {
+				rest = rest[:cut]
+			}
+			addr, ok := parseAddr(strings.Trim(entry, " \t"))
+			if !ok {
+				return client
+			}
+			client = addr
+			if !c.trusts(addr) {
+				return client
+			}
+		}
+	}
+	return client
+}
+
+func (c ClientIP) trusts(a netip.Addr) bool {
+	for _, p := range c.trusted {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// bucket returns the client's name in a rate limit: the address, or the /64 of
+// an IPv6 address, because that is what one subscriber is given.
+func (c ClientIP) bucket(r *http.Request) string {
+	a := c.From(r)
+	if a.Is6() {
+		p, _ := a.Prefix(64) // 64 bits always fit
+		return p.String()
+	}
+	return a.String()
+}
+
+// parseAddr reads "192.0.2.1", "192.0.2.1:443", "[2001:db8::1]:443" and
+// "2001:db8::1". An IPv4 address in IPv6 clothes is the IPv4 address.
+func parseAddr(text string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		ap, err := netip.ParseAddrPort(text)
+		if err != nil {
+			trimmed, ok := strings.CutPrefix(text, "[")
+			if trimmed, ok = strings.CutSuffix(trimmed, "]"); !ok {
+				return netip.Addr{}, false
+			}
+			if addr, err = netip.ParseAddr(trimmed); err != nil {
+				return netip.Addr{}, false
+			}
+			return addr.Unmap().WithZone(""), true
+		}
+		addr = ap.Addr()
+	}
+	return addr.Unmap().WithZone(""), true
+}

@@ -1,0 +1,204 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// execution is one run of a handler under a claim.
+type execution struct {
+	*idempotency
+	state *state
+	w     http.ResponseWriter
+	r     *http.Request
+	body  []byte
+	claim *idem.Execution
+
+	ctx      context.Context // the handler's
+	recorder recorder
+	reader   bufferedBody
+}
+
+// run runs the handler, settles, then sends. A handler that was interrupted
+// half-way leaves an outcome behind as well.
+func (x *execution) run(next http.Handler) {
+	s := x.state
+	s.keyed = true
+	ctx, cancel := context.WithTimeout(x.claim.Context(context.WithoutCancel(x.r.Context())), x.Timeout)
+	defer cancel()
+	if n := x.claim.Attempt(); n > 1 {
+		ctx = context.WithValue(ctx, attemptKey{}, n)
+	}
+	x.ctx = ctx
+	x.recorder = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, header: maps.Clone(x.w.Header())}
+	if x.claim.Joined() {
+		x.recorder.limit = -1
+	}
+	x.reader.Reset(x.body)
+	r := x.r.WithContext(ctx)
+	r.Body = &x.reader
+
+	returned := false
+	defer func() {
+		if !returned {
+			x.interrupted(recover())
+		}
+	}()
+	next.ServeHTTP(&x.recorder, r)
+	x.recorder.finish()
+	returned = true
+
+	s.observe(Event{Stage: StageIdempotency, Outcome: executed})
+	switch {
+	case x.recorder.isLive:
+		x.recorder.trailers()
+	case x.recorder.mute:
+		s.refuse(x.w, x.r, StageIdempotency, problem(codeInProgress))
+	case x.claim.Joined():
+		x.commit()
+	default:
+		x.settle()
+	}
+}
+
+// nothingHappened reports whether the handler promised that. By these statuses
+// it says that it did not begin.
+func (x *execution) nothingHappened() bool {
+	switch x.recorder.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	}
+	return x.state.notStarted
+}
+
+func (x *execution) reply() reply {
+	w := &x.recorder
+	s := x.state
+	original := originalHeader(s.header)
+	return reply{
+		requestID: s.id, status: w.status, header: w.sent(), body: w.body, retained: true,
+		omit: func(name string) bool {
+			return !replayable(name) || !w.own(name) || len(name) == len(s.header) && http.CanonicalHeaderKey(name) == s.header || http.CanonicalHeaderKey(name) == original
+		},
+	}
+}
+
+func (x *execution) settlement() idem.Settlement {
+	if x.nothingHappened() {
+		return idem.Settlement{Outcome: idem.NotStarted}
+	}
+	full := x.reply()
+	summary := full.summary().encode()
+	if len(full.body) > x.MaxResponse {
+		return idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
+	}
+	return idem.Settlement{Outcome: idem.Finished, Payload: full.encode(), Summary: summary}
+}
+
+// save settles the claim. The client's leaving must not interrupt it.
+func (x *execution) save(s idem.Settlement) error {
+	return x.claim.Settle(context.WithoutCancel(x.r.Context()), s)
+}
+
+// settle ends an execution whose reply stands by itself.
+func (x *execution) settle() {
+	settlement := x.settlement()
+	err := x.save(settlement)
+	if errors.Is(err, idem.ErrLost) && settlement.Outcome != idem.NotStarted {
+		// A second attempt took over and its response is the one that counts.
+		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeInProgress))
+		return
+	}
+	if err != nil && !errors.Is(err, idem.ErrLost) {
+		x.state.hooks.logger().Error("the outcome of an idempotent request is not saved yet; saving goes on", "error", err, "request_id", x.state.id)
+	}
+	x.recorder.reveal()
+	x.recorder.trailers()
+}
+
+// commit ends an execution whose rows and reply are one transaction.
+func (x *execution) commit() {
+	w := &x.recorder
+	if x.ctx.Err() != nil {
+		x.rollBack()
+		x.state.hooks.logger().Error("a joined handler ran past its deadline and was rolled back", "error", context.Cause(x.ctx), "request_id", x.state.id)
+		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeReplyStore))
+		return
+	}
+	if w.status >= 500 || x.nothingHappened() {
+		x.rollBack()
+		w.reveal()
+		w.trailers()
+		return
+	}
+	settlement := x.settlement()
+	settlement.Undo = w.status >= 400
+	switch err := x.save(settlement); {
+	case err == nil:
+		w.reveal()
+		w.trailers()
+	case errors.Is(err, idem.ErrCommitUnknown):
+		x.state.hooks.logger().Error("whether a transaction was committed is not known", "error", err, "request_id", x.state.id)
+		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeCommitUnknown))
+	default:
+		x.state.hooks.logger().Error("a transaction was not committed", "error", err, "request_id", x.state.id)
+		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeReplyStore))
+	}
+}
+
+func (x *execution) rollBack() {
+	if err := x.save(idem.Settlement{Outcome: idem.NotStarted}); err != nil && !errors.Is(err, idem.ErrLost) {
+		x.state.hooks.logger().Error("a transaction was not rolled back cleanly; the database drops it with its connection", "error", err, "request_id", x.state.id)
+	}
+}
+
+// goLive saves, for a response that cannot be held back, that there was one.
+func (x *execution) goLive() bool {
+	settlement := idem.Settlement{Outcome: idem.NotStarted}
+	if !x.nothingHappened() {
+		summary := x.reply().summary().encode()
+		settlement = idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
+	}
+	err := x.save(settlement)
+	if err != nil && !errors.Is(err, idem.ErrLost) {
+		x.state.hooks.logger().Error("the outcome of an idempotent request is not saved yet; saving goes on", "error", err, "request_id", x.state.id)
+	}
+	return !errors.Is(err, idem.ErrLost)
+}
+
+// interrupted ends an execution whose handler panicked with p, or left by
+// runtime.Goexit (p is nil then).
+func (x *execution) interrupted(p any) {
+	s := x.state
+	abort := p == nil || p == http.ErrAbortHandler
+	if !abort {
+		s.logPanic(x.r, p)
+	}
+	switch {
+	case x.claim.Joined():
+		x.rollBack()
+	case x.recorder.isLive || x.recorder.mute:
+		abort = true // settled already, and the client must see that it is not whole
+	case abort:
+		_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown}) // the runner goes on with it
+	}
+	if abort {
+		if p != nil {
+			panic(http.ErrAbortHandler)
+		}
+		return
+	}
+	s.observe(Event{Stage: StageRecover, Outcome: codeInternal})
+	if x.claim.Joined() {
+		s.writeProblem(x.w, x.r, problem(codeInternal))
+		return
+	}
+	x.recorder.reset(maps.Clone(x.w.Header()))
+	s.notStarted = false
+	s.writeProblem(&x.recorder, x.r, problem(codeInternal))
+	x.settle()
+}

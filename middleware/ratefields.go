@@ -1,0 +1,49 @@
+package middleware
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// setRateFields writes the fields of draft-11: one item a policy, named by it.
+// The window is left out where it is not a whole number of seconds.
+func setRateFields(h http.Header, takes []ratelimit.Take, d ratelimit.Decision) {
+	var policies, states []byte
+	for i, t := range takes {
+		if i > 0 {
+			policies, states = append(policies, ", "...), append(states, ", "...)
+		}
+		limit := t.Policy.Limit
+		policies = append(strconv.AppendQuote(policies, t.Policy.Name), ";q="...)
+		policies = appendClamped(policies, limit.Count)
+		if w := int64(limit.Period.Seconds()); w > 0 && limit.Period%1e9 == 0 {
+			policies = appendClamped(append(policies, ";w="...), w)
+		}
+		state := d.States[i]
+		states = append(strconv.AppendQuote(states, t.Policy.Name), ";r="...)
+		states = appendClamped(states, max(state.Remaining, 0))
+		reset := state.Reset
+		if !d.Allowed && state.Wait > 0 {
+			reset = state.Wait
+		}
+		states = appendClamped(append(states, ";t="...), ceilSeconds(reset))
+	}
+	h["Ratelimit-Policy"] = []string{string(policies)}
+	h["Ratelimit"] = []string{string(states)}
+}
+
+// maxInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
+const maxInteger = 999_999_999_999_999
+
+func appendClamped(b []byte, n int64) []byte { return strconv.AppendInt(b, min(n, maxInteger), 10) }
+
+func ceilSeconds(d time.Duration) int64 {
+	n := int64(d / time.Second)
+	if d%time.Second > 0 {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,233 @@
+package middleware
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// recorder is the writer that a handler of an idempotent request gets. It holds
+// the response back until its outcome is saved, so that no client sees an answer
+// that a repeat would not. It shows no Unwrap, no Hijacker and no Pusher: each
+// would lead past it.
+//
+// A response that grows over the limit, or that the handler flushes, cannot be
+// held back: it goes live, which saves that it was not retained and then passes
+// everything through.
+type recorder struct {
+	below http.ResponseWriter
+	limit int         // bytes of body that are held back; < 0: no limit and no going live
+	live  func() bool // saves the fact; false: somebody else owns the outcome
+
+	header http.Header // the handler's
+	head   http.Header // header as it was at WriteHeader; nil while nobody has asked for it since
+	status int         // 0 before WriteHeader
+	length int64       // the Content-Length that the handler declared, or -1
+	body   []byte
+	isLive bool
+	mute   bool // the outcome is somebody else's: nothing goes out
+}
+
+func (w *recorder) Header() http.Header {
+	if w.status != 0 && w.head == nil {
+		// Changes from here on are for trailers alone, as in net/http.
+		w.head = w.header.Clone()
+	}
+	return w.header
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status != 0 {
+		return
+	}
+	if status < 100 || status > 999 {
+		panic("middleware: invalid WriteHeader code " + strconv.Itoa(status))
+	}
+	if status < 200 {
+		w.inform(status)
+		return
+	}
+	w.status = status
+	w.length = -1
+	if v := w.header["Content-Length"]; len(v) == 1 {
+		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n >= 0 {
+			w.length = n
+		}
+	}
+}
+
+// inform passes an informational response on: it is not the response.
+func (w *recorder) inform(status int) {
+	if status == http.StatusSwitchingProtocols {
+		return // there is nothing to switch a recorded request to
+	}
+	h := w.below.Header()
+	outside := maps.Clone(h)
+	replace(h, w.header)
+	w.below.WriteHeader(status)
+	replace(h, outside)
+}
+
+func (w *recorder) Write(p []byte) (int, error) {
+	if ok, err := w.admit(len(p)); !ok {
+		return 0, err
+	}
+	switch {
+	case w.mute:
+		return len(p), nil
+	case w.isLive:
+		return w.below.Write(p)
+	}
+	w.body = append(w.body, p...)
+	return len(p), nil
+}
+
+func (w *recorder) WriteString(p string) (int, error) {
+	if ok, err := w.admit(len(p)); !ok {
+		return 0, err
+	}
+	switch {
+	case w.mute:
+		return len(p), nil
+	case w.isLive:
+		return io.WriteString(w.below, p)
+	}
+	w.body = append(w.body, p...)
+	return len(p), nil
+}
+
+// admit prepares for n more bytes of body.
+func (w *recorder) admit(n int) (bool, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case !bodyAllowed(w.status):
+		return false, http.ErrBodyNotAllowed
+	case w.isLive || w.mute:
+		return true, nil
+	case w.length >= 0 && int64(len(w.body)+n) > w.length:
+		return false, http.ErrContentLength
+	case w.limit >= 0 && len(w.body)+n > w.limit:
+		w.goLive()
+	}
+	return true, nil
+}
+
+func (w *recorder) goLive() {
+	if w.live() {
+		w.isLive = true
+		w.reveal()
+	} else {
+		w.mute = true
+	}
+	w.body = nil
+}
+
+func (w *recorder) Flush() { _ = w.FlushError() }
+
+func (w *recorder) FlushError() error {
+	if w.limit < 0 {
+		return nil // held back to the end, whatever the handler wishes
+	}
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !w.isLive && !w.mute {
+		w.goLive()
+	}
+	if w.mute {
+		return nil
+	}
+	return http.NewResponseController(w.below).Flush()
+}
+
+// The deadlines are the connection's and have nothing to do with what is held
+// back.
+
+func (w *recorder) SetReadDeadline(t time.Time) error {
+	return http.NewResponseController(w.below).SetReadDeadline(t)
+}
+
+func (w *recorder) SetWriteDeadline(t time.Time) error {
+	return http.NewResponseController(w.below).SetWriteDeadline(t)
+}
+
+func (w *recorder) EnableFullDuplex() error {
+	return http.NewResponseController(w.below).EnableFullDuplex()
+}
+
+// sent returns the header as the client is to see it.
+func (w *recorder) sent() http.Header {
+	if w.head != nil {
+		return w.head
+	}
+	return w.header
+}
+
+// finish ends the response when the handler has returned.
+func (w *recorder) finish() {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	h := w.sent()
+	if _, has := h["Content-Type"]; !has && len(w.body) > 0 && h.Get("Content-Encoding") == "" {
+		// net/http would look at the same bytes; a replay must not depend on it.
+		h["Content-Type"] = []string{http.DetectContentType(w.body)}
+	}
+}
+
+// reveal sends what was held back.
+func (w *recorder) reveal() {
+	h := w.below.Header()
+	replace(h, w.sent())
+	w.below.WriteHeader(w.status)
+	if len(w.body) > 0 {
+		_, _ = w.below.Write(w.body) // the client has left: a repeat gets it
+	}
+}
+
+// trailers hands over what the handler set after its head.
+func (w *recorder) trailers() {
+	if w.head == nil {
+		return
+	}
+	h := w.below.Header()
+	for name, values := range w.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			h[name] = values
+		}
+	}
+	for _, list := range w.head["Trailer"] {
+		for name := range strings.SplitSeq(list, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if values, has := w.header[name]; has {
+				h[name] = values
+			}
+		}
+	}
+}
+
+// reset forgets what the handler wrote.
+func (w *recorder) reset(before http.Header) {
+	w.header, w.head, w.status, w.body = before, nil, 0, nil
+}
+
+// own reports whether a header field of the response is the handler's, and not
+// one that a stage outside had set before.
+func (w *recorder) own(name string) bool {
+	return !slices.Equal(w.sent()[name], w.below.Header()[name])
+}
+
+func replace(dst, src http.Header) {
+	clear(dst)
+	maps.Copy(dst, src)
+}
+
+func bodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}

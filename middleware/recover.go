@@ -1,0 +1,70 @@
+package middleware
+
+import (
+	"log/slog"
+	"maps"
+	"net/http"
+	"runtime/debug"
+)
+
+// RecoverOptions configure [Recover].
+type RecoverOptions struct {
+	Hooks *Hooks
+}
+
+// Recover turns a panic into a response that does not lie. Before the response
+// is committed, the client gets a clean 500 and the connection stays; after
+// that, the connection is aborted, so that a truncated body never looks whole.
+// The panic and its stack go to the log, except http.ErrAbortHandler, which
+// passes through in silence as net/http means it.
+//
+// It SHOULD stand directly inside [RequestID], so that the 500 and the log line
+// carry the id.
+func Recover(o RecoverOptions) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s, r := enter(r, o.Hooks)
+			w = s.dress(w)
+			s.recovers = true
+			before := beyondID(s, w.Header())
+			defer func() {
+				if p := recover(); p != nil {
+					s.recovered(w, r, p, before)
+				}
+			}()
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// beyondID returns a copy of what stages outside have set so far, nil when that
+// is at most the request id.
+func beyondID(s *state, h http.Header) http.Header {
+	if len(h) == 0 || len(h) == 1 && s.header != "" && h[s.header] != nil {
+		return nil
+	}
+	return maps.Clone(h)
+}
+
+func (s *state) recovered(w http.ResponseWriter, r *http.Request, p any, before http.Header) {
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	s.logPanic(r, p)
+	s.observe(Event{Stage: StageRecover, Outcome: codeInternal})
+	core := w.(interface{ core() *writer }).core()
+	if core.committed || core.swallow {
+		panic(http.ErrAbortHandler)
+	}
+	h := w.Header()
+	clear(h)
+	maps.Copy(h, before)
+	s.unrouted = false
+	s.writeProblem(w, r, problem(codeInternal))
+}
+
+func (s *state) logPanic(r *http.Request, p any) {
+	s.hooks.logger().Error("panic while serving a request",
+		slog.String("request_id", s.id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+}

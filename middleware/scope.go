@@ -1,0 +1,144 @@
+package middleware
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A Requirement says which scopes a key needs. The zero Requirement is a mistake
+// and panics where it is used: [AnyKey] is the way to ask for none.
+type Requirement struct {
+	names []scope.Name
+	any   bool // one of names is enough
+	none  bool // AnyKey
+}
+
+// Require asks for all of the named scopes.
+func Require(all ...scope.Name) Requirement { return Requirement{names: slices.Clone(all)} }
+
+// RequireAny asks for at least one of the named scopes.
+func RequireAny(oneOf ...scope.Name) Requirement {
+	return Requirement{names: slices.Clone(oneOf), any: true}
+}
+
+// AnyKey is content with any live key, even one without scopes.
+func AnyKey() Requirement { return Requirement{none: true} }
+
+// Scopes returns the names, and whether one of them is enough.
+func (n Requirement) Scopes() (names []scope.Name, anyOf bool) { return slices.Clone(n.names), n.any }
+
+func (n Requirement) String() string {
+	if n.none {
+		return "any key"
+	}
+	text := joinNames(n.names)
+	if n.any {
+		return "any of " + text
+	}
+	return text
+}
+
+// resolve checks the requirement against the registry.
+func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
+	if n.none {
+		return scope.Set{}, nil
+	}
+	if len(n.names) == 0 {
+		return scope.Set{}, fmt.Errorf("the requirement is empty; name the scopes, or say AnyKey()")
+	}
+	set, unknown := r.Parse(n.names)
+	if len(unknown) > 0 {
+		if meant, ok := r.Suggest(unknown[0]); ok {
+			return scope.Set{}, fmt.Errorf("scope %q is not registered; did you mean %q?", unknown[0], meant)
+		}
+		return scope.Set{}, fmt.Errorf("scope %q is not registered", unknown[0])
+	}
+	return set, nil
+}
+
+// ScopeOptions configure [RequireScope].
+type ScopeOptions struct {
+	Registry *scope.Registry // nil means scope.Contract(); the one that Authenticate has
+	Hooks    *Hooks
+}
+
+// RequireScope lets a request pass whose key meets the requirement and answers
+// the others with 403 and error="insufficient_scope" (RFC 6750, section 3.1).
+//
+// [Authenticate] MUST stand before it; without, every request gets 500. It
+// panics when the requirement is empty or names a scope that the registry does
+// not have.
+func RequireScope(need Requirement, o ScopeOptions) func(http.Handler) http.Handler {
+	if o.Registry == nil {
+		o.Registry = scope.Contract()
+	}
+	set, err := need.resolve(o.Registry)
+	if err != nil {
+		panic("middleware: RequireScope: " + err.Error())
+	}
+	wanted := joinNames(need.names)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s, r := enter(r, o.Hooks)
+			if s.key == nil {
+				s.misuse(w, r, StageScope, "RequireScope stands where no Authenticate is before it")
+				return
+			}
+			if missing := need.missing(s.key.Bind(o.Registry).Granted(), set); missing != nil {
+				p := problem(codeInsufficientScope)
+				p.Missing = missing
+				p.Detail = "The API key lacks " + describe(missing, need.any) + "."
+				p.Challenge = `Bearer realm="` + s.realm + `", error="insufficient_scope", scope="` + wanted + `"`
+				s.refuse(w, r, StageScope, p)
+				return
+			}
+			s.scoped = true
+			s.observe(Event{Stage: StageScope, Outcome: passed})
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// missing returns nil when granted meets the requirement.
+func (n Requirement) missing(granted, set scope.Set) []scope.Name {
+	switch {
+	case n.none, !n.any && granted.HasAll(set), n.any && granted.HasAny(set):
+		return nil
+	}
+	missing := make([]scope.Name, 0, len(n.names))
+	for _, name := range n.names {
+		if !granted.Has(name) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+func describe(missing []scope.Name, anyOf bool) string {
+	switch {
+	case len(missing) == 1:
+		return "the scope " + string(missing[0])
+	case anyOf:
+		return "any of the scopes " + joinNames(missing)
+	}
+	return "the scopes " + joinNames(missing)
+}
+
+func joinNames(names []scope.Name) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = string(name)
+	}
+	return strings.Join(texts, " ")
+}
+
+// misuse answers 500 for stages that were put together wrongly: failing open
+// would be worse.
+func (s *state) misuse(w http.ResponseWriter, r *http.Request, stage Stage, what string) {
+	s.hooks.logger().Error("middleware: "+what, "method", r.Method, "path", r.URL.Path, "request_id", s.id)
+	s.refuse(w, r, stage, problem(codeInternal))
+}

@@ -1,0 +1,89 @@
+package middleware
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// state is what the stages of one request share: the one context value, the one
+// response writer and everything that a stage has found out. The first stage
+// that runs makes it, the others fill it in. It belongs to the goroutine that
+// serves the request until the handler starts; after that the fields which a
+// handler can reach (id, key) are only read.
+//
+// A state is never pooled: its context, its id and the header value that holds
+// the id may outlive the request in a goroutine of the handler.
+type state struct {
+	context.Context // the request's context as the first stage found it
+
+	hooks *Hooks
+	w     writer
+
+	header  string // canonical name of the request id's header; "" without RequestID
+	id      string
+	idText  [20]byte
+	idValue [1]string
+	http1   bool // the connection may need "Connection: close"
+
+	realm    string
+	throttle *throttle
+	key      *keystore.Key
+	pattern  string
+
+	request    *http.Request // as the API gave it to its mux
+	notStarted bool          // the handler said so
+
+	unrouted bool // inside the API's mux, and no route has been reached
+	scoped   bool // a scope decision let the request pass
+	keyed    bool // an Idempotency stage has taken charge of the request
+	recovers bool // a Recover stage is outside
+
+	takes [ratelimit.MaxTakes]ratelimit.Take
+}
+
+type stateKey struct{}
+
+func (s *state) Value(key any) any {
+	if key == (stateKey{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+func stateFrom(ctx context.Context) *state {
+	s, _ := ctx.Value(stateKey{}).(*state)
+	return s
+}
+
+// enter returns the state of the request, made now if this is the first stage,
+// with the request that carries it.
+func enter(r *http.Request, hooks *Hooks) (*state, *http.Request) {
+	ctx := r.Context()
+	s := stateFrom(ctx)
+	if s == nil {
+		s = &state{Context: ctx, http1: r.ProtoMajor == 1}
+		r = r.WithContext(s)
+	}
+	if hooks != nil {
+		s.hooks = hooks
+	}
+	return s, r
+}
+
+// observe reports what a stage decided.
+func (s *state) observe(e Event) {
+	if s.hooks == nil || s.hooks.Observe == nil {
+		return
+	}
+	e.RequestID = s.id
+	e.Pattern = s.pattern
+	if s.key != nil {
+		e.KeyID = s.key.ID
+		e.Organization = s.key.Organization
+		e.Environment = s.key.Environment
+	}
+	s.hooks.Observe(s, e)
+}

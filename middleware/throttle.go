@@ -1,0 +1,62 @@
+package middleware
+
+import (
+	"net/http"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// ThrottleOptions configure [ThrottleFailures].
+type ThrottleOptions struct {
+	ClientIP ClientIP
+	Hooks    *Hooks
+}
+
+// ThrottleFailures limits how many requests with a wrong API key one client
+// address may send (one /64 for IPv6). It MUST stand before [Authenticate],
+// which does the counting: a failure is reserved before the key is looked up and
+// given back unless the key was wrong. An address over its limit gets 429 without
+// a call of the store, but a live key that the cache of a keystore.Cached holds
+// passes all the same, so nobody can lock out somebody else's key. Requests
+// without credentials are not counted.
+//
+// The counters live in this process. It panics when the limit is not valid.
+func ThrottleFailures(limit ratelimit.Limit, o ThrottleOptions) func(http.Handler) http.Handler {
+	t := &throttle{clientIP: o.ClientIP, policy: ratelimit.Policy{Name: "failures", Limit: limit}, counters: ratelimit.NewMemory()}
+	if err := t.policy.Validate(); err != nil {
+		panic("middleware: ThrottleFailures: " + err.Error())
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s, r := enter(r, o.Hooks)
+			s.throttle = t
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+type throttle struct {
+	clientIP ClientIP
+	policy   ratelimit.Policy
+	counters *ratelimit.Memory
+}
+
+// reserve takes one failure from the client's budget. The refund gives it back.
+func (t *throttle) reserve(r *http.Request) (refund func(), p Problem, ok bool) {
+	take := []ratelimit.Take{{Policy: &t.policy, Bucket: t.clientIP.bucket(r), Cost: 1}}
+	d, err := t.counters.Take(r.Context(), take)
+	if err != nil {
+		return nil, problem(codeRateStore), false
+	}
+	if !d.Allowed {
+		p := problem(codeTooManyFailures)
+		p.RetryAfter = d.Wait()
+		p.Policy = t.policy.Name
+		return nil, p, false
+	}
+	return func() {
+		if m, ok := any(t.counters).(interface{ Refund(ratelimit.Take) }); ok {
+			m.Refund(take[0])
+		}
+	}, Problem{}, true
+}
