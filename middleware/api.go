@@ -192,7 +192,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	s := stateFrom(r.Context())
 	w = s.dress(w)
 	core := w.(interface{ core() *writer }).core()
-	core.intercept = a.unmatched
+	core.api = a
 	s.unrouted, s.request = true, r
 	a.mux.ServeHTTP(w, r)
 	if s.pattern == "" {

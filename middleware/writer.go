@@ -25,10 +25,8 @@ type writer struct {
 	hijacked  bool
 	status    int
 
-	// intercept, where set, sees the final status of a response that no route
-	// produced. It answers in its place and returns true, or returns false.
-	intercept func(w *writer, status int) bool
-	swallow   bool // intercept answered: what the mux still writes is dropped
+	api     *API // whose mux runs inside, if one does; see API.unmatched
+	swallow bool // the API answered: what its mux still writes is dropped
 }
 
 func (w *writer) Header() http.Header { return w.below.Header() }
@@ -74,12 +72,13 @@ func (w *writer) commit() bool {
 	return true
 }
 
+// answered reports whether the API answers in place of its mux.
 func (w *writer) answered(status int) bool {
-	if w.intercept == nil || !w.state.unrouted {
+	if w.api == nil || !w.state.unrouted {
 		return false
 	}
 	w.state.unrouted = false
-	w.swallow = w.intercept(w, status)
+	w.swallow = w.api.unmatched(w, status)
 	return w.swallow
 }
 
