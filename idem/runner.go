@@ -4,56 +4,237 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // The refusals of a [Runner] beyond those of its Store.
 var (
-	// ErrMismatch means that the key was used for another request. Repeating it never helps.
+	// ErrMismatch means that the key was used for another request. Repeating it does not help.
 	ErrMismatch = errors.New("idem: the key was used for another request")
 	// ErrTooMany means that the owner has as many requests running as it may.
 	ErrTooMany = errors.New("idem: too many requests are running")
-	// ErrLeaseLapsed is the cause with which [Execution.Context] is cancelled when the claim could not be renewed and is about to
-	// lapse, or has.
+	// ErrLeaseLapsed is the cause with which [Execution.Context] is cancelled when the claim could not be renewed and is
+	// about to lapse.
 	ErrLeaseLapsed = errors.New("idem: the claim could not be renewed in time")
 )
 
 // Options are the settings of a [Runner]. The zero value of each field stands for its default.
 type Options struct {
-	Lease              time.Duration   // 15 s; renewed every third of it
-	Retention          time.Duration   // 24 h; not less than Lease
-	Wait               time.Duration   // 10 s; how long a duplicate waits for the first; negative: it does not
-	Timeout            time.Duration   // 2 s; for one call of the store
-	Waiters            int             // 4,096; duplicates that may wait at once
-	WaitersPerOwner    int             // 256
-	ExecutionsPerOwner int             // 1,024; requests that may run at once, those whose save is retried included
-	Reexecute          bool            // take over a claim whose outcome nobody knows; may run a request twice
-	Join               bool            // use the store's [Joiner], which it must have
-	Draining           <-chan struct{} // closed: nobody waits any more
-	Logger             *slog.Logger    // [slog.Default]
+	// Lease is how long a claim is held without a sign of life. A Runner renews it every third of that. The default is 15 s.
+	Lease time.Duration
+	// Retention is how long a key is remembered, and at least the Lease. The default is 24 h.
+	Retention time.Duration
+	// Wait is how long a duplicate waits for the first request. The default is 10 s; when negative, it does not wait for a
+	// request that runs.
+	Wait time.Duration
+	// Timeout bounds each call of the store, and all that Settle tries before it goes on in the background. The default is 2 s.
+	Timeout time.Duration
+	// Waiters is how many duplicates may wait at once, WaitersPerOwner how many of one owner. Those beyond are told at once
+	// that the request is in flight. The defaults are 4,096 and 256.
+	Waiters, WaitersPerOwner int
+	// ExecutionsPerOwner is how many requests of one owner may run at once. One whose save is retried in the background still
+	// counts, so that the answers kept for saving are bounded. The default is 1,024.
+	ExecutionsPerOwner int
+	// Reexecute takes over a claim whose outcome nobody knows, and by that may run a request twice.
+	Reexecute bool
+	// Join uses the store's ability to join transactions; the store must be a [Joiner].
+	Join bool
+	// Draining ends all waits when it is closed, and lets none begin; what runs is not touched.
+	Draining <-chan struct{}
+	// Logger is told of claims that could not be renewed or saved. The default is slog.Default().
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	for _, d := range []*time.Duration{&o.Lease, &o.Retention, &o.Timeout} {
+		if *d < 0 {
+			panic("idem: NewRunner with a negative duration")
+		}
+	}
+	for _, n := range []*int{&o.Waiters, &o.WaitersPerOwner, &o.ExecutionsPerOwner} {
+		if *n < 0 {
+			panic("idem: NewRunner with a negative limit")
+		}
+	}
+	setDefault(&o.Lease, 15*time.Second)
+	setDefault(&o.Retention, 24*time.Hour)
+	setDefault(&o.Wait, 10*time.Second)
+	setDefault(&o.Timeout, 2*time.Second)
+	setDefault(&o.Waiters, 4096)
+	setDefault(&o.WaitersPerOwner, 256)
+	setDefault(&o.ExecutionsPerOwner, 1024)
+	if o.Retention < o.Lease {
+		panic("idem: NewRunner with a Retention shorter than the Lease")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+func setDefault[T int | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
 }
 
 // Request is a request as a [Runner] sees it.
 type Request struct {
 	Key Key
-	// Owner is on whose account the request runs and waits, for the limits of Options.
+	// Owner is on whose account the request runs and waits.
 	Owner       string
 	Fingerprint Sum
 }
 
-// Runner decides who runs a request, who waits for it and who gets which answer.
+// Runner decides who runs a request, who waits for it, and who gets which answer. It is used by many goroutines at once and
+// starts none before it is used.
+//
+// All requests with one key should go through one Runner of the process: duplicates are then woken when the first is settled,
+// and get its answer from memory. Duplicates in other processes, or in another Runner on the same store, ask the store again
+// after 25 ms and then after twice as long each time, up to 500 ms.
+//
+// A store may fail or hang without harm to what is promised. No call is waited for longer than Options.Timeout; how many calls
+// that never return can pile up is bounded; and a request begins to run only after the store said that the claim is its own.
 type Runner struct {
 	store   Store
+	joiner  Joiner // nil: claims have leases
+	atOnce  bool   // the store does not need to be waited for
 	options Options
+	epoch   time.Time
+
+	begins, extends, settles, undos lane
+	undoing                         atomic.Int64
+
+	mu       sync.Mutex
+	flights  map[Key]*flight
+	owners   map[string]load
+	waiting  int
+	unsaved  int           // settlements that go on in the background
+	allSaved chan struct{} // closed when unsaved falls to zero; nil while nobody waits for that
+
+	heartbeatErrors, saveErrors, lost atomic.Uint64
 }
 
-// NewRunner returns a Runner on a store.
-func NewRunner(s Store, o Options) *Runner { return &Runner{store: s, options: o} }
+// RunnerStats is what a [Runner] does now and what went wrong since its start.
+type RunnerStats struct {
+	Executions int // that run, or whose save is retried
+	Waiters    int
+	Unsaved    int // settlements that go on in the background
+	// HeartbeatErrors and SaveErrors count calls of the store that failed, Lost the executions that found another in possession
+	// of the key when they were to be settled.
+	HeartbeatErrors, SaveErrors, Lost uint64
+}
 
-// Begin claims the request's key, or waits for whoever holds it.
+// NewRunner returns a Runner on a store. It panics when the store is nil or not the Joiner that Options.Join asks for, when a
+// limit or a duration other than Wait is negative, and when Retention is shorter than Lease.
+func NewRunner(s Store, o Options) *Runner {
+	if s == nil {
+		panic("idem: NewRunner without a store")
+	}
+	r := &Runner{
+		store:   s,
+		options: o.withDefaults(),
+		epoch:   time.Now(),
+		begins:  make(lane, laneWidth),
+		extends: make(lane, laneWidth),
+		settles: make(lane, laneWidth),
+		undos:   make(lane, laneWidth),
+		flights: make(map[Key]*flight),
+		owners:  make(map[string]load),
+	}
+	_, r.atOnce = s.(interface{ answersAtOnce() })
+	if o.Join {
+		j, ok := s.(Joiner)
+		if !ok {
+			panic("idem: NewRunner with Join and a store that is not a Joiner")
+		}
+		r.joiner = j
+	}
+	return r
+}
+
+// Begin claims the key, or finds out who has it and waits for them.
+//
+// With an Execution the caller must run the request and settle the Execution, whatever happens. Without one, and without an
+// error, the Record says what to answer: [Done], or [Unknown], or [InFlight] when it waited in vain, may not wait, or would be
+// one waiter too many. Its LeaseLeft is then a hint for when to come back.
+//
+// The errors are [ErrMismatch], also while the first request is in flight; [ErrTooMany], before the store was asked; [ErrFull];
+// ctx.Err() when ctx is done before the store is asked or while waiting; and anything else when the store could not answer.
+// After such an error the claim that may have been made is taken back in the background.
+//
+// The end of ctx does not cut a call of the store short, since its answer would be lost. An Execution may therefore be handed
+// to a caller whose ctx is done, and is to be run or settled as [NotStarted] like any other.
 func (r *Runner) Begin(ctx context.Context, req Request) (Record, *Execution, error) {
-	return Record{}, nil, errors.ErrUnsupported
+	if err := ctx.Err(); err != nil {
+		return Record{}, nil, err
+	}
+	v := visit{runner: r, ctx: ctx, req: req}
+	defer v.leave()
+	for {
+		f, leads, err := r.board(&v.req)
+		if err != nil {
+			return Record{}, nil, err
+		}
+		if leads {
+			return v.lead(f)
+		}
+		record, err, decided := v.follow(f)
+		if decided {
+			return record, nil, err
+		}
+	}
 }
 
-// WaitSettled waits until nothing is left to be saved in the background, or until ctx is done.
-func (r *Runner) WaitSettled(ctx context.Context) error { return nil }
+// WaitSettled waits until nothing is left that is saved or taken back in the background, or until ctx is done; then it returns
+// ctx.Err(). Call it at the end of a shutdown, when no request runs any more.
+func (r *Runner) WaitSettled(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		if r.unsaved == 0 {
+			r.mu.Unlock()
+			return nil
+		}
+		if r.allSaved == nil {
+			r.allSaved = make(chan struct{})
+		}
+		saved := r.allSaved
+		r.mu.Unlock()
+		select {
+		case <-saved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Stats returns what the Runner does now.
+func (r *Runner) Stats() RunnerStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := RunnerStats{
+		Waiters:         r.waiting,
+		Unsaved:         r.unsaved,
+		HeartbeatErrors: r.heartbeatErrors.Load(),
+		SaveErrors:      r.saveErrors.Load(),
+		Lost:            r.lost.Load(),
+	}
+	for _, l := range r.owners {
+		s.Executions += l.executions
+	}
+	return s
+}
+
+// keepUnsaved counts one settlement more, or one less, that goes on in the background. r.mu is held.
+func (r *Runner) keepUnsaved(n int) {
+	r.unsaved += n
+	if r.unsaved == 0 && r.allSaved != nil {
+		close(r.allSaved)
+		r.allSaved = nil
+	}
+}
+
+// now counts from the start of the Runner, on the monotonic clock.
+func (r *Runner) now() time.Duration { return time.Since(r.epoch) }

@@ -1,0 +1,51 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// undo takes back a claim that the store may have made although it did not say so. It tries until the store has answered once,
+// or until the lease has ended; then the key's outcome is unknown, as after a crash.
+//
+// late gets the answer of a Begin that has not returned. What it claims after the store was told that nothing was started
+// is told again.
+func (r *Runner) undo(ctx context.Context, c Claim, late <-chan answer) {
+	ctx = context.WithoutCancel(ctx)
+	r.undoing.Add(1)
+	r.mu.Lock()
+	r.keepUnsaved(1)
+	r.mu.Unlock()
+	go func() {
+		defer func() {
+			r.undoing.Add(-1)
+			r.mu.Lock()
+			r.keepUnsaved(-1)
+			r.mu.Unlock()
+		}()
+		end := time.NewTimer(c.Lease)
+		defer end.Stop()
+		for delay := firstRetry; ; delay = min(2*delay, time.Second) {
+			a, _ := r.call(ctx, r.undos, r.options.Timeout, func(ctx context.Context) answer {
+				return answer{err: r.store.Settle(ctx, c.Key, c.Token, Settlement{Outcome: NotStarted})}
+			})
+			var again <-chan time.Time
+			if answered := a.err == nil || errors.Is(a.err, ErrLost) || errors.Is(a.err, ErrSettled); !answered {
+				again = time.After(jittered(delay))
+			} else if late == nil {
+				return
+			}
+			select {
+			case l := <-late:
+				late = nil
+				if l.err == nil && l.record.State != Claimed {
+					return
+				}
+			case <-again:
+			case <-end.C:
+				return
+			}
+		}
+	}()
+}
