@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// config is what the flags ask for.
+type config struct {
+	addr            string
+	keysOut         string // "": print the keys
+	rate            ratelimit.Limit
+	sandboxRate     ratelimit.Limit
+	requestIDHeader string
+	format          keystore.Format
+	latency         time.Duration
+}
+
+// maxLatency leaves a create time to end before the API's own deadline for it, 30 s.
+const maxLatency = 25 * time.Second
+
+// A usageError is a mistake in the arguments, or several, a line each.
+type usageError struct{ error }
+
+var headerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]*$`)
+
+// parseFlags returns a usageError that tells all mistakes, or flag.ErrHelp. Both times the usage is on stderr.
+func parseFlags(args []string, stderr io.Writer) (config, error) {
+	var c config
+	fs := flag.NewFlagSet("example", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // Parse would tell a mistake that is returned anyway
+	fs.StringVar(&c.addr, "addr", "127.0.0.1:8080", "`address` to listen on; port 0 takes a free one")
+	fs.StringVar(&c.keysOut, "keys-out", "", "write the keys to this `file` as JSON instead of printing them")
+	rate := fs.String("rate", "100-S", "`requests` of an organization's production keys together, per S(econd), M, H or D;\nwithout -sandbox-rate its sandbox gets the same")
+	sandboxRate := fs.String("sandbox-rate", "25-S", "`requests` of an organization's sandbox keys together")
+	fs.StringVar(&c.requestIDHeader, "request-id-header", middleware.DefaultRequestIDHeader, "`name` of the response header that carries the request id")
+	fs.StringVar(&c.format.Prefix, "key-prefix", "svc", "`prefix` of the API keys")
+	latency := fs.String("latency", "0s", "`duration` that creating a task takes longer, at most "+maxLatency.String())
+	err := fs.Parse(args)
+	fs.SetOutput(stderr)
+	if err != nil {
+		fs.Usage()
+		if errors.Is(err, flag.ErrHelp) {
+			return c, err
+		}
+		return c, usageError{err}
+	}
+	given := make(map[string]bool)
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if given["rate"] && !given["sandbox-rate"] {
+		*sandboxRate = *rate
+	}
+
+	var mistakes []error
+	check := func(name string, err error) {
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("-%s: %w", name, err))
+		}
+	}
+	for _, arg := range fs.Args() {
+		mistakes = append(mistakes, fmt.Errorf("unexpected argument %q", arg))
+	}
+	_, _, err = net.SplitHostPort(c.addr)
+	check("addr", err)
+	c.rate, err = ratelimit.Parse(*rate)
+	check("rate", err)
+	c.sandboxRate, err = ratelimit.Parse(*sandboxRate)
+	if given["sandbox-rate"] { // else it is -rate's mistake
+		check("sandbox-rate", err)
+	}
+	if !headerName.MatchString(c.requestIDHeader) {
+		check("request-id-header", fmt.Errorf("%q is not letters, digits and hyphens", c.requestIDHeader))
+	}
+	check("key-prefix", c.format.Validate())
+	c.latency, err = time.ParseDuration(*latency)
+	check("latency", err)
+	if c.latency < 0 || c.latency > maxLatency {
+		check("latency", fmt.Errorf("%v is not between 0 and %v", c.latency, maxLatency))
+	}
+	if len(mistakes) > 0 {
+		fs.Usage()
+		return c, usageError{errors.Join(mistakes...)}
+	}
+	return c, nil
+}

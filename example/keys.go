@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// The organizations that the five keys belong to. They are fixed, so that with a store that survives a restart the new keys
+// find the old tasks, and the old keys still work.
+const (
+	harbour = "org_harbour"
+	lantern = "org_lantern"
+)
+
+// demoKeys are the secrets of the five keys that each start issues.
+type demoKeys struct {
+	Full    string `json:"full"`    // all scopes, production
+	Sandbox string `json:"sandbox"` // all scopes, the same organization's sandbox
+	None    string `json:"none"`    // no scope
+	Worker  string `json:"worker"`  // the external worker's three scopes
+	Other   string `json:"other"`   // all scopes, in a second organization
+}
+
+func issueKeys(ctx context.Context, issuer *keystore.Issuer) (demoKeys, error) {
+	var all []scope.Name
+	for _, d := range scope.Contract().Definitions() {
+		all = append(all, d.Name)
+	}
+	var keys demoKeys
+	for _, k := range []struct {
+		secret       *string
+		name         string
+		organization string
+		environment  keystore.Environment
+		scopes       []scope.Name
+	}{
+		{&keys.Full, "full", harbour, keystore.Production, all},
+		{&keys.Sandbox, "sandbox", harbour, keystore.Sandbox, all},
+		{&keys.None, "none", harbour, keystore.Production, nil},
+		{&keys.Worker, "worker", harbour, keystore.Production, scope.ExternalWorker()},
+		{&keys.Other, "other", lantern, keystore.Production, all},
+	} {
+		secret, _, err := issuer.Issue(ctx, keystore.Grant{
+			Organization: k.organization,
+			Actor:        "example",
+			Name:         k.name,
+			Environment:  k.environment,
+			Scopes:       k.scopes,
+		})
+		if err != nil {
+			return demoKeys{}, fmt.Errorf("issue the key %q: %w", k.name, err)
+		}
+		*k.secret = secret.Reveal()
+	}
+	return keys, nil
+}
+
+// writeKeys puts the keys into a file that only its owner can read. It is always a new file, renamed into place: what stood
+// under that name, with its mode, its links and whoever has it open, gets none of the secrets.
+func writeKeys(path, baseURL string, keys demoKeys) (err error) {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+		return fmt.Errorf("%s is there and is not a file", path)
+	}
+	text, err := json.MarshalIndent(struct {
+		BaseURL string   `json:"base_url"`
+		Keys    demoKeys `json:"keys"`
+	}{baseURL, keys}, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // O_EXCL, 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(append(text, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// printKeys writes the keys for a person, and requests that can be pasted into a shell.
+func printKeys(w io.Writer, baseURL string, keys demoKeys) error {
+	_, err := fmt.Fprintf(w, `Keys, until the server stops:
+
+  full     %[2]s  all scopes, %[7]s
+  sandbox  %[3]s  all scopes, %[7]s's sandbox
+  none     %[4]s  no scope, %[7]s
+  worker   %[5]s  the external worker's scopes, %[7]s
+  other    %[6]s  all scopes, %[8]s
+
+Try:
+
+  curl -i -H 'Authorization: Bearer %[2]s' %[1]s/api/v1/account
+  curl -i -H 'Authorization: Bearer %[2]s' -H 'Idempotency-Key: first-task' -H 'Content-Type: application/json' -d '{"title": "Light the harbour"}' %[1]s/api/v1/tasks
+  curl -i -H 'Authorization: Bearer %[2]s' '%[1]s/api/v1/tasks?limit=10'
+  curl -i -H 'Authorization: Bearer %[4]s' %[1]s/api/v1/tasks
+
+`, baseURL, keys.Full, keys.Sandbox, keys.None, keys.Worker, keys.Other, harbour, lantern)
+	return err
+}

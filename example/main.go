@@ -1,0 +1,103 @@
+// Example is a server that keeps Sallyport's whole contract: an account and tasks, behind API keys that it issues when it starts.
+//
+//	go run ./example
+//
+// prints the keys and requests to try. It ends at SIGINT or SIGTERM, once the requests it has begun are answered.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// drainTimeout is longer than a handler can run.
+const drainTimeout = 40 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	fmt.Fprintln(os.Stderr, err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		os.Exit(2)
+	}
+	os.Exit(1)
+}
+
+// run is the program without the process around it: it serves until ctx ends.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c, err := parseFlags(args, stderr)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, c, memoryStores(), stdout, slog.New(slog.NewTextHandler(stderr, nil)))
+}
+
+// serve answers requests until ctx ends, and then until everything that was begun is answered and stored.
+func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *slog.Logger) error {
+	s.keys = keystore.NewCached(s.keys, keystore.CacheOptions{})
+	keys, err := issueKeys(ctx, keystore.NewIssuer(s.keys, c.format))
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", c.addr)
+	if err != nil {
+		return err
+	}
+	srv, api := newServer(c, s, logger)
+	ended := make(chan error, 1)
+	hardened := middleware.Harden(srv, ln, middleware.RequestIDOptions{Header: c.requestIDHeader})
+	go func() { ended <- srv.Serve(hardened) }()
+	if err := announce(stdout, c.keysOut, baseURL(ln.Addr()), keys); err != nil {
+		return errors.Join(err, srv.Close())
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	err = srv.Shutdown(drain)
+	return errors.Join(err, api.WaitSettled(drain), srv.Close())
+}
+
+// announce tells the keys, and where they are good, now that the server can be reached.
+func announce(stdout io.Writer, keysOut, baseURL string, keys demoKeys) error {
+	if keysOut == "" {
+		fmt.Fprintf(stdout, "Listening on %s\n\n", baseURL)
+		return printKeys(stdout, baseURL, keys)
+	}
+	if err := writeKeys(keysOut, baseURL, keys); err != nil {
+		return fmt.Errorf("write the keys: %w", err)
+	}
+	_, err := fmt.Fprintf(stdout, "Listening on %s\nKeys in %s\n", baseURL, keysOut)
+	return err
+}
+
+// baseURL is where a client on this machine reaches a listener.
+func baseURL(addr net.Addr) string {
+	tcp := addr.(*net.TCPAddr)
+	host := tcp.IP.String()
+	if tcp.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// process runs this test binary as the example.
+func process(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), asServer+"=1")
+	return cmd
+}
+
+func TestExitCodes(t *testing.T) {
+	taken := start(t)
+	for _, row := range []struct {
+		args   string
+		status int
+		stderr string // a part of what is printed
+	}{
+		{"-h", 0, "Usage of"},
+		{"-nonsense", 2, "-nonsense"},
+		{"extra", 2, `unexpected argument "extra"`},
+		{"-rate x -latency y", 2, "-latency"},
+		{"-addr " + strings.TrimPrefix(taken.base, "http://"), 1, "in use"},
+		{"-addr 127.0.0.1:0 -keys-out /nowhere/at/all", 1, "write the keys"},
+	} {
+		cmd := process(t, strings.Fields(row.args)...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		err := cmd.Run()
+		status := 0
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			status = exit.ExitCode()
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if status != row.status || !strings.Contains(stderr.String(), row.stderr) {
+			t.Errorf("%s: got status %d and %q, want %d and %q", row.args, status, &stderr, row.status, row.stderr)
+		}
+	}
+}
+
+func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	var last demoKeys
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		cmd := process(t, "-addr", "127.0.0.1:0", "-keys-out", file)
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		printed := bufio.NewReader(stdout)
+		line, err := printed.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := &running{client: &http.Client{Transport: &http.Transport{}}}
+		srv.base, srv.keys = readKeys(t, file)
+		if want := "Listening on " + srv.base + "\n"; line != want {
+			t.Errorf("got %q, want %q", line, want)
+		}
+		if got := srv.must(t, srv.keys.Full, "GET", "/api/v1/account", ""); got.StatusCode != http.StatusOK {
+			t.Errorf("a new key: got %s", got.Status)
+		}
+		if last.Full != "" {
+			wantProblem(t, "a key of the server before", srv.must(t, last.Full, "GET", "/api/v1/account", ""), 401, "api_key_invalid")
+		}
+		last = srv.keys
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		rest, _ := io.ReadAll(printed)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v: got %v, want a clean end", signal, err)
+		}
+		if strings.Contains(string(rest), srv.keys.Full) {
+			t.Errorf("with -keys-out the keys are printed too: %s", rest)
+		}
+	}
+}
+
+// words splits a line as a shell does that knows of no quotes but single ones.
+func words(line string) []string {
+	var all []string
+	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " ") {
+		var word string
+		var found bool
+		if line[0] == '\'' {
+			word, line, found = strings.Cut(line[1:], "'")
+		} else {
+			word, line, found = strings.Cut(line, " ")
+		}
+		all = append(all, word)
+		if !found {
+			break
+		}
+	}
+	return all
+}
+
+func TestThePrintedRequestsWork(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	end := make(chan error, 1)
+	stdout, w := io.Pipe()
+	go func() {
+		end <- run(ctx, []string{"-addr", "127.0.0.1:0"}, w, t.Output())
+		w.Close()
+	}()
+	srv := &running{client: &http.Client{Transport: &http.Transport{}}}
+	var statuses []int
+	lines := bufio.NewScanner(stdout)
+	for len(statuses) < 4 && lines.Scan() {
+		args := words(lines.Text())
+		if len(args) == 0 || args[0] != "curl" {
+			continue
+		}
+		method, body, target := "GET", "", ""
+		var header []string
+		for i := 1; i < len(args); i++ {
+			switch args[i] {
+			case "-i":
+			case "-H":
+				i++
+				name, value, _ := strings.Cut(args[i], ": ")
+				header = append(header, name, value)
+			case "-d":
+				i++
+				method, body = "POST", args[i]
+			default:
+				target = args[i]
+			}
+		}
+		got, err := srv.do(t.Context(), "", method, target, body, header...)
+		if err != nil {
+			t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		statuses = append(statuses, got.StatusCode)
+	}
+	if want := []int{200, 201, 200, 403}; !slices.Equal(statuses, want) {
+		t.Errorf("got %v, want %v", statuses, want)
+	}
+	go io.Copy(io.Discard, stdout)
+	stop()
+	if err := <-end; err != nil {
+		t.Errorf("run: %v", err)
+	}
+}

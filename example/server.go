@@ -1,0 +1,83 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+const basePath = "/api/v1"
+
+// stores is where the server keeps what it must remember.
+type stores struct {
+	keys    keystore.Manager
+	replies idem.Store
+	limits  ratelimit.Store
+	tasks   taskStore
+}
+
+// memoryStores forget everything when the process ends.
+func memoryStores() stores {
+	return stores{
+		keys:    keystore.NewMemory(),
+		replies: idem.NewMemory(idem.MemoryOptions{}),
+		limits:  ratelimit.NewMemory(),
+		tasks:   &memoryTasks{},
+	}
+}
+
+// newServer puts the API and its routes together. The server tells the API when it is shut down.
+func newServer(c config, s stores, logger *slog.Logger) (*http.Server, *middleware.API) {
+	hooks := &middleware.Hooks{Logger: logger}
+	requestID := middleware.RequestIDOptions{Header: c.requestIDHeader, Hooks: hooks}
+	limits := middleware.PerOrganization(s.limits, c.rate)
+	limits.Sandbox = &ratelimit.Policy{Name: "sandbox", Limit: c.sandboxRate}
+	draining := make(chan struct{})
+
+	api := middleware.NewAPI(s.keys, middleware.Options{
+		Base:        basePath,
+		Format:      c.format,
+		RequestID:   requestID,
+		Limits:      limits,
+		Replies:     s.replies,
+		Idempotency: middleware.IdempotencyOptions{Draining: draining},
+		Hooks:       hooks,
+	})
+	tasks := &tasks{store: s.tasks, latency: c.latency, logger: logger}
+	api.HandleFunc("GET "+basePath+"/account", middleware.Require(scope.AccountRead), account)
+	api.HandleFunc("POST "+tasksPath, middleware.Require(scope.TasksWrite), tasks.create)
+	api.HandleFunc("GET "+tasksPath, middleware.Require(scope.TasksRead), tasks.list)
+	api.HandleFunc("GET "+tasksPath+"/{id}", middleware.Require(scope.TasksRead), tasks.find)
+	api.HandleFunc("POST "+tasksPath+"/{id}/cancel", middleware.Require(scope.TasksCancel), tasks.cancel)
+
+	root := http.NewServeMux()
+	root.Handle(basePath+"/", api)
+	root.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	root.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		middleware.WriteProblem(w, r, middleware.Problem{
+			Status: http.StatusNotFound,
+			Code:   "not_found",
+			Detail: "There is nothing at this path. The API is under " + basePath + ".",
+		})
+	})
+
+	srv := &http.Server{
+		Handler:           middleware.Chain(middleware.RequestID(requestID), middleware.Recover(middleware.RecoverOptions{Hooks: hooks}))(root),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
+	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(draining) })) // so that duplicates stop waiting for each other
+	return srv, api
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+func TestEveryResponseCarriesARequestID(t *testing.T) {
+	srv := start(t)
+	seen := make(map[string]string)
+	check := func(what string, header http.Header) {
+		id := header.Values("Svc-Request-Id")
+		if len(id) != 1 || id[0] == "" {
+			t.Errorf("%s: got Svc-Request-Id %q, want one", what, id)
+		} else if before, ok := seen[id[0]]; ok {
+			t.Errorf("%s: got the request id of %s", what, before)
+		} else {
+			seen[id[0]] = what
+		}
+	}
+	for _, row := range []struct {
+		secret, method, path, body string
+		status                     int
+	}{
+		{srv.keys.Full, "GET", "/api/v1/account", "", 200},
+		{srv.keys.Full, "HEAD", "/api/v1/account", "", 200},
+		{srv.keys.Full, "POST", "/api/v1/tasks", `{"title": "x"}`, 201},
+		{srv.keys.Full, "GET", "/api/v1/tasks", "", 200},
+		{srv.keys.Full, "GET", "/api/v1/tasks/none", "", 404},
+		{srv.keys.Full, "PATCH", "/api/v1/tasks", "", 405},
+		{srv.keys.None, "GET", "/api/v1/tasks", "", 403},
+		{"", "GET", "/api/v1/tasks", "", 401},
+		{"", "GET", "/api/v1/nothing", "", 401},
+		{"", "GET", "/healthz", "", 200},
+		{"", "GET", "/elsewhere", "", 404},
+	} {
+		got := srv.must(t, row.secret, row.method, row.path, row.body)
+		if got.StatusCode != row.status {
+			t.Errorf("%s %s: got %s, want %d", row.method, row.path, got.Status, row.status)
+		}
+		check(row.method+" "+row.path, got.Header)
+	}
+	for what, raw := range map[string]string{
+		"no HTTP":   "GARBAGE\r\n\r\n",
+		"no host":   "GET / HTTP/1.1\r\n\r\n",
+		"too large": "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(srv.base, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, raw)
+		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		check(what, got.Header)
+		conn.Close()
+	}
+}
+
+func TestHealthNeedsNoKey(t *testing.T) {
+	srv := start(t)
+	if got := srv.must(t, "", "GET", "/healthz", ""); got.StatusCode != http.StatusOK || got.text != "ok\n" {
+		t.Errorf("got %s %q", got.Status, got.text)
+	}
+}
+
+func TestRates(t *testing.T) {
+	for _, row := range []struct {
+		args          string
+		full, sandbox int // requests until the first refusal; 0: not reached in 10
+	}{
+		{"-rate 3-H", 3, 3},
+		{"-rate 3-H -sandbox-rate 2-H", 3, 2},
+		{"-sandbox-rate 2-H", 0, 2},
+	} {
+		srv := start(t, strings.Fields(row.args)...)
+		admitted := func(secrets ...string) int {
+			for n := range 10 {
+				got := srv.must(t, secrets[n%len(secrets)], "GET", "/api/v1/account", "")
+				if got.StatusCode == http.StatusTooManyRequests {
+					wantProblem(t, row.args, got, 429, "rate_limited")
+					if got.Header.Get("Retry-After") == "" {
+						t.Errorf("%q: a 429 has no Retry-After", row.args)
+					}
+					return n
+				}
+			}
+			return 0
+		}
+		// The limit is the organization's and not the key's: full and none spend the same.
+		if got := admitted(srv.keys.Full, srv.keys.None); got != row.full {
+			t.Errorf("%q: production was refused after %d requests, want %d", row.args, got, row.full)
+		}
+		if got := admitted(srv.keys.Sandbox); got != row.sandbox {
+			t.Errorf("%q: the sandbox was refused after %d requests, want %d", row.args, got, row.sandbox)
+		}
+		if got := admitted(srv.keys.Other); got != row.full {
+			t.Errorf("%q: the other organization was refused after %d requests, want %d", row.args, got, row.full)
+		}
+	}
+}
+
+func TestNamesOfTheService(t *testing.T) {
+	srv := start(t, "-request-id-header", "Ship-Request-Id", "-key-prefix", "ship")
+	if !strings.HasPrefix(srv.keys.Full, "ship_live_") || !strings.HasPrefix(srv.keys.Sandbox, "ship_test_") {
+		t.Errorf("got keys %s and %s", srv.keys.Full, srv.keys.Sandbox)
+	}
+	for _, path := range []string{"/api/v1/account", "/healthz", "/elsewhere"} {
+		got := srv.must(t, srv.keys.Full, "GET", path, "")
+		if got.Header.Get("Ship-Request-Id") == "" || got.Header.Get("Svc-Request-Id") != "" {
+			t.Errorf("%s: got %v", path, got.Header)
+		}
+	}
+	if got := srv.must(t, "svc"+strings.TrimPrefix(srv.keys.Full, "ship"), "GET", "/api/v1/account", ""); got.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a key of another prefix: got %s", got.Status)
+	}
+}
+
+func TestLatencyDelaysCreatingAlone(t *testing.T) {
+	const latency = 150 * time.Millisecond
+	srv := start(t, "-latency", latency.String())
+	began := time.Now()
+	srv.create(t, srv.keys.Full, "x")
+	if took := time.Since(began); took < latency {
+		t.Errorf("creating took %v, want at least %v", took, latency)
+	}
+	began = time.Now()
+	srv.must(t, srv.keys.Full, "GET", "/api/v1/tasks", "")
+	srv.must(t, srv.keys.Full, "POST", "/api/v1/tasks", `{}`)
+	if took := time.Since(began); took >= latency {
+		t.Errorf("listing and refusing took %v", took)
+	}
+}
+
+func TestCreatingOnceFor200ClientsWithOneKey(t *testing.T) {
+	srv := start(t, "-rate", "1000-S", "-latency", "200ms")
+	replies := make([]reply, 200)
+	var wg sync.WaitGroup
+	for i := range replies {
+		wg.Go(func() {
+			var err error
+			replies[i], err = srv.do(t.Context(), srv.keys.Full, "POST", "/api/v1/tasks", `{"title": "once"}`, "Idempotency-Key", "k")
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	var firsts int
+	ids := make(map[string]bool)
+	for _, got := range replies {
+		if got.StatusCode != http.StatusCreated || got.text != replies[0].text || got.Header.Get("Location") != replies[0].Header.Get("Location") {
+			t.Fatalf("got %s %s, want the same as all: %s", got.Status, got.text, replies[0].text)
+		}
+		if got.Header.Get("Idempotent-Replayed") == "" {
+			firsts++
+		}
+		ids[got.Header.Get("Svc-Request-Id")] = true
+	}
+	if firsts != 1 || len(ids) != len(replies) {
+		t.Errorf("got %d first responses and %d request ids, want 1 and %d", firsts, len(ids), len(replies))
+	}
+	if got := decode[taskList](t, srv.must(t, srv.keys.Full, "GET", "/api/v1/tasks", "")); len(got.Tasks) != 1 {
+		t.Errorf("got %d tasks, want 1", len(got.Tasks))
+	}
+}
+
+// gatedTasks hold each create at a gate.
+type gatedTasks struct {
+	memoryTasks
+	entered chan struct{}
+	gate    chan struct{}
+	made    atomic.Int32
+}
+
+func (g *gatedTasks) Create(ctx context.Context, tenant, title string) (task, error) {
+	g.entered <- struct{}{}
+	select {
+	case <-g.gate:
+	case <-ctx.Done():
+		return task{}, ctx.Err()
+	}
+	g.made.Add(1)
+	return g.memoryTasks.Create(ctx, tenant, title)
+}
+
+// watchedLimits tell of each request that came as far as its rate limit, just before it runs or waits for one that does.
+type watchedLimits struct {
+	ratelimit.Store
+	passed chan struct{}
+}
+
+func (l watchedLimits) Take(ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
+	d, err := l.Store.Take(ctx, takes)
+	l.passed <- struct{}{}
+	return d, err
+}
+
+// gatedStores hold creates, and tell of requests.
+func gatedStores() (stores, *gatedTasks, watchedLimits) {
+	s := memoryStores()
+	tasks := &gatedTasks{entered: make(chan struct{}, 16), gate: make(chan struct{})}
+	limits := watchedLimits{s.limits, make(chan struct{}, 16)}
+	s.tasks, s.limits = tasks, limits
+	return s, tasks, limits
+}
+
+// createAside creates a task in the background.
+func (srv *running) createAside(ctx context.Context, key string) <-chan reply {
+	c := make(chan reply, 1)
+	go func() {
+		got, err := srv.do(ctx, srv.keys.Full, "POST", "/api/v1/tasks", `{"title": "slow"}`, "Idempotency-Key", key)
+		if err != nil {
+			got.text = fmt.Sprint("error: ", err)
+		}
+		c <- got
+	}()
+	return c
+}
+
+func TestAClientThatLeavesGetsItsTaskWithTheRetry(t *testing.T) {
+	s, gated, limits := gatedStores()
+	srv := startWith(t, s)
+	ctx, leave := context.WithCancel(t.Context())
+	left := srv.createAside(ctx, "k")
+	<-gated.entered
+	leave()
+	if got := <-left; !strings.HasPrefix(got.text, "error: ") {
+		t.Fatalf("the client that left got %s", got.text)
+	}
+	retry := srv.createAside(t.Context(), "k")
+	<-limits.passed
+	<-limits.passed
+	close(gated.gate)
+	got := <-retry
+	if got.Response == nil || got.StatusCode != http.StatusCreated || got.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the retry: got %v %s, want the replay of a 201", got.Response, got.text)
+	}
+	if n := gated.made.Load(); n != 1 {
+		t.Errorf("%d tasks were made, want 1", n)
+	}
+}
+
+func TestShutdownWaitsForWhatWasBegun(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		leaves bool // the client does not wait for its response
+	}{{"client waits", false}, {"client has left", true}} {
+		t.Run(row.name, func(t *testing.T) {
+			s, gated, limits := gatedStores()
+			srv := startWith(t, s)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			first := srv.createAside(ctx, "k")
+			<-gated.entered
+			if row.leaves {
+				leave()
+				<-first
+			}
+			duplicate := srv.createAside(t.Context(), "k")
+			<-limits.passed
+			<-limits.passed
+			srv.end()
+			if got := <-duplicate; got.Response == nil || got.StatusCode != http.StatusConflict || got.Header.Get("Retry-After") == "" {
+				t.Errorf("a duplicate at shutdown: got %v %s, want 409 at once", got.Response, got.text)
+			}
+			address, _ := url.Parse(srv.base)
+			for { // until the listener is closed
+				conn, err := net.Dial("tcp", address.Host)
+				if err != nil {
+					break
+				}
+				conn.Close()
+			}
+			select {
+			case <-srv.ended:
+				t.Fatalf("the server ended, with %v, while a create was running", srv.err)
+			default:
+			}
+			close(gated.gate)
+			if !row.leaves {
+				if got := <-first; got.Response == nil || got.StatusCode != http.StatusCreated {
+					t.Errorf("got %v %s, want 201", got.Response, got.text)
+				}
+			}
+			<-srv.ended
+			if n := gated.made.Load(); srv.err != nil || n != 1 {
+				t.Errorf("got %v and %d tasks, want a clean end and 1", srv.err, n)
+			}
+		})
+	}
+}
