@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
@@ -278,8 +280,12 @@ func TestShutdownWaitsForWhatWasBegun(t *testing.T) {
 			<-limits.passed
 			<-limits.passed
 			srv.end()
+			began := time.Now()
 			if got := <-duplicate; got.Response == nil || got.StatusCode != http.StatusConflict || got.Header.Get("Retry-After") == "" {
-				t.Errorf("a duplicate at shutdown: got %v %s, want 409 at once", got.Response, got.text)
+				t.Errorf("a duplicate at shutdown: got %v %s, want 409", got.Response, got.text)
+			}
+			if took := time.Since(began); took > 5*time.Second { // it would wait 10 s
+				t.Errorf("a duplicate at shutdown waited for %v", took)
 			}
 			address, _ := url.Parse(srv.base)
 			for { // until the listener is closed
@@ -305,5 +311,76 @@ func TestShutdownWaitsForWhatWasBegun(t *testing.T) {
 				t.Errorf("got %v and %d tasks, want a clean end and 1", srv.err, n)
 			}
 		})
+	}
+}
+
+// A lateStore fails to save a few times.
+type lateStore struct {
+	idem.Store
+	failures atomic.Int32
+	saved    atomic.Bool
+}
+
+func (s *lateStore) Settle(ctx context.Context, key idem.Key, token idem.Token, settlement idem.Settlement) error {
+	if s.failures.Add(-1) >= 0 {
+		return errBroken
+	}
+	err := s.Store.Settle(ctx, key, token, settlement)
+	s.saved.Store(err == nil)
+	return err
+}
+
+func TestShutdownWaitsForRepliesThatAreNotSavedYet(t *testing.T) {
+	s := memoryStores()
+	late := &lateStore{Store: s.replies}
+	late.failures.Store(3)
+	s.replies = late
+	srv := startWith(t, s)
+	if got := <-srv.createAside(t.Context(), "k"); got.Response == nil || got.StatusCode != http.StatusCreated {
+		t.Fatalf("got %v %s, want 201", got.Response, got.text)
+	}
+	if late.saved.Load() {
+		t.Fatal("the reply was saved at once")
+	}
+	srv.end()
+	<-srv.ended
+	if srv.err != nil || !late.saved.Load() {
+		t.Errorf("got %v, and the reply saved: %v", srv.err, late.saved.Load())
+	}
+}
+
+func TestABodyThatEndsEarly(t *testing.T) {
+	srv := start(t)
+	for _, key := range []string{"", "Idempotency-Key: k\r\n"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(srv.base, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%sContent-Length: 100\r\n\r\n{\"title\": \"x\"}", srv.keys.Full, key)
+		conn.(*net.TCPConn).CloseWrite()
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%q: %v", key, err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		wantProblem(t, key, reply{resp, string(text)}, 400, "bad_request")
+	}
+	if got := srv.must(t, srv.keys.Full, "GET", "/api/v1/tasks", ""); got.text != "{\"tasks\":[]}\n" {
+		t.Errorf("half a request made a task: %s", got.text)
+	}
+}
+
+func TestBaseURL(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:80":  "http://127.0.0.1:80",
+		"0.0.0.0:8080":  "http://127.0.0.1:8080",
+		"[::]:8080":     "http://127.0.0.1:8080",
+		"[::1]:8080":    "http://[::1]:8080",
+		"10.0.0.7:8080": "http://10.0.0.7:8080",
+	} {
+		if got := baseURL(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))); got != want {
+			t.Errorf("%s: got %s, want %s", address, got, want)
+		}
 	}
 }

@@ -236,7 +236,7 @@ func TestWhatATaskMayBe(t *testing.T) {
 }
 
 // A brokenStore answers nothing.
-type brokenStore struct{ taskStore }
+type brokenStore struct{}
 
 var errBroken = errors.New("dial tcp 10.0.0.7: secret of the house")
 
