@@ -13,12 +13,10 @@ import (
 // sink is a connection that keeps what is written to it.
 type sink struct {
 	net.Conn
-	bytes.Buffer
+	out bytes.Buffer
 }
 
-func (s *sink) Write(p []byte) (int, error) { return s.Buffer.Write(p) }
-func (s *sink) Read(p []byte) (int, error)  { return s.Buffer.Read(p) }
-func (s *sink) ReadFrom()                   { /* hides the one of the buffer, which is no connection's */ }
+func (s *sink) Write(p []byte) (int, error) { return s.out.Write(p) }
 
 // hijackedWrites returns what comes out when the parts are written to a hijacked
 // connection whose request has the id, or none if it is empty.
@@ -36,7 +34,7 @@ func hijackedWrites(t testing.TB, id string, parts ...[]byte) []byte {
 			t.Fatalf("Write(%q) = %d, %v", p, n, err)
 		}
 	}
-	return out.Bytes()
+	return out.out.Bytes()
 }
 
 var (
