@@ -30,14 +30,10 @@ var (
 	errUndoing   = errors.New("idem: the store has failed too often; claims are being taken back")
 )
 
-// call calls the store and waits for its answer no longer than the timeout, whether or not the store heeds its context. The end
+// call calls the store in a goroutine of its own and waits for its answer no longer than the timeout, whether or not the store heeds its context. The end
 // of ctx is not the end of the call. When the store did not answer in time, late gets its answer, if there ever is one.
 func (r *Runner) call(ctx context.Context, l lane, timeout time.Duration, do func(context.Context) answer) (a answer, late <-chan answer) {
-	ctx = context.WithoutCancel(ctx)
-	if r.atOnce {
-		return r.guard(ctx, do), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	return r.await(ctx, cancel, l, do)
 }
 
@@ -89,13 +85,22 @@ func (r *Runner) guard(ctx context.Context, do func(context.Context) answer) (a 
 
 // ask asks for the claim.
 func (r *Runner) ask(ctx context.Context, c Claim) (Record, Joined, error) {
-	if r.joiner != nil {
+	switch {
+	case r.joiner != nil:
 		return r.join(ctx, c)
+	case r.atOnce:
+		record, err := r.store.Begin(context.Background(), c)
+		return record, nil, err
 	}
+	record, err := r.begin(ctx, c)
+	return record, nil, err
+}
+
+func (r *Runner) begin(ctx context.Context, c Claim) (Record, error) {
 	if r.undoing.Load() >= laneWidth/2 {
 		// Each claim that was asked for in vain is being taken back. Without this bound a store that is down would gather one
 		// of those tasks for each request that arrives meanwhile.
-		return Record{}, nil, errUndoing
+		return Record{}, errUndoing
 	}
 	a, late := r.call(ctx, r.begins, r.options.Timeout, func(ctx context.Context) answer {
 		record, err := r.store.Begin(ctx, c)
@@ -106,9 +111,29 @@ func (r *Runner) ask(ctx context.Context, c Claim) (Record, Joined, error) {
 	}
 	switch {
 	case a.err == nil:
-		return a.record, nil, nil
+		return a.record, nil
 	case a.err != errNotCalled && !errors.Is(a.err, ErrFull):
 		r.undo(ctx, c, late)
 	}
-	return Record{}, nil, a.err
+	return Record{}, a.err
+}
+
+func (r *Runner) extend(ctx context.Context, key Key, token Token, timeout time.Duration) error {
+	if r.atOnce {
+		return r.store.Extend(context.Background(), key, token, r.options.Lease)
+	}
+	a, _ := r.call(ctx, r.extends, timeout, func(ctx context.Context) answer {
+		return answer{err: r.store.Extend(ctx, key, token, r.options.Lease)}
+	})
+	return a.err
+}
+
+func (r *Runner) settle(ctx context.Context, l lane, key Key, token Token, s *Settlement, timeout time.Duration) error {
+	if r.atOnce {
+		return r.store.Settle(context.Background(), key, token, *s)
+	}
+	a, _ := r.call(ctx, l, timeout, func(ctx context.Context) answer {
+		return answer{err: r.store.Settle(ctx, key, token, *s)}
+	})
+	return a.err
 }

@@ -1,7 +1,6 @@
 package idem
 
 import (
-	"context"
 	"errors"
 	"time"
 )
@@ -26,16 +25,13 @@ func (e *Execution) beat() {
 	} else if failing {
 		e.tell(ErrLeaseLapsed)
 	}
-	a, _ := r.call(e.ctx, r.extends, timeout, func(ctx context.Context) answer {
-		return answer{err: r.store.Extend(ctx, e.flight.key, e.token, lease)}
-	})
-
+	err := r.extend(e.ctx, e.flight.key, e.token, timeout)
 	next := lease / 3
 	switch now := r.now(); {
-	case a.err == nil:
+	case err == nil:
 		// From before the call: the store's lease cannot end earlier than that.
 		e.flight.lease.Store(int64(asked + lease))
-	case errors.Is(a.err, ErrLost):
+	case errors.Is(err, ErrLost):
 		e.tell(ErrLost)
 		return
 	case now < last:
@@ -46,7 +42,7 @@ func (e *Execution) beat() {
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if a.err == nil {
+	if err == nil {
 		e.failures = 0
 	} else {
 		e.failures++

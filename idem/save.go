@@ -25,23 +25,24 @@ const (
 type saving struct {
 	ctx        context.Context // of Settle, for its values
 	settlement Settlement
-	unheard    bool          // the store may have done it without saying so
+	since      time.Duration // Runner.now when it began
 	delay      time.Duration // before the next try in the background
-	giveUp     time.Duration // Runner.now when saving ends without success
+	unheard    bool          // the store may have done it without saying so
 }
 
 // saveNow tries while the request waits, then leaves it to the background.
 func (e *Execution) saveNow() error {
 	r := e.runner
-	until := r.now() + r.options.Timeout
+	left := r.options.Timeout
 	pause := firstPause
 	for try := 1; ; try++ {
-		err, final := e.save(until - r.now())
+		err, final := e.save(left)
 		if final {
 			e.end(err)
 			return err
 		}
-		if try == triesNow || r.now()+pause >= until {
+		left = e.saving.since + r.options.Timeout - r.now() - pause
+		if try == triesNow || left <= 0 {
 			e.saveLater(err)
 			return fmt.Errorf("idem: not saved yet: %w", err)
 		}
@@ -53,25 +54,23 @@ func (e *Execution) saveNow() error {
 // save calls the store once and reports whether that is the end of it.
 func (e *Execution) save(timeout time.Duration) (err error, final bool) {
 	r, s := e.runner, &e.saving
-	a, _ := r.call(s.ctx, r.settles, timeout, func(ctx context.Context) answer {
-		return answer{err: r.store.Settle(ctx, e.flight.key, e.token, s.settlement)}
-	})
+	err = r.settle(s.ctx, r.settles, e.flight.key, e.token, &s.settlement, timeout)
 	switch {
-	case a.err == nil:
+	case err == nil:
 		return nil, true
-	case errors.Is(a.err, ErrLost):
+	case errors.Is(err, ErrLost):
 		// A key that was freed without our hearing of it is gone, as it should be.
 		if s.unheard && s.settlement.Outcome == NotStarted {
 			return nil, true
 		}
 		r.lost.Add(1)
 		return ErrLost, true
-	case errors.Is(a.err, ErrSettled):
+	case errors.Is(err, ErrSettled):
 		return ErrSettled, true
 	}
 	s.unheard = true
 	r.saveErrors.Add(1)
-	return a.err, false
+	return err, false
 }
 
 // saveLater goes on in the background. From here on duplicates get the answer from memory.
@@ -86,6 +85,9 @@ func (e *Execution) saveLater(err error) {
 		e.flight.enter(answered)
 	}
 	r.mu.Unlock()
+	e.mu.Lock()
+	e.release()
+	e.mu.Unlock()
 	e.saving.delay = firstRetry
 	time.AfterFunc(jittered(firstRetry), e.saveAgain)
 }
@@ -94,7 +96,7 @@ func (e *Execution) saveLater(err error) {
 func (e *Execution) saveAgain() {
 	r, s := e.runner, &e.saving
 	err, final := e.save(r.options.Timeout)
-	if !final && r.now() < s.giveUp {
+	if !final && r.now() < s.since+s.settlement.Retention {
 		s.delay = min(2*s.delay, longestRetry)
 		time.AfterFunc(jittered(s.delay), e.saveAgain)
 		return
@@ -116,8 +118,17 @@ func (e *Execution) end(err error) {
 	e.mu.Lock()
 	e.ended = true
 	e.timer.Stop()
+	e.release()
 	e.mu.Unlock()
 	e.finish(e.saving.settlement, err)
+}
+
+// release cancels the contexts of the execution. e.mu is held.
+func (e *Execution) release() {
+	if e.cancel != nil {
+		e.cancel(nil)
+		e.cancel = nil
+	}
 }
 
 // name is what logs say of the key: enough to find it in a store, and nothing of what the client sent.

@@ -25,7 +25,6 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if again {
 		return ErrSettled
 	}
-	defer e.release()
 	if s.Outcome > NotStarted {
 		s.Outcome = OutcomeUnknown
 	}
@@ -35,17 +34,8 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if e.joined != nil {
 		return e.commit(ctx, s)
 	}
-	e.saving = saving{ctx: ctx, settlement: s, giveUp: e.runner.now() + s.Retention}
+	e.saving = saving{ctx: ctx, settlement: s, since: e.runner.now()}
 	return e.saveNow()
-}
-
-// release cancels the contexts of the execution.
-func (e *Execution) release() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.cancel != nil {
-		e.cancel(nil)
-	}
 }
 
 func (e *Execution) commit(ctx context.Context, s Settlement) error {

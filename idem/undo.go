@@ -12,7 +12,6 @@ import (
 // late gets the answer of a Begin that has not returned. What it claims after the store was told that nothing was started
 // is told again.
 func (r *Runner) undo(ctx context.Context, c Claim, late <-chan answer) {
-	ctx = context.WithoutCancel(ctx)
 	r.undoing.Add(1)
 	r.mu.Lock()
 	r.keepUnsaved(1)
@@ -27,11 +26,9 @@ func (r *Runner) undo(ctx context.Context, c Claim, late <-chan answer) {
 		end := time.NewTimer(c.Lease)
 		defer end.Stop()
 		for delay := firstRetry; ; delay = min(2*delay, time.Second) {
-			a, _ := r.call(ctx, r.undos, r.options.Timeout, func(ctx context.Context) answer {
-				return answer{err: r.store.Settle(ctx, c.Key, c.Token, Settlement{Outcome: NotStarted})}
-			})
+			err := r.settle(ctx, r.undos, c.Key, c.Token, &Settlement{Outcome: NotStarted}, r.options.Timeout)
 			var again <-chan time.Time
-			if answered := a.err == nil || errors.Is(a.err, ErrLost) || errors.Is(a.err, ErrSettled); !answered {
+			if answered := err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrSettled); !answered {
 				again = time.After(jittered(delay))
 			} else if late == nil {
 				return
