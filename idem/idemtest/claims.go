@@ -1,0 +1,187 @@
+package idemtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+func (e *env) mustBe(what string, err, want error) {
+	if !errors.Is(err, want) {
+		e.failf("%s: got error %v, want %v", what, err, want)
+	}
+}
+
+// racers is how many callers race for a claim.
+const racers = 32
+
+// race begins all claims at once and returns what each got.
+func (e *env) race(claims []idem.Claim) []idem.Record {
+	records := make([]idem.Record, len(claims))
+	errs := make([]error, len(claims))
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i, c := range claims {
+		wg.Go(func() {
+			<-start
+			records[i], errs[i] = e.store.Begin(e.ctx, c)
+		})
+	}
+	close(start)
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		e.failf("Begin in a race: got error %v, want answers", err)
+	}
+	return records
+}
+
+// mustHaveOneWinner returns which of the records is Claimed; the others must be in flight.
+func (e *env) mustHaveOneWinner(records []idem.Record, attempt int) (winner int) {
+	won := 0
+	for i, r := range records {
+		switch {
+		case r.State == idem.Claimed && r.Attempt == attempt:
+			winner = i
+			won++
+		case r.State == idem.Claimed:
+			e.failf("a winner of the race got attempt %d, want %d", r.Attempt, attempt)
+		case r.State != idem.InFlight:
+			e.failf("a loser of the race got %v, want in flight", r.State)
+		}
+	}
+	if won != 1 {
+		e.failf("%d of %d racers got the claim, want 1", won, len(records))
+	}
+	return winner
+}
+
+var claimCases = []testCase{
+	{
+		"first-claim",
+		"Begin of a key that is not there claims it, with attempt 1 and the claim's fingerprint.",
+		func(e *env) {
+			c := e.lasting()
+			e.mustClaim("a new key", c, 1)
+			if r := e.begin(c); r.Fingerprint != c.Fingerprint {
+				e.failf("got fingerprint %x, want %x", r.Fingerprint, c.Fingerprint)
+			}
+		},
+	},
+	{
+		"race",
+		"Of any number of simultaneous claims exactly one is granted, and the others see it in flight.",
+		func(e *env) {
+			for range 8 {
+				claims := make([]idem.Claim, racers)
+				for i := range claims {
+					claims[i] = e.lasting()
+				}
+				winner := claims[e.mustHaveOneWinner(e.race(claims), 1)]
+				e.settle("the winner", winner, notStarted, nil)
+			}
+		},
+	},
+	{
+		"resent-begin",
+		"Begin by the token that holds the claim grants it again with the same attempt: clients of databases resend.",
+		func(e *env) {
+			c := e.lasting()
+			e.mustClaim("a new key", c, 1)
+			e.mustClaim("resent", c, 1)
+			e.must("another token", again(c), idem.InFlight)
+			e.settle("the holder", c, finished("answer"), nil)
+		},
+	},
+	{
+		"resent-begin-race",
+		"Begin sent twice at once by one token grants that token one claim, and no other.",
+		func(e *env) {
+			c := e.lasting()
+			for _, r := range e.race([]idem.Claim{c, c, c, c}) {
+				if r.State != idem.Claimed || r.Attempt != 1 {
+					e.failf("got %v, attempt %d, want claimed, attempt 1", r.State, r.Attempt)
+				}
+			}
+			e.must("another token", again(c), idem.InFlight)
+		},
+	},
+	{
+		"in-flight",
+		"Begin by another token while the lease is live says in flight, with the first request's fingerprint and the lease left.",
+		func(e *env) {
+			c := e.lasting()
+			e.mustClaim("a new key", c, 1)
+			for _, other := range []idem.Claim{again(c), again(otherRequest(c)), reexecuting(c)} {
+				r := e.must("another token", other, idem.InFlight)
+				if r.Fingerprint != c.Fingerprint {
+					e.failf("got fingerprint %x, want the first request's %x", r.Fingerprint, c.Fingerprint)
+				}
+				if r.LeaseLeft <= 0 || r.LeaseLeft > c.Lease {
+					e.failf("got %v of the lease left, want more than 0 and at most %v", r.LeaseLeft, c.Lease)
+				}
+			}
+		},
+	},
+	{
+		"partitions",
+		"The same digest in two partitions is two keys: neither sees, settles or frees the other.",
+		func(e *env) {
+			a := e.lasting()
+			b := again(otherRequest(a))
+			b.Key.Partition[31]++
+			e.mustClaim("in one partition", a, 1)
+			e.mustClaim("in the other", b, 1)
+			stranger := a
+			stranger.Key = b.Key
+			e.settle("one's token in the other partition", stranger, finished("stolen"), idem.ErrLost)
+			e.settle("one", a, finished("of a"), nil)
+			e.must("the other", again(b), idem.InFlight)
+			e.settle("the other", b, notStarted, nil)
+			e.mustReplay("one, after the other was freed", again(a), "of a")
+			e.mustClaim("the other", again(b), 1)
+		},
+	},
+	{
+		"digests",
+		"Two digests in one partition are two keys, whichever of their bytes differ.",
+		func(e *env) {
+			a := e.lasting()
+			a.Key.Digest = idem.Sum{}
+			e.mustClaim("the digest of zeros", a, 1)
+			for i := range a.Key.Digest {
+				b := again(a)
+				b.Key.Digest[i] = 0xff
+				e.mustClaim("another digest", b, 1)
+				e.settle("another digest", b, notStarted, nil)
+			}
+			e.must("the digest of zeros", again(a), idem.InFlight)
+		},
+	},
+	{
+		"cancelled-context",
+		"A call whose context is done does its work or returns an error that is no refusal, and leaves nothing half done.",
+		func(e *env) {
+			dead, cancel := context.WithCancel(e.ctx)
+			cancel()
+			refusals := []error{idem.ErrLost, idem.ErrFull, idem.ErrSettled}
+			mustNotRefuse := func(what string, err error) {
+				for _, refusal := range refusals {
+					if errors.Is(err, refusal) {
+						e.failf("%s with a context that is done: got %v, which is a refusal", what, err)
+					}
+				}
+			}
+			c := e.lasting()
+			_, err := e.store.Begin(dead, c)
+			mustNotRefuse("Begin", err)
+			e.mustClaim("the same token again", c, 1)
+			mustNotRefuse("Extend", e.store.Extend(dead, c.Key, c.Token, c.Lease))
+			e.extend("the same token again", c, nil)
+			mustNotRefuse("Settle", e.store.Settle(dead, c.Key, c.Token, finished("answer")))
+			e.settle("the same token again", c, finished("answer"), nil)
+			e.mustReplay("afterwards", again(c), "answer")
+		},
+	},
+}

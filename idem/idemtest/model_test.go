@@ -1,0 +1,259 @@
+package idemtest_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// model is the contract of idem.Store in its shortest form, with a clock that the test moves, and with flaws by name.
+type model struct {
+	mu      sync.Mutex
+	now     time.Duration
+	records map[idem.Key]*modelRecord
+	flaw    string
+}
+
+type modelRecord struct {
+	token          idem.Token
+	fingerprint    idem.Sum
+	attempt        int
+	held           bool
+	outcome        idem.Outcome
+	payload        []byte
+	lease, expires time.Duration
+}
+
+func newModel(flaw string) *model {
+	return &model{records: make(map[idem.Key]*modelRecord), flaw: flaw}
+}
+
+func (m *model) advance(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now += d
+}
+
+func (m *model) has(flaw string) bool { return m.flaw == flaw }
+
+func (m *model) key(k idem.Key) idem.Key {
+	switch {
+	case m.has("looks at the digest alone"):
+		k.Partition = idem.Sum{}
+	case m.has("cuts digests at 16 bytes"):
+		clear(k.Digest[16:])
+	case m.has("cuts keys at a zero byte"):
+		if i := strings.IndexByte(string(k.Digest[:]), 0); i >= 0 {
+			clear(k.Digest[i:])
+		}
+	}
+	return k
+}
+
+func (m *model) find(k idem.Key) *modelRecord {
+	r := m.records[m.key(k)]
+	if r != nil && r.expires <= m.now && !m.has("never forgets") {
+		delete(m.records, m.key(k))
+		return nil
+	}
+	return r
+}
+
+// pause lets others in between a read and a write.
+func (m *model) pause(flaw string) {
+	if m.has(flaw) {
+		m.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		m.mu.Lock()
+	}
+}
+
+func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	if ctx.Err() != nil && m.has("answers a dead context with a refusal") {
+		return idem.Record{}, idem.ErrFull
+	}
+	if ctx.Err() != nil && !m.has("claims for a dead context by a token of its own") {
+		return idem.Record{}, ctx.Err()
+	} else if ctx.Err() != nil {
+		c.Token = idem.NewToken()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.find(c.Key)
+	m.pause("reads, then claims")
+	if r != nil && r.held && m.now >= r.lease && m.has("erases what has lapsed") {
+		r = nil
+	}
+	if r == nil {
+		if m.has("refuses new keys") {
+			return idem.Record{State: idem.Unknown}, nil
+		}
+		r = &modelRecord{fingerprint: c.Fingerprint}
+		if m.has("forgets fingerprints") {
+			r.fingerprint = idem.Sum{}
+		}
+		if !m.has("reads, then claims") || m.records[m.key(c.Key)] == nil {
+			m.records[m.key(c.Key)] = r
+		}
+		return m.grant(r, c), nil
+	}
+	same := r.held && r.token == c.Token
+	switch {
+	case same && !m.has("does not know its own token") && !(m.has("knows its own token only while the lease is live") && m.now >= r.lease):
+		r.attempt--
+		if m.has("counts a resent Begin as an attempt") {
+			r.attempt++
+		}
+		lease := r.lease
+		m.grant(r, c)
+		if m.has("does not renew for a resent Begin") {
+			r.lease = lease
+		}
+		return idem.Record{State: idem.Claimed, Fingerprint: r.fingerprint, Attempt: r.attempt}, nil
+	case r.held && m.now < r.lease && !(c.Reexecute && m.has("takes over what is live")):
+		left := r.lease - m.now
+		if m.has("does not say what is left of the lease") {
+			left = 0
+		}
+		fingerprint := r.fingerprint
+		if m.has("answers with the asker's fingerprint") {
+			fingerprint = c.Fingerprint
+		}
+		return idem.Record{State: idem.InFlight, Fingerprint: fingerprint, LeaseLeft: left}, nil
+	case !r.held && r.outcome == idem.Finished && !(c.Reexecute && m.has("takes over what is done")):
+		if len(r.payload) == 0 && m.has("takes no payload for no answer") {
+			return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}, nil
+		}
+		return idem.Record{State: idem.Done, Fingerprint: r.fingerprint, Payload: r.payload, Retained: !m.has("does not say that it is whole")}, nil
+	case c.Reexecute && (r.fingerprint == c.Fingerprint || m.has("lets any request take over")) && !(m.has("does not take over")):
+		if m.has("takes over lapsed claims only") && !r.held {
+			break
+		}
+		m.pause("reads, then takes over")
+		return m.grant(r, c), nil
+	}
+	if m.has("runs again what is unknown") {
+		return m.grant(r, c), nil
+	}
+	return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}, nil
+}
+
+func (m *model) grant(r *modelRecord, c idem.Claim) idem.Record {
+	if !m.has("keeps the old token at a take-over") || r.attempt == 0 {
+		r.token = c.Token
+	}
+	r.held = true
+	r.attempt++
+	if m.has("always says attempt 1") {
+		r.attempt = 1
+	}
+	r.lease, r.expires = m.now+c.Lease, m.now+c.Retention
+	if m.has("forgets a claim with its lease") {
+		r.expires = r.lease
+	}
+	if m.has("mixes up lease and retention") {
+		r.lease = r.expires
+	}
+	return idem.Record{State: idem.Claimed, Fingerprint: r.fingerprint, Attempt: r.attempt}
+}
+
+func (m *model) Extend(ctx context.Context, key idem.Key, token idem.Token, lease time.Duration) error {
+	if ctx.Err() != nil && m.has("extends nothing for a dead context, and says lost") {
+		return idem.ErrLost
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.find(key)
+	switch {
+	case r == nil && m.has("extends what is not there"):
+		m.records[m.key(key)] = &modelRecord{token: token, held: true, lease: m.now + lease, expires: m.now + lease}
+		return nil
+	case r == nil:
+		return idem.ErrLost
+	case r.token != token && !m.has("extends for any token"):
+		return idem.ErrLost
+	case !r.held && m.has("extends what is settled"):
+		r.held = true
+	case !r.held:
+		return idem.ErrLost
+	case m.now >= r.lease && m.has("does not extend what has lapsed"):
+		return idem.ErrLost
+	case m.has("extends nothing"):
+		return nil
+	}
+	r.lease = m.now + lease
+	if !m.has("lets the retention end a live lease") {
+		r.expires = max(r.expires, r.lease)
+	}
+	return nil
+}
+
+func (m *model) Settle(ctx context.Context, key idem.Key, token idem.Token, s idem.Settlement) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.find(key)
+	var holder idem.Token
+	if r != nil {
+		holder = r.token
+	}
+	m.pause("reads, then settles")
+	switch {
+	case r == nil && m.has("settles what is not there") && s.Outcome != idem.NotStarted:
+		r = &modelRecord{token: token, held: true}
+		m.records[m.key(key)] = r
+	case r == nil && m.has("takes nothing there for freed"):
+		return nil
+	case r == nil:
+		return idem.ErrLost
+	case holder != token && m.has("settles for any token"):
+	case holder != token && s.Outcome == idem.NotStarted && m.has("frees for any token"):
+	case holder != token:
+		return idem.ErrLost
+	case r.held && m.now >= r.lease && s.Outcome == idem.Finished && m.has("does not settle what has lapsed"):
+		return idem.ErrLost
+	case r.held && m.now >= r.lease && s.Outcome == idem.NotStarted && m.has("does not free what has lapsed"):
+		return idem.ErrLost
+	case !r.held && m.has("settles once only"):
+		return idem.ErrSettled
+	case !r.held && m.has("settles as often as it is told"):
+	case !r.held && r.outcome == s.Outcome && string(r.payload) == string(s.Payload):
+		if m.has("tells nil from empty") && (r.payload == nil) != (s.Payload == nil) {
+			return idem.ErrSettled
+		}
+		return nil
+	case !r.held:
+		return idem.ErrSettled
+	}
+	if s.Outcome == idem.NotStarted {
+		if m.has("keeps what was freed") {
+			r.held, r.outcome = false, idem.OutcomeUnknown
+			return nil
+		}
+		delete(m.records, m.key(key))
+		return nil
+	}
+	r.held, r.outcome, r.payload = false, s.Outcome, s.Payload
+	switch {
+	case m.has("cuts payloads at 64 KiB"):
+		r.payload = r.payload[:min(len(r.payload), 64<<10)]
+	case m.has("keeps payloads as text"):
+		r.payload = []byte(strings.ToValidUTF8(string(r.payload), "?"))
+	case m.has("keeps payloads as Summaries"):
+		r.payload = s.Summary
+	case m.has("takes unknown for freed") && s.Outcome == idem.OutcomeUnknown:
+		delete(m.records, m.key(key))
+		return nil
+	}
+	expires := m.now + s.Retention
+	switch {
+	case m.has("keeps the claim's retention"):
+	case m.has("never shortens a retention"):
+		r.expires = max(r.expires, expires)
+	default:
+		r.expires = expires
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package idemtest
+
+import "github.com/sallyport-go/sallyport/idem"
+
+var retentionCases = []testCase{
+	{
+		"retention-of-answer",
+		"An answer is replayed until its retention is over; then the key is new.",
+		func(e *env) {
+			c := e.claim()
+			e.mustClaim("a new key", c, 1)
+			s := finished("answer")
+			s.Retention = 2 * e.lease
+			e.settle("the holder", c, s, nil)
+			e.leases(1.5)
+			e.mustReplay("before the end of the retention", again(c), "answer")
+			e.leases(0.8)
+			e.mustClaim("after the end of the retention", again(otherRequest(c)), 1)
+		},
+	},
+	{
+		"retention-restarts",
+		"Settle starts the retention anew: what is left of the claim's plays no part.",
+		func(e *env) {
+			c := e.claim()
+			c.Retention = 2 * e.lease
+			e.mustClaim("a new key", c, 1)
+			e.leases(1.5)
+			s := finished("answer")
+			s.Retention = 2 * e.lease
+			e.settle("the holder", c, s, nil)
+			e.leases(1.5)
+			e.mustReplay("after the claim's retention and before the answer's", again(c), "answer")
+		},
+	},
+	{
+		"retention-may-shorten",
+		"The answer's retention holds also when it is the shorter one.",
+		func(e *env) {
+			c := e.lasting()
+			e.mustClaim("a new key", c, 1)
+			s := finished("answer")
+			s.Retention = e.lease
+			e.settle("the holder", c, s, nil)
+			e.leases(1.3)
+			e.mustClaim("after the answer's retention", again(otherRequest(c)), 1)
+		},
+	},
+	{
+		"retention-of-unknown",
+		"An outcome settled as unknown is remembered for its retention.",
+		func(e *env) {
+			c := e.claim()
+			e.mustClaim("a new key", c, 1)
+			s := unknown
+			s.Retention = 2 * e.lease
+			e.settle("the holder", c, s, nil)
+			e.leases(1.5)
+			e.must("before the end of the retention", again(c), idem.Unknown)
+			e.leases(0.8)
+			e.mustClaim("after the end of the retention", again(c), 1)
+		},
+	},
+	{
+		"retention-of-claim",
+		"A claim that nobody settles is remembered for its retention, and not only for its lease.",
+		func(e *env) {
+			c := e.claim()
+			c.Retention = 3 * e.lease
+			e.mustClaim("a new key", c, 1)
+			e.leases(2.5)
+			e.must("before the end of the retention", again(c), idem.Unknown)
+			e.leases(0.8)
+			e.mustClaim("after the end of the retention", again(otherRequest(c)), 1)
+			e.settle("the old token", c, finished("stale"), idem.ErrLost)
+		},
+	},
+	{
+		"lease-outlasts-retention",
+		"A claim that is kept alive is in flight, however short its retention.",
+		func(e *env) {
+			c := e.claim()
+			c.Retention = c.Lease
+			e.mustClaim("a new key", c, 1)
+			for range 3 {
+				e.leases(0.6)
+				e.extend("the holder", c, nil)
+			}
+			e.must("after 1.8 retentions", again(c), idem.InFlight)
+			e.settle("the holder", c, finished("answer"), nil)
+			e.mustReplay("afterwards", again(c), "answer")
+		},
+	},
+}

@@ -1,0 +1,220 @@
+// Package idemtest holds implementations of [idem.Store] to their contract, and lets a store fail on command.
+//
+// A store's own test is one call:
+//
+//	func TestStore(t *testing.T) {
+//		idemtest.Suite{New: func(t *testing.T) idem.Store { return newStore(t) }}.Run(t)
+//	}
+package idemtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// Suite checks one implementation of idem.Store. Each rule is a subtest of its own with a store of its own; the names are
+// stable, for -run and -skip and for Skip.
+type Suite struct {
+	// New returns a store that knows no key. It is required.
+	New func(t *testing.T) idem.Store
+
+	// Advance lets the time of a store that New returned go on. When it is nil the suite waits instead.
+	Advance func(t *testing.T, s idem.Store, d time.Duration)
+
+	// Bubble runs each subtest in a bubble of testing/synctest, where waiting takes no time. It is for stores that take the
+	// time from package time and talk to nothing outside the process.
+	Bubble bool
+
+	// Lease is the unit of time of the suite; the longest retention is four times that. The default is 10 s with Advance or
+	// Bubble and 400 ms without, where it has to be long enough for a few calls of the store and for the machine's hiccups.
+	Lease time.Duration
+
+	// Skip maps the names of subtests to the reason for which the store does not follow the rule.
+	Skip map[string]string
+}
+
+// testCase is one rule.
+type testCase struct {
+	name  string
+	rule  string // a sentence; printed when the check fails
+	check func(*env)
+}
+
+func allCases() []testCase {
+	return slices.Concat(claimCases, leaseCases, takeOverCases, settleCases, retentionCases, contentCases)
+}
+
+// Run runs all rules as subtests of t.
+func (s Suite) Run(t *testing.T) {
+	if s.New == nil {
+		t.Fatal("idemtest: Suite.New is required")
+	}
+	for _, c := range allCases() {
+		t.Run(c.name, func(t *testing.T) {
+			if reason, ok := s.Skip[c.name]; ok {
+				t.Skip(reason)
+			}
+			if err := s.check(t, c); err != nil {
+				t.Errorf("%v\nthe rule: %s", err, c.rule)
+			}
+		})
+	}
+}
+
+func (s Suite) check(t *testing.T, c testCase) (err error) {
+	if !s.Bubble {
+		return s.checkIn(t, c)
+	}
+	synctest.Test(t, func(t *testing.T) { err = s.checkIn(t, c) })
+	return err
+}
+
+func (s Suite) checkIn(t *testing.T, c testCase) (err error) {
+	e := &env{t: t, suite: s, store: s.New(t), lease: s.Lease, ctx: t.Context()}
+	if e.lease == 0 {
+		e.lease = 400 * time.Millisecond
+		if s.Bubble || s.Advance != nil {
+			e.lease = 10 * time.Second
+		}
+	}
+	e.retention = 4 * e.lease
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case broken:
+			err = p
+		default:
+			panic(p)
+		}
+	}()
+	c.check(e)
+	return nil
+}
+
+// broken is what a check panics with when the store broke its rule.
+type broken struct{ text string }
+
+func (b broken) Error() string { return b.text }
+
+// env is what a check works with. Its methods end the check when the store does not do what it must.
+type env struct {
+	t                *testing.T
+	suite            Suite
+	store            idem.Store
+	ctx              context.Context
+	lease, retention time.Duration
+}
+
+func (e *env) failf(format string, args ...any) { panic(broken{fmt.Sprintf(format, args...)}) }
+
+func (e *env) advance(d time.Duration) {
+	if e.suite.Advance != nil {
+		e.suite.Advance(e.t, e.store, d)
+		return
+	}
+	time.Sleep(d)
+}
+
+// leases lets so many leases go by.
+func (e *env) leases(n float64) { e.advance(time.Duration(n * float64(e.lease))) }
+
+// claim returns a claim by a token of its own, for the request that all checks use unless they say otherwise.
+func (e *env) claim() idem.Claim {
+	return idem.Claim{
+		Key:         idem.NewKey("organization", "key"),
+		Token:       idem.NewToken(),
+		Fingerprint: idem.Sum{1},
+		Lease:       e.lease,
+		Retention:   e.retention,
+	}
+}
+
+// lasting returns a claim that does not lapse while the check runs.
+func (e *env) lasting() idem.Claim {
+	c := e.claim()
+	c.Lease, c.Retention = time.Minute, time.Hour
+	return c
+}
+
+// again returns c by another token, one that takes nothing over.
+func again(c idem.Claim) idem.Claim {
+	c.Token, c.Reexecute = idem.NewToken(), false
+	return c
+}
+
+// reexecuting returns c by another token that takes over.
+func reexecuting(c idem.Claim) idem.Claim {
+	c = again(c)
+	c.Reexecute = true
+	return c
+}
+
+func otherRequest(c idem.Claim) idem.Claim {
+	c.Fingerprint = idem.Sum{2}
+	return c
+}
+
+func (e *env) begin(c idem.Claim) idem.Record {
+	r, err := e.store.Begin(e.ctx, c)
+	if err != nil {
+		e.failf("Begin: got error %v, want an answer", err)
+	}
+	return r
+}
+
+// must begins c and wants the state.
+func (e *env) must(what string, c idem.Claim, want idem.State) idem.Record {
+	r := e.begin(c)
+	if r.State != want {
+		e.failf("%s: Begin got %v, want %v", what, r.State, want)
+	}
+	return r
+}
+
+// mustClaim begins c and wants it claimed as that attempt.
+func (e *env) mustClaim(what string, c idem.Claim, attempt int) {
+	if r := e.must(what, c, idem.Claimed); r.Attempt != attempt {
+		e.failf("%s: got attempt %d, want %d", what, r.Attempt, attempt)
+	}
+}
+
+// mustReplay begins c and wants the payload.
+func (e *env) mustReplay(what string, c idem.Claim, payload string) {
+	r := e.must(what, c, idem.Done)
+	if got := string(r.Payload); got != payload {
+		e.failf("%s: got the payload %s, want %s", what, brief(got), brief(payload))
+	}
+	if !r.Retained {
+		e.failf("%s: got Retained false for a payload that is whole", what)
+	}
+}
+
+func brief(s string) string {
+	if len(s) > 40 {
+		return fmt.Sprintf("%q… (%d bytes)", s[:40], len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+func finished(payload string) idem.Settlement {
+	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload), Summary: []byte("summary"), Retention: time.Hour}
+}
+
+var (
+	notStarted = idem.Settlement{Outcome: idem.NotStarted}
+	unknown    = idem.Settlement{Outcome: idem.OutcomeUnknown, Retention: time.Hour}
+)
+
+func (e *env) settle(what string, c idem.Claim, s idem.Settlement, want error) {
+	e.mustBe(what+": Settle", e.store.Settle(e.ctx, c.Key, c.Token, s), want)
+}
+
+func (e *env) extend(what string, c idem.Claim, want error) {
+	e.mustBe(what+": Extend", e.store.Extend(e.ctx, c.Key, c.Token, c.Lease), want)
+}

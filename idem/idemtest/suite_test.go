@@ -1,0 +1,135 @@
+package idemtest_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+func TestMemory(t *testing.T) {
+	idemtest.Suite{
+		New:    func(t *testing.T) idem.Store { return idem.NewMemory(idem.MemoryOptions{}) },
+		Bubble: true,
+	}.Run(t)
+}
+
+func TestFaultyWithoutFaults(t *testing.T) {
+	idemtest.Suite{
+		New: func(t *testing.T) idem.Store {
+			return idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+		},
+		Bubble: true,
+	}.Run(t)
+}
+
+func suiteOf(flaw string) idemtest.Suite {
+	return idemtest.Suite{
+		New:     func(t *testing.T) idem.Store { return newModel(flaw) },
+		Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(*model).advance(d) },
+	}
+}
+
+func TestModel(t *testing.T) { suiteOf("").Run(t) }
+
+func TestSkip(t *testing.T) {
+	s := suiteOf("never forgets")
+	s.Skip = map[string]string{}
+	for _, rule := range idemtest.Rules() {
+		if s.Check(t, rule) != nil {
+			s.Skip[rule] = "the store never forgets"
+		}
+	}
+	if len(s.Skip) == 0 {
+		t.Fatal("no rule trips over a store that never forgets")
+	}
+	s.Run(t)
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	names := idemtest.Rules()
+	slices.Sort(names)
+	if unique := slices.Compact(slices.Clone(names)); len(unique) != len(names) {
+		t.Errorf("got %d names, %d of them different", len(names), len(unique))
+	}
+}
+
+// Each flaw trips the rules that stand beside it, and each rule stands beside a flaw.
+var flaws = []struct {
+	flaw  string
+	rules []string
+}{
+	{"refuses new keys", []string{"first-claim", "many-keys"}},
+	{"forgets fingerprints", []string{"first-claim", "in-flight", "finished"}},
+	{"reads, then claims", []string{"race"}},
+	{"does not know its own token", []string{"resent-begin", "resent-begin-race"}},
+	{"counts a resent Begin as an attempt", []string{"resent-begin"}},
+	{"does not renew for a resent Begin", []string{"resent-begin-renews", "late-begin"}},
+	{"knows its own token only while the lease is live", []string{"late-begin"}},
+	{"takes over what is live", []string{"in-flight", "take-over", "late-extend", "take-over-race"}},
+	{"does not say what is left of the lease", []string{"in-flight"}},
+	{"answers with the asker's fingerprint", []string{"in-flight", "not-started"}},
+	{"looks at the digest alone", []string{"partitions"}},
+	{"cuts digests at 16 bytes", []string{"digests"}},
+	{"cuts keys at a zero byte", []string{"digests"}},
+	{"claims for a dead context by a token of its own", []string{"cancelled-context"}},
+	{"answers a dead context with a refusal", []string{"cancelled-context"}},
+	{"extends nothing for a dead context, and says lost", []string{"cancelled-context"}},
+	{"erases what has lapsed", []string{"lapsed-lease", "late-settle", "take-over", "retention-of-claim"}},
+	{"runs again what is unknown", []string{"lapsed-lease", "unknown-outcome", "take-over-by-another-request"}},
+	{"forgets a claim with its lease", []string{"lapsed-lease", "late-settle", "late-release", "retention-of-claim"}},
+	{"mixes up lease and retention", []string{"lapsed-lease", "take-over", "foreign-token"}},
+	{"extends nothing", []string{"extend", "lease-outlasts-retention", "late-extend"}},
+	{"does not extend what has lapsed", []string{"late-extend"}},
+	{"extends for any token", []string{"foreign-token", "stale-extend"}},
+	{"extends what is settled", []string{"extend-after-settle"}},
+	{"extends what is not there", []string{"nothing-there"}},
+	{"lets the retention end a live lease", []string{"lease-outlasts-retention"}},
+	{"does not settle what has lapsed", []string{"late-settle"}},
+	{"does not free what has lapsed", []string{"late-release"}},
+	{"settles for any token", []string{"foreign-token", "stale-settle", "partitions"}},
+	{"frees for any token", []string{"foreign-token", "stale-release"}},
+	{"settles what is not there", []string{"nothing-there"}},
+	{"takes nothing there for freed", []string{"nothing-there", "not-started"}},
+	{"does not take over", []string{"take-over", "take-over-race"}},
+	{"takes over lapsed claims only", []string{"take-over-of-unknown"}},
+	{"lets any request take over", []string{"take-over-by-another-request"}},
+	{"takes over what is done", []string{"take-over-of-done"}},
+	{"reads, then takes over", []string{"take-over-race"}},
+	{"keeps the old token at a take-over", []string{"take-over", "stale-settle", "stale-begin"}},
+	{"always says attempt 1", []string{"take-over", "take-over-race"}},
+	{"reads, then settles", []string{"settle-races-take-over"}},
+	{"settles once only", []string{"resent-settle"}},
+	{"settles as often as it is told", []string{"settled-twice"}},
+	{"tells nil from empty", []string{"empty-payload"}},
+	{"keeps what was freed", []string{"not-started", "late-release"}},
+	{"takes unknown for freed", []string{"unknown-outcome", "take-over-of-unknown"}},
+	{"takes no payload for no answer", []string{"empty-payload"}},
+	{"does not say that it is whole", []string{"finished"}},
+	{"keeps payloads as Summaries", []string{"finished", "many-keys"}},
+	{"keeps payloads as text", []string{"odd-bytes", "big-payload"}},
+	{"cuts payloads at 64 KiB", []string{"big-payload"}},
+	{"never forgets", []string{"retention-of-answer", "retention-of-unknown", "retention-of-claim", "retention-may-shorten"}},
+	{"keeps the claim's retention", []string{"retention-restarts", "retention-may-shorten", "retention-of-answer"}},
+	{"never shortens a retention", []string{"retention-may-shorten"}},
+}
+
+func TestFlawsTripRules(t *testing.T) {
+	untripped := map[string]bool{}
+	for _, rule := range idemtest.Rules() {
+		untripped[rule] = true
+	}
+	for _, f := range flaws {
+		for _, rule := range f.rules {
+			delete(untripped, rule)
+			if suiteOf(f.flaw).Check(t, rule) == nil {
+				t.Errorf("a store that %s passes the rule %s", f.flaw, rule)
+			}
+		}
+	}
+	for rule := range untripped {
+		t.Errorf("no flaw trips the rule %s", rule)
+	}
+}

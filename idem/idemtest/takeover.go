@@ -1,0 +1,166 @@
+package idemtest
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// lapse claims a key, lets the lease go by, and has another take it over.
+func (e *env) lapse() (old, taker idem.Claim) {
+	old = e.claim()
+	e.mustClaim("a new key", old, 1)
+	e.leases(1.3)
+	taker = reexecuting(old)
+	e.mustClaim("the taker", taker, 2)
+	return old, taker
+}
+
+var takeOverCases = []testCase{
+	{
+		"take-over",
+		"With Reexecute and the same fingerprint a lapsed claim is taken over: granted, with the attempt one higher.",
+		func(e *env) {
+			_, taker := e.lapse()
+			e.mustClaim("the taker's Begin resent", taker, 2)
+			e.must("another", reexecuting(taker), idem.InFlight)
+			e.leases(1.3)
+			third := reexecuting(taker)
+			e.mustClaim("after the taker's lease", third, 3)
+			e.settle("the third", third, finished("third"), nil)
+			e.mustReplay("afterwards", again(taker), "third")
+		},
+	},
+	{
+		"take-over-of-unknown",
+		"With Reexecute and the same fingerprint a claim settled as unknown is taken over.",
+		func(e *env) {
+			c := e.lasting()
+			e.mustClaim("a new key", c, 1)
+			e.settle("the holder", c, unknown, nil)
+			taker := reexecuting(c)
+			e.mustClaim("the taker", taker, 2)
+			e.must("another", again(c), idem.InFlight)
+			e.settle("the holder of before", c, finished("stale"), idem.ErrLost)
+			e.settle("the taker", taker, finished("second"), nil)
+			e.mustReplay("afterwards", again(c), "second")
+		},
+	},
+	{
+		"take-over-by-another-request",
+		"A take-over needs the first request's fingerprint; with another the answer is unknown and nothing changes.",
+		func(e *env) {
+			c := e.claim()
+			e.mustClaim("a new key", c, 1)
+			e.leases(1.3)
+			r := e.must("another request", otherRequest(reexecuting(c)), idem.Unknown)
+			if r.Fingerprint != c.Fingerprint {
+				e.failf("got fingerprint %x, want the first request's %x", r.Fingerprint, c.Fingerprint)
+			}
+			e.settle("the holder", c, unknown, nil)
+			e.must("another request", otherRequest(reexecuting(c)), idem.Unknown)
+			e.mustClaim("the same request", reexecuting(c), 2)
+		},
+	},
+	{
+		"take-over-of-done",
+		"What is done is replayed, with Reexecute or without.",
+		func(e *env) {
+			c := e.lasting()
+			e.mustClaim("a new key", c, 1)
+			e.settle("the holder", c, finished("answer"), nil)
+			e.mustReplay("with Reexecute", reexecuting(c), "answer")
+		},
+	},
+	{
+		"take-over-race",
+		"Of any number that take over at once exactly one gets the claim.",
+		func(e *env) {
+			c := e.claim()
+			e.mustClaim("a new key", c, 1)
+			e.leases(1.3)
+			claims := make([]idem.Claim, racers)
+			for i := range claims {
+				claims[i] = reexecuting(c)
+				claims[i].Lease, claims[i].Retention = e.lasting().Lease, e.lasting().Retention
+			}
+			e.mustHaveOneWinner(e.race(claims), 2)
+		},
+	},
+	{
+		"stale-settle",
+		"Settle by the token of before a take-over is lost, and the taker's claim and answer stand.",
+		func(e *env) {
+			old, taker := e.lapse()
+			e.settle("the old token", old, finished("stale"), idem.ErrLost)
+			e.settle("the old token", old, unknown, idem.ErrLost)
+			e.must("another", again(taker), idem.InFlight)
+			e.settle("the taker", taker, finished("fresh"), nil)
+			e.settle("the old token", old, finished("stale"), idem.ErrLost)
+			e.mustReplay("afterwards", again(taker), "fresh")
+		},
+	},
+	{
+		"stale-release",
+		"Settle as not started by the token of before a take-over is lost, and does not free the taker's claim.",
+		func(e *env) {
+			old, taker := e.lapse()
+			e.settle("the old token", old, notStarted, idem.ErrLost)
+			e.must("another", again(taker), idem.InFlight)
+			e.settle("the taker", taker, finished("fresh"), nil)
+			e.settle("the old token", old, notStarted, idem.ErrLost)
+			e.mustReplay("afterwards", again(taker), "fresh")
+		},
+	},
+	{
+		"stale-extend",
+		"Extend by the token of before a take-over is lost, and does not renew the taker's lease.",
+		func(e *env) {
+			old, taker := e.lapse()
+			e.leases(0.7)
+			e.extend("the old token", old, idem.ErrLost)
+			e.leases(0.6)
+			e.must("after the taker's lease", again(taker), idem.Unknown)
+		},
+	},
+	{
+		"stale-begin",
+		"Begin by the token of before a take-over does not grant the claim.",
+		func(e *env) {
+			old, taker := e.lapse()
+			e.must("the old token", old, idem.InFlight)
+			e.settle("the taker", taker, finished("fresh"), nil)
+			e.mustReplay("the old token", old, "fresh")
+		},
+	},
+	{
+		"settle-races-take-over",
+		"When a late settle and a take-over race, one of them has the key: never is the answer saved and the claim granted again.",
+		func(e *env) {
+			const keys = 16
+			old := make([]idem.Claim, keys)
+			for i := range old {
+				old[i] = e.claim()
+				old[i].Key.Digest[0] = byte(i)
+				e.mustClaim("a new key", old[i], 1)
+			}
+			e.leases(1.3)
+			for _, c := range old {
+				var settled, begun error
+				var r idem.Record
+				var wg sync.WaitGroup
+				wg.Go(func() { settled = e.store.Settle(e.ctx, c.Key, c.Token, finished("late")) })
+				wg.Go(func() { r, begun = e.store.Begin(e.ctx, reexecuting(c)) })
+				wg.Wait()
+				e.mustBe("Begin", begun, nil)
+				switch {
+				case settled == nil && r.State == idem.Done:
+				case errors.Is(settled, idem.ErrLost) && r.State == idem.Claimed:
+				default:
+					e.failf("got %v from Settle and %v from Begin, want nil and done, or ErrLost and claimed", settled, r.State)
+				}
+			}
+		},
+	},
+}
