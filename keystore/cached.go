@@ -47,8 +47,8 @@ type CacheOptions struct {
 	// FeedInterval is how often [Cached.Run] asks for changes. Zero means 5 s.
 	FeedInterval time.Duration
 
-	// Logger is told when the feed fails and when it is back. Nil means
-	// [slog.Default].
+	// Logger is told when the feed fails, when it is back, and when the store
+	// panics. Nil means [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -76,7 +76,7 @@ type Cached struct {
 	store   Store
 	options CacheOptions
 	epoch   time.Time // deadlines count from here, by the monotonic clock
-	shards  []shard
+	answers *answers
 	flights singleflight.Group
 	slots   chan struct{} // one element for each question that is open
 	polled  atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
@@ -89,14 +89,13 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		panic("keystore: NewCached with a nil Store")
 	}
 	o = o.withDefaults()
-	c := &Cached{
+	return &Cached{
 		store:   s,
 		options: o,
 		epoch:   time.Now(),
-		shards:  newShards(o.Size, o.NegativeSize),
+		answers: newAnswers(o.Size, o.NegativeSize),
 		slots:   make(chan struct{}, o.Loads),
 	}
-	return c
 }
 
 func (o CacheOptions) withDefaults() CacheOptions {
@@ -138,32 +137,29 @@ func orDefault[T int | time.Duration](name string, value, fallback T) T {
 //
 // A lookup that is answered from memory does not allocate.
 func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
-	s := c.shard(d)
-	if k, err, ok := s.remembered(d, c.now()); ok {
+	if k, ok, err := c.answers.get(d, c.now()); ok {
 		return k, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return c.load(ctx, s, d)
+	return c.load(ctx, d)
 }
 
 // Peek returns the key only if it is remembered and usable now. It never asks
 // the store and does not wait.
 func (c *Cached) Peek(d Digest) (*Key, bool) {
-	e, ok := c.shard(d).accepts.Get(d)
-	if !ok || e.deadline <= c.now() || e.key.Refused(time.Now()) != nil {
+	found, ok := c.answers.accepts.Get(d)
+	if !ok || found.deadline <= c.now() || found.key.Refused(time.Now()) != nil {
 		return nil, false
 	}
-	return e.key, true
+	return found.key, true
 }
 
 // Forget drops what is remembered of a token. A lookup that begins after Forget
 // has returned asks the store.
-func (c *Cached) Forget(d Digest) { c.shard(d).forget(d) }
+func (c *Cached) Forget(d Digest) { c.answers.forget(d) }
 
 // now returns the time of the monotonic clock, which no correction of the wall
 // clock moves.
 func (c *Cached) now() time.Duration { return time.Since(c.epoch) }
-
-func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shards)] }

@@ -131,9 +131,13 @@ func (f Format) Parse(token string) (Environment, error) {
 	if len(token) > maxToken {
 		return "", refusedAs(TooLong)
 	}
+	mark := -1 // the last character that is not of base 62
 	for i := range len(token) {
-		if c := token[i]; !isBase62(c) && c != '_' && c != '-' {
-			return "", refusedAs(BadCharacter)
+		if c := token[i]; !isBase62(c) {
+			if c != '_' && c != '-' {
+				return "", refusedAs(BadCharacter)
+			}
+			mark = i
 		}
 	}
 	rest, ok := strings.CutPrefix(token, prefix)
@@ -151,7 +155,7 @@ func (f Format) Parse(token string) (Environment, error) {
 		return environment, nil
 	case len(secret) != randomLength+checksumLength:
 		return "", refusedAs(BadLength)
-	case strings.ContainsAny(secret, "_-"):
+	case mark >= len(token)-len(secret):
 		return "", refusedAs(BadCharacter)
 	}
 	body := len(token) - checksumLength

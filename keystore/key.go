@@ -34,7 +34,7 @@ type Key struct {
 	ExpiresAt    time.Time // zero: never. At exactly this instant the key is refused
 	RevokedAt    time.Time // zero: not revoked. May lie ahead, after a rotation with overlap
 	Suspended    bool      // refused while true; unlike a revocation it can be taken back
-	LastUsedAt   time.Time // zero: never used. Written by [Toucher] alone
+	LastUsedAt   time.Time // zero: never used. Only [Toucher] changes it
 	IssueToken   string    // unique within (Organization, CreatedBy) unless empty
 	RotatedFrom  string    // id of the key it replaces, or empty
 	Version      int64     // 1 after Insert, and one more after each Update
@@ -113,9 +113,11 @@ func (k *Key) Refused(now time.Time) error {
 	return nil
 }
 
-// Clone returns a copy that shares nothing with k.
+// Clone returns a copy that shares nothing with k and is not bound, so that its
+// fields can be changed.
 func (k *Key) Clone() *Key {
 	c := *k
 	c.Scopes = slices.Clone(k.Scopes)
+	c.granted, c.tenant = scope.Set{}, ""
 	return &c
 }

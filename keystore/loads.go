@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 )
 
@@ -21,19 +22,19 @@ var (
 )
 
 // load asks the store, together with everybody else who wants the same.
-func (c *Cached) load(ctx context.Context, s *shard, d Digest) (*Key, error) {
+func (c *Cached) load(ctx context.Context, d Digest) (*Key, error) {
 	// The generation is part of the name, so that whoever comes after a
 	// revocation never joins a question that was asked before it.
-	generation := s.currentGeneration()
+	generation := c.answers.generation(d)
 	name := string(binary.BigEndian.AppendUint64(d[:], generation))
 	detached := context.WithoutCancel(ctx)
-	answered := c.flights.DoChan(name, func() (any, error) {
-		return c.fly(detached, s, d, generation)
+	landing := c.flights.DoChan(name, func() (any, error) {
+		return c.fly(detached, d, generation)
 	})
 	select {
-	case a := <-answered:
-		k, _ := a.Val.(*Key)
-		return k, a.Err
+	case landed := <-landing:
+		k, _ := landed.Val.(*Key)
+		return k, landed.Err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -41,16 +42,16 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest) (*Key, error) {
 
 // fly asks the store once, remembers the answer and returns it. It ends within
 // Timeout, whatever the store does.
-func (c *Cached) fly(ctx context.Context, s *shard, d Digest, generation uint64) (*Key, error) {
+func (c *Cached) fly(ctx context.Context, d Digest, generation uint64) (*Key, error) {
 	began := c.now()
 	// Another flight may have landed between the caller's look and this one.
-	if k, err, ok := s.remembered(d, began); ok {
+	if k, ok, err := c.answers.get(d, began); ok {
 		return k, err
 	}
 	k, err := c.ask(ctx, d, began+c.options.Timeout)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		s.remember(d, generation, false, entry{nil, began + c.options.NegativeTTL})
+		c.answers.add(d, generation, false, answer{nil, began + c.options.NegativeTTL})
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, err
@@ -60,9 +61,9 @@ func (c *Cached) fly(ctx context.Context, s *shard, d Digest, generation uint64)
 	}
 	k = k.Bind(c.options.Registry)
 	if k.Refused(time.Now()) == nil {
-		s.remember(d, generation, true, entry{k, began + c.options.TTL})
+		c.answers.add(d, generation, true, answer{k, began + c.options.TTL})
 	} else {
-		s.remember(d, generation, false, entry{k, began + c.options.NegativeTTL})
+		c.answers.add(d, generation, false, answer{k, began + c.options.NegativeTTL})
 	}
 	return k, nil
 }
@@ -77,29 +78,30 @@ func (c *Cached) ask(ctx context.Context, d Digest, deadline time.Duration) (*Ke
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	type answer struct {
+	type reply struct {
 		key *Key
 		err error
 	}
-	answers := make(chan answer, 1)
+	replies := make(chan reply, 1)
 	go func() {
-		a := answer{err: errors.New("keystore: the store ended the goroutine of a lookup")}
+		r := reply{err: errors.New("keystore: the store ended the goroutine of a lookup")}
 		defer func() {
 			// On the goroutine of a request net/http would have caught this.
 			if p := recover(); p != nil {
-				a.err = fmt.Errorf("keystore: the store panicked: %v", p)
+				c.options.Logger.Error("keystore: the store panicked", "panic", p, "stack", string(debug.Stack()))
+				r.err = fmt.Errorf("keystore: the store panicked: %v", p)
 			}
 			<-c.slots
-			answers <- a
+			replies <- r
 		}()
-		a.key, a.err = c.store.Lookup(ctx, d)
+		r.key, r.err = c.store.Lookup(ctx, d)
 	}()
 	select {
-	case a := <-answers:
+	case r := <-replies:
 		// Both cases may have become ready while the process stood still, and
-		// then the answer may be any age.
+		// then the reply may be any age.
 		if c.now() < deadline {
-			return a.key, a.err
+			return r.key, r.err
 		}
 	case <-ctx.Done():
 	}

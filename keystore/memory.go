@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // Memory is a [Manager] that keeps keys in the process, for tests and for
@@ -199,11 +197,10 @@ func (m *Memory) Changes(ctx context.Context, since string) (changed []Digest, n
 }
 
 // stored returns what is kept of a key that a caller goes on owning: a copy
-// that is not bound, with times of the wall clock alone, since a monotonic
-// reading would decide about expiry as long as the process lives.
+// with times of the wall clock alone, since a monotonic reading would decide
+// about expiry as long as the process lives.
 func stored(k *Key) *Key {
 	c := k.Clone()
-	c.granted, c.tenant = scope.Set{}, ""
 	c.CreatedAt = c.CreatedAt.Round(0)
 	c.ExpiresAt = c.ExpiresAt.Round(0)
 	c.RevokedAt = c.RevokedAt.Round(0)

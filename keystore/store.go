@@ -39,8 +39,9 @@ type Store interface {
 type Manager interface {
 	Store
 
-	// Insert stores a new key with Version 1, whatever k.Version says, and
-	// does not keep k. It returns [ErrExists], and stores nothing, when the
+	// Insert stores a new key, every field of it but Version, which becomes 1.
+	// k is neither kept nor changed, and the key that RotatedFrom names need
+	// not exist. It returns [ErrExists], and stores nothing, when the
 	// ID or the Digest is taken, or when IssueToken is not empty and
 	// (Organization, CreatedBy, IssueToken) is taken. Of any number of
 	// concurrent calls with one such triple exactly one succeeds.
@@ -116,11 +117,12 @@ type Use struct {
 //
 // Changes returns digests of keys that [Manager.Update] changed after the
 // position since, and the position after them. With an empty since it returns
-// the present position and no digests. It may return a part of them and
-// returns none only when nothing is left. It may name a key more than once,
-// name inserted keys too, and MUST NOT leave out a change whose Update
-// returned before Changes began. A position that the store no longer knows is
-// [ErrNotFound]: the caller forgets all it has cached and starts again.
+// the present position and no digests. It may return a part of the changes:
+// everything has been read when it returns none, or since itself as the next
+// position. It may name a key more than once, and inserted keys too, and MUST
+// NOT leave out a change whose Update returned before Changes began. A
+// position that the store no longer knows is [ErrNotFound]: the caller forgets
+// all it has cached and starts again.
 type Feed interface {
 	Changes(ctx context.Context, since string) (changed []Digest, next string, err error)
 }

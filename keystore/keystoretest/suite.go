@@ -1,19 +1,89 @@
 // Package keystoretest checks that a store of keys keeps the contract of
-// package keystore.
+// package keystore. A store's own tests need one function:
+//
+//	func TestStore(t *testing.T) {
+//		keystoretest.Suite{
+//			New: func(t *testing.T) keystore.Manager { return mystore.New(database(t)) },
+//		}.Run(t)
+//	}
+//
+// Each rule is a subtest with a name that does not change, such as
+// Insert/IssueTokenRace, so that a store which cannot keep one can leave it out
+// with go test -skip and say so.
 package keystoretest
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// A Suite checks one implementation of [keystore.Manager].
+// A Suite checks one implementation of [keystore.Manager], and of
+// [keystore.Toucher] and [keystore.Feed] when the store is that too. The cases
+// use real time and do not run in parallel.
 type Suite struct {
-	// New returns a store that is ready to use. It is called once per case;
-	// the store may be shared, since each case uses organizations of its own.
+	// New returns a store that is ready to use. It is called once for each
+	// case, and may return the same store or one that holds other keys: each
+	// case has organizations, ids and digests of its own. What it starts it
+	// ends with t.Cleanup.
 	New func(t *testing.T) keystore.Manager
+
+	// Unavailable returns a store whose backend cannot be reached. The case
+	// that needs it is left out when it is nil.
+	Unavailable func(t *testing.T) keystore.Manager
 }
 
-// Run runs the cases as subtests of t.
-func (s Suite) Run(t *testing.T) {}
+// Run runs every case as a subtest of t.
+func (s Suite) Run(t *testing.T) {
+	for _, c := range cases() {
+		t.Run(c.name, func(t *testing.T) { c.run(t, s.New(t)) })
+	}
+	t.Run(unavailable.name, func(t *testing.T) {
+		if s.Unavailable == nil {
+			t.Skip("Suite.Unavailable is not set")
+		}
+		unavailable.run(t, s.Unavailable(t))
+	})
+}
+
+// A check is one case. It takes a TB, so that the tests of this package can
+// watch it fail.
+type check struct {
+	name string
+	run  func(t testing.TB, m keystore.Manager)
+}
+
+func cases() []check {
+	var all []check
+	for _, group := range [][]check{
+		lookupChecks, insertChecks, textChecks, findChecks, listChecks, updateChecks, contextChecks, touchChecks, feedChecks,
+	} {
+		all = append(all, group...)
+	}
+	return all
+}
+
+// toucher returns m as a Toucher and ends the case when it is none.
+func toucher(t testing.TB, m keystore.Manager) keystore.Toucher {
+	t.Helper()
+	store, ok := m.(keystore.Toucher)
+	if !ok || errors.Is(store.Touch(t.Context(), nil), errors.ErrUnsupported) {
+		t.Skipf("%T is not a keystore.Toucher", m)
+	}
+	return store
+}
+
+// feed returns m as a Feed and ends the case when it is none.
+func feed(t testing.TB, m keystore.Manager) keystore.Feed {
+	t.Helper()
+	store, ok := m.(keystore.Feed)
+	if ok {
+		_, _, err := store.Changes(t.Context(), "")
+		ok = !errors.Is(err, errors.ErrUnsupported)
+	}
+	if !ok {
+		t.Skipf("%T is not a keystore.Feed", m)
+	}
+	return store
+}

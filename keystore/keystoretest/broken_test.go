@@ -1,0 +1,88 @@
+package keystoretest_test
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// A broken store is a Memory in which some methods are replaced. The
+// replacements get the Memory and do with it what a careless store would.
+type broken struct {
+	*keystore.Memory
+	lookup     func(ctx context.Context, d keystore.Digest) (*keystore.Key, error)
+	insert     func(ctx context.Context, k *keystore.Key) error
+	find       func(ctx context.Context, organization, id string) (*keystore.Key, error)
+	findIssued func(ctx context.Context, organization, actor, token string) (*keystore.Key, error)
+	list       func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error)
+	update     func(ctx context.Context, k *keystore.Key) error
+	touch      func(ctx context.Context, uses []keystore.Use) error
+	changes    func(ctx context.Context, since string) ([]keystore.Digest, string, error)
+
+	mu       sync.Mutex
+	inserted map[string]*keystore.Key // by ID: copies, for stores that look where they should not
+}
+
+// breakStore returns a Memory that change breaks.
+func breakStore(change func(b *broken)) *broken {
+	m := keystore.NewMemory()
+	b := &broken{
+		Memory:     m,
+		lookup:     m.Lookup,
+		insert:     m.Insert,
+		find:       m.Find,
+		findIssued: m.FindIssued,
+		list:       m.List,
+		update:     m.Update,
+		touch:      m.Touch,
+		changes:    m.Changes,
+		inserted:   make(map[string]*keystore.Key),
+	}
+	change(b)
+	return b
+}
+
+func (b *broken) Insert(ctx context.Context, k *keystore.Key) error {
+	err := b.insert(ctx, k)
+	if err == nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.inserted[k.ID] = k.Clone()
+	}
+	return err
+}
+
+// anywhere returns the key with this id, whoever's it is.
+func (b *broken) anywhere(id string) *keystore.Key {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if k := b.inserted[id]; k != nil {
+		return k.Clone()
+	}
+	return &keystore.Key{}
+}
+
+func (b *broken) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	return b.lookup(ctx, d)
+}
+
+func (b *broken) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
+	return b.find(ctx, organization, id)
+}
+
+func (b *broken) FindIssued(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
+	return b.findIssued(ctx, organization, actor, token)
+}
+
+func (b *broken) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+	return b.list(ctx, organization, p)
+}
+
+func (b *broken) Update(ctx context.Context, k *keystore.Key) error { return b.update(ctx, k) }
+
+func (b *broken) Touch(ctx context.Context, uses []keystore.Use) error { return b.touch(ctx, uses) }
+
+func (b *broken) Changes(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+	return b.changes(ctx, since)
+}

@@ -1,0 +1,92 @@
+package keystoretest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// refusals are the errors that say something about a key. A store that could
+// not answer must return none of them.
+var refusals = []error{keystore.ErrNotFound, keystore.ErrExists, keystore.ErrConflict}
+
+func isRefusal(err error) bool {
+	for _, refusal := range refusals {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+var contextChecks = []check{
+	{"Context/Reads", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+		defer cancel()
+		for _, ctx := range []context.Context{cancelled, expired} {
+			_, lookupErr := m.Lookup(ctx, k.Digest)
+			_, findErr := m.Find(ctx, k.Organization, k.ID)
+			_, issuedErr := m.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
+			for method, err := range map[string]error{"Lookup": lookupErr, "Find": findErr, "FindIssued": issuedErr} {
+				if isRefusal(err) {
+					t.Errorf("%s of a key that exists, with a context that has ended, returned %v, want the key or an error that says nothing about it", method, err)
+				}
+			}
+			if page, err := m.List(ctx, k.Organization, keystore.Page{}); err == nil && len(page) != 1 {
+				t.Errorf("List with a context that has ended returned %d keys and no error, want the page or an error", len(page))
+			}
+		}
+	}},
+
+	{"Context/Writes", func(t testing.TB, m keystore.Manager) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		k := newKey(unique("org"))
+		err := m.Insert(ctx, k)
+		_, lookupErr := m.Lookup(t.Context(), k.Digest)
+		if err == nil && lookupErr != nil || isRefusal(err) {
+			t.Fatalf("Insert with a context that has ended returned %v, and Lookup afterwards %v: want nil and the key, or an error that says nothing about it", err, lookupErr)
+		}
+		if lookupErr != nil {
+			insert(t, m, k)
+		}
+		k.Suspended = true
+		err = m.Update(ctx, k)
+		if got := find(t, m, k); err == nil && !got.Suspended || isRefusal(err) {
+			t.Errorf("Update with a context that has ended returned %v and left Suspended %v: want nil and the change, or an error that says nothing about the key", err, got.Suspended)
+		}
+	}},
+}
+
+// unavailable needs a store of its own, see [Suite].
+var unavailable = check{"Unavailable", func(t testing.TB, m keystore.Manager) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	k := newKey(unique("org"))
+	_, lookupErr := m.Lookup(ctx, k.Digest)
+	_, findErr := m.Find(ctx, k.Organization, k.ID)
+	_, issuedErr := m.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
+	_, listErr := m.List(ctx, k.Organization, keystore.Page{})
+	for _, c := range []struct {
+		method string
+		err    error
+	}{
+		{"Lookup", lookupErr},
+		{"Find", findErr},
+		{"FindIssued", issuedErr},
+		{"List", listErr},
+		{"Insert", m.Insert(ctx, k)},
+		{"Update", m.Update(ctx, k)},
+	} {
+		if c.err == nil || isRefusal(c.err) {
+			t.Errorf("%s of a store that cannot be reached returned %v, want an error that says nothing about the key", c.method, c.err)
+		}
+	}
+}}

@@ -1,0 +1,72 @@
+package keystoretest
+
+import (
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+var findChecks = []check{
+	{"Find/Record", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		insert(t, m, newKey(k.Organization), k)
+		same(t, "Find", find(t, m, k), k)
+		_, err := m.Find(t.Context(), k.Organization, unique("key"))
+		wantError(t, err, keystore.ErrNotFound, "Find of an id that no key has")
+	}},
+
+	{"Find/OtherOrganization", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		other := newKey(unique("org"))
+		insert(t, m, k, other)
+		_, err := m.Find(t.Context(), other.Organization, k.ID)
+		wantError(t, err, keystore.ErrNotFound, "Find of another organization's key")
+		_, err = m.Find(t.Context(), "", k.ID)
+		wantError(t, err, keystore.ErrNotFound, "Find without an organization")
+	}},
+
+	{"FindIssued/Record", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
+		if err != nil {
+			t.Fatalf("FindIssued of a token that made a key returned %v, want the key", err)
+		}
+		same(t, "FindIssued", got, k)
+	}},
+
+	{"FindIssued/Others", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		none := newKey(k.Organization)
+		none.CreatedBy, none.IssueToken = k.CreatedBy, ""
+		insert(t, m, k, none)
+		for _, c := range []struct{ rule, organization, actor, token string }{
+			{"of another organization", unique("org"), k.CreatedBy, k.IssueToken},
+			{"of another creator", k.Organization, unique("user"), k.IssueToken},
+			{"with a token nobody used", k.Organization, k.CreatedBy, unique("token")},
+			{"with an empty token, beside a key that has none", k.Organization, k.CreatedBy, ""},
+		} {
+			_, err := m.FindIssued(t.Context(), c.organization, c.actor, c.token)
+			wantError(t, err, keystore.ErrNotFound, "FindIssued "+c.rule)
+		}
+	}},
+
+	{"Find/Owned", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		spoil := func(got *keystore.Key) {
+			got.Organization, got.Name, got.RevokedAt = "changed", "changed", at(0)
+			got.Scopes[0] = scope.WebhooksWrite
+		}
+		spoil(find(t, m, k))
+		if got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken); err == nil {
+			spoil(got)
+		}
+		if page, err := m.List(t.Context(), k.Organization, keystore.Page{}); err == nil && len(page) > 0 {
+			spoil(page[0])
+		}
+		same(t, "Find, after a caller changed the keys it had been given,", find(t, m, k), k)
+		same(t, "Lookup, after a caller changed the keys it had been given,", lookup(t, m, k), k)
+	}},
+}

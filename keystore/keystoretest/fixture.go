@@ -1,0 +1,152 @@
+package keystoretest
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// unique returns a text that no other case uses, also in a shared store.
+func unique(kind string) string { return kind + "_" + strings.ToLower(rand.Text()) }
+
+// newKey returns a key of the organization with every field set that a store
+// has to keep.
+func newKey(organization string) *keystore.Key {
+	k := &keystore.Key{
+		ID:           unique("key"),
+		Organization: organization,
+		Environment:  keystore.Sandbox,
+		Name:         "Nightly import",
+		Hint:         "x7Q9",
+		Scopes:       []scope.Name{scope.TasksRead, scope.TasksWrite},
+		CreatedAt:    at(0),
+		CreatedBy:    unique("user"),
+		ExpiresAt:    at(24 * time.Hour),
+		RotatedFrom:  unique("key"),
+		IssueToken:   unique("token"),
+		Version:      1,
+	}
+	rand.Read(k.Digest[:])
+	return k
+}
+
+// at returns a time that many from now, as exact as every store keeps it.
+func at(d time.Duration) time.Time {
+	return time.Now().Add(d).UTC().Truncate(time.Microsecond)
+}
+
+func insert(t testing.TB, m keystore.Manager, keys ...*keystore.Key) {
+	t.Helper()
+	for _, k := range keys {
+		if err := m.Insert(t.Context(), k); err != nil {
+			t.Fatalf("Insert of a new key returned %v, want nil", err)
+		}
+	}
+}
+
+func find(t testing.TB, m keystore.Manager, k *keystore.Key) *keystore.Key {
+	t.Helper()
+	got, err := m.Find(t.Context(), k.Organization, k.ID)
+	if err != nil {
+		t.Fatalf("Find of a key that was inserted returned %v, want the key", err)
+	}
+	return got
+}
+
+func lookup(t testing.TB, m keystore.Manager, k *keystore.Key) *keystore.Key {
+	t.Helper()
+	got, err := m.Lookup(t.Context(), k.Digest)
+	if err != nil {
+		t.Fatalf("Lookup of a key that was inserted returned %v, want the key", err)
+	}
+	return got
+}
+
+func update(t testing.TB, m keystore.Manager, k *keystore.Key) {
+	t.Helper()
+	if err := m.Update(t.Context(), k); err != nil {
+		t.Fatalf("Update of the latest version returned %v, want nil", err)
+	}
+}
+
+// same reports each field in which got is not the key that was stored. Times
+// are compared as instants, and LastUsedAt is left to the cases of Touch.
+func same(t testing.TB, method string, got, want *keystore.Key) {
+	t.Helper()
+	for _, field := range []struct {
+		name      string
+		equal     bool
+		got, want any
+	}{
+		{"ID", got.ID == want.ID, got.ID, want.ID},
+		{"Digest", got.Digest == want.Digest, got.Digest, want.Digest},
+		{"Organization", got.Organization == want.Organization, got.Organization, want.Organization},
+		{"Environment", got.Environment == want.Environment, got.Environment, want.Environment},
+		{"Name", got.Name == want.Name, got.Name, want.Name},
+		{"Hint", got.Hint == want.Hint, got.Hint, want.Hint},
+		{"Scopes", slices.Equal(got.Scopes, want.Scopes), got.Scopes, want.Scopes},
+		{"CreatedAt", got.CreatedAt.Equal(want.CreatedAt), got.CreatedAt, want.CreatedAt},
+		{"CreatedBy", got.CreatedBy == want.CreatedBy, got.CreatedBy, want.CreatedBy},
+		{"ExpiresAt", got.ExpiresAt.Equal(want.ExpiresAt), got.ExpiresAt, want.ExpiresAt},
+		{"RevokedAt", got.RevokedAt.Equal(want.RevokedAt), got.RevokedAt, want.RevokedAt},
+		{"Suspended", got.Suspended == want.Suspended, got.Suspended, want.Suspended},
+		{"IssueToken", got.IssueToken == want.IssueToken, got.IssueToken, want.IssueToken},
+		{"RotatedFrom", got.RotatedFrom == want.RotatedFrom, got.RotatedFrom, want.RotatedFrom},
+		{"Version", got.Version == want.Version, got.Version, want.Version},
+	} {
+		if !field.equal {
+			t.Errorf("%s returned %s %q, want %q as it was stored", method, field.name, fmt.Sprint(field.got), fmt.Sprint(field.want))
+		}
+	}
+}
+
+// wantError reports an error that does not wrap want.
+func wantError(t testing.TB, err, want error, rule string) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: got %v, want an error that wraps %v", rule, err, want)
+	}
+}
+
+// atOnce calls f from n goroutines that start together and returns the errors.
+func atOnce(n int, f func(i int) error) []error {
+	errs := make([]error, n)
+	start := make(chan struct{})
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() {
+			<-start
+			errs[i] = f(i)
+		})
+	}
+	close(start)
+	running.Wait()
+	return errs
+}
+
+// oneWins reports whether exactly one of the errors is nil and every other one
+// wraps refusal, and returns which one won.
+func oneWins(t testing.TB, errs []error, refusal error, rule string) int {
+	t.Helper()
+	winner, winners := -1, 0
+	for i, err := range errs {
+		if err == nil {
+			winner = i
+			winners++
+		} else {
+			wantError(t, err, refusal, rule)
+		}
+	}
+	if winners != 1 {
+		t.Fatalf("%s: %d of %d concurrent calls succeeded, want exactly 1", rule, winners, len(errs))
+	}
+	return winner
+}

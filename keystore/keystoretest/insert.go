@@ -1,0 +1,167 @@
+package keystoretest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// racers is how many calls a race has.
+const racers = 16
+
+func refusedInsert(t testing.TB, m keystore.Manager, k *keystore.Key, rule string) {
+	t.Helper()
+	wantError(t, m.Insert(t.Context(), k), keystore.ErrExists, rule)
+}
+
+func absent(t testing.TB, m keystore.Manager, k *keystore.Key, rule string) {
+	t.Helper()
+	_, err := m.Lookup(t.Context(), k.Digest)
+	wantError(t, err, keystore.ErrNotFound, rule)
+}
+
+var insertChecks = []check{
+	{"Insert/Version", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		k.Version = 7
+		insert(t, m, k)
+		if k.Version != 7 {
+			t.Errorf("Insert set k.Version to %d, want the caller's key left alone", k.Version)
+		}
+		if got := find(t, m, k).Version; got != 1 {
+			t.Errorf("Version after Insert is %d, want 1", got)
+		}
+	}},
+
+	{"Insert/KeepsNothing", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		want := k.Clone()
+		insert(t, m, k)
+		k.Name = "changed"
+		k.Scopes[0] = scope.WebhooksWrite
+		same(t, "Find, after the caller changed the key it had inserted,", find(t, m, want), want)
+		same(t, "Lookup, after the caller changed the key it had inserted,", lookup(t, m, want), want)
+	}},
+
+	{"Insert/ExistingID", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		for _, organization := range []string{k.Organization, unique("org")} {
+			twin := newKey(organization)
+			twin.ID = k.ID
+			refusedInsert(t, m, twin, "Insert of an ID that is taken, in whichever organization")
+			absent(t, m, twin, "Lookup of a key that Insert refused")
+		}
+		same(t, "Find, after Insert refused a key with the same ID,", find(t, m, k), k)
+	}},
+
+	{"Insert/ExistingDigest", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		twin := newKey(unique("org"))
+		twin.Digest = k.Digest
+		refusedInsert(t, m, twin, "Insert of a Digest that is taken")
+		same(t, "Lookup, after Insert refused a key with the same Digest,", lookup(t, m, k), k)
+	}},
+
+	{"Insert/ExistingIssueToken", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		twin := newKey(k.Organization)
+		twin.CreatedBy, twin.IssueToken = k.CreatedBy, k.IssueToken
+		refusedInsert(t, m, twin, "Insert of an IssueToken that its creator used before in the organization")
+		absent(t, m, twin, "Lookup of a key that Insert refused")
+	}},
+
+	{"Insert/OtherIssueTokens", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		otherActor, otherOrganization := newKey(k.Organization), newKey(unique("org"))
+		otherActor.IssueToken = k.IssueToken
+		otherOrganization.CreatedBy, otherOrganization.IssueToken = k.CreatedBy, k.IssueToken
+		none, noneAgain := newKey(k.Organization), newKey(k.Organization)
+		none.CreatedBy, none.IssueToken = k.CreatedBy, ""
+		noneAgain.CreatedBy, noneAgain.IssueToken = k.CreatedBy, ""
+		for _, c := range []struct {
+			key  *keystore.Key
+			rule string
+		}{
+			{k, "the first use of an IssueToken"},
+			{otherActor, "another creator's use of the same IssueToken"},
+			{otherOrganization, "another organization's use of the same IssueToken"},
+			{none, "an empty IssueToken"},
+			{noneAgain, "a second empty IssueToken"},
+		} {
+			if err := m.Insert(t.Context(), c.key); err != nil {
+				t.Errorf("Insert with %s returned %v, want nil", c.rule, err)
+			}
+		}
+	}},
+
+	{"Insert/IssueTokenRace", func(t testing.TB, m keystore.Manager) {
+		organization, actor, token := unique("org"), unique("user"), unique("token")
+		keys := make([]*keystore.Key, racers)
+		for i := range keys {
+			keys[i] = newKey(organization)
+			keys[i].CreatedBy, keys[i].IssueToken = actor, token
+		}
+		errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i]) })
+		winner := oneWins(t, errs, keystore.ErrExists, "a race of Inserts with one IssueToken")
+		got, err := m.FindIssued(t.Context(), organization, actor, token)
+		if err != nil {
+			t.Fatalf("FindIssued after the race returned %v, want the key that was stored", err)
+		}
+		same(t, "FindIssued after the race", got, keys[winner])
+		for i, k := range keys {
+			if i != winner {
+				absent(t, m, k, "Lookup of a key that lost the race")
+			}
+		}
+	}},
+
+	{"Insert/DigestRace", func(t testing.TB, m keystore.Manager) {
+		organization := unique("org")
+		keys := make([]*keystore.Key, racers)
+		for i := range keys {
+			keys[i] = newKey(organization)
+			keys[i].Digest = keys[0].Digest
+		}
+		errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i]) })
+		winner := oneWins(t, errs, keystore.ErrExists, "a race of Inserts with one Digest")
+		same(t, "Lookup after the race", lookup(t, m, keys[winner]), keys[winner])
+	}},
+
+	{"Insert/Times", func(t testing.TB, m keystore.Manager) {
+		east := time.FixedZone("east", 5*3600+1800)
+		for _, c := range []struct{ created, expires, revoked, used time.Time }{
+			{created: time.Date(2026, 3, 4, 5, 6, 7, 123456000, time.UTC)},
+			{
+				created: time.Date(2026, 3, 4, 5, 6, 7, 1000, east),
+				expires: time.Date(2027, 1, 1, 0, 0, 0, 999999000, east),
+				revoked: time.Date(2026, 3, 5, 0, 0, 0, 500000000, east),
+				used:    time.Date(2026, 3, 4, 6, 0, 0, 250000, east),
+			},
+			{
+				created: time.Date(1999, 12, 31, 23, 59, 59, 999999000, time.UTC),
+				expires: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+			},
+		} {
+			k := newKey(unique("org"))
+			k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.LastUsedAt = c.created, c.expires, c.revoked, c.used
+			insert(t, m, k)
+			got := find(t, m, k)
+			same(t, "Find", got, k)
+			same(t, "Lookup", lookup(t, m, k), k)
+			if !got.LastUsedAt.Equal(c.used) {
+				t.Errorf("Find returned LastUsedAt %v, want %v as it was inserted", got.LastUsedAt, c.used)
+			}
+			for i, times := range [][2]time.Time{{got.ExpiresAt, c.expires}, {got.RevokedAt, c.revoked}, {got.LastUsedAt, c.used}} {
+				if times[0].IsZero() != times[1].IsZero() {
+					t.Errorf("%s came back as %v, went in as %v: a zero time stays zero, and no other becomes it",
+						[]string{"ExpiresAt", "RevokedAt", "LastUsedAt"}[i], times[0], times[1])
+				}
+			}
+		}
+	}},
+}

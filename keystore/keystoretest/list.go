@@ -1,0 +1,152 @@
+package keystoretest
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+func list(t testing.TB, m keystore.Manager, organization string, p keystore.Page) []*keystore.Key {
+	t.Helper()
+	page, err := m.List(t.Context(), organization, p)
+	if err != nil {
+		t.Fatalf("List returned %v, want a page", err)
+	}
+	return page
+}
+
+// inOrder returns n keys of an organization, the newest first. Three at a time
+// have the same CreatedAt, so that only the ID tells them apart.
+func inOrder(organization string, n int) []*keystore.Key {
+	keys := make([]*keystore.Key, n)
+	newest := at(0)
+	for i := range keys {
+		keys[i] = newKey(organization)
+		keys[i].CreatedAt = newest.Add(-time.Duration(i/3) * time.Microsecond)
+	}
+	slices.SortFunc(keys, func(a, b *keystore.Key) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
+	})
+	return keys
+}
+
+func ids(keys []*keystore.Key) []string {
+	all := make([]string, len(keys))
+	for i, k := range keys {
+		all[i] = k.ID
+	}
+	return all
+}
+
+var listChecks = []check{
+	{"List/Order", func(t testing.TB, m keystore.Manager) {
+		keys := inOrder(unique("org"), 9)
+		insert(t, m, keys[3:6]...)
+		insert(t, m, keys[:3]...)
+		insert(t, m, keys[6:]...)
+		got := list(t, m, keys[0].Organization, keystore.Page{})
+		if !slices.Equal(ids(got), ids(keys)) {
+			t.Fatalf("List returned %v, want %v: the newest first, and by ID descending where times are equal", ids(got), ids(keys))
+		}
+		for i := range keys {
+			same(t, "List", got[i], keys[i])
+		}
+	}},
+
+	{"List/Pages", func(t testing.TB, m keystore.Manager) {
+		keys := inOrder(unique("org"), 11)
+		insert(t, m, keys...)
+		var got []string
+		page := keystore.Page{Limit: 4}
+		for range len(keys) {
+			next := list(t, m, keys[0].Organization, page)
+			if len(next) == 0 {
+				break
+			}
+			got = append(got, ids(next)...)
+			page.After = next[len(next)-1].Cursor()
+			// A newer key, as somebody else may create it at any time.
+			insert(t, m, newKey(keys[0].Organization))
+		}
+		if !slices.Equal(got, ids(keys)) {
+			t.Errorf("the pages, with keys created in between, held %v, want %v: each key once and in order", got, ids(keys))
+		}
+	}},
+
+	{"List/Limits", func(t testing.TB, m keystore.Manager) {
+		keys := inOrder(unique("org"), 203)
+		insert(t, m, keys...)
+		for _, c := range []struct{ limit, want int }{{0, 50}, {-1, 50}, {1, 1}, {200, 200}, {1000, 200}} {
+			if got := list(t, m, keys[0].Organization, keystore.Page{Limit: c.limit}); len(got) != c.want {
+				t.Errorf("List with Limit %d returned %d of 203 keys, want %d", c.limit, len(got), c.want)
+			}
+		}
+	}},
+
+	{"List/Isolation", func(t testing.TB, m keystore.Manager) {
+		mine, theirs := inOrder(unique("org"), 3), inOrder(unique("org"), 3)
+		insert(t, m, mine...)
+		insert(t, m, theirs...)
+		for _, page := range []keystore.Page{{}, {After: keystore.Cursor{CreatedAt: at(time.Hour), ID: theirs[0].ID}}} {
+			if got := list(t, m, mine[0].Organization, page); !slices.Equal(ids(got), ids(mine)) {
+				t.Errorf("List returned %v, want %v: the organization's own keys, whoever's the cursor is", ids(got), ids(mine))
+			}
+		}
+		if got := list(t, m, unique("org"), keystore.Page{}); len(got) != 0 {
+			t.Errorf("List of an organization without keys returned %d, want none and no error", len(got))
+		}
+	}},
+
+	{"List/Environment", func(t testing.TB, m keystore.Manager) {
+		keys := inOrder(unique("org"), 6)
+		var production []*keystore.Key
+		for i, k := range keys {
+			if i%2 == 0 {
+				k.Environment = keystore.Production
+				production = append(production, k)
+			}
+		}
+		insert(t, m, keys...)
+		page := keystore.Page{Environment: keystore.Production, Limit: 2}
+		got := list(t, m, keys[0].Organization, page)
+		page.After = production[1].Cursor()
+		got = append(got, list(t, m, keys[0].Organization, page)...)
+		if !slices.Equal(ids(got), ids(production)) {
+			t.Errorf("two pages of the production keys held %v, want %v", ids(got), ids(production))
+		}
+	}},
+
+	{"List/Status", func(t testing.TB, m keystore.Manager) {
+		organization := unique("org")
+		want := make(map[keystore.Status][]string)
+		for _, change := range []func(k *keystore.Key){
+			func(k *keystore.Key) {},
+			func(k *keystore.Key) { k.ExpiresAt = time.Time{} },
+			func(k *keystore.Key) { k.RevokedAt = at(time.Hour) },
+			func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
+			func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
+			func(k *keystore.Key) { k.Suspended = true },
+			func(k *keystore.Key) { k.Suspended, k.ExpiresAt = true, at(-time.Second) },
+			func(k *keystore.Key) { k.Suspended, k.RevokedAt = true, at(-time.Second) },
+			func(k *keystore.Key) { k.RevokedAt, k.ExpiresAt = at(-time.Second), at(-time.Second) },
+			func(k *keystore.Key) { k.RevokedAt, k.Suspended = at(time.Hour), true },
+		} {
+			k := newKey(organization)
+			change(k)
+			insert(t, m, k)
+			status := k.Status(time.Now())
+			want[status] = append(want[status], k.ID)
+		}
+		for _, status := range []keystore.Status{keystore.Active, keystore.Suspended, keystore.Expired, keystore.Revoked} {
+			got := ids(list(t, m, organization, keystore.Page{Status: status}))
+			slices.Sort(got)
+			slices.Sort(want[status])
+			if !slices.Equal(got, want[status]) {
+				t.Errorf("List of the keys that are %s returned %v, want %v, as Key.Status tells", status, got, want[status])
+			}
+		}
+	}},
+}

@@ -1,0 +1,83 @@
+package keystoretest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// oddTexts are hard to quote, to escape, to compare or to fold.
+var oddTexts = []string{
+	"",
+	" ",
+	"'; DROP TABLE keys; --",
+	`"quoted" and \escaped\ and ?1 $1 :name @name %s %%`,
+	"tab\tline\nreturn\r\n",
+	"{a,b} [c] (d) <e>",
+	"Grüße, 世界 and 🔑 \U0001F469\u200D\U0001F4BB",
+	"\u202Eright to left, \uFEFF mark, \uFFFD replacement",
+	"NULL",
+	strings.Repeat("0123456789 é", 15),
+}
+
+var textChecks = []check{
+	{"Text/Fields", func(t testing.TB, m keystore.Manager) {
+		organization := unique("org")
+		for _, text := range oddTexts {
+			k := newKey(organization + text)
+			k.ID += text
+			k.Name, k.CreatedBy, k.IssueToken, k.RotatedFrom = text, text, text, text
+			insert(t, m, k)
+			same(t, "Lookup", lookup(t, m, k), k)
+			same(t, "Find", find(t, m, k), k)
+			if text == "" {
+				continue
+			}
+			got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
+			if err != nil {
+				t.Errorf("FindIssued with the token %q returned %v, want the key", text, err)
+				continue
+			}
+			same(t, "FindIssued", got, k)
+		}
+	}},
+
+	{"Text/Distinct", func(t testing.TB, m keystore.Manager) {
+		// Each pair is equal to something that folds case, pads or normalizes.
+		for _, pair := range [][2]string{{"acme", "Acme"}, {"acme", "acme "}, {"caf\u00e9", "cafe\u0301"}, {"straße", "strasse"}} {
+			base := unique("org")
+			a, b := newKey(base+pair[0]), newKey(base+pair[1])
+			b.ID = a.ID + "x"
+			b.CreatedBy, b.IssueToken = a.CreatedBy, a.IssueToken
+			insert(t, m, a, b)
+			for _, k := range []*keystore.Key{a, b} {
+				page, err := m.List(t.Context(), k.Organization, keystore.Page{})
+				if err != nil || len(page) != 1 || page[0].ID != k.ID {
+					t.Errorf("List of organization %q beside %q returned %d keys and %v, want its own one: strings are compared byte for byte",
+						pair[0], pair[1], len(page), err)
+				}
+			}
+			_, err := m.Find(t.Context(), b.Organization, a.ID)
+			wantError(t, err, keystore.ErrNotFound, "Find of a key of an organization whose name is almost the same")
+		}
+	}},
+
+	{"Text/UnknownScopes", func(t testing.TB, m keystore.Manager) {
+		for _, names := range [][]scope.Name{
+			nil,
+			{"future:thing", scope.TasksRead, "tasks:*", "TASKS:READ", "tasks:read "},
+			{"a,b", "c d", `"e"`, "{f}", `g\`, "", "NULL"},
+		} {
+			k := newKey(unique("org"))
+			k.Scopes = names
+			insert(t, m, k)
+			same(t, "Lookup, where unknown scopes and the order of scopes have to survive,", lookup(t, m, k), k)
+			k.Name = "renamed"
+			update(t, m, k)
+			k.Version++
+			same(t, "Lookup after a rename", lookup(t, m, k), k)
+		}
+	}},
+}
