@@ -26,27 +26,33 @@ func GCRA(now, tat int64, l Limit, cost int64) (next int64, s State) {
 	if cost < 0 || cost > l.burst() {
 		panic("ratelimit: GCRA: cost outside of 0 to burst")
 	}
-	return p.take(now, tat, cost)
-}
-
-// take is GCRA for a cost between 0 and the burst.
-func (p pace) take(now, tat int64, cost int64) (next int64, s State) {
-	debt := p.debt(now, tat)
-	next = tat
-	if after := debt + p.interval*uint64(cost); after > p.full {
-		s.Wait = time.Duration(after - p.full)
-	} else if cost > 0 {
-		debt = after
-		// A clock at the end of an int64 saturates: the bucket looks fuller than
-		// it is, and nobody is locked out.
-		next = now + int64(min(after, uint64(math.MaxInt64-max(now, 0))))
-	}
-	s.Remaining = int64((p.full - debt) / p.interval)
-	s.Reset = time.Duration(debt)
+	next, wait := p.advance(now, tat, cost)
+	s = p.state(now, next)
+	s.Wait = wait
 	return next, s
 }
 
-// debt is how far the bucket is from full. The difference is taken unsigned,
+// advance takes a cost between 0 and the burst: it returns the tat that follows
+// or, with a wait, the same one.
+func (p pace) advance(now, tat, cost int64) (next int64, wait time.Duration) {
+	after := p.debt(now, tat) + p.interval*uint64(cost)
+	switch {
+	case after > p.full:
+		return tat, time.Duration(after - p.full)
+	case cost == 0:
+		return tat, 0
+	}
+	// At the end of an int64 the clock saturates: the bucket looks fuller than it
+	// is, and nobody is locked out.
+	return now + int64(min(after, uint64(math.MaxInt64-max(now, 0)))), 0
+}
+
+func (p pace) state(now, tat int64) State {
+	debt := p.debt(now, tat)
+	return State{Remaining: int64((p.full - debt) / p.interval), Reset: time.Duration(debt)}
+}
+
+// debt is how long the bucket takes to be full. The difference is taken unsigned,
 // because that of two int64 may exceed an int64.
 func (p pace) debt(now, tat int64) uint64 {
 	if tat <= now {

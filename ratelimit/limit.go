@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,12 +83,15 @@ func FromRate(r limiter.Rate) (Limit, error) {
 // Formatted is empty when Period is not a second, minute, hour or day.
 func (l Limit) Rate() limiter.Rate {
 	r := limiter.Rate{Period: l.Period, Limit: l.Count}
-	for unit, period := range map[string]time.Duration{
-		"S": time.Second, "M": time.Minute, "H": time.Hour, "D": 24 * time.Hour,
-	} {
-		if l.Period == period {
-			r.Formatted = fmt.Sprintf("%d-%s", l.Count, unit)
-		}
+	switch l.Period {
+	case time.Second:
+		r.Formatted = strconv.FormatInt(l.Count, 10) + "-S"
+	case time.Minute:
+		r.Formatted = strconv.FormatInt(l.Count, 10) + "-M"
+	case time.Hour:
+		r.Formatted = strconv.FormatInt(l.Count, 10) + "-H"
+	case 24 * time.Hour:
+		r.Formatted = strconv.FormatInt(l.Count, 10) + "-D"
 	}
 	return r
 }

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"hash/maphash"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -57,104 +58,119 @@ func (m *Memory) Forgotten() int64 { return m.forgotten.Load() }
 type demand struct {
 	pace
 	place
-	cost int64
-	tat  int64
-	next int64
+	first int // the first demand of the same key, often this one
+	cost  int64
+	tat   int64 // before this take
+	next  int64 // after it; in the first of a key, after all takes of that key
+	wait  time.Duration
 }
 
-func (m *Memory) Take(_ context.Context, takes []Take) (Decision, error) {
+func (m *Memory) Take(_ context.Context, takes []Take) (d Decision, err error) {
 	if len(takes) > MaxTakes {
-		return Decision{}, Check(takes)
+		return d, Check(takes)
 	}
 	var array [MaxTakes]demand
-	demands := array[:len(takes)]
-	for i := range takes {
-		pace, err := takes[i].pace()
-		if err != nil {
-			return Decision{}, err
+	demands, spends := array[:len(takes)], false
+	for i := range demands {
+		if demands[i].pace, err = takes[i].pace(); err != nil {
+			return d, err
 		}
-		demands[i].pace, demands[i].cost = pace, takes[i].Cost
-		demands[i].key = m.key(&takes[i])
+		demands[i].cost, demands[i].key = takes[i].Cost, m.key(&takes[i])
+		spends = spends || takes[i].Cost > 0
 	}
-
-	now := int64(time.Since(m.start))
 	for {
-		certain, spends := true, false
+		now := int64(time.Since(m.start))
+		if !m.read(demands) {
+			runtime.Gosched() // to whoever holds the tat
+			continue
+		}
+		admitted := admit(now, demands)
+		if admitted && spends && !m.charge(now, demands) {
+			continue
+		}
 		for i := range demands {
-			d := &demands[i]
-			d.place, d.tat = m.table.find(d.key), now
-			if d.way >= 0 {
-				var ok bool
-				d.tat, ok = m.table.peek(d.place)
-				certain = certain && ok
+			first := &demands[demands[i].first]
+			tat := first.tat
+			if admitted {
+				tat = first.next
 			}
-			spends = spends || d.cost > 0
+			d.States[i] = demands[i].state(now, tat)
+			d.States[i].Wait = demands[i].wait
 		}
-		// Denials and peeks write nothing, so they lock nothing: what was read
-		// of one bucket is enough to deny.
-		if certain {
-			if d := decide(now, takes, demands); !d.Allowed || !spends {
-				return d, nil
-			}
-		}
-		if d, ok := m.charge(now, takes, demands); ok {
-			return d, nil
-		}
+		d.judge(takes)
+		return d, nil
 	}
 }
 
-// charge decides and writes in one step. It reports false, with nothing written,
-// when a key came or went after it was found.
-func (m *Memory) charge(now int64, takes []Take, demands []demand) (Decision, bool) {
-	var held locks
-	for i := range demands {
-		held.add(demands[i].place)
-	}
-	m.table.lock(&held)
-	defer m.table.unlock(&held)
+// read finds each key and its tat. It reports false when a tat is not to be had
+// for the moment.
+func (m *Memory) read(demands []demand) bool {
 	for i := range demands {
 		d := &demands[i]
-		if !m.table.held(d.place) {
-			return Decision{}, false
-		}
-		if d.way >= 0 {
-			d.tat = m.table.at(d.place).Load()
-		}
-	}
-	decision := decide(now, takes, demands)
-	if !decision.Allowed {
-		return decision, true
-	}
-	for i := range demands {
-		if d := &demands[i]; d.cost > 0 && m.table.put(d.place, d.next, now) {
-			m.forgotten.Add(1)
+		m.table.find(&d.place)
+		d.tat = 0
+		if d.found() {
+			var ok bool
+			if d.tat, ok = m.table.tat(&d.place); !ok {
+				return false
+			}
 		}
 	}
-	return decision, true
+	return true
 }
 
-// decide sets each demand's next from its tat.
-func decide(now int64, takes []Take, demands []demand) Decision {
-	var states [MaxTakes]State
+// admit says whether every take fits, each after those before it.
+func admit(now int64, demands []demand) bool {
+	admitted := true
 	for i := range demands {
 		d := &demands[i]
-		for j := range i {
-			if demands[j].key == d.key {
-				d.tat = demands[j].next
-			}
+		for d.first = 0; demands[d.first].key != d.key; d.first++ {
 		}
-		d.next, states[i] = d.take(now, d.tat, d.cost)
-	}
-	decision := Decide(takes, states)
-	if !decision.Allowed {
-		for i := range demands {
-			if d := &demands[i]; states[i].Wait == 0 {
-				_, decision.States[i] = d.take(now, d.tat, 0)
-			}
+		if d.first < i {
+			d.tat = demands[d.first].next
 		}
+		d.next, d.wait = d.advance(now, d.tat, d.cost)
+		demands[d.first].next = d.next
+		admitted = admitted && d.wait == 0
 	}
-	return decision
+	return admitted
 }
+
+// charge writes what admit has decided, if every tat is still the one it saw, and
+// reports false with no tat changed if one is not.
+func (m *Memory) charge(now int64, demands []demand) bool {
+	for i := range demands {
+		if d := &demands[i]; d.spends(i) && !d.found() {
+			if m.table.insert(&d.place, now) {
+				m.forgotten.Add(1)
+			}
+			return false
+		}
+	}
+	if len(demands) == 1 {
+		return m.table.swap(&demands[0].place, demands[0].tat, demands[0].next)
+	}
+	for i := range demands {
+		d := &demands[i]
+		if d.spends(i) && !m.table.swap(&d.place, d.tat, busy) {
+			for j := range i {
+				if d := &demands[j]; d.spends(j) {
+					m.table.release(&d.place, d.tat)
+				}
+			}
+			return false
+		}
+	}
+	for i := range demands {
+		if d := &demands[i]; d.spends(i) {
+			m.table.release(&d.place, d.next)
+		}
+	}
+	return true
+}
+
+// spends says whether d, at index i, is the demand by which its key is written.
+func (d *demand) spends(i int) bool { return d.first == i && d.next != d.tat }
 
 // key is never 0, which the table has for an empty place.
 func (m *Memory) key(t *Take) uint64 {

@@ -107,22 +107,29 @@ func (t *Take) pace() (pace, error) {
 // allowed when none of them has to wait. It is for authors of stores, who have
 // called Check.
 func Decide(takes []Take, states [MaxTakes]State) Decision {
-	d := Decision{Allowed: true, Takes: len(takes), States: states}
+	d := Decision{States: states}
+	d.judge(takes)
+	return d
+}
+
+// judge fills in all but the States, from them.
+func (d *Decision) judge(takes []Take) {
+	d.Allowed, d.Takes, d.Index = true, len(takes), 0
 	for i := range takes {
-		if w := states[i].Wait; w > 0 && (d.Allowed || w > states[d.Index].Wait) {
+		if w := d.States[i].Wait; w > 0 && (d.Allowed || w > d.States[d.Index].Wait) {
 			d.Allowed, d.Index = false, i
 		}
 	}
-	if !d.Allowed || len(takes) < 2 {
-		return d
+	if !d.Allowed {
+		return
 	}
-	share := func(i int) float64 {
-		return float64(states[i].Remaining) / float64(takes[i].Policy.Limit.burst())
-	}
-	for i := range takes {
-		if share(i) < share(d.Index) {
+	for i := 1; i < len(takes); i++ {
+		if d.share(takes, i) < d.share(takes, d.Index) {
 			d.Index = i
 		}
 	}
-	return d
+}
+
+func (d *Decision) share(takes []Take, i int) float64 {
+	return float64(d.States[i].Remaining) / float64(takes[i].Policy.Limit.burst())
 }

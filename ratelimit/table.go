@@ -1,162 +1,135 @@
 package ratelimit
 
 import (
+	"math"
 	"math/bits"
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
 
 // table keeps a tat for each key in a fixed number of places. A key belongs to
 // two sets of seven places and lies in one of the fourteen; it never moves. A new
-// key takes the place with the least debt in the emptier set, which spreads keys
-// so evenly that nobody in debt is forgotten before the table is over half full.
+// key takes the place with the least debt in its first set or, when over half of
+// that set is in debt, in the one with fewer debtors. That spreads keys so evenly
+// that none in debt is forgotten before the whole table is over half full.
 type table []set
 
 const ways = 7
+
+// busy stands in for a tat while a decision over several keys holds it, and while
+// its place changes hands.
+const busy = math.MaxInt64
 
 // set is two cache lines. The first changes only when a key comes in, so that
 // cores which take from known keys contend for the second alone, and cores which
 // only read contend for nothing.
 type set struct {
 	keys    [ways]atomic.Uint64 // 0 is an empty place
-	version atomic.Uint64       // odd while keys change
-	mu      sync.Mutex          // held to write anything in the set
+	version atomic.Uint64       // odd while a key changes
+	mu      sync.Mutex          // held to change a key
 	tats    [ways]atomic.Int64
 }
 
-// place says where a key is.
+// place says where a key is. The numbers are indexes of sets and ways.
 type place struct {
 	key  uint64
-	sets [2]uint32 // where it may be
-	set  uint32    // where it is
-	way  int32     // -1: nowhere
+	sets [2]int // where it may be
+	set  int    // where it is
+	way  int    // -1: nowhere
 }
 
-func (t table) find(key uint64) place {
+func (p *place) found() bool { return p.way >= 0 }
+
+func (t table) find(p *place) {
 	n := uint64(len(t))
-	a, _ := bits.Mul64(key, n)
-	b, _ := bits.Mul64(bits.RotateLeft64(key, 32), n)
-	p := place{key: key, sets: [2]uint32{uint32(a), uint32(b)}, way: -1}
+	a, _ := bits.Mul64(p.key, n)
+	b, _ := bits.Mul64(bits.RotateLeft64(p.key, 32), n)
+	p.sets = [2]int{int(a), int(b)}
 	for _, set := range p.sets {
 		keys := &t[set].keys
 		for way := range keys {
-			if keys[way].Load() == key {
-				p.set, p.way = set, int32(way)
-				return p
+			if keys[way].Load() == p.key {
+				p.set, p.way = set, way
+				return
 			}
 		}
 	}
-	return p
+	p.way = -1
 }
 
-// peek reads the tat at a place without a lock. It reports false when the place
-// may have gone to another key meanwhile.
-func (t table) peek(p place) (tat int64, ok bool) {
+// tat reads the tat at a place that was found, without a lock. It reports false
+// when the tat is held, or may be that of another key by now.
+func (t table) tat(p *place) (tat int64, ok bool) {
 	s := &t[p.set]
 	version := s.version.Load()
 	if version%2 != 0 || s.keys[p.way].Load() != p.key {
 		return 0, false
 	}
 	tat = s.tats[p.way].Load()
-	return tat, s.version.Load() == version
+	return tat, tat != busy && s.version.Load() == version
 }
 
-// at is the tat at a place in a locked set.
-func (t table) at(p place) *atomic.Int64 { return &t[p.set].tats[p.way] }
-
-// held reports whether a place in a locked set is still as it was found.
-func (t table) held(p place) bool {
-	if p.way < 0 {
-		return t.find(p.key).way < 0
-	}
-	return t[p.set].keys[p.way].Load() == p.key
+// swap changes the tat at a place that was found. It reports false when the tat is
+// not the old one any more. That is also how it notices that the place went to
+// another key, whose tat would have to be the same to the nanosecond.
+func (t table) swap(p *place, old, tat int64) bool {
+	return t[p.set].tats[p.way].CompareAndSwap(old, tat)
 }
 
-// put writes the tat of a key whose sets are locked, and reports whether another
+// release gives back a tat that was swapped for busy.
+func (t table) release(p *place, tat int64) { t[p.set].tats[p.way].Store(tat) }
+
+// insert gives a key that was not found a place, with a tat in the past that no
+// other key of the set has had, on which swap relies. It reports whether another
 // key was forgotten while in debt to make room for it.
-func (t table) put(p place, tat, now int64) (forgot bool) {
-	if p.way < 0 {
-		// An earlier take of the same request may have brought it in.
-		p = t.find(p.key)
+func (t table) insert(p *place, now int64) (forgot bool) {
+	// Both sets, so that nobody else puts the key into the other one, and in one
+	// order, so that no two calls wait for each other.
+	first, second := min(p.sets[0], p.sets[1]), max(p.sets[0], p.sets[1])
+	t[first].mu.Lock()
+	defer t[first].mu.Unlock()
+	if second != first {
+		t[second].mu.Lock()
+		defer t[second].mu.Unlock()
 	}
-	if p.way < 0 {
-		p.set, p.way, forgot = t.room(p.sets, now)
-	}
-	s := &t[p.set]
-	if s.keys[p.way].Load() == p.key {
-		s.tats[p.way].Store(tat)
+	if t.find(p); p.found() {
 		return false
 	}
-	s.version.Add(1)
-	s.keys[p.way].Store(p.key)
-	s.tats[p.way].Store(tat)
-	s.version.Add(1)
-	return forgot
+	for {
+		tat := t.room(p, now)
+		if tat == busy || !t.swap(p, tat, busy) {
+			runtime.Gosched() // to whoever took from it
+			continue
+		}
+		s := &t[p.set]
+		s.version.Add(1)
+		s.keys[p.way].Store(p.key)
+		s.tats[p.way].Store(-int64(s.version.Add(1)))
+		return tat > now
+	}
 }
 
-// room picks the place for a new key: the one with the least debt in the set with
-// fewer debtors, or in both sets when both are full of them.
-func (t table) room(sets [2]uint32, now int64) (set uint32, way int32, debtor bool) {
-	fewest, least := ways+1, int64(0)
-	for _, candidate := range sets {
-		debtors, first := 0, 0
-		tats := &t[candidate].tats
-		for i := range tats {
-			if tats[i].Load() > now {
+// room sets p to the place that a new key is to have, and returns the tat there.
+func (t table) room(p *place, now int64) (tat int64) {
+	fewest := ways + 1
+	for _, set := range p.sets {
+		debtors, way, least := 0, 0, int64(math.MaxInt64)
+		for i := range t[set].tats {
+			v := t[set].tats[i].Load()
+			if v > now {
 				debtors++
 			}
-			if tats[i].Load() < tats[first].Load() {
-				first = i
+			if v < least {
+				way, least = i, v
 			}
 		}
-		tat := tats[first].Load()
-		if debtors < fewest || debtors == ways && tat < least {
-			set, way, fewest, least = candidate, int32(first), debtors, tat
+		if debtors < fewest || debtors == ways && least < tat {
+			p.set, p.way, fewest, tat = set, way, debtors, least
+		}
+		if debtors <= ways/2 {
+			break
 		}
 	}
-	return set, way, fewest == ways
-}
-
-// locks are the sets that one decision holds.
-type locks struct {
-	sets [2 * MaxTakes]uint32
-	n    int
-}
-
-// add notes the sets that writing to p needs: the one where the key is or, while
-// it is in neither, both, so that nobody else puts it into the other. They are
-// kept in ascending order, in which every call locks, so that no two calls wait
-// for each other.
-func (l *locks) add(p place) {
-	if p.way >= 0 {
-		l.insert(p.set)
-		return
-	}
-	l.insert(p.sets[0])
-	l.insert(p.sets[1])
-}
-
-func (l *locks) insert(set uint32) {
-	i := l.n
-	for i > 0 && l.sets[i-1] >= set {
-		i--
-	}
-	if i < l.n && l.sets[i] == set {
-		return
-	}
-	copy(l.sets[i+1:], l.sets[i:l.n])
-	l.sets[i] = set
-	l.n++
-}
-
-func (t table) lock(l *locks) {
-	for _, set := range l.sets[:l.n] {
-		t[set].mu.Lock()
-	}
-}
-
-func (t table) unlock(l *locks) {
-	for _, set := range l.sets[:l.n] {
-		t[set].mu.Unlock()
-	}
+	return tat
 }
