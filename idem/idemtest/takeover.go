@@ -146,12 +146,17 @@ var takeOverCases = []testCase{
 				e.mustClaim("a new key", old[i], 1)
 			}
 			e.leases(1.3)
-			for _, c := range old {
+			for i, c := range old {
 				var settled, begun error
 				var r idem.Record
+				late := func() { settled = e.store.Settle(e.ctx, c.Key, c.Token, finished("late")) }
+				take := func() { r, begun = e.store.Begin(e.ctx, reexecuting(c)) }
+				if i%2 == 0 {
+					late, take = take, late // the scheduler prefers the last
+				}
 				var wg sync.WaitGroup
-				wg.Go(func() { settled = e.store.Settle(e.ctx, c.Key, c.Token, finished("late")) })
-				wg.Go(func() { r, begun = e.store.Begin(e.ctx, reexecuting(c)) })
+				wg.Go(late)
+				wg.Go(take)
 				wg.Wait()
 				e.mustBe("Begin", begun, nil)
 				switch {
