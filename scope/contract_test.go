@@ -1,0 +1,58 @@
+package scope_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestContract(t *testing.T) {
+	want := []scope.Name{
+		"account:read",
+		"workers:read", "workers:write",
+		"tasks:read", "tasks:write", "tasks:cancel",
+		"approvals:write",
+		"deliverables:read", "deliverables:write",
+		"chat:read", "chat:write",
+		"knowledge:read", "knowledge:write",
+		"integrations:read", "integrations:write",
+		"webhooks:write",
+	}
+	var got []scope.Name
+	for _, d := range scope.Contract().Definitions() {
+		got = append(got, d.Name)
+		if d.Meaning == "" || d.Meaning[len(d.Meaning)-1] != '.' {
+			t.Errorf("the meaning of %s is %q, want a sentence", d.Name, d.Meaning)
+		}
+		if len(d.Implies) > 0 {
+			t.Errorf("%s implies %q, want nothing implied unless a registry is told to", d.Name, d.Implies)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("Contract() has %q, want %q", got, want)
+	}
+	if scope.Contract() != scope.Contract() {
+		t.Error("Contract() returned two registries, want always the same")
+	}
+}
+
+func TestExternalWorker(t *testing.T) {
+	want := []scope.Name{"deliverables:write", "chat:read", "chat:write"}
+	if got := scope.ExternalWorker(); !slices.Equal(got, want) {
+		t.Errorf("ExternalWorker() = %q, want %q", got, want)
+	}
+	scope.ExternalWorker()[0] = scope.WebhooksWrite
+	if got := scope.ExternalWorker(); !slices.Equal(got, want) {
+		t.Errorf("ExternalWorker() after a caller changed its slice = %q, want %q", got, want)
+	}
+	set(t, scope.Contract(), scope.ExternalWorker()...)
+}
+
+func TestFamily(t *testing.T) {
+	for name, want := range map[scope.Name]string{"tasks:write": "tasks", "a:b:c": "a", "plain": "plain", ":x": "", "": ""} {
+		if got := name.Family(); got != want {
+			t.Errorf("Name(%q).Family() = %q, want %q", name, got, want)
+		}
+	}
+}

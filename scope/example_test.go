@@ -1,0 +1,55 @@
+package scope_test
+
+import (
+	"fmt"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func ExampleRegistry_Parse() {
+	// What a key was granted, as it is stored.
+	held, unknown := scope.Contract().Parse([]scope.Name{"tasks:read", "future:thing", "TASKS:WRITE"})
+
+	fmt.Println("holds:", held)
+	fmt.Println("unknown:", unknown)
+	fmt.Println("may write tasks:", held.Has(scope.TasksWrite))
+	// Output:
+	// holds: tasks:read
+	// unknown: [future:thing TASKS:WRITE]
+	// may write tasks: false
+}
+
+func ExampleSet_Minus() {
+	required, _ := scope.Contract().Parse([]scope.Name{scope.TasksRead, scope.TasksCancel})
+	held, _ := scope.Contract().Parse([]scope.Name{scope.TasksRead})
+
+	if !held.HasAll(required) {
+		fmt.Println("missing:", required.Minus(held))
+	}
+	// Output: missing: tasks:cancel
+}
+
+func ExampleRegistry_Imply() {
+	registry := scope.Contract().Imply(scope.TasksWrite, scope.TasksRead)
+
+	held, _ := registry.Parse([]scope.Name{scope.TasksWrite})
+	fmt.Println(held.Has(scope.TasksRead))
+	// Output: true
+}
+
+func ExampleRegistry_Suggest() {
+	if meant, ok := scope.Contract().Suggest("task:read"); ok {
+		fmt.Println("did you mean", meant)
+	}
+	// Output: did you mean tasks:read
+}
+
+// A service with scopes of its own lists them beside those of the contract.
+func ExampleNew() {
+	registry := scope.New(append(scope.Contract().Definitions(),
+		scope.Definition{Name: "billing:read", Meaning: "Read invoices."})...)
+
+	held, _ := registry.Parse([]scope.Name{"billing:read"})
+	fmt.Println(held, registry.Known("billing:read"), scope.Contract().Known("billing:read"))
+	// Output: billing:read true false
+}

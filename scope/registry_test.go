@@ -1,0 +1,162 @@
+package scope_test
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		names   []scope.Name
+		known   []scope.Name
+		unknown []scope.Name
+	}{
+		{nil, nil, nil},
+		{[]scope.Name{"tasks:write", "account:read"}, []scope.Name{"account:read", "tasks:write"}, nil},
+		{[]scope.Name{"tasks:read", "tasks:read"}, []scope.Name{"tasks:read"}, nil},
+		{[]scope.Name{"future:thing", "tasks:read", "other"}, []scope.Name{"tasks:read"}, []scope.Name{"future:thing", "other"}},
+		{[]scope.Name{"*", "tasks:*", "TASKS:READ", "tasks:read ", " tasks:read", "tasks:", ":read", "", "tasks:read\x00", "tasks:read tasks:write"}, nil,
+			[]scope.Name{"*", "tasks:*", "TASKS:READ", "tasks:read ", " tasks:read", "tasks:", ":read", "", "tasks:read\x00", "tasks:read tasks:write"}},
+	} {
+		s, unknown := scope.Contract().Parse(c.names)
+		if got := s.Names(); !slices.Equal(got, c.known) {
+			t.Errorf("Parse(%q) holds %q, want %q", c.names, got, c.known)
+		}
+		if !slices.Equal(unknown, c.unknown) {
+			t.Errorf("Parse(%q) found %q unknown, want %q", c.names, unknown, c.unknown)
+		}
+		if s.Empty() != (len(c.known) == 0) {
+			t.Errorf("Parse(%q) is empty: %v, want %v", c.names, s.Empty(), len(c.known) == 0)
+		}
+	}
+}
+
+func TestImply(t *testing.T) {
+	base := scope.Contract()
+	r := base.Imply(scope.TasksCancel, scope.TasksWrite).Imply(scope.TasksWrite, scope.TasksRead)
+	if set(t, base, scope.TasksWrite).Has(scope.TasksRead) {
+		t.Error("Imply changed the registry it was called on")
+	}
+	held := set(t, r, scope.TasksCancel)
+	for _, n := range []scope.Name{scope.TasksCancel, scope.TasksWrite, scope.TasksRead} {
+		if !held.Has(n) || !held.HasAll(set(t, r, n)) || !held.HasAny(set(t, r, n)) {
+			t.Errorf("%v does not grant %s, which it implies", held, n)
+		}
+	}
+	if got := held.String(); got != "tasks:cancel" {
+		t.Errorf("String() = %q, want what was named without what is implied", got)
+	}
+	required := set(t, r, scope.TasksRead, scope.ChatRead)
+	if got := required.Minus(held).String(); got != "chat:read" {
+		t.Errorf("%v minus %v = %q, want chat:read, since the other is implied", required, held, got)
+	}
+
+	// A requirement is taken as it was written: what it implies does not meet it.
+	reader := set(t, r, scope.TasksRead)
+	if required := set(t, r, scope.TasksCancel); reader.HasAny(required) || reader.HasAll(required) {
+		t.Errorf("%v meets the requirement %v, which implies it", reader, required)
+	}
+}
+
+func TestImplyCycle(t *testing.T) {
+	r := scope.New(
+		scope.Definition{Name: "a", Implies: []scope.Name{"b"}},
+		scope.Definition{Name: "b", Implies: []scope.Name{"c"}},
+		scope.Definition{Name: "c", Implies: []scope.Name{"a"}},
+		scope.Definition{Name: "d"},
+	)
+	for _, n := range []scope.Name{"a", "b", "c"} {
+		if held := set(t, r, n); !held.HasAll(set(t, r, "a", "b", "c")) || held.Has("d") {
+			t.Errorf("%v does not grant exactly the scopes of its cycle", held)
+		}
+	}
+}
+
+func TestNewPanics(t *testing.T) {
+	many := make([]scope.Definition, 65)
+	for i := range many {
+		many[i].Name = scope.Name(rune('A'+i%26)) + scope.Name(rune('a'+i/26))
+	}
+	scope.New(many[:64]...)
+	for name, definitions := range map[string][]scope.Definition{
+		"empty name":      {{Name: ""}},
+		"space":           {{Name: "a b"}},
+		"quote":           {{Name: `a"b`}},
+		"backslash":       {{Name: `a\b`}},
+		"control":         {{Name: "a\x7f"}},
+		"not ASCII":       {{Name: "é"}},
+		"twice":           {{Name: "a"}, {Name: "b"}, {Name: "a"}},
+		"65 scopes":       many,
+		"unknown implied": {{Name: "a", Implies: []scope.Name{"b"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantPanic(t, func() { scope.New(definitions...) })
+		})
+	}
+	t.Run("Imply of an unknown scope", func(t *testing.T) {
+		wantPanic(t, func() { scope.Contract().Imply("task:write", scope.TasksRead) })
+		wantPanic(t, func() { scope.Contract().Imply(scope.TasksWrite, "task:read") })
+	})
+}
+
+func wantPanic(t *testing.T, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if text, _ := recover().(string); len(text) < 7 || text[:7] != "scope: " {
+			t.Errorf("panicked with %q, want a message of this package", text)
+		}
+	}()
+	f()
+}
+
+func TestDefinitionsAreCopies(t *testing.T) {
+	given := []scope.Definition{{Name: "a", Implies: []scope.Name{"b"}}, {Name: "b"}}
+	r := scope.New(given...)
+	given[0].Name, given[0].Implies[0] = "x", "x"
+	d := r.Definitions()
+	d[0].Name, d[0].Implies[0] = "y", "y"
+	if got := r.Definitions()[0]; got.Name != "a" || got.Implies[0] != "b" {
+		t.Errorf("a caller's change reached the registry: %+v", got)
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	for _, c := range []struct{ name, want scope.Name }{
+		{"task:read", scope.TasksRead},
+		{"tasks:raed", scope.TasksRead},
+		{"tasks.write", scope.TasksWrite},
+		{"TASKS:READ", scope.TasksRead},
+		{" tasks:read\n", scope.TasksRead},
+		{"worker:write", scope.WorkersWrite},
+		{"tasks:cancell", scope.TasksCancel},
+		{"webhook:write", scope.WebhooksWrite},
+		{"chat:reda", scope.ChatRead},
+		{"tasks:read", scope.TasksRead},
+		{"tasks:*", ""},
+		{"future:thing", ""},
+		{"*", ""},
+		{"", ""},
+	} {
+		got, ok := scope.Contract().Suggest(c.name)
+		if got != c.want || ok != (c.want != "") {
+			t.Errorf("Suggest(%q) = %q, %v, want %q", c.name, got, ok, c.want)
+		}
+	}
+}
+
+func TestSet64(t *testing.T) {
+	definitions := make([]scope.Definition, 64)
+	for i := range definitions {
+		definitions[i].Name = scope.Name("s" + strconv.Itoa(i))
+	}
+	definitions[63].Name = "last"
+	r := scope.New(definitions...)
+	s := set(t, r, "last")
+	if !s.Has("last") || s.Has("s0") || s.String() != "last" {
+		t.Errorf("the 64th scope is held as %v", s)
+	}
+}

@@ -1,0 +1,100 @@
+package scope_test
+
+import (
+	"testing"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func set(t *testing.T, r *scope.Registry, names ...scope.Name) scope.Set {
+	t.Helper()
+	s, unknown := r.Parse(names)
+	if len(unknown) > 0 {
+		t.Fatalf("Parse(%q) found %q unknown", names, unknown)
+	}
+	return s
+}
+
+func TestSet(t *testing.T) {
+	r := scope.Contract()
+	held := set(t, r, scope.TasksRead, scope.TasksWrite)
+	for _, c := range []struct {
+		required []scope.Name
+		all, any bool
+		lacks    string
+	}{
+		{[]scope.Name{scope.TasksRead}, true, true, ""},
+		{[]scope.Name{scope.TasksRead, scope.TasksWrite}, true, true, ""},
+		{[]scope.Name{scope.TasksRead, scope.TasksCancel}, false, true, "tasks:cancel"},
+		{[]scope.Name{scope.TasksCancel, scope.AccountRead}, false, false, "account:read tasks:cancel"},
+		{nil, false, false, ""},
+	} {
+		required := set(t, r, c.required...)
+		if got := held.HasAll(required); got != c.all {
+			t.Errorf("%v.HasAll(%v) = %v, want %v", held, required, got, c.all)
+		}
+		if got := held.HasAny(required); got != c.any {
+			t.Errorf("%v.HasAny(%v) = %v, want %v", held, required, got, c.any)
+		}
+		if got := required.Minus(held).String(); got != c.lacks {
+			t.Errorf("%v.Minus(%v) = %q, want %q", required, held, got, c.lacks)
+		}
+	}
+	if !held.Has(scope.TasksRead) || held.Has(scope.TasksCancel) || held.Has("tasks:*") || held.Has("") {
+		t.Errorf("%v.Has is wrong", held)
+	}
+	if held.Registry() != r {
+		t.Errorf("Registry() is %p, want %p", held.Registry(), r)
+	}
+	if held != set(t, r, scope.TasksWrite, scope.TasksRead) {
+		t.Error("two sets of the same scopes differ under ==")
+	}
+	held.Names()[0] = scope.WebhooksWrite
+	if held.Has(scope.WebhooksWrite) || !held.Has(scope.TasksRead) {
+		t.Error("changing what Names returned changed the set")
+	}
+}
+
+func TestZeroSet(t *testing.T) {
+	var zero scope.Set
+	some := set(t, scope.Contract(), scope.TasksRead)
+	if zero.Has(scope.TasksRead) || zero.HasAll(some) || zero.HasAny(some) || zero.HasAll(zero) || zero.HasAny(zero) || some.HasAll(zero) || some.HasAny(zero) {
+		t.Error("the zero Set grants something or asks for nothing, want every question answered with false")
+	}
+	if zero.Registry() != nil || !zero.Empty() || len(zero.Names()) != 0 || zero.String() != "" {
+		t.Errorf("the zero Set is %v of %v, want empty and of no registry", zero, zero.Registry())
+	}
+	if got := some.Minus(zero); got != some {
+		t.Errorf("%v minus the zero Set = %v, want all of it", some, got)
+	}
+}
+
+func TestRegistriesDoNotMix(t *testing.T) {
+	definitions := scope.Contract().Definitions()
+	a, b := scope.New(definitions...), scope.New(definitions...)
+	ours, theirs := set(t, a, scope.TasksRead), set(t, b, scope.TasksRead)
+	if ours == theirs || ours.HasAll(theirs) || ours.HasAny(theirs) {
+		t.Error("a set of another registry was taken for one's own")
+	}
+	if got := ours.Minus(theirs); got != ours {
+		t.Errorf("Minus of a set of another registry left %v, want all of %v", got, ours)
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	r := scope.Contract()
+	names := scope.ExternalWorker()
+	held, _ := r.Parse(names)
+	required := set(t, r, scope.ChatRead)
+	for name, f := range map[string]func(){
+		"Parse of known names": func() { r.Parse(names) },
+		"Has":                  func() { held.Has(scope.ChatRead) },
+		"HasAll":               func() { held.HasAll(required) },
+		"HasAny":               func() { held.HasAny(required) },
+		"Minus":                func() { required.Minus(held) },
+	} {
+		if got := testing.AllocsPerRun(100, f); got != 0 {
+			t.Errorf("%s allocates %v times, want 0", name, got)
+		}
+	}
+}
