@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"syscall"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -134,16 +135,21 @@ func TestKeysThatCannotBeWrittenLeaveNothingBehind(t *testing.T) {
 	if err := os.Mkdir(taken, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{taken, filepath.Join(dir, "missing", "keys.json"), os.DevNull} {
+	pipe := filepath.Join(dir, "pipe") // as good as a device, which root could replace
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir) // where "" would have its file
+	for _, path := range []string{taken, pipe, filepath.Join(dir, "missing", "keys.json"), ""} {
 		if err := writeKeys(path, "http://127.0.0.1:1", demoKeys{}); err == nil {
 			t.Errorf("writeKeys(%q) succeeds", path)
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		t.Errorf("got %v, %v, want only the directory", entries, err)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("got %v, %v, want only the directory and the pipe", entries, err)
 	}
-	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
-		t.Fatalf("%s is gone: %v, %v", os.DevNull, info, err)
+	if info, err := os.Stat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+		t.Errorf("the pipe is gone: %v, %v", info, err)
 	}
 }

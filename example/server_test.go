@@ -121,8 +121,11 @@ func TestNamesOfTheService(t *testing.T) {
 	if !strings.HasPrefix(srv.keys.Full, "ship_live_") || !strings.HasPrefix(srv.keys.Sandbox, "ship_test_") {
 		t.Errorf("got keys %s and %s", srv.keys.Full, srv.keys.Sandbox)
 	}
-	for _, path := range []string{"/api/v1/account", "/healthz", "/elsewhere"} {
+	for path, status := range map[string]int{"/api/v1/account": 200, "/healthz": 200, "/elsewhere": 404} {
 		got := srv.must(t, srv.keys.Full, "GET", path, "")
+		if got.StatusCode != status {
+			t.Errorf("%s: got %s, want %d", path, got.Status, status)
+		}
 		if got.Header.Get("Ship-Request-Id") == "" || got.Header.Get("Svc-Request-Id") != "" {
 			t.Errorf("%s: got %v", path, got.Header)
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func mustCreate(t *testing.T, s taskStore, tenant, title string) task {
@@ -33,6 +34,9 @@ func pages(t *testing.T, s taskStore, tenant string, size int, between func()) [
 		}
 		if len(page) == 0 {
 			return titles
+		}
+		if len(titles) > 1000 {
+			t.Fatalf("pages of %d do not end: %v …", size, titles[:50])
 		}
 		for _, task := range page {
 			titles = append(titles, task.Title)
@@ -66,6 +70,18 @@ func TestPagesHoldEachTaskOnceNewestFirst(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestPagesKeepTheirOrderWhenTheClockIsSetBack(t *testing.T) {
+	var s memoryTasks
+	mustCreate(t, &s, "a", "0")
+	s.tenants["a"].tasks[0].CreatedAt = time.Now().UTC().Truncate(time.Microsecond).Add(time.Hour)
+	for _, title := range []string{"1", "2", "3"} {
+		mustCreate(t, &s, "a", title)
+	}
+	if got, want := pages(t, &s, "a", 1, nil), []string{"3", "2", "1", "0"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }
 
 func TestACursorOfATaskThatIsNotThereKeepsItsPlace(t *testing.T) {
