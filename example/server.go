@@ -70,7 +70,7 @@ func newServer(c config, s stores, logger *slog.Logger) (*http.Server, *middlewa
 	})
 
 	srv := &http.Server{
-		Handler:           middleware.Chain(middleware.RequestID(requestID), middleware.Recover(middleware.RecoverOptions{Hooks: hooks}))(root),
+		Handler:           middleware.RequestID(requestID)(root),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      time.Minute,

@@ -39,7 +39,6 @@ func (t *tasks) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := sleep(r.Context(), t.latency); err != nil {
-		middleware.NotStarted(r.Context())
 		t.fail(w, r, err)
 		return
 	}
