@@ -51,8 +51,8 @@ func (r *Runner) await(ctx context.Context, cancel context.CancelFunc, l lane, d
 	go func() {
 		a := answer{err: errNoReturn}
 		defer func() {
-			cancel()
 			done <- a
+			cancel() // not before: the caller must not take it for the end of the time
 			if l != nil {
 				<-l
 			}

@@ -27,13 +27,18 @@ type Execution struct {
 	saving saving // once settled
 }
 
-// start hands the flight to an Execution.
+// start hands the flight to an Execution. asked is when the store was asked for the claim.
 func (r *Runner) start(ctx context.Context, f *flight, token Token, attempt int, joined Joined, asked time.Duration) *Execution {
 	e := &Execution{runner: r, flight: f, token: token, attempt: attempt, joined: joined, ctx: ctx}
 	if joined == nil {
+		// The store began to count when it was asked, or later.
 		f.lease.Store(int64(asked + r.options.Lease))
+		first := r.options.Lease / 3
+		if !r.atOnce {
+			first -= r.now() - asked
+		}
 		e.mu.Lock() // the timer may fire before it is assigned
-		e.timer = time.AfterFunc(r.options.Lease/3, e.beat)
+		e.timer = time.AfterFunc(first, e.beat)
 		e.mu.Unlock()
 	}
 	r.mu.Lock()

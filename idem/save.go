@@ -33,6 +33,9 @@ type saving struct {
 // saveNow tries while the request waits, then leaves it to the background.
 func (e *Execution) saveNow() error {
 	r := e.runner
+	if !r.atOnce {
+		e.saving.since = r.now()
+	}
 	left := r.options.Timeout
 	pause := firstPause
 	for try := 1; ; try++ {

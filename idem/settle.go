@@ -34,7 +34,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if e.joined != nil {
 		return e.commit(ctx, s)
 	}
-	e.saving = saving{ctx: ctx, settlement: s, since: e.runner.now()}
+	e.saving = saving{ctx: ctx, settlement: s}
 	return e.saveNow()
 }
 

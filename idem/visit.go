@@ -26,8 +26,8 @@ func (v *visit) leave() {
 	}
 }
 
-// mayWait reports whether the caller may wait: for a request that runs, or for no more than the store's word on whether it
-// does. It counts the caller as a waiter. r.mu is held.
+// mayWait reports whether the caller may wait: for a request that runs, or else for no more than the store's word on whether
+// one does. It counts the caller as a waiter. r.mu is held.
 func (v *visit) mayWait(runs bool) bool {
 	if v.restive || runs && v.runner.options.Wait < 0 {
 		return false
@@ -79,9 +79,10 @@ func (v *visit) follow(f *flight) (record Record, err error, decided bool) {
 			return Record{}, ErrMismatch, true
 		case answer:
 			return f.record, nil, true
-		case !v.mayWait(known) && known:
+		case v.mayWait(known):
+		case known:
 			return r.inFlight(f), nil, true
-		case !v.seated || v.restive:
+		default:
 			return Record{State: InFlight}, nil, true
 		}
 		changed := f.wake()

@@ -1,0 +1,139 @@
+package idem_test
+
+import (
+	"context"
+	"encoding/binary"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+func numbered(n uint64) idem.Key {
+	var k idem.Key
+	binary.LittleEndian.PutUint64(k.Digest[:], n)
+	return k
+}
+
+// BenchmarkMemory is the store's part of BenchmarkExecution.
+func BenchmarkMemory(b *testing.B) {
+	m := idem.NewMemory(idem.MemoryOptions{})
+	ctx := context.Background()
+	b.ReportAllocs()
+	var n uint64
+	for b.Loop() {
+		n++
+		c := idem.Claim{Key: numbered(n), Token: idem.Token{1}, Lease: time.Second, Retention: time.Hour}
+		if _, err := m.Begin(ctx, c); err != nil {
+			b.Fatal(err)
+		}
+		if err := m.Settle(ctx, c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func execute(b *testing.B, r *idem.Runner, ctx context.Context, n uint64) {
+	_, e, err := r.Begin(ctx, idem.Request{Key: numbered(n), Owner: "organization"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := e.Settle(ctx, idem.Settlement{Outcome: idem.NotStarted}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func BenchmarkExecution(b *testing.B) {
+	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	ctx := context.Background()
+	b.ReportAllocs()
+	var n uint64
+	for b.Loop() {
+		n++
+		execute(b, r, ctx, n)
+	}
+}
+
+func BenchmarkExecutionParallel(b *testing.B) {
+	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	b.ReportAllocs()
+	var n atomic.Uint64
+	b.RunParallel(func(pb *testing.PB) {
+		ctx := context.Background()
+		for pb.Next() {
+			execute(b, r, ctx, n.Add(1))
+		}
+	})
+}
+
+// remote hides from the Runner that the store answers at once.
+type remote struct{ idem.Store }
+
+func BenchmarkExecutionRemote(b *testing.B) {
+	r := idem.NewRunner(remote{idem.NewMemory(idem.MemoryOptions{})}, idem.Options{})
+	ctx := context.Background()
+	b.ReportAllocs()
+	var n uint64
+	for b.Loop() {
+		n++
+		execute(b, r, ctx, n)
+	}
+}
+
+func BenchmarkReplay(b *testing.B) {
+	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	ctx := context.Background()
+	req := idem.Request{Key: numbered(1), Owner: "organization"}
+	_, e, err := r.Begin(ctx, req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := e.Settle(ctx, idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 400)}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if record, _, err := r.Begin(ctx, req); err != nil || record.State != idem.Done {
+			b.Fatal(record.State, err)
+		}
+	}
+}
+
+// BenchmarkMemoryFull begins and settles while each new key takes its room from an older one's payload.
+func BenchmarkMemoryFull(b *testing.B) {
+	m := idem.NewMemory(idem.MemoryOptions{Budget: 64 << 20, Share: 64 << 20, ForgetUnexpired: true})
+	ctx := context.Background()
+	payload := make([]byte, 1024)
+	b.ReportAllocs()
+	var n uint64
+	for b.Loop() {
+		n++
+		c := idem.Claim{Key: numbered(n), Token: idem.Token{1}, Lease: time.Second, Retention: time.Hour}
+		c.Key.Partition[0] = byte(n)
+		if _, err := m.Begin(ctx, c); err != nil {
+			b.Fatal(err)
+		}
+		if err := m.Settle(ctx, c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Payload: payload, Retention: time.Hour}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkFingerprint(b *testing.B) {
+	body := make([]byte, 1024)
+	b.ReportAllocs()
+	for b.Loop() {
+		idem.Fingerprint("POST", "/api/v1/tasks", "", "application/json", body)
+	}
+}
+
+func BenchmarkParseKey(b *testing.B) {
+	values := []string{`"8e03978e-40d5-43dd-bc93-6894a57f9324"`}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := idem.ParseKey(values); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
