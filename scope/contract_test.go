@@ -32,7 +32,7 @@ func TestContract(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("Contract() has %q, want %q", got, want)
 	}
-	if scope.Contract() != scope.Contract() {
+	if first, second := scope.Contract(), scope.Contract(); first != second {
 		t.Error("Contract() returned two registries, want always the same")
 	}
 }

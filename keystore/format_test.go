@@ -1,0 +1,273 @@
+package keystore_test
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/big"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// withChecksum appends what the package's documentation says a checksum is,
+// computed in another way than the package does.
+func withChecksum(s string) string {
+	// Both the order of the digits and that of the letters differ in big.Int.
+	text := big.NewInt(int64(crc32.ChecksumIEEE([]byte(s)))).Text(62)
+	swapped := strings.Map(func(r rune) rune {
+		if r == '0' || '1' <= r && r <= '9' {
+			return r
+		}
+		return r ^ 0x20
+	}, text)
+	return s + strings.Repeat("0", 6-len(swapped)) + swapped
+}
+
+// reasonOf returns why a token was refused, or 0 when it was accepted.
+func reasonOf(t *testing.T, f keystore.Format, token string) keystore.Reason {
+	t.Helper()
+	environment, err := f.Parse(token)
+	if err == nil {
+		return 0
+	}
+	var refused *keystore.FormatError
+	if !errors.As(err, &refused) || refused.Reason == 0 || environment != "" {
+		t.Fatalf("Parse(%q) = %q, %v, want no environment and a *FormatError with a reason", token, environment, err)
+	}
+	return refused.Reason
+}
+
+func TestGenerate(t *testing.T) {
+	pattern := regexp.MustCompile(`^svc_(live|test)_[0-9A-Za-z]{38}$`)
+	seen := make(map[string]bool)
+	for i := range 20_000 {
+		environment, word := keystore.Production, "live"
+		if i%2 == 1 {
+			environment, word = keystore.Sandbox, "test"
+		}
+		token := keystore.Format{}.Generate(environment).Reveal()
+		if !pattern.MatchString(token) || token[4:8] != word {
+			t.Fatalf("Generate(%s) = %q, want it to match %v with %q", environment, token, pattern, word)
+		}
+		if got, err := (keystore.Format{}).Parse(token); got != environment || err != nil {
+			t.Fatalf("Parse(%q) = %q, %v, want %q", token, got, err, environment)
+		}
+		if want := withChecksum(token[:len(token)-6]); token != want {
+			t.Fatalf("Generate(%s) = %q, want the checksum of %q", environment, token, want)
+		}
+		if seen[token] {
+			t.Fatalf("Generate returned %q twice", token)
+		}
+		seen[token] = true
+	}
+}
+
+func TestGenerateIsFair(t *testing.T) {
+	var counts [256]int
+	const tokens = 10_000
+	for range tokens {
+		token := keystore.Format{}.Generate(keystore.Production).Reveal()
+		for i := range 32 {
+			counts[token[9+i]]++
+		}
+	}
+	want := float64(tokens*32) / 62
+	var chi2 float64
+	for _, c := range []byte(base62) {
+		d := float64(counts[c]) - want
+		chi2 += d * d / want
+	}
+	// With 61 degrees of freedom a fair source exceeds this once in ten million
+	// runs. Bytes taken modulo 62 give more than 1500 here.
+	if chi2 > 140 {
+		t.Errorf("the characters of %d tokens have a chi-squared of %.0f, want at most 140", tokens, chi2)
+	}
+}
+
+func TestParse(t *testing.T) {
+	random := strings.Repeat("aB3", 11)[:32]
+	live := withChecksum("svc_live_" + random)
+	for _, c := range []struct {
+		token string
+		want  keystore.Reason
+	}{
+		{live, 0},
+		{withChecksum("svc_test_" + random), 0},
+		{strings.Replace(live, "live", "test", 1), keystore.BadChecksum},
+		{"", keystore.OtherPrefix},
+		{"svc", keystore.OtherPrefix},
+		{"svc_", keystore.UnknownEnvironment},
+		{"svc_live", keystore.BadLength},
+		{"svc_live_", keystore.BadLength},
+		{live[:len(live)-1], keystore.BadLength},
+		{live + "0", keystore.BadLength},
+		{live + live, keystore.BadLength},
+		{withChecksum("svc_prod_" + random), keystore.UnknownEnvironment},
+		{withChecksum("svc_LIVE_" + random), keystore.UnknownEnvironment},
+		{withChecksum("svc__" + random), keystore.UnknownEnvironment},
+		{withChecksum("SVC_LIVE_" + random), keystore.OtherPrefix},
+		{withChecksum("xsvc_live_" + random), keystore.OtherPrefix},
+		{withChecksum("svcx_live_" + random), keystore.OtherPrefix},
+		{withChecksum("sk_live_" + random), keystore.OtherPrefix},
+		{withChecksum("svc-live-" + random), keystore.OtherPrefix},
+		{withChecksum("svc_pub_" + random), keystore.Publishable},
+		{"svc_pub_live_1234", keystore.Publishable},
+		{"svc_pub", keystore.Publishable},
+		{withChecksum("svc_live_" + random[:31] + "_"), keystore.BadCharacter},
+		{withChecksum("svc_live_" + random[:31] + "-"), keystore.BadCharacter},
+		{withChecksum("svc_live_" + random[:31] + "."), keystore.BadCharacter},
+		{`"` + live + `"`, keystore.BadCharacter},
+		{live + "\n", keystore.BadCharacter},
+		{" " + live, keystore.BadCharacter},
+		{live[:20] + "\x00" + live[21:], keystore.BadCharacter},
+		{live[:20] + "é" + live[22:], keystore.BadCharacter},
+		{live[:20] + "%00" + live[23:], keystore.BadCharacter},
+		{live[:20] + `\` + live[21:], keystore.BadCharacter},
+		{live[:20] + " " + live[21:], keystore.BadCharacter},
+		{"svc_live_" + strings.Repeat("a", 247), keystore.BadLength},
+		{"svc_live_" + strings.Repeat("a", 248), keystore.TooLong},
+		{strings.Repeat("\x00", 1<<20), keystore.TooLong},
+	} {
+		if got := reasonOf(t, keystore.Format{}, c.token); got != c.want {
+			t.Errorf("Parse(%.80q) was refused because %q, want %q", c.token, got, c.want)
+		}
+	}
+}
+
+// No slip of a finger reaches the store.
+func TestParseFindsTypos(t *testing.T) {
+	for range 20 {
+		token := keystore.Format{}.Generate(keystore.Production).Reveal()
+		for i := range len(token) {
+			for _, c := range []byte(base62 + "_-. ") {
+				if typo := token[:i] + string(c) + token[i+1:]; typo != token && reasonOf(t, keystore.Format{}, typo) == 0 {
+					t.Errorf("%q was accepted for %q", typo, token)
+				}
+			}
+			if i > 0 && token[i] != token[i-1] {
+				swapped := token[:i-1] + string(token[i]) + string(token[i-1]) + token[i+1:]
+				if reasonOf(t, keystore.Format{}, swapped) == 0 {
+					t.Errorf("%q was accepted for %q", swapped, token)
+				}
+			}
+			if reasonOf(t, keystore.Format{}, token[:i]) == 0 {
+				t.Errorf("%q was accepted for %q", token[:i], token)
+			}
+		}
+	}
+}
+
+func TestParseRefusesNoise(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	token := []byte("svc_live_" + strings.Repeat("0", 38))
+	for range 200_000 {
+		for i := 9; i < len(token); i++ {
+			token[i] = base62[random.IntN(62)]
+		}
+		if reasonOf(t, keystore.Format{}, string(token)) == 0 {
+			t.Fatalf("noise was accepted: %q", token)
+		}
+	}
+}
+
+func TestFormatErrorsHoldNothingOfTheToken(t *testing.T) {
+	secret := "Zq7Xk2Wv9Jp4"
+	for _, token := range []string{
+		"svc_live_" + secret, "svc_" + secret, secret, `"` + secret, "svc_pub_" + secret,
+		strings.Repeat(secret, 30), withChecksum("svc_live_"+strings.Repeat(secret, 3)[:32]) + "0",
+		"svc_live_" + strings.Repeat(secret, 4)[:38],
+	} {
+		_, err := keystore.Format{}.Parse(token)
+		if err == nil {
+			t.Fatalf("Parse(%q) accepted it", token)
+		}
+		for i := range len(secret) - 3 {
+			if text := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(text, secret[i:i+3]) {
+				t.Errorf("the error for %q is %q, which holds %q of it", token, text, secret[i:i+3])
+			}
+		}
+	}
+	seen := make(map[string]keystore.Reason)
+	for r := keystore.Reason(0); r <= keystore.BadChecksum; r++ {
+		if other, ok := seen[r.String()]; ok || r.String() == "" {
+			t.Errorf("reasons %d and %d have one text %q", r, other, r)
+		}
+		seen[r.String()] = r
+	}
+}
+
+func TestPrefix(t *testing.T) {
+	f := keystore.Format{Prefix: "acme2"}
+	token := f.Generate(keystore.Sandbox).Reveal()
+	if !strings.HasPrefix(token, "acme2_test_") || reasonOf(t, f, token) != 0 {
+		t.Errorf("a Format with prefix acme2 generated %q", token)
+	}
+	if got := reasonOf(t, keystore.Format{}, token); got != keystore.OtherPrefix {
+		t.Errorf("the default Format refused %q because %q, want %q", token, got, keystore.OtherPrefix)
+	}
+	for prefix, ok := range map[string]bool{
+		"": true, "svc": true, "a": true, "0": true, "abcdefghijklmnop": true,
+		"abcdefghijklmnopq": false, "Svc": false, "my_svc": false, "s-c": false, "s c": false, "é": false, ".*": false,
+	} {
+		f := keystore.Format{Prefix: prefix}
+		if err := f.Validate(); (err == nil) != ok {
+			t.Errorf("Format{Prefix: %q}.Validate() = %v, want it valid: %v", prefix, err, ok)
+		}
+		for method, call := range map[string]func(){
+			"Generate": func() { f.Generate(keystore.Sandbox) },
+			"Parse":    func() { f.Parse("x") },
+			"Pattern":  func() { f.Pattern() },
+		} {
+			if panicked := panics(call); panicked == ok {
+				t.Errorf("%s with prefix %q panicked: %v, want %v", method, prefix, panicked, !ok)
+			}
+		}
+	}
+	if !panics(func() { keystore.Format{}.Generate("staging") }) {
+		t.Error("Generate for an unknown environment did not panic")
+	}
+}
+
+func panics(f func()) (panicked bool) {
+	defer func() { panicked = recover() != nil }()
+	f()
+	return
+}
+
+func TestAcceptUnchecked(t *testing.T) {
+	old := keystore.Format{AcceptUnchecked: true}
+	for _, c := range []struct {
+		token string
+		want  keystore.Reason
+	}{
+		{old.Generate(keystore.Sandbox).Reveal(), 0},
+		{"svc_live_" + strings.Repeat("a", 16), 0},
+		{"svc_live_abc-DEF_0123456789", 0},
+		{"svc_live_" + strings.Repeat("a", 200), 0},
+		{"svc_live_" + strings.Repeat("a", 15), keystore.BadLength},
+		{"svc_live_" + strings.Repeat("a", 201), keystore.BadLength},
+		{"svc_prod_" + strings.Repeat("a", 16), keystore.UnknownEnvironment},
+		{"svc_pub_" + strings.Repeat("a", 16), keystore.Publishable},
+		{"svc_live_" + strings.Repeat("a", 15) + ".", keystore.BadCharacter},
+	} {
+		if got := reasonOf(t, old, c.token); got != c.want {
+			t.Errorf("Parse(%q), accepting unchecked ones, was refused because %q, want %q", c.token, got, c.want)
+		}
+	}
+}
+
+func TestPattern(t *testing.T) {
+	if got, want := (keystore.Format{}).Pattern(), `svc_(live|test)_[0-9A-Za-z]{38}`; got != want {
+		t.Errorf("Pattern() = %q, want %q", got, want)
+	}
+	found := regexp.MustCompile(keystore.Format{}.Pattern()).FindString("key=" + withChecksum("svc_test_"+strings.Repeat("x", 32)) + "\n")
+	if reasonOf(t, keystore.Format{}, found) != 0 {
+		t.Errorf("the pattern found %q in a text, want the token", found)
+	}
+}

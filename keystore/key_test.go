@@ -1,0 +1,105 @@
+package keystore_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestRefused(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		key    keystore.Key
+		want   error
+		status keystore.Status
+	}{
+		"zero":                    {keystore.Key{}, nil, keystore.Active},
+		"expires in 1 ns":         {keystore.Key{ExpiresAt: now.Add(1)}, nil, keystore.Active},
+		"expires now":             {keystore.Key{ExpiresAt: now}, keystore.ErrExpired, keystore.Expired},
+		"expired":                 {keystore.Key{ExpiresAt: now.Add(-1)}, keystore.ErrExpired, keystore.Expired},
+		"to be revoked in 1 ns":   {keystore.Key{RevokedAt: now.Add(1)}, nil, keystore.Active},
+		"revoked now":             {keystore.Key{RevokedAt: now}, keystore.ErrRevoked, keystore.Revoked},
+		"revoked":                 {keystore.Key{RevokedAt: now.Add(-1)}, keystore.ErrRevoked, keystore.Revoked},
+		"suspended":               {keystore.Key{Suspended: true}, keystore.ErrSuspended, keystore.Suspended},
+		"expired and revoked":     {keystore.Key{ExpiresAt: now, RevokedAt: now, Suspended: true}, keystore.ErrRevoked, keystore.Revoked},
+		"expired and suspended":   {keystore.Key{ExpiresAt: now, Suspended: true}, keystore.ErrExpired, keystore.Expired},
+		"other zone, expires now": {keystore.Key{ExpiresAt: now.In(time.FixedZone("", 3600))}, keystore.ErrExpired, keystore.Expired},
+	} {
+		if got := c.key.Refused(now); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
+			t.Errorf("%s: Refused = %v, want %v", name, got, c.want)
+		}
+		if got := c.key.Status(now); got != c.status {
+			t.Errorf("%s: Status = %q, want %q", name, got, c.status)
+		}
+	}
+}
+
+func TestTenant(t *testing.T) {
+	seen := make(map[string]string)
+	for _, organization := range []string{"", "acme", "acme/", "/acme", "production/acme", "7:sandbox/acme", "10:production/acme", ":", "1", "0:/", "世界"} {
+		for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox, "", "production/acme", "7:sandbox", "1:/", "0:"} {
+			k := &keystore.Key{Organization: organization, Environment: environment}
+			pair := organization + " and " + string(environment)
+			tenant := k.Tenant()
+			if other, ok := seen[tenant]; ok {
+				t.Errorf("Tenant of %q and of %q are both %q", pair, other, tenant)
+			}
+			seen[tenant] = pair
+			if bound := k.Bind(scope.Contract()).Tenant(); bound != tenant {
+				t.Errorf("Tenant of %q is %q before Bind and %q after", pair, tenant, bound)
+			}
+		}
+	}
+}
+
+func TestBind(t *testing.T) {
+	k := &keystore.Key{Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"tasks:read", "future:thing", "chat:*"}}
+	if !k.Granted().Empty() || k.Granted().Registry() != nil {
+		t.Errorf("a key that is not bound grants %v, want nothing", k.Granted())
+	}
+	bound := k.Bind(scope.Contract())
+	if got := bound.Granted().String(); got != "tasks:read" {
+		t.Errorf("the bound key grants %q, want tasks:read alone", got)
+	}
+	if k.Granted().Registry() != nil {
+		t.Error("Bind wrote to the key it was called on")
+	}
+	if bound.Bind(scope.Contract()) != bound {
+		t.Error("Bind of a key that is bound to the registry made a copy")
+	}
+	other := scope.New(scope.Definition{Name: "future:thing"})
+	if again := bound.Bind(other); again == bound || again.Granted().String() != "future:thing" {
+		t.Errorf("Bind to another registry grants %v, want future:thing", again.Granted())
+	}
+
+	// A handler that writes to the scopes of a request gives itself nothing.
+	bound.Scopes[0] = scope.WebhooksWrite
+	if bound.Granted().Has(scope.WebhooksWrite) || !bound.Granted().Has(scope.TasksRead) {
+		t.Error("changing Scopes of a bound key changed what it grants")
+	}
+}
+
+func TestClone(t *testing.T) {
+	k := (&keystore.Key{Organization: "acme", Scopes: []scope.Name{"tasks:read"}}).Bind(scope.Contract())
+	c := k.Clone()
+	c.Scopes[0] = scope.ChatRead
+	if k.Scopes[0] != scope.TasksRead {
+		t.Error("changing the scopes of a clone changed the key's")
+	}
+	if got := c.Bind(scope.Contract()).Granted().String(); got != "chat:read" {
+		t.Errorf("a changed clone grants %q when it is bound, want chat:read", got)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	for environment, word := range map[keystore.Environment]string{
+		keystore.Production: "live", keystore.Sandbox: "test", "": "", "live": "", "Production": "", "staging": "",
+	} {
+		if environment.Word() != word || environment.Known() != (word != "") {
+			t.Errorf("Environment(%q) has word %q and is known: %v, want %q", environment, environment.Word(), environment.Known(), word)
+		}
+	}
+}
