@@ -1,0 +1,394 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// noWait is an Options.Wait for duplicates that do not wait.
+const noWait = -1
+
+func newMemory() *idem.Memory { return idem.NewMemory(idem.MemoryOptions{Logger: quiet}) }
+
+func newRunner(s idem.Store, o idem.Options) *idem.Runner {
+	o.Logger = quiet
+	return idem.NewRunner(s, o)
+}
+
+// request is the request that the tests send again and again; other is another one with the same key.
+var (
+	request = idem.Request{Key: idem.NewKey("organization", "key"), Owner: "organization", Fingerprint: idem.Sum{1}}
+	other   = idem.Request{Key: request.Key, Owner: request.Owner, Fingerprint: idem.Sum{2}}
+)
+
+func numberedRequest(n int) idem.Request {
+	return idem.Request{Key: numbered(uint64(n)), Owner: request.Owner, Fingerprint: request.Fingerprint}
+}
+
+func answer(payload string) idem.Settlement {
+	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload)}
+}
+
+var (
+	freed   = idem.Settlement{Outcome: idem.NotStarted}
+	unknown = idem.Settlement{Outcome: idem.OutcomeUnknown}
+)
+
+// mustRun begins the request and wants to run it.
+func mustRun(t *testing.T, r *idem.Runner, req idem.Request) *idem.Execution {
+	t.Helper()
+	record, e, err := r.Begin(t.Context(), req)
+	if err != nil || e == nil {
+		t.Fatalf("Begin: got %v, %v, want an execution", record.State, err)
+	}
+	return e
+}
+
+// mustGet begins the request and wants a record of that state.
+func mustGet(t *testing.T, r *idem.Runner, req idem.Request, want idem.State) idem.Record {
+	t.Helper()
+	record, e, err := r.Begin(t.Context(), req)
+	if err != nil || e != nil || record.State != want {
+		t.Fatalf("Begin: got %v, an execution %t, error %v, want %v", record.State, e != nil, err, want)
+	}
+	return record
+}
+
+func mustReplay(t *testing.T, r *idem.Runner, req idem.Request, payload string) {
+	t.Helper()
+	if got := mustGet(t, r, req, idem.Done); string(got.Payload) != payload || !got.Retained {
+		t.Fatalf("Begin: got payload %q, retained %t, want %q", got.Payload, got.Retained, payload)
+	}
+}
+
+func mustRefuse(t *testing.T, r *idem.Runner, req idem.Request, want error) {
+	t.Helper()
+	record, e, err := r.Begin(t.Context(), req)
+	if !errors.Is(err, want) || e != nil {
+		t.Fatalf("Begin: got %v, an execution %t, error %v, want error %v", record.State, e != nil, err, want)
+	}
+}
+
+func mustSettle(t *testing.T, e *idem.Execution, s idem.Settlement) {
+	t.Helper()
+	if err := e.Settle(t.Context(), s); err != nil {
+		t.Errorf("Settle: got error %v", err)
+	}
+}
+
+// mustBeIdle wants a Runner without executions, waiters and settlements.
+func mustBeIdle(t *testing.T, r *idem.Runner) {
+	t.Helper()
+	if s := r.Stats(); s.Executions != 0 || s.Waiters != 0 || s.Unsaved != 0 {
+		t.Errorf("got %+v, want an idle Runner", s)
+	}
+}
+
+// both runs a test on a store that answers at once and on one that is called in goroutines.
+func both(t *testing.T, test func(t *testing.T, s idem.Store)) {
+	t.Run("at-once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, newMemory()) })
+	})
+	t.Run("remote", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, remote{newMemory()}) })
+	})
+}
+
+func TestRunOnceThenReplay(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{})
+		e := mustRun(t, r, request)
+		if e.Attempt() != 1 || e.Joined() {
+			t.Errorf("got attempt %d, joined %t, want attempt 1, not joined", e.Attempt(), e.Joined())
+		}
+		mustSettle(t, e, answer("created"))
+		mustReplay(t, r, request, "created")
+		mustReplay(t, newRunner(s, idem.Options{}), request, "created")
+		mustRefuse(t, r, other, idem.ErrMismatch)
+		mustBeIdle(t, r)
+	})
+}
+
+func TestRetention(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{Retention: time.Hour})
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		long := request
+		long.Key = numbered(1)
+		settlement := answer("created")
+		settlement.Retention = 2 * time.Hour
+		mustSettle(t, mustRun(t, r, long), settlement)
+
+		time.Sleep(time.Hour - 1)
+		mustReplay(t, r, request, "created")
+		time.Sleep(1)
+		mustSettle(t, mustRun(t, r, request), freed)
+		mustReplay(t, r, long, "created")
+		time.Sleep(time.Hour)
+		mustSettle(t, mustRun(t, r, long), freed)
+	})
+}
+
+func TestOutcomes(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{})
+		mustSettle(t, mustRun(t, r, request), freed)
+		mustSettle(t, mustRun(t, r, other), unknown)
+		for range 2 {
+			mustGet(t, r, other, idem.Unknown)
+		}
+		mustRefuse(t, r, request, idem.ErrMismatch)
+
+		// A value that does not exist must not be taken for one that frees the key.
+		odd := numberedRequest(1)
+		mustSettle(t, mustRun(t, r, odd), idem.Settlement{Outcome: 77})
+		mustGet(t, r, odd, idem.Unknown)
+		mustBeIdle(t, r)
+	})
+}
+
+func TestSettleTwice(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{})
+		e := mustRun(t, r, request)
+		mustSettle(t, e, answer("created"))
+		for _, again := range []idem.Settlement{answer("created"), answer("another"), freed, unknown} {
+			if err := e.Settle(t.Context(), again); err != idem.ErrSettled {
+				t.Errorf("Settle again as %v: got %v, want ErrSettled", again.Outcome, err)
+			}
+		}
+		mustReplay(t, r, request, "created")
+	})
+}
+
+func TestManyAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{})
+		var runs, replays atomic.Int64
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() {
+				record, e, err := r.Begin(t.Context(), request)
+				switch {
+				case err != nil:
+					t.Errorf("Begin: got error %v", err)
+				case e != nil:
+					runs.Add(1)
+					time.Sleep(time.Second)
+					mustSettle(t, e, answer("created"))
+				case record.State == idem.Done && string(record.Payload) == "created":
+					replays.Add(1)
+				default:
+					t.Errorf("Begin: got %v with %q", record.State, record.Payload)
+				}
+			})
+		}
+		wg.Wait()
+		if runs.Load() != 1 || replays.Load() != 199 {
+			t.Errorf("got %d runs and %d replays, want 1 and 199", runs.Load(), replays.Load())
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+// Outside a bubble the goroutines run at once, which is what the race detector needs.
+func TestManyAtOnceInParallel(t *testing.T) {
+	for _, s := range []idem.Store{newMemory(), remote{newMemory()}} {
+		r := newRunner(s, idem.Options{Waiters: 1000, WaitersPerOwner: 1000})
+		for key := range 20 {
+			var runs atomic.Int64
+			start := make(chan struct{})
+			var wg sync.WaitGroup
+			for range 200 {
+				wg.Go(func() {
+					<-start
+					record, e, err := r.Begin(t.Context(), numberedRequest(key))
+					switch {
+					case e != nil:
+						runs.Add(1)
+						mustSettle(t, e, answer("created"))
+					case err != nil || record.State != idem.Done:
+						t.Errorf("Begin: got %v, error %v, want a replay", record.State, err)
+					}
+				})
+			}
+			close(start)
+			wg.Wait()
+			if runs.Load() != 1 {
+				t.Errorf("got %d runs, want 1", runs.Load())
+			}
+		}
+		mustBeIdle(t, r)
+	}
+}
+
+func TestManyAtOnceInTwoProcesses(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		runners := []*idem.Runner{newRunner(s, idem.Options{}), newRunner(s, idem.Options{})}
+		var runs atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				record, e, err := runners[i%2].Begin(t.Context(), request)
+				switch {
+				case e != nil:
+					runs.Add(1)
+					time.Sleep(time.Second)
+					mustSettle(t, e, answer("created"))
+				case err != nil || record.State != idem.Done:
+					t.Errorf("Begin: got %v, error %v, want a replay", record.State, err)
+				}
+			})
+		}
+		wg.Wait()
+		if runs.Load() != 1 {
+			t.Errorf("got %d runs, want 1", runs.Load())
+		}
+	})
+}
+
+// A process that died left a claim that nobody settles.
+func TestCrash(t *testing.T) {
+	crashed := idem.Claim{
+		Key: request.Key, Token: idem.NewToken(), Fingerprint: request.Fingerprint, Lease: 15 * time.Second, Retention: time.Hour,
+	}
+	t.Run("at-most-once", func(t *testing.T) {
+		both(t, func(t *testing.T, s idem.Store) {
+			s.Begin(t.Context(), crashed)
+			r := newRunner(s, idem.Options{Wait: noWait})
+			mustGet(t, r, request, idem.InFlight)
+			time.Sleep(15 * time.Second)
+			mustGet(t, r, request, idem.Unknown)
+			mustRefuse(t, r, other, idem.ErrMismatch)
+			time.Sleep(30 * time.Minute)
+			mustGet(t, r, request, idem.Unknown)
+		})
+	})
+	t.Run("at-least-once", func(t *testing.T) {
+		both(t, func(t *testing.T, s idem.Store) {
+			s.Begin(t.Context(), crashed)
+			time.Sleep(15 * time.Second)
+			r := newRunner(s, idem.Options{Reexecute: true})
+			mustRefuse(t, r, other, idem.ErrMismatch)
+			e := mustRun(t, r, request)
+			if e.Attempt() != 2 {
+				t.Errorf("got attempt %d, want 2", e.Attempt())
+			}
+			mustSettle(t, e, answer("created again"))
+			mustReplay(t, r, request, "created again")
+		})
+	})
+	t.Run("one-takes-over", func(t *testing.T) {
+		both(t, func(t *testing.T, s idem.Store) {
+			s.Begin(t.Context(), crashed)
+			time.Sleep(15 * time.Second)
+			var runs atomic.Int64
+			var wg sync.WaitGroup
+			for range 20 {
+				r := newRunner(s, idem.Options{Reexecute: true})
+				wg.Go(func() {
+					_, e, err := r.Begin(t.Context(), request)
+					if err != nil {
+						t.Errorf("Begin: got error %v", err)
+					}
+					if e != nil {
+						runs.Add(1)
+						time.Sleep(time.Second)
+						mustSettle(t, e, answer("created again"))
+					}
+				})
+			}
+			wg.Wait()
+			if runs.Load() != 1 {
+				t.Errorf("got %d take-overs, want 1", runs.Load())
+			}
+		})
+	})
+}
+
+func TestBeginOfOneWhoLeft(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		f := idemtest.NewFaulty(s)
+		r := newRunner(f, idem.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, e, err := r.Begin(ctx, request); e != nil || err != context.Canceled {
+			t.Errorf("got an execution %t and error %v, want context.Canceled", e != nil, err)
+		}
+		if n := f.Calls(idemtest.Begin); n != 0 {
+			t.Errorf("the store was asked %d times, want 0", n)
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+func TestContextOfExecution(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		type name struct{}
+		e := mustRun(t, newRunner(s, idem.Options{}), request)
+		parent, cancel := context.WithCancel(context.WithValue(t.Context(), name{}, "value"))
+		defer cancel()
+		one, two := e.Context(parent), e.Context(parent)
+		for _, ctx := range []context.Context{one, two} {
+			if ctx.Err() != nil || ctx.Value(name{}) != "value" {
+				t.Errorf("got error %v and value %v, want a live context with the parent's values", ctx.Err(), ctx.Value(name{}))
+			}
+		}
+		mustSettle(t, e, answer("created"))
+		for _, ctx := range []context.Context{one, two, e.Context(parent)} {
+			if context.Cause(ctx) != context.Canceled {
+				t.Errorf("after Settle: got cause %v, want context.Canceled", context.Cause(ctx))
+			}
+		}
+	})
+}
+
+func TestNewRunnerPanics(t *testing.T) {
+	for name, make := range map[string]func(){
+		"no store":                         func() { idem.NewRunner(nil, idem.Options{}) },
+		"join with a store that cannot":    func() { idem.NewRunner(newMemory(), idem.Options{Join: true}) },
+		"negative lease":                   func() { idem.NewRunner(newMemory(), idem.Options{Lease: -1}) },
+		"negative timeout":                 func() { idem.NewRunner(newMemory(), idem.Options{Timeout: -1}) },
+		"negative limit":                   func() { idem.NewRunner(newMemory(), idem.Options{Waiters: -1}) },
+		"retention shorter than the lease": func() { idem.NewRunner(newMemory(), idem.Options{Retention: time.Second}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("got no panic")
+				}
+			}()
+			make()
+		})
+	}
+}
+
+func TestAllocationsOfExecution(t *testing.T) {
+	r := newRunner(newMemory(), idem.Options{})
+	ctx := context.Background()
+	run := testing.AllocsPerRun(200, func() {
+		_, e, err := r.Begin(ctx, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Settle(ctx, freed)
+	})
+	if run > 6 {
+		t.Errorf("an execution allocates %v times, want at most 6", run)
+	}
+	mustSettle(t, mustRun(t, r, request), answer("created"))
+	if replay := testing.AllocsPerRun(200, func() { r.Begin(ctx, request) }); replay > 1 {
+		t.Errorf("a replay allocates %v times, want at most 1", replay)
+	}
+}
