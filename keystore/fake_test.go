@@ -1,0 +1,79 @@
+package keystore_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// A fake is a Memory that counts lookups and does what a test wants before or
+// instead of them.
+type fake struct {
+	*keystore.Memory
+	calls  atomic.Int64
+	lookup func(ctx context.Context, d keystore.Digest) (*keystore.Key, error)
+}
+
+func newFake() *fake {
+	m := keystore.NewMemory()
+	return &fake{Memory: m, lookup: m.Lookup}
+}
+
+func (f *fake) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	f.calls.Add(1)
+	return f.lookup(ctx, d)
+}
+
+// wantCalls reports a number of lookups since the last time that is not want.
+func (f *fake) wantCalls(t testing.TB, want int64, rule string) {
+	t.Helper()
+	if got := f.calls.Swap(0); got != want {
+		t.Errorf("%s: the store was asked %d times, want %d", rule, got, want)
+	}
+}
+
+// add stores a key and returns its digest.
+func (f *fake) add(t testing.TB, change ...func(k *keystore.Key)) keystore.Digest {
+	t.Helper()
+	token := keystore.Format{}.Generate(keystore.Sandbox).Reveal()
+	k := &keystore.Key{
+		ID:           "key_" + token[9:20],
+		Digest:       keystore.DigestOf(token),
+		Organization: "acme",
+		Environment:  keystore.Sandbox,
+	}
+	for _, c := range change {
+		c(k)
+	}
+	if err := f.Insert(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	return k.Digest
+}
+
+// edit changes a key in the store behind the back of any cache.
+func (f *fake) edit(t testing.TB, d keystore.Digest, change func(k *keystore.Key)) {
+	t.Helper()
+	k, err := f.Memory.Lookup(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k = k.Clone()
+	change(k)
+	if err := f.Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func suspended(k *keystore.Key) { k.Suspended = true }
+
+// unknown returns the n-th of many digests that no key has.
+func unknown(n int) (d keystore.Digest) {
+	for i := range 8 {
+		d[i] = byte(n >> (8 * i))
+	}
+	d[31] = 1
+	return d
+}

@@ -1,0 +1,264 @@
+package keystore_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// grant is one that is valid.
+func grant() keystore.Grant {
+	return keystore.Grant{
+		Organization: "acme",
+		Actor:        "ada",
+		Name:         "Nightly import",
+		Environment:  keystore.Sandbox,
+		Scopes:       []scope.Name{scope.TasksRead, scope.TasksWrite},
+	}
+}
+
+func issue(t testing.TB, i *keystore.Issuer, g keystore.Grant) (string, *keystore.Key) {
+	t.Helper()
+	secret, k, err := i.Issue(t.Context(), g)
+	if err != nil {
+		t.Fatalf("Issue(%+v) returned %v, want a key", g, err)
+	}
+	return secret.Reveal(), k
+}
+
+// failing is a Manager in which some methods fail.
+type failing struct {
+	keystore.Manager
+	insert, update, findIssued func() error
+}
+
+func (f failing) Insert(ctx context.Context, k *keystore.Key) error {
+	if f.insert != nil {
+		if err := f.insert(); err != nil {
+			return err
+		}
+	}
+	return f.Manager.Insert(ctx, k)
+}
+
+func (f failing) Update(ctx context.Context, k *keystore.Key) error {
+	if f.update != nil {
+		if err := f.update(); err != nil {
+			return err
+		}
+	}
+	return f.Manager.Update(ctx, k)
+}
+
+func (f failing) FindIssued(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
+	if f.findIssued != nil {
+		if err := f.findIssued(); err != nil {
+			return nil, err
+		}
+	}
+	return f.Manager.FindIssued(ctx, organization, actor, token)
+}
+
+var errStoreDown = errors.New("store is down")
+
+func down() error { return errStoreDown }
+
+func TestIssue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := keystore.NewMemory()
+		issuer := keystore.NewIssuer(memory, keystore.Format{})
+		g := grant()
+		g.Scopes = append(g.Scopes, scope.TasksRead)
+		g.ExpiresAt = time.Now().Add(time.Hour).Add(1500 * time.Nanosecond)
+		g.Token = "form-1"
+		token, k := issue(t, issuer, g)
+
+		if !regexp.MustCompile(`^key_[0-9a-v]{20}$`).MatchString(k.ID) {
+			t.Errorf("ID = %q, want key_ and an xid", k.ID)
+		}
+		want := keystore.Key{
+			ID: k.ID, Digest: keystore.DigestOf(token), Organization: "acme", Environment: keystore.Sandbox,
+			Name: "Nightly import", Hint: token[len(token)-4:], CreatedAt: time.Now().UTC().Truncate(time.Microsecond),
+			CreatedBy: "ada", ExpiresAt: g.ExpiresAt.UTC().Truncate(time.Microsecond), IssueToken: "form-1", Version: 1,
+			Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
+		}
+		for _, got := range []func() (*keystore.Key, error){
+			func() (*keystore.Key, error) { return k, nil },
+			func() (*keystore.Key, error) { return memory.Lookup(t.Context(), keystore.DigestOf(token)) },
+			func() (*keystore.Key, error) { return memory.Find(t.Context(), "acme", k.ID) },
+		} {
+			got, err := got()
+			if err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", want) {
+				t.Errorf("issued key is %+v, %v, want %+v", got, err, want)
+			}
+		}
+	})
+}
+
+// Nothing that is stored or shown about a key holds eight characters of its
+// secret; the hint is four.
+func TestIssueStoresNoSecret(t *testing.T) {
+	memory := keystore.NewMemory()
+	token, k := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
+	found, err := memory.Find(t.Context(), k.Organization, k.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dump := fmt.Sprintf("%+v %#v %s", found, found, text)
+	secret := token[len("svc_test_"):]
+	for i := range len(secret) - 4 {
+		if strings.Contains(dump, secret[i:i+5]) {
+			t.Errorf("the record of a key holds %q of its secret: %s", secret[i:i+5], dump)
+		}
+	}
+	if len(found.Hint) != 4 || !strings.HasSuffix(token, found.Hint) {
+		t.Errorf("Hint = %q, want the last four characters of %q", found.Hint, token)
+	}
+}
+
+func TestIssueProblems(t *testing.T) {
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	for name, c := range map[string]struct {
+		spoil  func(g *keystore.Grant)
+		fields []string
+	}{
+		"valid":           {func(g *keystore.Grant) {}, nil},
+		"no scopes":       {func(g *keystore.Grant) { g.Scopes = nil }, nil},
+		"longest":         {func(g *keystore.Grant) { g.Name = strings.Repeat("é", 100); g.Token = strings.Repeat("a", 255) }, nil},
+		"no actor":        {func(g *keystore.Grant) { g.Actor = "" }, nil},
+		"no organization": {func(g *keystore.Grant) { g.Organization = "" }, []string{"organization"}},
+		"NUL":             {func(g *keystore.Grant) { g.Organization = "a\x00" }, []string{"organization"}},
+		"not UTF-8":       {func(g *keystore.Grant) { g.Actor, g.Name, g.Token = "\xff", "\xff", "\xff" }, []string{"actor", "token", "name"}},
+		"long texts": {func(g *keystore.Grant) {
+			g.Organization, g.Actor, g.Token = strings.Repeat("a", 256), strings.Repeat("a", 256), strings.Repeat("a", 256)
+		}, []string{"organization", "actor", "token"}},
+		"long name":         {func(g *keystore.Grant) { g.Name = strings.Repeat("a", 101) }, []string{"name"}},
+		"name of two lines": {func(g *keystore.Grant) { g.Name = "a\nb" }, []string{"name"}},
+		"no environment":    {func(g *keystore.Grant) { g.Environment = "" }, []string{"environment"}},
+		"token word":        {func(g *keystore.Grant) { g.Environment = "live" }, []string{"environment"}},
+		"unknown scopes":    {func(g *keystore.Grant) { g.Scopes = []scope.Name{"task:read", "chat:read", "tasks:*"} }, []string{"scopes", "scopes"}},
+		"expired":           {func(g *keystore.Grant) { g.ExpiresAt = time.Now() }, []string{"expires_at"}},
+		"everything at once": {func(g *keystore.Grant) {
+			*g = keystore.Grant{Name: "\n", Scopes: []scope.Name{"x"}, ExpiresAt: time.Unix(1, 0)}
+		}, []string{"organization", "name", "environment", "scopes", "expires_at"}},
+	} {
+		g := grant()
+		c.spoil(&g)
+		secret, k, err := issuer.Issue(t.Context(), g)
+		var problems *keystore.GrantError
+		if errors.As(err, &problems) != (c.fields != nil) {
+			t.Errorf("%s: Issue returned %v, want problems with %q", name, err, c.fields)
+			continue
+		}
+		if problems == nil {
+			continue
+		}
+		var fields []string
+		for _, p := range problems.Problems {
+			fields = append(fields, p.Field)
+			if !strings.HasSuffix(p.Message, ".") && !strings.HasSuffix(p.Message, "?") || !strings.Contains(err.Error(), p.Message) {
+				t.Errorf("%s: problem with %s is %q, want a sentence that is part of the error", name, p.Field, p.Message)
+			}
+		}
+		if !slices.Equal(fields, c.fields) || secret.Reveal() != "" || k != nil {
+			t.Errorf("%s: Issue found problems with %q and returned the key %v, want %q and none", name, fields, k, c.fields)
+		}
+	}
+	if page, _ := memory.List(t.Context(), "acme", keystore.Page{}); len(page) != 4 {
+		t.Errorf("the store has %d keys, want only the 4 that were valid", len(page))
+	}
+	_, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"task:read"}})
+	if want := `did you mean "tasks:read"?`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error for task:read is %v, want it to ask %q", err, want)
+	}
+}
+
+func TestIssueInOtherRegistry(t *testing.T) {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{Prefix: "acme"})
+	issuer.Registry = scope.New(scope.Definition{Name: "billing:read"})
+	g := grant()
+	g.Scopes = []scope.Name{"billing:read"}
+	if token, _ := issue(t, issuer, g); !strings.HasPrefix(token, "acme_test_") {
+		t.Errorf("issued %q, want the issuer's prefix", token)
+	}
+	g.Scopes = []scope.Name{scope.TasksRead}
+	if _, _, err := issuer.Issue(t.Context(), g); err == nil {
+		t.Error("a scope of the contract was granted by a registry that does not have it")
+	}
+}
+
+func TestIssueTwice(t *testing.T) {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{})
+	g := grant()
+	g.Token = "form-1"
+	var mu sync.Mutex
+	var made []*keystore.Key
+	existing := make(map[string]bool)
+	var clicks sync.WaitGroup
+	for range 20 {
+		clicks.Go(func() {
+			secret, k, err := issuer.Issue(t.Context(), g)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				made = append(made, k)
+			case !errors.Is(err, keystore.ErrExists) || k == nil || secret.Reveal() != "":
+				t.Errorf("a repeated Issue returned %v and the key %v, want ErrExists, the key and no secret", err, k)
+			default:
+				existing[k.ID] = true
+			}
+		})
+	}
+	clicks.Wait()
+	if len(made) != 1 || len(existing) != 1 || !existing[made[0].ID] {
+		t.Errorf("20 Issues with one token made %d keys and named %v as existing, want one", len(made), existing)
+	}
+	g.Actor = "grace"
+	issue(t, issuer, g)
+}
+
+func TestIssueWhenTheStoreFails(t *testing.T) {
+	memory := keystore.NewMemory()
+	g := grant()
+	g.Token = "form-1"
+	issuer := keystore.NewIssuer(failing{Manager: memory, insert: down}, keystore.Format{})
+	if secret, k, err := issuer.Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
+		t.Errorf("Issue returned %v and the key %v, want the store's error alone", err, k)
+	}
+	issue(t, keystore.NewIssuer(memory, keystore.Format{}), g)
+	issuer = keystore.NewIssuer(failing{Manager: memory, findIssued: down}, keystore.Format{})
+	if _, k, err := issuer.Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil {
+		t.Errorf("a repeated Issue returned %v and the key %v, want the store's error alone", err, k)
+	}
+	// An id that is taken is no repeat.
+	issuer = keystore.NewIssuer(failing{Manager: memory, insert: func() error { return keystore.ErrExists }}, keystore.Format{})
+	if _, k, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrExists) || k != nil {
+		t.Errorf("Issue, with an id that is taken, returned %v and the key %v, want ErrExists alone", err, k)
+	}
+}
+
+func TestNewIssuerPanics(t *testing.T) {
+	if !panics(func() { keystore.NewIssuer(nil, keystore.Format{}) }) {
+		t.Error("NewIssuer without a Manager did not panic")
+	}
+	if !panics(func() { keystore.NewIssuer(keystore.NewMemory(), keystore.Format{Prefix: "A"}) }) {
+		t.Error("NewIssuer with a bad prefix did not panic")
+	}
+}

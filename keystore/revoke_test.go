@@ -1,0 +1,150 @@
+package keystore_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func refusal(t testing.TB, s keystore.Store, token string) error {
+	t.Helper()
+	k, err := s.Lookup(t.Context(), keystore.DigestOf(token))
+	if err != nil {
+		t.Fatalf("Lookup returned %v, want the key", err)
+	}
+	return k.Refused(time.Now())
+}
+
+func TestRevoke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+		issuer := keystore.NewIssuer(keys, keystore.Format{})
+		token, k := issue(t, issuer, grant())
+		if err := refusal(t, keys, token); err != nil {
+			t.Fatalf("a new key is refused: %v", err)
+		}
+		if _, err := issuer.Revoke(t.Context(), "other", k.ID); !errors.Is(err, keystore.ErrNotFound) {
+			t.Errorf("Revoke by another organization returned %v, want ErrNotFound", err)
+		}
+		if err := refusal(t, keys, token); err != nil {
+			t.Fatalf("a key is refused after another organization tried to revoke it: %v", err)
+		}
+		first, err := issuer.Revoke(t.Context(), "acme", k.ID)
+		if err != nil || first.Version != 2 || !errors.Is(first.Refused(time.Now()), keystore.ErrRevoked) {
+			t.Fatalf("Revoke returned %+v, %v, want the revoked key", first, err)
+		}
+		if err := refusal(t, keys, token); !errors.Is(err, keystore.ErrRevoked) {
+			t.Errorf("after Revoke the key is refused with %v, want ErrRevoked", err)
+		}
+		time.Sleep(time.Hour)
+		again, err := issuer.Revoke(t.Context(), "acme", k.ID)
+		if err != nil || !again.RevokedAt.Equal(first.RevokedAt) || again.Version != 2 {
+			t.Errorf("a second Revoke returned %+v, %v, want the key as the first one left it", again, err)
+		}
+	})
+}
+
+// Another process has revoked the key, and this one has it cached.
+func TestRevokeOfWhatIsRevokedElsewhere(t *testing.T) {
+	memory := keystore.NewMemory()
+	here := keystore.NewCached(memory, keystore.CacheOptions{})
+	there := keystore.NewIssuer(memory, keystore.Format{})
+	token, k := issue(t, there, grant())
+	if err := refusal(t, here, token); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.Revoke(t.Context(), "acme", k.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keystore.NewIssuer(here, keystore.Format{}).Revoke(t.Context(), "acme", k.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := refusal(t, here, token); !errors.Is(err, keystore.ErrRevoked) {
+		t.Errorf("after Revoke the key is refused with %v, want ErrRevoked though there was nothing to write", err)
+	}
+}
+
+func TestRevokeAgainstOtherWriters(t *testing.T) {
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	token, k := issue(t, issuer, grant())
+	var writers sync.WaitGroup
+	for i := range 8 {
+		writers.Go(func() {
+			var err error
+			if i == 0 {
+				_, err = issuer.Revoke(t.Context(), "acme", k.ID)
+			} else {
+				_, err = issuer.Rename(t.Context(), "acme", k.ID, strings.Repeat("x", i))
+			}
+			if err != nil {
+				t.Errorf("a change beside others returned %v, want nil", err)
+			}
+		})
+	}
+	writers.Wait()
+	if err := refusal(t, memory, token); !errors.Is(err, keystore.ErrRevoked) {
+		t.Errorf("the key is refused with %v, want ErrRevoked whoever wrote last", err)
+	}
+	if got, err := memory.Find(t.Context(), "acme", k.ID); err != nil || got.Version != 9 {
+		t.Errorf("after 8 changes the key is %+v, %v, want version 9", got, err)
+	}
+
+	stuck := keystore.NewIssuer(failing{Manager: memory, update: func() error { return keystore.ErrConflict }}, keystore.Format{})
+	if _, err := stuck.Rename(t.Context(), "acme", k.ID, "new"); !errors.Is(err, keystore.ErrConflict) {
+		t.Errorf("a change on a store that always reports a conflict returned %v, want ErrConflict", err)
+	}
+	broken := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.Format{})
+	if _, err := broken.Rename(t.Context(), "acme", k.ID, "new"); !errors.Is(err, errStoreDown) {
+		t.Errorf("a change on a store that is down returned %v, want its error", err)
+	}
+}
+
+func TestSuspend(t *testing.T) {
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	token, k := issue(t, issuer, grant())
+	for _, c := range []struct {
+		do   func() (*keystore.Key, error)
+		want error
+	}{
+		{func() (*keystore.Key, error) { return issuer.Suspend(t.Context(), "acme", k.ID) }, keystore.ErrSuspended},
+		{func() (*keystore.Key, error) { return issuer.Suspend(t.Context(), "acme", k.ID) }, keystore.ErrSuspended},
+		{func() (*keystore.Key, error) { return issuer.Resume(t.Context(), "acme", k.ID) }, nil},
+		{func() (*keystore.Key, error) { return issuer.Resume(t.Context(), "acme", k.ID) }, nil},
+	} {
+		if _, err := c.do(); err != nil {
+			t.Fatal(err)
+		}
+		if err := refusal(t, keys, token); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("the key is refused with %v, want %v", err, c.want)
+		}
+	}
+	if _, err := issuer.Suspend(t.Context(), "other", k.ID); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("Suspend by another organization returned %v, want ErrNotFound", err)
+	}
+}
+
+// A key keeps the scopes that nobody knows any more or yet.
+func TestRename(t *testing.T) {
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	k := (&keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"future:thing"}})
+	if err := memory.Insert(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	renamed, err := issuer.Rename(t.Context(), "acme", "key_1", "new")
+	if err != nil || renamed.Name != "new" || len(renamed.Scopes) != 1 || renamed.Scopes[0] != "future:thing" {
+		t.Errorf("Rename returned %+v, %v, want the new name and the old scopes", renamed, err)
+	}
+	var problems *keystore.GrantError
+	if _, err := issuer.Rename(t.Context(), "acme", "key_1", "a\x00"); !errors.As(err, &problems) || problems.Problems[0].Field != "name" {
+		t.Errorf("Rename to a control character returned %v, want a problem with the name", err)
+	}
+}

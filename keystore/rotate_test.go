@@ -1,0 +1,198 @@
+package keystore_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestRotateWithOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{TTL: 48 * time.Hour})
+		issuer := keystore.NewIssuer(keys, keystore.Format{})
+		g := grant()
+		g.ExpiresAt = time.Now().Add(72 * time.Hour)
+		oldToken, old := issue(t, issuer, g)
+		if err := refusal(t, keys, oldToken); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		rotated := time.Now()
+		secret, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "grace", 24*time.Hour, "")
+		if err != nil {
+			t.Fatalf("Rotate returned %v, want a key", err)
+		}
+		if next.ID == old.ID || next.Environment != old.Environment || next.Name != old.Name || !slices.Equal(next.Scopes, old.Scopes) ||
+			!next.ExpiresAt.Equal(old.ExpiresAt) || next.RotatedFrom != old.ID || next.CreatedBy != "grace" || !next.CreatedAt.Equal(rotated) {
+			t.Errorf("Rotate of %+v made %+v, want the same but for who made it and when", old, next)
+		}
+		for _, token := range []string{oldToken, secret.Reveal()} {
+			if err := refusal(t, keys, token); err != nil {
+				t.Errorf("during the overlap a key is refused: %v", err)
+			}
+		}
+		time.Sleep(24*time.Hour - time.Nanosecond)
+		if err := refusal(t, keys, oldToken); err != nil {
+			t.Errorf("1 ns before the end of the overlap the old key is refused: %v", err)
+		}
+		time.Sleep(time.Nanosecond)
+		if err := refusal(t, keys, oldToken); !errors.Is(err, keystore.ErrRevoked) {
+			t.Errorf("at the end of the overlap the old key is refused with %v, want ErrRevoked, from the cache too", err)
+		}
+		if err := refusal(t, keys, secret.Reveal()); err != nil {
+			t.Errorf("at the end of the overlap the new key is refused: %v", err)
+		}
+	})
+}
+
+func TestRotateAtOnce(t *testing.T) {
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	token, old := issue(t, issuer, grant())
+	if err := refusal(t, keys, token); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := refusal(t, keys, token); !errors.Is(err, keystore.ErrRevoked) {
+		t.Errorf("after Rotate without overlap the old key is refused with %v, want ErrRevoked", err)
+	}
+}
+
+// An end that was set before stays if it is the earlier one.
+func TestRotateKeepsTheEarlierEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := keystore.NewMemory()
+		issuer := keystore.NewIssuer(memory, keystore.Format{})
+		_, old := issue(t, issuer, grant())
+		start := time.Now()
+		for _, c := range []struct{ overlap, want time.Duration }{{2 * time.Hour, 2 * time.Hour}, {3 * time.Hour, 2 * time.Hour}, {time.Hour, time.Hour}} {
+			if _, _, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", c.overlap, ""); err != nil {
+				t.Fatal(err)
+			}
+			got, err := memory.Find(t.Context(), "acme", old.ID)
+			if err != nil || !got.RevokedAt.Equal(start.Add(c.want)) {
+				t.Errorf("after a rotation with %v the old key ends at %v, want %v", c.overlap, got.RevokedAt, start.Add(c.want))
+			}
+		}
+	})
+}
+
+func TestRotateRefusals(t *testing.T) {
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	past := time.Now().Add(-time.Hour)
+	for id, c := range map[string]struct {
+		key  keystore.Key
+		want error
+	}{
+		"revoked":   {keystore.Key{Environment: keystore.Sandbox, RevokedAt: past}, keystore.ErrRevoked},
+		"expired":   {keystore.Key{Environment: keystore.Sandbox, ExpiresAt: past}, keystore.ErrExpired},
+		"suspended": {keystore.Key{Environment: keystore.Sandbox, Suspended: true}, keystore.ErrSuspended},
+		"corrupt":   {keystore.Key{Environment: "staging"}, keystore.ErrCorrupt},
+	} {
+		c.key.ID, c.key.Organization, c.key.Digest = id, "acme", keystore.DigestOf(id)
+		if err := memory.Insert(t.Context(), &c.key); err != nil {
+			t.Fatal(err)
+		}
+		if secret, k, err := issuer.Rotate(t.Context(), "acme", id, "ada", 0, "form-1"); !errors.Is(err, c.want) || k != nil || secret.Reveal() != "" {
+			t.Errorf("Rotate of a key that is %s returned %v and the key %v, want %v alone", id, err, k, c.want)
+		}
+	}
+	_, k := issue(t, issuer, grant())
+	if _, _, err := issuer.Rotate(t.Context(), "other", k.ID, "ada", 0, ""); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("Rotate by another organization returned %v, want ErrNotFound", err)
+	}
+	var problems *keystore.GrantError
+	if _, _, err := issuer.Rotate(t.Context(), "acme", k.ID, "\xff", -1, ""); !errors.As(err, &problems) || len(problems.Problems) != 2 {
+		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)
+	}
+	if page, _ := memory.List(t.Context(), "acme", keystore.Page{Status: keystore.Active, Environment: keystore.Sandbox}); len(page) != 1 {
+		t.Errorf("%d keys are active, want only the one that was issued", len(page))
+	}
+}
+
+func TestRotateKeepsUnknownScopes(t *testing.T) {
+	memory := keystore.NewMemory()
+	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"future:thing", scope.TasksRead}}
+	if err := memory.Insert(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	_, next, err := keystore.NewIssuer(memory, keystore.Format{}).Rotate(t.Context(), "acme", "key_1", "ada", 0, "")
+	if err != nil || !slices.Equal(next.Scopes, k.Scopes) {
+		t.Errorf("Rotate made a key with scopes %q, %v, want %q", next.Scopes, err, k.Scopes)
+	}
+}
+
+func TestRotateTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := keystore.NewMemory()
+		issuer := keystore.NewIssuer(memory, keystore.Format{})
+		for _, overlap := range []time.Duration{0, time.Hour} {
+			_, old := issue(t, issuer, grant())
+			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", overlap, "form-"+old.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			secret, again, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", overlap, "form-"+old.ID)
+			if !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
+				t.Errorf("Rotate, overlap %v, repeated after a minute returned %v and the key %v, want ErrExists and %v", overlap, err, again, next.ID)
+			}
+			got, err := memory.Find(t.Context(), "acme", old.ID)
+			if err != nil || !got.RevokedAt.Equal(next.CreatedAt.Add(overlap)) {
+				t.Errorf("after a repeated rotation the old key ends at %v, want %v as after the first", got.RevokedAt, next.CreatedAt.Add(overlap))
+			}
+		}
+	})
+}
+
+// The new key was stored and revoking the old one failed: the secret must not
+// be lost, and a repeat finishes the work.
+func TestRotateHalfDone(t *testing.T) {
+	memory := keystore.NewMemory()
+	oldToken, old := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
+	half := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.Format{})
+	secret, next, err := half.Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1")
+	if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
+		t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret", err, next)
+	}
+	for _, token := range []string{oldToken, secret.Reveal()} {
+		if err := refusal(t, memory, token); err != nil {
+			t.Errorf("after half a rotation a key is refused: %v", err)
+		}
+	}
+	if _, _, err := half.Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1"); !errors.Is(err, errStoreDown) {
+		t.Errorf("a repeat that cannot revoke either returned %v, want the store's error", err)
+	}
+	whole := keystore.NewIssuer(memory, keystore.Format{})
+	if _, again, err := whole.Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1"); !errors.Is(err, keystore.ErrExists) || again.ID != next.ID {
+		t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
+	}
+	if err := refusal(t, memory, oldToken); !errors.Is(err, keystore.ErrRevoked) {
+		t.Errorf("after the repeat the old key is refused with %v, want ErrRevoked", err)
+	}
+}
+
+func TestRotateWhenTheStoreFails(t *testing.T) {
+	memory := keystore.NewMemory()
+	token, old := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
+	for name, store := range map[string]keystore.Manager{
+		"insert":     failing{Manager: memory, insert: down},
+		"findIssued": failing{Manager: memory, findIssued: down},
+	} {
+		secret, k, err := keystore.NewIssuer(store, keystore.Format{}).Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1")
+		if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
+			t.Errorf("Rotate with a failing %s returned %v and the key %v, want the store's error alone", name, err, k)
+		}
+	}
+	if err := refusal(t, memory, token); err != nil {
+		t.Errorf("after a rotation that made no key the old one is refused: %v", err)
+	}
+}
