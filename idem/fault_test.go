@@ -1,0 +1,215 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+// Whatever becomes of a Begin, nothing runs, nothing of it is left in the process, and the key is free soon after.
+func TestBeginFails(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		fault idemtest.Fault
+		after time.Duration // when Begin gives up
+	}{
+		{"error", idemtest.Fail, 0},
+		{"answer lost", idemtest.LoseAnswer, 0},
+		{"hangs", idemtest.Hang, 2 * time.Second},
+		{"hangs and heeds no context", idemtest.Stall, 2 * time.Second},
+		{"claims, then hangs", idemtest.StallAnswer, 2 * time.Second},
+		{"panics", idemtest.Panic, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newMemory()
+				f := idemtest.NewFaulty(s)
+				r := newRunner(f, idem.Options{})
+				f.Next(idemtest.Begin, test.fault)
+				got := <-begin(t.Context(), r, request)
+				if got.err == nil || got.e != nil || got.after != test.after {
+					t.Errorf("got an execution %t, error %v after %v, want an error after %v", got.e != nil, got.err, got.after, test.after)
+				}
+				if n := r.Stats().Executions; n != 0 {
+					t.Errorf("got %d executions, want 0", n)
+				}
+				// The repeat finds the key free, at once or as soon as the claim is taken back.
+				again := <-begin(t.Context(), r, request)
+				if again.e == nil || again.after > time.Second {
+					t.Fatalf("the repeat: got %v, error %v after %v, want an execution within 1s", again.record.State, again.err, again.after)
+				}
+				mustSettle(t, again.e, answer("created"))
+				f.Release()
+				if err := r.WaitSettled(t.Context()); err != nil {
+					t.Error(err)
+				}
+				mustReplay(t, r, request, "created")
+				mustBeIdle(t, r)
+			})
+		})
+	}
+}
+
+// A Begin that reaches the store long after it was given up must not leave a claim behind.
+func TestLateBeginIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		r := newRunner(f, idem.Options{})
+		f.Next(idemtest.Begin, idemtest.Stall)
+		if got := <-begin(t.Context(), r, request); !errors.Is(got.err, context.DeadlineExceeded) {
+			t.Fatalf("got error %v, want a timeout", got.err)
+		}
+		time.Sleep(5 * time.Second)
+		f.Release()
+		synctest.Wait()
+		r.WaitSettled(t.Context())
+		if n := s.Stats().Claims; n != 0 {
+			t.Errorf("got %d claims, want 0", n)
+		}
+		if n := f.Calls(idemtest.Settle); n != 2 {
+			t.Errorf("the claim was taken back %d times, want 2: before it was made and after", n)
+		}
+	})
+}
+
+// The store claims, nobody hears of it, and then it does not let the claim be taken back: the key is stuck for no longer than
+// the lease, and is not run again.
+func TestClaimThatCannotBeTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		r := newRunner(f, idem.Options{Wait: noWait})
+		f.Next(idemtest.Begin, idemtest.LoseAnswer)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		start := time.Now()
+		mustRefuse(t, r, request, idemtest.ErrInjected)
+		mustGet(t, r, request, idem.InFlight)
+		r.WaitSettled(t.Context())
+		if took := time.Since(start); took != 15*time.Second {
+			t.Errorf("given up after %v, want after the lease of 15s", took)
+		}
+		if n := f.Calls(idemtest.Settle); n < 15 || n > 30 {
+			t.Errorf("got %d tries in 15s, want about one a second", n)
+		}
+		mustGet(t, r, request, idem.Unknown)
+	})
+}
+
+// ErrFull says that nothing was recorded: there is nothing to take back.
+func TestFullStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := idem.NewMemory(idem.MemoryOptions{Budget: 1000, Logger: quiet})
+		f := idemtest.NewFaulty(full)
+		for _, s := range []idem.Store{full, f} {
+			r := newRunner(s, idem.Options{})
+			mustRefuse(t, r, request, idem.ErrFull)
+			mustBeIdle(t, r)
+		}
+		if n := f.Calls(idemtest.Settle); n != 0 {
+			t.Errorf("got %d calls of Settle, want none", n)
+		}
+	})
+}
+
+// brokenStore answers without a state.
+type brokenStore struct{ idem.Store }
+
+func (brokenStore) Begin(context.Context, idem.Claim) (idem.Record, error) { return idem.Record{}, nil }
+
+func TestAnswerWithoutState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunner(brokenStore{newMemory()}, idem.Options{})
+		if record, e, err := r.Begin(t.Context(), request); e != nil || err == nil {
+			t.Errorf("got %v, an execution %t, error %v, want an error", record.State, e != nil, err)
+		}
+		r.WaitSettled(t.Context())
+		mustBeIdle(t, r)
+	})
+}
+
+// exiting ends the goroutine that calls it.
+type exiting struct{ idem.Store }
+
+func (exiting) Begin(context.Context, idem.Claim) (idem.Record, error) {
+	runtime.Goexit()
+	panic("unreachable")
+}
+
+func TestStoreEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunner(exiting{newMemory()}, idem.Options{})
+		if got := <-begin(t.Context(), r, request); got.err == nil || got.after != 0 {
+			t.Errorf("got error %v after %v, want an error at once", got.err, got.after)
+		}
+		r.WaitSettled(t.Context())
+		mustBeIdle(t, r)
+	})
+}
+
+// A store that never returns and heeds no context holds up no request for longer than the timeout, and no more goroutines than
+// there are places for calls.
+func TestStoreThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{ExecutionsPerOwner: 100_000})
+		f.Always(idemtest.Begin, idemtest.Stall)
+		f.Always(idemtest.Settle, idemtest.Stall)
+		n := 0
+		for range 30 {
+			var waiting []<-chan result
+			for range 500 {
+				n++
+				waiting = append(waiting, begin(t.Context(), r, numberedRequest(n)))
+			}
+			for _, c := range waiting {
+				if got := <-c; got.err == nil || got.after > 2*time.Second {
+					t.Fatalf("got error %v after %v, want an error within 2s", got.err, got.after)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if got := runtime.NumGoroutine() - before; got > 3*1024 {
+			t.Errorf("%d requests pinned %d goroutines, want at most 3072", n, got)
+		}
+
+		// The store comes back, and with it the Runner.
+		f.Always(idemtest.Begin, idemtest.None)
+		f.Always(idemtest.Settle, idemtest.None)
+		f.Release()
+		r.WaitSettled(t.Context())
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		mustBeIdle(t, r)
+	})
+}
+
+// While a store is down the claims to be taken back are bounded: when there are too many, nothing more is asked for.
+func TestStoreThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{})
+		f.Always(idemtest.Begin, idemtest.Fail)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		for i := range 2000 {
+			if _, _, err := r.Begin(t.Context(), numberedRequest(i)); err == nil {
+				t.Fatal("got an answer from a store that is down")
+			}
+		}
+		if n := r.Stats().Unsaved; n > 512 {
+			t.Errorf("got %d claims to be taken back, want at most 512", n)
+		}
+		f.Always(idemtest.Begin, idemtest.None)
+		f.Always(idemtest.Settle, idemtest.None)
+		time.Sleep(2 * time.Second)
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		mustBeIdle(t, r)
+	})
+}
