@@ -1,0 +1,300 @@
+package keystore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// feedFake is a fake whose feed can be replaced.
+type feedFake struct {
+	*fake
+	polls   atomic.Int64
+	changes func(ctx context.Context, since string) ([]keystore.Digest, string, error)
+}
+
+func newFeedFake() *feedFake {
+	f := &feedFake{fake: newFake()}
+	f.changes = f.Memory.Changes
+	return f
+}
+
+func (f *feedFake) Changes(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+	f.polls.Add(1)
+	return f.changes(ctx, since)
+}
+
+// run runs c until the returned function is called.
+func run(t *testing.T, c *keystore.Cached) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	synctest.Wait()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returned %v when its context ended, want nil", err)
+		}
+	}
+}
+
+// Two processes with one store: what one revokes the other refuses within
+// MaxStaleness, with a feed and without.
+func TestMaxStaleness(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		options keystore.CacheOptions
+		feed    bool
+		want    time.Duration
+	}{
+		{"no feed", keystore.CacheOptions{TTL: 20 * time.Second}, false, 20 * time.Second},
+		{"feed", keystore.CacheOptions{}, true, 7 * time.Second},
+		{"feed with times of its own", keystore.CacheOptions{FeedInterval: time.Second, Timeout: 500 * time.Millisecond}, true, 1500 * time.Millisecond},
+		{"feed slower than its interval", keystore.CacheOptions{FeedInterval: time.Second, Timeout: 4 * time.Second}, true, 8 * time.Second},
+		{"feed slower than TTL", keystore.CacheOptions{TTL: 3 * time.Second}, true, 3 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFeedFake()
+				here := keystore.NewCached(store, c.options)
+				if c.feed {
+					// The feed is as slow as it may be.
+					store.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+						changed, next, err := store.Memory.Changes(ctx, since)
+						time.Sleep(min(2*time.Second, max(c.options.Timeout, time.Millisecond)) - time.Nanosecond)
+						return changed, next, err
+					}
+					defer run(t, here)()
+					time.Sleep(10 * time.Second)
+				}
+				if got := here.MaxStaleness(); got != c.want {
+					t.Errorf("MaxStaleness() = %v, want %v", got, c.want)
+				}
+				// Wherever between two polls the revocation falls.
+				for range 20 {
+					d := store.add(t)
+					time.Sleep(330 * time.Millisecond)
+					want(t, here, d, nil, "a key")
+					store.edit(t, d, func(k *keystore.Key) { k.RevokedAt = time.Now() })
+					time.Sleep(here.MaxStaleness())
+					want(t, here, d, keystore.ErrRevoked, "MaxStaleness after a revocation elsewhere")
+				}
+			})
+		})
+	}
+}
+
+// Without the feed the revocation would not have been noticed for an hour.
+func TestFeedForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
+		early := store.add(t)
+		want(t, here, early, nil, "a key that was cached before Run")
+		store.edit(t, early, suspended)
+
+		stop := run(t, here)
+		want(t, here, early, keystore.ErrSuspended, "a change from before Run")
+		late, other := store.add(t), store.add(t)
+		want(t, here, late, nil, "a key")
+		want(t, here, other, nil, "another key")
+		store.edit(t, late, suspended)
+		store.calls.Store(0)
+		time.Sleep(time.Second + time.Nanosecond)
+		want(t, here, late, keystore.ErrSuspended, "a change, one interval later")
+		want(t, here, other, nil, "a key that did not change")
+		store.wantCalls(t, 2, "the changed key, and the other one because its insertion was news")
+
+		time.Sleep(time.Second)
+		want(t, here, other, nil, "a key that did not change")
+		store.wantCalls(t, 0, "a poll without news")
+		stop()
+		if got := here.MaxStaleness(); got != time.Hour {
+			t.Errorf("MaxStaleness() after Run has ended = %v, want TTL", got)
+		}
+	})
+}
+
+// A load that began before the feed named its key is not remembered.
+func TestFeedDuringLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
+		d := store.add(t)
+		defer run(t, here)()
+		store.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := store.Memory.Lookup(ctx, d)
+			time.Sleep(1500 * time.Millisecond)
+			return k, err
+		}
+		go here.Lookup(t.Context(), d)
+		synctest.Wait()
+		store.edit(t, d, suspended)
+		time.Sleep(2 * time.Second)
+		want(t, here, d, keystore.ErrSuspended, "a lookup after the old answer has arrived")
+	})
+}
+
+func TestFeedReadsAllPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour})
+		var keys []keystore.Digest
+		for range 2500 {
+			keys = append(keys, store.add(t))
+		}
+		defer run(t, here)()
+		for _, d := range keys {
+			want(t, here, d, nil, "a key")
+			store.edit(t, d, suspended)
+		}
+		time.Sleep(5*time.Second + time.Nanosecond)
+		for _, d := range keys {
+			want(t, here, d, keystore.ErrSuspended, "one of 2500 changed keys, after one poll")
+		}
+	})
+}
+
+// A feed that reads a little back names the same change at the same position
+// again, which must not keep the poll busy.
+func TestFeedThatRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		store.changes = func(_ context.Context, since string) ([]keystore.Digest, string, error) {
+			if since == "" {
+				return nil, "1", nil
+			}
+			return []keystore.Digest{unknown(1)}, "1", nil
+		}
+		defer run(t, keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second}))()
+		time.Sleep(10*time.Second + time.Nanosecond)
+		if got := store.polls.Load(); got != 11 {
+			t.Errorf("the feed was asked %d times in 10 s, want once a second", got)
+		}
+	})
+}
+
+func TestFeedFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := newFeedFake()
+		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		defer run(t, here)()
+		d := store.add(t)
+		want(t, here, d, nil, "a key")
+
+		store.changes = func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", errStoreDown }
+		store.edit(t, d, suspended)
+		time.Sleep(10 * time.Second)
+		want(t, here, d, nil, "a change while the feed fails and TTL has not passed")
+		if got := here.MaxStaleness(); got != 30*time.Second {
+			t.Errorf("MaxStaleness() while the feed fails = %v, want TTL", got)
+		}
+		if got := strings.Count(log.String(), "\n"); got != 1 || !strings.Contains(log.String(), errStoreDown.Error()) {
+			t.Errorf("10 failed polls logged %d lines, want one with the cause: %s", got, log.String())
+		}
+
+		// It goes on where it stopped, and misses nothing.
+		store.changes = store.Memory.Changes
+		time.Sleep(time.Second)
+		want(t, here, d, keystore.ErrSuspended, "a change from while the feed failed, after it is back")
+		if got := here.MaxStaleness(); got != 4*time.Second {
+			t.Errorf("MaxStaleness() when the feed is back = %v, want 4s", got)
+		}
+		if !strings.Contains(log.String(), "back") {
+			t.Errorf("the log does not say that the feed is back: %s", log.String())
+		}
+	})
+}
+
+// A feed that hangs and ignores its context stops no lookup, and is not taken
+// for one that answers.
+func TestFeedHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second})
+		stop := run(t, here)
+		release := make(chan struct{})
+		store.changes = func(context.Context, string) ([]keystore.Digest, string, error) {
+			<-release
+			return nil, "", errStoreDown
+		}
+		time.Sleep(10 * time.Second)
+		if got := here.MaxStaleness(); got != 30*time.Second {
+			t.Errorf("MaxStaleness() while the feed hangs = %v, want TTL", got)
+		}
+		want(t, here, store.add(t), nil, "a lookup while the feed hangs")
+		close(release)
+		stop()
+	})
+}
+
+func TestFeedLosesThePosition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
+		defer run(t, here)()
+		d := store.add(t)
+		want(t, here, d, nil, "a key")
+		store.edit(t, d, suspended)
+		lost := false
+		store.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+			if since != "" && !lost {
+				lost = true
+				return nil, "", keystore.ErrNotFound
+			}
+			_, next, err := store.Memory.Changes(ctx, "")
+			return nil, next, err
+		}
+		time.Sleep(2*time.Second + time.Nanosecond)
+		want(t, here, d, keystore.ErrSuspended, "a change that the feed no longer knows")
+	})
+}
+
+// Each poll has Timeout.
+func TestFeedTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		store.changes = func(ctx context.Context, _ string) ([]keystore.Digest, string, error) {
+			start := time.Now()
+			<-ctx.Done()
+			if waited := time.Since(start); waited != 3*time.Second && !errors.Is(ctx.Err(), context.Canceled) {
+				t.Errorf("a poll was given %v, want Timeout", waited)
+			}
+			return nil, "", ctx.Err()
+		}
+		stop := run(t, keystore.NewCached(store, keystore.CacheOptions{Timeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}))
+		time.Sleep(time.Minute)
+		stop()
+		// One began every 5 s, the last of them at 60 s.
+		if got := store.polls.Load(); got != 12 && got != 13 {
+			t.Errorf("the feed was asked %d times in a minute, want about 12", got)
+		}
+	})
+}
+
+// A Cached in front of a Cached passes the feed on.
+func TestFeedThroughTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := keystore.NewMemory()
+		inner := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Second})
+		outer := keystore.NewCached(inner, keystore.CacheOptions{TTL: time.Hour})
+		token, k := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
+		defer run(t, outer)()
+		want(t, outer, keystore.DigestOf(token), nil, "a key")
+		if _, err := keystore.NewIssuer(memory, keystore.Format{}).Revoke(t.Context(), "acme", k.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		want(t, outer, keystore.DigestOf(token), keystore.ErrRevoked, "after the feed's interval")
+	})
+}

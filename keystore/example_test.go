@@ -1,0 +1,221 @@
+package keystore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// From a new key to the decision about a request.
+func Example() {
+	ctx := context.Background()
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	format := keystore.Format{}
+	issuer := keystore.NewIssuer(keys, format)
+
+	secret, key, err := issuer.Issue(ctx, keystore.Grant{
+		Organization: "acme",
+		Actor:        "ada",
+		Name:         "Nightly import",
+		Environment:  keystore.Sandbox,
+		Scopes:       []scope.Name{scope.TasksRead},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	token := secret.Reveal() // shown once
+
+	// What happens to the token of each request.
+	decide := func() {
+		if _, err := format.Parse(token); err != nil {
+			fmt.Println("malformed:", err)
+			return
+		}
+		found, err := keys.Lookup(ctx, keystore.DigestOf(token))
+		switch {
+		case errors.Is(err, keystore.ErrNotFound):
+			fmt.Println("unknown")
+		case err != nil:
+			fmt.Println("nobody knows:", err)
+		case found.Refused(time.Now()) != nil:
+			fmt.Println("refused:", found.Refused(time.Now()))
+		default:
+			fmt.Println("acts for", found.Organization, "in", found.Environment, "with", found.Granted())
+		}
+	}
+	decide()
+	if _, err := issuer.Revoke(ctx, "acme", key.ID); err != nil {
+		log.Fatal(err)
+	}
+	decide()
+	// Output:
+	// acts for acme in sandbox with tasks:read
+	// refused: keystore: key is revoked
+}
+
+func ExampleFormat_Parse() {
+	for _, token := range []string{
+		"svc_live_0123456789",
+		"svc_pub_0123456789",
+		"'svc_live_0123456789'",
+	} {
+		_, err := keystore.Format{}.Parse(token)
+		fmt.Println(err)
+	}
+	// Output:
+	// keystore: the key has the wrong length; it may have been cut off
+	// keystore: the key is a publishable one; a secret key is needed
+	// keystore: the key has a character that no key has; it may have been copied with a quote or a line break
+}
+
+func ExampleSecret() {
+	issued := struct {
+		ID     string
+		secret keystore.Secret
+	}{"key_1", keystore.NewSecret("svc_live_0123456789")}
+
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+	logger.Info("issued", "secret", issued.secret)
+	fmt.Println(issued.secret.Reveal())
+	// Output:
+	// level=INFO msg=issued secret=[secret]
+	// svc_live_0123456789
+}
+
+func ExampleIssuer_Rotate() {
+	ctx := context.Background()
+	keys := keystore.NewMemory()
+	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	_, old, err := issuer.Issue(ctx, keystore.Grant{Organization: "acme", Environment: keystore.Production})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Both keys work for a day. The token makes a second click harmless.
+	_, next, err := issuer.Rotate(ctx, "acme", old.ID, "ada", 24*time.Hour, "form-7f3a")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, again, err := issuer.Rotate(ctx, "acme", old.ID, "ada", 24*time.Hour, "form-7f3a")
+	fmt.Println(err, again.ID == next.ID)
+
+	old, err = keys.Find(ctx, "acme", old.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(old.Status(time.Now()), old.Status(time.Now().Add(25*time.Hour)))
+	// Output:
+	// keystore: key exists already true
+	// active revoked
+}
+
+func ExampleIssuer_Issue_problems() {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{})
+	_, _, err := issuer.Issue(context.Background(), keystore.Grant{
+		Organization: "acme",
+		Scopes:       []scope.Name{"task:read"},
+	})
+	var invalid *keystore.GrantError
+	if errors.As(err, &invalid) {
+		for _, p := range invalid.Problems {
+			fmt.Printf("%s: %s\n", p.Field, p.Message)
+		}
+	}
+	// Output:
+	// environment: The environment must be "production" or "sandbox".
+	// scopes: There is no scope "task:read"; did you mean "tasks:read"?
+}
+
+// The work beside a server: Run of both ends with the context, and that of
+// LastUsed writes what is left.
+func ExampleLastUsed() {
+	store := keystore.NewMemory()
+	keys := keystore.NewCached(store, keystore.CacheOptions{})
+	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- keys.Run(ctx) }()
+	go func() { done <- uses.Run(ctx) }()
+
+	_, key, err := keystore.NewIssuer(keys, keystore.Format{}).
+		Issue(ctx, keystore.Grant{Organization: "acme", Environment: keystore.Production})
+	if err != nil {
+		log.Fatal(err)
+	}
+	uses.Record(key) // for each request that was let in
+
+	stop() // after the server has shut down
+	fmt.Println(<-done, <-done)
+	found, err := store.Find(context.Background(), "acme", key.ID)
+	fmt.Println(found.LastUsedAt.IsZero(), err)
+	// Output:
+	// <nil> <nil>
+	// false <nil>
+}
+
+// fixedKeys is all that a service with keys from its configuration needs.
+type fixedKeys map[keystore.Digest]*keystore.Key
+
+func (f fixedKeys) Lookup(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
+	if k, ok := f[d]; ok {
+		return k, nil
+	}
+	return nil, keystore.ErrNotFound
+}
+
+func ExampleStore() {
+	token := keystore.Format{}.Generate(keystore.Production).Reveal()
+	digest := keystore.DigestOf(token)
+	keys := keystore.NewCached(fixedKeys{
+		digest: {ID: "batch", Digest: digest, Organization: "acme", Environment: keystore.Production},
+	}, keystore.CacheOptions{})
+
+	key, err := keys.Lookup(context.Background(), digest)
+	fmt.Println(key.ID, err)
+	_, err = keys.Lookup(context.Background(), keystore.DigestOf("another"))
+	fmt.Println(err)
+	// Output:
+	// batch <nil>
+	// keystore: no such key
+}
+
+// The commonest mistake: every error is taken for "no such key", so when the
+// store is down, clients are told that their keys are wrong and throw them
+// away.
+func ExampleCached_Lookup_incorrect() {
+	keys := keystore.NewCached(unreachable{}, keystore.CacheOptions{})
+
+	_, err := keys.Lookup(context.Background(), keystore.Digest{})
+	if err != nil {
+		fmt.Println("incorrect: 401") // whatever err is
+	}
+	if errors.Is(err, keystore.ErrNotFound) {
+		fmt.Println("correct: 401")
+	} else if err != nil {
+		fmt.Println("correct: 503")
+	}
+	// Output:
+	// incorrect: 401
+	// correct: 503
+}
+
+type unreachable struct{}
+
+func (unreachable) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
+	return nil, errors.New("connection refused")
+}

@@ -1,0 +1,78 @@
+package keystore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// The rules that every store keeps are checked in keystoretest.
+
+// A monotonic reading would be compared instead of the wall clock's time.
+func TestMemoryKeepsWallTimes(t *testing.T) {
+	memory := keystore.NewMemory()
+	now := time.Now()
+	k := &keystore.Key{ID: "key_1", Organization: "acme", CreatedAt: now, ExpiresAt: now, RevokedAt: now, LastUsedAt: now}
+	if err := memory.Insert(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	if err := memory.Update(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme", Version: 1, ExpiresAt: now, RevokedAt: now}); err != nil {
+		t.Fatal(err)
+	}
+	later := now.Add(time.Second)
+	if err := memory.Touch(t.Context(), []keystore.Use{{Organization: "acme", ID: "key_1", At: later}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := memory.Find(t.Context(), "acme", "key_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, pair := range map[string][2]time.Time{
+		"CreatedAt": {got.CreatedAt, now}, "ExpiresAt": {got.ExpiresAt, now}, "RevokedAt": {got.RevokedAt, now}, "LastUsedAt": {got.LastUsedAt, later},
+	} {
+		if pair[0] != pair[1].Round(0) {
+			t.Errorf("%s is kept as %v, want %v", name, pair[0], pair[1].Round(0))
+		}
+	}
+}
+
+// The feed keeps one entry a key, however often it changes, and leaves none
+// out.
+func TestMemoryChanges(t *testing.T) {
+	store := newFake()
+	_, start, err := store.Changes(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []keystore.Digest{store.add(t), store.add(t), store.add(t)}
+	for range 1000 {
+		store.edit(t, keys[0], func(*keystore.Key) {})
+	}
+	store.edit(t, keys[2], func(*keystore.Key) {})
+	for range 500 {
+		store.edit(t, keys[0], func(*keystore.Key) {})
+	}
+	changed, next, err := store.Changes(t.Context(), start)
+	if err != nil || len(changed) < 3 || len(changed) > 6 {
+		t.Errorf("Changes after 1504 changes of 3 keys returned %d digests and %v, want 3 to 6", len(changed), err)
+	}
+	seen := make(map[keystore.Digest]bool)
+	for _, d := range changed {
+		seen[d] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("Changes named %d keys, want all 3", len(seen))
+	}
+	if changed, again, err := store.Changes(t.Context(), next); err != nil || len(changed) != 0 || again != next {
+		t.Errorf("Changes at the end returned %d digests, %q and %v, want none at %q", len(changed), again, err, next)
+	}
+	for _, since := range []string{"1505", "x", "-1", "18446744073709551616"} {
+		if _, _, err := store.Changes(t.Context(), since); err != keystore.ErrNotFound {
+			t.Errorf("Changes from %q returned %v, want ErrNotFound", since, err)
+		}
+	}
+	if _, _, err := store.Changes(t.Context(), "18446744073709551615"); err != keystore.ErrNotFound {
+		t.Errorf("Changes from the largest number returned %v, want ErrNotFound", err)
+	}
+}
