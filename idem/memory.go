@@ -36,9 +36,10 @@ type Memory struct {
 
 // MemoryOptions are the settings of a [Memory]. The zero value of each field stands for its default.
 type MemoryOptions struct {
-	// Budget is how many bytes the store may take: payloads, summaries, and 640 bytes a key. The default is 256 MiB. With a
-	// retention of 24 hours that is 260,000 creates a day whose answers take 400 bytes, 160,000 of 1 KiB or 24,000 of 10 KiB,
-	// all of them kept whole, and about 350,000 before work is refused. One warning is logged at 80 %.
+	// Budget is how many bytes the store may take, live ones as the garbage collector counts them: payloads, summaries, and 448
+	// bytes a key. The default is 256 MiB. With a retention of 24 hours and summaries of 100 bytes that is 280,000 creates a
+	// day whose answers take 400 bytes, 170,000 of 1 KiB or 25,000 of 10 KiB, all of them kept whole, and 480,000 of any size
+	// before work is refused; one partition may have a quarter of that. One warning is logged at 80 %.
 	Budget int64
 	// Share is how many of those bytes one partition may take. The default is a quarter of Budget.
 	Share int64

@@ -2,7 +2,7 @@ package idem
 
 // What keys are charged beside their payload and summary: what they measurably take in maps, lists and the queue, rounded up.
 const (
-	entryCost     = 640
+	entryCost     = 448
 	partitionCost = 1024
 	// claimCost sets aside the room for the summary of a settlement, so that settling finds at least that.
 	claimCost = entryCost + 1024
