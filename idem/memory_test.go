@@ -236,7 +236,7 @@ func TestMemoryFloodBesideOthers(t *testing.T) {
 // A partition that needs room takes it from whichever holds most, not from one that holds less than itself, and not from
 // itself while another holds more.
 func TestMemoryTakesFromTheLargest(t *testing.T) {
-	const budget = 100_000
+	const budget = 90_000
 	s := newShop(t, idem.MemoryOptions{Budget: budget, Share: budget})
 	s.fill("large", 10, 5000)
 	s.fill("middle", 5, 3000)
