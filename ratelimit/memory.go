@@ -102,6 +102,29 @@ func (m *Memory) Take(_ context.Context, takes []Take) (d Decision, err error) {
 	}
 }
 
+// Refund gives back what an admitted take charged, as if it had never been made.
+// It is for a take that reserved what was then not needed.
+func (m *Memory) Refund(t Take) {
+	pace, err := t.pace()
+	if err != nil {
+		return // it was never admitted
+	}
+	p := place{key: m.key(&t)}
+	for m.table.find(&p); p.found(); m.table.find(&p) {
+		now := int64(time.Since(m.start))
+		tat, ok := m.table.tat(&p)
+		if !ok {
+			runtime.Gosched() // to whoever holds the tat
+			continue
+		}
+		debt := pace.debt(now, tat)
+		back := min(debt, pace.interval*uint64(t.Cost))
+		if back == 0 || m.table.swap(&p, tat, now+int64(debt-back)) {
+			return
+		}
+	}
+}
+
 // read finds each key and its tat. It reports false when a tat is not to be had
 // for the moment.
 func (m *Memory) read(demands []demand) bool {

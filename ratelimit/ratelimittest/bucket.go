@@ -1,0 +1,74 @@
+package ratelimittest
+
+import (
+	"strings"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// oddNames differ in what a store may fold, cut, escape or take for syntax.
+var oddNames = []string{
+	"", " ", "  ", "a", "A", "a ", " a", "a\x00", "\x00a", "a\x00b", "ab", "a:b", "a::b", "a:", ":a", "a|b", "a/b", "a{b}", "{a}b", "{}",
+	"*", "a*", "?", "[a]", "a\nb", "a\r\nb", "\r\n", "é", "e\u0301", "\xff", "\xfe", "%61", "%00", "'", `"`, `\`, "key", "ключ",
+	strings.Repeat("a", 300), strings.Repeat("a", 301), strings.Repeat("a", 5000) + "b", strings.Repeat("a", 5000) + "c",
+}
+
+var bucketRules = []rule{
+	{
+		name: "Bucket/Isolated",
+		text: "Buckets with different names never share a counter, whatever bytes the names hold.",
+		check: func(e *env) {
+			p := e.hourly("", 1)
+			for _, name := range oddNames {
+				if d := e.take(one(p, name, 1)...); !d.Allowed {
+					e.failf("the bucket %.20q (%d bytes) was spent by another one", name, len(name))
+				}
+			}
+			for _, name := range oddNames {
+				if d := e.take(one(p, name, 1)...); d.Allowed {
+					e.failf("the bucket %.20q (%d bytes) does not know that it is spent", name, len(name))
+				}
+			}
+		},
+	},
+	{
+		name: "Bucket/Policies",
+		text: "Two policies never share a counter, also when name and bucket run together to the same text.",
+		check: func(e *env) {
+			for _, pair := range [][2]struct{ policy, bucket string }{
+				{{"a", "x"}, {"b", "x"}},
+				{{"a", "bc"}, {"ab", "c"}},
+				{{"a", ":b"}, {"a:", "b"}},
+				{{"a", "b:c"}, {"a:b", "c"}},
+				{{"a", "/b"}, {"a/", "b"}},
+				{{"a", "|b"}, {"a|", "b"}},
+				{{"a", "b"}, {"A", "b"}},
+				{{"1:a", "b"}, {"1", "a:b"}},
+			} {
+				for i, who := range pair {
+					if d := e.take(one(e.hourly(who.policy, 1), who.bucket, 1)...); !d.Allowed {
+						e.failf("policy %q, bucket %q was spent by policy %q, bucket %q", who.policy, who.bucket, pair[1-i].policy, pair[1-i].bucket)
+					}
+				}
+				// The next pairs begin anew.
+				e.tag += "x"
+			}
+		},
+	},
+	{
+		name: "Bucket/SlicesAreTheCallers",
+		text: "A store does not keep the takes it was given: the caller uses the slice again.",
+		check: func(e *env) {
+			p := e.hourly("", 2)
+			takes := make([]ratelimit.Take, 1)
+			for _, bucket := range []string{"a", "b", "a", "b"} {
+				takes[0] = ratelimit.Take{Policy: p, Bucket: bucket, Cost: 1}
+				e.admitted(takes...)
+				takes[0] = ratelimit.Take{Policy: p, Bucket: "c", Cost: 2}
+			}
+			if got := e.remaining(p, "c"); got != 2 {
+				e.failf("%d of 2 remain in a bucket that nobody took from", got)
+			}
+		},
+	},
+}

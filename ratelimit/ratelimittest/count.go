@@ -1,0 +1,147 @@
+package ratelimittest
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+var countRules = []rule{
+	{
+		name: "Count/Burst",
+		text: "A fresh bucket admits its burst at once, and not one unit more.",
+		check: func(e *env) {
+			for i, l := range []ratelimit.Limit{
+				{Count: 10, Period: time.Hour},
+				{Count: 10, Period: time.Hour, Burst: 3},
+				{Count: 3, Period: time.Hour, Burst: 10},
+				{Count: 1, Period: 24 * time.Hour},
+			} {
+				want := l.Burst
+				if want == 0 {
+					want = l.Count
+				}
+				if got, _ := e.exhaust(e.policy("", l), strconv.Itoa(i)); got != want {
+					e.failf("%d units of %+v were admitted, want %d", got, l, want)
+				}
+			}
+		},
+	},
+	{
+		name: "Count/Cost",
+		text: "A take spends its cost, all of it or nothing.",
+		check: func(e *env) {
+			p := e.hourly("", 10)
+			for _, step := range []struct {
+				cost, left int64
+				allowed    bool
+			}{{4, 6, true}, {5, 1, true}, {1, 0, true}} {
+				d := e.take(one(p, "b", step.cost)...)
+				if d.Allowed != step.allowed || d.States[0].Remaining != step.left {
+					e.failf("cost %d: Allowed %v with %d remaining, want %v with %d",
+						step.cost, d.Allowed, d.States[0].Remaining, step.allowed, step.left)
+				}
+			}
+			e.denied(one(p, "b", 1)...)
+		},
+	},
+	{
+		name: "Count/Peek",
+		text: "A cost of 0 is admitted, says what is there, and changes nothing.",
+		check: func(e *env) {
+			p := e.hourly("", 3)
+			for range 5 {
+				if d := e.admitted(one(p, "b", 0)...); d.States[0] != (ratelimit.State{Remaining: 3}) {
+					e.failf("a look at a fresh bucket of 3 says %+v", d.States[0])
+				}
+			}
+			if n, _ := e.exhaust(p, "b"); n != 3 {
+				e.failf("%d of 3 were admitted after looking", n)
+			}
+			if got := e.remaining(p, "b"); got != 0 {
+				e.failf("a look at an exhausted bucket says that %d remain", got)
+			}
+		},
+	},
+	{
+		name: "Count/Race",
+		text: "However many callers race for a bucket, exactly its burst is admitted.",
+		check: func(e *env) {
+			p := e.hourly("", 100)
+			if got := e.race(64, 10, one(p, "b", 1)); got != 100 {
+				e.failf("%d of 640 racing takes were admitted, want 100", got)
+			}
+		},
+	},
+	{
+		name:  "Count/CostRace",
+		text:  "Callers that race with costs spend exactly what was admitted.",
+		needs: atomicOnly,
+		check: func(e *env) {
+			p := e.hourly("", 100)
+			if got := e.race(16, 10, one(p, "b", 3)); got != 33 {
+				e.failf("%d takes of 3 out of 100 were admitted, want 33", got)
+			}
+			if got := e.remaining(p, "b"); got != 1 {
+				e.failf("%d remain, want 1", got)
+			}
+		},
+	},
+	{
+		name:  "Count/DenialWritesNothing",
+		text:  "A denial leaves the bucket as it was: what is there is still there for a smaller cost, and asking in vain does not lengthen the wait.",
+		needs: func(s Suite) bool { return s.DenialWritesNothing },
+		check: func(e *env) {
+			p := e.hourly("", 10)
+			e.admitted(one(p, "b", 5)...)
+			before := e.denied(one(p, "b", 6)...)
+			for range 50 {
+				e.denied(one(p, "b", 10)...)
+			}
+			after := e.denied(one(p, "b", 6)...)
+			if after.States[0].Remaining != 5 || after.Wait() > before.Wait() {
+				e.failf("50 denials made %+v into %+v", before.States[0], after.States[0])
+			}
+			e.admitted(one(p, "b", 5)...)
+		},
+	},
+}
+
+// race has callers take n times each, all at once and each one of the lists of
+// takes, and returns how many decisions admitted.
+func (e *env) race(callers, n int, lists ...[]ratelimit.Take) int64 {
+	var wg sync.WaitGroup
+	var admitted atomic.Int64
+	failed := make(chan error, callers)
+	start := make(chan struct{})
+	for i := range callers {
+		takes := lists[i%len(lists)]
+		wg.Go(func() {
+			<-start
+			for range n {
+				d, err := e.store.Take(e.t.Context(), takes)
+				if err == nil {
+					err = inconsistent(takes, d)
+				}
+				if err != nil {
+					failed <- err
+					return
+				}
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	select {
+	case err := <-failed:
+		e.failf("in a race: %v", err)
+	default:
+	}
+	return admitted.Load()
+}

@@ -1,0 +1,133 @@
+package ratelimittest
+
+import (
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+func atomicOnly(s Suite) bool { return s.Atomic }
+
+var severalRules = []rule{
+	{
+		name: "Several/AllCharged",
+		text: "What is admitted charges every take of the decision.",
+		check: func(e *env) {
+			a, b := e.hourly("a", 10), e.hourly("b", 20)
+			d := e.admitted(
+				ratelimit.Take{Policy: a, Bucket: "x", Cost: 1},
+				ratelimit.Take{Policy: b, Bucket: "x", Cost: 2},
+				ratelimit.Take{Policy: b, Bucket: "y", Cost: 3},
+			)
+			for i, want := range []int64{9, 18, 17} {
+				if d.States[i].Remaining != want {
+					e.failf("take %d leaves %d, want %d", i, d.States[i].Remaining, want)
+				}
+			}
+			if x, y, z := e.remaining(a, "x"), e.remaining(b, "x"), e.remaining(b, "y"); x != 9 || y != 18 || z != 17 {
+				e.failf("%d, %d and %d remain, want 9, 18 and 17", x, y, z)
+			}
+		},
+	},
+	{
+		name: "Several/None",
+		text: "No takes at all are allowed.",
+		check: func(e *env) {
+			e.admitted()
+		},
+	},
+	{
+		name: "Several/LeastShare",
+		text: "When allowed, Index is the take with the smallest share of its burst left.",
+		check: func(e *env) {
+			a, b := e.hourly("a", 5), e.hourly("b", 1000)
+			e.admitted(one(b, "x", 900)...)
+			d := e.admitted(ratelimit.Take{Policy: a, Bucket: "x", Cost: 1}, ratelimit.Take{Policy: b, Bucket: "x", Cost: 1})
+			if d.Index != 1 {
+				e.failf("Index is %d with 4 of 5 and 99 of 1000 left, want 1", d.Index)
+			}
+		},
+	},
+	{
+		name: "Several/LongestWait",
+		text: "When denied, Index is the violated take with the longest wait, and one that is not violated has no wait.",
+		check: func(e *env) {
+			short := e.policy("short", ratelimit.Limit{Count: 1, Period: 10 * time.Second})
+			long := e.policy("long", ratelimit.Limit{Count: 1, Period: time.Hour})
+			free := e.hourly("free", 10)
+			e.admitted(one(short, "x", 1)...)
+			e.admitted(one(long, "x", 1)...)
+			d := e.denied(
+				ratelimit.Take{Policy: short, Bucket: "x", Cost: 1},
+				ratelimit.Take{Policy: long, Bucket: "x", Cost: 1},
+				ratelimit.Take{Policy: free, Bucket: "x", Cost: 1},
+			)
+			if d.Index != 1 || d.States[0].Wait == 0 || d.States[2].Wait != 0 {
+				e.failf("Index is %d with waits of %v, %v and %v, want 1", d.Index, d.States[0].Wait, d.States[1].Wait, d.States[2].Wait)
+			}
+		},
+	},
+	{
+		name: "Several/AllOrNothing",
+		text: "A decision that one take denies charges none of the others, before it or after it, and says so in their states.",
+		check: func(e *env) {
+			spent := e.hourly("spent", 1)
+			e.admitted(one(spent, "x", 1)...)
+			for at := range 3 {
+				var takes []ratelimit.Take
+				for i, name := range []string{"a", "b", "c"} {
+					takes = append(takes, ratelimit.Take{Policy: e.hourly(name, 10), Bucket: "x", Cost: 1})
+					if i == at {
+						takes[i].Policy = spent
+					}
+				}
+				d := e.denied(takes...)
+				for i, t := range takes {
+					if i == at {
+						continue
+					}
+					if said, left := d.States[i].Remaining, e.remaining(t.Policy, "x"); said != 10 || left != 10 {
+						e.failf("take %d, where take %d was denied: the state says %d and %d remain, want 10", i, at, said, left)
+					}
+				}
+			}
+		},
+	},
+	{
+		name:  "Several/Race",
+		text:  "However many callers race with several takes, what the tightest admits is what every bucket is charged.",
+		needs: atomicOnly,
+		check: func(e *env) {
+			tight, wide := e.hourly("tight", 50), e.hourly("wide", 1000)
+			// In both orders, so that a store which locks as it goes locks itself up.
+			forth := []ratelimit.Take{{Policy: tight, Bucket: "x", Cost: 1}, {Policy: wide, Bucket: "x", Cost: 2}}
+			back := []ratelimit.Take{forth[1], forth[0]}
+			if n := e.race(32, 10, forth, back); n != 50 {
+				e.failf("%d were admitted, want 50", n)
+			}
+			if got := e.remaining(wide, "x"); got != 900 {
+				e.failf("%d of 1000 remain in the wider bucket, want 900", got)
+			}
+		},
+	},
+	{
+		name:  "Several/Twice",
+		text:  "Two takes from one bucket are charged both, or neither.",
+		needs: atomicOnly,
+		check: func(e *env) {
+			p := e.hourly("", 5)
+			take := ratelimit.Take{Policy: p, Bucket: "x", Cost: 2}
+			if d := e.admitted(take, take); d.States[1].Remaining != 1 {
+				e.failf("two takes of 2 from 5 leave %d, want 1", d.States[1].Remaining)
+			}
+			if got := e.remaining(p, "x"); got != 1 {
+				e.failf("two takes of 2 from 5 leave %d, want 1", got)
+			}
+			take.Cost = 1
+			e.denied(take, take)
+			if got := e.remaining(p, "x"); got != 1 {
+				e.failf("a denied pair leaves %d, want 1", got)
+			}
+		},
+	},
+}

@@ -1,0 +1,122 @@
+package ratelimittest
+
+import (
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+func smoothOnly(s Suite) bool { return s.Smooth }
+
+// brisk gives one unit back every half second: long enough for a few calls of a
+// store in real time.
+var brisk = ratelimit.Limit{Count: 3, Period: 1500 * time.Millisecond}
+
+var timeRules = []rule{
+	{
+		name: "Time/Wait",
+		text: "Wait is honest: whoever comes back after it is admitted, if nobody else took.",
+		check: func(e *env) {
+			p := e.policy("", brisk)
+			_, d := e.exhaust(p, "b")
+			if most := brisk.Period + 2*time.Second; d.Wait() > most {
+				e.failf("the wait for one of 3 units per 1.5 s is %v, want %v or less", d.Wait(), most)
+			}
+			e.advance(d.Wait())
+			e.admitted(one(p, "b", 1)...)
+		},
+	},
+	{
+		name: "Time/Reset",
+		text: "After Reset the bucket is full, and no fuller.",
+		check: func(e *env) {
+			p := e.policy("", brisk)
+			_, d := e.exhaust(p, "b")
+			e.advance(d.States[0].Reset)
+			e.admitted(one(p, "b", 3)...)
+			e.advance(d.States[0].Reset + brisk.Interval())
+			if got := e.remaining(p, "b"); got != 3 {
+				e.failf("%d remain after a long time, want 3", got)
+			}
+		},
+	},
+	{
+		name:  "Time/ShortestWait",
+		text:  "The wait for one unit is at most one interval, and passes as time does.",
+		needs: smoothOnly,
+		check: func(e *env) {
+			p := e.policy("", brisk)
+			_, first := e.exhaust(p, "b")
+			interval := p.Limit.Interval()
+			if first.Wait() > interval {
+				e.failf("the wait for one unit is %v, want %v or less", first.Wait(), interval)
+			}
+			asked := e.now()
+			e.advance(first.Wait() / 2)
+			passed := e.now().Sub(asked)
+			second := e.take(one(p, "b", 1)...)
+			// A millisecond for stores that count in larger units.
+			if most := first.Wait() - passed + time.Millisecond; !second.Allowed && second.Wait() > most {
+				e.failf("the wait was %v, and is %v when %v have passed", first.Wait(), second.Wait(), passed)
+			}
+		},
+	},
+	{
+		name:  "Time/NoEarly",
+		text:  "Before its wait is over a take is denied.",
+		needs: smoothOnly,
+		check: func(e *env) {
+			p := e.policy("", brisk)
+			began := e.now()
+			_, d := e.exhaust(p, "b")
+			e.advance(d.Wait() * 9 / 10)
+			again := e.take(one(p, "b", 1)...)
+			// In real time the machine may have slept for longer than it was told.
+			if passed := e.now().Sub(began); again.Allowed && passed < d.Wait() {
+				e.failf("admitted at most %v after a denial with a wait of %v", passed, d.Wait())
+			}
+		},
+	},
+	{
+		name:  "Time/Window",
+		text:  "Any window of time W admits at most burst + floor(W/interval), also across the end of a period.",
+		needs: smoothOnly,
+		check: func(e *env) {
+			l := ratelimit.Limit{Count: 10, Period: time.Second}
+			p := e.policy("", l)
+			began := e.now()
+			total := int64(0)
+			for range 6 {
+				n, _ := e.exhaust(p, "b")
+				total += n
+				e.advance(270 * time.Millisecond)
+			}
+			window := e.now().Sub(began)
+			if most := l.Count + int64(window/l.Interval()); total > most {
+				e.failf("%d of 10 per second were admitted in %v, want %d or fewer", total, window, most)
+			}
+			if least := l.Count + int64(5*270*time.Millisecond/l.Interval()); total < least {
+				e.failf("%d of 10 per second were admitted in %v, want %d or more", total, window, least)
+			}
+		},
+	},
+	{
+		name:  "Time/Plan",
+		text:  "A policy that comes back with another limit keeps its buckets: after a raise the next unit comes within the new interval, after a cut within the time of a new burst.",
+		needs: smoothOnly,
+		check: func(e *env) {
+			small, large := ratelimit.Limit{Count: 10, Period: time.Minute}, ratelimit.Limit{Count: 100, Period: time.Minute}
+			e.exhaust(e.policy("", small), "raised")
+			if d := e.take(one(e.policy("", large), "raised", 1)...); d.Wait() > large.Interval() {
+				e.failf("after a raise from 10 to 100 a minute the wait is %v, want %v or less", d.Wait(), large.Interval())
+			}
+			if n, _ := e.exhaust(e.policy("", large), "raised"); n > 10 {
+				e.failf("a raise from 10 to 100 a minute gave %d units at once", n)
+			}
+			e.exhaust(e.policy("", large), "cut")
+			if d := e.take(one(e.policy("", small), "cut", 1)...); d.Wait() > small.Period {
+				e.failf("after a cut from 100 to 10 a minute the wait is %v, want %v or less", d.Wait(), small.Period)
+			}
+		},
+	},
+}
