@@ -31,11 +31,11 @@ func TestCachedRemembersForTTL(t *testing.T) {
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: 30 * time.Second})
 		d := store.add(t)
 		// The answer is as old as the question, which took a second.
-		store.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			k, err := store.Memory.Lookup(ctx, d)
 			time.Sleep(time.Second)
 			return k, err
-		}
+		})
 		want(t, cached, d, nil, "the first lookup")
 		store.edit(t, d, suspended)
 		time.Sleep(29*time.Second - time.Nanosecond)

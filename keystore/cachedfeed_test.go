@@ -1,7 +1,6 @@
 package keystore_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,18 +17,20 @@ import (
 type feedFake struct {
 	*fake
 	polls   atomic.Int64
-	changes func(ctx context.Context, since string) ([]keystore.Digest, string, error)
+	changes hook[changesFunc]
 }
+
+type changesFunc = func(ctx context.Context, since string) ([]keystore.Digest, string, error)
 
 func newFeedFake() *feedFake {
 	f := &feedFake{fake: newFake()}
-	f.changes = f.Memory.Changes
+	f.changes.set(f.Memory.Changes)
 	return f
 }
 
 func (f *feedFake) Changes(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 	f.polls.Add(1)
-	return f.changes(ctx, since)
+	return f.changes.get()(ctx, since)
 }
 
 // run runs c until the returned function is called.
@@ -68,11 +69,11 @@ func TestMaxStaleness(t *testing.T) {
 				here := keystore.NewCached(store, c.options)
 				if c.feed {
 					// The feed is as slow as it may be.
-					store.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+					store.changes.set(func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 						changed, next, err := store.Memory.Changes(ctx, since)
 						time.Sleep(min(2*time.Second, max(c.options.Timeout, time.Millisecond)) - time.Nanosecond)
 						return changed, next, err
-					}
+					})
 					defer run(t, here)()
 					time.Sleep(10 * time.Second)
 				}
@@ -131,11 +132,11 @@ func TestFeedDuringLoad(t *testing.T) {
 		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
 		d := store.add(t)
 		defer run(t, here)()
-		store.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			k, err := store.Memory.Lookup(ctx, d)
 			time.Sleep(1500 * time.Millisecond)
 			return k, err
-		}
+		})
 		go here.Lookup(t.Context(), d)
 		synctest.Wait()
 		store.edit(t, d, suspended)
@@ -169,12 +170,12 @@ func TestFeedReadsAllPages(t *testing.T) {
 func TestFeedThatRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFeedFake()
-		store.changes = func(_ context.Context, since string) ([]keystore.Digest, string, error) {
+		store.changes.set(func(_ context.Context, since string) ([]keystore.Digest, string, error) {
 			if since == "" {
 				return nil, "1", nil
 			}
 			return []keystore.Digest{unknown(1)}, "1", nil
-		}
+		})
 		defer run(t, keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second}))()
 		time.Sleep(10*time.Second + time.Nanosecond)
 		if got := store.polls.Load(); got != 11 {
@@ -185,16 +186,16 @@ func TestFeedThatRepeats(t *testing.T) {
 
 func TestFeedFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log logged
 		store := newFeedFake()
 		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		defer run(t, here)()
 		d := store.add(t)
 		want(t, here, d, nil, "a key")
 
-		store.changes = func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", errStoreDown }
+		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", errStoreDown })
 		store.edit(t, d, suspended)
-		time.Sleep(10 * time.Second)
+		time.Sleep(10*time.Second + time.Nanosecond)
 		want(t, here, d, nil, "a change while the feed fails and TTL has not passed")
 		if got := here.MaxStaleness(); got != 30*time.Second {
 			t.Errorf("MaxStaleness() while the feed fails = %v, want TTL", got)
@@ -204,7 +205,7 @@ func TestFeedFails(t *testing.T) {
 		}
 
 		// It goes on where it stopped, and misses nothing.
-		store.changes = store.Memory.Changes
+		store.changes.set(store.Memory.Changes)
 		time.Sleep(time.Second)
 		want(t, here, d, keystore.ErrSuspended, "a change from while the feed failed, after it is back")
 		if got := here.MaxStaleness(); got != 4*time.Second {
@@ -224,10 +225,10 @@ func TestFeedHangs(t *testing.T) {
 		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second})
 		stop := run(t, here)
 		release := make(chan struct{})
-		store.changes = func(context.Context, string) ([]keystore.Digest, string, error) {
+		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
 			<-release
 			return nil, "", errStoreDown
-		}
+		})
 		time.Sleep(10 * time.Second)
 		if got := here.MaxStaleness(); got != 30*time.Second {
 			t.Errorf("MaxStaleness() while the feed hangs = %v, want TTL", got)
@@ -241,20 +242,20 @@ func TestFeedHangs(t *testing.T) {
 func TestFeedLosesThePosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
+		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second, Logger: slog.New(slog.DiscardHandler)})
 		defer run(t, here)()
 		d := store.add(t)
 		want(t, here, d, nil, "a key")
 		store.edit(t, d, suspended)
 		lost := false
-		store.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+		store.changes.set(func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 			if since != "" && !lost {
 				lost = true
 				return nil, "", keystore.ErrNotFound
 			}
 			_, next, err := store.Memory.Changes(ctx, "")
 			return nil, next, err
-		}
+		})
 		time.Sleep(2*time.Second + time.Nanosecond)
 		want(t, here, d, keystore.ErrSuspended, "a change that the feed no longer knows")
 	})
@@ -264,14 +265,14 @@ func TestFeedLosesThePosition(t *testing.T) {
 func TestFeedTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFeedFake()
-		store.changes = func(ctx context.Context, _ string) ([]keystore.Digest, string, error) {
+		store.changes.set(func(ctx context.Context, _ string) ([]keystore.Digest, string, error) {
 			start := time.Now()
 			<-ctx.Done()
 			if waited := time.Since(start); waited != 3*time.Second && !errors.Is(ctx.Err(), context.Canceled) {
 				t.Errorf("a poll was given %v, want Timeout", waited)
 			}
 			return nil, "", ctx.Err()
-		}
+		})
 		stop := run(t, keystore.NewCached(store, keystore.CacheOptions{Timeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}))
 		time.Sleep(time.Minute)
 		stop()

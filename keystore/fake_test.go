@@ -13,17 +13,26 @@ import (
 type fake struct {
 	*keystore.Memory
 	calls  atomic.Int64
-	lookup func(ctx context.Context, d keystore.Digest) (*keystore.Key, error)
+	lookup hook[lookupFunc]
 }
 
+type lookupFunc = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error)
+
+// A hook is a function that a test can replace while it is used.
+type hook[F any] struct{ f atomic.Pointer[F] }
+
+func (h *hook[F]) set(f F) { h.f.Store(&f) }
+func (h *hook[F]) get() F  { return *h.f.Load() }
+
 func newFake() *fake {
-	m := keystore.NewMemory()
-	return &fake{Memory: m, lookup: m.Lookup}
+	f := &fake{Memory: keystore.NewMemory()}
+	f.lookup.set(f.Memory.Lookup)
+	return f
 }
 
 func (f *fake) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 	f.calls.Add(1)
-	return f.lookup(ctx, d)
+	return f.lookup.get()(ctx, d)
 }
 
 // wantCalls reports a number of lookups since the last time that is not want.

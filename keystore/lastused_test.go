@@ -20,15 +20,41 @@ import (
 type book struct {
 	mu    sync.Mutex
 	calls [][]keystore.Use
-	fail  func(ctx context.Context, uses []keystore.Use) error
+	fail  hook[touchFunc] // nil: nothing fails
+}
+
+type touchFunc = func(ctx context.Context, uses []keystore.Use) error
+
+func newBook(fail touchFunc) *book {
+	b := &book{}
+	b.fail.set(fail)
+	return b
+}
+
+// A logged is what a logger wrote, safe to be read while it writes.
+type logged struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.String()
 }
 
 func (b *book) Touch(ctx context.Context, uses []keystore.Use) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls = append(b.calls, slices.Clone(uses))
-	if b.fail != nil {
-		return b.fail(ctx, uses)
+	if fail := b.fail.get(); fail != nil {
+		return fail(ctx, uses)
 	}
 	return nil
 }
@@ -59,8 +85,8 @@ func runLastUsed(t *testing.T, l *keystore.LastUsed) (stop func() error) {
 
 func TestLastUsedBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var written book
-		uses := keystore.NewLastUsed(&written, keystore.LastUsedOptions{})
+		written := newBook(nil)
+		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
 		stop := runLastUsed(t, uses)
 		for range 10_000 {
 			uses.Record(key(1))
@@ -91,8 +117,8 @@ func TestLastUsedBatches(t *testing.T) {
 
 func TestLastUsedKeepsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		written := &book{fail: func(context.Context, []keystore.Use) error { return errStoreDown }}
+		var log logged
+		written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
 		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{Interval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		stop := runLastUsed(t, uses)
 		uses.Record(key(1))
@@ -108,7 +134,7 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 		if !strings.Contains(log.String(), errStoreDown.Error()) {
 			t.Errorf("the log does not say why flushing failed: %s", log.String())
 		}
-		written.fail = nil
+		written.fail.set(nil)
 		time.Sleep(time.Second)
 		calls := written.take()
 		if len(calls) != 1 || len(calls[0]) != 2 {
@@ -119,7 +145,7 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 				t.Errorf("the use of %s is written as %v, want %v", u.ID, u.At, want)
 			}
 		}
-		written.fail = func(context.Context, []keystore.Use) error { return errStoreDown }
+		written.fail.set(func(context.Context, []keystore.Use) error { return errStoreDown })
 		uses.Record(key(3))
 		if err := stop(); !errors.Is(err, errStoreDown) {
 			t.Errorf("Run, whose last flush failed, returned %v, want its error", err)
@@ -131,18 +157,18 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 func TestLastUsedNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var uses *keystore.LastUsed
-		written := &book{}
-		written.fail = func(context.Context, []keystore.Use) error {
+		written := newBook(nil)
+		written.fail.set(func(context.Context, []keystore.Use) error {
 			time.Sleep(time.Second)
 			uses.Record(key(1))
 			return errStoreDown
-		}
+		})
 		uses = keystore.NewLastUsed(written, keystore.LastUsedOptions{})
 		uses.Record(key(1))
 		if err := uses.Flush(t.Context()); !errors.Is(err, errStoreDown) {
 			t.Errorf("Flush returned %v, want the store's error", err)
 		}
-		written.fail = nil
+		written.fail.set(nil)
 		written.take()
 		if err := uses.Flush(t.Context()); err != nil {
 			t.Fatal(err)
@@ -154,8 +180,8 @@ func TestLastUsedNeverGoesBack(t *testing.T) {
 }
 
 func TestLastUsedIsBounded(t *testing.T) {
-	var log bytes.Buffer
-	written := &book{fail: func(context.Context, []keystore.Use) error { return errStoreDown }}
+	var log logged
+	written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
 	uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{Size: 10, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for range 3 {
 		for n := range 25 {
@@ -174,22 +200,22 @@ func TestLastUsedIsBounded(t *testing.T) {
 }
 
 func TestLastUsedWritesInParts(t *testing.T) {
-	written := &book{}
+	written := newBook(nil)
 	uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
 	for n := range 2500 {
 		uses.Record(key(n))
 	}
 	// The second part fails: the first is done, and the others are kept.
-	written.fail = func(context.Context, []keystore.Use) error {
+	written.fail.set(func(context.Context, []keystore.Use) error {
 		if len(written.calls) == 2 {
 			return errStoreDown
 		}
 		return nil
-	}
+	})
 	if err := uses.Flush(t.Context()); !errors.Is(err, errStoreDown) {
 		t.Errorf("Flush returned %v, want the store's error", err)
 	}
-	written.fail = nil
+	written.fail.set(nil)
 	if err := uses.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -210,10 +236,10 @@ func TestLastUsedWritesInParts(t *testing.T) {
 
 func TestLastUsedTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		written := &book{fail: func(ctx context.Context, _ []keystore.Use) error {
+		written := newBook(func(ctx context.Context, _ []keystore.Use) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}}
+		})
 		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
 		stop := runLastUsed(t, uses)
 		uses.Record(key(1))
@@ -228,10 +254,10 @@ func TestLastUsedTimeout(t *testing.T) {
 func TestRecordDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		written := &book{fail: func(context.Context, []keystore.Use) error {
+		written := newBook(func(context.Context, []keystore.Use) error {
 			<-release
 			return nil
-		}}
+		})
 		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
 		uses.Record(key(1))
 		var flushing sync.WaitGroup

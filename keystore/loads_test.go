@@ -3,7 +3,6 @@ package keystore_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -20,10 +19,10 @@ func TestOneLoadForMany(t *testing.T) {
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{})
 		d := store.add(t)
-		store.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			time.Sleep(10 * time.Millisecond)
 			return store.Memory.Lookup(ctx, d)
-		}
+		})
 		var callers sync.WaitGroup
 		for range 500 {
 			callers.Go(func() { want(t, cached, d, nil, "one of 500 callers") })
@@ -59,12 +58,12 @@ func TestStoreErrorsAreNotRemembered(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
 	d := store.add(t)
-	store.lookup = func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errStoreDown }
+	store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errStoreDown })
 	for range 3 {
 		want(t, cached, d, errStoreDown, "a store that is down")
 	}
 	store.wantCalls(t, 3, "three lookups while the store is down")
-	store.lookup = store.Memory.Lookup
+	store.lookup.set(store.Memory.Lookup)
 	want(t, cached, d, nil, "the store is back")
 }
 
@@ -74,7 +73,7 @@ func TestStoreDownAfterLoad(t *testing.T) {
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
 		d := store.add(t)
 		want(t, cached, d, nil, "a key")
-		store.lookup = func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errStoreDown }
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errStoreDown })
 		time.Sleep(time.Minute - time.Nanosecond)
 		want(t, cached, d, nil, "the store is down and TTL has not passed")
 		time.Sleep(time.Nanosecond)
@@ -95,10 +94,10 @@ func TestStoreThatHeedsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 3 * time.Second})
-		store.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
-		}
+		})
 		start := time.Now()
 		want(t, cached, unknown(1), context.DeadlineExceeded, "a store that never answers")
 		if waited := time.Since(start); waited != 3*time.Second {
@@ -113,7 +112,7 @@ func TestStoreThatIgnoresItsContext(t *testing.T) {
 		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 3 * time.Second, TTL: time.Hour})
 		late := store.add(t)
 		release := make(chan struct{})
-		store.lookup = hang(store, release)
+		store.lookup.set(hang(store, release))
 
 		start := time.Now()
 		var callers sync.WaitGroup
@@ -140,7 +139,7 @@ func TestStoreThatIgnoresItsContext(t *testing.T) {
 		store.wantCalls(t, 64, "a store that hangs")
 		close(release)
 		synctest.Wait()
-		store.lookup = store.Memory.Lookup
+		store.lookup.set(store.Memory.Lookup)
 		if k, ok := cached.Peek(late); ok {
 			t.Errorf("an answer that came an hour late was remembered: %v", k)
 		}
@@ -155,11 +154,11 @@ func TestTimeoutIsAtMostTTL(t *testing.T) {
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Second, Timeout: time.Hour})
 		d := store.add(t)
-		store.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			k, err := store.Memory.Lookup(ctx, d)
 			time.Sleep(2 * time.Second)
 			return k, err
-		}
+		})
 		want(t, cached, d, context.DeadlineExceeded, "an answer that takes longer than TTL")
 		time.Sleep(2 * time.Second)
 	})
@@ -171,7 +170,7 @@ func TestCallerWhoLeaves(t *testing.T) {
 		cached := keystore.NewCached(store, keystore.CacheOptions{})
 		d := store.add(t)
 		type traceKey struct{}
-		store.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			if ctx.Value(traceKey{}) != "first" {
 				t.Errorf("the store's context has the trace %v, want the values of the caller who caused the question", ctx.Value(traceKey{}))
 			}
@@ -180,7 +179,7 @@ func TestCallerWhoLeaves(t *testing.T) {
 				t.Errorf("the question ended with the caller who caused it: %v", err)
 			}
 			return store.Memory.Lookup(ctx, d)
-		}
+		})
 		ctx, leave := context.WithCancel(context.WithValue(t.Context(), traceKey{}, "first"))
 		start := time.Now()
 		var callers sync.WaitGroup
@@ -231,11 +230,11 @@ func TestRevokeWhileLoading(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				store.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+				store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 					k, err := store.Memory.Lookup(ctx, d)
 					time.Sleep(time.Second)
 					return k, err
-				}
+				})
 				var before sync.WaitGroup
 				before.Go(func() { cached.Lookup(t.Context(), d) })
 				synctest.Wait()
@@ -269,13 +268,13 @@ func TestOldAnswerArrivesLast(t *testing.T) {
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute, NegativeTTL: time.Second})
 		d := store.add(t)
-		store.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			k, err := store.Memory.Lookup(ctx, d)
 			if store.calls.Load() == 1 {
 				time.Sleep(1900 * time.Millisecond)
 			}
 			return k, err
-		}
+		})
 		var before sync.WaitGroup
 		before.Go(func() { cached.Lookup(t.Context(), d) })
 		synctest.Wait()
@@ -297,7 +296,7 @@ func TestCorruptRecords(t *testing.T) {
 		"neither of the two": nil,
 	} {
 		store := newFake()
-		store.lookup = func(context.Context, keystore.Digest) (*keystore.Key, error) { return k, nil }
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return k, nil })
 		cached := keystore.NewCached(store, keystore.CacheOptions{})
 		for range 2 {
 			got, err := cached.Lookup(t.Context(), d)
@@ -313,13 +312,13 @@ func TestCorruptRecords(t *testing.T) {
 // the question, and gives its slot back.
 func TestStoreThatPanics(t *testing.T) {
 	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 1, Logger: slog.New(slog.DiscardHandler)})
 	d := store.add(t)
 	for name, fail := range map[string]func(){"panic": func() { panic("index out of range") }, "Goexit": runtime.Goexit} {
-		store.lookup = func(context.Context, keystore.Digest) (*keystore.Key, error) {
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
 			fail()
 			return nil, nil
-		}
+		})
 		for range 3 {
 			k, err := cached.Lookup(t.Context(), d)
 			if err == nil || errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrOverloaded) || k != nil {
@@ -327,7 +326,7 @@ func TestStoreThatPanics(t *testing.T) {
 			}
 		}
 	}
-	store.lookup = store.Memory.Lookup
+	store.lookup.set(store.Memory.Lookup)
 	want(t, cached, d, nil, "the store is well again")
 }
 
@@ -337,14 +336,14 @@ func TestLoadsAreBounded(t *testing.T) {
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 5})
 		var open, most atomic.Int64
-		store.lookup = func(context.Context, keystore.Digest) (*keystore.Key, error) {
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
 			now := open.Add(1)
 			defer open.Add(-1)
 			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 			}
 			time.Sleep(time.Millisecond)
 			return nil, keystore.ErrNotFound
-		}
+		})
 		var answered, refused atomic.Int64
 		var callers sync.WaitGroup
 		for n := range 300 {
