@@ -224,6 +224,9 @@ func (a *API) unmatched(w *writer, status int) bool {
 	case http.StatusMethodNotAllowed:
 		s.refuse(client, r, StageRoute, problem(codeMethodNotAllowed))
 		return true
+	case http.StatusBadRequest: // "OPTIONS *", which is about no path
+		s.refuse(client, r, StageRoute, problem(codeBadRequest))
+		return true
 	}
 	return false
 }

@@ -9,9 +9,9 @@ import (
 
 // A handler finds optional abilities of its writer by type assertion, so the
 // wrapper has to show the ones of the writer below and no others. Each dress is
-// one pointer wide and costs no allocation. The letters: F http.Flusher (and
-// FlushError), H http.Hijacker, R io.ReaderFrom, P http.Pusher. http1 and http2
-// are what net/http itself hands out, with the deprecated CloseNotifier.
+// one pointer wide and costs no allocation. The letters: F http.Flusher, H
+// http.Hijacker, R io.ReaderFrom, P http.Pusher. http1 and http2 are what net/http
+// itself hands out, with the deprecated CloseNotifier.
 type (
 	plain  struct{ *writer }
 	dressF struct{ plain }
@@ -39,8 +39,12 @@ type (
 
 func (d plain) core() *writer { return d.writer }
 
-func (d dressF) Flush()            { _ = d.flush() }
-func (d dressF) FlushError() error { return d.flush() }
+// FlushError is in every dress, because http.ResponseController looks for it
+// before it follows Unwrap: a writer below that flushes without being an
+// http.Flusher itself would flush past the commit.
+func (d plain) FlushError() error { return d.flush() }
+
+func (d dressF) Flush() { _ = d.flush() }
 
 func (d dressH) Hijack() (net.Conn, *bufio.ReadWriter, error)  { return d.hijack() }
 func (d dressFH) Hijack() (net.Conn, *bufio.ReadWriter, error) { return d.hijack() }

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"bufio"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -44,7 +43,8 @@ func (w *writer) WriteHeader(status int) {
 		w.state.hooks.logger().Warn("superfluous WriteHeader call", "status", status, "sent", w.status, "caller", callerOutside(), "request_id", w.state.id)
 		return
 	}
-	informational := status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
+	// Over HTTP/2 there is nothing to switch to, and a final status follows a 101.
+	informational := status >= 100 && status < 200 && !(status == http.StatusSwitchingProtocols && w.state.http1)
 	if !informational && w.answered(status) {
 		return
 	}
@@ -117,17 +117,27 @@ func (w *writer) readFrom(src io.Reader) (int64, error) {
 }
 
 func (w *writer) flush() error {
-	if !w.commit() {
+	if flushes(w.below) && !w.commit() {
 		return nil
 	}
-	switch f := w.below.(type) {
-	case interface{ FlushError() error }:
-		return f.FlushError()
-	case http.Flusher:
-		f.Flush()
-		return nil
+	return http.NewResponseController(w.below).Flush()
+}
+
+// flushes reports whether http.ResponseController finds a way to flush w. Without
+// one there is nothing that a commit would be for.
+func flushes(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case interface{ core() *writer }:
+			w = t.core().below
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
 	}
-	return errors.ErrUnsupported
 }
 
 func (w *writer) hijack() (net.Conn, *bufio.ReadWriter, error) {

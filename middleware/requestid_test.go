@@ -1,0 +1,635 @@
+package middleware_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+func stage() func(http.Handler) http.Handler {
+	return middleware.RequestID(middleware.RequestIDOptions{Hooks: quiet()})
+}
+
+// TestRequestIDCannotBeChanged has a row for each way in which a handler can
+// touch the header.
+func TestRequestIDCannotBeChanged(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(http.Header)
+	}{
+		{"nothing", func(h http.Header) {}},
+		{"Del", func(h http.Header) { h.Del(idHeader) }},
+		{"nil", func(h http.Header) { h[idHeader] = nil }},
+		{"clear", func(h http.Header) { clear(h) }},
+		{"Set", func(h http.Header) { h.Set(idHeader, "theirs") }},
+		{"Add", func(h http.Header) { h.Add(idHeader, "theirs") }},
+		{"lower case", func(h http.Header) { h["svc-request-id"] = []string{"theirs"} }},
+		{"upper case alone", func(h http.Header) { h.Del(idHeader); h["SVC-REQUEST-ID"] = []string{"theirs"} }},
+		{"line break", func(h http.Header) { h.Set(idHeader, "theirs\r\nX: y") }},
+		{"empty", func(h http.Header) { h.Set(idHeader, "") }},
+		{"in the slice", func(h http.Header) { h[idHeader][0] = "theirs" }},
+	}
+	ways := []struct {
+		name  string
+		write func(w http.ResponseWriter)
+	}{
+		{"return", func(w http.ResponseWriter) {}},
+		{"WriteHeader", func(w http.ResponseWriter) { w.WriteHeader(202) }},
+		{"Write", func(w http.ResponseWriter) { w.Write([]byte("x")) }},
+		{"WriteString", func(w http.ResponseWriter) { io.WriteString(w, "x") }},
+		{"io.Copy", func(w http.ResponseWriter) { io.Copy(w, io.LimitReader(strings.NewReader("x"), 1)) }},
+		{"Flush", func(w http.ResponseWriter) { w.(http.Flusher).Flush() }},
+		{"FlushError", func(w http.ResponseWriter) { http.NewResponseController(w).Flush() }},
+		{"early hints", func(w http.ResponseWriter) { w.WriteHeader(103); w.Write([]byte("x")) }},
+	}
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		srv := serve(stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var change, way int
+			fmt.Sscanf(r.URL.Path, "/%d/%d", &change, &way)
+			tests[change].change(w.Header())
+			w.Header().Set("Inside", middleware.RequestIDFrom(r.Context()))
+			ways[way].write(w)
+		})))
+		for i, tt := range tests {
+			for j, way := range ways {
+				res := do(t, srv.Client(), get(t, srv, fmt.Sprintf("/%d/%d", i, j), ""))
+				if id := wantID(t, res.Response); id != res.Header.Get("Inside") {
+					t.Errorf("%s, then %s: got id %q, want that of the context, %q", tt.name, way.name, id, res.Header.Get("Inside"))
+				}
+			}
+		}
+	})
+}
+
+// TestRequestIDOfEachStatus: whatever the handlers of net/http answer carries one
+// id.
+func TestRequestIDOfEachStatus(t *testing.T) {
+	mux := http.NewServeMux()
+	status := func(pattern string, code int) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(code) })
+	}
+	status("/204", 204)
+	status("/304", 304)
+	status("/599", 599)
+	mux.HandleFunc("/dir/", func(w http.ResponseWriter, r *http.Request) {})
+	mux.HandleFunc("GET /content", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "a.txt", time.Unix(1e9, 0), strings.NewReader("content"))
+	})
+	mux.HandleFunc("/error", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", 418) })
+	mux.Handle("/redirect", http.RedirectHandler("/204", 302))
+	mux.Handle("/strip/", http.StripPrefix("/none", mux))
+	mux.Handle("/max", http.MaxBytesHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err != nil {
+			http.Error(w, err.Error(), 413)
+		}
+	}), 3))
+	tests := []struct {
+		method, path, header string
+		want                 int
+	}{
+		{"GET", "/204", "", 204},
+		{"GET", "/304", "", 304},
+		{"GET", "/599", "", 599},
+		{"GET", "/content", "", 200},
+		{"HEAD", "/content", "", 200},
+		{"GET", "/content", "Range: bytes=1-2", 206},
+		{"GET", "/content", "Range: bytes=99-", 416},
+		{"GET", "/content", "If-Unmodified-Since: Sun, 09 Sep 2001 01:46:39 GMT", 412},
+		{"GET", "/content", "If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT", 304},
+		{"POST", "/content", "", 405},
+		{"GET", "/dir", "", 307},
+		{"GET", "//dir/", "", 307},
+		{"GET", "/none", "", 404},
+		{"GET", "/strip/x", "", 404},
+		{"GET", "/error", "", 418},
+		{"GET", "/redirect", "", 302},
+		{"PUT", "/max", "", 413},
+	}
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		srv := serve(stage()(mux))
+		client := noRedirects(srv)
+		for _, tt := range tests {
+			var body io.Reader
+			if tt.method == "PUT" {
+				body = strings.NewReader("too long")
+			}
+			r := newRequest(t, tt.method, srv.URL+tt.path, "", body)
+			if name, value, ok := strings.Cut(tt.header, ": "); ok {
+				r.Header.Set(name, value)
+			}
+			res := do(t, client, r)
+			if res.StatusCode != tt.want {
+				t.Errorf("%s %s %s: got %d, want %d", tt.method, tt.path, tt.header, res.StatusCode, tt.want)
+			}
+			wantID(t, res.Response)
+		}
+	})
+}
+
+// interim gathers the informational responses to a request.
+type interim struct {
+	mu    sync.Mutex
+	heads []*http.Response
+}
+
+func (i *interim) trace(r *http.Request) *http.Request {
+	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			i.heads = append(i.heads, &http.Response{StatusCode: code, Header: http.Header(header)})
+			return nil
+		},
+	}))
+}
+
+func TestRequestIDOfInterimResponses(t *testing.T) {
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		srv := serve(stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", "</a>")
+			w.WriteHeader(103)
+			w.Header().Del(idHeader)
+			w.WriteHeader(103)
+			w.Header().Set(idHeader, "theirs")
+			w.WriteHeader(201)
+		})))
+		var seen interim
+		res := do(t, srv.Client(), seen.trace(get(t, srv, "/", "")))
+		id := wantID(t, res.Response)
+		if res.StatusCode != 201 || len(seen.heads) != 2 {
+			t.Fatalf("got %d after %d interim responses, want 201 after 2", res.StatusCode, len(seen.heads))
+		}
+		for _, head := range seen.heads {
+			if got := wantID(t, head); head.StatusCode != 103 || got != id {
+				t.Errorf("interim %d: got id %q, want 103 with %q", head.StatusCode, got, id)
+			}
+		}
+	})
+}
+
+// TestRequestIDBehindReverseProxy: the upstream's id, and its interim responses,
+// which make httputil.ReverseProxy clear the header map, change nothing.
+func TestRequestIDBehindReverseProxy(t *testing.T) {
+	upstream := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(idHeader, "upstream")
+		if r.URL.Path == "/hints" {
+			w.WriteHeader(103)
+		}
+		if r.URL.Path == "/trailer" {
+			w.Header().Set("Trailer", "Sum")
+			defer w.Header().Set("Sum", "1")
+		}
+		io.WriteString(w, "from upstream")
+	}))
+	target, _ := url.Parse(upstream.URL)
+	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		srv := serve(middleware.Chain(stage(), middleware.Recover(middleware.RecoverOptions{}))(proxy))
+		for path, interims := range map[string]int{"/": 0, "/hints": 1, "/trailer": 0} {
+			var seen interim
+			res := do(t, srv.Client(), seen.trace(get(t, srv, path, "")))
+			id := wantID(t, res.Response)
+			if res.body != "from upstream" || len(seen.heads) != interims {
+				t.Errorf("%s: got %q after %d interim responses", path, res.body, len(seen.heads))
+			}
+			for _, head := range seen.heads {
+				if got := wantID(t, head); got != id {
+					t.Errorf("%s: interim id %q, final id %q", path, got, id)
+				}
+			}
+			if path == "/trailer" && res.Trailer.Get("Sum") != "1" {
+				t.Errorf("trailer lost: got %q", res.Trailer)
+			}
+		}
+	})
+}
+
+var acceptable = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// hostileIDs are values that a request can bring along; net/http lets all of them
+// through.
+var hostileIDs = []struct {
+	name   string
+	values []string
+	kept   bool // when trusted
+}{
+	{"good", []string{"Req_1.a-b"}, true},
+	{"longest", []string{strings.Repeat("a", 64)}, true},
+	{"too long", []string{strings.Repeat("a", 65)}, false},
+	{"100 KB", []string{strings.Repeat("a", 100<<10)}, false},
+	{"not ASCII", []string{"é"}, false},
+	{"not UTF-8", []string{"\xff\xfe"}, false},
+	{"script", []string{"<script>"}, false},
+	{"tab", []string{"a\tb"}, false},
+	{"comma", []string{"a,b"}, false},
+	{"space", []string{"a b"}, false},
+	{"two", []string{"a", "a"}, false},
+	{"empty", []string{""}, false},
+}
+
+func TestRequestIDFromOutside(t *testing.T) {
+	h := middleware.RequestID(middleware.RequestIDOptions{
+		Hooks: quiet(),
+		Trust: func(r *http.Request) bool { return r.Header.Get("Proxy") != "" },
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, middleware.RequestIDFrom(r.Context()))
+	}))
+	plain := stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, middleware.RequestIDFrom(r.Context()))
+	}))
+	servers := []struct {
+		name    string
+		srv     *httptest.Server
+		trusted bool
+	}{
+		{"nobody trusted", start(t, plain), false},
+		{"peer not trusted", start(t, h), false},
+		{"peer trusted", start(t, h), true},
+	}
+	for _, s := range servers {
+		for _, tt := range hostileIDs {
+			c := dial(t, s.srv)
+			lines := ""
+			for _, v := range tt.values {
+				lines += "svc-request-id: " + v + "\r\n"
+			}
+			if s.trusted {
+				lines += "Proxy: 1\r\n"
+			}
+			c.send("GET / HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n")
+			res := c.next("GET")
+			if s.trusted && tt.kept {
+				if got := res.Header.Values(idHeader); len(got) != 1 || got[0] != tt.values[0] || res.body != tt.values[0] {
+					t.Errorf("%s, %s: got %q and %q in the context, want it kept", s.name, tt.name, got, res.body)
+				}
+				continue
+			}
+			if id := wantID(t, res.Response); id != res.body {
+				t.Errorf("%s, %s: got %q, in the context %q", s.name, tt.name, id, res.body)
+			}
+		}
+	}
+}
+
+func FuzzRequestIDFromOutside(f *testing.F) {
+	for _, tt := range hostileIDs {
+		f.Add(tt.values[0])
+	}
+	h := middleware.RequestID(middleware.RequestIDOptions{
+		Trust: func(*http.Request) bool { return true }, Hooks: quiet(),
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	f.Fuzz(func(t *testing.T, id string) {
+		r := request("GET", "/", "", "")
+		r.Header[idHeader] = []string{id}
+		got := serve(h, r).Header.Values(idHeader)
+		switch {
+		case len(got) != 1 || !acceptable.MatchString(got[0]):
+			t.Errorf("got %q for %q", got, id)
+		case acceptable.MatchString(id) != (got[0] == id):
+			t.Errorf("got %q for %q, whose form is right: %v", got, id, acceptable.MatchString(id))
+		}
+	})
+}
+
+func TestRequestIDHeaderOfChoice(t *testing.T) {
+	for given, want := range map[string]string{"": "Svc-Request-Id", "x-request-id": "X-Request-Id", "Acme-Request-Id": "Acme-Request-Id"} {
+		h := middleware.RequestID(middleware.RequestIDOptions{Header: given})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header()[strings.ToLower(want)] = []string{"theirs"}
+		}))
+		res := serve(h, request("GET", "/", "", ""))
+		if got := res.Header.Values(want); len(got) != 1 || len(got[0]) != 20 {
+			t.Errorf("Header %q: got %q in %s", given, got, want)
+		}
+	}
+	for _, bad := range []string{"a b", "a:", "é", "a\r\n"} {
+		wantPanic(t, "not a header field name", func() { middleware.RequestID(middleware.RequestIDOptions{Header: bad}) })
+	}
+}
+
+// TestRequestIDTwice: the inner one does nothing, so that an API may stand behind
+// a RequestID of the whole server.
+func TestRequestIDTwice(t *testing.T) {
+	inner := middleware.RequestID(middleware.RequestIDOptions{Header: "Other-Id"})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, middleware.RequestIDFrom(r.Context()))
+	}))
+	res := serve(stage()(inner), request("GET", "/", "", ""))
+	if id := wantID(t, res.Response); id != res.body || res.Header["Other-Id"] != nil {
+		t.Errorf("got %q, in the context %q, Other-Id %q", id, res.body, res.Header["Other-Id"])
+	}
+}
+
+func TestRequestIDFromForeignContext(t *testing.T) {
+	if id := middleware.RequestIDFrom(context.Background()); id != "" {
+		t.Errorf("got %q, want none", id)
+	}
+}
+
+func TestRequestIDsArePipelinedInOrder(t *testing.T) {
+	srv := start(t, stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.URL.Path+" "+middleware.RequestIDFrom(r.Context()))
+	})))
+	c := dial(t, srv)
+	const n = 10
+	for i := range n {
+		c.send(fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: a\r\n\r\n", i))
+	}
+	seen := map[string]bool{}
+	for i := range n {
+		res := c.next("GET")
+		id := wantID(t, res.Response)
+		if want := fmt.Sprintf("/%d %s", i, id); res.body != want || seen[id] {
+			t.Errorf("response %d: got %q, want %q; seen before: %v", i, res.body, want, seen[id])
+		}
+		seen[id] = true
+	}
+}
+
+func TestRequestIDsAreDistinct(t *testing.T) {
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		const n = 200
+		var arrived sync.WaitGroup
+		arrived.Add(n)
+		srv := serve(stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			arrived.Done()
+			arrived.Wait() // all are in progress at once
+			io.WriteString(w, middleware.RequestIDFrom(r.Context()))
+		})))
+		var mu sync.Mutex
+		ids := map[string]int{}
+		var wg sync.WaitGroup
+		for range n {
+			r := get(t, srv, "/", "")
+			wg.Go(func() {
+				res, err := srv.Client().Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer res.Body.Close()
+				body, _ := io.ReadAll(res.Body)
+				if id := wantID(t, res); id != string(body) {
+					t.Errorf("got id %q, in the context %q", id, body)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				ids[string(body)]++
+			})
+		}
+		wg.Wait()
+		if len(ids) != n {
+			t.Errorf("got %d ids for %d requests", len(ids), n)
+		}
+	})
+}
+
+func TestRequestIDWhileShuttingDown(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	srv := start(t, stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(entered)
+			<-release
+		}
+	})))
+	idle, busy := dial(t, srv), dial(t, srv)
+	idle.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	wantID(t, idle.next("GET").Response)
+	busy.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-entered
+	shutting := make(chan struct{})
+	srv.Config.RegisterOnShutdown(func() { close(shutting) })
+	done := make(chan error, 1)
+	go func() { done <- srv.Config.Shutdown(context.Background()) }()
+	<-shutting
+	close(release)
+	res := busy.next("GET")
+	wantID(t, res.Response)
+	if !res.Close {
+		t.Errorf("got no Connection: close: %v", res.Header)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if got := idle.rest(); got != "" {
+		t.Errorf("the idle connection got %q", got)
+	}
+}
+
+func TestHardenCoversWhatNoHandlerSees(t *testing.T) {
+	get := "GET / HTTP/1.1\r\nHost: a\r\n"
+	tests := []struct {
+		name, in string
+		status   int
+		code     string
+	}{
+		{"garbage", "GARBAGE\r\n\r\n", 400, "bad_request"},
+		{"no Host", "GET / HTTP/1.1\r\n\r\n", 400, "bad_request"},
+		{"two Hosts", get + "Host: b\r\n\r\n", 400, "bad_request"},
+		{"bad Host", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400, "bad_request"},
+		{"large header", get + "A: " + strings.Repeat("a", 1<<21) + "\r\n\r\n", 431, "header_too_large"},
+		{"gzip", get + "Transfer-Encoding: gzip\r\n\r\n", 501, "transfer_coding_not_supported"},
+		{"HTTP/3.0", "GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505, "http_version_not_supported"},
+		{"Expect", get + "Expect: tea\r\n\r\n", 417, "expectation_failed"},
+	}
+	api, _ := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
+	srv := start(t, api, hardened)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := dial(t, srv)
+			go io.WriteString(c, tt.in) // the server stops reading the large one
+			res := c.next("GET")
+			id := wantID(t, res.Response)
+			p := res.problem(t)
+			if res.StatusCode != tt.status || !res.Close || p.Code != tt.code || p.RequestID != id || p.Status != tt.status {
+				t.Errorf("got %d, close %v, %+v; want %d, %q and the id of the header, %q", res.StatusCode, res.Close, p, tt.status, tt.code, id)
+			}
+			if ct := res.Header.Get("Content-Type"); ct != "application/problem+json" {
+				t.Errorf("got Content-Type %q", ct)
+			}
+			if got := c.rest(); got != "" { // an error here is a reset in place of an end
+				t.Errorf("got %q after the answer", got)
+			}
+		})
+	}
+}
+
+func TestHardenSharesTheTableAndTheErrorObject(t *testing.T) {
+	o := middleware.RequestIDOptions{Header: "Acme-Id", Hooks: &middleware.Hooks{ErrorObject: true}}
+	srv := start(t, middleware.RequestID(o)(http.HandlerFunc(sayOK)), func(srv *httptest.Server) {
+		srv.Listener = middleware.Harden(srv.Config, srv.Listener, o)
+	})
+	c := dial(t, srv)
+	c.send("GARBAGE\r\n\r\n")
+	res := c.next("GET")
+	p := res.problem(t)
+	if len(res.Header.Values("Acme-Id")) != 1 || p.Error == nil || p.Error.Code != "bad_request" || p.Error.Type != "invalid_request_error" {
+		t.Errorf("got %v %s", res.Header, res.body)
+	}
+	wantPanic(t, "not a header field name", func() {
+		middleware.Harden(&http.Server{}, srv.Listener, middleware.RequestIDOptions{Header: "a b"})
+	})
+}
+
+// TestHardenOptionsStar: the chain answers it, so it needs a key like anything
+// else.
+func TestHardenOptionsStar(t *testing.T) {
+	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
+	srv := start(t, api, hardened)
+	for auth, want := range map[string]int{"": 401, "Authorization: Bearer " + token + "\r\n": 400} {
+		c := dial(t, srv)
+		c.send("OPTIONS * HTTP/1.1\r\nHost: a\r\n" + auth + "\r\n")
+		res := c.next("OPTIONS")
+		wantID(t, res.Response)
+		if res.StatusCode != want || res.problem(t).Status != want {
+			t.Errorf("got %d %s, want %d", res.StatusCode, res.body, want)
+		}
+	}
+}
+
+// TestHardenLeavesBodiesAlone: bytes that look like an answer of net/http are a
+// body's.
+func TestHardenLeavesBodiesAlone(t *testing.T) {
+	body := strings.Repeat("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request", 10_000)
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		w.(http.Flusher).Flush()
+		io.WriteString(w, body)
+	}, middleware.Options{Hooks: quiet()})
+	srv := start(t, api, hardened)
+	for range 2 {
+		res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
+		wantID(t, res.Response)
+		if res.body != body {
+			t.Errorf("the body has changed: got %d bytes, want %d", len(res.body), len(body))
+		}
+	}
+}
+
+func TestHardenTLS(t *testing.T) {
+	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
+	certificates := startTLS(t, api)
+	srv := start(t, api, func(srv *httptest.Server) {
+		srv.Config.TLSConfig = &tls.Config{Certificates: certificates.TLS.Certificates}
+		srv.Listener = middleware.HardenTLS(srv.Config, srv.Listener, middleware.RequestIDOptions{})
+	})
+	url := "https://" + srv.Listener.Addr().String() + "/api/v1/x"
+
+	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(proto == "HTTP/1.1")
+		protocols.SetHTTP2(proto == "HTTP/2.0")
+		trusted := certificates.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{RootCAs: trusted, ServerName: "example.com"}}
+		res := do(t, &http.Client{Transport: transport}, newRequest(t, "GET", url, token, nil))
+		wantID(t, res.Response)
+		if res.Proto != proto || res.body != "ok" {
+			t.Errorf("got %s %d %q, want %s", res.Proto, res.StatusCode, res.body, proto)
+		}
+		transport.CloseIdleConnections()
+	}
+
+	raw := dial(t, srv)
+	secure := tls.Client(raw.Conn, &tls.Config{InsecureSkipVerify: true})
+	io.WriteString(secure, "GARBAGE\r\n\r\n")
+	c := &wire{secure, t, bufio.NewReader(secure)}
+	if res := c.next("GET"); res.StatusCode != 400 || res.problem(t).RequestID != wantID(t, res.Response) {
+		t.Errorf("garbage inside TLS: got %d %s", res.StatusCode, res.body)
+	}
+
+	c = dial(t, srv)
+	c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if res := c.next("GET"); res.StatusCode != 400 || res.problem(t).RequestID != wantID(t, res.Response) {
+		t.Errorf("plain HTTP to TLS: got %d %s", res.StatusCode, res.body)
+	}
+}
+
+// TestRequestIDOutsideEverything: what stands outside the stage answers without
+// the header, which is why the stage has to be the outermost.
+func TestRequestIDOutsideEverything(t *testing.T) {
+	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	for _, tt := range []struct {
+		name string
+		h    http.Handler
+		ids  int
+	}{
+		{"timeout inside", stage()(http.TimeoutHandler(slow, time.Millisecond, "late")), 1},
+		{"timeout outside", http.TimeoutHandler(stage()(slow), time.Millisecond, "late"), 0},
+	} {
+		res := do(t, http.DefaultClient, get(t, start(t, tt.h), "/", ""))
+		if got := res.Header.Values(idHeader); res.StatusCode != 503 || len(got) != tt.ids {
+			t.Errorf("%s: got %d with %q, want 503 with %d", tt.name, res.StatusCode, got, tt.ids)
+		}
+	}
+}
+
+// TestRequestIDAllOverUnderLoad mixes what the other tests do one by one.
+func TestRequestIDAllOverUnderLoad(t *testing.T) {
+	log := newLogged()
+	ring := newKeyring()
+	token := ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
+	handlers := map[string]http.HandlerFunc{
+		"ok":    sayOK,
+		"json":  func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(r.Header) },
+		"clear": func(w http.ResponseWriter, r *http.Request) { clear(w.Header()) },
+		"flush": func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); sayOK(w, r) },
+		"panic": func(w http.ResponseWriter, r *http.Request) { panic("now") },
+		"hints": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); w.WriteHeader(204) },
+		"problem": func(w http.ResponseWriter, r *http.Request) {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 418})
+		},
+	}
+	paths := []string{"/api/v1/none", "/api/v1/ok/", "/elsewhere"}
+	for name, h := range handlers {
+		api.HandleFunc("GET /api/v1/"+name, middleware.AnyKey(), h)
+		paths = append(paths, "/api/v1/"+name)
+	}
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		srv := serve(api)
+		srv.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = 64
+		var mu sync.Mutex
+		ids := map[string]bool{}
+		var wg sync.WaitGroup
+		for i := range 64 {
+			wg.Go(func() {
+				for j, path := range paths {
+					key := token
+					if (i+j)%5 == 0 {
+						key = ""
+					}
+					r := get(t, srv, path, key)
+					res, err := srv.Client().Do(r)
+					if err != nil {
+						t.Errorf("%s: %v", path, err)
+						continue
+					}
+					io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+					id := wantID(t, res)
+					mu.Lock()
+					if ids[id] {
+						t.Errorf("%s: id %q came twice", path, id)
+					}
+					ids[id] = true
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+	})
+}

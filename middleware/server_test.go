@@ -1,0 +1,222 @@
+package middleware_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+const idHeader = "Svc-Request-Id"
+
+// hangs is how long a test waits for what should come at once.
+const hangs = 10 * time.Second
+
+// start serves h on loopback until the test ends.
+func start(t testing.TB, h http.Handler, configure ...func(*httptest.Server)) *httptest.Server {
+	t.Helper()
+	srv := prepareServer(h, configure)
+	srv.Start()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// startTLS serves h over TLS; srv.Client speaks HTTP/2 with it.
+func startTLS(t testing.TB, h http.Handler, configure ...func(*httptest.Server)) *httptest.Server {
+	t.Helper()
+	srv := prepareServer(h, configure)
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func prepareServer(h http.Handler, configure []func(*httptest.Server)) *httptest.Server {
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	for _, c := range configure {
+		c(srv)
+	}
+	return srv
+}
+
+// hardened puts the server's listener behind Harden.
+func hardened(srv *httptest.Server) {
+	srv.Listener = middleware.Harden(srv.Config, srv.Listener, middleware.RequestIDOptions{})
+}
+
+// overBoth runs a test over HTTP/1.1 and over HTTP/2.
+func overBoth(t *testing.T, test func(t *testing.T, serve func(http.Handler) *httptest.Server)) {
+	t.Helper()
+	t.Run("HTTP/1.1", func(t *testing.T) {
+		test(t, func(h http.Handler) *httptest.Server { return start(t, h) })
+	})
+	t.Run("HTTP/2.0", func(t *testing.T) {
+		test(t, func(h http.Handler) *httptest.Server { return startTLS(t, h) })
+	})
+}
+
+// get builds a request to a server.
+func get(t testing.TB, srv *httptest.Server, path, token string) *http.Request {
+	t.Helper()
+	return newRequest(t, "GET", srv.URL+path, token, nil)
+}
+
+func newRequest(t testing.TB, method, url, token string, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+// noRedirects returns the server's client, which then reports redirects.
+func noRedirects(srv *httptest.Server) *http.Client {
+	c := *srv.Client()
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &c
+}
+
+// wire is a bare connection to a server.
+type wire struct {
+	net.Conn
+	t  testing.TB
+	br *bufio.Reader
+}
+
+func dial(t testing.TB, srv *httptest.Server) *wire {
+	t.Helper()
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(hangs))
+	return &wire{c, t, bufio.NewReader(c)}
+}
+
+func (c *wire) send(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		c.t.Fatalf("sending: %v", err)
+	}
+}
+
+// head reads the head of the next response, which may be an interim one.
+func (c *wire) head(method string) *http.Response {
+	c.t.Helper()
+	res, err := http.ReadResponse(c.br, &http.Request{Method: method})
+	if err != nil {
+		c.t.Fatalf("reading a response to %s: %v", method, err)
+	}
+	return res
+}
+
+// next reads the next response with its body.
+func (c *wire) next(method string) answer {
+	c.t.Helper()
+	res := c.head(method)
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		c.t.Fatalf("reading the body of %d: %v", res.StatusCode, err)
+	}
+	return answer{res, string(body)}
+}
+
+// rest reads until the server closes the connection.
+func (c *wire) rest() string {
+	c.t.Helper()
+	b, err := io.ReadAll(c.br)
+	if err != nil {
+		c.t.Fatalf("reading to the end of the connection: %v", err)
+	}
+	return string(b)
+}
+
+// wantID checks that a response carries exactly one request id of ours and
+// returns it.
+func wantID(t testing.TB, res *http.Response) string {
+	t.Helper()
+	ids := res.Header.Values(idHeader)
+	if len(ids) != 1 || len(ids[0]) != 20 || strings.Trim(ids[0], "0123456789abcdefghijklmnopqrstuv") != "" {
+		t.Errorf("%s of %d: got %q, want exactly one xid", idHeader, res.StatusCode, ids)
+		return ""
+	}
+	return ids[0]
+}
+
+// plant puts a key into the store as it is and returns its token. ID, Digest and
+// Environment are filled in.
+func (k *keyring) plant(t testing.TB, key keystore.Key) string {
+	t.Helper()
+	if key.Environment == "" {
+		key.Environment = keystore.Production
+	}
+	if key.Organization == "" {
+		key.Organization = "org_1"
+	}
+	token := keystore.Format{}.Generate(key.Environment).Reveal()
+	key.Digest = keystore.DigestOf(token)
+	if key.ID == "" {
+		key.ID = "key_" + token[len(token)-8:]
+	}
+	if err := k.memory.Insert(t.Context(), &key); err != nil {
+		t.Fatalf("Insert: %v", err)
+	}
+	return token
+}
+
+// testAPI returns an API with GET /api/v1/account for account:read, GET and POST
+// /api/v1/tasks for tasks:read and tasks:write, POST /api/v1/tasks/{id}/cancel for
+// tasks:cancel and GET /api/v1/any for any key, all of which answer "ok".
+func testAPI(keys keystore.Store, o middleware.Options) *middleware.API {
+	api := middleware.NewAPI(keys, o)
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), sayOK)
+	api.HandleFunc("GET /api/v1/tasks", middleware.Require(scope.TasksRead), sayOK)
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
+	api.HandleFunc("POST /api/v1/tasks/{id}/cancel", middleware.Require(scope.TasksCancel), sayOK)
+	api.HandleFunc("GET /api/v1/any", middleware.AnyKey(), sayOK)
+	return api
+}
+
+// oneRoute returns an API whose GET and PUT /api/v1/x answer with h, and a token
+// that may.
+func oneRoute(t testing.TB, h http.HandlerFunc, o middleware.Options) (*middleware.API, string) {
+	t.Helper()
+	ring := newKeyring()
+	api := middleware.NewAPI(ring.keys, o)
+	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), h)
+	api.HandleFunc("PUT /api/v1/x", middleware.AnyKey(), h)
+	return api, ring.issue(t)
+}
+
+// quiet are hooks that log nowhere.
+func quiet() *middleware.Hooks { return newLogged().hooks() }
+
+func sayOK(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") }
+
+// wantPanic checks that f panics with a text that contains want.
+func wantPanic(t testing.TB, want string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), want) {
+			t.Errorf("got panic %v, want one about %q", p, want)
+		}
+	}()
+	f()
+}
