@@ -160,27 +160,19 @@ func admit(now int64, demands []demand) bool {
 }
 
 // charge writes what admit has decided, if every tat is still the one it saw, and
-// reports false with no tat changed if one is not.
+// reports false with nothing charged if one is not.
 func (m *Memory) charge(now int64, demands []demand) bool {
-	for i := range demands {
-		if d := &demands[i]; d.spends(i) && !d.found() {
-			if m.table.insert(&d.place, now) {
-				m.forgotten.Add(1)
-			}
-			return false
-		}
-	}
-	if len(demands) == 1 {
-		return m.table.swap(&demands[0].place, demands[0].tat, demands[0].next)
+	if d := &demands[0]; len(demands) == 1 && d.found() {
+		return m.table.swap(&d.place, d.tat, d.next)
 	}
 	for i := range demands {
-		d := &demands[i]
-		if d.spends(i) && !m.table.swap(&d.place, d.tat, busy) {
+		if d := &demands[i]; d.spends(i) && !m.hold(d, now) {
 			for j := range i {
 				if d := &demands[j]; d.spends(j) {
 					m.table.release(&d.place, d.tat)
 				}
 			}
+			runtime.Gosched() // to whoever else holds one of them
 			return false
 		}
 	}
@@ -190,6 +182,21 @@ func (m *Memory) charge(now int64, demands []demand) bool {
 		}
 	}
 	return true
+}
+
+// hold keeps everybody else from the tat of d until it is released.
+func (m *Memory) hold(d *demand, now int64) bool {
+	if d.found() {
+		return m.table.swap(&d.place, d.tat, busy)
+	}
+	fresh, forgot, ok := m.table.insert(&d.place, now)
+	if ok {
+		d.tat = fresh
+	}
+	if forgot {
+		m.forgotten.Add(1)
+	}
+	return ok
 }
 
 // spends says whether d, at index i, is the demand by which its key is written.

@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"math"
 	"math/bits"
-	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -80,10 +79,12 @@ func (t table) swap(p *place, old, tat int64) bool {
 // release gives back a tat that was swapped for busy.
 func (t table) release(p *place, tat int64) { t[p.set].tats[p.way].Store(tat) }
 
-// insert gives a key that was not found a place, with a tat in the past that no
-// other key of the set has had, on which swap relies. It reports whether another
-// key was forgotten while in debt to make room for it.
-func (t table) insert(p *place, now int64) (forgot bool) {
+// insert gives a key that was not found a place whose tat is held. fresh is what
+// the tat would be without a charge: in the past, and one that no other key of the
+// set has had, on which swap relies. forgot says that another key lost its place
+// while in debt. It reports false when someone else brought the key in, or when
+// every place is held.
+func (t table) insert(p *place, now int64) (fresh int64, forgot, ok bool) {
 	// Both sets, so that nobody else puts the key into the other one, and in one
 	// order, so that no two calls wait for each other.
 	first, second := min(p.sets[0], p.sets[1]), max(p.sets[0], p.sets[1])
@@ -94,20 +95,18 @@ func (t table) insert(p *place, now int64) (forgot bool) {
 		defer t[second].mu.Unlock()
 	}
 	if t.find(p); p.found() {
-		return false
+		return 0, false, false
 	}
-	for {
-		tat := t.room(p, now)
-		if tat == busy || !t.swap(p, tat, busy) {
-			runtime.Gosched() // to whoever took from it
-			continue
-		}
-		s := &t[p.set]
-		s.version.Add(1)
-		s.keys[p.way].Store(p.key)
-		s.tats[p.way].Store(-int64(s.version.Add(1)))
-		return tat > now
+	// Whoever holds a place may be waiting for these locks, so that to wait for
+	// the place here might never end.
+	tat := t.room(p, now)
+	if tat == busy || !t.swap(p, tat, busy) {
+		return 0, false, false
 	}
+	s := &t[p.set]
+	s.version.Add(1)
+	s.keys[p.way].Store(p.key)
+	return -int64(s.version.Add(1)), tat > now, true
 }
 
 // room sets p to the place that a new key is to have, and returns the tat there.
