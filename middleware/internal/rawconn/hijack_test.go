@@ -8,9 +8,11 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"runtime"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/rawconn"
 )
 
 const (
@@ -80,9 +82,9 @@ func TestHijackedHead(t *testing.T) {
 			}
 		}, "HTTP/1.1 200 OK\r\nSvc\r\n" + ours + "\r\n"},
 		{"interim heads", func(c net.Conn, _ *bufio.ReadWriter) {
-			io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n")
+			io.WriteString(c, "HTTP/1.1 100 Continue\r\nSvc-Request-Id: a\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n")
 			io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"+inner)
-		}, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n" + ours + "\r\nHTTP/1.1 200 OK\r\n" + ours + "\r\n" + inner},
+		}, "HTTP/1.1 100 Continue\r\nSvc-Request-Id: a\r\n\r\nHTTP/1.1 103 Early Hints\r\n" + ours + "\r\nHTTP/1.1 200 OK\r\n" + ours + "\r\n" + inner},
 		{"ReadFrom", func(c net.Conn, _ *bufio.ReadWriter) {
 			io.Copy(c, struct{ io.Reader }{strings.NewReader(switching + inner)})
 			io.Copy(c, struct{ io.Reader }{strings.NewReader(inner)})
@@ -183,19 +185,37 @@ func TestHijackEcho(t *testing.T) {
 	c.all()
 }
 
-// TestHijackFromTwoGoroutines: one of the writes is the first one, and only that.
+// TestHijackFromTwoGoroutines: a write that comes during the first one waits for
+// it, and is not looked at any more.
 func TestHijackFromTwoGoroutines(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\n\r\n"
-	c := dial(t, serve(t, newServer(stage(hijacker(t, func(c net.Conn, _ *bufio.ReadWriter) {
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() { io.WriteString(c, head) })
+	srv, conn, done := new(http.Server), new(sink), make(chan struct{})
+	var c net.Conn
+	o := options()
+	o.NewID = func() string {
+		go func() {
+			defer close(done)
+			io.WriteString(c, head)
+		}()
+		for range 10000 {
+			select {
+			case <-done:
+				t.Error("the second write has not waited")
+				return "new"
+			default:
+				runtime.Gosched()
+			}
 		}
-		wg.Wait()
-	})))))
-	c.send(getRequest)
-	want := "HTTP/1.1 200 OK\r\nSvc-Request-Id: own-1\r\n\r\n" + strings.Repeat(head, 7)
-	if got := c.all(); got != want {
+		return "new"
+	}
+	c, err := rawconn.Listen(srv, listenOne(conn), o).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.ConnState(c, http.StateHijacked)
+	io.WriteString(c, head)
+	<-done
+	if got, want := conn.out.String(), "HTTP/1.1 200 OK\r\nSvc-Request-Id: new\r\n\r\n"+head; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -26,10 +26,9 @@ func (l *listener) Accept() (net.Conn, error) {
 
 type watchKey struct{}
 
-// install checks the arguments and puts the hooks into srv. The pointer that it
-// returns marks the connections of one listener: a server may have several, and
-// each one's hooks must see its own connections only, because a connection that
-// becomes idle twice is taken for HTTP/2.
+// install checks the arguments and puts the hooks into srv. A server may have
+// several listeners: the hooks of the last one serve the connections of all, and
+// the earlier ones get to see the connections below.
 func install(srv *http.Server, ln net.Listener, o Options) *Options {
 	switch {
 	case srv == nil:
@@ -41,12 +40,11 @@ func install(srv *http.Server, ln net.Listener, o Options) *Options {
 	case !validName(o.Header):
 		panic("rawconn: Options.Header is not a header name: " + o.Header)
 	}
-	mine := &o
 	srv.DisableGeneralOptionsHandler = true
 
 	connContext := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		w, below := find(c, mine)
+		w, below := find(c)
 		if connContext != nil {
 			ctx = connContext(ctx, below)
 		}
@@ -58,7 +56,7 @@ func install(srv *http.Server, ln net.Listener, o Options) *Options {
 
 	connState := srv.ConnState
 	srv.ConnState = func(c net.Conn, s http.ConnState) {
-		w, below := find(c, mine)
+		w, below := find(c)
 		if w != nil {
 			switch s {
 			case http.StateIdle:
@@ -71,16 +69,15 @@ func install(srv *http.Server, ln net.Listener, o Options) *Options {
 			connState(below, s)
 		}
 	}
-	return mine
+	return &o
 }
 
-// find returns the watch of a connection that belongs to mine, and the
-// connection that the server's other hooks are to see.
-func find(c net.Conn, mine *Options) (*watch, net.Conn) {
+// find returns the watch of c, if it has one, and the connection that the
+// server's other hooks are to see. To hide c from these also keeps the hooks of
+// another listener from declaring it idle twice.
+func find(c net.Conn) (*watch, net.Conn) {
 	if wc, ok := c.(watched); ok {
-		if w := wc.watched(); w.o == mine {
-			return w, wc.NetConn()
-		}
+		return wc.watched(), wc.NetConn()
 	}
 	return nil, c
 }

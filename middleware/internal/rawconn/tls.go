@@ -74,9 +74,6 @@ func (l *tlsListener) Accept() (net.Conn, error) {
 		l.config = serverConfig(l.srv)
 		go l.acceptAll()
 	})
-	if l.ctx.Err() != nil {
-		return nil, net.ErrClosed
-	}
 	select {
 	case a := <-l.ready:
 		return a.conn, a.err

@@ -56,18 +56,14 @@ func (w *watch) idle() {
 
 // hijack is called before the hijacker gets the connection.
 func (w *watch) hijack() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	switch w.state.Load() {
 	case armed, owned:
-		if w.head == nil {
-			w.state.Store(hijacked)
-			return
-		}
+		w.state.Store(hijacked)
+	default:
+		// net/http has sent the head of the handler already, so that the bytes
+		// that come now are a tunnel's, even if they look like a head.
+		w.state.Store(off)
 	}
-	// net/http has sent the head of the handler already, so that the bytes
-	// that come now are a tunnel's, even if they look like a head.
-	w.state.Store(off)
 }
 
 // write writes p to conn. Behind Own it costs one atomic load a write, and one
@@ -75,13 +71,11 @@ func (w *watch) hijack() {
 func (w *watch) write(conn io.Writer, p []byte) (int, error) {
 	switch w.state.Load() {
 	case owned:
-		if len(p) > 0 && !interim(p) {
+		if !interim(p) {
 			w.state.CompareAndSwap(owned, answered)
 		}
 	case armed, hijacked:
-		if len(p) > 0 {
-			return w.inspect(conn, p)
-		}
+		return w.inspect(conn, p)
 	}
 	return conn.Write(p)
 }
@@ -103,6 +97,7 @@ func (w *watch) inspect(conn io.Writer, p []byte) (int, error) {
 
 	out, rest := w.rewrite(state, p)
 	if rest == 0 {
+		// Not a head: no copy of it is needed.
 		return conn.Write(p)
 	}
 	if out = append(out, p[rest:]...); len(out) == 0 {
