@@ -125,7 +125,7 @@ func (a *authenticator) authenticate(s *state, r *http.Request) (*keystore.Key, 
 		p.Challenge = a.missing
 		return nil, p
 	case badCredentials:
-		return a.failed(s, r, "The Authorization header must be sent once, as \"Authorization: Bearer <API_KEY>\".")
+		return a.failed(s, r, "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between.")
 	}
 	if a.RejectBrowsers && fromPage(r.Header) {
 		return a.failed(s, r, "A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key.")

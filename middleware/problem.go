@@ -74,7 +74,7 @@ var problems = map[string]Problem{
 	codeKeyInvalid:  {Status: 400, Detail: "The Idempotency-Key header is not valid."},
 	codeKeyRequired: {Status: 400, Detail: "This operation needs an Idempotency-Key header. Choose a value that is unique to the operation, and send the same one when you retry."},
 
-	codeAPIKeyMissing: {Status: 401, Detail: "No API key was sent. Send it as \"Authorization: Bearer <API_KEY>\"."},
+	codeAPIKeyMissing: {Status: 401, Detail: "No API key was sent. Send the header Authorization: Bearer YOUR_API_KEY."},
 	codeAPIKeyInvalid: {Status: 401, Detail: "The API key is not valid. Check that it is whole, and that it has not been revoked."},
 
 	codeInsufficientScope: {Status: 403, Detail: "The API key lacks a scope that this operation needs."},
@@ -262,7 +262,7 @@ func errorType(status int) string {
 // appendString appends s as a JSON string.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c >= utf8.RuneSelf {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			quoted, _ := json.Marshal(s) // a string always marshals
 			return append(b, quoted...)
 		}
