@@ -9,13 +9,15 @@ import (
 // one number: tat, the time at which the bucket is full again. now and tat are
 // nanoseconds of one clock; a bucket that was never used has any tat up to now.
 //
-// It returns the tat to keep, which is the one given when the take is denied, and
-// the state that follows, in which a Wait of 0 means admitted. After exactly that
-// Wait the take is admitted, a nanosecond earlier it is not; for a cost of 1 it is
-// at most one interval. A tat further ahead than a full burst, left behind by a
-// clock that stepped back or by a larger plan, counts as a full burst.
+// It returns the tat to keep and the state that follows, in which a Wait of 0
+// means admitted. After exactly that Wait the take is admitted, a nanosecond
+// earlier it is not; for a cost of 1 it is at most one interval. Any window of
+// time W admits at most burst + floor(W/Interval) units.
 //
-// Any window of time W admits at most burst + floor(W/Interval) units.
+// A denial, like a cost of 0, returns the tat it was given, with one exception: a
+// tat further ahead than a full burst, left behind by a clock that stepped back or
+// by a larger plan, counts as a full burst, and a denial returns it as that. If it
+// is not kept, the bucket stays denied until the old tat is near.
 //
 // GCRA panics when Check would refuse the limit or the cost.
 func GCRA(now, tat int64, l Limit, cost int64) (next int64, s State) {
@@ -32,19 +34,23 @@ func GCRA(now, tat int64, l Limit, cost int64) (next int64, s State) {
 	return next, s
 }
 
-// advance takes a cost between 0 and the burst: it returns the tat that follows
-// or, with a wait, the same one.
+// advance takes a cost between 0 and the burst. It returns the tat to keep and how
+// long to wait.
 func (p pace) advance(now, tat, cost int64) (next int64, wait time.Duration) {
 	after := p.debt(now, tat) + p.interval*uint64(cost)
 	switch {
 	case after > p.full:
-		return tat, time.Duration(after - p.full)
+		return min(tat, later(now, p.full)), time.Duration(after - p.full)
 	case cost == 0:
 		return tat, 0
 	}
-	// At the end of an int64 the clock saturates: the bucket looks fuller than it
-	// is, and nobody is locked out.
-	return now + int64(min(after, uint64(math.MaxInt64-max(now, 0)))), 0
+	return later(now, after), 0
+}
+
+// later is now + d. At the end of an int64 it saturates: a bucket looks fuller than
+// it is, and nobody is locked out.
+func later(now int64, d uint64) int64 {
+	return now + int64(min(d, uint64(math.MaxInt64-max(now, 0))))
 }
 
 func (p pace) state(now, tat int64) State {

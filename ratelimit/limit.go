@@ -136,10 +136,10 @@ func (l Limit) pace() (pace, error) {
 	case l.Burst < 0:
 		return pace{}, fmt.Errorf("burst %d is negative", l.Burst)
 	}
-	interval := uint64(l.Period-1)/uint64(l.Count) + 1
-	if interval < uint64(minInterval) {
+	if l.Count > int64(l.Period/minInterval) {
 		return pace{}, fmt.Errorf("%d per %v is more than one per %v", l.Count, l.Period, minInterval)
 	}
+	interval := uint64(l.Period-1)/uint64(l.Count) + 1
 	hi, full := bits.Mul64(interval, uint64(l.burst()))
 	if hi != 0 || full > maxFull {
 		return pace{}, fmt.Errorf("a burst of %d at one per %v takes over 146 years to refill", l.burst(), time.Duration(interval))

@@ -88,6 +88,9 @@ func (m *Memory) Take(_ context.Context, takes []Take) (d Decision, err error) {
 		if admitted && spends && !m.charge(now, demands) {
 			continue
 		}
+		if !admitted {
+			m.trim(demands)
+		}
 		for i := range demands {
 			first := &demands[demands[i].first]
 			tat := first.tat
@@ -182,6 +185,16 @@ func (m *Memory) charge(now int64, demands []demand) bool {
 		}
 	}
 	return true
+}
+
+// trim brings a tat beyond a full burst, which a larger plan left behind, down to
+// one, so that the wait of its denial is true. Nothing else is written at a denial.
+func (m *Memory) trim(demands []demand) {
+	for i := range demands {
+		if d := &demands[i]; d.wait > 0 && d.next != d.tat {
+			m.table.swap(&demands[d.first].place, d.tat, d.next)
+		}
+	}
 }
 
 // hold keeps everybody else from the tat of d until it is released.

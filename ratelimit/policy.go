@@ -23,7 +23,7 @@ const (
 //
 // The name is the identity: a policy that comes back with the same name and
 // another limit is the same policy under a changed plan, and what its buckets
-// have spent carries over. Policies that must not share counters need names of
+// have spent carries over, up to a full burst of the new limit. Policies that must not share counters need names of
 // their own. A policy is not written to while a store uses it.
 type Policy struct {
 	Name      string // a token of RFC 9651 section 3.3.4; clients see it

@@ -165,7 +165,7 @@ var brokenStores = []struct {
 			d.Allowed, d.States[0].Wait = false, time.Second
 		}
 	}))},
-	{"looks, then takes", []string{"Count/Race", "Count/CostRace", "Several/Race", "Several/Twice"}, lookThenTake},
+	{"looks, then takes", []string{"Count/Race", "Count/CostRace", "Several/Race", "Several/Twice", "Time/Plan"}, lookThenTake},
 	{"charges what it denies", []string{"Count/DenialWritesNothing"}, with(func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
 		d, err := m.Take(ctx, takes)
 		if err == nil && !d.Allowed && d.States[0].Remaining > 0 {

@@ -102,7 +102,7 @@ var timeRules = []rule{
 	},
 	{
 		name:  "Time/Plan",
-		text:  "A policy that comes back with another limit keeps its buckets: after a raise the next unit comes within the new interval, after a cut within the time of a new burst.",
+		text:  "A policy that comes back with another limit keeps its buckets: after a raise the next unit comes within the new interval, after a cut within the time of a new burst, and the waits are honest.",
 		needs: smoothOnly,
 		check: func(e *env) {
 			small, large := ratelimit.Limit{Count: 10, Period: time.Minute}, ratelimit.Limit{Count: 100, Period: time.Minute}
@@ -117,6 +117,14 @@ var timeRules = []rule{
 			if d := e.take(one(e.policy("", small), "cut", 1)...); d.Wait() > small.Period {
 				e.failf("after a cut from 100 to 10 a minute the wait is %v, want %v or less", d.Wait(), small.Period)
 			}
+			slow := ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 3}
+			e.exhaust(e.policy("", slow), "sped up")
+			d := e.take(one(e.policy("", brisk), "sped up", 1)...)
+			if d.Wait() > brisk.Interval() {
+				e.failf("after a change from 1 an hour to 2 a second the wait is %v, want %v or less", d.Wait(), brisk.Interval())
+			}
+			e.advance(d.Wait())
+			e.admitted(one(e.policy("", brisk), "sped up", 1)...)
 		},
 	},
 }

@@ -1,0 +1,167 @@
+package ratelimit_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/ulule/limiter/v3"
+)
+
+const day = 24 * time.Hour
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want ratelimit.Limit
+	}{
+		{"100-S", ratelimit.Limit{Count: 100, Period: time.Second}},
+		{"1-M", ratelimit.Limit{Count: 1, Period: time.Minute}},
+		{"5000-H", ratelimit.Limit{Count: 5000, Period: time.Hour}},
+		{"007-D", ratelimit.Limit{Count: 7, Period: day}},
+		{"1000000-S", ratelimit.Limit{Count: 1_000_000, Period: time.Second}},
+	} {
+		got, err := ratelimit.Parse(tt.in)
+		if err != nil || got != tt.want {
+			t.Errorf("Parse(%q) = %+v, %v, want %+v", tt.in, got, err, tt.want)
+		}
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, tt := range []struct{ in, says string }{
+		{"", "want a count"},
+		{"100", "want a count"},
+		{"-S", "want a count"},
+		{"-5-S", "want a count"},
+		{"+5-S", `count "+5"`},
+		{"1_000-S", `count "1_000"`},
+		{"1e3-S", `count "1e3"`},
+		{"0x10-S", `count "0x10"`},
+		{"٣-S", "count"},
+		{" 100-S", `count " 100"`},
+		{"100 -S", `count "100 "`},
+		{"100- S", `unit " S"`},
+		{"100-S ", `unit "S "`},
+		{"100-S\n", `unit "S\n"`},
+		{"100-s", `unit "s"`},
+		{"100-", `unit ""`},
+		{"100-W", `unit "W"`},
+		{"100-S-S", `unit "S-S"`},
+		{"0-S", "count 0 is not positive"},
+		{"1000001-S", "more than one per 1µs"},
+		{"9223372036854775807-D", "more than one per 1µs"},
+		{"9223372036854775808-D", "too large"},
+	} {
+		got, err := ratelimit.Parse(tt.in)
+		if err == nil || !strings.Contains(err.Error(), tt.says) || !strings.HasPrefix(err.Error(), "ratelimit: limit ") {
+			t.Errorf("Parse(%q) = %+v, %v, want an error that says %q", tt.in, got, err, tt.says)
+		}
+		if got != (ratelimit.Limit{}) {
+			t.Errorf("Parse(%q) returns %+v beside its error", tt.in, got)
+		}
+	}
+}
+
+func TestMustParse(t *testing.T) {
+	if got := ratelimit.MustParse("10-M"); got.Count != 10 {
+		t.Errorf("MustParse gives %+v", got)
+	}
+	defer func() {
+		if v, _ := recover().(string); !strings.HasPrefix(v, "ratelimit: limit \"10\"") {
+			t.Errorf("MustParse panics with %q", v)
+		}
+	}()
+	ratelimit.MustParse("10")
+}
+
+func TestValidate(t *testing.T) {
+	for _, tt := range []struct {
+		limit ratelimit.Limit
+		says  string // "": valid
+	}{
+		{ratelimit.Limit{Count: 1, Period: time.Second}, ""},
+		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: 1 << 30}, ""},
+		{ratelimit.Limit{Count: 1e6, Period: time.Second}, ""},
+		{ratelimit.Limit{Count: 1, Period: time.Microsecond}, ""},
+		{ratelimit.Limit{Count: 1, Period: 1 << 62}, ""},
+		{ratelimit.Limit{}, "count 0"},
+		{ratelimit.Limit{Count: -1, Period: time.Second}, "count -1"},
+		{ratelimit.Limit{Count: 1}, "period 0s"},
+		{ratelimit.Limit{Count: 1, Period: -time.Second}, "period -1s"},
+		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: -1}, "burst -1"},
+		{ratelimit.Limit{Count: 1, Period: 999}, "more than one per 1µs"},
+		{ratelimit.Limit{Count: 1e6 + 1, Period: time.Second}, "more than one per 1µs"},
+		{ratelimit.Limit{Count: math.MaxInt64, Period: math.MaxInt64}, "more than one per 1µs"},
+		{ratelimit.Limit{Count: 1, Period: 1<<62 + 1}, "146 years"},
+		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: math.MaxInt64}, "146 years"},
+		{ratelimit.Limit{Count: 1, Period: math.MaxInt64, Burst: 2}, "146 years"},
+	} {
+		err := tt.limit.Validate()
+		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("%+v: error %v, want %q", tt.limit, err, tt.says)
+		}
+		if got := tt.limit.Interval(); (got == 0) != (tt.says != "") {
+			t.Errorf("%+v: interval %v, want it 0 exactly when the limit is not valid", tt.limit, got)
+		}
+	}
+}
+
+func TestIntervalRoundsUp(t *testing.T) {
+	for _, tt := range []struct {
+		limit ratelimit.Limit
+		want  time.Duration
+	}{
+		{ratelimit.Limit{Count: 10, Period: time.Second}, 100 * time.Millisecond},
+		{ratelimit.Limit{Count: 3, Period: time.Second}, 333333334},
+		{ratelimit.Limit{Count: 7, Period: time.Second, Burst: 2}, 142857143},
+		{ratelimit.Limit{Count: 1, Period: day}, day},
+	} {
+		if got := tt.limit.Interval(); got != tt.want {
+			t.Errorf("%+v: interval %v, want %v", tt.limit, got, tt.want)
+		}
+	}
+}
+
+func TestRate(t *testing.T) {
+	for _, tt := range []struct {
+		limit ratelimit.Limit
+		want  limiter.Rate
+	}{
+		{ratelimit.MustParse("100-S"), limiter.Rate{Formatted: "100-S", Period: time.Second, Limit: 100}},
+		{ratelimit.MustParse("9-M"), limiter.Rate{Formatted: "9-M", Period: time.Minute, Limit: 9}},
+		{ratelimit.MustParse("1-H"), limiter.Rate{Formatted: "1-H", Period: time.Hour, Limit: 1}},
+		{ratelimit.MustParse("5-D"), limiter.Rate{Formatted: "5-D", Period: day, Limit: 5}},
+		{ratelimit.Limit{Count: 5, Period: 10 * time.Second}, limiter.Rate{Period: 10 * time.Second, Limit: 5}},
+	} {
+		if got := tt.limit.Rate(); got != tt.want {
+			t.Errorf("%+v: rate %+v, want %+v", tt.limit, got, tt.want)
+		}
+		if back, err := ratelimit.FromRate(tt.want); err != nil || back != tt.limit {
+			t.Errorf("FromRate(%+v) = %+v, %v, want %+v", tt.want, back, err, tt.limit)
+		}
+	}
+	if got, err := ratelimit.FromRate(limiter.Rate{Formatted: "5-S"}); err == nil {
+		t.Errorf("FromRate of a rate without numbers = %+v", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"100-S", "1-D", "0-S", "1-s", "-1-S", "9223372036854775808-H"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		l, err := ratelimit.Parse(s)
+		if err != nil {
+			return
+		}
+		if err := l.Validate(); err != nil {
+			t.Errorf("Parse(%q) gives a limit that is not valid: %v", s, err)
+		}
+		if got := l.Rate().Formatted; strings.TrimLeft(s, "0") != got {
+			t.Errorf("Parse(%q) formats as %q", s, got)
+		}
+	})
+}
