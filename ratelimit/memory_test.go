@@ -1,0 +1,368 @@
+package ratelimit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/ulule/limiter/v3"
+	ulule "github.com/ulule/limiter/v3/drivers/store/memory"
+)
+
+func policy(name, limit string) *ratelimit.Policy {
+	return &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse(limit)}
+}
+
+// take is for takes that must not be errors.
+func take(t *testing.T, s ratelimit.Store, takes ...ratelimit.Take) ratelimit.Decision {
+	t.Helper()
+	d, err := s.Take(context.Background(), takes)
+	if err != nil {
+		t.Fatalf("Take: %v", err)
+	}
+	return d
+}
+
+func takeOne(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string) ratelimit.Decision {
+	t.Helper()
+	return take(t, s, ratelimit.Take{Policy: p, Bucket: bucket, Cost: 1})
+}
+
+func exhaust(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string) (admitted int) {
+	t.Helper()
+	for takeOne(t, s, p, bucket).Allowed {
+		admitted++
+	}
+	return admitted
+}
+
+// Any window admits at most burst + floor(W/interval): one of a millisecond, of an
+// interval, and of a whole period that begins where another ends.
+func TestMemoryWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := ratelimit.NewMemory(), policy("live", "100-S")
+		if n := exhaust(t, store, p, "org"); n != 100 {
+			t.Fatalf("%d admitted at once, want 100", n)
+		}
+		for _, tt := range []struct {
+			window time.Duration
+			want   int
+		}{{time.Millisecond, 0}, {9 * time.Millisecond, 1}, {9 * time.Millisecond, 0}, {time.Millisecond, 1}, {980 * time.Millisecond, 98}, {time.Second, 100}, {time.Hour, 100}} {
+			time.Sleep(tt.window)
+			if n := exhaust(t, store, p, "org"); n != tt.want {
+				t.Errorf("%d more admitted after %v, want %d", n, tt.window, tt.want)
+			}
+		}
+	})
+}
+
+func TestMemoryWaitIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := ratelimit.NewMemory(), policy("live", "3-S") // an interval of 333,333,334 ns
+		exhaust(t, store, p, "org")
+		time.Sleep(100 * time.Millisecond)
+		d := takeOne(t, store, p, "org")
+		if want := 233333334 * time.Nanosecond; d.Wait() != want {
+			t.Fatalf("the wait is %v, want %v", d.Wait(), want)
+		}
+		time.Sleep(d.Wait() - 1)
+		if takeOne(t, store, p, "org").Allowed {
+			t.Error("admitted a nanosecond before the wait was over")
+		}
+		time.Sleep(1)
+		if !takeOne(t, store, p, "org").Allowed {
+			t.Error("denied when the wait was over")
+		}
+	})
+}
+
+// Sandbox and production are two policies or two buckets; neither spends or pushes
+// out the other.
+func TestMemoryPlanChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := ratelimit.NewMemory()
+		small, large := policy("plan", "10-M"), policy("plan", "100-M")
+		exhaust(t, store, small, "raised")
+		if d := takeOne(t, store, large, "raised"); d.Allowed || d.Wait() != 600*time.Millisecond {
+			t.Errorf("right after a raise: %+v, want a wait of 600 ms", d)
+		}
+		time.Sleep(600 * time.Millisecond)
+		if !takeOne(t, store, large, "raised").Allowed {
+			t.Error("denied one new interval after a raise")
+		}
+		exhaust(t, store, large, "cut")
+		if d := takeOne(t, store, small, "cut"); d.Allowed || d.Wait() > time.Minute {
+			t.Errorf("right after a cut: %+v, want a wait of at most a minute", d)
+		}
+	})
+}
+
+func TestMemoryAllocatesNothing(t *testing.T) {
+	store := ratelimit.NewMemory()
+	large, once := policy("large", "1000000-S"), policy("once", "1-D")
+	takeOne(t, store, once, "org")
+	concurrency := ratelimit.NewConcurrency(10)
+	n := 0
+	for _, tt := range []struct {
+		name string
+		call func()
+	}{
+		{"one take", func() {
+			store.Take(context.Background(), []ratelimit.Take{{Policy: large, Bucket: "org", Cost: 1}})
+		}},
+		{"three takes", func() {
+			store.Take(context.Background(), []ratelimit.Take{{Policy: large, Bucket: "a", Cost: 1}, {Policy: large, Bucket: "b", Cost: 1}, {Policy: large, Bucket: "c", Cost: 1}})
+		}},
+		{"a denial", func() {
+			store.Take(context.Background(), []ratelimit.Take{{Policy: once, Bucket: "org", Cost: 1}})
+		}},
+		{"a look", func() {
+			store.Take(context.Background(), []ratelimit.Take{{Policy: large, Bucket: "org"}})
+		}},
+		{"new buckets", func() {
+			n++
+			store.Take(context.Background(), []ratelimit.Take{{Policy: once, Bucket: names[n%len(names)], Cost: 1}})
+		}},
+		{"a refund", func() {
+			store.Refund(ratelimit.Take{Policy: large, Bucket: "org", Cost: 1})
+		}},
+		{"a slot", func() {
+			concurrency.Acquire("org")
+			concurrency.Release("org")
+		}},
+	} {
+		if got := testing.AllocsPerRun(1000, tt.call); got != 0 {
+			t.Errorf("%s allocates %v times", tt.name, got)
+		}
+	}
+}
+
+var names = bucketNames(1_000_000)
+
+// The clock stands still, so nothing comes back: all that saves the exhausted
+// buckets is that fresher ones are forgotten first.
+func TestMemoryFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 100_000
+		before := heap()
+		store, p := ratelimit.NewMemorySize(keys), policy("live", "10-M")
+		for _, name := range names[:1000] {
+			exhaust(t, store, p, "victim "+name)
+		}
+		for _, name := range names {
+			takeOne(t, store, p, name)
+		}
+		for _, name := range names[:1000] {
+			if takeOne(t, store, p, "victim "+name).Allowed {
+				t.Errorf("the exhausted bucket %q was forgotten", name)
+			}
+		}
+		if n := store.Forgotten(); n < 800_000 {
+			t.Errorf("%d buckets were forgotten, want over 800000 of a million and one thousand", n)
+		}
+		if grown := heap() - before; grown > 40*keys {
+			t.Errorf("a million buckets in a Memory for %d take %d bytes, want at most 40 each", keys, grown)
+		}
+		runtime.KeepAlive(store)
+	})
+}
+
+// As many buckets as the Memory is made for, all of them exhausted.
+func TestMemoryFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, keys := range []int{100_000, 1_000, 100} {
+			store, p := ratelimit.NewMemorySize(keys), policy("once", "1-D")
+			for range 2 {
+				admitted := 0
+				for _, name := range names[:keys] {
+					if takeOne(t, store, p, name).Allowed {
+						admitted++
+					}
+				}
+				if n := store.Forgotten(); n != 0 {
+					t.Errorf("%d of %d buckets were forgotten", n, keys)
+				}
+				if admitted != 0 && admitted != keys {
+					t.Errorf("%d of %d were admitted, want all in the first round and none in the second", admitted, keys)
+				}
+			}
+			// A day later the places are free again.
+			time.Sleep(day)
+			for _, name := range names[keys : 2*keys] {
+				takeOne(t, store, p, name)
+			}
+			if n := store.Forgotten(); n != 0 {
+				t.Errorf("%d of %d buckets were forgotten for places that were free", n, keys)
+			}
+		}
+	})
+}
+
+func TestMemoryForgetsTheLeastDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := ratelimit.NewMemorySize(1), policy("live", "10-M") // seven places
+		for i, bucket := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+			take(t, store, ratelimit.Take{Policy: p, Bucket: bucket, Cost: []int64{5, 3, 9, 1, 7, 2, 8}[i]})
+		}
+		take(t, store, ratelimit.Take{Policy: p, Bucket: "h", Cost: 4})
+		for bucket, want := range map[string]int64{"a": 5, "b": 7, "c": 1, "d": 10, "e": 3, "f": 8, "g": 2, "h": 6} {
+			if got := take(t, store, ratelimit.Take{Policy: p, Bucket: bucket}).States[0].Remaining; got != want {
+				t.Errorf("bucket %s: %d remain, want %d", bucket, got, want)
+			}
+		}
+		if n := store.Forgotten(); n != 1 {
+			t.Errorf("%d were forgotten, want the one with the least debt", n)
+		}
+	})
+}
+
+// Takes of new buckets in a Memory with no room for them must not push each other
+// out for ever.
+func TestMemoryManyNewBuckets(t *testing.T) {
+	store, p := ratelimit.NewMemorySize(1), policy("once", "1-D")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 0))
+			for range 2_000 {
+				takes := make([]ratelimit.Take, ratelimit.MaxTakes)
+				for j := range takes {
+					takes[j] = ratelimit.Take{Policy: p, Bucket: names[random.IntN(1000)], Cost: 1}
+				}
+				if _, err := store.Take(context.Background(), takes); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Buckets come and go under the feet of one that is hammered and owes most, and so
+// is never forgotten.
+func TestMemoryRaceWithComingAndGoing(t *testing.T) {
+	store := ratelimit.NewMemorySize(1)
+	tight := &ratelimit.Policy{Name: "tight", Limit: ratelimit.Limit{Count: 1, Period: 1000 * time.Hour, Burst: 500}}
+	// The others always owe less than one unit of the tight one.
+	light := &ratelimit.Policy{Name: "light", Limit: ratelimit.Limit{Count: 1_000_000, Period: time.Hour}}
+	take(t, store, ratelimit.Take{Policy: tight, Bucket: "org", Cost: 100})
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			takes := []ratelimit.Take{{Policy: light, Cost: 1}, {Policy: tight, Bucket: "org", Cost: 1}}
+			if i%2 == 0 {
+				takes[0], takes[1] = takes[1], takes[0]
+			}
+			for n := range 1_000 {
+				takes[(i+1)%2].Bucket = names[i*1000+n]
+				d, err := store.Take(context.Background(), takes[:1+n%2])
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed && (i%2 == 0 || n%2 == 1) {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := admitted.Load(); got != 400 {
+		t.Errorf("%d were admitted after 100 of 500, want 400", got)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestNothingIsLeftRunning(t *testing.T) {
+	before := runtime.NumGoroutine()
+	p := policy("live", "10-S")
+	for range 1000 {
+		small := ratelimit.NewMemorySize(10)
+		takeOne(t, small, p, "org")
+		takeOne(t, ratelimit.NewFailover(small, ratelimit.FailoverOptions{Local: small}), p, "org")
+		takeOne(t, ratelimit.FromLimiter(ulule.NewStoreWithOptions(limiter.StoreOptions{})), p, "org")
+		ratelimit.NewConcurrency(1).Acquire("org")
+	}
+	// The last call of a Failover may still be on its way out.
+	for range 100 {
+		runtime.Gosched()
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines after 1000 stores, %d before", after, before)
+	}
+}
+
+func TestRefund(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := ratelimit.NewMemory(), policy("failures", "10-M")
+		remaining := func() int64 {
+			return take(t, store, ratelimit.Take{Policy: p, Bucket: "ip"}).States[0].Remaining
+		}
+		reserve := ratelimit.Take{Policy: p, Bucket: "ip", Cost: 3}
+		store.Refund(reserve) // of a bucket that is full
+		take(t, store, reserve)
+		take(t, store, reserve)
+		store.Refund(reserve)
+		if got := remaining(); got != 7 {
+			t.Errorf("%d remain after a refund of 3 out of 6, want 7", got)
+		}
+		time.Sleep(12 * time.Second)
+		store.Refund(reserve)
+		store.Refund(reserve)
+		if d := take(t, store, ratelimit.Take{Policy: p, Bucket: "ip"}); d.States[0] != (ratelimit.State{Remaining: 10}) {
+			t.Errorf("%+v after refunds of more than was owed, want a full bucket", d.States[0])
+		}
+		store.Refund(ratelimit.Take{Bucket: "ip", Cost: 1}) // no policy: not a take that was ever admitted
+		take(t, store, reserve)
+		store.Refund(ratelimit.Take{Policy: p, Bucket: "ip", Cost: -3})
+		if got := remaining(); got != 7 {
+			t.Errorf("%d remain after a refund of -3, want 7", got)
+		}
+	})
+}
+
+func TestRefundRace(t *testing.T) {
+	store, p := ratelimit.NewMemory(), policy("failures", "100-D")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			reserve := []ratelimit.Take{{Policy: p, Bucket: "ip", Cost: 1}}
+			for range 1000 {
+				if d, err := store.Take(context.Background(), reserve); err != nil || !d.Allowed {
+					t.Errorf("Allowed %v, error %v", d.Allowed, err)
+				}
+				store.Refund(reserve[0])
+			}
+		})
+	}
+	wg.Wait()
+	if got := take(t, store, ratelimit.Take{Policy: p, Bucket: "ip"}).States[0].Remaining; got != 100 {
+		t.Errorf("%d of 100 remain when all was given back", got)
+	}
+}
+
+func TestNewMemorySizePanics(t *testing.T) {
+	for _, keys := range []int{0, -1} {
+		func() {
+			defer func() {
+				if got, want := fmt.Sprint(recover()), "ratelimit: NewMemorySize: not a positive number of keys"; got != want {
+					t.Errorf("NewMemorySize(%d) panics with %q, want %q", keys, got, want)
+				}
+			}()
+			ratelimit.NewMemorySize(keys)
+		}()
+	}
+}
