@@ -126,29 +126,51 @@ func (brokenStore) Begin(context.Context, idem.Claim) (idem.Record, error) { ret
 func TestAnswerWithoutState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRunner(brokenStore{newMemory()}, idem.Options{})
-		if record, e, err := r.Begin(t.Context(), request); e != nil || err == nil {
-			t.Errorf("got %v, an execution %t, error %v, want an error", record.State, e != nil, err)
+		if record, e, err := r.Begin(t.Context(), request); e != nil || err == nil || errors.Is(err, idem.ErrMismatch) {
+			t.Errorf("got %v, an execution %t, error %v, want an error of the store", record.State, e != nil, err)
 		}
 		r.WaitSettled(t.Context())
 		mustBeIdle(t, r)
 	})
 }
 
-// exiting ends the goroutine that calls it.
-type exiting struct{ idem.Store }
+// exiting ends the goroutine that calls it, but for every third call.
+type exiting struct {
+	idem.Store
+	calls int
+}
 
-func (exiting) Begin(context.Context, idem.Claim) (idem.Record, error) {
-	runtime.Goexit()
-	panic("unreachable")
+func (x *exiting) exit() {
+	if x.calls++; x.calls%3 != 0 {
+		runtime.Goexit()
+	}
+}
+
+func (x *exiting) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	x.exit()
+	return x.Store.Begin(ctx, c)
+}
+
+func (x *exiting) Settle(ctx context.Context, key idem.Key, token idem.Token, s idem.Settlement) error {
+	if s.Outcome == idem.Finished {
+		x.exit()
+	}
+	return x.Store.Settle(ctx, key, token, s)
 }
 
 func TestStoreEndsItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRunner(exiting{newMemory()}, idem.Options{})
-		if got := <-begin(t.Context(), r, request); got.err == nil || got.after != 0 {
-			t.Errorf("got error %v after %v, want an error at once", got.err, got.after)
+		s := newMemory()
+		r := newRunner(&exiting{Store: s}, idem.Options{})
+		for range 2 {
+			got := <-begin(t.Context(), r, request)
+			if got.err == nil || errors.Is(got.err, idem.ErrMismatch) || got.after != 0 {
+				t.Errorf("got error %v after %v, want an error of the store at once", got.err, got.after)
+			}
+			r.WaitSettled(t.Context())
 		}
-		r.WaitSettled(t.Context())
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		mustReplay(t, newRunner(s, idem.Options{}), request, "created")
 		mustBeIdle(t, r)
 	})
 }

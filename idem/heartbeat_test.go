@@ -1,7 +1,10 @@
 package idem_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +143,46 @@ func TestHeartbeatsFail(t *testing.T) {
 			f.Always(idemtest.Extend, idemtest.None)
 		})
 	}
+}
+
+// A heartbeat may hang for longer than the lease lasts; the execution is told all the same while it holds the claim.
+func TestHeartbeatHangsLongerThanTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		e := mustRun(t, newRunner(f, idem.Options{Timeout: time.Minute}), request)
+		ctx := e.Context(t.Context())
+		start := time.Now()
+		f.Next(idemtest.Extend, idemtest.Hang)
+		<-ctx.Done()
+		if told := time.Since(start); context.Cause(ctx) != idem.ErrLeaseLapsed || told >= 15*time.Second {
+			t.Errorf("got cause %v after %v, want ErrLeaseLapsed before 15s", context.Cause(ctx), told)
+		}
+		mustSettle(t, e, answer("late"))
+	})
+}
+
+// Once it has settled, nobody is there to be told, and the log does not say so either.
+func TestNothingToTellAfterSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		f := idemtest.NewFaulty(newMemory())
+		r := idem.NewRunner(f, idem.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		f.Always(idemtest.Extend, idemtest.Fail)
+		e.Settle(t.Context(), answer("created"))
+		time.Sleep(time.Minute)
+		f.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
+		if cause := context.Cause(e.Context(t.Context())); cause != context.Canceled {
+			t.Errorf("got cause %v, want context.Canceled", cause)
+		}
+		for text, want := range map[string]int{"could not be saved": 1, "is saved": 1, "cancelled": 0} {
+			if n := strings.Count(log.String(), text); n != want {
+				t.Errorf("the log says %q %d times, want %d:\n%s", text, n, want, &log)
+			}
+		}
+	})
 }
 
 // When the store comes back after the lease, and nobody took the claim over, the heartbeats renew it.

@@ -27,7 +27,8 @@ type Joined interface {
 	// NotStarted.
 	//
 	// [ErrCommitUnknown] when COMMIT itself failed, so that it may or may not have happened; after any other error nothing of
-	// the transaction remains.
+	// the transaction remains. A Runner waits for it no longer than Options.Timeout, and takes a commit that lasts longer for
+	// one that nobody knows of.
 	Settle(ctx context.Context, s Settlement) error
 }
 

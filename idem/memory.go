@@ -102,9 +102,6 @@ func (m *Memory) Stats() MemoryStats {
 	return s
 }
 
-// answersAtOnce tells a Runner that a call needs neither a deadline nor a goroutine of its own.
-func (m *Memory) answersAtOnce() {}
-
 func (m *Memory) Begin(ctx context.Context, c Claim) (Record, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, err

@@ -361,6 +361,60 @@ func (s shop) settleAs(c idem.Claim, o idem.Outcome) {
 	}
 }
 
+// Retentions differ: those that end first go first, and none before its time.
+func TestMemoryReclaimsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 2))
+		s := newShop(t, idem.MemoryOptions{})
+		start := time.Now()
+		var ends []time.Duration
+		for i := range 2000 {
+			c := s.claim("a", fmt.Sprint(i))
+			end := time.Duration(1+random.IntN(59)) * time.Minute // sooner than the claim's hour
+			if i%3 == 0 {
+				end += time.Hour
+			}
+			if i%7 == 0 {
+				s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
+				continue
+			}
+			s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Retention: end})
+			ends = append(ends, end)
+		}
+		for range 12 {
+			time.Sleep(10 * time.Minute)
+			for range 1000 {
+				s.settleAs(claimOf("other", "key"), idem.NotStarted)
+			}
+			want := 0
+			for _, end := range ends {
+				if end > time.Since(start) {
+					want++
+				}
+			}
+			if got := s.Stats().Whole; got != want {
+				t.Fatalf("after %v: got %d keys, want %d", time.Since(start), got, want)
+			}
+		}
+	})
+}
+
+// A retention is over when its time has come, also of keys that nobody has removed yet.
+func TestMemoryForgetsOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, idem.MemoryOptions{})
+		s.fill("a", 10, 100)
+		time.Sleep(time.Hour - 1)
+		for i := range 10 {
+			s.mustBeWhole("a", fmt.Sprint(i), true)
+		}
+		time.Sleep(1)
+		for i := 9; i >= 0; i-- {
+			s.claim("a", fmt.Sprint(i))
+		}
+	})
+}
+
 // Expired keys go first: no answer is shortened while there are any.
 func TestMemoryDropsTheExpiredFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -100,7 +100,7 @@ type Request struct {
 type Runner struct {
 	store   Store
 	joiner  Joiner // nil: claims have leases
-	atOnce  bool   // the store does not need to be waited for
+	atOnce  bool   // the store is a Memory, which needs neither a timeout nor a goroutine to be called in
 	options Options
 	epoch   time.Time
 
@@ -121,7 +121,7 @@ type Runner struct {
 type RunnerStats struct {
 	Executions int // that run, or whose save is retried
 	Waiters    int
-	Unsaved    int // settlements that go on in the background
+	Unsaved    int // settlements that go on in the background, and claims that are taken back there
 	// HeartbeatErrors and SaveErrors count calls of the store that failed, Lost the executions that found another in possession
 	// of the key when they were to be settled.
 	HeartbeatErrors, SaveErrors, Lost uint64
@@ -144,7 +144,7 @@ func NewRunner(s Store, o Options) *Runner {
 		flights: make(map[Key]*flight),
 		owners:  make(map[string]load),
 	}
-	_, r.atOnce = s.(interface{ answersAtOnce() })
+	_, r.atOnce = s.(*Memory)
 	if o.Join {
 		j, ok := s.(Joiner)
 		if !ok {

@@ -3,6 +3,9 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -368,17 +371,35 @@ func TestLimitOfExecutionsWhilePolling(t *testing.T) {
 		occupies := mustRun(t, r, numberedRequest(1))
 		mustSettle(t, e, freed)
 		time.Sleep(3 * time.Second)
-		if n := r.Stats().Executions; n != 1 {
-			t.Errorf("got %d executions, want 1", n)
+		select {
+		case got := <-waiting:
+			t.Fatalf("got %v, error %v while another takes the only place", got.record.State, got.err)
+		default:
 		}
 		mustSettle(t, occupies, freed)
 		got := <-waiting
 		if got.e == nil {
 			t.Fatalf("got %v, error %v, want an execution", got.record.State, got.err)
 		}
+		mustRefuse(t, r, numberedRequest(1), idem.ErrTooMany)
 		mustSettle(t, got.e, freed)
 		mustBeIdle(t, r)
 	})
+}
+
+// Of an owner nothing is kept when nothing of it runs or waits.
+func TestOwnersLeaveNothingBehind(t *testing.T) {
+	r := newRunner(newMemory(), idem.Options{})
+	before := heap()
+	for i := range 5000 {
+		req := request
+		req.Owner = strings.Repeat("x", 4096) + fmt.Sprint(i)
+		mustSettle(t, mustRun(t, r, req), freed)
+	}
+	if grown := int64(heap() - before); grown > 1<<20 {
+		t.Errorf("5000 owners left %d bytes behind, want nearly nothing", grown)
+	}
+	runtime.KeepAlive(r)
 }
 
 // Those who wait for the leader's word from the store share its error: each of them would have to wait as long for the same.

@@ -1,0 +1,210 @@
+package idemsql_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+)
+
+// A database is one that a single test has for itself, and that goes with it.
+// It has a table of tasks beside what idemsql keeps.
+type database struct {
+	name string
+	file string          // of SQLite
+	conf *pgx.ConnConfig // of Postgres
+}
+
+// inEach runs f as a subtest on a database of each kind.
+func inEach(t *testing.T, f func(t *testing.T, d database)) {
+	t.Run("sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
+	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
+}
+
+func sqliteFile(t testing.TB) database {
+	return database{name: "sqlite", file: filepath.Join(t.TempDir(), "idem.db")}.migrated(t)
+}
+
+// sqliteDSN opens a file the way a server would.
+func sqliteDSN(file string, busy time.Duration) string {
+	return "file:" + file + "?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(" +
+		strconv.FormatInt(busy.Milliseconds(), 10) + ")"
+}
+
+func postgres(t testing.TB) database {
+	t.Helper()
+	dsn := os.Getenv("SALLYPORT_POSTGRES")
+	if dsn == "" {
+		t.Skip("left out: idemsql on Postgres; SALLYPORT_POSTGRES=postgres://user@host:5432/database go test ./idem/idemsql/ runs it")
+	}
+	return newSchema(t, dsn).migrated(t)
+}
+
+// newSchema makes a schema of its own in a database.
+func newSchema(t testing.TB, dsn string) database {
+	t.Helper()
+	conf, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema := "idemsql_" + strings.ToLower(rand.Text())
+	admin := stdlib.OpenDB(*conf)
+	execute(t, admin, "CREATE SCHEMA "+schema)
+	t.Cleanup(func() {
+		defer admin.Close()
+		if _, err := admin.ExecContext(context.Background(), "DROP SCHEMA "+schema+" CASCADE"); err != nil {
+			t.Error(err)
+		}
+	})
+	conf.RuntimeParams["search_path"] = schema
+	conf.RuntimeParams["application_name"] = schema
+	return database{name: "postgres", conf: conf}
+}
+
+// with returns the database as sessions with a setting of their own see it.
+func (d database) with(name, value string) database {
+	d.conf = d.conf.Copy()
+	d.conf.RuntimeParams[name] = value
+	return d
+}
+
+// at returns the database as it is reached at another port.
+func (d database) at(port uint16) database {
+	d.conf = d.conf.Copy()
+	d.conf.Host, d.conf.Port, d.conf.Fallbacks = "127.0.0.1", port, nil
+	return d
+}
+
+// open returns another pool of ten connections.
+func (d database) open(t testing.TB) *sql.DB {
+	t.Helper()
+	db, err := d.pool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func (d database) pool() (db *sql.DB, err error) {
+	if d.conf != nil {
+		db = stdlib.OpenDB(*d.conf)
+	} else if db, err = sql.Open("sqlite", sqliteDSN(d.file, 10*time.Second)); err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(10)
+	return db, nil
+}
+
+// on returns a store on a pool of the database.
+func (d database) on(db *sql.DB, o idemsql.Options) *idemsql.Store {
+	if d.conf != nil {
+		return idemsql.Postgres(db, o)
+	}
+	return idemsql.SQLite(db, o)
+}
+
+func (d database) migrated(t testing.TB) database {
+	t.Helper()
+	db := d.open(t)
+	if err := d.on(db, idemsql.Options{}).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, db, "CREATE TABLE tasks (id text PRIMARY KEY, title text NOT NULL, made_for text, attempt integer)")
+	return d
+}
+
+// advance lets the database's time go on for everything that the store has.
+func (d database) advance(t testing.TB, db *sql.DB, by time.Duration) {
+	t.Helper()
+	step := strconv.FormatInt(by.Microseconds(), 10)
+	if d.conf != nil {
+		step += " * interval '1 microsecond'"
+	}
+	execute(t, db, "UPDATE sallyport_idem SET lease_ends = lease_ends - "+step+", expires_at = expires_at - "+step)
+}
+
+// execute runs a statement without parameters and returns how many rows it changed.
+func execute(t testing.TB, db interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}, statement string) int64 {
+	t.Helper()
+	result, err := db.ExecContext(t.Context(), statement)
+	if err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	rows, err := result.RowsAffected()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// count returns the one number that a query asks for.
+func count(t testing.TB, db *sql.DB, query string) (n int) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+func mustCount(t testing.TB, db *sql.DB, query string, want int) {
+	t.Helper()
+	if got := count(t, db, query); got != want {
+		t.Errorf("%s: got %d, want %d", query, got, want)
+	}
+}
+
+// claim returns a claim of a key by a token of its own.
+func claim(key string) idem.Claim {
+	return idem.Claim{
+		Key:         idem.NewKey("organization", key),
+		Token:       idem.NewToken(),
+		Fingerprint: idem.Sum{1},
+		Lease:       time.Minute,
+		Retention:   time.Hour,
+	}
+}
+
+// again returns c by another token.
+func again(c idem.Claim) idem.Claim {
+	c.Token = idem.NewToken()
+	return c
+}
+
+func finished(payload string) idem.Settlement {
+	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload), Retention: time.Hour}
+}
+
+var notStarted = idem.Settlement{Outcome: idem.NotStarted}
+
+func begin(t testing.TB, s idem.Store, c idem.Claim, want idem.State) idem.Record {
+	t.Helper()
+	r, err := s.Begin(t.Context(), c)
+	if err != nil || r.State != want {
+		t.Fatalf("Begin: got %v, error %v, want %v", r.State, err, want)
+	}
+	return r
+}
+
+func join(t testing.TB, s *idemsql.Store, c idem.Claim, want idem.State) (idem.Record, idem.Joined) {
+	t.Helper()
+	r, j, err := s.Join(t.Context(), c)
+	if err != nil || r.State != want || (j != nil) != (want == idem.Claimed) {
+		t.Fatalf("Join: got %v, a transaction %t, error %v, want %v", r.State, j != nil, err, want)
+	}
+	return r, j
+}

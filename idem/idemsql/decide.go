@@ -1,0 +1,140 @@
+package idemsql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// errOvertaken means that a row changed between two looks at it.
+var errOvertaken = errors.New("another request was quicker")
+
+// again reports whether the same statement may succeed now. In Postgres one
+// outside a transaction fails to serialize when the server's default is a
+// higher isolation than READ COMMITTED.
+func again(err error) bool { return err == errOvertaken || sqlState(err) == serializationFailure }
+
+// decide claims a key or says what is there.
+func (s *Store) decide(ctx context.Context, q querier, statements []string, c idem.Claim) (idem.Record, error) {
+	args := append(peekArgs(c), micros(c.Lease), micros(c.Retention))
+	if s.locks {
+		args = append(args, int32(binary.BigEndian.Uint32(c.Key.Digest[:])))
+	}
+	for _, statement := range statements {
+		n := len(args)
+		if statement == s.peek {
+			n = len(peekArgs(c))
+		}
+		r, err := decision(ctx, q, statement, args[:n]...)
+		if !errors.Is(err, sql.ErrNoRows) {
+			return r, err
+		}
+	}
+	return idem.Record{}, errOvertaken
+}
+
+// peekArgs returns the parameters of dialect.peek.
+func peekArgs(c idem.Claim) []any {
+	return []any{c.Key.Partition[:], c.Key.Digest[:], c.Token[:], c.Fingerprint[:], c.Reexecute}
+}
+
+// decision reads the row of a statement that begins.
+func decision(ctx context.Context, q querier, statement string, args ...any) (idem.Record, error) {
+	var (
+		state, left int64
+		fingerprint []byte
+		r           idem.Record
+	)
+	if err := one(ctx, q, statement, []any{&state, &fingerprint, &r.Attempt, &left, &r.Payload}, args...); err != nil {
+		return idem.Record{}, err
+	}
+	r.State = idem.State(state)
+	copy(r.Fingerprint[:], fingerprint)
+	switch r.State {
+	case idem.InFlight:
+		r.LeaseLeft = time.Duration(left) * time.Microsecond
+	case idem.Done:
+		r.Retained = true
+	}
+	return r, nil
+}
+
+// one runs a statement to its end and scans its only row. A statement that
+// writes and returns a row is not done before its rows are read.
+func one(ctx context.Context, q querier, statement string, dest []any, args ...any) error {
+	rows, err := q.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	found := false
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		found = true
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || found {
+		return err
+	}
+	return sql.ErrNoRows
+}
+
+// await ends with ctx, as not every driver does: SQLite waits for the file's
+// lock as long as its busy_timeout says. What do still returns then goes to
+// late, if that is not nil.
+func await[T any](ctx context.Context, doing string, do func() (T, error), late func(T)) (value T, err error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	if err := ctx.Err(); err != nil {
+		return value, fmt.Errorf("idemsql: %s: %w", doing, err)
+	}
+	done := make(chan answer, 1)
+	go func() {
+		value, err := do()
+		for again(err) && ctx.Err() == nil {
+			value, err = do()
+		}
+		done <- answer{value, err}
+	}()
+	select {
+	case a := <-done:
+		return a.value, failed(ctx, doing, a.err)
+	case <-ctx.Done():
+	}
+	if late != nil {
+		go func() {
+			if a := <-done; a.err == nil {
+				late(a.value)
+			}
+		}()
+	}
+	return value, fmt.Errorf("idemsql: %s: %w", doing, ctx.Err())
+}
+
+// failed returns the error of a statement as the caller gets it.
+func failed(ctx context.Context, doing string, err error) error {
+	switch ended := ctx.Err(); {
+	case err == nil:
+		return nil
+	case ended != nil && !errors.Is(err, ended):
+		// Each driver has its own words for a statement that was interrupted,
+		// and "no rows" is among them.
+		return fmt.Errorf("idemsql: %s: %w (%v)", doing, ended, err)
+	case err == idem.ErrLost, err == idem.ErrSettled:
+		return err
+	}
+	return fmt.Errorf("idemsql: %s: %w", doing, err)
+}

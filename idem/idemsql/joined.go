@@ -1,0 +1,143 @@
+package idemsql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// savepoint is where the handler's part of the transaction begins.
+const savepoint = "sallyport_handler"
+
+// Tx returns the transaction of a joined request, and whether there is one:
+// a request without an idempotency key has none. The ctx is the request's.
+//
+// What is written in the transaction takes effect together with the reply. It
+// is not the handler's to end: whoever commits it makes the claim without the
+// reply visible, so that the client is told 503 and repeats are told that the
+// outcome is unknown. Rows have to be closed before the handler returns.
+func Tx(ctx context.Context) (*sql.Tx, bool) {
+	tx, ok := ctx.Value(txKey{}).(*sql.Tx)
+	return tx, ok
+}
+
+type txKey struct{}
+
+// joined is a claim held by a transaction. The claim is a row in it, like one
+// with a lease; nobody sees it unless the handler commits.
+type joined struct {
+	store  *Store
+	conn   *sql.Conn
+	tx     *sql.Tx
+	ctx    context.Context // of the transaction
+	cancel context.CancelFunc
+	key    idem.Key
+	token  idem.Token
+	timer  *time.Timer
+}
+
+// Context implements [idem.Joined]; see [Tx].
+func (j *joined) Context(parent context.Context) context.Context {
+	return context.WithValue(parent, txKey{}, j.tx)
+}
+
+// Settle implements [idem.Joined].
+func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
+	defer j.end()
+	// A driver has no other context for the end of a transaction.
+	defer context.AfterFunc(ctx, j.cancel)()
+	if t.Outcome != idem.Finished {
+		return j.notSaved(ctx, j.rollBack())
+	}
+	if err := j.record(ctx, t); err != nil {
+		j.rollBack()
+		return j.notSaved(ctx, err)
+	}
+	return j.commit(ctx)
+}
+
+// notSaved returns the error of a transaction that was not committed here.
+func (j *joined) notSaved(ctx context.Context, err error) error {
+	if ctx.Err() == nil && errors.Is(err, sql.ErrTxDone) {
+		j.store.options.Logger.ErrorContext(ctx, "a handler ended the transaction of its request; what it wrote may stand without the reply",
+			"key", j.name())
+		return fmt.Errorf("idemsql: settle: the handler ended the transaction: %w", idem.ErrCommitUnknown)
+	}
+	return failed(ctx, "settle", err)
+}
+
+// record turns the claim into the reply, within the transaction.
+func (j *joined) record(ctx context.Context, t idem.Settlement) error {
+	if t.Undo {
+		if _, err := j.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+savepoint); err != nil {
+			return err
+		}
+	}
+	err := j.store.save(ctx, j.tx, j.key, j.token, t)
+	if err == idem.ErrLost || err == idem.ErrSettled {
+		// The claim was there before the handler began.
+		return fmt.Errorf("%w (%v)", sql.ErrTxDone, err)
+	}
+	return err
+}
+
+func (j *joined) commit(ctx context.Context) error {
+	err := j.tx.Commit()
+	switch {
+	case err == nil:
+		return nil
+	case refused(err):
+		return fmt.Errorf("idemsql: commit: %w", err)
+	case j.store.oneWriter && j.undone(ctx):
+		return fmt.Errorf("idemsql: commit: %w", err)
+	}
+	return fmt.Errorf("idemsql: %w: %w", idem.ErrCommitUnknown, err)
+}
+
+// undone rolls back what SQLite did not commit, and did not end either. That
+// there was something to roll back is the proof.
+func (j *joined) undone(ctx context.Context) bool {
+	_, err := j.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	if err != nil {
+		j.discard()
+	}
+	return err == nil
+}
+
+func (j *joined) rollBack() error {
+	if j.tx == nil {
+		return nil
+	}
+	err := j.tx.Rollback()
+	if err != nil && err != sql.ErrTxDone {
+		j.discard()
+	}
+	return err
+}
+
+// discard keeps a connection that may have an open transaction from going
+// back to the pool.
+func (j *joined) discard() {
+	j.conn.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// abandon ends a transaction that was not handed over.
+func (j *joined) abandon() {
+	j.rollBack()
+	j.cancel()
+	j.conn.Close()
+}
+
+// end gives back what the transaction had.
+func (j *joined) end() {
+	j.timer.Stop()
+	j.cancel()
+	j.conn.Close()
+	j.store.setOpen(j.key, false)
+	j.store.turns().Release(1)
+}

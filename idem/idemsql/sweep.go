@@ -1,0 +1,22 @@
+package idemsql
+
+import "context"
+
+// SweepBatch is how many rows a call of [Store.Sweep] removes at most.
+const SweepBatch = 1000
+
+// Sweep removes rows whose retention is over, those first that ended first,
+// and returns how many. When it returns SweepBatch there may be more. It is
+// safe while requests are served, and from several servers at once. Expired
+// rows count for nothing whether they are removed or not: Sweep is for the
+// room that they take.
+func (s *Store) Sweep(ctx context.Context) (removed int, err error) {
+	return await(ctx, "sweep", func() (int, error) {
+		result, err := s.db.ExecContext(ctx, s.sweep, SweepBatch)
+		if err != nil {
+			return 0, err
+		}
+		rows, err := result.RowsAffected()
+		return int(rows), err
+	}, nil)
+}
