@@ -1,0 +1,162 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/ulule/limiter/v3"
+	ulule "github.com/ulule/limiter/v3/drivers/store/memory"
+)
+
+// recording notes the calls of a limiter.Store, and can have another client come
+// between a look and a charge.
+type recording struct {
+	limiter.Store
+	calls   []string
+	rates   []limiter.Rate
+	err     error
+	between func()
+}
+
+func newRecording() *recording {
+	return &recording{Store: ulule.NewStoreWithOptions(limiter.StoreOptions{})}
+}
+
+func (r *recording) Peek(ctx context.Context, key string, rate limiter.Rate) (limiter.Context, error) {
+	r.calls, r.rates = append(r.calls, "peek "+key), append(r.rates, rate)
+	if r.err != nil {
+		return limiter.Context{}, r.err
+	}
+	return r.Store.Peek(ctx, key, rate)
+}
+
+func (r *recording) Increment(ctx context.Context, key string, n int64, rate limiter.Rate) (limiter.Context, error) {
+	if r.between != nil {
+		r.between()
+		r.between = nil
+	}
+	r.calls, r.rates = append(r.calls, fmt.Sprintf("add %d to %s", n, key)), append(r.rates, rate)
+	if r.err != nil {
+		return limiter.Context{}, r.err
+	}
+	return r.Store.Increment(ctx, key, n, rate)
+}
+
+func TestFromLimiterCalls(t *testing.T) {
+	org, key := policy("org", "10-M"), policy("key", "5-M")
+	for _, tt := range []struct {
+		name  string
+		takes []ratelimit.Take
+		calls []string
+	}{
+		{"one unit", []ratelimit.Take{{Policy: org, Bucket: "o", Cost: 1}}, []string{"add 1 to 3:org:o"}},
+		{"a cost", []ratelimit.Take{{Policy: org, Bucket: "o", Cost: 3}}, []string{"peek 3:org:o", "add 3 to 3:org:o"}},
+		{"a look", []ratelimit.Take{{Policy: org, Bucket: "o"}}, []string{"peek 3:org:o"}},
+		{"two", []ratelimit.Take{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k", Cost: 2}},
+			[]string{"peek 3:org:o", "peek 3:key:k", "add 1 to 3:org:o", "add 2 to 3:key:k"}},
+		{"a charge and a look", []ratelimit.Take{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k"}},
+			[]string{"peek 3:org:o", "peek 3:key:k", "add 1 to 3:org:o"}},
+		{"none", nil, nil},
+	} {
+		store := newRecording()
+		take(t, ratelimit.FromLimiter(store), tt.takes...)
+		if !slices.Equal(store.calls, tt.calls) {
+			t.Errorf("%s: calls %q, want %q", tt.name, store.calls, tt.calls)
+		}
+	}
+}
+
+func TestFromLimiterWindow(t *testing.T) {
+	for _, tt := range []struct {
+		limit  ratelimit.Limit
+		count  int64
+		window time.Duration
+	}{
+		{ratelimit.MustParse("100-S"), 100, time.Second},
+		{ratelimit.Limit{Count: 3, Period: time.Second}, 3, time.Second},
+		{ratelimit.Limit{Count: 100, Period: time.Second, Burst: 500}, 500, 5 * time.Second},
+		{ratelimit.Limit{Count: 100, Period: time.Second, Burst: 1}, 1, 10 * time.Millisecond},
+		{ratelimit.Limit{Count: 1, Period: 1500 * time.Microsecond}, 1, 2 * time.Millisecond},
+		{ratelimit.Limit{Count: 1, Period: time.Microsecond}, 1, time.Millisecond},
+	} {
+		store := newRecording()
+		take(t, ratelimit.FromLimiter(store), ratelimit.Take{Policy: &ratelimit.Policy{Name: "p", Limit: tt.limit}, Cost: 1})
+		if got := store.rates[0]; got.Limit != tt.count || got.Period != tt.window {
+			t.Errorf("%+v counts %d per %v, want %d per %v", tt.limit, got.Limit, got.Period, tt.count, tt.window)
+		}
+	}
+}
+
+// ulule says the second in which a window ends, cut off; the wait covers all of it.
+func TestFromLimiterWait(t *testing.T) {
+	for _, begin := range []time.Duration{0, time.Nanosecond, 300 * time.Millisecond, 999 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(begin)
+			store, p := ratelimit.FromLimiter(newRecording()), policy("org", "10-S")
+			began := time.Now()
+			if n := exhaust(t, store, p, "o"); n != 10 {
+				t.Errorf("%d admitted, want 10", n)
+			}
+			d := takeOne(t, store, p, "o")
+			if end := began.Add(time.Second); time.Now().Add(d.Wait()).Before(end) {
+				t.Errorf("a window that began at %v: the wait of %v ends before it", begin, d.Wait())
+			}
+			if d.Wait() > 2*time.Second {
+				t.Errorf("a window that began at %v: the wait is %v", begin, d.Wait())
+			}
+			time.Sleep(d.Wait())
+			if !takeOne(t, store, p, "o").Allowed {
+				t.Errorf("a window that began at %v: denied after the wait", begin)
+			}
+		})
+	}
+}
+
+func TestFromLimiterPlanChange(t *testing.T) {
+	store := ratelimit.FromLimiter(newRecording())
+	exhaust(t, store, policy("plan", "10-M"), "o")
+	if d := takeOne(t, store, policy("plan", "100-M"), "o"); !d.Allowed || d.States[0].Remaining != 88 {
+		t.Errorf("after 11 takes of 10 and a raise to 100: %+v, want 88 remaining", d)
+	}
+}
+
+// Another client takes the last unit between the look and the charge.
+func TestFromLimiterRace(t *testing.T) {
+	store := newRecording()
+	s, org, key := ratelimit.FromLimiter(store), policy("org", "10-M"), policy("key", "1-M")
+	store.between = func() { store.Store.Increment(context.Background(), "3:key:k", 1, key.Limit.Rate()) }
+	d := take(t, s, ratelimit.Take{Policy: org, Bucket: "o", Cost: 1}, ratelimit.Take{Policy: key, Bucket: "k", Cost: 1})
+	if d.Allowed || d.Index != 1 {
+		t.Errorf("%+v, want it denied by the second take", d)
+	}
+}
+
+func TestFromLimiterErrors(t *testing.T) {
+	store := newRecording()
+	store.err = errors.New("connection refused")
+	s, p := ratelimit.FromLimiter(store), policy("org", "10-M")
+	for _, takes := range [][]ratelimit.Take{
+		{{Policy: p, Bucket: "o", Cost: 1}},
+		{{Policy: p, Bucket: "o", Cost: 2}},
+		{{Policy: p, Bucket: "o"}},
+	} {
+		if d, err := s.Take(context.Background(), takes); !errors.Is(err, store.err) || d.Allowed {
+			t.Errorf("cost %d: Allowed %v, error %v, want the store's", takes[0].Cost, d.Allowed, err)
+		}
+	}
+}
+
+func TestFromLimiterPanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("FromLimiter(nil) does not panic")
+		}
+	}()
+	ratelimit.FromLimiter(nil)
+}
