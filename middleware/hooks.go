@@ -23,7 +23,7 @@ type Hooks struct {
 	// [Problem.WriteTo]. Headers that belong to the refusal (WWW-Authenticate,
 	// Retry-After, Cache-Control, the request id) are set already; the hook
 	// chooses the Content-Type, writes p.Status and the body. A hook that writes
-	// nothing gets the default.
+	// nothing, or calls WriteProblem, gets the default.
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
 	// ErrorObject adds to the default body an object "error" with "type", "code"

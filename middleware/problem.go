@@ -117,7 +117,8 @@ func problem(code string) Problem {
 
 // WriteProblem answers with p. Handlers use it so that their refusals look like
 // the stages' own; the request id is filled in, and a response that was
-// committed already is left alone. An empty Detail is left out of the body.
+// committed already is left alone, with a line in the log. An empty Detail is left
+// out of the body.
 func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	s := stateFrom(r.Context())
 	if s == nil {
@@ -138,6 +139,10 @@ var (
 )
 
 func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
+	if begun(w) {
+		w.WriteHeader(p.Status) // which only logs it as superfluous
+		return
+	}
 	p.RequestID = s.id
 	h := w.Header()
 	h["Cache-Control"] = noStore
@@ -152,14 +157,34 @@ func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) 
 		// sending the body that the server would read before it answers.
 		h["Connection"] = closeValue
 	}
-	if s.hooks != nil && s.hooks.Problem != nil {
+	if s.hooks != nil && s.hooks.Problem != nil && !s.hooked {
+		// Not a second time within the hook, nor for its own panic.
+		s.hooked = true
 		hooked := &hookWriter{ResponseWriter: w}
 		s.hooks.Problem(hooked, r, p)
+		s.hooked = false
 		if hooked.wrote {
 			return
 		}
 	}
 	p.writeTo(w, s.hooks != nil && s.hooks.ErrorObject)
+}
+
+// begun reports whether the response is committed, where a writer of this package
+// knows.
+func begun(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case interface{ core() *writer }:
+			return t.core().committed
+		case *recorder:
+			return t.status != 0
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 // hookWriter notices whether a Problem hook wrote anything.
@@ -184,7 +209,9 @@ func (w *hookWriter) Write(p []byte) (int, error) {
 func (p Problem) WriteTo(w http.ResponseWriter) { p.writeTo(w, false) }
 
 func (p Problem) writeTo(w http.ResponseWriter, errorObject bool) {
-	w.Header()["Content-Type"] = problemType
+	h := w.Header()
+	h["Content-Type"] = problemType
+	delete(h, "Content-Length") // of a response that the handler had in mind before
 	buf := make([]byte, 0, 512)
 	buf = p.append(buf, errorObject)
 	w.WriteHeader(p.Status)

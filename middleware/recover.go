@@ -25,7 +25,6 @@ func Recover(o RecoverOptions) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := enter(r, o.Hooks)
 			w = s.dress(w)
-			s.recovers = true
 			before := beyondID(s, w.Header())
 			defer func() {
 				if p := recover(); p != nil {

@@ -39,7 +39,7 @@ type state struct {
 	unrouted bool // inside the API's mux, and no route has been reached
 	scoped   bool // a scope decision let the request pass
 	keyed    bool // an Idempotency stage has taken charge of the request
-	recovers bool // a Recover stage is outside
+	hooked   bool // the Problem hook is running
 
 	takes [ratelimit.MaxTakes]ratelimit.Take
 }

@@ -1,0 +1,563 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// countedStore counts lookups.
+type countedStore struct {
+	keystore.Store
+	lookups atomic.Int64
+}
+
+func (s *countedStore) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	s.lookups.Add(1)
+	return s.Store.Lookup(ctx, d)
+}
+
+// lookupFunc is a store in one function.
+type lookupFunc func(context.Context, keystore.Digest) (*keystore.Key, error)
+
+func (f lookupFunc) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	return f(ctx, d)
+}
+
+const (
+	missing = `Bearer realm="api"`
+	invalid = `Bearer realm="api", error="invalid_token"`
+)
+
+// wantRefusal checks status, code, challenge and what every refusal carries.
+func wantRefusal(t testing.TB, what string, res answer, status int, code, challenge string) {
+	t.Helper()
+	p := res.problem(t)
+	if res.StatusCode != status || p.Code != code || p.Status != status || p.RequestID != wantID(t, res.Response) {
+		t.Errorf("%s: got %d %s, want %d %q with the id of the header", what, res.StatusCode, res.body, status, code)
+	}
+	if got := strings.Join(res.Header.Values("Www-Authenticate"), "|"); got != challenge {
+		t.Errorf("%s: got challenge %q, want %q", what, got, challenge)
+	}
+	if got := res.Header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("%s: got Cache-Control %q", what, got)
+	}
+	if (res.Header.Get("Retry-After") != "") != (status == 429 || status == 503) {
+		t.Errorf("%s: got Retry-After %q with %d", what, res.Header.Get("Retry-After"), status)
+	}
+}
+
+// TestAuthorizationHeader has a row for each form of credentials. K stands for a
+// live key; "ok" for an accepted request.
+func TestAuthorizationHeader(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	other := ring.issue(t)
+	const ok = "ok"
+	tests := []struct {
+		name    string
+		values  []string // of Authorization
+		want    string   // ok or the challenge
+		lookups int64
+	}{
+		{"none", nil, missing, 0},
+		{"good", []string{"Bearer K"}, ok, 1},
+		{"lower case", []string{"bearer K"}, ok, 1},
+		{"upper case", []string{"BEARER K"}, ok, 1},
+		{"mixed case", []string{"bEaReR K"}, ok, 1},
+		{"Basic", []string{"Basic dXNlcjpwYXNz"}, missing, 0},
+		{"Basic with the key", []string{"Basic K"}, missing, 0},
+		{"Token", []string{"Token K"}, missing, 0},
+		{"ApiKey", []string{"ApiKey K"}, missing, 0},
+		{"no scheme", []string{"K"}, missing, 0},
+		{"another scheme that begins alike", []string{"BearerX K"}, missing, 0},
+		{"empty", []string{""}, missing, 0},
+		{"scheme alone", []string{"Bearer"}, missing, 0},
+		{"scheme and a space", []string{"Bearer "}, missing, 0},
+		{"scheme and a tab", []string{"Bearer\t"}, missing, 0},
+		{"good, then garbage", []string{"Bearer K", "garbage"}, invalid, 0},
+		{"garbage, then good", []string{"garbage", "Bearer K"}, invalid, 0},
+		{"two keys", []string{"Bearer K", "Bearer " + other}, invalid, 0},
+		{"the same twice", []string{"Bearer K", "Bearer K"}, invalid, 0},
+		{"two in one line", []string{"Bearer K, Bearer K"}, invalid, 0},
+		{"empty, then good", []string{"", "Bearer K"}, invalid, 0},
+		{"two spaces", []string{"Bearer  K"}, ok, 1},
+		{"white space around", []string{" \tBearer K \t"}, ok, 1},
+		{"tab", []string{"Bearer\tK"}, invalid, 0},
+		{"space, tab", []string{"Bearer \tK"}, invalid, 0},
+		{"folded", []string{"Bearer svc_live_a b"}, invalid, 0},
+		{"not ASCII", []string{"Bearer K\xe9"}, invalid, 0},
+		{"NUL", []string{"Bearer K\x00"}, invalid, 0},
+		{"quoted", []string{`Bearer "K"`}, invalid, 0},
+		{"backslash", []string{`Bearer K\`}, invalid, 0},
+		{"angle brackets", []string{"Bearer <K>"}, invalid, 0},
+		{"credentials as parameters", []string{"Bearer token=K"}, invalid, 0},
+		{"cut off", []string{"Bearer " + token[:len(token)-1]}, invalid, 0},
+		{"one character off", []string{"Bearer " + swapLast(token)}, invalid, 0},
+		{"environment edited", []string{"Bearer " + strings.Replace(token, "_live_", "_test_", 1)}, invalid, 0},
+		{"upper case prefix", []string{"Bearer " + strings.ToUpper(token)}, invalid, 0},
+		{"publishable", []string{"Bearer svc_pub_0123456789"}, invalid, 0},
+		{"other service", []string{"Bearer sk_live_0123456789"}, invalid, 0},
+		{"1 MB", []string{"Bearer " + strings.Repeat("a", 1<<20)}, invalid, 0},
+		{"well-formed and unknown", []string{"Bearer " + keystore.Format{}.Generate(keystore.Production).Reveal()}, invalid, 1},
+	}
+	for _, tt := range tests {
+		store := &countedStore{Store: ring.memory}
+		api := testAPI(store, middleware.Options{Hooks: quiet()})
+		r := request("GET", "/api/v1/any", "", "")
+		for _, v := range tt.values {
+			r.Header["Authorization"] = append(r.Header["Authorization"], strings.Replace(v, "K", token, 1))
+		}
+		switch res := serve(api, r); tt.want {
+		case ok:
+			if res.StatusCode != 200 || res.body != "ok" {
+				t.Errorf("%s: got %d %s", tt.name, res.StatusCode, res.body)
+			}
+		case missing:
+			wantRefusal(t, tt.name, res, 401, "api_key_missing", missing)
+		case invalid:
+			wantRefusal(t, tt.name, res, 401, "api_key_invalid", invalid)
+		}
+		if got := store.lookups.Load(); got != tt.lookups {
+			t.Errorf("%s: got %d lookups, want %d", tt.name, got, tt.lookups)
+		}
+	}
+}
+
+func swapLast(token string) string {
+	last := byte('a')
+	if token[len(token)-1] == last {
+		last = 'b'
+	}
+	return token[:len(token)-1] + string(last)
+}
+
+// TestAuthorizationOverServers: what net/http does with a header on the way in
+// changes nothing.
+func TestAuthorizationOverServers(t *testing.T) {
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		ring := newKeyring()
+		token := ring.issue(t)
+		srv := serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}))
+		for value, want := range map[string]int{"": 401, "Bearer": 401, "Bearer ": 401, "Bearer " + token: 200, "  bearer   " + token + " ": 200, "Bearer\t" + token: 401} {
+			r := get(t, srv, "/api/v1/any", "")
+			r.Header.Set("Authorization", value)
+			if res := do(t, srv.Client(), r); res.StatusCode != want {
+				t.Errorf("%q: got %d, want %d", value, res.StatusCode, want)
+			}
+		}
+	})
+}
+
+// TestAuthorizationOnTheWire has what a Go client would not send.
+func TestAuthorizationOnTheWire(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	srv := start(t, testAPI(ring.keys, middleware.Options{Hooks: quiet()}), hardened)
+	tests := []struct {
+		name, lines string
+		want        int
+	}{
+		{"two lines", "Authorization: Bearer " + token + "\r\nAuthorization: Bearer x\r\n", 401},
+		{"folded", "Authorization: Bearer svc_live_a\r\n b\r\n", 401},
+		{"folded before the key", "Authorization: Bearer\r\n " + token + "\r\n", 200}, // net/http joins them by one space
+		{"control character", "Authorization: Bearer " + token + "\x01\r\n", 400},
+		{"NUL", "Authorization: Bearer " + token + "\x00\r\n", 400},
+		{"high byte", "Authorization: Bearer " + token + "\xe9\r\n", 401},
+		// The header is hop-by-hop by its sender's word, which net/http passes on
+		// all the same; whoever has sent it meant it for us.
+		{"named by Connection", "Connection: Authorization\r\nAuthorization: Bearer " + token + "\r\n", 200},
+	}
+	for _, tt := range tests {
+		c := dial(t, srv)
+		c.send("GET /api/v1/any HTTP/1.1\r\nHost: a\r\n" + tt.lines + "\r\n")
+		res := c.next("GET")
+		if wantID(t, res.Response); res.StatusCode != tt.want {
+			t.Errorf("%s: got %d %s, want %d", tt.name, res.StatusCode, res.body, tt.want)
+		}
+	}
+}
+
+// TestKeyElsewhere: a key that is not in the Authorization header is no key, and
+// no log of ours shows it.
+func TestKeyElsewhere(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	log := newLogged()
+	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
+	for _, r := range []*http.Request{
+		request("GET", "/api/v1/any?api_key="+token, "", ""),
+		request("GET", "/api/v1/any?access_token="+token, "", ""),
+		request("GET", "/api/v1/any", "", "", "Cookie: api_key="+token),
+		request("GET", "/api/v1/any", "", "", "X-API-Key: "+token),
+		request("GET", "/api/v1/any", "", "", "Proxy-Authorization: Bearer "+token),
+	} {
+		wantRefusal(t, r.URL.String(), serve(api, r), 401, "api_key_missing", missing)
+	}
+	if got := log.String(); got != "" {
+		t.Errorf("got the log %s", got)
+	}
+}
+
+func TestAllowIdenticalDuplicates(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Auth: middleware.AuthOptions{AllowIdenticalDuplicates: true}})
+	for values, want := range map[[3]string]int{
+		{"Bearer " + token, "Bearer " + token}:                    200,
+		{"Bearer " + token, "Bearer " + token, "Bearer " + token}: 200,
+		{"Bearer " + token, "bearer " + token}:                    401,
+		{"Bearer " + token, "Bearer " + token, "Bearer x"}:        401,
+	} {
+		r := request("GET", "/api/v1/any", "", "")
+		for _, v := range values {
+			if v != "" {
+				r.Header.Add("Authorization", v)
+			}
+		}
+		if res := serve(api, r); res.StatusCode != want {
+			t.Errorf("%d values: got %d, want %d", len(r.Header["Authorization"]), res.StatusCode, want)
+		}
+	}
+}
+
+// TestRefusalsHelp: the detail says which mistake was made, and nothing about
+// keys that the client does not hold.
+func TestRefusalsHelp(t *testing.T) {
+	ring := newKeyring()
+	past := time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
+	live := ring.issue(t)
+	tests := []struct{ name, token, detail string }{
+		{"cut off", live[:20], "wrong length"},
+		{"mistyped", swapLast(live), "mistyped"},
+		{"other prefix", "sk_live_0123456789", "prefix of this service"},
+		{"publishable", "svc_pub_0123456789", "publishable key"},
+		{"unknown environment", "svc_prod_0123456789", "neither a live nor a test key"},
+		{"quoted", `"` + live + `"`, "quote"},
+		{"too long", strings.Repeat("a", 300), "longer than any key"},
+		{"unknown", keystore.Format{}.Generate(keystore.Production).Reveal(), "The API key is not valid."},
+		{"expired", ring.plant(t, keystore.Key{ExpiresAt: past}), "expired on 2020-02-03 04:05:06 UTC"},
+		{"revoked", ring.plant(t, keystore.Key{RevokedAt: past}), "revoked on 2020-02-03 04:05:06 UTC"},
+		{"suspended", ring.plant(t, keystore.Key{Suspended: true}), "suspended"},
+		{"revoked and without the scope", ring.plant(t, keystore.Key{RevokedAt: past}), "revoked"},
+	}
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	for _, tt := range tests {
+		res := serve(api, request("GET", "/api/v1/account", tt.token, ""))
+		wantRefusal(t, tt.name, res, 401, "api_key_invalid", invalid)
+		if got := res.problem(t).Detail; !strings.Contains(got, tt.detail) || strings.Contains(got, tt.token) {
+			t.Errorf("%s: got detail %q, want one about %q", tt.name, got, tt.detail)
+		}
+	}
+}
+
+func TestEnvironmentOfHost(t *testing.T) {
+	ring := newKeyring()
+	live := ring.issue(t)
+	test, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+	store := &countedStore{Store: ring.memory}
+	api := testAPI(store, middleware.Options{Hooks: quiet(), Auth: middleware.AuthOptions{Environment: keystore.Production, Realm: "live"}})
+	res := serve(api, request("GET", "/api/v1/any", test, ""))
+	wantRefusal(t, "test key", res, 401, "api_key_invalid", `Bearer realm="live", error="invalid_token"`)
+	if got := res.problem(t).Detail; got != "This host takes production keys, and the API key is a sandbox one." || store.lookups.Load() != 0 {
+		t.Errorf("got %q after %d lookups", got, store.lookups.Load())
+	}
+	if res := serve(api, request("GET", "/api/v1/any", live, "")); res.StatusCode != 200 {
+		t.Errorf("live key: got %d", res.StatusCode)
+	}
+}
+
+// TestStoreAnswers: only "no such key" and a record that cannot be right are 401.
+func TestStoreAnswers(t *testing.T) {
+	ring := newKeyring()
+	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	wrongDigest, wrongEnvironment := key.Clone(), key.Clone()
+	wrongDigest.Digest[0]++
+	wrongEnvironment.Environment = keystore.Sandbox
+	const secretText = "password=hunter2"
+	tests := []struct {
+		name   string
+		key    *keystore.Key
+		err    error
+		status int
+		logs   string
+	}{
+		{"found", key, nil, 200, ""},
+		{"not found", nil, keystore.ErrNotFound, 401, ""},
+		{"not found, wrapped", nil, fmt.Errorf("in table keys: %w", keystore.ErrNotFound), 401, ""},
+		{"nothing", nil, nil, 401, "does not belong"},
+		{"other digest", wrongDigest, nil, 401, "does not belong"},
+		{"other environment", wrongEnvironment, nil, 401, "does not belong"},
+		{"corrupt", nil, fmt.Errorf("row 7: %w", keystore.ErrCorrupt), 401, "row 7"},
+		{"down", nil, errors.New("dial tcp: " + secretText), 503, "does not answer"},
+		{"overloaded", nil, keystore.ErrOverloaded, 503, "does not answer"},
+		{"timed out", nil, context.DeadlineExceeded, 503, "does not answer"},
+	}
+	for _, tt := range tests {
+		log := newLogged()
+		api := testAPI(lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return tt.key, tt.err }), middleware.Options{Hooks: log.hooks()})
+		res := serve(api, request("GET", "/api/v1/any", token, ""))
+		switch tt.status {
+		case 200:
+			if res.StatusCode != 200 {
+				t.Errorf("%s: got %d %s", tt.name, res.StatusCode, res.body)
+			}
+		case 401:
+			wantRefusal(t, tt.name, res, 401, "api_key_invalid", invalid)
+		case 503:
+			wantRefusal(t, tt.name, res, 503, "key_store_unavailable", "")
+		}
+		if strings.Contains(res.body, secretText) || strings.Contains(res.body, "row 7") {
+			t.Errorf("%s: the cause is in the body: %s", tt.name, res.body)
+		}
+		if got := log.String(); tt.logs == "" && got != "" || !strings.Contains(got, tt.logs) {
+			t.Errorf("%s: got the log %q, want one about %q", tt.name, got, tt.logs)
+		}
+	}
+}
+
+// TestClientLeavesDuringLookup: nobody is to blame, so nothing is logged.
+func TestClientLeavesDuringLookup(t *testing.T) {
+	log := newLogged()
+	api := testAPI(lookupFunc(func(ctx context.Context, _ keystore.Digest) (*keystore.Key, error) { return nil, ctx.Err() }), middleware.Options{Hooks: log.hooks()})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	token := keystore.Format{}.Generate(keystore.Production).Reveal()
+	if res := serve(api, request("GET", "/api/v1/any", token, "").WithContext(ctx)); res.StatusCode != 503 || log.String() != "" {
+		t.Errorf("got %d and the log %q", res.StatusCode, log)
+	}
+}
+
+// TestKeyExpiresWhileCached: the instant counts, not the lookup.
+func TestKeyExpiresWhileCached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, ExpiresAt: time.Now().Add(10 * time.Second)})
+		api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
+		ask := func() int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
+		if got := ask(); got != 200 {
+			t.Errorf("at once: got %d", got)
+		}
+		time.Sleep(10*time.Second - 1)
+		if got := ask(); got != 200 {
+			t.Errorf("a nanosecond before: got %d", got)
+		}
+		time.Sleep(1)
+		if got := ask(); got != 401 {
+			t.Errorf("at the instant: got %d", got)
+		}
+	})
+}
+
+// TestRevokedKeyIsRefusedAtOnce: through the cache that the issuer works on.
+func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
+	ring := newKeyring()
+	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	if res := serve(api, request("GET", "/api/v1/any", token, "")); res.StatusCode != 200 {
+		t.Fatalf("got %d", res.StatusCode)
+	}
+	changed := key.Clone()
+	changed.RevokedAt = time.Now()
+	if err := ring.keys.Update(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	if res := serve(api, request("GET", "/api/v1/any", token, "")); res.StatusCode != 401 {
+		t.Errorf("got %d after the revocation", res.StatusCode)
+	}
+}
+
+func TestRejectBrowsers(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	store := &countedStore{Store: ring.memory}
+	rejecting := testAPI(store, middleware.Options{Hooks: quiet(), Auth: middleware.AuthOptions{RejectBrowsers: true}})
+	open := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	tests := []struct {
+		header string
+		want   int
+	}{
+		{"Sec-Fetch-Site: cross-site", 401},
+		{"Sec-Fetch-Site: same-site", 401},
+		{"Sec-Fetch-Site: same-origin", 401},
+		{"Sec-Fetch-Site: none", 200}, // typed into the address bar, as some tools do
+		{"Sec-Fetch-Mode: cors", 200}, // what fetch of Node.js sends
+		{"Origin: https://shop.example", 401},
+		{"Origin: null", 401},
+		{"User-Agent: Mozilla/5.0", 200},
+	}
+	for _, tt := range tests {
+		before := store.lookups.Load()
+		res := serve(rejecting, request("GET", "/api/v1/any", token, "", tt.header))
+		if res.StatusCode != tt.want {
+			t.Errorf("%s: got %d, want %d", tt.header, res.StatusCode, tt.want)
+		}
+		if tt.want == 401 {
+			wantRefusal(t, tt.header, res, 401, "api_key_invalid", invalid)
+			if !strings.Contains(res.problem(t).Detail, "browser") || store.lookups.Load() != before {
+				t.Errorf("%s: got %s", tt.header, res.body)
+			}
+		}
+		if res := serve(open, request("GET", "/api/v1/any", token, "", tt.header)); res.StatusCode != 200 {
+			t.Errorf("%s without the option: got %d", tt.header, res.StatusCode)
+		}
+	}
+}
+
+// TestLastUsed: accepted keys are noted, refused ones are not.
+func TestLastUsed(t *testing.T) {
+	ring := newKeyring()
+	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	past := ring.plant(t, keystore.Key{ID: "key_past", ExpiresAt: time.Unix(1e9, 0)})
+	last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Auth: middleware.AuthOptions{LastUsed: last}})
+	serve(api, request("GET", "/api/v1/any", token, ""))
+	serve(api, request("GET", "/api/v1/any", past, ""))
+	if err := last.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]bool{key.ID: true, "key_past": false} {
+		found, err := ring.memory.Find(t.Context(), "org_1", id)
+		if err != nil || !found.LastUsedAt.IsZero() != want {
+			t.Errorf("%s: got %v, %v; used: %v", id, found.LastUsedAt, err, want)
+		}
+	}
+}
+
+func TestAuthenticatePanics(t *testing.T) {
+	keys := keystore.NewMemory()
+	for want, f := range map[string]func(){
+		"the key store is nil":  func() { middleware.Authenticate(nil, middleware.AuthOptions{}) },
+		`prefix "No!"`:          func() { middleware.Authenticate(keys, middleware.AuthOptions{Format: keystore.Format{Prefix: "No!"}}) },
+		`the realm "a\"b"`:      func() { middleware.Authenticate(keys, middleware.AuthOptions{Realm: `a"b`}) },
+		`the realm "a\nb"`:      func() { middleware.Authenticate(keys, middleware.AuthOptions{Realm: "a\nb"}) },
+		`environment "staging"`: func() { middleware.Authenticate(keys, middleware.AuthOptions{Environment: "staging"}) },
+	} {
+		wantPanic(t, want, f)
+	}
+}
+
+// TestAuthenticateAlone: it needs nothing before it.
+func TestAuthenticateAlone(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	h := middleware.Authenticate(ring.keys, middleware.AuthOptions{Hooks: quiet(), Format: keystore.Format{}})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, ok := middleware.PrincipalFrom(r.Context())
+		fmt.Fprint(w, p.Organization(), ok)
+	}))
+	if res := serve(h, request("GET", "/", token, "")); res.body != "org_1true" {
+		t.Errorf("got %d %q", res.StatusCode, res.body)
+	}
+	res := serve(h, request("GET", "/", "", ""))
+	if p := res.problem(t); res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != "" || res.Header.Get("Www-Authenticate") != missing {
+		t.Errorf("got %d %s", res.StatusCode, res.body)
+	}
+}
+
+// FuzzAuthorization sends hostile headers through the whole API.
+func FuzzAuthorization(f *testing.F) {
+	ring := newKeyring()
+	token := ring.issue(f)
+	for _, v := range []string{
+		"", "Bearer", "Bearer " + token, "bearer  " + token + " ", "Bearer\t" + token, "Basic " + token, token, "Bearer " + swapLast(token),
+		"Bearer svc_pub_x", "Bearer \xff\x00", "Bearer svc_live_" + strings.Repeat("0", 38), strings.Repeat("Bearer ", 100),
+	} {
+		f.Add(v, "", false)
+		f.Add(v, "Bearer "+token, true)
+	}
+	store := &countedStore{Store: ring.memory}
+	api := testAPI(store, middleware.Options{Hooks: quiet()})
+	f.Fuzz(func(t *testing.T, first, second string, both bool) {
+		r := request("GET", "/api/v1/any", "", "")
+		r.Header["Authorization"] = []string{first}
+		if both {
+			r.Header["Authorization"] = []string{first, second}
+		}
+		before := store.lookups.Load()
+		res := serve(api, r)
+		wantID(t, res.Response)
+		looked := store.lookups.Load() - before
+
+		scheme, rest, _ := strings.Cut(strings.Trim(first, " \t"), " ")
+		candidate := strings.TrimLeft(rest, " ")
+		_, err := keystore.Format{}.Parse(candidate)
+		wellFormed := !both && strings.EqualFold(scheme, "bearer") && err == nil
+		switch {
+		case res.StatusCode != 200 && res.StatusCode != 401:
+			t.Errorf("got %d %s", res.StatusCode, res.body)
+		case (res.StatusCode == 200) != (wellFormed && candidate == token):
+			t.Errorf("%q, %q: got %d", first, second, res.StatusCode)
+		case looked != 0 && !wellFormed || looked > 1:
+			t.Errorf("%q, %q: got %d lookups", first, second, looked)
+		case res.StatusCode == 401 && len(candidate) > 12 && strings.Contains(res.body, candidate):
+			t.Errorf("%q is in the body %s", candidate, res.body)
+		}
+	})
+}
+
+// TestStalledBodyWithoutKey: whoever has no key cannot hold its 401 back by not
+// sending the body it has declared.
+func TestStalledBodyWithoutKey(t *testing.T) {
+	ring := newKeyring()
+	srv := start(t, testAPI(ring.keys, middleware.Options{Hooks: quiet()}))
+	for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked", "Content-Length: 1000000"} {
+		for _, auth := range []string{"", "Authorization: Bearer nonsense\r\n"} {
+			c := dial(t, srv)
+			c.send("POST /api/v1/tasks HTTP/1.1\r\nHost: a\r\n" + auth + length + "\r\n\r\n")
+			if res := c.next("POST"); res.StatusCode != 401 || !res.Close {
+				t.Errorf("%s: got %d, close %v", length, res.StatusCode, res.Close)
+			}
+		}
+	}
+	// Without a body, the connection stays.
+	c := dial(t, srv)
+	for range 2 {
+		c.send("GET /api/v1/tasks HTTP/1.1\r\nHost: a\r\n\r\n")
+		if res := c.next("GET"); res.StatusCode != 401 || res.Close {
+			t.Errorf("got %d, close %v", res.StatusCode, res.Close)
+		}
+	}
+}
+
+func TestExpectContinue(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t, scope.TasksWrite)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	api.HandleFunc("POST /api/v1/account", middleware.Require(scope.AccountRead), sayOK)
+	srv := start(t, api)
+	ask := func(path, token string) *wire {
+		c := dial(t, srv)
+		c.send("POST " + path + " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		return c
+	}
+	if res := ask("/api/v1/tasks", "").next("POST"); res.StatusCode != 401 {
+		t.Errorf("without a key: got %d first, want 401", res.StatusCode)
+	}
+	if res := ask("/api/v1/account", token).next("POST"); res.StatusCode != 403 {
+		t.Errorf("without the scope: got %d first, want 403", res.StatusCode)
+	}
+	if res := ask("/api/v1/none", token).next("POST"); res.StatusCode != 404 {
+		t.Errorf("without a route: got %d first, want 404", res.StatusCode)
+	}
+	c := ask("/api/v1/tasks", token)
+	if res := c.head("POST"); res.StatusCode != 100 {
+		t.Errorf("with a key: got %d first, want 100", res.StatusCode)
+	}
+	c.send("body")
+	if res := c.next("POST"); res.StatusCode != 200 || res.body != "body" {
+		t.Errorf("with a key: got %d %q", res.StatusCode, res.body)
+	}
+}

@@ -1,0 +1,196 @@
+package middleware_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// TestPanics has a row for each moment at which a handler can panic. A client
+// that reads an answer to its end must have got the whole truth.
+func TestPanics(t *testing.T) {
+	boom := func() { panic("boom") }
+	tests := []struct {
+		name   string
+		h      http.HandlerFunc
+		status int // 0: no response
+		whole  bool
+		logs   int
+	}{
+		{"before anything", func(w http.ResponseWriter, r *http.Request) { boom() }, 500, true, 1},
+		{"after headers", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "3")
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Header().Set("Etag", `"1"`)
+			boom()
+		}, 500, true, 1},
+		{"after early hints", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); boom() }, 500, true, 1},
+		{"after WriteHeader", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201); boom() }, 0, false, 1},
+		{"after half", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "half"); boom() }, 0, false, 1},
+		{"after flush", func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, "half")
+			w.(http.Flusher).Flush()
+			boom()
+		}, 200, false, 1},
+		{"after flush of a length", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "8")
+			io.WriteString(w, "half")
+			w.(http.Flusher).Flush()
+			boom()
+		}, 200, false, 1},
+		{"ErrAbortHandler", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, 0, false, 0},
+		{"ErrAbortHandler after flush", func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, 200, false, 0},
+		{"wrapped ErrAbortHandler", func(w http.ResponseWriter, r *http.Request) { panic(fmt.Errorf("wrapped: %w", http.ErrAbortHandler)) }, 500, true, 1},
+		{"nil", func(w http.ResponseWriter, r *http.Request) { panic(nil) }, 500, true, 1},
+		{"invalid status", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(42) }, 500, true, 1},
+		{"within TimeoutHandler", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { boom() }), hangs, "late").ServeHTTP, 500, true, 1},
+	}
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		for _, tt := range tests {
+			log := newLogged()
+			api, token := oneRoute(t, tt.h, middleware.Options{Hooks: log.hooks()})
+			srv := serve(api)
+			res, err := srv.Client().Do(get(t, srv, "/api/v1/x", token))
+			if err != nil {
+				if tt.status != 0 {
+					t.Errorf("%s: %v, want %d", tt.name, err, tt.status)
+				}
+			} else {
+				body, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				id := wantID(t, res)
+				if res.StatusCode != tt.status || (err == nil) != tt.whole {
+					t.Errorf("%s: got %d %q to the end (%v), want %d, whole: %v", tt.name, res.StatusCode, body, err, tt.status, tt.whole)
+				}
+				if tt.whole {
+					p := answer{res, string(body)}.problem(t)
+					if p.Code != "internal" || p.RequestID != id || !strings.Contains(log.String(), "request_id="+id) {
+						t.Errorf("%s: got %+v with id %s and the log %s", tt.name, p, id, log)
+					}
+					if res.Header.Get("Content-Encoding") != "" || res.Header.Get("Etag") != "" {
+						t.Errorf("%s: headers of the response that was not sent are left: %v", tt.name, res.Header)
+					}
+				}
+			}
+			srv.Close() // after which all is logged
+			if got := strings.Count(log.String(), "\n"); got != tt.logs {
+				t.Errorf("%s: got %d log lines, want %d: %s", tt.name, got, tt.logs, log)
+			}
+		}
+	})
+}
+
+// TestPanicKeepsTheConnection: a 500 does not cost the client its connection, and
+// what stages outside had set is still there.
+func TestPanicKeepsTheConnection(t *testing.T) {
+	outer := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Vary", "Origin")
+			next.ServeHTTP(w, r)
+		})
+	}
+	h := middleware.Chain(stage(), outer, middleware.Recover(middleware.RecoverOptions{}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Cookie")
+		w.Header().Set("Inside", "1")
+		panic("boom")
+	}))
+	c := dial(t, start(t, h))
+	seen := map[string]bool{}
+	for range 3 {
+		c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		res := c.next("GET")
+		id := wantID(t, res.Response)
+		if res.StatusCode != 500 || res.Close || seen[id] {
+			t.Errorf("got %d, close %v, id %q", res.StatusCode, res.Close, id)
+		}
+		if got := res.Header; got.Get("Vary") != "Origin" || got.Get("Inside") != "" || got.Get("Cache-Control") != "no-store" {
+			t.Errorf("got %v, want the outer header alone", got)
+		}
+		seen[id] = true
+	}
+}
+
+// TestTimeoutHandlerInside: http.TimeoutHandler belongs inside; its own 503 has
+// the id too.
+func TestTimeoutHandlerInside(t *testing.T) {
+	api, token := oneRoute(t, http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}), time.Millisecond, "late").ServeHTTP, middleware.Options{Hooks: quiet()})
+	srv := start(t, api)
+	res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
+	if wantID(t, res.Response); res.StatusCode != 503 || res.body != "late" {
+		t.Errorf("got %d %q", res.StatusCode, res.body)
+	}
+}
+
+// TestPanicOnOneStream: the other streams of an HTTP/2 connection go on.
+func TestPanicOnOneStream(t *testing.T) {
+	var all sync.WaitGroup
+	all.Add(20)
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+		all.Done()
+		all.Wait()
+		if r.Header.Get("Panic") != "" {
+			panic("boom")
+		}
+		sayOK(w, r)
+	}, middleware.Options{Hooks: quiet()})
+	srv := startTLS(t, api)
+	var wg sync.WaitGroup
+	for i := range 20 {
+		r := get(t, srv, "/api/v1/x", token)
+		want := 200
+		if i%2 == 0 {
+			r.Header.Set("Panic", "1")
+			want = 500
+		}
+		wg.Go(func() {
+			res, err := srv.Client().Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			if wantID(t, res); res.StatusCode != want {
+				t.Errorf("got %d, want %d", res.StatusCode, want)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestRecoverAlone: it works in any order and without an id.
+func TestRecoverAlone(t *testing.T) {
+	log := newLogged()
+	h := middleware.Recover(middleware.RecoverOptions{Hooks: log.hooks()})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		panic(errors.New("boom"))
+	}))
+	srv := start(t, h)
+	res := do(t, srv.Client(), get(t, srv, "/", ""))
+	if p := res.problem(t); res.StatusCode != 500 || p.Code != "internal" || p.RequestID != "" || strings.Contains(res.body, "boom") {
+		t.Errorf("got %d %s", res.StatusCode, res.body)
+	}
+	if got := log.String(); !strings.Contains(got, "panic=boom") || !strings.Contains(got, "recover_test.go") {
+		t.Errorf("the log has no panic with its stack: %s", got)
+	}
+
+	h = middleware.Chain(middleware.Recover(middleware.RecoverOptions{Hooks: log.hooks()}), stage())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		panic("outside the id")
+	}))
+	srv = start(t, h)
+	res = do(t, srv.Client(), get(t, srv, "/", ""))
+	if res.StatusCode != 500 || res.problem(t).RequestID != wantID(t, res.Response) {
+		t.Errorf("Recover outside RequestID: got %d %s", res.StatusCode, res.body)
+	}
+}
