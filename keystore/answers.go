@@ -73,12 +73,13 @@ func (a *answers) add(d Digest, generation uint64, usable bool, found answer) {
 	if s.generation != generation {
 		return
 	}
-	to, from := a.refusals, a.accepts
+	// The other LRU may hold an older answer, which has had its time: while it
+	// is remembered nobody asks.
 	if usable {
-		to, from = from, to
+		a.accepts.Add(d, found)
+	} else {
+		a.refusals.Add(d, found)
 	}
-	from.Remove(d)
-	to.Add(d, found)
 }
 
 func (a *answers) forget(d Digest) {

@@ -47,8 +47,9 @@ type CacheOptions struct {
 	// FeedInterval is how often [Cached.Run] asks for changes. Zero means 5 s.
 	FeedInterval time.Duration
 
-	// Logger is told when the feed fails, when it is back, and when the store
-	// panics. Nil means [slog.Default].
+	// Logger is told when the feed fails and when it is back, when the store
+	// panics, and once of each scope that keys have and Registry does not. Nil
+	// means [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -79,6 +80,7 @@ type Cached struct {
 	answers *answers
 	flights singleflight.Group
 	slots   chan struct{} // one element for each question that is open
+	unknown unknownScopes // that were reported
 	polled  atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 }
 

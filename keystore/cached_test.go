@@ -3,6 +3,9 @@ package keystore_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -85,14 +88,38 @@ func TestCachedOptionsPanic(t *testing.T) {
 func TestCachedBinds(t *testing.T) {
 	store := newFake()
 	d := store.add(t, func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead, "future:thing"} })
-	k, err := keystore.NewCached(store, keystore.CacheOptions{}).Lookup(t.Context(), d)
+	quiet := slog.New(slog.DiscardHandler)
+	k, err := keystore.NewCached(store, keystore.CacheOptions{Logger: quiet}).Lookup(t.Context(), d)
 	if err != nil || k.Granted().Registry() != scope.Contract() || k.Granted().String() != "tasks:read" {
 		t.Errorf("Lookup returned a key that grants %v, %v, want tasks:read of the contract", k.Granted(), err)
 	}
 	other := scope.New(scope.Definition{Name: "future:thing"})
-	k, err = keystore.NewCached(store, keystore.CacheOptions{Registry: other}).Lookup(t.Context(), d)
+	k, err = keystore.NewCached(store, keystore.CacheOptions{Registry: other, Logger: quiet}).Lookup(t.Context(), d)
 	if err != nil || k.Granted().Registry() != other || k.Granted().String() != "future:thing" {
 		t.Errorf("Lookup with another registry returned a key that grants %v, %v, want future:thing", k.Granted(), err)
+	}
+}
+
+// Each scope that nobody knows is logged once, and not without end.
+func TestCachedReportsUnknownScopes(t *testing.T) {
+	var log logged
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 3 {
+		d := store.add(t, func(k *keystore.Key) { k.Scopes = []scope.Name{"future:thing", scope.TasksRead, "tasks:*"} })
+		want(t, cached, d, nil, "a key with unknown scopes")
+	}
+	if out := log.String(); strings.Count(out, "\n") != 2 || !strings.Contains(out, "future:thing") || !strings.Contains(out, "tasks:*") || !strings.Contains(out, "key_") {
+		t.Errorf("three keys with the same two unknown scopes logged %s, want one line a scope", out)
+	}
+	d := store.add(t, func(k *keystore.Key) {
+		for n := range 500 {
+			k.Scopes = append(k.Scopes, scope.Name(fmt.Sprintf("future:%d", n)))
+		}
+	})
+	want(t, cached, d, nil, "a key with 500 unknown scopes")
+	if n := strings.Count(log.String(), "\n"); n != 100 {
+		t.Errorf("502 unknown scopes logged %d lines, want 100", n)
 	}
 }
 

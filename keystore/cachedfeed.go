@@ -12,9 +12,10 @@ import (
 // polling and the feed answers, it is FeedInterval plus Timeout if that is
 // shorter; when the feed falls silent it becomes TTL again.
 //
-// Two things it does not promise: a change made through this Cached is noticed
-// before the call returns, and a feed with more changes than fit into one
-// answer needs as many more answers.
+// A change made through this Cached is noticed before the call returns. What
+// MaxStaleness does not cover: a feed with more changes than fit into one
+// answer needs as many more answers, and a process whose wall clock is behind
+// that of the one which revoked a key takes the key for live that much longer.
 func (c *Cached) MaxStaleness() time.Duration {
 	bound := c.feedBound()
 	if last := time.Duration(c.polled.Load()); last != 0 && c.now()-last <= bound {

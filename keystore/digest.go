@@ -14,7 +14,7 @@ type Digest [sha256.Size]byte
 // DigestOf returns the digest of a token. It does not allocate for a token of
 // up to 256 bytes, which is more than any key has.
 func DigestOf(token string) Digest {
-	// The slice that a conversion makes escapes in Sum256; this one does not.
+	// A conversion to a slice allocates from 33 bytes on.
 	var buffer [maxToken]byte
 	if n := copy(buffer[:], token); n == len(token) {
 		return sha256.Sum256(buffer[:n])

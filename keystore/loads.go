@@ -60,6 +60,7 @@ func (c *Cached) fly(ctx context.Context, d Digest, generation uint64) (*Key, er
 		return nil, err
 	}
 	k = k.Bind(c.options.Registry)
+	c.reportUnknown(k)
 	if k.Refused(time.Now()) == nil {
 		c.answers.add(d, generation, true, answer{k, began + c.options.TTL})
 	} else {

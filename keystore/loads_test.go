@@ -33,8 +33,33 @@ func TestOneLoadForMany(t *testing.T) {
 	})
 }
 
+// A caller looks, finds nothing, and before it asks somebody else has asked and
+// been answered: it finds that answer.
+func TestAnswerThatCameInBetween(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	d := store.add(t)
+	between := errHook{t.Context(), func() { want(t, cached, d, nil, "somebody else") }}
+	if _, err := cached.Lookup(between, d); err != nil {
+		t.Errorf("Lookup returned %v, want the key", err)
+	}
+	store.wantCalls(t, 1, "two callers")
+}
+
+// An errHook is a context that runs a function when it is asked for its error,
+// which Lookup does between looking and asking.
+type errHook struct {
+	context.Context
+	run func()
+}
+
+func (h errHook) Err() error {
+	h.run()
+	return h.Context.Err()
+}
+
 // The same without a bubble, where callers come and go while the store
-// answers at once: also then nobody asks twice.
+// answers at once.
 func TestOneLoadForManyAtFullSpeed(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
@@ -161,6 +186,22 @@ func TestTimeoutIsAtMostTTL(t *testing.T) {
 		})
 		want(t, cached, d, context.DeadlineExceeded, "an answer that takes longer than TTL")
 		time.Sleep(2 * time.Second)
+	})
+}
+
+// An answer that arrives at the very moment its time is over is not used,
+// whichever is noticed first.
+func TestAnswerAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: time.Second})
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
+			time.Sleep(time.Second)
+			return nil, keystore.ErrNotFound
+		})
+		for n := range 300 {
+			want(t, cached, unknown(n), context.DeadlineExceeded, "an answer after exactly Timeout")
+		}
 	})
 }
 

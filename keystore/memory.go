@@ -71,7 +71,7 @@ func (m *Memory) Insert(ctx context.Context, k *Key) error {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.byDigest[k.Digest] != nil || m.byID[k.ID] != nil || k.IssueToken != "" && m.issued[by] != nil {
+	if m.byDigest[k.Digest] != nil || m.byID[k.ID] != nil || m.issued[by] != nil {
 		return ErrExists
 	}
 	m.byDigest[k.Digest] = r

@@ -154,30 +154,37 @@ func TestRotateTwice(t *testing.T) {
 }
 
 // The new key was stored and revoking the old one failed: the secret must not
-// be lost, and a repeat finishes the work.
+// be lost, and a repeat finishes the work as if it had been done at first.
 func TestRotateHalfDone(t *testing.T) {
-	memory := keystore.NewMemory()
-	oldToken, old := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
-	half := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.Format{})
-	secret, next, err := half.Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1")
-	if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
-		t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret", err, next)
-	}
-	for _, token := range []string{oldToken, secret.Reveal()} {
-		if err := refusal(t, memory, token); err != nil {
-			t.Errorf("after half a rotation a key is refused: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		memory := keystore.NewMemory()
+		oldToken, old := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
+		half := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.Format{})
+		secret, next, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
+		if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
+			t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret", err, next)
 		}
-	}
-	if _, _, err := half.Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1"); !errors.Is(err, errStoreDown) {
-		t.Errorf("a repeat that cannot revoke either returned %v, want the store's error", err)
-	}
-	whole := keystore.NewIssuer(memory, keystore.Format{})
-	if _, again, err := whole.Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1"); !errors.Is(err, keystore.ErrExists) || again.ID != next.ID {
-		t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
-	}
-	if err := refusal(t, memory, oldToken); !errors.Is(err, keystore.ErrRevoked) {
-		t.Errorf("after the repeat the old key is refused with %v, want ErrRevoked", err)
-	}
+		for _, token := range []string{oldToken, secret.Reveal()} {
+			if err := refusal(t, memory, token); err != nil {
+				t.Errorf("after half a rotation a key is refused: %v", err)
+			}
+		}
+		if _, _, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err, errStoreDown) {
+			t.Errorf("a repeat that cannot revoke either returned %v, want the store's error", err)
+		}
+		time.Sleep(time.Hour - time.Nanosecond)
+		whole := keystore.NewIssuer(memory, keystore.Format{})
+		if _, again, err := whole.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err, keystore.ErrExists) || again.ID != next.ID {
+			t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
+		}
+		if err := refusal(t, memory, oldToken); err != nil {
+			t.Errorf("1 ns before the end of the overlap the old key is refused: %v", err)
+		}
+		time.Sleep(time.Nanosecond)
+		if err := refusal(t, memory, oldToken); !errors.Is(err, keystore.ErrRevoked) {
+			t.Errorf("an hour after the first call the old key is refused with %v, want ErrRevoked", err)
+		}
+	})
 }
 
 func TestRotateWhenTheStoreFails(t *testing.T) {

@@ -3,7 +3,6 @@ package keystore
 import (
 	"fmt"
 	"io"
-	"log/slog"
 )
 
 // redacted is what every way of printing a Secret yields.
@@ -38,8 +37,6 @@ func (s Secret) String() string { return redacted }
 // Format implements [fmt.Formatter]: every verb prints "[secret]".
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
 
-// LogValue implements [slog.LogValuer].
-func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
-
-// MarshalText implements [encoding.TextMarshaler], and with it JSON and XML.
+// MarshalText implements [encoding.TextMarshaler], and with it JSON, XML and
+// the handlers of log/slog.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

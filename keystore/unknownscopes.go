@@ -1,0 +1,41 @@
+package keystore
+
+import (
+	"sync"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// unknownScopes are the scopes of loaded keys that the registry does not have.
+// They grant nothing, which is right and can still surprise the key's owner,
+// for example after a release was taken back.
+type unknownScopes struct {
+	mu       sync.Mutex
+	reported map[scope.Name]bool
+}
+
+// maxUnknownScopes bounds how many names are reported and remembered.
+const maxUnknownScopes = 100
+
+// reportUnknown logs each unknown scope the first time a key has it.
+func (c *Cached) reportUnknown(k *Key) {
+	_, unknown := c.options.Registry.Parse(k.Scopes)
+	for _, n := range unknown {
+		if c.unknown.first(n) {
+			c.options.Logger.Warn("keystore: a key has a scope that is not known and grants nothing", "scope", string(n), "key", k.ID)
+		}
+	}
+}
+
+func (u *unknownScopes) first(n scope.Name) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.reported[n] || len(u.reported) >= maxUnknownScopes {
+		return false
+	}
+	if u.reported == nil {
+		u.reported = make(map[scope.Name]bool)
+	}
+	u.reported[n] = true
+	return true
+}
