@@ -24,7 +24,7 @@ type CacheOptions struct {
 	// Zero means 5 s.
 	NegativeTTL time.Duration
 
-	// Size is the number of usable keys that are remembered, about 500 bytes
+	// Size is the number of usable keys that are remembered, about 700 bytes
 	// each. Zero means 100,000.
 	Size int
 

@@ -55,7 +55,7 @@ func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed {
 // allocate for a key that is waiting to be written already. When Size keys are
 // waiting, the use of another one is dropped.
 func (l *LastUsed) Record(k *Key) {
-	now := time.Now().Round(0)
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note(keyID{k.Organization, k.ID}, now)

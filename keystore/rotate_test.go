@@ -187,6 +187,29 @@ func TestRotateHalfDone(t *testing.T) {
 	})
 }
 
+// Two calls with one token, of which neither finds what the other is making.
+func TestRotateTwiceAtOnce(t *testing.T) {
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	_, old := issue(t, issuer, grant())
+	_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := false
+	late := keystore.NewIssuer(failing{Manager: memory, findIssued: func() error {
+		if asked {
+			return nil
+		}
+		asked = true
+		return keystore.ErrNotFound
+	}}, keystore.Format{})
+	secret, again, err := late.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
+	if !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
+		t.Errorf("the later Rotate returned %v and the key %v, want ErrExists and the key of the earlier one", err, again)
+	}
+}
+
 func TestRotateWhenTheStoreFails(t *testing.T) {
 	memory := keystore.NewMemory()
 	token, old := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
