@@ -1,0 +1,127 @@
+package keysql
+
+import (
+	"context"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// A change is numbered before it can be seen, in Postgres by the id of its
+// transaction, so numbers become visible in another order than that in which
+// they are given out. The horizon is the number below which nothing can become
+// visible any more. A reader names all changes from the last horizon on, also
+// those above the present one, and starts the next round at the horizon that
+// held when this one began. It names some changes twice and misses none,
+// whatever else is still running in the database.
+//
+// Numbers from the latest on belong to another database: rows that were
+// restored from a dump keep the numbers of the server they were changed on.
+const (
+	postgresHorizon = `SELECT
+		pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon,
+		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS latest`
+
+	// There is one writer, and what it has numbered can be seen.
+	sqliteHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest FROM sallyport_keys_changes`
+
+	// The comparison of changed alone lets Postgres use the partial index.
+	changesAfter = ` SELECT h.horizon, h.latest, c.changed, c.digest
+		FROM h LEFT JOIN (
+			SELECT changed, digest FROM sallyport_keys
+			WHERE changed >= ?1 AND (changed, digest) > (?1, ?2) AND changed < (SELECT latest FROM h)
+			ORDER BY changed, digest LIMIT ?3
+		) AS c ON true
+		ORDER BY c.changed, c.digest`
+)
+
+// changesPage is how many changes one call returns at most.
+const changesPage = 1000
+
+// A position is how far a reader of the feed has come: between rounds to a
+// horizon, within one to a row.
+type position struct {
+	changed int64
+	digest  []byte // empty between rounds
+	horizon int64  // where the next round starts; 0 between rounds
+}
+
+// Changes implements [keystore.Feed]. One call returns 1000 digests at most.
+//
+// In Postgres a transaction that stays open, in any database of the server,
+// makes each round name all changes since it began again; caches then ask for
+// those keys more often than they would have to.
+func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error) {
+	at, ok := parsePosition(since)
+	if !ok {
+		return nil, "", keystore.ErrNotFound
+	}
+	limit := changesPage
+	if since == "" {
+		limit = 0
+	}
+	rows, err := s.db.QueryContext(ctx, s.sql("WITH h AS ("+s.horizon+")"+changesAfter), at.changed, at.digest, limit)
+	if err != nil {
+		return nil, "", failed(ctx, "changes", err)
+	}
+	defer rows.Close()
+	var horizon, latest int64
+	for rows.Next() {
+		var number *int64
+		var d []byte
+		if err := rows.Scan(&horizon, &latest, &number, &d); err != nil {
+			return nil, "", failed(ctx, "changes", err)
+		}
+		if number == nil {
+			continue // the row of the horizon, without a change
+		}
+		at.changed, at.digest = *number, d
+		changed = append(changed, keystore.Digest{})
+		copy(changed[len(changed)-1][:], d)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, "", failed(ctx, "changes", err)
+	}
+	if at.changed > latest {
+		return nil, "", keystore.ErrNotFound
+	}
+	if at.horizon == 0 {
+		at.horizon = horizon
+	}
+	if len(changed) == 0 {
+		at = position{changed: at.horizon}
+	}
+	return changed, at.String(), nil
+}
+
+func (p position) String() string {
+	text := strconv.FormatInt(p.changed, 10)
+	if p.horizon == 0 {
+		return text
+	}
+	return text + "." + hex.EncodeToString(p.digest) + "." + strconv.FormatInt(p.horizon, 10)
+}
+
+// parsePosition accepts what String returns, and the empty text.
+func parsePosition(text string) (p position, ok bool) {
+	p.digest = []byte{}
+	if text == "" {
+		return p, true
+	}
+	number, rest, within := strings.Cut(text, ".")
+	var err error
+	if p.changed, err = strconv.ParseInt(number, 10, 64); err != nil {
+		return p, false
+	}
+	if !within {
+		return p, true
+	}
+	d, number, _ := strings.Cut(rest, ".")
+	if p.digest, err = hex.DecodeString(d); err != nil {
+		return p, false
+	}
+	p.horizon, err = strconv.ParseInt(number, 10, 64)
+	return p, err == nil
+}

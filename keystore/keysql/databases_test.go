@@ -1,0 +1,194 @@
+package keysql_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A database is one that a single test has for itself, and that goes with it.
+type database struct {
+	name string
+	open func(t testing.TB) *sql.DB // another pool of connections
+	away func(t testing.TB) *sql.DB // a pool that reaches no database
+	wrap func(*sql.DB) *keysql.Store
+}
+
+// inEach runs f as a subtest on a database of each kind, with its tables made.
+func inEach(t *testing.T, f func(t *testing.T, d database)) {
+	t.Run("sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
+	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
+}
+
+func (d database) store(t testing.TB) *keysql.Store { return d.wrap(d.open(t)) }
+
+func (d database) migrated(t testing.TB) database {
+	t.Helper()
+	if err := d.store(t).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func sqliteFile(t testing.TB) database {
+	return emptySQLite(filepath.Join(t.TempDir(), "keys.db")).migrated(t)
+}
+
+func emptySQLite(file string) database {
+	return database{
+		name: "sqlite",
+		open: func(t testing.TB) *sql.DB {
+			return opened(t, "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_pragma=synchronous(NORMAL)")
+		},
+		away: func(t testing.TB) *sql.DB {
+			return opened(t, "file:"+filepath.Dir(file)) // a directory is no database
+		},
+		wrap: keysql.SQLite,
+	}
+}
+
+func opened(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func sqliteMemory(t testing.TB) *sql.DB {
+	db := opened(t, "file::memory:")
+	// Every connection would have a database of its own.
+	db.SetMaxOpenConns(1)
+	return db
+}
+
+func postgres(t testing.TB) database { return emptyPostgres(t).migrated(t) }
+
+func emptyPostgres(t testing.TB) database {
+	t.Helper()
+	dsn := os.Getenv("SALLYPORT_POSTGRES")
+	if dsn == "" {
+		t.Skip("left out: keysql on Postgres; SALLYPORT_POSTGRES=postgres://user@host:5432/database go test ./keystore/keysql/ runs it")
+	}
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := stdlib.OpenDB(*config)
+	schema := "keysql_" + strings.ToLower(rand.Text())
+	execute(t, admin, "CREATE SCHEMA "+schema)
+	t.Cleanup(func() {
+		defer admin.Close()
+		if _, err := admin.ExecContext(context.Background(), "DROP SCHEMA "+schema+" CASCADE"); err != nil {
+			t.Error(err)
+		}
+	})
+	config.RuntimeParams["search_path"] = schema
+	config.RuntimeParams["application_name"] = schema
+	pool := func(t testing.TB, c *pgx.ConnConfig) *sql.DB {
+		db := stdlib.OpenDB(*c)
+		db.SetMaxOpenConns(10)
+		t.Cleanup(func() { db.Close() })
+		return db
+	}
+	return database{
+		name: "postgres",
+		open: func(t testing.TB) *sql.DB { return pool(t, config) },
+		away: func(t testing.TB) *sql.DB {
+			refused := config.Copy()
+			refused.Host, refused.Port, refused.Fallbacks = "127.0.0.1", 1, nil
+			return pool(t, refused)
+		},
+		wrap: keysql.Postgres,
+	}
+}
+
+// execute runs a statement without parameters and returns how many rows it changed.
+func execute(t testing.TB, db interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}, statement string) int64 {
+	t.Helper()
+	result, err := db.ExecContext(t.Context(), statement)
+	if err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	rows, err := result.RowsAffected()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// newKey returns a key with an id, a digest and an issue token of its own.
+func newKey(organization string) *keystore.Key {
+	k := &keystore.Key{
+		ID:           "key_" + rand.Text(),
+		Organization: organization,
+		Environment:  keystore.Production,
+		Name:         "Nightly import",
+		Hint:         "x7Q9",
+		Scopes:       []scope.Name{scope.TasksRead, scope.TasksWrite},
+		CreatedAt:    time.Now().UTC().Truncate(time.Microsecond),
+		CreatedBy:    "user_1",
+		IssueToken:   rand.Text(),
+		Version:      1,
+	}
+	rand.Read(k.Digest[:])
+	return k
+}
+
+// inserted returns n keys that the store holds.
+func inserted(t testing.TB, s *keysql.Store, organization string, n int) []*keystore.Key {
+	t.Helper()
+	keys := make([]*keystore.Key, n)
+	for i := range keys {
+		keys[i] = newKey(organization)
+		if err := s.Insert(t.Context(), keys[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return keys
+}
+
+func update(t testing.TB, s *keysql.Store, k *keystore.Key) {
+	t.Helper()
+	if err := s.Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lookup(t testing.TB, s keystore.Store, k *keystore.Key) *keystore.Key {
+	t.Helper()
+	got, err := s.Lookup(t.Context(), k.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// eventually fails the test when condition does not come to hold.
+func eventually(t testing.TB, otherwise string, condition func() bool) {
+	t.Helper()
+	tries := time.NewTicker(5 * time.Millisecond)
+	defer tries.Stop()
+	for limit := time.Now().Add(30 * time.Second); !condition(); <-tries.C {
+		if time.Now().After(limit) {
+			t.Fatal(otherwise)
+		}
+	}
+}

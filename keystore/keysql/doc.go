@@ -1,0 +1,37 @@
+// Package keysql keeps API keys in Postgres or SQLite, so that they survive a
+// restart and several servers share them. It is a [keystore.Manager], a
+// [keystore.Toucher] and a [keystore.Feed] on [database/sql]; the driver is
+// the program's own, such as pgx, lib/pq, modernc.org/sqlite or
+// mattn/go-sqlite3.
+//
+//	db, err := sql.Open("pgx", dsn)
+//	…
+//	store := keysql.Postgres(db)
+//	if err := store.Migrate(ctx); err != nil { … }
+//	keys := keystore.NewCached(store, keystore.CacheOptions{})
+//	go keys.Run(ctx)
+//
+// A team needs one table, sallyport_keys, with the five indexes of the schema:
+// the id, the digest that each request looks up, the list of an organization,
+// the issue token, and the changes that caches ask for. A key takes about 500
+// bytes of Postgres and 300 of SQLite, indexes included, plus its texts beyond
+// a few words. [Store.Migrate] makes all of it, or a tool of the team's own
+// does from [Store.Schema]. Secrets are not in it: the digest leads to no token
+// and the hint is the last four characters.
+//
+// A key that is changed with SQL is changed for all servers too, within
+// [keystore.Cached.MaxStaleness]: a trigger puts it into the feed. To revoke
+// every key of an organization, in Postgres,
+//
+//	UPDATE sallyport_keys SET revoked_at = now() WHERE organization = 'acme';
+//
+// and in SQLite, where times are microseconds, with unixepoch() * 1000000
+// instead of now(). A row that is deleted is not in the feed, and its key can
+// live in caches for their TTL: revoke first.
+//
+// Postgres has to be version 13 or later, and at its default isolation level,
+// READ COMMITTED. SQLite has to be 3.38 or later, and wants journal_mode(WAL),
+// so that lookups do not wait for writers, and a busy_timeout, so that writers
+// wait for each other. A database in memory must be limited to one connection,
+// since each one would have a database of its own.
+package keysql

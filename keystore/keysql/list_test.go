@@ -1,0 +1,116 @@
+package keysql_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+)
+
+// A thousand keys, read in pages while somebody goes on creating new ones.
+func TestListWhileInserting(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		const many = 1000
+		seed(t, d, "acme", many)
+		seed(t, d, "other", 100)
+
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			other := d.store(t)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := other.Insert(t.Context(), newKey("acme")); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+		seen := make(map[string]int)
+		var previous *keystore.Key
+		for page := (keystore.Page{Limit: 30}); ; {
+			keys, err := store.List(t.Context(), "acme", page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(keys) == 0 {
+				break
+			}
+			for _, k := range keys {
+				seen[k.ID]++
+				if previous != nil && !k.CreatedAt.Before(previous.CreatedAt) {
+					t.Errorf("key %s of %v comes after one of %v, want the newest first", k.ID, k.CreatedAt, previous.CreatedAt)
+				}
+				previous = k
+			}
+			page.After = previous.Cursor()
+		}
+		close(stop)
+		<-stopped
+		found := 0
+		for id, times := range seen {
+			if times != 1 {
+				t.Errorf("key %s was listed %d times, want once", id, times)
+			}
+			if strings.HasPrefix(id, "acme_key_") {
+				found++
+			}
+		}
+		if found != many {
+			t.Errorf("the pages held %d of the %d keys there were at the beginning", found, many)
+		}
+	})
+}
+
+// Ids are sorted by their bytes, also where the database has another language.
+func TestListSortsBytes(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		created := newKey("acme").CreatedAt
+		want := []string{"é", "z", "ab", "aB", "a b", "a", "_", "Z", "B", "-"}
+		for _, id := range want {
+			k := newKey("acme")
+			k.ID, k.CreatedAt = id, created
+			if err := store.Insert(t.Context(), k); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		for page := (keystore.Page{Limit: 3}); len(got) < len(want); {
+			keys, err := store.List(t.Context(), "acme", page)
+			if err != nil || len(keys) == 0 {
+				t.Fatalf("List after %q returned %d keys and %v", got, len(keys), err)
+			}
+			for _, k := range keys {
+				got = append(got, k.ID)
+				page.After = k.Cursor()
+			}
+		}
+		if strings.Join(got, ",") != strings.Join(want, ",") {
+			t.Errorf("List returned %q, want %q", got, want)
+		}
+	})
+}
+
+func TestPostgresCollation(t *testing.T) {
+	d := postgres(t)
+	var column string
+	err := d.open(t).QueryRowContext(t.Context(), `
+		SELECT coalesce(string_agg(attname, ', '), '') FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation
+		WHERE attrelid = 'sallyport_keys'::regclass AND collname <> 'C'`).Scan(&column)
+	if err != nil || column != "" {
+		t.Errorf("columns %q (%v) are sorted by the rules of the database's language, want all texts by their bytes", column, err)
+	}
+}
+
+var _ interface {
+	keystore.Manager
+	keystore.Toucher
+	keystore.Feed
+} = (*keysql.Store)(nil)

@@ -1,0 +1,169 @@
+package keysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// A Store keeps keys in a database. Its tables have to be there, see
+// [Store.Migrate].
+//
+// An error other than those of package keystore means that the database could
+// not answer, and wraps the driver's error. When a context has ended it wraps
+// the error of the context, at once: a write that was under way then may have
+// taken place or still do.
+//
+// A Store is safe for concurrent use, and holds nothing that has to be closed.
+type Store struct {
+	db *sql.DB
+	dialect
+}
+
+var (
+	_ keystore.Manager = (*Store)(nil)
+	_ keystore.Toucher = (*Store)(nil)
+	_ keystore.Feed    = (*Store)(nil)
+)
+
+// Postgres returns a Store in the Postgres database db, which it asks nothing
+// yet. The tables are those that the search_path of its connections finds. It
+// panics when db is nil.
+func Postgres(db *sql.DB) *Store { return newStore(db, postgres) }
+
+// SQLite returns a Store in the SQLite database db, which it asks nothing yet.
+// It panics when db is nil.
+func SQLite(db *sql.DB) *Store { return newStore(db, sqlite) }
+
+func newStore(db *sql.DB, d dialect) *Store {
+	if db == nil {
+		panic("keysql: a Store needs a database")
+	}
+	return &Store{db, d}
+}
+
+// Lookup implements [keystore.Store].
+func (s *Store) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	return s.key(ctx, "lookup", "digest = ?1", d[:])
+}
+
+// Find implements [keystore.Manager].
+func (s *Store) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
+	return s.key(ctx, "find", "organization = ?1 AND id = ?2", organization, id)
+}
+
+// FindIssued implements [keystore.Manager].
+func (s *Store) FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error) {
+	return s.key(ctx, "find issued", "organization = ?1 AND created_by = ?2 AND issue_token = ?3 AND issue_token <> ''",
+		organization, actor, issueToken)
+}
+
+// key returns the one key for which the condition holds.
+func (s *Store) key(ctx context.Context, doing, condition string, args ...any) (*keystore.Key, error) {
+	for _, arg := range args {
+		if text, ok := arg.(string); ok && !isText(text) {
+			return nil, keystore.ErrNotFound
+		}
+	}
+	k, err := scanKey(s.db.QueryRowContext(ctx, s.sql("SELECT "+columns+" FROM sallyport_keys WHERE "+condition), args...))
+	if err != nil {
+		return nil, failed(ctx, doing, err)
+	}
+	return k, nil
+}
+
+// Insert implements [keystore.Manager]. It returns an error, and stores
+// nothing, when a text of k is not UTF-8 or has a NUL byte.
+func (s *Store) Insert(ctx context.Context, k *keystore.Key) error {
+	if err := checkText(k); err != nil {
+		return err
+	}
+	stored, err := s.exec(ctx, "insert",
+		"INSERT INTO sallyport_keys ("+columns+") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1) ON CONFLICT DO NOTHING",
+		k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
+		s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended, s.optional(k.LastUsedAt),
+		k.IssueToken, k.RotatedFrom)
+	if err == nil && stored == 0 {
+		return keystore.ErrExists
+	}
+	return err
+}
+
+// Update implements [keystore.Manager]. It returns an error, and changes
+// nothing, when the name or a scope of k is not UTF-8 or has a NUL byte.
+func (s *Store) Update(ctx context.Context, k *keystore.Key) error {
+	if !isText(k.Organization, k.ID) {
+		return keystore.ErrNotFound
+	}
+	if err := checkText(&keystore.Key{Name: k.Name, Scopes: k.Scopes}); err != nil {
+		return err
+	}
+	// The trigger of the schema would raise the version by itself; a statement
+	// that says so can be understood without it.
+	changed, err := s.exec(ctx, "update",
+		`UPDATE sallyport_keys
+		SET name = ?1, scopes = ?2, expires_at = ?3, revoked_at = ?4, suspended = ?5, version = version + 1
+		WHERE organization = ?6 AND id = ?7 AND digest = ?8 AND version = ?9`,
+		k.Name, scopesText(k), s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
+		k.Organization, k.ID, digestBytes(k), k.Version)
+	if err != nil || changed == 1 {
+		return err
+	}
+	// Nothing was written, and what makes the difference now never changes in
+	// the life of a key.
+	switch stored, err := s.Find(ctx, k.Organization, k.ID); {
+	case err != nil:
+		return err
+	case stored.Digest != k.Digest:
+		return keystore.ErrNotFound
+	}
+	return keystore.ErrConflict
+}
+
+// exec runs a write and returns how many rows it wrote.
+func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (rows int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, failed(ctx, doing, err)
+	}
+	type outcome struct {
+		rows int64
+		err  error
+	}
+	// In a goroutine, because SQLite waits for the lock of the file as long as
+	// its busy_timeout says and no driver ends that wait with the context.
+	done := make(chan outcome, 1)
+	go func() {
+		result, err := s.db.ExecContext(ctx, s.sql(query), args...)
+		if err != nil {
+			done <- outcome{0, err}
+			return
+		}
+		rows, err := result.RowsAffected()
+		done <- outcome{rows, err}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			return 0, failed(ctx, doing, o.err)
+		}
+		return o.rows, nil
+	case <-ctx.Done():
+		return 0, failed(ctx, doing, ctx.Err())
+	}
+}
+
+// failed returns the error of a statement as the caller gets it.
+func failed(ctx context.Context, doing string, err error) error {
+	switch ended := ctx.Err(); {
+	case ended != nil && !errors.Is(err, ended):
+		// Each driver has its own words for a statement that was interrupted,
+		// and "no rows" is among them.
+		return fmt.Errorf("keysql: %s: %w (%v)", doing, ended, err)
+	case errors.Is(err, sql.ErrNoRows):
+		return keystore.ErrNotFound
+	}
+	return fmt.Errorf("keysql: %s: %w", doing, err)
+}

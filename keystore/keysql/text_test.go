@@ -1,0 +1,83 @@
+package keysql_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// Postgres cannot store a NUL byte or what is not UTF-8. Both databases refuse
+// it with the same words, and what cannot be stored is not there.
+func TestNotText(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		for _, bad := range []string{"nul \x00", "not UTF-8 \xff"} {
+			for field, spoil := range map[string]func(k *keystore.Key){
+				"ID":           func(k *keystore.Key) { k.ID = bad },
+				"Organization": func(k *keystore.Key) { k.Organization = bad },
+				"Environment":  func(k *keystore.Key) { k.Environment = keystore.Environment(bad) },
+				"Name":         func(k *keystore.Key) { k.Name = bad },
+				"Hint":         func(k *keystore.Key) { k.Hint = bad },
+				"CreatedBy":    func(k *keystore.Key) { k.CreatedBy = bad },
+				"IssueToken":   func(k *keystore.Key) { k.IssueToken = bad },
+				"RotatedFrom":  func(k *keystore.Key) { k.RotatedFrom = bad },
+				"scope":        func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead, scope.Name(bad)} },
+			} {
+				spoiled := newKey("acme")
+				spoil(spoiled)
+				err := store.Insert(t.Context(), spoiled)
+				if err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "UTF-8") {
+					t.Errorf("Insert with the %s %q returned %v, want an error that says what is wrong", field, bad, err)
+				}
+				if _, err := store.Lookup(t.Context(), spoiled.Digest); !errors.Is(err, keystore.ErrNotFound) {
+					t.Errorf("Lookup of a key that Insert refused returned %v", err)
+				}
+			}
+
+			name, id := k.Clone(), k.Clone()
+			name.Name, id.ID = bad, bad
+			if err := store.Update(t.Context(), name); err == nil || !strings.Contains(err.Error(), "Name") {
+				t.Errorf("Update with the name %q returned %v, want an error that says what is wrong", bad, err)
+			}
+			_, findErr := store.Find(t.Context(), "acme", bad)
+			_, issuedErr := store.FindIssued(t.Context(), "acme", "user_1", bad)
+			for method, err := range map[string]error{"Update": store.Update(t.Context(), id), "Find": findErr, "FindIssued": issuedErr} {
+				if !errors.Is(err, keystore.ErrNotFound) {
+					t.Errorf("%s of %q returned %v, want %v: there can be no such key", method, bad, err, keystore.ErrNotFound)
+				}
+			}
+			for _, page := range []keystore.Page{
+				{After: keystore.Cursor{CreatedAt: time.Now(), ID: bad}}, {Environment: keystore.Environment(bad)}, {Status: keystore.Status(bad)},
+			} {
+				if keys, err := store.List(t.Context(), "acme", page); len(keys) > 0 || err != nil {
+					t.Errorf("List of %+v returned %d keys and %v, want an empty page", page, len(keys), err)
+				}
+			}
+		}
+		if got := lookup(t, store, k); got.Version != 1 {
+			t.Errorf("a change that was refused made version %d", got.Version)
+		}
+	})
+}
+
+// Times are kept to the microsecond, and an end is never later than asked for.
+func TestNanoseconds(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		for _, second := range []int64{0, 1_767_225_599, -1} {
+			k := newKey("acme")
+			k.ExpiresAt = time.Unix(second, 999_999_999)
+			if err := store.Insert(t.Context(), k); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := lookup(t, store, k).ExpiresAt, time.Unix(second, 999_999_000); !got.Equal(want) || got.Location() != time.UTC {
+				t.Errorf("ExpiresAt %v came back as %v, want %v", k.ExpiresAt, got, want.UTC())
+			}
+		}
+	})
+}

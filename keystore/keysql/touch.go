@@ -1,0 +1,64 @@
+package keysql
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// The uses of a batch travel as one JSON array, so that the statement is the
+// same for any number of them and their number has no limit.
+const (
+	// Rows are locked in the order of their ids. Two servers that touched the
+	// same keys in different orders would each wait for the other.
+	postgresTouch = `
+		UPDATE sallyport_keys AS k SET last_used_at = l.at
+		FROM (
+			SELECT k.id, u.at
+			FROM sallyport_keys AS k
+			JOIN (
+				SELECT organization, id, max(at) AS at
+				FROM json_to_recordset(?1::json) AS u(organization text, id text, at timestamptz)
+				GROUP BY organization, id
+			) AS u ON k.id = u.id AND k.organization = u.organization
+			WHERE k.last_used_at IS NULL OR k.last_used_at < u.at
+			ORDER BY k.id
+			FOR NO KEY UPDATE OF k
+		) AS l
+		WHERE k.id = l.id AND (k.last_used_at IS NULL OR k.last_used_at < l.at)`
+
+	sqliteTouch = `
+		UPDATE sallyport_keys AS k SET last_used_at = u.at
+		FROM (
+			SELECT value ->> 'organization' AS organization, value ->> 'id' AS id, max(value ->> 'at') AS at
+			FROM json_each(?1)
+			GROUP BY 1, 2
+		) AS u
+		WHERE k.id = u.id AND k.organization = u.organization AND (k.last_used_at IS NULL OR k.last_used_at < u.at)`
+)
+
+// Touch implements [keystore.Toucher], with one statement for all uses.
+func (s *Store) Touch(ctx context.Context, uses []keystore.Use) error {
+	type use struct {
+		Organization string `json:"organization"`
+		ID           string `json:"id"`
+		At           any    `json:"at"`
+	}
+	batch := make([]use, 0, len(uses))
+	for _, u := range uses {
+		if isText(u.Organization, u.ID) {
+			batch = append(batch, use{u.Organization, u.ID, s.time(u.At)})
+		}
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(batch)
+	if err != nil {
+		return fmt.Errorf("keysql: touch: %w", err)
+	}
+	_, err = s.exec(ctx, "touch", s.touch, string(text))
+	return err
+}
