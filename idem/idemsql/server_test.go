@@ -1,0 +1,200 @@
+package idemsql_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// server is the whole stack of stages in front of one handler, POST /api/v1/tasks, on one pool.
+type server struct {
+	*middleware.API
+	db    *sql.DB
+	store *idemsql.Store
+	token string
+	runs  atomic.Int64 // of the handler
+	log   *logged
+}
+
+// handler creates a task. What it may use is the database and, when it is joined, the transaction.
+type handler func(w http.ResponseWriter, r *http.Request, s *server)
+
+// joined are the options of most tests.
+var joined = middleware.IdempotencyOptions{Join: true}
+
+func newServer(t testing.TB, d database, o middleware.IdempotencyOptions, h handler) *server {
+	t.Helper()
+	return serverOn(t, d, d.open(t), idemsql.Options{}, o, h)
+}
+
+func serverOn(t testing.TB, d database, db *sql.DB, so idemsql.Options, o middleware.IdempotencyOptions, h handler) *server {
+	t.Helper()
+	s, err := makeServer(d, db, so, o, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func makeServer(d database, db *sql.DB, so idemsql.Options, o middleware.IdempotencyOptions, h handler) (*server, error) {
+	s := &server{db: db, log: &logged{}}
+	logger := slog.New(slog.NewTextHandler(s.log, nil))
+	so.Logger = logger
+	s.store = d.on(db, so)
+	keys := keystore.NewMemory()
+	secret, _, err := keystore.NewIssuer(keys, keystore.Format{}).Issue(context.Background(), keystore.Grant{
+		Organization: "org_1", Environment: keystore.Production, Name: "test", Actor: "test", Scopes: []scope.Name{scope.TasksWrite},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.token = secret.Reveal()
+	s.API = middleware.NewAPI(keys, middleware.Options{
+		Replies: s.store, Idempotency: o, Hooks: &middleware.Hooks{Logger: logger},
+	})
+	s.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
+		s.runs.Add(1)
+		h(w, r, s)
+	})
+	return s, nil
+}
+
+// post sends a request with an idempotency key to the handler itself.
+func (s *server) post(key, body string) answer {
+	return s.postWith(context.Background(), key, body)
+}
+
+func (s *server) postWith(ctx context.Context, key, body string) answer {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, newPost(ctx, "", s.token, key, body))
+	return answer{w.Code, w.Body.String(), w.Header()}
+}
+
+func newPost(ctx context.Context, base, token, key, body string) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, "POST", base+"/api/v1/tasks", strings.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "text/plain")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	return r
+}
+
+// answer is a response read to its end.
+type answer struct {
+	status int
+	body   string
+	header http.Header
+}
+
+func (a answer) replayed() bool { return a.header.Get("Idempotent-Replayed") == "true" }
+
+// code is that of a problem, or "".
+func (a answer) code() string {
+	var p struct{ Code string }
+	json.Unmarshal([]byte(a.body), &p)
+	return p.Code
+}
+
+func (a answer) mustBe(t testing.TB, status int, code string) {
+	t.Helper()
+	if a.status != status || a.code() != code {
+		t.Errorf("got %d %q, want %d %q\n%s", a.status, a.code(), status, code, a.body)
+	}
+}
+
+// mustReplay wants a replay of first.
+func (a answer) mustReplay(t testing.TB, first answer) {
+	t.Helper()
+	if a.status != first.status || a.body != first.body || !a.replayed() {
+		t.Errorf("got %d, replayed %t: %s\nwant a replay of %d: %s", a.status, a.replayed(), a.body, first.status, first.body)
+	}
+}
+
+// insert writes a task with an id that no second run would choose.
+func insert(ctx context.Context, q interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}, title string) (id string, err error) {
+	id = rand.Text()
+	_, err = q.ExecContext(ctx, "INSERT INTO tasks (id, title) VALUES ($1, $2)", id, title)
+	return id, err
+}
+
+// create is the handler that most tests have: one row, whose id is in the answer.
+func create(w http.ResponseWriter, r *http.Request, s *server) {
+	if id, ok := createOnly(w, r); ok {
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, `{"id":"`+id+`"}`)
+	}
+}
+
+// createOnly writes the row and answers only when it cannot.
+func createOnly(w http.ResponseWriter, r *http.Request) (id string, ok bool) {
+	tx, ok := idemsql.Tx(r.Context())
+	if !ok {
+		http.Error(w, "no transaction", http.StatusInternalServerError)
+		return "", false
+	}
+	title, _ := io.ReadAll(r.Body)
+	id, err := insert(r.Context(), tx, string(title))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return "", false
+	}
+	return id, true
+}
+
+// logged collects log records as text.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) mustSay(t testing.TB, what string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !strings.Contains(l.text.String(), what) {
+		t.Errorf("the log does not say %q:\n%s", what, l.text.String())
+	}
+}
+
+// within ends a test that hangs.
+func within(t testing.TB, limit time.Duration, what string, do func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+		t.Fatalf("%s took longer than %v", what, limit)
+	}
+}
