@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// MaxStaleness returns the longest time from a change in the store, made by
-// whomever, until this Cached has noticed it. It is TTL. While [Cached.Run] is
-// polling and the feed answers, it is FeedInterval plus Timeout if that is
-// shorter; when the feed falls silent it becomes TTL again.
+// MaxStaleness returns the longest time for which a key that was usable is
+// still taken for usable after somebody has revoked or changed it in the store.
+// It is TTL. While [Cached.Run] is polling and the feed answers, it is
+// FeedInterval plus Timeout if that is shorter; when the feed falls silent it
+// becomes TTL again.
 //
-// A change made through this Cached is noticed before the call returns. What
+// A change made through this Cached is noticed before the call returns, and a
+// key that becomes usable elsewhere within NegativeTTL. What
 // MaxStaleness does not cover: a feed with more changes than fit into one
 // answer needs as many more answers, and a process whose wall clock is behind
 // that of the one which revoked a key takes the key for live that much longer.

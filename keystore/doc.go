@@ -13,8 +13,8 @@
 //   - A store MUST NOT see a token, only its SHA-256. A [Secret] is shown once
 //     and never stored.
 //   - Only [ErrNotFound], and a record that [Key.Refused] refuses, mean that a
-//     key is invalid. Any other error means that nobody knows, and MUST NOT be
-//     answered as if the key were wrong.
+//     key is invalid. Any other error means that nobody knows: nobody MUST be
+//     let in then, and nobody told that the key is wrong.
 //   - A token that [Format.Parse] refuses MUST NOT reach the store.
 //   - Key.Refused MUST be asked for every request, also when the record comes
 //     from a cache.

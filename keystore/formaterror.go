@@ -3,7 +3,7 @@ package keystore
 // A Reason says why a token cannot be a key.
 type Reason uint8
 
-// The reasons, in the order in which [Format.Parse] looks for them.
+// The reasons.
 const (
 	TooLong            Reason = iota + 1 // more than 256 bytes
 	BadCharacter                         // a byte that no key has, such as a quote or a space

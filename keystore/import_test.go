@@ -75,6 +75,12 @@ func TestImportTwice(t *testing.T) {
 	if again, err := issuer.Import(t.Context(), grant(), token); !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != first.ID {
 		t.Errorf("a second Import returned %v, %v, want ErrExists and the key", again, err)
 	}
+	// The existing key belongs to the caller, and not to whoever shares it.
+	again, _ := issuer.Import(t.Context(), grant(), token)
+	again.Name = "changed"
+	if third, _ := issuer.Import(t.Context(), grant(), token); third.Name == "changed" {
+		t.Error("changing the key that Import returned changed the store's")
+	}
 	other := grant()
 	other.Organization = "other"
 	if k, err := issuer.Import(t.Context(), other, token); !errors.Is(err, keystore.ErrExists) || k != nil {

@@ -85,7 +85,7 @@ func (i *Issuer) Import(ctx context.Context, g Grant, token string) (*Key, error
 		return k, err
 	}
 	if existing, lookupErr := i.manager.Lookup(ctx, DigestOf(token)); lookupErr == nil && existing.Organization == g.Organization {
-		k = existing
+		k = existing.Clone()
 	}
 	return k, err
 }

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// What a [Cached] adds to the errors of its store. Like those, neither means
-// that the key is invalid.
+// What a [Cached] adds to the errors of its store. Like most of those, neither
+// means that the token has no key.
 var (
 	// ErrOverloaded is returned while as many lookups are running as may.
 	ErrOverloaded = errors.New("keystore: too many lookups are running")
 
 	// ErrCorrupt is wrapped when the store returned a record that cannot
 	// belong to the token: another digest, or an environment that does not
-	// exist. The key must be refused and somebody must look at the store.
+	// exist. Nobody may be let in with it, and somebody must look at the store.
 	ErrCorrupt = errors.New("keystore: record is corrupt")
 )
 

@@ -41,10 +41,10 @@ type Manager interface {
 
 	// Insert stores a new key, every field of it but Version, which becomes 1.
 	// k is neither kept nor changed, and the key that RotatedFrom names need
-	// not exist. It returns [ErrExists], and stores nothing, when the
-	// ID or the Digest is taken, or when IssueToken is not empty and
-	// (Organization, CreatedBy, IssueToken) is taken. Of any number of
-	// concurrent calls with one such triple exactly one succeeds.
+	// not exist. It returns [ErrExists], and stores nothing, when the ID or the
+	// Digest is taken, or when IssueToken is not empty and (Organization,
+	// CreatedBy, IssueToken) is taken. Of any number of concurrent calls with
+	// one such triple exactly one succeeds.
 	Insert(ctx context.Context, k *Key) error
 
 	// Find returns the key with this id, or [ErrNotFound] when the
@@ -56,9 +56,9 @@ type Manager interface {
 	FindIssued(ctx context.Context, organization, actor, issueToken string) (*Key, error)
 
 	// List returns one page of the organization's keys, the newest first:
-	// by CreatedAt and then by ID, both descending. It is empty when nothing
-	// is left. A key created while pages are read makes no other key
-	// appear twice or not at all.
+	// by CreatedAt and then by ID, both descending. It is empty when nothing is
+	// left. A key created while pages are read makes no other key appear twice
+	// or not at all.
 	List(ctx context.Context, organization string, p Page) ([]*Key, error)
 
 	// Update stores Name, Scopes, ExpiresAt, RevokedAt and Suspended of k and

@@ -1,0 +1,119 @@
+package keystore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// An unknown token becomes a key as soon as Insert has returned.
+func TestCachedInsert(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Digest: unknown(1)}
+	want(t, cached, k.Digest, keystore.ErrNotFound, "before Insert")
+	if err := cached.Insert(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	want(t, cached, k.Digest, nil, "after Insert")
+}
+
+// A write that took place and reported an error is noticed all the same.
+func TestCachedForgetsAfterFailedWrites(t *testing.T) {
+	store := newFake()
+	lost := errors.New("connection lost")
+	cached := keystore.NewCached(losing{store, lost}, keystore.CacheOptions{})
+	d := store.add(t)
+	want(t, cached, d, nil, "before Update")
+	k, err := store.Memory.Lookup(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k = k.Clone()
+	k.Suspended = true
+	if err := cached.Update(t.Context(), k); !errors.Is(err, lost) {
+		t.Fatalf("Update returned %v, want the store's error", err)
+	}
+	want(t, cached, d, keystore.ErrSuspended, "after an Update that took place and failed")
+
+	inserted := &keystore.Key{ID: "key_2", Organization: "acme", Environment: keystore.Sandbox, Digest: unknown(1)}
+	want(t, cached, inserted.Digest, keystore.ErrNotFound, "before Insert")
+	if err := cached.Insert(t.Context(), inserted); !errors.Is(err, lost) {
+		t.Fatalf("Insert returned %v, want the store's error", err)
+	}
+	want(t, cached, inserted.Digest, nil, "after an Insert that took place and failed")
+}
+
+// losing writes and then says that it could not.
+type losing struct {
+	keystore.Manager
+	err error
+}
+
+func (l losing) Insert(ctx context.Context, k *keystore.Key) error {
+	return errors.Join(l.Manager.Insert(ctx, k), l.err)
+}
+
+func (l losing) Update(ctx context.Context, k *keystore.Key) error {
+	return errors.Join(l.Manager.Update(ctx, k), l.err)
+}
+
+func TestCachedOverPlainStore(t *testing.T) {
+	memory := keystore.NewMemory()
+	cached := keystore.NewCached(struct{ keystore.Store }{memory}, keystore.CacheOptions{})
+	want(t, cached, unknown(1), keystore.ErrNotFound, "Lookup over a plain store")
+	ctx, k := t.Context(), &keystore.Key{}
+	_, findErr := cached.Find(ctx, "acme", "key_1")
+	_, issuedErr := cached.FindIssued(ctx, "acme", "ada", "form-1")
+	_, listErr := cached.List(ctx, "acme", keystore.Page{})
+	_, _, changesErr := cached.Changes(ctx, "")
+	for method, err := range map[string]error{
+		"Insert": cached.Insert(ctx, k), "Update": cached.Update(ctx, k), "Find": findErr, "FindIssued": issuedErr,
+		"List": listErr, "Touch": cached.Touch(ctx, nil), "Changes": changesErr, "Run": cached.Run(ctx),
+	} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s over a plain store returned %v, want an error that wraps errors.ErrUnsupported", method, err)
+		}
+	}
+}
+
+// After a revocation has returned, nobody ever gets the key again, whatever
+// else is going on.
+func TestCachedRevocationHolds(t *testing.T) {
+	memory := keystore.NewMemory()
+	cached := keystore.NewCached(memory, keystore.CacheOptions{})
+	issuer := keystore.NewIssuer(cached, keystore.Format{})
+	for range 200 {
+		token, k := issue(t, issuer, grant())
+		d := keystore.DigestOf(token)
+		revoked := make(chan struct{})
+		var readers sync.WaitGroup
+		for range 4 {
+			readers.Go(func() {
+				for range 50 {
+					var before bool
+					select {
+					case <-revoked:
+						before = true
+					default:
+					}
+					k, err := cached.Lookup(t.Context(), d)
+					if err != nil {
+						t.Errorf("Lookup returned %v, want the key", err)
+					} else if before && k.Refused(time.Now()) == nil {
+						t.Error("a lookup that began after Revoke returned found the key live")
+					}
+				}
+			})
+		}
+		if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+			t.Error(err)
+		}
+		close(revoked)
+		readers.Wait()
+	}
+}

@@ -1,0 +1,192 @@
+package keystoretest_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// brokenReads break what Lookup, Insert, Find and List promise.
+var brokenReads = []rule{
+	{"says unknown with an error of its own", []string{"Lookup/Unknown"}, func(b *broken) {
+		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := b.Memory.Lookup(ctx, d)
+			if err != nil {
+				err = errors.New("no rows in result set")
+			}
+			return k, err
+		}
+	}},
+	{"has no column for the hint", []string{"Lookup/Record", "Find/Record", "FindIssued/Record", "List/Order"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) { k.Hint = "" })
+	}},
+	{"compares 30 bytes of the digest", []string{"Lookup/WholeDigest"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) { k.Digest[30], k.Digest[31] = 0, 0 })
+		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			d[30], d[31] = 0, 0
+			return b.Memory.Lookup(ctx, d)
+		}
+	}},
+	{"hides keys that are refused", []string{"Lookup/Refused"}, func(b *broken) {
+		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := b.Memory.Lookup(ctx, d)
+			if err == nil && k.Refused(time.Now()) != nil {
+				return nil, keystore.ErrNotFound
+			}
+			return k, err
+		}
+	}},
+	{"writes the version into the caller's key", []string{"Insert/Version", "Update/Fields"}, func(b *broken) {
+		b.insert = func(ctx context.Context, k *keystore.Key) error {
+			k.Version = 1
+			return b.Memory.Insert(ctx, k)
+		}
+		b.update = func(ctx context.Context, k *keystore.Key) error {
+			err := b.Memory.Update(ctx, k)
+			k.Version++
+			return err
+		}
+	}},
+	{"keeps the caller's key", []string{"Insert/KeepsNothing", "Update/KeepsNothing"}, func(b *broken) {
+		kept := make(map[keystore.Digest]*keystore.Key)
+		b.insert = func(ctx context.Context, k *keystore.Key) error {
+			kept[k.Digest] = k
+			return b.Memory.Insert(ctx, k)
+		}
+		b.lookup = func(_ context.Context, d keystore.Digest) (*keystore.Key, error) { return kept[d], nil }
+	}},
+	{"ignores duplicates", []string{
+		"Insert/ExistingID", "Insert/ExistingDigest", "Insert/ExistingIssueToken", "Insert/IssueTokenRace", "Insert/DigestRace",
+	}, func(b *broken) {
+		b.insert = func(ctx context.Context, k *keystore.Key) error {
+			if err := b.Memory.Insert(ctx, k); !errors.Is(err, keystore.ErrExists) {
+				return err
+			}
+			return nil
+		}
+	}},
+	{"makes issue tokens unique in the organization", []string{"Insert/OtherIssueTokens"}, func(b *broken) {
+		used := make(map[[2]string]bool)
+		b.insert = func(ctx context.Context, k *keystore.Key) error {
+			if used[[2]string{k.Organization, k.IssueToken}] {
+				return keystore.ErrExists
+			}
+			used[[2]string{k.Organization, k.IssueToken}] = true
+			return b.Memory.Insert(ctx, k)
+		}
+	}},
+	{"keeps milliseconds", []string{"Insert/Times"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) { k.CreatedAt = k.CreatedAt.Truncate(time.Millisecond) })
+	}},
+	{"keeps no zero time", []string{"Insert/Times", "List/Status"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) {
+			if k.ExpiresAt.IsZero() {
+				k.ExpiresAt = time.Unix(0, 0)
+			}
+		})
+	}},
+	{"trims text", []string{"Text/Fields"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) { k.Name = strings.TrimSpace(k.Name) })
+	}},
+	{"compares organizations without regard to case", []string{"Text/Distinct"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) { k.Organization = strings.ToLower(k.Organization) })
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			return b.Memory.List(ctx, strings.ToLower(organization), p)
+		}
+	}},
+	{"drops unknown scopes", []string{"Text/UnknownScopes"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) {
+			k.Scopes = slices.DeleteFunc(k.Scopes, func(n scope.Name) bool { return !scope.Contract().Known(n) })
+		})
+	}},
+	{"joins scopes with commas", []string{"Text/UnknownScopes"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) {
+			var joined []string
+			for _, n := range k.Scopes {
+				joined = append(joined, strings.Split(string(n), ",")...)
+			}
+			k.Scopes = nil
+			for _, n := range joined {
+				k.Scopes = append(k.Scopes, scope.Name(n))
+			}
+		})
+	}},
+	{"finds by id alone", []string{"Find/OtherOrganization"}, func(b *broken) {
+		b.find = func(ctx context.Context, _, id string) (*keystore.Key, error) {
+			return b.Memory.Find(ctx, b.anywhere(id).Organization, id)
+		}
+	}},
+	{"finds nothing that was issued", []string{"FindIssued/Record"}, func(b *broken) {
+		b.findIssued = func(context.Context, string, string, string) (*keystore.Key, error) {
+			return nil, keystore.ErrNotFound
+		}
+	}},
+	{"takes an empty issue token for one", []string{"FindIssued/Others"}, func(b *broken) {
+		b.findIssued = func(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
+			if page, err := b.Memory.List(ctx, organization, keystore.Page{}); token == "" && err == nil {
+				return page[0], nil
+			}
+			return b.Memory.FindIssued(ctx, organization, actor, token)
+		}
+	}},
+	{"hands out what Lookup shares", []string{"Find/Owned"}, func(b *broken) {
+		b.find = func(ctx context.Context, _, id string) (*keystore.Key, error) {
+			return b.Memory.Lookup(ctx, b.anywhere(id).Digest)
+		}
+	}},
+	{"lists the oldest first", []string{"List/Order"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			page, err := b.Memory.List(ctx, organization, p)
+			slices.Reverse(page)
+			return page, err
+		}
+	}},
+	{"continues after a time, without the id", []string{"List/Pages"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			p.After.ID = ""
+			return b.Memory.List(ctx, organization, p)
+		}
+	}},
+	{"has a default of its own for pages", []string{"List/Limits"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			p.Limit = cmp.Or(max(p.Limit, 0), 20)
+			return b.Memory.List(ctx, organization, p)
+		}
+	}},
+	{"lists for whoever's cursor it is", []string{"List/Isolation"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			return b.Memory.List(ctx, cmp.Or(b.anywhere(p.After.ID).Organization, organization), p)
+		}
+	}},
+	{"filters a page after cutting it", []string{"List/Environment"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			wanted := p.Environment
+			p.Environment = ""
+			page, err := b.Memory.List(ctx, organization, p)
+			return slices.DeleteFunc(page, func(k *keystore.Key) bool { return wanted != "" && k.Environment != wanted }), err
+		}
+	}},
+	{"calls a key revoked that will be", []string{"List/Status"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			page, err := b.Memory.List(ctx, organization, p)
+			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
+				return p.Status == keystore.Active && !k.RevokedAt.IsZero()
+			}), err
+		}
+	}},
+}
+
+// edited stores a key that edit has changed.
+func edited(b *broken, edit func(k *keystore.Key)) func(context.Context, *keystore.Key) error {
+	return func(ctx context.Context, k *keystore.Key) error {
+		k = k.Clone()
+		edit(k)
+		return b.Memory.Insert(ctx, k)
+	}
+}

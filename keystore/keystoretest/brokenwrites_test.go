@@ -1,0 +1,192 @@
+package keystoretest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// brokenWrites break what Update, Touch and Changes promise, and what every
+// method does when it cannot answer.
+var brokenWrites = []rule{
+	{"takes empty fields for absent ones", []string{"Update/Fields"}, func(b *broken) {
+		b.update = func(ctx context.Context, k *keystore.Key) error {
+			k = k.Clone()
+			if before, err := b.Memory.Find(ctx, k.Organization, k.ID); err == nil && k.RevokedAt.IsZero() {
+				k.RevokedAt = before.RevokedAt
+			}
+			return b.Memory.Update(ctx, k)
+		}
+	}},
+	{"updates every column", []string{"Update/FixedFields"}, func(b *broken) {
+		b.update = func(ctx context.Context, k *keystore.Key) error {
+			return errors.Join(b.Memory.Update(ctx, k),
+				b.Memory.Touch(ctx, []keystore.Use{{Organization: k.Organization, ID: k.ID, At: k.LastUsedAt}}))
+		}
+	}},
+	{"lets the last writer win", []string{"Update/Conflict", "Update/Race"}, func(b *broken) {
+		b.update = func(ctx context.Context, k *keystore.Key) error {
+			for {
+				k = k.Clone()
+				if before, err := b.Memory.Find(ctx, k.Organization, k.ID); err == nil {
+					k.Version = before.Version
+				}
+				if err := b.Memory.Update(ctx, k); !errors.Is(err, keystore.ErrConflict) {
+					return err
+				}
+			}
+		}
+	}},
+	{"updates by id alone", []string{"Update/Others"}, func(b *broken) {
+		b.update = func(ctx context.Context, k *keystore.Key) error {
+			k = k.Clone()
+			k.Organization = b.anywhere(k.ID).Organization
+			return b.Memory.Update(ctx, k)
+		}
+	}},
+	{"updates whatever the digest", []string{"Update/Others"}, func(b *broken) {
+		b.update = func(ctx context.Context, k *keystore.Key) error {
+			k = k.Clone()
+			k.Digest = b.anywhere(k.ID).Digest
+			return b.Memory.Update(ctx, k)
+		}
+	}},
+	{"reads from a replica", []string{"Update/SeenAtOnce"}, func(b *broken) {
+		replica := make(map[keystore.Digest]*keystore.Key)
+		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			if k := replica[d]; k != nil {
+				return k, nil
+			}
+			k, err := b.Memory.Lookup(ctx, d)
+			replica[d] = k
+			return k, err
+		}
+	}},
+	{"takes a context that has ended for a key that is not there", []string{"Context/Reads", "Context/Writes"}, func(b *broken) {
+		b.find = func(ctx context.Context, organization, id string) (*keystore.Key, error) {
+			k, err := b.Memory.Find(ctx, organization, id)
+			if err != nil {
+				err = keystore.ErrNotFound
+			}
+			return k, err
+		}
+		b.update = func(ctx context.Context, k *keystore.Key) error {
+			if ctx.Err() != nil {
+				return keystore.ErrConflict
+			}
+			return b.Memory.Update(ctx, k)
+		}
+	}},
+	{"says nothing when a context has ended", []string{"Context/Writes"}, func(b *broken) {
+		b.insert = func(ctx context.Context, k *keystore.Key) error {
+			b.Memory.Insert(ctx, k)
+			return nil
+		}
+	}},
+	{"takes a backend that is away for one that is empty", []string{"Unavailable"}, func(*broken) {}},
+	{"lets the last use win", []string{"Touch/Forward"}, func(b *broken) {
+		used := make(map[string]time.Time)
+		b.touch = func(_ context.Context, uses []keystore.Use) error {
+			for _, u := range uses {
+				used[u.ID] = u.At
+			}
+			return nil
+		}
+		b.find = func(ctx context.Context, organization, id string) (*keystore.Key, error) {
+			k, err := b.Memory.Find(ctx, organization, id)
+			k.LastUsedAt = used[id]
+			return k, err
+		}
+	}},
+	{"touches by id alone", []string{"Touch/Others"}, func(b *broken) {
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			uses = slices.Clone(uses)
+			for i, u := range uses {
+				uses[i].Organization = b.anywhere(u.ID).Organization
+			}
+			return b.Memory.Touch(ctx, uses)
+		}
+	}},
+	{"touches a hundred keys", []string{"Touch/Many"}, func(b *broken) {
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			return b.Memory.Touch(ctx, uses[:min(len(uses), 100)])
+		}
+	}},
+	{"counts a use as a version", []string{"Touch/NothingElse", "Touch/RevokeRace"}, func(b *broken) {
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			for _, u := range uses {
+				if k, err := b.Memory.Find(ctx, u.Organization, u.ID); err == nil {
+					b.Memory.Update(ctx, k)
+				}
+			}
+			return b.Memory.Touch(ctx, uses)
+		}
+	}},
+	{"never has news", []string{"Feed/Updates", "Feed/Race"}, func(b *broken) {
+		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+			_, next, err := b.Memory.Changes(ctx, since)
+			return nil, next, err
+		}
+	}},
+	{"cuts an answer but not its position", []string{"Feed/Many"}, func(b *broken) {
+		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+			changed, next, err := b.Memory.Changes(ctx, since)
+			return changed[:min(len(changed), 100)], next, err
+		}
+	}},
+	{"numbers changes before they are there", []string{"Feed/Race"}, numberedTooEarly},
+	{"starts again at an unknown position", []string{"Feed/UnknownPosition"}, func(b *broken) {
+		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+			changed, next, err := b.Memory.Changes(ctx, since)
+			if errors.Is(err, keystore.ErrNotFound) {
+				return b.Memory.Changes(ctx, "")
+			}
+			return changed, next, err
+		}
+	}},
+}
+
+// numberedTooEarly makes a feed like one over a sequence in a database: the
+// first update draws its number, and commits when a reader has seen the
+// numbers of others already.
+func numberedTooEarly(b *broken) {
+	var mu sync.Mutex
+	var drawn int
+	committed := make(map[int]keystore.Digest)
+	overtaken := make(chan struct{})
+	b.update = func(ctx context.Context, k *keystore.Key) error {
+		mu.Lock()
+		drawn++
+		number := drawn
+		mu.Unlock()
+		if number == 1 {
+			<-overtaken
+		}
+		err := b.Memory.Update(ctx, k)
+		mu.Lock()
+		defer mu.Unlock()
+		committed[number] = k.Digest
+		return err
+	}
+	b.changes = func(_ context.Context, since string) (changed []keystore.Digest, next string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		after, _ := strconv.Atoi(since)
+		last := after
+		for number, d := range committed {
+			if number > after {
+				changed = append(changed, d)
+				last = max(last, number)
+			}
+		}
+		if after < 2 && last >= 2 {
+			close(overtaken)
+		}
+		return changed, strconv.Itoa(last), nil
+	}
+}
