@@ -2,9 +2,7 @@ package keysql
 
 import (
 	"context"
-	"encoding/hex"
-	"strconv"
-	"strings"
+	"encoding/json"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -43,9 +41,9 @@ const changesPage = 1000
 // A position is how far a reader of the feed has come: between rounds to a
 // horizon, within one to a row.
 type position struct {
-	changed int64
-	digest  []byte // empty between rounds
-	horizon int64  // where the next round starts; 0 between rounds
+	Changed int64  `json:"changed"`
+	Digest  []byte `json:"digest,omitempty"`  // empty between rounds
+	Horizon int64  `json:"horizon,omitempty"` // where the next round starts; 0 between rounds
 }
 
 // Changes implements [keystore.Feed]. One call returns 1000 digests at most.
@@ -54,15 +52,15 @@ type position struct {
 // makes each round name all changes since it began again; caches then ask for
 // those keys more often than they would have to.
 func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error) {
-	at, ok := parsePosition(since)
-	if !ok {
-		return nil, "", keystore.ErrNotFound
+	// Not nil, which would be NULL: a text that every digest comes after.
+	at, limit := position{Digest: []byte{}}, 0
+	if since != "" {
+		limit = changesPage
+		if json.Unmarshal([]byte(since), &at) != nil || at.Digest == nil {
+			return nil, "", keystore.ErrNotFound
+		}
 	}
-	limit := changesPage
-	if since == "" {
-		limit = 0
-	}
-	rows, err := s.db.QueryContext(ctx, s.sql("WITH h AS ("+s.horizon+")"+changesAfter), at.changed, at.digest, limit)
+	rows, err := s.db.QueryContext(ctx, s.sql("WITH h AS ("+s.horizon+")"+changesAfter), at.Changed, at.Digest, limit)
 	if err != nil {
 		return nil, "", failed(ctx, "changes", err)
 	}
@@ -77,51 +75,25 @@ func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.D
 		if number == nil {
 			continue // the row of the horizon, without a change
 		}
-		at.changed, at.digest = *number, d
+		at.Changed, at.Digest = *number, d
 		changed = append(changed, keystore.Digest{})
 		copy(changed[len(changed)-1][:], d)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, "", failed(ctx, "changes", err)
 	}
-	if at.changed > latest {
+	if at.Changed > latest {
 		return nil, "", keystore.ErrNotFound
 	}
-	if at.horizon == 0 {
-		at.horizon = horizon
+	// A round that needs more than one page ends with an empty one, so that
+	// its reader sees an end also where the next round starts at the same place.
+	single := at.Horizon == 0 && len(changed) < changesPage
+	if at.Horizon == 0 {
+		at.Horizon = horizon
 	}
-	if len(changed) == 0 {
-		at = position{changed: at.horizon}
+	if single || len(changed) == 0 {
+		at = position{Changed: at.Horizon}
 	}
-	return changed, at.String(), nil
-}
-
-func (p position) String() string {
-	text := strconv.FormatInt(p.changed, 10)
-	if p.horizon == 0 {
-		return text
-	}
-	return text + "." + hex.EncodeToString(p.digest) + "." + strconv.FormatInt(p.horizon, 10)
-}
-
-// parsePosition accepts what String returns, and the empty text.
-func parsePosition(text string) (p position, ok bool) {
-	p.digest = []byte{}
-	if text == "" {
-		return p, true
-	}
-	number, rest, within := strings.Cut(text, ".")
-	var err error
-	if p.changed, err = strconv.ParseInt(number, 10, 64); err != nil {
-		return p, false
-	}
-	if !within {
-		return p, true
-	}
-	d, number, _ := strings.Cut(rest, ".")
-	if p.digest, err = hex.DecodeString(d); err != nil {
-		return p, false
-	}
-	p.horizon, err = strconv.ParseInt(number, 10, 64)
-	return p, err == nil
+	text, err := json.Marshal(at)
+	return changed, string(text), err
 }
