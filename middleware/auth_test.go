@@ -59,8 +59,8 @@ func wantRefusal(t testing.TB, what string, res answer, status int, code, challe
 	}
 }
 
-// TestAuthorizationHeader has a row for each form of credentials. K stands for a
-// live key; "ok" for an accepted request.
+// TestAuthorizationHeader has a row for each form of credentials. {K} stands for a
+// live key, "ok" for an accepted request.
 func TestAuthorizationHeader(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -73,37 +73,37 @@ func TestAuthorizationHeader(t *testing.T) {
 		lookups int64
 	}{
 		{"none", nil, missing, 0},
-		{"good", []string{"Bearer K"}, ok, 1},
-		{"lower case", []string{"bearer K"}, ok, 1},
-		{"upper case", []string{"BEARER K"}, ok, 1},
-		{"mixed case", []string{"bEaReR K"}, ok, 1},
+		{"good", []string{"Bearer {K}"}, ok, 1},
+		{"lower case", []string{"bearer {K}"}, ok, 1},
+		{"upper case", []string{"BEARER {K}"}, ok, 1},
+		{"mixed case", []string{"bEaReR {K}"}, ok, 1},
 		{"Basic", []string{"Basic dXNlcjpwYXNz"}, missing, 0},
-		{"Basic with the key", []string{"Basic K"}, missing, 0},
-		{"Token", []string{"Token K"}, missing, 0},
-		{"ApiKey", []string{"ApiKey K"}, missing, 0},
-		{"no scheme", []string{"K"}, missing, 0},
-		{"another scheme that begins alike", []string{"BearerX K"}, missing, 0},
+		{"Basic with the key", []string{"Basic {K}"}, missing, 0},
+		{"Token", []string{"Token {K}"}, missing, 0},
+		{"ApiKey", []string{"ApiKey {K}"}, missing, 0},
+		{"no scheme", []string{"{K}"}, missing, 0},
+		{"another scheme that begins alike", []string{"BearerX {K}"}, missing, 0},
 		{"empty", []string{""}, missing, 0},
 		{"scheme alone", []string{"Bearer"}, missing, 0},
 		{"scheme and a space", []string{"Bearer "}, missing, 0},
 		{"scheme and a tab", []string{"Bearer\t"}, missing, 0},
-		{"good, then garbage", []string{"Bearer K", "garbage"}, invalid, 0},
-		{"garbage, then good", []string{"garbage", "Bearer K"}, invalid, 0},
-		{"two keys", []string{"Bearer K", "Bearer " + other}, invalid, 0},
-		{"the same twice", []string{"Bearer K", "Bearer K"}, invalid, 0},
-		{"two in one line", []string{"Bearer K, Bearer K"}, invalid, 0},
-		{"empty, then good", []string{"", "Bearer K"}, invalid, 0},
-		{"two spaces", []string{"Bearer  K"}, ok, 1},
-		{"white space around", []string{" \tBearer K \t"}, ok, 1},
-		{"tab", []string{"Bearer\tK"}, invalid, 0},
-		{"space, tab", []string{"Bearer \tK"}, invalid, 0},
+		{"good, then garbage", []string{"Bearer {K}", "garbage"}, invalid, 0},
+		{"garbage, then good", []string{"garbage", "Bearer {K}"}, invalid, 0},
+		{"two keys", []string{"Bearer {K}", "Bearer " + other}, invalid, 0},
+		{"the same twice", []string{"Bearer {K}", "Bearer {K}"}, invalid, 0},
+		{"two in one line", []string{"Bearer {K}, Bearer {K}"}, invalid, 0},
+		{"empty, then good", []string{"", "Bearer {K}"}, invalid, 0},
+		{"two spaces", []string{"Bearer  {K}"}, ok, 1},
+		{"white space around", []string{" \tBearer {K} \t"}, ok, 1},
+		{"tab", []string{"Bearer\t{K}"}, invalid, 0},
+		{"space, tab", []string{"Bearer \t{K}"}, invalid, 0},
 		{"folded", []string{"Bearer svc_live_a b"}, invalid, 0},
-		{"not ASCII", []string{"Bearer K\xe9"}, invalid, 0},
-		{"NUL", []string{"Bearer K\x00"}, invalid, 0},
-		{"quoted", []string{`Bearer "K"`}, invalid, 0},
-		{"backslash", []string{`Bearer K\`}, invalid, 0},
-		{"angle brackets", []string{"Bearer <K>"}, invalid, 0},
-		{"credentials as parameters", []string{"Bearer token=K"}, invalid, 0},
+		{"not ASCII", []string{"Bearer {K}\xe9"}, invalid, 0},
+		{"NUL", []string{"Bearer {K}\x00"}, invalid, 0},
+		{"quoted", []string{`Bearer "{K}"`}, invalid, 0},
+		{"backslash", []string{`Bearer {K}\`}, invalid, 0},
+		{"angle brackets", []string{"Bearer <{K}>"}, invalid, 0},
+		{"credentials as parameters", []string{"Bearer token={K}"}, invalid, 0},
 		{"cut off", []string{"Bearer " + token[:len(token)-1]}, invalid, 0},
 		{"one character off", []string{"Bearer " + swapLast(token)}, invalid, 0},
 		{"environment edited", []string{"Bearer " + strings.Replace(token, "_live_", "_test_", 1)}, invalid, 0},
@@ -118,7 +118,7 @@ func TestAuthorizationHeader(t *testing.T) {
 		api := testAPI(store, middleware.Options{Hooks: quiet()})
 		r := request("GET", "/api/v1/any", "", "")
 		for _, v := range tt.values {
-			r.Header["Authorization"] = append(r.Header["Authorization"], strings.Replace(v, "K", token, 1))
+			r.Header["Authorization"] = append(r.Header["Authorization"], strings.ReplaceAll(v, "{K}", token))
 		}
 		switch res := serve(api, r); tt.want {
 		case ok:

@@ -94,23 +94,20 @@ func (c ClientIP) bucket(r *http.Request) string {
 	return a.String()
 }
 
-// parseAddr reads "192.0.2.1", "192.0.2.1:443", "[2001:db8::1]:443" and
-// "2001:db8::1". An IPv4 address in IPv6 clothes is the IPv4 address.
+// parseAddr reads "192.0.2.1", "192.0.2.1:443", "[2001:db8::1]:443",
+// "[2001:db8::1]" and "2001:db8::1". An IPv4 address in IPv6 clothes is the IPv4
+// address.
 func parseAddr(text string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
-		ap, err := netip.ParseAddrPort(text)
-		if err != nil {
-			trimmed, ok := strings.CutPrefix(text, "[")
-			if trimmed, ok = strings.CutSuffix(trimmed, "]"); !ok {
-				return netip.Addr{}, false
-			}
-			if addr, err = netip.ParseAddr(trimmed); err != nil {
-				return netip.Addr{}, false
-			}
-			return addr.Unmap().WithZone(""), true
+		if strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") {
+			text += ":0"
 		}
-		addr = ap.Addr()
+		withPort, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		addr = withPort.Addr()
 	}
 	return addr.Unmap().WithZone(""), true
 }

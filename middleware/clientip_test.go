@@ -1,0 +1,129 @@
+package middleware_test
+
+import (
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+func trust(t testing.TB, cidrs ...string) middleware.ClientIP {
+	t.Helper()
+	c, err := middleware.TrustProxies(cidrs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestClientIP(t *testing.T) {
+	var nobody middleware.ClientIP
+	proxies := trust(t, "10.0.0.0/8", "192.0.2.7", "2001:db8:1::/48", "::ffff:198.51.100.0/120")
+	tests := []struct {
+		name      string
+		c         middleware.ClientIP
+		peer      string
+		forwarded []string // header lines
+		want      string
+	}{
+		{"peer", nobody, "203.0.113.9:1234", nil, "203.0.113.9"},
+		{"untrusted peer's word", nobody, "203.0.113.9:1234", []string{"6.6.6.6"}, "203.0.113.9"},
+		{"untrusted peer of proxies", proxies, "203.0.113.9:1234", []string{"6.6.6.6"}, "203.0.113.9"},
+		{"trusted peer", proxies, "10.1.2.3:1234", []string{"203.0.113.9"}, "203.0.113.9"},
+		{"rightmost untrusted", proxies, "10.1.2.3:1234", []string{"6.6.6.6, 203.0.113.9"}, "203.0.113.9"},
+		{"behind two proxies", proxies, "10.1.2.3:1234", []string{"6.6.6.6, 203.0.113.9, 10.9.9.9"}, "203.0.113.9"},
+		{"two lines", proxies, "10.1.2.3:1234", []string{"6.6.6.6, 203.0.113.9", "10.9.9.9"}, "203.0.113.9"},
+		{"two lines, the last counts", proxies, "10.1.2.3:1234", []string{"6.6.6.6", "203.0.113.9"}, "203.0.113.9"},
+		{"proxies alone", proxies, "10.1.2.3:1234", []string{"10.0.0.1, 10.0.0.2"}, "10.0.0.1"},
+		{"no header", proxies, "10.1.2.3:1234", nil, "10.1.2.3"},
+		{"empty header", proxies, "10.1.2.3:1234", []string{""}, "10.1.2.3"},
+		{"garbage", proxies, "10.1.2.3:1234", []string{"6.6.6.6, unknown"}, "10.1.2.3"},
+		{"garbage behind a proxy", proxies, "10.1.2.3:1234", []string{"6.6.6.6, <script>, 10.9.9.9"}, "10.9.9.9"},
+		{"empty entry", proxies, "10.1.2.3:1234", []string{"6.6.6.6, , 10.9.9.9"}, "10.9.9.9"},
+		{"leading zeros", proxies, "10.1.2.3:1234", []string{"010.1.1.1"}, "10.1.2.3"},
+		{"unclosed bracket", proxies, "10.1.2.3:1234", []string{"[2001:db8::1"}, "10.1.2.3"},
+		{"unopened bracket", proxies, "10.1.2.3:1234", []string{"2001:db8::1]"}, "10.1.2.3"},
+		{"IPv4 in brackets", proxies, "10.1.2.3:1234", []string{"[203.0.113.9]"}, "10.1.2.3"},
+		{"tabs and spaces", proxies, "10.1.2.3:1234", []string{"6.6.6.6,\t 203.0.113.9 "}, "203.0.113.9"},
+		{"with port", proxies, "10.1.2.3:1234", []string{"203.0.113.9:443"}, "203.0.113.9"},
+		{"IPv6", proxies, "10.1.2.3:1234", []string{"2001:db8::1"}, "2001:db8::1"},
+		{"IPv6 in brackets", proxies, "10.1.2.3:1234", []string{"[2001:db8::1]"}, "2001:db8::1"},
+		{"IPv6 with port", proxies, "10.1.2.3:1234", []string{"[2001:db8::1]:443"}, "2001:db8::1"},
+		{"IPv6 peer", proxies, "[2001:db8:1::5]:1234", []string{"203.0.113.9"}, "203.0.113.9"},
+		{"IPv6 peer with zone", nobody, "[fe80::1%eth0]:1234", nil, "fe80::1"},
+		{"mapped peer", nobody, "[::ffff:203.0.113.9]:1234", nil, "203.0.113.9"},
+		{"mapped trusted peer", proxies, "[::ffff:10.1.2.3]:1234", []string{"203.0.113.9"}, "203.0.113.9"},
+		{"mapped entry", proxies, "10.1.2.3:1234", []string{"::ffff:203.0.113.9"}, "203.0.113.9"},
+		{"mapped prefix", proxies, "198.51.100.7:1234", []string{"203.0.113.9"}, "203.0.113.9"},
+		{"outside the mapped prefix", proxies, "198.51.101.7:1234", []string{"203.0.113.9"}, "198.51.101.7"},
+		{"unix socket", proxies, "@", []string{"203.0.113.9"}, "invalid IP"},
+		{"unix socket without a name", proxies, "", nil, "invalid IP"},
+	}
+	for _, tt := range tests {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = tt.peer
+		r.Header["X-Forwarded-For"] = tt.forwarded
+		r.Header.Set("X-Real-Ip", "6.6.6.6")
+		r.Header.Set("Forwarded", "for=6.6.6.6")
+		if got := tt.c.From(r); got.String() != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestTrustProxiesReportsAllMistakes(t *testing.T) {
+	_, err := middleware.TrustProxies("10.0.0.0/8", "nonsense", "10.0.0.0/33", "192.0.2.1", "")
+	if err == nil || strings.Count(err.Error(), "neither an address nor a CIDR prefix") != 3 || !strings.Contains(err.Error(), `"10.0.0.0/33"`) {
+		t.Errorf("got %v, want three mistakes", err)
+	}
+}
+
+// FuzzClientIP: whatever is forwarded, the answer is the peer, or an entry that
+// somebody trusted has vouched for, and never what an untrusted peer says.
+func FuzzClientIP(f *testing.F) {
+	for _, v := range []string{"", "6.6.6.6", "6.6.6.6, 203.0.113.9, 10.0.0.1", "[::1]:80, ::ffff:10.0.0.1", ",,,", "10.0.0.1%eth0", "\xff", "[[::1]]"} {
+		f.Add(v, v, "10.0.0.1:80")
+		f.Add(v, v, "203.0.113.9:80")
+		f.Add(v, v, v)
+	}
+	proxies := trust(f, "10.0.0.0/8", "::1")
+	trusted := func(a netip.Addr) bool {
+		return a == netip.MustParseAddr("::1") || netip.MustParsePrefix("10.0.0.0/8").Contains(a)
+	}
+	f.Fuzz(func(t *testing.T, one, two, peer string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = peer
+		alone := proxies.From(r)
+		r.Header["X-Forwarded-For"] = []string{one, two}
+		got := proxies.From(r)
+		if got.Is4In6() || got.Zone() != "" || got != got.Unmap() {
+			t.Errorf("got %s, which has another spelling", got)
+		}
+		if !trusted(alone) {
+			if got != alone {
+				t.Errorf("got %s by the word of %s", got, alone)
+			}
+			return
+		}
+		if got == alone {
+			return
+		}
+		// What stands right of the answer is trusted, one and all.
+		entries := strings.Split(one+","+two, ",")
+		for i := len(entries) - 1; i >= 0; i-- {
+			q := httptest.NewRequest("GET", "/", nil)
+			q.RemoteAddr = strings.Trim(entries[i], " \t")
+			entry := proxies.From(q)
+			if entry == got {
+				return
+			}
+			if !trusted(entry) {
+				t.Errorf("got %s from %q, %q, although %q stands right of it", got, one, two, entries[i])
+				return
+			}
+		}
+		t.Errorf("got %s, which is nowhere in %q, %q", got, one, two)
+	})
+}

@@ -1,0 +1,202 @@
+package middleware_test
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func insufficient(names string) string {
+	return `Bearer realm="api", error="insufficient_scope", scope="` + names + `"`
+}
+
+func TestRequirements(t *testing.T) {
+	const read, write, cancel = scope.TasksRead, scope.TasksWrite, scope.TasksCancel
+	implying := scope.Contract().Imply(write, read)
+	tests := []struct {
+		name     string
+		registry *scope.Registry
+		need     middleware.Requirement
+		has      []scope.Name
+		missing  []string // nil: passes
+		wanted   string
+		detail   string
+	}{
+		{"one, held", nil, middleware.Require(read), []scope.Name{read}, nil, "", ""},
+		{"one, not held", nil, middleware.Require(cancel), []scope.Name{read, write}, []string{"tasks:cancel"}, "tasks:cancel", "The API key lacks the scope tasks:cancel."},
+		{"no implication", nil, middleware.Require(read), []scope.Name{write}, []string{"tasks:read"}, "tasks:read", "The API key lacks the scope tasks:read."},
+		{"implication", implying, middleware.Require(read), []scope.Name{write}, nil, "", ""},
+		{"implication one way", implying, middleware.Require(write), []scope.Name{read}, []string{"tasks:write"}, "tasks:write", "The API key lacks the scope tasks:write."},
+		{"no scopes", nil, middleware.Require(read), nil, []string{"tasks:read"}, "tasks:read", "The API key lacks the scope tasks:read."},
+		{"no scopes, any key", nil, middleware.AnyKey(), nil, nil, "", ""},
+		{"all, all held", nil, middleware.Require(read, write), []scope.Name{write, cancel, read}, nil, "", ""},
+		{"all, one held", nil, middleware.Require(read, write), []scope.Name{read}, []string{"tasks:write"}, "tasks:read tasks:write", "The API key lacks the scope tasks:write."},
+		{"all, none held", nil, middleware.Require(read, write), []scope.Name{cancel}, []string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The API key lacks the scopes tasks:read tasks:write."},
+		{"any, one held", nil, middleware.RequireAny(read, write), []scope.Name{write}, nil, "", ""},
+		{"any, none held", nil, middleware.RequireAny(read, write), []scope.Name{cancel}, []string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The API key lacks any of the scopes tasks:read tasks:write."},
+		{"unknown beside a known one", nil, middleware.Require(read), []scope.Name{"future:thing", read}, nil, "", ""},
+		{"unknown alone", nil, middleware.Require(read), []scope.Name{"future:thing"}, []string{"tasks:read"}, "tasks:read", "The API key lacks the scope tasks:read."},
+		{"wildcards and spellings", nil, middleware.Require(read), []scope.Name{"tasks:*", "*", "TASKS:READ", "tasks:read ", "tasks:rea"}, []string{"tasks:read"}, "tasks:read", "The API key lacks the scope tasks:read."},
+	}
+	for _, tt := range tests {
+		ring := newKeyring()
+		token := ring.plant(t, keystore.Key{Scopes: tt.has})
+		ran := false
+		api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Registry: tt.registry, Replies: replies()})
+		api.HandleFunc("POST /api/v1/x", tt.need, func(w http.ResponseWriter, r *http.Request) { ran = true })
+		res := serve(api, request("POST", "/api/v1/x", token, "", "Idempotency-Key: 1"))
+		if tt.missing == nil {
+			if res.StatusCode != 200 || !ran {
+				t.Errorf("%s: got %d %s", tt.name, res.StatusCode, res.body)
+			}
+			continue
+		}
+		wantRefusal(t, tt.name, res, 403, "insufficient_scope", insufficient(tt.wanted))
+		if p := res.problem(t); !slices.Equal(p.Missing, tt.missing) || p.Detail != tt.detail || ran {
+			t.Errorf("%s: got missing %q, %q, ran %v; want %q, %q", tt.name, p.Missing, p.Detail, ran, tt.missing, tt.detail)
+		}
+	}
+}
+
+// TestRefusalByScopeReachesNothing: no claim is made for a request that is
+// refused, so that the same key works once the scope is there.
+func TestRefusalByScopeReachesNothing(t *testing.T) {
+	ring := newKeyring()
+	without, with := ring.issue(t, scope.TasksRead), ring.issue(t, scope.TasksWrite)
+	log := newLogged()
+	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Replies: replies()})
+	wantRefusal(t, "POST", serve(api, request("POST", "/api/v1/tasks", without, "one", "Idempotency-Key: 1")), 403, "insufficient_scope", insufficient("tasks:write"))
+	res := serve(api, request("POST", "/api/v1/tasks", with, "another", "Idempotency-Key: 1"))
+	if res.StatusCode != 200 || res.Header.Get("Idempotent-Replayed") != "" {
+		t.Errorf("got %d %s", res.StatusCode, res.body)
+	}
+	// A replay is behind the scope too.
+	wantRefusal(t, "replay", serve(api, request("POST", "/api/v1/tasks", without, "another", "Idempotency-Key: 1")), 403, "insufficient_scope", insufficient("tasks:write"))
+	if got := log.String(); got != "" {
+		t.Errorf("got the log %s", got)
+	}
+}
+
+// TestExpiredBeforeScope: a key that is not live cannot lack a scope.
+func TestExpiredBeforeScope(t *testing.T) {
+	ring := newKeyring()
+	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	ring.expire(t, key)
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	wantRefusal(t, "expired", serve(api, request("GET", "/api/v1/account", token, "")), 401, "api_key_invalid", invalid)
+}
+
+func TestRequirementMistakes(t *testing.T) {
+	for want, need := range map[string]middleware.Requirement{
+		"the requirement is empty": {},
+		"is empty":                 middleware.Require(),
+		"or say AnyKey()":          middleware.RequireAny(),
+		`scope "task:read" is not registered; did you mean "tasks:read"?`: middleware.Require("task:read"),
+		`scope "nothing:like-it" is not registered`:                       middleware.Require(scope.TasksRead, "nothing:like-it"),
+	} {
+		wantPanic(t, want, func() { middleware.RequireScope(need, middleware.ScopeOptions{}) })
+		wantPanic(t, `API.Handle("GET /api/v1/x")`, func() {
+			middleware.NewAPI(keystore.NewMemory(), middleware.Options{}).HandleFunc("GET /api/v1/x", need, sayOK)
+		})
+	}
+}
+
+func TestRequirementIsItsOwn(t *testing.T) {
+	names := []scope.Name{scope.TasksRead, scope.TasksWrite}
+	all, anyOf := middleware.Require(names...), middleware.RequireAny(names...)
+	names[0] = "changed"
+	got, one := all.Scopes()
+	if one || got[0] != scope.TasksRead {
+		t.Errorf("Require: got %q, any %v", got, one)
+	}
+	got[0] = "changed"
+	if got, one := anyOf.Scopes(); !one || got[0] != scope.TasksRead {
+		t.Errorf("RequireAny: got %q, any %v", got, one)
+	}
+	for want, n := range map[string]middleware.Requirement{"tasks:read tasks:write": all, "any of tasks:read tasks:write": anyOf, "any key": middleware.AnyKey()} {
+		if n.String() != want {
+			t.Errorf("got %q, want %q", n, want)
+		}
+	}
+	if again, _ := all.Scopes(); again[0] != scope.TasksRead {
+		t.Errorf("a caller has changed the requirement: %q", again)
+	}
+}
+
+// TestPrincipal: what a handler learns cannot change what another request may do.
+func TestPrincipal(t *testing.T) {
+	ring := newKeyring()
+	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	api.HandleFunc("GET /api/v1/x", middleware.Require(scope.TasksRead), func(w http.ResponseWriter, r *http.Request) {
+		p, ok := middleware.PrincipalFrom(r.Context())
+		if !ok || p.KeyID() != key.ID || p.Organization() != "org_1" || p.Environment() != keystore.Production || p.Tenant() != key.Tenant() {
+			t.Errorf("got %v, %v", p.LogValue(), ok)
+		}
+		if !p.Has(scope.TasksRead) || p.Has(scope.TasksWrite) || p.Has("none:such") {
+			t.Errorf("Has: got read %v, write %v", p.Has(scope.TasksRead), p.Has(scope.TasksWrite))
+		}
+		scopes := p.Scopes()
+		io.WriteString(w, string(scopes[0]))
+		scopes[0] = scope.TasksWrite
+	})
+	for range 2 {
+		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.body != "tasks:read" {
+			t.Errorf("got %d %q", res.StatusCode, res.body)
+		}
+	}
+}
+
+func TestNobody(t *testing.T) {
+	for name, h := range map[string]func(http.Handler) http.Handler{"no stage": middleware.Chain(), "RequestID alone": stage()} {
+		serve(h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			p, ok := middleware.PrincipalFrom(r.Context())
+			if ok || p != (middleware.Principal{}) || p.KeyID()+p.Organization()+p.Tenant()+string(p.Environment()) != "" || p.Scopes() != nil || p.Has(scope.TasksRead) {
+				t.Errorf("%s: got %v, %v", name, p.LogValue(), ok)
+			}
+		})), request("GET", "/", "", ""))
+	}
+}
+
+// TestTenants: production and sandbox of one organization, and organizations with
+// odd names, never meet.
+func TestTenants(t *testing.T) {
+	ring := newKeyring()
+	tenants := map[string]string{}
+	h := middleware.Authenticate(ring.keys, middleware.AuthOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, _ := middleware.PrincipalFrom(r.Context())
+		io.WriteString(w, p.Tenant())
+	}))
+	for _, organization := range []string{"a", "sandbox/a", "/a", "a/", "7:sandbox/a"} {
+		for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
+			token := ring.plant(t, keystore.Key{Organization: organization, Environment: environment})
+			tenant := serve(h, request("GET", "/", token, "")).body
+			if other, taken := tenants[tenant]; taken || tenant == "" {
+				t.Errorf("%q of %s is the tenant %q, as is %s", organization, environment, tenant, other)
+			}
+			tenants[tenant] = organization + " of " + string(environment)
+		}
+	}
+}
+
+// TestChallengeIsQuoted: a scope that a registry accepts can stand in the header
+// as it is.
+func TestChallengeIsQuoted(t *testing.T) {
+	odd := scope.Name("a!#$%&'()*+,-./:;<=>?@[]^_`{|}~")
+	registry := scope.New(scope.Definition{Name: odd, Meaning: "Odd."})
+	ring := newKeyring()
+	token := ring.plant(t, keystore.Key{})
+	api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Registry: registry})
+	api.HandleFunc("GET /api/v1/x", middleware.Require(odd), sayOK)
+	res := serve(api, request("GET", "/api/v1/x", token, ""))
+	wantRefusal(t, "odd scope", res, 403, "insufficient_scope", insufficient(string(odd)))
+	if got := res.problem(t).Missing; !slices.Equal(got, []string{string(odd)}) || !strings.Contains(res.body, "missing_scopes") {
+		t.Errorf("got %q", got)
+	}
+}
