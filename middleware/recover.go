@@ -1,10 +1,12 @@
 package middleware
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"runtime/debug"
+	"strings"
 )
 
 // RecoverOptions configure [Recover].
@@ -15,8 +17,9 @@ type RecoverOptions struct {
 // Recover turns a panic into a response that does not lie. Before the response
 // is committed, the client gets a clean 500 and the connection stays; after
 // that, the connection is aborted, so that a truncated body never looks whole.
-// The panic and its stack go to the log, except http.ErrAbortHandler, which
-// passes through in silence as net/http means it.
+// The panic and its stack go to the log, without the request's API key if a
+// handler panicked with that in hand, except http.ErrAbortHandler, which passes
+// through in silence as net/http means it.
 //
 // It SHOULD stand directly inside [RequestID], so that the 500 and the log line
 // carry the id.
@@ -65,5 +68,18 @@ func (s *state) recovered(w http.ResponseWriter, r *http.Request, p any, before 
 func (s *state) logPanic(r *http.Request, p any) {
 	s.hooks.logger().Error("panic while serving a request",
 		slog.String("request_id", s.id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-		slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		slog.String("panic", withoutKey(fmt.Sprintf("%+v", p), r)), slog.String("stack", string(debug.Stack())))
+}
+
+// withoutKey takes the API key of the request out of a text that is not ours: a
+// handler may panic with the request itself, or with an error that quotes it.
+func withoutKey(text string, r *http.Request) string {
+	for _, value := range r.Header["Authorization"] {
+		for _, part := range strings.Fields(value) {
+			if len(part) > len("Bearer") {
+				text = strings.ReplaceAll(text, part, "[secret]")
+			}
+		}
+	}
+	return text
 }

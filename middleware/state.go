@@ -2,6 +2,8 @@ package middleware
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -52,6 +54,11 @@ func (s *state) Value(key any) any {
 	}
 	return s.Context.Value(key)
 }
+
+// String and Format keep whoever prints a context from printing the request in it,
+// and with that its API key: fmt follows pointers where a verb does not fit them.
+func (s *state) String() string             { return "middleware.request(" + s.id + ")" }
+func (s *state) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 func stateFrom(ctx context.Context) *state {
 	s, _ := ctx.Value(stateKey{}).(*state)
