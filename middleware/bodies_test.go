@@ -15,7 +15,9 @@ import (
 // http.MaxBytesReader asks the server's own writer for.
 func TestMaxBytesReaderThroughTheWriter(t *testing.T) {
 	refuse := map[string]func(w http.ResponseWriter, r *http.Request){
-		"http.Error": func(w http.ResponseWriter, r *http.Request) { http.Error(w, "too large", http.StatusRequestEntityTooLarge) },
+		"http.Error": func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+		},
 		"WriteProblem": func(w http.ResponseWriter, r *http.Request) {
 			middleware.WriteProblem(w, r, middleware.Problem{Status: http.StatusRequestEntityTooLarge, Code: "body_too_large"})
 		},

@@ -14,8 +14,9 @@ type ThrottleOptions struct {
 
 // ThrottleFailures limits how many requests with a wrong API key one client
 // address may send (one /64 for IPv6). It MUST stand before [Authenticate],
-// which does the counting: a failure is reserved before the key is looked up and
-// given back unless the key was wrong. An address over its limit gets 429 without
+// which does the counting; behind it, every request gets 500. A failure is
+// reserved before the key is looked up and given back unless the key was wrong. An
+// address over its limit gets 429 without
 // a call of the store, but a live key that the cache of a keystore.Cached holds
 // passes all the same, so nobody can lock out somebody else's key. Requests
 // without credentials are not counted.
@@ -29,6 +30,10 @@ func ThrottleFailures(limit ratelimit.Limit, o ThrottleOptions) func(http.Handle
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := enter(r, o.Hooks)
+			if s.key != nil {
+				s.misuse(w, r, StageAuth, "ThrottleFailures stands behind Authenticate, where it counts nothing")
+				return
+			}
 			s.throttle = t
 			next.ServeHTTP(w, r)
 		})
@@ -54,9 +59,5 @@ func (t *throttle) reserve(r *http.Request) (refund func(), p Problem, ok bool) 
 		p.Policy = t.policy.Name
 		return nil, p, false
 	}
-	return func() {
-		if m, ok := any(t.counters).(interface{ Refund(ratelimit.Take) }); ok {
-			m.Refund(take[0])
-		}
-	}, Problem{}, true
+	return func() { t.counters.Refund(take[0]) }, Problem{}, true
 }

@@ -1,0 +1,223 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// throttled is an API that allows limit failures for an address, on a store that
+// counts.
+func throttled(ring *keyring, limit string, o middleware.Options) (*middleware.API, *countedStore) {
+	store := &countedStore{Store: ring.memory}
+	o.Failures = ratelimit.MustParse(limit)
+	if o.Hooks == nil {
+		o.Hooks = quiet()
+	}
+	return testAPI(keystore.NewCached(store, keystore.CacheOptions{}), o), store
+}
+
+func from(address string, r *http.Request) *http.Request {
+	r.RemoteAddr = address
+	return r
+}
+
+func wellFormed() string { return keystore.Format{}.Generate(keystore.Production).Reveal() }
+
+// TestThrottleFailures: 60 wrong keys of one address. Those over the limit cost
+// the store nothing, and nobody else notices.
+func TestThrottleFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		live, unseen := ring.issue(t), ring.issue(t)
+		api, store := throttled(ring, "5-M", middleware.Options{})
+		ask := func(address, token string) answer {
+			return serve(api, from(address, request("GET", "/api/v1/any", token, "")))
+		}
+		const here, elsewhere = "192.0.2.1:1", "192.0.2.2:1"
+		if res := ask(here, live); res.StatusCode != 200 {
+			t.Fatalf("got %d", res.StatusCode)
+		}
+		for i := range 60 {
+			res := ask(here, wellFormed())
+			if i < 5 {
+				wantRefusal(t, "wrong key", res, 401, "api_key_invalid", invalid)
+				continue
+			}
+			wantRefusal(t, "wrong key over the limit", res, 429, "too_many_failures", "")
+			if got := res.problem(t).Policy; got != "failures" || res.Header.Get("Retry-After") != "12" {
+				t.Errorf("got policy %q and Retry-After %q, want failures and 12", got, res.Header.Get("Retry-After"))
+			}
+		}
+		if got := store.lookups.Load(); got != 6 {
+			t.Errorf("got %d lookups, want 6: one that found and five that did not", got)
+		}
+		wantRefusal(t, "malformed key", ask(here, "x"), 429, "too_many_failures", "")
+		wantRefusal(t, "no key", ask(here, ""), 401, "api_key_missing", missing)
+		if res := ask(here, live); res.StatusCode != 200 {
+			t.Errorf("a live key that is cached: got %d", res.StatusCode)
+		}
+		wantRefusal(t, "a live key that is not", ask(here, unseen), 429, "too_many_failures", "")
+		wantRefusal(t, "wrong key elsewhere", ask(elsewhere, wellFormed()), 401, "api_key_invalid", invalid)
+		if res := ask(elsewhere, unseen); res.StatusCode != 200 {
+			t.Errorf("a live key elsewhere: got %d", res.StatusCode)
+		}
+		if res := ask(here, unseen); res.StatusCode != 200 {
+			t.Errorf("the live key, now cached: got %d", res.StatusCode)
+		}
+
+		time.Sleep(12*time.Second - 1)
+		wantRefusal(t, "before the wait is over", ask(here, wellFormed()), 429, "too_many_failures", "")
+		time.Sleep(1)
+		wantRefusal(t, "after the wait", ask(here, wellFormed()), 401, "api_key_invalid", invalid)
+		wantRefusal(t, "once", ask(here, wellFormed()), 429, "too_many_failures", "")
+	})
+}
+
+// TestThrottleManyAtOnce: what is being verified counts already.
+func TestThrottleManyAtOnce(t *testing.T) {
+	ring := newKeyring()
+	store := &countedStore{Store: ring.memory}
+	begun, release := make(chan struct{}, 20), make(chan struct{})
+	slow := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		begun <- struct{}{}
+		<-release
+		return store.Lookup(ctx, d)
+	})
+	api := testAPI(slow, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("5-H")})
+	var mu sync.Mutex
+	statuses := map[int]int{}
+	var wg sync.WaitGroup
+	for range 20 {
+		token := wellFormed()
+		wg.Go(func() {
+			res := serve(api, request("GET", "/api/v1/any", token, ""))
+			mu.Lock()
+			defer mu.Unlock()
+			if statuses[res.StatusCode]++; res.StatusCode == 429 && statuses[429] == 15 {
+				close(release) // all others were refused while five are being verified
+			}
+		})
+	}
+	wg.Wait()
+	if len(begun) != 5 || store.lookups.Load() != 5 || statuses[401] != 5 || statuses[429] != 15 {
+		t.Errorf("got %d lookups and the statuses %v, want 5, and 5 times 401", store.lookups.Load(), statuses)
+	}
+}
+
+// TestThrottleRefunds: neither keys that are good nor a store that is down use the
+// budget up.
+func TestThrottleRefunds(t *testing.T) {
+	ring := newKeyring()
+	down := false
+	api := testAPI(lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		if down {
+			return nil, errors.New("down")
+		}
+		return ring.memory.Lookup(ctx, d)
+	}), middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("2-H")})
+	ask := func(token string) answer { return serve(api, request("GET", "/api/v1/any", token, "")) }
+	wantRefusal(t, "wrong key", ask(wellFormed()), 401, "api_key_invalid", invalid)
+	for range 10 {
+		if res := ask(ring.issue(t)); res.StatusCode != 200 {
+			t.Errorf("a live key: got %d", res.StatusCode)
+		}
+	}
+	down = true
+	for range 10 {
+		wantRefusal(t, "store down", ask(wellFormed()), 503, "key_store_unavailable", "")
+	}
+	down = false
+	wantRefusal(t, "the second wrong key", ask(wellFormed()), 401, "api_key_invalid", invalid)
+	wantRefusal(t, "the third", ask(wellFormed()), 429, "too_many_failures", "")
+}
+
+// TestThrottleByAddress: which addresses are one client.
+func TestThrottleByAddress(t *testing.T) {
+	tests := []struct {
+		name, first, second string
+		forwarded           [2]string
+		same                bool
+	}{
+		{"ports", "192.0.2.1:1", "192.0.2.1:2", [2]string{}, true},
+		{"neighbours", "192.0.2.1:1", "192.0.2.2:1", [2]string{}, false},
+		{"one /64", "[2001:db8::1]:1", "[2001:db8::ffff:1:2:3]:1", [2]string{}, true},
+		{"two /64", "[2001:db8::1]:1", "[2001:db8:0:1::1]:1", [2]string{}, false},
+		{"mapped", "192.0.2.1:1", "[::ffff:192.0.2.1]:1", [2]string{}, true},
+		{"mapped neighbours", "[::ffff:192.0.2.1]:1", "[::ffff:192.0.2.2]:1", [2]string{}, false},
+		{"untrusted word", "192.0.2.1:1", "192.0.2.1:1", [2]string{"6.6.6.6", "7.7.7.7"}, true},
+		{"behind one proxy", "10.0.0.1:1", "10.0.0.1:1", [2]string{"6.6.6.6", "7.7.7.7"}, false},
+		{"behind two proxies", "10.0.0.1:1", "10.0.0.2:1", [2]string{"6.6.6.6", "6.6.6.6"}, true},
+	}
+	for _, tt := range tests {
+		api, _ := throttled(newKeyring(), "1-H", middleware.Options{ClientIP: trust(t, "10.0.0.0/8")})
+		var got [2]int
+		for i, address := range []string{tt.first, tt.second} {
+			r := from(address, request("GET", "/api/v1/any", wellFormed(), ""))
+			if tt.forwarded[i] != "" {
+				r.Header.Set("X-Forwarded-For", tt.forwarded[i])
+			}
+			res := serve(api, r)
+			got[i] = res.StatusCode
+			if strings.Contains(res.body, "192.0.2") || strings.Contains(res.body, "6.6.6.6") {
+				t.Errorf("%s: the address is in the body: %s", tt.name, res.body)
+			}
+		}
+		if got[0] != 401 || (got[1] == 429) != tt.same {
+			t.Errorf("%s: got %v, want one client: %v", tt.name, got, tt.same)
+		}
+	}
+}
+
+// TestThrottleKeepsWhatIsRevokedOut: the way past the limit is for live keys.
+func TestThrottleKeepsWhatIsRevokedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, ExpiresAt: time.Now().Add(10 * time.Second)})
+		api, _ := throttled(ring, "1-H", middleware.Options{})
+		ask := func(token string) int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
+		if got := [3]int{ask(token), ask("x"), ask(token)}; got != [3]int{200, 401, 200} {
+			t.Errorf("got %v", got)
+		}
+		time.Sleep(10 * time.Second)
+		if got := ask(token); got != 429 {
+			t.Errorf("expired: got %d", got)
+		}
+	})
+}
+
+func TestThrottlePieces(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	log := newLogged()
+	limit := ratelimit.MustParse("1-H")
+	throttle := middleware.ThrottleFailures(limit, middleware.ThrottleOptions{Hooks: log.hooks()})
+	authenticate := middleware.Authenticate(ring.keys, middleware.AuthOptions{})
+
+	h := middleware.Chain(throttle, authenticate)(http.HandlerFunc(sayOK))
+	var got []string
+	for _, token := range []string{token, "x", "x", token} {
+		got = append(got, strconv.Itoa(serve(h, request("GET", "/", token, "")).StatusCode))
+	}
+	if want := "200 401 429 200"; strings.Join(got, " ") != want {
+		t.Errorf("got %s, want %s", strings.Join(got, " "), want)
+	}
+
+	if res := serve(middleware.Chain(authenticate, throttle)(http.HandlerFunc(sayOK)), request("GET", "/", token, "")); res.StatusCode != 500 || !strings.Contains(log.String(), "behind Authenticate") {
+		t.Errorf("behind Authenticate: got %d and the log %s", res.StatusCode, log)
+	}
+	wantPanic(t, "ThrottleFailures", func() { middleware.ThrottleFailures(ratelimit.Limit{}, middleware.ThrottleOptions{}) })
+	wantPanic(t, "ThrottleFailures", func() {
+		middleware.NewAPI(ring.keys, middleware.Options{Failures: ratelimit.Limit{Count: -1, Period: 1}})
+	})
+}
