@@ -185,6 +185,23 @@ func TestNothingToTellAfterSettle(t *testing.T) {
 	})
 }
 
+// A heartbeat that is under way when the execution settles is the last one.
+func TestHeartbeatDuringSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		e := mustRun(t, newRunner(f, idem.Options{}), request)
+		f.Next(idemtest.Extend, idemtest.StallAnswer)
+		f.Always(idemtest.Extend, idemtest.Fail)
+		time.Sleep(6 * time.Second)
+		mustSettle(t, e, answer("created"))
+		f.Release()
+		time.Sleep(time.Minute)
+		if n := f.Calls(idemtest.Extend); n != 1 {
+			t.Errorf("got %d heartbeats, want 1", n)
+		}
+	})
+}
+
 // When the store comes back after the lease, and nobody took the claim over, the heartbeats renew it.
 func TestHeartbeatsComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

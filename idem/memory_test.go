@@ -409,7 +409,7 @@ func TestMemoryForgetsOnTime(t *testing.T) {
 			s.mustBeWhole("a", fmt.Sprint(i), true)
 		}
 		time.Sleep(1)
-		for i := 9; i >= 0; i-- {
+		for _, i := range []int{5, 4, 3, 2, 1, 9, 8, 7, 6, 0} { // the first is not among those that the call removes
 			s.claim("a", fmt.Sprint(i))
 		}
 	})

@@ -375,6 +375,9 @@ func TestNewRunnerPanics(t *testing.T) {
 }
 
 func TestAllocationsOfExecution(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
 	r := newRunner(newMemory(), idem.Options{})
 	ctx := context.Background()
 	run := testing.AllocsPerRun(200, func() {

@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,4 +248,19 @@ func TestSettleForOneWhoLeft(t *testing.T) {
 		}
 		mustReplay(t, r, request, "created")
 	})
+}
+
+// A settled execution holds on to nothing until its next heartbeat would have been due.
+func TestSettledExecutionsAreNotKept(t *testing.T) {
+	r := newRunner(newMemory(), idem.Options{})
+	before := heap()
+	for i := range 100 {
+		settlement := freed
+		settlement.Payload = make([]byte, 1<<20)
+		mustSettle(t, mustRun(t, r, numberedRequest(i)), settlement)
+	}
+	if grown := int64(heap() - before); grown > 10<<20 {
+		t.Errorf("100 settled executions hold on to %d bytes, want nearly nothing", grown)
+	}
+	runtime.KeepAlive(r)
 }

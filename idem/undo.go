@@ -34,11 +34,8 @@ func (r *Runner) undo(ctx context.Context, c Claim, late <-chan answer) {
 				return
 			}
 			select {
-			case l := <-late:
+			case <-late:
 				late = nil
-				if l.err == nil && l.record.State != Claimed {
-					return
-				}
 			case <-again:
 			case <-end.C:
 				return

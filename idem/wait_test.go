@@ -110,6 +110,9 @@ func TestNoWaitForReplay(t *testing.T) {
 				t.Errorf("got %v, error %v, want done", got.record.State, got.err)
 			}
 		}
+		if n := f.Calls(idemtest.Begin); n != 2 {
+			t.Errorf("the store was asked %d times, want 2: to claim, and once for both replays", n)
+		}
 	})
 }
 
