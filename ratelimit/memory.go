@@ -54,55 +54,58 @@ func NewMemorySize(keys int) *Memory {
 // then began with a full burst. If it keeps growing, the Memory is too small.
 func (m *Memory) Forgotten() int64 { return m.forgotten.Load() }
 
-// demand is a take on its way to a decision.
-type demand struct {
-	pace
-	place
-	first int // the first demand of the same key, often this one
-	cost  int64
-	tat   int64 // before this take
-	next  int64 // after it; in the first of a key, after all takes of that key
-	wait  time.Duration
-}
-
 func (m *Memory) Take(_ context.Context, takes []Take) (d Decision, err error) {
-	if len(takes) > MaxTakes {
-		return d, Check(takes)
+	if len(takes) != 1 {
+		return m.several(takes)
 	}
-	var array [MaxTakes]demand
-	demands, spends := array[:len(takes)], false
-	for i := range demands {
-		if demands[i].pace, err = takes[i].pace(); err != nil {
-			return d, err
-		}
-		demands[i].cost, demands[i].key = takes[i].Cost, m.key(&takes[i])
-		spends = spends || takes[i].Cost > 0
+	t := &takes[0]
+	now := m.now()
+	pace, err := t.pace()
+	if err != nil {
+		return d, err
 	}
+	p := place{key: m.key(t)}
 	for {
-		now := int64(time.Since(m.start))
-		if !m.read(demands) {
+		tat, ok := m.table.look(&p)
+		if !ok {
 			runtime.Gosched() // to whoever holds the tat
+			now = m.now()
 			continue
 		}
-		admitted := admit(now, demands)
-		if admitted && spends && !m.charge(now, demands) {
+		// A denial or a look leaves the tat as it is and writes nothing.
+		next, wait := pace.advance(now, tat, t.Cost)
+		if next != tat && !m.replace(&p, now, tat, next) {
 			continue
 		}
-		if !admitted {
-			m.trim(demands)
-		}
-		for i := range demands {
-			first := &demands[demands[i].first]
-			tat := first.tat
-			if admitted {
-				tat = first.next
-			}
-			d.States[i] = demands[i].state(now, tat)
-			d.States[i].Wait = demands[i].wait
-		}
-		d.judge(takes)
+		d.Allowed, d.Takes = wait == 0, 1
+		d.States[0] = pace.state(now, next)
+		d.States[0].Wait = wait
 		return d, nil
 	}
+}
+
+// replace writes next if the tat at p, as look said it, still stands.
+func (m *Memory) replace(p *place, now, tat, next int64) bool {
+	if p.found() {
+		return m.table.swap(p, tat, next)
+	}
+	_, ok := m.insert(p, now)
+	if ok {
+		m.table.release(p, next)
+	}
+	return ok
+}
+
+// insert is that of the table, and counts who was forgotten.
+func (m *Memory) insert(p *place, now int64) (fresh int64, ok bool) {
+	fresh, forgot, ok := m.table.insert(p, now)
+	if forgot {
+		m.forgotten.Add(1)
+	}
+	if !ok {
+		runtime.Gosched() // to whoever was first
+	}
+	return fresh, ok
 }
 
 // Refund gives back what an admitted take charged, as if it had never been made.
@@ -113,14 +116,14 @@ func (m *Memory) Refund(t Take) {
 		return // it was never admitted
 	}
 	p := place{key: m.key(&t)}
-	for m.table.find(&p); p.found(); m.table.find(&p) {
-		now := int64(time.Since(m.start))
-		tat, ok := m.table.tat(&p)
+	for {
+		now := m.now()
+		tat, ok := m.table.look(&p)
 		if !ok {
 			runtime.Gosched() // to whoever holds the tat
 			continue
 		}
-		debt := pace.debt(now, tat)
+		debt := pace.debt(now, tat) // none when the key was not found
 		back := min(debt, pace.interval*uint64(t.Cost))
 		if back == 0 || m.table.swap(&p, tat, now+int64(debt-back)) {
 			return
@@ -128,95 +131,10 @@ func (m *Memory) Refund(t Take) {
 	}
 }
 
-// read finds each key and its tat. It reports false when a tat is not to be had
-// for the moment.
-func (m *Memory) read(demands []demand) bool {
-	for i := range demands {
-		d := &demands[i]
-		m.table.find(&d.place)
-		d.tat = 0
-		if d.found() {
-			var ok bool
-			if d.tat, ok = m.table.tat(&d.place); !ok {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// admit says whether every take fits, each after those before it.
-func admit(now int64, demands []demand) bool {
-	admitted := true
-	for i := range demands {
-		d := &demands[i]
-		for d.first = 0; demands[d.first].key != d.key; d.first++ {
-		}
-		if d.first < i {
-			d.tat = demands[d.first].next
-		}
-		d.next, d.wait = d.advance(now, d.tat, d.cost)
-		demands[d.first].next = d.next
-		admitted = admitted && d.wait == 0
-	}
-	return admitted
-}
-
-// charge writes what admit has decided, if every tat is still the one it saw, and
-// reports false with nothing charged if one is not.
-func (m *Memory) charge(now int64, demands []demand) bool {
-	if d := &demands[0]; len(demands) == 1 && d.found() {
-		return m.table.swap(&d.place, d.tat, d.next)
-	}
-	for i := range demands {
-		if d := &demands[i]; d.spends(i) && !m.hold(d, now) {
-			for j := range i {
-				if d := &demands[j]; d.spends(j) {
-					m.table.release(&d.place, d.tat)
-				}
-			}
-			runtime.Gosched() // to whoever else holds one of them
-			return false
-		}
-	}
-	for i := range demands {
-		if d := &demands[i]; d.spends(i) {
-			m.table.release(&d.place, d.next)
-		}
-	}
-	return true
-}
-
-// trim brings a tat beyond a full burst, which a larger plan left behind, down to
-// one, so that the wait of its denial is true. Nothing else is written at a denial.
-func (m *Memory) trim(demands []demand) {
-	for i := range demands {
-		if d := &demands[i]; d.wait > 0 && d.next != d.tat {
-			m.table.swap(&demands[d.first].place, d.tat, d.next)
-		}
-	}
-}
-
-// hold keeps everybody else from the tat of d until it is released.
-func (m *Memory) hold(d *demand, now int64) bool {
-	if d.found() {
-		return m.table.swap(&d.place, d.tat, busy)
-	}
-	fresh, forgot, ok := m.table.insert(&d.place, now)
-	if ok {
-		d.tat = fresh
-	}
-	if forgot {
-		m.forgotten.Add(1)
-	}
-	return ok
-}
-
-// spends says whether d, at index i, is the demand by which its key is written.
-func (d *demand) spends(i int) bool { return d.first == i && d.next != d.tat }
-
 // key is never 0, which the table has for an empty place.
 func (m *Memory) key(t *Take) uint64 {
 	type name struct{ policy, bucket string }
 	return max(1, maphash.Comparable(m.seed, name{t.Policy.Name, t.Bucket}))
 }
+
+func (m *Memory) now() int64 { return int64(time.Since(m.start)) }

@@ -57,9 +57,13 @@ func (t table) find(p *place) {
 	p.way = -1
 }
 
-// tat reads the tat at a place that was found, without a lock. It reports false
-// when the tat is held, or may be that of another key by now.
-func (t table) tat(p *place) (tat int64, ok bool) {
+// look finds a key and reads its tat, without a lock: 0 if it is nowhere. It reports
+// false when the tat is held, or may be that of another key by now.
+func (t table) look(p *place) (tat int64, ok bool) {
+	t.find(p)
+	if !p.found() {
+		return 0, true
+	}
 	s := &t[p.set]
 	version := s.version.Load()
 	if version%2 != 0 || s.keys[p.way].Load() != p.key {

@@ -215,9 +215,9 @@ func inconsistent(takes []ratelimit.Take, d ratelimit.Decision) error {
 	}
 	switch {
 	case d.Allowed != (longest == 0):
-		return fmt.Errorf("Allowed is %v with a longest Wait of %v", d.Allowed, longest)
+		return fmt.Errorf("a decision with Allowed %v has a longest Wait of %v", d.Allowed, longest)
 	case d.Wait() != longest:
-		return fmt.Errorf("Index names a Wait of %v, the longest is %v", d.Wait(), longest)
+		return fmt.Errorf("the Wait of a decision is %v, the longest is %v", d.Wait(), longest)
 	}
 	return nil
 }
