@@ -1,0 +1,204 @@
+package ratelimitredis_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+)
+
+const leftOut = "left out: ratelimitredis on Redis; SALLYPORT_REDIS=redis://127.0.0.1:6379/0 go test ./ratelimit/ratelimitredis/ runs it"
+
+// options are those of the Redis that the tests may use.
+func options(t testing.TB) *redis.Options {
+	t.Helper()
+	url := os.Getenv("SALLYPORT_REDIS")
+	if url == "" {
+		t.Skip(leftOut)
+	}
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func connect(t testing.TB, o *redis.Options) *redis.Client {
+	client := redis.NewClient(o)
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// ownPrefix is that of keys which nobody else has, and which go with the test.
+func ownPrefix(t testing.TB, client redis.UniversalClient) string {
+	prefix := "test-" + rand.Text()
+	t.Cleanup(func() {
+		for _, key := range keysOf(t, client, prefix) {
+			client.Del(context.Background(), key)
+		}
+	})
+	return prefix
+}
+
+// keysOf lists what a Store with the prefix has in Redis.
+func keysOf(t testing.TB, client redis.UniversalClient, prefix string) []string {
+	t.Helper()
+	var keys []string
+	all := client.Scan(context.Background(), 0, "{"+prefix+"*", 1000).Iterator()
+	for all.Next(context.Background()) {
+		keys = append(keys, all.Val())
+	}
+	if err := all.Err(); err != nil {
+		t.Error(err)
+	}
+	return keys
+}
+
+// patient leaves Redis more time than a busy machine needs.
+var patient = ratelimit.FailoverOptions{Budget: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+
+// patientStore has a prefix of its own.
+func patientStore(t testing.TB, client redis.UniversalClient) *ratelimitredis.Store {
+	return ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Failover: patient})
+}
+
+func policy(count int64, period time.Duration) *ratelimit.Policy {
+	return &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: count, Period: period}}
+}
+
+func take(t testing.TB, s ratelimit.Store, takes ...ratelimit.Take) ratelimit.Decision {
+	t.Helper()
+	d, err := s.Take(t.Context(), takes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// server is a Redis of the test's own, on a port of its own.
+type server struct {
+	t    testing.TB
+	args []string
+	port int
+	cmd  *exec.Cmd
+}
+
+// newServer returns a server that does not run yet.
+func newServer(t testing.TB, args ...string) *server {
+	t.Helper()
+	if os.Getenv("SALLYPORT_REDIS") == "" {
+		t.Skip(leftOut)
+	}
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("left out: ratelimitredis on a Redis that fails; with redis-server on the PATH the tests start one")
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	s := &server{t: t, port: free.Addr().(*net.TCPAddr).Port}
+	s.args = append([]string{program, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", ""}, args...)
+	t.Cleanup(func() {
+		if s.cmd != nil {
+			s.kill()
+		}
+	})
+	return s
+}
+
+func startServer(t testing.TB, args ...string) *server {
+	t.Helper()
+	s := newServer(t, args...)
+	s.start()
+	return s
+}
+
+func (s *server) start() {
+	s.t.Helper()
+	var log bytes.Buffer
+	s.cmd = exec.Command(s.args[0], s.args[1:]...)
+	s.cmd.Stdout = &log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	client := redis.NewClient(s.options())
+	defer client.Close()
+	eventually(s.t, "the server answers", func() bool { return client.Ping(context.Background()).Err() == nil })
+}
+
+// kill is kill -9.
+func (s *server) kill() {
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+	s.cmd = nil
+}
+
+// hang stops the process, so that it takes requests in and answers none.
+func (s *server) hang() {
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	s.t.Cleanup(s.resume)
+}
+
+func (s *server) resume() {
+	if s.cmd != nil {
+		s.cmd.Process.Signal(syscall.SIGCONT)
+	}
+}
+
+func (s *server) options() *redis.Options {
+	return &redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", s.port)}
+}
+
+func (s *server) client() *redis.Client { return connect(s.t, s.options()) }
+
+// scriptCalls is how many scripts the server has run.
+func scriptCalls(t testing.TB, client *redis.Client) int {
+	t.Helper()
+	info, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for line := range strings.Lines(info) {
+		for _, name := range []string{"cmdstat_eval:calls=", "cmdstat_evalsha:calls="} {
+			if rest, ok := strings.CutPrefix(line, name); ok {
+				number, _, _ := strings.Cut(rest, ",")
+				n, err := strconv.Atoi(number)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+// eventually waits until a condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	end := time.After(30 * time.Second)
+	for !holds() {
+		select {
+		case <-end:
+			t.Fatalf("after 30 seconds it is not so that %s", what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package ratelimitredis_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/ulule/limiter/v3"
+	ulule "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
+)
+
+// refused is a client of no server.
+func refused(t testing.TB) redis.UniversalClient {
+	return connect(t, &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+}
+
+func TestSuite(t *testing.T) {
+	t.Parallel()
+	client := connect(t, options(t))
+	store := patientStore(t, client)
+	ratelimittest.Suite{
+		New: func(t *testing.T) ratelimit.Store { return store },
+		Unavailable: func(t *testing.T) ratelimit.Store {
+			return ratelimitredis.New(refused(t), ratelimitredis.Options{}).Counters()
+		},
+		Atomic: true, Smooth: true, DenialWritesNothing: true,
+	}.Run(t)
+	if n := store.Fallbacks(); n > 0 {
+		t.Errorf("%d decisions were made without Redis", n)
+	}
+}
+
+// The Redis store of ulule/limiter, which a team may have already.
+func TestSuiteOfUlule(t *testing.T) {
+	t.Parallel()
+	client := connect(t, options(t))
+	store, err := ulule.NewStoreWithOptions(client, limiter.StoreOptions{Prefix: "{" + ownPrefix(t, client) + "}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ratelimittest.Suite{
+		New: func(t *testing.T) ratelimit.Store { return ratelimit.FromLimiter(store) },
+		Unavailable: func(t *testing.T) ratelimit.Store {
+			server := startServer(t)
+			store, err := ulule.NewStore(server.client())
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.kill()
+			return ratelimit.FromLimiter(store)
+		},
+	}.Run(t)
+}
