@@ -243,6 +243,8 @@ func TestTakenOver(t *testing.T) {
 			if ctx.Err() == nil {
 				t.Error("the loser was not told")
 			}
+			waiting := begin(t.Context(), loser, req)
+			synctest.Wait()
 			if err := old.Settle(t.Context(), settlement); err != idem.ErrLost {
 				t.Errorf("the loser settles as %v: got error %v, want ErrLost", settlement.Outcome, err)
 			}
@@ -250,6 +252,9 @@ func TestTakenOver(t *testing.T) {
 				t.Errorf("after the loser settled the key is %v, want in flight", got)
 			}
 			mustSettle(t, e, answer("fresh"))
+			if got := <-waiting; string(got.record.Payload) != "fresh" {
+				t.Errorf("the one who waits for the loser got %v with %q, want the fresh answer", got.record.State, got.record.Payload)
+			}
 			mustReplay(t, loser, req, "fresh")
 		}
 		if n := loser.Stats().Lost; n != 3 {

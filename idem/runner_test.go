@@ -233,6 +233,14 @@ func TestManyAtOnceInParallel(t *testing.T) {
 	}
 }
 
+// No answer of the store is taken for none because it came at the same time as something else.
+func TestAnswersAreHeard(t *testing.T) {
+	r := newRunner(remote{newMemory()}, idem.Options{})
+	for i := range 3000 {
+		mustSettle(t, mustRun(t, r, numberedRequest(i)), answer("created"))
+	}
+}
+
 func TestManyAtOnceInTwoProcesses(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		runners := []*idem.Runner{newRunner(s, idem.Options{}), newRunner(s, idem.Options{})}

@@ -125,6 +125,14 @@ func TestMismatchInFlight(t *testing.T) {
 				t.Errorf("got error %v after %v, want ErrMismatch at once", got.err, got.after)
 			}
 		}
+		// Also where another waits already for the process that has it.
+		r = newRunner(s, idem.Options{})
+		waiting := begin(t.Context(), r, request)
+		time.Sleep(time.Second)
+		if got := <-begin(t.Context(), r, other); got.err != idem.ErrMismatch || got.after != 0 {
+			t.Errorf("beside one who waits: got error %v after %v, want ErrMismatch at once", got.err, got.after)
+		}
+		defer func() { <-waiting }()
 		mustSettle(t, e, answer("created"))
 		mustReplay(t, r, request, "created")
 	})
