@@ -136,10 +136,13 @@ func (d database) advance(t testing.TB, db *sql.DB, by time.Duration) {
 	execute(t, db, "UPDATE sallyport_idem SET lease_ends = lease_ends - "+step+", expires_at = expires_at - "+step)
 }
 
+// execer is a pool, a connection or a transaction.
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
 // execute runs a statement without parameters and returns how many rows it changed.
-func execute(t testing.TB, db interface {
-	ExecContext(context.Context, string, ...any) (sql.Result, error)
-}, statement string) int64 {
+func execute(t testing.TB, db execer, statement string) int64 {
 	t.Helper()
 	result, err := db.ExecContext(t.Context(), statement)
 	if err != nil {

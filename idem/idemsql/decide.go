@@ -91,15 +91,12 @@ func one(ctx context.Context, q querier, statement string, dest []any, args ...a
 }
 
 // await ends with ctx, as not every driver does: SQLite waits for the file's
-// lock as long as its busy_timeout says. What do still returns then goes to
-// late, if that is not nil.
+// lock as long as its busy_timeout says. It always calls do, and what that
+// still returns then goes to late, if that is not nil.
 func await[T any](ctx context.Context, doing string, do func() (T, error), late func(T)) (value T, err error) {
 	type answer struct {
 		value T
 		err   error
-	}
-	if err := ctx.Err(); err != nil {
-		return value, fmt.Errorf("idemsql: %s: %w", doing, err)
 	}
 	done := make(chan answer, 1)
 	go func() {

@@ -131,9 +131,7 @@ func (a answer) mustReplay(t testing.TB, first answer) {
 }
 
 // insert writes a task with an id that no second run would choose.
-func insert(ctx context.Context, q interface {
-	ExecContext(context.Context, string, ...any) (sql.Result, error)
-}, title string) (id string, err error) {
+func insert(ctx context.Context, q execer, title string) (id string, err error) {
 	id = rand.Text()
 	_, err = q.ExecContext(ctx, "INSERT INTO tasks (id, title) VALUES ($1, $2)", id, title)
 	return id, err

@@ -1,0 +1,251 @@
+package idemsql_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+)
+
+// The lease ends by the database's clock: no time ever travels to it.
+func TestDatabaseClock(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.on(d.open(t), idemsql.Options{})
+		c := claim("key")
+		c.Lease = 300 * time.Millisecond
+		begun := time.Now()
+		begin(t, store, c, idem.Claimed)
+		left := begin(t, store, again(c), idem.InFlight).LeaseLeft
+		if spent := time.Since(begun); left > c.Lease || left < c.Lease-spent-10*time.Millisecond {
+			t.Errorf("got %v left of a lease of %v after %v", left, c.Lease, spent)
+		}
+		for {
+			asked := time.Since(begun)
+			r, err := store.Begin(t.Context(), again(c))
+			answered := time.Since(begun)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case r.State == idem.Unknown && answered < c.Lease-10*time.Millisecond:
+				t.Fatalf("the lease of %v had lapsed after %v", c.Lease, answered)
+			case r.State == idem.Unknown:
+				return
+			case asked > c.Lease+10*time.Millisecond:
+				t.Fatalf("the lease of %v had not lapsed after %v", c.Lease, asked)
+			}
+		}
+	})
+}
+
+// A retention without end is one.
+func TestLongestRetention(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.on(d.open(t), idemsql.Options{})
+		c := claim("key")
+		c.Retention = 1<<63 - 1
+		begin(t, store, c, idem.Claimed)
+		s := finished("answer")
+		s.Retention = c.Retention
+		if err := store.Settle(t.Context(), c.Key, c.Token, s); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, store, again(c), idem.Done)
+	})
+}
+
+func TestMalformedCalls(t *testing.T) {
+	store := idemsql.SQLite(sqliteFile(t).open(t), idemsql.Options{})
+	short, none := claim("key"), claim("key")
+	short.Retention, none.Lease = time.Second, 0
+	for _, c := range []idem.Claim{short, none} {
+		if _, err := store.Begin(t.Context(), c); err == nil {
+			t.Errorf("Begin with a lease of %v and a retention of %v: got no error", c.Lease, c.Retention)
+		}
+		if _, _, err := store.Join(t.Context(), c); err == nil {
+			t.Errorf("Join with a lease of %v and a retention of %v: got no error", c.Lease, c.Retention)
+		}
+	}
+	c := claim("key")
+	begin(t, store, c, idem.Claimed)
+	if err := store.Extend(t.Context(), c.Key, c.Token, 0); err == nil {
+		t.Error("Extend by nothing: got no error")
+	}
+	for _, s := range []idem.Settlement{{Outcome: idem.Finished}, {Outcome: 9, Retention: time.Hour}} {
+		if err := store.Settle(t.Context(), c.Key, c.Token, s); err == nil {
+			t.Errorf("Settle as %v: got no error", s)
+		}
+	}
+	begin(t, store, again(c), idem.InFlight)
+}
+
+// A claim with a lease and one in a transaction are claims of the same key.
+func TestMixedModes(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		leasing, joining := d.on(d.open(t), idemsql.Options{}), d.on(d.open(t), idemsql.Options{})
+
+		c := claim("leased")
+		begin(t, leasing, c, idem.Claimed)
+		if r, _ := join(t, joining, again(c), idem.InFlight); r.Fingerprint != c.Fingerprint || r.LeaseLeft <= 0 {
+			t.Errorf("Join of a leased key: got %+v, want its fingerprint and lease", r)
+		}
+		if err := leasing.Settle(t.Context(), c.Key, c.Token, finished("of the lease")); err != nil {
+			t.Fatal(err)
+		}
+		if r, _ := join(t, joining, again(c), idem.Done); string(r.Payload) != "of the lease" {
+			t.Errorf("got the payload %q", r.Payload)
+		}
+
+		c = claim("joined")
+		_, j := join(t, joining, c, idem.Claimed)
+		if d.name == "postgres" { // in SQLite nobody else writes meanwhile
+			within(t, 5*time.Second, "Begin of a joined key", func() {
+				if r := begin(t, leasing, again(c), idem.InFlight); r.Fingerprint != (idem.Sum{}) {
+					t.Errorf("Begin of a joined key: got %+v, want no fingerprint", r)
+				}
+			})
+			if r, _ := join(t, leasing, again(c), idem.InFlight); r.Fingerprint != (idem.Sum{}) {
+				t.Errorf("Join of a joined key elsewhere: got %+v, want no fingerprint", r)
+			}
+		}
+		if err := j.Settle(t.Context(), finished("of the transaction")); err != nil {
+			t.Fatal(err)
+		}
+		if r := begin(t, leasing, again(c), idem.Done); string(r.Payload) != "of the transaction" || r.Fingerprint != c.Fingerprint {
+			t.Errorf("got %+v", r)
+		}
+
+		c = claim("lapsed")
+		begin(t, leasing, c, idem.Claimed)
+		d.advance(t, d.open(t), 2*time.Minute)
+		join(t, joining, again(c), idem.Unknown)
+		taker := again(c)
+		taker.Reexecute = true
+		r, j := join(t, joining, taker, idem.Claimed)
+		if r.Attempt != 2 {
+			t.Errorf("Join that takes over: got attempt %d, want 2", r.Attempt)
+		}
+		if err := j.Settle(t.Context(), notStarted); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, leasing, again(c), idem.Unknown) // what was taken over is back
+		if err := leasing.Settle(t.Context(), c.Key, c.Token, finished("late")); err != nil {
+			t.Errorf("the first one, late: %v", err)
+		}
+	})
+}
+
+// Of many that join one key through pools of their own, exactly one gets it, and the others hold nothing.
+func TestJoinRace(t *testing.T) {
+	d := postgres(t)
+	stores := make([]*idemsql.Store, 4)
+	for i := range stores {
+		stores[i] = d.on(d.open(t), idemsql.Options{})
+	}
+	for round := range 8 {
+		c := claim(strconv.Itoa(round))
+		won := make(chan idem.Joined, 32)
+		var wg sync.WaitGroup
+		for i := range 32 {
+			wg.Go(func() {
+				r, j, err := stores[i%len(stores)].Join(t.Context(), again(c))
+				switch {
+				case err != nil:
+					t.Error(err)
+				case j != nil:
+					won <- j
+				case r.State != idem.InFlight:
+					t.Errorf("a loser got %v, want in flight", r.State)
+				}
+			})
+		}
+		wg.Wait()
+		if len(won) != 1 {
+			t.Fatalf("%d of 32 got the claim, want 1", len(won))
+		}
+		if err := (<-won).Settle(t.Context(), finished("answer")); err != nil {
+			t.Error(err)
+		}
+		join(t, stores[0], again(c), idem.Done)
+	}
+}
+
+// SQLite waits for the file longer than a caller may: the caller is answered, and what comes late holds nothing.
+func TestContextEndsWait(t *testing.T) {
+	d := sqliteFile(t)
+	db := d.open(t)
+	store := d.on(db, idemsql.Options{})
+	c := claim("held")
+	begin(t, store, c, idem.Claimed)
+	writer, err := d.open(t).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func(context.Context) error{
+		"Begin":  func(ctx context.Context) error { _, err := store.Begin(ctx, claim("other")); return err },
+		"Join":   func(ctx context.Context) error { _, _, err := store.Join(ctx, claim("joined")); return err },
+		"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
+		"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
+		"Sweep":  func(ctx context.Context) error { _, err := store.Sweep(ctx); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		start := time.Now()
+		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "idemsql: ") {
+			t.Errorf("%s: got error %v, want one of idemsql that wraps the deadline", name, err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s took %v, want as long as its context", name, took)
+		}
+		cancel()
+	}
+	if _, err := writer.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	writer.Close()
+	_, j := join(t, store, claim("next"), idem.Claimed) // its turn came: the one that was late gave it up
+	if err := j.Settle(t.Context(), notStarted); err != nil {
+		t.Error(err)
+	}
+}
+
+// Join's context bounds Join and not the transaction.
+func TestTransactionOutlivesContext(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		_, j, err := store.Join(ctx, claim("key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		tx, _ := idemsql.Tx(j.Context(t.Context()))
+		if _, err := insert(t.Context(), tx, "title"); err != nil {
+			t.Error(err)
+		}
+		if err := j.Settle(t.Context(), finished("answer")); err != nil {
+			t.Error(err)
+		}
+		mustCount(t, db, "SELECT count(*) FROM tasks", 1)
+
+		dead, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := store.Join(dead, claim("other")); !errors.Is(err, context.Canceled) {
+			t.Errorf("Join with a context that is done: got error %v", err)
+		}
+		_, j = join(t, store, claim("other"), idem.Claimed)
+		if err := j.Settle(dead, finished("answer")); !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
+			t.Errorf("Settle with a context that is done: got error %v, want one that says that nothing was saved", err)
+		}
+		begin(t, store, claim("other"), idem.Claimed)
+	})
+}
