@@ -32,7 +32,8 @@ type Options struct {
 
 	// Failures, when set, is the limit of [ThrottleFailures].
 	Failures ratelimit.Limit
-	// ClientIP finds the client's address for Failures and Limits.Client.
+	// ClientIP finds the client's address for Failures and, unless Limits has one of
+	// its own, for Limits.Client.
 	ClientIP ClientIP
 
 	Limits Limits
@@ -85,7 +86,9 @@ func NewAPI(keys keystore.Store, o Options) *API {
 		panic("middleware: NewAPI: Limits: " + err.Error())
 	}
 	a := &API{base: strings.TrimRight(o.Base, "/"), registry: o.Registry, mux: http.NewServeMux()}
-	o.Limits.ClientIP = o.ClientIP
+	if o.Limits.ClientIP.trusted == nil {
+		o.Limits.ClientIP = o.ClientIP
+	}
 	a.limits = o.Limits.gate()
 	if o.Replies != nil || o.Idempotency.Runner != nil {
 		if o.Idempotency.Hooks == nil {

@@ -3,6 +3,7 @@ package middleware
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -31,8 +32,17 @@ func setRateFields(h http.Header, takes []ratelimit.Take, d ratelimit.Decision) 
 		}
 		states = appendClamped(append(states, ";t="...), ceilSeconds(reset))
 	}
-	h["Ratelimit-Policy"] = []string{string(policies)}
-	h["Ratelimit"] = []string{string(states)}
+	addToList(h, "Ratelimit-Policy", policies)
+	addToList(h, "Ratelimit", states)
+}
+
+// addToList keeps the items of a RateLimit outside this one: two lines would be
+// one list too, but not every client reads them so.
+func addToList(h http.Header, name string, items []byte) {
+	if outer := strings.Join(h[name], ", "); outer != "" {
+		items = append([]byte(outer+", "), items...)
+	}
+	h[name] = []string{string(items)}
 }
 
 // maxInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).

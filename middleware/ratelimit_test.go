@@ -1,0 +1,650 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// policy is a limit in the notation of ratelimit.Parse with its burst.
+func policy(name, limit string, burst int64) *ratelimit.Policy {
+	l := ratelimit.MustParse(limit)
+	l.Burst = burst
+	return &ratelimit.Policy{Name: name, Limit: l}
+}
+
+// limited is an API with limits and the tokens of two keys of org_1, production
+// and sandbox, and of one of org_2.
+func limited(t testing.TB, l middleware.Limits) (api *middleware.API, live, test, other string) {
+	t.Helper()
+	ring := newKeyring()
+	if l.Store == nil {
+		l.Store = ratelimit.NewMemory()
+	}
+	live = ring.issue(t, scope.TasksRead)
+	test, _ = ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}})
+	other, _ = ring.grant(t, keystore.Grant{Organization: "org_2", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
+	return testAPI(ring.keys, middleware.Options{Hooks: quiet(), Limits: l}), live, test, other
+}
+
+var wholeSeconds = regexp.MustCompile(`^[1-9][0-9]*$`)
+
+// wait is what Retry-After tells, which has to be a whole number of seconds.
+func wait(t testing.TB, res answer) time.Duration {
+	t.Helper()
+	text := res.Header.Get("Retry-After")
+	if !wholeSeconds.MatchString(text) {
+		t.Errorf("got Retry-After %q with %d", text, res.StatusCode)
+	}
+	n, _ := strconv.Atoi(text)
+	return time.Duration(n) * time.Second
+}
+
+// TestRetryAfterHelps: whoever waits as long as it says is admitted, if nobody
+// else spends, and whoever comes a second earlier is not.
+func TestRetryAfterHelps(t *testing.T) {
+	for _, tt := range []struct {
+		limit string
+		burst int64
+		want  string
+	}{
+		{"10-S", 0, "1"}, {"10-S", 1, "1"}, {"1-S", 0, "1"}, {"100-M", 0, "1"}, {"7-M", 3, "9"}, {"3-M", 0, "20"}, {"1-M", 0, "60"}, {"25-H", 2, "144"}, {"1-D", 0, "86400"}, {"900-S", 5, "1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			api, live, _, _ := limited(t, middleware.Limits{Organization: policy("organization", tt.limit, tt.burst)})
+			ask := func() answer { return serve(api, request("GET", "/api/v1/tasks", live, "")) }
+			spend := func() answer {
+				for {
+					res := ask()
+					if res.StatusCode == 429 {
+						return res
+					}
+					if res.StatusCode != 200 || res.Header.Get("Retry-After") != "" {
+						t.Fatalf("%s: got %d with Retry-After %q", tt.limit, res.StatusCode, res.Header.Get("Retry-After"))
+					}
+				}
+			}
+			for i := range 3 {
+				res := spend()
+				first := res.Header.Get("Retry-After")
+				if i == 0 && first != tt.want {
+					t.Errorf("%s: got Retry-After %q, want %q", tt.limit, first, tt.want)
+				}
+				for range 100 { // a refusal costs nothing
+					if again := ask().Header.Get("Retry-After"); again != first {
+						t.Fatalf("%s: got Retry-After %q after more refusals, %q before", tt.limit, again, first)
+					}
+				}
+				time.Sleep(wait(t, res) - time.Second)
+				if early := ask(); wait(t, res) > time.Second && early.StatusCode != 429 {
+					t.Errorf("%s: got %d a second early", tt.limit, early.StatusCode)
+				}
+				time.Sleep(time.Second)
+				if late := ask(); late.StatusCode != 200 {
+					t.Errorf("%s: got %d after the wait", tt.limit, late.StatusCode)
+				}
+			}
+		})
+	}
+}
+
+// TestRateLimitRefusal: what the 429 says.
+func TestRateLimitRefusal(t *testing.T) {
+	api, live, _, _ := limited(t, middleware.Limits{Organization: policy("burst", "1-S", 0), Key: policy("daily", "1-D", 0)})
+	srv := start(t, api)
+	do(t, srv.Client(), get(t, srv, "/api/v1/tasks", live))
+	res := do(t, srv.Client(), get(t, srv, "/api/v1/tasks", live))
+	wantRefusal(t, "over two limits", res, 429, "rate_limited", "")
+	// The longer wait decides, and its policy is the one that is named.
+	if got := wait(t, res); got < 23*time.Hour || res.problem(t).Policy != "daily" {
+		t.Errorf("got Retry-After %v for policy %q, want a day for daily", got, res.problem(t).Policy)
+	}
+	if strings.Contains(res.body, "127.0.0.1") || res.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("got %v %s", res.Header, res.body)
+	}
+}
+
+// TestAllOrNothing: a request that one limit refuses costs the others nothing.
+func TestAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		busy, calm := ring.issue(t, scope.TasksRead), ring.issue(t, scope.TasksRead)
+		api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Limits: middleware.Limits{
+			Store: ratelimit.NewMemory(), Organization: policy("organization", "10-H", 0), Key: policy("key", "2-H", 5), Client: policy("client", "100-H", 0),
+		}})
+		statuses := func(token string, n int) map[int]int {
+			got := map[int]int{}
+			for range n {
+				got[serve(api, request("GET", "/api/v1/tasks", token, "")).StatusCode]++
+			}
+			return got
+		}
+		if got := statuses(busy, 50); got[200] != 5 {
+			t.Errorf("the busy key: got %v, want 5 times 200", got)
+		}
+		if got := statuses(calm, 50); got[200] != 5 {
+			t.Errorf("the other key: got %v, want the 5 that are left of 10", got)
+		}
+	})
+}
+
+// TestRateLimitBuckets: what is counted together.
+func TestRateLimitBuckets(t *testing.T) {
+	one := policy("one", "1-H", 0)
+	tests := []struct {
+		name   string
+		limits middleware.Limits
+		want   string // of live, live, test, other; each twice, but for live
+	}{
+		{"organization", middleware.Limits{Organization: one}, "200 429 200 429 200 429"},
+		{"sandbox of its own", middleware.Limits{Organization: one, Sandbox: policy("sandbox", "2-H", 0)}, "200 429 200 200 200 429"},
+		{"sandbox of the same name", middleware.Limits{Organization: one, Sandbox: policy("one", "2-H", 0)}, "200 429 200 200 200 429"},
+		{"sandbox alone", middleware.Limits{Sandbox: one}, "200 200 200 429 200 200"},
+		{"key", middleware.Limits{Key: one}, "200 429 200 429 200 429"},
+		{"client", middleware.Limits{Client: one}, "200 429 429 429 429 429"},
+		{"plan", middleware.Limits{Plan: func(p middleware.Principal) *ratelimit.Policy {
+			if p.Organization() == "org_2" {
+				return nil
+			}
+			return one
+		}}, "200 429 200 429 200 200"},
+		{"plan before the others", middleware.Limits{Organization: one, Sandbox: one, Plan: func(middleware.Principal) *ratelimit.Policy { return nil }}, "200 200 200 200 200 200"},
+		{"none", middleware.Limits{}, "200 200 200 200 200 200"},
+	}
+	for _, tt := range tests {
+		api, live, test, other := limited(t, tt.limits)
+		var got []string
+		for _, token := range []string{live, live, test, test, other, other} {
+			got = append(got, strconv.Itoa(serve(api, request("GET", "/api/v1/tasks", token, "")).StatusCode))
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, strings.Join(got, " "), tt.want)
+		}
+	}
+}
+
+// TestWhatIsCharged: whatever passes Authenticate costs, known route or not, and
+// the limit answers before the scope and the mux.
+func TestWhatIsCharged(t *testing.T) {
+	for _, tt := range []struct {
+		method, path, token string
+		status              int
+		charged             bool
+	}{
+		{"GET", "/api/v1/tasks", "live", 200, true},
+		{"GET", "/api/v1/account", "live", 403, true},
+		{"GET", "/api/v1/none", "live", 404, true},
+		{"DELETE", "/api/v1/tasks", "live", 405, true},
+		{"GET", "//api/v1/tasks", "live", 307, true},
+		{"GET", "/elsewhere", "live", 404, true},
+		{"GET", "/api/v1/tasks", "", 401, false},
+		{"GET", "/api/v1/tasks", "x", 401, false},
+	} {
+		api, live, _, _ := limited(t, middleware.Limits{Organization: policy("organization", "1-H", 0)})
+		token := strings.Replace(tt.token, "live", live, 1)
+		if res := serve(api, request(tt.method, tt.path, token, "")); res.StatusCode != tt.status {
+			t.Errorf("%s %s: got %d, want %d", tt.method, tt.path, res.StatusCode, tt.status)
+		}
+		if res := serve(api, request("GET", "/api/v1/tasks", live, "")); (res.StatusCode == 429) != tt.charged {
+			t.Errorf("%s %s: got %d from the next request, charged: %v", tt.method, tt.path, res.StatusCode, tt.charged)
+		}
+		if res := serve(api, request(tt.method, tt.path, token, "")); tt.charged {
+			wantRefusal(t, tt.method+" "+tt.path+" over the limit", res, 429, "rate_limited", "")
+		}
+	}
+}
+
+// TestPlanChange: the new plan holds from the next request on.
+func TestPlanChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plan := policy("plan", "10-M", 0)
+		api, live, _, _ := limited(t, middleware.Limits{Plan: func(middleware.Principal) *ratelimit.Policy { return plan }})
+		ask := func() answer { return serve(api, request("GET", "/api/v1/tasks", live, "")) }
+		for range 10 {
+			ask()
+		}
+		if got := wait(t, ask()); got != 6*time.Second {
+			t.Errorf("got a wait of %v", got)
+		}
+		plan = policy("plan", "100-M", 0)
+		// What was spent is kept as time, of which a minute is a full burst of both.
+		if got := wait(t, ask()); got != time.Second {
+			t.Errorf("raised: got a wait of %v", got)
+		}
+		time.Sleep(600 * time.Millisecond)
+		if res := ask(); res.StatusCode != 200 {
+			t.Errorf("raised: got %d after an interval of the new plan", res.StatusCode)
+		}
+		plan = policy("plan", "1-M", 0)
+		if got := wait(t, ask()); got > time.Minute {
+			t.Errorf("lowered: got a wait of %v", got)
+		}
+	})
+}
+
+// item is one of a structured field's list (RFC 9651): a string with integer
+// parameters.
+type item struct {
+	name   string
+	params map[string]int64
+}
+
+var itemForm = regexp.MustCompile(`^"([ !#-\[\]-~]*)"((?:;[a-z*][a-z0-9_.*-]*=-?[0-9]{1,15})*)$`)
+
+func items(t testing.TB, h http.Header, name string) []item {
+	t.Helper()
+	values := h.Values(name)
+	if len(values) != 1 {
+		t.Errorf("%s: got %q, want one line", name, values)
+		return nil
+	}
+	var list []item
+	for _, text := range strings.Split(values[0], ", ") {
+		m := itemForm.FindStringSubmatch(text)
+		if m == nil {
+			t.Errorf("%s: %q is not an item of a list", name, text)
+			return nil
+		}
+		params := map[string]int64{}
+		for _, p := range strings.Split(m[2], ";")[1:] {
+			key, value, _ := strings.Cut(p, "=")
+			params[key], _ = strconv.ParseInt(value, 10, 64)
+		}
+		list = append(list, item{m[1], params})
+	}
+	return list
+}
+
+// TestRateLimitFields reads the fields of draft-11 through a run of requests.
+func TestRateLimitFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, live, _, _ := limited(t, middleware.Limits{
+			FieldsDraft11: true, Organization: policy("organization", "4-M", 0), Key: policy("key", "100-S", 50),
+		})
+		for i := range 6 {
+			path := []string{"/api/v1/tasks", "/api/v1/account", "/api/v1/none"}[i%3]
+			res := serve(api, request("GET", path, live, ""))
+			policies, states := items(t, res.Header, "RateLimit-Policy"), items(t, res.Header, "RateLimit")
+			if got := fmt.Sprint(policies); got != "[{organization map[q:4 w:60]} {key map[q:100 w:1]}]" {
+				t.Errorf("got policies %s", got)
+			}
+			if len(states) != 2 || states[0].name != "organization" || states[1].name != "key" {
+				t.Fatalf("got states %v", states)
+			}
+			left := max(3-int64(i), 0)
+			if got := states[0].params["r"]; got != left {
+				t.Errorf("request %d: got %d left, want %d", i, got, left)
+			}
+			if (res.StatusCode == 429) != (i >= 4) {
+				t.Errorf("request %d: got %d", i, res.StatusCode)
+			}
+			reset := min(int64(i)+1, 4) * 15 // until the bucket is full again
+			if i >= 4 {
+				reset = int64(wait(t, res).Seconds()) // or until the request may be repeated
+			} else if res.Header.Get("Retry-After") != "" {
+				t.Errorf("request %d: got Retry-After %q", i, res.Header.Get("Retry-After"))
+			}
+			if got := states[0].params["t"]; got != reset {
+				t.Errorf("request %d: got t=%d, want %d", i, got, reset)
+			}
+			if got := states[1].params; got["r"] != 50-min(int64(i)+1, 4) || got["t"] != 1 {
+				t.Errorf("request %d: got %v for the key", i, got)
+			}
+		}
+	})
+}
+
+func TestRateLimitFieldsOfOddLimits(t *testing.T) {
+	tests := []struct {
+		name  string
+		limit ratelimit.Limit
+		want  string
+	}{
+		{"sub-second window", ratelimit.Limit{Count: 5, Period: 500 * time.Millisecond}, `"p";q=5 "p";r=4;t=1`},
+		{"fraction of a second", ratelimit.Limit{Count: 5, Period: 1500 * time.Millisecond}, `"p";q=5 "p";r=4;t=1`},
+		{"two seconds", ratelimit.Limit{Count: 5, Period: 2 * time.Second}, `"p";q=5;w=2 "p";r=4;t=1`},
+		{"beyond fifteen digits", ratelimit.Limit{Count: 4e15, Period: 4e18 / 1e9 * time.Second}, `"p";q=999999999999999;w=4000000000 "p";r=999999999999999;t=1`},
+		{"odd name", ratelimit.Limit{Count: 5, Period: time.Second}, `"p";q=5;w=1 "p";r=4;t=1`},
+	}
+	for _, tt := range tests {
+		api, live, _, _ := limited(t, middleware.Limits{FieldsDraft11: true, Organization: &ratelimit.Policy{Name: "p", Limit: tt.limit}})
+		res := serve(api, request("GET", "/api/v1/tasks", live, ""))
+		items(t, res.Header, "RateLimit-Policy")
+		items(t, res.Header, "RateLimit")
+		if got := res.Header.Get("RateLimit-Policy") + " " + res.Header.Get("RateLimit"); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	api, live, _, _ := limited(t, middleware.Limits{Organization: policy("p", "5-S", 0)})
+	if res := serve(api, request("GET", "/api/v1/tasks", live, "")); res.Header["Ratelimit"] != nil || res.Header["Ratelimit-Policy"] != nil {
+		t.Errorf("without the option: got %v", res.Header)
+	}
+}
+
+// TestRateLimitTwice: two pieces, one by address before authentication and one
+// behind it, make one field with an item of each.
+func TestRateLimitTwice(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	h := middleware.Chain(
+		stage(),
+		middleware.RateLimit(middleware.Limits{Store: ratelimit.NewMemory(), Client: policy("client", "9-S", 0), FieldsDraft11: true}),
+		middleware.Authenticate(ring.keys, middleware.AuthOptions{}),
+		middleware.RateLimit(middleware.Limits{Store: ratelimit.NewMemory(), Organization: policy("organization", "1-H", 0), FieldsDraft11: true}),
+	)(http.HandlerFunc(sayOK))
+	for i, want := range []int{200, 429} {
+		res := serve(h, request("GET", "/", token, ""))
+		states, policies := items(t, res.Header, "RateLimit"), items(t, res.Header, "RateLimit-Policy")
+		if res.StatusCode != want || len(states) != 2 || len(policies) != 2 || states[0].name != "client" || states[1].name != "organization" || states[0].params["r"] != int64(8-i) {
+			t.Errorf("got %d %v %v, want %d with an item of each stage", res.StatusCode, policies, states, want)
+		}
+	}
+	if res := serve(h, request("GET", "/", "", "")); res.StatusCode != 401 || len(items(t, res.Header, "RateLimit")) != 1 {
+		t.Errorf("got %d %v", res.StatusCode, res.Header)
+	}
+}
+
+// TestConcurrent: the slot of a request is free again however the request ends.
+func TestConcurrent(t *testing.T) {
+	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	ring := newKeyring()
+	token := ring.issue(t)
+	elsewhere, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Limits: middleware.Limits{Concurrent: 2}})
+	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		defer func() { left <- struct{}{} }()
+		end := r.URL.Query().Get("end")
+		switch end {
+		case "stream":
+			io.WriteString(w, "first")
+			w.(http.Flusher).Flush()
+		case "hijack":
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Errorf("Hijack: %v", err)
+				return
+			}
+			defer conn.Close()
+		}
+		entered <- struct{}{}
+		select {
+		case <-leave:
+		case <-r.Context().Done():
+		}
+		if end == "panic" {
+			panic("boom")
+		}
+	})
+	api.HandleFunc("GET /api/v1/quick", middleware.AnyKey(), sayOK)
+	srv := start(t, api)
+	quick := func(token string) answer { return do(t, srv.Client(), get(t, srv, "/api/v1/quick", token)) }
+	for _, end := range []string{"return", "panic", "stream", "hijack", "disconnect"} {
+		var clients [2]*wire
+		for i := range clients {
+			clients[i] = dial(t, srv)
+			clients[i].send("GET /api/v1/x?end=" + end + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+			<-entered
+		}
+		res := quick(token)
+		wantRefusal(t, "a third while two wait to "+end, res, 429, "too_many_concurrent", "")
+		if got := wait(t, res); got != time.Second {
+			t.Errorf("got a wait of %v", got)
+		}
+		if res := quick(elsewhere); res.StatusCode != 200 {
+			t.Errorf("another environment: got %d", res.StatusCode)
+		}
+		for _, c := range clients {
+			if end == "disconnect" {
+				c.Close()
+			} else {
+				leave <- struct{}{}
+			}
+		}
+		<-left
+		<-left
+		// The handler is done; its stages end right after it.
+		for deadline := time.Now().Add(hangs); ; {
+			res := quick(token)
+			if res.StatusCode == 200 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: got %d long after both have ended", end, res.StatusCode)
+			}
+		}
+	}
+}
+
+// brokenStore is a store that cannot answer.
+type brokenStore struct{}
+
+func (brokenStore) Take(context.Context, []ratelimit.Take) (ratelimit.Decision, error) {
+	return ratelimit.Decision{}, errors.New("redis: connection refused")
+}
+
+// TestRateStoreDown: each policy's mode decides behind a Failover, and a store
+// alone is an error of ours.
+func TestRateStoreDown(t *testing.T) {
+	mode := func(m ratelimit.FailureMode) *ratelimit.Policy {
+		p := policy("organization", "2-H", 0)
+		p.OnFailure = m
+		return p
+	}
+	failover := func() ratelimit.Store {
+		return ratelimit.NewFailover(brokenStore{}, ratelimit.FailoverOptions{Logger: quiet().Logger})
+	}
+	tests := []struct {
+		name   string
+		limits middleware.Limits
+		want   string
+	}{
+		{"alone", middleware.Limits{Store: brokenStore{}, Organization: mode(ratelimit.Open)}, "503 503 503 503"},
+		{"Local", middleware.Limits{Store: failover(), Organization: mode(ratelimit.Local)}, "200 200 429 429"},
+		{"Open", middleware.Limits{Store: failover(), Organization: mode(ratelimit.Open)}, "200 200 200 200"},
+		{"Closed", middleware.Limits{Store: failover(), Organization: mode(ratelimit.Closed)}, "503 503 503 503"},
+		{"Closed beside Open", middleware.Limits{Store: failover(), Organization: mode(ratelimit.Open), Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("9-S"), OnFailure: ratelimit.Closed}}, "503 503 503 503"},
+	}
+	for _, tt := range tests {
+		tt.limits.FieldsDraft11 = true
+		api, live, _, _ := limited(t, tt.limits)
+		var got []string
+		for range 4 {
+			res := serve(api, request("GET", "/api/v1/tasks", live, ""))
+			got = append(got, strconv.Itoa(res.StatusCode))
+			if res.StatusCode == 503 {
+				wantRefusal(t, tt.name, res, 503, "rate_store_unavailable", "")
+				if strings.Contains(res.body, "redis") {
+					t.Errorf("%s: the cause is in the body: %s", tt.name, res.body)
+				}
+			} else {
+				items(t, res.Header, "RateLimit")
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, strings.Join(got, " "), tt.want)
+		}
+	}
+}
+
+func TestRateStoreDownIsLogged(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	log := newLogged()
+	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Limits: middleware.PerOrganization(brokenStore{}, ratelimit.MustParse("1-S"))})
+	serve(api, request("GET", "/api/v1/any", token, ""))
+	if got := log.String(); !strings.Contains(got, "connection refused") || strings.Count(got, "\n") != 1 {
+		t.Errorf("got the log %q", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	serve(api, request("GET", "/api/v1/any", token, "").WithContext(ctx))
+	if got := log.String(); strings.Count(got, "\n") != 1 {
+		t.Errorf("a client that has left is in the log: %q", got)
+	}
+}
+
+// TestRouteLimit: a route's policy and cost are part of the one decision.
+func TestRouteLimit(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	hooks := quiet()
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks, Replies: replies(), Limits: middleware.Limits{
+		Store: ratelimit.NewMemory(), Organization: policy("organization", "10-H", 0), FieldsDraft11: true,
+	}})
+	exports := policy("exports", "1-H", 3)
+	ok := http.HandlerFunc(sayOK)
+	api.Handle("GET /api/v1/export", middleware.AnyKey(), middleware.RouteLimit{Policy: exports}.Handler(ok))
+	api.Handle("GET /api/v1/export/large", middleware.AnyKey(), middleware.RouteLimit{Policy: exports, Cost: 2}.Handler(ok))
+	api.Handle("GET /api/v1/dear", middleware.AnyKey(), middleware.RouteLimit{Cost: 5}.Handler(ok))
+	api.Handle("GET /api/v1/impossible", middleware.AnyKey(), middleware.RouteLimit{Cost: 11}.Handler(ok))
+	api.Handle("POST /api/v1/export", middleware.AnyKey(), middleware.RouteLimit{Cost: 1}.Handler(ok))
+	steps := []struct {
+		path, policy string
+		status       int
+		left, shared int64 // of organization and exports, -1: no such item
+	}{
+		{"/api/v1/export", "", 200, 9, 2},
+		{"/api/v1/export/large", "", 200, 7, 0},
+		{"/api/v1/export", "exports", 429, 7, 0},
+		{"/api/v1/impossible", "", 400, 0, 0},
+		{"/api/v1/dear", "", 200, 2, -1},
+		{"/api/v1/dear", "organization", 429, 2, -1},
+	}
+	for _, tt := range steps {
+		res := serve(api, request("GET", tt.path, token, ""))
+		if res.StatusCode != tt.status {
+			t.Errorf("%s: got %d %s, want %d", tt.path, res.StatusCode, res.body, tt.status)
+		}
+		if tt.status == 400 {
+			if p := res.problem(t); p.Code != "bad_request" || res.Header.Get("Retry-After") != "" || !strings.Contains(p.Detail, "more at once") {
+				t.Errorf("%s: got %s", tt.path, res.body)
+			}
+			continue
+		}
+		states := items(t, res.Header, "RateLimit")
+		if states[0].params["r"] != tt.left || len(states) > 1 && states[1].params["r"] != tt.shared || len(states) == 1 && tt.shared >= 0 {
+			t.Errorf("%s: got %v, want %d and %d left", tt.path, states, tt.left, tt.shared)
+		}
+		if tt.status == 429 && res.problem(t).Policy != tt.policy {
+			t.Errorf("%s: got %s, want policy %s", tt.path, res.body, tt.policy)
+		}
+	}
+	for _, route := range api.Routes() {
+		if route.Idempotent != (route.Method == "POST") {
+			t.Errorf("%+v: RouteLimit hides the handler from the API", route)
+		}
+	}
+}
+
+func TestRouteLimitMistakes(t *testing.T) {
+	ok := http.HandlerFunc(sayOK)
+	keys := keystore.NewMemory()
+	p := policy("p", "1-S", 3)
+	for want, f := range map[string]func(){
+		"the handler is nil":                func() { middleware.RouteLimit{}.Handler(nil) },
+		"the cost is negative":              func() { middleware.RouteLimit{Cost: -1}.Handler(ok) },
+		"RouteLimit: ratelimit":             func() { middleware.RouteLimit{Policy: &ratelimit.Policy{Name: "x"}}.Handler(ok) },
+		`more than the burst of policy "p"`: func() { middleware.RouteLimit{Policy: p, Cost: 4}.Handler(ok) },
+		`more than the burst of policy "q"`: func() { middleware.RouteLimit{Policy: policy("q", "3-S", 0), Cost: 4}.Handler(ok) },
+		"the route has a rate limit and Limits": func() {
+			middleware.NewAPI(keys, middleware.Options{}).Handle("GET /api/v1/x", middleware.AnyKey(), middleware.RouteLimit{Policy: p}.Handler(ok))
+		},
+		`has the name "p" of one of the API's`: func() {
+			middleware.NewAPI(keys, middleware.Options{Limits: middleware.Limits{Store: ratelimit.NewMemory(), Key: p}}).
+				Handle("GET /api/v1/x", middleware.AnyKey(), middleware.RouteLimit{Policy: p}.Handler(ok))
+		},
+	} {
+		wantPanic(t, want, f)
+	}
+}
+
+func TestLimitsMistakes(t *testing.T) {
+	store := ratelimit.NewMemory()
+	p, q := policy("p", "1-S", 0), policy("p", "2-S", 0)
+	for want, l := range map[string]middleware.Limits{
+		"Limits.Store is nil":           {Organization: p},
+		"Store is nil":                  {Plan: func(middleware.Principal) *ratelimit.Policy { return p }},
+		`two policies are named "p"`:    {Store: store, Organization: p, Key: q},
+		`policies are named "p"`:        {Store: store, Sandbox: p, Client: q},
+		"Limits.Concurrent is negative": {Concurrent: -1},
+		`name "" is not a token`:        {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
+		`policy "p"`:                    {Store: store, Key: &ratelimit.Policy{Name: "p"}},
+		`is not a token`:                {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
+	} {
+		wantPanic(t, want, func() { middleware.RateLimit(l) })
+		wantPanic(t, want, func() { middleware.NewAPI(keystore.NewMemory(), middleware.Options{Limits: l}) })
+	}
+}
+
+// TestPlanWithoutSense: a plan that is no limit fails closed.
+func TestPlanWithoutSense(t *testing.T) {
+	api, live, _, _ := limited(t, middleware.Limits{Plan: func(middleware.Principal) *ratelimit.Policy { return &ratelimit.Policy{} }})
+	wantRefusal(t, "zero policy", serve(api, request("GET", "/api/v1/tasks", live, "")), 503, "rate_store_unavailable", "")
+}
+
+// TestRateLimitByClient: by address alone it needs no Authenticate, and the API
+// finds the address behind its proxies, wherever they were named.
+func TestRateLimitByClient(t *testing.T) {
+	h := middleware.RateLimit(middleware.Limits{Store: ratelimit.NewMemory(), Client: policy("client", "1-H", 0), ClientIP: trust(t, "10.0.0.0/8")})(http.HandlerFunc(sayOK))
+	ring := newKeyring()
+	token := ring.issue(t)
+	client := policy("client", "1-H", 0)
+	for name, h := range map[string]http.Handler{
+		"piece":               h,
+		"API, Options":        testAPI(ring.keys, middleware.Options{ClientIP: trust(t, "10.0.0.0/8"), Limits: middleware.Limits{Store: ratelimit.NewMemory(), Client: client}}),
+		"API, Options.Limits": testAPI(ring.keys, middleware.Options{Limits: middleware.Limits{Store: ratelimit.NewMemory(), Client: client, ClientIP: trust(t, "10.0.0.0/8")}}),
+	} {
+		var got []string
+		for _, forwarded := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.1", "2001:db8::1", "2001:db8::2"} {
+			r := from("10.0.0.1:1", request("GET", "/api/v1/any", token, "", "X-Forwarded-For: "+forwarded))
+			got = append(got, strconv.Itoa(serve(h, r).StatusCode))
+		}
+		if want := "200 200 429 200 429"; strings.Join(got, " ") != want {
+			t.Errorf("%s: got %s, want %s", name, strings.Join(got, " "), want)
+		}
+	}
+}
+
+// TestRateLimitThenIdempotency: a refusal is never taken for the operation's
+// response, in either order of the two pieces.
+func TestRateLimitThenIdempotency(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	authenticate, any := middleware.Authenticate(ring.keys, middleware.AuthOptions{}), middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{})
+	limit := func() func(http.Handler) http.Handler {
+		return middleware.RateLimit(middleware.Limits{Store: ratelimit.NewMemory(), Organization: policy("organization", "1-H", 0)})
+	}
+	idempotent := func() func(http.Handler) http.Handler {
+		return middleware.Idempotency(replies(), middleware.IdempotencyOptions{})
+	}
+	for name, chain := range map[string]func(http.Handler) http.Handler{
+		"limit first":       middleware.Chain(stage(), authenticate, any, limit(), idempotent()),
+		"idempotency first": middleware.Chain(stage(), authenticate, any, idempotent(), limit()),
+	} {
+		runs := 0
+		h := chain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
+		post := func(key string) answer { return serve(h, request("POST", "/", token, "", "Idempotency-Key: "+key)) }
+		post("first")
+		for range 2 {
+			if res := post("second"); res.StatusCode != 429 || res.Header.Get("Idempotent-Replayed") != "" {
+				t.Errorf("%s: got %d %v", name, res.StatusCode, res.Header)
+			}
+		}
+		if runs != 1 {
+			t.Errorf("%s: got %d runs", name, runs)
+		}
+	}
+}
