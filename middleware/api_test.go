@@ -1,0 +1,340 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// TestFirstProgram is the first program of the package, and what it answers.
+func TestFirstProgram(t *testing.T) {
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	api := middleware.NewAPI(keys, middleware.Options{
+		Limits:  middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+		Replies: replies(),
+	})
+	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), http.HandlerFunc(sayOK))
+	api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), http.HandlerFunc(sayOK))
+	secret, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "org_1", Actor: "admin", Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := start(t, api)
+	for _, tt := range []struct {
+		method, path, token string
+		want                int
+	}{
+		{"GET", "/api/v1/account", "", 401},
+		{"GET", "/api/v1/account", secret.Reveal(), 200},
+		{"POST", "/api/v1/tasks", secret.Reveal(), 403},
+		{"GET", "/api/v1/tasks", secret.Reveal(), 405},
+		{"GET", "/api/v1/other", secret.Reveal(), 404},
+	} {
+		res := do(t, srv.Client(), newRequest(t, tt.method, srv.URL+tt.path, tt.token, nil))
+		if wantID(t, res.Response); res.StatusCode != tt.want {
+			t.Errorf("%s %s: got %d, want %d", tt.method, tt.path, res.StatusCode, tt.want)
+		}
+	}
+	if err := api.WaitSettled(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := middleware.NewAPI(keys, middleware.Options{}).WaitSettled(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRouting: the pattern that matched decides, never the text of the URL.
+// Without a key, every target is a 401 before anything else is said about it.
+func TestRouting(t *testing.T) {
+	ring := newKeyring()
+	all, none := ring.issue(t, scope.AccountRead, scope.TasksRead), ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	say := func(what string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, what, r.PathValue("id")) }
+	}
+	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), say("account"))
+	api.Handle("GET /api/v1/tasks/{id}", middleware.Require(scope.TasksRead), say("task "))
+	api.Handle("GET /api/v1/tasks/{id}/", middleware.Require(scope.TasksRead), say("below "))
+	api.Handle("GET /api/v1/open", middleware.AnyKey(), say("open"))
+	srv := start(t, api)
+	tests := []struct {
+		target    string // method and request target as on the wire
+		all, none int    // statuses of keys with all and with no scopes
+		body      string
+	}{
+		{"GET /api/v1/account", 200, 403, "account"},
+		{"HEAD /api/v1/account", 200, 403, ""},
+		{"GET http://other.example/api/v1/account", 200, 403, "account"},
+		{"GET /api/v1/account?x=/api/v1/open", 200, 403, "account"},
+		{"GET //api/v1/account", 307, 307, ""},
+		{"GET /api/v1//account", 307, 307, ""},
+		{"GET /api/v1/x/../account", 307, 307, ""},
+		{"GET /api/v1/open/../account", 307, 307, ""},
+		{"GET /api/v1/account/", 404, 404, ""},
+		{"GET /api/v1/ACCOUNT", 404, 404, ""},
+		{"GET /api/v1/%61ccount", 200, 403, "account"},
+		{"GET /api/v1%2Faccount", 404, 404, ""},
+		{"GET /api/v1/tasks/1", 200, 403, "task 1"},
+		{"GET /api/v1/tasks/1%2F2", 200, 403, "task 1/2"},
+		{"GET /api/v1/tasks/..%2Faccount", 200, 403, "task ../account"},
+		{"GET /api/v1/tasks/1/", 200, 403, "below 1"},
+		{"GET /api/v1/tasks/1/deep", 200, 403, "below 1"},
+		{"POST /api/v1/account", 405, 405, ""},
+		{"OPTIONS /api/v1/account", 405, 405, ""},
+		{"CONNECT /api/v1/account", 405, 405, ""},
+		{"BREW /api/v1/account", 405, 405, ""},
+		{"get /api/v1/account", 405, 405, ""},
+		{"GET /", 404, 404, ""},
+		{"GET /api/v1", 404, 404, ""},
+		{"GET /favicon.ico", 404, 404, ""},
+		{"GET /api/v1/open", 200, 200, "open"},
+	}
+	for _, tt := range tests {
+		method, _, _ := strings.Cut(tt.target, " ")
+		for _, who := range []struct {
+			name, line string
+			want       int
+		}{
+			{"nobody", "", 401},
+			{"a wrong key", "Authorization: Bearer " + swapLast(all) + "\r\n", 401},
+			{"a key with all scopes", "Authorization: Bearer " + all + "\r\n", tt.all},
+			{"a key with none", "Authorization: Bearer " + none + "\r\n", tt.none},
+		} {
+			c := dial(t, srv)
+			c.send(tt.target + " HTTP/1.1\r\nHost: a\r\n" + who.line + "\r\n")
+			res := c.next(method)
+			if wantID(t, res.Response); res.StatusCode != who.want || who.want == 200 && res.body != tt.body {
+				t.Errorf("%s by %s: got %d %q, want %d %q", tt.target, who.name, res.StatusCode, res.body, who.want, tt.body)
+			}
+			if method == "HEAD" {
+				continue
+			}
+			switch who.want {
+			case 404:
+				wantRefusal(t, tt.target, res, 404, "not_found", "")
+			case 405:
+				wantRefusal(t, tt.target, res, 405, "method_not_allowed", "")
+				if got := res.Header.Get("Allow"); got != "GET, HEAD" {
+					t.Errorf("%s: got Allow %q", tt.target, got)
+				}
+			}
+		}
+	}
+}
+
+// TestAnswersOfHandlersAreTheirs: only the mux's own 404 and 405 are replaced.
+func TestAnswersOfHandlersAreTheirs(t *testing.T) {
+	for name, h := range map[string]http.HandlerFunc{
+		"404 page not found\n": http.NotFound,
+		"no such task":         func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404); io.WriteString(w, "no such task") },
+		"not that":             func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(405); io.WriteString(w, "not that") },
+		"inner": func(w http.ResponseWriter, r *http.Request) {
+			http.NewServeMux().ServeHTTP(httptest.NewRecorder(), r)
+			io.WriteString(w, "inner")
+		},
+	} {
+		api, token := oneRoute(t, h, middleware.Options{Hooks: quiet()})
+		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.body != name {
+			t.Errorf("got %d %q, want %q", res.StatusCode, res.body, name)
+		}
+	}
+	// A mux of the handler's own answers for itself.
+	inner := http.NewServeMux()
+	ring := newKeyring()
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	api.Handle("GET /api/v1/sub/", middleware.AnyKey(), http.StripPrefix("/api/v1/sub", inner))
+	if res := serve(api, request("GET", "/api/v1/sub/none", ring.issue(t), "")); res.StatusCode != 404 || res.body != "404 page not found\n" {
+		t.Errorf("got %d %q", res.StatusCode, res.body)
+	}
+}
+
+func TestRegistrationMistakes(t *testing.T) {
+	ring := newKeyring()
+	ok, any := http.HandlerFunc(sayOK), middleware.AnyKey()
+	tests := []struct {
+		pattern string
+		need    middleware.Requirement
+		h       http.Handler
+		want    string
+	}{
+		{"/api/v1/x", any, ok, `API.Handle("/api/v1/x"): the pattern names no method; write it as "GET /api/v1/…"`},
+		{"", any, ok, "names no method"},
+		{"GET", any, ok, "names no method"},
+		{"GET ", any, ok, "not under /api/v1"},
+		{" /api/v1/x", any, ok, "names no method"},
+		{"example.com/api/v1/x", any, ok, "names no method"},
+		{"GET /x", any, ok, "not under /api/v1"},
+		{"GET /", any, ok, "not under /api/v1"},
+		{"GET /api/v1x", any, ok, "not under /api/v1"},
+		{"GET /api/v2/x", any, ok, "not under /api/v1"},
+		{"GET /api/{version}/x", any, ok, "not under /api/v1"},
+		{"GET example.com/x", any, ok, "not under /api/v1"},
+		{"GET api/v1/x", any, ok, "not under /api/v1"},
+		{"GET /api/v1/../x", any, ok, "unclean path"},
+		{"GET /api/v1/{id", any, ok, "bad wildcard"},
+		{"GET /api/v1/taken", any, ok, "conflicts with pattern"},
+		{"GET /api/v1/x", any, nil, "the handler is nil"},
+		{"GET /api/v1/x", middleware.Requirement{}, ok, "the requirement is empty"},
+		{"GET /api/v1/x", middleware.Require("task:read"), ok, `did you mean "tasks:read"`},
+	}
+	for _, tt := range tests {
+		api := middleware.NewAPI(ring.keys, middleware.Options{})
+		api.Handle("GET /api/v1/taken", any, ok)
+		wantPanic(t, tt.want, func() { api.Handle(tt.pattern, tt.need, tt.h) })
+		if got := len(api.Routes()); got != 1 {
+			t.Errorf("%q: got %d routes, want the one from before", tt.pattern, got)
+		}
+	}
+	wantPanic(t, "the handler is nil", func() { middleware.NewAPI(ring.keys, middleware.Options{}).HandleFunc("GET /api/v1/x", any, nil) })
+
+	for want, f := range map[string]func(){
+		"the key store is nil":     func() { middleware.NewAPI(nil, middleware.Options{}) },
+		`Base "api" is not a path`: func() { middleware.NewAPI(ring.keys, middleware.Options{Base: "api"}) },
+		`Base "/{v}"`:              func() { middleware.NewAPI(ring.keys, middleware.Options{Base: "/{v}"}) },
+		"not a header field name": func() {
+			middleware.NewAPI(ring.keys, middleware.Options{RequestID: middleware.RequestIDOptions{Header: "a b"}})
+		},
+		`prefix "A"`: func() { middleware.NewAPI(ring.keys, middleware.Options{Format: keystore.Format{Prefix: "A"}}) },
+	} {
+		wantPanic(t, want, f)
+	}
+}
+
+// TestNames: the service's own abbreviation, the base and the scopes come from one
+// place each.
+func TestNames(t *testing.T) {
+	registry := scope.New(scope.Definition{Name: "cars:drive", Meaning: "Drive."})
+	memory := keystore.NewMemory()
+	format := keystore.Format{Prefix: "acme"}
+	token := format.Generate(keystore.Sandbox).Reveal()
+	key := &keystore.Key{ID: "key_1", Organization: "o", Environment: keystore.Sandbox, Digest: keystore.DigestOf(token), Scopes: []scope.Name{"cars:drive"}}
+	if err := memory.Insert(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	for base, path := range map[string]string{"/": "/cars", "/v7/": "/v7/cars", "/v7": "/v7/cars"} {
+		api := middleware.NewAPI(memory, middleware.Options{
+			Base: base, Format: format, Registry: registry, Hooks: quiet(), RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
+		})
+		api.HandleFunc("GET "+path, middleware.Require("cars:drive"), sayOK)
+		res := serve(api, request("GET", path, token, ""))
+		if res.StatusCode != 200 || res.Header.Get("Acme-Request-Id") == "" || res.Header.Get(idHeader) != "" {
+			t.Errorf("%s: got %d %v", base, res.StatusCode, res.Header)
+		}
+		other := keystore.Format{}.Generate(keystore.Sandbox).Reveal()
+		if res := serve(api, request("GET", path, other, "")); res.StatusCode != 401 || !strings.Contains(res.problem(t).Detail, "prefix") {
+			t.Errorf("%s: got %d %s", base, res.StatusCode, res.body)
+		}
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Replies: replies()})
+	own := middleware.Idempotency(replies(), middleware.IdempotencyOptions{Methods: []string{"PUT"}})(http.HandlerFunc(sayOK))
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
+	api.HandleFunc("GET   api.example/api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite), sayOK)
+	api.Handle("PUT /api/v1/tasks/{id}", middleware.AnyKey(), own)
+	var got []string
+	for _, r := range api.Routes() {
+		got = append(got, fmt.Sprintf("%s %s needs %s, %v", r.Method, r.Path, r.Need, r.Idempotent))
+	}
+	want := []string{
+		"POST /api/v1/tasks needs tasks:write, true",
+		"GET api.example/api/v1/tasks/{id} needs any of tasks:read tasks:write, false",
+		"PUT /api/v1/tasks/{id} needs any key, true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	api.Routes()[0].Method = "changed"
+	if got := api.Routes()[0].Method; got != "POST" {
+		t.Errorf("a caller has changed the routes: %q", got)
+	}
+}
+
+// TestPatternInAccessLogs: a log outside the API reads the pattern from the
+// request that it has passed on, whatever copies were made inside.
+func TestPatternInAccessLogs(t *testing.T) {
+	type key struct{}
+	ring := newKeyring()
+	token, poor := ring.issue(t, scope.TasksRead), ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Replies: replies()})
+	var inside string
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		inside = r.Pattern
+		if r.URL.Query().Has("panic") {
+			panic("boom")
+		}
+	}
+	copies := func(w http.ResponseWriter, r *http.Request) {
+		handler(w, r.WithContext(context.WithValue(r.Context(), key{}, 1)).Clone(r.Context()))
+	}
+	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.Require(scope.TasksRead), copies)
+	api.HandleFunc("GET /api/v1/sub/", middleware.Require(scope.TasksRead), copies)
+	api.HandleFunc("POST /api/v1/tasks", middleware.AnyKey(), copies)
+	tests := []struct {
+		method, path, token string
+		status              int
+		pattern             string
+	}{
+		{"GET", "/api/v1/tasks/1", token, 200, "GET /api/v1/tasks/{id}"},
+		{"HEAD", "/api/v1/tasks/1", token, 200, "GET /api/v1/tasks/{id}"},
+		{"GET", "/api/v1/tasks/1?panic", token, 500, "GET /api/v1/tasks/{id}"},
+		{"GET", "/api/v1/tasks/1", poor, 403, "GET /api/v1/tasks/{id}"},
+		{"POST", "/api/v1/tasks", token, 200, "POST /api/v1/tasks"},
+		{"GET", "/api/v1/sub", token, 307, "GET /api/v1/sub/"},
+		{"GET", "/api/v1/none", token, 404, ""},
+		{"DELETE", "/api/v1/tasks/1", token, 405, ""},
+		{"GET", "/api/v1/tasks/1", "", 401, ""},
+	}
+	for _, tt := range tests {
+		r := request(tt.method, tt.path, tt.token, "", "Idempotency-Key: 1")
+		inside = ""
+		res := serve(api, r)
+		if res.StatusCode != tt.status || r.Pattern != tt.pattern {
+			t.Errorf("%s %s: got %d with pattern %q, want %d with %q", tt.method, tt.path, res.StatusCode, r.Pattern, tt.status, tt.pattern)
+		}
+		if (tt.status == 200 || tt.status == 500) && inside != tt.pattern {
+			t.Errorf("%s %s: the handler has got pattern %q", tt.method, tt.path, inside)
+		}
+	}
+	// Within a larger mux, that one's pattern stays.
+	mux := http.NewServeMux()
+	mux.Handle("/api/", api)
+	r := request("GET", "/api/v1/tasks/1", token, "")
+	if res := serve(mux, r); res.StatusCode != 200 || r.Pattern != "/api/" {
+		t.Errorf("got %d with pattern %q", res.StatusCode, r.Pattern)
+	}
+}
+
+// TestAPIWithinAPI: the inner one decides anew, for its own keys.
+func TestAPIWithinAPI(t *testing.T) {
+	outerRing, innerRing := newKeyring(), newKeyring()
+	inner := testAPI(innerRing.keys, middleware.Options{})
+	outer := middleware.NewAPI(outerRing.keys, middleware.Options{Hooks: quiet()})
+	outer.Handle("GET /api/v1/any", middleware.AnyKey(), inner)
+	token := outerRing.issue(t)
+	wantRefusal(t, "a key of the outer one", serve(outer, request("GET", "/api/v1/any", token, "")), 401, "api_key_invalid", invalid)
+	_, key := outerRing.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	both := key.Clone()
+	both.ID, both.Digest, both.IssueToken = "key_both", keystore.DigestOf(token), ""
+	if err := innerRing.memory.Insert(t.Context(), both); err != nil {
+		t.Fatal(err)
+	}
+	r := request("GET", "/api/v1/any", token, "")
+	wantRefusal(t, "now refused from memory", serve(outer, r), 401, "api_key_invalid", invalid)
+	innerRing.keys.Forget(both.Digest)
+	if res := serve(outer, r); res.StatusCode != 200 || wantID(t, res.Response) == "" {
+		t.Errorf("a key of both: got %d %s", res.StatusCode, res.body)
+	}
+}
