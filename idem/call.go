@@ -30,8 +30,9 @@ var (
 	errUndoing   = errors.New("idem: the store has failed too often; claims are being taken back")
 )
 
-// call calls the store in a goroutine of its own and waits for its answer no longer than the timeout, whether or not the store heeds its context. The end
-// of ctx is not the end of the call. When the store did not answer in time, late gets its answer, if there ever is one.
+// call calls the store in a goroutine of its own and waits for its answer no longer than the timeout, whether or not the store
+// heeds its context. The end of ctx is not the end of the call. When the store did not answer in time, late gets its answer, if
+// there ever is one.
 func (r *Runner) call(ctx context.Context, l lane, timeout time.Duration, do func(context.Context) answer) (a answer, late <-chan answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	return r.await(ctx, cancel, l, do)

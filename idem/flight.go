@@ -70,10 +70,6 @@ func (f *flight) wake() <-chan struct{} {
 func (r *Runner) land(f *flight, answer Record, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.landLocked(f, answer, err)
-}
-
-func (r *Runner) landLocked(f *flight, answer Record, err error) {
 	delete(r.flights, f.key)
 	r.uncount(f)
 	f.record, f.err = answer, err

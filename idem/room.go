@@ -8,8 +8,8 @@ const (
 	claimCost = entryCost + 1024
 )
 
-// donors is how many partitions are looked at for one that gives up a payload to another. A map hands them out in random
-// order; looking at all of them would make each Begin on a full store slow.
+// donors is how many of the partitions that have payloads are looked at for one that gives up a payload to another. A map hands
+// them out in random order; looking at all of them would make each Begin on a full store slow.
 const donors = 32
 
 // admit makes room for n bytes more in a partition and counts a claim in it, which keeps the partition in place.
@@ -89,8 +89,8 @@ func (m *Memory) dropExpired(now int64) bool {
 // more than p holds, else p.
 func (m *Memory) donor(p *partition) *partition {
 	most, left := p, donors
-	for _, q := range m.partitions {
-		if q.used > most.used && q.oldestWhole() != nil {
+	for q := range m.donors {
+		if q.used > most.used {
 			most = q
 		}
 		if left--; left == 0 {

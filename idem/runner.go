@@ -3,7 +3,6 @@ package idem
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,66 +19,6 @@ var (
 	ErrLeaseLapsed = errors.New("idem: the claim could not be renewed in time")
 )
 
-// Options are the settings of a [Runner]. The zero value of each field stands for its default.
-type Options struct {
-	// Lease is how long a claim is held without a sign of life. A Runner renews it every third of that. The default is 15 s.
-	Lease time.Duration
-	// Retention is how long a key is remembered, and at least the Lease. The default is 24 h.
-	Retention time.Duration
-	// Wait is how long a duplicate waits for the first request. The default is 10 s; when negative, it does not wait for a
-	// request that runs.
-	Wait time.Duration
-	// Timeout bounds each call of the store, and all that Settle tries before it goes on in the background. The default is 2 s.
-	Timeout time.Duration
-	// Waiters is how many duplicates may wait at once, WaitersPerOwner how many of one owner. Those beyond are told at once
-	// that the request is in flight. The defaults are 4,096 and 256.
-	Waiters, WaitersPerOwner int
-	// ExecutionsPerOwner is how many requests of one owner may run at once. One whose save is retried in the background still
-	// counts, so that the answers kept for saving are bounded. The default is 1,024.
-	ExecutionsPerOwner int
-	// Reexecute takes over a claim whose outcome nobody knows, and by that may run a request twice.
-	Reexecute bool
-	// Join uses the store's ability to join transactions; the store must be a [Joiner].
-	Join bool
-	// Draining ends all waits when it is closed, and lets none begin; what runs is not touched.
-	Draining <-chan struct{}
-	// Logger is told of claims that could not be renewed or saved. The default is slog.Default().
-	Logger *slog.Logger
-}
-
-func (o Options) withDefaults() Options {
-	for _, d := range []*time.Duration{&o.Lease, &o.Retention, &o.Timeout} {
-		if *d < 0 {
-			panic("idem: NewRunner with a negative duration")
-		}
-	}
-	for _, n := range []*int{&o.Waiters, &o.WaitersPerOwner, &o.ExecutionsPerOwner} {
-		if *n < 0 {
-			panic("idem: NewRunner with a negative limit")
-		}
-	}
-	setDefault(&o.Lease, 15*time.Second)
-	setDefault(&o.Retention, 24*time.Hour)
-	setDefault(&o.Wait, 10*time.Second)
-	setDefault(&o.Timeout, 2*time.Second)
-	setDefault(&o.Waiters, 4096)
-	setDefault(&o.WaitersPerOwner, 256)
-	setDefault(&o.ExecutionsPerOwner, 1024)
-	if o.Retention < o.Lease {
-		panic("idem: NewRunner with a Retention shorter than the Lease")
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	return o
-}
-
-func setDefault[T int | time.Duration](v *T, d T) {
-	if *v == 0 {
-		*v = d
-	}
-}
-
 // Request is a request as a [Runner] sees it.
 type Request struct {
 	Key Key
@@ -95,8 +34,9 @@ type Request struct {
 // and get its answer from memory. Duplicates in other processes, or in another Runner on the same store, ask the store again
 // after 25 ms and then after twice as long each time, up to 500 ms.
 //
-// A store may fail or hang without harm to what is promised. No call is waited for longer than Options.Timeout; how many calls
-// that never return can pile up is bounded; and a request begins to run only after the store said that the claim is its own.
+// A store may fail, panic or hang without harm to what is promised. No call is waited for longer than Options.Timeout, but for
+// Join, which may take Options.Wait more; how many calls that never return can pile up is bounded; and a request begins to run
+// only after the store said that the claim is its own.
 type Runner struct {
 	store   Store
 	joiner  Joiner // nil: claims have leases
@@ -119,7 +59,7 @@ type Runner struct {
 
 // RunnerStats is what a [Runner] does now and what went wrong since its start.
 type RunnerStats struct {
-	Executions int // that run, or whose save is retried
+	Executions int // that run or ask whether they may, and those whose save is retried
 	Waiters    int
 	Unsaved    int // settlements that go on in the background, and claims that are taken back there
 	// HeartbeatErrors and SaveErrors count calls of the store that failed, Lost the executions that found another in possession

@@ -132,7 +132,7 @@ func TestRetention(t *testing.T) {
 
 		time.Sleep(time.Hour - 1)
 		mustReplay(t, r, request, "created")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		mustSettle(t, mustRun(t, r, request), freed)
 		mustReplay(t, r, long, "created")
 		time.Sleep(time.Hour)

@@ -14,8 +14,8 @@ import (
 // clocks of the callers play no part. A refusal is a Record or one of the errors named here; any other error means that the
 // store could not answer and that its work may or may not have been done. A method returns soon after ctx is done.
 //
-// A Store is used by many goroutines at once. [github.com/sallyport-go/sallyport/idem/idemtest] holds an implementation to
-// all that is said here.
+// A Store is used by many goroutines at once. It keeps payloads as they are given to it: who can read the store can read what
+// clients were answered. [github.com/sallyport-go/sallyport/idem/idemtest] holds an implementation to what is said here.
 type Store interface {
 	// Begin claims a key or says what is there:
 	//
