@@ -78,6 +78,9 @@ func Authenticate(keys keystore.Store, o AuthOptions) func(http.Handler) http.Ha
 	a := &authenticator{AuthOptions: o, keys: keys, cache: peeker(keys)}
 	a.missing = `Bearer realm="` + o.Realm + `"`
 	a.invalid = a.missing + `, error="invalid_token"`
+	for reason := range a.malformed {
+		a.malformed[reason] = malformedDetail(keystore.Reason(reason))
+	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := enter(r, o.Hooks)
@@ -102,6 +105,7 @@ type authenticator struct {
 	keys             keystore.Store
 	cache            peekStore // nil when keys has no accept cache
 	missing, invalid string    // challenges
+	malformed        [keystore.BadChecksum + 1]string
 }
 
 // peekStore is the ability of a cache to say what it accepts without a call of
@@ -132,7 +136,11 @@ func (a *authenticator) authenticate(s *state, r *http.Request) (*keystore.Key, 
 	}
 	environment, err := a.Format.Parse(token)
 	if err != nil {
-		return a.failed(s, r, malformedDetail(err))
+		detail := ""
+		if malformed, ok := errors.AsType[*keystore.FormatError](err); ok {
+			detail = a.malformed[malformed.Reason]
+		}
+		return a.failed(s, r, detail)
 	}
 	if a.Environment != "" && environment != a.Environment {
 		return a.failed(s, r, "This host takes "+string(a.Environment)+" keys, and the API key is a "+string(environment)+" one.")
@@ -147,13 +155,12 @@ func (a *authenticator) lookup(s *state, r *http.Request, digest keystore.Digest
 		if key, ok := a.peek(digest); ok && key.Environment == environment && key.Refused(time.Now()) == nil {
 			return key.Bind(a.Registry), Problem{}
 		}
-		refund, p, ok := s.throttle.reserve(r)
-		if !ok {
+		if p, ok := s.throttle.reserve(s, r); !ok {
 			return nil, p
 		}
 		key, p, failed := a.verify(r.Context(), s, digest, environment)
 		if !failed {
-			refund()
+			s.throttle.refund(s)
 		}
 		return key, p
 	}
@@ -196,7 +203,7 @@ func (a *authenticator) verify(ctx context.Context, s *state, digest keystore.Di
 // failed charges a failure that needed no store.
 func (a *authenticator) failed(s *state, r *http.Request, detail string) (*keystore.Key, Problem) {
 	if s.throttle != nil {
-		if _, p, ok := s.throttle.reserve(r); !ok {
+		if p, ok := s.throttle.reserve(s, r); !ok {
 			return nil, p
 		}
 	}
@@ -255,16 +262,12 @@ func fromPage(h http.Header) bool {
 	return len(site) > 0 && site[0] != "none" || len(h["Origin"]) > 0
 }
 
-func malformedDetail(err error) string {
-	var malformed *keystore.FormatError
-	if !errors.As(err, &malformed) {
-		return ""
-	}
-	if malformed.Reason == keystore.Publishable {
+func malformedDetail(reason keystore.Reason) string {
+	if reason == keystore.Publishable {
 		return "This is a publishable key, which is made for browsers. This API needs a secret key."
 	}
-	reason := malformed.Reason.String()
-	return strings.ToUpper(reason[:1]) + reason[1:] + "."
+	text := reason.String()
+	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
 // refusedDetail may say why, because whoever sent the digest's preimage held the

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -28,7 +29,7 @@ type Problem struct {
 	Challenge string
 
 	Policy  string       // "policy": the rate limit that refused
-	Missing []scope.Name // "missing_scopes"
+	Missing []scope.Name // "missing_scopes"; not to be written to
 
 	OriginalStatus   int    // "original_status" and "original_location": what is left of
 	OriginalLocation string // a response that was not retained
@@ -147,10 +148,12 @@ func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) 
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	if p.Challenge != "" {
-		h["Www-Authenticate"] = []string{p.Challenge}
+		s.refusal[0] = p.Challenge
+		h["Www-Authenticate"] = s.refusal[0:1:1]
 	}
 	if p.RetryAfter > 0 {
-		h["Retry-After"] = []string{seconds(p.RetryAfter)}
+		s.refusal[1] = seconds(p.RetryAfter)
+		h["Retry-After"] = s.refusal[1:2:2]
 	}
 	if s.key == nil && s.http1 && r.ContentLength != 0 {
 		// Somebody without a key does not get to hold the response back by not
@@ -212,11 +215,19 @@ func (p Problem) writeTo(w http.ResponseWriter, errorObject bool) {
 	h := w.Header()
 	h["Content-Type"] = problemType
 	delete(h, "Content-Length") // of a response that the handler had in mind before
-	buf := make([]byte, 0, 512)
-	buf = p.append(buf, errorObject)
+	body := bodies.Get().(*[]byte)
+	*body = p.append((*body)[:0], errorObject)
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(buf) // the client has left: nobody to tell
+	_, _ = w.Write(*body) // the client has left: nobody to tell
+	if cap(*body) <= 4<<10 {
+		bodies.Put(body)
+	}
 }
+
+var bodies = sync.Pool{New: func() any {
+	body := make([]byte, 0, 512)
+	return &body
+}}
 
 // append writes the body by hand: a refusal has to be cheaper than what it
 // refuses, and encoding/json would cost more than the rest of the stage.

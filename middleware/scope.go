@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -76,11 +77,12 @@ func RequireScope(need Requirement, o ScopeOptions) func(http.Handler) http.Hand
 	if o.Registry == nil {
 		o.Registry = scope.Contract()
 	}
-	set, err := need.resolve(o.Registry)
-	if err != nil {
+	g := &guard{need: need, wanted: joinNames(need.names)}
+	var err error
+	if g.set, err = need.resolve(o.Registry); err != nil {
 		panic("middleware: RequireScope: " + err.Error())
 	}
-	wanted := joinNames(need.names)
+	g.all = g.refusal(need.names)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := enter(r, o.Hooks)
@@ -88,11 +90,9 @@ func RequireScope(need Requirement, o ScopeOptions) func(http.Handler) http.Hand
 				s.misuse(w, r, StageScope, "RequireScope stands where no Authenticate is before it")
 				return
 			}
-			if missing := need.missing(s.key.Bind(o.Registry).Granted(), set); missing != nil {
-				p := problem(codeInsufficientScope)
-				p.Missing = missing
-				p.Detail = "The API key lacks " + describe(missing, need.any) + "."
-				p.Challenge = `Bearer realm="` + s.realm + `", error="insufficient_scope", scope="` + wanted + `"`
+			if granted := s.key.Bind(o.Registry).Granted(); !g.admits(granted) {
+				p := g.refuse(granted)
+				p.Challenge = g.challenge(s.realm)
 				s.refuse(w, r, StageScope, p)
 				return
 			}
@@ -103,19 +103,49 @@ func RequireScope(need Requirement, o ScopeOptions) func(http.Handler) http.Hand
 	}
 }
 
-// missing returns nil when granted meets the requirement.
-func (n Requirement) missing(granted, set scope.Set) []scope.Name {
-	switch {
-	case n.none, !n.any && granted.HasAll(set), n.any && granted.HasAny(set):
-		return nil
+// guard is a Requirement made ready.
+type guard struct {
+	need   Requirement
+	set    scope.Set
+	wanted string
+	all    Problem                    // for a key that has none of the scopes
+	last   atomic.Pointer[challenged] // there is one realm, unless two Authenticates share the stage
+}
+
+type challenged struct{ realm, text string }
+
+func (g *guard) admits(granted scope.Set) bool {
+	return g.need.none || !g.need.any && granted.HasAll(g.set) || g.need.any && granted.HasAny(g.set)
+}
+
+// refuse answers for a key that the guard does not admit.
+func (g *guard) refuse(granted scope.Set) Problem {
+	if !granted.HasAny(g.set) {
+		return g.all
 	}
-	missing := make([]scope.Name, 0, len(n.names))
-	for _, name := range n.names {
+	var missing []scope.Name
+	for _, name := range g.need.names {
 		if !granted.Has(name) {
 			missing = append(missing, name)
 		}
 	}
-	return missing
+	return g.refusal(missing)
+}
+
+func (g *guard) refusal(missing []scope.Name) Problem {
+	p := problem(codeInsufficientScope)
+	p.Missing = missing
+	p.Detail = "The API key lacks " + describe(missing, g.need.any) + "."
+	return p
+}
+
+func (g *guard) challenge(realm string) string {
+	c := g.last.Load()
+	if c == nil || c.realm != realm {
+		c = &challenged{realm, `Bearer realm="` + realm + `", error="insufficient_scope", scope="` + g.wanted + `"`}
+		g.last.Store(c)
+	}
+	return c.text
 }
 
 func describe(missing []scope.Name, anyOf bool) string {

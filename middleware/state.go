@@ -30,6 +30,8 @@ type state struct {
 	idValue [1]string
 	http1   bool // the connection may need "Connection: close"
 
+	refusal [2]string // header values: the challenge and Retry-After
+
 	realm    string
 	throttle *throttle
 	key      *keystore.Key
@@ -43,7 +45,7 @@ type state struct {
 	keyed    bool // an Idempotency stage has taken charge of the request
 	hooked   bool // the Problem hook is running
 
-	takes [ratelimit.MaxTakes]ratelimit.Take
+	takes [ratelimit.MaxTakes]ratelimit.Take // of the stage that is deciding
 }
 
 type stateKey struct{}

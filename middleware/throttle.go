@@ -45,18 +45,21 @@ type throttle struct {
 	counters *ratelimit.Memory
 }
 
-// reserve takes one failure from the client's budget. The refund gives it back.
-func (t *throttle) reserve(r *http.Request) (refund func(), p Problem, ok bool) {
-	take := []ratelimit.Take{{Policy: &t.policy, Bucket: t.clientIP.bucket(r), Cost: 1}}
-	d, err := t.counters.Take(r.Context(), take)
+// reserve takes one failure from the client's budget, unless it is spent.
+func (t *throttle) reserve(s *state, r *http.Request) (p Problem, ok bool) {
+	s.takes[0] = ratelimit.Take{Policy: &t.policy, Bucket: t.clientIP.bucket(r), Cost: 1}
+	d, err := t.counters.Take(r.Context(), s.takes[:1])
 	if err != nil {
-		return nil, problem(codeRateStore), false
+		return problem(codeRateStore), false
 	}
 	if !d.Allowed {
-		p := problem(codeTooManyFailures)
+		p = problem(codeTooManyFailures)
 		p.RetryAfter = d.Wait()
 		p.Policy = t.policy.Name
-		return nil, p, false
+		return p, false
 	}
-	return func() { t.counters.Refund(take[0]) }, Problem{}, true
+	return Problem{}, true
 }
+
+// refund gives back what reserve has just taken.
+func (t *throttle) refund(s *state) { t.counters.Refund(s.takes[0]) }
