@@ -14,15 +14,16 @@
 //
 // Redis may be away at any time, from the start on. A [Store] decides within its
 // budget all the same, each policy by its FailureMode, and finds by itself when
-// Redis is back. Without ContextTimeoutEnabled a call that hangs is left behind
-// with its connection until the client's own ReadTimeout, 3 seconds by default, and
-// Redis is found again that much later.
+// Redis is back. Without ContextTimeoutEnabled a call that hangs is left behind, with
+// its connection, until the client's own ReadTimeout, which is 3 seconds by default.
 //
 // What Redis loses it loses in favor of the clients: after a failover or a restart
-// without persistence, buckets have what was spent before the loss, or are full. A
+// without persistence, buckets are as full as they were before the loss, or full. A
 // new primary whose clock is behind denies nobody for longer than a bucket takes to
 // fill, and any maxmemory-policy will do. So the counters need not live where
-// idempotent replies do, which are not to be evicted.
+// idempotent replies do, which are not to be evicted. What the network loses is in
+// favor of the limits: a command whose answer was lost may have been charged, and is
+// charged twice when the client sends it again.
 //
 // Redis counts whole microseconds, and an interval is rounded up to them: beyond
 // 100,000 a second a limit becomes noticeably stricter, 300,000 becoming 250,000.

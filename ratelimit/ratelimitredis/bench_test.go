@@ -1,0 +1,122 @@
+package ratelimitredis_test
+
+import (
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/ulule/limiter/v3"
+	ulule "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+)
+
+// distant is a way to a server on which each direction takes half a millisecond, as
+// much as between two data centers of one region.
+func distant(b *testing.B, addr string) string {
+	const oneWay = 500 * time.Microsecond
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { listener.Close() })
+	type parcel struct {
+		due   time.Time
+		bytes []byte
+	}
+	carry := func(from, to net.Conn) {
+		parcels := make(chan parcel, 1024)
+		go func() {
+			defer close(parcels)
+			for {
+				bytes := make([]byte, 16<<10)
+				n, err := from.Read(bytes)
+				if err != nil {
+					return
+				}
+				parcels <- parcel{time.Now().Add(oneWay), bytes[:n]}
+			}
+		}()
+		for p := range parcels {
+			<-time.After(time.Until(p.due))
+			to.Write(p.bytes)
+		}
+		to.Close()
+	}
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", addr)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			go carry(near, far)
+			go carry(far, near)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// callers are as many as the connections of their client, so that neither waits for
+// the other's.
+const callers = 64
+
+func benchmarkDistant(b *testing.B, store func(*redis.Client) ratelimit.Store) {
+	o := startServer(b).options()
+	o.Addr = distant(b, o.Addr)
+	o.PoolSize = callers
+	s := store(connect(b, o))
+	p := policy(1_000_000, time.Second)
+	var failed atomic.Int64
+	b.SetParallelism(callers / runtime.GOMAXPROCS(0))
+	b.RunParallel(func(pb *testing.PB) {
+		takes := []ratelimit.Take{{Policy: p, Bucket: "b", Cost: 1}}
+		for pb.Next() {
+			if _, err := s.Take(b.Context(), takes); err != nil {
+				failed.Add(1)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "takes/s")
+	if n := failed.Load(); n > 0 {
+		b.Errorf("%d failed", n)
+	}
+}
+
+// 64 goroutines take from a Redis that is 1 ms away. Compare with the next one.
+func BenchmarkDistant(b *testing.B) {
+	benchmarkDistant(b, func(c *redis.Client) ratelimit.Store {
+		return ratelimitredis.New(c, ratelimitredis.Options{Failover: patient})
+	})
+}
+
+func BenchmarkDistantUlule(b *testing.B) {
+	benchmarkDistant(b, func(c *redis.Client) ratelimit.Store {
+		store, err := ulule.NewStoreWithOptions(c, limiter.StoreOptions{Prefix: "ulule"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return ratelimit.FromLimiter(store)
+	})
+}
+
+// A denial that is remembered asks nobody.
+func BenchmarkKnownDenial(b *testing.B) {
+	store := patientStore(b, connect(b, options(b)))
+	takes := []ratelimit.Take{{Policy: policy(1, time.Hour), Bucket: "b", Cost: 1}}
+	for range 2 {
+		store.Take(b.Context(), takes)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		store.Take(b.Context(), takes)
+	}
+}

@@ -1,0 +1,90 @@
+package ratelimitredis_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+)
+
+// startCluster starts one server that has all slots of a cluster, and refuses
+// scripts on more than one of them with CROSSSLOT.
+func startCluster(t testing.TB) *redis.ClusterClient {
+	s := startServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+	if err := s.client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.options().Addr}})
+	t.Cleanup(func() { client.Close() })
+	eventually(t, "the cluster serves", func() bool { return client.Set(t.Context(), "a", "b", time.Second).Err() == nil })
+	return client
+}
+
+// What a decision counts lies in one slot: a script on several would be refused.
+func TestCluster(t *testing.T) {
+	client := startCluster(t)
+	err := client.Eval(t.Context(), "return 1", []string{"a", "b"}).Err()
+	if err == nil || !strings.Contains(err.Error(), "slot") {
+		t.Fatalf("a script on two slots: got %v, want CROSSSLOT", err)
+	}
+	names := []string{"organization", "key", "route", "client"}
+	for _, spread := range []bool{false, true} {
+		prefix := fmt.Sprint("spread-", spread)
+		store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Spread: spread, Failover: patient})
+		slots := map[int64]bool{}
+		for org := range 20 {
+			var takes []ratelimit.Take
+			for i, name := range names {
+				p := policy(3, time.Hour)
+				p.Name = name
+				// Braces in buckets are no hash tags.
+				bucket := fmt.Sprintf("{o%d}{%d}", org, org+100*i)
+				if name == "client" && !spread {
+					bucket = "192.0.2.1"
+					p.Limit.Count = 20
+				}
+				takes = append(takes, ratelimit.Take{Policy: p, Bucket: bucket, Cost: 1})
+			}
+			d := take(t, store, takes...)
+			if !d.Allowed {
+				t.Fatalf("organization %d was denied: %+v", org, d)
+			}
+			if left := d.States[3].Remaining; !spread && left != int64(19-org) {
+				t.Errorf("the address that %d organizations come from has %d of 20 left", org+1, left)
+			}
+		}
+		for _, key := range keysOf(t, client, prefix) {
+			slots[client.ClusterKeySlot(t.Context(), key).Val()] = true
+		}
+		if want := 20; !spread && len(slots) != 1 || spread && len(slots) != want {
+			t.Errorf("Spread %v: the keys of 20 organizations lie in %d slots", spread, len(slots))
+		}
+		if n := store.Fallbacks(); n > 0 {
+			t.Errorf("Spread %v: %d decisions were made without Redis", spread, n)
+		}
+	}
+}
+
+// With Spread, too, a bucket that comes behind one first bucket has one counter, and
+// so has a first bucket, whatever comes behind it.
+func TestSpreadCountsOnce(t *testing.T) {
+	client := connect(t, options(t))
+	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Spread: true, Failover: patient})
+	org, key := policy(10, time.Hour), policy(10, time.Hour)
+	key.Name = "key"
+	for i := range 4 {
+		take(t, store, ratelimit.Take{Policy: org, Bucket: "o", Cost: 1}, ratelimit.Take{Policy: key, Bucket: "k" + strconv.Itoa(i%2), Cost: 2})
+	}
+	d := take(t, store, ratelimit.Take{Policy: org, Bucket: "o"}, ratelimit.Take{Policy: key, Bucket: "k0"}, ratelimit.Take{Policy: key, Bucket: "k1"})
+	for i, want := range []int64{6, 6, 6} {
+		if got := d.States[i].Remaining; got != want {
+			t.Errorf("take %d: got %d left, want %d", i, got, want)
+		}
+	}
+}

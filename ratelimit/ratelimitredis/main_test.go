@@ -1,0 +1,161 @@
+package ratelimitredis_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+)
+
+// asTaker makes the test binary a process that takes; its value is the prefix.
+const asTaker = "RATELIMITREDIS_TAKER"
+
+func TestMain(m *testing.M) {
+	if prefix := os.Getenv(asTaker); prefix != "" {
+		takeAsTold(prefix)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const racers, takesOfEach = 64, 10
+
+var hundred = policy(100, time.Hour)
+
+// takeAsTold waits for a line, takes from many goroutines, and prints how many takes
+// were admitted.
+func takeAsTold(prefix string) {
+	o, err := redis.ParseURL(os.Getenv("SALLYPORT_REDIS"))
+	if err != nil {
+		panic(err)
+	}
+	store := ratelimitredis.New(redis.NewClient(o), ratelimitredis.Options{Prefix: prefix, Failover: patient})
+	fmt.Println("ready")
+	bufio.NewReader(os.Stdin).ReadString('\n')
+	var wg sync.WaitGroup
+	var admitted atomic.Int64
+	for range racers {
+		wg.Go(func() {
+			for range takesOfEach {
+				d, err := store.Take(context.Background(), []ratelimit.Take{{Policy: hundred, Bucket: "b", Cost: 1}})
+				if err != nil {
+					panic(err)
+				}
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Println(admitted.Load(), store.Fallbacks())
+}
+
+func TestTwoProcesses(t *testing.T) {
+	prefix := ownPrefix(t, connect(t, options(t)))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type taker struct {
+		in  *os.File
+		out *bufio.Reader
+	}
+	var takers []taker
+	for range 2 {
+		cmd := exec.CommandContext(t.Context(), self)
+		cmd.Env = append(os.Environ(), asTaker+"="+prefix)
+		cmd.Stderr = os.Stderr
+		stdin, in, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		cmd.Stdin = stdin
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		stdin.Close()
+		defer cmd.Wait()
+		takers = append(takers, taker{in, bufio.NewReader(out)})
+	}
+	for _, p := range takers {
+		if line, err := p.out.ReadString('\n'); line != "ready\n" {
+			t.Fatalf("a process said %q, %v", line, err)
+		}
+	}
+	for _, p := range takers {
+		p.in.WriteString("go\n")
+	}
+	sum := 0
+	for _, p := range takers {
+		line, _ := p.out.ReadString('\n')
+		var admitted, fallbacks int
+		if _, err := fmt.Sscan(strings.TrimSpace(line), &admitted, &fallbacks); err != nil || fallbacks != 0 {
+			t.Fatalf("a process said %q, %v", line, err)
+		}
+		sum += admitted
+	}
+	if sum != 100 {
+		t.Errorf("two processes of %d goroutines admitted %d of a limit of 100", racers, sum)
+	}
+}
+
+// Redis forgets its scripts all the time, and nobody notices.
+func TestScriptFlush(t *testing.T) {
+	client := startServer(t).client()
+	store := patientStore(t, client)
+	p := policy(1000, time.Hour)
+	done := make(chan struct{})
+	flushed := make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-done:
+				flushed <- n
+				return
+			default:
+				client.ScriptFlush(context.Background())
+				n++
+			}
+		}
+	}()
+	var wg sync.WaitGroup
+	var denied atomic.Int64
+	for range racers {
+		wg.Go(func() {
+			for range takesOfEach {
+				d, err := store.Take(t.Context(), []ratelimit.Take{{Policy: p, Bucket: "b", Cost: 1}})
+				if err != nil || !d.Allowed {
+					denied.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(done)
+	if n := <-flushed; n < 10 {
+		t.Errorf("the scripts were flushed %d times only", n)
+	}
+	left := take(t, store, ratelimit.Take{Policy: p, Bucket: "b"}).States[0].Remaining
+	if denied.Load() > 0 || store.Fallbacks() > 0 || left != 1000-racers*takesOfEach {
+		t.Errorf("%d were denied or failed, %d decided without Redis, %d of 1000 left; want 0, 0 and %d",
+			denied.Load(), store.Fallbacks(), left, 1000-racers*takesOfEach)
+	}
+}

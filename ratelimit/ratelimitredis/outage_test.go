@@ -1,0 +1,160 @@
+package ratelimitredis_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+)
+
+// outages are the ways in which a Redis fails, and comes back.
+var outages = []struct {
+	name string
+	fail func(s *server)
+	mend func(s *server)
+}{
+	{"killed", (*server).kill, (*server).start},
+	{"hung", (*server).hang, (*server).resume},
+	{"out of memory", (*server).fill, (*server).empty},
+}
+
+// fill leaves a server with less memory than it uses, and empty with as much as it wants.
+func (s *server) fill()  { s.setMaxMemory("1") }
+func (s *server) empty() { s.setMaxMemory("0") }
+
+func (s *server) setMaxMemory(bytes string) {
+	client := redis.NewClient(s.options())
+	defer client.Close()
+	if err := client.ConfigSet(context.Background(), "maxmemory", bytes).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// modes are three stacks on one store, whose policies differ in what becomes of them.
+type modes struct {
+	store               *ratelimitredis.Store
+	local, open, closed get
+}
+
+func newModes(t *testing.T, o *redis.Options) modes {
+	m := modes{store: ratelimitredis.New(connect(t, o), ratelimitredis.Options{
+		Failover: ratelimit.FailoverOptions{Cooldown: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)},
+	})}
+	stack := func(name string, count int64, mode ratelimit.FailureMode) get {
+		p := &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: time.Hour}, OnFailure: mode}
+		return newStack(t, middleware.Limits{Store: m.store, Organization: p}, middleware.RouteLimit{})
+	}
+	m.local, m.open, m.closed = stack("local", 5, ratelimit.Local), stack("open", 5, ratelimit.Open), stack("closed", 1_000_000, ratelimit.Closed)
+	return m
+}
+
+// mustServe sends ten requests to each stack while Redis is away. The budget is 50 ms;
+// a second leaves room for the machine, and none for the client's own timeouts.
+func (m modes) mustServe(t *testing.T) {
+	t.Helper()
+	ask := func(mode string, g get) *httptest.ResponseRecorder {
+		began := time.Now()
+		w := g()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%s: an answer took %v, with a budget of 50ms", mode, took)
+		}
+		if w.Header().Get("Svc-Request-Id") == "" {
+			t.Errorf("%s: a %d without request id", mode, w.Code)
+		}
+		return w
+	}
+	for i := range 10 {
+		want := 200
+		if i >= 5 {
+			want = 429
+		}
+		if w := ask("Local", m.local); w.Code != want {
+			t.Errorf("Local, 5 an hour: request %d got %d, want %d", i+1, w.Code, want)
+		}
+		if w := ask("Open", m.open); w.Code != 200 {
+			t.Errorf("Open, 5 an hour: request %d got %d, want 200", i+1, w.Code)
+		}
+		w := ask("Closed", m.closed)
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "rate_store_unavailable") {
+			t.Errorf("Closed: request %d got %d with Retry-After %q, want 503 with one\n%s", i+1, w.Code, w.Header().Get("Retry-After"), w.Body)
+		}
+	}
+	if !m.store.Down() {
+		t.Error("after thirty failures Redis is still asked")
+	}
+}
+
+// mustResume waits until Redis counts again.
+func (m modes) mustResume(t *testing.T) {
+	t.Helper()
+	eventually(t, "Redis is asked again", func() bool {
+		w := m.closed()
+		if w.Code != 200 && w.Code != 503 {
+			t.Errorf("while Redis comes back: got %d, want 503 or 200", w.Code)
+		}
+		return w.Code == 200 && !m.store.Down()
+	})
+}
+
+func TestOutages(t *testing.T) {
+	for _, outage := range outages {
+		for _, heeds := range []bool{false, true} {
+			name := outage.name + ", by a client that ignores deadlines"
+			if heeds {
+				name = outage.name + ", by a client that heeds deadlines"
+			}
+			t.Run(name, func(t *testing.T) {
+				server := startServer(t)
+				o := server.options()
+				o.ContextTimeoutEnabled = heeds
+				m := newModes(t, o)
+				for range 3 {
+					if w := m.closed(); w.Code != 200 {
+						t.Fatalf("before the outage: got %d, want 200\n%s", w.Code, w.Body)
+					}
+				}
+				outage.fail(server)
+				m.mustServe(t)
+				outage.mend(server)
+				m.mustResume(t)
+			})
+		}
+	}
+}
+
+// A Store can be made before there is a Redis.
+func TestRefusedAtConstruction(t *testing.T) {
+	server := newServer(t)
+	m := newModes(t, server.options())
+	m.mustServe(t)
+	server.start()
+	m.mustResume(t)
+}
+
+// A Redis that can write some of the counters of a decision writes all or none.
+func TestOutOfMemoryChargesNothing(t *testing.T) {
+	server := startServer(t)
+	client := server.client()
+	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: "p"})
+	a, b := policy(5, time.Hour), policy(5, time.Hour)
+	b.Name = "b"
+	takes := []ratelimit.Take{{Policy: a, Bucket: "x", Cost: 1}, {Policy: b, Bucket: "x", Cost: 1}}
+	take(t, store.Counters(), takes[:1]...)
+	server.fill()
+	if _, err := store.Counters().Take(t.Context(), takes); err == nil {
+		t.Fatal("a full Redis took two charges")
+	}
+	server.empty()
+	d := take(t, store.Counters(), ratelimit.Take{Policy: a, Bucket: "x"}, ratelimit.Take{Policy: b, Bucket: "x"})
+	if d.States[0].Remaining != 4 || d.States[1].Remaining != 5 {
+		t.Errorf("got %d and %d of 5 left, want 4 and 5", d.States[0].Remaining, d.States[1].Remaining)
+	}
+}

@@ -1,0 +1,75 @@
+package ratelimitredis_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// get is a request by a valid key through the whole stack of stages.
+type get func() *httptest.ResponseRecorder
+
+func newStack(t testing.TB, limits middleware.Limits, route middleware.RouteLimit) get {
+	t.Helper()
+	keys := keystore.NewMemory()
+	secret, _, err := keystore.NewIssuer(keys, keystore.Format{}).Issue(t.Context(), keystore.Grant{
+		Organization: "org_1", Environment: keystore.Production, Name: "test", Actor: "test", Scopes: []scope.Name{scope.AccountRead},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := middleware.NewAPI(keys, middleware.Options{Limits: limits, Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
+	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), route.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})))
+	return func() *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", "/api/v1/account", nil)
+		r.Header.Set("Authorization", "Bearer "+secret.Reveal())
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, r)
+		return w
+	}
+}
+
+// A request with four limits is one command, and one that is known to be denied none.
+func TestCommandsOfARequest(t *testing.T) {
+	client := startServer(t).client()
+	named := func(name string, count int64) *ratelimit.Policy {
+		return &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: time.Hour}}
+	}
+	get := newStack(t, middleware.Limits{
+		Store:        ratelimitredis.New(client, ratelimitredis.Options{Failover: patient}),
+		Organization: named("organization", 100),
+		Key:          named("key", 100),
+		Client:       named("client", 100),
+	}, middleware.RouteLimit{Policy: named("account", 12)})
+	warmUp := get()
+	for _, step := range []struct {
+		name             string
+		requests, status int
+		commands         int
+	}{
+		{"admitted", 11, 200, 11},
+		{"denied for the first time", 1, 429, 1},
+		{"known to be denied", 50, 429, 0},
+	} {
+		before := scriptCalls(t, client)
+		for range step.requests {
+			if w := get(); w.Code != step.status {
+				t.Fatalf("%s: got %d, want %d\n%s", step.name, w.Code, step.status, w.Body)
+			}
+		}
+		if n := scriptCalls(t, client) - before; n != step.commands {
+			t.Errorf("%d requests %s: got %d commands, want %d", step.requests, step.name, n, step.commands)
+		}
+	}
+	if warmUp.Code != 200 {
+		t.Errorf("got %d for the first request, want 200", warmUp.Code)
+	}
+}
