@@ -170,23 +170,29 @@ func TestMemoryTakesFromTheLargest(t *testing.T) {
 	s.mustBeWhole("large", "0", false)
 }
 
-// The one that holds most is found among many that have nothing to give up.
+// The one that holds most is found among many that have nothing to give up, or have been forgotten.
 func TestMemoryFindsWhoHasPayloads(t *testing.T) {
-	const budget = 1 << 20
-	s := newShop(t, idem.MemoryOptions{Budget: budget, Share: budget})
-	for i := range 400 {
-		s.put(fmt.Sprint("facts ", i), "key", 0)
-	}
-	s.fill("large", 70, 5000)
-	for i := range 60 {
-		s.put("newcomer", fmt.Sprint(i), 2000)
-	}
-	if got := s.Stats(); got.Shortened == 0 || got.Refused != 0 {
-		t.Errorf("got %+v, want answers shortened and nothing refused", got)
-	}
-	for i := range 60 {
-		s.mustBeWhole("newcomer", fmt.Sprint(i), true)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const budget = 1 << 20
+		s := newShop(t, idem.MemoryOptions{Budget: budget, Share: budget})
+		for i := range 400 {
+			s.put(fmt.Sprint("forgotten ", i), "key", 100)
+		}
+		time.Sleep(time.Hour)
+		for i := range 400 {
+			s.put(fmt.Sprint("facts ", i), "key", 0)
+		}
+		s.fill("large", 70, 5000)
+		for i := range 60 {
+			s.put("newcomer", fmt.Sprint(i), 2000)
+		}
+		if got := s.Stats(); got.Shortened == 0 || got.Refused != 0 {
+			t.Errorf("got %+v, want answers shortened and nothing refused", got)
+		}
+		for i := range 60 {
+			s.mustBeWhole("newcomer", fmt.Sprint(i), true)
+		}
+	})
 }
 
 func TestMemoryForgetUnexpired(t *testing.T) {
