@@ -5,20 +5,21 @@ import "strings"
 // MaxKeyLength is how many bytes a client's idempotency key may have.
 const MaxKeyLength = 255
 
-// keyError is a text for the client: it says what to change and contains nothing of what the client sent.
-type keyError string
+// KeyError is why [ParseKey] refuses a value: a whole sentence for the client, without a full stop, that says what to change
+// and contains nothing of what the client sent.
+type KeyError string
 
-func (e keyError) Error() string { return string(e) }
+func (e KeyError) Error() string { return string(e) }
 
 const (
-	errKeyMissing    = keyError("the idempotency key is missing")
-	errKeyTwice      = keyError("the idempotency key was sent more than once; send one")
-	errKeyEmpty      = keyError("the idempotency key is empty; send 1 to 255 printable ASCII characters")
-	errKeyLong       = keyError("the idempotency key is longer than 255 bytes")
-	errKeyCharacter  = keyError("the idempotency key has a character that is not printable ASCII")
-	errKeyQuote      = keyError(`the idempotency key begins with a quotation mark and has none at its end; close it, or send the key without quotation marks`)
-	errKeyEscape     = keyError(`the idempotency key has a backslash that is not followed by a quotation mark or a backslash; within quotation marks write \" and \\`)
-	errKeyParameters = keyError(`the idempotency key is followed by something after its closing quotation mark; send nothing after it`)
+	errKeyMissing    = KeyError("the idempotency key is missing")
+	errKeyTwice      = KeyError("the idempotency key was sent more than once; send one")
+	errKeyEmpty      = KeyError("the idempotency key is empty; send 1 to 255 printable ASCII characters")
+	errKeyLong       = KeyError("the idempotency key is longer than 255 bytes")
+	errKeyCharacter  = KeyError("the idempotency key has a character that is not printable ASCII")
+	errKeyQuote      = KeyError(`the idempotency key begins with a quotation mark and has none at its end; close it, or send the key without quotation marks`)
+	errKeyEscape     = KeyError(`the idempotency key has a backslash that is not followed by a quotation mark or a backslash; within quotation marks write \" and \\`)
+	errKeyParameters = KeyError(`the idempotency key is followed by something after its closing quotation mark; send nothing after it`)
 )
 
 // ParseKey reads the values of an idempotency key's header field, one for each field line, and returns the key: 1 to 255
@@ -28,7 +29,7 @@ const (
 // and \\ for \; it names the same key as the bare text. Parameters after the string are refused, since a key that differs in
 // them alone would be ambiguous. Spaces and tabs around a value do not count.
 //
-// Every error is a whole sentence for the client that says what to change, and contains nothing of the value.
+// Every error is a [KeyError].
 func ParseKey(values []string) (string, error) {
 	switch len(values) {
 	case 0:

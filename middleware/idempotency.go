@@ -347,7 +347,11 @@ type bufferedBody struct{ bytes.Reader }
 
 func (*bufferedBody) Close() error { return nil }
 
-// keyDetail turns an error of idem.ParseKey into a sentence.
+// keyDetail says what is wrong with the header's value.
 func keyDetail(err error) string {
-	return "T" + strings.TrimPrefix(err.Error(), "t") + "."
+	bad, ok := errors.AsType[idem.KeyError](err)
+	if !ok {
+		return problems[codeKeyInvalid].Detail
+	}
+	return "The Idempotency-Key header cannot be used: " + string(bad) + "."
 }

@@ -1,0 +1,97 @@
+package middleware_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sallyport-go/sallyport"
+
+// The domain packages know no HTTP, and nothing but what design and go.mod promise
+// to an importer's build.
+var mayImport = map[string][]string{
+	"scope":                    {},
+	"keystore":                 {"scope", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "golang.org/x/sync"},
+	"idem":                     {"github.com/hashicorp/golang-lru/v2"},
+	"ratelimit":                {"github.com/ulule/limiter/v3"},
+	"middleware":               {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "github.com/rs/xid", "net/http"},
+	"keystore/keystoretest":    {"keystore", "scope"},
+	"idem/idemtest":            {"idem"},
+	"ratelimit/ratelimittest":  {"ratelimit"},
+	"keystore/keysql":          {"keystore", "scope"},
+	"idem/idemsql":             {"idem", "golang.org/x/sync"},
+	"idem/idemredis":           {"idem", "github.com/redis/go-redis/v9"},
+	"ratelimit/ratelimitredis": {"ratelimit", "github.com/hashicorp/golang-lru/v2", "github.com/redis/go-redis/v9"},
+}
+
+func TestImports(t *testing.T) {
+	for pkg, allowed := range mayImport {
+		for _, imported := range imports(t, filepath.Join("..", filepath.FromSlash(pkg))) {
+			name := strings.TrimPrefix(imported, module+"/")
+			standard := !strings.Contains(strings.Split(name, "/")[0], ".") && name == imported
+			if standard && !strings.HasPrefix(name, "net/http") {
+				continue
+			}
+			if !slices.ContainsFunc(allowed, func(a string) bool { return name == a || strings.HasPrefix(name, a+"/") }) {
+				t.Errorf("%s imports %s; it may import the standard library without net/http and %v", pkg, imported, allowed)
+			}
+		}
+	}
+}
+
+// imports lists what the files of a package import, its tests left out.
+func imports(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(path.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in %s: %v", dir, err)
+	}
+	var all []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range f.Imports {
+			imported, _ := strconv.Unquote(spec.Path.Value)
+			all = append(all, imported)
+		}
+	}
+	return all
+}
+
+// Nothing but the packages listed above and the HTTP ones may come about.
+func TestEveryPackageHasItsRule(t *testing.T) {
+	http := []string{"example", "middleware", "keystore/console"} // and below
+	err := filepath.WalkDir("..", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(strings.TrimPrefix(p, ".."+string(filepath.Separator)))
+		if d.IsDir() && p != ".." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
+			return nil
+		}
+		pkg := path.Dir(name)
+		_, ruled := mayImport[pkg]
+		if !ruled && !slices.ContainsFunc(http, func(h string) bool { return pkg == h || strings.HasPrefix(pkg, h+"/") }) {
+			t.Errorf("package %s has no rule in mayImport", pkg)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
