@@ -1,0 +1,196 @@
+package idemsql_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+var kills = flag.Int("kills", 15, "how often each of the tests that kill servers does so")
+
+// childEnv makes the test binary a server of tasks; its value is an order.
+const childEnv = "IDEMSQL_TEST_SERVER"
+
+// order says what a child serves.
+type order struct {
+	File, DSN, Schema string
+	Mode              string // joined, leased, reexecuted
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(childEnv); text != "" {
+		if err := serve(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// crashLease is how long the claims of a child outlive it.
+const crashLease = 300 * time.Millisecond
+
+// serve is the child. It prints where it is and with which API key, and lives until it is killed or its input ends.
+func serve(text string) error {
+	var o order
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return err
+	}
+	d := database{name: "sqlite", file: o.File}
+	if o.DSN != "" {
+		conf, err := pgx.ParseConfig(o.DSN)
+		if err != nil {
+			return err
+		}
+		conf.RuntimeParams["search_path"] = o.Schema
+		d = database{name: "postgres", conf: conf}
+	}
+	db, err := d.pool()
+	if err != nil {
+		return err
+	}
+	options := middleware.IdempotencyOptions{Join: o.Mode == "joined", Lease: crashLease, Reexecute: o.Mode == "reexecuted"}
+	s, err := makeServer(d, db, idemsql.Options{}, options, map[string]handler{
+		"joined": create, "leased": createLeased, "reexecuted": createReexecuted,
+	}[o.Mode])
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go http.Serve(l, s)
+	fmt.Printf("http://%s %s\n", l.Addr(), s.token)
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// createLeased writes a row that a second run would write again.
+func createLeased(w http.ResponseWriter, r *http.Request, s *server) {
+	title, _ := io.ReadAll(r.Body)
+	id, err := insert(r.Context(), s.db, string(title))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	io.WriteString(w, `{"id":"`+id+`"}`)
+}
+
+// createReexecuted is safe to run again, and says in the row which attempt it was.
+func createReexecuted(w http.ResponseWriter, r *http.Request, s *server) {
+	title, _ := io.ReadAll(r.Body)
+	_, err := s.db.ExecContext(r.Context(),
+		"INSERT INTO tasks (id, title, attempt) VALUES ($1, $1, $2) ON CONFLICT (id) DO UPDATE SET attempt = excluded.attempt",
+		string(title), middleware.Attempt(r.Context()))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	io.WriteString(w, `{"id":"`+string(title)+`"}`)
+}
+
+// child is the server that runs now; there is another after each kill.
+type child struct {
+	t     *testing.T
+	order string
+
+	mu    sync.Mutex
+	up    chan struct{} // closed while there is one
+	base  string
+	token string
+	cmd   *exec.Cmd
+}
+
+func startChild(t *testing.T, d database, mode string) *child {
+	o := order{File: d.file, Mode: mode}
+	if d.conf != nil {
+		o.DSN, o.Schema = d.conf.ConnString(), d.conf.RuntimeParams["search_path"]
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, order: string(text), up: make(chan struct{})}
+	t.Cleanup(c.kill)
+	c.start()
+	return c
+}
+
+func (c *child) start() {
+	c.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+c.order)
+	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil {
+		c.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		c.t.Fatalf("the server did not start: %v", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cmd = cmd
+	c.base, c.token, _ = strings.Cut(strings.TrimSpace(line), " ")
+	close(c.up)
+}
+
+// kill ends the server without a word.
+func (c *child) kill() {
+	c.mu.Lock()
+	cmd := c.cmd
+	if cmd != nil {
+		c.cmd, c.up = nil, make(chan struct{})
+	}
+	c.mu.Unlock()
+	if cmd != nil {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+}
+
+// post asks the server that runs, or the next one.
+func (c *child) post(key string) (answer, error) {
+	c.mu.Lock()
+	up := c.up
+	c.mu.Unlock()
+	<-up
+	c.mu.Lock()
+	base, token := c.base, c.token
+	c.mu.Unlock()
+	res, err := http.DefaultClient.Do(newPost(context.Background(), base, token, key, key))
+	if err != nil {
+		return answer{}, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return answer{res.StatusCode, string(body), res.Header}, err
+}

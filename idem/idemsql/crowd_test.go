@@ -1,0 +1,104 @@
+package idemsql_test
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// crowd is a number of clients, each of which creates one task after another and repeats its request until it has an answer.
+// Each key is used by two of them.
+type crowd struct {
+	t    *testing.T
+	post func(key string) (answer, error)
+	// budget is how long a request may take.
+	budget time.Duration
+
+	next    atomic.Int64
+	stopped atomic.Bool
+	wg      sync.WaitGroup
+
+	mu    sync.Mutex
+	first map[string]answer // of each key, the first answer that any client saw
+}
+
+func startCrowd(t *testing.T, clients int, budget time.Duration, post func(key string) (answer, error)) *crowd {
+	c := &crowd{t: t, post: post, budget: budget, first: make(map[string]answer)}
+	for range clients {
+		c.wg.Go(func() {
+			for !c.stopped.Load() && !t.Failed() {
+				key := "key " + strconv.FormatInt(c.next.Add(1)/2, 10)
+				c.see(key, c.ask(key))
+			}
+		})
+	}
+	return c
+}
+
+// ask repeats the request until there is an answer for good.
+func (c *crowd) ask(key string) answer {
+	for deadline := time.Now().Add(time.Minute); ; {
+		start := time.Now()
+		a, err := c.post(key)
+		if took := time.Since(start); took > c.budget {
+			c.t.Errorf("a request took %v, want at most %v", took, c.budget)
+		}
+		switch {
+		case a.status == 201, a.status == 500 && a.replayed(), a.code() == "idempotency_outcome_unknown":
+			return a
+		case err != nil, a.status >= 500, a.code() == "idempotency_in_progress":
+			<-time.After(5 * time.Millisecond)
+		default:
+			c.t.Errorf("%s: got %d: %s", key, a.status, a.body)
+			return a
+		}
+		if time.Now().After(deadline) {
+			c.t.Errorf("%s: no answer within a minute; the last is %d: %s, %v", key, a.status, a.body, err)
+			return a
+		}
+	}
+}
+
+// see compares what a client saw with what the first one saw.
+func (c *crowd) see(key string, a answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first, ok := c.first[key]
+	if !ok {
+		c.first[key] = a
+		return
+	}
+	if a.code() == "idempotency_outcome_unknown" && first.code() == a.code() {
+		return
+	}
+	if a.status != first.status || a.body != first.body || a.original() != first.original() {
+		c.t.Errorf("%s: got %d %q of request %s, want what was seen first, %d %q of request %s",
+			key, a.status, a.body, a.original(), first.status, first.body, first.original())
+	}
+}
+
+// original is the id of the request that the answer was made for.
+func (a answer) original() string {
+	if a.replayed() {
+		return a.header.Get("Svc-Original-Request-Id")
+	}
+	return a.header.Get("Svc-Request-Id")
+}
+
+// stop ends the clients, each when it has its answer, and asks once more for every key. It returns for how many keys a task
+// was created, and of how many it is not known: their outcome is unknown, or the handler failed and that was kept.
+func (c *crowd) stop() (created, unknown int) {
+	c.stopped.Store(true)
+	c.wg.Wait()
+	for key, first := range c.first {
+		c.see(key, c.ask(key))
+		if first.status == 201 {
+			created++
+		} else {
+			unknown++
+		}
+	}
+	return created, unknown
+}

@@ -1,0 +1,167 @@
+package idemsql_test
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// Two servers on one database and 200 requests with one key: one row, and one answer for all.
+func TestOneKeyTwoServers(t *testing.T) {
+	for name, o := range map[string]middleware.IdempotencyOptions{"joined": joined, "leased": {}} {
+		t.Run(name, func(t *testing.T) {
+			inEach(t, func(t *testing.T, d database) {
+				var servers [2]*server
+				for i := range servers {
+					servers[i] = newServer(t, d, o, func(w http.ResponseWriter, r *http.Request, s *server) {
+						if o.Join {
+							create(w, r, s)
+							return
+						}
+						id, err := insert(r.Context(), s.db, "title")
+						if err != nil {
+							t.Error(err)
+						}
+						w.WriteHeader(http.StatusCreated)
+						fmt.Fprintf(w, `{"id":%q}`, id)
+					})
+				}
+				answers := make([]answer, 200)
+				var wg sync.WaitGroup
+				for i := range answers {
+					wg.Go(func() { answers[i] = servers[i%2].post("key", "title") })
+				}
+				wg.Wait()
+				for _, a := range answers {
+					if a.status != 201 || a.body != answers[0].body {
+						t.Fatalf("got %d: %s, want 201: %s", a.status, a.body, answers[0].body)
+					}
+				}
+				if n := servers[0].runs.Load() + servers[1].runs.Load(); n != 1 {
+					t.Errorf("got %d runs, want 1", n)
+				}
+				mustCount(t, servers[0].db, "SELECT count(*) FROM tasks", 1)
+			})
+		})
+	}
+}
+
+// Another request with the key of one that runs elsewhere waits for it, and is refused then.
+func TestOtherRequestElsewhere(t *testing.T) {
+	d := postgres(t)
+	running, release := make(chan struct{}), make(chan struct{})
+	here := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+		close(running)
+		<-release
+		create(w, r, s)
+	})
+	there := newServer(t, d, joined, create)
+	first, second := make(chan answer), make(chan answer)
+	go func() { first <- here.post("key", "title") }()
+	<-running
+	go func() { second <- there.post("key", "another title") }()
+	for there.db.Stats().OpenConnections == 0 {
+		runtime.Gosched() // it has not asked yet
+	}
+	close(release)
+	(<-first).mustBe(t, 201, "")
+	(<-second).mustBe(t, 422, "idempotency_key_reused")
+}
+
+// Duplicates elsewhere pin no connection: with many more of them than there are connections, a pool goes on to serve.
+func TestDuplicatesPinNothing(t *testing.T) {
+	d := postgres(t)
+	running, release := make(chan struct{}), make(chan struct{})
+	here := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+		close(running)
+		<-release
+		create(w, r, s)
+	})
+	there := newServer(t, d, joined, create)
+	there.db.SetMaxOpenConns(2)
+	first := make(chan answer)
+	go func() { first <- here.post("key", "title") }()
+	<-running
+	var wg sync.WaitGroup
+	for range 50 {
+		// Each through a runner of its own, which asks the store by itself.
+		s := serverOn(t, d, there.db, idemsql.Options{}, joined, create)
+		wg.Go(func() { s.post("key", "title").mustBe(t, 201, "") })
+	}
+	for i := range 20 {
+		there.post("other "+strconv.Itoa(i), "title").mustBe(t, 201, "")
+	}
+	close(release)
+	(<-first).mustBe(t, 201, "")
+	wg.Wait()
+	mustCount(t, here.db, "SELECT count(*) FROM tasks", 21)
+}
+
+// Two requests that cannot both be right: one of them fails to serialize, leaves nothing, and succeeds when it is sent again.
+func TestSerializationFailure(t *testing.T) {
+	for name, late := range map[string]bool{"at COMMIT": true, "in the handler": false} {
+		t.Run(name, func(t *testing.T) {
+			d := postgres(t)
+			var both sync.WaitGroup
+			both.Add(2)
+			s := serverOn(t, d, d.open(t), idemsql.Options{Isolation: sql.LevelSerializable}, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+				tx, _ := idemsql.Tx(r.Context())
+				var n int
+				if err := tx.QueryRowContext(r.Context(), "SELECT count(*) FROM tasks WHERE title = 'only one'").Scan(&n); err != nil {
+					t.Error(err)
+				}
+				if s.runs.Load() <= 2 {
+					both.Done()
+					both.Wait() // both have read before one of them writes
+				}
+				if n > 0 {
+					w.WriteHeader(http.StatusConflict)
+					return
+				}
+				if !late {
+					// Both raise the one row.
+					if _, err := tx.ExecContext(r.Context(), "UPDATE tasks SET attempt = attempt + 1 WHERE id = 'counter'"); err != nil {
+						w.WriteHeader(http.StatusInternalServerError)
+						return
+					}
+				}
+				insert(r.Context(), tx, "only one") // this or COMMIT fails, whichever is later
+				w.WriteHeader(http.StatusCreated)
+			})
+			execute(t, s.db, "INSERT INTO tasks (id, title, attempt) VALUES ('counter', 'counter', 0)")
+			answers := make(map[string]answer)
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for _, key := range []string{"a", "b"} {
+				wg.Go(func() {
+					a := s.post(key, "title")
+					mu.Lock()
+					answers[key] = a
+					mu.Unlock()
+				})
+			}
+			wg.Wait()
+			failure, code := 500, ""
+			if late {
+				failure, code = 503, "idempotency_store_unavailable"
+			}
+			created, failed := "a", "b"
+			if answers["a"].status != 201 {
+				created, failed = "b", "a"
+			}
+			answers[created].mustBe(t, 201, "")
+			answers[failed].mustBe(t, failure, code)
+			mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
+			mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 1)
+			s.post(failed, "title").mustBe(t, 409, "")
+			s.post(created, "title").mustReplay(t, answers[created])
+		})
+	}
+}
