@@ -367,6 +367,26 @@ func TestDressFlushErrors(t *testing.T) {
 	}
 }
 
+// TestFlushThatCannotBe: nothing is committed for the sake of a flush that no
+// writer below can do, also where a foreign one stands between two of ours.
+func TestFlushThatCannotBe(t *testing.T) {
+	log := newLogged()
+	foreign := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(unwrapper{w}, r) })
+	}
+	h := middleware.Chain(middleware.RequestID(middleware.RequestIDOptions{Hooks: log.hooks()}), foreign, middleware.Recover(middleware.RecoverOptions{}))
+	b := &bare{}
+	h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
+			t.Errorf("got %v, want %v", err, http.ErrNotSupported)
+		}
+		w.WriteHeader(404)
+	})).ServeHTTP(b, request("GET", "/", "", ""))
+	if !slices.Equal(b.calls, []string{"WriteHeader"}) || log.String() != "" {
+		t.Errorf("got %q and the log %s", b.calls, log)
+	}
+}
+
 // unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap and
 // no optional interface of its own.
 type unwrapper struct{ http.ResponseWriter }

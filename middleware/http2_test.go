@@ -6,8 +6,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"testing"
+
+	"github.com/sallyport-go/sallyport/middleware"
 )
 
 // Frames of RFC 9113 and fields of RFC 7541, as far as a request without a body
@@ -64,34 +67,49 @@ func TestHTTP2AnswersOfNetHTTP(t *testing.T) {
 	c.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	c.Write(frame(frameSettings, 0, 0, nil))
 
-	// In the first response that has it, the name is spelled out.
-	huffman := huffmanOf("svc-request-id")
+	var large [][]byte
+	for range 60 {
+		large = append(large, field("a", strings.Repeat("x", 100)))
+	}
 	tests := []struct {
 		name   string
-		field  [][]byte
-		status byte // the index of RFC 7541, appendix A
+		fields [][]byte
+		status string // as RFC 7541 spells it
 		id     bool
 	}{
-		{"Connection", [][]byte{field("connection", "x")}, 0x80 | 12, false},
-		{"good", nil, 0x80 | 8, true},
+		{"Connection", [][]byte{field("connection", "x")}, "\x8c", false},
+		{"large header", large, "\x4e\x03431", false},
+		{"good", nil, "\x88", true},
 	}
 	for i, tt := range tests {
-		block := http2Get(t, c, uint32(2*i+1), tt.field...)
-		if bytes.IndexByte(block[:2], tt.status) < 0 || bytes.Contains(block, huffman) != tt.id {
-			t.Errorf("%s: got %x, want status index %d and the id: %v", tt.name, block, tt.status, tt.id)
+		block := http2Get(t, c, uint32(2*i+1), tt.fields...)
+		// The first response with the id spells its name out.
+		if !bytes.HasPrefix(block, []byte(tt.status)) || bytes.Contains(block, huffmanOf("svc-request-id")) != tt.id {
+			t.Errorf("%s: got %x, want status %x and the id: %v", tt.name, block, tt.status, tt.id)
 		}
 	}
+}
 
-	large := newRequest(t, "GET", srv.URL, "", nil)
-	for range 50 {
-		large.Header.Add("A", strings.Repeat("x", 100))
-	}
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: protocols}
-	defer transport.CloseIdleConnections()
-	if res := do(t, &http.Client{Transport: transport}, large); res.StatusCode != 431 || len(res.Header.Values(idHeader)) != 0 {
-		t.Errorf("large header: got %d with ids %q", res.StatusCode, res.Header.Values(idHeader))
+// TestRefusalsKeepHTTP2Connections: what closes an HTTP/1.1 connection, because a
+// body is still to come, would end all streams of this one.
+func TestRefusalsKeepHTTP2Connections(t *testing.T) {
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+	}, middleware.Options{Hooks: quiet()})
+	srv := startTLS(t, api)
+	for i, row := range []struct {
+		token string
+		want  int
+	}{{"", 401}, {token, 413}, {"", 401}, {token, 413}} {
+		body, w := io.Pipe()
+		r := newRequest(t, "PUT", srv.URL+"/api/v1/x", row.token, body)
+		reused := false
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}))
+		res := do(t, srv.Client(), r)
+		w.Close()
+		if res.StatusCode != row.want || res.Header.Get("Connection") != "" || reused != (i > 0) {
+			t.Errorf("request %d: got %d, Connection %q, on the same connection: %v", i, res.StatusCode, res.Header.Get("Connection"), reused)
+		}
 	}
 }
 

@@ -20,7 +20,8 @@ import (
 // Call it before srv serves, give the result to srv.Serve as it is, and set
 // srv.ConnContext and srv.ConnState before, not after: it composes with them. It
 // sets srv.DisableGeneralOptionsHandler, so that "OPTIONS *" reaches the handler.
-// The options are those of [RequestID].
+// The options are those of [RequestID]; Hooks.Problem is not asked, as there is no
+// request to show it.
 //
 // Two things stay net/http's own: the automatic "100 Continue", and over HTTP/2
 // the 400 for a connection-specific field and the 431. For HTTPS use [HardenTLS].

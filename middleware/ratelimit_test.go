@@ -630,21 +630,34 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 	idempotent := func() func(http.Handler) http.Handler {
 		return middleware.Idempotency(replies(), middleware.IdempotencyOptions{})
 	}
-	for name, chain := range map[string]func(http.Handler) http.Handler{
-		"limit first":       middleware.Chain(stage(), authenticate, any, limit(), idempotent()),
-		"idempotency first": middleware.Chain(stage(), authenticate, any, idempotent(), limit()),
+	for name, chain := range map[string]func() func(http.Handler) http.Handler{
+		"limit first": func() func(http.Handler) http.Handler {
+			return middleware.Chain(stage(), authenticate, any, limit(), idempotent())
+		},
+		"idempotency first": func() func(http.Handler) http.Handler {
+			return middleware.Chain(stage(), authenticate, any, idempotent(), limit())
+		},
 	} {
-		runs := 0
-		h := chain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
-		post := func(key string) answer { return serve(h, request("POST", "/", token, "", "Idempotency-Key: "+key)) }
-		post("first")
-		for range 2 {
-			if res := post("second"); res.StatusCode != 429 || res.Header.Get("Idempotent-Replayed") != "" {
-				t.Errorf("%s: got %d %v", name, res.StatusCode, res.Header)
+		synctest.Test(t, func(t *testing.T) {
+			runs := 0
+			h := chain()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
+			post := func(key string, status int, replayed string) answer {
+				t.Helper()
+				res := serve(h, request("POST", "/", token, "", "Idempotency-Key: "+key))
+				if res.StatusCode != status || res.Header.Get("Idempotent-Replayed") != replayed {
+					t.Errorf("%s: got %d, replayed %q; want %d, %q", name, res.StatusCode, res.Header.Get("Idempotent-Replayed"), status, replayed)
+				}
+				return res
 			}
-		}
-		if runs != 1 {
-			t.Errorf("%s: got %d runs", name, runs)
-		}
+			post("first", 200, "")
+			post("second", 429, "")
+			time.Sleep(wait(t, post("second", 429, "")))
+			post("second", 200, "")
+			time.Sleep(time.Hour) // a replay costs too, where the limit is first
+			post("second", 200, "true")
+			if runs != 2 {
+				t.Errorf("%s: got %d runs, want one for each key", name, runs)
+			}
+		})
 	}
 }

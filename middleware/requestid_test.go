@@ -91,12 +91,12 @@ func TestRequestIDOfEachStatus(t *testing.T) {
 	mux.HandleFunc("GET /content", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "a.txt", time.Unix(1e9, 0), strings.NewReader("content"))
 	})
-	mux.HandleFunc("/error", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", 418) })
-	mux.Handle("/redirect", http.RedirectHandler("/204", 302))
+	mux.HandleFunc("/error", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusTeapot) })
+	mux.Handle("/redirect", http.RedirectHandler("/204", http.StatusFound))
 	mux.Handle("/strip/", http.StripPrefix("/none", mux))
 	mux.Handle("/max", http.MaxBytesHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
-			http.Error(w, err.Error(), 413)
+			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		}
 	}), 3))
 	tests := []struct {

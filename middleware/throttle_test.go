@@ -40,7 +40,9 @@ func TestThrottleFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
 		live, unseen := ring.issue(t), ring.issue(t)
-		api, store := throttled(ring, "5-M", middleware.Options{})
+		hooks, last := quiet(), middleware.Event{}
+		hooks.Observe = func(_ context.Context, e middleware.Event) { last = e }
+		api, store := throttled(ring, "5-M", middleware.Options{Hooks: hooks})
 		ask := func(address, token string) answer {
 			return serve(api, from(address, request("GET", "/api/v1/any", token, "")))
 		}
@@ -58,6 +60,9 @@ func TestThrottleFailures(t *testing.T) {
 			if got := res.problem(t).Policy; got != "failures" || res.Header.Get("Retry-After") != "12" {
 				t.Errorf("got policy %q and Retry-After %q, want failures and 12", got, res.Header.Get("Retry-After"))
 			}
+		}
+		if last.Stage != middleware.StageAuth || last.Outcome != "too_many_failures" || last.Policy != "failures" || last.Wait != 12*time.Second || last.KeyID != "" {
+			t.Errorf("got event %+v", last)
 		}
 		if got := store.lookups.Load(); got != 6 {
 			t.Errorf("got %d lookups, want 6: one that found and five that did not", got)
@@ -78,7 +83,7 @@ func TestThrottleFailures(t *testing.T) {
 
 		time.Sleep(12*time.Second - 1)
 		wantRefusal(t, "before the wait is over", ask(here, wellFormed()), 429, "too_many_failures", "")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		wantRefusal(t, "after the wait", ask(here, wellFormed()), 401, "api_key_invalid", invalid)
 		wantRefusal(t, "once", ask(here, wellFormed()), 429, "too_many_failures", "")
 	})

@@ -21,7 +21,6 @@ type writer struct {
 	state *state
 
 	committed bool // a final status is out, or the connection was hijacked
-	hijacked  bool
 	status    int
 
 	api     *API // whose mux runs inside, if one does; see API.unmatched
@@ -143,7 +142,7 @@ func flushes(w http.ResponseWriter) bool {
 func (w *writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := w.below.(http.Hijacker).Hijack()
 	if err == nil {
-		w.committed, w.hijacked = true, true
+		w.committed = true
 	}
 	return conn, rw, err
 }
