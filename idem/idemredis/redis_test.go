@@ -3,18 +3,30 @@ package idemredis_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
+	"net"
 	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
+
+const leftOut = "left out: idemredis on Redis; SALLYPORT_REDIS=redis://127.0.0.1:6379/0 go test ./idem/idemredis/ runs it"
 
 // options are those of the Redis that the tests may use.
 func options(t testing.TB) *redis.Options {
 	t.Helper()
 	url := os.Getenv("SALLYPORT_REDIS")
 	if url == "" {
-		t.Skip("left out: idemredis on Redis; SALLYPORT_REDIS=redis://127.0.0.1:6379/0 go test ./idem/idemredis/ runs it")
+		t.Skip(leftOut)
 	}
 	o, err := redis.ParseURL(url)
 	if err != nil {
@@ -31,7 +43,7 @@ func connect(t testing.TB, o *redis.Options) *redis.Client {
 
 // ownPrefix is that of keys which nobody else has, and which go with the test.
 func ownPrefix(t testing.TB, client redis.UniversalClient) string {
-	prefix := "sallyport-test-" + rand.Text() + ":"
+	prefix := "test-" + rand.Text() + ":"
 	t.Cleanup(func() {
 		for _, key := range keysOf(t, client, prefix) {
 			client.Del(context.Background(), key)
@@ -51,4 +63,161 @@ func keysOf(t testing.TB, client redis.UniversalClient, prefix string) []string 
 		t.Error(err)
 	}
 	return keys
+}
+
+func ownStore(t testing.TB, client redis.UniversalClient) *idemredis.Store {
+	return idemredis.New(client, idemredis.Options{Prefix: ownPrefix(t, client)})
+}
+
+// aClaim is a claim that does not lapse while a test runs.
+func aClaim(key string) idem.Claim {
+	return idem.Claim{
+		Key: idem.NewKey("org_1", key), Token: idem.NewToken(), Fingerprint: idem.Sum{1},
+		Lease: time.Minute, Retention: time.Hour,
+	}
+}
+
+// again is c by another token.
+func again(c idem.Claim) idem.Claim {
+	c.Token = idem.NewToken()
+	return c
+}
+
+func mustBegin(t testing.TB, s idem.Store, c idem.Claim, want idem.State) idem.Record {
+	t.Helper()
+	r, err := s.Begin(t.Context(), c)
+	if err != nil || r.State != want {
+		t.Fatalf("Begin: got %v, %v, want %v", r.State, err, want)
+	}
+	return r
+}
+
+func finished(payload string) idem.Settlement {
+	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload), Retention: time.Hour}
+}
+
+// server is a Redis of the test's own, on a port of its own. It keeps what it
+// acknowledged over kill -9.
+type server struct {
+	t    testing.TB
+	args []string
+	port int
+	cmd  *exec.Cmd
+}
+
+// newServer returns a server that does not run yet.
+func newServer(t testing.TB, args ...string) *server {
+	t.Helper()
+	if os.Getenv("SALLYPORT_REDIS") == "" {
+		t.Skip(leftOut)
+	}
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("left out: idemredis on a Redis that fails; with redis-server on the PATH the tests start one")
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	s := &server{t: t, port: free.Addr().(*net.TCPAddr).Port}
+	s.args = append([]string{program, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--appendonly", "yes"}, args...)
+	t.Cleanup(func() {
+		if s.cmd != nil {
+			s.kill()
+		}
+	})
+	return s
+}
+
+func startServer(t testing.TB, args ...string) *server {
+	t.Helper()
+	s := newServer(t, args...)
+	s.start()
+	return s
+}
+
+func (s *server) start() {
+	s.t.Helper()
+	s.cmd = exec.Command(s.args[0], s.args[1:]...)
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	client := redis.NewClient(s.options())
+	defer client.Close()
+	eventually(s.t, "the server answers", func() bool { return client.Ping(context.Background()).Err() == nil })
+}
+
+// kill is kill -9.
+func (s *server) kill() {
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+	s.cmd = nil
+}
+
+// hang stops the process, so that it takes requests in and answers none.
+func (s *server) hang() {
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	s.t.Cleanup(s.resume)
+}
+
+func (s *server) resume() {
+	if s.cmd != nil {
+		s.cmd.Process.Signal(syscall.SIGCONT)
+	}
+}
+
+// fill leaves a server with less memory than it uses, and empty with as much as it wants.
+func (s *server) fill()  { s.set("maxmemory", "1") }
+func (s *server) empty() { s.set("maxmemory", "0") }
+
+func (s *server) set(parameter, value string) {
+	s.t.Helper()
+	client := redis.NewClient(s.options())
+	defer client.Close()
+	if err := client.ConfigSet(context.Background(), parameter, value).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *server) options() *redis.Options {
+	return &redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", s.port)}
+}
+
+func (s *server) client() *redis.Client { return connect(s.t, s.options()) }
+
+// scriptCalls is how many scripts the server has run.
+func scriptCalls(t testing.TB, client *redis.Client) int {
+	t.Helper()
+	info, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for line := range strings.Lines(info) {
+		for _, name := range []string{"cmdstat_eval:calls=", "cmdstat_evalsha:calls="} {
+			if rest, ok := strings.CutPrefix(line, name); ok {
+				number, _, _ := strings.Cut(rest, ",")
+				n, err := strconv.Atoi(number)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+// eventually waits until a condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	end := time.After(30 * time.Second)
+	for !holds() {
+		select {
+		case <-end:
+			t.Fatalf("after 30 seconds it is not so that %s", what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }

@@ -127,11 +127,12 @@ func record(reply any) (idem.Record, error) {
 	state, _ := fields[0].(int64)
 	first, _ := fields[1].(string)
 	n, _ := fields[2].(int64)
-	payload, _ := fields[2].(string)
+	payload, whole := fields[2].(string)
 	r := idem.Record{State: idem.State(state)}
-	if copy(r.Fingerprint[:], first) != len(first) || len(first) != len(r.Fingerprint) {
+	if len(first) != len(r.Fingerprint) || whole != (r.State == idem.Done) {
 		return idem.Record{}, errReply
 	}
+	copy(r.Fingerprint[:], first)
 	switch r.State {
 	case idem.Claimed:
 		r.Attempt = int(n)

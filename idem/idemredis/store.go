@@ -23,7 +23,7 @@
 //     transaction.
 //
 // Answers lie in Redis as plain text for as long as they are retained. A key is named by the hashes of its [idem.Key] in hex,
-// and takes about 600 bytes beside the answer.
+// and takes about 900 bytes beside the answer.
 package idemredis
 
 import (

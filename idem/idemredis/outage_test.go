@@ -1,0 +1,124 @@
+package idemredis_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// outages are the ways in which a Redis fails, and comes back.
+var outages = []struct {
+	name   string
+	fail   func(s *server)
+	mend   func(s *server)
+	code   string // what a new create gets
+	replay int    // what a repeat of an old one gets
+}{
+	{"killed", (*server).kill, (*server).start, "idempotency_store_unavailable", 503},
+	{"hung", (*server).hang, (*server).resume, "idempotency_store_unavailable", 503},
+	{"out of memory", (*server).fill, (*server).empty, "idempotency_store_full", 201},
+}
+
+var outageOptions = idem.Options{Timeout: storeTimeout, Lease: 2 * time.Second, Wait: time.Second}
+
+// ask makes a request and holds it to its budget: what each stage may wait for Redis,
+// and a second for the machine.
+func ask(t *testing.T, what string, do func() *httptest.ResponseRecorder) *httptest.ResponseRecorder {
+	t.Helper()
+	began := time.Now()
+	w := do()
+	if took := time.Since(began); took > storeTimeout+outageOptions.Wait+time.Second {
+		t.Errorf("%s: an answer took %v", what, took)
+	}
+	switch w.Code {
+	case 200, 201:
+	case 409, 503:
+		if w.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: got %d without Retry-After\n%s", what, w.Code, w.Body)
+		}
+	default:
+		t.Errorf("%s: got %d\n%s", what, w.Code, w.Body)
+	}
+	return w
+}
+
+// While Redis is away nothing hangs, nothing is created twice, and what a handler did
+// in the meantime is saved when Redis is back.
+func TestOutages(t *testing.T) {
+	for _, outage := range outages {
+		for _, heeds := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, deadlines heeded %v", outage.name, heeds), func(t *testing.T) {
+				t.Parallel()
+				server := startServer(t)
+				o := server.options()
+				o.ContextTimeoutEnabled = heeds
+				rows := newRows()
+				s := mustStack(t, connect(t, o), outageOptions, rows.create)
+				elsewhere := mustStack(t, server.client(), outageOptions, rows.create)
+				for _, key := range []string{"old", "older"} {
+					if w := s.post(key); w.Code != 201 {
+						t.Fatalf("before the outage: got %d\n%s", w.Code, w.Body)
+					}
+				}
+
+				// Redis fails while the handler of this one runs, or shortly before.
+				rows.after["during"] = func() { outage.fail(server) }
+				if w := ask(t, "a create during which Redis fails", func() *httptest.ResponseRecorder { return s.post("during") }); w.Code != 201 {
+					t.Errorf("a create during which Redis fails: got %d, want the handler's 201\n%s", w.Code, w.Body)
+				}
+				rows.after["during"] = nil
+				if w := ask(t, "a repeat of it", func() *httptest.ResponseRecorder { return s.post("during") }); w.Code != 201 {
+					t.Errorf("a repeat while the answer waits to be saved: got %d, want 201\n%s", w.Code, w.Body)
+				}
+				for i := range 3 {
+					w := ask(t, "a new create", func() *httptest.ResponseRecorder { return s.post(fmt.Sprint("new", i)) })
+					if w.Code != 503 || !strings.Contains(w.Body.String(), outage.code) {
+						t.Errorf("a new create: got %d, want 503 %s\n%s", w.Code, outage.code, w.Body)
+					}
+				}
+				if w := ask(t, "a repeat of an old one", func() *httptest.ResponseRecorder { return s.post("old") }); w.Code != outage.replay {
+					t.Errorf("a repeat of an old one: got %d, want %d\n%s", w.Code, outage.replay, w.Body)
+				}
+				if w := ask(t, "a read", func() *httptest.ResponseRecorder { return s.request("GET", "/api/v1/account", "") }); w.Code != 200 {
+					t.Errorf("a read: got %d, want 200\n%s", w.Code, w.Body)
+				}
+
+				outage.mend(server)
+				bounded, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				if err := s.runner.WaitSettled(bounded); err != nil {
+					t.Fatalf("what waited to be saved: %v", err)
+				}
+				keys := []string{"old", "older", "during", "new0", "new1", "new2", "later"}
+				for _, key := range keys {
+					for _, process := range []*stack{s, elsewhere} {
+						eventually(t, key+" is answered", func() bool {
+							return ask(t, key, func() *httptest.ResponseRecorder { return process.post(key) }).Code == 201
+						})
+					}
+				}
+				rows.mustBeOneEach(t, keys...)
+			})
+		}
+	}
+}
+
+// A stack can be made before there is a Redis.
+func TestRefusedAtConstruction(t *testing.T) {
+	server := newServer(t)
+	rows := newRows()
+	s := mustStack(t, server.client(), outageOptions, rows.create)
+	if w := ask(t, "a create without Redis", func() *httptest.ResponseRecorder { return s.post("k") }); w.Code != 503 {
+		t.Errorf("a create without Redis: got %d, want 503", w.Code)
+	}
+	server.start()
+	eventually(t, "a create is answered", func() bool {
+		return ask(t, "a create", func() *httptest.ResponseRecorder { return s.post("k") }).Code == 201
+	})
+	rows.mustBeOneEach(t, "k")
+}

@@ -1,0 +1,148 @@
+package idemredis_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemredis"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// quiet keeps what is expected out of the log.
+var quiet = slog.New(slog.DiscardHandler)
+
+// storeTimeout bounds each call of Redis in the tests of outages.
+const storeTimeout = 300 * time.Millisecond
+
+// stack is all stages over a Redis: limits, replies, and a handler that creates.
+type stack struct {
+	*middleware.API
+	token  string
+	runner *idem.Runner
+}
+
+func newStack(client redis.UniversalClient, o idem.Options, create http.HandlerFunc) (*stack, error) {
+	keys := keystore.NewMemory()
+	secret, _, err := keystore.NewIssuer(keys, keystore.Format{}).Issue(context.Background(), keystore.Grant{
+		Organization: "org_1", Environment: keystore.Production, Name: "test", Actor: "test",
+		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.Logger = quiet
+	s := &stack{token: secret.Reveal(), runner: idem.NewRunner(idemredis.New(client, idemredis.Options{}), o)}
+	limits := ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Logger: quiet}})
+	s.API = middleware.NewAPI(keys, middleware.Options{
+		Limits:      middleware.PerOrganization(limits, ratelimit.MustParse("100000-S")),
+		Idempotency: middleware.IdempotencyOptions{Runner: s.runner},
+		Hooks:       &middleware.Hooks{Logger: quiet},
+	})
+	s.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	s.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), create)
+	return s, nil
+}
+
+func mustStack(t testing.TB, client redis.UniversalClient, o idem.Options, create http.HandlerFunc) *stack {
+	t.Helper()
+	s, err := newStack(client, o, create)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *stack) request(method, path, key string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader("{}"))
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+func (s *stack) post(key string) *httptest.ResponseRecorder {
+	return s.request("POST", "/api/v1/tasks", key)
+}
+
+// rows is what handlers have created, by idempotency key.
+type rows struct {
+	mu    sync.Mutex
+	of    map[string]int
+	after map[string]func() // what else happens while the handler runs
+}
+
+func newRows() *rows { return &rows{of: map[string]int{}, after: map[string]func(){}} }
+
+func (r *rows) create(w http.ResponseWriter, q *http.Request) {
+	key := q.Header.Get("Idempotency-Key")
+	r.mu.Lock()
+	r.of[key]++
+	after := r.after[key]
+	r.mu.Unlock()
+	if after != nil {
+		after()
+	}
+	w.WriteHeader(http.StatusCreated)
+	w.Write([]byte("task " + key))
+}
+
+// mustBeOneEach holds that every key which was answered with 201 made one row, and no
+// other made more.
+func (r *rows) mustBeOneEach(t *testing.T, answered ...string) {
+	t.Helper()
+	for key, n := range r.of {
+		if n > 1 {
+			t.Errorf("key %s: %d rows", key, n)
+		}
+	}
+	for _, key := range answered {
+		if n := r.of[key]; n != 1 {
+			t.Errorf("key %s was answered with 201: %d rows", key, n)
+		}
+	}
+}
+
+// A create is two commands, its claim and its answer, and a repeat is one. The limits
+// of each are one more.
+func TestCommandsOfACreate(t *testing.T) {
+	client := startServer(t).client()
+	s := mustStack(t, client, idem.Options{Timeout: time.Minute}, newRows().create)
+	s.post("warm up")
+	s.post("warm up")
+	for _, step := range []struct {
+		name     string
+		keys     []string
+		replayed string
+		commands int
+	}{
+		{"new creates", []string{"a", "b", "c"}, "", 3 * (2 + 1)},
+		{"repeats", []string{"a", "b", "c", "a"}, "true", 4 * (1 + 1)},
+		{"creates without a key", []string{"", ""}, "", 2},
+	} {
+		before := scriptCalls(t, client)
+		for _, key := range step.keys {
+			if w := s.post(key); w.Code != 201 || w.Header().Get("Idempotent-Replayed") != step.replayed {
+				t.Errorf("%s: got %d, replayed %q\n%s", step.name, w.Code, w.Header().Get("Idempotent-Replayed"), w.Body)
+			}
+		}
+		if n := scriptCalls(t, client) - before; n != step.commands {
+			t.Errorf("%d %s: got %d commands, want %d", len(step.keys), step.name, n, step.commands)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package idemredis_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemredis"
+)
+
+// calls are the methods, with arguments that fit c.
+func calls(s idem.Store, c idem.Claim) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"Begin":  func(ctx context.Context) error { _, err := s.Begin(ctx, c); return err },
+		"Extend": func(ctx context.Context) error { return s.Extend(ctx, c.Key, c.Token, c.Lease) },
+		"Settle": func(ctx context.Context) error { return s.Settle(ctx, c.Key, c.Token, finished("answer")) },
+		"free": func(ctx context.Context) error {
+			return s.Settle(ctx, c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
+		},
+	}
+}
+
+func isRefusal(err error) bool {
+	return errors.Is(err, idem.ErrLost) || errors.Is(err, idem.ErrFull) || errors.Is(err, idem.ErrSettled)
+}
+
+func TestNewAsksNothing(t *testing.T) {
+	client := connect(t, &redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		t.Error("the client was used")
+		return nil, errors.New("not to be used")
+	}})
+	store := idemredis.New(client, idemredis.Options{})
+	c := aClaim("k")
+	for name, call := range map[string]func() error{
+		"a lease of 0": func() error { c := c; c.Lease = 0; _, err := store.Begin(t.Context(), c); return err },
+		"a retention below the lease": func() error {
+			c := c
+			c.Retention = c.Lease - 1
+			_, err := store.Begin(t.Context(), c)
+			return err
+		},
+		"an extension by nothing": func() error { return store.Extend(t.Context(), c.Key, c.Token, 0) },
+		"an outcome that is not there": func() error {
+			return store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: 9, Retention: 1})
+		},
+		"an answer for no time": func() error {
+			return store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished})
+		},
+	} {
+		if err := call(); err == nil || isRefusal(err) {
+			t.Errorf("%s: got %v, want an error that is no refusal", name, err)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("New without a client does not panic")
+		}
+	}()
+	idemredis.New(nil, idemredis.Options{})
+}
+
+// A Redis that refuses connections, or takes them and does not answer, is an error and
+// no refusal, and the context is heeded even if the client does not.
+func TestAway(t *testing.T) {
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // and nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hung.Close()
+	for name, addr := range map[string]string{"refused": "127.0.0.1:1", "hung": hung.Addr().String()} {
+		store := idemredis.New(connect(t, &redis.Options{Addr: addr, ReadTimeout: time.Minute}), idemredis.Options{})
+		for method, call := range calls(store, aClaim("k")) {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			began := time.Now()
+			err := call(ctx)
+			cancel()
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("%s, %s: returned %v after the context was done", method, name, took)
+			}
+			if err == nil || isRefusal(err) || name == "hung" && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s, %s: got %v, want an error that is no refusal", method, name, err)
+			}
+		}
+	}
+}
+
+// Somebody else's key is an error, and left alone.
+func TestForeignKey(t *testing.T) {
+	client := connect(t, options(t))
+	prefix := ownPrefix(t, client)
+	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+	c := aClaim("k")
+	mustBegin(t, store, c, idem.Claimed)
+	name := keysOf(t, client, prefix)[0]
+	for what, write := range map[string]func() error{
+		"text":       func() error { return client.Set(t.Context(), name, "text", 0).Err() },
+		"a hash":     func() error { return client.HSet(t.Context(), name, "f", "short", "o", "").Err() },
+		"half a key": func() error { return client.HSet(t.Context(), name, "f", strings.Repeat("f", 32), "o", "1").Err() },
+	} {
+		client.Del(t.Context(), name)
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+		before := client.Dump(t.Context(), name).Val()
+		r, err := store.Begin(t.Context(), c)
+		if err == nil || isRefusal(err) {
+			t.Errorf("%s: got %v, %v, want an error", what, r.State, err)
+		}
+		if after := client.Dump(t.Context(), name).Val(); after != before {
+			t.Errorf("%s: was changed", what)
+		}
+	}
+}
+
+// Redis forgets its scripts all the time; one of many callers gets the claim.
+func TestScriptFlush(t *testing.T) {
+	client := startServer(t).client()
+	store := ownStore(t, client)
+	for round := range 10 {
+		var wg sync.WaitGroup
+		claimed := make(chan idem.Claim, 64)
+		for i := range 64 {
+			wg.Go(func() {
+				if i%8 == 0 {
+					client.ScriptFlush(t.Context())
+				}
+				c := aClaim("k")
+				c.Key.Digest[0] = byte(round)
+				r, err := store.Begin(t.Context(), c)
+				if err != nil {
+					t.Errorf("Begin: %v", err)
+				}
+				if r.State == idem.Claimed {
+					claimed <- c
+				}
+			})
+		}
+		wg.Wait()
+		if n := len(claimed); n != 1 {
+			t.Fatalf("%d of 64 callers got the claim, want 1", n)
+		}
+		c := <-claimed
+		client.ScriptFlush(t.Context())
+		if err := store.Settle(t.Context(), c.Key, c.Token, finished("answer")); err != nil {
+			t.Fatal(err)
+		}
+		client.ScriptFlush(t.Context())
+		mustBegin(t, store, again(c), idem.Done)
+	}
+}
+
+// Every method works on one key, wherever in a cluster it lies.
+func TestCluster(t *testing.T) {
+	server := startServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+	if err := server.client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.options().Addr}})
+	t.Cleanup(func() { client.Close() })
+	eventually(t, "the cluster serves", func() bool { return client.Set(t.Context(), "a", "b", time.Second).Err() == nil })
+	store := idemredis.New(client, idemredis.Options{})
+	for key := range strings.FieldsSeq("a b c d e f g h") {
+		c := aClaim(key)
+		mustBegin(t, store, c, idem.Claimed)
+		if err := store.Extend(t.Context(), c.Key, c.Token, c.Lease); err != nil {
+			t.Error(err)
+		}
+		if err := store.Settle(t.Context(), c.Key, c.Token, finished(key)); err != nil {
+			t.Error(err)
+		}
+		if r := mustBegin(t, store, again(c), idem.Done); string(r.Payload) != key {
+			t.Errorf("got the payload %q, want %q", r.Payload, key)
+		}
+	}
+	if err := store.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	server.set("maxmemory-policy", "allkeys-lru")
+	if err := store.Check(t.Context()); err == nil {
+		t.Error("Check takes a cluster that evicts")
+	}
+}
+
+// What the package comment says a key takes.
+func TestMemoryOfAKey(t *testing.T) {
+	client := connect(t, options(t))
+	prefix := ownPrefix(t, client)
+	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+	c := aClaim("k")
+	mustBegin(t, store, c, idem.Claimed)
+	if err := store.Settle(t.Context(), c.Key, c.Token, finished(strings.Repeat("a", 1000))); err != nil {
+		t.Fatal(err)
+	}
+	if n := client.MemoryUsage(t.Context(), keysOf(t, client, prefix)[0]).Val(); n < 1700 || n > 2100 {
+		t.Errorf("a key with an answer of 1000 bytes takes %d, want about 1900", n)
+	}
+}
