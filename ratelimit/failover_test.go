@@ -229,6 +229,19 @@ func TestFailoverBreaker(t *testing.T) {
 	})
 }
 
+// Calls that have returned make room for more.
+func TestFailoverKeepsCalling(t *testing.T) {
+	store := newMoody()
+	f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{})
+	p := policy("live", "1000000-S")
+	for range 3000 {
+		takeOne(t, f, p, "org")
+	}
+	if n := store.calls.Load(); n != 3000 || f.Fallbacks() != 0 {
+		t.Errorf("%d of 3000 calls reached the store, %d did not", n, f.Fallbacks())
+	}
+}
+
 // A store that never returns does not gather goroutines: not from a crowd that
 // arrives before the breaker opens, and not from a day of probes.
 func TestFailoverGoroutines(t *testing.T) {

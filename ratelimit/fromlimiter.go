@@ -50,7 +50,7 @@ func (s limiterStore) Take(ctx context.Context, takes []Take) (Decision, error) 
 			if err != nil {
 				return Decision{}, err
 			}
-			denied := t.Cost > 0 && (r.Reached || r.Remaining < t.Cost)
+			denied := r.Remaining < t.Cost
 			states[i] = limiterState(r, denied)
 			fits = fits && !denied
 		}

@@ -3,10 +3,8 @@ package ratelimit_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +94,15 @@ func TestMemoryPlanChange(t *testing.T) {
 		time.Sleep(600 * time.Millisecond)
 		if !takeOne(t, store, large, "raised").Allowed {
 			t.Error("denied one new interval after a raise")
+		}
+		// A limit of another length leaves a debt that the new one does not know.
+		slow := ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 3}
+		exhaust(t, store, &ratelimit.Policy{Name: "plan", Limit: slow}, "sped up")
+		pair := []ratelimit.Take{{Policy: small, Bucket: "sped up", Cost: 1}, {Policy: small, Bucket: "other", Cost: 1}}
+		d := take(t, store, pair...)
+		time.Sleep(d.Wait())
+		if !take(t, store, pair...).Allowed {
+			t.Errorf("denied after the wait of %v", d.Wait())
 		}
 		exhaust(t, store, large, "cut")
 		if d := takeOne(t, store, small, "cut"); d.Allowed || d.Wait() > time.Minute {
@@ -223,62 +230,6 @@ func TestMemoryForgetsTheLeastDebt(t *testing.T) {
 	})
 }
 
-// Takes of new buckets in a Memory with no room for them must not push each other
-// out for ever.
-func TestMemoryManyNewBuckets(t *testing.T) {
-	store, p := ratelimit.NewMemorySize(1), policy("once", "1-D")
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 0))
-			for range 2_000 {
-				takes := make([]ratelimit.Take, ratelimit.MaxTakes)
-				for j := range takes {
-					takes[j] = ratelimit.Take{Policy: p, Bucket: names[random.IntN(1000)], Cost: 1}
-				}
-				if _, err := store.Take(context.Background(), takes); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// Buckets come and go under the feet of one that is hammered and owes most, and so
-// is never forgotten.
-func TestMemoryRaceWithComingAndGoing(t *testing.T) {
-	store := ratelimit.NewMemorySize(1)
-	tight := &ratelimit.Policy{Name: "tight", Limit: ratelimit.Limit{Count: 1, Period: 1000 * time.Hour, Burst: 500}}
-	// The others always owe less than one unit of the tight one.
-	light := &ratelimit.Policy{Name: "light", Limit: ratelimit.Limit{Count: 1_000_000, Period: time.Hour}}
-	take(t, store, ratelimit.Take{Policy: tight, Bucket: "org", Cost: 100})
-	var admitted atomic.Int64
-	var wg sync.WaitGroup
-	for i := range 4 {
-		wg.Go(func() {
-			takes := []ratelimit.Take{{Policy: light, Cost: 1}, {Policy: tight, Bucket: "org", Cost: 1}}
-			if i%2 == 0 {
-				takes[0], takes[1] = takes[1], takes[0]
-			}
-			for n := range 1_000 {
-				takes[(i+1)%2].Bucket = names[i*1000+n]
-				d, err := store.Take(context.Background(), takes[:1+n%2])
-				if err != nil {
-					t.Error(err)
-				}
-				if d.Allowed && (i%2 == 0 || n%2 == 1) {
-					admitted.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if got := admitted.Load(); got != 400 {
-		t.Errorf("%d were admitted after 100 of 500, want 400", got)
-	}
-}
-
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -286,23 +237,23 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// The bubble does not end while a goroutine in it is left.
 func TestNothingIsLeftRunning(t *testing.T) {
-	before := runtime.NumGoroutine()
-	p := policy("live", "10-S")
-	for range 1000 {
-		small := ratelimit.NewMemorySize(10)
-		takeOne(t, small, p, "org")
-		takeOne(t, ratelimit.NewFailover(small, ratelimit.FailoverOptions{Local: small}), p, "org")
-		takeOne(t, ratelimit.FromLimiter(ulule.NewStoreWithOptions(limiter.StoreOptions{})), p, "org")
-		ratelimit.NewConcurrency(1).Acquire("org")
-	}
-	// The last call of a Failover may still be on its way out.
-	for range 100 {
-		runtime.Gosched()
-	}
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines after 1000 stores, %d before", after, before)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		p := policy("live", "10-S")
+		for range 1000 {
+			small := ratelimit.NewMemorySize(10)
+			takeOne(t, small, p, "org")
+			takeOne(t, ratelimit.NewFailover(small, ratelimit.FailoverOptions{Local: small}), p, "org")
+			takeOne(t, ratelimit.FromLimiter(ulule.NewStoreWithOptions(limiter.StoreOptions{})), p, "org")
+			ratelimit.NewConcurrency(1).Acquire("org")
+		}
+		synctest.Wait()
+		if after := runtime.NumGoroutine(); after > before {
+			t.Errorf("%d goroutines after 1000 stores, %d before", after, before)
+		}
+	})
 }
 
 func TestRefund(t *testing.T) {

@@ -25,8 +25,8 @@ const busy = math.MaxInt64
 // only read contend for nothing.
 type set struct {
 	keys    [ways]atomic.Uint64 // 0 is an empty place
-	version atomic.Uint64       // odd while a key changes
-	mu      sync.Mutex          // held to change a key
+	version atomic.Int64        // grows when a key changed, before the new one has its tat
+	mu      sync.Mutex          // held to bring in a key whose first set this is
 	tats    [ways]atomic.Int64
 }
 
@@ -66,9 +66,10 @@ func (t table) look(p *place) (tat int64, ok bool) {
 	}
 	s := &t[p.set]
 	version := s.version.Load()
-	if version%2 != 0 || s.keys[p.way].Load() != p.key {
+	if s.keys[p.way].Load() != p.key {
 		return 0, false
 	}
+	// If this is the tat of a later key, the version has grown since.
 	tat = s.tats[p.way].Load()
 	return tat, tat != busy && s.version.Load() == version
 }
@@ -86,31 +87,24 @@ func (t table) release(p *place, tat int64) { t[p.set].tats[p.way].Store(tat) }
 // insert gives a key that was not found a place whose tat is held. fresh is what
 // the tat would be without a charge: in the past, and one that no other key of the
 // set has had, on which swap relies. forgot says that another key lost its place
-// while in debt. It reports false when someone else brought the key in, or when
-// every place is held.
+// while in debt. It reports false when someone else was first with the key or the
+// place.
 func (t table) insert(p *place, now int64) (fresh int64, forgot, ok bool) {
-	// Both sets, so that nobody else puts the key into the other one, and in one
-	// order, so that no two calls wait for each other.
-	first, second := min(p.sets[0], p.sets[1]), max(p.sets[0], p.sets[1])
-	t[first].mu.Lock()
-	defer t[first].mu.Unlock()
-	if second != first {
-		t[second].mu.Lock()
-		defer t[second].mu.Unlock()
-	}
+	mu := &t[p.sets[0]].mu
+	mu.Lock()
+	defer mu.Unlock()
 	if t.find(p); p.found() {
 		return 0, false, false
 	}
-	// Whoever holds a place may be waiting for these locks, so that to wait for
-	// the place here might never end.
+	// Who holds a place may be waiting for this lock, so nobody waits for a place
+	// here.
 	tat := t.room(p, now)
 	if tat == busy || !t.swap(p, tat, busy) {
 		return 0, false, false
 	}
 	s := &t[p.set]
-	s.version.Add(1)
 	s.keys[p.way].Store(p.key)
-	return -int64(s.version.Add(1)), tat > now, true
+	return -s.version.Add(1), tat > now, true
 }
 
 // room sets p to the place that a new key is to have, and returns the tat there.
