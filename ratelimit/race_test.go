@@ -45,6 +45,25 @@ func TestRaceLosesNothing(t *testing.T) {
 	}
 }
 
+func TestRaceForOneBucket(t *testing.T) {
+	store, p := ratelimit.NewMemory(), policy("live", "100-D")
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for range 100 {
+				if d, _ := store.Take(context.Background(), []ratelimit.Take{{Policy: p, Bucket: "org", Cost: 1}}); d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := admitted.Load(); got != 100 {
+		t.Errorf("%d of 6400 were admitted, want 100", got)
+	}
+}
+
 // Several callers meet at each new bucket, which admits one of them.
 func TestRaceForNewBuckets(t *testing.T) {
 	store, p := ratelimit.NewMemory(), policy("once", "1-D")

@@ -60,9 +60,9 @@ func (d Decision) Wait() time.Duration { return d.States[d.Index].Wait }
 //
 // Take charges all takes or none of them, in one step that no other call comes
 // between, and says in a Decision which it was. A denial is a Decision and never
-// an error, and it changes nothing. An error means that nothing was decided; the
-// one for a take that no wait would admit wraps ErrCost, and Check makes it. Stores
-// that cannot keep to one step, as those of FromLimiter, say so.
+// an error, and it changes nothing but what GCRA says. An error means that nothing
+// was decided; the one for a take that no wait would admit wraps ErrCost, and Check
+// makes it. Stores that cannot keep to one step, as those of FromLimiter, say so.
 //
 // Take is called by many goroutines at once and does not keep takes. Its ctx
 // bounds the wait for the answer; a store that answers at once need not look at
