@@ -34,7 +34,7 @@ func TestListWhileInserting(t *testing.T) {
 		}()
 		seen := make(map[string]int)
 		var previous *keystore.Key
-		for page := (keystore.Page{Limit: 30}); ; {
+		for page := (keystore.Page{Limit: 50}); ; {
 			keys, err := store.List(t.Context(), "acme", page)
 			if err != nil {
 				t.Fatal(err)

@@ -12,7 +12,8 @@ import (
 // same for any number of them and their number has no limit.
 const (
 	// Rows are locked in the order of their ids. Two servers that touched the
-	// same keys in different orders would each wait for the other.
+	// same keys in different orders would each wait for the other. A row that
+	// somebody else has touched meanwhile is compared again when it is locked.
 	postgresTouch = `
 		UPDATE sallyport_keys AS k SET last_used_at = l.at
 		FROM (
@@ -27,7 +28,7 @@ const (
 			ORDER BY k.id
 			FOR NO KEY UPDATE OF k
 		) AS l
-		WHERE k.id = l.id AND (k.last_used_at IS NULL OR k.last_used_at < l.at)`
+		WHERE k.id = l.id`
 
 	sqliteTouch = `
 		UPDATE sallyport_keys AS k SET last_used_at = u.at
