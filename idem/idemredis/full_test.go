@@ -1,6 +1,7 @@
 package idemredis_test
 
 import (
+	"encoding/hex"
 	"errors"
 	"testing"
 	"time"
@@ -54,12 +55,20 @@ func TestOutOfMemory(t *testing.T) {
 	mustBegin(t, store, again(held), idem.InFlight)
 	mustBegin(t, store, again(unknown), idem.Unknown)
 	mustBegin(t, store, again(lapsed), idem.Unknown)
+	heldKey := keysOf(t, client, "*"+hex.EncodeToString(held.Key.Digest[:]))[0]
+	look := func() string {
+		return client.Dump(t.Context(), heldKey).Val() + client.PExpireTime(t.Context(), heldKey).Val().String()
+	}
+	before := look()
 	// ErrFull would mean that there is no claim to take back.
 	_, err := store.Begin(t.Context(), held)
 	noRefusal("Begin by the token that holds the claim", err)
 	noRefusal("Extend", store.Extend(t.Context(), held.Key, held.Token, held.Lease))
 	noRefusal("Settle", store.Settle(t.Context(), held.Key, held.Token, finished("answer")))
 	noRefusal("Settle as unknown", store.Settle(t.Context(), held.Key, held.Token, idem.Settlement{Retention: time.Hour}))
+	if look() != before {
+		t.Error("a call that was refused changed the claim")
+	}
 	mustBegin(t, store, again(held), idem.InFlight)
 	if err := store.Settle(t.Context(), lapsed.Key, lapsed.Token, idem.Settlement{Outcome: idem.NotStarted}); err != nil {
 		t.Errorf("freeing a claim: %v", err)

@@ -121,7 +121,7 @@ func newServer(t testing.TB, args ...string) *server {
 	}
 	free.Close()
 	s := &server{t: t, port: free.Addr().(*net.TCPAddr).Port}
-	s.args = append([]string{program, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--appendonly", "yes"}, args...)
+	s.args = append([]string{program, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--appendonly", "yes", "--appendfsync", "always"}, args...)
 	t.Cleanup(func() {
 		if s.cmd != nil {
 			s.kill()

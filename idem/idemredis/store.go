@@ -14,8 +14,8 @@
 //
 //   - It evicts nothing: maxmemory-policy noeviction, which [Store.Check] sees to. When its memory is used up, new claims are
 //     refused ([idem.ErrFull]), answers wait in the process that has them, and what is stored is served on.
-//   - It survives its own restart: appendonly yes. With appendfsync everysec a machine that loses its power forgets up to a
-//     second, with always nothing that was acknowledged.
+//   - It survives its own end: appendonly yes. With appendfsync everysec a crash forgets up to two seconds, with always nothing
+//     that was acknowledged.
 //   - It does not lose what it acknowledged. Replication by Sentinel or Cluster is asynchronous: a primary that dies may take
 //     with it the claims and answers of its last moments. After that a repeat of a claim that was lost runs a second time, and
 //     one of an answer that was lost has an unknown outcome. min-replicas-to-write and min-replicas-max-lag bound how much a

@@ -49,6 +49,22 @@ func TestSuite(t *testing.T) {
 	}.Run(t)
 }
 
+// A Begin sent again begins the retention anew, and one that is shorter than what is left of it
+// as well.
+func TestResentBeginRetains(t *testing.T) {
+	client := connect(t, options(t))
+	prefix := ownPrefix(t, client)
+	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+	c := aClaim("k")
+	for _, retention := range []time.Duration{time.Hour, 3 * time.Hour, 2 * time.Hour} {
+		c.Retention = retention
+		mustBegin(t, store, c, idem.Claimed)
+		if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left <= retention-time.Minute || left > retention+time.Second {
+			t.Errorf("after a Begin with a retention of %v the key goes in %v", retention, left)
+		}
+	}
+}
+
 // The server's clock ends leases and retentions, and neither of them early.
 func TestTimeOfTheServer(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func TestCountersFollowGCRA(t *testing.T) {
 		takes := ratelimit.Take{Policy: p, Bucket: tt.name, Cost: tt.cost}
 		before := serverTime(t, client)
 		tat := before.Add(tt.ahead)
-		take(t, store, ratelimit.Take{Policy: p, Bucket: tt.name, Cost: 1}) // to see what the key is called
+		take(t, store, ratelimit.Take{Policy: policy(1, time.Hour), Bucket: tt.name, Cost: 1}) // to see what the key is called
 		if err := client.Set(t.Context(), keyOf(t, client, tt.name), tat.UnixMicro(), time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -140,19 +140,17 @@ func TestCountersExpire(t *testing.T) {
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	for i, l := range []ratelimit.Limit{
 		{Count: 1, Period: time.Hour},
-		{Count: 7, Period: time.Second},
-		{Count: 100_000, Period: time.Second},
+		{Count: 7, Period: time.Minute},
+		{Count: 7, Period: time.Minute, Burst: 1},
 		{Count: 1, Period: time.Hour, Burst: 1_000_000},
 	} {
 		bucket := "expires" + strconv.Itoa(i)
-		d := take(t, store, ratelimit.Take{Policy: &ratelimit.Policy{Name: "p", Limit: l}, Bucket: bucket, Cost: 1})
-		began := serverTime(t, client)
+		before := serverTime(t, client)
+		full := take(t, store, ratelimit.Take{Policy: &ratelimit.Policy{Name: "p", Limit: l}, Bucket: bucket, Cost: 1}).States[0].Reset
 		left := client.PTTL(t.Context(), keyOf(t, client, bucket)).Val()
-		passed := serverTime(t, client).Sub(began)
-		switch {
-		case left == -2 && d.States[0].Reset < 50*time.Millisecond: // gone already
-		case left < d.States[0].Reset-passed-50*time.Millisecond || left > d.States[0].Reset+3*time.Millisecond:
-			t.Errorf("%+v: the key expires in %v and the bucket is full in %v", l, left, d.States[0].Reset)
+		passed := serverTime(t, client).Sub(before)
+		if left < full-passed || left > full+3*time.Millisecond {
+			t.Errorf("%+v: %v after the take, the key expires in %v and the bucket is full in %v", l, passed, left, full)
 		}
 	}
 	take(t, store, ratelimit.Take{Policy: policy(5, 50*time.Millisecond), Bucket: "soon", Cost: 5})
@@ -164,6 +162,34 @@ func TestCountersExpire(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// Intervals are rounded up to microseconds, so that a limit is never looser than it
+// was asked to be, and what then exceeds the range of Lua's numbers is cut off.
+func TestMicroseconds(t *testing.T) {
+	store := patientStore(t, connect(t, options(t)))
+	for _, tt := range []struct {
+		limit ratelimit.Limit
+		cost  int64
+		least time.Duration // of Reset
+		most  time.Duration
+	}{
+		{ratelimit.Limit{Count: 300_000, Period: time.Second}, 300_000, 1200 * time.Millisecond, 1200 * time.Millisecond},
+		{ratelimit.Limit{Count: 1_000_000, Period: time.Second}, 1_000_000, time.Second, time.Second},
+		{ratelimit.Limit{Count: 7, Period: time.Second}, 7, 7 * 142_858 * time.Microsecond, 7 * 142_858 * time.Microsecond},
+		{ratelimit.Limit{Count: 999_999, Period: time.Second, Burst: 4_600_000_000_000_000}, 4_600_000_000_000_000, 146 * 365 * 24 * time.Hour, 222 * 366 * 24 * time.Hour},
+	} {
+		p := &ratelimit.Policy{Name: "p", Limit: tt.limit}
+		bucket := tt.limit.Interval().String()
+		d := take(t, store, ratelimit.Take{Policy: p, Bucket: bucket, Cost: tt.cost})
+		if reset := d.States[0].Reset; !d.Allowed || d.States[0].Remaining != 0 || reset < tt.least || reset > tt.most {
+			t.Errorf("%+v: got Allowed %v and %+v after all of a fresh bucket, want a Reset of %v to %v", tt.limit, d.Allowed, d.States[0], tt.least, tt.most)
+		}
+		d = take(t, store, ratelimit.Take{Policy: p, Bucket: bucket, Cost: tt.cost})
+		if d.Allowed || d.Wait() > tt.most || d.Wait() < tt.least/2 {
+			t.Errorf("%+v: got Allowed %v and a wait of %v for as much again, want up to %v", tt.limit, d.Allowed, d.Wait(), tt.most)
+		}
+	}
 }
 
 // Somebody else's value under a key is a bucket that was never used.
