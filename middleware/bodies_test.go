@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // TestMaxBytesReaderThroughTheWriter: a client that declares a large body and
@@ -78,5 +79,60 @@ func TestRequestBodyIsUntouched(t *testing.T) {
 	c.send("PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n4\r\nbody\r\n0\r\nSum: 1\r\n\r\n")
 	if res := c.next("PUT"); res.StatusCode != 200 {
 		t.Errorf("got %d", res.StatusCode)
+	}
+}
+
+// TestStalledBodyWithoutKey: whoever has no key cannot hold its 401 back by not
+// sending the body it has declared.
+func TestStalledBodyWithoutKey(t *testing.T) {
+	ring := newKeyring()
+	srv := start(t, testAPI(ring.keys, middleware.Options{Hooks: quiet()}))
+	for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked", "Content-Length: 1000000"} {
+		for _, auth := range []string{"", "Authorization: Bearer nonsense\r\n"} {
+			c := dial(t, srv)
+			c.send("POST /api/v1/tasks HTTP/1.1\r\nHost: a\r\n" + auth + length + "\r\n\r\n")
+			if res := c.next("POST"); res.StatusCode != 401 || !res.Close {
+				t.Errorf("%s: got %d, close %v", length, res.StatusCode, res.Close)
+			}
+		}
+	}
+	// Without a body, the connection stays.
+	c := dial(t, srv)
+	for range 2 {
+		c.send("GET /api/v1/tasks HTTP/1.1\r\nHost: a\r\n\r\n")
+		if res := c.next("GET"); res.StatusCode != 401 || res.Close {
+			t.Errorf("got %d, close %v", res.StatusCode, res.Close)
+		}
+	}
+}
+
+func TestExpectContinue(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t, scope.TasksWrite)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	api.HandleFunc("POST /api/v1/account", middleware.Require(scope.AccountRead), sayOK)
+	srv := start(t, api)
+	ask := func(path, token string) *wire {
+		c := dial(t, srv)
+		c.send("POST " + path + " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		return c
+	}
+	if res := ask("/api/v1/tasks", "").next("POST"); res.StatusCode != 401 {
+		t.Errorf("without a key: got %d first, want 401", res.StatusCode)
+	}
+	if res := ask("/api/v1/account", token).next("POST"); res.StatusCode != 403 {
+		t.Errorf("without the scope: got %d first, want 403", res.StatusCode)
+	}
+	if res := ask("/api/v1/none", token).next("POST"); res.StatusCode != 404 {
+		t.Errorf("without a route: got %d first, want 404", res.StatusCode)
+	}
+	c := ask("/api/v1/tasks", token)
+	if res := c.head("POST"); res.StatusCode != 100 {
+		t.Errorf("with a key: got %d first, want 100", res.StatusCode)
+	}
+	c.send("body")
+	if res := c.next("POST"); res.StatusCode != 200 || res.body != "body" {
+		t.Errorf("with a key: got %d %q", res.StatusCode, res.body)
 	}
 }

@@ -1,0 +1,142 @@
+package middleware_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+func TestHardenCoversWhatNoHandlerSees(t *testing.T) {
+	get := "GET / HTTP/1.1\r\nHost: a\r\n"
+	tests := []struct {
+		name, in string
+		status   int
+		code     string
+	}{
+		{"garbage", "GARBAGE\r\n\r\n", 400, "bad_request"},
+		{"no Host", "GET / HTTP/1.1\r\n\r\n", 400, "bad_request"},
+		{"two Hosts", get + "Host: b\r\n\r\n", 400, "bad_request"},
+		{"bad Host", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400, "bad_request"},
+		{"large header", get + "A: " + strings.Repeat("a", 1<<21) + "\r\n\r\n", 431, "header_too_large"},
+		{"gzip", get + "Transfer-Encoding: gzip\r\n\r\n", 501, "transfer_coding_not_supported"},
+		{"HTTP/3.0", "GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505, "http_version_not_supported"},
+		{"Expect", get + "Expect: tea\r\n\r\n", 417, "expectation_failed"},
+	}
+	api, _ := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
+	srv := start(t, api, hardened)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := dial(t, srv)
+			go io.WriteString(c, tt.in) // the server stops reading the large one
+			res := c.next("GET")
+			id := wantID(t, res.Response)
+			p := res.problem(t)
+			if res.StatusCode != tt.status || !res.Close || p.Code != tt.code || p.RequestID != id || p.Status != tt.status {
+				t.Errorf("got %d, close %v, %+v; want %d, %q and the id of the header, %q", res.StatusCode, res.Close, p, tt.status, tt.code, id)
+			}
+			if ct := res.Header.Get("Content-Type"); ct != "application/problem+json" {
+				t.Errorf("got Content-Type %q", ct)
+			}
+			if got := c.rest(); got != "" { // an error here is a reset in place of an end
+				t.Errorf("got %q after the answer", got)
+			}
+		})
+	}
+}
+
+func TestHardenSharesTheTableAndTheErrorObject(t *testing.T) {
+	o := middleware.RequestIDOptions{Header: "Acme-Id", Hooks: &middleware.Hooks{ErrorObject: true}}
+	srv := start(t, middleware.RequestID(o)(http.HandlerFunc(sayOK)), func(srv *httptest.Server) {
+		srv.Listener = middleware.Harden(srv.Config, srv.Listener, o)
+	})
+	c := dial(t, srv)
+	c.send("GARBAGE\r\n\r\n")
+	res := c.next("GET")
+	p := res.problem(t)
+	if len(res.Header.Values("Acme-Id")) != 1 || p.Error == nil || p.Error.Code != "bad_request" || p.Error.Type != "invalid_request_error" {
+		t.Errorf("got %v %s", res.Header, res.body)
+	}
+	wantPanic(t, "not a header field name", func() {
+		middleware.Harden(&http.Server{}, srv.Listener, middleware.RequestIDOptions{Header: "a b"})
+	})
+}
+
+// TestHardenOptionsStar: the chain answers it, so it needs a key like anything
+// else.
+func TestHardenOptionsStar(t *testing.T) {
+	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
+	srv := start(t, api, hardened)
+	for auth, want := range map[string]int{"": 401, "Authorization: Bearer " + token + "\r\n": 400} {
+		c := dial(t, srv)
+		c.send("OPTIONS * HTTP/1.1\r\nHost: a\r\n" + auth + "\r\n")
+		res := c.next("OPTIONS")
+		wantID(t, res.Response)
+		if res.StatusCode != want || res.problem(t).Status != want {
+			t.Errorf("got %d %s, want %d", res.StatusCode, res.body, want)
+		}
+	}
+}
+
+// TestHardenLeavesBodiesAlone: bytes that look like an answer of net/http are a
+// body's.
+func TestHardenLeavesBodiesAlone(t *testing.T) {
+	body := strings.Repeat("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request", 10_000)
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		w.(http.Flusher).Flush()
+		io.WriteString(w, body)
+	}, middleware.Options{Hooks: quiet()})
+	srv := start(t, api, hardened)
+	for range 2 {
+		res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
+		wantID(t, res.Response)
+		if res.body != body {
+			t.Errorf("the body has changed: got %d bytes, want %d", len(res.body), len(body))
+		}
+	}
+}
+
+func TestHardenTLS(t *testing.T) {
+	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
+	certificates := startTLS(t, api)
+	srv := start(t, api, func(srv *httptest.Server) {
+		srv.Config.TLSConfig = &tls.Config{Certificates: certificates.TLS.Certificates}
+		srv.Listener = middleware.HardenTLS(srv.Config, srv.Listener, middleware.RequestIDOptions{})
+	})
+	url := "https://" + srv.Listener.Addr().String() + "/api/v1/x"
+
+	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(proto == "HTTP/1.1")
+		protocols.SetHTTP2(proto == "HTTP/2.0")
+		trusted := certificates.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{RootCAs: trusted, ServerName: "example.com"}}
+		res := do(t, &http.Client{Transport: transport}, newRequest(t, "GET", url, token, nil))
+		wantID(t, res.Response)
+		if res.Proto != proto || res.body != "ok" {
+			t.Errorf("got %s %d %q, want %s", res.Proto, res.StatusCode, res.body, proto)
+		}
+		transport.CloseIdleConnections()
+	}
+
+	raw := dial(t, srv)
+	secure := tls.Client(raw.Conn, &tls.Config{InsecureSkipVerify: true})
+	io.WriteString(secure, "GARBAGE\r\n\r\n")
+	c := &wire{secure, t, bufio.NewReader(secure)}
+	if res := c.next("GET"); res.StatusCode != 400 || res.problem(t).RequestID != wantID(t, res.Response) {
+		t.Errorf("garbage inside TLS: got %d %s", res.StatusCode, res.body)
+	}
+
+	c = dial(t, srv)
+	c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if res := c.next("GET"); res.StatusCode != 400 || res.problem(t).RequestID != wantID(t, res.Response) {
+		t.Errorf("plain HTTP to TLS: got %d %s", res.StatusCode, res.body)
+	}
+}
