@@ -197,6 +197,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	core := w.(interface{ core() *writer }).core()
 	core.api = a
 	s.unrouted, s.request = true, r
+	defer s.returned.Store(true)
 	a.mux.ServeHTTP(w, r)
 	if s.pattern == "" {
 		s.pattern = r.Pattern

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
@@ -314,6 +315,30 @@ func TestPatternInAccessLogs(t *testing.T) {
 	r := request("GET", "/api/v1/tasks/1", token, "")
 	if res := serve(mux, r); res.StatusCode != 200 || r.Pattern != "/api/" {
 		t.Errorf("got %d with pattern %q", res.StatusCode, r.Pattern)
+	}
+}
+
+// TestAPIBehindTimeoutHandler: http.TimeoutHandler leaves the goroutine of a late
+// handler running, so what RequestID does on the way out must not read what that
+// one may still write.
+func TestAPIBehindTimeoutHandler(t *testing.T) {
+	release, left := make(chan struct{}), make(chan struct{})
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { <-release }, middleware.Options{Hooks: quiet()})
+	h := stage()(http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(left)
+		api.ServeHTTP(w, r)
+	}), 20*time.Millisecond, "late"))
+	res := serve(h, request("GET", "/api/v1/x", token, ""))
+	if wantID(t, res.Response); res.StatusCode != 503 {
+		t.Errorf("got %d", res.StatusCode)
+	}
+	close(release)
+	<-left
+
+	inTime := request("GET", "/api/v1/x", token, "")
+	h = stage()(http.TimeoutHandler(api, hangs, "late"))
+	if res := serve(h, inTime); res.StatusCode != 200 || inTime.Pattern != "GET /api/v1/x" {
+		t.Errorf("in time: got %d with pattern %q", res.StatusCode, inTime.Pattern)
 	}
 }
 

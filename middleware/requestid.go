@@ -151,10 +151,12 @@ func (s *state) leave(outer, r *http.Request) {
 	s.w.finish()
 	// An access log outside holds the request that came in, in which the mux
 	// could not leave the pattern.
-	if outer.Pattern == "" {
-		if s.pattern == "" {
-			s.pattern = r.Pattern
-		}
+	if outer.Pattern != "" {
+		return
+	}
+	if s.returned.Load() {
 		outer.Pattern = s.pattern
+	} else {
+		outer.Pattern = r.Pattern
 	}
 }

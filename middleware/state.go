@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -35,7 +36,8 @@ type state struct {
 	realm    string
 	throttle *throttle
 	key      *keystore.Key
-	pattern  string
+	pattern  string      // for leave only once returned is true
+	returned atomic.Bool // the API's mux has; behind an http.TimeoutHandler it may be running yet
 
 	request    *http.Request // as the API gave it to its mux
 	notStarted bool          // the handler said so
