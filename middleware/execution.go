@@ -21,6 +21,7 @@ type execution struct {
 	ctx      context.Context // the handler's
 	recorder recorder
 	reader   bufferedBody
+	settled  bool // save was called
 }
 
 // run runs the handler, settles, then sends. A handler that was interrupted
@@ -43,6 +44,12 @@ func (x *execution) run(next http.Handler) {
 	r.Body = &x.reader
 
 	returned := false
+	defer func() {
+		x.r.MultipartForm = r.MultipartForm // whose files the server removes
+		if !x.settled {                     // a hook panicked, and a claim that nobody settles is renewed for ever
+			_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown})
+		}
+	}()
 	defer func() {
 		if !returned {
 			x.interrupted(recover())
@@ -80,9 +87,13 @@ func (x *execution) reply() reply {
 	s := x.state
 	original := originalHeader(s.header)
 	return reply{
-		requestID: s.id, status: w.status, header: w.sent(), body: w.body, retained: true,
+		requestID: s.id, status: w.status, header: w.head, body: w.body, retained: true,
 		omit: func(name string) bool {
-			return !replayable(name) || !w.own(name) || len(name) == len(s.header) && http.CanonicalHeaderKey(name) == s.header || http.CanonicalHeaderKey(name) == original
+			if !replayable(name) || !w.own(name) {
+				return true
+			}
+			name = http.CanonicalHeaderKey(name)
+			return name == s.header || name == original || name == "Content-Length" && w.length < 0
 		},
 	}
 }
@@ -93,7 +104,7 @@ func (x *execution) settlement() idem.Settlement {
 	}
 	full := x.reply()
 	summary := full.summary().encode()
-	if len(full.body) > x.MaxResponse {
+	if len(full.body) > x.MaxResponse || x.recorder.short() {
 		return idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
 	}
 	return idem.Settlement{Outcome: idem.Finished, Payload: full.encode(), Summary: summary}
@@ -101,6 +112,7 @@ func (x *execution) settlement() idem.Settlement {
 
 // save settles the claim. The client's leaving must not interrupt it.
 func (x *execution) save(s idem.Settlement) error {
+	x.settled = true
 	return x.claim.Settle(context.WithoutCancel(x.r.Context()), s)
 }
 
@@ -123,16 +135,16 @@ func (x *execution) settle() {
 // commit ends an execution whose rows and reply are one transaction.
 func (x *execution) commit() {
 	w := &x.recorder
-	if x.ctx.Err() != nil {
-		x.rollBack()
-		x.state.hooks.logger().Error("a joined handler ran past its deadline and was rolled back", "error", context.Cause(x.ctx), "request_id", x.state.id)
-		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeReplyStore))
-		return
-	}
 	if w.status >= 500 || x.nothingHappened() {
 		x.rollBack()
 		w.reveal()
 		w.trailers()
+		return
+	}
+	if x.ctx.Err() != nil {
+		x.rollBack()
+		x.state.hooks.logger().Error("a joined handler ran past its deadline and was rolled back", "error", context.Cause(x.ctx), "request_id", x.state.id)
+		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeReplyStore))
 		return
 	}
 	settlement := x.settlement()

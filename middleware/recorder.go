@@ -24,7 +24,7 @@ type recorder struct {
 	live  func() bool // saves the fact; false: somebody else owns the outcome
 
 	header http.Header // the handler's
-	head   http.Header // header as it was at WriteHeader; nil while nobody has asked for it since
+	head   http.Header // header as it was at WriteHeader; nil before
 	status int         // 0 before WriteHeader
 	length int64       // the Content-Length that the handler declared, or -1
 	body   []byte
@@ -32,13 +32,7 @@ type recorder struct {
 	mute   bool // the outcome is somebody else's: nothing goes out
 }
 
-func (w *recorder) Header() http.Header {
-	if w.status != 0 && w.head == nil {
-		// Changes from here on are for trailers alone, as in net/http.
-		w.head = w.header.Clone()
-	}
-	return w.header
-}
+func (w *recorder) Header() http.Header { return w.header }
 
 func (w *recorder) WriteHeader(status int) {
 	if w.status != 0 {
@@ -52,8 +46,10 @@ func (w *recorder) WriteHeader(status int) {
 		return
 	}
 	w.status = status
+	// What the handler changes from here on is for trailers alone, as in net/http.
+	w.head = w.header.Clone()
 	w.length = -1
-	if v := w.header["Content-Length"]; len(v) == 1 {
+	if v := w.head["Content-Length"]; len(v) == 1 {
 		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n >= 0 {
 			w.length = n
 		}
@@ -161,30 +157,21 @@ func (w *recorder) EnableFullDuplex() error {
 	return http.NewResponseController(w.below).EnableFullDuplex()
 }
 
-// sent returns the header as the client is to see it.
-func (w *recorder) sent() http.Header {
-	if w.head != nil {
-		return w.head
-	}
-	return w.header
-}
-
 // finish ends the response when the handler has returned.
 func (w *recorder) finish() {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	h := w.sent()
-	if _, has := h["Content-Type"]; !has && len(w.body) > 0 && h.Get("Content-Encoding") == "" {
+	if _, has := w.head["Content-Type"]; !has && len(w.body) > 0 && w.head.Get("Content-Encoding") == "" {
 		// net/http would look at the same bytes; a replay must not depend on it.
-		h["Content-Type"] = []string{http.DetectContentType(w.body)}
+		w.head["Content-Type"] = []string{http.DetectContentType(w.body)}
 	}
 }
 
 // reveal sends what was held back.
 func (w *recorder) reveal() {
 	h := w.below.Header()
-	replace(h, w.sent())
+	replace(h, w.head)
 	w.below.WriteHeader(w.status)
 	if len(w.body) > 0 {
 		_, _ = w.below.Write(w.body) // the client has left: a repeat gets it
@@ -193,9 +180,6 @@ func (w *recorder) reveal() {
 
 // trailers hands over what the handler set after its head.
 func (w *recorder) trailers() {
-	if w.head == nil {
-		return
-	}
 	h := w.below.Header()
 	for name, values := range w.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
@@ -220,7 +204,14 @@ func (w *recorder) reset(before http.Header) {
 // own reports whether a header field of the response is the handler's, and not
 // one that a stage outside had set before.
 func (w *recorder) own(name string) bool {
-	return !slices.Equal(w.sent()[name], w.below.Header()[name])
+	outside, has := w.below.Header()[name]
+	return !has || !slices.Equal(w.head[name], outside)
+}
+
+// short reports whether the body ends before the Content-Length that the handler
+// declared. Such a response must not look whole when it is repeated.
+func (w *recorder) short() bool {
+	return int64(len(w.body)) < w.length && bodyAllowed(w.status)
 }
 
 func replace(dst, src http.Header) {

@@ -142,7 +142,6 @@ func replayable(name string) bool {
 	switch http.CanonicalHeaderKey(name) {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
 		"Te", "Trailer", "Transfer-Encoding", "Upgrade", // hop-by-hop (RFC 9110, section 7.6.1)
-		"Content-Length", // worked out anew
 		"Date", "Set-Cookie", "Authorization", "Idempotent-Replayed":
 		return false
 	}

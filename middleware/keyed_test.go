@@ -1,0 +1,76 @@
+package middleware_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// keyed puts h behind the stages that Idempotency needs, for any key.
+func keyed(ring *keyring, store idem.Store, o middleware.IdempotencyOptions, h http.Handler) http.Handler {
+	if o.Hooks == nil {
+		o.Hooks = quiet()
+	}
+	return middleware.Chain(
+		middleware.RequestID(middleware.RequestIDOptions{Hooks: o.Hooks}),
+		middleware.Recover(middleware.RecoverOptions{}),
+		middleware.Authenticate(ring.keys, middleware.AuthOptions{}),
+		middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
+		middleware.Idempotency(store, o),
+	)(h)
+}
+
+// numbered is a create whose response tells which run it was.
+func numbered(runs *atomic.Int64, before func(*http.Request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		n := runs.Add(1)
+		if before != nil {
+			before(r)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Location", fmt.Sprintf("/tasks/%d", n))
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"id":"task_%d"}`, n)
+	}
+}
+
+// keyedRequest is a create of "{}".
+func keyedRequest(t testing.TB, url, token, key string) *http.Request {
+	r := newRequest(t, "POST", url, token, strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", key)
+	return r
+}
+
+// outcome is what clients get for the first request of a key and for a repeat. A
+// status of 0 is a response that does not come to its end.
+type outcome struct {
+	status int
+	code   string // of a problem
+	body   string // else
+}
+
+func (o outcome) String() string { return fmt.Sprintf("%d %s%s", o.status, o.code, o.body) }
+
+// outcomeOf sends a request and reads the answer as far as it comes.
+func outcomeOf(t *testing.T, client *http.Client, r *http.Request) (outcome, http.Header) {
+	t.Helper()
+	res, err := client.Do(r)
+	if err != nil {
+		return outcome{}, nil
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return outcome{}, res.Header
+	}
+	if res.Header.Get("Content-Type") == "application/problem+json" {
+		return outcome{res.StatusCode, answer{res, string(body)}.problem(t).Code, ""}, res.Header
+	}
+	return outcome{res.StatusCode, "", string(body)}, res.Header
+}
