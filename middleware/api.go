@@ -218,8 +218,17 @@ func routed(next http.Handler) http.Handler {
 func (a *API) unmatched(w *writer, status int) bool {
 	s, r := w.state, w.state.request
 	var client http.ResponseWriter = plain{w}
-	if !a.limits.none() && !a.limits.admit(s, client, r, RouteLimit{}) {
-		return true
+	if !a.limits.none() {
+		// A refusal is not a redirect, whatever the mux has set for one.
+		h := client.Header()
+		location := h["Location"]
+		delete(h, "Location")
+		if !a.limits.admit(s, client, r, RouteLimit{}) {
+			return true
+		}
+		if location != nil {
+			h["Location"] = location
+		}
 	}
 	switch status {
 	case http.StatusNotFound:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +68,8 @@ type IdempotencyOptions struct {
 
 	// Runner, when set, is used in place of one made from the store and the
 	// options above that it has too: to share it, and to call its WaitSettled
-	// after Shutdown.
+	// after Shutdown. Wait and StoreTimeout are then what the server's own
+	// timeouts are extended by; give them what the Runner has.
 	Runner *idem.Runner
 
 	Hooks *Hooks
@@ -139,6 +141,9 @@ func newIdempotency(store idem.Store, o IdempotencyOptions) *idempotency {
 	if o.Wait == 0 {
 		o.Wait = 10 * time.Second
 	}
+	if o.StoreTimeout == 0 {
+		o.StoreTimeout = 2 * time.Second
+	}
 	return &idempotency{IdempotencyOptions: o}
 }
 
@@ -174,16 +179,12 @@ type idempotent struct {
 
 func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g := h.gate
-	if !slices.Contains(g.Methods, r.Method) {
-		h.next.ServeHTTP(w, r)
-		return
-	}
 	s, r := enter(r, g.Hooks)
 	switch {
 	case s.key == nil || !s.scoped:
 		s.misuse(w, r, StageIdempotency, "Idempotency stands where no RequireScope is before it; middleware.AnyKey() is the requirement that asks for no scope")
 		return
-	case s.keyed:
+	case s.keyed, !slices.Contains(g.Methods, r.Method):
 		h.next.ServeHTTP(w, r)
 		return
 	}
@@ -206,13 +207,16 @@ func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, code := g.readBody(w, r)
 	if code != "" {
 		p := problem(code)
-		if code == codeBadRequest {
+		switch code {
+		case codeBadRequest:
 			p.Detail = "The request body ended early or is not well formed. Nothing was done."
+		case codeBodyTooLarge:
+			p.Detail = "The request body is larger than " + strconv.FormatInt(g.MaxBody, 10) + " bytes, the most that a request with an Idempotency-Key may have here."
 		}
 		s.refuse(w, r, StageIdempotency, p)
 		return
 	}
-	extendDeadlines(w, r, g.Wait+g.Timeout)
+	extendDeadlines(w, r, max(g.Wait, 0)+g.Timeout+2*g.StoreTimeout)
 	x := &execution{idempotency: g, state: s, w: w, r: r, body: body}
 	record, claim, err := g.Runner.Begin(r.Context(), idem.Request{
 		Key:         idem.NewKey(g.partition(s, r), key),
@@ -270,8 +274,8 @@ func (g *idempotency) readBody(w http.ResponseWriter, r *http.Request) ([]byte, 
 	}
 }
 
-// extendDeadlines gives a request the time that waiting and running may take,
-// where the server's timeouts would cut it off before.
+// extendDeadlines gives a request the time that waiting, running and the store
+// may take, where the server's timeouts would cut it off before.
 func extendDeadlines(w http.ResponseWriter, r *http.Request, d time.Duration) {
 	server, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if server == nil {

@@ -149,6 +149,10 @@ func (s *state) stamp(h http.Header) {
 // leave is what RequestID does on the way out.
 func (s *state) leave(outer, r *http.Request) {
 	s.w.finish()
+	// The server removes the files of a form from the request that it made.
+	if outer.MultipartForm == nil {
+		outer.MultipartForm = r.MultipartForm
+	}
 	// An access log outside holds the request that came in, in which the mux
 	// could not leave the pattern.
 	if outer.Pattern != "" {

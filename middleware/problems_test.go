@@ -1,0 +1,171 @@
+package middleware_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// provoked has a way to get each refusal out of an API. The function returns the
+// answer; it runs in a bubble, and what it starts with go is released at its end.
+var provoked = []struct {
+	code      string
+	configure func(*middleware.Options)
+	ask       func(t *testing.T, w *world) answer
+}{
+	{"bad_request", nil, func(t *testing.T, w *world) answer {
+		r := w.post("{}")
+		r.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"ti`), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		return serve(w.api, r)
+	}},
+	{"idempotency_key_invalid", nil, func(t *testing.T, w *world) answer {
+		return serve(w.api, request("POST", "/api/v1/tasks", w.token, "{}", "Idempotency-Key: "))
+	}},
+	{"idempotency_key_required", func(o *middleware.Options) { o.Idempotency.Required = true }, func(t *testing.T, w *world) answer {
+		return serve(w.api, request("POST", "/api/v1/tasks", w.token, "{}"))
+	}},
+	{"api_key_missing", nil, faulty(noKey)},
+	{"api_key_invalid", nil, faulty(badKey)},
+	{"insufficient_scope", nil, faulty(wrongScope)},
+	{"not_found", nil, faulty(unknownPath)},
+	{"method_not_allowed", nil, faulty(wrongMethod)},
+	{"idempotency_in_progress", nil, faulty(inFlight)},
+	{"idempotency_outcome_unknown", nil, func(t *testing.T, w *world) answer {
+		w.does(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		func() {
+			defer func() { recover() }()
+			serve(w.api, w.post("{}"))
+		}()
+		return serve(w.api, w.post("{}"))
+	}},
+	{"idempotency_response_not_retained", func(o *middleware.Options) { o.Idempotency.MaxResponse = 1 }, func(t *testing.T, w *world) answer {
+		serve(w.api, w.post("{}"))
+		return serve(w.api, w.post("{}"))
+	}},
+	{"body_too_large", func(o *middleware.Options) { o.Idempotency.MaxBody = 4 }, func(t *testing.T, w *world) answer {
+		return serve(w.api, w.post("12345"))
+	}},
+	{"idempotency_key_reused", nil, faulty(keyReuse)},
+	{"rate_limited", nil, faulty(overLimit)},
+	{"too_many_failures", func(o *middleware.Options) { o.Failures = ratelimit.MustParse("1-M") }, func(t *testing.T, w *world) answer {
+		serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
+		return serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
+	}},
+	{"too_many_concurrent", func(o *middleware.Options) { o.Limits.Concurrent = 1 }, whileBusy("GET")},
+	{"internal", nil, faulty(handlerPanics)},
+	{"key_store_unavailable", nil, faulty(keyStoreDown)},
+	{"too_many_in_flight", func(o *middleware.Options) { o.Idempotency.Executions = 1 }, whileBusy("POST")},
+	{"idempotency_store_unavailable", nil, faulty(replyStoreDown)},
+	{"idempotency_store_full", func(o *middleware.Options) {
+		o.Replies = idem.NewMemory(idem.MemoryOptions{Claims: 1})
+	}, whileBusy("POST")},
+	{"idempotency_commit_unknown", func(o *middleware.Options) {
+		store := newJoiner()
+		store.commit = func(do, _ func()) error { do(); return idem.ErrCommitUnknown }
+		o.Replies, o.Idempotency.Join = store, true
+	}, func(t *testing.T, w *world) answer { return serve(w.api, w.post("{}")) }},
+	{"rate_store_unavailable", nil, faulty(rateStoreDown)},
+}
+
+// faulty is the request that has the fault, in the world of TestOrder.
+func faulty(f fault) func(*testing.T, *world) answer {
+	return func(t *testing.T, w *world) answer {
+		a, _, _ := w.try(t, []fault{f})
+		return a
+	}
+}
+
+// whileBusy asks while another create is in progress.
+func whileBusy(method string) func(*testing.T, *world) answer {
+	return func(t *testing.T, w *world) answer {
+		release := make(chan struct{})
+		defer close(release)
+		w.does(func(http.ResponseWriter, *http.Request) { <-release })
+		go serve(w.api, w.post("{}"))
+		synctest.Wait()
+		return serve(w.api, request(method, "/api/v1/tasks", w.token, "", "Idempotency-Key: key-2"))
+	}
+}
+
+// unheard are the refusals that net/http gives before there is a request, and
+// how to get them from a connection.
+var unheard = []struct{ code, sent string }{
+	{"expectation_failed", "GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n"},
+	{"header_too_large", "GET / HTTP/1.1\r\nHost: a\r\nLong: " + strings.Repeat("a", 8192) + "\r\n\r\n"},
+	{"transfer_coding_not_supported", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n"},
+	{"http_version_not_supported", "GET / HTTP/3.0\r\nHost: a\r\n\r\n"},
+}
+
+// TestProblems holds each refusal to its golden body, once with the members of
+// RFC 9457 alone and once with the error object beside them.
+func TestProblems(t *testing.T) {
+	for _, object := range []bool{false, true} {
+		name := "problems"
+		if object {
+			name = "problems_error_object"
+		}
+		t.Run(name, func(t *testing.T) {
+			page := openGolden(t, name)
+			var codes []string
+			check := func(t *testing.T, code string, a answer) {
+				t.Helper()
+				p := a.problem(t)
+				if p.Code != code || p.Status != a.StatusCode || p.RequestID != a.Header.Get("Svc-Request-Id") || p.Type != "about:blank" || p.Title != http.StatusText(a.StatusCode) || p.Detail == "" {
+					t.Errorf("%s: %d with %+v", code, a.StatusCode, p)
+				}
+				if object != (p.Error != nil) || object && (p.Error.Code != code || p.Error.Message != p.Detail || p.Error.Type == "") {
+					t.Errorf("%s: error object %+v", code, p.Error)
+				}
+				if a.StatusCode == 429 || a.StatusCode == 503 || code == "idempotency_in_progress" {
+					if wait := a.Header.Get("Retry-After"); wait == "" || strings.Trim(wait, "0123456789") != "" || wait[0] == '0' {
+						t.Errorf("%s: Retry-After is %q, want whole seconds", code, wait)
+					}
+				}
+				page.check(t, code, dump(a))
+			}
+			for _, row := range provoked {
+				codes = append(codes, row.code)
+				t.Run(row.code, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						w := newWorld(t, func(o *middleware.Options) {
+							if row.configure != nil {
+								row.configure(o)
+							}
+							o.Hooks.ErrorObject = object
+						})
+						check(t, row.code, row.ask(t, w))
+					})
+				})
+			}
+
+			srv := start(t, http.NotFoundHandler(), func(srv *httptest.Server) {
+				srv.Config.MaxHeaderBytes = 1024
+				srv.Listener = middleware.Harden(srv.Config, srv.Listener, middleware.RequestIDOptions{Hooks: &middleware.Hooks{ErrorObject: object}})
+			})
+			for _, row := range unheard {
+				codes = append(codes, row.code)
+				t.Run(row.code, func(t *testing.T) {
+					c := dial(t, srv)
+					c.send(row.sent)
+					a := c.next("POST")
+					delete(a.Header, "Date")
+					check(t, row.code, a)
+				})
+			}
+			page.only(t, codes)
+			slices.Sort(codes)
+			if want := middleware.Codes(); !slices.Equal(codes, want) {
+				t.Errorf("the tests provoke %q,\nwant all of %q", codes, want)
+			}
+		})
+	}
+}
