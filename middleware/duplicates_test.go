@@ -1,0 +1,312 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// TestConcurrentDuplicates: 200 clients send the same create at once. It runs
+// once, and all of them get its response, or are told to come back for it.
+func TestConcurrentDuplicates(t *testing.T) {
+	const clients = 200
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		for _, waiting := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s waiting %t", protocol, waiting), func(t *testing.T) {
+				var runs atomic.Int64
+				o := middleware.IdempotencyOptions{Wait: time.Minute}
+				if !waiting {
+					o.Wait = -1
+				}
+				srv, client := listen(t, protocol, keyed(ring, replies(), o, onlyPost(numbered(&runs, func(*http.Request) { <-time.After(200 * time.Millisecond) }))))
+				ask := func() answer {
+					return do(t, client, newRequest(t, "POST", srv.URL, token, strings.NewReader("{}")))
+				}
+				client.Transport.(*http.Transport).MaxIdleConnsPerHost = clients
+				client.Transport = withKey{client.Transport, "same"}
+
+				do(t, client, newRequest(t, "GET", srv.URL, token, nil)) // a connection for HTTP/2 to share
+
+				answers := make([]answer, clients)
+				var wg sync.WaitGroup
+				for i := range answers {
+					wg.Go(func() { answers[i] = ask() })
+				}
+				wg.Wait()
+				ids, statuses := map[string]bool{}, map[int]int{}
+				for _, a := range answers {
+					ids[wantID(t, a.Response)] = true
+					statuses[a.StatusCode]++
+					switch {
+					case a.StatusCode == 201 && (a.body != `{"id":"task_1"}` || a.Header.Get("Location") != "/tasks/1"):
+						t.Errorf("got %s at %s, want task_1", a.body, a.Header.Get("Location"))
+					case a.StatusCode == 409 && (a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1"):
+						t.Errorf("got %s, Retry-After %q", a.body, a.Header.Get("Retry-After"))
+					}
+				}
+				if runs.Load() != 1 || len(ids) != clients {
+					t.Errorf("%d runs and %d request ids, want 1 and %d", runs.Load(), len(ids), clients)
+				}
+				if waiting && statuses[201] != clients || statuses[201]+statuses[409] != clients {
+					t.Errorf("statuses %v of %d", statuses, clients)
+				}
+				if a := ask(); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" || a.body != `{"id":"task_1"}` {
+					t.Errorf("afterwards: %d %s, want the replay", a.StatusCode, a.body)
+				}
+			})
+		}
+	}
+}
+
+func onlyPost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// withKey adds an Idempotency-Key to each request.
+type withKey struct {
+	http.RoundTripper
+	key string
+}
+
+func (t withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Idempotency-Key", t.key)
+	return t.RoundTripper.RoundTrip(r)
+}
+
+// TestWaitsEnd: a repeat that waits is answered when its time is over or the
+// server drains, and while the first request still runs.
+func TestWaitsEnd(t *testing.T) {
+	rows := []struct {
+		name string
+		wait time.Duration
+		end  time.Duration // when the server drains
+		want time.Duration // how long the repeat took
+	}{
+		{"not waiting", -1, time.Hour, 0},
+		{"waited in vain", 3 * time.Second, time.Hour, 3 * time.Second},
+		{"the default", 0, time.Hour, 10 * time.Second},
+		{"draining", time.Minute, 2 * time.Second, 2 * time.Second},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				draining := make(chan struct{})
+				time.AfterFunc(row.end, func() { close(draining) })
+				var runs atomic.Int64
+				ring := newKeyring()
+				h := keyed(ring, replies(), middleware.IdempotencyOptions{Wait: row.wait, Draining: draining}, numbered(&runs, func(*http.Request) { time.Sleep(20 * time.Second) }))
+				token := ring.issue(t)
+				go serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+				synctest.Wait()
+				begun := time.Now()
+				a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+				if took := time.Since(begun); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" || took != row.want {
+					t.Errorf("%d after %v, want 409 after %v\n%s", a.StatusCode, took, row.want, a.body)
+				}
+				time.Sleep(21 * time.Second)
+				if a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a")); a.StatusCode != 201 || runs.Load() != 1 {
+					t.Errorf("afterwards: %d with %d runs, want the replay", a.StatusCode, runs.Load())
+				}
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+// TestReuseInFlight: another request under the same key is wrong for good, so it
+// is told so at once and not put off.
+func TestReuseInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		h := keyed(ring, replies(), middleware.IdempotencyOptions{}, numbered(new(atomic.Int64), func(*http.Request) { time.Sleep(time.Second) }))
+		token := ring.issue(t)
+		go serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+		synctest.Wait()
+		begun := time.Now()
+		a := serve(h, request("POST", "/", token, "[]", "Idempotency-Key: a"))
+		if a.StatusCode != 422 || time.Since(begun) != 0 {
+			t.Errorf("%d after %v, want 422 at once", a.StatusCode, time.Since(begun))
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// TestDisconnect: the client that sent a create closes its connection. The create
+// is finished and kept, and whoever repeats it gets its response.
+func TestDisconnect(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var runs atomic.Int64
+	var srv *httptest.Server
+	left := make(chan context.Context, 1)
+	h := keyed(ring, replies(), middleware.IdempotencyOptions{}, numbered(&runs, func(r *http.Request) {
+		srv.CloseClientConnections()
+		<-(<-left).Done() // the server knows by now
+		if err := r.Context().Err(); err != nil {
+			t.Errorf("the handler's context is done: %v", err)
+		}
+		if deadline, ok := r.Context().Deadline(); !ok || time.Until(deadline) > 30*time.Second {
+			t.Errorf("the handler's deadline is %v", deadline)
+		}
+		if _, ok := middleware.PrincipalFrom(r.Context()); !ok || middleware.RequestIDFrom(r.Context()) == "" {
+			t.Error("the handler's context has lost its values")
+		}
+	}))
+	srv = start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case left <- r.Context():
+		default:
+		}
+		h.ServeHTTP(w, r)
+	}))
+	c := dial(t, srv)
+	c.send("POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}")
+	_, _ = c.Read(make([]byte, 1)) // until it is closed
+	a := do(t, srv.Client(), keyedRequest(t, srv.URL, token, "a"))
+	if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
+		t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body, runs.Load())
+	}
+}
+
+// TestTransportResends: http.Transport by itself sends a request with an
+// Idempotency-Key again when the connection it had kept dies under it. The user
+// sees one success, and the create runs once.
+func TestTransportResends(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var runs, arrived atomic.Int64
+	resent := make(chan struct{})
+	h := keyed(ring, replies(), middleware.IdempotencyOptions{}, numbered(&runs, func(r *http.Request) {
+		if arrived.Load() == 2 { // the second request on the connection
+			r.Context().Value(connKey{}).(net.Conn).Close()
+			<-resent
+		}
+	}))
+	srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if arrived.Add(1) == 3 {
+			close(resent)
+		}
+		h.ServeHTTP(w, r)
+	}), func(srv *httptest.Server) {
+		srv.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		}
+	})
+	do(t, srv.Client(), keyedRequest(t, srv.URL, token, "first"))
+	a := do(t, srv.Client(), keyedRequest(t, srv.URL, token, "second"))
+	if a.StatusCode != 201 || a.body != `{"id":"task_2"}` || runs.Load() != 2 || arrived.Load() != 3 {
+		t.Errorf("%d %s after %d requests with %d runs, want task_2 after 3 requests with 2 runs", a.StatusCode, a.body, arrived.Load(), runs.Load())
+	}
+}
+
+type connKey struct{}
+
+// TestServerTimeouts: the server's own timeouts are shorter than waiting and
+// running take, and cut neither off.
+func TestServerTimeouts(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			var runs atomic.Int64
+			entered := make(chan struct{})
+			srv, client := listen(t, protocol, keyed(ring, replies(), middleware.IdempotencyOptions{}, numbered(&runs, func(r *http.Request) {
+				close(entered)
+				<-time.After(600 * time.Millisecond)
+			})), func(srv *httptest.Server) {
+				srv.Config.ReadTimeout, srv.Config.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
+			})
+			first := make(chan answer)
+			go func() { first <- do(t, client, keyedRequest(t, srv.URL, token, "a")) }()
+			<-entered
+			repeat := do(t, client, keyedRequest(t, srv.URL, token, "a"))
+			for _, a := range []answer{<-first, repeat} {
+				if a.StatusCode != 201 || a.body != `{"id":"task_1"}` {
+					t.Errorf("%d %s, want task_1", a.StatusCode, a.body)
+				}
+			}
+		})
+	}
+}
+
+// TestServerTimeoutsAndSlowStore: neither does the time that a store takes.
+func TestServerTimeoutsAndSlowStore(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, op := range []idemtest.Op{idemtest.Begin, idemtest.Settle} {
+		faulty := idemtest.NewFaulty(replies())
+		faulty.Always(op, idemtest.Hang)
+		o := middleware.IdempotencyOptions{Wait: -time.Hour, Timeout: 10 * time.Millisecond, StoreTimeout: 600 * time.Millisecond}
+		srv := start(t, keyed(ring, faulty, o, numbered(new(atomic.Int64), nil)), func(srv *httptest.Server) {
+			srv.Config.ReadTimeout, srv.Config.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
+		})
+		want := 503
+		if op == idemtest.Settle {
+			want = 201
+		}
+		if a := do(t, srv.Client(), keyedRequest(t, srv.URL, token, "a")); a.StatusCode != want {
+			t.Errorf("%d %s, want %d", a.StatusCode, a.body, want)
+		}
+		faulty.Always(op, idemtest.None)
+	}
+}
+
+// TestShutdown: http.Server.Shutdown waits for a create whose client is gone, and
+// the waits of repeats end when it begins.
+func TestShutdown(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	entered, release, draining := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var finished atomic.Bool
+	runner := idem.NewRunner(replies(), idem.Options{Draining: draining})
+	srv := start(t, keyed(ring, nil, middleware.IdempotencyOptions{Runner: runner}, numbered(new(atomic.Int64), func(*http.Request) {
+		close(entered)
+		<-release
+		finished.Store(true)
+	})), func(srv *httptest.Server) {
+		srv.Config.RegisterOnShutdown(sync.OnceFunc(func() { close(draining) }))
+	})
+	c := dial(t, srv)
+	c.send("POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}")
+	<-entered
+	c.Close()
+
+	repeat := make(chan answer)
+	go func() { repeat <- do(t, srv.Client(), keyedRequest(t, srv.URL, token, "a")) }()
+	for runner.Stats().Waiters == 0 {
+		<-time.After(time.Millisecond)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := srv.Config.Shutdown(short); err != context.DeadlineExceeded {
+		t.Errorf("Shutdown: %v while the handler runs", err)
+	}
+	if a := <-repeat; a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" {
+		t.Errorf("the repeat got %d %s, want 409 before the handler ended", a.StatusCode, a.body)
+	}
+	close(release)
+	if err := srv.Config.Shutdown(t.Context()); err != nil || !finished.Load() {
+		t.Errorf("Shutdown: %v, handler finished: %t", err, finished.Load())
+	}
+	if err := runner.WaitSettled(t.Context()); err != nil {
+		t.Errorf("WaitSettled: %v", err)
+	}
+}

@@ -1,0 +1,261 @@
+package middleware_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// TestReplayedFields: which of a handler's header fields are part of a replay.
+func TestReplayedFields(t *testing.T) {
+	kept := []string{
+		"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "Etag", "Last-Modified", "Location", "Link",
+		"Vary", "Cache-Control", "Expires", "Retry-After", "Warning", "Www-Authenticate", "X-Custom", "Deprecation", "Request-Id", "Allow",
+	}
+	dropped := []string{
+		"Set-Cookie", "Set-cookie", "Date", "Authorization", "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate",
+		"Proxy-Authorization", "Te", "Trailer", "Upgrade", "Ratelimit", "Ratelimit-Policy", "ratelimit-remaining",
+		"X-Ratelimit-Limit", "X-RateLimit-Remaining", "Access-Control-Allow-Origin", "access-control-expose-headers",
+		http.TrailerPrefix + "X-Sum", "Svc-Request-Id", "svc-request-id", "Svc-Original-Request-Id", "SVC-ORIGINAL-REQUEST-ID", "Idempotent-Replayed",
+	}
+	ring := newKeyring()
+	token := ring.issue(t)
+	h := keyed(ring, replies(), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range append(kept, dropped...) {
+			w.Header()[name] = []string{"of the handler"}
+		}
+		w.WriteHeader(201)
+	}))
+	first := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+	again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+	for _, name := range kept {
+		if got := again.Header[name]; !slices.Equal(got, []string{"of the handler"}) {
+			t.Errorf("%s is %q in the replay, want it as it was", name, got)
+		}
+	}
+	for _, name := range dropped {
+		if got := again.Header[name]; slices.Contains(got, "of the handler") {
+			t.Errorf("%s is %q in the replay, want none of the handler's", name, got)
+		}
+	}
+	id := wantID(t, again.Response)
+	if id == wantID(t, first.Response) || again.Header.Get("Svc-Original-Request-Id") != first.Header.Get("Svc-Request-Id") {
+		t.Errorf("ids: %v, then %v", first.Header, again.Header)
+	}
+	for name := range again.Header {
+		if !slices.Contains(kept, name) && !slices.Contains([]string{"Svc-Request-Id", "Svc-Original-Request-Id", "Idempotent-Replayed"}, name) {
+			t.Errorf("the replay has %s", name)
+		}
+	}
+}
+
+// TestReplayIsOfTheHandler: what stages outside write is of the moment and never
+// part of the record.
+func TestReplayIsOfTheHandler(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	n := 0
+	outside := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n++
+			h := w.Header()
+			h.Set("X-Served", fmt.Sprint(n))
+			h.Set("X-Replaced", fmt.Sprint("outside ", n))
+			h.Set("X-Removed", fmt.Sprint("outside ", n))
+			h.Set("X-Same", "same")
+			h.Set("Vary", "Origin")
+			h.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
+			if n > 1 {
+				h.Set("X-New", "new")
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	limits := middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-H"))
+	limits.FieldsDraft11 = true
+	h := middleware.Chain(outside,
+		middleware.RequestID(middleware.RequestIDOptions{Header: "X-Trace-Request-Id", Hooks: quiet()}),
+		middleware.Authenticate(ring.keys, middleware.AuthOptions{}),
+		middleware.RateLimit(limits),
+		middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
+		middleware.Idempotency(replies(), middleware.IdempotencyOptions{}),
+	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Replaced", "inside")
+		h.Del("X-Removed")
+		h.Add("Vary", "Accept")
+		h.Set("X-Same", "same")
+		h.Set("Etag", `"1"`)
+		w.WriteHeader(201)
+	}))
+	ask := func(origin string) http.Header {
+		return serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a", "Origin: "+origin)).Header
+	}
+	first, again := ask("https://one.example"), ask("https://two.example")
+	for _, row := range []struct {
+		name         string
+		first, again []string
+	}{
+		{"X-Served", []string{"1"}, []string{"2"}},
+		{"X-New", nil, []string{"new"}},
+		{"X-Replaced", []string{"inside"}, []string{"inside"}},
+		{"X-Removed", nil, []string{"outside 2"}},
+		{"X-Same", []string{"same"}, []string{"same"}},
+		{"Vary", []string{"Origin", "Accept"}, []string{"Origin", "Accept"}},
+		{"Access-Control-Allow-Origin", []string{"https://one.example"}, []string{"https://two.example"}},
+		{"Etag", []string{`"1"`}, []string{`"1"`}},
+		{"Ratelimit", []string{`"organization";r=8;t=400`}, []string{`"organization";r=7;t=800`}},
+		{"Ratelimit-Policy", []string{`"organization";q=9;w=3600`}, []string{`"organization";q=9;w=3600`}},
+		{"Idempotent-Replayed", nil, []string{"true"}},
+		{"X-Trace-Original-Request-Id", nil, first["X-Trace-Request-Id"]},
+	} {
+		if !slices.Equal(first[row.name], row.first) || !slices.Equal(again[row.name], row.again) {
+			t.Errorf("%s: first %q, replay %q, want %q and %q", row.name, first[row.name], again[row.name], row.first, row.again)
+		}
+	}
+	if len(again["X-Trace-Request-Id"]) != 1 || slices.Equal(first["X-Trace-Request-Id"], again["X-Trace-Request-Id"]) || again["Svc-Original-Request-Id"] != nil {
+		t.Errorf("ids: %v, then %v", first, again)
+	}
+}
+
+// TestReplayBytes: the body of a replay is the first one's, byte for byte, also
+// where it tells the first request's id.
+func TestReplayBytes(t *testing.T) {
+	every := make([]byte, 1<<16)
+	for i := range every {
+		every[i] = byte(i) ^ byte(i>>8)
+	}
+	rows := []struct {
+		name   string
+		handle http.HandlerFunc
+	}{
+		{"binary", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(every) }},
+		{"a problem", func(w http.ResponseWriter, r *http.Request) {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "bad_title", Detail: "é"})
+		}},
+		{"a panic", func(http.ResponseWriter, *http.Request) { panic("boom") }},
+	}
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, row := range rows {
+		var runs atomic.Int64
+		h := keyed(ring, replies(), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			row.handle(w, r)
+		}))
+		first := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+		again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+		if first.body == "" || again.body != first.body || again.StatusCode != first.StatusCode || runs.Load() != 1 {
+			t.Errorf("%s: %d %.100q, then %d %.100q", row.name, first.StatusCode, first.body, again.StatusCode, again.body)
+		}
+		if strings.HasPrefix(first.body, "{") && again.problem(t).RequestID != first.Header.Get("Svc-Request-Id") {
+			t.Errorf("%s: request_id %q, want the first one's %q", row.name, again.problem(t).RequestID, first.Header.Get("Svc-Request-Id"))
+		}
+	}
+}
+
+// TestReplayWithoutRequestID: the stage does without RequestID.
+func TestReplayWithoutRequestID(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	h := middleware.Chain(
+		middleware.Authenticate(ring.keys, middleware.AuthOptions{Hooks: quiet()}),
+		middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
+		middleware.Idempotency(replies(), middleware.IdempotencyOptions{}),
+	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Custom", "mine") }))
+	serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+	again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+	want := http.Header{"Idempotent-Replayed": {"true"}, "X-Custom": {"mine"}}
+	if again.StatusCode != 200 || !reflect.DeepEqual(again.Header, want) {
+		t.Errorf("%d %v, want %v", again.StatusCode, again.Header, want)
+	}
+}
+
+// TestCompressionOutside: the record is what the handler wrote, so each client
+// gets the coding that it asked for.
+func TestCompressionOutside(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	text := strings.Repeat("compressible ", 100)
+	h := compressed(keyed(ring, replies(), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = io.WriteString(w, text)
+	})))
+	for _, accepts := range []bool{true, false, true} {
+		r := request("POST", "/", token, "{}", "Idempotency-Key: a")
+		if accepts {
+			r.Header.Set("Accept-Encoding", "gzip")
+		}
+		a := serve(h, r)
+		body := []byte(a.body)
+		if coded := a.Header.Get("Content-Encoding") == "gzip"; coded != accepts {
+			t.Errorf("accepts gzip: %t, got %q", accepts, a.Header.Get("Content-Encoding"))
+		} else if coded {
+			z, err := gzip.NewReader(bytes.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ = io.ReadAll(z)
+		}
+		if string(body) != text {
+			t.Errorf("accepts gzip: %t, got %d bytes that are not the text", accepts, len(body))
+		}
+	}
+}
+
+// compressed is a small compression stage.
+func compressed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept-Encoding") != "gzip" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		defer z.Close()
+		next.ServeHTTP(compressor{w, z}, r)
+	})
+}
+
+type compressor struct {
+	http.ResponseWriter
+	body io.Writer
+}
+
+func (c compressor) Write(p []byte) (int, error) { return c.body.Write(p) }
+
+// TestReplyGivenUp: when the store has given up the response for want of room, a
+// repeat is told what it was and does not run.
+func TestReplyGivenUp(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var runs atomic.Int64
+	h := keyed(ring, idem.NewMemory(idem.MemoryOptions{Budget: 40_000, Share: 40_000, Logger: quiet().Logger}), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", fmt.Sprintf("/tasks/%d", runs.Add(1)))
+		w.WriteHeader(201)
+		_, _ = w.Write(make([]byte, 15_000))
+	}))
+	for key := range 4 {
+		if a := serve(h, request("POST", "/", token, "{}", fmt.Sprint("Idempotency-Key: ", key))); a.StatusCode != 201 {
+			t.Fatalf("key %d: %d %s", key, a.StatusCode, a.body)
+		}
+	}
+	a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: 0"))
+	if p := a.problem(t); a.StatusCode != 409 || p.Code != "idempotency_response_not_retained" || p.OriginalStatus != 201 || p.OriginalLocation != "/tasks/1" || a.Header.Get("Svc-Original-Request-Id") == "" || runs.Load() != 4 {
+		t.Errorf("%d %s with %d runs, want 409 that says 201 and /tasks/1", a.StatusCode, a.body, runs.Load())
+	}
+	if a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: 3")); a.StatusCode != 201 || len(a.body) != 15_000 {
+		t.Errorf("the last one: %d with %d bytes, want its replay", a.StatusCode, len(a.body))
+	}
+}

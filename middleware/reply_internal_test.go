@@ -1,0 +1,115 @@
+package middleware
+
+import (
+	"bytes"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestReplyRoundTrip(t *testing.T) {
+	rows := []reply{
+		{status: 200, retained: true},
+		{requestID: "d0c2s3ksdui0q3g8l2m0", status: 201, header: http.Header{"Location": {"/a"}}, body: []byte("{}"), retained: true},
+		{status: 999, header: http.Header{"Link": {"b", "a", "b"}, "Empty": {""}, "x-lower": {"1"}, "Content-Type": {}}, body: []byte{0, 255}, retained: true},
+		{requestID: strings.Repeat("i", 64), status: 204, header: http.Header{"Location": {"/a"}}},
+		{status: 200, header: http.Header{"Big": {strings.Repeat("a", 70_000)}}, body: make([]byte, 70_000), retained: true},
+	}
+	for _, want := range rows {
+		encoded := want.encode()
+		got, err := decodeReply(encoded)
+		if want.body == nil {
+			want.body = []byte{}
+		}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+.200v came back as %+.200v, %v", want, got, err)
+		}
+		if cap(encoded) > len(encoded)+64 {
+			t.Errorf("%d bytes were set aside for %d", cap(encoded), len(encoded))
+		}
+	}
+}
+
+// TestReplySummary: what takes the place of a response stays under the 1 KiB that
+// stores set aside.
+func TestReplySummary(t *testing.T) {
+	long := "/" + strings.Repeat("a", 512)
+	for _, row := range []struct {
+		location []string
+		want     http.Header
+	}{
+		{nil, nil},
+		{[]string{"/a"}, http.Header{"Location": {"/a"}}},
+		{[]string{long[:512]}, http.Header{"Location": {long[:512]}}},
+		{[]string{long}, nil},
+		{[]string{"/a", "/b"}, nil},
+	} {
+		full := reply{requestID: strings.Repeat("i", 64), status: 201, header: http.Header{"Location": row.location, "Etag": {"a"}}, body: make([]byte, 1<<20), retained: true}
+		encoded := full.summary().encode()
+		got, err := decodeReply(encoded)
+		if err != nil || got.retained || got.status != 201 || got.requestID != full.requestID || !reflect.DeepEqual(got.header, row.want) || len(got.body) != 0 || len(encoded) > 1024 {
+			t.Errorf("%.20q: %d bytes, %+v, %v", row.location, len(encoded), got, err)
+		}
+	}
+}
+
+func TestDecodeReplyRefuses(t *testing.T) {
+	whole := reply{requestID: "id", status: 201, header: http.Header{"Location": {"/a"}}, retained: true}.encode()
+	for n := range whole {
+		if r, err := decodeReply(whole[:n]); err == nil {
+			t.Errorf("%d of %d bytes were read as %+v", n, len(whole), r)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"another version":    append([]byte{replyVersion + 1}, whole[1:]...),
+		"status 199":         {replyVersion, 1, 0xc7, 1, 0, 0},
+		"status 1000":        {replyVersion, 1, 0xe8, 7, 0, 0},
+		"more than is there": {replyVersion, 1, 0xc8, 1, 0, 0xff, 0xff, 0xff, 0xff, 0x7f},
+		"endless number":     {replyVersion, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+	} {
+		if r, err := decodeReply(b); err == nil {
+			t.Errorf("%s: read as %+v", name, r)
+		}
+	}
+}
+
+// FuzzDecodeReply: no bytes make it panic or set aside much more than they are,
+// and what it can read it writes again as something that reads the same.
+func FuzzDecodeReply(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(reply{requestID: "id", status: 201, header: http.Header{"Location": {"/a"}, "Link": {"a", "b"}}, body: []byte("{}"), retained: true}.encode())
+	f.Add(reply{status: 500}.encode())
+	f.Add([]byte{replyVersion, 1, 0xc8, 1, 0, 0xff, 0x7f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := bytes.Clone(b)
+		r, err := decodeReply(b)
+		if !bytes.Equal(b, before) {
+			t.Fatal("the record was written to")
+		}
+		if err != nil {
+			if !reflect.DeepEqual(r, reply{}) {
+				t.Fatalf("an error beside %+v", r)
+			}
+			return
+		}
+		size := len(r.requestID) + len(r.body)
+		for name, values := range r.header {
+			size += len(name)
+			for _, v := range values {
+				size += len(v)
+			}
+		}
+		if size > len(b) || r.status < 200 || r.status > 999 {
+			t.Fatalf("%d bytes were read as %d of %+v", len(b), size, r)
+		}
+		again, err := decodeReply(r.encode())
+		if err != nil || len(again.header) != len(r.header) {
+			t.Fatalf("%+v was written as %+v, %v", r, again, err)
+		}
+		again.header, r.header = nil, nil
+		if !reflect.DeepEqual(again, r) {
+			t.Fatalf("%+v was written as %+v", r, again)
+		}
+	})
+}
