@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
 // A thousand keys, read in pages while somebody goes on creating new ones.
@@ -108,9 +107,3 @@ func TestPostgresCollation(t *testing.T) {
 		t.Errorf("columns %q (%v) are sorted by the rules of the database's language, want all texts by their bytes", column, err)
 	}
 }
-
-var _ interface {
-	keystore.Manager
-	keystore.Toucher
-	keystore.Feed
-} = (*keysql.Store)(nil)

@@ -13,9 +13,9 @@ import (
 // [Store.Migrate].
 //
 // An error other than those of package keystore means that the database could
-// not answer, and wraps the driver's error. When a context has ended it wraps
-// the error of the context, at once: a write that was under way then may have
-// taken place or still do.
+// not answer, and wraps the driver's error, or that of the context when it has
+// ended. A write does not outlast its context, but the database may still
+// carry it out.
 //
 // A Store is safe for concurrent use, and holds nothing that has to be closed.
 type Store struct {

@@ -1,8 +1,9 @@
 package keysql_test
 
 import (
+	"math/rand/v2"
 	"slices"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,35 +19,37 @@ func uses(keys []*keystore.Key, at time.Time) []keystore.Use {
 }
 
 // Servers that write the same uses in different orders must not wait for each
-// other in a circle.
-func TestTouchFromSeveralServers(t *testing.T) {
+// other in a circle. So each locks keys by their ids: one that waits for a key
+// holds those before it, and none behind it.
+func TestTouchLocksInOrder(t *testing.T) {
 	d := postgres(t)
-	reader := d.store(t)
-	seed(t, d, "acme", 1000)
-	keys := make([]*keystore.Key, 1000)
-	for i := range keys {
-		keys[i] = lookup(t, reader, &keystore.Key{Digest: seeded("acme", i+1)})
+	db := d.open(t)
+	keys := inserted(t, d.store(t), "acme", 100)
+	slices.SortFunc(keys, func(a, b *keystore.Key) int { return strings.Compare(a.ID, b.ID) })
+	middle := keys[len(keys)/2]
+
+	holder, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	now := time.Now()
-	var running sync.WaitGroup
-	// Of different sizes, since what sorts by hash sorts these differently.
-	for _, n := range []int{len(keys), len(keys) / 4, len(keys) / 16} {
-		slices.Reverse(keys)
-		store, mine := d.store(t), slices.Clone(keys[len(keys)/2-n/2:][:n])
-		running.Go(func() {
-			for round := range 20 {
-				if err := store.Touch(t.Context(), uses(mine, now.Add(time.Duration(round)*time.Second))); err != nil {
-					t.Errorf("Touch, beside that of another server, returned %v, want nil", err)
-				}
-			}
-		})
+	defer holder.Rollback()
+	execute(t, holder, "SELECT 1 FROM sallyport_keys WHERE id = '"+middle.ID+"' FOR UPDATE")
+	touched := make(chan error, 1)
+	batch := uses(keys, time.Now())
+	rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
+	go func() { touched <- d.store(t).Touch(t.Context(), batch) }()
+	eventually(t, "Touch never waits for the key that is locked", func() bool {
+		return len(values(t, db, "SELECT 1 FROM pg_stat_activity WHERE application_name = current_setting('application_name') AND wait_event_type = 'Lock'")) > 0
+	})
+	free := values(t, db, "SELECT id FROM sallyport_keys ORDER BY id FOR UPDATE SKIP LOCKED")
+	if want := keys[len(keys)/2+1:]; len(free) != len(want) || string(free[0]) != want[0].ID {
+		t.Errorf("%d keys are free while Touch waits for the middle one of %d, want the %d behind it", len(free), len(keys), len(want))
 	}
-	running.Wait()
-	last := now.Add(19 * time.Second).Truncate(time.Microsecond)
-	for _, k := range keys {
-		if got := lookup(t, reader, k).LastUsedAt; !got.Equal(last) {
-			t.Fatalf("LastUsedAt is %v, want the latest use, %v", got, last)
-		}
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-touched; err != nil {
+		t.Errorf("Touch returned %v, want nil", err)
 	}
 }
 
