@@ -24,3 +24,8 @@ func (i *Issuer) Issued(ctx context.Context, organization, actor, token string) 
 func (i *Issuer) Masked(k *Key) string {
 	return i.format.prefix() + "_" + k.Environment.Word() + "_…" + k.Hint
 }
+
+// Check returns the [*GrantError] with which Issue would refuse g now, or nil.
+func (i *Issuer) Check(g Grant) error {
+	return g.check(i.registry(), instant())
+}

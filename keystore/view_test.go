@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
@@ -41,5 +42,19 @@ func TestMasked(t *testing.T) {
 	}
 	if got := issuer.Masked(&keystore.Key{Environment: keystore.Production}); !strings.HasPrefix(got, "ship_live_…") {
 		t.Errorf("a key without a hint: got %q", got)
+	}
+}
+
+func TestCheckJudgesAsIssueDoes(t *testing.T) {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{})
+	g := grant()
+	if err := issuer.Check(g); err != nil {
+		t.Errorf("a valid grant: got %v", err)
+	}
+	g.Scopes, g.Environment = []scope.Name{"task:read"}, "moon"
+	checked, ok := errors.AsType[*keystore.GrantError](issuer.Check(g))
+	_, _, err := issuer.Issue(t.Context(), g)
+	if issued, _ := errors.AsType[*keystore.GrantError](err); !ok || len(checked.Problems) != 2 || checked.Error() != issued.Error() {
+		t.Errorf("got %v, want what Issue returns, %v", checked, issued)
 	}
 }

@@ -1,0 +1,30 @@
+package console
+
+import (
+	_ "embed"
+	"net/http"
+)
+
+var (
+	//go:embed console.css
+	css string
+	//go:embed console.js
+	script string
+)
+
+// asset serves the style sheet and the script, to anybody: they are the same for
+// all, and the pages that refuse use them too.
+func (x *exchange) asset(at string) bool {
+	if x.r.Method != http.MethodGet && x.r.Method != http.MethodHead {
+		return false
+	}
+	switch at {
+	case "console.css":
+		x.write(http.StatusOK, "text/css; charset=utf-8", []byte(css))
+	case "console.js":
+		x.write(http.StatusOK, "text/javascript; charset=utf-8", []byte(script))
+	default:
+		return false
+	}
+	return true
+}

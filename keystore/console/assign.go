@@ -1,0 +1,60 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// assignable returns the scopes that the actor may assign in an environment.
+func (x *exchange) assignable(e keystore.Environment) []scope.Name {
+	if x.options.Assignable != nil {
+		return x.options.Assignable(x.actor, e)
+	}
+	var all []scope.Name
+	for _, d := range x.registry.Definitions() {
+		all = append(all, d.Name)
+	}
+	return all
+}
+
+// creatable returns the environments in which the actor may create keys.
+func (x *exchange) creatable() []keystore.Environment {
+	return slices.DeleteFunc([]keystore.Environment{keystore.Production, keystore.Sandbox}, func(e keystore.Environment) bool {
+		return len(x.assignable(e)) == 0
+	})
+}
+
+// mayRotate reports whether the actor may hold the secret of a key like k. A
+// scope that the registry does not know can come to grant something, so it
+// counts unless nothing narrows what the actor may assign.
+func (x *exchange) mayRotate(k *keystore.Key) bool {
+	if x.options.Assignable == nil {
+		return true
+	}
+	assignable := x.assignable(k.Environment)
+	return len(assignable) > 0 && !slices.ContainsFunc(k.Scopes, func(n scope.Name) bool { return !slices.Contains(assignable, n) })
+}
+
+func notAssignable() error {
+	return &failure{status: http.StatusForbidden, code: "not_assignable", title: "Not yours to rotate", detail: "This key has scopes that you may not assign, so you cannot be shown its new secret. You can revoke it."}
+}
+
+// assignProblems says what of a grant the actor may not assign.
+func (x *exchange) assignProblems(g keystore.Grant) (problems []keystore.Problem) {
+	if !g.Environment.Known() {
+		return nil // a problem of its own
+	}
+	assignable := x.assignable(g.Environment)
+	if len(assignable) == 0 {
+		return []keystore.Problem{{Field: "environment", Message: "You may not create keys in this environment."}}
+	}
+	for _, n := range g.Scopes {
+		if x.registry.Known(n) && !slices.Contains(assignable, n) {
+			problems = append(problems, keystore.Problem{Field: "scopes", Message: "You may not assign " + string(n) + " in this environment."})
+		}
+	}
+	return problems
+}

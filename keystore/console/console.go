@@ -1,0 +1,154 @@
+package console
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+type console struct {
+	issuer   *keystore.Issuer
+	registry *scope.Registry
+	admin    func(*http.Request) (Actor, error)
+	options  Options
+	csp      string
+	origins  http.CrossOriginProtection
+}
+
+// New returns the console of an issuer's keys. It serves the root of whatever
+// it is mounted at, so a prefix is taken off with [http.StripPrefix].
+//
+// admin says for each request which administrator makes it, or returns
+// [ErrSignedOut] or [ErrNotAdmin]. It has to rely on what a browser does not
+// send along from other sites, such as a cookie with SameSite=Lax or Strict.
+//
+// New panics when issuer or admin is nil, or an option makes no sense.
+func New(issuer *keystore.Issuer, admin func(*http.Request) (Actor, error), o Options) http.Handler {
+	if issuer == nil || admin == nil {
+		panic("console: New needs an issuer and an admin function")
+	}
+	if o.Presets == nil {
+		o.Presets = DefaultPresets()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	registry := issuer.Registry
+	if registry == nil {
+		registry = scope.Contract()
+	}
+	return &console{issuer: issuer, registry: registry, admin: admin, options: o, csp: policy(o.frameAncestors())}
+}
+
+// An exchange is one request with the administrator who makes it.
+type exchange struct {
+	*console
+	w     http.ResponseWriter
+	r     *http.Request
+	actor Actor
+	root  string            // the console's root, relative to the request
+	json  bool              // answer as JSON
+	names map[string]string // of people, by id
+}
+
+func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{console: c, w: w, r: r, json: wantsJSON(r), names: make(map[string]string)}
+	c.setHeaders(w.Header())
+	at := r.URL.EscapedPath()
+	if at == "" && x.addSlash() {
+		return
+	}
+	at = strings.TrimPrefix(at, "/")
+	x.root = "./" + strings.Repeat("../", strings.Count(at, "/"))
+	if x.asset(at) {
+		return
+	}
+	if err := x.serve(strings.Split(at, "/")); err != nil {
+		x.refuse(err)
+	}
+}
+
+func (x *exchange) serve(segments []string) error {
+	if err := x.origins.Check(x.r); err != nil {
+		return &failure{status: http.StatusForbidden, code: "cross_origin", title: "Refused", detail: "This request comes from another site, or the browser does not say where it comes from. Use the console's own pages, over HTTPS."}
+	}
+	actor, err := x.admin(x.r)
+	if err != nil {
+		return authError(err)
+	}
+	if actor.ID == "" || actor.Organization == "" {
+		return &failure{status: http.StatusInternalServerError, code: "internal", cause: errors.New("console: the admin function returned an actor without ID or Organization")}
+	}
+	if actor.Name == "" {
+		actor.Name = actor.ID
+	}
+	x.actor = actor
+	return x.route(segments)
+}
+
+// route finds what a path and method mean. It is not a ServeMux, whose redirects
+// would lead out of the prefix that the console is mounted under.
+func (x *exchange) route(segments []string) error {
+	switch {
+	case len(segments) == 1 && segments[0] == "":
+		return x.methods(x.list, nil)
+	case len(segments) == 1 && segments[0] == "new":
+		return x.methods(x.createForm, nil)
+	case len(segments) == 1 && segments[0] == "keys":
+		return x.methods(x.list, x.create)
+	case segments[0] != "keys" || len(segments) > 3:
+		return keystore.ErrNotFound
+	}
+	id, err := url.PathUnescape(segments[1])
+	if err != nil || id == "" {
+		return keystore.ErrNotFound
+	}
+	k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, id)
+	if err != nil {
+		return err
+	}
+	with := func(f func(*keystore.Key) error) func() error { return func() error { return f(k) } }
+	switch {
+	case len(segments) == 2:
+		return x.methods(with(x.show), nil)
+	case segments[2] == "rotate":
+		return x.methods(with(x.rotateForm), with(x.rotate))
+	case segments[2] == "revoke":
+		return x.methods(with(x.revokeForm), with(x.revoke))
+	}
+	return keystore.ErrNotFound
+}
+
+func (x *exchange) methods(get, post func() error) error {
+	switch {
+	case x.r.Method == http.MethodGet || x.r.Method == http.MethodHead:
+		return get()
+	case x.r.Method == http.MethodPost && post != nil:
+		return post()
+	}
+	allow := "GET, HEAD"
+	if post != nil {
+		allow += ", POST"
+	}
+	x.w.Header().Set("Allow", allow)
+	return &failure{status: http.StatusMethodNotAllowed, code: "method_not_allowed", title: "Not possible", detail: "This address does not know the method " + x.r.Method + "."}
+}
+
+// addSlash redirects from the prefix itself to the console's root, without which
+// relative links would lead astray.
+func (x *exchange) addSlash() bool {
+	address, _, _ := strings.Cut(x.r.RequestURI, "?")
+	last := path.Base(address)
+	if last == "/" || last == "." || strings.HasSuffix(address, "/") {
+		return false
+	}
+	x.w.Header().Set("Location", "./"+last+"/")
+	x.w.WriteHeader(http.StatusTemporaryRedirect)
+	return true
+}

@@ -1,0 +1,185 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A createForm holds what was typed, so that a refusal does not lose it.
+type createForm struct {
+	Token       string
+	Name        string
+	Environment keystore.Environment
+	Scopes      []scope.Name
+	Expiry      string // "never", a number of days, or "date"
+	ExpiresOn   string // with "date": YYYY-MM-DD
+}
+
+func readCreateForm(v url.Values) createForm {
+	f := createForm{
+		Name:        strings.TrimSpace(v.Get("name")),
+		Environment: keystore.Environment(v.Get("environment")),
+		Expiry:      v.Get("expiry"),
+		ExpiresOn:   strings.TrimSpace(v.Get("expires_on")),
+	}
+	for _, n := range v["scopes"] {
+		f.Scopes = append(f.Scopes, scope.Name(n))
+	}
+	return f
+}
+
+// grant returns what the form asks for, and what is wrong with its expiry.
+func (f createForm) grant(a Actor) (keystore.Grant, []keystore.Problem) {
+	g := keystore.Grant{Organization: a.Organization, Actor: a.ID, Name: f.Name, Environment: f.Environment, Scopes: f.Scopes}
+	problem := ""
+	switch days, err := strconv.Atoi(f.Expiry); {
+	case f.Expiry != "date" && f.ExpiresOn != "":
+		problem = "A date is filled in. Choose “On a date” as well, or clear it."
+	case f.Expiry == "never":
+	case f.Expiry == "date":
+		day, err := time.Parse(time.DateOnly, f.ExpiresOn)
+		if err != nil {
+			problem = "Fill in the last day on which the key works, such as 2030-12-31."
+		}
+		g.ExpiresAt = day.AddDate(0, 0, 1) // the day itself is included
+	case err == nil && 1 <= days && days <= 3650:
+		g.ExpiresAt = time.Now().Add(time.Duration(days) * 24 * time.Hour)
+	default:
+		problem = "Choose when the key ends."
+	}
+	if problem != "" {
+		g.ExpiresAt = time.Time{} // one message is enough
+		return g, []keystore.Problem{{Field: "expires_at", Message: problem}}
+	}
+	return g, nil
+}
+
+// A family is a group of scopes on the form.
+type family struct {
+	Name   string
+	Scopes []choice
+}
+
+type choice struct {
+	Name    scope.Name
+	Meaning string
+	Checked bool
+	Only    string // the only environment it can be assigned in, or ""
+}
+
+// createForm is the empty form, or one with a preset's scopes.
+func (x *exchange) createForm() error {
+	if x.json {
+		return keystore.ErrNotFound
+	}
+	if len(x.creatable()) == 0 {
+		return &failure{status: http.StatusForbidden, code: "not_assignable", title: "Not yours to create", detail: "There is no scope that you may assign to a key."}
+	}
+	f := createForm{Token: newToken(), Expiry: "never"}
+	if i := slices.IndexFunc(x.options.Presets, func(p Preset) bool { return p.Name == x.r.URL.Query().Get("preset") }); i >= 0 {
+		f.Scopes = x.options.Presets[i].Scopes
+	}
+	x.showCreateForm(http.StatusOK, f, nil, "")
+	return nil
+}
+
+// reject shows the form again with what is wrong.
+func (x *exchange) reject(f createForm, err error) error {
+	why := x.explain(err)
+	notice := ""
+	if why.problems == nil {
+		notice = why.detail
+	}
+	x.showCreateForm(why.status, f, byField(why.problems), notice)
+	return nil
+}
+
+func (x *exchange) showCreateForm(status int, f createForm, problems map[string]string, notice string) {
+	title := "Create an API key"
+	if problems != nil || notice != "" {
+		title = "Error: " + title
+	}
+	x.render(status, "create.html", title, struct {
+		createForm
+		Environments []environmentChoice
+		Families     []family
+		Presets      []presetChoice
+		Expiries     []expiryChoice
+		Problems     map[string]string
+		Notice       string
+		Tomorrow     string
+	}{f, x.environments(f), x.families(f), x.presets(), expiries, problems, notice, time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)})
+}
+
+type environmentChoice struct {
+	Value        keystore.Environment
+	Name, Masked string
+	Meaning      string
+	Checked      bool
+}
+
+func (x *exchange) environments(f createForm) (choices []environmentChoice) {
+	creatable := x.creatable()
+	meaning := map[keystore.Environment]string{
+		keystore.Production: "Real data, and everything that follows from it.",
+		keystore.Sandbox:    "Test data, apart from production.",
+	}
+	for _, e := range creatable {
+		choices = append(choices, environmentChoice{
+			Value: e, Name: environmentName(e), Meaning: meaning[e],
+			Masked:  x.issuer.Masked(&keystore.Key{Environment: e}),
+			Checked: f.Environment == e || len(creatable) == 1,
+		})
+	}
+	return choices
+}
+
+// families groups what the actor may assign, in the registry's order.
+func (x *exchange) families(f createForm) (families []family) {
+	production, sandbox := x.assignable(keystore.Production), x.assignable(keystore.Sandbox)
+	both := len(production) > 0 && len(sandbox) > 0
+	for _, d := range x.registry.Definitions() {
+		live, test := slices.Contains(production, d.Name), slices.Contains(sandbox, d.Name)
+		if !live && !test {
+			continue
+		}
+		c := choice{Name: d.Name, Meaning: d.Meaning, Checked: slices.Contains(f.Scopes, d.Name)}
+		switch {
+		case both && !test:
+			c.Only = "production only"
+		case both && !live:
+			c.Only = "sandbox only"
+		}
+		name := d.Name.Family()
+		i := slices.IndexFunc(families, func(f family) bool { return f.Name == name })
+		if i < 0 {
+			i, families = len(families), append(families, family{Name: name})
+		}
+		families[i].Scopes = append(families[i].Scopes, c)
+	}
+	return families
+}
+
+type presetChoice struct{ Name, Scopes string }
+
+func (x *exchange) presets() (choices []presetChoice) {
+	for _, p := range x.options.Presets {
+		var names []string
+		for _, n := range p.Scopes {
+			names = append(names, string(n))
+		}
+		choices = append(choices, presetChoice{p.Name, strings.Join(names, " ")})
+	}
+	return choices
+}
+
+type expiryChoice struct{ Value, Name string }
+
+var expiries = []expiryChoice{{"never", "Never"}, {"7", "In 7 days"}, {"30", "In 30 days"}, {"90", "In 90 days"}, {"365", "In a year"}, {"date", "On a date"}}

@@ -1,0 +1,277 @@
+package console_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"html"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// mount is a prefix of two segments, so that a link that is not relative leads astray.
+const mount = "/dash/developer"
+
+// A bench is a mounted console and all that hears of what it does.
+type bench struct {
+	keys    *keystore.Cached
+	store   *failing
+	issuer  *keystore.Issuer
+	handler http.Handler
+	log     *bytes.Buffer
+	mu      sync.Mutex
+	events  []console.Event
+}
+
+// failing is a Manager in which chosen methods fail.
+type failing struct {
+	*keystore.Memory
+	insert, update, list func() error
+}
+
+func (f *failing) Insert(ctx context.Context, k *keystore.Key) error {
+	if f.insert != nil {
+		if err := f.insert(); err != nil {
+			return err
+		}
+	}
+	return f.Memory.Insert(ctx, k)
+}
+
+func (f *failing) Update(ctx context.Context, k *keystore.Key) error {
+	if f.update != nil {
+		if err := f.update(); err != nil {
+			return err
+		}
+	}
+	return f.Memory.Update(ctx, k)
+}
+
+func (f *failing) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+	if f.list != nil {
+		if err := f.list(); err != nil {
+			return nil, err
+		}
+	}
+	return f.Memory.List(ctx, organization, p)
+}
+
+// newBench mounts a console whose administrators are told apart by a cookie:
+// ada and bea in acme, oda in other, mem who is no administrator.
+func newBench(t *testing.T, change ...func(*console.Options)) *bench {
+	t.Helper()
+	b := &bench{store: &failing{Memory: keystore.NewMemory()}, log: new(bytes.Buffer)}
+	b.keys = keystore.NewCached(b.store, keystore.CacheOptions{})
+	b.issuer = keystore.NewIssuer(b.keys, keystore.Format{})
+	o := console.Options{
+		Logger: slog.New(slog.NewTextHandler(b.log, nil)),
+		SignIn: "/sign-in",
+		Audit: func(_ context.Context, e console.Event) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.events = append(b.events, e)
+		},
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, o))
+	return b
+}
+
+func admin(r *http.Request) (console.Actor, error) {
+	c, err := r.Cookie("who")
+	if err != nil {
+		return console.Actor{}, console.ErrSignedOut
+	}
+	switch c.Value {
+	case "ada":
+		return console.Actor{ID: "ada", Organization: "acme", Name: "Ada Lovelace"}, nil
+	case "bea":
+		return console.Actor{ID: "bea", Organization: "acme", Name: "Bea Cole"}, nil
+	case "oda":
+		return console.Actor{ID: "oda", Organization: "other", Name: "Oda Ng"}, nil
+	case "mem":
+		return console.Actor{}, console.ErrNotAdmin
+	case "half":
+		return console.Actor{ID: "half"}, nil
+	}
+	return console.Actor{}, context.DeadlineExceeded
+}
+
+// A reply is a response with its body read.
+type reply struct {
+	*http.Response
+	text string
+}
+
+// do sends a request as somebody; header is name, value, name, value and so on.
+func (b *bench) do(who, method, path, body string, header ...string) reply {
+	r := httptest.NewRequest(method, mount+path, strings.NewReader(body))
+	if who != "" {
+		r.AddCookie(&http.Cookie{Name: "who", Value: who})
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			r.Host = header[i+1]
+			continue
+		}
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	b.handler.ServeHTTP(w, r)
+	return reply{w.Result(), w.Body.String()}
+}
+
+func (b *bench) get(path string) reply { return b.do("ada", "GET", path, "", "Accept", "text/html") }
+
+func (b *bench) post(path string, form url.Values) reply {
+	return b.do("ada", "POST", path, form.Encode(), "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+}
+
+// program sends JSON as a program of ada's does.
+func (b *bench) program(method, path, body string, header ...string) reply {
+	return b.do("ada", method, path, body, append([]string{"Accept", "application/json", "Content-Type", "application/json"}, header...)...)
+}
+
+// form is one that is valid, with the token of a page that was asked for.
+func (b *bench) form(t *testing.T) url.Values {
+	t.Helper()
+	return url.Values{
+		"issue_token": {tokenOf(t, b.get("/new"))},
+		"name":        {"Nightly import"},
+		"environment": {"production"},
+		"scopes":      {"account:read", "tasks:read"},
+		"expiry":      {"never"},
+	}
+}
+
+var (
+	tokenField  = regexp.MustCompile(`name="issue_token" value="([^"]+)"`)
+	secretShape = regexp.MustCompile(`svc_(live|test)_[0-9A-Za-z]{38}`)
+)
+
+func tokenOf(t *testing.T, r reply) string {
+	t.Helper()
+	m := tokenField.FindStringSubmatch(r.text)
+	if m == nil {
+		t.Fatalf("got %s without an issue token:\n%s", r.Status, r.text)
+	}
+	return m[1]
+}
+
+// secretOf returns the one secret of a page.
+func secretOf(t *testing.T, r reply) string {
+	t.Helper()
+	found := secretShape.FindAllString(r.text, -1)
+	if r.StatusCode != http.StatusCreated || len(found) != 1 {
+		t.Fatalf("got %s with %d secrets, want 201 with exactly one:\n%s", r.Status, len(found), r.text)
+	}
+	return found[0]
+}
+
+// all lists every key of an organization, the newest first.
+func (b *bench) all(t *testing.T, organization string) []*keystore.Key {
+	t.Helper()
+	keys, err := b.store.Memory.List(t.Context(), organization, keystore.Page{Limit: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// add issues a key beside the console.
+func (b *bench) add(t *testing.T, organization string, change ...func(*keystore.Grant)) (string, *keystore.Key) {
+	t.Helper()
+	g := keystore.Grant{Organization: organization, Actor: "ada", Name: "Old one", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}}
+	for _, c := range change {
+		c(&g)
+	}
+	secret, k, err := b.issuer.Issue(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret.Reveal(), k
+}
+
+// status says how a request with a token would be judged.
+func (b *bench) status(t *testing.T, token string) keystore.Status {
+	t.Helper()
+	k, err := b.keys.Lookup(t.Context(), keystore.DigestOf(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k.Status(time.Now())
+}
+
+func decode[T any](t *testing.T, r reply) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(r.text), &v); err != nil {
+		t.Fatalf("%v in %q", err, r.text)
+	}
+	return v
+}
+
+var tag = regexp.MustCompile(`<[^>]*>`)
+
+// plain is what a page says.
+func plain(r reply) string {
+	return strings.Join(strings.Fields(html.UnescapeString(tag.ReplaceAllString(r.text, " "))), " ")
+}
+
+func wantText(t *testing.T, what string, r reply, status int, texts ...string) {
+	t.Helper()
+	if r.StatusCode != status {
+		t.Errorf("%s: got %s, want %d", what, r.Status, status)
+	}
+	for _, text := range texts {
+		if !strings.Contains(plain(r), text) {
+			t.Errorf("%s: the page does not say %q:\n%s", what, text, plain(r))
+		}
+	}
+}
+
+type problem struct {
+	Status int
+	Code   string
+	Detail string
+	Errors []struct{ Field, Message string }
+}
+
+func wantProblem(t *testing.T, what string, r reply, status int, code string) problem {
+	t.Helper()
+	p := decode[problem](t, r)
+	if r.StatusCode != status || p.Status != status || p.Code != code || p.Detail == "" || r.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%s: got %s %s, want %d %s", what, r.Status, r.text, status, code)
+	}
+	return p
+}
+
+var linked = regexp.MustCompile(`(?:href|action|src)="([^"#]+)"`)
+
+func fetch(t *testing.T, address string) string {
+	t.Helper()
+	resp, err := http.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,95 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// The errors by which an admin function refuses. Any other error means that it
+// could not tell, and is a 503.
+var (
+	ErrSignedOut = errors.New("console: nobody is signed in")
+	ErrNotAdmin  = errors.New("console: not an administrator")
+)
+
+// An Actor is the administrator who makes a request.
+type Actor struct {
+	ID           string // kept as CreatedBy of the keys they make; required
+	Organization string // the one whose keys they see and change; required
+	Name         string // shown to people; empty: the ID
+}
+
+// Options configures a console. The zero value lets every administrator assign
+// every scope, and nobody frame the pages.
+type Options struct {
+	// Assignable returns the scopes that an actor may assign in an environment.
+	// None means that they can neither create nor rotate keys there. A key can be
+	// rotated only by those who may assign all it has, since they get its secret.
+	// Everybody can revoke. Nil: all scopes of the issuer's registry.
+	Assignable func(Actor, keystore.Environment) []scope.Name
+
+	// Check can refuse a key that is otherwise valid, for example when a quota is
+	// reached. The problems of a [*keystore.GrantError] are shown at their fields;
+	// any other error is a 503. Nil: nothing more is checked. It is not asked when
+	// a key is rotated.
+	Check func(context.Context, Actor, keystore.Grant) error
+
+	// Audit is told of each act after it has taken place, before the answer is
+	// sent. Its context outlives the request. Nil: nobody is told.
+	Audit func(context.Context, Event)
+
+	// PersonName returns how to show whoever created a key, by the id that is
+	// kept with it, or "" for an id that is nobody's any more. Nil: the id.
+	PersonName func(ctx context.Context, organization, id string) string
+
+	// Presets are offered above the scopes. Nil: [DefaultPresets].
+	Presets []Preset
+
+	// FrameAncestors are the origins, such as "https://dashboard.example.com" or
+	// "'self'", whose pages may show the console in a frame. Nil: none.
+	FrameAncestors []string
+
+	// SignIn is the address of the page to sign in at, shown to those who are
+	// refused. Empty: no link.
+	SignIn string
+
+	// BaseURL is the address of the API, such as "https://api.example.com/api/v1",
+	// for a request to try that is shown beside a new secret. Empty: none is shown.
+	BaseURL string
+
+	// Logger is told why a request could not be answered. Nil: slog.Default.
+	Logger *slog.Logger
+}
+
+// A Preset is a choice of scopes with a name.
+type Preset struct {
+	Name   string
+	Scopes []scope.Name
+}
+
+// DefaultPresets returns the presets of the contract: the external worker's
+// scopes.
+func DefaultPresets() []Preset {
+	return []Preset{{"External worker", scope.ExternalWorker()}}
+}
+
+// frameAncestors returns the CSP directive's value. It panics when an entry is
+// not one origin, since it could then be another directive.
+func (o Options) frameAncestors() string {
+	if len(o.FrameAncestors) == 0 {
+		return "'none'"
+	}
+	for _, origin := range o.FrameAncestors {
+		u, err := url.Parse(origin)
+		if origin != "'self'" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Scheme+"://"+u.Host != origin || strings.ContainsAny(origin, "*;, '\"")) {
+			panic("console: FrameAncestors: " + origin + " is not an origin")
+		}
+	}
+	return strings.Join(o.FrameAncestors, " ")
+}

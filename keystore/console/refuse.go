@@ -1,0 +1,101 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// A failure is a refusal as the console answers it.
+type failure struct {
+	status   int
+	code     string // stable, for programs
+	title    string // of the page
+	detail   string
+	problems []keystore.Problem
+	cause    error // for the log alone
+}
+
+func (f *failure) Error() string { return "console: " + f.code }
+
+func (f *failure) Unwrap() error { return f.cause }
+
+func authError(err error) *failure {
+	switch {
+	case errors.Is(err, ErrSignedOut):
+		return &failure{status: http.StatusUnauthorized, code: "signed_out", title: "Sign in first", detail: "The Developer section is for administrators who are signed in."}
+	case errors.Is(err, ErrNotAdmin):
+		return &failure{status: http.StatusForbidden, code: "not_admin", title: "For administrators", detail: "Only an administrator of the organization can open the Developer section."}
+	}
+	return &failure{status: http.StatusServiceUnavailable, code: "sign_in_unavailable", cause: err}
+}
+
+// failureOf is the one table from errors to answers. What it does not know is a
+// store that could not answer, and is told to nobody but the log.
+func failureOf(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	if g, ok := errors.AsType[*keystore.GrantError](err); ok {
+		return &failure{status: http.StatusUnprocessableEntity, code: "invalid_fields", title: "Not valid", detail: "Some of the fields are not valid.", problems: g.Problems}
+	}
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &failure{status: http.StatusRequestEntityTooLarge, code: "body_too_large", title: "Too large", detail: "The request is larger than any that makes a key.", cause: tooLarge}
+	}
+	switch {
+	case errors.Is(err, keystore.ErrNotFound):
+		return &failure{status: http.StatusNotFound, code: "not_found", title: "Nothing here", detail: "There is no such page, and no such key in your organization."}
+	case errors.Is(err, keystore.ErrRevoked):
+		return &failure{status: http.StatusConflict, code: "key_revoked", title: "This key is revoked", detail: "A revoked key cannot be rotated. Create a new one instead."}
+	case errors.Is(err, keystore.ErrExpired):
+		return &failure{status: http.StatusConflict, code: "key_expired", title: "This key has expired", detail: "An expired key cannot be rotated. Create a new one instead."}
+	case errors.Is(err, keystore.ErrSuspended):
+		return &failure{status: http.StatusConflict, code: "key_suspended", title: "This key is suspended", detail: "A suspended key cannot be rotated until it is resumed. It can be revoked."}
+	}
+	return &failure{status: http.StatusServiceUnavailable, code: "key_store_unavailable", cause: err}
+}
+
+// refuse answers a request that failed.
+func (x *exchange) refuse(err error) {
+	f := x.explain(err)
+	if x.json {
+		x.writeProblem(f)
+		return
+	}
+	x.render(f.status, "error.html", f.title, struct{ Detail, SignIn string }{f.detail, x.signIn(f)})
+}
+
+// explain completes a failure with the texts that all of its status share, and
+// logs what only the operator may know.
+func (x *exchange) explain(err error) *failure {
+	f := failureOf(err)
+	switch f.status {
+	case http.StatusServiceUnavailable:
+		x.w.Header().Set("Retry-After", "5")
+		f.title, f.detail = "Not available at the moment", "It is not known whether anything was changed. Try again in a moment: sending the same form again makes no second key."
+	case http.StatusInternalServerError:
+		f.title, f.detail = "Something is wrong", "The console could not answer. The operator finds the reason in the log."
+	}
+	if f.status >= 500 {
+		x.options.Logger.ErrorContext(x.r.Context(), "console: a request could not be answered", "code", f.code, "method", x.r.Method, "error", f.cause)
+	}
+	return f
+}
+
+func (x *exchange) signIn(f *failure) string {
+	if f.code == "signed_out" || f.code == "not_admin" {
+		return x.options.SignIn
+	}
+	return ""
+}
+
+// byField gathers the messages of each field.
+func byField(problems []keystore.Problem) map[string]string {
+	fields := make(map[string]string)
+	for _, p := range problems {
+		fields[p.Field] = strings.TrimPrefix(fields[p.Field]+" "+p.Message, " ")
+	}
+	return fields
+}

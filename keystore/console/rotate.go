@@ -1,0 +1,140 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+const maxOverlap = 30 * 24 * time.Hour
+
+type overlapChoice struct{ Value, Name, Meaning string }
+
+var overlaps = []overlapChoice{
+	{"0", "At once", "The old secret stops working now. Choose this when it may have leaked."},
+	{"3600", "After 1 hour", "Both work for an hour."},
+	{"86400", "After 24 hours", "Both work for a day, while you put the new one in place."},
+	{"604800", "After 7 days", "Both work for a week."},
+}
+
+func (x *exchange) rotateForm(k *keystore.Key) error {
+	if x.json {
+		return keystore.ErrNotFound
+	}
+	if err := x.rotatable(k); err != nil {
+		return err
+	}
+	x.showRotateForm(http.StatusOK, k, newToken(), "86400", "")
+	return nil
+}
+
+func (x *exchange) showRotateForm(status int, k *keystore.Key, token, overlap, problem string) {
+	title := "Rotate “" + x.view(k).Name + "”"
+	if problem != "" {
+		title = "Error: " + title
+	}
+	x.render(status, "rotate.html", title, struct {
+		view
+		Token, Overlap, Problem string
+		Overlaps                []overlapChoice
+	}{x.view(k), token, overlap, problem, overlaps})
+}
+
+func (x *exchange) rotatable(k *keystore.Key) error {
+	if !x.mayRotate(k) {
+		return notAssignable()
+	}
+	return k.Refused(time.Now())
+}
+
+// rotate replaces k, told by the form of rotateForm or by JSON.
+func (x *exchange) rotate(k *keystore.Key) error {
+	if !x.mayRotate(k) {
+		return notAssignable()
+	}
+	if x.json {
+		var body struct {
+			OverlapSeconds *int64 `json:"overlap_seconds"`
+		}
+		token, err := x.idempotencyKey()
+		if err != nil {
+			return err
+		}
+		if err := x.readJSON(&body); err != nil {
+			return err
+		}
+		if body.OverlapSeconds == nil {
+			return overlapError()
+		}
+		return x.replace(k, *body.OverlapSeconds, token)
+	}
+	if err := x.readForm(); err != nil {
+		return err
+	}
+	token, overlap := x.formToken(), x.r.PostForm.Get("overlap")
+	seconds, err := strconv.ParseInt(overlap, 10, 64)
+	switch {
+	case token == "":
+		x.showRotateForm(http.StatusUnprocessableEntity, k, newToken(), overlap, "The form arrived incomplete. Nothing was changed; send it again.")
+		return nil
+	case err != nil:
+		err = overlapError()
+	default:
+		err = x.replace(k, seconds, token)
+	}
+	switch f := failureOf(err); {
+	case err == nil:
+		return nil
+	case f.problems != nil:
+		x.showRotateForm(f.status, k, token, overlap, f.problems[0].Message)
+		return nil
+	case f.status == http.StatusServiceUnavailable:
+		// With the same token, so that trying again makes no second key.
+		f = x.explain(err)
+		x.showRotateForm(f.status, k, token, overlap, f.detail)
+		return nil
+	}
+	return err
+}
+
+func overlapError() error {
+	return &keystore.GrantError{Problems: []keystore.Problem{{Field: "overlap", Message: fmt.Sprintf("Choose when the old secret stops working: from 0, which is at once, to %d seconds.", maxOverlap/time.Second)}}}
+}
+
+// replace rotates k and answers, or returns why it did not.
+func (x *exchange) replace(k *keystore.Key, seconds int64, token string) error {
+	if seconds < 0 || seconds > int64(maxOverlap/time.Second) {
+		return overlapError()
+	}
+	overlap := time.Duration(seconds) * time.Second
+	secret, next, err := x.issuer.Rotate(x.r.Context(), x.actor.Organization, k.ID, x.actor.ID, overlap, token)
+	switch {
+	case next == nil:
+		return err
+	case errors.Is(err, keystore.ErrExists):
+		if next.RotatedFrom != k.ID {
+			return tokenReused()
+		}
+		x.showReplay(next)
+		return nil
+	case secret == keystore.Secret{}:
+		return err // a repeat that could not revoke the old key
+	}
+	old := &oldKey{ID: k.ID, Now: overlap == 0}
+	if err == nil {
+		old.Ends = next.CreatedAt.Add(overlap)
+		if !k.RevokedAt.IsZero() && k.RevokedAt.Before(old.Ends) {
+			old.Ends = k.RevokedAt
+		}
+	} else {
+		// The new key works. Whoever loses its secret here could never get it again.
+		x.options.Logger.ErrorContext(x.r.Context(), "console: a rotated key could not be revoked", "key", k.ID, "error", err)
+	}
+	x.audit(Event{Act: Rotated, Replaced: k.ID, OldKeyEnds: old.Ends}, next)
+	x.showSecret(secret, next, old)
+	return nil
+}
