@@ -3,10 +3,12 @@ package rules
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -82,7 +84,12 @@ func (p *probe) once(r request) answer { return p.over(p.client, p.target.URL, r
 func (p *probe) over(client *http.Client, base string, r request) answer {
 	a, err := p.exchange(p.ctx, client, base, r)
 	if err != nil {
-		p.noAnswer(r.method+" "+r.path, err)
+		// A URL may have a key in its query, and the error of a client the URL.
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err
+		}
+		path, _, _ := strings.Cut(r.path, "?")
+		p.noAnswer(r.method+" "+path, err)
 	}
 	return a
 }
@@ -130,17 +137,18 @@ func (a answer) ok() bool { return a.status >= 200 && a.status < 300 }
 
 // same reports whether two responses are the same to a client: status, body, and what the body is and where.
 func (a answer) same(b answer) bool {
-	return a.status == b.status && a.body == b.body &&
-		a.header.Get("Content-Type") == b.header.Get("Content-Type") && a.header.Get("Location") == b.header.Get("Location")
+	return a.status == b.status && a.body == b.body && a.header.Get("Content-Type") == b.header.Get("Content-Type") && a.location() == b.location()
 }
+
+func (a answer) location() string { return a.header.Get("Location") }
 
 // String shows enough of a response to recognise it.
 func (a answer) String() string {
-	body := a.body
-	if len(body) > 120 {
-		body = body[:120] + "…"
+	text := fmt.Sprintf("%d %.200q", a.status, a.body)
+	if a.location() != "" {
+		text += " at " + a.location()
 	}
-	return fmt.Sprintf("%d %q", a.status, body)
+	return text
 }
 
 func (p *probe) want(what string, a answer, status int) answer {
