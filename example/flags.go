@@ -23,6 +23,10 @@ type config struct {
 	requestIDHeader string
 	format          keystore.Format
 	latency         time.Duration
+
+	sqlite   string // a file
+	postgres string // a DSN
+	redis    string // a URL
 }
 
 // maxLatency leaves a create time to end before the API's own deadline for it, 30 s.
@@ -45,6 +49,9 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&c.requestIDHeader, "request-id-header", middleware.DefaultRequestIDHeader, "`name` of the response header that carries the request id")
 	fs.StringVar(&c.format.Prefix, "key-prefix", "svc", "`prefix` of the API keys")
 	latency := fs.String("latency", "0s", "`duration` that creating a task takes longer, at most "+maxLatency.String())
+	fs.StringVar(&c.sqlite, "sqlite", "", "keep keys, tasks and replies in this SQLite `file`; needs go run -tags sqlite")
+	fs.StringVar(&c.postgres, "postgres", "", "keep keys, tasks and replies in Postgres at this `DSN`")
+	fs.StringVar(&c.redis, "redis", "", "count the rates in Redis at this `URL`, and without a database keep the replies there")
 	err := fs.Parse(args)
 	fs.SetOutput(stderr)
 	if err != nil {
@@ -79,6 +86,9 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	}
 	if !headerName.MatchString(c.requestIDHeader) {
 		check("request-id-header", fmt.Errorf("%q is not letters, digits and hyphens", c.requestIDHeader))
+	}
+	if c.sqlite != "" && c.postgres != "" {
+		check("sqlite", errors.New("-postgres is given too; choose one"))
 	}
 	check("key-prefix", c.format.Validate())
 	c.latency, err = time.ParseDuration(*latency)

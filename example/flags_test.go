@@ -34,6 +34,8 @@ func TestFlags(t *testing.T) {
 		{"-request-id-header X-Request-Id", func(c *config) { c.requestIDHeader = "X-Request-Id" }},
 		{"-key-prefix ship", func(c *config) { c.format.Prefix = "ship" }},
 		{"-latency 250ms", func(c *config) { c.latency = 250 * time.Millisecond }},
+		{"-sqlite tasks.db", func(c *config) { c.sqlite = "tasks.db" }},
+		{"-postgres postgres://db -redis redis://cache", func(c *config) { c.postgres, c.redis = "postgres://db", "redis://cache" }},
 		{"-latency=25s", func(c *config) { c.latency = 25 * time.Second }},
 	} {
 		want := defaults
@@ -53,6 +55,7 @@ func TestMistakesInFlagsAreToldAllAtOnce(t *testing.T) {
 	}{
 		{"-nonsense", []string{"-nonsense"}},
 		{"-rate", []string{"-rate"}},
+		{"-sqlite tasks.db -postgres postgres://db", []string{"-sqlite"}},
 		{"extra", []string{`"extra"`}},
 		{"-addr localhost", []string{"-addr"}},
 		{"-rate 0-S", []string{"-rate"}},

@@ -95,9 +95,7 @@ func writeKeys(path, baseURL string, keys demoKeys) (err error) {
 
 // printKeys writes the keys for a person, and requests that can be pasted into a shell.
 func printKeys(w io.Writer, baseURL string, keys demoKeys) error {
-	_, err := fmt.Fprintf(w, `Keys, until the server stops:
-
-  full     %[2]s  all scopes, %[7]s
+	_, err := fmt.Fprintf(w, `  full     %[2]s  all scopes, %[7]s
   sandbox  %[3]s  all scopes, %[7]s's sandbox
   none     %[4]s  no scope, %[7]s
   worker   %[5]s  the external worker's scopes, %[7]s

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -46,12 +47,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, c, memoryStores(), stdout, slog.New(slog.NewTextHandler(stderr, nil)))
+	logger := slog.New(slog.NewTextHandler(stderr, nil))
+	s, err := openStores(ctx, c, logger)
+	if err != nil {
+		return err
+	}
+	return errors.Join(serve(ctx, c, s, stdout, logger), s.close())
 }
 
 // serve answers requests until ctx ends, and then until everything that was begun is answered and stored.
 func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *slog.Logger) error {
-	s.keys = keystore.NewCached(s.keys, keystore.CacheOptions{})
+	cached := keystore.NewCached(s.keys, keystore.CacheOptions{})
+	if s.durable {
+		// Other servers may revoke a key in the same database.
+		s.upkeep = append(s.upkeep, func(ctx context.Context) { _ = cached.Run(ctx) })
+	}
+	s.keys = cached
 	keys, err := issueKeys(ctx, keystore.NewIssuer(s.keys, c.format))
 	if err != nil {
 		return err
@@ -60,11 +71,18 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	if err != nil {
 		return err
 	}
+	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stopUpkeep()
+	for _, f := range s.upkeep {
+		running.Go(func() { f(upkeep) })
+	}
 	srv, api := newServer(c, s, logger)
 	ended := make(chan error, 1)
 	hardened := middleware.Harden(srv, ln, middleware.RequestIDOptions{Header: c.requestIDHeader})
 	go func() { ended <- srv.Serve(hardened) }()
-	if err := announce(stdout, c.keysOut, baseURL(ln.Addr()), keys); err != nil {
+	if err := announce(stdout, c.keysOut, baseURL(ln.Addr()), keys, s.durable); err != nil {
 		return errors.Join(err, srv.Close())
 	}
 	select {
@@ -80,9 +98,13 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 }
 
 // announce tells the keys, and where they are good, now that the server can be reached.
-func announce(stdout io.Writer, keysOut, baseURL string, keys demoKeys) error {
+func announce(stdout io.Writer, keysOut, baseURL string, keys demoKeys, durable bool) error {
 	if keysOut == "" {
-		fmt.Fprintf(stdout, "Listening on %s\n\n", baseURL)
+		until := "until the server stops"
+		if durable {
+			until = "beside those of earlier starts"
+		}
+		fmt.Fprintf(stdout, "Listening on %s\n\nKeys, %s:\n\n", baseURL, until)
 		return printKeys(stdout, baseURL, keys)
 	}
 	if err := writeKeys(keysOut, baseURL, keys); err != nil {

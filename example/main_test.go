@@ -36,7 +36,20 @@ type running struct {
 
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
-	return startWith(t, memoryStores(), args...)
+	c, err := parseFlags(args, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return startWith(t, s, args...)
 }
 
 func startWith(t *testing.T, s stores, args ...string) *running {

@@ -7,32 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 const basePath = "/api/v1"
-
-// stores is where the server keeps what it must remember.
-type stores struct {
-	keys    keystore.Manager
-	replies idem.Store
-	limits  ratelimit.Store
-	tasks   taskStore
-}
-
-// memoryStores forget everything when the process ends.
-func memoryStores() stores {
-	return stores{
-		keys:    keystore.NewMemory(),
-		replies: idem.NewMemory(idem.MemoryOptions{}),
-		limits:  ratelimit.NewMemory(),
-		tasks:   &memoryTasks{},
-	}
-}
 
 // newServer puts the API and its routes together. The server tells the API when it is shut down.
 func newServer(c config, s stores, logger *slog.Logger) (*http.Server, *middleware.API) {
@@ -48,7 +28,7 @@ func newServer(c config, s stores, logger *slog.Logger) (*http.Server, *middlewa
 		RequestID:   requestID,
 		Limits:      limits,
 		Replies:     s.replies,
-		Idempotency: middleware.IdempotencyOptions{Draining: draining},
+		Idempotency: middleware.IdempotencyOptions{Draining: draining, Join: s.joined},
 		Hooks:       hooks,
 	})
 	tasks := &tasks{store: s.tasks, latency: c.latency, logger: logger}

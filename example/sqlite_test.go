@@ -1,0 +1,3 @@
+package main
+
+import _ "modernc.org/sqlite" // so that tests have it without the tag

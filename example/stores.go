@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemredis"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+)
+
+// stores is where the server keeps what it must remember.
+type stores struct {
+	keys    keystore.Manager
+	replies idem.Store
+	limits  ratelimit.Store
+	tasks   taskStore
+
+	joined  bool                        // tasks and replies are written in one transaction
+	durable bool                        // keys survive the process
+	upkeep  []func(ctx context.Context) // run for as long as the server does
+	closers []func() error
+}
+
+// memoryStores forget everything when the process ends.
+func memoryStores() stores {
+	return stores{
+		keys:    keystore.NewMemory(),
+		replies: idem.NewMemory(idem.MemoryOptions{}),
+		limits:  ratelimit.NewMemory(),
+		tasks:   &memoryTasks{},
+	}
+}
+
+// openStores returns the stores that the flags name, each ready for use. A database keeps keys, tasks and replies; Redis counts
+// the limits, and keeps the replies where there is no database.
+func openStores(ctx context.Context, c config, logger *slog.Logger) (s stores, err error) {
+	s = memoryStores()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	switch {
+	case c.postgres != "":
+		err = s.openPostgres(ctx, c.postgres, logger)
+	case c.sqlite != "":
+		err = s.openSQLite(ctx, c.sqlite, logger)
+	}
+	if err == nil && c.redis != "" {
+		err = s.openRedis(ctx, c.redis, logger)
+	}
+	return s, err
+}
+
+func (s *stores) close() error {
+	var errs []error
+	for _, closer := range slices.Backward(s.closers) {
+		errs = append(errs, closer())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *stores) openPostgres(ctx context.Context, dsn string, logger *slog.Logger) error {
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		return fmt.Errorf("-postgres: %w", err)
+	}
+	s.closers = append(s.closers, db.Close)
+	db.SetMaxOpenConns(32)
+	db.SetMaxIdleConns(32)
+	replies := idemsql.Postgres(db, idemsql.Options{Logger: logger})
+	tasks := &sqlTasks{db: db, dialect: postgresTasks}
+	if err := s.useSQL(ctx, keysql.Postgres(db), replies, tasks, logger); err != nil {
+		return fmt.Errorf("-postgres: %w", err)
+	}
+	return nil
+}
+
+func (s *stores) openSQLite(ctx context.Context, file string, logger *slog.Logger) error {
+	if !slices.Contains(sql.Drivers(), "sqlite") {
+		return errors.New("-sqlite: this program was built without the SQLite driver; start it as go run -tags sqlite ./example")
+	}
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	if err != nil {
+		return fmt.Errorf("-sqlite: %w", err)
+	}
+	s.closers = append(s.closers, db.Close)
+	db.SetMaxOpenConns(8)
+	replies := idemsql.SQLite(db, idemsql.Options{Logger: logger})
+	tasks := &sqlTasks{db: db, dialect: sqliteTasks}
+	if err := s.useSQL(ctx, keysql.SQLite(db), replies, tasks, logger); err != nil {
+		return fmt.Errorf("-sqlite: %w", err)
+	}
+	return nil
+}
+
+func (s *stores) useSQL(ctx context.Context, keys *keysql.Store, replies *idemsql.Store, tasks *sqlTasks, logger *slog.Logger) error {
+	for _, migrate := range []func(context.Context) error{keys.Migrate, replies.Migrate, tasks.migrate} {
+		if err := migrate(ctx); err != nil {
+			return err
+		}
+	}
+	s.keys, s.replies, s.tasks = keys, replies, tasks
+	s.joined, s.durable = true, true
+	s.upkeep = append(s.upkeep, func(ctx context.Context) {
+		every(ctx, time.Minute, func() {
+			if _, err := replies.Sweep(ctx); err != nil && ctx.Err() == nil {
+				logger.Warn("replies that expired were not removed; the next sweep tries again", "error", err)
+			}
+		})
+	})
+	return nil
+}
+
+func (s *stores) openRedis(ctx context.Context, url string, logger *slog.Logger) error {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return fmt.Errorf("-redis: %w", err)
+	}
+	o.ContextTimeoutEnabled = true
+	client := redis.NewClient(o)
+	s.closers = append(s.closers, client.Close)
+	s.limits = ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Logger: logger}})
+	if s.joined {
+		return nil
+	}
+	replies := idemredis.New(client, idemredis.Options{})
+	if err := replies.Check(ctx); err != nil {
+		return fmt.Errorf("-redis: %w", err)
+	}
+	s.replies = replies
+	return nil
+}
+
+// every calls f at each interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			f()
+		}
+	}
+}

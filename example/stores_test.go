@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/xid"
+)
+
+// databases are the flags of a database that no other test sees, for each kind that is there.
+func databases(t *testing.T) map[string][]string {
+	t.Helper()
+	kinds := map[string][]string{"sqlite": {"-sqlite", filepath.Join(t.TempDir(), "example.db")}}
+	if dsn := os.Getenv("SALLYPORT_POSTGRES"); dsn != "" {
+		kinds["postgres"] = []string{"-postgres", newDatabase(t, dsn)}
+	} else {
+		t.Log("left out: Postgres; run it with SALLYPORT_POSTGRES=postgres://user@host/database")
+	}
+	return kinds
+}
+
+// newDatabase makes a database beside that of dsn and returns its DSN.
+func newDatabase(t *testing.T, dsn string) string {
+	t.Helper()
+	server, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "example_" + xid.New().String()
+	if _, err := server.ExecContext(t.Context(), `CREATE DATABASE `+name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := server.ExecContext(context.Background(), `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	})
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+func TestKeysTasksAndRepliesSurviveARestart(t *testing.T) {
+	for kind, flags := range databases(t) {
+		t.Run(kind, func(t *testing.T) {
+			first := start(t, flags...)
+			secret := first.keys.Full
+			created := first.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor")
+			if created.StatusCode != http.StatusCreated {
+				t.Fatalf("got %s %s, want 201", created.Status, created.text)
+			}
+			first.end()
+			<-first.ended
+
+			second := start(t, flags...)
+			if second.keys.Full == secret {
+				t.Error("the second start issued the same key")
+			}
+			again := second.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor")
+			if again.StatusCode != http.StatusCreated || again.text != created.text || again.Header.Get("Idempotent-Replayed") != "true" {
+				t.Errorf("the repeat after the restart: got %s %s, want the first reply %s", again.Status, again.text, created.text)
+			}
+			for _, key := range []string{secret, second.keys.Full} {
+				list := decode[struct{ Tasks []task }](t, second.must(t, key, http.MethodGet, tasksPath, ""))
+				if len(list.Tasks) != 1 || list.Tasks[0].Title != "Moor the ferry" {
+					t.Errorf("got tasks %v, want the one that was created before", list.Tasks)
+				}
+			}
+		})
+	}
+}
+
+func TestTasksInADatabase(t *testing.T) {
+	for kind, flags := range databases(t) {
+		t.Run(kind, func(t *testing.T) {
+			srv := start(t, flags...)
+			var ids []string
+			for _, title := range []string{"one", "two", "three"} {
+				ids = append(ids, srv.create(t, srv.keys.Full, title).ID)
+			}
+			for range 2 {
+				got := decode[task](t, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+ids[1]+"/cancel", "", "Idempotency-Key", xid.New().String()))
+				if got.State != cancelled || got.CancelledAt.IsZero() {
+					t.Errorf("cancel: got %+v", got)
+				}
+			}
+			wantProblem(t, "another organization's task", srv.must(t, srv.keys.Other, http.MethodGet, tasksPath+"/"+ids[0], ""), http.StatusNotFound, "not_found")
+			wantProblem(t, "a sandbox key", srv.must(t, srv.keys.Sandbox, http.MethodPost, tasksPath+"/"+ids[0]+"/cancel", ""), http.StatusNotFound, "not_found")
+			page := srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"?limit=2", "")
+			list := decode[struct{ Tasks []task }](t, page)
+			if len(list.Tasks) != 2 || list.Tasks[0].ID != ids[2] || list.Tasks[1].ID != ids[1] {
+				t.Errorf("first page: got %v, want %s and %s", list.Tasks, ids[2], ids[1])
+			}
+			next, _, ok := strings.Cut(strings.TrimPrefix(page.Header.Get("Link"), "<"), ">")
+			if !ok {
+				t.Fatalf("got Link %q", page.Header.Get("Link"))
+			}
+			rest := srv.must(t, srv.keys.Full, http.MethodGet, next, "")
+			if list := decode[struct{ Tasks []task }](t, rest); len(list.Tasks) != 1 || list.Tasks[0].ID != ids[0] || rest.Header.Get("Link") != "" {
+				t.Errorf("last page: got %v and Link %q, want %s alone", list.Tasks, rest.Header.Get("Link"), ids[0])
+			}
+		})
+	}
+}
+
+// A handler that fails after it has written leaves nothing, since its rows and its reply are one transaction.
+func TestAFailedCreateLeavesNoTask(t *testing.T) {
+	for kind, flags := range databases(t) {
+		t.Run(kind, func(t *testing.T) {
+			c, err := parseFlags(flags, t.Output())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := openStores(t.Context(), c, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.close() })
+			failing := &failsOnce{taskStore: s.tasks}
+			s.tasks = failing
+			srv := startWith(t, s, flags...)
+			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key", "k"); got.StatusCode != http.StatusInternalServerError {
+				t.Fatalf("got %s %s, want 500", got.Status, got.text)
+			}
+			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key", "k"); got.StatusCode != http.StatusCreated || got.Header.Get("Idempotent-Replayed") != "" {
+				t.Errorf("the repeat: got %s, want a first 201", got.Status)
+			}
+			if list := decode[struct{ Tasks []task }](t, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath, "")); len(list.Tasks) != 1 {
+				t.Errorf("got %d tasks, want 1", len(list.Tasks))
+			}
+		})
+	}
+}
+
+// failsOnce writes the first task and says that it could not.
+type failsOnce struct {
+	taskStore
+	once sync.Once
+}
+
+func (s *failsOnce) Create(ctx context.Context, tenant, title string) (t task, err error) {
+	t, err = s.taskStore.Create(ctx, tenant, title)
+	s.once.Do(func() { err = errBroken })
+	return t, err
+}
+
+func TestTwoServersBehaveAsOne(t *testing.T) {
+	dsn, cache := os.Getenv("SALLYPORT_POSTGRES"), os.Getenv("SALLYPORT_REDIS")
+	if dsn == "" || cache == "" {
+		t.Skip("left out: a fleet; run it with SALLYPORT_POSTGRES=postgres://user@host/database SALLYPORT_REDIS=redis://host:6379/0")
+	}
+	forgetRates(t, cache)
+	flags := []string{"-postgres", newDatabase(t, dsn), "-redis", cache, "-rate", "1000-S", "-sandbox-rate", "20-H"}
+	a, b := start(t, flags...), start(t, flags...)
+
+	const clients = 50
+	replies := make([]reply, clients)
+	var all sync.WaitGroup
+	for i := range clients {
+		srv := []*running{a, b}[i%2]
+		all.Go(func() {
+			replies[i], _ = srv.do(t.Context(), a.keys.Full, http.MethodPost, tasksPath, `{"title":"Once for the fleet"}`, "Idempotency-Key", "fleet")
+		})
+	}
+	all.Wait()
+	for i, r := range replies {
+		if r.Response == nil || r.StatusCode != http.StatusCreated || r.text != replies[0].text {
+			t.Fatalf("client %d: got %+v, want what client 0 got, %s", i, r, replies[0].text)
+		}
+	}
+	if list := decode[struct{ Tasks []task }](t, b.must(t, b.keys.Full, http.MethodGet, tasksPath, "")); len(list.Tasks) != 1 {
+		t.Errorf("got %d tasks, want 1", len(list.Tasks))
+	}
+
+	admitted := 0
+	for i := range 40 {
+		got := []*running{a, b}[i%2].must(t, b.keys.Sandbox, http.MethodGet, "/api/v1/account", "")
+		switch got.StatusCode {
+		case http.StatusOK:
+			admitted++
+		case http.StatusTooManyRequests:
+		default:
+			t.Fatalf("got %s %s", got.Status, got.text)
+		}
+	}
+	if admitted != 20 {
+		t.Errorf("the two servers together admitted %d requests, want 20", admitted)
+	}
+}
+
+// forgetRates removes what an earlier run has left in Redis of the example's organizations.
+func forgetRates(t *testing.T, cache string) {
+	t.Helper()
+	o, err := redis.ParseURL(cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(o)
+	defer client.Close()
+	for keys := client.Scan(t.Context(), 0, "*"+harbour+"*", 1000).Iterator(); keys.Next(t.Context()); {
+		if err := client.Del(t.Context(), keys.Val()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAStoreThatIsNotThereIsSaidAtTheStart(t *testing.T) {
+	for _, row := range []struct{ flags, want string }{
+		{"-postgres postgres://nobody@127.0.0.1:1/x?connect_timeout=1", "-postgres"},
+		{"-redis redis://127.0.0.1:1", "-redis"},
+		{"-redis not-a-url", "-redis"},
+		{"-sqlite " + filepath.Join(t.TempDir(), "no", "such", "folder"), "-sqlite"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		err := run(ctx, append(strings.Fields(row.flags), "-addr", "127.0.0.1:0"), t.Output(), t.Output())
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: got %v, want an error that names %s", row.flags, err, row.want)
+		}
+	}
+}
