@@ -229,7 +229,8 @@ var tag = regexp.MustCompile(`<[^>]*>`)
 
 // plain is what a page says.
 func plain(r reply) string {
-	return strings.Join(strings.Fields(html.UnescapeString(tag.ReplaceAllString(r.text, " "))), " ")
+	text := strings.Join(strings.Fields(html.UnescapeString(tag.ReplaceAllString(r.text, " "))), " ")
+	return strings.ReplaceAll(text, " .", ".")
 }
 
 func wantText(t *testing.T, what string, r reply, status int, texts ...string) {

@@ -1,0 +1,311 @@
+package console_test
+
+import (
+	"context"
+	"errors"
+	"html"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestCreate(t *testing.T) {
+	b := newBench(t)
+	got := b.post("/keys", b.form(t))
+	token := secretOf(t, got)
+	wantText(t, "the page with the secret", got, 201, "This is the only time that its secret is shown.", "account:read", "Production")
+	k := b.all(t, "acme")[0]
+	if k.Digest != keystore.DigestOf(token) || k.Name != "Nightly import" || k.CreatedBy != "ada" || k.Environment != keystore.Production || !k.ExpiresAt.IsZero() ||
+		!slices.Equal(k.Scopes, []scope.Name{"account:read", "tasks:read"}) {
+		t.Errorf("got %+v", k)
+	}
+	if b.status(t, token) != keystore.Active {
+		t.Error("the new key does not work")
+	}
+	wantText(t, "the list", b.get("/"), 200, "Nightly import", "svc_live_…"+token[len(token)-4:], "by Ada Lovelace", "Never used", "Active")
+}
+
+// Nothing but the body of the one answer has the secret, nor eight characters of it.
+func TestTheSecretIsNowhereElse(t *testing.T) {
+	for name, create := range map[string]func(*testing.T, *bench) reply{
+		"form": func(t *testing.T, b *bench) reply { return b.post("/keys", b.form(t)) },
+		"JSON": func(t *testing.T, b *bench) reply {
+			return b.program("POST", "/keys", `{"name":"n","environment":"production","scopes":["tasks:read"]}`, "Idempotency-Key", "k")
+		},
+	} {
+		b := newBench(t)
+		got := create(t, b)
+		token := secretOf(t, got)
+		var elsewhere strings.Builder
+		if err := got.Header.Write(&elsewhere); err != nil {
+			t.Fatal(err)
+		}
+		k := b.all(t, "acme")[0]
+		for _, path := range []string{"/", "/new", "/keys/" + k.ID, "/keys/" + k.ID + "/rotate", "/keys/" + k.ID + "/revoke"} {
+			elsewhere.WriteString(b.get(path).text)
+			elsewhere.WriteString(b.program("GET", path, "").text)
+		}
+		elsewhere.WriteString(b.log.String())
+		for _, e := range b.events {
+			for _, s := range append([]string{e.KeyID, e.Name, e.Replaced, string(e.Act)}, e.Actor.ID) {
+				elsewhere.WriteString(" " + s)
+			}
+		}
+		random := token[len("svc_live_"):]
+		for i := range len(random) - 8 {
+			if strings.Contains(elsewhere.String(), random[i:i+8]) {
+				t.Fatalf("%s: a part of the secret is in\n%s", name, &elsewhere)
+			}
+		}
+		if len(b.events) != 1 {
+			t.Errorf("%s: got events %v, want one", name, b.events)
+		}
+	}
+}
+
+func TestSendingAFormAgainMintsNothing(t *testing.T) {
+	b := newBench(t)
+	f := b.form(t)
+	secretOf(t, b.post("/keys", f))
+	f.Set("name", "Changed since") // as a browser's back button allows
+	for range 3 {
+		got := b.post("/keys", f)
+		wantText(t, "a refresh", got, 200, "cannot be shown again", "No second key was made", "Rotate the key")
+		if secretShape.MatchString(got.text) {
+			t.Error("a refresh shows a secret")
+		}
+		if want := `href="./../keys/` + b.all(t, "acme")[0].ID + `/rotate"`; !strings.Contains(got.text, want) && !strings.Contains(got.text, `href="./keys/`+b.all(t, "acme")[0].ID+`/rotate"`) {
+			t.Errorf("no link to rotate the key in %s", got.text)
+		}
+	}
+	if n := len(b.all(t, "acme")); n != 1 || len(b.events) != 1 {
+		t.Errorf("got %d keys and %d events, want 1 each", n, len(b.events))
+	}
+	// The token is one's own: somebody else's form with the same one makes their key.
+	if got := b.do("bea", "POST", "/keys", f.Encode(), "Content-Type", "application/x-www-form-urlencoded"); got.StatusCode != 201 {
+		t.Errorf("the same token of another actor: got %s", got.Status)
+	}
+}
+
+func TestTwoFormsAtOnceMintOneKey(t *testing.T) {
+	b := newBench(t)
+	f := b.form(t)
+	done := make(chan reply)
+	for range 20 {
+		go func() { done <- b.post("/keys", f) }()
+	}
+	secrets := 0
+	for range 20 {
+		if secretShape.MatchString((<-done).text) {
+			secrets++
+		}
+	}
+	if n := len(b.all(t, "acme")); n != 1 || secrets != 1 {
+		t.Errorf("got %d keys and %d secrets, want 1 each", n, secrets)
+	}
+}
+
+func TestFormsThatAreNotValid(t *testing.T) {
+	long := strings.Repeat("é", 101)
+	for name, row := range map[string]struct {
+		set     url.Values // a nil value deletes
+		problem string
+	}{
+		"no environment":         {url.Values{"environment": nil}, `The environment must be "production" or "sandbox".`},
+		"unknown environment":    {url.Values{"environment": {"moon"}}, `The environment must be "production" or "sandbox".`},
+		"no scopes":              {url.Values{"scopes": nil}, "Pick at least one scope"},
+		"unknown scope":          {url.Values{"scopes": {"task:read"}}, `did you mean "tasks:read"?`},
+		"scope not assignable":   {url.Values{"scopes": {"webhooks:write"}}, "You may not assign webhooks:write in this environment."},
+		"environment closed":     {url.Values{"environment": {"sandbox"}}, "You may not create keys in this environment."},
+		"no name":                {url.Values{"name": {"  "}}, "Give the key a name"},
+		"name too long":          {url.Values{"name": {long}}, "longer than 100 characters"},
+		"name with a line break": {url.Values{"name": {"a\nb"}}, "control character"},
+		"no expiry":              {url.Values{"expiry": nil}, "Choose when the key ends."},
+		"odd expiry":             {url.Values{"expiry": {"-1"}}, "Choose when the key ends."},
+		"expiry without a date":  {url.Values{"expiry": {"date"}}, "Fill in the last day"},
+		"expiry in the past":     {url.Values{"expiry": {"date"}, "expires_on": {"2020-02-02"}}, "The expiry must lie in the future."},
+		"a date but no expiry":   {url.Values{"expires_on": {"2090-02-02"}}, "A date is filled in."},
+		"no token":               {url.Values{"issue_token": nil}, "The form arrived incomplete."},
+		"token too long":         {url.Values{"issue_token": {strings.Repeat("x", 256)}}, "The form arrived incomplete."},
+		"quota reached":          {url.Values{"name": {"one too many"}}, "No more keys, please."},
+	} {
+		b := newBench(t, func(o *console.Options) {
+			o.Assignable = func(_ console.Actor, e keystore.Environment) []scope.Name {
+				if e == keystore.Sandbox {
+					return nil
+				}
+				return []scope.Name{scope.AccountRead, scope.TasksRead}
+			}
+			o.Check = func(_ context.Context, _ console.Actor, g keystore.Grant) error {
+				if g.Name == "one too many" {
+					return &keystore.GrantError{Problems: []keystore.Problem{{Field: "name", Message: "No more keys, please."}}}
+				}
+				return nil
+			}
+		})
+		f := b.form(t)
+		for field, value := range row.set {
+			f[field] = value
+		}
+		got := b.post("/keys", f)
+		wantText(t, name, got, 422, row.problem, "Nothing was created.", "Error: Create an API key")
+		if typed := strings.TrimSpace(f.Get("name")); !strings.Contains(got.text, `value="`+html.EscapeString(typed)+`"`) {
+			t.Errorf("%s: the name that was typed is gone", name)
+		}
+		for _, n := range f["scopes"] {
+			if n == "tasks:read" && !strings.Contains(got.text, `value="tasks:read" checked`) {
+				t.Errorf("%s: a scope that was picked is gone", name)
+			}
+		}
+		if strings.Contains(got.text, `value="webhooks:write"`) {
+			t.Errorf("%s: a scope is offered that may not be assigned", name)
+		}
+		if len(b.all(t, "acme")) > 0 || len(b.events) > 0 {
+			t.Errorf("%s: a key was created", name)
+		}
+		// The form as it came back, put right, makes a key.
+		good := b.form(t)
+		good.Set("issue_token", tokenOf(t, got))
+		secretOf(t, b.post("/keys", good))
+	}
+}
+
+func TestAllMistakesAreToldAtOnce(t *testing.T) {
+	b := newBench(t)
+	got := b.post("/keys", url.Values{"issue_token": {"x"}})
+	wantText(t, "an empty form", got, 422, "Give the key a name", "Pick at least one scope", "The environment must be", "Choose when the key ends.")
+	for _, id := range regexp.MustCompile(`aria-describedby="[^"]*?([a-z]+-problem)"`).FindAllStringSubmatch(got.text, -1) {
+		if !strings.Contains(got.text, `id="`+id[1]+`"`) {
+			t.Errorf("a field is described by %s, which is not there", id[1])
+		}
+	}
+	for _, id := range regexp.MustCompile(`href="#([a-z]+)"`).FindAllStringSubmatch(got.text, -1) {
+		if !strings.Contains(got.text, `id="`+id[1]+`"`) {
+			t.Errorf("a link leads to #%s, which is not there", id[1])
+		}
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	for _, row := range []struct {
+		expiry, on string
+		want       time.Time // in a bubble, whose clock starts on 1 January 2000
+	}{
+		{"never", "", time.Time{}},
+		{"30", "", time.Date(2000, 1, 31, 0, 0, 0, 0, time.UTC)},
+		{"365", "", time.Date(2000, 12, 31, 0, 0, 0, 0, time.UTC)},
+		{"date", "2000-01-01", time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)}, // the day is included
+		{"date", "2000-12-31", time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			f := b.form(t)
+			f.Set("expiry", row.expiry)
+			f.Set("expires_on", row.on)
+			secretOf(t, b.post("/keys", f))
+			if got := b.all(t, "acme")[0].ExpiresAt; !got.Equal(row.want) {
+				t.Errorf("%s %s: got %v, want %v", row.expiry, row.on, got, row.want)
+			}
+		})
+	}
+}
+
+func TestPresets(t *testing.T) {
+	b := newBench(t)
+	got := b.get("/new?preset=External+worker")
+	var picked []string
+	for _, m := range regexp.MustCompile(`value="([a-z]+:[a-z]+)" checked`).FindAllStringSubmatch(got.text, -1) {
+		picked = append(picked, m[1])
+	}
+	if want := []string{"deliverables:write", "chat:read", "chat:write"}; !slices.Equal(picked, want) {
+		t.Errorf("got %v, want %v", picked, want)
+	}
+	for _, d := range scope.Contract().Definitions() {
+		if !strings.Contains(plain(got), string(d.Name)+" "+d.Meaning) {
+			t.Errorf("the form does not say what %s means", d.Name)
+		}
+	}
+	if got := b.get("/new?preset=nothing"); strings.Contains(got.text, `" checked`) {
+		t.Error("an unknown preset picks something")
+	}
+}
+
+func TestNamesAreEscaped(t *testing.T) {
+	b := newBench(t)
+	f := b.form(t)
+	const evil = `<script>alert("1")</script>'"` + "`"
+	f.Set("name", evil)
+	texts := []string{b.post("/keys", f).text}
+	k := b.all(t, "acme")[0]
+	for _, path := range []string{"/", "/keys/" + k.ID, "/keys/" + k.ID + "/rotate", "/keys/" + k.ID + "/revoke"} {
+		texts = append(texts, b.get(path).text)
+	}
+	f.Set("environment", "moon")
+	f.Set("issue_token", "another")
+	texts = append(texts, b.post("/keys", f).text)
+	for _, text := range texts {
+		if strings.Contains(text, "<script>") || !strings.Contains(text, "&lt;script&gt;") {
+			t.Errorf("the name is not escaped in %s", text)
+		}
+	}
+	got := b.program("GET", "/keys/"+k.ID, "")
+	if decode[struct{ Name string }](t, got).Name != evil || strings.Contains(got.text, "<script") {
+		t.Errorf("got %s", got.text)
+	}
+}
+
+func TestBodiesAreBounded(t *testing.T) {
+	b := newBench(t)
+	huge := strings.Repeat("x", 65<<10)
+	for _, path := range []string{"/keys", "/keys/ID/rotate"} {
+		_, k := b.add(t, "acme")
+		path = strings.Replace(path, "ID", k.ID, 1)
+		wantText(t, path, b.post(path, url.Values{"name": {huge}}), 413)
+		wantProblem(t, path, b.program("POST", path, `{"name":"`+huge+`"}`), 413, "body_too_large")
+	}
+}
+
+func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
+	b := newBench(t)
+	f := b.form(t)
+	b.store.insert = func() error { return errors.New("disk on fire at 10.0.0.7") }
+	got := b.post("/keys", f)
+	wantText(t, "a failing store", got, 503, "It is not known whether anything was changed.")
+	if got.Header.Get("Retry-After") == "" || strings.Contains(got.text, "10.0.0.7") || !strings.Contains(b.log.String(), "10.0.0.7") {
+		t.Errorf("got %v with %s, log %s", got.Header, plain(got), b.log)
+	}
+	if tokenOf(t, got) != f.Get("issue_token") {
+		t.Error("the form came back with another token, so that a repeat could make a second key")
+	}
+	wantProblem(t, "a failing store", b.program("POST", "/keys", `{"name":"n","environment":"production","scopes":["tasks:read"]}`), 503, "key_store_unavailable")
+	b.store.insert = nil
+	secretOf(t, b.post("/keys", f))
+}
+
+// A quota that the key itself has reached does not hide that it was made.
+func TestARepeatIsKnownBeforeItIsJudged(t *testing.T) {
+	var b *bench
+	b = newBench(t, func(o *console.Options) {
+		o.Check = func(ctx context.Context, a console.Actor, _ keystore.Grant) error {
+			keys, err := b.issuer.Keys(ctx, a.Organization, keystore.Page{Status: keystore.Active})
+			if err == nil && len(keys) >= 1 {
+				return &keystore.GrantError{Problems: []keystore.Problem{{Field: "name", Message: "At most " + strconv.Itoa(1) + " key."}}}
+			}
+			return err
+		}
+	})
+	f := b.form(t)
+	secretOf(t, b.post("/keys", f))
+	wantText(t, "the repeat", b.post("/keys", f), 200, "cannot be shown again")
+	f.Set("issue_token", "another")
+	wantText(t, "a second key", b.post("/keys", f), 422, "At most 1 key.")
+}

@@ -1,0 +1,215 @@
+package console_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+type listed struct {
+	Keys []struct {
+		ID, Name, Hint, Status string
+	}
+	Next string
+}
+
+func TestPagesOfAThousandKeys(t *testing.T) {
+	b := newBench(t)
+	var want []string
+	for i := range 1000 {
+		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Name = fmt.Sprint("key ", i) })
+		want = append(want, k.ID)
+	}
+	b.add(t, "other")
+	slices.Reverse(want)
+
+	var programs []string
+	query := "?limit=100"
+	for query != "" {
+		page := decode[listed](t, b.program("GET", "/keys"+query, ""))
+		for _, k := range page.Keys {
+			programs = append(programs, k.ID)
+		}
+		query = ""
+		if page.Next != "" {
+			b.add(t, "acme") // a key made between two pages moves nothing
+			query = "?limit=100&after=" + page.Next
+		}
+	}
+	if !slices.Equal(programs, want) {
+		t.Errorf("JSON: got %d keys, want the %d in the order they were made, the newest first", len(programs), len(want))
+	}
+
+	var people []string
+	link := regexp.MustCompile(`rel="next" href="\./keys(\?[^"]+)"`)
+	id := regexp.MustCompile(`href="\./keys/(key_[a-z0-9]+)"`)
+	for at := "/keys"; at != ""; {
+		got := b.get(at)
+		for _, m := range id.FindAllStringSubmatch(got.text, -1) {
+			people = append(people, m[1])
+		}
+		at = ""
+		if m := link.FindStringSubmatch(got.text); m != nil {
+			at = "/keys" + strings.ReplaceAll(m[1], "&amp;", "&")
+		}
+	}
+	if people = people[len(people)-1000:]; !slices.Equal(people, want) {
+		t.Error("the pages show other keys than JSON")
+	}
+}
+
+func TestNoListTellsADigestOrAToken(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Token = "issue-token-of-mine" })
+	digest := fmt.Sprintf("%x", k.Digest[:])
+	for _, path := range []string{"/", "/keys/" + k.ID} {
+		for _, text := range []string{b.get(path).text, b.program("GET", path, "").text} {
+			if strings.Contains(text, digest[:8]) || strings.Contains(text, "issue-token-of-mine") || strings.Contains(strings.ToLower(text), "digest") {
+				t.Errorf("%s: got %s", path, text)
+			}
+		}
+	}
+}
+
+func TestFilters(t *testing.T) {
+	b := newBench(t)
+	add := func(name string, change ...func(*keystore.Grant)) *keystore.Key {
+		_, k := b.add(t, "acme", append(change, func(g *keystore.Grant) { g.Name = name })...)
+		return k
+	}
+	add("live")
+	add("test", func(g *keystore.Grant) { g.Environment = keystore.Sandbox })
+	gone, asleep := add("gone"), add("asleep")
+	if _, err := b.issuer.Revoke(t.Context(), "acme", gone.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.issuer.Suspend(t.Context(), "acme", asleep.ID); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string][]string{
+		"":                                      {"asleep", "gone", "test", "live"},
+		"?environment=sandbox":                  {"test"},
+		"?environment=production&status=active": {"live"},
+		"?status=revoked":                       {"gone"},
+		"?status=suspended":                     {"asleep"},
+		"?status=expired":                       nil,
+		"?environment=&status=":                 {"asleep", "gone", "test", "live"},
+	} {
+		var names []string
+		for _, k := range decode[listed](t, b.program("GET", "/keys"+query, "")).Keys {
+			names = append(names, k.Name)
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("%q: got %v, want %v", query, names, want)
+		}
+		page := b.get("/keys" + query)
+		for _, name := range []string{"live", "test", "gone", "asleep"} {
+			if shown := strings.Contains(page.text, ">"+name+"</a>"); shown != slices.Contains(want, name) {
+				t.Errorf("%q: the page shows %s: %v", query, name, shown)
+			}
+		}
+	}
+	wantText(t, "nothing matches", b.get("/keys?status=expired"), 200, "No such keys", "Show all keys")
+	for _, bad := range []string{"?environment=moon", "?status=odd", "?limit=0", "?limit=101", "?limit=x", "?after=%21", "?after=" + url.QueryEscape("bm90YW51bWJlcg"), "?%zz"} {
+		wantProblem(t, bad, b.program("GET", "/keys"+bad, ""), 400, "bad_request")
+		wantText(t, bad, b.get("/keys"+bad), 400, "Not understood")
+	}
+}
+
+func TestStatesOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		people := map[string]string{"ada": "wrong", "eva": "Eva Moss"}
+		b := newBench(t, func(o *console.Options) {
+			o.PersonName = func(_ context.Context, _, id string) string { return people[id] }
+		})
+		_, k := b.add(t, "acme", func(g *keystore.Grant) {
+			g.Actor, g.ExpiresAt = "eva", time.Now().Add(48*time.Hour)
+		})
+		page := func() reply { return b.get("/keys/" + k.ID) }
+		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 3 Jan 2000, 00:00 UTC", "Active", "tasks:read", "List tasks and read their details.")
+		if !strings.Contains(page().text, `<time datetime="2000-01-03T00:00:00Z">`) {
+			t.Error("no machine-readable time")
+		}
+		delete(people, "eva") // her account is gone; the key still says who made it
+		wantText(t, "a key of nobody", page(), 200, "by eva")
+		if err := b.store.Touch(t.Context(), []keystore.Use{{Organization: "acme", ID: k.ID, At: time.Now()}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Hour)
+		wantText(t, "a used key", page(), 200, "Last used 3 hours ago")
+		if _, err := b.issuer.Suspend(t.Context(), "acme", k.ID); err != nil {
+			t.Fatal(err)
+		}
+		wantText(t, "a suspended key", page(), 200, "Suspended", "until it is resumed", "Revoke")
+		time.Sleep(72 * time.Hour)
+		wantText(t, "an expired key", page(), 200, "Expired", "expired on 3 Jan 2000, 00:00 UTC")
+		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+			t.Fatal(err)
+		}
+		got := page()
+		wantText(t, "a revoked key", got, 200, "Revoked", "was revoked on 4 Jan 2000, 03:00 UTC")
+		if strings.Contains(got.text, "/rotate\"") || strings.Contains(got.text, "/revoke\"") {
+			t.Error("a revoked key can be rotated or revoked")
+		}
+	})
+}
+
+func TestUnknownScopesAreShownAsSuch(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme")
+	k, err := b.issuer.Key(t.Context(), "acme", k.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Scopes = append(k.Scopes, scope.Name("future:thing"))
+	if err := b.keys.Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, "the page", b.get("/keys/"+k.ID), 200, "future:thing (unknown)", "It grants nothing.")
+	wantText(t, "the list", b.get("/"), 200, "future:thing (unknown)")
+	got := decode[struct {
+		Unknown []string `json:"unknown_scopes"`
+	}](t, b.program("GET", "/keys/"+k.ID, ""))
+	if !slices.Equal(got.Unknown, []string{"future:thing"}) {
+		t.Errorf("got %v", got.Unknown)
+	}
+	// It survives a rotation.
+	f := url.Values{"issue_token": {"x"}, "overlap": {"0"}}
+	secretOf(t, b.post("/keys/"+k.ID+"/rotate", f))
+	if got := b.all(t, "acme")[0].Scopes; !slices.Contains(got, "future:thing") {
+		t.Errorf("the new key has %v", got)
+	}
+}
+
+func TestAListThatCannotBeRead(t *testing.T) {
+	b := newBench(t)
+	b.store.list = func() error { return errors.New("no route to 10.0.0.7") }
+	got := b.get("/")
+	wantText(t, "the page", got, 503, "Not available at the moment")
+	wantProblem(t, "JSON", b.program("GET", "/keys", ""), 503, "key_store_unavailable")
+	if strings.Contains(got.text, "10.0.0.7") {
+		t.Error("the page tells the cause")
+	}
+}
+
+func TestManyScopesAreCutShortInTheList(t *testing.T) {
+	b := newBench(t)
+	b.add(t, "acme", func(g *keystore.Grant) {
+		g.Scopes = nil
+		for _, d := range scope.Contract().Definitions() {
+			g.Scopes = append(g.Scopes, d.Name)
+		}
+	})
+	wantText(t, "the list", b.get("/"), 200, "account:read workers:read workers:write and 13 more")
+}

@@ -1,0 +1,176 @@
+package console_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestRotateAtOnce(t *testing.T) {
+	b := newBench(t)
+	old, k := b.add(t, "acme")
+	if b.status(t, old) != keystore.Active {
+		t.Fatal("the old key does not work")
+	}
+	path := "/keys/" + k.ID + "/rotate"
+	f := url.Values{"issue_token": {tokenOf(t, b.get(path))}, "overlap": {"0"}}
+	got := b.post(path, f)
+	token := secretOf(t, got)
+	wantText(t, "the new secret", got, 201, "The old secret does not work any more.")
+	if b.status(t, old) != keystore.Revoked || b.status(t, token) != keystore.Active {
+		t.Errorf("the old key is %s, the new one %s", b.status(t, old), b.status(t, token))
+	}
+	next := b.all(t, "acme")[0]
+	if next.Name != k.Name || next.Environment != k.Environment || next.RotatedFrom != k.ID || next.Scopes[0] != k.Scopes[0] {
+		t.Errorf("got %+v", next)
+	}
+	if len(b.events) != 1 || b.events[0].Act != console.Rotated || b.events[0].KeyID != next.ID || b.events[0].Replaced != k.ID || b.events[0].OldKeyEnds.IsZero() {
+		t.Errorf("got events %+v", b.events)
+	}
+	got = b.post(path, f)
+	wantText(t, "a refresh", got, 200, "cannot be shown again")
+	if secretShape.MatchString(got.text) || len(b.all(t, "acme")) != 2 || len(b.events) != 1 {
+		t.Error("a refresh made or showed something")
+	}
+	f.Set("issue_token", "another")
+	wantText(t, "a revoked key", b.post(path, f), 409, "This key is revoked")
+	wantText(t, "its form", b.get(path), 409, "This key is revoked")
+}
+
+func TestRotateWithOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		old, k := b.add(t, "acme")
+		path := "/keys/" + k.ID + "/rotate"
+		got := b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"86400"}})
+		token := secretOf(t, got)
+		wantText(t, "the new secret", got, 201, "The old secret works until 2 Jan 2000, 00:00 UTC.")
+		wantText(t, "the old key", b.get("/keys/"+k.ID), 200, "has been rotated", "stops working on 2 Jan 2000, 00:00 UTC")
+		time.Sleep(24*time.Hour - time.Nanosecond)
+		if b.status(t, old) != keystore.Active || b.status(t, token) != keystore.Active {
+			t.Error("not both work during the overlap")
+		}
+		time.Sleep(time.Nanosecond)
+		if b.status(t, old) != keystore.Revoked || b.status(t, token) != keystore.Active {
+			t.Error("the old one works after the overlap, or the new one does not")
+		}
+	})
+}
+
+func TestRotationsThatAreNotValid(t *testing.T) {
+	b := newBench(t)
+	token, k := b.add(t, "acme")
+	path := "/keys/" + k.ID + "/rotate"
+	for _, f := range []url.Values{
+		{"issue_token": {"x"}},
+		{"issue_token": {"x"}, "overlap": {"-1"}},
+		{"issue_token": {"x"}, "overlap": {"2592001"}},
+		{"issue_token": {"x"}, "overlap": {"9223372036854775807"}},
+		{"issue_token": {"x"}, "overlap": {"soon"}},
+	} {
+		wantText(t, f.Encode(), b.post(path, f), 422, "Choose when the old secret stops working")
+	}
+	wantText(t, "no token", b.post(path, url.Values{"overlap": {"0"}}), 422, "The form arrived incomplete.")
+	for _, body := range []string{`{}`, `{"overlap_seconds":-1}`, `{"overlap_seconds":2592001}`} {
+		p := wantProblem(t, body, b.program("POST", path, body), 422, "invalid_fields")
+		if len(p.Errors) != 1 || p.Errors[0].Field != "overlap" {
+			t.Errorf("%s: got %+v", body, p)
+		}
+	}
+	if b.status(t, token) != keystore.Active || len(b.all(t, "acme")) != 1 || len(b.events) > 0 {
+		t.Error("something was changed")
+	}
+}
+
+// The new key works by then, and whoever is not shown its secret can never get it.
+func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
+	b := newBench(t)
+	old, k := b.add(t, "acme")
+	b.store.update = func() error { return errors.New("disk on fire") }
+	got := b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})
+	token := secretOf(t, got)
+	wantText(t, "the page", got, 201, "The old key could not be revoked, and still works.")
+	if b.status(t, token) != keystore.Active || b.status(t, old) != keystore.Active {
+		t.Error("the page is wrong")
+	}
+	if len(b.events) != 1 || !b.events[0].OldKeyEnds.IsZero() || !strings.Contains(b.log.String(), "disk on fire") {
+		t.Errorf("got events %+v and log %s", b.events, b.log)
+	}
+}
+
+func TestAssignable(t *testing.T) {
+	b := newBench(t, func(o *console.Options) {
+		o.Assignable = func(a console.Actor, e keystore.Environment) []scope.Name {
+			switch {
+			case a.ID != "ada":
+				return nil
+			case e == keystore.Sandbox:
+				return []scope.Name{scope.TasksRead, scope.TasksWrite}
+			}
+			return []scope.Name{scope.TasksRead}
+		}
+	})
+	more := func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.WebhooksWrite} }
+	_, mine := b.add(t, "acme")
+	token, beyond := b.add(t, "acme", more)
+	form := b.get("/new")
+	for text, want := range map[string]bool{`value="tasks:read"`: true, `value="tasks:write"`: true, "sandbox only": true, `value="webhooks:write"`: false} {
+		if strings.Contains(form.text, text) != want {
+			t.Errorf("the form has %s: %v", text, !want)
+		}
+	}
+	f := url.Values{"issue_token": {"x"}, "overlap": {"0"}}
+	// Rotating hands out a secret with all the scopes of the key.
+	wantText(t, "a key with more", b.post("/keys/"+beyond.ID+"/rotate", f), 403, "scopes that you may not assign")
+	wantText(t, "its form", b.get("/keys/"+beyond.ID+"/rotate"), 403, "scopes that you may not assign")
+	wantProblem(t, "JSON", b.program("POST", "/keys/"+beyond.ID+"/rotate", `{"overlap_seconds":0}`), 403, "not_assignable")
+	if strings.Contains(b.get("/keys/"+beyond.ID).text, `/rotate"`) {
+		t.Error("the page offers to rotate it")
+	}
+	secretOf(t, b.post("/keys/"+mine.ID+"/rotate", f))
+	if got := b.post("/keys/"+beyond.ID+"/revoke", nil); got.StatusCode != 303 || b.status(t, token) != keystore.Revoked {
+		t.Errorf("revoking a key with more: got %s", got.Status)
+	}
+
+	bea := func(method, path string) reply {
+		return b.do("bea", method, path, f.Encode(), "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded")
+	}
+	_, bare := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = nil })
+	wantText(t, "bea's form", bea("GET", "/new"), 403, "There is no scope that you may assign")
+	wantText(t, "bea's rotation of a key without scopes", bea("POST", "/keys/"+bare.ID+"/rotate"), 403)
+	if strings.Contains(bea("GET", "/").text, "Create API key") {
+		t.Error("bea is offered to create a key")
+	}
+}
+
+func TestRevoke(t *testing.T) {
+	b := newBench(t)
+	token, k := b.add(t, "acme")
+	path := "/keys/" + k.ID + "/revoke"
+	wantText(t, "the question", b.get(path), 200, "Revoke “Old one”?", "cannot be taken back", "Keep it")
+	if b.status(t, token) != keystore.Active {
+		t.Error("asking revoked the key")
+	}
+	for range 2 {
+		got := b.post(path, nil)
+		if got.StatusCode != 303 || got.Header.Get("Location") != "./../../keys/"+k.ID {
+			t.Errorf("got %s to %q", got.Status, got.Header.Get("Location"))
+		}
+	}
+	if b.status(t, token) != keystore.Revoked {
+		t.Error("the key still works")
+	}
+	if len(b.events) != 1 || b.events[0].Act != console.Revoked || b.events[0].KeyID != k.ID || b.events[0].Actor.ID != "ada" || b.events[0].At.IsZero() {
+		t.Errorf("got events %+v, want one", b.events)
+	}
+	if got := b.get(path); got.StatusCode != 303 {
+		t.Errorf("the question about a revoked key: got %s", got.Status)
+	}
+}
