@@ -146,7 +146,7 @@ func (s *Session) Plan() string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d rules can be checked on %s: some 150 requests, and bursts of up to %d for a 429.\n", can, len(all), s.target.URL, burst)
+	fmt.Fprintf(&b, "%d of %d rules can be checked on %s: some 200 requests, and bursts of up to %d for a 429.\n", can, len(all), s.target.URL, burst)
 	fmt.Fprintf(&b, "It takes some ten seconds, and up to two minutes behind a rate limit that refills within 2 s. The keys' rate limits are used up.\n")
 	if s.target.Create != "" {
 		fmt.Fprintf(&b, "Some 30 resources are created by POST %s. They are not removed.\n", s.target.Create)

@@ -1,0 +1,52 @@
+package keystore
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A ScanRule tells a secret scanner how to find keys that leaked. It says
+// nothing secret.
+type ScanRule struct {
+	// Pattern is a regular expression, in the syntax common to RE2 and PCRE,
+	// that finds keys within text. It also matches what only looks like one.
+	Pattern string
+
+	// Checksum says in words, with an example, how to tell a key from what only
+	// looks like one. It is empty when the format has no checksum that each key
+	// must have (AcceptUnchecked).
+	Checksum string
+
+	// Gitleaks is a rule for the configuration of gitleaks 8, in TOML. A
+	// scanner of this kind knows no checksums; the rule leaves out placeholders
+	// by their low entropy.
+	Gitleaks string
+}
+
+// ScanRule returns the rule for the keys of f.
+func (f Format) ScanRule() ScanRule {
+	prefix := f.prefix()
+	r := ScanRule{Pattern: `\b` + f.Pattern() + `\b`}
+	if f.AcceptUnchecked {
+		r.Pattern = `\b` + f.Pattern() // which may end in a hyphen
+	} else {
+		body := prefix + "_live_" + strings.Repeat("0", randomLength)
+		sum := checksum(body)
+		r.Checksum = fmt.Sprintf("The last %d characters are the CRC-32 (IEEE 802.3, as in zlib) of all characters before them, "+
+			"from the prefix on, written in base 62 with the digits 0-9, A-Z and a-z in this order, the most significant first, "+
+			"and zeros in front. For %s they are %s.", checksumLength, body, sum[:])
+	}
+	r.Gitleaks = fmt.Sprintf(`[[rules]]
+id = "%[1]s-api-key"
+description = "%[1]s secret API key"
+regex = '''%[2]s'''
+entropy = %[3]s
+keywords = ["%[1]s_live_", "%[1]s_test_"]
+`, prefix, r.Pattern, strconv.FormatFloat(scanEntropy, 'f', -1, 64))
+	return r
+}
+
+// scanEntropy, in bits a character, is well below that of any key and above
+// that of a prefix with one letter repeated.
+const scanEntropy = 3
