@@ -27,6 +27,8 @@ type config struct {
 	sqlite   string // a file
 	postgres string // a DSN
 	redis    string // a URL
+
+	insecureConsole bool // serve the console, whose sign-in asks for no password, wherever the listener is
 }
 
 // maxLatency leaves a create time to end before the API's own deadline for it, 30 s.
@@ -52,6 +54,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&c.sqlite, "sqlite", "", "keep keys, tasks and replies in this SQLite `file`; needs go run -tags sqlite")
 	fs.StringVar(&c.postgres, "postgres", "", "keep keys, tasks and replies in Postgres at this `DSN`")
 	fs.StringVar(&c.redis, "redis", "", "count the rates in Redis at this `URL`, and without a database keep the replies there")
+	fs.BoolVar(&c.insecureConsole, "insecure-demo-console", false, "let everybody who reaches the address issue keys: serve the console, whose\nsign-in asks for no password, beyond this machine too and under any name")
 	err := fs.Parse(args)
 	fs.SetOutput(stderr)
 	if err != nil {

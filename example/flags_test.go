@@ -36,6 +36,7 @@ func TestFlags(t *testing.T) {
 		{"-latency 250ms", func(c *config) { c.latency = 250 * time.Millisecond }},
 		{"-sqlite tasks.db", func(c *config) { c.sqlite = "tasks.db" }},
 		{"-postgres postgres://db -redis redis://cache", func(c *config) { c.postgres, c.redis = "postgres://db", "redis://cache" }},
+		{"-insecure-demo-console", func(c *config) { c.insecureConsole = true }},
 		{"-latency=25s", func(c *config) { c.latency = 25 * time.Second }},
 	} {
 		want := defaults
@@ -101,8 +102,8 @@ func TestHelpShowsEveryFlag(t *testing.T) {
 	if err := run(t.Context(), []string{"-h"}, io.Discard, &stderr); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("got %v, want flag.ErrHelp", err)
 	}
-	for _, name := range []string{"-addr", "-keys-out", "-rate", "-sandbox-rate", "-request-id-header", "-key-prefix", "-latency"} {
-		if !strings.Contains(stderr.String(), "\n  "+name+" ") {
+	for _, name := range []string{"-addr", "-keys-out", "-rate", "-sandbox-rate", "-request-id-header", "-key-prefix", "-latency", "-insecure-demo-console"} {
+		if !strings.Contains(strings.ReplaceAll(stderr.String(), "\n    ", " "), "\n  "+name+" ") {
 			t.Errorf("the usage does not show %s:\n%s", name, &stderr)
 		}
 	}

@@ -21,6 +21,9 @@ const (
 	lantern = "org_lantern"
 )
 
+// starter is kept as the creator of the keys that a start issues.
+const starter = "example"
+
 // demoKeys are the secrets of the five keys that each start issues.
 type demoKeys struct {
 	Full    string `json:"full"`    // all scopes, production
@@ -51,7 +54,7 @@ func issueKeys(ctx context.Context, issuer *keystore.Issuer) (demoKeys, error) {
 	} {
 		secret, _, err := issuer.Issue(ctx, keystore.Grant{
 			Organization: k.organization,
-			Actor:        "example",
+			Actor:        starter,
 			Name:         k.name,
 			Environment:  k.environment,
 			Scopes:       k.scopes,

@@ -63,7 +63,10 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		s.upkeep = append(s.upkeep, func(ctx context.Context) { _ = cached.Run(ctx) })
 	}
 	s.keys = cached
-	keys, err := issueKeys(ctx, keystore.NewIssuer(s.keys, c.format))
+	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
+	s.upkeep = append(s.upkeep, func(ctx context.Context) { _ = lastUsed.Run(ctx) })
+	issuer := keystore.NewIssuer(s.keys, c.format)
+	keys, err := issueKeys(ctx, issuer)
 	if err != nil {
 		return err
 	}
@@ -78,11 +81,13 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	for _, f := range s.upkeep {
 		running.Go(func() { f(upkeep) })
 	}
-	srv, api := newServer(c, s, logger)
+	base := baseURL(ln.Addr())
+	developer, consoleURL := mountDeveloper(c, ln.Addr(), issuer, logger)
+	srv, api := newServer(c, s, developer, lastUsed, logger)
 	ended := make(chan error, 1)
 	hardened := middleware.Harden(srv, ln, middleware.RequestIDOptions{Header: c.requestIDHeader})
 	go func() { ended <- srv.Serve(hardened) }()
-	if err := announce(stdout, c.keysOut, baseURL(ln.Addr()), keys, s.durable); err != nil {
+	if err := announce(stdout, c.keysOut, base, consoleURL, keys, s.durable); err != nil {
 		return errors.Join(err, srv.Close())
 	}
 	select {
@@ -98,19 +103,19 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 }
 
 // announce tells the keys, and where they are good, now that the server can be reached.
-func announce(stdout io.Writer, keysOut, baseURL string, keys demoKeys, durable bool) error {
+func announce(stdout io.Writer, keysOut, baseURL, consoleURL string, keys demoKeys, durable bool) error {
 	if keysOut == "" {
 		until := "until the server stops"
 		if durable {
 			until = "beside those of earlier starts"
 		}
-		fmt.Fprintf(stdout, "Listening on %s\n\nKeys, %s:\n\n", baseURL, until)
+		fmt.Fprintf(stdout, "Listening on %s\n%s\n\nKeys, %s:\n\n", baseURL, consoleLine(consoleURL), until)
 		return printKeys(stdout, baseURL, keys)
 	}
 	if err := writeKeys(keysOut, baseURL, keys); err != nil {
 		return fmt.Errorf("write the keys: %w", err)
 	}
-	_, err := fmt.Fprintf(stdout, "Listening on %s\nKeys in %s\n", baseURL, keysOut)
+	_, err := fmt.Fprintf(stdout, "Listening on %s\n%s\nKeys in %s\n", baseURL, consoleLine(consoleURL), keysOut)
 	return err
 }
 

@@ -4,9 +4,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -14,8 +16,9 @@ import (
 
 const basePath = "/api/v1"
 
-// newServer puts the API and its routes together. The server tells the API when it is shut down.
-func newServer(c config, s stores, logger *slog.Logger) (*http.Server, *middleware.API) {
+// newServer puts the API and its routes together. The server tells the API when it is shut down. Without a developer there is
+// no console.
+func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.LastUsed, logger *slog.Logger) (*http.Server, *middleware.API) {
 	hooks := &middleware.Hooks{Logger: logger}
 	requestID := middleware.RequestIDOptions{Header: c.requestIDHeader, Hooks: hooks}
 	limits := middleware.PerOrganization(s.limits, c.rate)
@@ -26,6 +29,7 @@ func newServer(c config, s stores, logger *slog.Logger) (*http.Server, *middlewa
 		Base:        basePath,
 		Format:      c.format,
 		RequestID:   requestID,
+		Auth:        middleware.AuthOptions{LastUsed: lastUsed},
 		Limits:      limits,
 		Replies:     s.replies,
 		Idempotency: middleware.IdempotencyOptions{Draining: draining, Join: s.joined},
@@ -40,6 +44,10 @@ func newServer(c config, s stores, logger *slog.Logger) (*http.Server, *middlewa
 
 	root := http.NewServeMux()
 	root.Handle(basePath+"/", api)
+	if developer != nil {
+		root.Handle(developerPath, developer)
+		root.Handle(strings.TrimSuffix(developerPath, "/"), developer)
+	}
 	root.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	root.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"html/template"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+)
+
+const (
+	developerPath = "/developer/"
+	signInPath    = developerPath + "sign-in"
+	sessionCookie = "sallyport_demo"
+)
+
+// A person is somebody whom the demo lets one sign in as.
+type person struct {
+	console.Actor
+	Administrator bool
+}
+
+var people = []person{
+	{console.Actor{ID: "user_ada", Organization: harbour, Name: "Ada Quay"}, true},
+	{console.Actor{ID: "user_max", Organization: harbour, Name: "Max Moor"}, false},
+}
+
+// developer is the Developer section behind a sign-in that asks for no password. There is one session a person, made up anew
+// by each start: a cookie that holds it shows nothing but that its owner has pressed the button.
+type developer struct {
+	sessions map[string]person
+	origins  http.CrossOriginProtection
+}
+
+// mountDeveloper returns the Developer section and its address for people, or nil and "" where strangers could reach it.
+func mountDeveloper(c config, addr net.Addr, issuer *keystore.Issuer, logger *slog.Logger) (http.Handler, string) {
+	base := baseURL(addr)
+	switch {
+	case c.insecureConsole:
+		return newDeveloper(issuer, base, logger), base + developerPath
+	case addr.(*net.TCPAddr).IP.IsLoopback():
+		return onLoopback(newDeveloper(issuer, base, logger)), base + developerPath
+	}
+	return nil, ""
+}
+
+// consoleLine is what a start prints about the console.
+func consoleLine(address string) string {
+	if address == "" {
+		return "No console: its sign-in asks for no password, so it is served on a loopback address only"
+	}
+	return "Console at " + address + " (a demo: its sign-in asks for no password)"
+}
+
+// newDeveloper returns the console of the issuer's keys, for the paths under developerPath.
+func newDeveloper(issuer *keystore.Issuer, baseURL string, logger *slog.Logger) http.Handler {
+	d := &developer{sessions: make(map[string]person)}
+	for _, p := range people {
+		d.sessions[rand.Text()] = p
+	}
+	keys := console.New(issuer, d.admin, console.Options{
+		SignIn:     signInPath,
+		BaseURL:    baseURL + basePath,
+		PersonName: personName,
+		Logger:     logger,
+		Audit: func(ctx context.Context, e console.Event) {
+			logger.InfoContext(ctx, "a key was "+string(e.Act), "key", e.KeyID, "by", e.Actor.ID, "organization", e.Actor.Organization, "replaced", e.Replaced)
+		},
+	})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+signInPath, d.signInPage)
+	mux.HandleFunc("POST "+signInPath, d.signIn)
+	mux.Handle(developerPath, http.StripPrefix(strings.TrimSuffix(developerPath, "/"), keys))
+	return mux
+}
+
+// admin is what a dashboard writes against its own sessions.
+func (d *developer) admin(r *http.Request) (console.Actor, error) {
+	p, ok := d.signedIn(r)
+	switch {
+	case !ok:
+		return console.Actor{}, console.ErrSignedOut
+	case !p.Administrator:
+		return console.Actor{}, console.ErrNotAdmin
+	}
+	return p.Actor, nil
+}
+
+func (d *developer) signedIn(r *http.Request) (person, bool) {
+	c, err := r.Cookie(sessionCookie)
+	if err != nil {
+		return person{}, false
+	}
+	p, ok := d.sessions[c.Value]
+	return p, ok
+}
+
+var (
+	//go:embed signin.html
+	signInText     string
+	signInTemplate = template.Must(template.New("").Parse(signInText))
+)
+
+func (d *developer) signInPage(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	who, _ := d.signedIn(r)
+	_ = signInTemplate.Execute(w, struct {
+		People []person
+		Who    person
+	}{people, who})
+}
+
+// signIn starts the session of whoever the form names, and ends any when it names nobody.
+func (d *developer) signIn(w http.ResponseWriter, r *http.Request) {
+	if err := d.origins.Check(r); err != nil {
+		http.Error(w, "Another site may not sign anybody in here.", http.StatusForbidden)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
+	id := r.PostFormValue("as")
+	cookie := http.Cookie{Name: sessionCookie, Path: developerPath, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	to := signInPath
+	for session, p := range d.sessions {
+		if p.ID == id {
+			cookie.Value, cookie.MaxAge, to = session, 0, developerPath
+		}
+	}
+	http.SetCookie(w, &cookie)
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+func personName(_ context.Context, _, id string) string {
+	if id == starter {
+		return "the example, at start"
+	}
+	for _, p := range people {
+		if p.ID == id {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// onLoopback refuses requests whose Host is not this machine's own. A page of any site can have its name resolve to
+// 127.0.0.1, and would then be of the same origin as the console.
+func onLoopback(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLoopback(r.Host) {
+			http.Error(w, "The demo console answers to localhost and 127.0.0.1 only.", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func isLoopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
+	}
+	addr, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && addr.Unmap().IsLoopback()
+}
