@@ -14,7 +14,7 @@ func ExampleFormat_ScanRule() {
 	// [[rules]]
 	// id = "acme-api-key"
 	// description = "acme secret API key"
-	// regex = '''\bacme_(live|test)_[0-9A-Za-z]{38}\b'''
+	// regex = '''\bacme_(?:live|test)_[0-9A-Za-z]{38}\b'''
 	// entropy = 3
 	// keywords = ["acme_live_", "acme_test_"]
 }

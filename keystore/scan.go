@@ -27,10 +27,11 @@ type ScanRule struct {
 // ScanRule returns the rule for the keys of f.
 func (f Format) ScanRule() ScanRule {
 	prefix := f.prefix()
-	r := ScanRule{Pattern: `\b` + f.Pattern() + `\b`}
-	if f.AcceptUnchecked {
-		r.Pattern = `\b` + f.Pattern() // which may end in a hyphen
-	} else {
+	// Scanners take the first capturing group for the secret, and would weigh
+	// and hide the word of the environment alone.
+	r := ScanRule{Pattern: `\b` + strings.Replace(f.Pattern(), "(", "(?:", 1)}
+	if !f.AcceptUnchecked { // those may end in a hyphen, where no word ends
+		r.Pattern += `\b`
 		body := prefix + "_live_" + strings.Repeat("0", randomLength)
 		sum := checksum(body)
 		r.Checksum = fmt.Sprintf("The last %d characters are the CRC-32 (IEEE 802.3, as in zlib) of all characters before them, "+

@@ -71,6 +71,9 @@ func TestScanRuleFindsKeys(t *testing.T) {
 			t.Errorf("got the regex %q, want the pattern %q", rule["regex"], f.ScanRule().Pattern)
 		}
 		pattern := regexp.MustCompile(rule["regex"])
+		if pattern.NumSubexp() != 0 {
+			t.Errorf("%s has a group, which gitleaks takes for the secret", pattern)
+		}
 		for i := range 4000 {
 			environment := keystore.Production
 			if i%2 == 1 {
