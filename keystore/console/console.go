@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -65,7 +66,7 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	at = strings.TrimPrefix(at, "/")
-	x.root = "./" + strings.Repeat("../", strings.Count(at, "/"))
+	x.root = cmp.Or(strings.Repeat("../", strings.Count(at, "/")), "./")
 	if x.asset(at) {
 		return
 	}

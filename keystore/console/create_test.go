@@ -83,7 +83,7 @@ func TestSendingAFormAgainMintsNothing(t *testing.T) {
 		if secretShape.MatchString(got.text) {
 			t.Error("a refresh shows a secret")
 		}
-		if want := `href="./../keys/` + b.all(t, "acme")[0].ID + `/rotate"`; !strings.Contains(got.text, want) && !strings.Contains(got.text, `href="./keys/`+b.all(t, "acme")[0].ID+`/rotate"`) {
+		if want := `href="./keys/` + b.all(t, "acme")[0].ID + `/rotate"`; !strings.Contains(got.text, want) {
 			t.Errorf("no link to rotate the key in %s", got.text)
 		}
 	}

@@ -129,7 +129,7 @@ func (x *exchange) environments(f createForm) (choices []environmentChoice) {
 	creatable := x.creatable()
 	meaning := map[keystore.Environment]string{
 		keystore.Production: "Real data, and everything that follows from it.",
-		keystore.Sandbox:    "Test data, apart from production.",
+		keystore.Sandbox:    "Test data, kept apart from the real one.",
 	}
 	for _, e := range creatable {
 		choices = append(choices, environmentChoice{

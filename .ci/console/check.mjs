@@ -1,0 +1,199 @@
+// Walks through the example's console in Chromium, with script and without, and lets axe look at each page.
+//
+//   node check.mjs EXAMPLE [PICTURES]
+//
+// EXAMPLE is the built program; PICTURES a folder for screenshots, made if need be.
+import assert from 'node:assert/strict';
+import {spawn} from 'node:child_process';
+import {mkdirSync, readFileSync} from 'node:fs';
+import {createRequire} from 'node:module';
+import {createInterface} from 'node:readline';
+import {join} from 'node:path';
+import {chromium} from 'playwright-core';
+
+const [example, pictures] = process.argv.slice(2);
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+// start runs the example on a free port and returns its address.
+async function start() {
+  const server = spawn(example, ['-addr', '127.0.0.1:0'], {stdio: ['ignore', 'pipe', 'ignore']});
+  for await (const line of createInterface({input: server.stdout})) {
+    const found = /^Console at (\S+)/.exec(line);
+    if (found) return {server, home: found[1]};
+  }
+  throw new Error('the example did not say where its console is');
+}
+
+const {server, home} = await start();
+const base = new URL(home).origin;
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+});
+
+let looked = 0;
+
+// look lets axe judge a page, and takes its picture.
+async function look(page, name) {
+  await page.evaluate(axe);
+  const {violations} = await page.evaluate(() => window.axe.run(document));
+  const serious = violations.filter(({impact}) => impact === 'serious' || impact === 'critical');
+  const said = serious.map(({id, nodes}) => `${id}: ${nodes.map((n) => `${n.html} ${n.failureSummary}`).join('\n  ')}`).join('\n');
+  assert.equal(serious.length, 0, `${name}: axe finds\n${said}`);
+  const {scroll, client} = await page.evaluate(() => ({scroll: document.documentElement.scrollWidth, client: document.documentElement.clientWidth}));
+  assert.ok(scroll <= client, `${name}: the page is ${scroll} wide in a window of ${client}`);
+  looked++;
+  if (pictures) {
+    mkdirSync(pictures, {recursive: true});
+    await page.screenshot({path: join(pictures, `${name}.png`), fullPage: true});
+  }
+}
+
+async function account(secret) {
+  const {status} = await fetch(`${base}/api/v1/account`, {headers: {Authorization: `Bearer ${secret}`}});
+  return status;
+}
+
+async function open(options) {
+  const context = await browser.newContext({locale: 'en-GB', timezoneId: 'UTC', ...options});
+  const page = await context.newPage();
+  page.setDefaultTimeout(10_000);
+  const complaints = [];
+  page.on('console', (message) => {
+    // The refusals that this walk provokes are told on the console too.
+    if (message.type() === 'error' && !/status of 4\d\d/.test(message.text())) complaints.push(message.text());
+  });
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  return {context, page, complaints};
+}
+
+async function signIn(page, who) {
+  await page.goto(home + 'sign-in');
+  await page.getByRole('button', {name: who}).click();
+}
+
+// walk creates, copies, uses, rotates and revokes a key.
+async function walk(name, options) {
+  const {context, page, complaints} = await open(options);
+  const script = options.javaScriptEnabled !== false;
+  const see = async (what) => { if (script) await look(page, `${name}-${what}`); };
+  if (script) await context.grantPermissions(['clipboard-read', 'clipboard-write'], {origin: base});
+
+  await page.goto(home);
+  assert.match(await page.textContent('h1'), /Sign in first/);
+  await see('signed-out');
+  await page.getByRole('link', {name: 'Sign in'}).click();
+  await see('sign-in');
+  await page.getByRole('button', {name: 'member'}).click();
+  assert.match(await page.textContent('h1'), /For administrators/);
+  await signIn(page, 'administrator');
+  await see('list');
+
+  await page.getByRole('link', {name: 'Create API key'}).click();
+  await see('create');
+  await page.getByRole('link', {name: 'External worker'}).or(page.getByRole('button', {name: 'External worker'})).click();
+  assert.equal(await page.locator('input[name=scopes]:checked').count(), 3);
+  for (let n = 3; n > 0; n--) await page.locator('input[name=scopes]:checked').first().click();
+
+  // The server's own refusal, behind the browser's.
+  await page.locator('form').evaluate((form) => { form.noValidate = true; }).catch(() => {});
+  await page.getByLabel('Name', {exact: true}).fill(`Shop, ${name}`);
+  await page.getByRole('radio', {name: 'Production'}).first().check();
+  await page.getByRole('button', {name: 'Create API key'}).click();
+  assert.match(await page.getByRole('alert').textContent(), /Nothing was created/);
+  assert.equal(await page.getByLabel('Name', {exact: true}).inputValue(), `Shop, ${name}`);
+  await see('create-refused');
+
+  await page.getByRole('checkbox', {name: 'account:read'}).check();
+  await page.getByRole('checkbox', {name: 'tasks:read'}).check();
+  await page.getByLabel('The key ends').selectOption('90');
+  const secret = await shown(page, script, () => page.getByRole('button', {name: 'Create API key'})[script ? 'dblclick' : 'click']());
+  await see('secret');
+  assert.equal(await account(secret), 200, 'the new key');
+  assert.ok(!page.url().includes('svc_') && (await context.cookies()).every(({value}) => !value.includes('svc_')));
+
+  await page.reload();
+  assert.match(await page.textContent('h1'), /The secret has been shown/);
+  assert.doesNotMatch(await page.content(), /svc_live_[0-9A-Za-z]{38}/);
+  await see('replay');
+
+  await page.getByRole('link', {name: 'Show all keys'}).click();
+  assert.equal(await page.getByRole('link', {name: `Shop, ${name}`}).count(), 1, 'a reload made another key');
+  await page.getByLabel('Environment', {exact: true}).selectOption('production');
+  await page.getByRole('button', {name: 'Filter'}).click();
+  await see('filtered');
+  await page.getByRole('link', {name: `Shop, ${name}`}).click();
+  await see('key');
+  await page.getByRole('link', {name: 'Rotate'}).click();
+  await see('rotate');
+  await page.getByRole('radio', {name: 'At once'}).check();
+  const next = await shown(page, script, () => page.getByRole('button', {name: 'Rotate'}).click());
+  await see('rotated');
+  assert.notEqual(next, secret);
+  assert.deepEqual([await account(secret), await account(next)], [401, 200], 'the old key and the new one');
+
+  await page.getByRole('link', {name: 'show all keys'}).click();
+  await page.getByRole('link', {name: `Shop, ${name}`}).first().click();
+  await page.getByRole('link', {name: 'Revoke'}).click();
+  await see('revoke');
+  await page.getByRole('button', {name: 'Revoke for good'}).click();
+  assert.match(await page.textContent('main'), /was revoked on/);
+  await see('revoked');
+  assert.equal(await account(next), 401, 'the revoked key');
+  await page.goto(home + 'keys?status=expired');
+  await see('none');
+  assert.deepEqual(complaints, [], 'the browser complains');
+  await context.close();
+}
+
+// shown submits a form, and returns the secret of the page that answers.
+async function shown(page, script, submit) {
+  await submit();
+  await page.getByRole('heading', {name: 'Copy the secret now'}).waitFor();
+  const secret = (await page.locator('#secret').textContent()).trim();
+  assert.match(secret, /^svc_live_[0-9A-Za-z]{38}$/);
+  if (script) {
+    await page.getByRole('button', {name: 'Copy'}).click();
+    await page.getByText('Copied', {exact: true}).waitFor();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), secret);
+  }
+  return secret;
+}
+
+// keyboard goes from the address bar to a new key without a pointer.
+async function keyboard() {
+  const {context, page} = await open({});
+  await signIn(page, 'administrator');
+  await page.goto(home + 'new');
+  await page.keyboard.press('Tab');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content');
+  await page.keyboard.press('Enter');
+  const reached = [];
+  for (let i = 0; i < 40 && !reached.includes('Create API key'); i++) {
+    await page.keyboard.press('Tab');
+    const at = await page.evaluate(() => {
+      const e = document.activeElement;
+      const {outlineStyle} = getComputedStyle(e);
+      return {name: e.name || e.textContent.trim(), outline: outlineStyle};
+    });
+    assert.notEqual(at.outline, 'none', `${at.name} does not show that it is focused`);
+    reached.push(at.name);
+    if (at.name === 'name') await page.keyboard.type('By keyboard');
+    if (at.name === 'environment' || at.name === 'scopes' && !reached.slice(0, -1).includes('scopes')) await page.keyboard.press('Space');
+    if (at.name === 'Create API key') await page.keyboard.press('Enter');
+  }
+  await page.getByRole('heading', {name: 'Copy the secret now'}).waitFor();
+  await context.close();
+}
+
+try {
+  await walk('light', {colorScheme: 'light', viewport: {width: 1280, height: 900}});
+  await walk('dark', {colorScheme: 'dark', viewport: {width: 1280, height: 900}});
+  await walk('narrow', {colorScheme: 'light', viewport: {width: 360, height: 740}});
+  await walk('plain', {javaScriptEnabled: false, viewport: {width: 1280, height: 900}});
+  await keyboard();
+  console.log(`ok: four walks, by keyboard too; axe found nothing serious on ${looked} pages`);
+} finally {
+  await browser.close();
+  server.kill();
+}
