@@ -61,19 +61,17 @@ func (c *crowd) ask(key string) answer {
 	}
 }
 
-// see compares what a client saw with what the first one saw.
+// see compares what a client saw with what the first one saw. An unknown outcome may become known: the process that was cut
+// off from the database lives, and saves its answer when it can.
 func (c *crowd) see(key string, a answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	const unknown = "idempotency_outcome_unknown"
 	first, ok := c.first[key]
-	if !ok {
+	switch {
+	case !ok, first.code() == unknown:
 		c.first[key] = a
-		return
-	}
-	if a.code() == "idempotency_outcome_unknown" && first.code() == a.code() {
-		return
-	}
-	if a.status != first.status || a.body != first.body || a.original() != first.original() {
+	case a.status != first.status || a.body != first.body || a.original() != first.original():
 		c.t.Errorf("%s: got %d %q of request %s, want what was seen first, %d %q of request %s",
 			key, a.status, a.body, a.original(), first.status, first.body, first.original())
 	}
@@ -92,9 +90,9 @@ func (a answer) original() string {
 func (c *crowd) stop() (created, unknown int) {
 	c.stopped.Store(true)
 	c.wg.Wait()
-	for key, first := range c.first {
+	for key := range c.first {
 		c.see(key, c.ask(key))
-		if first.status == 201 {
+		if c.first[key].status == 201 {
 			created++
 		} else {
 			unknown++

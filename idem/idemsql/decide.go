@@ -14,6 +14,31 @@ import (
 // querier is a pool, a connection or a transaction.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// calm returns the context for a statement. In SQLite none is interrupted: a
+// driver may forget one that was, and the file stays locked by what it has
+// written. It takes no longer than the busy_timeout, and await does not wait
+// for that.
+func (s *Store) calm(ctx context.Context) context.Context {
+	if s.oneWriter {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// onPool lets do use the pool. The wait for a connection ends with ctx.
+func (s *Store) onPool(ctx context.Context, do func(ctx context.Context, q querier) error) error {
+	if !s.oneWriter {
+		return do(ctx, s.db)
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return do(s.calm(ctx), conn)
 }
 
 // errOvertaken means that a row changed between two looks at it.
@@ -26,7 +51,7 @@ func again(err error) bool { return err == errOvertaken || sqlState(err) == seri
 
 // decide claims a key or says what is there.
 func (s *Store) decide(ctx context.Context, q querier, statements []string, c idem.Claim) (idem.Record, error) {
-	args := append(peekArgs(c), micros(c.Lease), micros(c.Retention))
+	args := append(peekArgs(c), c.Lease.Microseconds(), c.Retention.Microseconds())
 	if s.locks {
 		args = append(args, int32(binary.BigEndian.Uint32(c.Key.Digest[:])))
 	}

@@ -50,7 +50,7 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joine
 		return idem.Record{State: idem.InFlight}, nil, nil
 	}
 	if !s.turns().TryAcquire(1) {
-		if known, err := decision(ctx, s.db, s.peek, peekArgs(c)...); err == nil {
+		if known, err := s.look(ctx, c); err == nil {
 			return known, nil, nil
 		}
 		if err := s.turns().Acquire(ctx, 1); err != nil {
@@ -77,6 +77,15 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joine
 		return a.record, nil, err
 	}
 	return a.record, a.joined, nil
+}
+
+// look says what is there, and nothing when the key may be claimed.
+func (s *Store) look(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
+	err = s.onPool(ctx, func(ctx context.Context, q querier) error {
+		r, err = decision(ctx, q, s.peek, peekArgs(c)...)
+		return err
+	})
+	return r, err
 }
 
 // join claims the key in a transaction. When another was quicker the
@@ -117,6 +126,7 @@ func (s *Store) claimIn(ctx context.Context, j *joined, c idem.Claim) (record id
 	if j.tx, err = j.conn.BeginTx(j.ctx, &sql.TxOptions{Isolation: s.options.Isolation}); err != nil {
 		return record, err
 	}
+	ctx = s.calm(ctx)
 	record, err = s.decide(ctx, j.tx, s.dialect.join, c)
 	if err == nil && record.State == idem.Claimed {
 		_, err = j.tx.ExecContext(ctx, "SAVEPOINT "+savepoint)

@@ -54,7 +54,11 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	if t.Outcome != idem.Finished {
 		return j.notSaved(ctx, j.rollBack())
 	}
-	if err := j.record(ctx, t); err != nil {
+	err := ctx.Err()
+	if err == nil {
+		err = j.record(ctx, t)
+	}
+	if err != nil {
 		j.rollBack()
 		return j.notSaved(ctx, err)
 	}
@@ -73,6 +77,7 @@ func (j *joined) notSaved(ctx context.Context, err error) error {
 
 // record turns the claim into the reply, within the transaction.
 func (j *joined) record(ctx context.Context, t idem.Settlement) error {
+	ctx = j.store.calm(ctx)
 	if t.Undo {
 		if _, err := j.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+savepoint); err != nil {
 			return err
@@ -114,14 +119,14 @@ func (j *joined) rollBack() error {
 		return nil
 	}
 	err := j.tx.Rollback()
-	if err != nil && err != sql.ErrTxDone {
+	if err != nil {
 		j.discard()
 	}
 	return err
 }
 
 // discard keeps a connection that may have an open transaction from going
-// back to the pool.
+// back to the pool. Whether another rolled it back in full is not known.
 func (j *joined) discard() {
 	j.conn.Raw(func(any) error { return driver.ErrBadConn })
 }

@@ -8,13 +8,24 @@ import (
 	"testing"
 )
 
+// fault is what becomes of a COMMIT.
+type fault uint8
+
+const (
+	none       fault = iota
+	before           // the connection breaks before Postgres hears of it
+	after            // the connection breaks before the client hears of it
+	terminated       // done; the client is told that its session is terminated
+	hang             // nobody hears of it
+)
+
 // proxy stands between a pool and Postgres and knows what a COMMIT looks like.
 type proxy struct {
 	port     uint16
 	upstream string
 
 	mu       sync.Mutex
-	atCommit byte // what happens at the next COMMIT: 0, or 'b'efore it, 'a'fter it, 'h'ang
+	atCommit fault // what happens at the next COMMIT
 	conns    []net.Conn
 }
 
@@ -41,26 +52,18 @@ func newProxy(t *testing.T, host string, port uint16) *proxy {
 	return p
 }
 
-func (p *proxy) breakAtCommit(after bool) {
-	p.set('b')
-	if after {
-		p.set('a')
-	}
-}
-
-func (p *proxy) hangAtCommit() { p.set('h') }
-
-func (p *proxy) set(what byte) {
+// atNextCommit says what happens to the next COMMIT.
+func (p *proxy) atNextCommit(f fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.atCommit = what
+	p.atCommit = f
 }
 
 // heal ends all connections; later ones are untroubled.
 func (p *proxy) heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.atCommit = 0
+	p.atCommit = none
 	for _, c := range p.conns {
 		c.Close()
 	}
@@ -68,15 +71,15 @@ func (p *proxy) heal() {
 }
 
 // takeCommit returns what happens to a COMMIT, once.
-func (p *proxy) takeCommit(request []byte) byte {
+func (p *proxy) takeCommit(request []byte) fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !bytes.Contains(bytes.ToLower(request), []byte("commit\x00")) {
-		return 0
+		return none
 	}
-	what := p.atCommit
-	p.atCommit = 0
-	return what
+	f := p.atCommit
+	p.atCommit = none
+	return f
 }
 
 func (p *proxy) serve(client net.Conn) {
@@ -91,7 +94,7 @@ func (p *proxy) serve(client net.Conn) {
 	defer client.Close()
 	defer server.Close()
 
-	swallow := make(chan struct{}) // closed when the client gets no more answers
+	last := make(chan string, 1) // what the client gets in place of the next answer
 	go func() {
 		defer client.Close()
 		defer server.Close()
@@ -102,8 +105,9 @@ func (p *proxy) serve(client net.Conn) {
 				return
 			}
 			select {
-			case <-swallow:
-				return // this is the answer to COMMIT
+			case instead := <-last:
+				client.Write([]byte(instead))
+				return
 			default:
 			}
 			if _, err := client.Write(buf[:n]); err != nil {
@@ -118,12 +122,16 @@ func (p *proxy) serve(client net.Conn) {
 			return
 		}
 		switch p.takeCommit(buf[:n]) {
-		case 'b':
+		case before:
 			return
-		case 'h':
+		case hang:
 			continue
-		case 'a':
-			close(swallow)
+		case after:
+			last <- ""
+		case terminated:
+			// An ErrorResponse, whose length counts itself.
+			fields := "SFATAL\x00VFATAL\x00C57P01\x00Mterminating connection\x00\x00"
+			last <- "E\x00\x00\x00" + string(rune(4+len(fields))) + fields
 		}
 		if _, err := server.Write(buf[:n]); err != nil {
 			return

@@ -81,7 +81,13 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	if err := check(c); err != nil {
 		return idem.Record{}, err
 	}
-	return await(ctx, "begin", func() (idem.Record, error) { return s.decide(ctx, s.db, s.begin, c) }, nil)
+	return await(ctx, "begin", func() (r idem.Record, err error) {
+		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
+			r, err = s.decide(ctx, q, s.begin, c)
+			return err
+		})
+		return r, err
+	}, nil)
 }
 
 // Extend implements [idem.Store].
@@ -89,7 +95,7 @@ func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.Token, leas
 	if lease <= 0 {
 		return fmt.Errorf("idemsql: a lease of %v", lease)
 	}
-	return s.exec(ctx, "extend", s.extend, key.Partition[:], key.Digest[:], token[:], micros(lease))
+	return s.exec(ctx, "extend", s.extend, key.Partition[:], key.Digest[:], token[:], lease.Microseconds())
 }
 
 // Settle implements [idem.Store].
@@ -102,7 +108,12 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.Token, t id
 	case t.Retention <= 0:
 		return fmt.Errorf("idemsql: a settlement with a retention of %v", t.Retention)
 	}
-	_, err := await(ctx, "settle", func() (struct{}, error) { return struct{}{}, s.save(ctx, s.db, key, token, t) }, nil)
+	return s.do(ctx, "settle", func(ctx context.Context, q querier) error { return s.save(ctx, q, key, token, t) })
+}
+
+// do does what has no answer beside an error.
+func (s *Store) do(ctx context.Context, doing string, do func(ctx context.Context, q querier) error) error {
+	_, err := await(ctx, doing, func() (struct{}, error) { return struct{}{}, s.onPool(ctx, do) }, nil)
 	return err
 }
 
@@ -116,7 +127,7 @@ func (s *Store) save(ctx context.Context, q querier, key idem.Key, token idem.To
 		}
 	}
 	var same bool
-	err := one(ctx, q, s.settle, []any{&same}, key.Partition[:], key.Digest[:], token[:], int64(state), payload, micros(t.Retention))
+	err := one(ctx, q, s.settle, []any{&same}, key.Partition[:], key.Digest[:], token[:], int64(state), payload, t.Retention.Microseconds())
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return idem.ErrLost
@@ -133,33 +144,31 @@ func (s *Store) free(ctx context.Context, key idem.Key, token idem.Token) error 
 	if err != idem.ErrLost {
 		return err
 	}
-	_, err = await(ctx, "settle", func() (struct{}, error) {
+	return s.do(ctx, "settle", func(ctx context.Context, q querier) error {
 		var settled bool
-		switch err := one(ctx, s.db, s.settled, []any{&settled}, id...); {
+		switch err := one(ctx, q, s.settled, []any{&settled}, id...); {
 		case errors.Is(err, sql.ErrNoRows):
-			return struct{}{}, idem.ErrLost
+			return idem.ErrLost
 		case err != nil:
-			return struct{}{}, err
+			return err
 		}
-		return struct{}{}, idem.ErrSettled
-	}, nil)
-	return err
+		return idem.ErrSettled
+	})
 }
 
 // exec runs a write of one row. ErrLost when it found no row to write.
 func (s *Store) exec(ctx context.Context, doing, query string, args ...any) error {
-	_, err := await(ctx, doing, func() (struct{}, error) {
-		result, err := s.db.ExecContext(ctx, query, args...)
+	return s.do(ctx, doing, func(ctx context.Context, q querier) error {
+		result, err := q.ExecContext(ctx, query, args...)
 		if err != nil {
-			return struct{}{}, err
+			return err
 		}
 		rows, err := result.RowsAffected()
 		if err == nil && rows == 0 {
 			err = idem.ErrLost
 		}
-		return struct{}{}, err
-	}, nil)
-	return err
+		return err
+	})
 }
 
 func check(c idem.Claim) error {
@@ -167,13 +176,4 @@ func check(c idem.Claim) error {
 		return fmt.Errorf("idemsql: a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
 	}
 	return nil
-}
-
-// micros rounds up: no lease ends early.
-func micros(d time.Duration) int64 {
-	n := d.Microseconds()
-	if d%time.Microsecond != 0 {
-		n++
-	}
-	return n
 }

@@ -1,11 +1,9 @@
 package idemsql_test
 
 import (
-	"context"
-	"errors"
 	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,6 +84,55 @@ func TestMalformedCalls(t *testing.T) {
 	begin(t, store, again(c), idem.InFlight)
 }
 
+// A claim whose retention is over is gone, also while its row is there.
+func TestExpiredClaimIsGone(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		c := claim("key")
+		begin(t, store, c, idem.Claimed)
+		d.advance(t, db, 2*time.Hour)
+		if err := store.Extend(t.Context(), c.Key, c.Token, time.Minute); err != idem.ErrLost {
+			t.Errorf("Extend: got error %v, want ErrLost", err)
+		}
+		for _, s := range []idem.Settlement{finished("late"), {Retention: time.Hour}, notStarted} {
+			if err := store.Settle(t.Context(), c.Key, c.Token, s); err != idem.ErrLost {
+				t.Errorf("Settle as %v: got error %v, want ErrLost", s.Outcome, err)
+			}
+		}
+	})
+}
+
+// Who joins while another writes waits for that, and is not refused because what it saw before has changed.
+func TestJoinWaitsForWriter(t *testing.T) {
+	d := sqliteFile(t)
+	store := d.on(d.open(t), idemsql.Options{})
+	writer, err := d.open(t).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	execute(t, writer, "BEGIN IMMEDIATE")
+	execute(t, writer, "INSERT INTO tasks (id, title) VALUES ('other', 'title')")
+	settled := make(chan error)
+	go func() {
+		_, j, err := store.Join(t.Context(), claim("key"))
+		if err == nil {
+			err = j.Settle(t.Context(), finished("answer"))
+		}
+		settled <- err
+	}()
+	select {
+	case err := <-settled:
+		t.Fatalf("Join did not wait: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	execute(t, writer, "COMMIT")
+	if err := <-settled; err != nil {
+		t.Error(err)
+	}
+}
+
 // A claim with a lease and one in a transaction are claims of the same key.
 func TestMixedModes(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
@@ -142,111 +189,39 @@ func TestMixedModes(t *testing.T) {
 	})
 }
 
-// Of many that join one key through pools of their own, exactly one gets it, and the others hold nothing.
+// Of many that join one key through pools of their own, exactly one gets it; the others hold nothing, and hear that it is in
+// flight or, when the first was quick, of its answer.
 func TestJoinRace(t *testing.T) {
-	d := postgres(t)
-	stores := make([]*idemsql.Store, 4)
-	for i := range stores {
-		stores[i] = d.on(d.open(t), idemsql.Options{})
-	}
-	for round := range 8 {
-		c := claim(strconv.Itoa(round))
-		won := make(chan idem.Joined, 32)
-		var wg sync.WaitGroup
-		for i := range 32 {
-			wg.Go(func() {
-				r, j, err := stores[i%len(stores)].Join(t.Context(), again(c))
-				switch {
-				case err != nil:
-					t.Error(err)
-				case j != nil:
-					won <- j
-				case r.State != idem.InFlight:
-					t.Errorf("a loser got %v, want in flight", r.State)
-				}
-			})
-		}
-		wg.Wait()
-		if len(won) != 1 {
-			t.Fatalf("%d of 32 got the claim, want 1", len(won))
-		}
-		if err := (<-won).Settle(t.Context(), finished("answer")); err != nil {
-			t.Error(err)
-		}
-		join(t, stores[0], again(c), idem.Done)
-	}
-}
-
-// SQLite waits for the file longer than a caller may: the caller is answered, and what comes late holds nothing.
-func TestContextEndsWait(t *testing.T) {
-	d := sqliteFile(t)
-	db := d.open(t)
-	store := d.on(db, idemsql.Options{})
-	c := claim("held")
-	begin(t, store, c, idem.Claimed)
-	writer, err := d.open(t).Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := writer.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
-		t.Fatal(err)
-	}
-	for name, call := range map[string]func(context.Context) error{
-		"Begin":  func(ctx context.Context) error { _, err := store.Begin(ctx, claim("other")); return err },
-		"Join":   func(ctx context.Context) error { _, _, err := store.Join(ctx, claim("joined")); return err },
-		"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
-		"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
-		"Sweep":  func(ctx context.Context) error { _, err := store.Sweep(ctx); return err },
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		start := time.Now()
-		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "idemsql: ") {
-			t.Errorf("%s: got error %v, want one of idemsql that wraps the deadline", name, err)
-		}
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("%s took %v, want as long as its context", name, took)
-		}
-		cancel()
-	}
-	if _, err := writer.ExecContext(t.Context(), "ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
-	writer.Close()
-	_, j := join(t, store, claim("next"), idem.Claimed) // its turn came: the one that was late gave it up
-	if err := j.Settle(t.Context(), notStarted); err != nil {
-		t.Error(err)
-	}
-}
-
-// Join's context bounds Join and not the transaction.
-func TestTransactionOutlivesContext(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
-		ctx, cancel := context.WithCancel(t.Context())
-		_, j, err := store.Join(ctx, claim("key"))
-		if err != nil {
-			t.Fatal(err)
+		stores := make([]*idemsql.Store, 4)
+		for i := range stores {
+			stores[i] = d.on(d.open(t), idemsql.Options{})
 		}
-		cancel()
-		tx, _ := idemsql.Tx(j.Context(t.Context()))
-		if _, err := insert(t.Context(), tx, "title"); err != nil {
-			t.Error(err)
+		for round := range 30 {
+			c := claim(strconv.Itoa(round))
+			var won atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 24 {
+				wg.Go(func() {
+					r, j, err := stores[i%len(stores)].Join(t.Context(), again(c))
+					switch {
+					case err != nil:
+						t.Error(err)
+					case j != nil:
+						won.Add(1)
+						if err := j.Settle(t.Context(), finished("answer")); err != nil {
+							t.Error(err)
+						}
+					case r.State != idem.InFlight && r.State != idem.Done:
+						t.Errorf("a loser got %v, want in flight or done", r.State)
+					}
+				})
+			}
+			wg.Wait()
+			if n := won.Load(); n != 1 {
+				t.Fatalf("%d got the claim, want 1", n)
+			}
+			join(t, stores[0], again(c), idem.Done)
 		}
-		if err := j.Settle(t.Context(), finished("answer")); err != nil {
-			t.Error(err)
-		}
-		mustCount(t, db, "SELECT count(*) FROM tasks", 1)
-
-		dead, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, _, err := store.Join(dead, claim("other")); !errors.Is(err, context.Canceled) {
-			t.Errorf("Join with a context that is done: got error %v", err)
-		}
-		_, j = join(t, store, claim("other"), idem.Claimed)
-		if err := j.Settle(dead, finished("answer")); !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
-			t.Errorf("Settle with a context that is done: got error %v, want one that says that nothing was saved", err)
-		}
-		begin(t, store, claim("other"), idem.Claimed)
 	})
 }

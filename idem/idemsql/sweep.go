@@ -11,12 +11,16 @@ const SweepBatch = 1000
 // rows count for nothing whether they are removed or not: Sweep is for the
 // room that they take.
 func (s *Store) Sweep(ctx context.Context) (removed int, err error) {
-	return await(ctx, "sweep", func() (int, error) {
-		result, err := s.db.ExecContext(ctx, s.sweep, SweepBatch)
-		if err != nil {
-			return 0, err
-		}
-		rows, err := result.RowsAffected()
-		return int(rows), err
+	return await(ctx, "sweep", func() (removed int, err error) {
+		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
+			result, err := q.ExecContext(ctx, s.sweep, SweepBatch)
+			if err != nil {
+				return err
+			}
+			rows, err := result.RowsAffected()
+			removed = int(rows)
+			return err
+		})
+		return removed, err
 	}, nil)
 }

@@ -1,0 +1,65 @@
+package idemsql_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+)
+
+// BenchmarkStore is what a request costs in the store while the table has as many rows as the name says.
+func BenchmarkStore(b *testing.B) {
+	for _, rows := range []int{1e3, 1e5} {
+		for _, open := range []func(testing.TB) database{sqliteFile, postgres} {
+			b.Run(strconv.Itoa(rows), func(b *testing.B) {
+				d := open(b)
+				db := d.open(b)
+				store := d.on(db, idemsql.Options{})
+				d.fill(b, db, rows)
+				execute(b, db, "ANALYZE")
+				fresh := 0
+				next := func() idem.Claim {
+					fresh++
+					return claim("fresh " + strconv.Itoa(fresh))
+				}
+				answer := finished(strings.Repeat("x", 400))
+				b.Run(d.name+"/claim and settle", func(b *testing.B) {
+					for b.Loop() {
+						c := next()
+						if _, err := store.Begin(b.Context(), c); err != nil {
+							b.Fatal(err)
+						}
+						if err := store.Settle(b.Context(), c.Key, c.Token, answer); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+				b.Run(d.name+"/join and commit", func(b *testing.B) {
+					for b.Loop() {
+						_, j, err := store.Join(b.Context(), next())
+						if err != nil {
+							b.Fatal(err)
+						}
+						if err := j.Settle(b.Context(), answer); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+				b.Run(d.name+"/replay", func(b *testing.B) {
+					c := next()
+					begin(b, store, c, idem.Claimed)
+					if err := store.Settle(b.Context(), c.Key, c.Token, answer); err != nil {
+						b.Fatal(err)
+					}
+					for b.Loop() {
+						if r, err := store.Begin(b.Context(), again(c)); err != nil || r.State != idem.Done {
+							b.Fatal(r.State, err)
+						}
+					}
+				})
+			})
+		}
+	}
+}

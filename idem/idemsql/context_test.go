@@ -1,0 +1,144 @@
+package idemsql_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+)
+
+// A caller may leave at the very moment at which it gets the claim.
+func TestJoinerLeaves(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		db.SetMaxOpenConns(2)
+		store := d.on(db, idemsql.Options{})
+		var typical time.Duration
+		for i := range 200 {
+			ctx, cancel := context.WithCancel(t.Context())
+			leaves := time.AfterFunc(typical*time.Duration(90+i%20)/100, cancel)
+			if i < 5 {
+				leaves.Stop()
+			}
+			start := time.Now()
+			_, j, err := store.Join(ctx, claim(strconv.Itoa(i)))
+			switch {
+			case err == nil:
+				if typical = time.Since(start); j.Settle(t.Context(), notStarted) != nil {
+					t.Error("Settle failed")
+				}
+			case !errors.Is(err, context.Canceled):
+				t.Error(err)
+			}
+			cancel()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, j, err := store.Join(ctx, claim("last"))
+		if err != nil {
+			t.Fatalf("a turn was lost: %v", err)
+		}
+		j.Settle(t.Context(), notStarted)
+	})
+}
+
+// SQLite waits for the file longer than a caller may: the caller is answered, and what comes late holds nothing.
+func TestContextEndsWait(t *testing.T) {
+	d := sqliteFile(t)
+	db := d.open(t)
+	store := d.on(db, idemsql.Options{})
+	c := claim("held")
+	begin(t, store, c, idem.Claimed)
+	writer, err := d.open(t).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func(context.Context) error{
+		"Begin":  func(ctx context.Context) error { _, err := store.Begin(ctx, claim("other")); return err },
+		"Join":   func(ctx context.Context) error { _, _, err := store.Join(ctx, claim("joined")); return err },
+		"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
+		"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
+		"Sweep":  func(ctx context.Context) error { _, err := store.Sweep(ctx); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		start := time.Now()
+		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "idemsql: ") {
+			t.Errorf("%s: got error %v, want one of idemsql that wraps the deadline", name, err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s took %v, want as long as its context", name, took)
+		}
+		cancel()
+	}
+	if _, err := writer.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	writer.Close()
+	_, j := join(t, store, claim("next"), idem.Claimed) // its turn came: the one that was late gave it up
+	if err := j.Settle(t.Context(), notStarted); err != nil {
+		t.Error(err)
+	}
+}
+
+// The retention of a joined answer begins when it is stored, not when its transaction began.
+func TestRetentionOfJoined(t *testing.T) {
+	d := postgres(t)
+	store := d.on(d.open(t), idemsql.Options{})
+	c := claim("key")
+	_, j := join(t, store, c, idem.Claimed)
+	tx, _ := idemsql.Tx(j.Context(t.Context()))
+	execute(t, tx, "SELECT pg_sleep(1)")
+	s := finished("answer")
+	s.Retention = time.Second
+	if err := j.Settle(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	begin(t, store, again(c), idem.Done)
+}
+
+// Join's context bounds Join and not the transaction.
+func TestTransactionOutlivesContext(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		_, j, err := store.Join(ctx, claim("key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		tx, _ := idemsql.Tx(j.Context(t.Context()))
+		if _, err := insert(t.Context(), tx, "title"); err != nil {
+			t.Error(err)
+		}
+		if err := j.Settle(t.Context(), finished("answer")); err != nil {
+			t.Error(err)
+		}
+		mustCount(t, db, "SELECT count(*) FROM tasks", 1)
+
+		dead, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := store.Join(dead, claim("other")); !errors.Is(err, context.Canceled) {
+			t.Errorf("Join with a context that is done: got error %v", err)
+		}
+		_, j = join(t, store, claim("other"), idem.Claimed)
+		if err := j.Settle(dead, finished("answer")); !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
+			t.Errorf("Settle with a context that is done: got error %v, want one that says that nothing was saved", err)
+		}
+		within(t, 5*time.Second, "freeing the key", func() { // Postgres hears of it by the end of the connection
+			for {
+				if r, err := store.Begin(t.Context(), claim("other")); err != nil || r.State == idem.Claimed {
+					return
+				}
+			}
+		})
+	})
+}
