@@ -65,6 +65,7 @@ type API struct {
 	limits      *limiter
 	idempotency *idempotency
 	routes      []Route
+	document    documented
 }
 
 // NewAPI returns an API without routes, for the keys in a store. It panics when
@@ -103,6 +104,7 @@ func NewAPI(keys keystore.Store, o Options) *API {
 	if o.Auth.Registry == nil {
 		o.Auth.Registry = o.Registry
 	}
+	a.document = documented{format: o.Auth.Format, header: o.RequestID.header(), hooks: o.Hooks}
 	stages := []func(http.Handler) http.Handler{RequestID(o.RequestID), Recover(RecoverOptions{Hooks: o.Hooks})}
 	if o.Failures != (ratelimit.Limit{}) {
 		stages = append(stages, ThrottleFailures(o.Failures, ThrottleOptions{ClientIP: o.ClientIP}))
@@ -117,6 +119,8 @@ type Route struct {
 	Method, Path string // Path as in the pattern, wildcards and a host included
 	Need         Requirement
 	Idempotent   bool
+
+	keyRequired bool // a request without an Idempotency-Key is refused
 }
 
 // Routes returns the routes in the order of registration.
@@ -160,13 +164,14 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler) {
 			}
 		}
 	}
-	_, idem := h.(*idempotent)
+	gated, idem := h.(*idempotent)
 	if !idem && a.idempotency != nil && slices.Contains(a.idempotency.Methods, method) {
-		h, idem = &idempotent{gate: a.idempotency, next: h}, true
+		gated, idem = &idempotent{gate: a.idempotency, next: h}, true
+		h = gated
 	}
 	h = RequireScope(need, ScopeOptions{Registry: a.registry})(h)
 	a.mux.Handle(pattern, routed(a.limits.limit(h, route)))
-	a.routes = append(a.routes, Route{Method: method, Path: path, Need: need, Idempotent: idem})
+	a.routes = append(a.routes, Route{Method: method, Path: path, Need: need, Idempotent: idem, keyRequired: idem && gated.gate.Required})
 }
 
 // HandleFunc is Handle for a function.
