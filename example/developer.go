@@ -143,7 +143,7 @@ func (d *developer) signIn(w http.ResponseWriter, r *http.Request) {
 
 func personName(_ context.Context, _, id string) string {
 	if id == starter {
-		return "the example, at start"
+		return "the example"
 	}
 	for _, p := range people {
 		if p.ID == id {

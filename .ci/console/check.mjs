@@ -57,7 +57,7 @@ async function account(secret) {
 async function open(options) {
   const context = await browser.newContext({locale: 'en-GB', timezoneId: 'UTC', ...options});
   const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(30_000);
   const complaints = [];
   page.on('console', (message) => {
     // The refusals that this walk provokes are told on the console too.
@@ -146,6 +146,9 @@ async function walk(name, options) {
   await context.close();
 }
 
+// The walks share one clipboard and take turns.
+let clipboard = Promise.resolve();
+
 // shown submits a form, and returns the secret of the page that answers.
 async function shown(page, script, submit) {
   await submit();
@@ -153,9 +156,13 @@ async function shown(page, script, submit) {
   const secret = (await page.locator('#secret').textContent()).trim();
   assert.match(secret, /^svc_live_[0-9A-Za-z]{38}$/);
   if (script) {
-    await page.getByRole('button', {name: 'Copy'}).click();
-    await page.getByText('Copied', {exact: true}).waitFor();
-    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), secret);
+    const copied = clipboard.then(async () => {
+      await page.getByRole('button', {name: 'Copy'}).click();
+      await page.getByText('Copied', {exact: true}).waitFor();
+      assert.equal(await page.evaluate(() => navigator.clipboard.readText()), secret);
+    });
+    clipboard = copied.catch(() => {});
+    await copied;
   }
   return secret;
 }
@@ -187,10 +194,12 @@ async function keyboard() {
 }
 
 try {
-  await walk('light', {colorScheme: 'light', viewport: {width: 1280, height: 900}});
-  await walk('dark', {colorScheme: 'dark', viewport: {width: 1280, height: 900}});
-  await walk('narrow', {colorScheme: 'light', viewport: {width: 360, height: 740}});
-  await walk('plain', {javaScriptEnabled: false, viewport: {width: 1280, height: 900}});
+  await Promise.all([
+    walk('light', {colorScheme: 'light', viewport: {width: 1280, height: 900}}),
+    walk('dark', {colorScheme: 'dark', viewport: {width: 1280, height: 900}}),
+    walk('narrow', {colorScheme: 'light', viewport: {width: 360, height: 740}}),
+    walk('plain', {javaScriptEnabled: false, viewport: {width: 1280, height: 900}}),
+  ]);
   await keyboard();
   console.log(`ok: four walks, by keyboard too; axe found nothing serious on ${looked} pages`);
 } finally {
