@@ -19,7 +19,7 @@ func TestJoinerLeaves(t *testing.T) {
 		db.SetMaxOpenConns(2)
 		store := d.on(db, idemsql.Options{})
 		var typical time.Duration
-		for i := range 200 {
+		for i := range 100 {
 			ctx, cancel := context.WithCancel(t.Context())
 			leaves := time.AfterFunc(typical*time.Duration(90+i%20)/100, cancel)
 			if i < 5 {

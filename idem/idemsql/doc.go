@@ -38,8 +38,9 @@
 // tcp_keepalives_idle, or an idle_in_transaction_session_timeout longer than handlers take.
 //
 // SQLite has one writer: joined mode means one create at a time, in all processes that have the file open, while reads go
-// on. Set a busy_timeout of some seconds and the WAL journal. Another process that holds the file for longer makes requests
-// fail with 503; use leases, or Postgres, where handlers are slow.
+// on. Set a busy_timeout of some seconds and the WAL journal. Whoever holds the file for longer, a joined handler or another
+// process, makes the others' requests fail with 503, and keeps leases from being renewed: use joined mode for all routes or
+// for none, and Postgres where handlers are slow.
 //
 // # Upkeep
 //

@@ -197,7 +197,11 @@ func TestJoinRace(t *testing.T) {
 		for i := range stores {
 			stores[i] = d.on(d.open(t), idemsql.Options{})
 		}
-		for round := range 30 {
+		rounds := 30
+		if d.name == "sqlite" {
+			rounds = 5 // those who wait for the file do so by looking again and again
+		}
+		for round := range rounds {
 			c := claim(strconv.Itoa(round))
 			var won atomic.Int64
 			var wg sync.WaitGroup
