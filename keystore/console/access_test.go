@@ -32,6 +32,7 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 		{"mem", "not_admin", 403},
 		{"down", "sign_in_unavailable", 503},
 		{"half", "internal", 500},
+		{"long", "internal", 500},
 	} {
 		b := newBench(t)
 		token, k := b.add(t, "acme")

@@ -30,7 +30,7 @@ type Event struct {
 	Scopes      []scope.Name
 	ExpiresAt   time.Time // zero: never
 	Replaced    string    // with Rotated: id of the old key
-	OldKeyEnds  time.Time // with Rotated: when the old key is refused; zero: it could not be revoked
+	OldKeyEnds  time.Time // with Rotated: when the old key is refused; zero: it could not be revoked, and Revoked follows when a repeat can
 }
 
 func (x *exchange) audit(e Event, k *keystore.Key) {

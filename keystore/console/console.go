@@ -83,8 +83,9 @@ func (x *exchange) serve(segments []string) error {
 	if err != nil {
 		return authError(err)
 	}
-	if actor.ID == "" || actor.Organization == "" {
-		return &failure{status: http.StatusInternalServerError, code: "internal", cause: errors.New("console: the admin function returned an actor without ID or Organization")}
+	const longest = 255 // what a key's record takes
+	if actor.ID == "" || actor.Organization == "" || len(actor.ID) > longest || len(actor.Organization) > longest {
+		return &failure{status: http.StatusInternalServerError, code: "internal", cause: errors.New("console: the admin function returned an actor whose ID or Organization is empty or too long")}
 	}
 	if actor.Name == "" {
 		actor.Name = actor.ID
@@ -146,7 +147,7 @@ func (x *exchange) methods(get, post func() error) error {
 func (x *exchange) addSlash() bool {
 	address, _, _ := strings.Cut(x.r.RequestURI, "?")
 	last := path.Base(address)
-	if last == "/" || last == "." || strings.HasSuffix(address, "/") {
+	if !strings.HasPrefix(address, "/") || strings.HasSuffix(address, "/") {
 		return false
 	}
 	x.w.Header().Set("Location", "./"+last+"/")

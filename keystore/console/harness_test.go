@@ -107,6 +107,8 @@ func admin(r *http.Request) (console.Actor, error) {
 		return console.Actor{}, console.ErrNotAdmin
 	case "half":
 		return console.Actor{ID: "half"}, nil
+	case "long":
+		return console.Actor{ID: strings.Repeat("x", 256), Organization: "acme"}, nil
 	}
 	return console.Actor{}, context.DeadlineExceeded
 }

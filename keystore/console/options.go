@@ -20,8 +20,8 @@ var (
 
 // An Actor is the administrator who makes a request.
 type Actor struct {
-	ID           string // kept as CreatedBy of the keys they make; required
-	Organization string // the one whose keys they see and change; required
+	ID           string // kept as CreatedBy of the keys they make; required, at most 255 bytes
+	Organization string // the one whose keys they see and change; required, at most 255 bytes
 	Name         string // shown to people; empty: the ID
 }
 
@@ -31,7 +31,8 @@ type Options struct {
 	// Assignable returns the scopes that an actor may assign in an environment.
 	// None means that they can neither create nor rotate keys there. A key can be
 	// rotated only by those who may assign all it has, since they get its secret.
-	// Everybody can revoke. Nil: all scopes of the issuer's registry.
+	// What a scope implies comes with it. Everybody can revoke. Nil: all scopes of
+	// the issuer's registry.
 	Assignable func(Actor, keystore.Environment) []scope.Name
 
 	// Check can refuse a key that is otherwise valid, for example when a quota is
@@ -45,7 +46,8 @@ type Options struct {
 	Audit func(context.Context, Event)
 
 	// PersonName returns how to show whoever created a key, by the id that is
-	// kept with it, or "" for an id that is nobody's any more. Nil: the id.
+	// kept with it, or "" for an id that is nobody's any more. A page asks once
+	// for each id. Nil: the id.
 	PersonName func(ctx context.Context, organization, id string) string
 
 	// Presets are offered above the scopes. Nil: [DefaultPresets].

@@ -74,7 +74,13 @@ func (x *exchange) explain(err error) *failure {
 	switch f.status {
 	case http.StatusServiceUnavailable:
 		x.w.Header().Set("Retry-After", "5")
-		f.title, f.detail = "Not available at the moment", "It is not known whether anything was changed. Try again in a moment: sending the same form again makes no second key."
+		f.title, f.detail = "Not available at the moment", "Try again in a moment."
+		if x.r.Method == http.MethodPost && x.actor.ID != "" {
+			f.detail = "It is not known whether anything was changed. Try again in a moment: sending the same again makes no second key."
+			if x.json {
+				f.detail = "It is not known whether anything was changed. Try again in a moment: with the same Idempotency-Key that makes no second key."
+			}
+		}
 	case http.StatusInternalServerError:
 		f.title, f.detail = "Something is wrong", "The console could not answer. The operator finds the reason in the log."
 	}

@@ -119,6 +119,7 @@ func (x *exchange) replace(k *keystore.Key, seconds int64, token string) error {
 		if next.RotatedFrom != k.ID {
 			return tokenReused()
 		}
+		x.auditLateEnd(k)
 		x.showReplay(next)
 		return nil
 	case secret == keystore.Secret{}:
@@ -137,4 +138,13 @@ func (x *exchange) replace(k *keystore.Key, seconds int64, token string) error {
 	x.audit(Event{Act: Rotated, Replaced: k.ID, OldKeyEnds: old.Ends}, next)
 	x.showSecret(secret, next, old)
 	return nil
+}
+
+// auditLateEnd tells of a repeated rotation that revoked the old key, which the
+// first one could not. k is the old key as it was before.
+func (x *exchange) auditLateEnd(k *keystore.Key) {
+	after, err := x.issuer.Key(x.r.Context(), k.Organization, k.ID)
+	if err == nil && !after.RevokedAt.Equal(k.RevokedAt) {
+		x.audit(Event{Act: Revoked, OldKeyEnds: after.RevokedAt}, after)
+	}
 }

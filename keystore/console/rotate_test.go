@@ -103,6 +103,13 @@ func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 	if len(b.events) != 1 || !b.events[0].OldKeyEnds.IsZero() || !strings.Contains(b.log.String(), "disk on fire") {
 		t.Errorf("got events %+v and log %s", b.events, b.log)
 	}
+	b.store.update = nil
+	for range 2 { // the repeat ends the old key, which is an act of its own
+		wantText(t, "the repeat", b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}}), 200, "cannot be shown again")
+	}
+	if b.status(t, old) != keystore.Revoked || len(b.events) != 2 || b.events[1].Act != console.Revoked || b.events[1].KeyID != k.ID {
+		t.Errorf("the old key is %s, got events %+v", b.status(t, old), b.events)
+	}
 }
 
 func TestAssignable(t *testing.T) {
