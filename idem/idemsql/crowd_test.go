@@ -16,9 +16,9 @@ type crowd struct {
 	// budget is how long a request may take.
 	budget time.Duration
 
-	next    atomic.Int64
-	stopped atomic.Bool
-	wg      sync.WaitGroup
+	next            atomic.Int64
+	ending, stopped atomic.Bool
+	wg              sync.WaitGroup
 
 	mu    sync.Mutex
 	first map[string]answer // of each key, the first answer that any client saw
@@ -28,7 +28,7 @@ func startCrowd(t *testing.T, clients int, budget time.Duration, post func(key s
 	c := &crowd{t: t, post: post, budget: budget, first: make(map[string]answer)}
 	for range clients {
 		c.wg.Go(func() {
-			for !c.stopped.Load() && !t.Failed() {
+			for !c.ending.Load() && !t.Failed() {
 				key := "key " + strconv.FormatInt(c.next.Add(1)/2, 10)
 				c.see(key, c.ask(key))
 			}
@@ -46,7 +46,7 @@ func (c *crowd) ask(key string) answer {
 			c.t.Errorf("a request took %v, want at most %v", took, c.budget)
 		}
 		switch {
-		case a.status == 201, a.status == 500 && a.replayed(), a.code() == "idempotency_outcome_unknown":
+		case a.status == 201, a.status == 500 && a.replayed(), a.code() == outcomeUnknown:
 			return a
 		case err != nil, a.status >= 500, a.code() == "idempotency_in_progress":
 			<-time.After(5 * time.Millisecond)
@@ -61,16 +61,19 @@ func (c *crowd) ask(key string) answer {
 	}
 }
 
-// see compares what a client saw with what the first one saw. An unknown outcome may become known: the process that was cut
-// off from the database lives, and saves its answer when it can.
+const outcomeUnknown = "idempotency_outcome_unknown"
+
+// see compares what a client saw with what the first one saw. An unknown outcome may become known, and an answer may be
+// unknown to others for a while: a process that is cut off from the database gives it to those who ask, and saves it when it
+// can.
 func (c *crowd) see(key string, a answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	const unknown = "idempotency_outcome_unknown"
 	first, ok := c.first[key]
 	switch {
-	case !ok, first.code() == unknown:
+	case !ok, first.code() == outcomeUnknown:
 		c.first[key] = a
+	case a.code() == outcomeUnknown && !c.stopped.Load():
 	case a.status != first.status || a.body != first.body || a.original() != first.original():
 		c.t.Errorf("%s: got %d %q of request %s, want what was seen first, %d %q of request %s",
 			key, a.status, a.body, a.original(), first.status, first.body, first.original())
@@ -85,11 +88,17 @@ func (a answer) original() string {
 	return a.header.Get("Svc-Request-Id")
 }
 
-// stop ends the clients, each when it has its answer, and asks once more for every key. It returns for how many keys a task
+// leave ends the clients, each when it has its answer.
+func (c *crowd) leave() {
+	c.ending.Store(true)
+	c.wg.Wait()
+	c.stopped.Store(true)
+}
+
+// stop ends the clients and asks once more for every key. It returns for how many keys a task
 // was created, and of how many it is not known: their outcome is unknown, or the handler failed and that was kept.
 func (c *crowd) stop() (created, unknown int) {
-	c.stopped.Store(true)
-	c.wg.Wait()
+	c.leave()
 	for key := range c.first {
 		c.see(key, c.ask(key))
 		if c.first[key].status == 201 {

@@ -158,6 +158,12 @@ func TestPostgresKilled(t *testing.T) {
 			for clients.next.Load() < before+100 && !t.Failed() { // service resumes
 				<-time.After(10 * time.Millisecond)
 			}
+			clients.leave()
+			for _, s := range servers {
+				if err := s.WaitSettled(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
 			created, unknown := clients.stop()
 			t.Logf("%s: %d keys, %d of them with an unknown outcome", mode, created+unknown, unknown)
 			db := d.open(t)
