@@ -142,6 +142,19 @@ func TestGetNeverChangesAnything(t *testing.T) {
 	}
 }
 
+func TestPostsThatMeanNothing(t *testing.T) {
+	b := newBench(t)
+	token, k := b.add(t, "acme")
+	for path, status := range map[string]int{"/": 405, "/new": 405, "/keys/" + k.ID: 405, "/keys/" + k.ID + "/elsewhere": 404, "/keys/": 404, "/console.css": 404} {
+		if got := b.do("ada", "POST", path, valid, "Content-Type", "application/x-www-form-urlencoded"); got.StatusCode != status {
+			t.Errorf("POST %s: got %s, want %d", path, got.Status, status)
+		}
+	}
+	if len(b.all(t, "acme")) != 1 || b.status(t, token) != keystore.Active {
+		t.Error("something was changed")
+	}
+}
+
 func TestEveryAnswerIsGuarded(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme")
@@ -246,8 +259,13 @@ func TestAnyMount(t *testing.T) {
 			t.Errorf("%s has no style sheet", base)
 		}
 		if prefix != "" {
-			if text := fetch(t, base); !strings.Contains(text, "No keys yet") {
-				t.Errorf("%s without a slash does not lead to the list: %s", base, text)
+			resp, err := srv.Client().Get(base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != 200 || resp.Request.URL.Path != prefix+"/" {
+				t.Errorf("%s without a slash: got %s at %s, want the list with one", base, resp.Status, resp.Request.URL)
 			}
 		}
 		srv.Close()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"html"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"slices"
@@ -308,4 +310,27 @@ func TestARepeatIsKnownBeforeItIsJudged(t *testing.T) {
 	wantText(t, "the repeat", b.post("/keys", f), 200, "cannot be shown again")
 	f.Set("issue_token", "another")
 	wantText(t, "a second key", b.post("/keys", f), 422, "At most 1 key.")
+}
+
+// Whoever closes the window has created a key all the same.
+func TestAuditOutlivesTheRequest(t *testing.T) {
+	var got error
+	var cancel context.CancelFunc
+	b := newBench(t, func(o *console.Options) {
+		o.Audit = func(ctx context.Context, _ console.Event) {
+			cancel()
+			got = ctx.Err()
+		}
+	})
+	r := httptest.NewRequest("POST", mount+"/keys", strings.NewReader(b.form(t).Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.AddCookie(&http.Cookie{Name: "who", Value: "ada"})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	cancel = stop
+	w := httptest.NewRecorder()
+	b.handler.ServeHTTP(w, r.WithContext(ctx))
+	if w.Code != http.StatusCreated || ctx.Err() == nil || got != nil {
+		t.Errorf("got status %d and the error %v of the audit's context", w.Code, got)
+	}
 }

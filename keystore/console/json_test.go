@@ -66,13 +66,17 @@ func TestAnIdempotencyKeyIsForOneThing(t *testing.T) {
 	_, other := b.add(t, "acme")
 	secretOf(t, b.program("POST", "/keys", create, "Idempotency-Key", "k1"))
 	secretOf(t, b.program("POST", "/keys/"+other.ID+"/rotate", `{"overlap_seconds":0}`, "Idempotency-Key", "k2"))
+	const two = `{"name":"n","environment":"sandbox","scopes":["tasks:read","chat:read"]}`
+	secretOf(t, b.program("POST", "/keys", two, "Idempotency-Key", "k3"))
 	keys := len(b.all(t, "acme"))
 	for _, row := range [][3]string{
 		{"/keys", strings.Replace(create, "Nightly", "Daily", 1), "k1"},
 		{"/keys", strings.Replace(create, "sandbox", "production", 1), "k1"},
 		{"/keys", strings.Replace(create, `["tasks:read"`, `["chat:read"`, 1), "k1"},
 		{"/keys", strings.Replace(create, "2090", "2091", 1), "k1"},
-		{"/keys", create, "k2"},
+		{"/keys", strings.Replace(create, `["tasks:read"`, `["tasks:write","tasks:read"`, 1), "k1"},
+		{"/keys", strings.Replace(two, `,"chat:read"`, "", 1), "k3"},
+		{"/keys", `{"name":"Old one","environment":"production","scopes":["tasks:read"]}`, "k2"}, // what the rotation made, but not created
 		{"/keys/" + k.ID + "/rotate", `{"overlap_seconds":0}`, "k1"},
 		{"/keys/" + k.ID + "/rotate", `{"overlap_seconds":0}`, "k2"},
 	} {

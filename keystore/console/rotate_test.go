@@ -47,12 +47,12 @@ func TestRotateAtOnce(t *testing.T) {
 func TestRotateWithOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		old, k := b.add(t, "acme")
+		old, k := b.add(t, "acme", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(30 * 24 * time.Hour) })
 		path := "/keys/" + k.ID + "/rotate"
 		got := b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"86400"}})
 		token := secretOf(t, got)
 		wantText(t, "the new secret", got, 201, "The old secret works until 2 Jan 2000, 00:00 UTC.")
-		wantText(t, "the old key", b.get("/keys/"+k.ID), 200, "has been rotated", "stops working on 2 Jan 2000, 00:00 UTC")
+		wantText(t, "the old key", b.get("/keys/"+k.ID), 200, "has been rotated", "stops working on 2 Jan 2000, 00:00 UTC", "Ends 2 Jan 2000, 00:00 UTC")
 		time.Sleep(24*time.Hour - time.Nanosecond)
 		if b.status(t, old) != keystore.Active || b.status(t, token) != keystore.Active {
 			t.Error("not both work during the overlap")
