@@ -10,15 +10,15 @@ import (
 )
 
 // Check asks Redis, and each primary of a Redis Cluster, whether it may evict claims, and returns an error that says so, or
-// that it could not be asked. Anything but noeviction may, also where maxmemory is not set yet. Call it when the program
-// starts, and not again with each request.
+// that it could not be asked. Anything but noeviction may, also where maxmemory is not set yet. A redis.Ring is always an
+// error: it gives the keys of a shard that does not answer to another, which knows nothing of them. Call Check when the
+// program starts, and not with each request.
 func (s *Store) Check(ctx context.Context) error {
-	check := func(ctx context.Context, c *redis.Client) error { return checkServer(ctx, c) }
 	switch c := s.client.(type) {
 	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, check)
+		return c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return checkServer(ctx, c) })
 	case *redis.Ring:
-		return c.ForEachShard(ctx, check)
+		return errors.New("idemredis: a redis.Ring forgets the claims of a shard that does not answer, after which a request runs twice")
 	}
 	return checkServer(ctx, s.client)
 }

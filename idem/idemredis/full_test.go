@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
@@ -97,6 +99,11 @@ func TestCheck(t *testing.T) {
 		if err := store.Check(t.Context()); (err == nil) != good {
 			t.Errorf("%s: got %v", policy, err)
 		}
+	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.options().Addr}})
+	defer ring.Close()
+	if err := idemredis.New(ring, idemredis.Options{}).Check(t.Context()); err == nil {
+		t.Error("got no error for a Ring")
 	}
 	server.kill()
 	if err := store.Check(t.Context()); err == nil {

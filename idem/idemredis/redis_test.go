@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -115,12 +116,7 @@ func newServer(t testing.TB, args ...string) *server {
 	if err != nil {
 		t.Skip("left out: idemredis on a Redis that fails; with redis-server on the PATH the tests start one")
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free.Close()
-	s := &server{t: t, port: free.Addr().(*net.TCPAddr).Port}
+	s := &server{t: t, port: freePort(t)}
 	s.args = append([]string{program, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--appendonly", "yes", "--appendfsync", "always"}, args...)
 	t.Cleanup(func() {
 		if s.cmd != nil {
@@ -128,6 +124,20 @@ func newServer(t testing.TB, args ...string) *server {
 		}
 	})
 	return s
+}
+
+// freePort is none that a connection could get while the server is down, and neither is
+// the one 10,000 above it, which a cluster uses as well.
+func freePort(t testing.TB) int {
+	for range 100 {
+		port := 12_000 + mathrand.IntN(10_000)
+		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			listener.Close()
+			return port
+		}
+	}
+	t.Fatal("found no free port")
+	return 0
 }
 
 func startServer(t testing.TB, args ...string) *server {

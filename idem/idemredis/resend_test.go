@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
 
 // A loser is a way to a server on which answers get lost.
@@ -85,6 +86,13 @@ func TestResentByTheClient(t *testing.T) {
 			far.Addr, far.ReadTimeout, far.PoolSize = loser.addr, 200*time.Millisecond, 1
 			client := connect(t, &far)
 			store := ownStore(t, client)
+			// Redis is to know the scripts: the first answer would only say that it does not.
+			known := aClaim("known")
+			mustBegin(t, store, known, idem.Claimed)
+			for _, call := range calls(store, known) {
+				call(t.Context())
+			}
+
 			// One answer, because a new connection says hello and needs one to that.
 			losing := func(what string, want error, do func() error) {
 				t.Helper()
@@ -120,5 +128,52 @@ func TestResentByTheClient(t *testing.T) {
 			})
 			mustBegin(t, store, again(c), idem.Claimed)
 		})
+	}
+}
+
+// A Begin that was given up arrives after its claim was freed. Nobody holds the claim
+// then, whatever happened to the key in between.
+func TestLateBegin(t *testing.T) {
+	client := connect(t, options(t))
+	free := idem.Settlement{Outcome: idem.NotStarted}
+	for _, tt := range []struct {
+		name   string
+		before func(s idem.Store, late, other idem.Claim)
+	}{
+		{"there was nothing to free", func(s idem.Store, late, other idem.Claim) {
+			s.Settle(t.Context(), late.Key, late.Token, free)
+		}},
+		{"it was sent twice", func(s idem.Store, late, other idem.Claim) {
+			mustBegin(t, s, late, idem.Claimed)
+			s.Settle(t.Context(), late.Key, late.Token, free)
+		}},
+		{"another held the key then", func(s idem.Store, late, other idem.Claim) {
+			mustBegin(t, s, other, idem.Claimed)
+			s.Settle(t.Context(), late.Key, late.Token, free)
+			s.Settle(t.Context(), other.Key, other.Token, free)
+		}},
+		{"another held the key in between", func(s idem.Store, late, other idem.Claim) {
+			s.Settle(t.Context(), late.Key, late.Token, free)
+			mustBegin(t, s, other, idem.Claimed)
+			s.Settle(t.Context(), other.Key, other.Token, free)
+		}},
+	} {
+		prefix := ownPrefix(t, client)
+		store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+		late := aClaim("k")
+		tt.before(store, late, again(late))
+		if r, err := store.Begin(t.Context(), late); err == nil || isRefusal(err) {
+			t.Errorf("%s: got %v, %v, want an error that is no refusal", tt.name, r.State, err)
+		}
+		if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left < 15*time.Minute || left > time.Hour {
+			t.Errorf("%s: this is remembered for %v", tt.name, left)
+		}
+		next := again(late)
+		if r := mustBegin(t, store, next, idem.Claimed); r.Attempt != 1 {
+			t.Errorf("%s: the next claim is attempt %d", tt.name, r.Attempt)
+		}
+		if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left < late.Retention-time.Minute {
+			t.Errorf("%s: the next claim is remembered for %v, want %v", tt.name, left, late.Retention)
+		}
 	}
 }

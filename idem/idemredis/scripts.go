@@ -21,6 +21,10 @@ import (
 //	o  "" while the claim is held, else the idem.Outcome
 //	p  payload, when Finished
 //
+// and v with a token behind it for each claim that was freed. A command that nobody waits for any more may still arrive, from
+// a network that healed or a Redis that hung, and in any order: a Begin that comes behind its own freeing would claim the key
+// for nobody. Without the other fields there is no record, and the rest goes after freedFor.
+//
 // In each script everything that Redis may refuse for want of memory is in one HSET, and before any other write: so a script
 // does all of its work or none of it, without the flags of Redis 7, under which a full Redis would refuse replays as well.
 
@@ -30,10 +34,13 @@ local CLAIMED, IN_FLIGHT, DONE, UNKNOWN, FINISHED = 1, 2, 3, 4, '1'
 local token, fingerprint, lease, retention, reexecute = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local h = redis.call('HMGET', KEYS[1], 'f', 't', 'a', 'l', 'o')
+local h = redis.call('HMGET', KEYS[1], 'f', 't', 'a', 'l', 'o', 'v' .. token)
 local first, holder, attempt, held = h[1], h[2], tonumber(h[3]), h[5] == ''
 local left = (tonumber(h[4]) or 0) - now
 
+if h[6] then
+	return redis.error_reply('ERR the claim was freed before it was made')
+end
 if first then
 	if held and holder == token then
 		-- A resent call: the claim stands, also if it cannot be renewed.
@@ -104,16 +111,25 @@ redis.call('PEXPIRE', KEYS[1], retention)
 return 'ok'
 `)
 
+// freedFor is longer than TCP goes on sending what is not acknowledged, a quarter of an hour.
+const freedFor = 20 * time.Minute
+
 var freeScript = redis.NewScript(`
+local token, freedFor = ARGV[1], ARGV[2]
 local h = redis.call('HMGET', KEYS[1], 't', 'o')
-if h[1] ~= ARGV[1] then
-	return 'lost'
-end
-if h[2] ~= '' then
+local ours = h[1] == token
+if ours and h[2] ~= '' then
 	return 'settled'
 end
-redis.call('DEL', KEYS[1])
-return 'ok'
+if ours then
+	redis.call('HDEL', KEYS[1], 'f', 't', 'a', 'l', 'o')
+end
+-- Without memory there is no room for a late claim either.
+redis.pcall('HSET', KEYS[1], 'v' .. token, '')
+if ours or not h[1] then
+	redis.call('PEXPIRE', KEYS[1], freedFor)
+end
+return ours and 'ok' or 'lost'
 `)
 
 var errReply = errors.New("idemredis: the key holds something else, or this is no Redis")

@@ -46,8 +46,9 @@ type Options struct {
 // Store is an idem.Store in Redis. It has no goroutine beyond those of its calls, and nothing to close; the client stays its
 // owner's.
 //
-// A method returns when its context is done, also where the client does not heed deadlines (ContextTimeoutEnabled). The
-// command may then still be carried out. That the client sends a command again which was not answered (MaxRetries) is safe.
+// A method returns when its context is done, also where the client does not heed deadlines (ContextTimeoutEnabled). Its command
+// may then still be carried out at any later time, which is safe, and so is that the client sends a command again which was
+// not answered (MaxRetries). A Begin that arrives after its claim was freed is an error and claims nothing.
 type Store struct {
 	client redis.UniversalClient
 	prefix string
@@ -100,7 +101,7 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.Token, sett
 	case settlement.Outcome > idem.NotStarted:
 		return fmt.Errorf("idemredis: a settlement as %v", settlement.Outcome)
 	case settlement.Outcome == idem.NotStarted:
-		return verdict(s.run(ctx, freeScript, key, token[:]))
+		return verdict(s.run(ctx, freeScript, key, token[:], millis(freedFor)))
 	case settlement.Retention <= 0:
 		return fmt.Errorf("idemredis: a settlement with a retention of %v", settlement.Retention)
 	case settlement.Outcome != idem.Finished:

@@ -156,38 +156,6 @@ func TestScriptFlush(t *testing.T) {
 	}
 }
 
-// Every method works on one key, wherever in a cluster it lies.
-func TestCluster(t *testing.T) {
-	server := startServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
-	if err := server.client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.options().Addr}})
-	t.Cleanup(func() { client.Close() })
-	eventually(t, "the cluster serves", func() bool { return client.Set(t.Context(), "a", "b", time.Second).Err() == nil })
-	store := idemredis.New(client, idemredis.Options{})
-	for key := range strings.FieldsSeq("a b c d e f g h") {
-		c := aClaim(key)
-		mustBegin(t, store, c, idem.Claimed)
-		if err := store.Extend(t.Context(), c.Key, c.Token, c.Lease); err != nil {
-			t.Error(err)
-		}
-		if err := store.Settle(t.Context(), c.Key, c.Token, finished(key)); err != nil {
-			t.Error(err)
-		}
-		if r := mustBegin(t, store, again(c), idem.Done); string(r.Payload) != key {
-			t.Errorf("got the payload %q, want %q", r.Payload, key)
-		}
-	}
-	if err := store.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
-	server.set("maxmemory-policy", "allkeys-lru")
-	if err := store.Check(t.Context()); err == nil {
-		t.Error("Check takes a cluster that evicts")
-	}
-}
-
 // What the package comment says a key takes.
 func TestMemoryOfAKey(t *testing.T) {
 	client := connect(t, options(t))

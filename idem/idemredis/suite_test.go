@@ -1,6 +1,7 @@
 package idemredis_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -69,27 +70,37 @@ func TestResentBeginRetains(t *testing.T) {
 func TestTimeOfTheServer(t *testing.T) {
 	t.Parallel()
 	store := ownStore(t, connect(t, options(t)))
-	c := aClaim("k")
-	c.Lease, c.Retention = 300*time.Millisecond, 700*time.Millisecond
-	began := time.Now()
-	mustBegin(t, store, c, idem.Claimed)
-	for state := idem.InFlight; state != idem.Claimed; {
-		<-time.After(5 * time.Millisecond)
-		r, err := store.Begin(t.Context(), again(c))
-		if err != nil {
-			t.Fatal(err)
+	const lease, retention = 300 * time.Millisecond, 700 * time.Millisecond
+	for _, extended := range []bool{false, true} {
+		c := aClaim(fmt.Sprint(extended))
+		c.Lease, c.Retention = lease, retention
+		if extended {
+			c.Lease = 100 * time.Millisecond
 		}
-		since := time.Since(began)
-		switch {
-		case r.State < state && r.State != idem.Claimed || r.State == idem.Claimed && state == idem.InFlight:
-			t.Fatalf("after %v: got %v after %v", since, r.State, state)
-		case r.State == idem.InFlight && (r.LeaseLeft <= 0 || r.LeaseLeft > c.Lease):
-			t.Errorf("after %v: %v are left of a lease of %v", since, r.LeaseLeft, c.Lease)
-		case r.State == idem.Unknown && since < c.Lease:
-			t.Errorf("a lease of %v ended after %v", c.Lease, since)
-		case r.State == idem.Claimed && since < c.Retention:
-			t.Errorf("a retention of %v ended after %v", c.Retention, since)
+		claimed := time.Now()
+		mustBegin(t, store, c, idem.Claimed)
+		leased := claimed
+		if extended {
+			leased = time.Now()
+			if err := store.Extend(t.Context(), c.Key, c.Token, lease); err != nil {
+				t.Fatal(err)
+			}
 		}
-		state = r.State
+		for state := idem.InFlight; state != idem.Claimed; {
+			<-time.After(5 * time.Millisecond)
+			r, err := store.Begin(t.Context(), again(c))
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case r.State == idem.InFlight && (state != idem.InFlight || r.LeaseLeft <= 0 || r.LeaseLeft > lease):
+				t.Fatalf("extended %v: in flight for another %v, after %v", extended, r.LeaseLeft, state)
+			case r.State == idem.Unknown && time.Since(leased) < lease:
+				t.Fatalf("extended %v: a lease of %v ended after %v", extended, lease, time.Since(leased))
+			case r.State == idem.Claimed && time.Since(claimed) < retention:
+				t.Fatalf("extended %v: a retention of %v ended after %v", extended, retention, time.Since(claimed))
+			}
+			state = r.State
+		}
 	}
 }

@@ -40,11 +40,11 @@ func TestCluster(t *testing.T) {
 		slots := map[int64]bool{}
 		for org := range 20 {
 			var takes []ratelimit.Take
-			for i, name := range names {
+			for _, name := range names {
 				p := policy(3, time.Hour)
 				p.Name = name
 				// Braces in buckets are no hash tags.
-				bucket := fmt.Sprintf("{o%d}{%d}", org, org+100*i)
+				bucket := fmt.Sprintf("%s %d{}{a}}", name, org)
 				if name == "client" && !spread {
 					bucket = "192.0.2.1"
 					p.Limit.Count = 20

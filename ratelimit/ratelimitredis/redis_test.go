@@ -1,11 +1,11 @@
 package ratelimitredis_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -71,9 +71,15 @@ func keysOf(t testing.TB, client redis.UniversalClient, prefix string) []string 
 // patient leaves Redis more time than a busy machine needs.
 var patient = ratelimit.FailoverOptions{Budget: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 
-// patientStore has a prefix of its own.
+// patientStore has a prefix of its own, and is not to decide anything without Redis.
 func patientStore(t testing.TB, client redis.UniversalClient) *ratelimitredis.Store {
-	return ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Failover: patient})
+	s := ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Failover: patient})
+	t.Cleanup(func() {
+		if n := s.Fallbacks(); n > 0 {
+			t.Errorf("%d decisions were made without Redis", n)
+		}
+	})
+	return s
 }
 
 func policy(count int64, period time.Duration) *ratelimit.Policy {
@@ -107,12 +113,7 @@ func newServer(t testing.TB, args ...string) *server {
 	if err != nil {
 		t.Skip("left out: ratelimitredis on a Redis that fails; with redis-server on the PATH the tests start one")
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free.Close()
-	s := &server{t: t, port: free.Addr().(*net.TCPAddr).Port}
+	s := &server{t: t, port: freePort(t)}
 	s.args = append([]string{program, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", ""}, args...)
 	t.Cleanup(func() {
 		if s.cmd != nil {
@@ -120,6 +121,20 @@ func newServer(t testing.TB, args ...string) *server {
 		}
 	})
 	return s
+}
+
+// freePort is none that a connection could get while the server is down, and neither is
+// the one 10,000 above it, which a cluster uses as well.
+func freePort(t testing.TB) int {
+	for range 100 {
+		port := 12_000 + mathrand.IntN(10_000)
+		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			listener.Close()
+			return port
+		}
+	}
+	t.Fatal("found no free port")
+	return 0
 }
 
 func startServer(t testing.TB, args ...string) *server {
@@ -131,9 +146,7 @@ func startServer(t testing.TB, args ...string) *server {
 
 func (s *server) start() {
 	s.t.Helper()
-	var log bytes.Buffer
 	s.cmd = exec.Command(s.args[0], s.args[1:]...)
-	s.cmd.Stdout = &log
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
