@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
 )
 
 const formType = "application/x-www-form-urlencoded"
@@ -183,6 +185,23 @@ func TestTheStartSaysWhereTheConsoleIs(t *testing.T) {
 	} {
 		if got := consoleLine(address); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestTheListCanTellWhenAKeyWasUsed(t *testing.T) {
+	s := memoryStores()
+	keys := s.keys
+	srv := startWith(t, s)
+	if got := srv.must(t, srv.keys.Full, "GET", "/api/v1/account", ""); got.StatusCode != 200 {
+		t.Fatalf("got %s", got.Status)
+	}
+	srv.end()
+	<-srv.ended
+	for secret, used := range map[string]bool{srv.keys.Full: true, srv.keys.Worker: false} {
+		k, err := keys.Lookup(t.Context(), keystore.DigestOf(secret))
+		if err != nil || k.LastUsedAt.IsZero() == used {
+			t.Errorf("got %v, %v, want a time of use: %v", k, err, used)
 		}
 	}
 }
