@@ -24,11 +24,12 @@ type sqlTasks struct {
 type tasksDialect struct {
 	lock    string // a statement that makes migrations take turns, or ""
 	numbers string // what stands before the number of a parameter
+	whole   bool   // a statement must not be interrupted: the driver would leave it open, and with it the file locked
 }
 
 var (
 	postgresTasks = tasksDialect{lock: `SELECT pg_advisory_xact_lock(hashtext('example_tasks'))`, numbers: "$"}
-	sqliteTasks   = tasksDialect{numbers: "?"}
+	sqliteTasks   = tasksDialect{numbers: "?", whole: true}
 )
 
 const taskColumns = `id, title, state, created_micros, cancelled_micros`
@@ -115,7 +116,11 @@ func (s *sqlTasks) Cancel(ctx context.Context, tenant, id string) (task, error) 
 }
 
 func (s *sqlTasks) read(ctx context.Context, query string, args ...any) (all []task, err error) {
-	rows, err := s.in(ctx).QueryContext(ctx, s.query(query), args...)
+	in := s.in(ctx)
+	if s.dialect.whole {
+		ctx = context.WithoutCancel(ctx)
+	}
+	rows, err := in.QueryContext(ctx, s.query(query), args...)
 	if err != nil {
 		return nil, err
 	}
