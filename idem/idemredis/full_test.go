@@ -75,6 +75,10 @@ func TestOutOfMemory(t *testing.T) {
 	if err := store.Settle(t.Context(), lapsed.Key, lapsed.Token, idem.Settlement{Outcome: idem.NotStarted}); err != nil {
 		t.Errorf("freeing a claim: %v", err)
 	}
+	nothing := aClaim("nothing")
+	if err := store.Settle(t.Context(), nothing.Key, nothing.Token, idem.Settlement{Outcome: idem.NotStarted}); !errors.Is(err, idem.ErrLost) {
+		t.Errorf("freeing what is not there: got %v, want ErrLost", err)
+	}
 
 	server.empty()
 	if err := store.Settle(t.Context(), held.Key, held.Token, finished("late")); err != nil {

@@ -131,6 +131,21 @@ func TestResentByTheClient(t *testing.T) {
 	}
 }
 
+// Freeing by a token that does not hold the claim leaves the claim its time.
+func TestForeignFree(t *testing.T) {
+	client := connect(t, options(t))
+	prefix := ownPrefix(t, client)
+	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+	c := aClaim("k")
+	mustBegin(t, store, c, idem.Claimed)
+	if err := store.Settle(t.Context(), c.Key, idem.NewToken(), idem.Settlement{Outcome: idem.NotStarted}); !errors.Is(err, idem.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+	if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left < c.Retention-time.Minute {
+		t.Errorf("the claim is remembered for %v, want %v", left, c.Retention)
+	}
+}
+
 // A Begin that was given up arrives after its claim was freed. Nobody holds the claim
 // then, whatever happened to the key in between.
 func TestLateBegin(t *testing.T) {
@@ -150,6 +165,7 @@ func TestLateBegin(t *testing.T) {
 		{"another held the key then", func(s idem.Store, late, other idem.Claim) {
 			mustBegin(t, s, other, idem.Claimed)
 			s.Settle(t.Context(), late.Key, late.Token, free)
+			mustBegin(t, s, again(other), idem.InFlight)
 			s.Settle(t.Context(), other.Key, other.Token, free)
 		}},
 		{"another held the key in between", func(s idem.Store, late, other idem.Claim) {

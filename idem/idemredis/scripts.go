@@ -25,8 +25,9 @@ import (
 // a network that healed or a Redis that hung, and in any order: a Begin that comes behind its own freeing would claim the key
 // for nobody. Without the other fields there is no record, and the rest goes after freedFor.
 //
-// In each script everything that Redis may refuse for want of memory is in one HSET, and before any other write: so a script
-// does all of its work or none of it, without the flags of Redis 7, under which a full Redis would refuse replays as well.
+// In each script what Redis may refuse for want of memory is one HSET, before any other write: so a script does all of its work
+// or none of it, without the flags of Redis 7, under which a full Redis would refuse replays as well. Only freeing goes on
+// without its HSET.
 
 // The states in the replies of beginScript are those of package idem, by number.
 var beginScript = redis.NewScript(`
