@@ -200,3 +200,18 @@ func TestChallengeIsQuoted(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestChallengeNamesTheRealm of the Authenticate that let the request in, also
+// where two of them lead to one stage.
+func TestChallengeNamesTheRealm(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	shared := middleware.RequireScope(middleware.Require(scope.TasksRead), middleware.ScopeOptions{Hooks: quiet()})(http.HandlerFunc(sayOK))
+	one := stage()(middleware.Authenticate(ring.keys, middleware.AuthOptions{Realm: "one"})(shared))
+	two := stage()(middleware.Authenticate(ring.keys, middleware.AuthOptions{Realm: "two"})(shared))
+	for range 2 {
+		for realm, h := range map[string]http.Handler{"one": one, "two": two} {
+			wantRefusal(t, realm, serve(h, request("GET", "/", token, "")), 403, "insufficient_scope", `Bearer realm="`+realm+`", error="insufficient_scope", scope="tasks:read"`)
+		}
+	}
+}

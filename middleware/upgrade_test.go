@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log"
@@ -20,14 +19,8 @@ import (
 // before.
 func TestUpgrade(t *testing.T) {
 	const head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
-	ours, servers, recovered := newLogged(), newLogged(), make(chan struct{}, 4)
+	ours, servers, left := newLogged(), newLogged(), make(chan struct{}, 8)
 	watched := func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(servers, "", 0) }
-	hooks := ours.hooks()
-	hooks.Observe = func(_ context.Context, e middleware.Event) {
-		if e.Stage == middleware.StageRecover {
-			recovered <- struct{}{}
-		}
-	}
 	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade-Style") == "WriteHeader" {
 			w.Header().Set("Upgrade", "echo")
@@ -43,23 +36,27 @@ func TestUpgrade(t *testing.T) {
 		if r.Header.Get("Upgrade-Style") == "own head" {
 			io.WriteString(conn, head)
 		}
-		if _, err := w.Write([]byte("late")); !errors.Is(err, http.ErrHijacked) {
-			t.Errorf("Write after Hijack: got %v, want %v", err, http.ErrHijacked)
-		}
 		io.CopyN(conn, rw, 5)
 		if r.Header.Get("Panic") != "" {
 			panic("after hijack")
 		}
-	}, middleware.Options{Hooks: hooks})
+		if _, err := w.Write([]byte("late")); !errors.Is(err, http.ErrHijacked) {
+			t.Errorf("Write after Hijack: got %v, want %v", err, http.ErrHijacked)
+		}
+	}, middleware.Options{Hooks: ours.hooks()})
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { left <- struct{}{} }()
+		api.ServeHTTP(w, r)
+	})
 	for _, tt := range []struct {
 		style string
 		srv   *httptest.Server
 		ids   int
 	}{
-		{"WriteHeader", start(t, api, watched), 1},
-		{"WriteHeader", start(t, api, watched, hardened), 1},
-		{"own head", start(t, api, watched), 0}, // nobody sees these bytes
-		{"own head", start(t, api, watched, hardened), 1},
+		{"WriteHeader", start(t, h, watched), 1},
+		{"WriteHeader", start(t, h, watched, hardened), 1},
+		{"own head", start(t, h, watched), 0}, // nobody sees these bytes
+		{"own head", start(t, h, watched, hardened), 1},
 	} {
 		for _, extra := range []string{"", "Panic: 1\r\n"} {
 			c := dial(t, tt.srv)
@@ -74,8 +71,8 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 	}
-	for range 4 {
-		<-recovered
+	for range 8 {
+		<-left
 	}
 	if got := ours.String(); strings.Contains(got, "superfluous") || strings.Count(got, `panic="after hijack"`) != 4 {
 		t.Errorf("got the log %s", got)
