@@ -1,0 +1,114 @@
+// Ratios reads what "go test -bench" printed in several rounds and prints, as
+// Markdown, each peer's median and Sallyport's ratio to the best peer of each row.
+//
+//	ratios [-metric cpu-ns/op] < rounds.txt
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const ours = "sallyport"
+
+// figures are those of one peer in one row, in the order of the rounds.
+type figures map[string][]float64 // by unit
+
+func main() {
+	metric := flag.String("metric", "cpu-ns/op", "the unit that is compared")
+	flag.Parse()
+
+	line := regexp.MustCompile(`^Benchmark\w+/peer=([^/]+)/path=(\S+?)(-\d+)?\s+\d+\s+(.*)$`)
+	table := make(map[string]map[string]figures) // row, peer
+	var rows, peers []string
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		m := line.FindStringSubmatch(in.Text())
+		if m == nil {
+			continue
+		}
+		peer, row := m[1], m[2]
+		if strings.HasPrefix(row, "take-") {
+			row += " " + cmp.Or(strings.TrimPrefix(m[3], "-"), "1") + " cpu"
+		}
+		if table[row] == nil {
+			table[row] = make(map[string]figures)
+			rows = append(rows, row)
+		}
+		if table[row][peer] == nil {
+			table[row][peer] = make(figures)
+		}
+		if !slices.Contains(peers, peer) {
+			peers = append(peers, peer)
+		}
+		fields := strings.Fields(m[4])
+		for i := 0; i+1 < len(fields); i += 2 {
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
+				table[row][peer][fields[i+1]] = append(table[row][peer][fields[i+1]], v)
+			}
+		}
+	}
+
+	fmt.Printf("| %s, medians (allocations) |", *metric)
+	for _, p := range peers {
+		fmt.Printf(" %s |", p)
+	}
+	fmt.Printf("\n|---|%s\n", strings.Repeat("--:|", len(peers)))
+	for _, row := range rows {
+		fmt.Printf("| %s |", row)
+		for _, p := range peers {
+			if f := table[row][p]; f == nil {
+				fmt.Print(" |")
+			} else {
+				fmt.Printf(" %.4g (%.0f) |", median(f[*metric]), median(f["allocs/op"]))
+			}
+		}
+		fmt.Println()
+	}
+
+	fmt.Print("\n| row | best net/http peer | ratio | middle half | best of all | ratio | middle half |\n|---|---|--:|---|---|--:|---|\n")
+	for _, row := range rows {
+		mine := table[row][ours][*metric]
+		fmt.Printf("| %s |", row)
+		for _, withFiber := range []bool{false, true} {
+			best := ""
+			for _, p := range peers {
+				f := table[row][p]
+				if f == nil || p == ours || strings.HasPrefix(p, "bare") || p == "fiber" && !withFiber {
+					continue
+				}
+				if best == "" || median(f[*metric]) < median(table[row][best][*metric]) {
+					best = p
+				}
+			}
+			theirs := table[row][best][*metric]
+			var each []float64
+			for i := range min(len(mine), len(theirs)) {
+				each = append(each, mine[i]/theirs[i])
+			}
+			fmt.Printf(" %s | %.2f | %.2f–%.2f |", best, median(mine)/median(theirs), quantile(each, 0.25), quantile(each, 0.75))
+		}
+		fmt.Println()
+	}
+}
+
+func median(v []float64) float64 { return quantile(v, 0.5) }
+
+func quantile(v []float64, q float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(v))
+	at := q * float64(len(s)-1)
+	i := int(at)
+	if i+1 == len(s) {
+		return s[i]
+	}
+	return s[i] + (at-float64(i))*(s[i+1]-s[i])
+}

@@ -1,0 +1,40 @@
+// Serve runs one of the compositions as a whole server on an address of this
+// machine, prints a token that it accepts, and serves until it is killed.
+//
+//	serve PEER ADDRESS
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	bench "github.com/sallyport-go/sallyport/bench"
+)
+
+func main() {
+	if len(os.Args) == 3 {
+		for _, p := range bench.Peers() {
+			if p.Name == os.Args[1] {
+				serve(p, os.Args[2])
+				return
+			}
+		}
+	}
+	fmt.Fprintln(os.Stderr, "usage: serve PEER ADDRESS, where PEER is one of:")
+	for _, p := range bench.Peers() {
+		fmt.Fprintln(os.Stderr, " ", p.Name)
+	}
+	os.Exit(2)
+}
+
+func serve(p bench.Peer, address string) {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	s := bench.NewSetup(1)
+	fmt.Println(s.Tokens[0])
+	p.New(s).Serve(ln)
+}
