@@ -157,7 +157,9 @@ func TestDisconnect(t *testing.T) {
 	var runs atomic.Int64
 	var srv *httptest.Server
 	left := make(chan context.Context, 1)
-	h := keyed(ring, replies(), middleware.IdempotencyOptions{}, numbered(&runs, func(r *http.Request) {
+	// Not the store in memory itself, which never looks at a context.
+	store := idemtest.NewFaulty(replies())
+	h := keyed(ring, store, middleware.IdempotencyOptions{}, numbered(&runs, func(r *http.Request) {
 		srv.CloseClientConnections()
 		<-(<-left).Done() // the server knows by now
 		if err := r.Context().Err(); err != nil {

@@ -112,15 +112,11 @@ func TestJoined(t *testing.T) {
 					}
 					return outcome{sent.Code, "", sent.Body.String()}
 				}
-				store.commit = func(do, undo func()) error {
+				store.commit = row.commit
+				store.ending = func() {
 					if sent.Flushed || sent.Body.Len() > 0 {
-						t.Error("the client saw the response before it was committed")
+						t.Error("the client saw the response before the transaction had ended")
 					}
-					if row.commit != nil {
-						return row.commit(do, undo)
-					}
-					do()
-					return nil
 				}
 				if got := ask(); got != row.first {
 					t.Errorf("first: %v, want %v", got, row.first)
@@ -128,7 +124,7 @@ func TestJoined(t *testing.T) {
 				if got := store.committed(); len(got) != row.rows {
 					t.Errorf("rows %q, want %d", got, row.rows)
 				}
-				row.commit = nil
+				store.commit = nil
 				got := ask()
 				if row.again {
 					if want := (outcome{200, "", ""}); got != want || runs != 2 || len(store.committed()) != 1 {

@@ -15,6 +15,8 @@ type joiner struct {
 
 	mu   sync.Mutex
 	rows []string
+	// ending, when set, is told when a transaction is about to end.
+	ending func()
 	// commit, when set, stands in for COMMIT: it makes it happen by do or fail by
 	// undo, and the error is what the database says.
 	commit func(do, undo func()) error
@@ -64,6 +66,9 @@ func (tx *transaction) Settle(ctx context.Context, s idem.Settlement) error {
 			tx.store.rows = append(tx.store.rows, tx.rows...)
 			tx.store.mu.Unlock()
 		}
+	}
+	if tx.store.ending != nil {
+		tx.store.ending()
 	}
 	if s.Outcome == idem.Finished && tx.store.commit != nil {
 		return tx.store.commit(func() { end(s) }, func() { end(idem.Settlement{Outcome: idem.NotStarted}) })

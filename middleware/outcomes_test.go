@@ -41,6 +41,11 @@ func TestOutcomes(t *testing.T) {
 			begin(w)
 			panic("boom")
 		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
+		{"panic after an interim response", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Link", "</a>; rel=preload")
+			w.WriteHeader(103)
+			panic("boom")
+		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
 		{"panic after NotStarted", func(w http.ResponseWriter, r *http.Request) {
 			middleware.NotStarted(r.Context())
 			panic("boom")
@@ -109,6 +114,9 @@ func TestOutcomes(t *testing.T) {
 					first, head := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 					if first != row.first {
 						t.Errorf("first: %v, want %v", first, row.first)
+					}
+					if first.code == "internal" && head.Get("Location")+head.Get("Link") != "" {
+						t.Errorf("the 500 has fields of the handler: %v", head)
 					}
 					for range 2 {
 						repeat, again := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))

@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +32,8 @@ func TestReplayedFields(t *testing.T) {
 	}
 	ring := newKeyring()
 	token := ring.issue(t)
-	h := keyed(ring, replies(), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	store := &payloads{Store: replies()}
+	h := keyed(ring, store, middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range append(kept, dropped...) {
 			w.Header()[name] = []string{"of the handler"}
 		}
@@ -49,6 +51,9 @@ func TestReplayedFields(t *testing.T) {
 			t.Errorf("%s is %q in the replay, want none of the handler's", name, got)
 		}
 	}
+	if n := bytes.Count(store.last, []byte("of the handler")); n != len(kept) {
+		t.Errorf("the record has %d fields, want %d:\n%q", n, len(kept), store.last)
+	}
 	id := wantID(t, again.Response)
 	if id == wantID(t, first.Response) || again.Header.Get("Svc-Original-Request-Id") != first.Header.Get("Svc-Request-Id") {
 		t.Errorf("ids: %v, then %v", first.Header, again.Header)
@@ -58,6 +63,17 @@ func TestReplayedFields(t *testing.T) {
 			t.Errorf("the replay has %s", name)
 		}
 	}
+}
+
+// payloads is a store that shows the last payload it was given.
+type payloads struct {
+	idem.Store
+	last []byte
+}
+
+func (p *payloads) Settle(ctx context.Context, key idem.Key, token idem.Token, s idem.Settlement) error {
+	p.last = s.Payload
+	return p.Store.Settle(ctx, key, token, s)
 }
 
 // TestReplayIsOfTheHandler: what stages outside write is of the moment and never
@@ -165,20 +181,26 @@ func TestReplayBytes(t *testing.T) {
 	}
 }
 
-// TestReplayWithoutRequestID: the stage does without RequestID.
+// TestReplayWithoutRequestID: the stage does without RequestID, and leaves out
+// the first one's id where it has no name for it.
 func TestReplayWithoutRequestID(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
+	store := replies()
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Custom", "mine") })
 	h := middleware.Chain(
 		middleware.Authenticate(ring.keys, middleware.AuthOptions{Hooks: quiet()}),
 		middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
-		middleware.Idempotency(replies(), middleware.IdempotencyOptions{}),
-	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Custom", "mine") }))
-	serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
-	again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
-	want := http.Header{"Idempotent-Replayed": {"true"}, "X-Custom": {"mine"}}
-	if again.StatusCode != 200 || !reflect.DeepEqual(again.Header, want) {
-		t.Errorf("%d %v, want %v", again.StatusCode, again.Header, want)
+		middleware.Idempotency(store, middleware.IdempotencyOptions{}),
+	)(handler)
+	serve(h, request("POST", "/", token, "{}", "Idempotency-Key: without"))
+	serve(keyed(ring, store, middleware.IdempotencyOptions{}, handler), request("POST", "/", token, "{}", "Idempotency-Key: with"))
+	for _, key := range []string{"without", "with"} {
+		again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: "+key))
+		want := http.Header{"Idempotent-Replayed": {"true"}, "X-Custom": {"mine"}}
+		if again.StatusCode != 200 || !reflect.DeepEqual(again.Header, want) {
+			t.Errorf("recorded %s: %d %v, want %v", key, again.StatusCode, again.Header, want)
+		}
 	}
 }
 

@@ -25,6 +25,11 @@ func TestReplyRoundTrip(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%+.200v came back as %+.200v, %v", want, got, err)
 		}
+		for range 20 {
+			if again := want.encode(); !bytes.Equal(again, encoded) {
+				t.Fatalf("%+.200v was written in two ways", want)
+			}
+		}
 		if cap(encoded) > len(encoded)+64 {
 			t.Errorf("%d bytes were set aside for %d", cap(encoded), len(encoded))
 		}
@@ -66,6 +71,8 @@ func TestDecodeReplyRefuses(t *testing.T) {
 		"status 199":         {replyVersion, 1, 0xc7, 1, 0, 0},
 		"status 1000":        {replyVersion, 1, 0xe8, 7, 0, 0},
 		"more than is there": {replyVersion, 1, 0xc8, 1, 0, 0xff, 0xff, 0xff, 0xff, 0x7f},
+		"values without end": {replyVersion, 1, 0xc8, 1, 0, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
+		"length of 1<<63":    {replyVersion, 1, 0xc8, 1, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1},
 		"endless number":     {replyVersion, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
 	} {
 		if r, err := decodeReply(b); err == nil {

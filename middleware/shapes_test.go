@@ -101,7 +101,7 @@ var shapes = []struct {
 		http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
 		fmt.Fprint(w, "hello")
 	}},
-	{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 303) }},
+	{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusSeeOther) }},
 	{"500", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "broken", 500) }},
 	{"503 with Retry-After", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "7")
