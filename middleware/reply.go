@@ -89,7 +89,7 @@ func decodeReply(b []byte) (reply, error) {
 	for range names {
 		name := d.text()
 		values := make([]string, 0, 1)
-		for range d.number() {
+		for n := d.number(); n > 0 && !d.failed; n-- {
 			values = append(values, d.text())
 		}
 		if d.failed {
