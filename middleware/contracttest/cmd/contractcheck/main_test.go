@@ -5,7 +5,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -116,7 +119,35 @@ func serveBare(t *testing.T, around func(http.Handler) http.Handler) string {
 	return file
 }
 
+// serveTLS serves the bare server with HTTP/2 and returns its URL and the file of its certificate.
+func serveTLS(t *testing.T) (url, authority string) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(bare.New(bare.DemoKeys()).Handler())
+	srv.EnableHTTP2 = true
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	authority = filepath.Join(t.TempDir(), "authority.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+	if err := os.WriteFile(authority, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return srv.URL, authority
+}
+
 func asItIs(h http.Handler) http.Handler { return h }
+
+// limited asks whoever sends a key to come back in an hour.
+func limited(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
 
 // status404 answers every 401 with 404, which breaks the contract.
 func status404(h http.Handler) http.Handler {
@@ -145,7 +176,8 @@ func cached(h http.Handler) http.Handler {
 }
 
 func TestExitStatus(t *testing.T) {
-	good, bad, differs := serveBare(t, asItIs), serveBare(t, status404), serveBare(t, cached)
+	good, bad, differs, busy := serveBare(t, asItIs), serveBare(t, status404), serveBare(t, cached), serveBare(t, limited)
+	secure, authority := serveTLS(t)
 	noJSON := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(noJSON, []byte("svc_live_secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -161,6 +193,9 @@ func TestExitStatus(t *testing.T) {
 		{"-keys " + bad + " -run ^auth/missing", 1, "BROKEN   auth/missing-key"},
 		{"-keys " + bad + " -run ^auth/ -skip auth/(missing|key-else|other-s|no-way|not-cached|before|challenge|challenge)", 0, "ok       auth/live-key"},
 		{"-keys " + differs + " -run ^auth/not-cached", 0, "differs  auth/not-cached"},
+		{"-keys " + busy + " -run ^auth/(not-cached|live-key)", 2, "UNCLEAR  auth/live-key"},
+		{"-url " + secure + " -cacert " + authority + " -run ^http2/missing-key", 0, "ok       http2/missing-key"},
+		{"-url " + secure, 2, "certificate"},
 		{"-keys " + good + " -run ^idempotency/", 2, "a route that creates"},
 		{"-keys " + good + " -create /api/v1/tasks -body " + body[:9] + body[len(body)-2:] + " -run ^idempotency/replay", 1, "BROKEN   idempotency/replay"},
 		{"", 2, "-url"},

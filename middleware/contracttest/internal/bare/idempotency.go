@@ -94,7 +94,7 @@ func (s *Server) claim(key, fingerprint string) (*reply, bool) {
 	}
 	if s.Race {
 		s.mu.Unlock()
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond)
 		s.mu.Lock()
 	}
 	claim := &reply{fingerprint: fingerprint, done: make(chan struct{})}

@@ -293,14 +293,14 @@ var faults = []fault{
 	{rule: "idempotency/no-key", name: "the body is the key", edit: func(s *bare.Server) {
 		s.IdemKey = func(r *http.Request, body []byte) (string, bool) { return string(body), true }
 	}},
-	{rule: "idempotency/at-once", name: "look, then claim", edit: func(s *bare.Server) { s.Race, s.Delay = true, 100*time.Millisecond }},
-	{rule: "idempotency/at-once", name: "500", edit: func(s *bare.Server) { s.Conflict, s.Delay = true, 200*time.Millisecond }, around: after(func(_ *http.Request, w *httptest.ResponseRecorder) {
+	{rule: "idempotency/at-once", name: "look, then claim", edit: func(s *bare.Server) { s.Race = true }},
+	{rule: "idempotency/at-once", name: "500", edit: func(s *bare.Server) { s.Conflict, s.Delay = true, 500*time.Millisecond }, around: after(func(_ *http.Request, w *httptest.ResponseRecorder) {
 		if w.Code == 409 {
 			w.Code = 500
 		}
 	})},
 	{rule: "idempotency/at-once", name: "nobody succeeds", around: instead(func(r *http.Request) bool { return r.Header.Get("Idempotency-Key") != "" }, 409)},
-	{rule: "idempotency/at-once-waits", name: "409", edit: func(s *bare.Server) { s.Conflict, s.Delay = true, 200*time.Millisecond }},
+	{rule: "idempotency/at-once-waits", name: "409", edit: func(s *bare.Server) { s.Conflict, s.Delay = true, 500*time.Millisecond }},
 	{rule: "idempotency/needs-a-key", name: "replays first", edit: func(s *bare.Server) {
 		s.Stages = []bare.Stage{bare.RequestID, bare.Idempotency, bare.Authenticate, bare.RateLimit, bare.Route, bare.Scope}
 		s.Partition = func(*http.Request, bare.Key) string { return "" }

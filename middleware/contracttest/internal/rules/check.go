@@ -32,10 +32,6 @@ func (s *Session) Check(ctx context.Context, r Rule) (result Result) {
 		result.Status, result.Detail = Skipped, "it needs "+lack.String()
 		return result
 	}
-	if ctx.Err() != nil {
-		result.Status, result.Detail = Unclear, "there was no time left"
-		return result
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	start := time.Now()
@@ -78,10 +74,15 @@ func (p *probe) end(status Status, format string, args []any) {
 
 // noAnswer ends a check that got no response where one was due.
 func (p *probe) noAnswer(what string, err error) {
+	p.inTime()
+	p.failf("%s: got no response: %v", what, err)
+}
+
+// inTime ends a check whose time is over: what it saw then was its own end.
+func (p *probe) inTime() {
 	if p.ctx.Err() != nil {
 		p.unclearf("there was no time left")
 	}
-	p.failf("%s: got no response: %v", what, err)
 }
 
 // sleep waits, but not longer than the check may take.

@@ -46,13 +46,18 @@ func open(t *testing.T, target rules.Target) *rules.Session {
 	return s
 }
 
-// check checks one rule on a server.
-func check(t *testing.T, name string, h http.Handler, complete bool) rules.Result {
+func rule(t *testing.T, name string) rules.Rule {
 	t.Helper()
 	all := rules.All()
 	i := slices.IndexFunc(all, func(r rules.Rule) bool { return r.Name == name })
 	if i < 0 {
 		t.Fatalf("there is no rule %q", name)
 	}
-	return open(t, serve(t, h, complete)).Check(t.Context(), all[i])
+	return all[i]
+}
+
+// check checks one rule on a server.
+func check(t *testing.T, name string, h http.Handler, complete bool) rules.Result {
+	t.Helper()
+	return open(t, serve(t, h, complete)).Check(t.Context(), rule(t, name))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,24 +81,67 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
+// What a check sees when its time is over says nothing about the server.
 func TestTimeRunsOut(t *testing.T) {
-	hang := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "" {
-				<-r.Context().Done()
-			}
-			next.ServeHTTP(w, r)
-		})
-	}
-	s := open(t, serve(t, hang(bare.New(bare.DemoKeys()).Handler()), true))
-	all := rules.All()
-	live := all[slices.IndexFunc(all, func(r rules.Rule) bool { return r.Name == "auth/live-key" })]
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	for range 2 { // in the middle, and before it begins
-		if result := s.Check(ctx, live); result.Status != rules.Unclear || !strings.Contains(result.Detail, "no time left") {
-			t.Errorf("got %s %q", result.Status, result.Detail)
+	ended := make(chan struct{})
+	silent := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != "PRI" && r.Header.Get("User-Agent") == "" || r.Header.Get("Authorization") != "" {
+			<-ended
 		}
+	})
+	target := serve(t, silent, false)
+	t.Cleanup(func() { close(ended) }) // before the server waits for its handlers
+	target.HTTP2URL = target.URL
+	s := open(t, target)
+	for _, name := range []string{"auth/live-key", "auth/no-way-around", "wire/expectation", "wire/http-1.0", "wire/pipelining", "wire/early-close", "wire/cut-body", "wire/stalled-body", "wire/expect-refused", "ratelimit/retry-after"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		if strings.HasPrefix(name, "wire/e") {
+			cancel() // what net/http answers by itself comes in time
+		}
+		if result := s.Check(ctx, rule(t, name)); result.Status != rules.Unclear || !strings.Contains(result.Detail, "no time left") {
+			t.Errorf("%s: got %s %q", name, result.Status, result.Detail)
+		}
+		cancel()
+	}
+}
+
+// Whether a repeat has the first one's id is a rule of its own, and an optional one.
+func TestRepeatsDoNotCountAsTwice(t *testing.T) {
+	first := after(func(_ *http.Request, w *httptest.ResponseRecorder) {
+		if id := w.Header().Get("Svc-Original-Request-Id"); id != "" {
+			w.Header().Set(idHeader, id)
+		}
+	})
+	s := open(t, serve(t, first(bare.New(bare.DemoKeys()).Handler()), false))
+	for _, tt := range []struct {
+		name string
+		want rules.Status
+	}{{"idempotency/replay", rules.Held}, {"idempotency/request-id", rules.Broken}, {"request-id/unique", rules.Held}} {
+		if result := s.Check(t.Context(), rule(t, tt.name)); result.Status != tt.want {
+			t.Errorf("%s: got %s %q, want %s", tt.name, result.Status, result.Detail, tt.want)
+		}
+	}
+}
+
+// Over HTTPS, bare connections speak HTTP/1.1 and clients both versions.
+func TestHTTPS(t *testing.T) {
+	target := serve(t, bare.New(bare.DemoKeys()).Handler(), false)
+	target.URL, target.HTTP2URL, target.Server = target.HTTP2URL, "", false
+	s := open(t, target)
+	held := 0
+	for _, r := range rules.All() {
+		if r.Group() == "ratelimit" {
+			continue
+		}
+		switch result := s.Check(t.Context(), r); {
+		case result.Status == rules.Held:
+			held++
+		case result.Status != rules.Skipped || r.Group() != "wire":
+			t.Errorf("%s: got %s %s", r.Name, result.Status, result.Detail)
+		}
+	}
+	if held < 50 {
+		t.Errorf("%d rules were held", held)
 	}
 }
 

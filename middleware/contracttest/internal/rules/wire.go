@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -55,6 +56,7 @@ var wireRules = []Rule{
 		for i := range n {
 			a, err := c.next("GET")
 			if err != nil && i > 0 {
+				p.inTime()
 				return // a server may close after a refusal
 			}
 			if err != nil {
@@ -93,14 +95,14 @@ var wireRules = []Rule{
 		_ = c.SetDeadline(time.Now().Add(patience / 2))
 		a, err := c.roundTrip("POST", p.post(bearer("contract-unknown"), contentLength(1000))+"x")
 		if err != nil {
-			p.failf("of a body of 1000 bytes 1 was sent, with an unknown key: got no response in %v: %v", patience/2, err)
+			p.noAnswer(fmt.Sprintf("1 of 1000 bytes with an unknown key, for %v", patience/2), err)
 		}
 		p.want("a body that does not come, with an unknown key", a, 401)
 	}},
 	{"wire/expect-refused", "Who sends Expect: 100-continue without a key gets 401 at once, not 100.", "RFC 9110, section 10.1.1", createRoute, func(p *probe) {
 		a, err := p.dial().roundTrip("POST", p.post("Expect: 100-continue", contentLength(10)))
 		if err != nil {
-			p.failf("got no response before the body was sent: %v", err)
+			p.noAnswer("before the body was sent", err)
 		}
 		p.want("without a key", a, 401)
 	}},
@@ -128,6 +130,7 @@ func contentLength(n int) string { return "Content-Length: " + strconv.Itoa(n) }
 func (p *probe) idOnRefusal(text string) {
 	a, err := p.dial().roundTrip("GET", text)
 	if err != nil {
+		p.inTime()
 		return
 	}
 	what, _, _ := strings.Cut(text, "\n")
