@@ -1,0 +1,144 @@
+package bench_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+var sizes = []int{1e3, 1e5, 1e6}
+
+// a grown store is asked for one of the n things it holds.
+type grown struct {
+	name string
+	make func(n int) (ask func(i int), keep any)
+	own  func(n int) int // bytes that the benchmark itself keeps for them
+}
+
+func digest(i int) (d [32]byte) {
+	// Spread over all bytes, as a hash is.
+	r := rand.New(rand.NewPCG(uint64(i), 1))
+	for at := 0; at < len(d); at += 8 {
+		binary.LittleEndian.PutUint64(d[at:], r.Uint64())
+	}
+	return d
+}
+
+// answered is what idem keeps for a create: the length of what the path benchmarks store.
+const answered = 300
+
+func remember(m *idem.Memory, i int) {
+	c := claim(i)
+	if _, err := m.Begin(context.Background(), c); err != nil {
+		panic(err)
+	}
+	s := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, answered), Summary: make([]byte, 64), Retention: 24 * time.Hour}
+	if err := m.Settle(context.Background(), c.Key, c.Token, s); err != nil {
+		panic(err)
+	}
+}
+
+func claim(i int) idem.Claim {
+	c := idem.Claim{Token: idem.Token{1}, Lease: 15 * time.Second, Retention: 24 * time.Hour}
+	c.Key.Digest = digest(i)
+	c.Key.Partition = digest(-1 - i%1000)
+	return c
+}
+
+func filled(n int) (*idem.Memory, []idem.Claim) {
+	m := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30, Share: 8 << 30})
+	claims := make([]idem.Claim, min(n, 100_000))
+	for i := range n {
+		remember(m, i)
+		if i < len(claims) {
+			claims[i] = claim(i)
+		}
+	}
+	return m, claims
+}
+
+func ownClaims(n int) int { return min(n, 100_000) * int(unsafe.Sizeof(idem.Claim{})) }
+
+var growing = []grown{
+	{"keystore.Cached", func(n int) (func(int), any) {
+		ctx, memory := context.Background(), keystore.NewMemory()
+		c := keystore.NewCached(memory, keystore.CacheOptions{Size: n, TTL: time.Hour})
+		digests := make([]keystore.Digest, n)
+		for i := range n {
+			digests[i] = digest(i)
+			k := &keystore.Key{
+				ID: fmt.Sprintf("key_%020d", i), Digest: digests[i], Organization: fmt.Sprintf("org_%07d", i),
+				Environment: keystore.Production, Name: "bench", Hint: "abcd", CreatedAt: time.Unix(1, 0), CreatedBy: "bench",
+				Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
+			}
+			if err := memory.Insert(ctx, k); err != nil {
+				panic(err)
+			}
+			c.Lookup(ctx, digests[i])
+		}
+		return func(i int) { c.Lookup(ctx, digests[i]) }, c
+	}, func(n int) int { return n * len(keystore.Digest{}) }},
+	{"ratelimit.Memory", func(n int) (func(int), any) {
+		m := ratelimit.NewMemorySize(n)
+		p := &ratelimit.Policy{Name: "organization", Limit: ratelimit.Limit{Count: 1e9, Period: time.Hour}}
+		takes, names := []ratelimit.Take{{Policy: p, Cost: 1}}, bucketNames(n)
+		take := func(i int) {
+			takes[0].Bucket = names[i]
+			m.Take(context.Background(), takes)
+		}
+		for i := range n {
+			take(i)
+		}
+		return take, m
+	}, func(n int) int { return n * 40 }}, // a string's two words, and 20 bytes in a class of 24
+	{"idem.Memory-replay", func(n int) (func(int), any) {
+		m, claims := filled(n)
+		return func(i int) { m.Begin(context.Background(), claims[i%len(claims)]) }, m
+	}, ownClaims},
+	{"idem.Memory-fresh", func(n int) (func(int), any) {
+		m, _ := filled(n)
+		next := n
+		return func(int) {
+			remember(m, next)
+			next++
+		}, m
+	}, func(int) int { return 0 }},
+}
+
+// BenchmarkGrowth is one call of our stores that hold as many keys, organizations or
+// replies as the name says, in random order. bytes/entry is what lives for each.
+func BenchmarkGrowth(b *testing.B) {
+	for _, g := range growing {
+		for _, n := range sizes {
+			var ask func(int)
+			var keep any
+			var bytes int64
+			order := rand.Perm(n)
+			b.Run(fmt.Sprintf("store=%s/entries=%d", g.name, n), func(b *testing.B) {
+				if ask == nil {
+					before := heap()
+					ask, keep = g.make(n)
+					bytes = heap() - before - int64(g.own(n))
+				}
+				b.ReportAllocs()
+				spent := cpuTime()
+				for i := 0; b.Loop(); i++ {
+					ask(order[i%n])
+				}
+				b.ReportMetric(float64(cpuTime()-spent)/float64(b.N), "cpu-ns/op")
+				b.ReportMetric(float64(bytes)/float64(n), "bytes/entry")
+			})
+			runtime.KeepAlive(keep)
+		}
+	}
+}
