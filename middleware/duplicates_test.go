@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -149,42 +150,125 @@ func TestReuseInFlight(t *testing.T) {
 	})
 }
 
-// TestDisconnect: the client that sent a create closes its connection. The create
-// is finished and kept, and whoever repeats it gets its response.
+// TestDisconnect: the client that sent a create leaves, by closing its connection
+// or by taking back its stream. The create is finished and kept, and whoever
+// repeats it gets its response.
 func TestDisconnect(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	var runs atomic.Int64
-	var srv *httptest.Server
-	left := make(chan context.Context, 1)
-	// Not the store in memory itself, which never looks at a context.
-	store := idemtest.NewFaulty(replies())
-	h := keyed(ring, store, middleware.IdempotencyOptions{}, numbered(&runs, func(r *http.Request) {
-		srv.CloseClientConnections()
-		<-(<-left).Done() // the server knows by now
-		if err := r.Context().Err(); err != nil {
-			t.Errorf("the handler's context is done: %v", err)
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			var runs atomic.Int64
+			entered, outer := make(chan struct{}), make(chan context.Context, 2)
+			// Not the store in memory itself, which never looks at a context.
+			store := idemtest.NewFaulty(replies())
+			h := keyed(ring, store, middleware.IdempotencyOptions{}, numbered(&runs, func(r *http.Request) {
+				close(entered)
+				<-(<-outer).Done() // the server knows that the client is gone
+				if err := r.Context().Err(); err != nil {
+					t.Errorf("the handler's context is done: %v", err)
+				}
+				if deadline, ok := r.Context().Deadline(); !ok || time.Until(deadline) > 30*time.Second {
+					t.Errorf("the handler's deadline is %v", deadline)
+				}
+				if _, ok := middleware.PrincipalFrom(r.Context()); !ok || middleware.RequestIDFrom(r.Context()) == "" {
+					t.Error("the handler's context has lost its values")
+				}
+			}))
+			srv, client := listen(t, protocol, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				outer <- r.Context()
+				h.ServeHTTP(w, r)
+			}))
+			if protocol == "HTTP/2" {
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() {
+					<-entered
+					cancel()
+				}()
+				if _, err := client.Do(keyedRequest(t, srv.URL, token, "a").WithContext(ctx)); !errors.Is(err, context.Canceled) {
+					t.Errorf("first: %v", err)
+				}
+			} else {
+				c := dial(t, srv)
+				c.send("POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}")
+				<-entered
+				c.Close()
+			}
+			a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
+			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
+				t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body, runs.Load())
+			}
+		})
+	}
+}
+
+// TestWaiterLeaves: a repeat whose client leaves gives up its place at once.
+func TestWaiterLeaves(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	entered, release := make(chan struct{}), make(chan struct{})
+	runner := idem.NewRunner(replies(), idem.Options{})
+	srv := start(t, keyed(ring, nil, middleware.IdempotencyOptions{Runner: runner}, numbered(new(atomic.Int64), func(*http.Request) {
+		close(entered)
+		<-release
+	})))
+	head := "POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}"
+	first, waiter := dial(t, srv), dial(t, srv)
+	first.send(head)
+	<-entered
+	waiter.send(head)
+	for _, want := range []int{1, 0} {
+		for runner.Stats().Waiters != want {
+			<-time.After(time.Millisecond)
 		}
-		if deadline, ok := r.Context().Deadline(); !ok || time.Until(deadline) > 30*time.Second {
-			t.Errorf("the handler's deadline is %v", deadline)
-		}
-		if _, ok := middleware.PrincipalFrom(r.Context()); !ok || middleware.RequestIDFrom(r.Context()) == "" {
-			t.Error("the handler's context has lost its values")
-		}
-	}))
-	srv = start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case left <- r.Context():
-		default:
-		}
-		h.ServeHTTP(w, r)
-	}))
-	c := dial(t, srv)
-	c.send("POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}")
-	_, _ = c.Read(make([]byte, 1)) // until it is closed
-	a := do(t, srv.Client(), keyedRequest(t, srv.URL, token, "a"))
-	if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
-		t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body, runs.Load())
+		waiter.Close()
+	}
+	close(release)
+	if a := first.next("POST"); a.StatusCode != 201 {
+		t.Errorf("the first: %d %s", a.StatusCode, a.body)
+	}
+}
+
+// TestTimeoutHandlerOutside: the client is told 503 in time, and the create goes
+// on to its end, which a repeat gets.
+func TestTimeoutHandlerOutside(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			var runs atomic.Int64
+			release := make(chan struct{})
+			inner := middleware.Chain(
+				middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
+				middleware.Idempotency(replies(), middleware.IdempotencyOptions{}),
+			)(numbered(&runs, func(*http.Request) { <-release }))
+			srv, client := listen(t, protocol, middleware.Chain(
+				middleware.RequestID(middleware.RequestIDOptions{Hooks: quiet()}),
+				middleware.Recover(middleware.RecoverOptions{}),
+				middleware.Authenticate(ring.keys, middleware.AuthOptions{}),
+				func(next http.Handler) http.Handler {
+					slow, fast := http.TimeoutHandler(next, 20*time.Millisecond, "late"), http.TimeoutHandler(next, time.Minute, "late")
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.Header.Get("Slow") != "" {
+							slow.ServeHTTP(w, r)
+						} else {
+							fast.ServeHTTP(w, r)
+						}
+					})
+				},
+			)(inner))
+			late := keyedRequest(t, srv.URL, token, "a")
+			late.Header.Set("Slow", "1")
+			a := do(t, client, late)
+			if wantID(t, a.Response); a.StatusCode != 503 || a.body != "late" {
+				t.Errorf("first: %d %s, want the 503 of http.TimeoutHandler", a.StatusCode, a.body)
+			}
+			close(release)
+			a = do(t, client, keyedRequest(t, srv.URL, token, "a"))
+			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
+				t.Errorf("repeat: %d %s with %d runs, want the replay", a.StatusCode, a.body, runs.Load())
+			}
+		})
 	}
 }
 
