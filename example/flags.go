@@ -89,6 +89,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	}
 	if !headerName.MatchString(c.requestIDHeader) {
 		check("request-id-header", fmt.Errorf("%q is not letters, digits and hyphens", c.requestIDHeader))
+	} else {
+		check("request-id-header", middleware.RequestIDOptions{Header: c.requestIDHeader}.Validate())
 	}
 	if c.sqlite != "" && c.postgres != "" {
 		check("sqlite", errors.New("-postgres is given too; choose one"))

@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	pathpkg "path"
 	"strings"
 	"sync"
 	"time"
@@ -42,19 +43,22 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	api.HandleFunc("GET "+tasksPath+"/{id}", middleware.Require(scope.TasksRead), tasks.find)
 	api.HandleFunc("POST "+tasksPath+"/{id}/cancel", middleware.Require(scope.TasksCancel), tasks.cancel)
 
-	root := http.NewServeMux()
-	root.Handle(basePath+"/", api)
-	if developer != nil {
-		root.Handle(developerPath, developer)
-		root.Handle(strings.TrimSuffix(developerPath, "/"), developer)
-	}
-	root.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	root.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		middleware.WriteProblem(w, r, middleware.Problem{
-			Status: http.StatusNotFound,
-			Code:   "not_found",
-			Detail: "There is nothing at this path. The API is under " + basePath + ".",
-		})
+	// No mux stands before the API: it would answer some paths without a key, with a redirect to what it takes for a better one.
+	root := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case strings.HasPrefix(path, basePath+"/"), strings.HasPrefix(pathpkg.Clean(path)+"/", basePath+"/"):
+			api.ServeHTTP(w, r)
+		case path == "/healthz":
+			io.WriteString(w, "ok\n")
+		case developer != nil && (path+"/" == developerPath || strings.HasPrefix(path, developerPath)):
+			developer.ServeHTTP(w, r)
+		default:
+			middleware.WriteProblem(w, r, middleware.Problem{
+				Status: http.StatusNotFound,
+				Code:   "not_found",
+				Detail: "There is nothing at this path. The API is under " + basePath + ".",
+			})
+		}
 	})
 
 	srv := &http.Server{

@@ -87,7 +87,16 @@ func (s *sqlTasks) Create(ctx context.Context, tenant, title string) (task, erro
 	return t, err
 }
 
+// knows reports whether an id is one that Create makes. Other text need not even be text to a database.
+func knows(id string) bool {
+	_, err := cursorAt(task{ID: id})
+	return err == nil && strings.HasPrefix(id, "task_")
+}
+
 func (s *sqlTasks) Find(ctx context.Context, tenant, id string) (task, error) {
+	if !knows(id) {
+		return task{}, errNoTask
+	}
 	found, err := s.read(ctx, `SELECT `+taskColumns+` FROM example_tasks WHERE tenant = $1 AND id = $2`, tenant, id)
 	if err != nil {
 		return task{}, err
@@ -107,6 +116,9 @@ func (s *sqlTasks) List(ctx context.Context, tenant string, after cursor, limit 
 }
 
 func (s *sqlTasks) Cancel(ctx context.Context, tenant, id string) (task, error) {
+	if !knows(id) {
+		return task{}, errNoTask
+	}
 	_, err := s.in(ctx).ExecContext(ctx, s.query(`UPDATE example_tasks SET state = $1, cancelled_micros = $2 WHERE tenant = $3 AND id = $4 AND state = $5`),
 		cancelled, time.Now().UnixMicro(), tenant, id, open)
 	if err != nil {

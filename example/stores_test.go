@@ -99,6 +99,10 @@ func TestTasksInADatabase(t *testing.T) {
 			}
 			wantProblem(t, "another organization's task", srv.must(t, srv.keys.Other, http.MethodGet, tasksPath+"/"+ids[0], ""), http.StatusNotFound, "not_found")
 			wantProblem(t, "a sandbox key", srv.must(t, srv.keys.Sandbox, http.MethodPost, tasksPath+"/"+ids[0]+"/cancel", ""), http.StatusNotFound, "not_found")
+			for _, id := range []string{"%ff", "a%00b", "task_", "task_%ff", "task_" + xid.New().String()} {
+				wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"/"+id, ""), http.StatusNotFound, "not_found")
+				wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+id+"/cancel", ""), http.StatusNotFound, "not_found")
+			}
 			page := srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"?limit=2", "")
 			list := decode[struct{ Tasks []task }](t, page)
 			if len(list.Tasks) != 2 || list.Tasks[0].ID != ids[2] || list.Tasks[1].ID != ids[1] {

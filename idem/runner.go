@@ -25,6 +25,9 @@ type Request struct {
 	// Owner is on whose account the request runs and waits.
 	Owner       string
 	Fingerprint Sum
+	// Waiting, unless nil, is called once when the caller is about to wait. What is large and can be done without is to be let
+	// go of there: many may wait.
+	Waiting func()
 }
 
 // Runner decides who runs a request, who waits for it, and who gets which answer. It is used by many goroutines at once and

@@ -46,6 +46,9 @@ func (v *visit) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 			d = v.runner.options.Timeout
 		}
 		v.wait = time.NewTimer(d)
+		if v.req.Waiting != nil {
+			v.req.Waiting()
+		}
 	}
 	select {
 	case <-changed:

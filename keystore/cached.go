@@ -158,6 +158,11 @@ func (c *Cached) Peek(d Digest) (*Key, bool) {
 	return found.key, true
 }
 
+// Remembers reports whether the token was usable when the store was last asked,
+// though the answer may be too old by now. It never asks the store, and nobody but
+// who held a live key can bring it about.
+func (c *Cached) Remembers(d Digest) bool { return c.answers.accepts.Contains(d) }
+
 // Forget drops what is remembered of a token. A lookup that begins after Forget
 // has returned asks the store.
 func (c *Cached) Forget(d Digest) { c.answers.forget(d) }

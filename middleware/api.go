@@ -137,7 +137,9 @@ func (a *API) Routes() []Route { return slices.Clone(a.routes) }
 // scope.
 func (a *API) Handle(pattern string, need Requirement, h http.Handler) {
 	mistake := func(what string) { panic("middleware: API.Handle(" + quote(pattern) + "): " + what) }
-	method, path, ok := strings.Cut(pattern, " ")
+	cut := strings.IndexAny(pattern, " \t")
+	ok := cut > 0
+	method, path := pattern[:max(cut, 0)], pattern[cut+1:]
 	path = strings.TrimLeft(path, " \t")
 	if !ok || method == "" || strings.Contains(method, "/") {
 		mistake("the pattern names no method; write it as \"GET " + a.base + "/…\"")
@@ -183,7 +185,15 @@ func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseW
 }
 
 // ServeHTTP serves a request along the stages.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.outer.ServeHTTP(w, r) }
+//
+// A handler of a route may call it with a request of its own on the context of the
+// one that it serves: that request needs its own key and is decided for itself.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s := stateFrom(r.Context()); s != nil && s.key != nil {
+		r = s.fork(r)
+	}
+	a.outer.ServeHTTP(w, r)
+}
 
 // WaitSettled waits, after http.Server.Shutdown, until the outcomes of all
 // idempotent requests are saved, or ctx is done.

@@ -55,7 +55,7 @@ type AuthOptions struct {
 //
 // Nothing has to stand before it. [RequestID] and [Recover] SHOULD, and
 // [ThrottleFailures] may. Put a keystore.Cached in front of a store that is not
-// in memory.
+// in memory: it is also what bounds how long a store may take.
 func Authenticate(keys keystore.Store, o AuthOptions) func(http.Handler) http.Handler {
 	if keys == nil {
 		panic("middleware: Authenticate: the key store is nil")
@@ -84,6 +84,9 @@ func Authenticate(keys keystore.Store, o AuthOptions) func(http.Handler) http.Ha
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := enter(r, o.Hooks)
+			if s.key != nil {
+				s, r = enter(s.fork(r), o.Hooks)
+			}
 			s.realm = o.Realm
 			key, refusal := a.authenticate(s, r)
 			if key == nil {
@@ -106,12 +109,14 @@ type authenticator struct {
 	cache            peekStore // nil when keys has no accept cache
 	missing, invalid string    // challenges
 	malformed        [keystore.BadChecksum + 1]string
+	faults           faults
 }
 
 // peekStore is the ability of a cache to say what it accepts without a call of
 // the store behind it.
 type peekStore interface {
 	Peek(d keystore.Digest) (*keystore.Key, bool)
+	Remembers(d keystore.Digest) bool
 }
 
 func peeker(keys keystore.Store) peekStore {
@@ -156,6 +161,13 @@ func (a *authenticator) lookup(s *state, r *http.Request, digest keystore.Digest
 			return key.Bind(a.Registry), Problem{}
 		}
 		if p, ok := s.throttle.reserve(s, r); !ok {
+			if a.cache == nil || !a.cache.Remembers(digest) {
+				return nil, p
+			}
+			// Nobody but who held a live key can be remembered.
+			if key, _, _ := a.verify(r.Context(), s, digest, environment); key != nil {
+				return key, Problem{}
+			}
 			return nil, p
 		}
 		key, p, failed := a.verify(r.Context(), s, digest, environment)
@@ -190,7 +202,7 @@ func (a *authenticator) verify(ctx context.Context, s *state, digest keystore.Di
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			s.hooks.logger().Error("the key store does not answer", "error", err, "request_id", s.id)
+			a.faults.log(s, "the key store does not answer", err)
 		}
 		return nil, problem(codeKeyStore), false
 	}

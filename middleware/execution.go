@@ -18,6 +18,8 @@ type execution struct {
 	body  []byte
 	claim *idem.Execution
 
+	bodyGone bool // it was let go of while waiting
+
 	ctx      context.Context // the handler's
 	recorder recorder
 	reader   bufferedBody
@@ -28,7 +30,6 @@ type execution struct {
 // half-way leaves an outcome behind as well.
 func (x *execution) run(next http.Handler) {
 	s := x.state
-	s.keyed = true
 	ctx, cancel := context.WithTimeout(x.claim.Context(context.WithoutCancel(x.r.Context())), x.Timeout)
 	defer cancel()
 	if n := x.claim.Attempt(); n > 1 {
@@ -79,7 +80,7 @@ func (x *execution) nothingHappened() bool {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooEarly, http.StatusTooManyRequests:
 		return true
 	}
-	return x.state.notStarted
+	return x.state.notStarted.Load()
 }
 
 func (x *execution) reply() reply {
@@ -210,7 +211,7 @@ func (x *execution) interrupted(p any) {
 		return
 	}
 	x.recorder.reset(maps.Clone(x.w.Header()))
-	s.notStarted = false
+	s.notStarted.Store(false)
 	s.writeProblem(&x.recorder, x.r, problem(codeInternal))
 	x.settle()
 }

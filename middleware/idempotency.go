@@ -24,7 +24,8 @@ type IdempotencyOptions struct {
 	Required bool
 
 	// Partition adds to what an Idempotency-Key belongs to, beyond organization
-	// and environment, such as a project. Nil adds nothing.
+	// and environment, such as a project. Nil adds nothing. It is given a copy of the
+	// request, whose body it may read.
 	Partition func(*http.Request) string
 
 	// MaxBody is the largest body that a request with a key may have, in bytes;
@@ -113,6 +114,11 @@ func newIdempotency(store idem.Store, o IdempotencyOptions) *idempotency {
 	if len(o.Methods) == 0 {
 		o.Methods = []string{http.MethodPost}
 	}
+	for _, method := range o.Methods {
+		if !validToken(method) || method != strings.ToUpper(method) {
+			panic("middleware: Idempotency: " + quote(method) + " in Methods is not a method; methods are in capital letters")
+		}
+	}
 	if slices.Contains(o.Methods, http.MethodGet) || slices.Contains(o.Methods, http.MethodHead) {
 		panic("middleware: Idempotency: GET and HEAD are idempotent by themselves; leave them out of Methods")
 	}
@@ -152,7 +158,7 @@ func newIdempotency(store idem.Store, o IdempotencyOptions) *idempotency {
 // has written anything anywhere must not call it.
 func NotStarted(ctx context.Context) {
 	if s := stateFrom(ctx); s != nil {
-		s.notStarted = true
+		s.notStarted.Store(true)
 	}
 }
 
@@ -170,6 +176,7 @@ type attemptKey struct{}
 
 type idempotency struct {
 	IdempotencyOptions
+	faults faults
 }
 
 type idempotent struct {
@@ -181,13 +188,17 @@ func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g := h.gate
 	s, r := enter(r, g.Hooks)
 	switch {
-	case s.key == nil || !s.scoped:
+	case s.key == nil || s.need == "":
 		s.misuse(w, r, StageIdempotency, "Idempotency stands where no RequireScope is before it; middleware.AnyKey() is the requirement that asks for no scope")
 		return
-	case s.keyed, !slices.Contains(g.Methods, r.Method):
+	case s.gate != nil && s.gate != g:
+		s.misuse(w, r, StageIdempotency, "Idempotency stands inside another Idempotency; give API.Handle the inner one itself, or leave one out")
+		return
+	case s.gate == g, !slices.Contains(g.Methods, r.Method):
 		h.next.ServeHTTP(w, r)
 		return
 	}
+	s.gate = g
 	values := r.Header["Idempotency-Key"]
 	if len(values) == 0 {
 		if g.Required {
@@ -204,52 +215,67 @@ func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, StageIdempotency, p)
 		return
 	}
-	body, code := g.readBody(w, r)
-	if code != "" {
-		p := problem(code)
-		switch code {
-		case codeBadRequest:
-			p.Detail = "The request body ended early or is not well formed. Nothing was done."
-		case codeBodyTooLarge:
-			p.Detail = "The request body is larger than " + strconv.FormatInt(g.MaxBody, 10) + " bytes, the most that a request with an Idempotency-Key may have here."
-		}
-		s.refuse(w, r, StageIdempotency, p)
+	body, err := g.readBody(w, r)
+	if err != nil {
+		s.refuse(w, r, StageIdempotency, bodyProblem(err))
 		return
 	}
 	extendDeadlines(w, r, max(g.Wait, 0)+g.Timeout+2*g.StoreTimeout)
 	x := &execution{idempotency: g, state: s, w: w, r: r, body: body}
-	record, claim, err := g.Runner.Begin(r.Context(), idem.Request{
-		Key:         idem.NewKey(g.partition(s, r), key),
-		Owner:       s.key.Tenant(),
-		Fingerprint: idem.Fingerprint(r.Method, r.URL.EscapedPath(), r.URL.RawQuery, r.Header.Get("Content-Type"), body),
-	})
+	request := idem.Request{
+		Key:   idem.NewKey(g.partition(s, r, body), key),
+		Owner: s.key.Tenant(),
+		// With the path go the requirement and the pattern, because the path alone can
+		// be that of two routes, behind a host or http.StripPrefix: a reply must not
+		// get around the decision that it was given under.
+		Fingerprint: idem.Fingerprint(r.Method, s.need+"\x00"+r.Pattern+"\x00"+r.URL.EscapedPath(), r.URL.RawQuery, r.Header.Get("Content-Type"), body),
+	}
+	if len(body) > waitingBody {
+		request.Waiting = func() { x.body, x.bodyGone = nil, true }
+	}
+	record, claim, err := g.Runner.Begin(r.Context(), request)
 	switch {
 	case err != nil:
 		s.refuse(w, r, StageIdempotency, g.beginProblem(s, r, err))
 	case claim == nil:
 		g.answer(s, w, r, record)
+	case x.bodyGone:
+		// The first request freed the key, and this one cannot run any more.
+		x.claim = claim
+		x.rollBack()
+		s.refuse(w, r, StageIdempotency, problem(codeInProgress))
 	default:
 		x.claim = claim
 		x.run(h.next)
 	}
 }
 
-func (g *idempotency) partition(s *state, r *http.Request) string {
+// waitingBody is the largest body that a repeat keeps while it waits for the first
+// request. Of a larger one only the fingerprint is left; should the first request
+// free the key, such a repeat is told to come again.
+const waitingBody = 16 << 10
+
+func (g *idempotency) partition(s *state, r *http.Request, body []byte) string {
+	tenant := s.key.Tenant()
 	if g.Partition == nil {
-		return s.key.Tenant()
+		return tenant
 	}
-	// The tenant is injective and says how long it is, so nothing added behind it
-	// can make it another.
-	return s.key.Tenant() + "\x00" + g.Partition(r)
+	r = r.WithContext(r.Context())
+	buffered := &bufferedBody{}
+	buffered.Reset(body)
+	r.Body = buffered
+	// With its length before it, nothing added behind a tenant makes it another.
+	return strconv.Itoa(len(tenant)) + ":" + tenant + g.Partition(r)
 }
 
-// readBody returns the whole body, or the code of the refusal.
-func (g *idempotency) readBody(w http.ResponseWriter, r *http.Request) ([]byte, string) {
+// readBody returns the whole body. The error is an *http.MaxBytesError when there
+// is too much of it.
+func (g *idempotency) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
-		return nil, ""
+		return nil, nil
 	}
 	if r.ContentLength > g.MaxBody {
-		return nil, codeBodyTooLarge
+		return nil, &http.MaxBytesError{Limit: g.MaxBody}
 	}
 	// The server's own writer, because MaxBytesReader tells it to close the
 	// connection by a method that no wrapper has. A declared length is a promise,
@@ -260,18 +286,30 @@ func (g *idempotency) readBody(w http.ResponseWriter, r *http.Request) ([]byte, 
 		n, err := src.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if err == io.EOF {
-			return buf, ""
+			return buf, nil
 		}
 		if err != nil {
-			if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-				return nil, codeBodyTooLarge
-			}
-			return nil, codeBadRequest
+			return nil, err
 		}
 		if len(buf) == cap(buf) {
-			buf = slices.Grow(buf, len(buf))
+			larger := 2 * cap(buf)
+			if left := r.ContentLength + 1 - int64(len(buf)); left > 0 {
+				larger = min(larger, len(buf)+int(left))
+			}
+			buf = append(make([]byte, 0, larger), buf...)
 		}
 	}
+}
+
+func bodyProblem(err error) Problem {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		p := problem(codeBodyTooLarge)
+		p.Detail = "The request body is larger than " + strconv.FormatInt(tooLarge.Limit, 10) + " bytes, the most that a request with an Idempotency-Key may have here."
+		return p
+	}
+	p := problem(codeBadRequest)
+	p.Detail = "The request body ended early or is not well formed. Nothing was done."
+	return p
 }
 
 // extendDeadlines gives a request the time that waiting, running and the store
@@ -303,12 +341,12 @@ func (g *idempotency) beginProblem(s *state, r *http.Request, err error) Problem
 	case errors.Is(err, idem.ErrTooMany):
 		return problem(codeTooManyInFlight)
 	case errors.Is(err, idem.ErrFull):
-		s.hooks.logger().Error("the idempotency store is full", "request_id", s.id)
+		g.faults.log(s, "the idempotency store is full", err)
 		return problem(codeReplyStoreFull)
 	case r.Context().Err() != nil:
 		return problem(codeInProgress) // nobody reads it
 	}
-	s.hooks.logger().Error("the idempotency store does not answer", "error", err, "request_id", s.id)
+	g.faults.log(s, "the idempotency store does not answer", err)
 	return problem(codeReplyStore)
 }
 

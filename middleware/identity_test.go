@@ -268,7 +268,7 @@ func TestIdempotencyMisuse(t *testing.T) {
 	}
 	for _, row := range rows {
 		for _, method := range []string{"POST", "GET"} {
-			for _, lines := range [][]string{nil, {"Idempotency-Key: a"}} {
+			for _, lines := range [][]string{nil, {"Idempotency-Key: " + row.name}} {
 				log := newLogged()
 				ran := false
 				h := middleware.Chain(append(stages{middleware.RequestID(middleware.RequestIDOptions{Hooks: log.hooks()})}, row.stages...)...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
@@ -313,19 +313,29 @@ func TestReplayBehindScopes(t *testing.T) {
 	}
 }
 
-// TestStagesAreNotDoubled: one Idempotency inside another leaves the request to
-// the outer one, and the API leaves it to a route's own.
+// TestStagesAreNotDoubled: the same Idempotency twice is one, one inside another is
+// a mistake that no request gets past, and the API leaves a request to a route's
+// own.
 func TestStagesAreNotDoubled(t *testing.T) {
-	outer, inner := replies().(*idem.Memory), replies().(*idem.Memory)
 	ring := newKeyring()
 	token := ring.issue(t)
 	held := func(m *idem.Memory) int { return m.Stats().Whole }
 
 	var runs atomic.Int64
-	h := keyed(ring, outer, middleware.IdempotencyOptions{}, middleware.Idempotency(inner, middleware.IdempotencyOptions{})(numbered(&runs, nil)))
+	once := replies().(*idem.Memory)
+	stage := middleware.Idempotency(once, middleware.IdempotencyOptions{})
+	h := middleware.Chain(middleware.Authenticate(ring.keys, middleware.AuthOptions{}), middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}), stage, stage)(numbered(&runs, nil))
 	first, again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a")), serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
-	if first.StatusCode != 201 || again.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 || held(outer) != 1 || held(inner) != 0 {
-		t.Errorf("two stages: %d, %v, %d runs, outer holds %d, inner %d", first.StatusCode, again.Header, runs.Load(), held(outer), held(inner))
+	if first.StatusCode != 201 || again.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 || held(once) != 1 {
+		t.Errorf("the same stage twice: %d, %v, %d runs, %d held", first.StatusCode, again.Header, runs.Load(), held(once))
+	}
+
+	runs.Store(0)
+	h = keyed(ring, replies(), middleware.IdempotencyOptions{}, middleware.Idempotency(replies(), middleware.IdempotencyOptions{})(numbered(&runs, nil)))
+	for _, lines := range [][]string{nil, {"Idempotency-Key: a"}} {
+		if a := serve(h, request("POST", "/", token, "{}", lines...)); a.StatusCode != 500 || runs.Load() != 0 {
+			t.Errorf("two stages with %q: %d, %d runs", lines, a.StatusCode, runs.Load())
+		}
 	}
 
 	shared, own := replies().(*idem.Memory), replies().(*idem.Memory)

@@ -85,7 +85,7 @@ var problems = map[string]Problem{
 
 	codeInProgress:     {Status: 409, Detail: "The first request with this Idempotency-Key is still being worked on. Retry after the wait to get its response.", RetryAfter: time.Second},
 	codeOutcomeUnknown: {Status: 409, Detail: "The first request with this Idempotency-Key was interrupted, and whether it took effect is not known. Look at the resource before you try again with a new key."},
-	codeNotRetained:    {Status: 409, Detail: "The first request with this Idempotency-Key was completed, but its response was too large or was streamed, so it cannot be repeated."},
+	codeNotRetained:    {Status: 409, Detail: "The first request with this Idempotency-Key was completed, but its response was not kept: it was too large, streamed or cut short, or there was no room for it."},
 
 	codeBodyTooLarge: {Status: 413, Detail: "The request body is too large."},
 	codeKeyReused:    {Status: 422, Detail: "This Idempotency-Key was used for a different request. A key belongs to one method, path, query, content type and body; use a new key for a new operation."},
@@ -163,7 +163,7 @@ func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) 
 	if s.hooks != nil && s.hooks.Problem != nil && !s.hooked {
 		// Not a second time within the hook, nor for its own panic.
 		s.hooked = true
-		hooked := &hookWriter{ResponseWriter: w}
+		hooked := &hookWriter{ResponseWriter: w, status: p.Status}
 		s.hooks.Problem(hooked, r, p)
 		s.hooked = false
 		if hooked.wrote {
@@ -190,10 +190,12 @@ func begun(w http.ResponseWriter) bool {
 	}
 }
 
-// hookWriter notices whether a Problem hook wrote anything.
+// hookWriter notices whether a Problem hook wrote anything. A hook that begins with
+// the body means the problem's status: a refusal is never an implicit 200.
 type hookWriter struct {
 	http.ResponseWriter
-	wrote bool
+	status int
+	wrote  bool
 }
 
 func (w *hookWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -204,8 +206,17 @@ func (w *hookWriter) WriteHeader(status int) {
 }
 
 func (w *hookWriter) Write(p []byte) (int, error) {
-	w.wrote = true
+	if !w.wrote {
+		w.WriteHeader(w.status)
+	}
 	return w.ResponseWriter.Write(p)
+}
+
+func (w *hookWriter) FlushError() error {
+	if !w.wrote {
+		w.WriteHeader(w.status)
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // WriteTo writes p as application/problem+json.

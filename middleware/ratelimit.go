@@ -13,7 +13,9 @@ import (
 // request are decided together: all of them admit it, or none is charged. A nil
 // policy is no limit; each must have a name of its own.
 type Limits struct {
-	// Store keeps the counters. It is required as soon as there is a policy.
+	// Store keeps the counters. It is required as soon as there is a policy. A
+	// store outside the process belongs behind a ratelimit.Failover, which bounds
+	// how long it may take; ratelimitredis has one.
 	Store ratelimit.Store
 
 	// Organization limits each organization, production and sandbox apart.
@@ -73,6 +75,7 @@ func (l Limits) stage() func(http.Handler) http.Handler {
 type limiter struct {
 	Limits
 	concurrency *ratelimit.Concurrency
+	faults      faults
 }
 
 func (l Limits) gate() *limiter {
@@ -160,7 +163,7 @@ func (l *limiter) admit(s *state, w http.ResponseWriter, r *http.Request, route 
 		return false
 	case err != nil:
 		if r.Context().Err() == nil {
-			s.hooks.logger().Error("the rate limit store does not answer", "error", err, "request_id", s.id)
+			l.faults.log(s, "the rate limit store does not answer", err)
 		}
 		s.refuse(w, r, StageRateLimit, problem(codeRateStore))
 		return false

@@ -68,13 +68,13 @@ func (s *state) recovered(w http.ResponseWriter, r *http.Request, p any, before 
 func (s *state) logPanic(r *http.Request, p any) {
 	s.hooks.logger().Error("panic while serving a request",
 		slog.String("request_id", s.id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-		slog.String("panic", withoutKey(fmt.Sprintf("%+v", p), r)), slog.String("stack", string(debug.Stack())))
+		slog.String("panic", s.withoutKey(fmt.Sprintf("%+v", p))), slog.String("stack", string(debug.Stack())))
 }
 
 // withoutKey takes the API key of the request out of a text that is not ours: a
 // handler may panic with the request itself, or with an error that quotes it.
-func withoutKey(text string, r *http.Request) string {
-	for _, value := range r.Header["Authorization"] {
+func (s *state) withoutKey(text string) string {
+	for _, value := range s.authorization {
 		for _, part := range strings.Fields(value) {
 			if len(part) > len("Bearer") {
 				text = strings.ReplaceAll(text, part, "[secret]")

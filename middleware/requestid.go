@@ -2,8 +2,10 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -47,6 +49,10 @@ func RequestID(o RequestIDOptions) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, outer *http.Request) {
 			s, r := enter(outer, o.Hooks)
 			if s.header != "" {
+				if s.w.state == nil { // a request within a request, whose response is its own
+					w = s.dress(w)
+					defer s.w.finish()
+				}
 				next.ServeHTTP(w, r)
 				return
 			}
@@ -54,7 +60,7 @@ func RequestID(o RequestIDOptions) func(http.Handler) http.Handler {
 			s.assign(r, o.Trust)
 			rawconn.Own(r.Context(), s.id)
 			w = s.dress(w)
-			s.stamp(w.Header())
+			s.w.stamp(w.Header())
 			defer s.leave(outer, r)
 			next.ServeHTTP(w, r)
 		})
@@ -73,10 +79,34 @@ func (o RequestIDOptions) header() string {
 	if o.Header == "" {
 		return DefaultRequestIDHeader
 	}
-	if !validToken(o.Header) {
-		panic("middleware: RequestIDOptions.Header " + quote(o.Header) + " is not a header field name (RFC 9110, section 5.1)")
+	if err := o.Validate(); err != nil {
+		panic(err.Error())
 	}
 	return textproto.CanonicalMIMEHeaderKey(o.Header)
+}
+
+// Validate returns an error when Header cannot carry a request id: because it is
+// not a field name (RFC 9110, section 5.1), or because it has a meaning of its own
+// in a response. The stages panic then; a program that takes the name from its
+// configuration asks first.
+func (o RequestIDOptions) Validate() error {
+	if o.Header == "" {
+		return nil
+	}
+	if !validToken(o.Header) {
+		return errors.New("middleware: RequestIDOptions.Header " + quote(o.Header) + " is not a header field name")
+	}
+	name := textproto.CanonicalMIMEHeaderKey(o.Header)
+	if strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "Access-Control-") || slices.Contains(taken, name) {
+		return errors.New("middleware: RequestIDOptions.Header " + quote(o.Header) + " has another meaning in a response")
+	}
+	return nil
+}
+
+var taken = []string{
+	"Age", "Allow", "Authorization", "Cache-Control", "Connection", "Date", "Etag", "Expires", "Idempotent-Replayed", "Keep-Alive",
+	"Last-Modified", "Link", "Location", "Proxy-Authenticate", "Proxy-Connection", "Ratelimit", "Ratelimit-Policy", "Retry-After",
+	"Server", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Vary", "Www-Authenticate",
 }
 
 // originalHeader names the header in which a replay tells the first response's
@@ -92,14 +122,12 @@ func (s *state) assign(r *http.Request, trust func(*http.Request) bool) {
 	if trust != nil {
 		if v := r.Header[s.header]; len(v) == 1 && validID(v[0]) && trust(r) {
 			s.id = v[0]
-			s.idValue[0] = s.id
 			return
 		}
 	}
 	text := xid.New().Encode(s.idText[:])
 	// The bytes are written once, here, and live as long as the string does.
 	s.id = unsafe.String(&text[0], len(text))
-	s.idValue[0] = s.id
 }
 
 func validID(id string) bool {
@@ -131,7 +159,8 @@ func validToken(s string) bool {
 
 // stamp leaves exactly one value of the request id in h, whatever spelling of
 // the name a handler used.
-func (s *state) stamp(h http.Header) {
+func (w *writer) stamp(h http.Header) {
+	s := w.state
 	if s.header == "" {
 		return
 	}
@@ -141,14 +170,32 @@ func (s *state) stamp(h http.Header) {
 		}
 	}
 	if v := h[s.header]; len(v) != 1 || v[0] != s.id {
-		s.idValue[0] = s.id // a handler may have written into the slice
-		h[s.header] = s.idValue[:1:1]
+		w.idValue[0] = s.id // a handler may have written into the slice
+		h[s.header] = w.idValue[:1:1]
+	}
+}
+
+// stampTrailers keeps the id out of the trailers: a handler may declare it there,
+// or use the prefix that needs no declaration.
+func (w *writer) stampTrailers(h http.Header) {
+	s := w.state
+	if s.header == "" {
+		return
+	}
+	for name := range h {
+		if rest, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && strings.EqualFold(rest, s.header) {
+			delete(h, name)
+		}
+	}
+	if w.committed {
+		w.stamp(h) // what a declared trailer would be read from
 	}
 }
 
 // leave is what RequestID does on the way out.
 func (s *state) leave(outer, r *http.Request) {
 	s.w.finish()
+	s.w.stampTrailers(s.w.below.Header())
 	// The server removes the files of a form from the request that it made.
 	if outer.MultipartForm == nil {
 		outer.MultipartForm = r.MultipartForm

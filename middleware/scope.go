@@ -78,6 +78,7 @@ func RequireScope(need Requirement, o ScopeOptions) func(http.Handler) http.Hand
 		o.Registry = scope.Contract()
 	}
 	g := &guard{need: need, wanted: joinNames(need.names)}
+	passing := need.String()
 	var err error
 	if g.set, err = need.resolve(o.Registry); err != nil {
 		panic("middleware: RequireScope: " + err.Error())
@@ -96,7 +97,11 @@ func RequireScope(need Requirement, o ScopeOptions) func(http.Handler) http.Hand
 				s.refuse(w, r, StageScope, p)
 				return
 			}
-			s.scoped = true
+			if s.need == "" {
+				s.need = passing
+			} else if s.need != passing {
+				s.need += ", " + passing
+			}
 			s.observe(Event{Stage: StageScope, Outcome: passed})
 			next.ServeHTTP(w, r)
 		})

@@ -14,8 +14,8 @@ import (
 // state is what the stages of one request share: the one context value, the one
 // response writer and everything that a stage has found out. The first stage
 // that runs makes it, the others fill it in. It belongs to the goroutine that
-// serves the request until the handler starts; after that the fields which a
-// handler can reach (id, key) are only read.
+// serves the request until the handler starts; after that what a goroutine of the
+// handler can reach (id, key) is only read, or atomic.
 //
 // A state is never pooled: its context, its id and the header value that holds
 // the id may outlive the request in a goroutine of the handler.
@@ -25,11 +25,12 @@ type state struct {
 	hooks *Hooks
 	w     writer
 
-	header  string // canonical name of the request id's header; "" without RequestID
-	id      string
-	idText  [20]byte
-	idValue [1]string
-	http1   bool // the connection may need "Connection: close"
+	header string // canonical name of the request id's header; "" without RequestID
+	id     string
+	idText [20]byte
+	http1  bool // the connection may need "Connection: close"
+
+	authorization []string // as it came in: what must never be logged
 
 	refusal [2]string // header values: the challenge and Retry-After
 
@@ -40,12 +41,12 @@ type state struct {
 	returned atomic.Bool // the API's mux has; behind an http.TimeoutHandler it may be running yet
 
 	request    *http.Request // as the API gave it to its mux
-	notStarted bool          // the handler said so
+	notStarted atomic.Bool   // the handler said so, perhaps from a goroutine of its own
 
-	unrouted bool // inside the API's mux, and no route has been reached
-	scoped   bool // a scope decision let the request pass
-	keyed    bool // an Idempotency stage has taken charge of the request
-	hooked   bool // the Problem hook is running
+	unrouted bool         // inside the API's mux, and no route has been reached
+	need     string       // the requirement that a scope decision let pass; "" before one
+	gate     *idempotency // that has taken charge of the request
+	hooked   bool         // the Problem hook is running
 
 	takes [ratelimit.MaxTakes]ratelimit.Take // of the stage that is deciding
 }
@@ -75,13 +76,23 @@ func enter(r *http.Request, hooks *Hooks) (*state, *http.Request) {
 	ctx := r.Context()
 	s := stateFrom(ctx)
 	if s == nil {
-		s = &state{Context: ctx, http1: r.ProtoMajor == 1}
+		s = &state{Context: ctx, http1: r.ProtoMajor == 1, authorization: r.Header["Authorization"]}
 		r = r.WithContext(s)
 	}
-	if hooks != nil {
+	if hooks != nil && s.hooks != hooks {
 		s.hooks = hooks
 	}
 	return s, r
+}
+
+// fork begins a request within a request: a handler that was let in passes a
+// request of its own, on its own context, through the stages once more. That one
+// is authenticated and decided anew and must not change who the outer one is.
+func (s *state) fork(r *http.Request) *http.Request {
+	return r.WithContext(&state{
+		Context: r.Context(), http1: s.http1, authorization: r.Header["Authorization"],
+		hooks: s.hooks, header: s.header, id: s.id,
+	})
 }
 
 // observe reports what a stage decided.

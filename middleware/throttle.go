@@ -17,8 +17,8 @@ type ThrottleOptions struct {
 // which does the counting; behind it, every request gets 500. A failure is
 // reserved before the key is looked up and given back unless the key was wrong. An
 // address over its limit gets 429 without a call of the store, but a live key that
-// the cache of a keystore.Cached holds passes all the same, so nobody can lock out
-// somebody else's key. Requests without credentials are not counted.
+// a keystore.Cached remembers passes all the same, so nobody can lock out somebody
+// else's key that is in use. Requests without credentials are not counted.
 //
 // The counters live in this process. It panics when the limit is not valid.
 func ThrottleFailures(limit ratelimit.Limit, o ThrottleOptions) func(http.Handler) http.Handler {

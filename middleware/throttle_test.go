@@ -209,6 +209,7 @@ type peeking struct {
 }
 
 func (p peeking) Peek(keystore.Digest) (*keystore.Key, bool) { return p.key, true }
+func (p peeking) Remembers(keystore.Digest) bool             { return true }
 
 func TestThrottleTrustsNoCache(t *testing.T) {
 	ring := newKeyring()

@@ -23,6 +23,8 @@ type writer struct {
 	committed bool // a final status is out, or the connection was hijacked
 	status    int
 
+	idValue [1]string // what the header map holds; each writer has a map of its own
+
 	api     *API // whose mux runs inside, if one does; see API.unmatched
 	swallow bool // the API answered: what its mux still writes is dropped
 }
@@ -83,7 +85,7 @@ func (w *writer) answered(status int) bool {
 
 func (w *writer) prepare(status int) {
 	h := w.below.Header()
-	w.state.stamp(h)
+	w.stamp(h)
 	if status == http.StatusRequestEntityTooLarge && w.state.http1 {
 		// http.MaxBytesReader asks the server to close through an unexported
 		// method that no wrapper can forward (golang/go#73754). Without the
