@@ -94,7 +94,7 @@ func (x *execution) reply() reply {
 				return true
 			}
 			name = http.CanonicalHeaderKey(name)
-			return name == s.header || name == original || name == "Content-Length" && w.length < 0
+			return name == s.header || name == original
 		},
 	}
 }
@@ -111,10 +111,10 @@ func (x *execution) settlement() idem.Settlement {
 	return idem.Settlement{Outcome: idem.Finished, Payload: full.encode(), Summary: summary}
 }
 
-// save settles the claim. The client's leaving must not interrupt it.
+// save settles the claim. The client's leaving does not interrupt that.
 func (x *execution) save(s idem.Settlement) error {
 	x.settled = true
-	return x.claim.Settle(context.WithoutCancel(x.r.Context()), s)
+	return x.claim.Settle(x.r.Context(), s)
 }
 
 // settle ends an execution whose reply stands by itself.

@@ -69,8 +69,8 @@ type IdempotencyOptions struct {
 
 	// Runner, when set, is used in place of one made from the store and the
 	// options above that it has too: to share it, and to call its WaitSettled
-	// after Shutdown. Wait and StoreTimeout are then what the server's own
-	// timeouts are extended by; give them what the Runner has.
+	// after Shutdown. Wait and StoreTimeout are then what the server's
+	// WriteTimeout is extended by; give them what the Runner has.
 	Runner *idem.Runner
 
 	Hooks *Hooks
@@ -220,7 +220,7 @@ func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, StageIdempotency, bodyProblem(err))
 		return
 	}
-	extendDeadlines(w, r, max(g.Wait, 0)+g.Timeout+2*g.StoreTimeout)
+	extendDeadline(w, r, max(g.Wait, 0)+g.Timeout+2*g.StoreTimeout)
 	x := &execution{idempotency: g, state: s, w: w, r: r, body: body}
 	request := idem.Request{
 		Key:   idem.NewKey(g.partition(s, r, body), key),
@@ -281,7 +281,7 @@ func (g *idempotency) readBody(w http.ResponseWriter, r *http.Request) ([]byte, 
 	// connection by a method that no wrapper has. A declared length is a promise,
 	// not a reason to set memory aside.
 	src := http.MaxBytesReader(innermost(w), r.Body, g.MaxBody)
-	buf := make([]byte, 0, max(512, min(r.ContentLength+1, 16<<10)))
+	buf := make([]byte, 0, max(512, min(r.ContentLength, 16<<10)+1))
 	for {
 		n, err := src.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -312,21 +312,15 @@ func bodyProblem(err error) Problem {
 	return p
 }
 
-// extendDeadlines gives a request the time that waiting, running and the store
-// may take, where the server's timeouts would cut it off before.
-func extendDeadlines(w http.ResponseWriter, r *http.Request, d time.Duration) {
+// extendDeadline gives a request the time that waiting, running and the store may
+// take, where the server's WriteTimeout would cut it off before. Its ReadTimeout
+// is no matter: the body is read, and net/http listens for the client's leaving
+// without a deadline.
+func extendDeadline(w http.ResponseWriter, r *http.Request, d time.Duration) {
 	server, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
-	if server == nil {
-		return
-	}
-	// The errors say that a foreign writer has no deadlines: then none strike.
-	if server.WriteTimeout > 0 {
+	if server != nil && server.WriteTimeout > 0 {
+		// An error says that a foreign writer has no deadlines: then none strikes.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + server.WriteTimeout))
-	}
-	if server.ReadTimeout > 0 {
-		// The server goes on reading to notice that the client leaves; a read that
-		// times out would look like that.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(d + server.ReadTimeout))
 	}
 }
 
