@@ -1,7 +1,7 @@
 // Ratios reads what "go test -bench" printed in several rounds and prints, as
 // Markdown, each peer's median and Sallyport's ratio to the best peer of each row.
 //
-//	ratios [-metric cpu-ns/op] < rounds.txt
+//	ratios [-metric cpu-ns/op] [-quantile 0.5] < rounds.txt
 package main
 
 import (
@@ -23,6 +23,7 @@ type figures map[string][]float64 // by unit
 
 func main() {
 	metric := flag.String("metric", "cpu-ns/op", "the unit that is compared")
+	flag.Float64Var(&middle, "quantile", 0.5, "which of each peer's figures is compared: 0.5 is the median, 0 the smallest")
 	flag.Parse()
 
 	line := regexp.MustCompile(`^Benchmark\w+/peer=([^/]+)/path=(\S+?)(-\d+)?\s+\d+\s+(.*)$`)
@@ -55,7 +56,11 @@ func main() {
 		}
 	}
 
-	fmt.Printf("| %s, medians (allocations) |", *metric)
+	what := "medians"
+	if middle != 0.5 {
+		what = fmt.Sprintf("quantile %v", middle)
+	}
+	fmt.Printf("| %s, %s (allocations) |", *metric, what)
 	for _, p := range peers {
 		fmt.Printf(" %s |", p)
 	}
@@ -98,7 +103,10 @@ func main() {
 	}
 }
 
-func median(v []float64) float64 { return quantile(v, 0.5) }
+// middle is 0.5 unless the command line says otherwise.
+var middle float64
+
+func median(v []float64) float64 { return quantile(v, middle) }
 
 func quantile(v []float64, q float64) float64 {
 	if len(v) == 0 {
