@@ -14,35 +14,32 @@ import (
 	"time"
 )
 
-// block returns the README's first fenced block of a language.
-func block(t *testing.T, language string) string {
+// blocks returns the README's fenced blocks of a language.
+func blocks(t *testing.T, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(text), "```"+language+"\n")
-	body, _, closed := strings.Cut(rest, "\n```\n")
-	if !ok || !closed {
+	var all []string
+	for rest := range strings.SplitSeq("\n"+string(text), "\n```"+language+"\n") {
+		body, _, _ := strings.Cut(rest, "\n```\n")
+		all = append(all, body)
+	}
+	if len(all) == 1 {
 		t.Fatalf("the README has no block of %q", language)
 	}
-	return body
+	return all[1:]
 }
 
-func TestTheProgramOfTheREADMERuns(t *testing.T) {
+// build compiles a program inside this module without a file in the tree.
+func build(t *testing.T, program string) (binary string) {
+	t.Helper()
 	dir := t.TempDir()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	ln.Close()
-	program := strings.ReplaceAll(block(t, "go"), "127.0.0.1:8080", addr)
 	source := filepath.Join(dir, "main.go")
 	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The overlay builds it inside this module without a file in the tree.
 	virtual, err := filepath.Abs("../readmeprogram/main.go")
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +55,46 @@ func TestTheProgramOfTheREADMERuns(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-overlay", overlayFile, "-o", binary, filepath.Dir(virtual)).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
+	return binary
+}
+
+func TestTheFleetOfTheREADMECompiles(t *testing.T) {
+	build(t, `package main
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func main() {}
+
+func createTask(*sql.Tx, http.ResponseWriter, *http.Request) {}
+
+func fleet(ctx context.Context, db *sql.DB, client redis.UniversalClient) {
+`+blocks(t, "go")[1]+`
+}
+`)
+}
+
+func TestTheProgramOfTheREADMERuns(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	ln.Close()
+	binary := build(t, strings.ReplaceAll(blocks(t, "go")[0], "127.0.0.1:8080", addr))
 	cmd := exec.CommandContext(t.Context(), binary)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -111,7 +148,7 @@ func masked(text string) string {
 
 func TestTheTranscriptOfTheREADME(t *testing.T) {
 	srv := start(t)
-	want := block(t, "console")
+	want := blocks(t, "console")[0]
 	var got strings.Builder
 	for exchange := range strings.SplitSeq(want, "\n\n$ ") {
 		command, response, _ := strings.Cut(strings.TrimPrefix(exchange, "$ "), "\n")
