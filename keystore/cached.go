@@ -152,7 +152,7 @@ func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
 // the store and does not wait.
 func (c *Cached) Peek(d Digest) (*Key, bool) {
 	found, ok := c.answers.accepts.Get(d)
-	if !ok || found.deadline <= c.now() || found.key.Refused(time.Now()) != nil {
+	if !ok || found.deadline <= c.now() || found.key.RefusedNow() != nil {
 		return nil, false
 	}
 	return found.key, true

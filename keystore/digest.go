@@ -1,6 +1,9 @@
 package keystore
 
-import "crypto/sha256"
+import (
+	"crypto/sha256"
+	"unsafe"
+)
 
 // A Digest is the SHA-256 of a whole token, prefix included, and all that a
 // store ever sees of it. Because the prefix is part of it, a sandbox token can
@@ -11,13 +14,9 @@ import "crypto/sha256"
 // anybody spend the server's time.
 type Digest [sha256.Size]byte
 
-// DigestOf returns the digest of a token. It does not allocate for a token of
-// up to 256 bytes, which is more than any key has.
-func DigestOf(token string) Digest {
-	// A conversion to a slice allocates from 33 bytes on.
-	var buffer [maxToken]byte
-	if n := copy(buffer[:], token); n == len(token) {
-		return sha256.Sum256(buffer[:n])
-	}
-	return sha256.Sum256([]byte(token))
-}
+// DigestOf returns the digest of a token. It does not allocate.
+func DigestOf(token string) Digest { return sha256.Sum256(bytesOf(token)) }
+
+// bytesOf returns the bytes of s, which nobody may write to. A conversion would
+// copy them, to the heap from 33 bytes on.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -109,13 +109,7 @@ func appendRandom(b []byte, n int) []byte {
 
 // checksum returns the CRC-32 (IEEE) of s in base 62.
 func checksum(s string) (sum [checksumLength]byte) {
-	// crc32.ChecksumIEEE takes a slice that escapes, which would be the only
-	// allocation of Parse.
-	crc := ^uint32(0)
-	for i := range len(s) {
-		crc = crc32.IEEETable[byte(crc)^s[i]] ^ crc>>8
-	}
-	crc = ^crc
+	crc := crc32.ChecksumIEEE(bytesOf(s))
 	for i := len(sum) - 1; i >= 0; i-- {
 		sum[i] = base62[crc%uint32(len(base62))]
 		crc /= uint32(len(base62))

@@ -61,7 +61,7 @@ func (c *Cached) fly(ctx context.Context, d Digest, generation uint64) (*Key, er
 	}
 	k = k.Bind(c.options.Registry)
 	c.reportUnknown(k)
-	if k.Refused(time.Now()) == nil {
+	if k.RefusedNow() == nil {
 		c.answers.add(d, generation, true, answer{k, began + c.options.TTL})
 	} else {
 		c.answers.add(d, generation, false, answer{k, began + c.options.NegativeTTL})

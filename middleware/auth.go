@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
@@ -157,7 +156,7 @@ func (a *authenticator) authenticate(s *state, r *http.Request) (*keystore.Key, 
 // the store is asked and given back unless it was one.
 func (a *authenticator) lookup(s *state, r *http.Request, digest keystore.Digest, environment keystore.Environment) (*keystore.Key, Problem) {
 	if s.throttle != nil {
-		if key, ok := a.peek(digest); ok && key.Environment == environment && key.Refused(time.Now()) == nil {
+		if key, ok := a.peek(digest); ok && key.Environment == environment && key.RefusedNow() == nil {
 			return key.Bind(a.Registry), Problem{}
 		}
 		if p, ok := s.throttle.reserve(s, r); !ok {
@@ -206,7 +205,7 @@ func (a *authenticator) verify(ctx context.Context, s *state, digest keystore.Di
 		}
 		return nil, problem(codeKeyStore), false
 	}
-	if err := key.Refused(time.Now()); err != nil {
+	if err := key.RefusedNow(); err != nil {
 		return nil, a.refusal(refusedDetail(key, err)), true
 	}
 	return key.Bind(a.Registry), Problem{}, false

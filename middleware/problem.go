@@ -222,7 +222,7 @@ func (w *hookWriter) FlushError() error {
 // WriteTo writes p as application/problem+json.
 func (p Problem) WriteTo(w http.ResponseWriter) { p.writeTo(w, false) }
 
-func (p Problem) writeTo(w http.ResponseWriter, errorObject bool) {
+func (p *Problem) writeTo(w http.ResponseWriter, errorObject bool) {
 	h := w.Header()
 	h["Content-Type"] = problemType
 	delete(h, "Content-Length") // of a response that the handler had in mind before
@@ -242,10 +242,10 @@ var bodies = sync.Pool{New: func() any {
 
 // append writes the body by hand: a refusal has to be cheaper than what it
 // refuses, and encoding/json would cost more than the rest of the stage.
-func (p Problem) append(b []byte, errorObject bool) []byte {
-	b = append(b, `{"type":"about:blank","title":`...)
-	b = appendString(b, http.StatusText(p.Status))
-	b = append(b, `,"status":`...)
+func (p *Problem) append(b []byte, errorObject bool) []byte {
+	b = append(b, `{"type":"about:blank","title":"`...)
+	b = append(b, http.StatusText(p.Status)...)
+	b = append(b, `","status":`...)
 	b = strconv.AppendInt(b, int64(p.Status), 10)
 	if p.Detail != "" {
 		b = append(b, `,"detail":`...)
@@ -311,7 +311,7 @@ func errorType(status int) string {
 // appendString appends s as a JSON string.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+		if c := s[i]; c-0x20 >= utf8.RuneSelf-0x20 || c == '"' || c == '\\' {
 			quoted, _ := json.Marshal(s) // a string always marshals
 			return append(b, quoted...)
 		}

@@ -164,9 +164,11 @@ func (w *writer) stamp(h http.Header) {
 	if s.header == "" {
 		return
 	}
-	for name := range h {
-		if len(name) == len(s.header) && name != s.header && strings.EqualFold(name, s.header) {
-			delete(h, name)
+	if s.elsewhere(h) {
+		for name := range h {
+			if len(name) == len(s.header) && name != s.header && strings.EqualFold(name, s.header) {
+				delete(h, name)
+			}
 		}
 	}
 	if v := h[s.header]; len(v) != 1 || v[0] != s.id {
@@ -175,11 +177,29 @@ func (w *writer) stamp(h http.Header) {
 	}
 }
 
+// elsewhere reports whether h has other fields than those of most responses, so
+// that a second id may hide there. To ask costs less than to look.
+func (s *state) elsewhere(h http.Header) bool {
+	n := len(h)
+	if n > 0 && h[s.header] != nil {
+		n--
+	}
+	for i := 0; n > 0 && i < len(usual); i++ {
+		if h[usual[i]] != nil {
+			n--
+		}
+	}
+	return n > 0
+}
+
+// The order is that of how often they occur; none can be the name of the id.
+var usual = [...]string{"Content-Type", "Cache-Control", "Www-Authenticate", "Retry-After"}
+
 // stampTrailers keeps the id out of the trailers: a handler may declare it there,
 // or use the prefix that needs no declaration.
 func (w *writer) stampTrailers(h http.Header) {
 	s := w.state
-	if s.header == "" {
+	if s.header == "" || !s.elsewhere(h) {
 		return
 	}
 	for name := range h {

@@ -66,6 +66,9 @@ func (s *state) String() string             { return "middleware.request(" + s.i
 func (s *state) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 func stateFrom(ctx context.Context) *state {
+	if s, ok := ctx.(*state); ok { // unless something came between two stages
+		return s
+	}
 	s, _ := ctx.Value(stateKey{}).(*state)
 	return s
 }

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"hash/maphash"
+	"math/bits"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -133,8 +134,7 @@ func (m *Memory) Refund(t Take) {
 
 // key is never 0, which the table has for an empty place.
 func (m *Memory) key(t *Take) uint64 {
-	type name struct{ policy, bucket string }
-	return max(1, maphash.Comparable(m.seed, name{t.Policy.Name, t.Bucket}))
+	return max(1, maphash.String(m.seed, t.Bucket)^bits.RotateLeft64(maphash.String(m.seed, t.Policy.Name), 17))
 }
 
 func (m *Memory) now() int64 { return int64(time.Since(m.start)) }
