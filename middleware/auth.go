@@ -87,7 +87,8 @@ func Authenticate(keys keystore.Store, o AuthOptions) func(http.Handler) http.Ha
 				s, r = enter(s.fork(r), o.Hooks)
 			}
 			s.realm = o.Realm
-			key, refusal := a.authenticate(s, r)
+			var refusal Problem
+			key := a.authenticate(s, r, &refusal)
 			if key == nil {
 				s.refuse(w, r, StageAuth, refusal)
 				return
@@ -96,7 +97,7 @@ func Authenticate(keys keystore.Store, o AuthOptions) func(http.Handler) http.Ha
 			if o.LastUsed != nil {
 				o.LastUsed.Record(key)
 			}
-			s.observe(Event{Stage: StageAuth, Outcome: passed})
+			s.pass(StageAuth, "")
 			next.ServeHTTP(w, r)
 		})
 	}
@@ -123,20 +124,20 @@ func peeker(keys keystore.Store) peekStore {
 	return cache
 }
 
-// authenticate returns the live key that the request carries, or nil and why
-// not.
-func (a *authenticator) authenticate(s *state, r *http.Request) (*keystore.Key, Problem) {
+// authenticate returns the live key that the request carries, or nil and why not
+// in refusal.
+func (a *authenticator) authenticate(s *state, r *http.Request, refusal *Problem) *keystore.Key {
 	token, found := bearer(r.Header["Authorization"], a.AllowIdenticalDuplicates)
 	switch found {
 	case noCredentials:
-		p := problem(codeAPIKeyMissing)
-		p.Challenge = a.missing
-		return nil, p
+		*refusal = problem(codeAPIKeyMissing)
+		refusal.Challenge = a.missing
+		return nil
 	case badCredentials:
-		return a.failed(s, r, "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between.")
+		return a.failed(s, r, refusal, "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between.")
 	}
 	if a.RejectBrowsers && fromPage(r.Header) {
-		return a.failed(s, r, "A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key.")
+		return a.failed(s, r, refusal, "A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key.")
 	}
 	environment, err := a.Format.Parse(token)
 	if err != nil {
@@ -144,81 +145,78 @@ func (a *authenticator) authenticate(s *state, r *http.Request) (*keystore.Key, 
 		if malformed, ok := errors.AsType[*keystore.FormatError](err); ok {
 			detail = a.malformed[malformed.Reason]
 		}
-		return a.failed(s, r, detail)
+		return a.failed(s, r, refusal, detail)
 	}
 	if a.Environment != "" && environment != a.Environment {
-		return a.failed(s, r, "This host takes "+string(a.Environment)+" keys, and the API key is a "+string(environment)+" one.")
+		return a.failed(s, r, refusal, "This host takes "+string(a.Environment)+" keys, and the API key is a "+string(environment)+" one.")
 	}
-	return a.lookup(s, r, keystore.DigestOf(token), environment)
-}
-
-// lookup asks the store. Behind ThrottleFailures, a failure is reserved before
-// the store is asked and given back unless it was one.
-func (a *authenticator) lookup(s *state, r *http.Request, digest keystore.Digest, environment keystore.Environment) (*keystore.Key, Problem) {
+	digest := keystore.DigestOf(token)
 	if s.throttle != nil {
-		if key, ok := a.peek(digest); ok && key.Environment == environment && key.RefusedNow() == nil {
-			return key.Bind(a.Registry), Problem{}
-		}
-		if p, ok := s.throttle.reserve(s, r); !ok {
-			if a.cache == nil || !a.cache.Remembers(digest) {
-				return nil, p
-			}
-			// Nobody but who held a live key can be remembered.
-			if key, _, _ := a.verify(r.Context(), s, digest, environment); key != nil {
-				return key, Problem{}
-			}
-			return nil, p
-		}
-		key, p, failed := a.verify(r.Context(), s, digest, environment)
-		if !failed {
-			s.throttle.refund(s)
-		}
-		return key, p
+		return a.throttled(s, r, digest, environment, refusal)
 	}
-	key, p, _ := a.verify(r.Context(), s, digest, environment)
-	return key, p
+	key, _ := a.verify(r.Context(), s, digest, environment, refusal)
+	return key
 }
 
-func (a *authenticator) peek(digest keystore.Digest) (*keystore.Key, bool) {
-	if a.cache == nil {
-		return nil, false
+// throttled is verify behind ThrottleFailures: a failure is reserved before the
+// store is asked and given back unless it was one.
+func (a *authenticator) throttled(s *state, r *http.Request, digest keystore.Digest, environment keystore.Environment, refusal *Problem) *keystore.Key {
+	if a.cache != nil {
+		if key, ok := a.cache.Peek(digest); ok && key.Environment == environment && key.RefusedNow() == nil {
+			return key.Bind(a.Registry)
+		}
 	}
-	return a.cache.Peek(digest)
+	if !s.throttle.reserve(s, r, refusal) {
+		if a.cache == nil || !a.cache.Remembers(digest) {
+			return nil
+		}
+		// Nobody but who held a live key can be remembered.
+		var because Problem
+		key, _ := a.verify(r.Context(), s, digest, environment, &because)
+		return key
+	}
+	key, failed := a.verify(r.Context(), s, digest, environment, refusal)
+	if !failed {
+		s.throttle.refund(s)
+	}
+	return key
 }
 
-// verify reports failed when the credentials are to blame, not the store.
-func (a *authenticator) verify(ctx context.Context, s *state, digest keystore.Digest, environment keystore.Environment) (key *keystore.Key, p Problem, failed bool) {
+// verify asks the store. It reports failed when the credentials are to blame, not
+// the store.
+func (a *authenticator) verify(ctx context.Context, s *state, digest keystore.Digest, environment keystore.Environment, refusal *Problem) (key *keystore.Key, failed bool) {
 	key, err := a.keys.Lookup(ctx, digest)
-	if errors.Is(err, keystore.ErrNotFound) {
-		return nil, a.refusal(""), true
-	}
 	if err == nil && (key == nil || key.Digest != digest || key.Environment != environment) {
 		err = keystore.ErrCorrupt
 	}
-	if errors.Is(err, keystore.ErrCorrupt) {
-		s.hooks.logger().Error("the key store returned a record that does not belong to the key it was asked for", "error", err, "request_id", s.id)
-		return nil, a.refusal(""), true
-	}
-	if err != nil {
-		if ctx.Err() == nil {
-			a.faults.log(s, "the key store does not answer", err)
+	switch {
+	case err == nil:
+		if err := key.RefusedNow(); err != nil {
+			*refusal = a.refusal(refusedDetail(key, err))
+			return nil, true
 		}
-		return nil, problem(codeKeyStore), false
+		return key.Bind(a.Registry), false
+	case errors.Is(err, keystore.ErrNotFound):
+		*refusal = a.refusal("")
+		return nil, true
+	case errors.Is(err, keystore.ErrCorrupt):
+		s.hooks.logger().Error("the key store returned a record that does not belong to the key it was asked for", "error", err, "request_id", s.id)
+		*refusal = a.refusal("")
+		return nil, true
 	}
-	if err := key.RefusedNow(); err != nil {
-		return nil, a.refusal(refusedDetail(key, err)), true
+	if ctx.Err() == nil {
+		a.faults.log(s, "the key store does not answer", err)
 	}
-	return key.Bind(a.Registry), Problem{}, false
+	*refusal = problem(codeKeyStore)
+	return nil, false
 }
 
 // failed charges a failure that needed no store.
-func (a *authenticator) failed(s *state, r *http.Request, detail string) (*keystore.Key, Problem) {
-	if s.throttle != nil {
-		if p, ok := s.throttle.reserve(s, r); !ok {
-			return nil, p
-		}
+func (a *authenticator) failed(s *state, r *http.Request, refusal *Problem, detail string) *keystore.Key {
+	if s.throttle == nil || s.throttle.reserve(s, r, refusal) {
+		*refusal = a.refusal(detail)
 	}
-	return nil, a.refusal(detail)
+	return nil
 }
 
 func (a *authenticator) refusal(detail string) Problem {

@@ -155,17 +155,15 @@ func (l *limiter) admit(s *state, w http.ResponseWriter, r *http.Request, route 
 		return true
 	}
 	d, err := l.Store.Take(r.Context(), takes)
-	switch {
-	case errors.Is(err, ratelimit.ErrCost):
-		p := problem(codeBadRequest)
-		p.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
-		s.refuse(w, r, StageRateLimit, p)
-		return false
-	case err != nil:
-		if r.Context().Err() == nil {
+	if err != nil {
+		p := problem(codeRateStore)
+		if errors.Is(err, ratelimit.ErrCost) {
+			p = problem(codeBadRequest)
+			p.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
+		} else if r.Context().Err() == nil {
 			l.faults.log(s, "the rate limit store does not answer", err)
 		}
-		s.refuse(w, r, StageRateLimit, problem(codeRateStore))
+		s.refuse(w, r, StageRateLimit, p)
 		return false
 	}
 	if l.FieldsDraft11 {
@@ -179,7 +177,7 @@ func (l *limiter) admit(s *state, w http.ResponseWriter, r *http.Request, route 
 		s.refuse(w, r, StageRateLimit, p)
 		return false
 	}
-	s.observe(Event{Stage: StageRateLimit, Outcome: passed, Policy: policy})
+	s.pass(StageRateLimit, policy)
 	return true
 }
 

@@ -98,6 +98,13 @@ func (s *state) fork(r *http.Request) *http.Request {
 	})
 }
 
+// pass reports that a stage let the request through.
+func (s *state) pass(stage Stage, policy string) {
+	if s.hooks != nil && s.hooks.Observe != nil {
+		s.observe(Event{Stage: stage, Outcome: passed, Policy: policy})
+	}
+}
+
 // observe reports what a stage decided.
 func (s *state) observe(e Event) {
 	if s.hooks == nil || s.hooks.Observe == nil {

@@ -45,20 +45,20 @@ type throttle struct {
 	counters *ratelimit.Memory
 }
 
-// reserve takes one failure from the client's budget, unless it is spent.
-func (t *throttle) reserve(s *state, r *http.Request) (p Problem, ok bool) {
+// reserve takes one failure from the client's budget, unless it is spent: then it
+// says so in refusal.
+func (t *throttle) reserve(s *state, r *http.Request, refusal *Problem) bool {
 	s.takes[0] = ratelimit.Take{Policy: &t.policy, Bucket: t.clientIP.bucket(r), Cost: 1}
 	d, err := t.counters.Take(r.Context(), s.takes[:1])
-	if err != nil {
-		return problem(codeRateStore), false
+	switch {
+	case err != nil:
+		*refusal = problem(codeRateStore)
+	case !d.Allowed:
+		*refusal = problem(codeTooManyFailures)
+		refusal.RetryAfter = d.Wait()
+		refusal.Policy = t.policy.Name
 	}
-	if !d.Allowed {
-		p = problem(codeTooManyFailures)
-		p.RetryAfter = d.Wait()
-		p.Policy = t.policy.Name
-		return p, false
-	}
-	return Problem{}, true
+	return err == nil && d.Allowed
 }
 
 // refund gives back what reserve has just taken.
