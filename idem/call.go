@@ -120,9 +120,6 @@ func (r *Runner) begin(ctx context.Context, c Claim) (Record, error) {
 }
 
 func (r *Runner) extend(ctx context.Context, key Key, token Token, timeout time.Duration) error {
-	if r.atOnce {
-		return r.store.Extend(context.Background(), key, token, r.options.Lease)
-	}
 	a, _ := r.call(ctx, r.extends, timeout, func(ctx context.Context) answer {
 		return answer{err: r.store.Extend(ctx, key, token, r.options.Lease)}
 	})

@@ -17,7 +17,7 @@ type Execution struct {
 	ctx     context.Context // of Begin, for its values
 
 	mu       sync.Mutex
-	timer    *time.Timer // the next heartbeat
+	timer    *time.Timer // the next heartbeat; nil in a Memory
 	failures int         // heartbeats in a row that failed
 	cause    error       // what the execution was told
 	cancel   context.CancelCauseFunc
@@ -30,15 +30,11 @@ type Execution struct {
 // start hands the flight to an Execution. asked is when the store was asked for the claim.
 func (r *Runner) start(ctx context.Context, f *flight, token Token, attempt int, joined Joined, asked time.Duration) *Execution {
 	e := &Execution{runner: r, flight: f, token: token, attempt: attempt, joined: joined, ctx: ctx}
-	if joined == nil {
+	if joined == nil && !r.atOnce {
 		// The store began to count when it was asked, or later.
 		f.lease.Store(int64(asked + r.options.Lease))
-		first := r.options.Lease / 3
-		if !r.atOnce {
-			first -= r.now() - asked
-		}
 		e.mu.Lock() // the timer may fire before it is assigned
-		e.timer = time.AfterFunc(first, e.beat)
+		e.timer = time.AfterFunc(r.options.Lease/3-(r.now()-asked), e.beat)
 		e.mu.Unlock()
 	}
 	r.mu.Lock()

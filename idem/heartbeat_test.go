@@ -63,8 +63,8 @@ func TestNoHeartbeatForAShortRequest(t *testing.T) {
 
 // What the hint of a duplicate says shrinks while nobody renews the lease and never exceeds it.
 func TestLeaseLeftOfDuplicates(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		r := newRunner(s, idem.Options{Wait: noWait})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunner(remote{newMemory()}, idem.Options{Wait: noWait})
 		e := mustRun(t, r, request)
 		for _, step := range []struct{ sleep, want time.Duration }{
 			{0, 15 * time.Second},
@@ -78,6 +78,29 @@ func TestLeaseLeftOfDuplicates(t *testing.T) {
 			}
 		}
 		mustSettle(t, e, answer("created"))
+	})
+}
+
+// A claim in a Memory needs no heartbeat: it is held however long the request runs, and by that is no news of when to come back.
+func TestMemoryHoldsWithoutHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		short := idem.Options{Lease: time.Second, Retention: 2 * time.Second, Wait: noWait}
+		r := newRunner(s, short)
+		e := mustRun(t, r, request)
+		ctx := e.Context(t.Context())
+		time.Sleep(24 * time.Hour)
+		if left := mustGet(t, r, request, idem.InFlight).LeaseLeft; left != 0 {
+			t.Errorf("got %v of the lease left, want 0: not known", left)
+		}
+		mustGet(t, newRunner(s, short), request, idem.InFlight)
+		if err := ctx.Err(); err != nil {
+			t.Errorf("the context ended with %v", err)
+		}
+		mustSettle(t, e, answer("created"))
+		mustReplay(t, r, request, "created")
+		time.Sleep(2 * time.Second)
+		mustSettle(t, mustRun(t, r, request), answer("created again"))
 	})
 }
 

@@ -8,6 +8,10 @@ const (
 	longestPoll = 500 * time.Millisecond
 )
 
+// forever is for a claim in a Memory. A lease is there to tell others that its holder died, and with the process such a claim is
+// gone as well, so it needs no renewing.
+const forever = time.Duration(1 << 62)
+
 // lead asks the store on behalf of all who are aboard the flight.
 func (v *visit) lead(f *flight) (Record, *Execution, error) {
 	r := v.runner
@@ -18,6 +22,9 @@ func (v *visit) lead(f *flight) (Record, *Execution, error) {
 		Lease:       r.options.Lease,
 		Retention:   r.options.Retention,
 		Reexecute:   r.options.Reexecute,
+	}
+	if r.atOnce {
+		claim.Lease, claim.Retention = forever, forever
 	}
 	for delay := firstPoll; ; delay = min(2*delay, longestPoll) {
 		asked := r.now()

@@ -7,7 +7,8 @@ import (
 
 // Options are the settings of a [Runner]. The zero value of each field stands for its default.
 type Options struct {
-	// Lease is how long a claim is held without a sign of life. A Runner renews it every third of that. The default is 15 s.
+	// Lease is how long a claim is held without a sign of life. A Runner renews it every third of that. The default is
+	// 15 s. A [Memory] has no need of it: its claims last for as long as they are not settled.
 	Lease time.Duration
 	// Retention is how long a key is remembered, and at least the Lease. The default is 24 h.
 	Retention time.Duration

@@ -120,7 +120,9 @@ func (e *Execution) saveAgain() {
 func (e *Execution) end(err error) {
 	e.mu.Lock()
 	e.ended = true
-	e.timer.Stop()
+	if e.timer != nil {
+		e.timer.Stop()
+	}
 	e.release()
 	e.mu.Unlock()
 	e.finish(e.saving.settlement, err)
