@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 )
@@ -20,7 +21,7 @@ type execution struct {
 
 	bodyGone bool // it was let go of while waiting
 
-	ctx      context.Context // the handler's
+	ctx      handlerContext
 	recorder recorder
 	reader   bufferedBody
 	settled  bool // save was called
@@ -30,18 +31,14 @@ type execution struct {
 // half-way leaves an outcome behind as well.
 func (x *execution) run(next http.Handler) {
 	s := x.state
-	ctx, cancel := context.WithTimeout(x.claim.Context(context.WithoutCancel(x.r.Context())), x.Timeout)
-	defer cancel()
-	if n := x.claim.Attempt(); n > 1 {
-		ctx = context.WithValue(ctx, attemptKey{}, n)
-	}
-	x.ctx = ctx
+	x.ctx = handlerContext{request: x.r, state: s, claim: x.claim, deadline: time.Now().Add(x.Timeout)}
+	defer x.ctx.end()
 	x.recorder = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, header: maps.Clone(x.w.Header())}
 	if x.claim.Joined() {
 		x.recorder.limit = -1
 	}
 	x.reader.Reset(x.body)
-	r := x.r.WithContext(ctx)
+	r := x.r.WithContext(&x.ctx)
 	r.Body = &x.reader
 
 	returned := false
@@ -85,18 +82,16 @@ func (x *execution) nothingHappened() bool {
 
 func (x *execution) reply() reply {
 	w := &x.recorder
-	s := x.state
-	original := originalHeader(s.header)
-	return reply{
-		requestID: s.id, status: w.status, header: w.head, body: w.body, retained: true,
-		omit: func(name string) bool {
-			if !replayable(name) || !w.own(name) {
-				return true
-			}
-			name = http.CanonicalHeaderKey(name)
-			return name == s.header || name == original
-		},
+	return reply{requestID: x.state.id, status: w.status, header: w.head, body: w.body, retained: true}
+}
+
+// keeps reports whether a header field is part of the stored reply.
+func (x *execution) keeps(name string) bool {
+	if !replayable(name) || !x.recorder.own(name) {
+		return false
 	}
+	name = http.CanonicalHeaderKey(name)
+	return name != x.state.header && !isOriginal(name, x.state.header)
 }
 
 func (x *execution) settlement() idem.Settlement {
@@ -104,11 +99,11 @@ func (x *execution) settlement() idem.Settlement {
 		return idem.Settlement{Outcome: idem.NotStarted}
 	}
 	full := x.reply()
-	summary := full.summary().encode()
+	summary := full.summary().encode(nil)
 	if len(full.body) > x.MaxResponse || x.recorder.short() {
 		return idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
 	}
-	return idem.Settlement{Outcome: idem.Finished, Payload: full.encode(), Summary: summary}
+	return idem.Settlement{Outcome: idem.Finished, Payload: full.encode(x.keeps), Summary: summary}
 }
 
 // save settles the claim. The client's leaving does not interrupt that.
@@ -144,7 +139,7 @@ func (x *execution) commit() {
 	}
 	if x.ctx.Err() != nil {
 		x.rollBack()
-		x.state.hooks.logger().Error("a joined handler ran past its deadline and was rolled back", "error", context.Cause(x.ctx), "request_id", x.state.id)
+		x.state.hooks.logger().Error("a joined handler ran past its deadline and was rolled back", "error", context.Cause(&x.ctx), "request_id", x.state.id)
 		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeReplyStore))
 		return
 	}
@@ -173,7 +168,7 @@ func (x *execution) rollBack() {
 func (x *execution) goLive() bool {
 	settlement := idem.Settlement{Outcome: idem.NotStarted}
 	if !x.nothingHappened() {
-		summary := x.reply().summary().encode()
+		summary := x.reply().summary().encode(nil)
 		settlement = idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
 	}
 	err := x.save(settlement)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // reply is what is kept of a response to an idempotent request.
@@ -15,9 +16,6 @@ type reply struct {
 	header    http.Header
 	body      []byte
 	retained  bool // header and body are whole; otherwise Location is all that header holds
-
-	// omit, where set, leaves a header field out of what encode stores.
-	omit func(name string) bool
 }
 
 // replyVersion is the first byte of every stored reply. A process that meets a
@@ -31,13 +29,13 @@ var errReply = errors.New("middleware: stored reply is not readable")
 //	version retained status id #names (name #values value…)… body
 //
 // with lengths as uvarints before each string, names sorted, and the body as all
-// that is left.
-func (r reply) encode() []byte {
+// that is left. A header field that keeps does not want is left out; nil wants all.
+func (r reply) encode(keeps func(name string) bool) []byte {
 	var room [16]string
 	names := room[:0]
 	size := 16 + len(r.requestID) + len(r.body)
 	for name, values := range r.header {
-		if r.omit != nil && r.omit(name) {
+		if keeps != nil && !keeps(name) {
 			continue
 		}
 		names = append(names, name)
@@ -74,7 +72,8 @@ func (r reply) summary() reply {
 	return short
 }
 
-// decodeReply reads what encode wrote. The body shares b's memory.
+// decodeReply reads what encode wrote. All of the reply shares b's memory, which
+// nobody writes to.
 func decodeReply(b []byte) (reply, error) {
 	if len(b) < 2 || b[0] != replyVersion {
 		return reply{}, errReply
@@ -83,19 +82,20 @@ func decodeReply(b []byte) (reply, error) {
 	r := reply{retained: b[1] == 1, status: d.number()}
 	r.requestID = d.text()
 	names := d.number()
+	var all []string
 	if names > 0 {
 		r.header = make(http.Header, min(names, 64))
+		all = make([]string, 0, min(names, 64))
 	}
 	for range names {
-		name := d.text()
-		values := make([]string, 0, 1)
+		name, begin := d.text(), len(all)
 		for n := d.number(); n > 0 && !d.failed; n-- {
-			values = append(values, d.text())
+			all = append(all, d.text())
 		}
 		if d.failed {
 			break
 		}
-		r.header[name] = values
+		r.header[name] = all[begin:len(all):len(all)]
 	}
 	if d.failed || r.status < 200 || r.status > 999 {
 		return reply{}, errReply
@@ -127,7 +127,7 @@ func (d *decoder) text() string {
 		d.failed, d.rest = true, nil
 		return ""
 	}
-	s := string(d.rest[:n])
+	s := unsafe.String(unsafe.SliceData(d.rest), n)
 	d.rest = d.rest[n:]
 	return s
 }

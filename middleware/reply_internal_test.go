@@ -17,7 +17,7 @@ func TestReplyRoundTrip(t *testing.T) {
 		{status: 200, header: http.Header{"Big": {strings.Repeat("a", 70_000)}}, body: make([]byte, 70_000), retained: true},
 	}
 	for _, want := range rows {
-		encoded := want.encode()
+		encoded := want.encode(nil)
 		got, err := decodeReply(encoded)
 		if want.body == nil {
 			want.body = []byte{}
@@ -26,7 +26,7 @@ func TestReplyRoundTrip(t *testing.T) {
 			t.Errorf("%+.200v came back as %+.200v, %v", want, got, err)
 		}
 		for range 20 {
-			if again := want.encode(); !bytes.Equal(again, encoded) {
+			if again := want.encode(nil); !bytes.Equal(again, encoded) {
 				t.Fatalf("%+.200v was written in two ways", want)
 			}
 		}
@@ -51,7 +51,7 @@ func TestReplySummary(t *testing.T) {
 		{[]string{"/a", "/b"}, nil},
 	} {
 		full := reply{requestID: strings.Repeat("i", 64), status: 201, header: http.Header{"Location": row.location, "Etag": {"a"}}, body: make([]byte, 1<<20), retained: true}
-		encoded := full.summary().encode()
+		encoded := full.summary().encode(nil)
 		got, err := decodeReply(encoded)
 		if err != nil || got.retained || got.status != 201 || got.requestID != full.requestID || !reflect.DeepEqual(got.header, row.want) || len(got.body) != 0 || len(encoded) > 1024 {
 			t.Errorf("%.20q: %d bytes, %+v, %v", row.location, len(encoded), got, err)
@@ -60,7 +60,7 @@ func TestReplySummary(t *testing.T) {
 }
 
 func TestDecodeReplyRefuses(t *testing.T) {
-	whole := reply{requestID: "id", status: 201, header: http.Header{"Location": {"/a"}}, retained: true}.encode()
+	whole := reply{requestID: "id", status: 201, header: http.Header{"Location": {"/a"}}, retained: true}.encode(nil)
 	for n := range whole {
 		if r, err := decodeReply(whole[:n]); err == nil {
 			t.Errorf("%d of %d bytes were read as %+v", n, len(whole), r)
@@ -85,8 +85,8 @@ func TestDecodeReplyRefuses(t *testing.T) {
 // and what it can read it writes again as something that reads the same.
 func FuzzDecodeReply(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(reply{requestID: "id", status: 201, header: http.Header{"Location": {"/a"}, "Link": {"a", "b"}}, body: []byte("{}"), retained: true}.encode())
-	f.Add(reply{status: 500}.encode())
+	f.Add(reply{requestID: "id", status: 201, header: http.Header{"Location": {"/a"}, "Link": {"a", "b"}}, body: []byte("{}"), retained: true}.encode(nil))
+	f.Add(reply{status: 500}.encode(nil))
 	f.Add([]byte{replyVersion, 1, 0xc8, 1, 0, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := bytes.Clone(b)
@@ -110,7 +110,7 @@ func FuzzDecodeReply(f *testing.F) {
 		if size > len(b) || r.status < 200 || r.status > 999 {
 			t.Fatalf("%d bytes were read as %d of %+v", len(b), size, r)
 		}
-		again, err := decodeReply(r.encode())
+		again, err := decodeReply(r.encode(nil))
 		if err != nil || len(again.header) != len(r.header) {
 			t.Fatalf("%+v was written as %+v, %v", r, again, err)
 		}

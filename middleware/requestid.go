@@ -118,6 +118,16 @@ func originalHeader(header string) string {
 	return "Original-" + header
 }
 
+// isOriginal reports whether name is originalHeader(header), and allocates nothing.
+func isOriginal(name, header string) bool {
+	if prefix, ok := strings.CutSuffix(header, "Request-Id"); ok {
+		rest, ok := strings.CutPrefix(name, prefix)
+		return ok && rest == "Original-Request-Id"
+	}
+	rest, ok := strings.CutPrefix(name, "Original-")
+	return ok && rest == header
+}
+
 func (s *state) assign(r *http.Request, trust func(*http.Request) bool) {
 	if trust != nil {
 		if v := r.Header[s.header]; len(v) == 1 && validID(v[0]) && trust(r) {
