@@ -281,7 +281,11 @@ func (g *idempotency) readBody(w http.ResponseWriter, r *http.Request) ([]byte, 
 	// connection by a method that no wrapper has. A declared length is a promise,
 	// not a reason to set memory aside.
 	src := http.MaxBytesReader(innermost(w), r.Body, g.MaxBody)
-	buf := make([]byte, 0, max(512, min(r.ContentLength, 16<<10)+1))
+	room := int64(512)
+	if r.ContentLength >= 0 {
+		room = min(r.ContentLength, 16<<10) + 1 // one more, to read the end into
+	}
+	buf := make([]byte, 0, room)
 	for {
 		n, err := src.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
