@@ -110,7 +110,7 @@ func NewAPI(keys keystore.Store, o Options) *API {
 		stages = append(stages, ThrottleFailures(o.Failures, ThrottleOptions{ClientIP: o.ClientIP}))
 	}
 	stages = append(stages, Authenticate(keys, o.Auth))
-	a.outer = Chain(stages...)(http.HandlerFunc(a.route))
+	a.outer = Chain(stages...)(routing{a})
 	return a
 }
 
@@ -168,11 +168,11 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler) {
 	}
 	gated, idem := h.(*idempotent)
 	if !idem && a.idempotency != nil && slices.Contains(a.idempotency.Methods, method) {
-		gated, idem = &idempotent{gate: a.idempotency, next: h}, true
+		gated, idem = &idempotent{a.idempotency, h}, true
 		h = gated
 	}
 	h = RequireScope(need, ScopeOptions{Registry: a.registry})(h)
-	a.mux.Handle(pattern, routed(a.limits.limit(h, route)))
+	a.mux.Handle(pattern, routed{a.limits.limit(h, route)})
 	a.routes = append(a.routes, Route{Method: method, Path: path, Need: need, Idempotent: idem, keyRequired: idem && gated.gate.Required})
 }
 
@@ -189,10 +189,11 @@ func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseW
 // A handler of a route may call it with a request of its own on the context of the
 // one that it serves: that request needs its own key and is decided for itself.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s := stateFrom(r.Context()); s != nil && s.key != nil {
-		r = s.fork(r)
+	s := enter(r)
+	if s.key != nil {
+		s = s.fork(r)
 	}
-	a.outer.ServeHTTP(w, r)
+	s.next(a.outer, w, r)
 }
 
 // WaitSettled waits, after http.Server.Shutdown, until the outcomes of all
@@ -204,28 +205,32 @@ func (a *API) WaitSettled(ctx context.Context) error {
 	return a.idempotency.Runner.WaitSettled(ctx)
 }
 
-// route hands the request to the mux and watches for an answer that no route
+// routing hands the request to the mux and watches for an answer that no route
 // gave.
-func (a *API) route(w http.ResponseWriter, r *http.Request) {
-	s := stateFrom(r.Context())
+type routing struct{ *API }
+
+func (h routing) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
+
+func (h routing) serve(s *state, w http.ResponseWriter, r *http.Request) {
+	r = s.attach(r)
 	w = s.dress(w)
 	core := w.(interface{ core() *writer }).core()
-	core.api = a
+	core.api = h.API
 	s.unrouted, s.request = true, r
 	defer s.returned.Store(true)
-	a.mux.ServeHTTP(w, r)
+	h.mux.ServeHTTP(w, r)
 	if s.pattern == "" {
 		s.pattern = r.Pattern
 	}
 }
 
 // routed marks that a route was reached.
-func routed(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := stateFrom(r.Context())
-		s.unrouted, s.pattern = false, r.Pattern
-		next.ServeHTTP(w, r)
-	})
+type routed struct{ following http.Handler }
+
+func (h routed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s := stateFrom(r.Context())
+	s.unrouted, s.pattern = false, r.Pattern
+	s.next(h.following, w, r)
 }
 
 // unmatched answers in place of the mux, once the request has paid for itself. A

@@ -80,27 +80,34 @@ func Authenticate(keys keystore.Store, o AuthOptions) func(http.Handler) http.Ha
 	for reason := range a.malformed {
 		a.malformed[reason] = malformedDetail(keystore.Reason(reason))
 	}
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, r := enter(r, o.Hooks)
-			if s.key != nil {
-				s, r = enter(s.fork(r), o.Hooks)
-			}
-			s.realm = o.Realm
-			var refusal Problem
-			key := a.authenticate(s, r, &refusal)
-			if key == nil {
-				s.refuse(w, r, StageAuth, refusal)
-				return
-			}
-			s.key = key
-			if o.LastUsed != nil {
-				o.LastUsed.Record(key)
-			}
-			s.pass(StageAuth, "")
-			next.ServeHTTP(w, r)
-		})
+	return func(next http.Handler) http.Handler { return &authenticated{a, next} }
+}
+
+type authenticated struct {
+	*authenticator
+	following http.Handler
+}
+
+func (h *authenticated) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
+
+func (h *authenticated) serve(s *state, w http.ResponseWriter, r *http.Request) {
+	if s.key != nil {
+		s = s.fork(r)
 	}
+	s.heed(h.Hooks)
+	s.realm = h.Realm
+	var refusal Problem
+	key := h.authenticate(s, r, &refusal)
+	if key == nil {
+		s.refuse(w, r, StageAuth, refusal)
+		return
+	}
+	s.key = key
+	if h.LastUsed != nil {
+		h.LastUsed.Record(key)
+	}
+	s.pass(StageAuth, "")
+	s.next(h.following, w, r)
 }
 
 type authenticator struct {
@@ -154,7 +161,7 @@ func (a *authenticator) authenticate(s *state, r *http.Request, refusal *Problem
 	if s.throttle != nil {
 		return a.throttled(s, r, digest, environment, refusal)
 	}
-	key, _ := a.verify(r.Context(), s, digest, environment, refusal)
+	key, _ := a.verify(s.contextOf(r), s, digest, environment, refusal)
 	return key
 }
 
@@ -172,10 +179,10 @@ func (a *authenticator) throttled(s *state, r *http.Request, digest keystore.Dig
 		}
 		// Nobody but who held a live key can be remembered.
 		var because Problem
-		key, _ := a.verify(r.Context(), s, digest, environment, &because)
+		key, _ := a.verify(s.contextOf(r), s, digest, environment, &because)
 		return key
 	}
-	key, failed := a.verify(r.Context(), s, digest, environment, refusal)
+	key, failed := a.verify(s.contextOf(r), s, digest, environment, refusal)
 	if !failed {
 		s.throttle.refund(s)
 	}

@@ -106,7 +106,7 @@ func Idempotency(store idem.Store, o IdempotencyOptions) func(http.Handler) http
 	}
 	gate := newIdempotency(store, o)
 	return func(next http.Handler) http.Handler {
-		return &idempotent{gate: gate, next: next}
+		return &idempotent{gate, next}
 	}
 }
 
@@ -180,13 +180,15 @@ type idempotency struct {
 }
 
 type idempotent struct {
-	gate *idempotency
-	next http.Handler
+	gate      *idempotency
+	following http.Handler
 }
 
-func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
+
+func (h *idempotent) serve(s *state, w http.ResponseWriter, r *http.Request) {
 	g := h.gate
-	s, r := enter(r, g.Hooks)
+	s.heed(g.Hooks)
 	switch {
 	case s.key == nil || s.need == "":
 		s.misuse(w, r, StageIdempotency, "Idempotency stands where no RequireScope is before it; middleware.AnyKey() is the requirement that asks for no scope")
@@ -195,7 +197,7 @@ func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.misuse(w, r, StageIdempotency, "Idempotency stands inside another Idempotency; give API.Handle the inner one itself, or leave one out")
 		return
 	case s.gate == g, !slices.Contains(g.Methods, r.Method):
-		h.next.ServeHTTP(w, r)
+		s.next(h.following, w, r)
 		return
 	}
 	s.gate = g
@@ -205,9 +207,10 @@ func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.refuse(w, r, StageIdempotency, problem(codeKeyRequired))
 			return
 		}
-		h.next.ServeHTTP(w, r)
+		s.next(h.following, w, r)
 		return
 	}
+	r = s.attach(r)
 	key, err := idem.ParseKey(values)
 	if err != nil {
 		p := problem(codeKeyInvalid)
@@ -246,7 +249,7 @@ func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, StageIdempotency, problem(codeInProgress))
 	default:
 		x.claim = claim
-		x.run(h.next)
+		x.run(h.following)
 	}
 }
 

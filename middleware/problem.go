@@ -164,7 +164,7 @@ func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) 
 		// Not a second time within the hook, nor for its own panic.
 		s.hooked = true
 		hooked := &hookWriter{ResponseWriter: w, status: p.Status}
-		s.hooks.Problem(hooked, r, p)
+		s.hooks.Problem(hooked, s.attach(r), p)
 		s.hooked = false
 		if hooked.wrote {
 			return

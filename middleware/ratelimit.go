@@ -127,21 +127,31 @@ func (l *limiter) limit(next http.Handler, route RouteLimit) http.Handler {
 	if l.none() && route.Policy == nil {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, r := enter(r, l.Hooks)
-		if !l.admit(s, w, r, route) {
+	return &limited{l, route, next}
+}
+
+type limited struct {
+	*limiter
+	route     RouteLimit
+	following http.Handler
+}
+
+func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
+
+func (h *limited) serve(s *state, w http.ResponseWriter, r *http.Request) {
+	s.heed(h.Hooks)
+	if !h.admit(s, w, r, h.route) {
+		return
+	}
+	if h.concurrency != nil {
+		tenant := s.key.Tenant()
+		if !h.concurrency.Acquire(tenant) {
+			s.refuse(w, r, StageRateLimit, problem(codeTooManyConcurrent))
 			return
 		}
-		if l.concurrency != nil {
-			tenant := s.key.Tenant()
-			if !l.concurrency.Acquire(tenant) {
-				s.refuse(w, r, StageRateLimit, problem(codeTooManyConcurrent))
-				return
-			}
-			defer l.concurrency.Release(tenant)
-		}
-		next.ServeHTTP(w, r)
-	})
+		defer h.concurrency.Release(tenant)
+	}
+	s.next(h.following, w, r)
 }
 
 // admit decides, and answers when it refuses.
@@ -154,13 +164,14 @@ func (l *limiter) admit(s *state, w http.ResponseWriter, r *http.Request, route 
 	if len(takes) == 0 {
 		return true
 	}
-	d, err := l.Store.Take(r.Context(), takes)
+	ctx := s.contextOf(r)
+	d, err := l.Store.Take(ctx, takes)
 	if err != nil {
 		p := problem(codeRateStore)
 		if errors.Is(err, ratelimit.ErrCost) {
 			p = problem(codeBadRequest)
 			p.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
-		} else if r.Context().Err() == nil {
+		} else if ctx.Err() == nil {
 			l.faults.log(s, "the rate limit store does not answer", err)
 		}
 		s.refuse(w, r, StageRateLimit, p)

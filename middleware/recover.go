@@ -24,19 +24,26 @@ type RecoverOptions struct {
 // It SHOULD stand directly inside [RequestID], so that the 500 and the log line
 // carry the id.
 func Recover(o RecoverOptions) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, r := enter(r, o.Hooks)
-			w = s.dress(w)
-			before := beyondID(s, w.Header())
-			defer func() {
-				if p := recover(); p != nil {
-					s.recovered(w, r, p, before)
-				}
-			}()
-			next.ServeHTTP(w, r)
-		})
-	}
+	return func(next http.Handler) http.Handler { return &recoverer{o, next} }
+}
+
+type recoverer struct {
+	RecoverOptions
+	following http.Handler
+}
+
+func (h *recoverer) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
+
+func (h *recoverer) serve(s *state, w http.ResponseWriter, r *http.Request) {
+	s.heed(h.Hooks)
+	w = s.dress(w)
+	before := beyondID(s, w.Header())
+	defer func() {
+		if p := recover(); p != nil {
+			s.recovered(w, r, p, before)
+		}
+	}()
+	s.next(h.following, w, r)
 }
 
 // beyondID returns a copy of what stages outside have set so far, nil when that

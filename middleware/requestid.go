@@ -44,27 +44,34 @@ type RequestIDOptions struct {
 //
 // [xid]: https://github.com/rs/xid
 func RequestID(o RequestIDOptions) func(http.Handler) http.Handler {
-	header := o.header()
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, outer *http.Request) {
-			s, r := enter(outer, o.Hooks)
-			if s.header != "" {
-				if s.w.state == nil { // a request within a request, whose response is its own
-					w = s.dress(w)
-					defer s.w.finish()
-				}
-				next.ServeHTTP(w, r)
-				return
-			}
-			s.header = header
-			s.assign(r, o.Trust)
-			rawconn.Own(r.Context(), s.id)
+	o.Header = o.header()
+	return func(next http.Handler) http.Handler { return &requestID{o, next} }
+}
+
+type requestID struct {
+	RequestIDOptions
+	following http.Handler
+}
+
+func (h *requestID) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
+
+func (h *requestID) serve(s *state, w http.ResponseWriter, r *http.Request) {
+	s.heed(h.Hooks)
+	if s.header != "" {
+		if s.w.state == nil { // a request within a request, whose response is its own
 			w = s.dress(w)
-			s.w.stamp(w.Header())
-			defer s.leave(outer, r)
-			next.ServeHTTP(w, r)
-		})
+			defer s.w.finish()
+		}
+		s.next(h.following, w, r)
+		return
 	}
+	s.header = h.Header
+	s.assign(r, h.Trust)
+	rawconn.Own(r.Context(), s.id)
+	w = s.dress(w)
+	s.w.stamp(w.Header())
+	defer s.leave(r)
+	s.next(h.following, w, r)
 }
 
 // RequestIDFrom returns the id of the request whose context this is, or "".
@@ -223,9 +230,13 @@ func (w *writer) stampTrailers(h http.Header) {
 }
 
 // leave is what RequestID does on the way out.
-func (s *state) leave(outer, r *http.Request) {
+func (s *state) leave(outer *http.Request) {
 	s.w.finish()
 	s.w.stampTrailers(s.w.below.Header())
+	r := s.copied
+	if r == nil {
+		return // it was refused, or carried the state already
+	}
 	// The server removes the files of a form from the request that it made.
 	if outer.MultipartForm == nil {
 		outer.MultipartForm = r.MultipartForm

@@ -49,6 +49,5 @@ type limitedHandler struct {
 }
 
 func (h *limitedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s, r := enter(r, nil)
-	s.misuse(w, r, StageRateLimit, "RouteLimit stands outside an API")
+	enter(r).misuse(w, r, StageRateLimit, "RouteLimit stands outside an API")
 }

@@ -77,44 +77,52 @@ func RequireScope(need Requirement, o ScopeOptions) func(http.Handler) http.Hand
 	if o.Registry == nil {
 		o.Registry = scope.Contract()
 	}
-	g := &guard{need: need, wanted: joinNames(need.names)}
-	passing := need.String()
+	g := &guard{need: need, passing: need.String(), wanted: joinNames(need.names)}
 	var err error
 	if g.set, err = need.resolve(o.Registry); err != nil {
 		panic("middleware: RequireScope: " + err.Error())
 	}
 	g.all = g.refusal(need.names)
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, r := enter(r, o.Hooks)
-			if s.key == nil {
-				s.misuse(w, r, StageScope, "RequireScope stands where no Authenticate is before it")
-				return
-			}
-			if granted := s.key.Bind(o.Registry).Granted(); !g.admits(granted) {
-				p := g.refuse(granted)
-				p.Challenge = g.challenge(s.realm)
-				s.refuse(w, r, StageScope, p)
-				return
-			}
-			if s.need == "" {
-				s.need = passing
-			} else if s.need != passing {
-				s.need += ", " + passing
-			}
-			s.pass(StageScope, "")
-			next.ServeHTTP(w, r)
-		})
+	return func(next http.Handler) http.Handler { return &guarded{g, o, next} }
+}
+
+type guarded struct {
+	*guard
+	ScopeOptions
+	following http.Handler
+}
+
+func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
+
+func (h *guarded) serve(s *state, w http.ResponseWriter, r *http.Request) {
+	s.heed(h.Hooks)
+	if s.key == nil {
+		s.misuse(w, r, StageScope, "RequireScope stands where no Authenticate is before it")
+		return
 	}
+	if granted := s.key.Bind(h.Registry).Granted(); !h.admits(granted) {
+		p := h.refuse(granted)
+		p.Challenge = h.challenge(s.realm)
+		s.refuse(w, r, StageScope, p)
+		return
+	}
+	if s.need == "" {
+		s.need = h.passing
+	} else if s.need != h.passing {
+		s.need += ", " + h.passing
+	}
+	s.pass(StageScope, "")
+	s.next(h.following, w, r)
 }
 
 // guard is a Requirement made ready.
 type guard struct {
-	need   Requirement
-	set    scope.Set
-	wanted string
-	all    Problem                    // for a key that has none of the scopes
-	last   atomic.Pointer[challenged] // there is one realm, unless two Authenticates share the stage
+	need    Requirement
+	passing string // what the state says of a request that was let through
+	set     scope.Set
+	wanted  string
+	all     Problem                    // for a key that has none of the scopes
+	last    atomic.Pointer[challenged] // there is one realm, unless two Authenticates share the stage
 }
 
 type challenged struct{ realm, text string }

@@ -40,6 +40,7 @@ type state struct {
 	pattern  string      // for leave only once returned is true
 	returned atomic.Bool // the API's mux has; behind an http.TimeoutHandler it may be running yet
 
+	copied     *http.Request // the first copy, which carries this state; nil while only pieces have seen the request
 	request    *http.Request // as the API gave it to its mux
 	notStarted atomic.Bool   // the handler said so, perhaps from a goroutine of its own
 
@@ -73,29 +74,66 @@ func stateFrom(ctx context.Context) *state {
 	return s
 }
 
-// enter returns the state of the request, made now if this is the first stage,
-// with the request that carries it.
-func enter(r *http.Request, hooks *Hooks) (*state, *http.Request) {
+// enter returns the state of the request, made now if this is the first stage.
+func enter(r *http.Request) *state {
 	ctx := r.Context()
-	s := stateFrom(ctx)
-	if s == nil {
-		s = &state{Context: ctx, http1: r.ProtoMajor == 1, authorization: r.Header["Authorization"]}
-		r = r.WithContext(s)
+	if s := stateFrom(ctx); s != nil {
+		return s
 	}
+	return &state{Context: ctx, http1: r.ProtoMajor == 1, authorization: r.Header["Authorization"]}
+}
+
+// A piece is a handler of this package. Pieces that follow one another hand on the
+// state itself; everybody else's handler gets a copy of the request with the state
+// in its context. What is refused before that is spared the copy.
+type piece interface {
+	serve(s *state, w http.ResponseWriter, r *http.Request)
+}
+
+// next hands the request on.
+func (s *state) next(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	if p, ok := h.(piece); ok {
+		p.serve(s, w, r)
+		return
+	}
+	h.ServeHTTP(w, s.attach(r))
+}
+
+// attach returns the request with the state in its context.
+func (s *state) attach(r *http.Request) *http.Request {
+	if stateFrom(r.Context()) == s {
+		return r
+	}
+	r = r.WithContext(s)
+	if s.copied == nil {
+		s.copied = r
+	}
+	return r
+}
+
+// contextOf returns the request's context, in which the state is.
+func (s *state) contextOf(r *http.Request) context.Context {
+	if ctx := r.Context(); stateFrom(ctx) == s {
+		return ctx
+	}
+	return s
+}
+
+// heed takes over the hooks of a stage, if it has any.
+func (s *state) heed(hooks *Hooks) {
 	if hooks != nil && s.hooks != hooks {
 		s.hooks = hooks
 	}
-	return s, r
 }
 
 // fork begins a request within a request: a handler that was let in passes a
 // request of its own, on its own context, through the stages once more. That one
 // is authenticated and decided anew and must not change who the outer one is.
-func (s *state) fork(r *http.Request) *http.Request {
-	return r.WithContext(&state{
+func (s *state) fork(r *http.Request) *state {
+	return &state{
 		Context: r.Context(), http1: s.http1, authorization: r.Header["Authorization"],
 		hooks: s.hooks, header: s.header, id: s.id,
-	})
+	}
 }
 
 // pass reports that a stage let the request through.

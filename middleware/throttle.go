@@ -26,17 +26,25 @@ func ThrottleFailures(limit ratelimit.Limit, o ThrottleOptions) func(http.Handle
 	if err := t.policy.Validate(); err != nil {
 		panic("middleware: ThrottleFailures: " + err.Error())
 	}
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, r := enter(r, o.Hooks)
-			if s.key != nil {
-				s.misuse(w, r, StageAuth, "ThrottleFailures stands behind Authenticate, where it counts nothing")
-				return
-			}
-			s.throttle = t
-			next.ServeHTTP(w, r)
-		})
+	return func(next http.Handler) http.Handler { return &throttling{t, o.Hooks, next} }
+}
+
+type throttling struct {
+	*throttle
+	hooks     *Hooks
+	following http.Handler
+}
+
+func (h *throttling) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
+
+func (h *throttling) serve(s *state, w http.ResponseWriter, r *http.Request) {
+	s.heed(h.hooks)
+	if s.key != nil {
+		s.misuse(w, r, StageAuth, "ThrottleFailures stands behind Authenticate, where it counts nothing")
+		return
 	}
+	s.throttle = h.throttle
+	s.next(h.following, w, r)
 }
 
 type throttle struct {
@@ -49,7 +57,7 @@ type throttle struct {
 // says so in refusal.
 func (t *throttle) reserve(s *state, r *http.Request, refusal *Problem) bool {
 	s.takes[0] = ratelimit.Take{Policy: &t.policy, Bucket: t.clientIP.bucket(r), Cost: 1}
-	d, err := t.counters.Take(r.Context(), s.takes[:1])
+	d, err := t.counters.Take(s, s.takes[:1])
 	switch {
 	case err != nil:
 		*refusal = problem(codeRateStore)
