@@ -95,14 +95,13 @@ func (h *authenticated) serve(s *state, w http.ResponseWriter, r *http.Request) 
 		s = s.fork(r)
 	}
 	s.heed(h.Hooks)
-	s.realm = h.Realm
 	var refusal Problem
 	key := h.authenticate(s, r, &refusal)
 	if key == nil {
 		s.refuse(w, r, StageAuth, refusal)
 		return
 	}
-	s.key = key
+	s.auth, s.key = h.authenticator, key
 	if h.LastUsed != nil {
 		h.LastUsed.Record(key)
 	}

@@ -190,7 +190,7 @@ func (h *idempotent) serve(s *state, w http.ResponseWriter, r *http.Request) {
 	g := h.gate
 	s.heed(g.Hooks)
 	switch {
-	case s.key == nil || s.need == "":
+	case s.key == nil || s.need == nil:
 		s.misuse(w, r, StageIdempotency, "Idempotency stands where no RequireScope is before it; middleware.AnyKey() is the requirement that asks for no scope")
 		return
 	case s.gate != nil && s.gate != g:
@@ -231,7 +231,7 @@ func (h *idempotent) serve(s *state, w http.ResponseWriter, r *http.Request) {
 		// With the path go the requirement and the pattern, because the path alone can
 		// be that of two routes, behind a host or http.StripPrefix: a reply must not
 		// get around the decision that it was given under.
-		Fingerprint: idem.Fingerprint(r.Method, s.need+"\x00"+r.Pattern+"\x00"+r.URL.EscapedPath(), r.URL.RawQuery, r.Header.Get("Content-Type"), body),
+		Fingerprint: idem.Fingerprint(r.Method, *s.need+"\x00"+r.Pattern+"\x00"+r.URL.EscapedPath(), r.URL.RawQuery, r.Header.Get("Content-Type"), body),
 	}
 	if len(body) > waitingBody {
 		request.Waiting = func() { x.body, x.bodyGone = nil, true }

@@ -149,11 +149,15 @@ func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) 
 	h["Cache-Control"] = noStore
 	if p.Challenge != "" {
 		s.refusal[0] = p.Challenge
-		h["Www-Authenticate"] = s.refusal[0:1:1]
+		h["Www-Authenticate"] = s.refusal[:]
 	}
 	if p.RetryAfter > 0 {
-		s.refusal[1] = seconds(p.RetryAfter)
-		h["Retry-After"] = s.refusal[1:2:2]
+		value := s.refusal[:]
+		if p.Challenge != "" {
+			value = make([]string, 1)
+		}
+		value[0] = seconds(p.RetryAfter)
+		h["Retry-After"] = value
 	}
 	if s.key == nil && s.http1 && r.ContentLength != 0 {
 		// Somebody without a key does not get to hold the response back by not

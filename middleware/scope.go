@@ -102,14 +102,15 @@ func (h *guarded) serve(s *state, w http.ResponseWriter, r *http.Request) {
 	}
 	if granted := s.key.Bind(h.Registry).Granted(); !h.admits(granted) {
 		p := h.refuse(granted)
-		p.Challenge = h.challenge(s.realm)
+		p.Challenge = h.challenge(s.auth.Realm)
 		s.refuse(w, r, StageScope, p)
 		return
 	}
-	if s.need == "" {
-		s.need = h.passing
-	} else if s.need != h.passing {
-		s.need += ", " + h.passing
+	if s.need == nil {
+		s.need = &h.passing
+	} else if *s.need != h.passing {
+		both := *s.need + ", " + h.passing
+		s.need = &both
 	}
 	s.pass(StageScope, "")
 	s.next(h.following, w, r)

@@ -25,31 +25,30 @@ type state struct {
 	hooks *Hooks
 	w     writer
 
-	header string // canonical name of the request id's header; "" without RequestID
-	id     string
-	idText [20]byte
-	http1  bool // the connection may need "Connection: close"
+	header   string // canonical name of the request id's header; "" without RequestID
+	id       string
+	idText   [20]byte
+	returned atomic.Bool // the API's mux has; behind an http.TimeoutHandler it may be running yet
+	pattern  string      // for leave only once returned is true
 
 	authorization []string // as it came in: what must never be logged
 
-	refusal [2]string // header values: the challenge and Retry-After
+	refusal [1]string // header value: the challenge, or else Retry-After
 
-	realm    string
 	throttle *throttle
+	auth     *authenticator // that accepted key
 	key      *keystore.Key
-	pattern  string      // for leave only once returned is true
-	returned atomic.Bool // the API's mux has; behind an http.TimeoutHandler it may be running yet
 
 	copied     *http.Request // the first copy, which carries this state; nil while only pieces have seen the request
 	request    *http.Request // as the API gave it to its mux
+	need       *string       // the requirement that a scope decision let pass; nil before one
+	gate       *idempotency  // that has taken charge of the request
 	notStarted atomic.Bool   // the handler said so, perhaps from a goroutine of its own
+	http1      bool          // the connection may need "Connection: close"
+	unrouted   bool          // inside the API's mux, and no route has been reached
+	hooked     bool          // the Problem hook is running
 
-	unrouted bool         // inside the API's mux, and no route has been reached
-	need     string       // the requirement that a scope decision let pass; "" before one
-	gate     *idempotency // that has taken charge of the request
-	hooked   bool         // the Problem hook is running
-
-	takes [ratelimit.MaxTakes]ratelimit.Take // of the stage that is deciding
+	takes [2]ratelimit.Take // of the stage that is deciding; more of them take an allocation
 }
 
 type stateKey struct{}

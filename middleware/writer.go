@@ -20,13 +20,12 @@ type writer struct {
 	below http.ResponseWriter
 	state *state
 
-	committed bool // a final status is out, or the connection was hijacked
-	status    int
-
 	idValue [1]string // what the header map holds; each writer has a map of its own
 
-	api     *API // whose mux runs inside, if one does; see API.unmatched
-	swallow bool // the API answered: what its mux still writes is dropped
+	api       *API // whose mux runs inside, if one does; see API.unmatched
+	swallow   bool // the API answered: what its mux still writes is dropped
+	committed bool // a final status is out, or the connection was hijacked
+	status    int32
 }
 
 func (w *writer) Header() http.Header { return w.below.Header() }
@@ -52,7 +51,7 @@ func (w *writer) WriteHeader(status int) {
 	w.prepare(status)
 	w.below.WriteHeader(status) // panics on an invalid status: nothing is committed then
 	if !informational {
-		w.committed, w.status = true, status
+		w.committed, w.status = true, int32(status)
 	}
 }
 
