@@ -33,7 +33,8 @@ func (x *execution) run(next http.Handler) {
 	s := x.state
 	x.ctx = handlerContext{request: x.r, state: s, claim: x.claim, deadline: time.Now().Add(x.Timeout)}
 	defer x.ctx.end()
-	x.recorder = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, header: maps.Clone(x.w.Header())}
+	outside := x.w.Header()
+	x.recorder = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: beyondID(s, outside), header: maps.Clone(outside)}
 	if x.claim.Joined() {
 		x.recorder.limit = -1
 	}
@@ -62,7 +63,7 @@ func (x *execution) run(next http.Handler) {
 	case x.recorder.isLive:
 		x.recorder.trailers()
 	case x.recorder.mute:
-		s.refuse(x.w, x.r, StageIdempotency, problem(codeInProgress))
+		x.refuse(codeInProgress)
 	case x.claim.Joined():
 		x.commit()
 	default:
@@ -118,7 +119,7 @@ func (x *execution) settle() {
 	err := x.save(settlement)
 	if errors.Is(err, idem.ErrLost) && settlement.Outcome != idem.NotStarted {
 		// A second attempt took over and its response is the one that counts.
-		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeInProgress))
+		x.refuse(codeInProgress)
 		return
 	}
 	if err != nil && !errors.Is(err, idem.ErrLost) {
@@ -126,6 +127,12 @@ func (x *execution) settle() {
 	}
 	x.recorder.reveal()
 	x.recorder.trailers()
+}
+
+// refuse answers in the handler's place.
+func (x *execution) refuse(code string) {
+	x.recorder.drop()
+	x.state.refuse(x.w, x.r, StageIdempotency, problem(code))
 }
 
 // commit ends an execution whose rows and reply are one transaction.
@@ -140,7 +147,7 @@ func (x *execution) commit() {
 	if x.ctx.Err() != nil {
 		x.rollBack()
 		x.state.hooks.logger().Error("a joined handler ran past its deadline and was rolled back", "error", context.Cause(&x.ctx), "request_id", x.state.id)
-		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeReplyStore))
+		x.refuse(codeReplyStore)
 		return
 	}
 	settlement := x.settlement()
@@ -151,10 +158,10 @@ func (x *execution) commit() {
 		w.trailers()
 	case errors.Is(err, idem.ErrCommitUnknown):
 		x.state.hooks.logger().Error("whether a transaction was committed is not known", "error", err, "request_id", x.state.id)
-		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeCommitUnknown))
+		x.refuse(codeCommitUnknown)
 	default:
 		x.state.hooks.logger().Error("a transaction was not committed", "error", err, "request_id", x.state.id)
-		x.state.refuse(x.w, x.r, StageIdempotency, problem(codeReplyStore))
+		x.refuse(codeReplyStore)
 	}
 }
 
@@ -201,11 +208,12 @@ func (x *execution) interrupted(p any) {
 		return
 	}
 	s.observe(Event{Stage: StageRecover, Outcome: codeInternal})
+	x.recorder.drop()
 	if x.claim.Joined() {
 		s.writeProblem(x.w, x.r, problem(codeInternal))
 		return
 	}
-	x.recorder.reset(maps.Clone(x.w.Header()))
+	x.recorder.header = maps.Clone(x.w.Header())
 	s.notStarted.Store(false)
 	s.writeProblem(&x.recorder, x.r, problem(codeInternal))
 	x.settle()

@@ -23,13 +23,14 @@ type recorder struct {
 	limit int         // bytes of body that are held back; < 0: no limit and no going live
 	live  func() bool // saves the fact; false: somebody else owns the outcome
 
-	header http.Header // the handler's
-	head   http.Header // header as it was at WriteHeader; nil before
-	status int         // 0 before WriteHeader
-	length int64       // the Content-Length that the handler declared, or -1
-	body   []byte
-	isLive bool
-	mute   bool // the outcome is somebody else's: nothing goes out
+	outside http.Header // what stages outside have set; nil when that is at most the request id
+	header  http.Header // the handler's
+	head    http.Header // header as it was at WriteHeader, in the map of the writer below; nil before
+	status  int         // 0 before WriteHeader
+	length  int64       // the Content-Length that the handler declared, or -1
+	body    []byte
+	isLive  bool
+	mute    bool // the outcome is somebody else's: nothing goes out
 }
 
 func (w *recorder) Header() http.Header { return w.header }
@@ -47,7 +48,8 @@ func (w *recorder) WriteHeader(status int) {
 	}
 	w.status = status
 	// What the handler changes from here on is for trailers alone, as in net/http.
-	w.head = w.header.Clone()
+	w.head = w.below.Header()
+	snapshot(w.head, w.header)
 	w.length = -1
 	if v := w.head["Content-Length"]; len(v) == 1 {
 		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n >= 0 {
@@ -170,8 +172,6 @@ func (w *recorder) finish() {
 
 // reveal sends what was held back.
 func (w *recorder) reveal() {
-	h := w.below.Header()
-	replace(h, w.head)
 	w.below.WriteHeader(w.status)
 	if len(w.body) > 0 {
 		_, _ = w.below.Write(w.body) // the client has left: a repeat gets it
@@ -196,15 +196,16 @@ func (w *recorder) trailers() {
 	}
 }
 
-// reset forgets what the handler wrote.
-func (w *recorder) reset(before http.Header) {
-	w.header, w.head, w.status, w.body = before, nil, 0, nil
+// drop forgets what the handler wrote, so that somebody else can answer.
+func (w *recorder) drop() {
+	replace(w.below.Header(), w.outside)
+	w.header, w.head, w.status, w.body = nil, nil, 0, nil
 }
 
 // own reports whether a header field of the response is the handler's, and not
 // one that a stage outside had set before.
 func (w *recorder) own(name string) bool {
-	outside, has := w.below.Header()[name]
+	outside, has := w.outside[name]
 	return !has || !slices.Equal(w.head[name], outside)
 }
 
@@ -217,6 +218,21 @@ func (w *recorder) short() bool {
 func replace(dst, src http.Header) {
 	clear(dst)
 	maps.Copy(dst, src)
+}
+
+// snapshot is replace with values that are dst's own.
+func snapshot(dst, src http.Header) {
+	n := 0
+	for _, values := range src {
+		n += len(values)
+	}
+	all := make([]string, 0, n)
+	clear(dst)
+	for name, values := range src {
+		begin := len(all)
+		all = append(all, values...)
+		dst[name] = all[begin:len(all):len(all)]
+	}
 }
 
 func bodyAllowed(status int) bool {
