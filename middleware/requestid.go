@@ -175,7 +175,8 @@ func validToken(s string) bool {
 }
 
 // stamp leaves exactly one value of the request id in h, whatever spelling of
-// the name a handler used.
+// the name a handler used, and none among the trailers, by the prefix that needs no
+// declaration.
 func (w *writer) stamp(h http.Header) {
 	s := w.state
 	if s.header == "" {
@@ -183,7 +184,11 @@ func (w *writer) stamp(h http.Header) {
 	}
 	if s.elsewhere(h) {
 		for name := range h {
-			if len(name) == len(s.header) && name != s.header && strings.EqualFold(name, s.header) {
+			rest := name
+			if len(name) != len(s.header) {
+				rest = strings.TrimPrefix(name, http.TrailerPrefix)
+			}
+			if len(rest) == len(s.header) && name != s.header && strings.EqualFold(rest, s.header) {
 				delete(h, name)
 			}
 		}
@@ -212,30 +217,15 @@ func (s *state) elsewhere(h http.Header) bool {
 // The order is that of how often they occur; none can be the name of the id.
 var usual = [...]string{"Content-Type", "Cache-Control", "Www-Authenticate", "Retry-After"}
 
-// stampTrailers keeps the id out of the trailers: a handler may declare it there,
-// or use the prefix that needs no declaration.
-func (w *writer) stampTrailers(h http.Header) {
-	s := w.state
-	if s.header == "" || !s.elsewhere(h) {
-		return
-	}
-	for name := range h {
-		if rest, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && strings.EqualFold(rest, s.header) {
-			delete(h, name)
-		}
-	}
-	if w.committed {
-		w.stamp(h) // what a declared trailer would be read from
-	}
-}
-
 // leave is what RequestID does on the way out.
 func (s *state) leave(outer *http.Request) {
 	s.w.finish()
-	s.w.stampTrailers(s.w.below.Header())
 	r := s.copied
 	if r == nil {
-		return // it was refused, or carried the state already
+		return // nobody but stages has seen it
+	}
+	if s.w.committed {
+		s.w.stamp(s.w.below.Header()) // what trailers are read from
 	}
 	// The server removes the files of a form from the request that it made.
 	if outer.MultipartForm == nil {
