@@ -212,7 +212,6 @@ type routing struct{ *API }
 func (h routing) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
 
 func (h routing) serve(s *state, w http.ResponseWriter, r *http.Request) {
-	r = s.attach(r)
 	w = s.dress(w)
 	core := w.(interface{ core() *writer }).core()
 	core.api = h.API
@@ -224,11 +223,12 @@ func (h routing) serve(s *state, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// routed marks that a route was reached.
+// routed marks that a route was reached. It finds the state by the writer that
+// routing gave to the mux, because the mux, too, is spared a copy of the request.
 type routed struct{ following http.Handler }
 
 func (h routed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s := stateFrom(r.Context())
+	s := w.(interface{ core() *writer }).core().state
 	s.unrouted, s.pattern = false, r.Pattern
 	s.next(h.following, w, r)
 }

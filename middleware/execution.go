@@ -31,7 +31,7 @@ type execution struct {
 // half-way leaves an outcome behind as well.
 func (x *execution) run(next http.Handler) {
 	s := x.state
-	x.ctx = handlerContext{request: x.r, state: s, claim: x.claim, deadline: time.Now().Add(x.Timeout)}
+	x.ctx = handlerContext{parent: s.contextOf(x.r), state: s, claim: x.claim, deadline: time.Now().Add(x.Timeout)}
 	defer x.ctx.end()
 	outside := x.w.Header()
 	x.recorder = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: beyondID(s, outside), header: maps.Clone(outside)}
@@ -40,6 +40,9 @@ func (x *execution) run(next http.Handler) {
 	}
 	x.reader.Reset(x.body)
 	r := x.r.WithContext(&x.ctx)
+	if s.copied == nil {
+		s.copied = r
+	}
 	r.Body = &x.reader
 
 	returned := false
@@ -110,7 +113,7 @@ func (x *execution) settlement() idem.Settlement {
 // save settles the claim. The client's leaving does not interrupt that.
 func (x *execution) save(s idem.Settlement) error {
 	x.settled = true
-	return x.claim.Settle(x.r.Context(), s)
+	return x.claim.Settle(x.state.contextOf(x.r), s)
 }
 
 // settle ends an execution whose reply stands by itself.

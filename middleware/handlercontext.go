@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 // create costs, so the chain is made when somebody first asks for more than the
 // stages know by themselves.
 type handlerContext struct {
-	request  *http.Request // whose values it has
+	parent   context.Context // whose values it has
 	state    *state
 	claim    *idem.Execution
 	deadline time.Time
@@ -34,7 +33,7 @@ func (c *handlerContext) whole() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.chain == nil {
-		c.chain, c.cancel = context.WithDeadline(c.claim.Context(context.WithoutCancel(c.request.Context())), c.deadline)
+		c.chain, c.cancel = context.WithDeadline(c.claim.Context(context.WithoutCancel(c.parent)), c.deadline)
 		if c.ended {
 			c.cancel()
 		}

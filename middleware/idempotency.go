@@ -210,7 +210,6 @@ func (h *idempotent) serve(s *state, w http.ResponseWriter, r *http.Request) {
 		s.next(h.following, w, r)
 		return
 	}
-	r = s.attach(r)
 	key, err := idem.ParseKey(values)
 	if err != nil {
 		p := problem(codeKeyInvalid)
@@ -236,7 +235,7 @@ func (h *idempotent) serve(s *state, w http.ResponseWriter, r *http.Request) {
 	if len(body) > waitingBody {
 		request.Waiting = func() { x.body, x.bodyGone = nil, true }
 	}
-	record, claim, err := g.Runner.Begin(r.Context(), request)
+	record, claim, err := g.Runner.Begin(s.contextOf(r), request)
 	switch {
 	case err != nil:
 		s.refuse(w, r, StageIdempotency, g.beginProblem(s, r, err))
@@ -263,7 +262,7 @@ func (g *idempotency) partition(s *state, r *http.Request, body []byte) string {
 	if g.Partition == nil {
 		return tenant
 	}
-	r = r.WithContext(r.Context())
+	r = r.WithContext(s.contextOf(r))
 	buffered := &bufferedBody{}
 	buffered.Reset(body)
 	r.Body = buffered
