@@ -61,7 +61,7 @@ type API struct {
 	base        string
 	registry    *scope.Registry
 	mux         *http.ServeMux
-	outer       http.Handler
+	outer       piece
 	limits      *limiter
 	idempotency *idempotency
 	routes      []Route
@@ -110,7 +110,7 @@ func NewAPI(keys keystore.Store, o Options) *API {
 		stages = append(stages, ThrottleFailures(o.Failures, ThrottleOptions{ClientIP: o.ClientIP}))
 	}
 	stages = append(stages, Authenticate(keys, o.Auth))
-	a.outer = Chain(stages...)(routing{a})
+	a.outer = pieceOf(Chain(stages...)(routing{a}))
 	return a
 }
 
@@ -168,11 +168,11 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler) {
 	}
 	gated, idem := h.(*idempotent)
 	if !idem && a.idempotency != nil && slices.Contains(a.idempotency.Methods, method) {
-		gated, idem = &idempotent{a.idempotency, h}, true
+		gated, idem = &idempotent{a.idempotency, pieceOf(h)}, true
 		h = gated
 	}
 	h = RequireScope(need, ScopeOptions{Registry: a.registry})(h)
-	a.mux.Handle(pattern, routed{a.limits.limit(h, route)})
+	a.mux.Handle(pattern, routed{pieceOf(a.limits.limit(h, route))})
 	a.routes = append(a.routes, Route{Method: method, Path: path, Need: need, Idempotent: idem, keyRequired: idem && gated.gate.Required})
 }
 
@@ -193,7 +193,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.key != nil {
 		s = s.fork(r)
 	}
-	s.next(a.outer, w, r)
+	a.outer.serve(s, w, r)
 }
 
 // WaitSettled waits, after http.Server.Shutdown, until the outcomes of all
@@ -225,12 +225,12 @@ func (h routing) serve(s *state, w http.ResponseWriter, r *http.Request) {
 
 // routed marks that a route was reached. It finds the state by the writer that
 // routing gave to the mux, because the mux, too, is spared a copy of the request.
-type routed struct{ following http.Handler }
+type routed struct{ following piece }
 
 func (h routed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := w.(interface{ core() *writer }).core().state
 	s.unrouted, s.pattern = false, r.Pattern
-	s.next(h.following, w, r)
+	h.following.serve(s, w, r)
 }
 
 // unmatched answers in place of the mux, once the request has paid for itself. A

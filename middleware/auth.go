@@ -80,12 +80,12 @@ func Authenticate(keys keystore.Store, o AuthOptions) func(http.Handler) http.Ha
 	for reason := range a.malformed {
 		a.malformed[reason] = malformedDetail(keystore.Reason(reason))
 	}
-	return func(next http.Handler) http.Handler { return &authenticated{a, next} }
+	return func(next http.Handler) http.Handler { return &authenticated{a, pieceOf(next)} }
 }
 
 type authenticated struct {
 	*authenticator
-	following http.Handler
+	following piece
 }
 
 func (h *authenticated) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
@@ -106,7 +106,7 @@ func (h *authenticated) serve(s *state, w http.ResponseWriter, r *http.Request) 
 		h.LastUsed.Record(key)
 	}
 	s.pass(StageAuth, "")
-	s.next(h.following, w, r)
+	h.following.serve(s, w, r)
 }
 
 type authenticator struct {
@@ -254,7 +254,10 @@ func bearer(values []string, allowDuplicates bool) (token string, found credenti
 		}
 	}
 	const scheme = "bearer"
-	value := strings.Trim(values[0], " \t")
+	value := values[0]
+	if n := len(value); n > 0 && (value[0] <= ' ' || value[n-1] <= ' ') {
+		value = strings.Trim(value, " \t")
+	}
 	if len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
 		return "", noCredentials
 	}

@@ -29,7 +29,7 @@ type execution struct {
 
 // run runs the handler, settles, then sends. A handler that was interrupted
 // half-way leaves an outcome behind as well.
-func (x *execution) run(next http.Handler) {
+func (x *execution) run(next piece) {
 	s := x.state
 	x.ctx = handlerContext{parent: s.contextOf(x.r), state: s, claim: x.claim, deadline: time.Now().Add(x.Timeout)}
 	defer x.ctx.end()
@@ -57,7 +57,7 @@ func (x *execution) run(next http.Handler) {
 			x.interrupted(recover())
 		}
 	}()
-	next.ServeHTTP(&x.recorder, r)
+	next.serve(s, &x.recorder, r)
 	x.recorder.finish()
 	returned = true
 

@@ -106,7 +106,7 @@ func Idempotency(store idem.Store, o IdempotencyOptions) func(http.Handler) http
 	}
 	gate := newIdempotency(store, o)
 	return func(next http.Handler) http.Handler {
-		return &idempotent{gate, next}
+		return &idempotent{gate, pieceOf(next)}
 	}
 }
 
@@ -181,7 +181,7 @@ type idempotency struct {
 
 type idempotent struct {
 	gate      *idempotency
-	following http.Handler
+	following piece
 }
 
 func (h *idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
@@ -197,7 +197,7 @@ func (h *idempotent) serve(s *state, w http.ResponseWriter, r *http.Request) {
 		s.misuse(w, r, StageIdempotency, "Idempotency stands inside another Idempotency; give API.Handle the inner one itself, or leave one out")
 		return
 	case s.gate == g, !slices.Contains(g.Methods, r.Method):
-		s.next(h.following, w, r)
+		h.following.serve(s, w, r)
 		return
 	}
 	s.gate = g
@@ -207,7 +207,7 @@ func (h *idempotent) serve(s *state, w http.ResponseWriter, r *http.Request) {
 			s.refuse(w, r, StageIdempotency, problem(codeKeyRequired))
 			return
 		}
-		s.next(h.following, w, r)
+		h.following.serve(s, w, r)
 		return
 	}
 	key, err := idem.ParseKey(values)

@@ -127,13 +127,13 @@ func (l *limiter) limit(next http.Handler, route RouteLimit) http.Handler {
 	if l.none() && route.Policy == nil {
 		return next
 	}
-	return &limited{l, route, next}
+	return &limited{l, route, pieceOf(next)}
 }
 
 type limited struct {
 	*limiter
 	route     RouteLimit
-	following http.Handler
+	following piece
 }
 
 func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
@@ -151,7 +151,7 @@ func (h *limited) serve(s *state, w http.ResponseWriter, r *http.Request) {
 		}
 		defer h.concurrency.Release(tenant)
 	}
-	s.next(h.following, w, r)
+	h.following.serve(s, w, r)
 }
 
 // admit decides, and answers when it refuses.

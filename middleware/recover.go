@@ -24,12 +24,12 @@ type RecoverOptions struct {
 // It SHOULD stand directly inside [RequestID], so that the 500 and the log line
 // carry the id.
 func Recover(o RecoverOptions) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler { return &recoverer{o, next} }
+	return func(next http.Handler) http.Handler { return &recoverer{o, pieceOf(next)} }
 }
 
 type recoverer struct {
 	RecoverOptions
-	following http.Handler
+	following piece
 }
 
 func (h *recoverer) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
@@ -43,7 +43,7 @@ func (h *recoverer) serve(s *state, w http.ResponseWriter, r *http.Request) {
 			s.recovered(w, r, p, before)
 		}
 	}()
-	s.next(h.following, w, r)
+	h.following.serve(s, w, r)
 }
 
 // beyondID returns a copy of what stages outside have set so far, nil when that

@@ -45,12 +45,12 @@ type RequestIDOptions struct {
 // [xid]: https://github.com/rs/xid
 func RequestID(o RequestIDOptions) func(http.Handler) http.Handler {
 	o.Header = o.header()
-	return func(next http.Handler) http.Handler { return &requestID{o, next} }
+	return func(next http.Handler) http.Handler { return &requestID{o, pieceOf(next)} }
 }
 
 type requestID struct {
 	RequestIDOptions
-	following http.Handler
+	following piece
 }
 
 func (h *requestID) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
@@ -62,7 +62,7 @@ func (h *requestID) serve(s *state, w http.ResponseWriter, r *http.Request) {
 			w = s.dress(w)
 			defer s.w.finish()
 		}
-		s.next(h.following, w, r)
+		h.following.serve(s, w, r)
 		return
 	}
 	s.header = h.Header
@@ -71,7 +71,7 @@ func (h *requestID) serve(s *state, w http.ResponseWriter, r *http.Request) {
 	w = s.dress(w)
 	s.w.stamp(w.Header())
 	defer s.leave(r)
-	s.next(h.following, w, r)
+	h.following.serve(s, w, r)
 }
 
 // RequestIDFrom returns the id of the request whose context this is, or "".
@@ -182,7 +182,8 @@ func (w *writer) stamp(h http.Header) {
 	if s.header == "" {
 		return
 	}
-	if s.elsewhere(h) {
+	v := h[s.header]
+	if elsewhere(h, v != nil) {
 		for name := range h {
 			rest := name
 			if len(name) != len(s.header) {
@@ -193,17 +194,18 @@ func (w *writer) stamp(h http.Header) {
 			}
 		}
 	}
-	if v := h[s.header]; len(v) != 1 || v[0] != s.id {
+	if len(v) != 1 || v[0] != s.id {
 		w.idValue[0] = s.id // a handler may have written into the slice
 		h[s.header] = w.idValue[:1:1]
 	}
 }
 
-// elsewhere reports whether h has other fields than those of most responses, so
-// that a second id may hide there. To ask costs less than to look.
-func (s *state) elsewhere(h http.Header) bool {
+// elsewhere reports whether h has other fields than the id's own, if it is there,
+// and those of most responses, so that a second id may hide among them. To ask costs
+// less than to look.
+func elsewhere(h http.Header, own bool) bool {
 	n := len(h)
-	if n > 0 && h[s.header] != nil {
+	if own {
 		n--
 	}
 	for i := 0; n > 0 && i < len(usual); i++ {

@@ -83,13 +83,13 @@ func RequireScope(need Requirement, o ScopeOptions) func(http.Handler) http.Hand
 		panic("middleware: RequireScope: " + err.Error())
 	}
 	g.all = g.refusal(need.names)
-	return func(next http.Handler) http.Handler { return &guarded{g, o, next} }
+	return func(next http.Handler) http.Handler { return &guarded{g, o, pieceOf(next)} }
 }
 
 type guarded struct {
 	*guard
 	ScopeOptions
-	following http.Handler
+	following piece
 }
 
 func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
@@ -113,7 +113,7 @@ func (h *guarded) serve(s *state, w http.ResponseWriter, r *http.Request) {
 		s.need = &both
 	}
 	s.pass(StageScope, "")
-	s.next(h.following, w, r)
+	h.following.serve(s, w, r)
 }
 
 // guard is a Requirement made ready.

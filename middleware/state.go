@@ -89,14 +89,17 @@ type piece interface {
 	serve(s *state, w http.ResponseWriter, r *http.Request)
 }
 
-// next hands the request on.
-func (s *state) next(h http.Handler, w http.ResponseWriter, r *http.Request) {
+// pieceOf returns any handler as a piece.
+func pieceOf(h http.Handler) piece {
 	if p, ok := h.(piece); ok {
-		p.serve(s, w, r)
-		return
+		return p
 	}
-	h.ServeHTTP(w, s.attach(r))
+	return foreign{h}
 }
+
+type foreign struct{ http.Handler }
+
+func (h foreign) serve(s *state, w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, s.attach(r)) }
 
 // attach returns the request with the state in its context.
 func (s *state) attach(r *http.Request) *http.Request {

@@ -26,13 +26,13 @@ func ThrottleFailures(limit ratelimit.Limit, o ThrottleOptions) func(http.Handle
 	if err := t.policy.Validate(); err != nil {
 		panic("middleware: ThrottleFailures: " + err.Error())
 	}
-	return func(next http.Handler) http.Handler { return &throttling{t, o.Hooks, next} }
+	return func(next http.Handler) http.Handler { return &throttling{t, o.Hooks, pieceOf(next)} }
 }
 
 type throttling struct {
 	*throttle
 	hooks     *Hooks
-	following http.Handler
+	following piece
 }
 
 func (h *throttling) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
@@ -44,7 +44,7 @@ func (h *throttling) serve(s *state, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.throttle = h.throttle
-	s.next(h.following, w, r)
+	h.following.serve(s, w, r)
 }
 
 type throttle struct {
