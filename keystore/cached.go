@@ -25,7 +25,8 @@ type CacheOptions struct {
 	NegativeTTL time.Duration
 
 	// Size is the number of usable keys that are remembered, about 700 bytes
-	// each. Zero means 100,000.
+	// each. Beyond it goes the one that was not used for longest, to about a
+	// second. Zero means 100,000.
 	Size int
 
 	// NegativeSize is the number of refusals that are remembered, about 200
@@ -151,11 +152,12 @@ func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
 // Peek returns the key only if it is remembered and usable now. It never asks
 // the store and does not wait.
 func (c *Cached) Peek(d Digest) (*Key, bool) {
-	found, ok := c.answers.accepts.Get(d)
-	if !ok || found.deadline <= c.now() || found.key.RefusedNow() != nil {
+	now := c.now()
+	found := c.answers.accepted(d, now)
+	if found == nil || found.deadline <= now || found.key.RefusedNow() != nil {
 		return nil, false
 	}
-	return found.key, true
+	return &found.key, true
 }
 
 // Remembers reports whether the token was usable when the store was last asked,

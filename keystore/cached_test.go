@@ -219,23 +219,26 @@ func TestCachedFloodOfUnknownTokens(t *testing.T) {
 
 // Least recently used keys go first, and both memories are bounded.
 func TestCachedSize(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2, NegativeSize: 2})
-	a, b, c := store.add(t), store.add(t), store.add(t)
-	for _, d := range []keystore.Digest{a, b, a, c} {
-		want(t, cached, d, nil, "a key")
-	}
-	for n := range 3 {
-		want(t, cached, unknown(n), keystore.ErrNotFound, "an unknown token")
-	}
-	store.calls.Store(0)
-	want(t, cached, a, nil, "the key that was used again")
-	want(t, cached, c, nil, "the key that was used last")
-	want(t, cached, unknown(2), keystore.ErrNotFound, "the last unknown token")
-	store.wantCalls(t, 0, "what is remembered")
-	want(t, cached, b, nil, "the key that was not used for longest")
-	want(t, cached, unknown(0), keystore.ErrNotFound, "the first unknown token")
-	store.wantCalls(t, 2, "what had to go")
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2, NegativeSize: 2})
+		a, b, c := store.add(t), store.add(t), store.add(t)
+		for _, d := range []keystore.Digest{a, b, a, c} {
+			want(t, cached, d, nil, "a key")
+			time.Sleep(time.Second) // to which a use is known
+		}
+		for n := range 3 {
+			want(t, cached, unknown(n), keystore.ErrNotFound, "an unknown token")
+		}
+		store.calls.Store(0)
+		want(t, cached, a, nil, "the key that was used again")
+		want(t, cached, c, nil, "the key that was used last")
+		want(t, cached, unknown(2), keystore.ErrNotFound, "the last unknown token")
+		store.wantCalls(t, 0, "what is remembered")
+		want(t, cached, b, nil, "the key that was not used for longest")
+		want(t, cached, unknown(0), keystore.ErrNotFound, "the first unknown token")
+		store.wantCalls(t, 2, "what had to go")
+	})
 }
 
 func TestForget(t *testing.T) {

@@ -3,6 +3,7 @@ package keystore_test
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -10,31 +11,36 @@ import (
 )
 
 func TestRefused(t *testing.T) {
-	now := time.Now()
-	for name, c := range map[string]struct {
-		key    keystore.Key
-		want   error
-		status keystore.Status
-	}{
-		"zero":                    {keystore.Key{}, nil, keystore.Active},
-		"expires in 1 ns":         {keystore.Key{ExpiresAt: now.Add(1)}, nil, keystore.Active},
-		"expires now":             {keystore.Key{ExpiresAt: now}, keystore.ErrExpired, keystore.Expired},
-		"expired":                 {keystore.Key{ExpiresAt: now.Add(-1)}, keystore.ErrExpired, keystore.Expired},
-		"to be revoked in 1 ns":   {keystore.Key{RevokedAt: now.Add(1)}, nil, keystore.Active},
-		"revoked now":             {keystore.Key{RevokedAt: now}, keystore.ErrRevoked, keystore.Revoked},
-		"revoked":                 {keystore.Key{RevokedAt: now.Add(-1)}, keystore.ErrRevoked, keystore.Revoked},
-		"suspended":               {keystore.Key{Suspended: true}, keystore.ErrSuspended, keystore.Suspended},
-		"expired and revoked":     {keystore.Key{ExpiresAt: now, RevokedAt: now, Suspended: true}, keystore.ErrRevoked, keystore.Revoked},
-		"expired and suspended":   {keystore.Key{ExpiresAt: now, Suspended: true}, keystore.ErrExpired, keystore.Expired},
-		"other zone, expires now": {keystore.Key{ExpiresAt: now.In(time.FixedZone("", 3600))}, keystore.ErrExpired, keystore.Expired},
-	} {
-		if got := c.key.Refused(now); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
-			t.Errorf("%s: Refused = %v, want %v", name, got, c.want)
+	synctest.Test(t, func(t *testing.T) { // where the clock stands still
+		now := time.Now()
+		for name, c := range map[string]struct {
+			key    keystore.Key
+			want   error
+			status keystore.Status
+		}{
+			"zero":                    {keystore.Key{}, nil, keystore.Active},
+			"expires in 1 ns":         {keystore.Key{ExpiresAt: now.Add(1)}, nil, keystore.Active},
+			"expires now":             {keystore.Key{ExpiresAt: now}, keystore.ErrExpired, keystore.Expired},
+			"expired":                 {keystore.Key{ExpiresAt: now.Add(-1)}, keystore.ErrExpired, keystore.Expired},
+			"to be revoked in 1 ns":   {keystore.Key{RevokedAt: now.Add(1)}, nil, keystore.Active},
+			"revoked now":             {keystore.Key{RevokedAt: now}, keystore.ErrRevoked, keystore.Revoked},
+			"revoked":                 {keystore.Key{RevokedAt: now.Add(-1)}, keystore.ErrRevoked, keystore.Revoked},
+			"suspended":               {keystore.Key{Suspended: true}, keystore.ErrSuspended, keystore.Suspended},
+			"expired and revoked":     {keystore.Key{ExpiresAt: now, RevokedAt: now, Suspended: true}, keystore.ErrRevoked, keystore.Revoked},
+			"expired and suspended":   {keystore.Key{ExpiresAt: now, Suspended: true}, keystore.ErrExpired, keystore.Expired},
+			"other zone, expires now": {keystore.Key{ExpiresAt: now.In(time.FixedZone("", 3600))}, keystore.ErrExpired, keystore.Expired},
+		} {
+			if got := c.key.Refused(now); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
+				t.Errorf("%s: Refused = %v, want %v", name, got, c.want)
+			}
+			if got := c.key.RefusedNow(); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
+				t.Errorf("%s: RefusedNow = %v, want %v", name, got, c.want)
+			}
+			if got := c.key.Status(now); got != c.status {
+				t.Errorf("%s: Status = %q, want %q", name, got, c.status)
+			}
 		}
-		if got := c.key.Status(now); got != c.status {
-			t.Errorf("%s: Status = %q, want %q", name, got, c.status)
-		}
-	}
+	})
 }
 
 func TestTenant(t *testing.T) {

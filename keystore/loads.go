@@ -51,7 +51,7 @@ func (c *Cached) fly(ctx context.Context, d Digest, generation uint64) (*Key, er
 	k, err := c.ask(ctx, d, began+c.options.Timeout)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		c.answers.add(d, generation, false, answer{nil, began + c.options.NegativeTTL})
+		c.answers.refuse(d, generation, answer{nil, began + c.options.NegativeTTL})
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, err
@@ -61,12 +61,14 @@ func (c *Cached) fly(ctx context.Context, d Digest, generation uint64) (*Key, er
 	}
 	k = k.Bind(c.options.Registry)
 	c.reportUnknown(k)
-	if k.RefusedNow() == nil {
-		c.answers.add(d, generation, true, answer{k, began + c.options.TTL})
-	} else {
-		c.answers.add(d, generation, false, answer{k, began + c.options.NegativeTTL})
+	if k.RefusedNow() != nil {
+		c.answers.refuse(d, generation, answer{k, began + c.options.NegativeTTL})
+		return k, nil
 	}
-	return k, nil
+	found := &accepted{deadline: began + c.options.TTL, key: *k}
+	found.used.Store(int64(began))
+	c.answers.accept(d, generation, found)
+	return &found.key, nil
 }
 
 // ask puts the question in a goroutine of its own, which holds its slot until
