@@ -3,7 +3,9 @@
 package middleware_test
 
 import (
+	"bytes"
 	"net/http"
+	"strconv"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/middleware"
@@ -52,6 +54,39 @@ func TestAllocations(t *testing.T) {
 		if got := allocs(tt.h, benchRequest("GET", tt.path, tt.token)); got > base+tt.more {
 			t.Errorf("%s: got %v allocations, want at most %v more than the %v of mux and handler", tt.name, got, tt.more, base)
 		}
+	}
+}
+
+// TestCreateAllocations: what claim, recording and settlement of a create add to
+// the handler, and what a replay does. The maps of the store grow now and then.
+func TestCreateAllocations(t *testing.T) {
+	api, token, bare := benchAPI(t)
+	body := bytes.Repeat([]byte("a"), 100)
+	count := func(h http.Handler, key func() string) float64 {
+		r := benchRequest("POST", "/api/v1/tasks", token)
+		r.ContentLength = int64(len(body))
+		sent, value := new(benchBody), make([]string, 1)
+		r.Header["Idempotency-Key"] = value
+		return testing.AllocsPerRun(1000, func() {
+			sent.Reset(body)
+			r.Body, value[0] = sent, key()
+			w := discard{header: make(http.Header)}
+			if h.ServeHTTP(&w, r); w.status != http.StatusCreated {
+				t.Fatalf("status %d", w.status)
+			}
+		})
+	}
+	keys := make([]string, 1100)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	one := func() string { return "one" }
+	base := count(bare, one)
+	if got := count(api, func() (key string) { key, keys = keys[0], keys[1:]; return key }); got > base+17 {
+		t.Errorf("a create: got %v allocations, want at most 17 more than the %v of mux and handler", got, base)
+	}
+	if got := count(api, one); got > base+10 {
+		t.Errorf("a replay: got %v allocations, want at most 10 more than the %v of mux and handler", got, base)
 	}
 }
 
