@@ -9,9 +9,10 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
-// BenchmarkStore is what a request costs in the store while the table has as many rows as the name says.
+// BenchmarkStore is what a request costs in the store while the table has as many rows as the name says, and what it costs to
+// sweep a thousand expired ones out of it.
 func BenchmarkStore(b *testing.B) {
-	for _, rows := range []int{1e3, 1e5} {
+	for _, rows := range []int{1e3, 1e5, 1e6} {
 		for name, open := range map[string]func(testing.TB) database{"sqlite": sqliteFile, "postgres": postgres} {
 			b.Run(strconv.Itoa(rows)+"/"+name, func(b *testing.B) {
 				d := open(b)
@@ -47,6 +48,14 @@ func BenchmarkStore(b *testing.B) {
 						}
 					}
 				})
+				b.Run("sweep", func(b *testing.B) {
+					for b.Loop() {
+						b.StopTimer()
+						d.fillExpired(b, db, idemsql.SweepBatch)
+						b.StartTimer()
+						sweep(b, store, idemsql.SweepBatch)
+					}
+				})
 				b.Run("replay", func(b *testing.B) {
 					c := next()
 					begin(b, store, c, idem.Claimed)
@@ -62,4 +71,20 @@ func BenchmarkStore(b *testing.B) {
 			})
 		}
 	}
+}
+
+// fillExpired puts n rows into the table whose time is over.
+func (d database) fillExpired(b *testing.B, db execer, n int) {
+	b.Helper()
+	columns := "INSERT INTO sallyport_idem (partition_hash, digest, token, fingerprint, attempt, state, lease_ends, expires_at, payload) "
+	if d.conf != nil {
+		execute(b, db, columns+`
+			SELECT sha256('e'), sha256((n::text || random()::text)::bytea), '\x00', sha256('f'), n, 3, now(), now() - interval '1 second',
+				decode(repeat('7b', 400), 'hex')
+			FROM generate_series(1, `+strconv.Itoa(n)+`) AS n`)
+		return
+	}
+	execute(b, db, "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < "+strconv.Itoa(n)+") "+columns+`
+		SELECT zeroblob(32), randomblob(32), x'00', zeroblob(32), n, 3, 0, (unixepoch() - 1) * 1000000, zeroblob(400)
+		FROM s`)
 }
