@@ -3,7 +3,6 @@ package middleware
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"time"
 
@@ -33,8 +32,7 @@ func (x *execution) run(next piece) {
 	s := x.state
 	x.ctx = handlerContext{parent: s.contextOf(x.r), state: s, claim: x.claim, deadline: time.Now().Add(x.Timeout)}
 	defer x.ctx.end()
-	outside := x.w.Header()
-	x.recorder = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: beyondID(s, outside), header: maps.Clone(outside)}
+	x.recorder = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: beyondID(s, x.w.Header())}
 	if x.claim.Joined() {
 		x.recorder.limit = -1
 	}
@@ -64,7 +62,6 @@ func (x *execution) run(next piece) {
 	s.observe(Event{Stage: StageIdempotency, Outcome: executed})
 	switch {
 	case x.recorder.isLive:
-		x.recorder.trailers()
 	case x.recorder.mute:
 		x.refuse(codeInProgress)
 	case x.claim.Joined():
@@ -129,7 +126,6 @@ func (x *execution) settle() {
 		x.state.hooks.logger().Error("the outcome of an idempotent request is not saved yet; saving goes on", "error", err, "request_id", x.state.id)
 	}
 	x.recorder.reveal()
-	x.recorder.trailers()
 }
 
 // refuse answers in the handler's place.
@@ -144,7 +140,6 @@ func (x *execution) commit() {
 	if w.status >= 500 || x.nothingHappened() {
 		x.rollBack()
 		w.reveal()
-		w.trailers()
 		return
 	}
 	if x.ctx.Err() != nil {
@@ -158,7 +153,6 @@ func (x *execution) commit() {
 	switch err := x.save(settlement); {
 	case err == nil:
 		w.reveal()
-		w.trailers()
 	case errors.Is(err, idem.ErrCommitUnknown):
 		x.state.hooks.logger().Error("whether a transaction was committed is not known", "error", err, "request_id", x.state.id)
 		x.refuse(codeCommitUnknown)
@@ -216,7 +210,6 @@ func (x *execution) interrupted(p any) {
 		s.writeProblem(x.w, x.r, problem(codeInternal))
 		return
 	}
-	x.recorder.header = maps.Clone(x.w.Header())
 	s.notStarted.Store(false)
 	s.writeProblem(&x.recorder, x.r, problem(codeInternal))
 	x.settle()

@@ -366,13 +366,16 @@ func (g *idempotency) answer(s *state, w http.ResponseWriter, r *http.Request, r
 	}
 	if err != nil || !first.retained {
 		p := problem(codeNotRetained)
-		p.OriginalStatus, p.OriginalLocation = first.status, first.header.Get("Location")
+		p.OriginalStatus = first.status
+		if location, _ := first.header.get("Location"); len(location) > 0 {
+			p.OriginalLocation = location[0]
+		}
 		s.refuse(w, r, StageIdempotency, p)
 		return
 	}
 	h := w.Header()
-	for name, values := range first.header {
-		h[name] = values
+	for _, f := range first.header {
+		h[f.name] = f.values
 	}
 	h["Idempotent-Replayed"] = trueValue
 	s.observe(Event{Stage: StageIdempotency, Outcome: replayed})

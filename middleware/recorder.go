@@ -24,8 +24,7 @@ type recorder struct {
 	live  func() bool // saves the fact; false: somebody else owns the outcome
 
 	outside http.Header // what stages outside have set; nil when that is at most the request id
-	header  http.Header // the handler's
-	head    http.Header // header as it was at WriteHeader, in the map of the writer below; nil before
+	head    fields      // the header as it was at WriteHeader
 	status  int         // 0 before WriteHeader
 	length  int64       // the Content-Length that the handler declared, or -1
 	body    []byte
@@ -33,7 +32,9 @@ type recorder struct {
 	mute    bool // the outcome is somebody else's: nothing goes out
 }
 
-func (w *recorder) Header() http.Header { return w.header }
+// Header is that of the writer below. What the handler changes in it after
+// WriteHeader is for trailers alone, as in net/http.
+func (w *recorder) Header() http.Header { return w.below.Header() }
 
 func (w *recorder) WriteHeader(status int) {
 	if w.status != 0 {
@@ -42,32 +43,21 @@ func (w *recorder) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("middleware: invalid WriteHeader code " + strconv.Itoa(status))
 	}
-	if status < 200 {
-		w.inform(status)
+	switch {
+	case status == http.StatusSwitchingProtocols:
+		return // there is nothing to switch a recorded request to
+	case status < 200:
+		w.below.WriteHeader(status) // not the response
 		return
 	}
 	w.status = status
-	// What the handler changes from here on is for trailers alone, as in net/http.
-	w.head = w.below.Header()
-	snapshot(w.head, w.header)
+	w.head = copyFields(w.below.Header())
 	w.length = -1
-	if v := w.head["Content-Length"]; len(v) == 1 {
+	if v, _ := w.head.get("Content-Length"); len(v) == 1 {
 		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n >= 0 {
 			w.length = n
 		}
 	}
-}
-
-// inform passes an informational response on: it is not the response.
-func (w *recorder) inform(status int) {
-	if status == http.StatusSwitchingProtocols {
-		return // there is nothing to switch a recorded request to
-	}
-	h := w.below.Header()
-	outside := maps.Clone(h)
-	replace(h, w.header)
-	w.below.WriteHeader(status)
-	replace(h, outside)
 }
 
 func (w *recorder) Write(p []byte) (int, error) {
@@ -164,75 +154,69 @@ func (w *recorder) finish() {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if _, has := w.head["Content-Type"]; !has && len(w.body) > 0 && w.head.Get("Content-Encoding") == "" {
+	_, typed := w.head.get("Content-Type")
+	if encoding, _ := w.head.get("Content-Encoding"); !typed && len(w.body) > 0 && (len(encoding) == 0 || encoding[0] == "") {
 		// net/http would look at the same bytes; a replay must not depend on it.
-		w.head["Content-Type"] = []string{http.DetectContentType(w.body)}
+		w.head = append(w.head, field{"Content-Type", []string{http.DetectContentType(w.body)}})
 	}
 }
 
 // reveal sends what was held back.
 func (w *recorder) reveal() {
+	h := w.below.Header()
+	trailers := w.trailers(h)
+	w.head.copyTo(h)
 	w.below.WriteHeader(w.status)
 	if len(w.body) > 0 {
 		_, _ = w.below.Write(w.body) // the client has left: a repeat gets it
 	}
+	for _, f := range trailers {
+		h[f.name] = f.values
+	}
 }
 
-// trailers hands over what the handler set after its head.
-func (w *recorder) trailers() {
-	h := w.below.Header()
-	for name, values := range w.header {
+// trailers returns what the handler has set in h after its head.
+func (w *recorder) trailers(h http.Header) (set fields) {
+	for name, values := range h {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
-			h[name] = values
+			set = append(set, field{name, values})
 		}
 	}
-	for _, list := range w.head["Trailer"] {
+	declared, _ := w.head.get("Trailer")
+	for _, list := range declared {
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-			if values, has := w.header[name]; has {
-				h[name] = values
+			if values, has := h[name]; has {
+				set = append(set, field{name, values})
 			}
 		}
 	}
+	return set
 }
 
 // drop forgets what the handler wrote, so that somebody else can answer.
 func (w *recorder) drop() {
-	replace(w.below.Header(), w.outside)
-	w.header, w.head, w.status, w.body = nil, nil, 0, nil
+	h := w.below.Header()
+	clear(h)
+	maps.Copy(h, w.outside)
+	w.head, w.status, w.body = nil, 0, nil
 }
 
 // own reports whether a header field of the response is the handler's, and not
 // one that a stage outside had set before.
 func (w *recorder) own(name string) bool {
 	outside, has := w.outside[name]
-	return !has || !slices.Equal(w.head[name], outside)
+	if !has {
+		return true
+	}
+	values, _ := w.head.get(name)
+	return !slices.Equal(values, outside)
 }
 
 // short reports whether the body ends before the Content-Length that the handler
 // declared. Such a response must not look whole when it is repeated.
 func (w *recorder) short() bool {
 	return int64(len(w.body)) < w.length && bodyAllowed(w.status)
-}
-
-func replace(dst, src http.Header) {
-	clear(dst)
-	maps.Copy(dst, src)
-}
-
-// snapshot is replace with values that are dst's own.
-func snapshot(dst, src http.Header) {
-	n := 0
-	for _, values := range src {
-		n += len(values)
-	}
-	all := make([]string, 0, n)
-	clear(dst)
-	for name, values := range src {
-		begin := len(all)
-		all = append(all, values...)
-		dst[name] = all[begin:len(all):len(all)]
-	}
 }
 
 func bodyAllowed(status int) bool {
