@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"errors"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -59,5 +60,32 @@ func TestDeadlineOfTheHandler(t *testing.T) {
 	again, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 	if first != (outcome{}) || again != (outcome{200, "", ""}) {
 		t.Errorf("%v, then %v, want nothing, then the replay of 200", first, again)
+	}
+}
+
+// TestPanicKeepsOuterHeaders: the 500 in a panicking handler's place has what the
+// stages outside have set, and nothing of the handler's. The replay of it gets the
+// outer stages' fields from them, not from the record.
+func TestPanicKeepsOuterHeaders(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	inner := keyed(ring, replies(), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		w.Header().Set("Etag", "half")
+		w.WriteHeader(http.StatusCreated)
+		panic("half-way")
+	}))
+	attempt := 0
+	srv, client := listen(t, "HTTP/1.1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		attempt++
+		w.Header().Set("Vary", "Origin")
+		w.Header().Set("X-Attempt", strconv.Itoa(attempt))
+		inner.ServeHTTP(w, r)
+	}))
+	for _, want := range []string{"1", "2"} {
+		a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
+		if h := a.Header; a.StatusCode != 500 || h.Get("Vary") != "Origin" || h.Get("X-Attempt") != want || h.Get("Etag") != "" {
+			t.Errorf("attempt %s: %d with %v", want, a.StatusCode, h)
+		}
 	}
 }
