@@ -35,7 +35,7 @@ func main() {
 			continue
 		}
 		peer, row := m[1], m[2]
-		if strings.HasPrefix(row, "take-") {
+		if strings.HasPrefix(row, "take-") || strings.HasSuffix(row, "-parallel") {
 			row += " " + cmp.Or(strings.TrimPrefix(m[3], "-"), "1") + " cpu"
 		}
 		if table[row] == nil {
