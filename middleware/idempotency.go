@@ -201,6 +201,7 @@ func (h *idempotent) serve(s *state, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.gate = g
+	defer func() { s.gate = nil }() // somebody between two stages may try once more
 	values := r.Header["Idempotency-Key"]
 	if len(values) == 0 {
 		if g.Required {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -73,4 +74,30 @@ func outcomeOf(t *testing.T, client *http.Client, r *http.Request) (outcome, htt
 		return outcome{res.StatusCode, answer{res, string(body)}.problem(t).Code, ""}, res.Header
 	}
 	return outcome{res.StatusCode, "", string(body)}, res.Header
+}
+
+// TestRetryBetweenStages: whoever stands outside Idempotency and calls it again
+// for the same request gets the replay.
+func TestRetryBetweenStages(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var runs atomic.Int64
+	h := middleware.Chain(
+		middleware.RequestID(middleware.RequestIDOptions{}),
+		middleware.Authenticate(ring.keys, middleware.AuthOptions{}),
+		middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
+		func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(httptest.NewRecorder(), r)
+				r.Body = io.NopCloser(strings.NewReader("{}"))
+				next.ServeHTTP(w, r)
+			})
+		},
+		middleware.Idempotency(replies(), middleware.IdempotencyOptions{Hooks: quiet()}),
+	)(numbered(&runs, nil))
+	srv, client := listen(t, "HTTP/1.1", h)
+	a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
+	if runs.Load() != 1 || a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("ran %d times, got %d, replayed %q", runs.Load(), a.StatusCode, a.Header.Get("Idempotent-Replayed"))
+	}
 }
