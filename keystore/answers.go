@@ -15,8 +15,9 @@ import (
 // deadline is kept with each answer instead.
 //
 // An LRU has one lock for all keys, and a look moves an entry: on many processors
-// every request would wait for every other. So front shows most of what accepts
-// holds to whoever only reads, and the LRU learns of a use once a second.
+// every request would wait for every other. So front shows what accepts holds,
+// but for keys that share a place, to whoever only reads, and the LRU learns of a
+// use once a second.
 type answers struct {
 	accepts  *lru.Cache[Digest, *accepted] // keys that were usable when loaded
 	refusals *lru.Cache[Digest, answer]    // tokens without a key, and keys that were refused
@@ -127,17 +128,14 @@ func (a *answers) refuse(d Digest, generation uint64, found answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.generation == generation {
+		a.unaccept(d)
 		a.refusals.Add(d, found)
 	}
 }
 
-func (a *answers) forget(d Digest) {
-	s := &a.stripes[d[0]]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.generation++
+// unaccept drops the answer that a token was usable. The digest's stripe is locked.
+func (a *answers) unaccept(d Digest) {
 	a.accepts.Remove(d)
-	a.refusals.Remove(d)
 	// Somebody whose answer drove this one out of the LRU may not have come to
 	// clear its place yet.
 	place := a.place(d)
@@ -146,14 +144,24 @@ func (a *answers) forget(d Digest) {
 	}
 }
 
+func (a *answers) forget(d Digest) {
+	s := &a.stripes[d[0]]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.generation++
+	a.unaccept(d)
+	a.refusals.Remove(d)
+}
+
+// forgetAll holds all stripes to its end: a question of the new generation must
+// not be answered with what is still remembered of the old one.
 func (a *answers) forgetAll() {
 	for i := range a.stripes {
 		s := &a.stripes[i]
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.generation++
-		s.mu.Unlock()
 	}
-	// Nothing that was asked before this can be added any more.
 	a.accepts.Purge()
 	a.refusals.Purge()
 	for i := range a.front {

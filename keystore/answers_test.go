@@ -1,7 +1,9 @@
 package keystore
 
 import (
+	"context"
 	"math"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -83,5 +85,98 @@ func TestAnswersForgetBeforeEvictionEnds(t *testing.T) {
 		if a.accepted(d, 0) != nil {
 			t.Errorf("%s: an answer from before is accepted", name)
 		}
+	}
+}
+
+// What was asked before somebody forgot is remembered as little when it is a
+// refusal, and forgetting everything includes refusals.
+func TestAnswersForgetRefusals(t *testing.T) {
+	a := newAnswers(10, 10)
+	d := Digest{0: 1}
+	a.forget(d)
+	a.refuse(d, 0, answer{nil, time.Hour})
+	if _, ok, _ := a.get(d, 0); ok {
+		t.Error("a refusal from before is remembered")
+	}
+	a.refuse(d, 1, answer{nil, time.Hour})
+	if _, ok, _ := a.get(d, 0); !ok {
+		t.Error("a refusal is not remembered")
+	}
+	a.forgetAll()
+	if _, ok, _ := a.get(d, 0); ok {
+		t.Error("a refusal is left after everything was forgotten")
+	}
+}
+
+// A use is known to the LRU when it lies a second after the last, and not before.
+func TestAnswersPromotion(t *testing.T) {
+	for now, kept := range map[time.Duration]bool{time.Second - 1: false, time.Second: true} {
+		a := newAnswers(2, 2)
+		one, two, three := Digest{0: 1}, Digest{0: 2, 8: 0x80, 15: 0x80}, Digest{0: 3, 8: 0x80, 15: 0x80}
+		if a.place(one) == a.place(two) {
+			t.Fatal("the digests share a place")
+		}
+		a.accept(one, 0, acceptedAs(one, "one"))
+		a.accept(two, 0, acceptedAs(two, "two"))
+		a.accepted(one, now)
+		a.accept(three, 0, acceptedAs(three, "three"))
+		if got := a.accepted(one, now) != nil; got != kept {
+			t.Errorf("used after %v: kept %t, want %t", now, got, kept)
+		}
+	}
+}
+
+// A question of the generation that forgetAll begins is not answered with what it
+// is about to drop: a lookup that begins later could join it.
+func TestForgetAllBeforeTheNextGeneration(t *testing.T) {
+	store := NewMemory()
+	c := NewCached(store, CacheOptions{})
+	k := &Key{ID: "key_1", Organization: "acme", Environment: Sandbox} // of stripe 0
+	if err := store.Insert(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Lookup(t.Context(), k.Digest); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := store.Find(t.Context(), "acme", "key_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere.Suspended = true
+	if err := store.Update(t.Context(), elsewhere); err != nil {
+		t.Fatal(err)
+	}
+
+	last := &c.answers.stripes[len(c.answers.stripes)-1].mu
+	last.Lock() // forgetAll gets no further than here
+	forgotten := make(chan struct{})
+	go func() {
+		c.answers.forgetAll()
+		close(forgotten)
+	}()
+	first := &c.answers.stripes[0]
+	for range 10_000 {
+		runtime.Gosched()
+		if !first.mu.TryLock() {
+			break
+		}
+		begun := first.generation > 0
+		first.mu.Unlock()
+		if begun {
+			break
+		}
+	}
+	found := make(chan *Key)
+	go func() {
+		k, _ := c.fly(context.Background(), k.Digest, c.answers.generation(k.Digest))
+		found <- k
+	}()
+	for range 10_000 {
+		runtime.Gosched()
+	}
+	last.Unlock()
+	<-forgotten
+	if k := <-found; k.RefusedNow() == nil {
+		t.Error("a question of the new generation got the answer from before")
 	}
 }

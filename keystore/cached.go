@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -168,6 +169,9 @@ func (c *Cached) Remembers(d Digest) bool { return c.answers.accepts.Contains(d)
 // Forget drops what is remembered of a token. A lookup that begins after Forget
 // has returned asks the store.
 func (c *Cached) Forget(d Digest) { c.answers.forget(d) }
+
+// after saturates, for a time that is meant to have no end.
+func after(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-t) }
 
 // now returns the time of the monotonic clock, which no correction of the wall
 // clock moves.

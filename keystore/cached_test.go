@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -257,4 +258,46 @@ func TestForget(t *testing.T) {
 	want(t, cached, d, keystore.ErrSuspended, "a key that was forgotten")
 	want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token that was forgotten")
 	store.wantCalls(t, 2, "what was forgotten")
+}
+
+// What the store refused last is not a token that was usable when it was last asked.
+func TestRemembersTheLastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		d := store.add(t)
+		want(t, cached, d, nil, "a key")
+		time.Sleep(time.Hour)
+		if _, usable := cached.Peek(d); usable || !cached.Remembers(d) {
+			t.Errorf("an hour later: Peek %t, Remembers %t, want false and true", usable, cached.Remembers(d))
+		}
+		store.edit(t, d, suspended) // elsewhere
+		want(t, cached, d, keystore.ErrSuspended, "the key, suspended")
+		if cached.Remembers(d) {
+			t.Error("Remembers is true for a key that the store has refused")
+		}
+	})
+}
+
+func TestCachedWithoutEnd(t *testing.T) {
+	for _, o := range []keystore.CacheOptions{
+		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64},
+		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64, Timeout: math.MaxInt64, FeedInterval: math.MaxInt64},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFake()
+			cached := keystore.NewCached(store, o)
+			d := store.add(t)
+			time.Sleep(time.Second)
+			for range 2 {
+				want(t, cached, d, nil, "a key")
+				want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
+				time.Sleep(1000 * time.Hour)
+			}
+			store.wantCalls(t, 2, "a key and an unknown token, for ever")
+			if got := cached.MaxStaleness(); got != math.MaxInt64 {
+				t.Errorf("MaxStaleness is %v", got)
+			}
+		})
+	}
 }

@@ -9,8 +9,9 @@ import (
 
 // MaxStaleness returns the longest time for which a key that was usable is
 // still taken for usable after somebody has revoked or changed it in the store.
-// It is TTL. While [Cached.Run] is polling and the feed answers, it is
-// FeedInterval plus Timeout if that is shorter; when the feed falls silent it
+// It is TTL, and in front of another Cached as much more as that one has. While
+// [Cached.Run] is polling and the feed answers, it is Timeout plus the longer of
+// FeedInterval and Timeout if that is shorter; when the feed falls silent it
 // becomes TTL again.
 //
 // A change made through this Cached is noticed before the call returns, and a
@@ -19,18 +20,22 @@ import (
 // answer needs as many more answers, and a process whose wall clock is behind
 // that of the one which revoked a key takes the key for live that much longer.
 func (c *Cached) MaxStaleness() time.Duration {
+	most := c.options.TTL
+	if behind, ok := c.store.(*Cached); ok {
+		most = after(most, behind.MaxStaleness())
+	}
 	bound := c.feedBound()
 	if last := time.Duration(c.polled.Load()); last != 0 && c.now()-last <= bound {
-		return min(c.options.TTL, bound)
+		return min(most, bound)
 	}
-	return c.options.TTL
+	return most
 }
 
 // feedBound is the longest time from a change until a poll that began after
 // it has ended: the next one begins a FeedInterval after the last one began,
 // or when that one ends.
 func (c *Cached) feedBound() time.Duration {
-	return max(c.options.FeedInterval, c.options.Timeout) + c.options.Timeout
+	return after(max(c.options.FeedInterval, c.options.Timeout), c.options.Timeout)
 }
 
 // Run forgets each key that the store's feed says has changed, until ctx ends,

@@ -299,3 +299,54 @@ func TestFeedThroughTwo(t *testing.T) {
 		want(t, outer, keystore.DigestOf(token), keystore.ErrRevoked, "after the feed's interval")
 	})
 }
+
+// A Cached in front of a Cached knows how old the other one's answers may be.
+func TestCachedOverCached(t *testing.T) {
+	for _, polls := range []string{"before", "after", "never"} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer synctest.Wait()
+			defer cancel()
+			memory := keystore.NewMemory()
+			inner := keystore.NewCached(memory, keystore.CacheOptions{})
+			outer := keystore.NewCached(inner, keystore.CacheOptions{})
+			if polls == "before" {
+				go outer.Run(ctx)
+				time.Sleep(11 * time.Second)
+			}
+			secret, k, err := keystore.NewIssuer(memory, keystore.Format{}).Issue(ctx, grant())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := keystore.DigestOf(secret.Reveal())
+			want(t, inner, d, nil, "a key")
+			if polls == "before" {
+				want(t, outer, d, nil, "a key")
+			}
+			time.Sleep(time.Second)
+			if _, err := keystore.NewIssuer(memory, keystore.Format{}).Revoke(ctx, "acme", k.ID); err != nil {
+				t.Fatal(err)
+			}
+			revoked, last := time.Now(), time.Duration(0)
+			switch polls {
+			case "after":
+				go outer.Run(ctx)
+				synctest.Wait()
+			case "never":
+				time.Sleep(28 * time.Second) // an answer of the inner one gets this old, and a second
+			}
+			bound := outer.MaxStaleness()
+			for time.Since(revoked) < 2*time.Minute {
+				time.Sleep(500 * time.Millisecond)
+				if k, err := outer.Lookup(ctx, d); err != nil {
+					t.Fatal(err)
+				} else if k.RefusedNow() == nil {
+					last = time.Since(revoked)
+				}
+			}
+			if last > bound {
+				t.Errorf("polling begins %s: taken for live for %v, MaxStaleness was %v", polls, last, bound)
+			}
+		})
+	}
+}

@@ -75,11 +75,19 @@ func (c *Cached) Touch(ctx context.Context, uses []Use) error {
 	return t.Touch(ctx, uses)
 }
 
-// Changes implements [Feed], for a Cached in front of a Cached.
+// Changes implements [Feed], for a Cached in front of a Cached. What it passes on
+// it forgets, so that the other one does not load from it what has changed.
 func (c *Cached) Changes(ctx context.Context, since string) (changed []Digest, next string, err error) {
 	f, ok := c.store.(Feed)
 	if !ok {
 		return nil, "", c.unsupported("has no feed")
 	}
-	return f.Changes(ctx, since)
+	changed, next, err = f.Changes(ctx, since)
+	if err == nil && since == "" {
+		c.answers.forgetAll()
+	}
+	for _, d := range changed {
+		c.Forget(d)
+	}
+	return changed, next, err
 }

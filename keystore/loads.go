@@ -48,10 +48,10 @@ func (c *Cached) fly(ctx context.Context, d Digest, generation uint64) (*Key, er
 	if k, ok, err := c.answers.get(d, began); ok {
 		return k, err
 	}
-	k, err := c.ask(ctx, d, began+c.options.Timeout)
+	k, err := c.ask(ctx, d, after(began, c.options.Timeout))
 	switch {
 	case errors.Is(err, ErrNotFound):
-		c.answers.refuse(d, generation, answer{nil, began + c.options.NegativeTTL})
+		c.answers.refuse(d, generation, answer{nil, after(began, c.options.NegativeTTL)})
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, err
@@ -62,10 +62,10 @@ func (c *Cached) fly(ctx context.Context, d Digest, generation uint64) (*Key, er
 	k = k.Bind(c.options.Registry)
 	c.reportUnknown(k)
 	if k.RefusedNow() != nil {
-		c.answers.refuse(d, generation, answer{k, began + c.options.NegativeTTL})
+		c.answers.refuse(d, generation, answer{k, after(began, c.options.NegativeTTL)})
 		return k, nil
 	}
-	found := &accepted{deadline: began + c.options.TTL, key: *k}
+	found := &accepted{deadline: after(began, c.options.TTL), key: *k}
 	found.used.Store(int64(began))
 	c.answers.accept(d, generation, found)
 	return &found.key, nil

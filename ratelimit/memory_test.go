@@ -336,3 +336,19 @@ func TestNewMemorySizePanics(t *testing.T) {
 		}()
 	}
 }
+
+// A bucket of one policy is never that of another, whatever the two are named.
+func TestMemoryTellsPoliciesApart(t *testing.T) {
+	store := ratelimit.NewMemory()
+	texts := []string{"a", "b", "aa", "ab", "organization", "org_1", "\x00", ""}
+	for _, name := range texts {
+		for _, bucket := range texts {
+			if name == "" {
+				continue // no policy
+			}
+			if d := take(t, store, ratelimit.Take{Policy: policy(name, "1-D"), Bucket: bucket, Cost: 1}); !d.Allowed {
+				t.Errorf("bucket %q of policy %q is that of another", bucket, name)
+			}
+		}
+	}
+}

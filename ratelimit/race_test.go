@@ -140,7 +140,7 @@ func TestRaceNeverReadsAnother(t *testing.T) {
 // Takes of new buckets in a Memory with no room for them must not push each other
 // out for ever.
 func TestMemoryManyNewBuckets(t *testing.T) {
-	store, p := ratelimit.NewMemorySize(1), policy("once", "1-D")
+	store, p := ratelimit.NewMemorySize(1), policy("few", "4-D")
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {

@@ -22,16 +22,14 @@ type demand struct {
 // one it read, and only then writes. Nobody waits for one while holding another, so
 // no two calls wait for each other.
 func (m *Memory) several(takes []Take) (d Decision, err error) {
-	if len(takes) > MaxTakes {
-		return d, Check(takes)
+	if err := Check(takes); err != nil {
+		return d, err
 	}
 	var array [MaxTakes]demand
 	demands := array[:len(takes)]
 	for i := range demands {
 		d := &demands[i]
-		if d.pace, err = takes[i].pace(); err != nil {
-			return Decision{}, err
-		}
+		d.pace, _ = takes[i].pace() // Check has seen the error
 		d.cost, d.key = takes[i].Cost, m.key(&takes[i])
 	}
 	for {

@@ -42,7 +42,7 @@ type Take struct {
 type State struct {
 	Remaining int64         // whole units that could be taken now
 	Reset     time.Duration // until the bucket is full again; 0 when it is
-	Wait      time.Duration // 0, or how long until this take alone would be admitted
+	Wait      time.Duration // 0, or how long until this take would be admitted, after those before it from the same bucket
 }
 
 // Decision is the answer to all takes of one request.
@@ -73,15 +73,25 @@ type Store interface {
 
 // Check returns the error with which every store answers takes that make no
 // sense: more than MaxTakes, one without a policy or with a limit that Validate
-// refuses, a negative cost, a cost over the burst (ErrCost). Authors of stores
-// call it first.
+// refuses, a negative cost, a cost over the burst, or costs that together are over
+// that of the bucket which they are from (ErrCost). Authors of stores call it first.
 func Check(takes []Take) error {
 	if len(takes) > MaxTakes {
 		return fmt.Errorf("ratelimit: %d takes in one decision, at most %d are possible", len(takes), MaxTakes)
 	}
 	for i := range takes {
-		if _, err := takes[i].pace(); err != nil {
+		t := &takes[i]
+		if _, err := t.pace(); err != nil {
 			return err
+		}
+		left := t.Policy.Limit.burst() - t.Cost
+		for _, o := range takes[:i] {
+			if o.Bucket != t.Bucket || o.Policy.Name != t.Policy.Name {
+				continue
+			}
+			if left -= o.Cost; left < 0 {
+				return fmt.Errorf("%w: policy %q, more than one take of a bucket, burst %d", ErrCost, t.Policy.Name, t.Policy.Limit.burst())
+			}
 		}
 	}
 	return nil

@@ -11,7 +11,8 @@ import (
 
 func TestCheck(t *testing.T) {
 	policy := &ratelimit.Policy{Name: "live", Limit: ratelimit.Limit{Count: 10, Period: time.Minute, Burst: 5}}
-	good := ratelimit.Take{Policy: policy, Bucket: "org", Cost: 5}
+	good, one := ratelimit.Take{Policy: policy, Bucket: "org", Cost: 5}, ratelimit.Take{Policy: policy, Bucket: "org", Cost: 1}
+	other := &ratelimit.Policy{Name: "other", Limit: policy.Limit}
 	for _, tt := range []struct {
 		name  string
 		takes []ratelimit.Take
@@ -19,7 +20,11 @@ func TestCheck(t *testing.T) {
 		cost  bool
 	}{
 		{"none", nil, "", false},
-		{"four", []ratelimit.Take{good, good, good, good}, "", false},
+		{"four", []ratelimit.Take{one, one, one, one}, "", false},
+		{"of two buckets", []ratelimit.Take{good, {Policy: policy, Bucket: "org2", Cost: 5}}, "", false},
+		{"of two policies", []ratelimit.Take{good, {Policy: other, Bucket: "org", Cost: 5}}, "", false},
+		{"together the burst", []ratelimit.Take{one, {Policy: policy, Bucket: "org", Cost: 4}}, "", false},
+		{"together over the burst", []ratelimit.Take{{Policy: policy, Bucket: "org", Cost: 2}, {Policy: other, Bucket: "org", Cost: 1}, {Policy: policy, Bucket: "org", Cost: 4}}, `more than one take of a bucket, burst 5`, true},
 		{"a look", []ratelimit.Take{{Policy: policy}}, "", false},
 		{"five", []ratelimit.Take{good, good, good, good, good}, "5 takes", false},
 		{"no policy", []ratelimit.Take{good, {Bucket: "org", Cost: 1}}, "without a policy", false},

@@ -12,7 +12,7 @@ import (
 var errorRules = []rule{
 	{
 		name: "Error/Cost",
-		text: "A cost over the burst is an error that wraps ErrCost, not a denial, and charges nothing.",
+		text: "A cost over the burst, of one take or of all from a bucket, is an error that wraps ErrCost, not a denial, and charges nothing.",
 		check: func(e *env) {
 			p, other := e.hourly("", 10), e.hourly("other", 10)
 			for _, cost := range []int64{11, 20, math.MaxInt64} {
@@ -25,6 +25,10 @@ var errorRules = []rule{
 						e.failf("cost %d of a burst of 10: error %v and Allowed %v, want ErrCost", cost, err, d.Allowed)
 					}
 				}
+			}
+			d, err := e.store.Take(e.t.Context(), append(one(p, "x", 6), one(p, "x", 6)...))
+			if !errors.Is(err, ratelimit.ErrCost) || d.Allowed {
+				e.failf("twice a cost of 6 from one bucket with a burst of 10: error %v and Allowed %v, want ErrCost", err, d.Allowed)
 			}
 			if a, b := e.remaining(p, "x"), e.remaining(other, "x"); a != 10 || b != 10 {
 				e.failf("%d and %d of 10 remain", a, b)
