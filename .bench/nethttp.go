@@ -43,6 +43,7 @@ func (h netHTTP) Loop(q Request) func(authorization, key string) int {
 		// gin-contrib/requestid writes into the request's header, and would
 		// find its own id there the next time.
 		delete(r.Header, "X-Request-Id")
+		r.Pattern = ""
 		if authorization != "" {
 			authorizations[0] = authorization
 			r.Header["Authorization"] = authorizations

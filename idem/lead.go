@@ -1,6 +1,9 @@
 package idem
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // How long the leader of a flight waits before it asks again while another process holds the claim.
 const (
@@ -10,7 +13,7 @@ const (
 
 // forever is for a claim in a Memory. A lease is there to tell others that its holder died, and with the process such a claim is
 // gone as well, so it needs no renewing.
-const forever = time.Duration(1 << 62)
+const forever = time.Duration(math.MaxInt64)
 
 // lead asks the store on behalf of all who are aboard the flight.
 func (v *visit) lead(f *flight) (Record, *Execution, error) {

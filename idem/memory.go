@@ -104,6 +104,8 @@ func (m *Memory) unlock() {
 	warn, used := m.nearlyFull(), m.stats.Bytes
 	m.mu.Unlock()
 	if warn {
+		// It must not take with it the claim that was just made.
+		defer func() { _ = recover() }()
 		m.options.Logger.Warn("the store of idempotent requests is nearly full; answers will be shortened, then new work refused",
 			"bytes", used, "budget", m.options.Budget)
 	}

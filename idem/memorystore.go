@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -38,7 +39,10 @@ func (m *Memory) begin(c *Claim, now int64) (Record, error) {
 		m.renew(e, c, now)
 		r.State, r.Attempt = Claimed, e.attempt
 	case e.held && now < e.lease:
-		r.State, r.LeaseLeft = InFlight, time.Duration(e.lease-now)
+		r.State = InFlight
+		if e.lease != math.MaxInt64 { // which is no hint for when to come back
+			r.LeaseLeft = time.Duration(e.lease - now)
+		}
 	case !e.held && e.outcome == Finished:
 		r.State, r.Payload, r.Retained = Done, e.payload, e.retained
 		if !e.retained {

@@ -186,12 +186,12 @@ func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseW
 
 // ServeHTTP serves a request along the stages.
 //
-// A handler of a route may call it with a request of its own on the context of the
-// one that it serves: that request needs its own key and is decided for itself.
+// A handler may call it with a request of its own on the context of the one that it
+// serves: that request needs its own key and is decided for itself.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := enter(r)
 	if s.key != nil {
-		s = s.fork(r)
+		s.forget()
 	}
 	a.outer.serve(s, w, r)
 }
@@ -212,14 +212,28 @@ type routing struct{ *API }
 func (h routing) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
 
 func (h routing) serve(s *state, w http.ResponseWriter, r *http.Request) {
-	w = s.dress(w)
-	core := w.(interface{ core() *writer }).core()
-	core.api = h.API
+	if own, ok := w.(interface{ core() *writer }); !ok || own.core().state != s {
+		w = s.wrap(w) // by which routed finds the state
+	}
+	w.(interface{ core() *writer }).core().api = h.API
+	if r.Pattern != "" {
+		r = r.WithContext(r.Context()) // the mux must not write over what a larger one has found
+	}
 	s.unrouted, s.request = true, r
-	defer s.returned.Store(true)
+	defer s.report(r)
 	h.mux.ServeHTTP(w, r)
 	if s.pattern == "" {
 		s.pattern = r.Pattern
+	}
+}
+
+// report tells the stages outside which pattern the request had, if what came
+// between has passed on that request.
+func (s *state) report(r *http.Request) {
+	s.returned.Store(true)
+	for p := s.parent; p != nil && p.copied != nil && p.copied.URL == r.URL; p = p.parent {
+		p.pattern = s.pattern
+		p.returned.Store(true)
 	}
 }
 

@@ -309,11 +309,11 @@ func TestPatternInAccessLogs(t *testing.T) {
 			t.Errorf("%s %s: the handler has got pattern %q", tt.method, tt.path, inside)
 		}
 	}
-	// Within a larger mux it is the pattern of the API, as of a ServeMux in a ServeMux.
+	// Within a larger mux, what that one has found stays.
 	mux := http.NewServeMux()
 	mux.Handle("/api/", api)
 	r := request("GET", "/api/v1/tasks/1", token, "")
-	if res := serve(mux, r); res.StatusCode != 200 || r.Pattern != "GET /api/v1/tasks/{id}" {
+	if res := serve(mux, r); res.StatusCode != 200 || r.Pattern != "/api/" {
 		t.Errorf("got %d with pattern %q", res.StatusCode, r.Pattern)
 	}
 }

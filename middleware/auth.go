@@ -92,7 +92,7 @@ func (h *authenticated) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.se
 
 func (h *authenticated) serve(s *state, w http.ResponseWriter, r *http.Request) {
 	if s.key != nil {
-		s = s.fork(r)
+		s.forget()
 	}
 	s.heed(h.Hooks)
 	var refusal Problem

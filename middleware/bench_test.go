@@ -83,6 +83,7 @@ func BenchmarkChain(b *testing.B) {
 		b.Run(row.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
+				row.r.Pattern = "" // as of a request that a server has just read
 				row.h.ServeHTTP(&discard{header: make(http.Header)}, row.r)
 			}
 		})
@@ -106,7 +107,7 @@ func BenchmarkCreate(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				sent.Reset(body)
-				r.Body = sent
+				r.Body, r.Pattern = sent, ""
 				if key != nil {
 					value[0] = key(n)
 				}

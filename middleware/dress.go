@@ -78,12 +78,20 @@ const (
 	canNotify
 )
 
-// dress wraps w for this request; a writer that is dressed for it already is
-// returned as it is.
+// dress wraps w for this request; a writer that is dressed for it already, or for
+// what it is a branch of, is returned as it is.
 func (s *state) dress(w http.ResponseWriter) http.ResponseWriter {
-	if own, ok := w.(interface{ core() *writer }); ok && own.core().state == s {
-		return w
+	if own, ok := w.(interface{ core() *writer }); ok {
+		for p := s; p != nil; p = p.parent {
+			if own.core().state == p {
+				return w
+			}
+		}
 	}
+	return s.wrap(w)
+}
+
+func (s *state) wrap(w http.ResponseWriter) http.ResponseWriter {
 	core := &s.w
 	if core.state != nil {
 		// Somebody else's wrapper came between two of our stages.

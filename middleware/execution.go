@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"time"
 
@@ -20,8 +21,8 @@ type execution struct {
 
 	bodyGone bool // it was let go of while waiting
 
-	ctx      handlerContext
-	recorder recorder
+	recorder *recorder
+	handlers recorder // the one that the handler has
 	reader   bufferedBody
 	settled  bool // save was called
 }
@@ -30,32 +31,37 @@ type execution struct {
 // half-way leaves an outcome behind as well.
 func (x *execution) run(next piece) {
 	s := x.state
-	x.ctx = handlerContext{parent: s.contextOf(x.r), state: s, claim: x.claim, deadline: time.Now().Add(x.Timeout)}
-	defer x.ctx.end()
-	x.recorder = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: beyondID(s, x.w.Header())}
-	if x.claim.Joined() {
-		x.recorder.limit = -1
-	}
-	x.reader.Reset(x.body)
-	r := x.r.WithContext(&x.ctx)
-	if s.copied == nil {
-		s.copied = r
-	}
-	r.Body = &x.reader
-
+	// It is apart from the rest, because a handler may keep it.
+	ctx := &handlerContext{parent: s.contextOf(x.r), state: s, claim: x.claim, attempt: x.claim.Attempt(), deadline: time.Now().Add(x.Timeout)}
+	r := x.r.WithContext(ctx)
 	returned := false
 	defer func() {
 		x.r.MultipartForm = r.MultipartForm // whose files the server removes
-		if !x.settled {                     // a hook panicked, and a claim that nobody settles is renewed for ever
+		if !x.settled {                     // a hook panicked, and a claim that nobody settles is held for ever
 			_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown})
+			x.drop()
 		}
+		x.handlers.over = true // before a goroutine of the handler hears that its context ends
+		ctx.end()
 	}()
+	x.handlers = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: beyondID(s, x.w.Header())}
+	x.recorder = &x.handlers
+	if x.claim.Joined() {
+		x.recorder.limit = -1
+		ctx.whole() // the store makes it before the handler begins, as idem.Joined says
+	}
+	x.reader.Reset(x.body)
+	r.Body = &x.reader
+	if s.copied == nil {
+		s.copied = x.r
+	}
+
 	defer func() {
 		if !returned {
 			x.interrupted(recover())
 		}
 	}()
-	next.serve(s, &x.recorder, r)
+	next.serve(s, x.recorder, r)
 	x.recorder.finish()
 	returned = true
 
@@ -65,7 +71,7 @@ func (x *execution) run(next piece) {
 	case x.recorder.mute:
 		x.refuse(codeInProgress)
 	case x.claim.Joined():
-		x.commit()
+		x.commit(ctx)
 	default:
 		x.settle()
 	}
@@ -82,7 +88,7 @@ func (x *execution) nothingHappened() bool {
 }
 
 func (x *execution) reply() reply {
-	w := &x.recorder
+	w := x.recorder
 	return reply{requestID: x.state.id, status: w.status, header: w.head, body: w.body, retained: true}
 }
 
@@ -128,23 +134,36 @@ func (x *execution) settle() {
 	x.recorder.reveal()
 }
 
+// drop ends the handler's response and forgets what was not sent of it.
+func (x *execution) drop() {
+	w := &x.handlers
+	w.over = true
+	if w.below == nil || w.isLive {
+		return
+	}
+	h := w.below.Header()
+	clear(h)
+	maps.Copy(h, w.outside)
+	x.state.restore(h)
+}
+
 // refuse answers in the handler's place.
 func (x *execution) refuse(code string) {
-	x.recorder.drop()
+	x.drop()
 	x.state.refuse(x.w, x.r, StageIdempotency, problem(code))
 }
 
 // commit ends an execution whose rows and reply are one transaction.
-func (x *execution) commit() {
-	w := &x.recorder
+func (x *execution) commit(ctx context.Context) {
+	w := x.recorder
 	if w.status >= 500 || x.nothingHappened() {
 		x.rollBack()
 		w.reveal()
 		return
 	}
-	if x.ctx.Err() != nil {
+	if ctx.Err() != nil {
 		x.rollBack()
-		x.state.hooks.logger().Error("a joined handler ran past its deadline and was rolled back", "error", context.Cause(&x.ctx), "request_id", x.state.id)
+		x.state.hooks.logger().Error("a joined handler ran past its deadline and was rolled back", "error", context.Cause(ctx), "request_id", x.state.id)
 		x.refuse(codeReplyStore)
 		return
 	}
@@ -199,18 +218,20 @@ func (x *execution) interrupted(p any) {
 		_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown}) // the runner goes on with it
 	}
 	if abort {
+		x.drop()
 		if p != nil {
 			panic(http.ErrAbortHandler)
 		}
 		return
 	}
 	s.observe(Event{Stage: StageRecover, Outcome: codeInternal})
-	x.recorder.drop()
+	x.drop()
 	if x.claim.Joined() {
 		s.writeProblem(x.w, x.r, problem(codeInternal))
 		return
 	}
 	s.notStarted.Store(false)
-	s.writeProblem(&x.recorder, x.r, problem(codeInternal))
+	x.recorder = &recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: x.handlers.outside}
+	s.writeProblem(x.recorder, x.r, problem(codeInternal))
 	x.settle()
 }

@@ -20,23 +20,25 @@ import (
 type handlerContext struct {
 	parent   context.Context // whose values it has
 	state    *state
-	claim    *idem.Execution
+	attempt  int
 	deadline time.Time
 
 	mu     sync.Mutex
+	claim  *idem.Execution // nil once ended: a context that somebody keeps must not keep the response
 	chain  context.Context // nil until it is asked for
 	cancel context.CancelFunc
-	ended  bool
 }
 
 func (c *handlerContext) whole() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.chain == nil {
+	switch {
+	case c.chain != nil:
+	case c.claim != nil:
 		c.chain, c.cancel = context.WithDeadline(c.claim.Context(context.WithoutCancel(c.parent)), c.deadline)
-		if c.ended {
-			c.cancel()
-		}
+	default:
+		c.chain, c.cancel = context.WithCancel(context.WithoutCancel(c.parent))
+		c.cancel()
 	}
 	return c.chain
 }
@@ -45,7 +47,7 @@ func (c *handlerContext) whole() context.Context {
 func (c *handlerContext) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ended = true
+	c.claim = nil
 	if c.cancel != nil {
 		c.cancel()
 	}
@@ -60,7 +62,7 @@ func (c *handlerContext) Value(key any) any {
 	case stateKey{}:
 		return c.state
 	case attemptKey{}:
-		return c.claim.Attempt()
+		return c.attempt
 	}
 	return c.whole().Value(key)
 }

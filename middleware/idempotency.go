@@ -157,8 +157,12 @@ func newIdempotency(store idem.Store, o IdempotencyOptions) *idempotency {
 // response is not kept and a repeat with the same key runs again. A handler that
 // has written anything anywhere must not call it.
 func NotStarted(ctx context.Context) {
-	if s := stateFrom(ctx); s != nil {
-		s.notStarted.Store(true)
+	s := stateFrom(ctx)
+	if s == nil || s.gate == nil {
+		return
+	}
+	for gate := s.gate; s != nil && s.gate == gate; s = s.parent {
+		s.notStarted.Store(true) // of branches, too, of the state that holds the claim
 	}
 }
 
@@ -201,7 +205,6 @@ func (h *idempotent) serve(s *state, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.gate = g
-	defer func() { s.gate = nil }() // somebody between two stages may try once more
 	values := r.Header["Idempotency-Key"]
 	if len(values) == 0 {
 		if g.Required {
@@ -378,15 +381,13 @@ func (g *idempotency) answer(s *state, w http.ResponseWriter, r *http.Request, r
 	for _, f := range first.header {
 		h[f.name] = f.values
 	}
-	h["Idempotent-Replayed"] = trueValue
+	h["Idempotent-Replayed"] = []string{"true"}
 	s.observe(Event{Stage: StageIdempotency, Outcome: replayed})
 	w.WriteHeader(first.status)
 	if len(first.body) > 0 {
 		_, _ = w.Write(first.body) // the client has left: it may repeat again
 	}
 }
-
-var trueValue = []string{"true"}
 
 // bufferedBody is a request body that was read before.
 type bufferedBody struct{ bytes.Reader }

@@ -43,7 +43,7 @@ func (o RequestIDOptions) raw() rawconn.Options {
 		Body: func(status int, id string) (string, []byte) {
 			p := rawProblem(status)
 			p.RequestID = id
-			return problemType[0], p.append(nil, errorObject)
+			return problemType, p.append(nil, errorObject)
 		},
 	}
 }

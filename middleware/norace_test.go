@@ -16,7 +16,10 @@ const streamSize = 1 << 30
 
 // allocs counts the allocations of one request, writer and header map included.
 func allocs(h http.Handler, r *http.Request) float64 {
-	return testing.AllocsPerRun(200, func() { h.ServeHTTP(&discard{header: make(http.Header)}, r) })
+	return testing.AllocsPerRun(200, func() {
+		r.Pattern = "" // as of a request that a server has just read
+		h.ServeHTTP(&discard{header: make(http.Header)}, r)
+	})
 }
 
 // TestAllocations: what the stages add to the mux and the handler that they
@@ -37,13 +40,13 @@ func TestAllocations(t *testing.T) {
 		more        float64
 	}{
 		{"GET", api, "/api/v1/tasks", token, 3},
-		{"401 without a key", api, "/api/v1/tasks", "", 2},
-		{"401 for a malformed key", api, "/api/v1/tasks", swapLast(token), 2},
-		{"401 for an unknown key", api, "/api/v1/tasks", wrong, 2},
-		{"403", api, "/api/v1/account", token, 2},
-		{"404", api, "/api/v1/none", token, 2},
-		{"429 of the rate limit", limited, "/api/v1/any", spent, 2},
-		{"429 of the throttle", throttled, "/api/v1/any", wrong, 3}, // the address is a string
+		{"401 without a key", api, "/api/v1/tasks", "", 3},
+		{"401 for a malformed key", api, "/api/v1/tasks", swapLast(token), 3},
+		{"401 for an unknown key", api, "/api/v1/tasks", wrong, 3},
+		{"403", api, "/api/v1/account", token, 3},
+		{"404", api, "/api/v1/none", token, 3},
+		{"429 of the rate limit", limited, "/api/v1/any", spent, 3},
+		{"429 of the throttle", throttled, "/api/v1/any", wrong, 4}, // the address is a string
 	}
 	for _, tt := range tests {
 		path := "/api/v1/tasks" // what bare has
@@ -69,7 +72,7 @@ func TestCreateAllocations(t *testing.T) {
 		r.Header["Idempotency-Key"] = value
 		return testing.AllocsPerRun(1000, func() {
 			sent.Reset(body)
-			r.Body, value[0] = sent, key()
+			r.Body, r.Pattern, value[0] = sent, "", key()
 			w := discard{header: make(http.Header)}
 			if h.ServeHTTP(&w, r); w.status != http.StatusCreated {
 				t.Fatalf("status %d", w.status)
@@ -85,8 +88,8 @@ func TestCreateAllocations(t *testing.T) {
 	if got := count(api, func() (key string) { key, keys = keys[0], keys[1:]; return key }); got > base+16 {
 		t.Errorf("a create: got %v allocations, want at most 16 more than the %v of mux and handler", got, base)
 	}
-	if got := count(api, one); got > base+9 {
-		t.Errorf("a replay: got %v allocations, want at most 9 more than the %v of mux and handler", got, base)
+	if got := count(api, one); got > base+10 {
+		t.Errorf("a replay: got %v allocations, want at most 10 more than the %v of mux and handler", got, base)
 	}
 }
 

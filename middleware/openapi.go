@@ -293,7 +293,7 @@ func (d documented) refusal(status int, text string, headers ...string) object {
 	}
 	r := object{"description": text, "headers": d.named(on)}
 	if d.hooks == nil || d.hooks.Problem == nil {
-		r["content"] = object{problemType[0]: object{"schema": ref("schemas", "Problem")}}
+		r["content"] = object{problemType: object{"schema": ref("schemas", "Problem")}}
 	}
 	return r
 }

@@ -134,11 +134,6 @@ func (s *state) refuse(w http.ResponseWriter, r *http.Request, stage Stage, p Pr
 	s.writeProblem(w, r, p)
 }
 
-var (
-	problemType = []string{"application/problem+json"}
-	noStore     = []string{"no-store"}
-)
-
 func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	if begun(w) {
 		w.WriteHeader(p.Status) // which only logs it as superfluous
@@ -146,23 +141,20 @@ func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) 
 	}
 	p.RequestID = s.id
 	h := w.Header()
-	h["Cache-Control"] = noStore
+	// Of this response alone, since whoever stands outside may change them in place.
+	values := &[...]string{problemType, "no-store", p.Challenge, ""}
+	h["Cache-Control"] = values[1:2:2]
 	if p.Challenge != "" {
-		s.refusal[0] = p.Challenge
-		h["Www-Authenticate"] = s.refusal[:]
+		h["Www-Authenticate"] = values[2:3:3]
 	}
 	if p.RetryAfter > 0 {
-		value := s.refusal[:]
-		if p.Challenge != "" {
-			value = make([]string, 1)
-		}
-		value[0] = seconds(p.RetryAfter)
-		h["Retry-After"] = value
+		values[3] = seconds(p.RetryAfter)
+		h["Retry-After"] = values[3:]
 	}
 	if s.key == nil && s.http1 && r.ContentLength != 0 {
 		// Somebody without a key does not get to hold the response back by not
 		// sending the body that the server would read before it answers.
-		h["Connection"] = closeValue
+		h["Connection"] = []string{"close"}
 	}
 	if s.hooks != nil && s.hooks.Problem != nil && !s.hooked {
 		// Not a second time within the hook, nor for its own panic.
@@ -174,7 +166,7 @@ func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) 
 			return
 		}
 	}
-	p.writeTo(w, s.hooks != nil && s.hooks.ErrorObject)
+	p.writeTo(w, values[:1:1], s.hooks != nil && s.hooks.ErrorObject)
 }
 
 // begun reports whether the response is committed, where a writer of this package
@@ -183,7 +175,10 @@ func begun(w http.ResponseWriter) bool {
 	for {
 		switch t := w.(type) {
 		case interface{ core() *writer }:
-			return t.core().committed
+			if t.core().committed {
+				return true
+			}
+			w = t.core().below
 		case *recorder:
 			return t.status != 0
 		case interface{ Unwrap() http.ResponseWriter }:
@@ -224,11 +219,11 @@ func (w *hookWriter) FlushError() error {
 }
 
 // WriteTo writes p as application/problem+json.
-func (p Problem) WriteTo(w http.ResponseWriter) { p.writeTo(w, false) }
+func (p Problem) WriteTo(w http.ResponseWriter) { p.writeTo(w, []string{problemType}, false) }
 
-func (p *Problem) writeTo(w http.ResponseWriter, errorObject bool) {
+func (p *Problem) writeTo(w http.ResponseWriter, contentType []string, errorObject bool) {
 	h := w.Header()
-	h["Content-Type"] = problemType
+	h["Content-Type"] = contentType
 	delete(h, "Content-Length") // of a response that the handler had in mind before
 	body := bodies.Get().(*[]byte)
 	*body = p.append((*body)[:0], errorObject)
@@ -238,6 +233,8 @@ func (p *Problem) writeTo(w http.ResponseWriter, errorObject bool) {
 		bodies.Put(body)
 	}
 }
+
+const problemType = "application/problem+json"
 
 var bodies = sync.Pool{New: func() any {
 	body := make([]byte, 0, 512)

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -30,14 +29,20 @@ type recorder struct {
 	body    []byte
 	isLive  bool
 	mute    bool // the outcome is somebody else's: nothing goes out
+	over    bool // the request has ended: a goroutine of the handler writes into nothing
 }
 
 // Header is that of the writer below. What the handler changes in it after
 // WriteHeader is for trailers alone, as in net/http.
-func (w *recorder) Header() http.Header { return w.below.Header() }
+func (w *recorder) Header() http.Header {
+	if w.over {
+		return make(http.Header)
+	}
+	return w.below.Header()
+}
 
 func (w *recorder) WriteHeader(status int) {
-	if w.status != 0 {
+	if w.status != 0 || w.over {
 		return
 	}
 	if status < 100 || status > 999 {
@@ -90,6 +95,9 @@ func (w *recorder) WriteString(p string) (int, error) {
 
 // admit prepares for n more bytes of body.
 func (w *recorder) admit(n int) (bool, error) {
+	if w.over {
+		return false, http.ErrHandlerTimeout
+	}
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -119,7 +127,7 @@ func (w *recorder) goLive() {
 func (w *recorder) Flush() { _ = w.FlushError() }
 
 func (w *recorder) FlushError() error {
-	if w.limit < 0 {
+	if w.limit < 0 || w.over {
 		return nil // held back to the end, whatever the handler wishes
 	}
 	if w.status == 0 {
@@ -192,14 +200,6 @@ func (w *recorder) trailers(h http.Header) (set fields) {
 		}
 	}
 	return set
-}
-
-// drop forgets what the handler wrote, so that somebody else can answer.
-func (w *recorder) drop() {
-	h := w.below.Header()
-	clear(h)
-	maps.Copy(h, w.outside)
-	w.head, w.status, w.body = nil, 0, nil
 }
 
 // own reports whether a header field of the response is the handler's, and not

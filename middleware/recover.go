@@ -62,12 +62,13 @@ func (s *state) recovered(w http.ResponseWriter, r *http.Request, p any, before 
 	s.logPanic(r, p)
 	s.observe(Event{Stage: StageRecover, Outcome: codeInternal})
 	core := w.(interface{ core() *writer }).core()
-	if core.committed || core.swallow {
+	if core.swallow || begun(w) {
 		panic(http.ErrAbortHandler)
 	}
 	h := w.Header()
 	clear(h)
 	maps.Copy(h, before)
+	s.restore(h)
 	s.unrouted = false
 	s.writeProblem(w, r, problem(codeInternal))
 }
@@ -81,10 +82,12 @@ func (s *state) logPanic(r *http.Request, p any) {
 // withoutKey takes the API key of the request out of a text that is not ours: a
 // handler may panic with the request itself, or with an error that quotes it.
 func (s *state) withoutKey(text string) string {
-	for _, value := range s.authorization {
-		for _, part := range strings.Fields(value) {
-			if len(part) > len("Bearer") {
-				text = strings.ReplaceAll(text, part, "[secret]")
+	for ; s != nil; s = s.parent {
+		for _, value := range s.authorization {
+			for _, part := range strings.Fields(value) {
+				if len(part) > len("Bearer") {
+					text = strings.ReplaceAll(text, part, "[secret]")
+				}
 			}
 		}
 	}

@@ -142,7 +142,7 @@ func decodeReply(b []byte) (reply, error) {
 	if d.failed || r.status < 200 || r.status > 999 {
 		return reply{}, errReply
 	}
-	r.body = d.rest
+	r.body = d.rest[:len(d.rest):len(d.rest)]
 	return r, nil
 }
 

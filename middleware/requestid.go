@@ -58,8 +58,8 @@ func (h *requestID) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(
 func (h *requestID) serve(s *state, w http.ResponseWriter, r *http.Request) {
 	s.heed(h.Hooks)
 	if s.header != "" {
-		if s.w.state == nil { // a request within a request, whose response is its own
-			w = s.dress(w)
+		w = s.dress(w)
+		if s.w.state != nil { // a response of its own, of a request within a request
 			defer s.w.finish()
 		}
 		h.following.serve(s, w, r)
@@ -145,6 +145,14 @@ func (s *state) assign(r *http.Request, trust func(*http.Request) bool) {
 	text := xid.New().Encode(s.idText[:])
 	// The bytes are written once, here, and live as long as the string does.
 	s.id = unsafe.String(&text[0], len(text))
+}
+
+// restore puts the id back into a header that was cleared, for whoever looks for it
+// before it is stamped.
+func (s *state) restore(h http.Header) {
+	if s.header != "" {
+		h[s.header] = []string{s.id}
+	}
 }
 
 func validID(id string) bool {

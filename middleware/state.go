@@ -11,16 +11,22 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// state is what the stages of one request share: the one context value, the one
-// response writer and everything that a stage has found out. The first stage
-// that runs makes it, the others fill it in. It belongs to the goroutine that
-// serves the request until the handler starts; after that what a goroutine of the
-// handler can reach (id, key) is only read, or atomic.
+// state is what stages that follow one another share: the one context value, the
+// one response writer and everything that a stage has found out. The first stage
+// makes it, the others fill it in. It belongs to the goroutine that serves the
+// request until somebody else's handler starts; after that what can be reached
+// from there is only read, or atomic.
+//
+// A stage inside somebody else's handler goes on with a branch, which begins with
+// what was found out so far. Whatever that handler does, to call the stage twice or
+// for a request of its own included, what one of these requests is taken for never
+// reaches another, nor the request outside.
 //
 // A state is never pooled: its context, its id and the header value that holds
 // the id may outlive the request in a goroutine of the handler.
 type state struct {
 	context.Context // the request's context as the first stage found it
+	parent          *state // that it is a branch of
 
 	hooks *Hooks
 	w     writer
@@ -32,8 +38,6 @@ type state struct {
 	pattern  string      // for leave only once returned is true
 
 	authorization []string // as it came in: what must never be logged
-
-	refusal [1]string // header value: the challenge, or else Retry-After
 
 	throttle *throttle
 	auth     *authenticator // that accepted key
@@ -73,13 +77,16 @@ func stateFrom(ctx context.Context) *state {
 	return s
 }
 
-// enter returns the state of the request, made now if this is the first stage.
+// enter returns a state for a request that comes from somebody else's handler, or
+// from the server.
 func enter(r *http.Request) *state {
-	ctx := r.Context()
-	if s := stateFrom(ctx); s != nil {
-		return s
+	s := &state{Context: r.Context(), http1: r.ProtoMajor == 1, authorization: r.Header["Authorization"]}
+	if p := stateFrom(s.Context); p != nil {
+		s.parent, s.http1 = p, p.http1
+		s.hooks, s.hooked, s.header, s.id = p.hooks, p.hooked, p.header, p.id
+		s.throttle, s.auth, s.key, s.need, s.gate = p.throttle, p.auth, p.key, p.need, p.gate
 	}
-	return &state{Context: ctx, http1: r.ProtoMajor == 1, authorization: r.Header["Authorization"]}
+	return s
 }
 
 // A piece is a handler of this package. Pieces that follow one another hand on the
@@ -128,14 +135,10 @@ func (s *state) heed(hooks *Hooks) {
 	}
 }
 
-// fork begins a request within a request: a handler that was let in passes a
-// request of its own, on its own context, through the stages once more. That one
-// is authenticated and decided anew and must not change who the outer one is.
-func (s *state) fork(r *http.Request) *state {
-	return &state{
-		Context: r.Context(), http1: s.http1, authorization: r.Header["Authorization"],
-		hooks: s.hooks, header: s.header, id: s.id,
-	}
+// forget begins anew for a request within a request: a handler that was let in
+// passes one of its own, on its own context, through the stages once more.
+func (s *state) forget() {
+	s.throttle, s.auth, s.key, s.need, s.gate = nil, nil, nil, nil, nil
 }
 
 // pass reports that a stage let the request through.

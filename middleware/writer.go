@@ -89,11 +89,9 @@ func (w *writer) prepare(status int) {
 		// http.MaxBytesReader asks the server to close through an unexported
 		// method that no wrapper can forward (golang/go#73754). Without the
 		// close, the server would wait for the rest of the body first.
-		h["Connection"] = closeValue
+		h["Connection"] = []string{"close"}
 	}
 }
-
-var closeValue = []string{"close"}
 
 func (w *writer) Write(p []byte) (int, error) {
 	if !w.commit() {
