@@ -216,8 +216,8 @@ func (h routing) serve(s *state, w http.ResponseWriter, r *http.Request) {
 		w = s.wrap(w) // by which routed finds the state
 	}
 	w.(interface{ core() *writer }).core().api = h.API
-	if r.Pattern != "" {
-		r = r.WithContext(r.Context()) // the mux must not write over what a larger one has found
+	if r.Pattern != "" || s.parent != nil {
+		r = r.WithContext(r.Context()) // what the mux writes into it is not for whoever stands between
 	}
 	s.unrouted, s.request = true, r
 	defer s.report(r)

@@ -41,7 +41,6 @@ func (x *execution) run(next piece) {
 			_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown})
 			x.drop()
 		}
-		x.handlers.over = true // before a goroutine of the handler hears that its context ends
 		ctx.end()
 	}()
 	x.handlers = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: beyondID(s, x.w.Header())}
@@ -64,6 +63,7 @@ func (x *execution) run(next piece) {
 	next.serve(s, x.recorder, r)
 	x.recorder.finish()
 	returned = true
+	x.handlers.over = true // before a goroutine of the handler can hear that its context ends
 
 	s.observe(Event{Stage: StageIdempotency, Outcome: executed})
 	switch {
@@ -134,10 +134,9 @@ func (x *execution) settle() {
 	x.recorder.reveal()
 }
 
-// drop ends the handler's response and forgets what was not sent of it.
+// drop forgets what the handler wrote, unless it went out.
 func (x *execution) drop() {
 	w := &x.handlers
-	w.over = true
 	if w.below == nil || w.isLive {
 		return
 	}
@@ -205,6 +204,7 @@ func (x *execution) goLive() bool {
 // runtime.Goexit (p is nil then).
 func (x *execution) interrupted(p any) {
 	s := x.state
+	x.handlers.over = true
 	abort := p == nil || p == http.ErrAbortHandler
 	if !abort {
 		s.logPanic(x.r, p)

@@ -2,8 +2,11 @@ package middleware_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,6 +89,65 @@ func TestPanicKeepsOuterHeaders(t *testing.T) {
 		a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
 		if h := a.Header; a.StatusCode != 500 || h.Get("Vary") != "Origin" || h.Get("X-Attempt") != want || h.Get("Etag") != "" {
 			t.Errorf("attempt %s: %d with %v", want, a.StatusCode, h)
+		}
+	}
+}
+
+// TestAbortLeavesNoHeader: of a handler that was interrupted nothing is left for
+// whoever outside answers in its place.
+func TestAbortLeavesNoHeader(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	inner := keyed(ring, replies(), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Set-Cookie", "session=1")
+		w.Header().Set("Content-Length", "5")
+		w.Header()["Vary"][0] = "changed in place"
+		w.WriteHeader(http.StatusCreated)
+		panic(http.ErrAbortHandler)
+	}))
+	got := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			_ = recover()
+			w.WriteHeader(http.StatusBadGateway)
+		}()
+		w.Header().Set("Vary", "Origin")
+		inner.ServeHTTP(w, r)
+	}), keyedRequest(t, "/x", token, "a"))
+	if h := got.Header; got.StatusCode != 502 || h.Get("Set-Cookie")+h.Get("Content-Length") != "" || h.Get("Vary") != "Origin" || h.Get("Svc-Request-Id") == "" {
+		t.Errorf("%d with %v", got.StatusCode, got.Header)
+	}
+}
+
+// TestLateHandlerWritesNowhere: a goroutine of a handler that has ended reaches
+// neither the response nor its header.
+func TestLateHandlerWritesNowhere(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "return": func() {}} {
+		for _, joins := range []bool{true, false} {
+			ring := newKeyring()
+			token := ring.issue(t)
+			o := middleware.Options{Replies: replies(), Hooks: quiet()}
+			if joins {
+				o.Replies, o.Idempotency.Join = newJoiner(), true
+			}
+			api := middleware.NewAPI(ring.keys, o)
+			var late sync.WaitGroup
+			api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+				late.Go(func() {
+					<-r.Context().Done()
+					w.Header().Set("X-Late", "1")
+					w.WriteHeader(http.StatusAccepted)
+					if _, err := io.WriteString(w, "late"); err == nil {
+						t.Errorf("%s, joined %t: a late write was taken", name, joins)
+					}
+				})
+				w.WriteHeader(http.StatusInternalServerError)
+				end()
+			})
+			got := serve(api, request("POST", "/api/v1/x", token, "{}", "Idempotency-Key: 1"))
+			late.Wait()
+			if got.StatusCode != 500 || got.Header.Get("X-Late") != "" || strings.Contains(got.body, "late") {
+				t.Errorf("%s, joined %t: %d %q with %v", name, joins, got.StatusCode, got.body, got.Header)
+			}
 		}
 	}
 }

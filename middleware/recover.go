@@ -52,7 +52,7 @@ func beyondID(s *state, h http.Header) http.Header {
 	if len(h) == 0 || len(h) == 1 && s.header != "" && h[s.header] != nil {
 		return nil
 	}
-	return maps.Clone(h)
+	return h.Clone()
 }
 
 func (s *state) recovered(w http.ResponseWriter, r *http.Request, p any, before http.Header) {

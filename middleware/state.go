@@ -25,7 +25,7 @@ import (
 // A state is never pooled: its context, its id and the header value that holds
 // the id may outlive the request in a goroutine of the handler.
 type state struct {
-	context.Context // the request's context as the first stage found it
+	context.Context        // the request's context as the first stage found it
 	parent          *state // that it is a branch of
 
 	hooks *Hooks

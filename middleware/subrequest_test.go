@@ -11,6 +11,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -60,5 +61,88 @@ func TestRequestWithinRequest(t *testing.T) {
 	}
 	if runs.Load() != 2 {
 		t.Errorf("ran %d times for two keys", runs.Load())
+	}
+}
+
+// A handler beside the API, within RequestID alone, sends requests on its own
+// context before anybody is authenticated: at once, or one after another.
+func TestRequestsWithinRequestIDAlone(t *testing.T) {
+	ring := newKeyring()
+	strong, _ := ring.grant(t, keystore.Grant{Organization: "org_strong", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite}})
+	weak, _ := ring.grant(t, keystore.Grant{Organization: "org_weak", Environment: keystore.Production})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Limits: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
+	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
+		who, _ := middleware.PrincipalFrom(r.Context())
+		_, _ = io.WriteString(w, who.Organization())
+	})
+	api.HandleFunc("GET /api/v1/nothing", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+	guarded := middleware.RequireScope(middleware.Require(scope.TasksWrite), middleware.ScopeOptions{Hooks: quiet()})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a request without a key ran a guarded handler")
+	}))
+	batch := middleware.RequestID(middleware.RequestIDOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		within := func(method, path, token string) answer {
+			return serve(api, request(method, path, token, "").WithContext(r.Context()))
+		}
+		if got := within("GET", "/api/v1/nothing", strong); got.StatusCode != 200 || got.Header.Get("Svc-Request-Id") != middleware.RequestIDFrom(r.Context()) {
+			t.Errorf("an empty response: %d with %v", got.StatusCode, got.Header)
+		}
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() {
+				if got := within("POST", "/api/v1/x", weak); got.StatusCode != 403 {
+					t.Errorf("a key without the scope got %d as %s", got.StatusCode, got.body)
+				}
+			})
+			wg.Go(func() {
+				if got := within("POST", "/api/v1/x", strong); got.StatusCode != 200 || got.body != "org_strong" {
+					t.Errorf("a key with the scope got %d as %s", got.StatusCode, got.body)
+				}
+			})
+		}
+		wg.Wait()
+		if who, ok := middleware.PrincipalFrom(r.Context()); ok {
+			t.Errorf("the request outside has become %s", who.Organization())
+		}
+		guarded.ServeHTTP(w, r)
+	}))
+	if got := serve(batch, request("POST", "/batch", "", "")); got.StatusCode != 500 {
+		t.Errorf("the guarded handler outside: got %d, want 500", got.StatusCode)
+	}
+}
+
+// TestKeyFromAnotherHeader: a stage in between that puts the key where it belongs
+// does not put it into the log.
+func TestKeyFromAnotherHeader(t *testing.T) {
+	ring := newKeyring()
+	token, logged := ring.issue(t), newLogged()
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: logged.hooks()})
+	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		panic("cannot read " + r.Header.Get("Authorization"))
+	})
+	h := middleware.RequestID(middleware.RequestIDOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+r.Header.Get("X-Api-Key"))
+		api.ServeHTTP(w, r)
+	}))
+	if got := serve(h, request("GET", "/api/v1/x", "", "", "X-Api-Key: "+token)); got.StatusCode != 500 || strings.Contains(logged.String(), token) {
+		t.Errorf("got %d, and the log has the key: %t", got.StatusCode, strings.Contains(logged.String(), token))
+	}
+}
+
+// TestPathValuesOfALargerMux: the API's mux leaves alone what one outside has found.
+func TestPathValuesOfALargerMux(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Base: "/t"})
+	api.HandleFunc("GET /t/{x}/y", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+	for _, path := range []string{"/t/acme/y", "/t/acme/none"} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("/t/{tenant}/", func(w http.ResponseWriter, r *http.Request) {
+			api.ServeHTTP(w, r)
+			if tenant := r.PathValue("tenant"); tenant != "acme" || r.Pattern != "/t/{tenant}/" {
+				t.Errorf("%s: tenant %q and pattern %q afterwards", path, tenant, r.Pattern)
+			}
+		})
+		serve(mux, request("GET", path, token, ""))
 	}
 }
