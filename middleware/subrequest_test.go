@@ -146,3 +146,37 @@ func TestPathValuesOfALargerMux(t *testing.T) {
 		serve(mux, request("GET", path, token, ""))
 	}
 }
+
+// NotStarted speaks for the operation whose claim the handler runs under, through
+// whatever stages stand in between, and for no other.
+func TestNotStartedOfWhom(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	between := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) })
+	}
+	limited := middleware.RateLimit(middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S")))
+	api := middleware.NewAPI(ring.keys, middleware.Options{})
+	api.HandleFunc("POST /api/v1/inner", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { middleware.NotStarted(r.Context()) })
+	for name, tt := range map[string]struct {
+		handler http.HandlerFunc
+		freed   bool
+	}{
+		"its own": {func(w http.ResponseWriter, r *http.Request) { middleware.NotStarted(r.Context()) }, true},
+		"of a request within": {func(w http.ResponseWriter, r *http.Request) {
+			serve(api, request("POST", "/api/v1/inner", token, "").WithContext(r.Context()))
+		}, false},
+	} {
+		runs := 0
+		h := keyed(ring, replies(), middleware.IdempotencyOptions{}, between(limited(between(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			tt.handler(w, r)
+		})))))
+		for range 2 {
+			serve(h, request("POST", "/x", token, "{}", "Idempotency-Key: a"))
+		}
+		if freed := runs == 2; freed != tt.freed {
+			t.Errorf("%s: ran %d times for one key, want the key freed: %t", name, runs, tt.freed)
+		}
+	}
+}
