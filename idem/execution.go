@@ -7,7 +7,7 @@ import (
 )
 
 // Execution is the right, and the duty, to run one request. Whoever has it calls Settle once, whatever happens: until then the
-// key's claim is renewed, and all who send the key again wait.
+// key's claim is renewed, or held in a Memory, and all who send the key again wait.
 type Execution struct {
 	runner  *Runner
 	flight  *flight

@@ -102,7 +102,7 @@ func NewRunner(s Store, o Options) *Runner {
 //
 // With an Execution the caller must run the request and settle the Execution, whatever happens. Without one, and without an
 // error, the Record says what to answer: [Done], or [Unknown], or [InFlight] when it waited in vain, may not wait, or would be
-// one waiter too many. Its LeaseLeft is then a hint for when to come back.
+// one waiter too many. Its LeaseLeft is then a hint for when to come back, 0 where there is none.
 //
 // The errors are [ErrMismatch], also while the first request is in flight; [ErrTooMany], before the store was asked; [ErrFull];
 // ctx.Err() when ctx is done before the store is asked or while waiting; and anything else when the store could not answer.

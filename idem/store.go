@@ -104,7 +104,8 @@ type Record struct {
 	Fingerprint Sum
 	// Attempt is set when State is Claimed: 1, or more after a take-over.
 	Attempt int
-	// LeaseLeft is set when State is InFlight: how long until the lease ends if its holder gives no further sign of life.
+	// LeaseLeft is set when State is InFlight: how long until the lease ends if its holder gives no further sign of life, 0 for
+	// a lease without end.
 	// Zero means that it is not known.
 	LeaseLeft time.Duration
 	// Payload is set when State is Done, and is not to be written to: the store or another caller may hold the same bytes.

@@ -45,8 +45,8 @@ type IdempotencyOptions struct {
 	Wait time.Duration
 
 	// Retention is how long a response is known, 0 meaning 24 h. Lease is how long
-	// a claim outlives a process that died, 0 meaning 15 s. StoreTimeout bounds
-	// each call of the store, 0 meaning 2 s.
+	// a claim outlives a process that died, 0 meaning 15 s; in an idem.Memory it
+	// does not. StoreTimeout bounds each call of another store, 0 meaning 2 s.
 	Retention, Lease, StoreTimeout time.Duration
 
 	// Executions is how many requests with a key an organization and environment

@@ -232,7 +232,7 @@ func (s *state) leave(outer *http.Request) {
 	s.w.finish()
 	r := s.copied
 	if r == nil {
-		return // nobody but stages has seen it
+		return // no handler has had it
 	}
 	if s.w.committed {
 		s.w.stamp(s.w.below.Header()) // what trailers are read from
@@ -241,8 +241,8 @@ func (s *state) leave(outer *http.Request) {
 	if outer.MultipartForm == nil {
 		outer.MultipartForm = r.MultipartForm
 	}
-	// An access log outside holds the request that came in, in which the mux
-	// could not leave the pattern.
+	// An access log outside holds the request that came in, which may not be the
+	// one that a mux has left its pattern in.
 	if outer.Pattern != "" {
 		return
 	}
