@@ -2,10 +2,13 @@ package keystore
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 func acceptedAs(d Digest, id string) *accepted {
@@ -178,5 +181,16 @@ func TestForgetAllBeforeTheNextGeneration(t *testing.T) {
 	<-forgotten
 	if k := <-found; k.RefusedNow() == nil {
 		t.Error("a question of the new generation got the answer from before")
+	}
+}
+
+// The defaults are what the documentation says.
+func TestCacheDefaults(t *testing.T) {
+	want := CacheOptions{
+		TTL: 30 * time.Second, NegativeTTL: 5 * time.Second, Size: 100_000, NegativeSize: 100_000, Timeout: 2 * time.Second,
+		Loads: 64, Registry: scope.Contract(), FeedInterval: 5 * time.Second, Logger: slog.Default(),
+	}
+	if got := (CacheOptions{}).withDefaults(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
