@@ -230,10 +230,9 @@ func (h routing) serve(s *state, w http.ResponseWriter, r *http.Request) {
 // report tells the stages outside which pattern the request had, if what came
 // between has passed on that request.
 func (s *state) report(r *http.Request) {
-	s.returned.Store(true)
+	s.returned.Store(&s.pattern)
 	for p := s.parent; p != nil && p.copied != nil && p.copied.URL == r.URL; p = p.parent {
-		p.pattern = s.pattern
-		p.returned.Store(true)
+		p.returned.Store(&s.pattern)
 	}
 }
 

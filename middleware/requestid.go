@@ -246,8 +246,8 @@ func (s *state) leave(outer *http.Request) {
 	if outer.Pattern != "" {
 		return
 	}
-	if s.returned.Load() {
-		outer.Pattern = s.pattern
+	if pattern := s.returned.Load(); pattern != nil {
+		outer.Pattern = *pattern
 	} else {
 		outer.Pattern = r.Pattern
 	}

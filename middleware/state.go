@@ -34,8 +34,8 @@ type state struct {
 	header   string // canonical name of the request id's header; "" without RequestID
 	id       string
 	idText   [20]byte
-	returned atomic.Bool // the API's mux has; behind an http.TimeoutHandler it may be running yet
-	pattern  string      // for leave only once returned is true
+	pattern  string
+	returned atomic.Pointer[string] // the pattern, once the API's mux has returned; behind an http.TimeoutHandler it may be running yet
 
 	authorization []string // as it came in: what must never be logged
 

@@ -180,3 +180,33 @@ func TestNotStartedOfWhom(t *testing.T) {
 		}
 	}
 }
+
+// TestHedgedRequest: somebody outside the API may pass on one request twice at once.
+func TestHedgedRequest(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var runs atomic.Int64
+	api := middleware.NewAPI(ring.keys, middleware.Options{Replies: replies()})
+	api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		w.WriteHeader(http.StatusCreated)
+	})
+	h := middleware.RequestID(middleware.RequestIDOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				r := r.WithContext(r.Context())
+				r.Body = io.NopCloser(strings.NewReader("{}"))
+				rec := httptest.NewRecorder()
+				if api.ServeHTTP(rec, r); rec.Code != 201 {
+					t.Errorf("got %d", rec.Code)
+				}
+			})
+		}
+		both.Wait()
+	}))
+	r := request("POST", "/api/v1/x", token, "{}", "Idempotency-Key: a")
+	if serve(h, r); runs.Load() != 1 || r.Pattern != "POST /api/v1/x" {
+		t.Errorf("ran %d times, pattern %q", runs.Load(), r.Pattern)
+	}
+}
