@@ -43,7 +43,7 @@ func (h netHTTP) Loop(q Request) func(authorization, key string) int {
 		// gin-contrib/requestid writes into the request's header, and would
 		// find its own id there the next time.
 		delete(r.Header, "X-Request-Id")
-		r.Pattern = ""
+		r.Pattern = "" // as of a request that a server has just read
 		if authorization != "" {
 			authorizations[0] = authorization
 			r.Header["Authorization"] = authorizations

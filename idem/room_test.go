@@ -2,10 +2,13 @@ package idem_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -338,4 +341,27 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+type panickingLog struct{ slog.Handler }
+
+func (panickingLog) Handle(context.Context, slog.Record) error { panic("the log is full") }
+
+// What the log does with the warning is no matter to the claim that led to it.
+func TestMemoryWarnsALogThatPanics(t *testing.T) {
+	log := slog.New(panickingLog{slog.NewTextHandler(io.Discard, nil)})
+	m := idem.NewMemory(idem.MemoryOptions{Budget: 20_000, Share: 20_000, Logger: log})
+	r := idem.NewRunner(m, idem.Options{})
+	for i := range 20 {
+		_, e, err := r.Begin(t.Context(), idem.Request{Key: idem.NewKey("o", strconv.Itoa(i)), Owner: "o"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Settle(t.Context(), idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 500), Summary: []byte("s")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := m.Stats(); s.Claims != 0 || s.Bytes < 16_000 {
+		t.Errorf("%+v, want no claims and more than the 80 %% at which it warns", s)
+	}
 }

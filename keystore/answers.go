@@ -70,9 +70,9 @@ func (a *answers) place(d Digest) *atomic.Pointer[accepted] {
 	return &a.front[i]
 }
 
-// accepted returns the key that was usable when it was loaded, whatever its age
-// by now, or nil.
-func (a *answers) accepted(d Digest, now time.Duration) *accepted {
+// find returns the key that was usable when it was loaded, whatever its age by now,
+// or nil.
+func (a *answers) find(d Digest, now time.Duration) *accepted {
 	found := a.place(d).Load()
 	if found == nil || found.key.Digest != d {
 		found, _ = a.accepts.Get(d)
@@ -87,7 +87,7 @@ func (a *answers) accepted(d Digest, now time.Duration) *accepted {
 // get returns the remembered answer; ok is false when there is none, or none
 // that is young enough.
 func (a *answers) get(d Digest, now time.Duration) (k *Key, ok bool, err error) {
-	if found := a.accepted(d, now); found != nil && now < found.deadline {
+	if found := a.find(d, now); found != nil && now < found.deadline {
 		return &found.key, true, nil
 	}
 	if found, ok := a.refusals.Get(d); ok && now < found.deadline {

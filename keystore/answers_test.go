@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -17,7 +18,7 @@ func acceptedAs(d Digest, id string) *accepted {
 
 func wantAccepted(t *testing.T, a *answers, d Digest, id string) {
 	t.Helper()
-	found := a.accepted(d, 0)
+	found := a.find(d, 0)
 	switch {
 	case found == nil && id != "":
 		t.Errorf("key %q is not remembered", id)
@@ -81,11 +82,11 @@ func TestAnswersForgetBeforeEvictionEnds(t *testing.T) {
 		d := Digest{0: 1}
 		a.place(d).Store(acceptedAs(d, "revoked"))
 		forget(a, d)
-		if a.accepted(d, 0) != nil {
+		if a.find(d, 0) != nil {
 			t.Errorf("%s: a forgotten key is accepted", name)
 		}
 		a.accept(d, 0, acceptedAs(d, "from before"))
-		if a.accepted(d, 0) != nil {
+		if a.find(d, 0) != nil {
 			t.Errorf("%s: an answer from before is accepted", name)
 		}
 	}
@@ -121,9 +122,9 @@ func TestAnswersPromotion(t *testing.T) {
 		}
 		a.accept(one, 0, acceptedAs(one, "one"))
 		a.accept(two, 0, acceptedAs(two, "two"))
-		a.accepted(one, now)
+		a.find(one, now)
 		a.accept(three, 0, acceptedAs(three, "three"))
-		if got := a.accepted(one, now) != nil; got != kept {
+		if got := a.find(one, now) != nil; got != kept {
 			t.Errorf("used after %v: kept %t, want %t", now, got, kept)
 		}
 	}
@@ -192,5 +193,14 @@ func TestCacheDefaults(t *testing.T) {
 	}
 	if got := (CacheOptions{}).withDefaults(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// What tells whether an answer is the one that is asked for, and young enough, lies in
+// the first cache line.
+func TestAcceptedLayout(t *testing.T) {
+	var a accepted
+	if end := unsafe.Offsetof(a.key) + unsafe.Offsetof(a.key.Digest) + unsafe.Sizeof(a.key.Digest); end > 64 {
+		t.Errorf("the digest ends at byte %d", end)
 	}
 }

@@ -154,7 +154,7 @@ func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
 // the store and does not wait.
 func (c *Cached) Peek(d Digest) (*Key, bool) {
 	now := c.now()
-	found := c.answers.accepted(d, now)
+	found := c.answers.find(d, now)
 	if found == nil || found.deadline <= now || found.key.RefusedNow() != nil {
 		return nil, false
 	}

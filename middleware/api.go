@@ -212,10 +212,12 @@ type routing struct{ *API }
 func (h routing) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
 
 func (h routing) serve(s *state, w http.ResponseWriter, r *http.Request) {
-	if own, ok := w.(interface{ core() *writer }); !ok || own.core().state != s {
+	core := coreOf(w)
+	if core == nil || core.state != s {
 		w = s.wrap(w) // by which routed finds the state
+		core = coreOf(w)
 	}
-	w.(interface{ core() *writer }).core().api = h.API
+	core.api = h.API
 	if r.Pattern != "" || s.parent != nil {
 		r = r.WithContext(r.Context()) // what the mux writes into it is not for whoever stands between
 	}
@@ -241,7 +243,7 @@ func (s *state) report(r *http.Request) {
 type routed struct{ following piece }
 
 func (h routed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s := w.(interface{ core() *writer }).core().state
+	s := coreOf(w).state
 	s.unrouted, s.pattern = false, r.Pattern
 	h.following.serve(s, w, r)
 }

@@ -255,6 +255,7 @@ func bearer(values []string, allowDuplicates bool) (token string, found credenti
 	}
 	const scheme = "bearer"
 	value := values[0]
+	// Trim takes longer than to see that there is nothing for it to do.
 	if n := len(value); n > 0 && (value[0] <= ' ' || value[n-1] <= ' ') {
 		value = strings.Trim(value, " \t")
 	}

@@ -39,6 +39,14 @@ type (
 
 func (d plain) core() *writer { return d.writer }
 
+// coreOf returns the writer of this package that w is a dress of, or nil.
+func coreOf(w http.ResponseWriter) *writer {
+	if d, ok := w.(interface{ core() *writer }); ok {
+		return d.core()
+	}
+	return nil
+}
+
 // FlushError is in every dress, because http.ResponseController looks for it
 // before it follows Unwrap: a writer below that flushes without being an
 // http.Flusher itself would flush past the commit.
@@ -81,9 +89,9 @@ const (
 // dress wraps w for this request; a writer that is dressed for it already, or for
 // what it is a branch of, is returned as it is.
 func (s *state) dress(w http.ResponseWriter) http.ResponseWriter {
-	if own, ok := w.(interface{ core() *writer }); ok {
+	if core := coreOf(w); core != nil {
 		for p := s; p != nil; p = p.parent {
-			if own.core().state == p {
+			if core.state == p {
 				return w
 			}
 		}

@@ -3,7 +3,6 @@ package middleware
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"time"
 
@@ -21,8 +20,8 @@ type execution struct {
 
 	bodyGone bool // it was let go of while waiting
 
-	recorder *recorder
-	handlers recorder // the one that the handler has
+	recorder *recorder // of the response that counts: the handler's, or a 500 in its place
+	handed   recorder  // the one that the handler has
 	reader   bufferedBody
 	settled  bool // save was called
 }
@@ -43,11 +42,11 @@ func (x *execution) run(next piece) {
 		}
 		ctx.end()
 	}()
-	x.handlers = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: beyondID(s, x.w.Header())}
-	x.recorder = &x.handlers
+	x.handed = recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: beyondID(s, x.w.Header())}
+	x.recorder = &x.handed
 	if x.claim.Joined() {
 		x.recorder.limit = -1
-		ctx.whole() // the store makes it before the handler begins, as idem.Joined says
+		ctx.whole() // now, so that no goroutine of the handler has the store make it while it settles
 	}
 	x.reader.Reset(x.body)
 	r.Body = &x.reader
@@ -63,7 +62,7 @@ func (x *execution) run(next piece) {
 	next.serve(s, x.recorder, r)
 	x.recorder.finish()
 	returned = true
-	x.handlers.over = true // before a goroutine of the handler can hear that its context ends
+	x.handed.over = true // before a goroutine of the handler can hear that its context ends
 
 	s.observe(Event{Stage: StageIdempotency, Outcome: executed})
 	switch {
@@ -136,14 +135,9 @@ func (x *execution) settle() {
 
 // drop forgets what the handler wrote, unless it went out.
 func (x *execution) drop() {
-	w := &x.handlers
-	if w.below == nil || w.isLive {
-		return
+	if w := &x.handed; w.below != nil && !w.isLive {
+		x.state.restore(w.below.Header(), w.outside)
 	}
-	h := w.below.Header()
-	clear(h)
-	maps.Copy(h, w.outside)
-	x.state.restore(h)
 }
 
 // refuse answers in the handler's place.
@@ -204,7 +198,7 @@ func (x *execution) goLive() bool {
 // runtime.Goexit (p is nil then).
 func (x *execution) interrupted(p any) {
 	s := x.state
-	x.handlers.over = true
+	x.handed.over = true
 	abort := p == nil || p == http.ErrAbortHandler
 	if !abort {
 		s.logPanic(x.r, p)
@@ -231,7 +225,7 @@ func (x *execution) interrupted(p any) {
 		return
 	}
 	s.notStarted.Store(false)
-	x.recorder = &recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: x.handlers.outside}
+	x.recorder = &recorder{below: x.w, limit: x.MaxResponse, live: x.goLive, outside: x.handed.outside}
 	s.writeProblem(x.recorder, x.r, problem(codeInternal))
 	x.settle()
 }

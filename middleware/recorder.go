@@ -29,7 +29,7 @@ type recorder struct {
 	body    []byte
 	isLive  bool
 	mute    bool // the outcome is somebody else's: nothing goes out
-	over    bool // the request has ended: a goroutine of the handler writes into nothing
+	over    bool // the handler has ended: a goroutine that it left behind writes into nothing
 }
 
 // Header is that of the writer below. What the handler changes in it after

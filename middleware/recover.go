@@ -55,20 +55,26 @@ func beyondID(s *state, h http.Header) http.Header {
 	return h.Clone()
 }
 
+// restore leaves in h what beyondID has kept, and the id, for whoever looks for it
+// before it is stamped.
+func (s *state) restore(h, outside http.Header) {
+	clear(h)
+	maps.Copy(h, outside)
+	if s.header != "" {
+		h[s.header] = []string{s.id}
+	}
+}
+
 func (s *state) recovered(w http.ResponseWriter, r *http.Request, p any, before http.Header) {
 	if p == http.ErrAbortHandler {
 		panic(p)
 	}
 	s.logPanic(r, p)
 	s.observe(Event{Stage: StageRecover, Outcome: codeInternal})
-	core := w.(interface{ core() *writer }).core()
-	if core.swallow || begun(w) {
+	if coreOf(w).swallow || begun(w) {
 		panic(http.ErrAbortHandler)
 	}
-	h := w.Header()
-	clear(h)
-	maps.Copy(h, before)
-	s.restore(h)
+	s.restore(w.Header(), before)
 	s.unrouted = false
 	s.writeProblem(w, r, problem(codeInternal))
 }

@@ -59,7 +59,7 @@ func (h *requestID) serve(s *state, w http.ResponseWriter, r *http.Request) {
 	s.heed(h.Hooks)
 	if s.header != "" {
 		w = s.dress(w)
-		if s.w.state != nil { // a response of its own, of a request within a request
+		if s.w.state != nil { // a response of its own, or somebody's wrapper of this one
 			defer s.w.finish()
 		}
 		h.following.serve(s, w, r)
@@ -145,14 +145,6 @@ func (s *state) assign(r *http.Request, trust func(*http.Request) bool) {
 	text := xid.New().Encode(s.idText[:])
 	// The bytes are written once, here, and live as long as the string does.
 	s.id = unsafe.String(&text[0], len(text))
-}
-
-// restore puts the id back into a header that was cleared, for whoever looks for it
-// before it is stamped.
-func (s *state) restore(h http.Header) {
-	if s.header != "" {
-		h[s.header] = []string{s.id}
-	}
 }
 
 func validID(id string) bool {

@@ -43,7 +43,7 @@ type state struct {
 	auth     *authenticator // that accepted key
 	key      *keystore.Key
 
-	copied     *http.Request // the first copy, which carries this state; nil before somebody else's handler got it
+	copied     *http.Request // what the first handler of somebody else's got, or what that is a copy of; nil before
 	request    *http.Request // as the API gave it to its mux
 	need       *string       // the requirement that a scope decision let pass; nil before one
 	gate       *idempotency  // that has taken charge of the request

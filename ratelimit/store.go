@@ -73,8 +73,8 @@ type Store interface {
 
 // Check returns the error with which every store answers takes that make no
 // sense: more than MaxTakes, one without a policy or with a limit that Validate
-// refuses, a negative cost, a cost over the burst, or costs that together are over
-// that of the bucket which they are from (ErrCost). Authors of stores call it first.
+// refuses, a negative cost, a cost over the burst or several from one bucket that
+// are over it together (ErrCost). Authors of stores call it first.
 func Check(takes []Take) error {
 	if len(takes) > MaxTakes {
 		return fmt.Errorf("ratelimit: %d takes in one decision, at most %d are possible", len(takes), MaxTakes)
