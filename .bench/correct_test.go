@@ -269,7 +269,7 @@ func TestCorrect(t *testing.T) {
 				mark = " ✗"
 			}
 			fmt.Fprintf(&table, " %s%s |", strings.ReplaceAll(a, "|", "\\|"), mark)
-			if j == 0 && mark != "" {
+			if strings.HasPrefix(peers[j].Name, "sallyport") && mark != "" {
 				t.Errorf("%s: got %q, want %q", q.name, a, q.right)
 			}
 		}

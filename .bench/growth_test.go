@@ -49,14 +49,15 @@ func remember(m *idem.Memory, i int) {
 }
 
 func claim(i int) idem.Claim {
-	c := idem.Claim{Token: idem.Token{1}, Lease: 15 * time.Second, Retention: 24 * time.Hour}
-	c.Key.Digest = digest(i)
-	c.Key.Partition = digest(-1 - i%1000)
+	c := idem.Claim{Token: idem.ClaimToken{1}, Lease: 15 * time.Second, Retention: 24 * time.Hour}
+	c.Key = digest(i)
+	owner := digest(-1 - i%1000)
+	c.Owner = string(owner[:4])
 	return c
 }
 
 func filled(n int) (*idem.Memory, []idem.Claim) {
-	m := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30, Share: 8 << 30})
+	m := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30})
 	claims := make([]idem.Claim, min(n, 100_000))
 	for i := range n {
 		remember(m, i)
@@ -91,7 +92,7 @@ var growing = []grown{
 	{"ratelimit.Memory", func(n int) (func(int), any) {
 		m := ratelimit.NewMemorySize(n)
 		p := &ratelimit.Policy{Name: "organization", Limit: ratelimit.Limit{Count: 1e9, Period: time.Hour}}
-		takes, names := []ratelimit.Take{{Policy: p, Cost: 1}}, bucketNames(n)
+		takes, names := []ratelimit.Charge{{Policy: p, Cost: 1}}, bucketNames(n)
 		take := func(i int) {
 			takes[0].Bucket = names[i]
 			m.Take(context.Background(), takes)

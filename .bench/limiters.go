@@ -34,10 +34,10 @@ func Limiters() []Limiter {
 	ctx := context.Background()
 	return []Limiter{
 		{"sallyport", func(limit int, period time.Duration, keys int) func() func(string) bool {
-			m := ratelimit.NewMemorySize(max(keys, ratelimit.DefaultKeys))
+			m := ratelimit.NewMemorySize(max(keys, 100_000))
 			p := &ratelimit.Policy{Name: "organization", Limit: ratelimit.Limit{Count: int64(limit), Period: period}}
 			return func() func(string) bool {
-				takes := []ratelimit.Take{{Policy: p, Cost: 1}}
+				takes := []ratelimit.Charge{{Policy: p, Cost: 1}}
 				return func(key string) bool {
 					takes[0].Bucket = key
 					d, err := m.Take(ctx, takes)

@@ -44,7 +44,7 @@ func settle(t *testing.T, store idem.Store, i int) {
 // TestPlanMemory counts what lives in the heap for each reply.
 func TestPlanMemory(t *testing.T) {
 	before := heap()
-	m := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30, Share: 8 << 30})
+	m := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30})
 	const n = 100_000
 	for i := range n {
 		settle(t, m, i)

@@ -11,20 +11,42 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// newSallyport is the README's program. Its budget for replies is larger, because
-// a benchmark creates more for one organization than the default has room for.
+// options are those of the README's program. The budget for replies is larger,
+// because a benchmark creates more for one organization than the default has room
+// for.
+func options(s *Setup) middleware.Options {
+	quiet := slog.New(slog.DiscardHandler)
+	replies := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30, Logger: quiet})
+	return middleware.Options{
+		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: int64(s.Limit), Period: s.Period}),
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(replies, idem.Options{Logger: quiet})},
+		Hooks:       &middleware.Hooks{Logger: quiet},
+	}
+}
+
+func cached(s *Setup) *keystore.Cached {
+	return keystore.NewCached(s, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
+}
+
+// newSallyport is the README's program.
 func newSallyport(s *Setup) Server {
 	a := application{s}
-	quiet := slog.New(slog.DiscardHandler)
-	keys := keystore.NewCached(s, keystore.CacheOptions{Logger: quiet})
-	api := middleware.NewAPI(keys, middleware.Options{
-		Limits:  middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: int64(s.Limit), Period: s.Period}),
-		Replies: idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30, Share: 8 << 30, Logger: quiet}),
-		Hooks:   &middleware.Hooks{Logger: quiet},
-	})
+	api := middleware.NewAPI(cached(s), options(s))
 	api.HandleFunc("GET /api/v1/tasks", middleware.Require(scope.TasksRead), a.list)
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), a.list)
-	api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), http.HandlerFunc(a.post))
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), a.post)
 	api.HandleFunc("GET /api/v1/half", middleware.Require(scope.TasksRead), a.half)
 	return netHTTP{api}
+}
+
+// newPieces is the same as a chain of pieces around a mux.
+func newPieces(s *Setup) Server {
+	a := application{s}
+	g := middleware.New(cached(s), options(s))
+	mux := http.NewServeMux()
+	mux.Handle("GET /api/v1/tasks", g.Require(scope.TasksRead)(http.HandlerFunc(a.list)))
+	mux.Handle("GET /api/v1/account", g.Require(scope.AccountRead)(http.HandlerFunc(a.list)))
+	mux.Handle("POST /api/v1/tasks", g.Require(scope.TasksWrite)(g.Idempotent(http.HandlerFunc(a.post))))
+	mux.Handle("GET /api/v1/half", g.Require(scope.TasksRead)(http.HandlerFunc(a.half)))
+	return netHTTP{middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit)(mux)}
 }

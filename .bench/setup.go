@@ -53,7 +53,7 @@ var errDown = errors.New("bench: the store of keys is down")
 func NewSetup(keys int) *Setup {
 	s := &Setup{Limit: 1e9, Period: time.Hour, keys: keystore.NewMemory()}
 	s.hand = &handKeys{down: &s.Down, keys: make(map[[32]byte]*identity)}
-	issuer := keystore.NewIssuer(s.keys, keystore.Format{})
+	issuer := keystore.NewIssuer(s.keys, keystore.IssuerOptions{})
 	for i := range keys {
 		g := keystore.Grant{
 			Organization: fmt.Sprintf("org_%06d", i), Actor: "bench", Environment: keystore.Production,
@@ -120,12 +120,14 @@ type Peer struct {
 func Peers() []Peer {
 	return []Peer{
 		{"sallyport", true, true, newSallyport},
+		{"sallyport-pieces", true, true, newPieces},
 		{"chi+httprate", false, true, newChi},
 		{"hlog+lru+ulule", false, true, newHlog},
 		{"sethvargo+hand", true, true, newSethvargo},
 		{"gin+ulule", false, true, newGin},
 		{"echo", false, true, newEcho},
 		{"fiber", true, true, newFiber},
+		{"floor", false, false, newFloor},
 		{"bare", false, false, newBare},
 		{"bare-fiber", false, false, newBareFiber},
 	}

@@ -14,11 +14,12 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/openapi"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 func newAPI(o middleware.Options) *middleware.API {
-	o.Replies = idem.NewMemory(idem.MemoryOptions{})
+	o.Idempotency.Runner = idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 	api := middleware.NewAPI(keystore.NewMemory(), o)
 	for _, route := range []struct {
 		pattern string
@@ -59,17 +60,17 @@ func TestDocumentIsValid(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		o    middleware.Options
-		info middleware.OpenAPIInfo
+		info openapi.Info
 	}{
-		{"default", middleware.Options{}, middleware.OpenAPIInfo{}},
+		{"default", middleware.Options{}, openapi.Info{}},
 		{"all of it", middleware.Options{
-			Format: keystore.Format{Prefix: "acme", AcceptUnchecked: true}, RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
-			Hooks: &middleware.Hooks{ErrorObject: true}, Idempotency: middleware.IdempotencyOptions{Required: true},
-		}, middleware.OpenAPIInfo{Title: "Tasks", Version: "7", Description: "…", Servers: []string{"https://api.example.com", "/"}, Host: "hooks.example.com"}},
-		{"a hook", middleware.Options{Hooks: &middleware.Hooks{Problem: func(http.ResponseWriter, *http.Request, middleware.Problem) {}}}, middleware.OpenAPIInfo{}},
+			Keys: middleware.KeyOptions{Format: keystore.Format{Prefix: "acme"}}, RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
+			Idempotency: middleware.IdempotencyOptions{Required: true},
+		}, openapi.Info{Title: "Tasks", Version: "7", Description: "…", Servers: []string{"https://api.example.com", "/"}, Host: "hooks.example.com"}},
+		{"a hook", middleware.Options{Hooks: &middleware.Hooks{Problem: func(*http.Request, middleware.Problem) (string, []byte) { return "", nil }}}, openapi.Info{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := validate(t, newAPI(tt.o).OpenAPI(tt.info))
+			d, err := validate(t, openapi.Document(newAPI(tt.o), tt.info))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,41 +93,39 @@ func TestDocumentIsValid(t *testing.T) {
 
 // What the API answers is what the schema of the document says.
 func TestAnswersFitTheSchema(t *testing.T) {
-	for _, hooks := range []*middleware.Hooks{nil, {ErrorObject: true}} {
-		api := newAPI(middleware.Options{Hooks: hooks})
-		d, err := validate(t, api.OpenAPI(middleware.OpenAPIInfo{}))
-		if err != nil {
-			t.Fatal(err)
+	api := newAPI(middleware.Options{})
+	d, err := validate(t, openapi.Document(api, openapi.Info{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, httptest.NewRequest("GET", "/api/v1/account", nil))
+	described := d.Paths.Find("/api/v1/account").Get.Responses.Value("401").Value
+	schema := described.Content.Get("application/problem+json").Schema.Value
+	var body map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.ValidateSchemaJSON(schema, body, openapi3.EnableJSONSchema2020()); err != nil {
+		t.Errorf("%s: %v", w.Body, err)
+	}
+	for name := range described.Headers {
+		if len(w.Header().Values(name)) != 1 {
+			t.Errorf("the 401 has %s %q", name, w.Header().Values(name))
 		}
-		w := httptest.NewRecorder()
-		api.ServeHTTP(w, httptest.NewRequest("GET", "/api/v1/account", nil))
-		described := d.Paths.Find("/api/v1/account").Get.Responses.Value("401").Value
-		schema := described.Content.Get("application/problem+json").Schema.Value
-		var body map[string]any
-		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.ValidateSchemaJSON(schema, body, openapi3.EnableJSONSchema2020()); err != nil {
-			t.Errorf("%s: %v", w.Body, err)
-		}
-		for name := range described.Headers {
-			if len(w.Header().Values(name)) != 1 {
-				t.Errorf("the 401 has %s %q", name, w.Header().Values(name))
-			}
-		}
-		for _, member := range schema.Required {
-			without := maps.Clone(body)
-			delete(without, member)
-			if err := d.ValidateSchemaJSON(schema, without, openapi3.EnableJSONSchema2020()); err == nil {
-				t.Errorf("a body without %s fits the schema too", member)
-			}
+	}
+	for _, member := range schema.Required {
+		without := maps.Clone(body)
+		delete(without, member)
+		if err := d.ValidateSchemaJSON(schema, without, openapi3.EnableJSONSchema2020()); err == nil {
+			t.Errorf("a body without %s fits the schema too", member)
 		}
 	}
 }
 
 // The validation that the documents pass is one that says no.
 func TestBrokenDocumentIsNotValid(t *testing.T) {
-	document := string(newAPI(middleware.Options{}).OpenAPI(middleware.OpenAPIInfo{}))
+	document := string(openapi.Document(newAPI(middleware.Options{}), openapi.Info{}))
 	for _, tt := range []struct{ name, old, new string }{
 		{"a reference to nothing", "#/components/responses/Forbidden", "#/components/responses/Nothing"},
 		{"a parameter that is not in the path", `"name": "run"`, `"name": "walk"`},

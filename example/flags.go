@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -27,6 +28,8 @@ type config struct {
 	sqlite   string // a file
 	postgres string // a DSN
 	redis    string // a URL
+
+	redisBudget time.Duration // how long a decision of the limits may take; 0 is the default, a test on a busy machine sets more
 
 	insecureConsole bool // serve the console, whose sign-in asks for no password, wherever the listener is
 }
@@ -51,7 +54,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&c.requestIDHeader, "request-id-header", middleware.DefaultRequestIDHeader, "`name` of the response header that carries the request id")
 	fs.StringVar(&c.format.Prefix, "key-prefix", "svc", "`prefix` of the API keys")
 	latency := fs.String("latency", "0s", "`duration` that creating a task takes longer, at most "+maxLatency.String())
-	fs.StringVar(&c.sqlite, "sqlite", "", "keep keys, tasks and replies in this SQLite `file`; needs go run -tags sqlite")
+	fs.StringVar(&c.sqlite, "sqlite", "", "keep keys, tasks and replies in this SQLite `file`, which one request at a time can\nwrite to; needs go run -tags sqlite")
 	fs.StringVar(&c.postgres, "postgres", "", "keep keys, tasks and replies in Postgres at this `DSN`")
 	fs.StringVar(&c.redis, "redis", "", "count the rates in Redis at this `URL`, and without a database keep the replies there")
 	fs.BoolVar(&c.insecureConsole, "insecure-demo-console", false, "let everybody who reaches the address issue keys: serve the console, whose\nsign-in asks for no password, beyond this machine too and under any name")
@@ -79,6 +82,14 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	for _, arg := range fs.Args() {
 		mistakes = append(mistakes, fmt.Errorf("unexpected argument %q", arg))
 	}
+	for _, name := range []string{"sqlite", "postgres", "redis"} {
+		if given[name] && fs.Lookup(name).Value.String() == "" {
+			check(name, errors.New("it is empty; leave the flag out to keep everything in memory"))
+		}
+	}
+	if strings.Contains(c.sqlite, ":memory:") {
+		check("sqlite", errors.New("each connection would have a memory of its own; leave the flag out to keep everything in memory"))
+	}
 	_, _, err = net.SplitHostPort(c.addr)
 	check("addr", err)
 	c.rate, err = ratelimit.Parse(*rate)
@@ -90,7 +101,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	if !headerName.MatchString(c.requestIDHeader) {
 		check("request-id-header", fmt.Errorf("%q is not letters, digits and hyphens", c.requestIDHeader))
 	} else {
-		check("request-id-header", middleware.RequestIDOptions{Header: c.requestIDHeader}.Validate())
+		check("request-id-header", middleware.Options{RequestID: middleware.RequestIDOptions{Header: c.requestIDHeader}}.Validate())
 	}
 	if c.sqlite != "" && c.postgres != "" {
 		check("sqlite", errors.New("-postgres is given too; choose one"))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestFlags(t *testing.T) {
 		row.want(&want)
 		var stderr strings.Builder
 		got, err := parseFlags(strings.Fields(row.args), &stderr)
-		if err != nil || got != want || stderr.Len() > 0 {
+		if err != nil || !reflect.DeepEqual(got, want) || stderr.Len() > 0 {
 			t.Errorf("%q: got %+v, %v and on stderr %q, want %+v", row.args, got, err, &stderr, want)
 		}
 	}
@@ -58,6 +59,9 @@ func TestMistakesInFlagsAreToldAllAtOnce(t *testing.T) {
 		{"-rate", []string{"-rate"}},
 		{"-sqlite tasks.db -postgres postgres://db", []string{"-sqlite"}},
 		{"extra", []string{`"extra"`}},
+		{"-postgres= -redis= -sqlite=", []string{"-sqlite: it is empty", "-postgres: it is empty", "-redis: it is empty"}},
+		{"-sqlite :memory:", []string{"-sqlite: each connection"}},
+		{"-sqlite file::memory:", []string{"-sqlite: each connection"}},
 		{"-addr localhost", []string{"-addr"}},
 		{"-rate 0-S", []string{"-rate"}},
 		{"-rate fast", []string{"-rate"}},

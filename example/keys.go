@@ -106,9 +106,10 @@ func printKeys(w io.Writer, baseURL string, keys demoKeys) error {
 
 Try:
 
-  curl -i -H 'Authorization: Bearer %[2]s' %[1]s/api/v1/account
-  curl -i -H 'Authorization: Bearer %[2]s' -H 'Idempotency-Key: first-task' -H 'Content-Type: application/json' -d '{"title": "Light the harbour"}' %[1]s/api/v1/tasks
-  curl -i -H 'Authorization: Bearer %[2]s' '%[1]s/api/v1/tasks?limit=10'
+  export KEY=%[2]s
+  curl -i -H "Authorization: Bearer $KEY" %[1]s/api/v1/account
+  curl -i -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: 7f1c' -d '{"title":"Call the bank"}' %[1]s/api/v1/tasks
+  curl -i -H "Authorization: Bearer $KEY" '%[1]s/api/v1/tasks?limit=10'
   curl -i -H 'Authorization: Bearer %[4]s' %[1]s/api/v1/tasks
 
 `, baseURL, keys.Full, keys.Sandbox, keys.None, keys.Worker, keys.Other, harbour, lantern)

@@ -16,7 +16,7 @@ import (
 
 func TestIssuedKeys(t *testing.T) {
 	store := keystore.NewMemory()
-	issuer := keystore.NewIssuer(store, keystore.Format{Prefix: "ship"})
+	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Prefix: "ship"}})
 	var last demoKeys
 	for range 2 { // a second start in the same store issues five more
 		keys, err := issueKeys(t.Context(), issuer)

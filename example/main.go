@@ -57,7 +57,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // serve answers requests until ctx ends, and then until everything that was begun is answered and stored.
 func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *slog.Logger) error {
-	cached := keystore.NewCached(s.keys, keystore.CacheOptions{})
+	// Before the keys: a port that is taken must not leave keys whose secrets nobody has.
+	ln, err := net.Listen("tcp", c.addr)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Logger: logger})
 	if s.durable {
 		// Other servers may revoke a key in the same database.
 		s.upkeep = append(s.upkeep, func(ctx context.Context) { _ = cached.Run(ctx) })
@@ -65,12 +71,8 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	s.keys = cached
 	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
 	s.upkeep = append(s.upkeep, func(ctx context.Context) { _ = lastUsed.Run(ctx) })
-	issuer := keystore.NewIssuer(s.keys, c.format)
+	issuer := keystore.NewIssuer(s.keys, keystore.IssuerOptions{Format: c.format})
 	keys, err := issueKeys(ctx, issuer)
-	if err != nil {
-		return err
-	}
-	ln, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		return err
 	}
@@ -83,10 +85,10 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	}
 	base := baseURL(ln.Addr())
 	developer, consoleURL := mountDeveloper(c, ln.Addr(), issuer, logger)
-	srv, api := newServer(c, s, developer, lastUsed, logger)
+	srv, api, busy := newServer(c, s, developer, lastUsed, logger)
 	ended := make(chan error, 1)
-	hardened := middleware.Harden(srv, ln, middleware.RequestIDOptions{Header: c.requestIDHeader})
-	go func() { ended <- srv.Serve(hardened) }()
+	withIDs := middleware.RequestIDListener(srv, ln, api.Options())
+	go func() { ended <- srv.Serve(withIDs) }()
 	if err := announce(stdout, c.keysOut, base, consoleURL, keys, s.durable); err != nil {
 		return errors.Join(err, srv.Close())
 	}
@@ -96,6 +98,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	case <-ctx.Done():
 	}
 
+	logger.Info("shutting down; a second signal ends the process at once", "requests_in_progress", busy.Load())
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	err = srv.Shutdown(drain)

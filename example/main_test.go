@@ -97,6 +97,10 @@ func (srv *running) do(ctx context.Context, secret, method, path, body string, h
 		r.Header.Set("Authorization", "Bearer "+secret)
 	}
 	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			r.Host = header[i+1]
+			continue
+		}
 		r.Header.Add(header[i], header[i+1])
 	}
 	resp, err := srv.client.Do(r)

@@ -63,6 +63,8 @@ func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
 	var last demoKeys
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		cmd := process(t, "-addr", "127.0.0.1:0", "-keys-out", file)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
 		stdout, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -94,29 +96,54 @@ func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v: got %v, want a clean end", signal, err)
 		}
+		if !strings.Contains(stderr.String(), "a second signal ends the process at once") || !strings.Contains(stderr.String(), "requests_in_progress=0") {
+			t.Errorf("%v: the log says nothing of the shutdown: %s", signal, &stderr)
+		}
 		if strings.Contains(string(rest), srv.keys.Full) {
 			t.Errorf("with -keys-out the keys are printed too: %s", rest)
 		}
 	}
 }
 
-// words splits a line as a shell does that knows of no quotes but single ones.
+// words splits a line as a shell does that knows no quotes within words.
 func words(line string) []string {
 	var all []string
 	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " ") {
 		var word string
-		var found bool
-		if line[0] == '\'' {
-			word, line, found = strings.Cut(line[1:], "'")
+		if quote := line[:1]; quote == "'" || quote == `"` {
+			word, line, _ = strings.Cut(line[1:], quote)
 		} else {
-			word, line, found = strings.Cut(line, " ")
+			word, line, _ = strings.Cut(line, " ")
 		}
 		all = append(all, word)
-		if !found {
-			break
-		}
 	}
 	return all
+}
+
+// curl says what a command of curl sends, in a shell with that KEY. The method is
+// empty if the line is another command.
+func curl(line, key string) (method, target, body string, header []string) {
+	args := words(strings.ReplaceAll(line, "$KEY", key))
+	if len(args) == 0 || args[0] != "curl" {
+		return "", "", "", nil
+	}
+	method = http.MethodGet
+	for i := 1; i < len(args); i++ {
+		switch args[i] {
+		case "-i":
+		case "-H":
+			i++
+			name, value, _ := strings.Cut(args[i], ": ")
+			header = append(header, name, value)
+		case "-d":
+			i++
+			method, body = http.MethodPost, args[i]
+			header = append(header, "Content-Type", "application/x-www-form-urlencoded")
+		default:
+			target = args[i]
+		}
+	}
+	return method, target, body, header
 }
 
 func TestThePrintedRequestsWork(t *testing.T) {
@@ -128,28 +155,16 @@ func TestThePrintedRequestsWork(t *testing.T) {
 		w.Close()
 	}()
 	srv := &running{client: &http.Client{Transport: &http.Transport{}}}
+	var key string
 	var statuses []int
 	lines := bufio.NewScanner(stdout)
 	for len(statuses) < 4 && lines.Scan() {
-		args := words(lines.Text())
-		if len(args) == 0 || args[0] != "curl" {
-			continue
+		if _, exported, found := strings.Cut(lines.Text(), "export KEY="); found {
+			key = exported
 		}
-		method, body, target := "GET", "", ""
-		var header []string
-		for i := 1; i < len(args); i++ {
-			switch args[i] {
-			case "-i":
-			case "-H":
-				i++
-				name, value, _ := strings.Cut(args[i], ": ")
-				header = append(header, name, value)
-			case "-d":
-				i++
-				method, body = "POST", args[i]
-			default:
-				target = args[i]
-			}
+		method, target, body, header := curl(lines.Text(), key)
+		if method == "" {
+			continue
 		}
 		got, err := srv.do(t.Context(), "", method, target, body, header...)
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"io"
 	"net"
@@ -64,25 +65,21 @@ func TestTheFleetOfTheREADMECompiles(t *testing.T) {
 import (
 	"context"
 	"database/sql"
-	"net/http"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
-	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 func main() {}
 
-func createTask(*sql.Tx, http.ResponseWriter, *http.Request) {}
-
 func fleet(ctx context.Context, db *sql.DB, client redis.UniversalClient) {
 `+blocks(t, "go")[1]+`
+	_, _ = replies, counters
 }
 `)
 }
@@ -107,14 +104,18 @@ func TestTheProgramOfTheREADMERuns(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	line := make([]byte, len("svc_live_")+38)
-	if _, err := io.ReadFull(stdout, line); err != nil {
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
 		t.Fatal(err)
 	}
+	key, printed := strings.CutPrefix(strings.TrimSpace(line), "export KEY=")
+	if !printed {
+		t.Fatalf("the program printed %q first, want export KEY=…", line)
+	}
 	var resp *http.Response
-	for range 200 {
+	for range 1000 {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/api/v1/account", nil)
-		r.Header.Set("Authorization", "Bearer "+string(line))
+		r.Header.Set("Authorization", "Bearer "+key)
 		if resp, err = http.DefaultClient.Do(r); err == nil {
 			break
 		}
@@ -130,6 +131,26 @@ func TestTheProgramOfTheREADMERuns(t *testing.T) {
 	}
 	if len(resp.Header.Values("Svc-Request-Id")) != 1 {
 		t.Errorf("got header %v, want one Svc-Request-Id", resp.Header)
+	}
+}
+
+// A reader may paste what the README shows or what the example prints.
+func TestTheExamplePrintsTheCommandsOfTheREADME(t *testing.T) {
+	var out strings.Builder
+	keys := demoKeys{Full: "svc_live_full"}
+	if err := announce(&out, "", "http://127.0.0.1:8080", "", keys, false); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"export KEY=svc_live_full"}
+	for line := range strings.Lines(blocks(t, "console")[0]) {
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			want = append(want, strings.TrimSpace(command))
+		}
+	}
+	for _, line := range want {
+		if !strings.Contains(out.String(), "\n  "+line+"\n") {
+			t.Errorf("the example does not print the line %s, but\n%s", line, &out)
+		}
 	}
 }
 
@@ -166,27 +187,8 @@ func TestTheTranscriptOfTheREADME(t *testing.T) {
 // curl performs a command of the transcript and prints the response with those header fields that head shows.
 func (srv *running) curl(t *testing.T, command string, head []string) string {
 	t.Helper()
-	method, body, path := http.MethodGet, "", ""
-	var header []string
-	args := words(strings.ReplaceAll(command, `"Authorization: Bearer $KEY"`, `'Authorization: Bearer `+srv.keys.Full+`'`))
-	for i := 1; i < len(args); i++ {
-		switch args[i] {
-		case "-i":
-		case "-H":
-			i++
-			name, value, _ := strings.Cut(args[i], ": ")
-			header = append(header, name, value)
-		case "-d":
-			i++
-			method, body = http.MethodPost, args[i]
-		default:
-			path = strings.TrimPrefix(args[i], "http://127.0.0.1:8080")
-		}
-	}
-	if method == http.MethodPost {
-		header = append(header, "Content-Type", "application/x-www-form-urlencoded") // as curl's -d
-	}
-	r := srv.must(t, "", method, path, body, header...)
+	method, target, body, header := curl(command, srv.keys.Full)
+	r := srv.must(t, "", method, strings.TrimPrefix(target, "http://127.0.0.1:8080"), body, header...)
 	lines := []string{r.Proto + " " + r.Status}
 	for _, line := range head[1:] {
 		name, _, _ := strings.Cut(line, ":")

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	pathpkg "path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -18,38 +21,45 @@ import (
 const basePath = "/api/v1"
 
 // newServer puts the API and its routes together. The server tells the API when it is shut down. Without a developer there is
-// no console.
-func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.LastUsed, logger *slog.Logger) (*http.Server, *middleware.API) {
-	hooks := &middleware.Hooks{Logger: logger}
-	requestID := middleware.RequestIDOptions{Header: c.requestIDHeader, Hooks: hooks}
+// no console. busy is the number of requests in progress.
+func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.LastUsed, logger *slog.Logger) (_ *http.Server, _ *middleware.API, busy *atomic.Int64) {
+	busy = new(atomic.Int64)
+	draining := make(chan struct{})
 	limits := middleware.PerOrganization(s.limits, c.rate)
 	limits.Sandbox = &ratelimit.Policy{Name: "sandbox", Limit: c.sandboxRate}
-	draining := make(chan struct{})
+	replies := idem.NewRunner(s.replies, idem.Options{Join: s.joined, Draining: draining, Logger: logger})
 
 	api := middleware.NewAPI(s.keys, middleware.Options{
 		Base:        basePath,
-		Format:      c.format,
-		RequestID:   requestID,
-		Auth:        middleware.AuthOptions{LastUsed: lastUsed},
-		Limits:      limits,
-		Replies:     s.replies,
-		Idempotency: middleware.IdempotencyOptions{Draining: draining, Join: s.joined},
-		Hooks:       hooks,
+		RequestID:   middleware.RequestIDOptions{Header: c.requestIDHeader},
+		Keys:        middleware.KeyOptions{Format: c.format, LastUsed: lastUsed},
+		RateLimit:   limits,
+		Idempotency: middleware.IdempotencyOptions{Runner: replies},
+		Hooks:       &middleware.Hooks{Logger: logger},
 	})
 	tasks := &tasks{store: s.tasks, latency: c.latency, logger: logger}
 	api.HandleFunc("GET "+basePath+"/account", middleware.Require(scope.AccountRead), account)
-	api.HandleFunc("POST "+tasksPath, middleware.Require(scope.TasksWrite), tasks.create)
-	api.HandleFunc("GET "+tasksPath, middleware.Require(scope.TasksRead), tasks.list)
-	api.HandleFunc("GET "+tasksPath+"/{id}", middleware.Require(scope.TasksRead), tasks.find)
-	api.HandleFunc("POST "+tasksPath+"/{id}/cancel", middleware.Require(scope.TasksCancel), tasks.cancel)
+	api.HandleFunc("POST "+tasksPath, middleware.Require(scope.TasksWrite), within(c.latency+storeTimeout, tasks.create))
+	api.HandleFunc("GET "+tasksPath, middleware.Require(scope.TasksRead), within(storeTimeout, tasks.list))
+	api.HandleFunc("GET "+tasksPath+"/{id}", middleware.Require(scope.TasksRead), within(storeTimeout, tasks.find))
+	api.HandleFunc("POST "+tasksPath+"/{id}/cancel", middleware.Require(scope.TasksCancel), within(storeTimeout, tasks.cancel))
 
 	// No mux stands before the API: it would answer some paths without a key, with a redirect to what it takes for a better one.
 	root := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		busy.Add(1)
+		defer busy.Add(-1)
 		switch path := r.URL.Path; {
 		case strings.HasPrefix(path, basePath+"/"), strings.HasPrefix(pathpkg.Clean(path)+"/", basePath+"/"):
 			api.ServeHTTP(w, r)
-		case path == "/healthz":
+		case path == "/healthz": // the process runs
 			io.WriteString(w, "ok\n")
+		case path == "/readyz": // it can answer requests: not while a store is away, nor while it drains
+			select {
+			case <-draining:
+				http.Error(w, "draining", http.StatusServiceUnavailable)
+			default:
+				s.serveReady(w, r)
+			}
 		case developer != nil && (path+"/" == developerPath || strings.HasPrefix(path, developerPath)):
 			developer.ServeHTTP(w, r)
 		default:
@@ -62,7 +72,7 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	})
 
 	srv := &http.Server{
-		Handler:           middleware.RequestID(requestID)(root),
+		Handler:           middleware.New(nil, api.Options()).RequestID(root),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      time.Minute,
@@ -71,5 +81,16 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
 	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(draining) })) // so that duplicates stop waiting for each other
-	return srv, api
+	return srv, api, busy
+}
+
+// storeTimeout bounds what a handler waits for its database. The server's WriteTimeout does not: it ends no handler.
+const storeTimeout = 4 * time.Second
+
+func within(d time.Duration, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), d)
+		defer cancel()
+		h(w, r.WithContext(ctx))
+	}
 }

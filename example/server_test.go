@@ -214,7 +214,7 @@ type watchedLimits struct {
 	passed chan struct{}
 }
 
-func (l watchedLimits) Take(ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
+func (l watchedLimits) Take(ctx context.Context, takes []ratelimit.Charge) (ratelimit.Decision, error) {
 	d, err := l.Store.Take(ctx, takes)
 	l.passed <- struct{}{}
 	return d, err
@@ -326,7 +326,7 @@ type lateStore struct {
 	saved    atomic.Bool
 }
 
-func (s *lateStore) Settle(ctx context.Context, key idem.Key, token idem.Token, settlement idem.Settlement) error {
+func (s *lateStore) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, settlement idem.Settlement) error {
 	if s.failures.Add(-1) >= 0 {
 		return errBroken
 	}

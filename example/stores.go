@@ -5,8 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
@@ -32,6 +37,7 @@ type stores struct {
 	durable bool                        // keys survive the process
 	upkeep  []func(ctx context.Context) // run for as long as the server does
 	closers []func() error
+	pings   []func(ctx context.Context) error // of what has to be reached
 }
 
 // memoryStores forget everything when the process ends.
@@ -53,6 +59,9 @@ func openStores(ctx context.Context, c config, logger *slog.Logger) (s stores, e
 			err = errors.Join(err, s.close())
 		}
 	}()
+	if c.postgres != "" || c.sqlite != "" || c.redis != "" {
+		logger.Info("opening the stores")
+	}
 	switch {
 	case c.postgres != "":
 		err = s.openPostgres(ctx, c.postgres, logger)
@@ -60,7 +69,7 @@ func openStores(ctx context.Context, c config, logger *slog.Logger) (s stores, e
 		err = s.openSQLite(ctx, c.sqlite, logger)
 	}
 	if err == nil && c.redis != "" {
-		err = s.openRedis(ctx, c.redis, logger)
+		err = s.openRedis(ctx, c, logger)
 	}
 	return s, err
 }
@@ -71,6 +80,19 @@ func (s *stores) close() error {
 		errs = append(errs, closer())
 	}
 	return errors.Join(errs...)
+}
+
+// serveReady answers 200 when every store can be reached.
+func (s *stores) serveReady(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+	defer cancel()
+	for _, ping := range s.pings {
+		if err := ping(ctx); err != nil {
+			http.Error(w, "a store does not answer", http.StatusServiceUnavailable)
+			return
+		}
+	}
+	io.WriteString(w, "ready\n")
 }
 
 func (s *stores) openPostgres(ctx context.Context, dsn string, logger *slog.Logger) error {
@@ -93,7 +115,13 @@ func (s *stores) openSQLite(ctx context.Context, file string, logger *slog.Logge
 	if !slices.Contains(sql.Drivers(), "sqlite") {
 		return errors.New("-sqlite: this program was built without the SQLite driver; start it as go run -tags sqlite ./example")
 	}
-	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	// The driver's error names no path.
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("-sqlite: %w", err)
+	}
+	f.Close()
+	db, err := sql.Open("sqlite", "file:"+escapeFile.Replace(file)+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
 	if err != nil {
 		return fmt.Errorf("-sqlite: %w", err)
 	}
@@ -107,6 +135,9 @@ func (s *stores) openSQLite(ctx context.Context, file string, logger *slog.Logge
 	return nil
 }
 
+// escapeFile escapes what has a meaning in a URI of SQLite.
+var escapeFile = strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23")
+
 func (s *stores) useSQL(ctx context.Context, keys *keysql.Store, replies *idemsql.Store, tasks *sqlTasks, logger *slog.Logger) error {
 	for _, migrate := range []func(context.Context) error{keys.Migrate, replies.Migrate, tasks.migrate} {
 		if err := migrate(ctx); err != nil {
@@ -115,6 +146,7 @@ func (s *stores) useSQL(ctx context.Context, keys *keysql.Store, replies *idemsq
 	}
 	s.keys, s.replies, s.tasks = keys, replies, tasks
 	s.joined, s.durable = true, true
+	s.pings = append(s.pings, tasks.db.PingContext)
 	s.upkeep = append(s.upkeep, func(ctx context.Context) {
 		every(ctx, time.Minute, func() {
 			if _, err := replies.Sweep(ctx); err != nil && ctx.Err() == nil {
@@ -125,17 +157,28 @@ func (s *stores) useSQL(ctx context.Context, keys *keysql.Store, replies *idemsq
 	return nil
 }
 
-func (s *stores) openRedis(ctx context.Context, url string, logger *slog.Logger) error {
-	o, err := redis.ParseURL(url)
+func (s *stores) openRedis(ctx context.Context, c config, logger *slog.Logger) error {
+	o, err := redis.ParseURL(c.redis)
+	if bad, ok := errors.AsType[*url.Error](err); ok {
+		err = bad.Err // without the URL, which has a password
+	}
 	if err != nil {
 		return fmt.Errorf("-redis: %w", err)
 	}
 	o.ContextTimeoutEnabled = true
 	client := redis.NewClient(o)
 	s.closers = append(s.closers, client.Close)
-	s.limits = ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Logger: logger}})
+	s.pings = append(s.pings, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+	limits := ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Budget: c.redisBudget, Logger: logger}})
+	if err := limits.Ready(ctx); err != nil {
+		return fmt.Errorf("-redis: %w", err)
+	}
+	s.limits = limits
 	if s.joined {
 		return nil
+	}
+	if persistence, err := client.Info(ctx, "persistence").Result(); err == nil && strings.Contains(persistence, "aof_enabled:0") {
+		logger.Warn("Redis has no append-only file: after a restart of Redis, a create that is retried runs again. Set appendonly yes")
 	}
 	replies := idemredis.New(client, idemredis.Options{})
 	if err := replies.Check(ctx); err != nil {

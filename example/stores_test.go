@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"database/sql"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,7 +62,7 @@ func TestKeysTasksAndRepliesSurviveARestart(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			first := start(t, flags...)
 			secret := first.keys.Full
-			created := first.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor")
+			created := first.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor", "Host", "api.example.com")
 			if created.StatusCode != http.StatusCreated {
 				t.Fatalf("got %s %s, want 201", created.Status, created.text)
 			}
@@ -69,7 +73,7 @@ func TestKeysTasksAndRepliesSurviveARestart(t *testing.T) {
 			if second.keys.Full == secret {
 				t.Error("the second start issued the same key")
 			}
-			again := second.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor")
+			again := second.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor", "Host", "api.example.com")
 			if again.StatusCode != http.StatusCreated || again.text != created.text || again.Header.Get("Idempotent-Replayed") != "true" {
 				t.Errorf("the repeat after the restart: got %s %s, want the first reply %s", again.Status, again.text, created.text)
 			}
@@ -128,7 +132,7 @@ func TestAFailedCreateLeavesNoTask(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := openStores(t.Context(), c, nil)
+			s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,8 +140,8 @@ func TestAFailedCreateLeavesNoTask(t *testing.T) {
 			failing := &failsOnce{taskStore: s.tasks}
 			s.tasks = failing
 			srv := startWith(t, s, flags...)
-			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key", "k"); got.StatusCode != http.StatusInternalServerError {
-				t.Fatalf("got %s %s, want 500", got.Status, got.text)
+			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key", "k"); got.StatusCode != http.StatusServiceUnavailable {
+				t.Fatalf("got %s %s, want 503", got.Status, got.text)
 			}
 			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key", "k"); got.StatusCode != http.StatusCreated || got.Header.Get("Idempotent-Replayed") != "" {
 				t.Errorf("the repeat: got %s, want a first 201", got.Status)
@@ -168,7 +172,21 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 	}
 	forgetRates(t, cache)
 	flags := []string{"-postgres", newDatabase(t, dsn), "-redis", cache, "-rate", "1000-S", "-sandbox-rate", "20-H"}
-	a, b := start(t, flags...), start(t, flags...)
+	var servers [2]*running
+	for i := range servers {
+		c, err := parseFlags(flags, t.Output())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.redisBudget = time.Minute
+		s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.close() })
+		servers[i] = startWith(t, s, flags...)
+	}
+	a, b := servers[0], servers[1]
 
 	const clients = 50
 	replies := make([]reply, clients)
@@ -176,7 +194,7 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 	for i := range clients {
 		srv := []*running{a, b}[i%2]
 		all.Go(func() {
-			replies[i], _ = srv.do(t.Context(), a.keys.Full, http.MethodPost, tasksPath, `{"title":"Once for the fleet"}`, "Idempotency-Key", "fleet")
+			replies[i], _ = srv.do(t.Context(), a.keys.Full, http.MethodPost, tasksPath, `{"title":"Once for the fleet"}`, "Idempotency-Key", "fleet", "Host", "api.example.com")
 		})
 	}
 	all.Wait()
@@ -226,13 +244,129 @@ func TestAStoreThatIsNotThereIsSaidAtTheStart(t *testing.T) {
 		{"-postgres postgres://nobody@127.0.0.1:1/x?connect_timeout=1", "-postgres"},
 		{"-redis redis://127.0.0.1:1", "-redis"},
 		{"-redis not-a-url", "-redis"},
-		{"-sqlite " + filepath.Join(t.TempDir(), "no", "such", "folder"), "-sqlite"},
+		{"-redis redis://:s3cret@127.0.0.1:x/0", "-redis"},
+		{"-postgres postgres://u:s3cret@127.0.0.1:x/0", "-postgres"},
+		{"-sqlite " + filepath.Join(t.TempDir(), "no", "such", "folder"), filepath.Join("no", "such", "folder")},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		err := run(ctx, append(strings.Fields(row.flags), "-addr", "127.0.0.1:0"), t.Output(), t.Output())
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), row.want) {
-			t.Errorf("%s: got %v, want an error that names %s", row.flags, err, row.want)
+		if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: got %v, want an error that names %s and no password", row.flags, err, row.want)
 		}
 	}
+}
+
+func TestFileNamesAreTakenAsTheyAre(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "we?ird#na%6de.db")
+	start(t, "-sqlite", file)
+	if info, err := os.Stat(file); err != nil || info.Size() == 0 {
+		t.Errorf("got %v, %v", info, err)
+	}
+}
+
+func TestATakenPortLeavesNoKeys(t *testing.T) {
+	taken := start(t)
+	file := filepath.Join(t.TempDir(), "example.db")
+	if err := run(t.Context(), []string{"-addr", strings.TrimPrefix(taken.base, "http://"), "-sqlite", file}, t.Output(), t.Output()); err == nil {
+		t.Fatal("the port is taken, and there is no error")
+	}
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var keys int
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM sallyport_keys").Scan(&keys); err != nil || keys != 0 {
+		t.Errorf("got %d keys, %v; want none", keys, err)
+	}
+}
+
+// hungStore answers when the context ends.
+type hungStore struct{ taskStore }
+
+func (hungStore) List(ctx context.Context, _ string, _ cursor, _ int) ([]task, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAStoreThatHangsIsGivenUp(t *testing.T) {
+	h := within(time.Millisecond, (&tasks{store: hungStore{}, logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).list)
+	w := httptest.NewRecorder()
+	h(w, httptest.NewRequest("GET", "/", nil))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("got %d with %v", w.Code, w.Header())
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	var away atomic.Bool
+	s := memoryStores()
+	s.pings = append(s.pings, func(context.Context) error {
+		if away.Load() {
+			return errBroken
+		}
+		return nil
+	})
+	srv := startWith(t, s)
+	for _, want := range []int{200, 503, 200} {
+		away.Store(want == 503)
+		if got := srv.must(t, "", "GET", "/readyz", ""); got.StatusCode != want || strings.Contains(got.text, "secret") {
+			t.Errorf("got %s %q, want %d", got.Status, got.text, want)
+		}
+		if got := srv.must(t, "", "GET", "/healthz", ""); got.StatusCode != 200 {
+			t.Errorf("alive: got %s", got.Status)
+		}
+	}
+}
+
+func TestReadinessWhileDraining(t *testing.T) {
+	c, err := parseFlags(nil, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, _, _ := newServer(c, memoryStores(), nil, nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	drained := make(chan struct{})
+	srv.RegisterOnShutdown(func() { close(drained) })
+	if err := srv.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-drained
+	ready := func() int {
+		w := httptest.NewRecorder()
+		srv.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+		return w.Code
+	}
+	for ready() != http.StatusServiceUnavailable { // the hooks run on goroutines of their own
+		runtime.Gosched()
+	}
+}
+
+func TestARedisThatForgetsIsSaidAtTheStart(t *testing.T) {
+	cache := os.Getenv("SALLYPORT_REDIS")
+	if cache == "" {
+		t.Skip("left out: Redis; run it with SALLYPORT_REDIS=redis://host:6379/0")
+	}
+	client := redis.NewClient(must(redis.ParseURL(cache)))
+	defer client.Close()
+	persistence, err := client.Info(t.Context(), "persistence").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	s, err := openStores(t.Context(), config{redis: cache}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if warned, forgets := strings.Contains(log.String(), "append-only"), strings.Contains(persistence, "aof_enabled:0"); warned != forgets {
+		t.Errorf("warned: %t, and it forgets: %t", warned, forgets)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

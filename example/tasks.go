@@ -110,11 +110,12 @@ func (t *tasks) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, context.Canceled) { // the client has left
 		level = slog.LevelInfo
 	}
-	t.logger.Log(r.Context(), level, "task request failed", "request_id", middleware.RequestIDFrom(r.Context()), "error", err)
+	t.logger.Log(r.Context(), level, "the store of tasks does not answer", "request_id", middleware.RequestIDFrom(r.Context()), "error", err)
 	middleware.WriteProblem(w, r, middleware.Problem{
-		Status: http.StatusInternalServerError,
-		Code:   "internal",
-		Detail: "Something went wrong on our side. Quote the request id to support.",
+		Status:     http.StatusServiceUnavailable,
+		Code:       "tasks_unavailable",
+		Detail:     "The tasks cannot be reached at the moment. Retry after the wait.",
+		RetryAfter: time.Second,
 	})
 }
 

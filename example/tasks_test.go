@@ -258,7 +258,7 @@ func TestAStoreThatFailsTellsNothingOfItself(t *testing.T) {
 		{"POST", "/api/v1/tasks/task_x/cancel", ""},
 	} {
 		got := srv.must(t, srv.keys.Full, row.method, row.path, row.body)
-		wantProblem(t, row.method+" "+row.path, got, 500, "internal")
+		wantProblem(t, row.method+" "+row.path, got, 503, "tasks_unavailable")
 		if strings.Contains(got.text, "secret") {
 			t.Errorf("%s %s: the body tells the cause: %s", row.method, row.path, got.text)
 		}

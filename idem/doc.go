@@ -1,15 +1,30 @@
 // Package idem makes a repeated request count once.
 //
-// A client that sends a request with an idempotency key and loses the answer sends it again with the same key. The second
-// request must not do the work a second time: it gets the answer of the first. This package holds that promise without
-// HTTP: what a key is ([ParseKey], [NewKey]), what makes two requests the same ([Fingerprint]), where claims and answers are
-// kept ([Store], [Memory]), and who may run, who waits and who is told what ([Runner]).
+// A client sends a request with an idempotency key and loses the answer. It
+// sends the request again with the same key. The work must not be done a second
+// time: the second request gets the answer of the first. This package keeps
+// that promise without HTTP:
 //
-// Three rules carry the rest.
+//   - [ParseKey] and [NewKey] say what a key is, [Content] when two requests are
+//     the same.
+//   - A [Store] keeps claims and answers; [Memory] is one.
+//   - A [Runner] decides which request runs, which waits and what each gets.
 //
-//   - A lease says who may work now; retention says how long a key is remembered. A lapsed lease never erases the record: a
-//     late [Store.Settle] counts as long as its token still holds the claim, and one whose claim was taken over gets [ErrLost].
-//   - Only a proven "nothing happened" frees a key ([NotStarted]). Everything else ends as an answer or as an outcome that
-//     nobody knows, and neither is run again unless the caller asked for that ([Claim.Reexecute]).
-//   - A request that could not be saved is not forgotten: its claim is kept and renewed while the save is retried.
+// A [Claim] asks a Store for the right to run a request. It is held under a key
+// until it is settled. An [Execution] is the run itself, in the process that
+// holds the claim. Its record is the answer to every repeat.
+//
+// Three rules hold everywhere.
+//
+//   - A lease says who may work now; retention says how long a key is
+//     remembered. A lapsed lease never erases the record: a late [Store.Settle]
+//     counts as long as its token still holds the claim, and one whose claim
+//     was taken over gets [ErrLost].
+//   - Only a proven "nothing happened" frees a key ([NotStarted]). Everything
+//     else ends as an answer or as an unknown outcome. Neither is run again,
+//     except an unknown one by a caller that asks for it ([Claim.Reexecute]).
+//   - An outcome that could not be saved is not forgotten: its claim is renewed
+//     while the save is retried. Nor is a claim that was made without an
+//     answer: it is undone until the store confirms it, as long as the process
+//     lives.
 package idem

@@ -9,7 +9,8 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// A request is run once. Its repeat gets the answer of the first, and another request with the same key gets none.
+// A request is run once. Its repeat gets the answer of the first, and another
+// request with the same key gets none.
 func Example() {
 	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 
@@ -18,7 +19,7 @@ func Example() {
 		record, execution, err := runner.Begin(ctx, idem.Request{
 			Key:         idem.NewKey("acme production", key),
 			Owner:       "acme production",
-			Fingerprint: idem.Fingerprint("POST", "/api/v1/tasks", "", "application/json", []byte(body)),
+			Fingerprint: idem.Content{Method: "POST", Target: "/api/v1/tasks", ContentType: "application/json", Body: []byte(body)}.Fingerprint(),
 		})
 		switch {
 		case errors.Is(err, idem.ErrMismatch):
@@ -73,7 +74,8 @@ func ExampleExecution_Settle() {
 	// true
 }
 
-// At the end of a shutdown, when the server has no requests left, what is not yet saved gets a little more time.
+// At the end of a shutdown, when the server has no requests left, what is not
+// yet saved gets a little more time.
 func ExampleRunner_WaitSettled() {
 	draining := make(chan struct{}) // close it when the shutdown begins: those who wait for others are then sent away
 	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{Draining: draining})

@@ -3,30 +3,102 @@ package idem
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"strings"
 )
 
-// Fingerprint returns what a repeat must have in common with the first request of its key.
-//
-// The rule is raw bytes: two requests are the same when their method, path, query, content type and body are the same, byte
-// for byte. Nothing is normalized: JSON with its members in another order, another escape in the path, another order of
-// query parameters or a new multipart boundary is another request. A client that repeats a request has those bytes, and any
-// looser rule would some day hand out the answer to a different request.
-//
-// Each part is hashed with its length, so that no part can end where another began. It does not allocate while the parts
-// before the body are together under about 400 bytes.
-func Fingerprint(method, path, query, contentType string, body []byte) Sum {
-	var room [512]byte
-	head := room[:0]
-	head = appendPart(head, method)
-	head = appendPart(head, path)
-	head = appendPart(head, query)
-	head = appendPart(head, contentType)
-	// The body is hashed by itself: its hash is of fixed length, and a large body is not copied.
-	sum := sha256.Sum256(body)
-	return sha256.Sum256(append(head, sum[:]...))
+// Fingerprint is a SHA-256 hash.
+type Fingerprint [32]byte
+
+// Content is what a repeat must have in common with the first request of its
+// key. Two requests are the same when all fields are, byte for byte, with the
+// exceptions named at Host and Target. Nothing else is normalized: JSON with
+// its members in another order, another escape in the path, another order of
+// query parameters or a new multipart boundary is another request. A client
+// that repeats a request has its bytes, and a looser rule would some day hand
+// out the answer to a different request.
+type Content struct {
+	Method string
+	// Host is the host that the client asked, with its port. Upper and lower
+	// case are the same, and so are ":80", ":443" and no port: behind a proxy
+	// the scheme that the client used is not known.
+	Host string
+	// Target is the path and the query as the client sent them on the request
+	// line, before anything rewrote them. An absolute URI counts as its path
+	// and query, because its host is in Host.
+	Target string
+	// Range is the Range header field. A reply of one range is no answer to
+	// another.
+	Range       string
+	ContentType string
+	Body        []byte
 }
 
+// Fingerprint returns the hash of the content. It outlives the program: a retry
+// that reaches the next version must match. It does not allocate while the
+// fields before the body take less than about 400 bytes.
+func (c Content) Fingerprint() Fingerprint {
+	var room [512]byte
+	// Each part is preceded by its length, so that no part can end where
+	// another began.
+	b := append(room[:0], bodyInline)
+	b = appendPart(b, c.Method)
+	b = appendHost(b, c.Host)
+	b = appendPart(b, originForm(c.Target))
+	b = appendPart(b, c.Range)
+	b = appendPart(b, c.ContentType)
+	if len(b)+len(c.Body) <= len(room) {
+		return sha256.Sum256(append(b, c.Body...))
+	}
+	// A large body is hashed by itself, so that it is not copied. The first
+	// byte tells its hash from a short body of the same bytes.
+	b[0] = bodyHashed
+	sum := sha256.Sum256(c.Body)
+	return sha256.Sum256(append(b, sum[:]...))
+}
+
+// The first byte of what is hashed.
+const (
+	bodyInline = iota
+	bodyHashed
+)
+
 func appendPart(b []byte, part string) []byte {
-	b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
+	b = binary.AppendUvarint(b, uint64(len(part)))
 	return append(b, part...)
+}
+
+// appendHost appends a host in lower case and without a default port.
+func appendHost(b []byte, host string) []byte {
+	for _, port := range [...]string{":80", ":443"} {
+		if trimmed, ok := strings.CutSuffix(host, port); ok {
+			host = trimmed
+			break
+		}
+	}
+	b = appendPart(b, host)
+	for i := len(b) - len(host); i < len(b); i++ {
+		if 'A' <= b[i] && b[i] <= 'Z' {
+			b[i] += 'a' - 'A'
+		}
+	}
+	return b
+}
+
+// originForm returns the path and query of a request target.
+func originForm(target string) string {
+	if strings.HasPrefix(target, "/") {
+		return target
+	}
+	_, rest, absolute := strings.Cut(target, "://")
+	if !absolute {
+		return target
+	}
+	i := strings.IndexAny(rest, "/?")
+	switch {
+	case i < 0:
+		return "/"
+	case rest[i] == '?':
+		return "/" + rest[i:]
+	}
+	return rest[i:]
 }

@@ -2,59 +2,102 @@ package idem_test
 
 import (
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-type parts struct{ method, path, query, contentType, body string }
-
-func (p parts) sum() idem.Sum {
-	return idem.Fingerprint(p.method, p.path, p.query, p.contentType, []byte(p.body))
-}
-
-// A fingerprint outlives the program that made it: a retry that reaches the next version must match.
+// A fingerprint outlives the program that made it: a retry that reaches the
+// next version must match.
 func TestFingerprintIsStable(t *testing.T) {
-	const want = "4935c0dcf31c438327a1ab1a7f29afde36d42d24ebb8c6fb2315db4f7ba2a98a"
-	got := parts{"POST", "/api/v1/tasks", "dry_run=1", "application/json", `{"title":"Call back"}`}.sum()
-	if hex.EncodeToString(got[:]) != want {
-		t.Errorf("got %x, want %s", got, want)
+	create := idem.Content{
+		Method: "POST", Host: "api.example.com", Target: "/api/v1/tasks?dry_run=1", ContentType: "application/json",
+		Body: []byte(`{"title":"Call back"}`),
+	}
+	large := create
+	large.Range = "bytes=0-9"
+	large.Body = []byte(strings.Repeat("body", 1000))
+	// The longest body that is hashed with the rest, and the shortest that is
+	// hashed by itself: 64 bytes stand before them, of 512.
+	inline, hashed := create, create
+	inline.Body, hashed.Body = []byte(strings.Repeat("b", 448)), []byte(strings.Repeat("b", 449))
+	for want, c := range map[string]idem.Content{
+		"c61a268e5f65defb2d84a34b7ebf2775dee94d19f814249e379fad06d17eed51": create,
+		"bdac377626ca4c91ee3653567c7bf37cb842d1c48b7ea39879c5d72d8b5e0a2a": large,
+		"9b4c0b80a74c546bbfa664fe4de371d6da4a432e19ecb8fdc09cde2f04578b22": inline,
+		"9766c6bb13b9b41dcffd236143c6245cca7e45697d0f295bbd84e8453b4a720d": hashed,
+	} {
+		got := c.Fingerprint()
+		if hex.EncodeToString(got[:]) != want {
+			t.Errorf("got %x, want %s", got, want)
+		}
 	}
 }
 
 func TestFingerprintTellsApart(t *testing.T) {
+	type content = idem.Content
 	long := strings.Repeat("x", 600)
+	body := func(s string) content { return content{Body: []byte(s)} }
 	for _, pair := range []struct {
 		name string
-		a, b parts
+		a, b content
 	}{
-		{"method", parts{method: "POST"}, parts{method: "PUT"}},
-		{"path", parts{path: "/a"}, parts{path: "/b"}},
-		{"an escape in the path", parts{path: "/a%2Fb"}, parts{path: "/a/b"}},
-		{"a final slash", parts{path: "/a"}, parts{path: "/a/"}},
-		{"query", parts{query: "dry_run=1"}, parts{}},
-		{"the order of the query", parts{query: "a=1&b=2"}, parts{query: "b=2&a=1"}},
-		{"content type", parts{contentType: "application/json"}, parts{contentType: "text/plain"}},
-		{"a parameter of the content type", parts{contentType: "multipart/form-data; boundary=a"}, parts{contentType: "multipart/form-data; boundary=b"}},
-		{"body", parts{body: "a"}, parts{body: "b"}},
-		{"white space in JSON", parts{body: `{"a":1}`}, parts{body: `{"a": 1}`}},
-		{"numbers that floats merge", parts{body: `1.0000000000000001`}, parts{body: `1`}},
-		{"a final zero byte", parts{body: "a\x00"}, parts{body: "a"}},
-		{"method and path", parts{method: "P", path: "OST/"}, parts{method: "PO", path: "ST/"}},
-		{"path and query", parts{path: "/a", query: "b"}, parts{path: "/ab"}},
-		{"query and content type", parts{query: "a", contentType: "b"}, parts{query: "ab"}},
-		{"content type and body", parts{contentType: "a", body: "b"}, parts{contentType: "ab"}},
-		{"two parts exchanged", parts{path: "a", query: "b"}, parts{path: "b", query: "a"}},
-		{"lengths in the text", parts{path: "\x00\x00\x00\x00\x00\x00\x00\x01a"}, parts{query: "\x00\x00\x00\x00\x00\x00\x00\x01a"}},
-		{"long parts", parts{path: long, query: long}, parts{path: long + long}},
+		{"method", content{Method: "POST"}, content{Method: "PUT"}},
+		{"host", content{Host: "a.example.com"}, content{Host: "b.example.com"}},
+		{"port", content{Host: "example.com:8080"}, content{Host: "example.com"}},
+		{"a port that ends as a default one does", content{Host: "example.com:8443"}, content{Host: "example.com:8"}},
+		{"path", content{Target: "/a"}, content{Target: "/b"}},
+		{"the case of the path", content{Target: "/a"}, content{Target: "/A"}},
+		{"an escape in the path", content{Target: "/a%2Fb"}, content{Target: "/a/b"}},
+		{"a final slash", content{Target: "/a"}, content{Target: "/a/"}},
+		{"query", content{Target: "/?dry_run=1"}, content{Target: "/"}},
+		{"an empty query", content{Target: "/?"}, content{Target: "/"}},
+		{"the order of the query", content{Target: "/?a=1&b=2"}, content{Target: "/?b=2&a=1"}},
+		{"range", content{Range: "bytes=0-9"}, content{Range: "bytes=10-19"}},
+		{"content type", content{ContentType: "application/json"}, content{ContentType: "text/plain"}},
+		{"a parameter of the content type", content{ContentType: "multipart/form-data; boundary=a"}, content{ContentType: "multipart/form-data; boundary=b"}},
+		{"body", body("a"), body("b")},
+		{"white space in JSON", body(`{"a":1}`), body(`{"a": 1}`)},
+		{"numbers that floats merge", body(`1.0000000000000001`), body(`1`)},
+		{"a final zero byte", body("a\x00"), body("a")},
+		{"the last byte of a large body", body(long + "a"), body(long + "b")},
+		{"method and host", content{Method: "P", Host: "ost"}, content{Method: "Post"}},
+		{"host and path", content{Host: "a", Target: "/b"}, content{Host: "a/b"}},
+		{"path and range", content{Target: "/a", Range: "b"}, content{Target: "/ab"}},
+		{"range and content type", content{Range: "a", ContentType: "b"}, content{Range: "ab"}},
+		{"content type and body", content{ContentType: "a", Body: []byte("b")}, content{ContentType: "ab"}},
+		{"two parts exchanged", content{Range: "a", ContentType: "b"}, content{Range: "b", ContentType: "a"}},
+		{"lengths in the text", content{Range: "\x01a"}, content{ContentType: "\x01a"}},
+		{"long parts", content{Target: "/" + long, Range: long}, content{Target: "/" + long + long}},
 	} {
-		a, again, b := pair.a.sum(), pair.a.sum(), pair.b.sum()
+		a, again, b := pair.a.Fingerprint(), pair.a.Fingerprint(), pair.b.Fingerprint()
 		if a == b {
-			t.Errorf("%s: %q and %q have the same fingerprint", pair.name, pair.a, pair.b)
+			t.Errorf("%s: %+v and %+v have the same fingerprint", pair.name, pair.a, pair.b)
 		}
 		if a != again {
-			t.Errorf("%s: %q has two fingerprints", pair.name, pair.a)
+			t.Errorf("%s: %+v has two fingerprints", pair.name, pair.a)
+		}
+	}
+}
+
+func TestFingerprintOfTheSameRequest(t *testing.T) {
+	for _, test := range []struct{ name, host, target, sameHost, sameTarget string }{
+		{"the first and the last letter", "AZ.example.com", "/", "az.example.com", "/"},
+		{"the case of the host", "API.example.com", "/", "api.Example.COM", "/"},
+		{"the port of http", "api.example.com:80", "/", "api.example.com", "/"},
+		{"the port of https", "api.example.com:443", "/", "api.example.com", "/"},
+		{"an IPv6 address with a port", "[2001:DB8::80]:443", "/", "[2001:db8::80]", "/"},
+		{"an absolute target", "api.example.com", "http://api.example.com/a/b?c=d://e", "api.example.com", "/a/b?c=d://e"},
+		{"an absolute target without a path", "api.example.com", "https://api.example.com", "api.example.com", "/"},
+		{"an absolute target without a host", "", "file:///a/b", "", "/a/b"},
+		{"an absolute target with a query alone", "api.example.com", "https://api.example.com?a=b", "api.example.com", "/?a=b"},
+	} {
+		a := idem.Content{Host: test.host, Target: test.target}.Fingerprint()
+		b := idem.Content{Host: test.sameHost, Target: test.sameTarget}.Fingerprint()
+		if a != b {
+			t.Errorf("%s: %s%s and %s%s have two fingerprints, want one", test.name, test.host, test.target, test.sameHost, test.sameTarget)
 		}
 	}
 }
@@ -62,17 +105,25 @@ func TestFingerprintTellsApart(t *testing.T) {
 func FuzzFingerprint(f *testing.F) {
 	f.Add("POST", "/api/v1/tasks", "", "application/json", "{}")
 	f.Add("POST", "", "a=b", "", "\x00")
-	f.Fuzz(func(t *testing.T, method, path, query, contentType, body string) {
-		p := parts{method, path, query, contentType, body}
+	f.Fuzz(func(t *testing.T, method, target, ranges, contentType, body string) {
+		of := func(parts ...string) idem.Fingerprint {
+			return idem.Content{
+				// A slash before it keeps the target from being read as an
+				// absolute URI.
+				Method: parts[0], Target: "/" + parts[1], Range: parts[2], ContentType: parts[3], Body: []byte(parts[4]),
+			}.Fingerprint()
+		}
+		p := []string{method, target, ranges, contentType, body}
 		// The same bytes, cut in another place.
-		all := method + path + query + contentType + body
-		for _, q := range []parts{
-			{method: all}, {path: all}, {body: all}, {path: query, query: path}, {method, path, query, body, contentType},
-			{method + path, "", query, contentType, body}, {method, path + query, "", contentType, body}, {method, path, query + contentType, "", body},
-			{method, path, query, contentType + body, ""},
+		all := strings.Join(p, "")
+		for _, q := range [][]string{
+			{all, "", "", "", ""}, {"", all, "", "", ""}, {"", "", "", "", all}, {"", ranges, target, "", ""}, {method, target, ranges, body, contentType},
+			{method + target, "", ranges, contentType, body}, {method, target + ranges, "", contentType, body}, {method, target, ranges + contentType, "", body},
+			{method, target, ranges, contentType + body, ""},
 		} {
-			if (p.sum() == q.sum()) != (p == q) {
-				t.Errorf("%q and %q: same fingerprint %t, same parts %t", p, q, p.sum() == q.sum(), p == q)
+			same := slices.Equal(p, q)
+			if (of(p...) == of(q...)) != same {
+				t.Errorf("%q and %q: same fingerprint %t, same parts %t", p, q, !same, same)
 			}
 		}
 	})

@@ -2,11 +2,12 @@ package idem
 
 import "strings"
 
-// MaxKeyLength is how many bytes a client's idempotency key may have.
-const MaxKeyLength = 255
+// maxKeyLength is how many bytes a client's idempotency key may have.
+const maxKeyLength = 255
 
-// KeyError is why [ParseKey] refuses a value: a whole sentence for the client, without a full stop, that says what to change
-// and contains nothing of what the client sent.
+// KeyError is why [ParseKey] refuses a value. It is a sentence for the client,
+// without a full stop, that says what to change. It contains nothing of what
+// the client sent.
 type KeyError string
 
 func (e KeyError) Error() string { return string(e) }
@@ -22,12 +23,14 @@ const (
 	errKeyParameters = KeyError(`the idempotency key is followed by something after its closing quotation mark; send nothing after it`)
 )
 
-// ParseKey reads the values of an idempotency key's header field, one for each field line, and returns the key: 1 to 255
-// printable ASCII characters.
+// ParseKey reads the values of an idempotency key's header field, one for each
+// field line, and returns the key: 1 to 255 printable ASCII characters.
 //
-// A value that begins with a quotation mark is a structured field string (RFC 9651, section 3.3.3), in which \" stands for "
-// and \\ for \; it names the same key as the bare text. Parameters after the string are refused, since a key that differs in
-// them alone would be ambiguous. Spaces and tabs around a value do not count.
+// A value that begins with a quotation mark is a structured field string (RFC
+// 9651, section 3.3.3), in which \" stands for " and \\ for \; it names the
+// same key as the bare text. Parameters after the string are refused, because
+// keys that differ only in them would be ambiguous. Spaces and tabs around a
+// value are ignored.
 //
 // Every error is a [KeyError].
 func ParseKey(values []string) (string, error) {
@@ -49,7 +52,7 @@ func checkKey(key string) (string, error) {
 	switch {
 	case key == "":
 		return "", errKeyEmpty
-	case len(key) > MaxKeyLength:
+	case len(key) > maxKeyLength:
 		return "", errKeyLong
 	}
 	for i := range len(key) {
@@ -69,7 +72,7 @@ func unquoteKey(s string) (string, error) {
 		}
 		return checkKey(s[:end])
 	}
-	if len(s) > 2*MaxKeyLength+1 {
+	if len(s) > 2*maxKeyLength+1 {
 		return "", errKeyLong
 	}
 	key := make([]byte, 0, len(s))

@@ -79,7 +79,8 @@ func TestParseKeyCountsValues(t *testing.T) {
 	}
 }
 
-// A quoted key and the bare one are one key, so that a client may change its habit between two tries.
+// A quoted key and the bare one are one key, so that a client may change its
+// habit between two tries.
 func TestParseKeyQuotedOrBare(t *testing.T) {
 	for _, key := range []string{"abc", "a b", "a,b", "a;b=c", "8e03978e-40d5-43dd-bc93-6894a57f9324"} {
 		bare, _ := idem.ParseKey([]string{key})
@@ -90,7 +91,8 @@ func TestParseKeyQuotedOrBare(t *testing.T) {
 	}
 }
 
-// Every error tells the client what is wrong in a text that contains nothing of what it sent.
+// Every error tells the client what is wrong in a text that contains nothing of
+// what it sent.
 func TestParseKeyErrors(t *testing.T) {
 	for _, test := range []struct{ value, says string }{
 		{"", "empty"}, {strings.Repeat("Q", 300), "longer than 255 bytes"}, {"QQ\x00QQ", "printable ASCII"}, {`"QQQ`, "close"},

@@ -5,33 +5,39 @@ import (
 	"errors"
 )
 
-// Joiner is an ability that a [Store] may have: to put the claim, the rows that the request writes and its answer into one
-// transaction, so that all of it happens or none.
+// Joiner is what a [Store] implements when it can put the claim, the rows that
+// the request writes and its answer into one transaction, so that all of it
+// takes effect or nothing does.
 type Joiner interface {
-	// Join decides as [Store.Begin] does. Joined is not nil exactly when Record.State is Claimed; the claim is then held by a
-	// transaction, needs no lease, and ends by Joined.Settle alone. After an error nothing is held.
+	// Join decides as [Store.Begin] does. Joined is not nil exactly when
+	// Record.State is Claimed. A transaction then holds the claim: it needs no
+	// lease, and only Joined.Settle ends it. After an error nothing is held.
 	//
-	// ctx bounds Join and nothing else: the transaction outlives it. Join may wait until ctx is done for its turn where only
-	// few transactions can be open, but not for another that holds the same key: that is InFlight, with a zero Fingerprint
-	// where the other's cannot be read.
+	// ctx bounds Join and nothing else: the transaction outlives it. Where only
+	// few transactions can be open, Join may wait for its turn until ctx is
+	// done. It must not wait for a transaction that holds the same key: the
+	// answer is then InFlight, with a zero Fingerprint where the other's cannot
+	// be read.
 	Join(ctx context.Context, c Claim) (Record, Joined, error)
 }
 
 // Joined is a claim held by a transaction.
 type Joined interface {
-	// Context returns a context that carries the transaction to whoever runs the request.
+	// Context returns a context that carries the transaction to the handler of
+	// the request.
 	Context(parent context.Context) context.Context
 
-	// Settle ends the transaction; it is called once. [Finished] commits the record with the rows, or without them when
-	// s.Undo is set; [NotStarted] rolls everything back. There is no unknown outcome here: a Runner turns OutcomeUnknown into
-	// NotStarted.
+	// Settle ends the transaction; it is called once. [Finished] commits the
+	// record with the rows, or without them when s.Undo is set; [NotStarted]
+	// rolls everything back. A Runner passes NotStarted for OutcomeUnknown.
 	//
-	// [ErrCommitUnknown] when COMMIT itself failed, so that it may or may not have happened; after any other error nothing of
-	// the transaction remains. A Runner waits for it no longer than Options.Timeout, and takes a commit that lasts longer for
-	// one that nobody knows of.
+	// The error is [ErrCommitUnknown] when COMMIT itself failed, so that it may
+	// or may not have happened. After any other error nothing of the
+	// transaction remains. A Runner waits no longer than Options.Timeout, and
+	// then reports ErrCommitUnknown itself.
 	Settle(ctx context.Context, s Settlement) error
 }
 
-// ErrCommitUnknown means that a transaction was to be committed and that nobody knows whether it was. A repeat of the request
-// finds either all of it or nothing.
+// ErrCommitUnknown means that a transaction may or may not have been committed.
+// A repeat of the request finds either all of it or nothing.
 var ErrCommitUnknown = errors.New("idem: not known whether the transaction was committed")

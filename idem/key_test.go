@@ -8,18 +8,12 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// A Key outlives the program that made it: one made by another version for the same request must be the same.
+// A Key outlives the program that made it: one made by another version for the
+// same request must be the same.
 func TestNewKeyIsStable(t *testing.T) {
-	k := idem.NewKey("organization", "key")
-	const (
-		partition = "af3a1bb312bf8430055d0f513e3a27c4c54c776603c80ffc73917abc0094e211"
-		digest    = "3af8f2f38b49b13ec461a7e1fc2fd24e2cea4e6b8f0466f28d1c0cd5bf630507"
-	)
-	if got := hex.EncodeToString(k.Partition[:]); got != partition {
-		t.Errorf("got partition %s, want %s", got, partition)
-	}
-	if got := hex.EncodeToString(k.Digest[:]); got != digest {
-		t.Errorf("got digest %s, want %s", got, digest)
+	const want = "992236845cd09199efde935d14d756a28ff4238760938aea5af98a1f8b92ea92"
+	if k := idem.NewKey("organization", "production", "", "", "", "key"); hex.EncodeToString(k[:]) != want {
+		t.Errorf("got %x, want %s", k, want)
 	}
 }
 
@@ -28,7 +22,7 @@ func TestNewKeyKeepsApart(t *testing.T) {
 		{"", ""}, {"a", ""}, {"", "a"}, {"a", "b"}, {"b", "a"}, {"ab", ""}, {"", "ab"}, {"a", "bc"}, {"ab", "c"}, {"a\x00", "b"},
 		{"a", "\x00b"}, {"a", "B"}, {"a", strings.Repeat("b", 600)}, {strings.Repeat("a", 600), "b"}, {strings.Repeat("a", 600), ""},
 	}
-	keys, digests := map[idem.Key][2]string{}, map[idem.Sum][2]string{}
+	keys := map[idem.Key][2]string{}
 	for _, pair := range pairs {
 		k := idem.NewKey(pair[0], pair[1])
 		if k != idem.NewKey(pair[0], pair[1]) {
@@ -37,21 +31,25 @@ func TestNewKeyKeepsApart(t *testing.T) {
 		if same, ok := keys[k]; ok {
 			t.Errorf("%q and %q: got one key, want two", pair, same)
 		}
-		if same, ok := digests[k.Digest]; ok {
-			t.Errorf("%q and %q: got one digest, want two", pair, same)
-		}
-		keys[k], digests[k.Digest] = pair, pair
+		keys[k] = pair
 	}
 }
 
-func TestNewTokenIsNew(t *testing.T) {
-	seen := map[idem.Token]bool{{}: true}
-	for range 1000 {
-		token := idem.NewToken()
-		if seen[token] {
-			t.Fatalf("got the token %x again", token)
+func TestNewKeyKeepsPartsApart(t *testing.T) {
+	lists := [][]string{
+		{"org", "production", "", "", "", "key"}, {"org", "production", "", "", "key", ""}, {"org", "production", "", "key", "", ""},
+		{"org", "production", "key"}, {"orgproduction", "", "", "", "", "key"}, {"", "org", "production", "", "", "key"},
+		{"org", "sandbox", "", "", "", "key"}, {"\x03org", "production", "", "", "", "key"}, {"org", "\nproduction", "", "", "", "key"},
+		{"org", "production", "a", "b", "", "key"}, {"org", "production", "b", "a", "", "key"}, {"org", "production", "ab", "", "", "key"},
+		{"key"}, {""}, {}, {"", ""}, {strings.Repeat("a", 300), "production", "", "", "", "key"},
+	}
+	keys := map[idem.Key][]string{}
+	for _, list := range lists {
+		k := idem.NewKey(list...)
+		if same, ok := keys[k]; ok {
+			t.Errorf("%q and %q: got one key, want two", list, same)
 		}
-		seen[token] = true
+		keys[k] = list
 	}
 }
 
@@ -62,9 +60,10 @@ func TestKeysDoNotAllocate(t *testing.T) {
 	body := make([]byte, 10_000)
 	huge := []string{`"` + strings.Repeat(`\\`, 1<<19) + `"`}
 	for name, f := range map[string]func(){
-		"NewKey":                 func() { idem.NewKey("organization", "8e03978e-40d5-43dd-bc93-6894a57f9324") },
-		"NewToken":               func() { idem.NewToken() },
-		"Fingerprint":            func() { idem.Fingerprint("POST", "/api/v1/tasks", "dry_run=1", "application/json", body) },
+		"NewKey": func() { idem.NewKey("organization", "8e03978e-40d5-43dd-bc93-6894a57f9324") },
+		"Fingerprint": func() {
+			idem.Content{Method: "POST", Host: "api.example.com:443", Target: "/api/v1/tasks?dry_run=1", ContentType: "application/json", Body: body}.Fingerprint()
+		},
 		"ParseKey of a megabyte": func() { idem.ParseKey(huge) },
 		"ParseKey":               func() { idem.ParseKey([]string{`"8e03978e-40d5-43dd-bc93-6894a57f9324"`}) },
 	} {

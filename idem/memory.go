@@ -1,120 +1,355 @@
 package idem
 
 import (
+	"cmp"
+	"context"
+	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Memory is a [Store] in the memory of one process: what it knows ends with the process, and two processes with a Memory each
-// do not keep each other from running the same request. NewMemory makes one; the zero Memory is not usable.
+// Memory is a [Store] in the memory of one process. Its records are lost with
+// the process, and two processes, each with its own Memory, may both run the
+// same request. NewMemory makes one; the zero Memory is not usable.
 //
-// Its room is a budget of bytes. Under pressure it first drops what has expired. Then it gives up payloads, least recently used
-// first: those requests are still known and still not run again, but their answer is only a summary ([Record.Retained]). When
-// that is not enough, Begin answers [ErrFull]. It forgets a request whose retention is not over only with ForgetUnexpired. A
-// claim in flight is never given up for anything, and settling one always succeeds: Begin sets aside the room for it.
+// Its room is a budget of bytes. Under pressure it removes expired records
+// first. Then it evicts payloads, least recently used first: those requests are
+// still known and are not run again, but their answer is only a summary
+// ([Record.Retained]). Claims, outcomes and summaries are never evicted. With
+// them, one owner may fill at most a quarter of what the other owners leave
+// free, so that no number of owners can shut out the next one. Beyond that Begin
+// returns [ErrFull] with the time until the next record expires. An unexpired
+// request is forgotten only with ForgetUnexpired. Settling a claim always
+// succeeds: Begin reserves the room for it.
 //
-// One partition cannot take another's place. None gets more than its Share, and none loses a key to another. It loses a payload
-// to another only while it holds more than the other does.
+// Keys are never evicted for another owner, and payloads only for an owner that
+// holds less.
 //
-// What has expired is removed a little at a time by later calls of Begin; there is no goroutine and nothing to close.
+// Expired records are removed a few at a time by later calls of Begin; there is
+// no goroutine and nothing to close.
 type Memory struct {
 	epoch   time.Time
 	options MemoryOptions
+	tokens  atomic.Uint64 // of its Runners
 
-	mu         sync.Mutex
-	claims     map[Key]*entry
-	partitions map[Sum]*partition
-	donors     map[*partition]struct{} // those that have payloads to give up
-	expiries   expiryQueue
-	stats      MemoryStats
-	warned     bool
+	mu      sync.Mutex
+	entries map[Key]*entry
+	owners  map[string]*account
+	payers  map[*account]struct{} // owners that have payloads to evict
+	expiry  expiryQueue
+	firm    int64 // the part of stats.Bytes that cannot be evicted
+	stats   MemoryStats
+	warned  bool
 }
 
-// MemoryOptions are the settings of a [Memory]. The zero value of each field stands for its default.
+// MemoryOptions are the settings of a [Memory]. The zero value of each field
+// stands for its default.
 type MemoryOptions struct {
-	// Budget is how many bytes the store may take, live ones as the garbage collector counts them: payloads, summaries, and 448
-	// bytes a key. The default is 256 MiB. With a retention of 24 hours and summaries of 100 bytes that is 280,000 creates a
-	// day whose answers take 400 bytes, 170,000 of 1 KiB or 25,000 of 10 KiB, all of them kept whole, and 480,000 of any size
-	// before work is refused; one partition may have a quarter of that. One warning is logged at 80 %.
+	// Budget is how many bytes the store may take, as the garbage collector
+	// counts live ones: payloads, summaries, and 400 bytes a key. The default
+	// is 256 MiB. With a retention of 24 hours and summaries of 100 bytes it keeps
+	// the answers of 290,000 creates a day whole if they take 400 bytes each,
+	// 170,000 of 1 KiB or 25,000 of 10 KiB. One owner alone may create 130,000
+	// times a day before it is refused. One warning is logged at 80 %.
 	Budget int64
-	// Share is how many of those bytes one partition may take. The default is a quarter of Budget.
-	Share int64
-	// Claims is how many claims may be in flight at once, and one partition may hold a quarter of them. The default is 65,536.
+	// Claims is how many claims may be in flight at once. One owner may hold a
+	// quarter of those that the others leave. The default is 65,536.
 	Claims int
-	// ForgetUnexpired lets a partition without room forget its own least recently used key, rather than refuse new work. A
-	// repeat of a forgotten request runs a second time; [MemoryStats] counts what was forgotten.
+	// ForgetUnexpired lets an owner without room forget its own least recently
+	// used key instead of refusing new work. A repeat of a forgotten request
+	// runs a second time; [MemoryStats] counts the forgotten keys.
 	ForgetUnexpired bool
 	// Logger gets the warning. The default is slog.Default().
 	Logger *slog.Logger
 }
 
-// MemoryStats is what a [Memory] holds, and what it did for want of room.
+// MemoryStats describes what a [Memory] holds, and what it evicted or refused.
 type MemoryStats struct {
 	Claims    int    // in flight, or never settled
-	Whole     int    // settled, with all of the payload
-	Shortened int    // settled, the payload given up
+	Whole     int    // settled, with the whole payload
+	Evicted   int    // settled, the payload evicted
 	Unknown   int    // settled as OutcomeUnknown
 	Bytes     int64  // of Budget
 	Forgotten uint64 // keys forgotten before their retention was over, since the start
 	Refused   uint64 // calls of Begin answered with ErrFull, since the start
 }
 
-// NewMemory returns an empty Memory. It panics when an option is negative or Share exceeds Budget.
+// NewMemory returns an empty Memory. It panics when an option is negative.
 func NewMemory(o MemoryOptions) *Memory {
-	if o.Budget < 0 || o.Share < 0 || o.Claims < 0 {
+	if o.Budget < 0 || o.Claims < 0 {
 		panic("idem: NewMemory with a negative option")
 	}
-	if o.Budget == 0 {
-		o.Budget = 256 << 20
-	}
-	if o.Share == 0 {
-		o.Share = o.Budget / 4
-	}
-	if o.Share > o.Budget {
-		panic("idem: NewMemory with a Share that exceeds the Budget")
-	}
-	if o.Claims == 0 {
-		o.Claims = 65_536
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Budget = cmp.Or(o.Budget, 256<<20)
+	o.Claims = cmp.Or(o.Claims, 65_536)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return &Memory{
-		epoch:      time.Now(),
-		options:    o,
-		claims:     make(map[Key]*entry),
-		partitions: make(map[Sum]*partition),
-		donors:     make(map[*partition]struct{}),
+		epoch:   time.Now(),
+		options: o,
+		entries: make(map[Key]*entry),
+		owners:  make(map[string]*account),
+		payers:  make(map[*account]struct{}),
 	}
 }
 
-// Stats returns what the store holds. What has expired counts until it is removed.
+var _ Store = (*Memory)(nil)
+
+// Begin implements [Store].
+func (m *Memory) Begin(ctx context.Context, c Claim) (Record, error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, err
+	}
+	if c.Lease <= 0 || c.Retention < c.Lease {
+		return Record{}, fmt.Errorf("idem: a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
+	}
+	m.mu.Lock()
+	now := m.now()
+	// A Begin adds one entry at most. Removing two each time removes expired
+	// entries faster than new ones come.
+	m.dropExpired(now)
+	m.dropExpired(now)
+	r, err := m.begin(&c, now)
+	m.unlock()
+	return r, err
+}
+
+func (m *Memory) begin(c *Claim, now int64) (Record, error) {
+	e := m.find(c.Key, now)
+	if e == nil {
+		return m.claim(c, now)
+	}
+	r := Record{Fingerprint: e.fingerprint}
+	switch {
+	case e.held && e.token == c.Token:
+		m.renew(e, c, now)
+		r.State, r.Attempt = Claimed, int(e.attempt)
+	case e.held && now < e.leaseEnds:
+		r.State = InFlight
+		if e.leaseEnds != math.MaxInt64 { // a lease without end gives no hint
+			r.RetryAfter = time.Duration(e.leaseEnds - now)
+		}
+	case !e.held && e.outcome == Finished:
+		r.State, r.Payload, r.Retained = Done, e.payload, e.retained
+		if !e.retained {
+			r.Payload = e.summary
+		}
+	case c.Reexecute && e.fingerprint == c.Fingerprint:
+		return m.takeOver(e, c, now)
+	default:
+		r.State = Unknown
+	}
+	return r, nil
+}
+
+// claim records a claim of a new key.
+func (m *Memory) claim(c *Claim, now int64) (Record, error) {
+	a := m.account(c.Owner)
+	a.entries++ // first, so that making room does not close the account
+	if !m.admit(a, claimCost, now) {
+		m.leave(a)
+		return m.refuse(now)
+	}
+	e := &entry{key: c.Key, fingerprint: c.Fingerprint, owner: a}
+	m.entries[c.Key] = e
+	m.expiry.add(e, after(now, c.Retention))
+	m.hold(e)
+	m.charge(a, claimCost, 0)
+	return m.give(e, c, now), nil
+}
+
+// takeOver gives a claim whose outcome is unknown to another token.
+func (m *Memory) takeOver(e *entry, c *Claim, now int64) (Record, error) {
+	if !e.held {
+		// Off the lists the entry cannot be forgotten to make room for itself.
+		m.unlist(e)
+		more := claimCost - e.firm()
+		if !m.admit(e.owner, more, now) {
+			m.list(e)
+			return m.refuse(now)
+		}
+		m.charge(e.owner, more, 0)
+		m.hold(e)
+	}
+	return m.give(e, c, now), nil
+}
+
+func (m *Memory) refuse(now int64) (Record, error) {
+	m.stats.Refused++
+	return Record{RetryAfter: m.expiry.next(now)}, ErrFull
+}
+
+// hold counts an entry as a claim in flight. admit has made the room.
+func (m *Memory) hold(e *entry) {
+	e.held = true
+	e.owner.claims++
+	m.stats.Claims++
+}
+
+func (m *Memory) unhold(e *entry) {
+	e.held = false
+	e.owner.claims--
+	m.stats.Claims--
+}
+
+// give makes c's the token of a held entry.
+func (m *Memory) give(e *entry, c *Claim, now int64) Record {
+	e.token = c.Token
+	e.attempt++
+	m.renew(e, c, now)
+	return Record{State: Claimed, Fingerprint: e.fingerprint, Attempt: int(e.attempt)}
+}
+
+func (m *Memory) renew(e *entry, c *Claim, now int64) {
+	e.leaseEnds = after(now, c.Lease)
+	m.expiry.move(e, after(now, c.Retention))
+}
+
+// Extend implements [Store].
+func (m *Memory) Extend(ctx context.Context, key Key, token ClaimToken, lease time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if lease <= 0 {
+		return fmt.Errorf("idem: a lease of %v", lease)
+	}
+	m.mu.Lock()
+	defer m.unlock()
+	now := m.now()
+	e := m.find(key, now)
+	if e == nil || !e.held || e.token != token {
+		return ErrLost
+	}
+	e.leaseEnds = after(now, lease)
+	if m.expiry.at(e) < e.leaseEnds {
+		m.expiry.move(e, e.leaseEnds)
+	}
+	return nil
+}
+
+// Settle implements [Store]. The slices of s are kept, not copied, unless they
+// are small parts of large buffers.
+func (m *Memory) Settle(ctx context.Context, key Key, token ClaimToken, s Settlement) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	switch {
+	case s.Outcome > NotStarted:
+		return fmt.Errorf("idem: a settlement as %v", s.Outcome)
+	case s.Outcome != NotStarted && s.Retention <= 0:
+		return fmt.Errorf("idem: a settlement with a retention of %v", s.Retention)
+	case s.Outcome != Finished:
+		s.Payload, s.Summary = nil, nil
+	}
+	s.Payload, s.Summary = fitted(s.Payload), fitted(s.Summary)
+
+	m.mu.Lock()
+	defer m.unlock()
+	now := m.now()
+	e := m.find(key, now)
+	switch {
+	case e == nil || e.token != token:
+		return ErrLost
+	case !e.held && e.settledAs(&s):
+		return nil
+	case !e.held:
+		return ErrSettled
+	case s.Outcome == NotStarted:
+		m.drop(e)
+	default:
+		m.settle(e, &s, now)
+	}
+	return nil
+}
+
+// settle turns a held entry into a settled one, with as much of the answer as
+// there is room for.
+func (m *Memory) settle(e *entry, s *Settlement, now int64) {
+	m.unhold(e)
+	e.outcome, e.retained, e.summary = s.Outcome, true, s.Summary
+	if e.firm() > claimCost && !m.makeRoom(e.owner, e.firm()-claimCost, now) {
+		e.summary = nil
+	}
+	m.charge(e.owner, e.firm()-claimCost, 0)
+	if size := int64(len(s.Payload)); m.makeRoom(e.owner, size, now) {
+		e.payload = s.Payload
+		m.charge(e.owner, 0, size)
+	} else {
+		e.retained = false
+	}
+	m.list(e)
+	m.expiry.move(e, after(now, s.Retention))
+}
+
+// fitted returns b in no more room than it is charged for: a slice may be a
+// small part of a large buffer.
+func fitted(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	if cap(b) > len(b)+len(b)/8+64 {
+		return slices.Clone(b)
+	}
+	return b
+}
+
+// find returns the entry of a key unless it has expired. Finding a settled
+// entry makes it the most recently used one.
+func (m *Memory) find(key Key, now int64) *entry {
+	e := m.entries[key]
+	switch {
+	case e == nil:
+		return nil
+	case m.expiry.at(e) <= now:
+		m.drop(e)
+		return nil
+	case !e.held:
+		e.owner.touch(e)
+	}
+	return e
+}
+
+// drop forgets an entry.
+func (m *Memory) drop(e *entry) {
+	m.expiry.remove(e)
+	m.charge(e.owner, -e.firm(), -int64(len(e.payload)))
+	if e.held {
+		m.unhold(e)
+	} else {
+		m.unlist(e)
+	}
+	delete(m.entries, e.key)
+	m.leave(e.owner)
+}
+
+// Stats returns what the store holds. Expired records count until they are
+// removed.
 func (m *Memory) Stats() MemoryStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.stats
-	s.Claims = len(m.claims)
-	return s
+	return m.stats
 }
 
-// unlock logs after it let go of the lock: a Logger may do anything, and take its time.
+// unlock logs after it has released the lock: a Logger may take its time, or
+// call the store.
 func (m *Memory) unlock() {
 	warn, used := m.nearlyFull(), m.stats.Bytes
 	m.mu.Unlock()
 	if warn {
-		// It must not take with it the claim that was just made.
+		// A Logger that panics must not lose the claim that was just made.
 		defer func() { _ = recover() }()
-		m.options.Logger.Warn("the store of idempotent requests is nearly full; answers will be shortened, then new work refused",
+		m.options.Logger.Warn("the store of idempotent requests is nearly full; it will keep summaries in place of answers, then refuse new requests",
 			"bytes", used, "budget", m.options.Budget)
 	}
 }
 
-// now is monotonic: setting the machine's clock moves no lease and no retention.
+// now is monotonic: setting the machine's clock moves no lease and no
+// retention.
 func (m *Memory) now() int64 { return int64(time.Since(m.epoch)) }
 
-// after saturates, for a retention that is meant to have no end.
+// after adds, and saturates for a retention that is meant to have no end.
 func after(now int64, d time.Duration) int64 {
 	if int64(d) > math.MaxInt64-now {
 		return math.MaxInt64

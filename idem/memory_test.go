@@ -1,24 +1,42 @@
 package idem_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
-// What a Memory charges for a claim in flight, and for a partition.
+func TestMemorySuite(t *testing.T) {
+	idemtest.Suite{New: func(t *testing.T) idem.Store { return newMemory() }, Bubble: true}.Run(t)
+}
+
+// What a Memory charges for a claim in flight, and for an owner.
 const (
-	claimCost     = 448 + 1024
-	partitionCost = 1024
+	claimCost = 400 + 1024
+	ownerCost = 1024
 )
 
-// shop is a Memory with shorthands. A key is a partition and a name.
+// shop is a Memory with shorthands. A key is an owner and a name.
 type shop struct {
 	*idem.Memory
 	t *testing.T
+}
+
+var tokens atomic.Uint64
+
+// newToken returns a token that no other claim has.
+func newToken() (t idem.ClaimToken) {
+	binary.BigEndian.PutUint64(t[:], tokens.Add(1))
+	return t
 }
 
 func newShop(t *testing.T, o idem.MemoryOptions) shop {
@@ -28,18 +46,24 @@ func newShop(t *testing.T, o idem.MemoryOptions) shop {
 	return shop{idem.NewMemory(o), t}
 }
 
-func claimOf(partition, name string) idem.Claim {
+func claimOf(owner, name string) idem.Claim {
 	return idem.Claim{
-		Key: idem.NewKey(partition, name), Token: idem.NewToken(), Fingerprint: idem.Sum{1}, Lease: time.Minute, Retention: time.Hour,
+		Key: idem.NewKey(owner, name), Token: newToken(), Owner: owner, Fingerprint: idem.Fingerprint{1}, Lease: time.Minute, Retention: time.Hour,
 	}
 }
 
 // claim claims a new key.
-func (s shop) claim(partition, name string) idem.Claim {
+func (s shop) claim(owner, name string) idem.Claim {
 	s.t.Helper()
-	c := claimOf(partition, name)
+	return s.claimFor(owner, name, time.Hour)
+}
+
+func (s shop) claimFor(owner, name string, retention time.Duration) idem.Claim {
+	s.t.Helper()
+	c := claimOf(owner, name)
+	c.Retention = retention
 	if r, err := s.Begin(s.t.Context(), c); err != nil || r.State != idem.Claimed {
-		s.t.Fatalf("Begin of %s %s: got %v, error %v, want claimed", partition, name, r.State, err)
+		s.t.Fatalf("Begin of %s %s: got %v, error %v, want claimed", owner, name, r.State, err)
 	}
 	return c
 }
@@ -55,40 +79,40 @@ func (s shop) settle(c idem.Claim, payload, summary int) {
 }
 
 // put claims a key and settles it.
-func (s shop) put(partition, name string, payload int) {
+func (s shop) put(owner, name string, payload int) {
 	s.t.Helper()
-	s.settle(s.claim(partition, name), payload, 100)
+	s.settle(s.claim(owner, name), payload, 100)
 }
 
 // fill puts n keys.
-func (s shop) fill(partition string, n, payload int) {
+func (s shop) fill(owner string, n, payload int) {
 	s.t.Helper()
 	for i := range n {
-		s.put(partition, fmt.Sprint(i), payload)
+		s.put(owner, fmt.Sprint(i), payload)
 	}
 }
 
-func (s shop) mustBeFull(partition, name string) {
+func (s shop) mustBeFull(owner, name string) {
 	s.t.Helper()
-	if _, err := s.Begin(s.t.Context(), claimOf(partition, name)); err != idem.ErrFull {
-		s.t.Fatalf("Begin of %s %s: got error %v, want ErrFull", partition, name, err)
+	if _, err := s.Begin(s.t.Context(), claimOf(owner, name)); err != idem.ErrFull {
+		s.t.Fatalf("Begin of %s %s: got error %v, want ErrFull", owner, name, err)
 	}
 }
 
 // look asks for a key that is known.
-func (s shop) look(partition, name string) idem.Record {
+func (s shop) look(owner, name string) idem.Record {
 	s.t.Helper()
-	r, err := s.Begin(s.t.Context(), claimOf(partition, name))
+	r, err := s.Begin(s.t.Context(), claimOf(owner, name))
 	if err != nil || r.State == idem.Claimed {
-		s.t.Fatalf("Begin of %s %s: got %v, error %v, want it known", partition, name, r.State, err)
+		s.t.Fatalf("Begin of %s %s: got %v, error %v, want it known", owner, name, r.State, err)
 	}
 	return r
 }
 
-func (s shop) mustBeWhole(partition, name string, whole bool) {
+func (s shop) mustBeWhole(owner, name string, whole bool) {
 	s.t.Helper()
-	if r := s.look(partition, name); r.State != idem.Done || r.Retained != whole {
-		s.t.Errorf("%s %s: got %v, retained %t, want done, retained %t", partition, name, r.State, r.Retained, whole)
+	if r := s.look(owner, name); r.State != idem.Done || r.Retained != whole {
+		s.t.Errorf("%s %s: got %v, retained %t, want done, retained %t", owner, name, r.State, r.Retained, whole)
 	}
 }
 
@@ -120,11 +144,17 @@ func TestMemoryRefusesNonsense(t *testing.T) {
 			t.Errorf("Settle as %v for %v: got error %v, want one that is no refusal", settlement.Outcome, settlement.Retention, err)
 		}
 	}
-	s.settle(c, 0, 0)
+	// The shortest times that are none of that.
+	if err := s.Extend(t.Context(), c.Key, c.Token, 1); err != nil {
+		t.Errorf("Extend by 1ns: got error %v", err)
+	}
+	if err := s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Retention: 1}); err != nil {
+		t.Errorf("Settle for 1ns: got error %v", err)
+	}
 }
 
 func TestNewMemoryPanics(t *testing.T) {
-	for _, o := range []idem.MemoryOptions{{Budget: -1}, {Share: -1}, {Claims: -1}, {Budget: 10, Share: 11}} {
+	for _, o := range []idem.MemoryOptions{{Budget: -1}, {Claims: -1}} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -133,5 +163,92 @@ func TestNewMemoryPanics(t *testing.T) {
 			}()
 			idem.NewMemory(o)
 		}()
+	}
+}
+
+// Random work in a small store: no fact is forgotten before its time, no answer
+// is another's, and the budget holds.
+func TestMemoryRandomWork(t *testing.T) {
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) { randomWork(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+func randomWork(t *testing.T, random *rand.Rand) {
+	const budget = 60_000
+	s := newShop(t, idem.MemoryOptions{Budget: budget, Claims: 20})
+	type fact struct {
+		claim   idem.Claim
+		state   idem.State
+		payload []byte
+		expires time.Time
+	}
+	known := map[idem.Key]*fact{}
+	var refused, short int
+	for step := range 3000 {
+		time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
+		c := claimOf(fmt.Sprint(random.IntN(6)), fmt.Sprint(random.IntN(60)))
+		c.Retention = time.Duration(1+random.IntN(30)) * time.Minute
+		r, err := s.Begin(t.Context(), c)
+		f := known[c.Key]
+		if f != nil && !time.Now().Before(f.expires) {
+			f = nil
+		}
+		switch {
+		case f == nil && errors.Is(err, idem.ErrFull):
+			refused++
+		case err != nil:
+			t.Fatalf("step %d: got error %v", step, err)
+		case f == nil:
+			if r.State != idem.Claimed || r.Attempt != 1 {
+				t.Fatalf("step %d: a new key is %v, attempt %d", step, r.State, r.Attempt)
+			}
+			known[c.Key] = &fact{claim: c, state: idem.InFlight, expires: time.Now().Add(c.Retention)}
+		case r.State == idem.Unknown && f.state == idem.InFlight: // its lease has lapsed
+		case r.State != f.state:
+			t.Fatalf("step %d: got %v, want %v", step, r.State, f.state)
+		case f.state == idem.Done && r.Retained && !bytes.Equal(r.Payload, f.payload):
+			t.Fatalf("step %d: got a payload of %d bytes, want %d others", step, len(r.Payload), len(f.payload))
+		case f.state == idem.Done && !r.Retained:
+			short++
+			if want := f.payload[:min(len(f.payload), 50)]; !bytes.Equal(r.Payload, want) {
+				t.Fatalf("step %d: got a summary of %d bytes, want %d others", step, len(r.Payload), len(want))
+			}
+		}
+		if f = known[c.Key]; f != nil && f.state == idem.InFlight && time.Now().Before(f.expires) && random.IntN(3) > 0 {
+			settlement := idem.Settlement{Outcome: idem.Outcome(random.IntN(3)), Retention: time.Duration(1+random.IntN(30)) * time.Minute}
+			switch settlement.Outcome {
+			case idem.Finished:
+				settlement.Payload = make([]byte, random.IntN(3000))
+				for i := range settlement.Payload {
+					settlement.Payload[i] = byte(random.Uint32())
+				}
+				settlement.Summary = settlement.Payload[:min(len(settlement.Payload), 50)]
+				f.state, f.payload = idem.Done, settlement.Payload
+			case idem.OutcomeUnknown:
+				f.state = idem.Unknown
+			case idem.NotStarted:
+				delete(known, c.Key)
+			}
+			f.expires = time.Now().Add(settlement.Retention)
+			if err := s.Settle(t.Context(), c.Key, f.claim.Token, settlement); err != nil {
+				t.Fatalf("step %d: Settle as %v: got error %v", step, settlement.Outcome, err)
+			}
+		}
+		if got := s.Stats(); got.Bytes > budget || got.Bytes < 0 || got.Claims > 20 || got.Forgotten != 0 {
+			t.Fatalf("step %d: got %+v", step, got)
+		}
+	}
+	if refused == 0 || short == 0 {
+		t.Errorf("got %d refused and %d shortened, want pressure in this test", refused, short)
+	}
+	// In the end nothing is left, in the store or on its account.
+	time.Sleep(time.Hour)
+	last := claimOf("last", "key")
+	for range 600 {
+		s.settleAs(last, idem.NotStarted)
+	}
+	if got := s.Stats(); got != (idem.MemoryStats{Refused: got.Refused}) {
+		t.Errorf("got %+v at the end, want nothing", got)
 	}
 }

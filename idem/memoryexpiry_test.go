@@ -11,13 +11,14 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// What has expired and is never asked for again is removed by the calls of others, a few at a time.
+// What has expired and is never asked for again is removed by the calls of
+// others, a few at a time.
 func TestMemoryReclaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, idem.MemoryOptions{})
 		for i := range 100 {
-			s.fill(fmt.Sprint("partition ", i), 10, 1000)
-			s.claim(fmt.Sprint("partition ", i), "never settled")
+			s.fill(fmt.Sprint("owner ", i), 10, 1000)
+			s.claim(fmt.Sprint("owner ", i), "never settled")
 		}
 		empty := newShop(t, idem.MemoryOptions{}).Stats()
 		time.Sleep(time.Hour)
@@ -37,21 +38,25 @@ func TestMemoryReclaimsInOrder(t *testing.T) {
 		s := newShop(t, idem.MemoryOptions{})
 		start := time.Now()
 		var ends []time.Duration
+		var freed []idem.Claim
 		for i := range 2000 {
 			c := s.claim("a", fmt.Sprint(i))
 			end := time.Duration(1+random.IntN(59)) * time.Minute // sooner than the claim's hour
 			if i%3 == 0 {
 				end += time.Hour
 			}
-			if i%7 == 0 {
-				s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
-				continue
+			if i%3 == 1 {
+				freed = append(freed, s.claimFor("a", fmt.Sprint("freed ", i), end))
 			}
 			s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Retention: end})
 			ends = append(ends, end)
 		}
-		for range 12 {
-			time.Sleep(10 * time.Minute)
+		// Taken out of the middle of the queue, they leave it in order.
+		for _, i := range random.Perm(len(freed)) {
+			s.Settle(t.Context(), freed[i].Key, freed[i].Token, idem.Settlement{Outcome: idem.NotStarted})
+		}
+		for range 24 {
+			time.Sleep(5 * time.Minute)
 			for range 1000 {
 				s.settleAs(claimOf("other", "key"), idem.NotStarted)
 			}
@@ -68,7 +73,8 @@ func TestMemoryReclaimsInOrder(t *testing.T) {
 	})
 }
 
-// A retention is over when its time has come, also of keys that nobody has removed yet.
+// A retention is over when its time has come, also of keys that nobody has
+// removed yet.
 func TestMemoryForgetsOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, idem.MemoryOptions{})
@@ -87,7 +93,7 @@ func TestMemoryForgetsOnTime(t *testing.T) {
 // Expired keys go first: no answer is shortened while there are any.
 func TestMemoryDropsTheExpiredFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, idem.MemoryOptions{Budget: 100_000, Share: 100_000})
+		s := newShop(t, idem.MemoryOptions{Budget: 100_000})
 		s.fill("old", 20, 3000)
 		time.Sleep(30 * time.Minute)
 		s.fill("young", 5, 3000)

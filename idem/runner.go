@@ -1,8 +1,10 @@
 package idem
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,84 +12,141 @@ import (
 
 // The refusals of a [Runner] beyond those of its Store.
 var (
-	// ErrMismatch means that the key was used for another request. Repeating it does not help.
+	// ErrMismatch means that the key was used for another request. Repeating it
+	// does not help.
 	ErrMismatch = errors.New("idem: the key was used for another request")
 	// ErrTooMany means that the owner has as many requests running as it may.
 	ErrTooMany = errors.New("idem: too many requests are running")
-	// ErrLeaseLapsed is the cause with which [Execution.Context] is cancelled when the claim could not be renewed and is
-	// about to lapse.
-	ErrLeaseLapsed = errors.New("idem: the claim could not be renewed in time")
 )
 
-// Request is a request as a [Runner] sees it.
-type Request struct {
-	Key Key
-	// Owner is on whose account the request runs and waits.
-	Owner       string
-	Fingerprint Sum
-	// Waiting, unless nil, is called once when the caller is about to wait. What is large and can be done without is to be let
-	// go of there: many may wait.
-	Waiting func()
-}
-
-// Runner decides who runs a request, who waits for it, and who gets which answer. It is used by many goroutines at once and
-// starts none before it is used.
+// Runner decides who runs a request, who waits for it, and who gets which
+// answer. It is safe for concurrent use and starts no goroutine before it is
+// used.
 //
-// All requests with one key should go through one Runner of the process: duplicates are then woken when the first is settled,
-// and get its answer from memory. Duplicates in other processes, or in another Runner on the same store, ask the store again
-// after 25 ms and then after twice as long each time, up to 500 ms.
+// All requests with one key should go through one Runner of the process:
+// duplicates are then woken when the first is settled, and get its answer from
+// memory. Duplicates in other processes, or in another Runner on the same
+// store, ask the store again after 25 ms and then after twice as long each
+// time, up to 500 ms.
 //
-// A store may fail, panic or hang without harm to what is promised. No call is waited for longer than Options.Timeout, but for
-// Join, which may take Options.Wait more; how many calls that never return can pile up is bounded; and a request begins to run
-// only after the store said that the claim is its own.
+// The store may fail, panic or hang; no request runs twice because of it. No
+// call is waited for longer than Options.Timeout, except Join, which may take
+// Options.Wait more. The number of calls that never return is bounded. A
+// request runs only after the store said that the claim is its own, and an
+// answer that breaks the contract of [Store] is an error.
 type Runner struct {
 	store   Store
-	joiner  Joiner // nil: claims have leases
-	atOnce  bool   // the store is a Memory, which needs neither a timeout nor a goroutine to be called in
+	joiner  Joiner  // nil: claims have leases
+	memory  *Memory // the store, if it is one: calls need neither timeout nor goroutine
 	options Options
 	epoch   time.Time
 
-	begins, extends, settles, undos lane
-	undoing                         atomic.Int64
+	begins, extends, settles, undos slots
+	outage                          outage
 
-	mu       sync.Mutex
-	flights  map[Key]*flight
-	owners   map[string]load
-	waiting  int
-	unsaved  int           // settlements that go on in the background
-	allSaved chan struct{} // closed when unsaved falls to zero; nil while nobody waits for that
+	mu         sync.Mutex
+	executions map[Key]*Execution
+	undoing    map[Key]int // claims of a key that are being undone
+	owners     map[string]load
+	waiting    int
+	running    int           // executions that count as running, of all owners
+	unsaved    int           // tasks in the background
+	idle       chan struct{} // closed when running and unsaved are zero; nil while nobody waits
 
-	heartbeatErrors, saveErrors, lost atomic.Uint64
+	renewalErrors, saveErrors, lost atomic.Uint64
 }
 
-// RunnerStats is what a [Runner] does now and what went wrong since its start.
+// Options are the settings of a [Runner]. The zero value of each field stands
+// for its default.
+type Options struct {
+	// Lease is how long a claim is held unless it is renewed. A Runner renews
+	// it every third of that. The default is 15 s. In a [Memory] claims need no
+	// renewing: they end with the process.
+	Lease time.Duration
+	// Retention is how long a key is remembered, and at least the Lease. The
+	// default is 24 h.
+	Retention time.Duration
+	// Wait is how long a duplicate waits for the first request. The default is
+	// 10 s; when negative, it does not wait for a request that runs.
+	Wait time.Duration
+	// Timeout bounds each call of the store, and all that Settle tries before
+	// it goes on in the background. The default is 2 s. After five claims in a
+	// row that failed, others fail at once, but for one each second.
+	Timeout time.Duration
+	// Waiters is how many duplicates may wait at once, WaitersPerOwner how many
+	// of one owner. Beyond that a duplicate gets InFlight at once. The defaults are 4,096 and 256.
+	Waiters, WaitersPerOwner int
+	// ExecutionsPerOwner is how many requests of one owner may run at once.
+	// Beyond that a request gets ErrTooMany, and the store is not asked whether
+	// it is a repeat. A request whose save is retried in the background still
+	// counts, so that the answers in memory are bounded. The default is 1,024.
+	ExecutionsPerOwner int
+	// Reexecute takes over a claim with an unknown outcome. The request may
+	// then run twice.
+	Reexecute bool
+	// Join uses the store's ability to join transactions; the store must be a
+	// [Joiner].
+	Join bool
+	// Draining ends all waits when it is closed, and lets none begin. It does
+	// not touch what runs.
+	Draining <-chan struct{}
+	// Logger gets a line for each claim that could not be renewed or saved. The
+	// default is slog.Default().
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if min(o.Lease, o.Retention, o.Timeout) < 0 {
+		panic("idem: NewRunner with a negative duration")
+	}
+	if min(o.Waiters, o.WaitersPerOwner, o.ExecutionsPerOwner) < 0 {
+		panic("idem: NewRunner with a negative limit")
+	}
+	o.Lease = cmp.Or(o.Lease, 15*time.Second)
+	o.Retention = cmp.Or(o.Retention, 24*time.Hour)
+	o.Wait = cmp.Or(o.Wait, 10*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
+	o.Waiters = cmp.Or(o.Waiters, 4096)
+	o.WaitersPerOwner = cmp.Or(o.WaitersPerOwner, 256)
+	o.ExecutionsPerOwner = cmp.Or(o.ExecutionsPerOwner, 1024)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	if o.Retention < o.Lease {
+		panic("idem: NewRunner with a Retention shorter than the Lease")
+	}
+	return o
+}
+
+// RunnerStats describes what a [Runner] does now and what failed since its
+// start.
 type RunnerStats struct {
-	Executions int // that run or ask whether they may, and those whose save is retried
+	Executions int // asking the store, running, or retrying to save
 	Waiters    int
-	Unsaved    int // settlements that go on in the background, and claims that are taken back there
-	// HeartbeatErrors and SaveErrors count calls of the store that failed, Lost the executions that found another in possession
-	// of the key when they were to be settled.
-	HeartbeatErrors, SaveErrors, Lost uint64
+	Unsaved    int // settlements and undone claims that are retried in the background
+	// RenewalErrors and SaveErrors count calls of the store that failed, Lost
+	// the executions whose claim was taken over before they were settled.
+	RenewalErrors, SaveErrors, Lost uint64
 }
 
-// NewRunner returns a Runner on a store. It panics when the store is nil or not the Joiner that Options.Join asks for, when a
-// limit or a duration other than Wait is negative, and when Retention is shorter than Lease.
+// NewRunner returns a Runner on a store. It panics when the store is nil or not
+// the Joiner that Options.Join asks for, when a limit or a duration other than
+// Wait is negative, and when Retention is shorter than Lease.
 func NewRunner(s Store, o Options) *Runner {
 	if s == nil {
 		panic("idem: NewRunner without a store")
 	}
 	r := &Runner{
-		store:   s,
-		options: o.withDefaults(),
-		epoch:   time.Now(),
-		begins:  make(lane, laneWidth),
-		extends: make(lane, laneWidth),
-		settles: make(lane, laneWidth),
-		undos:   make(lane, laneWidth),
-		flights: make(map[Key]*flight),
-		owners:  make(map[string]load),
+		store:      s,
+		options:    o.withDefaults(),
+		epoch:      time.Now(),
+		begins:     make(slots, slotsPerKind),
+		extends:    make(slots, slotsPerKind),
+		settles:    make(slots, slotsPerKind),
+		undos:      make(slots, slotsPerKind),
+		executions: make(map[Key]*Execution),
+		undoing:    make(map[Key]int),
+		owners:     make(map[string]load),
 	}
-	_, r.atOnce = s.(*Memory)
+	r.memory, _ = s.(*Memory)
 	if o.Join {
 		j, ok := s.(Joiner)
 		if !ok {
@@ -98,84 +157,60 @@ func NewRunner(s Store, o Options) *Runner {
 	return r
 }
 
-// Begin claims the key, or finds out who has it and waits for them.
-//
-// With an Execution the caller must run the request and settle the Execution, whatever happens. Without one, and without an
-// error, the Record says what to answer: [Done], or [Unknown], or [InFlight] when it waited in vain, may not wait, or would be
-// one waiter too many. Its LeaseLeft is then a hint for when to come back, 0 where there is none.
-//
-// The errors are [ErrMismatch], also while the first request is in flight; [ErrTooMany], before the store was asked; [ErrFull];
-// ctx.Err() when ctx is done before the store is asked or while waiting; and anything else when the store could not answer.
-// After such an error the claim that may have been made is taken back in the background.
-//
-// The end of ctx does not cut a call of the store short, since its answer would be lost. An Execution may therefore be handed
-// to a caller whose ctx is done, and is to be run or settled as [NotStarted] like any other.
-func (r *Runner) Begin(ctx context.Context, req Request) (Record, *Execution, error) {
-	if err := ctx.Err(); err != nil {
-		return Record{}, nil, err
-	}
-	v := visit{runner: r, ctx: ctx, req: req}
-	defer v.leave()
-	for {
-		f, leads, err := r.board(&v.req)
-		if err != nil {
-			return Record{}, nil, err
-		}
-		if leads {
-			return v.lead(f)
-		}
-		record, err, decided := v.follow(f)
-		if decided {
-			return record, nil, err
-		}
+// Options returns the settings of the Runner, with the defaults filled in.
+func (r *Runner) Options() Options { return r.options }
+
+// Stats returns what the Runner does now.
+func (r *Runner) Stats() RunnerStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return RunnerStats{
+		Executions:    r.running,
+		Waiters:       r.waiting,
+		Unsaved:       r.unsaved,
+		RenewalErrors: r.renewalErrors.Load(),
+		SaveErrors:    r.saveErrors.Load(),
+		Lost:          r.lost.Load(),
 	}
 }
 
-// WaitSettled waits until nothing is left that is saved or taken back in the background, or until ctx is done; then it returns
-// ctx.Err(). Call it at the end of a shutdown, when no request runs any more.
+// WaitSettled waits until no execution runs and no task is left in the
+// background, or until ctx is done; then it returns ctx.Err(). Call it at the
+// end of a shutdown: an http.TimeoutHandler, or the end of Shutdown's own
+// context, can leave handlers that still run.
 func (r *Runner) WaitSettled(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		if r.unsaved == 0 {
+		if r.running == 0 && r.unsaved == 0 {
 			r.mu.Unlock()
 			return nil
 		}
-		if r.allSaved == nil {
-			r.allSaved = make(chan struct{})
+		if r.idle == nil {
+			r.idle = make(chan struct{})
 		}
-		saved := r.allSaved
+		idle := r.idle
 		r.mu.Unlock()
 		select {
-		case <-saved:
+		case <-idle:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// Stats returns what the Runner does now.
-func (r *Runner) Stats() RunnerStats {
+// background counts one task more, or one less, that goes on in the background.
+func (r *Runner) background(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := RunnerStats{
-		Waiters:         r.waiting,
-		Unsaved:         r.unsaved,
-		HeartbeatErrors: r.heartbeatErrors.Load(),
-		SaveErrors:      r.saveErrors.Load(),
-		Lost:            r.lost.Load(),
-	}
-	for _, l := range r.owners {
-		s.Executions += l.executions
-	}
-	return s
+	r.unsaved += n
+	r.signalIdle()
 }
 
-// keepUnsaved counts one settlement more, or one less, that goes on in the background. r.mu is held.
-func (r *Runner) keepUnsaved(n int) {
-	r.unsaved += n
-	if r.unsaved == 0 && r.allSaved != nil {
-		close(r.allSaved)
-		r.allSaved = nil
+// signalIdle wakes WaitSettled when nothing is left to wait for. r.mu is held.
+func (r *Runner) signalIdle() {
+	if r.running == 0 && r.unsaved == 0 && r.idle != nil {
+		close(r.idle)
+		r.idle = nil
 	}
 }
 

@@ -26,10 +26,11 @@ func newRunner(s idem.Store, o idem.Options) *idem.Runner {
 	return idem.NewRunner(s, o)
 }
 
-// request is the request that the tests send again and again; other is another one with the same key.
+// request is the request that the tests send again and again; other is another
+// one with the same key.
 var (
-	request = idem.Request{Key: idem.NewKey("organization", "key"), Owner: "organization", Fingerprint: idem.Sum{1}}
-	other   = idem.Request{Key: request.Key, Owner: request.Owner, Fingerprint: idem.Sum{2}}
+	request = idem.Request{Key: idem.NewKey("organization", "key"), Owner: "organization", Fingerprint: idem.Fingerprint{1}}
+	other   = idem.Request{Key: request.Key, Owner: request.Owner, Fingerprint: idem.Fingerprint{2}}
 )
 
 func numberedRequest(n int) idem.Request {
@@ -95,7 +96,8 @@ func mustBeIdle(t *testing.T, r *idem.Runner) {
 	}
 }
 
-// both runs a test on a store that answers at once and on one that is called in goroutines.
+// both runs a test on a store that answers at once and on one that is called in
+// goroutines.
 func both(t *testing.T, test func(t *testing.T, s idem.Store)) {
 	t.Run("at-once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { test(t, newMemory()) })
@@ -150,7 +152,8 @@ func TestOutcomes(t *testing.T) {
 		}
 		mustRefuse(t, r, request, idem.ErrMismatch)
 
-		// A value that does not exist must not be taken for one that frees the key.
+		// A value that does not exist must not be taken for one that frees the
+		// key.
 		odd := numberedRequest(1)
 		mustSettle(t, mustRun(t, r, odd), idem.Settlement{Outcome: 77})
 		mustGet(t, r, odd, idem.Unknown)
@@ -202,7 +205,8 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// Outside a bubble the goroutines run at once, which is what the race detector needs.
+// Outside a bubble the goroutines run at once, which is what the race detector
+// needs.
 func TestManyAtOnceInParallel(t *testing.T) {
 	for _, s := range []idem.Store{newMemory(), remote{newMemory()}} {
 		r := newRunner(s, idem.Options{Waiters: 1000, WaitersPerOwner: 1000})
@@ -233,7 +237,8 @@ func TestManyAtOnceInParallel(t *testing.T) {
 	}
 }
 
-// No answer of the store is taken for none because it came at the same time as something else.
+// No answer of the store is taken for none because it came at the same time as
+// something else.
 func TestAnswersAreHeard(t *testing.T) {
 	r := newRunner(remote{newMemory()}, idem.Options{})
 	for i := range 3000 {
@@ -269,7 +274,7 @@ func TestManyAtOnceInTwoProcesses(t *testing.T) {
 // A process that died left a claim that nobody settles.
 func TestCrash(t *testing.T) {
 	crashed := idem.Claim{
-		Key: request.Key, Token: idem.NewToken(), Fingerprint: request.Fingerprint, Lease: 15 * time.Second, Retention: time.Hour,
+		Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint, Lease: 15 * time.Second, Retention: time.Hour,
 	}
 	t.Run("at-most-once", func(t *testing.T) {
 		both(t, func(t *testing.T, s idem.Store) {
@@ -362,6 +367,36 @@ func TestContextOfExecution(t *testing.T) {
 	})
 }
 
+// An http.TimeoutHandler answers while the handler runs on, and so does a
+// server whose Shutdown was cut short.
+func TestWaitSettledWaitsForWhatRuns(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{})
+		if err := r.WaitSettled(t.Context()); err != nil {
+			t.Errorf("an idle Runner: got error %v", err)
+		}
+		e := mustRun(t, r, request)
+		bounded, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.WaitSettled(bounded); err != context.DeadlineExceeded {
+			t.Errorf("while an execution runs: got error %v, want context.DeadlineExceeded", err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- r.WaitSettled(t.Context()) }()
+		synctest.Wait()
+		mustSettle(t, e, answer("created"))
+		synctest.Wait()
+		select {
+		case err := <-waited:
+			if err != nil {
+				t.Errorf("after Settle: got error %v", err)
+			}
+		default:
+			t.Error("WaitSettled waits on after Settle")
+		}
+	})
+}
+
 func TestNewRunnerPanics(t *testing.T) {
 	for name, make := range map[string]func(){
 		"no store":                         func() { idem.NewRunner(nil, idem.Options{}) },
@@ -401,5 +436,16 @@ func TestAllocationsOfExecution(t *testing.T) {
 	mustSettle(t, mustRun(t, r, request), answer("created"))
 	if replay := testing.AllocsPerRun(200, func() { r.Begin(ctx, request) }); replay > 1 {
 		t.Errorf("a replay allocates %v times, want at most 1", replay)
+	}
+}
+
+// The defaults are what the documentation says.
+func TestDefaults(t *testing.T) {
+	want := idem.Options{
+		Lease: 15 * time.Second, Retention: 24 * time.Hour, Wait: 10 * time.Second, Timeout: 2 * time.Second,
+		Waiters: 4096, WaitersPerOwner: 256, ExecutionsPerOwner: 1024, Logger: slog.Default(),
+	}
+	if got := idem.NewRunner(newMemory(), idem.Options{}).Options(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -2,11 +2,14 @@ package keystore_test
 
 import (
 	"context"
+	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 func BenchmarkParse(b *testing.B) {
@@ -21,6 +24,35 @@ func BenchmarkParse(b *testing.B) {
 			}
 		})
 	}
+}
+
+func BenchmarkCandidates(b *testing.B) {
+	present := keystore.Format{}.Generate(keystore.Production).Reveal()
+	one, four := []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Match: hex40}}, []keystore.LegacyFormat{legacyHMAC([]byte("a"), []byte("b"), []byte("c"), []byte("d"))}
+	for _, c := range []struct {
+		name   string
+		legacy []keystore.LegacyFormat
+		token  string
+	}{
+		{"present", nil, present},
+		{"present/beside legacy", four, present},
+		{"legacy/SHA-256", one, acme("0")},
+		{"legacy/4 HMACs", four, acme("0")},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			format := keystore.Format{Legacy: c.legacy}
+			b.ReportAllocs()
+			for b.Loop() {
+				format.Candidates(c.token)
+			}
+		})
+	}
+	b.Run("Parse and DigestOf", func(b *testing.B) {
+		for b.Loop() {
+			keystore.Format{}.Parse(present)
+			keystore.DigestOf(present)
+		}
+	})
 }
 
 func BenchmarkGenerate(b *testing.B) {
@@ -38,15 +70,18 @@ func BenchmarkDigestOf(b *testing.B) {
 	}
 }
 
-// manyKeys returns a Cached that remembers n keys, and their digests.
+// manyKeys returns a Cached that remembers n keys, and their digests, in random
+// order.
 func manyKeys(b *testing.B, n int) (*keystore.Cached, []keystore.Digest) {
 	ctx := context.Background()
 	memory := keystore.NewMemory()
 	cached := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour})
-	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	digests := make([]keystore.Digest, n)
 	for i := range digests {
-		secret, _, err := issuer.Issue(ctx, keystore.Grant{Organization: "acme", Environment: keystore.Production})
+		secret, _, err := issuer.Issue(ctx, keystore.Grant{
+			Organization: fmt.Sprintf("org_%06d", i), Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead},
+		})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -55,40 +90,38 @@ func manyKeys(b *testing.B, n int) (*keystore.Cached, []keystore.Digest) {
 			b.Fatal(err)
 		}
 	}
+	rand.Shuffle(n, func(i, j int) { digests[i], digests[j] = digests[j], digests[i] })
 	return cached, digests
 }
 
+// BenchmarkCachedHit looks a key up and reads what a request reads of it.
 func BenchmarkCachedHit(b *testing.B) {
-	ctx := context.Background()
-	cached, digests := manyKeys(b, 1000)
-	b.Run("one", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			cached.Lookup(ctx, digests[0])
+	need, _ := scope.Contract().Parse([]scope.Name{scope.TasksRead})
+	seed := maphash.MakeSeed()
+	request := func(cached *keystore.Cached, d keystore.Digest) {
+		k, err := cached.Lookup(context.Background(), d)
+		if err != nil || k.Digest != d || k.Environment != keystore.Production || k.Refused() != nil || !k.Granted().HasAll(need) {
+			b.Errorf("got %v, %v, want the key", k, err)
 		}
-	})
-	b.Run("spread", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			cached.Lookup(ctx, digests[i%len(digests)])
-		}
-	})
-	b.Run("parallel", func(b *testing.B) {
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for i := rand.IntN(len(digests)); pb.Next(); i++ {
-				cached.Lookup(ctx, digests[i%len(digests)])
+		maphash.String(seed, k.Tenant()) // as a limiter does
+	}
+	for _, n := range []int{1, 10_000} {
+		cached, digests := manyKeys(b, n)
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				request(cached, digests[i%n])
 			}
 		})
-	})
-	b.Run("parallel one", func(b *testing.B) {
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				cached.Lookup(ctx, digests[0])
-			}
+		b.Run(fmt.Sprintf("keys=%d/parallel", n), func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := rand.IntN(n); pb.Next(); i++ {
+					request(cached, digests[i%n])
+				}
+			})
 		})
-	})
+	}
 }
 
 func BenchmarkCachedMiss(b *testing.B) {
@@ -105,7 +138,7 @@ func BenchmarkCachedMiss(b *testing.B) {
 func BenchmarkMemoryLookup(b *testing.B) {
 	ctx := context.Background()
 	memory := keystore.NewMemory()
-	secret, _, err := keystore.NewIssuer(memory, keystore.Format{}).
+	secret, _, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).
 		Issue(ctx, keystore.Grant{Organization: "acme", Environment: keystore.Production})
 	if err != nil {
 		b.Fatal(err)

@@ -2,88 +2,80 @@ package keystore
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
+	"errors"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
-	"github.com/sallyport-go/sallyport/scope"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// CacheOptions configures a [Cached]. The zero value is ready to use.
-type CacheOptions struct {
-	// TTL is how long a key is used without asking the store again, counted
-	// from the moment the store was asked. It bounds how long a revocation
-	// made elsewhere can go unnoticed. Zero means 30 s.
-	TTL time.Duration
-
-	// NegativeTTL is how long it is remembered that a token has no key, or one
-	// that is refused. It bounds how long a key made elsewhere stays unknown.
-	// Zero means 5 s.
-	NegativeTTL time.Duration
-
-	// Size is the number of usable keys that are remembered, about 700 bytes
-	// each. Beyond it goes the one that was not used for longest, to about a
-	// second. Zero means 100,000.
-	Size int
-
-	// NegativeSize is the number of refusals that are remembered, about 200
-	// bytes each. They have room of their own, so that no flood of made-up
-	// tokens drives out a key. Zero means 100,000.
-	NegativeSize int
-
-	// Timeout bounds one question to the store, and so the wait of everybody
-	// who waits for its answer. Zero means 2 s; it is never longer than TTL.
-	Timeout time.Duration
-
-	// Loads is how many questions may be open at the store at once. Zero means
-	// 64.
-	Loads int
-
-	// Registry is what keys are bound to. Nil means [scope.Contract].
-	Registry *scope.Registry
-
-	// FeedInterval is how often [Cached.Run] asks for changes. Zero means 5 s.
-	FeedInterval time.Duration
-
-	// Logger is told when the feed fails and when it is back, when the store
-	// panics, and once of each scope that keys have and Registry does not. Nil
-	// means [slog.Default].
-	Logger *slog.Logger
-}
-
-// Cached remembers what a [Store] says about a token, and keeps the store safe
-// from the rest:
+// Cached remembers what a [Store] says about tokens, and protects the store:
 //
-//   - Concurrent lookups of one token ask the store once. The question does not
-//     end when the client that caused it leaves, and nobody waits for it longer
-//     than Timeout or than their own context.
-//   - At most Loads questions are open at once, also when the store does not
-//     heed its context. A lookup beyond that fails with [ErrOverloaded] without
-//     waiting: anybody can make up tokens with a valid checksum.
+//   - Concurrent lookups of one token ask the store once.
+//   - A lookup ends within Timeout, whatever the store does. It does not end
+//     with its context: a client may close its side of the connection as soon
+//     as it has sent a request, and still waits for the answer. The store gets
+//     the values of the context.
+//   - At most Loads questions about strange tokens are open at once, also when
+//     the store ignores its context. A lookup beyond that fails with
+//     [ErrOverloaded] at once: anybody can make up tokens with a valid
+//     checksum. A token that was usable before has places of its own and waits
+//     for one, so no flood of strange tokens stops a live key.
 //   - Only answers are remembered. An error other than [ErrNotFound] is passed
 //     on, and the next lookup asks again.
-//   - Insert and Update through the Cached, [Cached.Forget] and the feed drop
-//     what is remembered, and a question that was asked before them is neither
-//     remembered when its answer arrives nor given to a lookup that began after
-//     them.
+//   - No lookup yields what was true before a change: once Insert, Update or
+//     [Cached.Forget] has returned, or the feed has named the key, the next
+//     lookup asks the store, and no answer from before is remembered.
 //
-// A Cached is a [Manager], a [Toucher] and a [Feed] as far as its store is;
-// what the store lacks returns an error that wraps [errors.ErrUnsupported]. It
-// is safe for concurrent use, and starts no goroutine that outlives the
-// question it was started for.
+// A Cached is a [Manager], a [Toucher] and a [Feed] if its store is; what the
+// store lacks returns an error that wraps [errors.ErrUnsupported]. It is safe
+// for concurrent use, and starts no goroutine that outlives the question it
+// was started for.
 type Cached struct {
 	store   Store
 	options CacheOptions
-	epoch   time.Time // deadlines count from here, by the monotonic clock
-	answers *answers
-	flights singleflight.Group
-	slots   chan struct{} // one element for each question that is open
+	epoch   time.Time // the times of answers count from here
+	shards  []shard
+	strange chan struct{} // semaphore for questions about tokens that were never usable
+	known   chan struct{} // and about tokens that were usable before
 	unknown unknownScopes // that were reported
 	polled  atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
+}
+
+// A shard caches the answers for its digests. Its mutex guarantees the last point
+// above:
+//
+//   - A question is entered in loads before the store is asked, and its answer
+//     is remembered in the same critical section that finds it still there.
+//   - forget removes the answer and the question in one critical section.
+//
+// So an answer from before a change is gone when forget returns, and an answer
+// to a question from before it is never added: its question is no longer in
+// loads. Lookups that come later find neither, and ask again.
+type shard struct {
+	mu       sync.Mutex
+	accepted *simplelru.LRU[Digest, answer] // tokens that were usable when the store was last asked
+	refused  *simplelru.LRU[Digest, answer] // tokens that were not
+	loads    map[Digest]*load               // questions whose answer may be remembered
+	_        [32]byte                       // no shard shares a cache line with another
+}
+
+// An answer is what the store said about a token.
+type answer struct {
+	key      *Key          // nil: there is none
+	deadline time.Duration // when it is too old to be used
+}
+
+// tooOld marks a token that was usable. Its key is dropped.
+var tooOld = answer{deadline: math.MinInt64}
+
+// A load is a question to the store. Its result is set before done is closed.
+type load struct {
+	done chan struct{}
+	key  *Key
+	err  error
 }
 
 // NewCached returns a Cached in front of s. It panics when s is nil or an
@@ -93,85 +85,175 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		panic("keystore: NewCached with a nil Store")
 	}
 	o = o.withDefaults()
-	return &Cached{
+	c := &Cached{
 		store:   s,
 		options: o,
 		epoch:   time.Now(),
-		answers: newAnswers(o.Size, o.NegativeSize),
-		slots:   make(chan struct{}, o.Loads),
+		strange: make(chan struct{}, o.Loads),
+		known:   make(chan struct{}, o.Loads),
 	}
+	// One lock is enough for a small cache, and keeps its order exact.
+	shards := 16
+	if min(o.Size, o.NegativeSize) < 1<<10 {
+		shards = 1
+	}
+	c.shards = make([]shard, shards)
+	for i := range c.shards {
+		c.shards[i] = shard{
+			accepted: newLRU((o.Size-1)/shards + 1),
+			refused:  newLRU((o.NegativeSize-1)/shards + 1),
+			loads:    make(map[Digest]*load),
+		}
+	}
+	return c
 }
 
-func (o CacheOptions) withDefaults() CacheOptions {
-	o.TTL = orDefault("TTL", o.TTL, 30*time.Second)
-	o.NegativeTTL = orDefault("NegativeTTL", o.NegativeTTL, 5*time.Second)
-	o.Size = orDefault("Size", o.Size, 100_000)
-	o.NegativeSize = orDefault("NegativeSize", o.NegativeSize, 100_000)
-	// An answer that took longer than TTL would be too old to be used.
-	o.Timeout = min(orDefault("Timeout", o.Timeout, 2*time.Second), o.TTL)
-	o.Loads = orDefault("Loads", o.Loads, 64)
-	o.FeedInterval = orDefault("FeedInterval", o.FeedInterval, 5*time.Second)
-	if o.Registry == nil {
-		o.Registry = scope.Contract()
+// newLRU returns a plain LRU. The expirable one of the same module starts a
+// goroutine that nothing can stop, so each answer carries its deadline.
+func newLRU(size int) *simplelru.LRU[Digest, answer] {
+	l, err := simplelru.NewLRU[Digest, answer](size, nil)
+	if err != nil {
+		panic("keystore: " + err.Error())
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	return o
+	return l
 }
 
-func orDefault[T int | time.Duration](name string, value, fallback T) T {
-	if value < 0 {
-		panic(fmt.Sprintf("keystore: negative %s", name))
-	}
-	if value == 0 {
-		return fallback
-	}
-	return value
-}
+func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shards)] }
 
 // Lookup implements [Store]. What it returns is bound to the registry and
 // shared with other callers. The caller asks [Key.Refused]: a key that was
 // usable when it was loaded may have expired since.
 //
 // Besides [ErrNotFound] and the errors of the store it returns [ErrOverloaded],
-// an error that wraps [ErrCorrupt], one that wraps [context.DeadlineExceeded]
-// after Timeout, and the error of ctx when that ends first. A remembered answer
-// is given without looking at ctx.
+// an error that wraps [ErrCorrupt], and one that wraps
+// [context.DeadlineExceeded] after Timeout.
 //
 // A lookup that is answered from memory does not allocate.
 func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
-	if k, ok, err := c.answers.get(d, c.now()); ok {
-		return k, err
+	now := c.now()
+	s := c.shard(d)
+	s.mu.Lock()
+	if found, ok := s.find(d, now); ok {
+		s.mu.Unlock()
+		if found.key == nil {
+			return nil, ErrNotFound
+		}
+		return found.key, nil
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if l, running := s.loads[d]; running {
+		s.mu.Unlock()
+		<-l.done
+		return l.key, l.err
 	}
-	return c.load(ctx, d)
+	l := &load{done: make(chan struct{})}
+	s.loads[d] = l
+	places := c.strange
+	if s.accepted.Contains(d) {
+		places = c.known
+	}
+	s.mu.Unlock()
+
+	c.load(ctx, s, d, l, places, now)
+	return l.key, l.err
+}
+
+// load asks the store and completes l.
+func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places chan struct{}, began time.Duration) {
+	l.err = errors.New("keystore: the lookup panicked")
+	// Deferred, because a Logger may panic and others wait for done.
+	defer func() {
+		s.mu.Lock()
+		if s.loads[d] == l {
+			delete(s.loads, d)
+			c.remember(s, d, l.key, l.err, began)
+		}
+		s.mu.Unlock()
+		close(l.done)
+	}()
+	l.key, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout))
+}
+
+// find returns the answer that is remembered and young enough. The shard is
+// locked.
+func (s *shard) find(d Digest, now time.Duration) (answer, bool) {
+	if found, ok := s.accepted.Get(d); ok {
+		return found, now < found.deadline
+	}
+	found, ok := s.refused.Get(d)
+	return found, ok && now < found.deadline
+}
+
+// remember keeps the answer to a question that was asked at began. The shard is
+// locked. A digest is in one of the two LRUs.
+func (c *Cached) remember(s *shard, d Digest, k *Key, err error, began time.Duration) {
+	switch {
+	case err == nil && k.Refused() == nil:
+		s.refused.Remove(d)
+		s.accepted.Add(d, answer{k, after(began, c.options.TTL)})
+	case err == nil || errors.Is(err, ErrNotFound):
+		s.accepted.Remove(d)
+		s.refused.Add(d, answer{k, after(began, c.options.NegativeTTL)})
+	}
 }
 
 // Peek returns the key only if it is remembered and usable now. It never asks
-// the store and does not wait.
+// the store and does not wait for it.
 func (c *Cached) Peek(d Digest) (*Key, bool) {
 	now := c.now()
-	found := c.answers.find(d, now)
-	if found == nil || found.deadline <= now || found.key.RefusedNow() != nil {
+	s := c.shard(d)
+	s.mu.Lock()
+	found, ok := s.find(d, now)
+	s.mu.Unlock()
+	if !ok || found.key == nil || found.key.Refused() != nil {
 		return nil, false
 	}
-	return &found.key, true
+	return found.key, true
 }
 
 // Remembers reports whether the token was usable when the store was last asked,
-// though the answer may be too old by now. It never asks the store, and nobody but
-// who held a live key can bring it about.
-func (c *Cached) Remembers(d Digest) bool { return c.answers.accepts.Contains(d) }
+// even if that answer is too old by now. It never asks the store. Only tokens
+// of keys that were once live are remembered.
+func (c *Cached) Remembers(d Digest) bool {
+	s := c.shard(d)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.accepted.Contains(d)
+}
 
 // Forget drops what is remembered of a token. A lookup that begins after Forget
 // has returned asks the store.
-func (c *Cached) Forget(d Digest) { c.answers.forget(d) }
+func (c *Cached) Forget(d Digest) {
+	s := c.shard(d)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget(d)
+}
+
+// forget keeps of a usable token only that it was usable once, so that its next
+// question has a place. The shard is locked.
+func (s *shard) forget(d Digest) {
+	if s.accepted.Contains(d) {
+		s.accepted.Add(d, tooOld)
+	}
+	s.refused.Remove(d)
+	delete(s.loads, d)
+}
+
+func (c *Cached) forgetAll() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		for _, d := range s.accepted.Keys() {
+			s.accepted.Add(d, tooOld) // from the oldest on: the order stays
+		}
+		s.refused.Purge()
+		clear(s.loads)
+		s.mu.Unlock()
+	}
+}
 
 // after saturates, for a time that is meant to have no end.
-func after(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-t) }
+func after(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-max(t, 0)) }
 
 // now returns the time of the monotonic clock, which no correction of the wall
 // clock moves.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +21,7 @@ func want(t testing.TB, c *keystore.Cached, d keystore.Digest, wanted error, rul
 	t.Helper()
 	k, err := c.Lookup(t.Context(), d)
 	if err == nil {
-		err = k.Refused(time.Now())
+		err = k.Refused()
 	}
 	if !errors.Is(err, wanted) || (err == nil) != (wanted == nil) {
 		t.Errorf("%s: Lookup and Refused gave %v, want %v", rule, err, wanted)
@@ -49,40 +49,6 @@ func TestCachedRemembersForTTL(t *testing.T) {
 		want(t, cached, d, keystore.ErrSuspended, "when TTL has passed")
 		store.wantCalls(t, 1, "when TTL has passed")
 	})
-}
-
-func TestCachedDefaults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{})
-		d := store.add(t)
-		if got := cached.MaxStaleness(); got != 30*time.Second {
-			t.Errorf("MaxStaleness() = %v, want 30s", got)
-		}
-		want(t, cached, d, nil, "a key")
-		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
-		time.Sleep(5*time.Second - time.Nanosecond)
-		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token, before 5 s")
-		store.wantCalls(t, 2, "before 5 s")
-		time.Sleep(time.Nanosecond)
-		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token, after 5 s")
-		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token, after 5 s")
-		store.wantCalls(t, 1, "after 5 s")
-	})
-}
-
-func TestCachedOptionsPanic(t *testing.T) {
-	for name, o := range map[string]keystore.CacheOptions{
-		"TTL": {TTL: -1}, "NegativeTTL": {NegativeTTL: -1}, "Size": {Size: -1}, "NegativeSize": {NegativeSize: -1},
-		"Timeout": {Timeout: -1}, "Loads": {Loads: -1}, "FeedInterval": {FeedInterval: -1},
-	} {
-		if !panics(func() { keystore.NewCached(keystore.NewMemory(), o) }) {
-			t.Errorf("a negative %s did not panic", name)
-		}
-	}
-	if !panics(func() { keystore.NewCached(nil, keystore.CacheOptions{}) }) {
-		t.Error("NewCached without a store did not panic")
-	}
 }
 
 func TestCachedBinds(t *testing.T) {
@@ -226,7 +192,6 @@ func TestCachedSize(t *testing.T) {
 		a, b, c := store.add(t), store.add(t), store.add(t)
 		for _, d := range []keystore.Digest{a, b, a, c} {
 			want(t, cached, d, nil, "a key")
-			time.Sleep(time.Second) // to which a use is known
 		}
 		for n := range 3 {
 			want(t, cached, unknown(n), keystore.ErrNotFound, "an unknown token")
@@ -260,7 +225,8 @@ func TestForget(t *testing.T) {
 	store.wantCalls(t, 2, "what was forgotten")
 }
 
-// What the store refused last is not a token that was usable when it was last asked.
+// What the store refused last is not a token that was usable when it was last
+// asked.
 func TestRemembersTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()
@@ -279,25 +245,128 @@ func TestRemembersTheLastAnswer(t *testing.T) {
 	})
 }
 
-func TestCachedWithoutEnd(t *testing.T) {
-	for _, o := range []keystore.CacheOptions{
-		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64},
-		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64, Timeout: math.MaxInt64, FeedInterval: math.MaxInt64},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newFake()
-			cached := keystore.NewCached(store, o)
-			d := store.add(t)
-			time.Sleep(time.Second)
-			for range 2 {
-				want(t, cached, d, nil, "a key")
-				want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
-				time.Sleep(1000 * time.Hour)
-			}
-			store.wantCalls(t, 2, "a key and an unknown token, for ever")
-			if got := cached.MaxStaleness(); got != math.MaxInt64 {
-				t.Errorf("MaxStaleness is %v", got)
-			}
+func TestOneLoadForMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		d := store.add(t)
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			time.Sleep(10 * time.Millisecond)
+			return store.Memory.Lookup(ctx, d)
 		})
+		var callers sync.WaitGroup
+		for range 500 {
+			callers.Go(func() { want(t, cached, d, nil, "one of 500 callers") })
+			callers.Go(func() { want(t, cached, unknown(1), keystore.ErrNotFound, "one of 500 callers with an unknown token") })
+		}
+		callers.Wait()
+		store.wantCalls(t, 2, "500 callers each with two tokens")
+	})
+}
+
+// The same without a bubble, where callers come and go while the store
+// answers at once.
+func TestOneLoadForManyAtFullSpeed(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	for range 200 {
+		d := store.add(t)
+		start := make(chan struct{})
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() {
+				<-start
+				want(t, cached, d, nil, "one of 8 callers")
+			})
+		}
+		close(start)
+		callers.Wait()
+		store.wantCalls(t, 1, "8 callers")
 	}
 }
+
+// A caller who leaves waits for the answer like everybody else: net/http
+// cancels the context of a client that has closed its side and still reads.
+func TestCallerWhoLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		d := store.add(t)
+		type traceKey struct{}
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			if ctx.Value(traceKey{}) != "first" {
+				t.Errorf("the store's context has the trace %v, want the values of the caller who caused the question", ctx.Value(traceKey{}))
+			}
+			time.Sleep(time.Second)
+			if err := ctx.Err(); err != nil {
+				t.Errorf("the question ended with the caller who caused it: %v", err)
+			}
+			return store.Memory.Lookup(ctx, d)
+		})
+		ctx, leave := context.WithCancel(context.WithValue(t.Context(), traceKey{}, "first"))
+		late, cancel := context.WithDeadline(ctx, time.Now().Add(time.Millisecond))
+		defer cancel()
+		var callers sync.WaitGroup
+		for name, ctx := range map[string]context.Context{"leaves": ctx, "has a deadline": late} {
+			callers.Go(func() {
+				if k, err := cached.Lookup(ctx, d); err != nil || k.Digest != d {
+					t.Errorf("Lookup by a caller who %s returned %v, %v, want the key", name, k, err)
+				}
+			})
+		}
+		synctest.Wait()
+		callers.Go(func() { want(t, cached, d, nil, "a caller who stays") })
+		time.Sleep(time.Millisecond)
+		leave()
+		callers.Wait()
+		store.wantCalls(t, 1, "three callers")
+
+		// Nor does it matter when the context ended before the lookup began.
+		if _, err := cached.Lookup(ctx, d); err != nil {
+			t.Errorf("Lookup of a remembered key with a context that has ended returned %v, want the key", err)
+		}
+		if _, err := cached.Lookup(ctx, store.add(t)); err != nil {
+			t.Errorf("Lookup with a context that has ended returned %v, want the key", err)
+		}
+		store.wantCalls(t, 1, "a key that was not remembered")
+	})
+}
+
+// A cache of many keys is bounded too, though it has several LRUs.
+func TestCachedSizeOfMany(t *testing.T) {
+	const size = 2048
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{Size: size, NegativeSize: size})
+	var keys []keystore.Digest
+	for range 2 * size {
+		keys = append(keys, store.add(t))
+		want(t, cached, keys[len(keys)-1], nil, "a key")
+	}
+	remembered := 0
+	for _, d := range keys {
+		if cached.Remembers(d) {
+			remembered++
+		}
+	}
+	// Digests are random: that one of 16 LRUs gets less than its share of
+	// twice as many keys happens once in 10^15 runs.
+	if remembered != size {
+		t.Errorf("%d keys are remembered, want %d", remembered, size)
+	}
+}
+
+// A Logger that panics ends its own request, and nobody waits for that one.
+func TestCachedLoggerPanics(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(panicHandler{})})
+	d := store.add(t, func(k *keystore.Key) { k.Scopes = []scope.Name{"future:thing"} })
+	if !panics(func() { cached.Lookup(t.Context(), d) }) {
+		t.Error("the Logger was not asked")
+	}
+	want(t, cached, d, nil, "the next lookup")
+}
+
+type panicHandler struct{ slog.Handler }
+
+func (panicHandler) Enabled(context.Context, slog.Level) bool  { return true }
+func (panicHandler) Handle(context.Context, slog.Record) error { panic("disk full") }

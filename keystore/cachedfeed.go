@@ -7,18 +7,20 @@ import (
 	"time"
 )
 
-// MaxStaleness returns the longest time for which a key that was usable is
-// still taken for usable after somebody has revoked or changed it in the store.
-// It is TTL, and in front of another Cached as much more as that one has. While
-// [Cached.Run] is polling and the feed answers, it is Timeout plus the longer of
-// FeedInterval and Timeout if that is shorter; when the feed falls silent it
-// becomes TTL again.
+// MaxStaleness returns the longest time for which a key is still accepted after
+// somebody has revoked or changed it in the store:
 //
-// A change made through this Cached is noticed before the call returns, and a
-// key that becomes usable elsewhere within NegativeTTL. What
-// MaxStaleness does not cover: a feed with more changes than fit into one
-// answer needs as many more answers, and a process whose wall clock is behind
-// that of the one which revoked a key takes the key for live that much longer.
+//   - TTL, and in front of another Cached the MaxStaleness of that one too;
+//   - while [Cached.Run] polls and the feed answers, Timeout plus the longer of
+//     FeedInterval and Timeout, if that is shorter.
+//
+// A change made through this Cached is noticed before the call returns. A key
+// that becomes usable elsewhere is noticed within NegativeTTL.
+//
+// Two things can add to it. A feed with more changes than fit into one answer
+// needs more answers, each of up to Timeout. And a process whose wall clock is
+// behind that of the process that revoked a key accepts the key for that much
+// longer.
 func (c *Cached) MaxStaleness() time.Duration {
 	most := c.options.TTL
 	if behind, ok := c.store.(*Cached); ok {
@@ -31,9 +33,9 @@ func (c *Cached) MaxStaleness() time.Duration {
 	return most
 }
 
-// feedBound is the longest time from a change until a poll that began after
-// it has ended: the next one begins a FeedInterval after the last one began,
-// or when that one ends.
+// feedBound is the longest time from a change until the end of the next poll.
+// That poll begins a FeedInterval after the last one began, or when the last
+// one ends, and takes up to Timeout.
 func (c *Cached) feedBound() time.Duration {
 	return after(max(c.options.FeedInterval, c.options.Timeout), c.options.Timeout)
 }
@@ -59,7 +61,8 @@ func (c *Cached) Run(ctx context.Context) error {
 		position = next
 		switch {
 		case err == nil:
-			// Zero means never, and a Cached may be younger than the clock's tick.
+			// Zero means never, and a Cached may be younger than the clock's
+			// tick.
 			c.polled.Store(int64(max(began, 1)))
 			if failing {
 				c.options.Logger.Info("keystore: the feed of changes is back")
@@ -90,14 +93,14 @@ func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, 
 		}
 		if position == "" {
 			// Only now: what is loaded from here on is at least as new as next.
-			c.answers.forgetAll()
+			c.forgetAll()
 			return next, nil
 		}
 		for _, d := range changed {
 			c.Forget(d)
 		}
-		// A feed that reads a little back, for writes that commit late, can name
-		// the same changes again at the same position.
+		// A feed that reads a little back, for writes that commit late, can
+		// name the same changes again at the same position.
 		done := len(changed) == 0 || next == position
 		position = next
 		if done {

@@ -145,6 +145,31 @@ func TestFeedDuringLoad(t *testing.T) {
 	})
 }
 
+// When Run starts it forgets refusals too, and the answers of questions that
+// are still open.
+func TestFeedStartForgetsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
+		refused, loading := store.add(t, suspended), store.add(t)
+		want(t, here, refused, keystore.ErrSuspended, "a refused key")
+		store.edit(t, refused, func(k *keystore.Key) { k.Suspended = false })
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := store.Memory.Lookup(ctx, d)
+			time.Sleep(time.Second)
+			return k, err
+		})
+		go here.Lookup(t.Context(), loading)
+		synctest.Wait()
+		store.edit(t, loading, suspended)
+		defer run(t, here)()
+		want(t, here, refused, nil, "a key that is usable again")
+		want(t, here, loading, keystore.ErrSuspended, "a key that was being loaded when Run started")
+		time.Sleep(time.Second)
+		want(t, here, loading, keystore.ErrSuspended, "a lookup after the old answer has arrived")
+	})
+}
+
 func TestFeedReadsAllPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFeedFake()
@@ -289,10 +314,10 @@ func TestFeedThroughTwo(t *testing.T) {
 		memory := keystore.NewMemory()
 		inner := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Second})
 		outer := keystore.NewCached(inner, keystore.CacheOptions{TTL: time.Hour})
-		token, k := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
+		token, k := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
 		defer run(t, outer)()
 		want(t, outer, keystore.DigestOf(token), nil, "a key")
-		if _, err := keystore.NewIssuer(memory, keystore.Format{}).Revoke(t.Context(), "acme", k.ID); err != nil {
+		if _, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Revoke(t.Context(), "acme", k.ID); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(6 * time.Second)
@@ -314,7 +339,7 @@ func TestCachedOverCached(t *testing.T) {
 				go outer.Run(ctx)
 				time.Sleep(11 * time.Second)
 			}
-			secret, k, err := keystore.NewIssuer(memory, keystore.Format{}).Issue(ctx, grant())
+			secret, k, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Issue(ctx, grant())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -324,7 +349,7 @@ func TestCachedOverCached(t *testing.T) {
 				want(t, outer, d, nil, "a key")
 			}
 			time.Sleep(time.Second)
-			if _, err := keystore.NewIssuer(memory, keystore.Format{}).Revoke(ctx, "acme", k.ID); err != nil {
+			if _, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Revoke(ctx, "acme", k.ID); err != nil {
 				t.Fatal(err)
 			}
 			revoked, last := time.Now(), time.Duration(0)
@@ -340,7 +365,7 @@ func TestCachedOverCached(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 				if k, err := outer.Lookup(ctx, d); err != nil {
 					t.Fatal(err)
-				} else if k.RefusedNow() == nil {
+				} else if k.Refused() == nil {
 					last = time.Since(revoked)
 				}
 			}

@@ -75,8 +75,8 @@ func (c *Cached) Touch(ctx context.Context, uses []Use) error {
 	return t.Touch(ctx, uses)
 }
 
-// Changes implements [Feed], for a Cached in front of a Cached. What it passes on
-// it forgets, so that the other one does not load from it what has changed.
+// Changes implements [Feed], for a Cached in front of a Cached. What it passes
+// on it forgets, so that the other one does not load from it what has changed.
 func (c *Cached) Changes(ctx context.Context, since string) (changed []Digest, next string, err error) {
 	f, ok := c.store.(Feed)
 	if !ok {
@@ -84,7 +84,7 @@ func (c *Cached) Changes(ctx context.Context, since string) (changed []Digest, n
 	}
 	changed, next, err = f.Changes(ctx, since)
 	if err == nil && since == "" {
-		c.answers.forgetAll()
+		c.forgetAll()
 	}
 	for _, d := range changed {
 		c.Forget(d)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -86,7 +85,7 @@ func TestCachedOverPlainStore(t *testing.T) {
 func TestCachedRevocationHolds(t *testing.T) {
 	memory := keystore.NewMemory()
 	cached := keystore.NewCached(memory, keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(cached, keystore.Format{})
+	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
 	for range 200 {
 		token, k := issue(t, issuer, grant())
 		d := keystore.DigestOf(token)
@@ -104,7 +103,7 @@ func TestCachedRevocationHolds(t *testing.T) {
 					k, err := cached.Lookup(t.Context(), d)
 					if err != nil {
 						t.Errorf("Lookup returned %v, want the key", err)
-					} else if before && k.Refused(time.Now()) == nil {
+					} else if before && k.Refused() == nil {
 						t.Error("a lookup that began after Revoke returned found the key live")
 					}
 				}
@@ -116,4 +115,37 @@ func TestCachedRevocationHolds(t *testing.T) {
 		close(revoked)
 		readers.Wait()
 	}
+}
+
+// A Cached forgets the changes that it passes on, everything with the first
+// position, and nothing when the feed failed.
+func TestCachedChangesForgets(t *testing.T) {
+	store := newFeedFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	changed, kept := store.add(t), store.add(t)
+	_, since, err := store.Changes(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(want int64, rule string) {
+		t.Helper()
+		cached.Lookup(t.Context(), changed)
+		cached.Lookup(t.Context(), kept)
+		store.wantCalls(t, want, rule)
+	}
+	load(2, "the first look-ups")
+	store.edit(t, changed, suspended)
+	if got, _, err := cached.Changes(t.Context(), since); err != nil || len(got) != 1 || got[0] != changed {
+		t.Errorf("Changes returned %x, %v, want the key that was changed", got, err)
+	}
+	load(1, "after the change of one key")
+	if _, _, err := cached.Changes(t.Context(), ""); err != nil {
+		t.Error(err)
+	}
+	load(2, "after the first position")
+	store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", errStoreDown })
+	if _, _, err := cached.Changes(t.Context(), ""); !errors.Is(err, errStoreDown) {
+		t.Errorf("got %v, want the error of the feed", err)
+	}
+	load(0, "after a feed that failed")
 }

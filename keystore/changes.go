@@ -25,8 +25,8 @@ func (c *changes) add(d Digest) {
 	c.number++
 	c.entries = append(c.entries, change{c.number, d})
 	c.last[d] = c.number
-	// A key that changes often leaves entries behind that its last one makes
-	// superfluous. They go when they are the larger part.
+	// Only the last entry of a key is needed. The older ones are dropped once
+	// they are more than half.
 	if len(c.entries) > 2*len(c.last) {
 		c.entries = slices.DeleteFunc(c.entries, func(e change) bool { return c.last[e.digest] != e.number })
 	}

@@ -2,7 +2,8 @@
 // again for each request.
 //
 // A token is the text a client sends, such as svc_live_ and 38 characters; a
-// [Format] makes and reads it. A [Key] is the record of one token, without its
+// [Format] makes and reads it, and accepts those of an older system when it is
+// told their [LegacyFormat]. A [Key] is the record of one token, without its
 // secret. A [Store] finds a Key by the [Digest] of its token; a [Manager] also
 // changes keys. [Memory] is a Manager that keeps them in the process,
 // [Cached] stands in front of any Store, and an [Issuer] makes, rotates and
@@ -10,14 +11,16 @@
 //
 // The rules:
 //
-//   - A store MUST NOT see a token, only its SHA-256. A [Secret] is shown once
+//   - A store MUST NOT see a token, only its digest: the SHA-256, or for a
+//     legacy token what the older system made of it. A [Secret] is shown once
 //     and never stored.
 //   - Only [ErrNotFound], and a record that [Key.Refused] refuses, mean that a
-//     key is invalid. Any other error means that nobody knows: nobody MUST be
-//     let in then, and nobody told that the key is wrong.
-//   - A token that [Format.Parse] refuses MUST NOT reach the store.
+//     key is invalid. Any other error means that the store could not answer:
+//     the request MUST be refused, and MUST NOT be told that its key is wrong.
+//   - A token that [Format.Candidates] refuses MUST NOT reach the store.
 //   - Key.Refused MUST be asked for every request, also when the record comes
-//     from a cache.
+//     from a cache. So MUST [Key.AllowsAddress], by whoever knows the address
+//     that a request comes from.
 //   - After a revocation through a [Cached] has returned, no later Lookup of
 //     that Cached finds the key live. For changes made elsewhere
 //     [Cached.MaxStaleness] is the longest time until it notices.

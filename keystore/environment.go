@@ -1,7 +1,7 @@
 package keystore
 
-// An Environment says which of the two worlds of an organization a key acts
-// in. Sandbox and production never share data, limits or replies.
+// An Environment says whether a key acts on an organization's real data or on
+// its test data. The two never share data, limits or replies.
 type Environment string
 
 // The environments of the contract.
@@ -12,11 +12,11 @@ const (
 
 // Known reports whether e is one of the two environments. The empty
 // Environment is not.
-func (e Environment) Known() bool { return e.Word() != "" }
+func (e Environment) Known() bool { return e.word() != "" }
 
-// Word returns the part of a token that stands for e: "live" or "test". It is
+// word returns the part of a token that stands for e: "live" or "test". It is
 // empty for an environment that is not known.
-func (e Environment) Word() string {
+func (e Environment) word() string {
 	switch e {
 	case Production:
 		return "live"

@@ -18,7 +18,7 @@ func Example() {
 	ctx := context.Background()
 	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
 	format := keystore.Format{}
-	issuer := keystore.NewIssuer(keys, format)
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{Format: format})
 
 	secret, key, err := issuer.Issue(ctx, keystore.Grant{
 		Organization: "acme",
@@ -34,18 +34,19 @@ func Example() {
 
 	// What happens to the token of each request.
 	decide := func() {
-		if _, err := format.Parse(token); err != nil {
+		candidates, err := format.Candidates(token)
+		if err != nil {
 			fmt.Println("malformed:", err)
 			return
 		}
-		found, err := keys.Lookup(ctx, keystore.DigestOf(token))
+		found, err := candidates.Lookup(ctx, keys)
 		switch {
 		case errors.Is(err, keystore.ErrNotFound):
 			fmt.Println("unknown")
 		case err != nil:
 			fmt.Println("nobody knows:", err)
-		case found.Refused(time.Now()) != nil:
-			fmt.Println("refused:", found.Refused(time.Now()))
+		case found.Refused() != nil:
+			fmt.Println("refused:", found.Refused())
 		default:
 			fmt.Println("acts for", found.Organization, "in", found.Environment, "with", found.Granted())
 		}
@@ -71,7 +72,7 @@ func ExampleFormat_Parse() {
 	}
 	// Output:
 	// keystore: the key has the wrong length; it may have been cut off
-	// keystore: the key is a publishable one; a secret key is needed
+	// keystore: this is a publishable key, which is made for browsers. This API needs a secret key
 	// keystore: the key has a character that no key has; it may have been copied with a quote or a line break
 }
 
@@ -79,7 +80,7 @@ func ExampleSecret() {
 	issued := struct {
 		ID     string
 		secret keystore.Secret
-	}{"key_1", keystore.NewSecret("svc_live_0123456789")}
+	}{"key_1", keystore.Format{}.Generate(keystore.Production)}
 
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -90,16 +91,16 @@ func ExampleSecret() {
 		},
 	}))
 	logger.Info("issued", "secret", issued.secret)
-	fmt.Println(issued.secret.Reveal())
+	fmt.Println(issued.secret, issued.secret.Reveal()[:9])
 	// Output:
 	// level=INFO msg=issued secret=[secret]
-	// svc_live_0123456789
+	// [secret] svc_live_
 }
 
 func ExampleIssuer_Rotate() {
 	ctx := context.Background()
 	keys := keystore.NewMemory()
-	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	_, old, err := issuer.Issue(ctx, keystore.Grant{Organization: "acme", Environment: keystore.Production})
 	if err != nil {
 		log.Fatal(err)
@@ -124,14 +125,14 @@ func ExampleIssuer_Rotate() {
 }
 
 func ExampleIssuer_Issue_problems() {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	_, _, err := issuer.Issue(context.Background(), keystore.Grant{
 		Organization: "acme",
 		Scopes:       []scope.Name{"task:read"},
 	})
 	var invalid *keystore.GrantError
 	if errors.As(err, &invalid) {
-		for _, p := range invalid.Problems {
+		for _, p := range invalid.Fields {
 			fmt.Printf("%s: %s\n", p.Field, p.Message)
 		}
 	}
@@ -152,7 +153,7 @@ func ExampleLastUsed() {
 	go func() { done <- keys.Run(ctx) }()
 	go func() { done <- uses.Run(ctx) }()
 
-	_, key, err := keystore.NewIssuer(keys, keystore.Format{}).
+	_, key, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).
 		Issue(ctx, keystore.Grant{Organization: "acme", Environment: keystore.Production})
 	if err != nil {
 		log.Fatal(err)

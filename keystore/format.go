@@ -2,8 +2,10 @@ package keystore
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 )
 
@@ -14,11 +16,6 @@ const (
 	randomLength   = 32 // 62^32 is a little more than 2^190
 	checksumLength = 6  // 62^6 is more than 2^32
 	base62         = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-	// The lengths that AcceptUnchecked allows for the part behind the
-	// environment.
-	minUnchecked = 16
-	maxUnchecked = 200
 )
 
 // A Format says what the tokens of a service look like:
@@ -36,15 +33,17 @@ type Format struct {
 	// digits. Empty means "svc".
 	Prefix string
 
-	// AcceptUnchecked makes Parse accept what an older system issued under the
-	// same prefix and environments too: 16 to 200 characters of [0-9A-Za-z_-]
-	// without a checksum. Every mistyped key then costs a question to the store.
-	AcceptUnchecked bool
+	// Legacy are the shapes of tokens that are accepted besides. Nil: none.
+	Legacy []LegacyFormat
 }
 
-// Validate returns an error when the prefix is not one. A program that takes
-// the prefix from its configuration calls it; the other methods panic then.
+// Validate returns what is wrong with f. A program that takes it from its
+// configuration calls it; the other methods panic when the prefix is not one.
 func (f Format) Validate() error {
+	return errors.Join(f.validatePrefix(), f.validateLegacy())
+}
+
+func (f Format) validatePrefix() error {
 	if f.Prefix == "" {
 		return nil
 	}
@@ -60,7 +59,7 @@ func (f Format) Validate() error {
 }
 
 func (f Format) prefix() string {
-	if err := f.Validate(); err != nil {
+	if err := f.validatePrefix(); err != nil {
 		panic(err.Error())
 	}
 	if f.Prefix == "" {
@@ -79,11 +78,11 @@ func (f Format) Generate(e Environment) Secret {
 	b := make([]byte, 0, maxPrefix+len("_live_")+randomLength+checksumLength)
 	b = append(b, f.prefix()...)
 	b = append(b, '_')
-	b = append(b, e.Word()...)
+	b = append(b, e.word()...)
 	b = append(b, '_')
 	b = appendRandom(b, randomLength)
 	sum := checksum(string(b))
-	return NewSecret(string(append(b, sum[:]...)))
+	return newSecret(string(append(b, sum[:]...)))
 }
 
 // appendRandom appends n characters, each equally likely to be any of base62.
@@ -118,57 +117,63 @@ func checksum(s string) (sum [checksumLength]byte) {
 }
 
 // Parse returns the environment that token names, or a [*FormatError] when
-// token cannot be a key of f, so that no store has to be asked. It does not
-// allocate, and looks at no more than 256 bytes of what a client sent.
+// token does not have the shape above. It knows nothing of f.Legacy;
+// [Format.Candidates] does. It does not allocate, and looks at no more than 256
+// bytes of what a client sent.
 func (f Format) Parse(token string) (Environment, error) {
 	prefix := f.prefix()
 	if len(token) > maxToken {
-		return "", refusedAs(TooLong)
+		return "", errTooLong
 	}
 	mark := -1 // the last character that is not of base 62
 	for i := range len(token) {
 		if c := token[i]; !isBase62(c) {
 			if c != '_' && c != '-' {
-				return "", refusedAs(BadCharacter)
+				return "", errBadCharacter
 			}
 			mark = i
 		}
 	}
 	rest, ok := strings.CutPrefix(token, prefix)
 	if !ok || rest == "" || rest[0] != '_' {
-		return "", refusedAs(OtherPrefix)
+		return "", errOtherPrefix
 	}
 	word, secret, _ := strings.Cut(rest[1:], "_")
 	environment, ok := environmentOf(word)
 	switch {
 	case word == "pub":
-		return "", refusedAs(Publishable)
+		return "", errPublishable
 	case !ok:
-		return "", refusedAs(UnknownEnvironment)
-	case f.AcceptUnchecked && minUnchecked <= len(secret) && len(secret) <= maxUnchecked:
-		return environment, nil
+		return "", errUnknownEnvironment
 	case len(secret) != randomLength+checksumLength:
-		return "", refusedAs(BadLength)
+		return "", errBadLength
 	case mark >= len(token)-len(secret):
-		return "", refusedAs(BadCharacter)
+		return "", errBadCharacter
 	}
 	body := len(token) - checksumLength
 	if sum := checksum(token[:body]); token[body:] != string(sum[:]) {
-		return "", refusedAs(BadChecksum)
+		return "", errBadChecksum
 	}
 	return environment, nil
 }
 
 func isBase62(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return c-'0' < 10 || (c|0x20)-'a' < 26 // 0x20 makes a letter small
+}
+
+// Claims reports whether a token begins like one of this service, of the present
+// shape or of a legacy one with a Prefix. If not, it may be somebody else's, such
+// as a JWT.
+func (f Format) Claims(token string) bool {
+	if rest, ok := strings.CutPrefix(token, f.prefix()); ok && strings.HasPrefix(rest, "_") {
+		return true
+	}
+	return slices.ContainsFunc(f.Legacy, func(l LegacyFormat) bool { return l.Prefix != "" && strings.HasPrefix(token, l.Prefix) })
 }
 
 // Pattern returns a regular expression, in the syntax common to RE2 and PCRE
 // and without anchors, that matches the tokens Parse accepts. It does not know
 // the checksum, so it also matches others.
 func (f Format) Pattern() string {
-	if f.AcceptUnchecked {
-		return fmt.Sprintf("%s_(live|test)_[0-9A-Za-z_-]{%d,%d}", f.prefix(), minUnchecked, maxUnchecked)
-	}
 	return fmt.Sprintf("%s_(live|test)_[0-9A-Za-z]{%d}", f.prefix(), randomLength+checksumLength)
 }

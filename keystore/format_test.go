@@ -29,18 +29,29 @@ func withChecksum(s string) string {
 	return s + strings.Repeat("0", 6-len(swapped)) + swapped
 }
 
-// reasonOf returns why a token was refused, or 0 when it was accepted.
-func reasonOf(t *testing.T, f keystore.Format, token string) keystore.Reason {
+// What a refused token's sender is told.
+const (
+	tooLong            = "The key is longer than any key."
+	badCharacter       = "The key has a character that no key has; it may have been copied with a quote or a line break."
+	otherPrefix        = "The key does not begin with the prefix of this service."
+	publishable        = "This is a publishable key, which is made for browsers. This API needs a secret key."
+	unknownEnvironment = "The key is neither a live nor a test key."
+	badLength          = "The key has the wrong length; it may have been cut off."
+	badChecksum        = "The key is mistyped or has been altered."
+)
+
+// reasonOf returns why a token was refused, or "" when it was accepted.
+func reasonOf(t *testing.T, f keystore.Format, token string) string {
 	t.Helper()
 	environment, err := f.Parse(token)
 	if err == nil {
-		return 0
+		return ""
 	}
 	var refused *keystore.FormatError
-	if !errors.As(err, &refused) || refused.Reason == 0 || environment != "" {
+	if !errors.As(err, &refused) || refused.Detail == "" || environment != "" {
 		t.Fatalf("Parse(%q) = %q, %v, want no environment and a *FormatError with a reason", token, environment, err)
 	}
-	return refused.Reason
+	return refused.Detail
 }
 
 func TestGenerate(t *testing.T) {
@@ -95,44 +106,44 @@ func TestParse(t *testing.T) {
 	live := withChecksum("svc_live_" + random)
 	for _, c := range []struct {
 		token string
-		want  keystore.Reason
+		want  string
 	}{
-		{live, 0},
-		{withChecksum("svc_test_" + random), 0},
-		{strings.Replace(live, "live", "test", 1), keystore.BadChecksum},
-		{"", keystore.OtherPrefix},
-		{"svc", keystore.OtherPrefix},
-		{"svc_", keystore.UnknownEnvironment},
-		{"svc_live", keystore.BadLength},
-		{"svc_live_", keystore.BadLength},
-		{live[:len(live)-1], keystore.BadLength},
-		{live + "0", keystore.BadLength},
-		{live + live, keystore.BadLength},
-		{withChecksum("svc_prod_" + random), keystore.UnknownEnvironment},
-		{withChecksum("svc_LIVE_" + random), keystore.UnknownEnvironment},
-		{withChecksum("svc__" + random), keystore.UnknownEnvironment},
-		{withChecksum("SVC_LIVE_" + random), keystore.OtherPrefix},
-		{withChecksum("xsvc_live_" + random), keystore.OtherPrefix},
-		{withChecksum("svcx_live_" + random), keystore.OtherPrefix},
-		{withChecksum("sk_live_" + random), keystore.OtherPrefix},
-		{withChecksum("svc-live-" + random), keystore.OtherPrefix},
-		{withChecksum("svc_pub_" + random), keystore.Publishable},
-		{"svc_pub_live_1234", keystore.Publishable},
-		{"svc_pub", keystore.Publishable},
-		{withChecksum("svc_live_" + random[:31] + "_"), keystore.BadCharacter},
-		{withChecksum("svc_live_" + random[:31] + "-"), keystore.BadCharacter},
-		{withChecksum("svc_live_" + random[:31] + "."), keystore.BadCharacter},
-		{`"` + live + `"`, keystore.BadCharacter},
-		{live + "\n", keystore.BadCharacter},
-		{" " + live, keystore.BadCharacter},
-		{live[:20] + "\x00" + live[21:], keystore.BadCharacter},
-		{live[:20] + "é" + live[22:], keystore.BadCharacter},
-		{live[:20] + "%00" + live[23:], keystore.BadCharacter},
-		{live[:20] + `\` + live[21:], keystore.BadCharacter},
-		{live[:20] + " " + live[21:], keystore.BadCharacter},
-		{"svc_live_" + strings.Repeat("a", 247), keystore.BadLength},
-		{"svc_live_" + strings.Repeat("a", 248), keystore.TooLong},
-		{strings.Repeat("\x00", 1<<20), keystore.TooLong},
+		{live, ""},
+		{withChecksum("svc_test_" + random), ""},
+		{strings.Replace(live, "live", "test", 1), badChecksum},
+		{"", otherPrefix},
+		{"svc", otherPrefix},
+		{"svc_", unknownEnvironment},
+		{"svc_live", badLength},
+		{"svc_live_", badLength},
+		{live[:len(live)-1], badLength},
+		{live + "0", badLength},
+		{live + live, badLength},
+		{withChecksum("svc_prod_" + random), unknownEnvironment},
+		{withChecksum("svc_LIVE_" + random), unknownEnvironment},
+		{withChecksum("svc__" + random), unknownEnvironment},
+		{withChecksum("SVC_LIVE_" + random), otherPrefix},
+		{withChecksum("xsvc_live_" + random), otherPrefix},
+		{withChecksum("svcx_live_" + random), otherPrefix},
+		{withChecksum("sk_live_" + random), otherPrefix},
+		{withChecksum("svc-live-" + random), otherPrefix},
+		{withChecksum("svc_pub_" + random), publishable},
+		{"svc_pub_live_1234", publishable},
+		{"svc_pub", publishable},
+		{withChecksum("svc_live_" + random[:31] + "_"), badCharacter},
+		{withChecksum("svc_live_" + random[:31] + "-"), badCharacter},
+		{withChecksum("svc_live_" + random[:31] + "."), badCharacter},
+		{`"` + live + `"`, badCharacter},
+		{live + "\n", badCharacter},
+		{" " + live, badCharacter},
+		{live[:20] + "\x00" + live[21:], badCharacter},
+		{live[:20] + "é" + live[22:], badCharacter},
+		{live[:20] + "%00" + live[23:], badCharacter},
+		{live[:20] + `\` + live[21:], badCharacter},
+		{live[:20] + " " + live[21:], badCharacter},
+		{"svc_live_" + strings.Repeat("a", 247), badLength},
+		{"svc_live_" + strings.Repeat("a", 248), tooLong},
+		{strings.Repeat("\x00", 1<<20), tooLong},
 	} {
 		if got := reasonOf(t, keystore.Format{}, c.token); got != c.want {
 			t.Errorf("Parse(%.80q) was refused because %q, want %q", c.token, got, c.want)
@@ -146,17 +157,17 @@ func TestParseFindsTypos(t *testing.T) {
 		token := keystore.Format{}.Generate(keystore.Production).Reveal()
 		for i := range len(token) {
 			for _, c := range []byte(base62 + "_-. ") {
-				if typo := token[:i] + string(c) + token[i+1:]; typo != token && reasonOf(t, keystore.Format{}, typo) == 0 {
+				if typo := token[:i] + string(c) + token[i+1:]; typo != token && reasonOf(t, keystore.Format{}, typo) == "" {
 					t.Errorf("%q was accepted for %q", typo, token)
 				}
 			}
 			if i > 0 && token[i] != token[i-1] {
 				swapped := token[:i-1] + string(token[i]) + string(token[i-1]) + token[i+1:]
-				if reasonOf(t, keystore.Format{}, swapped) == 0 {
+				if reasonOf(t, keystore.Format{}, swapped) == "" {
 					t.Errorf("%q was accepted for %q", swapped, token)
 				}
 			}
-			if reasonOf(t, keystore.Format{}, token[:i]) == 0 {
+			if reasonOf(t, keystore.Format{}, token[:i]) == "" {
 				t.Errorf("%q was accepted for %q", token[:i], token)
 			}
 		}
@@ -170,7 +181,7 @@ func TestParseRefusesNoise(t *testing.T) {
 		for i := 9; i < len(token); i++ {
 			token[i] = base62[random.IntN(62)]
 		}
-		if reasonOf(t, keystore.Format{}, string(token)) == 0 {
+		if reasonOf(t, keystore.Format{}, string(token)) == "" {
 			t.Fatalf("noise was accepted: %q", token)
 		}
 	}
@@ -193,23 +204,19 @@ func TestFormatErrorsHoldNothingOfTheToken(t *testing.T) {
 			}
 		}
 	}
-	seen := make(map[string]keystore.Reason)
-	for r := keystore.Reason(0); r <= keystore.BadChecksum; r++ {
-		if other, ok := seen[r.String()]; ok || r.String() == "" {
-			t.Errorf("reasons %d and %d have one text %q", r, other, r)
-		}
-		seen[r.String()] = r
+	if got, want := (&keystore.FormatError{Detail: badLength}).Error(), "keystore: the key has the wrong length; it may have been cut off"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestPrefix(t *testing.T) {
 	f := keystore.Format{Prefix: "acme2"}
 	token := f.Generate(keystore.Sandbox).Reveal()
-	if !strings.HasPrefix(token, "acme2_test_") || reasonOf(t, f, token) != 0 {
+	if !strings.HasPrefix(token, "acme2_test_") || reasonOf(t, f, token) != "" {
 		t.Errorf("a Format with prefix acme2 generated %q", token)
 	}
-	if got := reasonOf(t, keystore.Format{}, token); got != keystore.OtherPrefix {
-		t.Errorf("the default Format refused %q because %q, want %q", token, got, keystore.OtherPrefix)
+	if got := reasonOf(t, keystore.Format{}, token); got != otherPrefix {
+		t.Errorf("the default Format refused %q because %q, want %q", token, got, otherPrefix)
 	}
 	for prefix, ok := range map[string]bool{
 		"": true, "svc": true, "a": true, "0": true, "abcdefghijklmnop": true,
@@ -240,34 +247,12 @@ func panics(f func()) (panicked bool) {
 	return
 }
 
-func TestAcceptUnchecked(t *testing.T) {
-	old := keystore.Format{AcceptUnchecked: true}
-	for _, c := range []struct {
-		token string
-		want  keystore.Reason
-	}{
-		{old.Generate(keystore.Sandbox).Reveal(), 0},
-		{"svc_live_" + strings.Repeat("a", 16), 0},
-		{"svc_live_abc-DEF_0123456789", 0},
-		{"svc_live_" + strings.Repeat("a", 200), 0},
-		{"svc_live_" + strings.Repeat("a", 15), keystore.BadLength},
-		{"svc_live_" + strings.Repeat("a", 201), keystore.BadLength},
-		{"svc_prod_" + strings.Repeat("a", 16), keystore.UnknownEnvironment},
-		{"svc_pub_" + strings.Repeat("a", 16), keystore.Publishable},
-		{"svc_live_" + strings.Repeat("a", 15) + ".", keystore.BadCharacter},
-	} {
-		if got := reasonOf(t, old, c.token); got != c.want {
-			t.Errorf("Parse(%q), accepting unchecked ones, was refused because %q, want %q", c.token, got, c.want)
-		}
-	}
-}
-
 func TestPattern(t *testing.T) {
 	if got, want := (keystore.Format{}).Pattern(), `svc_(live|test)_[0-9A-Za-z]{38}`; got != want {
 		t.Errorf("Pattern() = %q, want %q", got, want)
 	}
 	found := regexp.MustCompile(keystore.Format{}.Pattern()).FindString("key=" + withChecksum("svc_test_"+strings.Repeat("x", 32)) + "\n")
-	if reasonOf(t, keystore.Format{}, found) != 0 {
+	if reasonOf(t, keystore.Format{}, found) != "" {
 		t.Errorf("the pattern found %q in a text, want the token", found)
 	}
 }

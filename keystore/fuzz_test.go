@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,27 +14,51 @@ func FuzzParse(f *testing.F) {
 	for _, token := range []string{live, strings.Replace(live, "live", "test", 1), live[:40], "svc_pub_1", "svc_live_" + strings.Repeat("-", 30), ""} {
 		f.Add(token)
 	}
-	patterns := make(map[bool]*regexp.Regexp)
-	for _, unchecked := range []bool{false, true} {
-		patterns[unchecked] = regexp.MustCompile("^(?:" + keystore.Format{AcceptUnchecked: unchecked}.Pattern() + ")$")
-	}
+	pattern := regexp.MustCompile("^(?:" + keystore.Format{}.Pattern() + ")$")
 	f.Fuzz(func(t *testing.T, token string) {
-		for unchecked, pattern := range patterns {
-			environment, err := keystore.Format{AcceptUnchecked: unchecked}.Parse(token)
-			if err != nil {
-				if environment != "" {
-					t.Errorf("Parse(%q) returned %q beside %v", token, environment, err)
-				}
-				continue
+		environment, err := keystore.Format{}.Parse(token)
+		if err != nil {
+			if environment != "" {
+				t.Errorf("Parse(%q) returned %q beside %v", token, environment, err)
 			}
-			if !pattern.MatchString(token) {
-				t.Errorf("Parse(%q) accepted what Pattern does not match", token)
+			return
+		}
+		if !pattern.MatchString(token) {
+			t.Errorf("Parse(%q) accepted what Pattern does not match", token)
+		}
+		if withChecksum(token[:len(token)-6]) != token {
+			t.Errorf("Parse(%q) accepted a wrong checksum", token)
+		}
+		if word := "_" + environment.Word() + "_"; token[3:9] != "_live_" && token[3:9] != "_test_" || token[3:9] != word {
+			t.Errorf("Parse(%q) = %q", token, environment)
+		}
+	})
+}
+
+// A token has the present shape or a legacy one, and never both; what is
+// refused is refused with a reason.
+func FuzzCandidates(f *testing.F) {
+	for _, token := range []string{withChecksum("svc_live_" + strings.Repeat("0", 32)), acme("0"), acme("0") + "0", "acme_", "svc_live_x", ""} {
+		f.Add(token)
+	}
+	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("new"), []byte("old"))}}
+	pattern := regexp.MustCompile("^acme_[0-9a-f]{40}$")
+	f.Fuzz(func(t *testing.T, token string) {
+		c, err := format.Candidates(token)
+		_, parseErr := keystore.Format{}.Parse(token)
+		var refused *keystore.FormatError
+		switch {
+		case err != nil:
+			if !errors.As(err, &refused) || len(c.Digests()) > 0 || parseErr == nil || pattern.MatchString(token) {
+				t.Errorf("Candidates(%q) = %+v, %v", token, c, err)
 			}
-			if !unchecked && withChecksum(token[:len(token)-6]) != token {
-				t.Errorf("Parse(%q) accepted a wrong checksum", token)
+		case c.Legacy == "":
+			if parseErr != nil || len(c.Digests()) != 1 || c.Digests()[0] != keystore.DigestOf(token) {
+				t.Errorf("Candidates(%q) = %+v, which Parse refuses: %v", token, c, parseErr)
 			}
-			if word := "_" + environment.Word() + "_"; token[3:9] != "_live_" && token[3:9] != "_test_" || token[3:9] != word {
-				t.Errorf("Parse(%q) = %q", token, environment)
+		default:
+			if parseErr == nil || !pattern.MatchString(token) || len(c.Digests()) != 2 || c.Environment != "" {
+				t.Errorf("Candidates(%q) = %+v, want what the pattern matches and Parse refuses", token, c)
 			}
 		}
 	})

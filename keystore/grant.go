@@ -2,6 +2,7 @@ package keystore
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -18,35 +19,43 @@ const (
 
 // A Grant is what a key is issued for.
 type Grant struct {
-	Organization string       // required; at most 255 bytes
-	Actor        string       // who issues it, kept as CreatedBy; at most 255 bytes
-	Name         string       // at most 100 characters, none of them control characters
-	Environment  Environment  // required
-	Scopes       []scope.Name // each known to the Issuer's registry; repeated ones count once
-	ExpiresAt    time.Time    // zero: never; kept to the microsecond
-	Token        string       // makes Issue repeatable; unique within (Organization, Actor) unless empty; at most 255 bytes
+	Organization string            // required; at most 255 bytes
+	Actor        string            // who issues it, kept as CreatedBy; at most 255 bytes
+	Name         string            // at most 100 characters, none of them control characters
+	Environment  Environment       // required
+	Scopes       []scope.Name      // each known to the Issuer's registry; repeated ones count once
+	Attributes   map[string]string // at most 16; names of 1 to 40 bytes of [0-9A-Za-z_.-], values of at most 200 bytes; one without a value is none
+	Networks     []netip.Prefix    // at most 20; none: the key may be used from anywhere
+	ExpiresAt    time.Time         // zero: never; kept to the microsecond
+	IssueToken   string            // makes Issue repeatable; unique within (Organization, Actor) unless empty; at most 255 bytes
 }
 
-// A Problem is one thing that is wrong with a [Grant].
-type Problem struct {
-	Field   string // "organization", "actor", "name", "environment", "scopes", "expires_at", "token" or "overlap"
+// A FieldError is one thing that is wrong with a [Grant]. Field is the name of
+// the field in lower case, with _ between words, such as "expires_at"; for an
+// argument of a method it is that of the argument, such as "overlap".
+type FieldError struct {
+	Field   string
 	Message string // a sentence for whoever filled the field in; may quote what they wrote
 }
 
 // A GrantError holds all that is wrong with a [Grant], so that a form can show
-// it in one go. A field can have several problems.
+// it in one go. A field can be wrong in several ways.
 type GrantError struct {
-	Problems []Problem
+	Fields []FieldError
 }
 
 func (e *GrantError) Error() string {
 	var b strings.Builder
 	b.WriteString("keystore: grant is not valid")
-	for _, p := range e.Problems {
+	for _, p := range e.Fields {
 		b.WriteString("; " + p.Field + ": " + p.Message)
 	}
 	return b.String()
 }
+
+// Validate returns a [*GrantError] with all that is wrong with the grant, or nil.
+// [Issuer.Issue] does the same.
+func (g Grant) Validate(r *scope.Registry) error { return g.check(r, instant()) }
 
 func (g Grant) check(r *scope.Registry, now time.Time) error {
 	if problems := g.problems(r, now); problems != nil {
@@ -55,13 +64,13 @@ func (g Grant) check(r *scope.Registry, now time.Time) error {
 	return nil
 }
 
-func (g Grant) problems(r *scope.Registry, now time.Time) []Problem {
+func (g Grant) problems(r *scope.Registry, now time.Time) []FieldError {
 	problems := g.ownerProblems()
 	if problem := nameProblem(g.Name); problem != "" {
-		problems = append(problems, Problem{"name", problem})
+		problems = append(problems, FieldError{"name", problem})
 	}
 	if !g.Environment.Known() {
-		problems = append(problems, Problem{"environment", fmt.Sprintf("The environment must be %q or %q.", Production, Sandbox)})
+		problems = append(problems, FieldError{"environment", fmt.Sprintf("The environment must be %q or %q.", Production, Sandbox)})
 	}
 	_, unknown := r.Parse(g.Scopes)
 	for _, n := range unknown {
@@ -69,35 +78,47 @@ func (g Grant) problems(r *scope.Registry, now time.Time) []Problem {
 		if meant, ok := r.Suggest(n); ok {
 			message = fmt.Sprintf("There is no scope %.64q; did you mean %q?", n, meant)
 		}
-		problems = append(problems, Problem{"scopes", message})
+		problems = append(problems, FieldError{"scopes", message})
 	}
+	problems = append(problems, attributeProblems(g.Attributes)...)
+	problems = append(problems, networkProblems(g.Networks)...)
 	if !g.ExpiresAt.IsZero() && !storable(g.ExpiresAt).After(now) {
-		problems = append(problems, Problem{"expires_at", "The expiry must lie in the future."})
+		problems = append(problems, FieldError{"expires_at", "The expiry must lie in the future."})
 	}
 	return problems
 }
 
 // ownerProblems checks the part of a grant that a rotation has too.
-func (g Grant) ownerProblems() (problems []Problem) {
+func (g Grant) ownerProblems() (problems []FieldError) {
 	for _, field := range []struct {
-		name, text string
-		required   bool
+		name, title, text string
+		required          bool
 	}{
-		{"organization", g.Organization, true},
-		{"actor", g.Actor, false},
-		{"token", g.Token, false},
+		{"organization", "organization", g.Organization, true},
+		{"actor", "actor", g.Actor, false},
+		{"issue_token", "issue token", g.IssueToken, false},
 	} {
-		switch {
-		case field.required && field.text == "":
-			problems = append(problems, Problem{field.name, "The " + field.name + " is missing."})
-		case len(field.text) > maxText:
-			problems = append(problems, Problem{field.name, fmt.Sprintf("The %s is longer than %d bytes.", field.name, maxText)})
-		case !utf8.ValidString(field.text) || strings.ContainsRune(field.text, 0):
-			// Postgres stores neither.
-			problems = append(problems, Problem{field.name, "The " + field.name + " is not valid UTF-8 text."})
+		problem := textProblem(field.title, field.text)
+		if field.required && field.text == "" {
+			problem = "The " + field.title + " is missing."
+		}
+		if problem != "" {
+			problems = append(problems, FieldError{field.name, problem})
 		}
 	}
 	return problems
+}
+
+// textProblem returns what is wrong with an identifier that somebody else
+// chose, or "".
+func textProblem(title, text string) string {
+	switch {
+	case len(text) > maxText:
+		return fmt.Sprintf("The %s is longer than %d bytes.", title, maxText)
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return "The " + title + " is not valid UTF-8 text." // Postgres stores neither
+	}
+	return ""
 }
 
 func nameProblem(name string) string {
@@ -113,19 +134,21 @@ func nameProblem(name string) string {
 }
 
 // key returns the record of a token that is granted at now.
-func (g Grant) key(token string, now time.Time) *Key {
+func (g Grant) key(d Digest, hint string, now time.Time) *Key {
 	return &Key{
 		ID:           newID(),
-		Digest:       DigestOf(token),
+		Digest:       d,
 		Organization: g.Organization,
 		Environment:  g.Environment,
 		Name:         g.Name,
-		Hint:         hint(token),
+		Hint:         hint,
 		Scopes:       once(g.Scopes),
+		Attributes:   valued(g.Attributes),
+		Networks:     canonicalNetworks(g.Networks),
 		CreatedAt:    now,
 		CreatedBy:    g.Actor,
 		ExpiresAt:    storable(g.ExpiresAt),
-		IssueToken:   g.Token,
+		IssueToken:   g.IssueToken,
 		Version:      1,
 	}
 }

@@ -1,32 +1,36 @@
 package keystore_test
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
 func TestImport(t *testing.T) {
 	old := "svc_test_" + strings.Repeat("aB", 12)
+	older := []keystore.LegacyFormat{{Name: "older", Prefix: "svc_test_"}}
 	for _, c := range []struct {
 		name   string
 		format keystore.Format
 		token  string
-		reason keystore.Reason
+		reason string
 	}{
-		{"our own", keystore.Format{}, withChecksum("svc_test_" + strings.Repeat("aB", 16)), 0},
-		{"an older one, not accepted", keystore.Format{}, old, keystore.BadLength},
-		{"an older one, accepted", keystore.Format{AcceptUnchecked: true}, old, 0},
-		{"another prefix", keystore.Format{AcceptUnchecked: true}, "x" + old, keystore.OtherPrefix},
-		{"a publishable one", keystore.Format{AcceptUnchecked: true}, strings.Replace(old, "test", "pub", 1), keystore.Publishable},
+		{"our own", keystore.Format{}, withChecksum("svc_test_" + strings.Repeat("aB", 16)), ""},
+		{"an older one, not accepted", keystore.Format{}, old, badLength},
+		{"an older one, accepted", keystore.Format{Legacy: older}, old, ""},
+		{"another prefix", keystore.Format{Legacy: older}, "x" + old, otherPrefix},
+		{"a publishable one", keystore.Format{Legacy: older}, strings.Replace(old, "test", "pub", 1), publishable},
 	} {
 		memory := keystore.NewMemory()
-		k, err := keystore.NewIssuer(memory, c.format).Import(t.Context(), grant(), c.token)
-		if c.reason != 0 {
+		k, err := keystore.NewIssuer(memory, keystore.IssuerOptions{Format: c.format}).Import(t.Context(), grant(), c.token)
+		if c.reason != "" {
 			var refused *keystore.FormatError
-			if !errors.As(err, &refused) || refused.Reason != c.reason || k != nil {
+			if !errors.As(err, &refused) || refused.Detail != c.reason || k != nil {
 				t.Errorf("Import of %s returned %v, %v, want it refused because %q", c.name, k, err, c.reason)
 			}
 			continue
@@ -36,11 +40,15 @@ func TestImport(t *testing.T) {
 			continue
 		}
 		// What was imported passes the parser of the request path and is found.
-		if environment, err := c.format.Parse(c.token); err != nil || environment != k.Environment {
-			t.Errorf("Parse of %s returned %q, %v, want %q", c.name, environment, err, k.Environment)
+		candidates, err := c.format.Candidates(c.token)
+		if err != nil {
+			t.Errorf("Candidates of %s returned %v", c.name, err)
 		}
-		if err := refusal(t, memory, c.token); err != nil {
-			t.Errorf("%s is refused after Import: %v", c.name, err)
+		if found, err := candidates.Lookup(t.Context(), memory); err != nil || found.Refused() != nil || found.Legacy != k.Legacy {
+			t.Errorf("%s is refused after Import: %v, %v", c.name, found, err)
+		}
+		if legacy := k.Legacy != ""; legacy != (c.token == old) {
+			t.Errorf("Import of %s marked the key %q", c.name, k.Legacy)
 		}
 		if !strings.HasSuffix(c.token, k.Hint) || len(k.Hint) != 4 {
 			t.Errorf("Import of %s gave the hint %q, want its last four characters", c.name, k.Hint)
@@ -49,24 +57,24 @@ func TestImport(t *testing.T) {
 }
 
 func TestImportProblems(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	token := withChecksum("svc_live_" + strings.Repeat("aB", 16))
 	g := grant()
 	g.Name = "\n"
 	var problems *keystore.GrantError
-	if _, err := issuer.Import(t.Context(), g, token); !errors.As(err, &problems) || len(problems.Problems) != 2 ||
-		problems.Problems[1].Field != "environment" || !strings.Contains(problems.Problems[1].Message, "production") {
+	if _, err := issuer.Import(t.Context(), g, token); !errors.As(err, &problems) || len(problems.Fields) != 2 ||
+		problems.Fields[1].Field != "environment" || !strings.Contains(problems.Fields[1].Message, "production") {
 		t.Errorf("Import of a live token into the sandbox, with a bad name, returned %v, want both problems", err)
 	}
 	g = grant()
 	g.Environment = ""
-	if _, err := issuer.Import(t.Context(), g, token); !errors.As(err, &problems) || len(problems.Problems) != 1 {
+	if _, err := issuer.Import(t.Context(), g, token); !errors.As(err, &problems) || len(problems.Fields) != 1 {
 		t.Errorf("Import without an environment returned %v, want one problem", err)
 	}
 }
 
 func TestImportTwice(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	token := withChecksum("svc_test_" + strings.Repeat("aB", 16))
 	first, err := issuer.Import(t.Context(), grant(), token)
 	if err != nil {
@@ -87,9 +95,123 @@ func TestImportTwice(t *testing.T) {
 		t.Errorf("Import by another organization returned %v, %v, want ErrExists and nothing about whose it is", k, err)
 	}
 	tokened := grant()
-	tokened.Token = "form-1"
+	tokened.IssueToken = "form-1"
 	issue(t, issuer, tokened)
 	if k, err := issuer.Import(t.Context(), tokened, withChecksum("svc_test_"+strings.Repeat("xY", 16))); !errors.Is(err, keystore.ErrExists) || k == nil {
 		t.Errorf("Import with an issue token that was used returned %v, %v, want ErrExists and the key that it made", k, err)
 	}
+}
+
+func TestImportDigest(t *testing.T) {
+	pepper := []byte("pepper")
+	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(pepper)}}
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Format: format})
+	created, used := time.Date(2024, 5, 6, 7, 8, 9, 1234, time.FixedZone("east", 3600)), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	g := grant()
+	g.Attributes = map[string]string{"plan": "pro"}
+	old := keystore.LegacyKey{
+		Digest: hmacOf(pepper, acme("1")), Format: "v1", ID: "ak_17", Hint: "11111111", CreatedAt: created, LastUsedAt: used,
+	}
+	k, err := issuer.ImportDigest(t.Context(), g, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := memory.Find(t.Context(), "acme", "ak_17")
+	if err != nil || stored.Digest != old.Digest || stored.Legacy != "v1" || stored.Hint != "11111111" || !stored.CreatedAt.Equal(created.Truncate(time.Microsecond)) ||
+		!stored.LastUsedAt.Equal(used) || stored.Attribute("plan") != "pro" || stored.Name != g.Name || stored.CreatedBy != g.Actor || len(stored.Scopes) != len(g.Scopes) {
+		t.Errorf("ImportDigest stored %+v, %v, want what it was given", stored, err)
+	}
+	if got, want := issuer.Masked(k), "acme_…11111111"; got != want {
+		t.Errorf("Masked returned %q, want %q", got, want)
+	}
+	if got := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Masked(k); got != "…11111111" {
+		t.Errorf("Masked of an unknown legacy format returned %q", got)
+	}
+
+	// A program that imports many can be run again.
+	if again, err := issuer.ImportDigest(t.Context(), g, old); !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != "ak_17" {
+		t.Errorf("a second ImportDigest returned %v, %v, want ErrExists and the key", again, err)
+	}
+	other := g
+	other.Organization = "other"
+	if again, err := issuer.ImportDigest(t.Context(), other, old); !errors.Is(err, keystore.ErrExists) || again != nil {
+		t.Errorf("ImportDigest by another organization returned %v, %v, want ErrExists and nothing about whose it is", again, err)
+	}
+	least, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: hmacOf(pepper, acme("2")), Format: "v1"})
+	if err != nil || !strings.HasPrefix(least.ID, "key_") || least.CreatedAt.IsZero() || !least.LastUsedAt.IsZero() || issuer.Masked(least) != "acme_…" {
+		t.Errorf("ImportDigest of no more than a digest returned %+v, %v", least, err)
+	}
+
+	// Rotation ends the mark.
+	secret, next, err := issuer.Rotate(t.Context(), "acme", "ak_17", "ada", time.Hour, "")
+	if err != nil || next.Legacy != "" || next.RotatedFrom != "ak_17" || next.Attribute("plan") != "pro" || reasonOf(t, format, secret.Reveal()) != "" {
+		t.Errorf("Rotate of a legacy key returned %+v, %v, want a key of the present shape", next, err)
+	}
+}
+
+func TestImportDigestProblems(t *testing.T) {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}})
+	digest := keystore.DigestOf("x")
+	for _, c := range []struct {
+		old  keystore.LegacyKey
+		want []string
+	}{
+		{keystore.LegacyKey{Digest: digest, Format: "v1", ID: strings.Repeat("x", 255), Hint: "12345678"}, nil},
+		{keystore.LegacyKey{}, []string{"digest", "format"}},
+		{keystore.LegacyKey{Digest: digest, Format: "v2"}, []string{"format"}},
+		{keystore.LegacyKey{Digest: digest, Format: "v1", ID: strings.Repeat("x", 256)}, []string{"id"}},
+		{keystore.LegacyKey{Digest: digest, Format: "v1", ID: "\xff"}, []string{"id"}},
+		{keystore.LegacyKey{Digest: digest, Format: "v1", Hint: "123456789"}, []string{"hint"}},
+		{keystore.LegacyKey{Digest: digest, Format: "v1", Hint: "\xff"}, []string{"hint"}},
+		{keystore.LegacyKey{Digest: digest, Format: "v1", Hint: "\x00"}, []string{"hint"}},
+	} {
+		_, err := issuer.ImportDigest(t.Context(), grant(), c.old)
+		var fields []string
+		var problems *keystore.GrantError
+		if errors.As(err, &problems) {
+			for _, p := range problems.Fields {
+				fields = append(fields, p.Field)
+			}
+		}
+		if !slices.Equal(fields, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("ImportDigest of %+v returned %v, want problems with %v", c.old, err, c.want)
+		}
+	}
+	g := grant()
+	g.Environment = ""
+	var problems *keystore.GrantError
+	if _, err := issuer.ImportDigest(t.Context(), g, keystore.LegacyKey{Digest: digest}); !errors.As(err, &problems) || len(problems.Fields) != 2 {
+		t.Errorf("with a bad grant and a bad record got %v, want both problems", err)
+	}
+}
+
+// A token has one record: another one would outlive the revocation of the
+// first.
+func TestImportUnderAnotherPepper(t *testing.T) {
+	store := failing{Manager: keystore.NewMemory()}
+	before := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("old"))}}})
+	after := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("new"), []byte("old"))}}})
+	first, err := before.Import(t.Context(), grant(), acme("1"))
+	if err != nil || first.Digest != hmacOf([]byte("old"), acme("1")) {
+		t.Fatalf("Import returned %+v, %v", first, err)
+	}
+	if again, err := after.Import(t.Context(), grant(), acme("1")); !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != first.ID {
+		t.Errorf("Import of the token under a newer pepper returned %v, %v, want ErrExists and the key", again, err)
+	}
+	second, err := after.Import(t.Context(), grant(), acme("2"))
+	if err != nil || second.Digest != hmacOf([]byte("new"), acme("2")) {
+		t.Errorf("Import returned %+v, %v, want the digest of the newest pepper", second, err)
+	}
+	unsure := keystore.NewIssuer(unsureManager{store}, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("new"), []byte("old"))}}})
+	if _, err := unsure.Import(t.Context(), grant(), acme("3")); !errors.Is(err, errStoreDown) {
+		t.Errorf("Import where the older digest cannot be looked up returned %v, want the error of the store", err)
+	}
+}
+
+// unsureManager can do everything but look up.
+type unsureManager struct{ keystore.Manager }
+
+func (unsureManager) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
+	return nil, errStoreDown
 }

@@ -77,11 +77,11 @@ func down() error { return errStoreDown }
 func TestIssue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := keystore.NewMemory()
-		issuer := keystore.NewIssuer(memory, keystore.Format{})
+		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 		g := grant()
 		g.Scopes = append(g.Scopes, scope.TasksRead)
 		g.ExpiresAt = time.Now().Add(time.Hour).Add(1500 * time.Nanosecond)
-		g.Token = "form-1"
+		g.IssueToken = "form-1"
 		token, k := issue(t, issuer, g)
 
 		if !regexp.MustCompile(`^key_[0-9a-v]{20}$`).MatchString(k.ID) {
@@ -110,7 +110,7 @@ func TestIssue(t *testing.T) {
 // secret; the hint is four.
 func TestIssueStoresNoSecret(t *testing.T) {
 	memory := keystore.NewMemory()
-	token, k := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
+	token, k := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
 	found, err := memory.Find(t.Context(), k.Organization, k.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -133,21 +133,21 @@ func TestIssueStoresNoSecret(t *testing.T) {
 
 func TestIssueProblems(t *testing.T) {
 	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	for name, c := range map[string]struct {
 		spoil  func(g *keystore.Grant)
 		fields []string
 	}{
 		"valid":           {func(g *keystore.Grant) {}, nil},
 		"no scopes":       {func(g *keystore.Grant) { g.Scopes = nil }, nil},
-		"longest":         {func(g *keystore.Grant) { g.Name = strings.Repeat("é", 100); g.Token = strings.Repeat("a", 255) }, nil},
+		"longest":         {func(g *keystore.Grant) { g.Name = strings.Repeat("é", 100); g.IssueToken = strings.Repeat("a", 255) }, nil},
 		"no actor":        {func(g *keystore.Grant) { g.Actor = "" }, nil},
 		"no organization": {func(g *keystore.Grant) { g.Organization = "" }, []string{"organization"}},
 		"NUL":             {func(g *keystore.Grant) { g.Organization = "a\x00" }, []string{"organization"}},
-		"not UTF-8":       {func(g *keystore.Grant) { g.Actor, g.Name, g.Token = "\xff", "\xff", "\xff" }, []string{"actor", "token", "name"}},
+		"not UTF-8":       {func(g *keystore.Grant) { g.Actor, g.Name, g.IssueToken = "\xff", "\xff", "\xff" }, []string{"actor", "issue_token", "name"}},
 		"long texts": {func(g *keystore.Grant) {
-			g.Organization, g.Actor, g.Token = strings.Repeat("a", 256), strings.Repeat("a", 256), strings.Repeat("a", 256)
-		}, []string{"organization", "actor", "token"}},
+			g.Organization, g.Actor, g.IssueToken = strings.Repeat("a", 256), strings.Repeat("a", 256), strings.Repeat("a", 256)
+		}, []string{"organization", "actor", "issue_token"}},
 		"long name":         {func(g *keystore.Grant) { g.Name = strings.Repeat("a", 101) }, []string{"name"}},
 		"name of two lines": {func(g *keystore.Grant) { g.Name = "a\nb" }, []string{"name"}},
 		"no environment":    {func(g *keystore.Grant) { g.Environment = "" }, []string{"environment"}},
@@ -170,7 +170,7 @@ func TestIssueProblems(t *testing.T) {
 			continue
 		}
 		var fields []string
-		for _, p := range problems.Problems {
+		for _, p := range problems.Fields {
 			fields = append(fields, p.Field)
 			if !strings.HasSuffix(p.Message, ".") && !strings.HasSuffix(p.Message, "?") || !strings.Contains(err.Error(), p.Message) {
 				t.Errorf("%s: problem with %s is %q, want a sentence that is part of the error", name, p.Field, p.Message)
@@ -190,8 +190,10 @@ func TestIssueProblems(t *testing.T) {
 }
 
 func TestIssueInOtherRegistry(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{Prefix: "acme"})
-	issuer.Registry = scope.New(scope.Definition{Name: "billing:read"})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
+		Format:   keystore.Format{Prefix: "acme"},
+		Registry: scope.New(scope.Definition{Name: "billing:read"}),
+	})
 	g := grant()
 	g.Scopes = []scope.Name{"billing:read"}
 	if token, _ := issue(t, issuer, g); !strings.HasPrefix(token, "acme_test_") {
@@ -204,9 +206,9 @@ func TestIssueInOtherRegistry(t *testing.T) {
 }
 
 func TestIssueTwice(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	g := grant()
-	g.Token = "form-1"
+	g.IssueToken = "form-1"
 	var mu sync.Mutex
 	var made []*keystore.Key
 	existing := make(map[string]bool)
@@ -237,28 +239,30 @@ func TestIssueTwice(t *testing.T) {
 func TestIssueWhenTheStoreFails(t *testing.T) {
 	memory := keystore.NewMemory()
 	g := grant()
-	g.Token = "form-1"
-	issuer := keystore.NewIssuer(failing{Manager: memory, insert: down}, keystore.Format{})
+	g.IssueToken = "form-1"
+	issuer := keystore.NewIssuer(failing{Manager: memory, insert: down}, keystore.IssuerOptions{})
 	if secret, k, err := issuer.Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
 		t.Errorf("Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
-	issue(t, keystore.NewIssuer(memory, keystore.Format{}), g)
-	issuer = keystore.NewIssuer(failing{Manager: memory, findIssued: down}, keystore.Format{})
+	issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), g)
+	issuer = keystore.NewIssuer(failing{Manager: memory, findIssued: down}, keystore.IssuerOptions{})
 	if _, k, err := issuer.Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil {
 		t.Errorf("a repeated Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
 	// An id that is taken is no repeat.
-	issuer = keystore.NewIssuer(failing{Manager: memory, insert: func() error { return keystore.ErrExists }}, keystore.Format{})
+	issuer = keystore.NewIssuer(failing{Manager: memory, insert: func() error { return keystore.ErrExists }}, keystore.IssuerOptions{})
 	if _, k, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrExists) || k != nil {
 		t.Errorf("Issue, with an id that is taken, returned %v and the key %v, want ErrExists alone", err, k)
 	}
 }
 
 func TestNewIssuerPanics(t *testing.T) {
-	if !panics(func() { keystore.NewIssuer(nil, keystore.Format{}) }) {
+	if !panics(func() { keystore.NewIssuer(nil, keystore.IssuerOptions{}) }) {
 		t.Error("NewIssuer without a Manager did not panic")
 	}
-	if !panics(func() { keystore.NewIssuer(keystore.NewMemory(), keystore.Format{Prefix: "A"}) }) {
+	if !panics(func() {
+		keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: keystore.Format{Prefix: "A"}})
+	}) {
 		t.Error("NewIssuer with a bad prefix did not panic")
 	}
 }

@@ -2,6 +2,8 @@ package keystore
 
 import (
 	"errors"
+	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -26,9 +28,12 @@ type Key struct {
 	Digest       Digest
 	Organization string
 	Environment  Environment
-	Name         string       // what its owner calls it; may be empty
-	Hint         string       // the last four characters of the secret
-	Scopes       []scope.Name // as they were granted; unknown names survive and grant nothing
+	Name         string            // what its owner calls it; may be empty
+	Hint         string            // the last characters of the secret: four, or as many as were imported
+	Scopes       []scope.Name      // as they were granted; unknown names survive and grant nothing
+	Attributes   map[string]string // what a service wants to know of the key, such as its plan
+	Networks     []netip.Prefix    // from which it may be used; none: from anywhere. See AllowsAddress
+	Legacy       string            // name of the [LegacyFormat] shape that its token has; empty: the present one
 	CreatedAt    time.Time
 	CreatedBy    string    // who issued it; the key outlives that account
 	ExpiresAt    time.Time // zero: never. At exactly this instant the key is refused
@@ -98,11 +103,15 @@ func (k *Key) Status(now time.Time) Status {
 	return Active
 }
 
-// Refused returns nil when the key may be used at now, and otherwise
-// [ErrRevoked], [ErrExpired] or [ErrSuspended]. It has to be asked for every
-// request, since a key can expire while it is cached.
-func (k *Key) Refused(now time.Time) error {
-	switch k.Status(now) {
+// Refused returns nil when the key may be used now, by the wall clock, and
+// otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. It has to be asked for
+// every request, since a key can expire while it is cached.
+func (k *Key) Refused() error {
+	// Reading the clock costs as much as the rest of a lookup.
+	if k.ExpiresAt.IsZero() && k.RevokedAt.IsZero() && !k.Suspended {
+		return nil
+	}
+	switch k.Status(time.Now()) {
 	case Revoked:
 		return ErrRevoked
 	case Expired:
@@ -113,20 +122,13 @@ func (k *Key) Refused(now time.Time) error {
 	return nil
 }
 
-// RefusedNow is Refused at the wall clock's now. It reads the clock only for a key
-// that has an end, because a reading costs as much as the rest of a lookup.
-func (k *Key) RefusedNow() error {
-	if k.ExpiresAt.IsZero() && k.RevokedAt.IsZero() && !k.Suspended {
-		return nil
-	}
-	return k.Refused(time.Now())
-}
-
 // Clone returns a copy that shares nothing with k and is not bound, so that its
 // fields can be changed.
 func (k *Key) Clone() *Key {
 	c := *k
 	c.Scopes = slices.Clone(k.Scopes)
+	c.Attributes = maps.Clone(k.Attributes)
+	c.Networks = slices.Clone(k.Networks)
 	c.granted, c.tenant = scope.Set{}, ""
 	return &c
 }

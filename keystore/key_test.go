@@ -30,11 +30,8 @@ func TestRefused(t *testing.T) {
 			"expired and suspended":   {keystore.Key{ExpiresAt: now, Suspended: true}, keystore.ErrExpired, keystore.Expired},
 			"other zone, expires now": {keystore.Key{ExpiresAt: now.In(time.FixedZone("", 3600))}, keystore.ErrExpired, keystore.Expired},
 		} {
-			if got := c.key.Refused(now); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
+			if got := c.key.Refused(); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
 				t.Errorf("%s: Refused = %v, want %v", name, got, c.want)
-			}
-			if got := c.key.RefusedNow(); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
-				t.Errorf("%s: RefusedNow = %v, want %v", name, got, c.want)
 			}
 			if got := c.key.Status(now); got != c.status {
 				t.Errorf("%s: Status = %q, want %q", name, got, c.status)

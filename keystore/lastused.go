@@ -15,9 +15,9 @@ type LastUsedOptions struct {
 	Logger   *slog.Logger  // told of failed and dropped writes; nil means slog.Default
 }
 
-// LastUsed gathers when keys were used and writes it in batches, at most once
-// for each key in an interval. What it has not written when the process dies
-// is lost, and nothing else is.
+// LastUsed records when keys were used and writes that in batches, at most once
+// for each key in an interval. If the process dies, the uses that were not
+// written yet are lost.
 //
 // A program calls Record for each request that was let in and runs Run beside
 // the server. It is safe for concurrent use.
@@ -61,7 +61,7 @@ func (l *LastUsed) Record(k *Key) {
 	l.note(keyID{k.Organization, k.ID}, now)
 }
 
-// note keeps the later one of at and what is noted. The lock is held.
+// note stores the later of at and the time noted before. The lock is held.
 func (l *LastUsed) note(id keyID, at time.Time) {
 	noted, ok := l.pending[id]
 	switch {

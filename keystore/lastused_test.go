@@ -197,6 +197,17 @@ func TestLastUsedIsBounded(t *testing.T) {
 	if !strings.Contains(log.String(), "uses=15") {
 		t.Errorf("the log does not say that 15 uses were dropped: %s", log.String())
 	}
+	for n, lines := range map[int]int{10: 0, 11: 1} {
+		var log logged
+		uses := keystore.NewLastUsed(newBook(nil), keystore.LastUsedOptions{Size: 10, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for i := range n {
+			uses.Record(key(i))
+		}
+		uses.Flush(t.Context())
+		if got := strings.Count(log.String(), "\n"); got != lines {
+			t.Errorf("with room for 10, %d uses made %d lines in the log, want %d: %s", n, got, lines, log.String())
+		}
+	}
 }
 
 func TestLastUsedWritesInParts(t *testing.T) {
@@ -250,6 +261,20 @@ func TestLastUsedTimeout(t *testing.T) {
 	})
 }
 
+// Nothing of a call is kept once it has returned, such as the timer that bounds
+// it.
+func TestLastUsedEndsItsContext(t *testing.T) {
+	var given context.Context
+	uses := keystore.NewLastUsed(newBook(func(ctx context.Context, _ []keystore.Use) error { given = ctx; return ctx.Err() }), keystore.LastUsedOptions{})
+	uses.Record(&keystore.Key{ID: "key_1", Organization: "acme"})
+	if err := uses.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(given.Err(), context.Canceled) {
+		t.Errorf("after Flush the context of Touch has the error %v, want it cancelled", given.Err())
+	}
+}
+
 // A store that hangs delays no request.
 func TestRecordDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -275,7 +300,7 @@ func TestRecordDoesNotWait(t *testing.T) {
 func TestLastUsedBesideRevoke(t *testing.T) {
 	memory := keystore.NewMemory()
 	keys := keystore.NewCached(memory, keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
 	token, k := issue(t, issuer, grant())
 	var writers sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 )
 
 // Memory is a [Manager] that keeps keys in the process, for tests and for
-// programs that load their keys at start. It is a source of truth and
-// therefore forgets nothing: it grows with every key inserted.
+// programs that load their keys at start. It never evicts a key: it grows with
+// every key inserted.
 //
 // Lookup does not allocate. Memory is also a [Toucher] and a [Feed], and safe
 // for concurrent use.
@@ -19,6 +19,7 @@ type Memory struct {
 	byDigest map[Digest]*record
 	byID     map[string]*record
 	issued   map[issue]*record
+	replaced map[succession]bool
 	lists    map[string][]*record // by organization, in order of Cursor
 	changes  changes
 }
@@ -29,6 +30,9 @@ type record struct{ key *Key }
 
 // issue is the triple that an issue token is unique in.
 type issue struct{ organization, actor, token string }
+
+// succession is the pair of which there is one successor.
+type succession struct{ organization, rotatedFrom string }
 
 var (
 	_ Manager = (*Memory)(nil)
@@ -42,16 +46,16 @@ func NewMemory() *Memory {
 		byDigest: make(map[Digest]*record),
 		byID:     make(map[string]*record),
 		issued:   make(map[issue]*record),
+		replaced: make(map[succession]bool),
 		lists:    make(map[string][]*record),
 		changes:  changes{last: make(map[Digest]uint64)},
 	}
 }
 
-// Lookup implements [Store].
-func (m *Memory) Lookup(ctx context.Context, d Digest) (*Key, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+// Lookup implements [Store]. It does not wait and does not look at the context:
+// net/http cancels that of a client which has closed its side of the connection
+// and still waits for the answer.
+func (m *Memory) Lookup(_ context.Context, d Digest) (*Key, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if r, ok := m.byDigest[d]; ok {
@@ -68,16 +72,23 @@ func (m *Memory) Insert(ctx context.Context, k *Key) error {
 	r := &record{key: stored(k)}
 	r.key.Version = 1
 	by := issue{k.Organization, k.CreatedBy, k.IssueToken}
+	of := succession{k.Organization, k.RotatedFrom}
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.byDigest[k.Digest] != nil || m.byID[k.ID] != nil || m.issued[by] != nil {
 		return ErrExists
 	}
+	if m.replaced[of] {
+		return ErrRotated
+	}
 	m.byDigest[k.Digest] = r
 	m.byID[k.ID] = r
 	if k.IssueToken != "" {
 		m.issued[by] = r
+	}
+	if k.RotatedFrom != "" {
+		m.replaced[of] = true
 	}
 	list := m.lists[k.Organization]
 	at, _ := slices.BinarySearchFunc(list, r.key.Cursor(), compareCursor)
@@ -156,6 +167,8 @@ func (m *Memory) Update(ctx context.Context, k *Key) error {
 	next := *r.key
 	next.Name = given.Name
 	next.Scopes = given.Scopes
+	next.Attributes = given.Attributes
+	next.Networks = given.Networks
 	next.ExpiresAt = given.ExpiresAt
 	next.RevokedAt = given.RevokedAt
 	next.Suspended = given.Suspended
@@ -196,9 +209,8 @@ func (m *Memory) Changes(ctx context.Context, since string) (changed []Digest, n
 	return m.changes.after(since)
 }
 
-// stored returns what is kept of a key that a caller goes on owning: a copy
-// with times of the wall clock alone, since a monotonic reading would decide
-// about expiry as long as the process lives.
+// stored returns a copy of a key whose times are those of the wall clock alone:
+// a monotonic reading would decide about expiry as long as the process lives.
 func stored(k *Key) *Key {
 	c := k.Clone()
 	c.CreatedAt = c.CreatedAt.Round(0)

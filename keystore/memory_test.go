@@ -1,6 +1,8 @@
 package keystore_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -37,6 +39,36 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 	}
 }
 
+// The suite checks this too; each half of the condition is told apart here.
+func TestMemoryUpdateOfOthers(t *testing.T) {
+	memory := keystore.NewMemory()
+	k := &keystore.Key{ID: "key_1", Organization: "acme", Digest: keystore.DigestOf("1"), Version: 1}
+	if err := memory.Insert(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	for name, other := range map[string]*keystore.Key{
+		"another organization": {ID: "key_1", Organization: "other", Digest: k.Digest, Version: 1},
+		"another digest":       {ID: "key_1", Organization: "acme", Digest: keystore.DigestOf("2"), Version: 1},
+		"another id":           {ID: "key_2", Organization: "acme", Digest: k.Digest, Version: 1},
+	} {
+		if err := memory.Update(t.Context(), other); !errors.Is(err, keystore.ErrNotFound) {
+			t.Errorf("Update with %s returned %v, want ErrNotFound", name, err)
+		}
+	}
+}
+
+// net/http cancels the context of a client that has closed its side of the
+// connection, and such a client still reads the answer.
+func TestMemoryLookupAfterTheContext(t *testing.T) {
+	store := newFake()
+	d := store.add(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if k, err := store.Memory.Lookup(ctx, d); err != nil || k.Digest != d {
+		t.Errorf("got %v, %v, want the key", k, err)
+	}
+}
+
 // The feed keeps one entry a key, however often it changes, and leaves none
 // out.
 func TestMemoryChanges(t *testing.T) {
@@ -46,8 +78,11 @@ func TestMemoryChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := []keystore.Digest{store.add(t), store.add(t), store.add(t)}
-	for range 1000 {
+	for i := range 1000 {
 		store.edit(t, keys[0], func(*keystore.Key) {})
+		if changed, _, _ := store.Changes(t.Context(), start); len(changed) < 3 || len(changed) > 6 {
+			t.Fatalf("Changes after %d changes of 3 keys returned %d digests, want 3 to 6", i+4, len(changed))
+		}
 	}
 	store.edit(t, keys[2], func(*keystore.Key) {})
 	for range 500 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 func refusal(t testing.TB, s keystore.Store, token string) error {
@@ -18,13 +17,13 @@ func refusal(t testing.TB, s keystore.Store, token string) error {
 	if err != nil {
 		t.Fatalf("Lookup returned %v, want the key", err)
 	}
-	return k.Refused(time.Now())
+	return k.Refused()
 }
 
 func TestRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-		issuer := keystore.NewIssuer(keys, keystore.Format{})
+		issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 		token, k := issue(t, issuer, grant())
 		if err := refusal(t, keys, token); err != nil {
 			t.Fatalf("a new key is refused: %v", err)
@@ -36,7 +35,7 @@ func TestRevoke(t *testing.T) {
 			t.Fatalf("a key is refused after another organization tried to revoke it: %v", err)
 		}
 		first, err := issuer.Revoke(t.Context(), "acme", k.ID)
-		if err != nil || first.Version != 2 || !errors.Is(first.Refused(time.Now()), keystore.ErrRevoked) {
+		if err != nil || first.Version != 2 || !errors.Is(first.Refused(), keystore.ErrRevoked) {
 			t.Fatalf("Revoke returned %+v, %v, want the revoked key", first, err)
 		}
 		if err := refusal(t, keys, token); !errors.Is(err, keystore.ErrRevoked) {
@@ -54,7 +53,7 @@ func TestRevoke(t *testing.T) {
 func TestRevokeOfWhatIsRevokedElsewhere(t *testing.T) {
 	memory := keystore.NewMemory()
 	here := keystore.NewCached(memory, keystore.CacheOptions{})
-	there := keystore.NewIssuer(memory, keystore.Format{})
+	there := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	token, k := issue(t, there, grant())
 	if err := refusal(t, here, token); err != nil {
 		t.Fatal(err)
@@ -62,7 +61,7 @@ func TestRevokeOfWhatIsRevokedElsewhere(t *testing.T) {
 	if _, err := there.Revoke(t.Context(), "acme", k.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keystore.NewIssuer(here, keystore.Format{}).Revoke(t.Context(), "acme", k.ID); err != nil {
+	if _, err := keystore.NewIssuer(here, keystore.IssuerOptions{}).Revoke(t.Context(), "acme", k.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := refusal(t, here, token); !errors.Is(err, keystore.ErrRevoked) {
@@ -72,7 +71,7 @@ func TestRevokeOfWhatIsRevokedElsewhere(t *testing.T) {
 
 func TestRevokeAgainstOtherWriters(t *testing.T) {
 	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	token, k := issue(t, issuer, grant())
 	var writers sync.WaitGroup
 	for i := range 8 {
@@ -81,7 +80,7 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 			if i == 0 {
 				_, err = issuer.Revoke(t.Context(), "acme", k.ID)
 			} else {
-				_, err = issuer.Rename(t.Context(), "acme", k.ID, strings.Repeat("x", i))
+				_, err = issuer.Edit(t.Context(), "acme", k.ID, renamed(strings.Repeat("x", i)))
 			}
 			if err != nil {
 				t.Errorf("a change beside others returned %v, want nil", err)
@@ -96,19 +95,19 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 		t.Errorf("after 8 changes the key is %+v, %v, want version 9", got, err)
 	}
 
-	stuck := keystore.NewIssuer(failing{Manager: memory, update: func() error { return keystore.ErrConflict }}, keystore.Format{})
-	if _, err := stuck.Rename(t.Context(), "acme", k.ID, "new"); !errors.Is(err, keystore.ErrConflict) {
+	stuck := keystore.NewIssuer(failing{Manager: memory, update: func() error { return keystore.ErrConflict }}, keystore.IssuerOptions{})
+	if _, err := stuck.Edit(t.Context(), "acme", k.ID, renamed("new")); !errors.Is(err, keystore.ErrConflict) {
 		t.Errorf("a change on a store that always reports a conflict returned %v, want ErrConflict", err)
 	}
-	broken := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.Format{})
-	if _, err := broken.Rename(t.Context(), "acme", k.ID, "new"); !errors.Is(err, errStoreDown) {
+	broken := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.IssuerOptions{})
+	if _, err := broken.Edit(t.Context(), "acme", k.ID, renamed("new")); !errors.Is(err, errStoreDown) {
 		t.Errorf("a change on a store that is down returned %v, want its error", err)
 	}
 }
 
 func TestSuspend(t *testing.T) {
 	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	token, k := issue(t, issuer, grant())
 	for _, c := range []struct {
 		do   func() (*keystore.Key, error)
@@ -128,23 +127,5 @@ func TestSuspend(t *testing.T) {
 	}
 	if _, err := issuer.Suspend(t.Context(), "other", k.ID); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("Suspend by another organization returned %v, want ErrNotFound", err)
-	}
-}
-
-// A key keeps the scopes that nobody knows any more or yet.
-func TestRename(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.Format{})
-	k := (&keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"future:thing"}})
-	if err := memory.Insert(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
-	renamed, err := issuer.Rename(t.Context(), "acme", "key_1", "new")
-	if err != nil || renamed.Name != "new" || len(renamed.Scopes) != 1 || renamed.Scopes[0] != "future:thing" {
-		t.Errorf("Rename returned %+v, %v, want the new name and the old scopes", renamed, err)
-	}
-	var problems *keystore.GrantError
-	if _, err := issuer.Rename(t.Context(), "acme", "key_1", "a\x00"); !errors.As(err, &problems) || problems.Problems[0].Field != "name" {
-		t.Errorf("Rename to a control character returned %v, want a problem with the name", err)
 	}
 }

@@ -3,33 +3,39 @@ package keystore
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 )
 
 // Rotate makes a key that replaces another one, with the same name,
-// environment, scopes and expiry, and revokes the old one after overlap, during
-// which both work. With an overlap of zero the old key is revoked at once. An
-// old key that was to end earlier still does.
+// environment, scopes, attributes, networks and expiry, and revokes the old one
+// after overlap, during which both work. With an overlap of zero the old key is
+// revoked at once. An old key that was to end earlier still does. The new token
+// has the shape of [Format], whatever that of the old one.
 //
 // A key that is revoked, expired or suspended cannot be rotated; the error is
-// that of [Key.Refused]. When token, with actor, made a key already, Rotate
-// returns that key, no secret, and [ErrExists], after it has revoked the old
-// key in case the first call could not.
+// that of [Key.Refused]. A key can be rotated once: the error is [ErrRotated]
+// when it has a successor, whoever made it, and also when several calls meet.
+// The successor can be rotated in turn.
+//
+// When token, with actor, made a key already, Rotate returns that key, no
+// secret, and [ErrExists], after it has revoked the old key in case the first
+// call could not. If it cannot either, the error is the store's.
 //
 // When the new key was stored and revoking the old one failed, Rotate returns
 // the secret, the new key and the error: the new key works, and so does the
 // old one until [Issuer.Revoke] ends it.
 func (i *Issuer) Rotate(ctx context.Context, organization, id, actor string, overlap time.Duration, token string) (Secret, *Key, error) {
-	g := Grant{Organization: organization, Actor: actor, Token: token}
+	g := Grant{Organization: organization, Actor: actor, IssueToken: token}
 	problems := g.ownerProblems()
 	if overlap < 0 {
-		problems = append(problems, Problem{"overlap", "The overlap is negative."})
+		problems = append(problems, FieldError{"overlap", "The overlap is negative."})
 	}
 	if problems != nil {
 		return Secret{}, nil, &GrantError{problems}
 	}
-	old, err := i.manager.Find(ctx, organization, id)
+	old, err := i.Key(ctx, organization, id)
 	if err != nil {
 		return Secret{}, nil, err
 	}
@@ -44,7 +50,7 @@ func (i *Issuer) Rotate(ctx context.Context, organization, id, actor string, ove
 	}
 
 	now := instant()
-	if err := old.Refused(now); err != nil {
+	if err := old.Refused(); err != nil {
 		return Secret{}, nil, err
 	}
 	if !old.Environment.Known() {
@@ -59,6 +65,8 @@ func (i *Issuer) Rotate(ctx context.Context, organization, id, actor string, ove
 		Name:         old.Name,
 		Hint:         hint(secret.Reveal()),
 		Scopes:       slices.Clone(old.Scopes),
+		Attributes:   maps.Clone(old.Attributes),
+		Networks:     slices.Clone(old.Networks),
 		CreatedAt:    now,
 		CreatedBy:    actor,
 		ExpiresAt:    old.ExpiresAt,

@@ -2,7 +2,11 @@ package keystore_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +18,7 @@ import (
 func TestRotateWithOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{TTL: 48 * time.Hour})
-		issuer := keystore.NewIssuer(keys, keystore.Format{})
+		issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 		g := grant()
 		g.ExpiresAt = time.Now().Add(72 * time.Hour)
 		oldToken, old := issue(t, issuer, g)
@@ -28,7 +32,7 @@ func TestRotateWithOverlap(t *testing.T) {
 			t.Fatalf("Rotate returned %v, want a key", err)
 		}
 		if next.ID == old.ID || next.Environment != old.Environment || next.Name != old.Name || !slices.Equal(next.Scopes, old.Scopes) ||
-			!next.ExpiresAt.Equal(old.ExpiresAt) || next.RotatedFrom != old.ID || next.CreatedBy != "grace" || !next.CreatedAt.Equal(rotated) {
+			!next.ExpiresAt.Equal(old.ExpiresAt) || next.RotatedFrom != old.ID || next.CreatedBy != "grace" || !next.CreatedAt.Equal(rotated) || next.Version != 1 {
 			t.Errorf("Rotate of %+v made %+v, want the same but for who made it and when", old, next)
 		}
 		for _, token := range []string{oldToken, secret.Reveal()} {
@@ -52,7 +56,7 @@ func TestRotateWithOverlap(t *testing.T) {
 
 func TestRotateAtOnce(t *testing.T) {
 	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	token, old := issue(t, issuer, grant())
 	if err := refusal(t, keys, token); err != nil {
 		t.Fatal(err)
@@ -69,10 +73,14 @@ func TestRotateAtOnce(t *testing.T) {
 func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := keystore.NewMemory()
-		issuer := keystore.NewIssuer(memory, keystore.Format{})
-		_, old := issue(t, issuer, grant())
+		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 		start := time.Now()
 		for _, c := range []struct{ overlap, want time.Duration }{{2 * time.Hour, 2 * time.Hour}, {3 * time.Hour, 2 * time.Hour}, {time.Hour, time.Hour}} {
+			_, old := issue(t, issuer, grant())
+			old.RevokedAt = start.Add(2 * time.Hour)
+			if err := memory.Update(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
 			if _, _, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", c.overlap, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +94,7 @@ func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 
 func TestRotateRefusals(t *testing.T) {
 	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	past := time.Now().Add(-time.Hour)
 	for id, c := range map[string]struct {
 		key  keystore.Key
@@ -110,7 +118,7 @@ func TestRotateRefusals(t *testing.T) {
 		t.Errorf("Rotate by another organization returned %v, want ErrNotFound", err)
 	}
 	var problems *keystore.GrantError
-	if _, _, err := issuer.Rotate(t.Context(), "acme", k.ID, "\xff", -1, ""); !errors.As(err, &problems) || len(problems.Problems) != 2 {
+	if _, _, err := issuer.Rotate(t.Context(), "acme", k.ID, "\xff", -1, ""); !errors.As(err, &problems) || len(problems.Fields) != 2 {
 		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)
 	}
 	if page, _ := memory.List(t.Context(), "acme", keystore.Page{Status: keystore.Active, Environment: keystore.Sandbox}); len(page) != 1 {
@@ -124,7 +132,7 @@ func TestRotateKeepsUnknownScopes(t *testing.T) {
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	_, next, err := keystore.NewIssuer(memory, keystore.Format{}).Rotate(t.Context(), "acme", "key_1", "ada", 0, "")
+	_, next, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Rotate(t.Context(), "acme", "key_1", "ada", 0, "")
 	if err != nil || !slices.Equal(next.Scopes, k.Scopes) {
 		t.Errorf("Rotate made a key with scopes %q, %v, want %q", next.Scopes, err, k.Scopes)
 	}
@@ -133,7 +141,7 @@ func TestRotateKeepsUnknownScopes(t *testing.T) {
 func TestRotateTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := keystore.NewMemory()
-		issuer := keystore.NewIssuer(memory, keystore.Format{})
+		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 		for _, overlap := range []time.Duration{0, time.Hour} {
 			_, old := issue(t, issuer, grant())
 			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", overlap, "form-"+old.ID)
@@ -153,13 +161,87 @@ func TestRotateTwice(t *testing.T) {
 	})
 }
 
+// A key has one successor, whoever rotates it and however often.
+func TestRotateOnce(t *testing.T) {
+	for name, token := range map[string]func(id string, n int) string{
+		"without a token":     func(string, int) string { return "" },
+		"each with its token": func(id string, n int) string { return fmt.Sprint(id, n) },
+		"two with each token": func(id string, n int) string { return fmt.Sprint(id, n/2) },
+		"all with the same":   func(id string, _ int) string { return id },
+	} {
+		t.Run(name, func(t *testing.T) {
+			memory := keystore.NewMemory()
+			issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+			for range 50 {
+				_, old := issue(t, issuer, grant())
+				var made, refused atomic.Int64
+				start := make(chan struct{})
+				var admins sync.WaitGroup
+				for n := range 8 {
+					admins.Go(func() {
+						<-start
+						secret, _, err := issuer.Rotate(t.Context(), "acme", old.ID, fmt.Sprint("admin-", n/2), time.Hour, token(old.ID, n))
+						switch {
+						case err == nil && secret.Reveal() != "":
+							made.Add(1)
+						case secret.Reveal() == "" && (errors.Is(err, keystore.ErrRotated) || errors.Is(err, keystore.ErrExists)):
+							refused.Add(1)
+						default:
+							t.Errorf("Rotate returned %v", err)
+						}
+					})
+				}
+				close(start)
+				admins.Wait()
+				if made.Load() != 1 || refused.Load() != 7 {
+					t.Errorf("of 8 rotations of one key %d made a key and %d were refused, want 1 and 7", made.Load(), refused.Load())
+				}
+				_, _, err := issuer.Rotate(t.Context(), "acme", old.ID, "late", 0, "late"+old.ID)
+				if !errors.Is(err, keystore.ErrRotated) || !strings.Contains(err.Error(), "issue a new key") {
+					t.Errorf("a later rotation returned %v, want ErrRotated with what to do", err)
+				}
+			}
+		})
+	}
+}
+
+// A token that made another key rotates nothing.
+func TestRotateWithATokenOfAnotherKey(t *testing.T) {
+	keys := keystore.NewMemory()
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	g := grant()
+	g.IssueToken = "form-1"
+	_, other := issue(t, issuer, g)
+	token, k := issue(t, issuer, grant())
+	secret, got, err := issuer.Rotate(t.Context(), "acme", k.ID, g.Actor, 0, "form-1")
+	if !errors.Is(err, keystore.ErrExists) || got == nil || got.ID != other.ID || secret.Reveal() != "" {
+		t.Errorf("Rotate returned %v, %v, want ErrExists and the key that the token made", got, err)
+	}
+	if err := refusal(t, keys, token); err != nil {
+		t.Errorf("the key is refused, though it was not rotated: %v", err)
+	}
+}
+
+// Rotating goes on with the successor.
+func TestRotateTheSuccessor(t *testing.T) {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	_, k := issue(t, issuer, grant())
+	for range 3 {
+		_, next, err := issuer.Rotate(t.Context(), "acme", k.ID, "ada", time.Hour, "")
+		if err != nil || next.RotatedFrom != k.ID {
+			t.Fatalf("Rotate returned %v, %v, want a successor of %s", next, err, k.ID)
+		}
+		k = next
+	}
+}
+
 // The new key was stored and revoking the old one failed: the secret must not
 // be lost, and a repeat finishes the work as if it had been done at first.
 func TestRotateHalfDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := keystore.NewMemory()
-		oldToken, old := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
-		half := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.Format{})
+		oldToken, old := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
+		half := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.IssuerOptions{})
 		secret, next, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
 		if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
 			t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret", err, next)
@@ -169,11 +251,11 @@ func TestRotateHalfDone(t *testing.T) {
 				t.Errorf("after half a rotation a key is refused: %v", err)
 			}
 		}
-		if _, _, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err, errStoreDown) {
-			t.Errorf("a repeat that cannot revoke either returned %v, want the store's error", err)
+		if none, again, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err, errStoreDown) || again == nil || again.ID != next.ID || none.Reveal() != "" {
+			t.Errorf("a repeat that cannot revoke either returned %v and the key %v, want the store's error and the key", err, again)
 		}
 		time.Sleep(time.Hour - time.Nanosecond)
-		whole := keystore.NewIssuer(memory, keystore.Format{})
+		whole := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 		if _, again, err := whole.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err, keystore.ErrExists) || again.ID != next.ID {
 			t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
 		}
@@ -190,7 +272,7 @@ func TestRotateHalfDone(t *testing.T) {
 // Two calls with one token, of which neither finds what the other is making.
 func TestRotateTwiceAtOnce(t *testing.T) {
 	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.Format{})
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	_, old := issue(t, issuer, grant())
 	_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
 	if err != nil {
@@ -203,7 +285,7 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 		}
 		asked = true
 		return keystore.ErrNotFound
-	}}, keystore.Format{})
+	}}, keystore.IssuerOptions{})
 	secret, again, err := late.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
 	if !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
 		t.Errorf("the later Rotate returned %v and the key %v, want ErrExists and the key of the earlier one", err, again)
@@ -212,12 +294,12 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 
 func TestRotateWhenTheStoreFails(t *testing.T) {
 	memory := keystore.NewMemory()
-	token, old := issue(t, keystore.NewIssuer(memory, keystore.Format{}), grant())
+	token, old := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
 	for name, store := range map[string]keystore.Manager{
 		"insert":     failing{Manager: memory, insert: down},
 		"findIssued": failing{Manager: memory, findIssued: down},
 	} {
-		secret, k, err := keystore.NewIssuer(store, keystore.Format{}).Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1")
+		secret, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1")
 		if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate with a failing %s returned %v and the key %v, want the store's error alone", name, err, k)
 		}

@@ -14,8 +14,7 @@ type ScanRule struct {
 	Pattern string
 
 	// Checksum says in words, with an example, how to tell a key from what only
-	// looks like one. It is empty when the format has no checksum that each key
-	// must have (AcceptUnchecked).
+	// looks like one.
 	Checksum string
 
 	// Gitleaks is a rule for the configuration of gitleaks 8, in TOML. A
@@ -24,20 +23,17 @@ type ScanRule struct {
 	Gitleaks string
 }
 
-// ScanRule returns the rule for the keys of f.
+// ScanRule returns the rule for the keys of f, legacy ones left out.
 func (f Format) ScanRule() ScanRule {
 	prefix := f.prefix()
 	// Scanners take the first capturing group for the secret, and would weigh
 	// and hide the word of the environment alone.
-	r := ScanRule{Pattern: `\b` + strings.Replace(f.Pattern(), "(", "(?:", 1)}
-	if !f.AcceptUnchecked { // those may end in a hyphen, where no word ends
-		r.Pattern += `\b`
-		body := prefix + "_live_" + strings.Repeat("0", randomLength)
-		sum := checksum(body)
-		r.Checksum = fmt.Sprintf("The last %d characters are the CRC-32 (IEEE 802.3, as in zlib) of all characters before them, "+
-			"from the prefix on, written in base 62 with the digits 0-9, A-Z and a-z in this order, the most significant first, "+
-			"and zeros in front. For %s they are %s.", checksumLength, body, sum[:])
-	}
+	r := ScanRule{Pattern: `\b` + strings.Replace(f.Pattern(), "(", "(?:", 1) + `\b`}
+	body := prefix + "_live_" + strings.Repeat("0", randomLength)
+	sum := checksum(body)
+	r.Checksum = fmt.Sprintf("The last %d characters are the CRC-32 (IEEE 802.3, as in zlib) of all characters before them, "+
+		"from the prefix on, written in base 62 with the digits 0-9, A-Z and a-z in this order, the most significant first, "+
+		"and zeros in front. For %s they are %s.", checksumLength, body, sum[:])
 	r.Gitleaks = fmt.Sprintf(`[[rules]]
 id = "%[1]s-api-key"
 description = "%[1]s secret API key"

@@ -61,7 +61,7 @@ func entropy(s string) (bits float64) {
 }
 
 func TestScanRuleFindsKeys(t *testing.T) {
-	for _, f := range []keystore.Format{{}, {Prefix: "acme2"}, {AcceptUnchecked: true}} {
+	for _, f := range []keystore.Format{{}, {Prefix: "acme2"}} {
 		rule, keywords := gitleaksRule(t, f.ScanRule().Gitleaks)
 		threshold, err := strconv.ParseFloat(rule["entropy"], 64)
 		if err != nil || rule["id"] == "" || rule["description"] == "" {
@@ -122,7 +122,7 @@ func TestScanRuleNearMisses(t *testing.T) {
 		t.Errorf("in the key found %q", got)
 	}
 	// What the pattern takes for a key and the checksum does not.
-	if mistyped := key[:12] + "x" + key[13:]; pattern.FindString(mistyped) == "" || reasonOf(t, keystore.Format{}, mistyped) != keystore.BadChecksum {
+	if mistyped := key[:12] + "x" + key[13:]; pattern.FindString(mistyped) == "" || reasonOf(t, keystore.Format{}, mistyped) != badChecksum {
 		t.Errorf("%q: want it found, and told from a key by its checksum", mistyped)
 	}
 	rule, _ := gitleaksRule(t, keystore.Format{}.ScanRule().Gitleaks)
@@ -143,11 +143,8 @@ func TestScanRuleChecksum(t *testing.T) {
 		if m == nil {
 			t.Fatalf("got the words %q", f.ScanRule().Checksum)
 		}
-		if m[1]+m[2] != withChecksum(m[1]) || reasonOf(t, f, m[1]+m[2]) != 0 {
+		if m[1]+m[2] != withChecksum(m[1]) || reasonOf(t, f, m[1]+m[2]) != "" {
 			t.Errorf("%q: %s is not the checksum of %s", prefix, m[2], m[1])
 		}
-	}
-	if words := (keystore.Format{AcceptUnchecked: true}).ScanRule().Checksum; words != "" {
-		t.Errorf("without a checksum got %q", words)
 	}
 }

@@ -20,8 +20,7 @@ type Secret struct {
 	text *string
 }
 
-// NewSecret returns a Secret that holds text.
-func NewSecret(text string) Secret { return Secret{text: &text} }
+func newSecret(text string) Secret { return Secret{text: &text} }
 
 // Reveal returns the text, which is empty for the zero Secret.
 func (s Secret) Reveal() string {

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// What a store may answer besides the record asked for. Every other error
-// means that the store could not answer.
+// The errors that are answers of a store. Any other error means that the store
+// could not answer.
 var (
 	ErrNotFound = errors.New("keystore: no such key")
 	ErrExists   = errors.New("keystore: key exists already")
 	ErrConflict = errors.New("keystore: key was changed by somebody else")
+	ErrRotated  = errors.New("keystore: key was rotated before and has a successor; if the secret of that one is lost, issue a new key")
 )
 
 // A Store finds the record of a token. It is all that the path of a request
@@ -35,16 +36,22 @@ type Store interface {
 // ever found or changed. Each method is one atomic step.
 //
 // Strings are stored byte for byte, scope names that nobody knows included.
+// Empty Attributes, Networks and Scopes may come back as nil.
 // Times are kept to the microsecond or better and a zero time stays zero.
 type Manager interface {
 	Store
 
 	// Insert stores a new key, every field of it but Version, which becomes 1.
 	// k is neither kept nor changed, and the key that RotatedFrom names need
-	// not exist. It returns [ErrExists], and stores nothing, when the ID or the
-	// Digest is taken, or when IssueToken is not empty and (Organization,
-	// CreatedBy, IssueToken) is taken. Of any number of concurrent calls with
-	// one such triple exactly one succeeds.
+	// not exist. It stores nothing and returns
+	//
+	//   - [ErrExists] when the ID or the Digest is taken, or when IssueToken
+	//     is not empty and (Organization, CreatedBy, IssueToken) is taken;
+	//   - otherwise [ErrRotated] when RotatedFrom is not empty and
+	//     (Organization, RotatedFrom) is taken: a key has one successor.
+	//
+	// Of any number of concurrent calls with one such triple or pair exactly
+	// one succeeds.
 	Insert(ctx context.Context, k *Key) error
 
 	// Find returns the key with this id, or [ErrNotFound] when the
@@ -61,8 +68,9 @@ type Manager interface {
 	// or not at all.
 	List(ctx context.Context, organization string, p Page) ([]*Key, error)
 
-	// Update stores Name, Scopes, ExpiresAt, RevokedAt and Suspended of k and
-	// leaves every other field, LastUsedAt among them, as it is. It returns
+	// Update stores Name, Scopes, Attributes, Networks, ExpiresAt, RevokedAt and
+	// Suspended of k and leaves every other field, LastUsedAt among them, as it
+	// is. It returns
 	// [ErrNotFound] when no key has this Organization, ID and Digest, and
 	// [ErrConflict] when its Version is not k.Version. Otherwise the stored
 	// Version grows by one. k is neither kept nor changed.

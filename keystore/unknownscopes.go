@@ -7,8 +7,8 @@ import (
 )
 
 // unknownScopes are the scopes of loaded keys that the registry does not have.
-// They grant nothing, which is right and can still surprise the key's owner,
-// for example after a release was taken back.
+// They grant nothing. A log line says so, because that can surprise the owner
+// of a key, for example after a release was rolled back.
 type unknownScopes struct {
 	mu       sync.Mutex
 	reported map[scope.Name]bool
@@ -22,7 +22,7 @@ func (c *Cached) reportUnknown(k *Key) {
 	_, unknown := c.options.Registry.Parse(k.Scopes)
 	for _, n := range unknown {
 		if c.unknown.first(n) {
-			c.options.Logger.Warn("keystore: a key has a scope that is not known and grants nothing", "scope", string(n), "key", k.ID)
+			c.options.Logger.Warn("keystore: a key has a scope that the registry does not know; it grants nothing", "scope", string(n), "key", k.ID)
 		}
 	}
 }

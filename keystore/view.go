@@ -1,31 +1,66 @@
 package keystore
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Key returns a key of the organization, or [ErrNotFound]. The key belongs to
 // the caller.
 func (i *Issuer) Key(ctx context.Context, organization, id string) (*Key, error) {
-	return i.manager.Find(ctx, organization, id)
+	k, err := i.manager.Find(ctx, organization, id)
+	return owned(k, err, organization)
 }
 
 // Keys returns one page of the organization's keys, as [Manager.List] does.
 func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*Key, error) {
-	return i.manager.List(ctx, organization, p)
+	keys, err := i.manager.List(ctx, organization, p)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		if _, err := owned(k, nil, organization); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
 }
 
 // Issued returns the key that [Issuer.Issue], [Issuer.Import] or
 // [Issuer.Rotate] made for this actor and token, or [ErrNotFound].
 func (i *Issuer) Issued(ctx context.Context, organization, actor, token string) (*Key, error) {
-	return i.manager.FindIssued(ctx, organization, actor, token)
+	k, err := i.manager.FindIssued(ctx, organization, actor, token)
+	return owned(k, err, organization)
+}
+
+// owned returns what the store gave, or an error that wraps [ErrCorrupt] when
+// that is neither a key nor an error, or a key of another organization.
+func owned(k *Key, err error, organization string) (*Key, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case k == nil:
+		return nil, fmt.Errorf("%w: the store returned neither a key nor an error", ErrCorrupt)
+	case k.Organization != organization:
+		return nil, fmt.Errorf("%w: key %q came for another organization", ErrCorrupt, k.ID)
+	}
+	return k, nil
 }
 
 // Masked returns as much of k's token as may be shown, such as
-// "svc_live_…a1b2".
+// "svc_live_…a1b2", or "acme_…a1b2" for a legacy key.
 func (i *Issuer) Masked(k *Key) string {
-	return i.format.prefix() + "_" + k.Environment.Word() + "_…" + k.Hint
+	if k.Legacy != "" {
+		prefix := ""
+		if l := i.format.legacy(k.Legacy); l != nil {
+			prefix = l.Prefix
+		}
+		return prefix + "…" + k.Hint
+	}
+	return i.format.prefix() + "_" + k.Environment.word() + "_…" + k.Hint
 }
 
 // Check returns the [*GrantError] with which Issue would refuse g now, or nil.
 func (i *Issuer) Check(g Grant) error {
-	return g.check(i.registry(), instant())
+	return g.check(i.registry, instant())
 }

@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,9 +11,9 @@ import (
 )
 
 func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{Prefix: "ship"})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: keystore.Format{Prefix: "ship"}})
 	g := grant()
-	g.Token = "once"
+	g.IssueToken = "once"
 	_, k := issue(t, issuer, g)
 	for _, c := range []struct {
 		organization string
@@ -34,8 +35,17 @@ func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 	}
 }
 
+func TestKeysWhenTheStoreFails(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	if keys, err := issuer.Keys(ctx, "acme", keystore.Page{}); !errors.Is(err, context.Canceled) || keys != nil {
+		t.Errorf("got %v, %v, want the store's error", keys, err)
+	}
+}
+
 func TestMasked(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{Prefix: "ship"})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: keystore.Format{Prefix: "ship"}})
 	token, k := issue(t, issuer, grant())
 	if got, want := issuer.Masked(k), "ship_test_…"+token[len(token)-4:]; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -46,7 +56,7 @@ func TestMasked(t *testing.T) {
 }
 
 func TestCheckJudgesAsIssueDoes(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.Format{})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	g := grant()
 	if err := issuer.Check(g); err != nil {
 		t.Errorf("a valid grant: got %v", err)
@@ -54,7 +64,54 @@ func TestCheckJudgesAsIssueDoes(t *testing.T) {
 	g.Scopes, g.Environment = []scope.Name{"task:read"}, "moon"
 	checked, ok := errors.AsType[*keystore.GrantError](issuer.Check(g))
 	_, _, err := issuer.Issue(t.Context(), g)
-	if issued, _ := errors.AsType[*keystore.GrantError](err); !ok || len(checked.Problems) != 2 || checked.Error() != issued.Error() {
+	if issued, _ := errors.AsType[*keystore.GrantError](err); !ok || len(checked.Fields) != 2 || checked.Error() != issued.Error() {
 		t.Errorf("got %v, want what Issue returns, %v", checked, issued)
 	}
+}
+
+// A store that answers with nothing, or with a key of somebody else, is no
+// reason to panic, nor to show or change that key.
+func TestIssuerOverCorruptStore(t *testing.T) {
+	for name, k := range map[string]*keystore.Key{"nothing": nil, "a key of another organization": {ID: "key_1", Organization: "other"}} {
+		issuer := keystore.NewIssuer(corrupt{Manager: keystore.NewMemory(), key: k}, keystore.IssuerOptions{})
+		ctx := t.Context()
+		_, keyErr := issuer.Key(ctx, "acme", "key_1")
+		_, keysErr := issuer.Keys(ctx, "acme", keystore.Page{})
+		_, issuedErr := issuer.Issued(ctx, "acme", "ada", "form-1")
+		_, revokeErr := issuer.Revoke(ctx, "acme", "key_1")
+		_, _, rotateErr := issuer.Rotate(ctx, "acme", "key_1", "ada", 0, "")
+		g := grant()
+		g.IssueToken = "form-1"
+		_, _, issueErr := issuer.Issue(ctx, g)
+		for method, err := range map[string]error{
+			"Key": keyErr, "Keys": keysErr, "Issued": issuedErr, "Revoke": revokeErr, "Rotate": rotateErr, "Issue": issueErr,
+		} {
+			if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) {
+				t.Errorf("%s: %s returned %v, want ErrCorrupt alone", name, method, err)
+			}
+		}
+		token := keystore.Format{}.Generate(keystore.Sandbox).Reveal()
+		if got, err := issuer.Import(ctx, grant(), token); !errors.Is(err, keystore.ErrExists) || got != nil {
+			t.Errorf("%s: Import of a token that exists returned %v, %v, want ErrExists alone", name, got, err)
+		}
+	}
+}
+
+// corrupt is a store that holds every key and answers with another one.
+type corrupt struct {
+	keystore.Manager
+	key *keystore.Key
+}
+
+func (c corrupt) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) { return c.key, nil }
+func (c corrupt) Insert(context.Context, *keystore.Key) error                    { return keystore.ErrExists }
+
+func (c corrupt) Find(context.Context, string, string) (*keystore.Key, error) { return c.key, nil }
+
+func (c corrupt) FindIssued(context.Context, string, string, string) (*keystore.Key, error) {
+	return c.key, nil
+}
+
+func (c corrupt) List(context.Context, string, keystore.Page) ([]*keystore.Key, error) {
+	return []*keystore.Key{c.key}, nil
 }

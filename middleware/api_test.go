@@ -20,10 +20,10 @@ import (
 // TestFirstProgram is the first program of the package, and what it answers.
 func TestFirstProgram(t *testing.T) {
 	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	api := middleware.NewAPI(keys, middleware.Options{
-		Limits:  middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
-		Replies: replies(),
+		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 	})
 	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), http.HandlerFunc(sayOK))
 	api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), http.HandlerFunc(sayOK))
@@ -200,13 +200,15 @@ func TestRegistrationMistakes(t *testing.T) {
 	wantPanic(t, "the handler is nil", func() { middleware.NewAPI(ring.keys, middleware.Options{}).HandleFunc("GET /api/v1/x", any, nil) })
 
 	for want, f := range map[string]func(){
-		"the key store is nil":     func() { middleware.NewAPI(nil, middleware.Options{}) },
-		`Base "api" is not a path`: func() { middleware.NewAPI(ring.keys, middleware.Options{Base: "api"}) },
-		`Base "/{v}"`:              func() { middleware.NewAPI(ring.keys, middleware.Options{Base: "/{v}"}) },
+		"neither a key store nor":           func() { middleware.NewAPI(nil, middleware.Options{}) },
+		`Options.Base: "api" is not a path`: func() { middleware.NewAPI(ring.keys, middleware.Options{Base: "api"}) },
+		`Options.Base: "/{v}"`:              func() { middleware.NewAPI(ring.keys, middleware.Options{Base: "/{v}"}) },
 		"not a header field name": func() {
 			middleware.NewAPI(ring.keys, middleware.Options{RequestID: middleware.RequestIDOptions{Header: "a b"}})
 		},
-		`prefix "A"`: func() { middleware.NewAPI(ring.keys, middleware.Options{Format: keystore.Format{Prefix: "A"}}) },
+		`prefix "A"`: func() {
+			middleware.NewAPI(ring.keys, middleware.Options{Keys: middleware.KeyOptions{Format: keystore.Format{Prefix: "A"}}})
+		},
 	} {
 		wantPanic(t, want, f)
 	}
@@ -225,7 +227,7 @@ func TestNames(t *testing.T) {
 	}
 	for base, path := range map[string]string{"/": "/cars", "/v7/": "/v7/cars", "/v7": "/v7/cars"} {
 		api := middleware.NewAPI(memory, middleware.Options{
-			Base: base, Format: format, Registry: registry, Hooks: quiet(), RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
+			Base: base, Keys: middleware.KeyOptions{Format: format}, Registry: registry, Hooks: quiet(), RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
 		})
 		api.HandleFunc("GET "+path, middleware.Require("cars:drive"), sayOK)
 		res := serve(api, request("GET", path, token, ""))
@@ -240,19 +242,19 @@ func TestNames(t *testing.T) {
 }
 
 func TestRoutes(t *testing.T) {
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Replies: replies()})
-	own := middleware.Idempotency(replies(), middleware.IdempotencyOptions{Methods: []string{"PUT"}})(http.HandlerFunc(sayOK))
+	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	own := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies(), Methods: []string{"PUT"}, Required: true}}
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
 	api.HandleFunc("GET   api.example/api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite), sayOK)
-	api.Handle("PUT /api/v1/tasks/{id}", middleware.AnyKey(), own)
+	api.HandleWith("PUT /api/v1/tasks/{id}", middleware.AnyKey(), own, http.HandlerFunc(sayOK))
 	var got []string
 	for _, r := range api.Routes() {
-		got = append(got, fmt.Sprintf("%s %s needs %s, %v", r.Method, r.Path, r.Need, r.Idempotent))
+		got = append(got, fmt.Sprintf("%s %s needs %s, %v, %v", r.Method, r.Path, r.Need, r.Idempotent, r.KeyRequired))
 	}
 	want := []string{
-		"POST /api/v1/tasks needs tasks:write, true",
-		"GET api.example/api/v1/tasks/{id} needs any of tasks:read tasks:write, false",
-		"PUT /api/v1/tasks/{id} needs any key, true",
+		"POST /api/v1/tasks needs tasks:write, true, false",
+		"GET api.example/api/v1/tasks/{id} needs any of tasks:read tasks:write, false, false",
+		"PUT /api/v1/tasks/{id} needs any key, true, true",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -269,7 +271,7 @@ func TestPatternInAccessLogs(t *testing.T) {
 	type key struct{}
 	ring := newKeyring()
 	token, poor := ring.issue(t, scope.TasksRead), ring.issue(t)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Replies: replies()})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	var inside string
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		inside = r.Pattern
@@ -319,8 +321,8 @@ func TestPatternInAccessLogs(t *testing.T) {
 }
 
 // TestAPIBehindTimeoutHandler: http.TimeoutHandler leaves the goroutine of a late
-// handler running, so what RequestID does on the way out must not read what that
-// one may still write.
+// handler running. What RequestID does when the response ends must not read what
+// that handler may still write.
 func TestAPIBehindTimeoutHandler(t *testing.T) {
 	release, left := make(chan struct{}), make(chan struct{})
 	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { <-release }, middleware.Options{Hooks: quiet()})
@@ -335,10 +337,18 @@ func TestAPIBehindTimeoutHandler(t *testing.T) {
 	close(release)
 	<-left
 
-	inTime := request("GET", "/api/v1/x", token, "")
+	// In time, the inner response is the outer one's, and the Events say so.
+	ctx, event := middleware.WithEvent(t.Context())
+	var nested []middleware.Event
+	hooks := quiet()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { nested = append(nested, e) }
+	api, token = oneRoute(t, sayOK, middleware.Options{Hooks: hooks})
 	h = stage()(http.TimeoutHandler(api, hangs, "late"))
-	if res := serve(h, inTime); res.StatusCode != 200 || inTime.Pattern != "GET /api/v1/x" {
-		t.Errorf("in time: got %d with pattern %q", res.StatusCode, inTime.Pattern)
+	res = serve(h, request("GET", "/api/v1/x", token, "").WithContext(ctx))
+	outer, ok := event()
+	if res.StatusCode != 200 || !ok || outer.Nested || len(nested) != 1 || !nested[0].Nested || nested[0].Pattern != "GET /api/v1/x" ||
+		nested[0].RequestID != outer.RequestID || outer.RequestID != wantID(t, res.Response) {
+		t.Errorf("in time: got %d with the Events %+v and %+v", res.StatusCode, outer, nested)
 	}
 }
 

@@ -1,315 +1,220 @@
 package middleware
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"strings"
-
-	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/scope"
+	"reflect"
 )
 
-// AuthOptions configure [Authenticate].
-type AuthOptions struct {
-	// Format is the shape of this service's keys. A token of another shape is
-	// refused without a call of the store.
-	Format keystore.Format
+// An Authenticator finds out who sent a request. It must be safe for concurrent
+// use. Its answer is one of four:
+//
+//   - a principal and no error: the request is that caller's;
+//   - [ErrNoCredentials], also wrapped: the request carries no credentials of this
+//     kind;
+//   - a [*Problem]: the credentials are refused, with this response;
+//   - any other error: the credentials could not be checked. The client gets 503
+//     and may retry; the error goes to the log.
+//
+// For anything else the client gets 500, with a line in the log.
+type Authenticator interface {
+	Authenticate(r *http.Request) (Principal, error)
+}
 
-	// Registry gives meaning to the scopes of a key; nil means scope.Contract().
-	// Give a keystore.Cached the same one, or each request works it out again.
-	Registry *scope.Registry
+// An AuthenticatorFunc is an [Authenticator] in one function.
+type AuthenticatorFunc func(*http.Request) (Principal, error)
 
-	// Realm is named in challenges (RFC 9110, section 11.5); "" means "api".
-	Realm string
+// Authenticate implements [Authenticator].
+func (f AuthenticatorFunc) Authenticate(r *http.Request) (Principal, error) { return f(r) }
 
-	// Environment, when set, is the only one whose keys are accepted, for hosts
-	// that serve just one.
-	Environment keystore.Environment
+// ErrNoCredentials is the error of an [Authenticator] for a request that carries
+// no credentials of its kind.
+var ErrNoCredentials = errors.New("middleware: the request carries no credentials")
 
-	// AllowIdenticalDuplicates accepts a request that repeats the same
-	// Authorization line, which some proxies produce. Different lines are refused
-	// in any case.
-	AllowIdenticalDuplicates bool
+// FirstOf joins authenticators: the first whose answer is not [ErrNoCredentials]
+// decides. So a revoked API key is refused, even beside a valid session. A request
+// with credentials of several kinds is refused with 400, because two parties may
+// believe different ones; see [Prefer].
+//
+// A [KeyAuthenticator] that is joined leaves Bearer tokens of another shape, such
+// as JWTs, to the others. One that nobody takes is refused as an invalid key.
+//
+// FirstOf panics without authenticators and on a nil one.
+func FirstOf(authenticators ...Authenticator) Authenticator {
+	return join("FirstOf", authenticators, true)
+}
 
-	// RejectBrowsers refuses requests that a browser sent from a page
-	// (Sec-Fetch-Site other than "none", or an Origin header), because a secret
-	// key in a page is a leaked key. Such a key should be revoked.
-	RejectBrowsers bool
+// Prefer is [FirstOf] that does not look at credentials after the first.
+func Prefer(authenticators ...Authenticator) Authenticator {
+	return join("Prefer", authenticators, false)
+}
 
-	// LastUsed, when set, records each accepted key. Its Run writes them down.
-	LastUsed *keystore.LastUsed
+type joined struct {
+	authenticators []Authenticator
+	alone          bool // refuse several kinds of credentials
+}
 
-	Hooks *Hooks
+func join(name string, authenticators []Authenticator, alone bool) Authenticator {
+	j := &joined{alone: alone}
+	if len(authenticators) == 0 {
+		panic("middleware: " + name + ": there is no authenticator")
+	}
+	for _, a := range authenticators {
+		if absent(a) {
+			panic("middleware: " + name + ": an authenticator is nil")
+		}
+		if keys, ok := a.(*keyAuthenticator); ok {
+			joinedKeys := *keys
+			joinedKeys.joined = true
+			a = &joinedKeys
+		}
+		j.authenticators = append(j.authenticators, a)
+	}
+	return j
+}
+
+// Authenticate implements [Authenticator].
+func (j *joined) Authenticate(r *http.Request) (Principal, error) {
+	none := ErrNoCredentials
+	for i, a := range j.authenticators {
+		principal, err := a.Authenticate(r)
+		if errors.Is(err, ErrNoCredentials) {
+			if unclaimed, ok := err.(*unclaimedToken); ok {
+				none = unclaimed
+			}
+			continue
+		}
+		if j.alone && err == nil && principal.known() {
+			for _, other := range j.authenticators[i+1:] {
+				second, err := other.Authenticate(r)
+				switch {
+				case errors.Is(err, ErrNoCredentials):
+				case err == nil && !second.known():
+					return Principal{}, nil // it breaks its contract: 500, as alone
+				default:
+					return Principal{}, refusal(codeSeveralCredentials)
+				}
+			}
+		}
+		return principal, err
+	}
+	return Principal{}, none
+}
+
+// An unclaimedToken is the answer of a joined keyAuthenticator for a Bearer token
+// of another shape: no credentials of its kind. If nobody else takes the token,
+// the client learns that it is not valid, rather than that none was sent.
+type unclaimedToken struct{ refused *Problem }
+
+func (u *unclaimedToken) Error() string { return u.refused.Error() }
+func (u *unclaimedToken) Unwrap() error { return ErrNoCredentials }
+
+// absent reports whether v is nil, or a nil pointer or function in an interface,
+// which would panic at the first request.
+func absent(v any) bool {
+	if v == nil {
+		return true
+	}
+	value := reflect.ValueOf(v)
+	return (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()
 }
 
 // Authenticate lets a request pass that carries a live API key as a Bearer token
-// (RFC 6750, section 2.1), and tells the stages and handlers inside whose it is
-// (see [PrincipalFrom]).
+// (RFC 6750, section 2.1), and tells the stages and handlers inside who the
+// caller is (see [PrincipalFrom]).
 //
 //   - No credentials, or a scheme other than Bearer: 401 with a challenge.
 //   - Anything else that is not a live key: 401 with error="invalid_token".
 //   - The store does not answer: 503 with Retry-After, never 401, because clients
-//     take a 401 for final.
+//     do not retry a 401.
+//   - This client address has used up Options.Failures: 429. A live key that the
+//     keystore.Cached remembers still passes, so wrong keys cannot lock out a key
+//     that is in use.
 //
-// Nothing has to stand before it. [RequestID] and [Recover] SHOULD, and
-// [ThrottleFailures] may. Put a keystore.Cached in front of a store that is not
-// in memory: it is also what bounds how long a store may take.
-func Authenticate(keys keystore.Store, o AuthOptions) func(http.Handler) http.Handler {
-	if keys == nil {
-		panic("middleware: Authenticate: the key store is nil")
+// Nothing has to stand before it. [Guard.RequestID] and [Guard.Recover] SHOULD.
+// Put a keystore.Cached in front of a store that is not in memory.
+func (g *Guard) Authenticate(next http.Handler) http.Handler {
+	if g.auth == nil {
+		panic("middleware: Authenticate: the Guard was made without a key store and without an Authenticator")
 	}
-	if err := o.Format.Validate(); err != nil {
-		panic("middleware: Authenticate: " + err.Error())
-	}
-	if o.Realm == "" {
-		o.Realm = "api"
-	}
-	if !validQuoted(o.Realm) {
-		panic("middleware: Authenticate: the realm " + quote(o.Realm) + " has a character that a challenge cannot carry")
-	}
-	if o.Environment != "" && !o.Environment.Known() {
-		panic("middleware: Authenticate: unknown environment " + quote(string(o.Environment)))
-	}
-	if o.Registry == nil {
-		o.Registry = scope.Contract()
-	}
-	a := &authenticator{AuthOptions: o, keys: keys, cache: peeker(keys)}
-	a.missing = `Bearer realm="` + o.Realm + `"`
-	a.invalid = a.missing + `, error="invalid_token"`
-	for reason := range a.malformed {
-		a.malformed[reason] = malformedDetail(keystore.Reason(reason))
-	}
-	return func(next http.Handler) http.Handler { return &authenticated{a, pieceOf(next)} }
-}
-
-type authenticated struct {
-	*authenticator
-	following piece
-}
-
-func (h *authenticated) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
-
-func (h *authenticated) serve(s *state, w http.ResponseWriter, r *http.Request) {
-	if s.key != nil {
-		s.forget()
-	}
-	s.heed(h.Hooks)
-	var refusal Problem
-	key := h.authenticate(s, r, &refusal)
-	if key == nil {
-		s.refuse(w, r, StageAuth, refusal)
-		return
-	}
-	s.auth, s.key = h.authenticator, key
-	if h.LastUsed != nil {
-		h.LastUsed.Record(key)
-	}
-	s.pass(StageAuth, "")
-	h.following.serve(s, w, r)
-}
-
-type authenticator struct {
-	AuthOptions
-	keys             keystore.Store
-	cache            peekStore // nil when keys has no accept cache
-	missing, invalid string    // challenges
-	malformed        [keystore.BadChecksum + 1]string
-	faults           faults
-}
-
-// peekStore is the ability of a cache to say what it accepts without a call of
-// the store behind it.
-type peekStore interface {
-	Peek(d keystore.Digest) (*keystore.Key, bool)
-	Remembers(d keystore.Digest) bool
-}
-
-func peeker(keys keystore.Store) peekStore {
-	cache, _ := keys.(peekStore)
-	return cache
-}
-
-// authenticate returns the live key that the request carries, or nil and why not
-// in refusal.
-func (a *authenticator) authenticate(s *state, r *http.Request, refusal *Problem) *keystore.Key {
-	token, found := bearer(r.Header["Authorization"], a.AllowIdenticalDuplicates)
-	switch found {
-	case noCredentials:
-		*refusal = problem(codeAPIKeyMissing)
-		refusal.Challenge = a.missing
-		return nil
-	case badCredentials:
-		return a.failed(s, r, refusal, "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between.")
-	}
-	if a.RejectBrowsers && fromPage(r.Header) {
-		return a.failed(s, r, refusal, "A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key.")
-	}
-	environment, err := a.Format.Parse(token)
-	if err != nil {
-		detail := ""
-		if malformed, ok := errors.AsType[*keystore.FormatError](err); ok {
-			detail = a.malformed[malformed.Reason]
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.insideIdempotent(w, r) {
+			g.misuse(w, r, StageAuth, "Authenticate stands inside Idempotent, so a replay would skip it; put it outside")
+			return
 		}
-		return a.failed(s, r, refusal, detail)
-	}
-	if a.Environment != "" && environment != a.Environment {
-		return a.failed(s, r, refusal, "This host takes "+string(a.Environment)+" keys, and the API key is a "+string(environment)+" one.")
-	}
-	digest := keystore.DigestOf(token)
-	if s.throttle != nil {
-		return a.throttled(s, r, digest, environment, refusal)
-	}
-	key, _ := a.verify(s.contextOf(r), s, digest, environment, refusal)
-	return key
+		x := exchangeOf(w)
+		if x == nil {
+			x = new(exchange) // w is foreign: this exchange only carries the id
+			if f := factsOf(r.Context()); f != nil && f.response != nil {
+				x.IDHeader, x.ID = f.response.IDHeader, f.response.ID
+			}
+		}
+		// Start from empty facts: nothing that was decided for an outer caller holds
+		// for this one.
+		f := &facts{Context: r.Context(), response: x, hooks: g.hooks(r)}
+		if g.isPreflight(r) {
+			f.serve(g.options.Preflight, w, r)
+			return
+		}
+		principal, refused := g.authenticate(x, w, r)
+		if refused != nil {
+			g.refuse(w, r, StageAuth, refused)
+			return
+		}
+		f.principal = principal
+		f.serve(next, w, r)
+	})
 }
 
-// throttled is verify behind ThrottleFailures: a failure is reserved before the
-// store is asked and given back unless it was one.
-func (a *authenticator) throttled(s *state, r *http.Request, digest keystore.Digest, environment keystore.Environment, refusal *Problem) *keystore.Key {
-	if a.cache != nil {
-		if key, ok := a.cache.Peek(digest); ok && key.Environment == environment && key.RefusedNow() == nil {
-			return key.Bind(a.Registry)
+// isPreflight reports whether Options.Preflight answers the request.
+func (g *Guard) isPreflight(r *http.Request) bool {
+	h := r.Header
+	return g.options.Preflight != nil && r.Method == http.MethodOptions && len(h["Origin"]) > 0 && len(h["Access-Control-Request-Method"]) > 0
+}
+
+// authenticate returns the caller, or the refusal.
+func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request) (Principal, *Problem) {
+	if values := r.Header["Authorization"]; len(values) > 0 {
+		x.authorization = values[0]
+	}
+	for _, keys := range g.keys {
+		if keys.Header == "" {
+			continue
+		}
+		if values := r.Header[keys.Header]; len(values) > 0 {
+			x.apiKey = values[0]
 		}
 	}
-	if !s.throttle.reserve(s, r, refusal) {
-		if a.cache == nil || !a.cache.Remembers(digest) {
-			return nil
-		}
-		// Nobody but who held a live key can be remembered.
-		var because Problem
-		key, _ := a.verify(s.contextOf(r), s, digest, environment, &because)
-		return key
+	x.principal = Principal{} // of an outer caller
+	principal, err := g.auth.Authenticate(r)
+	if err == nil && principal.known() && principal.fits(g.options.Registry) {
+		x.principal = principal
+		return principal, nil
 	}
-	key, failed := a.verify(s.contextOf(r), s, digest, environment, refusal)
-	if !failed {
-		s.throttle.refund(s)
-	}
-	return key
-}
-
-// verify asks the store. It reports failed when the credentials are to blame, not
-// the store.
-func (a *authenticator) verify(ctx context.Context, s *state, digest keystore.Digest, environment keystore.Environment, refusal *Problem) (key *keystore.Key, failed bool) {
-	key, err := a.keys.Lookup(ctx, digest)
-	if err == nil && (key == nil || key.Digest != digest || key.Environment != environment) {
-		err = keystore.ErrCorrupt
-	}
+	refused, isProblem := err.(*Problem)
+	broken := ""
 	switch {
+	case isProblem && refused != nil && refused.Status >= 400 && refused.Status <= 599:
+		return Principal{}, refused
+	case errors.Is(err, ErrNoCredentials):
+		if unclaimed, ok := err.(*unclaimedToken); ok {
+			return Principal{}, unclaimed.refused
+		}
+		return Principal{}, g.missing
+	case err == nil && principal.known():
+		broken = "a principal of another scope registry"
 	case err == nil:
-		if err := key.RefusedNow(); err != nil {
-			*refusal = a.refusal(refusedDetail(key, err))
-			return nil, true
-		}
-		return key.Bind(a.Registry), false
-	case errors.Is(err, keystore.ErrNotFound):
-		*refusal = a.refusal("")
-		return nil, true
-	case errors.Is(err, keystore.ErrCorrupt):
-		s.hooks.logger().Error("the key store returned a record that does not belong to the key it was asked for", "error", err, "request_id", s.id)
-		*refusal = a.refusal("")
-		return nil, true
+		broken = "neither a principal nor an error"
+	case isProblem && refused == nil:
+		broken = "a nil *Problem"
+	case isProblem:
+		broken = fmt.Sprintf("a *Problem of status %d, which is no refusal", refused.Status)
 	}
-	if ctx.Err() == nil {
-		a.faults.log(s, "the key store does not answer", err)
+	if broken != "" {
+		g.faults.log(g.hooks(r), requestID(w, r), "the authenticator breaks its contract", errors.New("it returned "+broken))
+		return Principal{}, refusal(codeInternal)
 	}
-	*refusal = problem(codeKeyStore)
-	return nil, false
-}
-
-// failed charges a failure that needed no store.
-func (a *authenticator) failed(s *state, r *http.Request, refusal *Problem, detail string) *keystore.Key {
-	if s.throttle == nil || s.throttle.reserve(s, r, refusal) {
-		*refusal = a.refusal(detail)
-	}
-	return nil
-}
-
-func (a *authenticator) refusal(detail string) Problem {
-	p := problem(codeAPIKeyInvalid)
-	p.Challenge = a.invalid
-	if detail != "" {
-		p.Detail = detail
-	}
-	return p
-}
-
-type credentials int
-
-const (
-	noCredentials credentials = iota
-	badCredentials
-	bearerCredentials
-)
-
-// bearer finds the token of RFC 6750 in the Authorization values. A scheme that
-// is not Bearer counts as no credentials: it may be meant for somebody else.
-func bearer(values []string, allowDuplicates bool) (token string, found credentials) {
-	if len(values) == 0 {
-		return "", noCredentials
-	}
-	for _, other := range values[1:] {
-		if !allowDuplicates || other != values[0] {
-			return "", badCredentials
-		}
-	}
-	const scheme = "bearer"
-	value := values[0]
-	// Trim takes longer than to see that there is nothing for it to do.
-	if n := len(value); n > 0 && (value[0] <= ' ' || value[n-1] <= ' ') {
-		value = strings.Trim(value, " \t")
-	}
-	if len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
-		return "", noCredentials
-	}
-	rest := value[len(scheme):]
-	switch {
-	case rest == "":
-		return "", noCredentials
-	case rest[0] == ' ':
-		return strings.TrimLeft(rest, " "), bearerCredentials
-	case rest[0] == '\t':
-		return "", badCredentials // RFC 9110, section 11.4: one or more spaces
-	}
-	return "", noCredentials // another scheme that begins alike
-}
-
-// fromPage reports whether a script or form of a web page sent the request.
-// Servers that imitate fetch send Sec-Fetch-Mode alone.
-func fromPage(h http.Header) bool {
-	site := h["Sec-Fetch-Site"]
-	return len(site) > 0 && site[0] != "none" || len(h["Origin"]) > 0
-}
-
-func malformedDetail(reason keystore.Reason) string {
-	if reason == keystore.Publishable {
-		return "This is a publishable key, which is made for browsers. This API needs a secret key."
-	}
-	text := reason.String()
-	return strings.ToUpper(text[:1]) + text[1:] + "."
-}
-
-// refusedDetail may say why, because whoever sent the digest's preimage held the
-// key.
-func refusedDetail(key *keystore.Key, err error) string {
-	switch {
-	case errors.Is(err, keystore.ErrExpired):
-		return "The API key expired on " + key.ExpiresAt.UTC().Format("2006-01-02 15:04:05 UTC") + "."
-	case errors.Is(err, keystore.ErrRevoked):
-		return "The API key was revoked on " + key.RevokedAt.UTC().Format("2006-01-02 15:04:05 UTC") + "."
-	case errors.Is(err, keystore.ErrSuspended):
-		return "The API key is suspended."
-	}
-	return ""
-}
-
-// validQuoted reports whether s can stand between the quotes of a quoted-string
-// as it is.
-func validQuoted(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
+	g.faults.log(g.hooks(r), requestID(w, r), "the credentials of a request could not be checked", err)
+	return Principal{}, refusal(codeKeyStore)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // countedStore counts lookups.
@@ -91,7 +94,7 @@ func TestEnvironmentOfHost(t *testing.T) {
 	live := ring.issue(t)
 	test, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
 	store := &countedStore{Store: ring.memory}
-	api := testAPI(store, middleware.Options{Hooks: quiet(), Auth: middleware.AuthOptions{Environment: keystore.Production, Realm: "live"}})
+	api := testAPI(store, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{Environment: keystore.Production, Realm: "live"}})
 	res := serve(api, request("GET", "/api/v1/any", test, ""))
 	wantRefusal(t, "test key", res, 401, "api_key_invalid", `Bearer realm="live", error="invalid_token"`)
 	if got := res.problem(t).Detail; got != "This host takes production keys, and the API key is a sandbox one." || store.lookups.Load() != 0 {
@@ -102,7 +105,9 @@ func TestEnvironmentOfHost(t *testing.T) {
 	}
 }
 
-// TestStoreAnswers: only "no such key" and a record that cannot be right are 401.
+// TestStoreAnswers: only "no such key" is 401. A store that fails, gives back
+// nothing or a record that does not fit is an error of ours: 503, and the cause is
+// in the log. A cache in front of the store changes nothing.
 func TestStoreAnswers(t *testing.T) {
 	ring := newKeyring()
 	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
@@ -120,45 +125,58 @@ func TestStoreAnswers(t *testing.T) {
 		{"found", key, nil, 200, ""},
 		{"not found", nil, keystore.ErrNotFound, 401, ""},
 		{"not found, wrapped", nil, fmt.Errorf("in table keys: %w", keystore.ErrNotFound), 401, ""},
-		{"nothing", nil, nil, 401, "does not belong"},
-		{"other digest", wrongDigest, nil, 401, "does not belong"},
-		{"other environment", wrongEnvironment, nil, 401, "does not belong"},
-		{"corrupt", nil, fmt.Errorf("row 7: %w", keystore.ErrCorrupt), 401, "row 7"},
-		{"down", nil, errors.New("dial tcp: " + secretText), 503, "does not answer"},
-		{"overloaded", nil, keystore.ErrOverloaded, 503, "does not answer"},
-		{"timed out", nil, context.DeadlineExceeded, 503, "does not answer"},
+		{"nothing", nil, nil, 503, "keystore: record is corrupt"},
+		{"other digest", wrongDigest, nil, 503, "keystore: record is corrupt"},
+		{"other environment", wrongEnvironment, nil, 503, "keystore: record is corrupt"},
+		{"corrupt", nil, fmt.Errorf("row 7: %w", keystore.ErrCorrupt), 503, "row 7"},
+		{"down", nil, errors.New("dial tcp: " + secretText), 503, secretText},
+		{"overloaded", nil, keystore.ErrOverloaded, 503, "too many lookups"},
+		{"timed out", nil, context.DeadlineExceeded, 503, "deadline exceeded"},
 	}
 	for _, tt := range tests {
-		log := newLogged()
-		api := testAPI(lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return tt.key, tt.err }), middleware.Options{Hooks: log.hooks()})
-		res := serve(api, request("GET", "/api/v1/any", token, ""))
-		switch tt.status {
-		case 200:
-			if res.StatusCode != 200 {
-				t.Errorf("%s: got %d %s", tt.name, res.StatusCode, res.body)
+		store := lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return tt.key, tt.err })
+		for name, keys := range map[string]keystore.Store{tt.name: store, tt.name + ", cached": keystore.NewCached(store, keystore.CacheOptions{})} {
+			log := newLogged()
+			res := serve(testAPI(keys, middleware.Options{Hooks: log.hooks()}), request("GET", "/api/v1/any", token, ""))
+			switch tt.status {
+			case 200:
+				if res.StatusCode != 200 {
+					t.Errorf("%s: got %d %s", name, res.StatusCode, res.body)
+				}
+			case 401:
+				wantRefusal(t, name, res, 401, "api_key_invalid", invalid)
+			case 503:
+				wantRefusal(t, name, res, 503, "key_store_unavailable", "")
 			}
-		case 401:
-			wantRefusal(t, tt.name, res, 401, "api_key_invalid", invalid)
-		case 503:
-			wantRefusal(t, tt.name, res, 503, "key_store_unavailable", "")
-		}
-		if strings.Contains(res.body, secretText) || strings.Contains(res.body, "row 7") {
-			t.Errorf("%s: the cause is in the body: %s", tt.name, res.body)
-		}
-		if got := log.String(); tt.logs == "" && got != "" || !strings.Contains(got, tt.logs) {
-			t.Errorf("%s: got the log %q, want one about %q", tt.name, got, tt.logs)
+			if strings.Contains(res.body, secretText) || strings.Contains(res.body, "row 7") {
+				t.Errorf("%s: the cause is in the body: %s", name, res.body)
+			}
+			got := log.String()
+			if tt.logs == "" && got != "" || tt.logs != "" && (!strings.Contains(got, tt.logs) || !strings.Contains(got, "level=ERROR") || !strings.Contains(got, "could not be checked")) {
+				t.Errorf("%s: got the log %q, want an error about %q", name, got, tt.logs)
+			}
 		}
 	}
 }
 
-// TestClientLeavesDuringLookup: nobody is to blame, so nothing is logged.
+// TestClientLeavesDuringLookup: the look-up goes on, because net/http also reports
+// a client that has only closed its sending half.
 func TestClientLeavesDuringLookup(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	ctx, leave := context.WithCancel(t.Context())
+	store := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		leave()
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Error("the look-up has no deadline")
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return ring.memory.Lookup(ctx, d)
+	})
 	log := newLogged()
-	api := testAPI(lookupFunc(func(ctx context.Context, _ keystore.Digest) (*keystore.Key, error) { return nil, ctx.Err() }), middleware.Options{Hooks: log.hooks()})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	token := keystore.Format{}.Generate(keystore.Production).Reveal()
-	if res := serve(api, request("GET", "/api/v1/any", token, "").WithContext(ctx)); res.StatusCode != 503 || log.String() != "" {
+	if res := serve(testAPI(store, middleware.Options{Hooks: log.hooks()}), request("GET", "/api/v1/any", token, "").WithContext(ctx)); res.StatusCode != 200 || log.String() != "" {
 		t.Errorf("got %d and the log %q", res.StatusCode, log)
 	}
 }
@@ -206,7 +224,7 @@ func TestRejectBrowsers(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	store := &countedStore{Store: ring.memory}
-	rejecting := testAPI(store, middleware.Options{Hooks: quiet(), Auth: middleware.AuthOptions{RejectBrowsers: true}})
+	rejecting := testAPI(store, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{RejectBrowsers: true}})
 	open := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
 	tests := []struct {
 		header string
@@ -245,7 +263,7 @@ func TestLastUsed(t *testing.T) {
 	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
 	past := ring.plant(t, keystore.Key{ID: "key_past", ExpiresAt: time.Unix(1e9, 0)})
 	last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Auth: middleware.AuthOptions{LastUsed: last}})
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last}})
 	serve(api, request("GET", "/api/v1/any", token, ""))
 	serve(api, request("GET", "/api/v1/any", past, ""))
 	if err := last.Flush(t.Context()); err != nil {
@@ -259,14 +277,25 @@ func TestLastUsed(t *testing.T) {
 	}
 }
 
+// nobody is an Authenticator that knows no caller.
+type nobody struct{}
+
+func (nobody) Authenticate(*http.Request) (middleware.Principal, error) {
+	return middleware.Principal{}, middleware.ErrNoCredentials
+}
+
 func TestAuthenticatePanics(t *testing.T) {
 	keys := keystore.NewMemory()
+	with := func(o middleware.KeyOptions) func() {
+		return func() { middleware.New(keys, middleware.Options{Keys: o}) }
+	}
 	for want, f := range map[string]func(){
-		"the key store is nil":  func() { middleware.Authenticate(nil, middleware.AuthOptions{}) },
-		`prefix "No!"`:          func() { middleware.Authenticate(keys, middleware.AuthOptions{Format: keystore.Format{Prefix: "No!"}}) },
-		`the realm "a\"b"`:      func() { middleware.Authenticate(keys, middleware.AuthOptions{Realm: `a"b`}) },
-		`the realm "a\nb"`:      func() { middleware.Authenticate(keys, middleware.AuthOptions{Realm: "a\nb"}) },
-		`environment "staging"`: func() { middleware.Authenticate(keys, middleware.AuthOptions{Environment: "staging"}) },
+		"without a key store":   func() { keyless().Authenticate(http.NotFoundHandler()) },
+		"leave one of them nil": func() { middleware.New(keys, middleware.Options{Authenticator: nobody{}}) },
+		`prefix "No!"`:          with(middleware.KeyOptions{Format: keystore.Format{Prefix: "No!"}}),
+		`the realm "a\"b"`:      with(middleware.KeyOptions{Realm: `a"b`}),
+		`the realm "a\nb"`:      with(middleware.KeyOptions{Realm: "a\nb"}),
+		`environment "staging"`: with(middleware.KeyOptions{Environment: "staging"}),
 	} {
 		wantPanic(t, want, f)
 	}
@@ -276,7 +305,7 @@ func TestAuthenticatePanics(t *testing.T) {
 func TestAuthenticateAlone(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	h := middleware.Authenticate(ring.keys, middleware.AuthOptions{Hooks: quiet(), Format: keystore.Format{}})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := middleware.New(ring.keys, middleware.Options{Hooks: quiet()}).Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, ok := middleware.PrincipalFrom(r.Context())
 		fmt.Fprint(w, p.Organization(), ok)
 	}))
@@ -286,5 +315,119 @@ func TestAuthenticateAlone(t *testing.T) {
 	res := serve(h, request("GET", "/", "", ""))
 	if p := res.problem(t); res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != "" || res.Header.Get("Www-Authenticate") != missing {
 		t.Errorf("got %d %s", res.StatusCode, res.body)
+	}
+}
+
+// authenticatorFunc is an Authenticator in one function.
+type authenticatorFunc func(*http.Request) (middleware.Principal, error)
+
+func (f authenticatorFunc) Authenticate(r *http.Request) (middleware.Principal, error) { return f(r) }
+
+// TestAuthenticator: each of the answers that an Authenticator may give, and those
+// that it may not.
+func TestAuthenticator(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var caller middleware.Principal
+	g := middleware.New(ring.keys, middleware.Options{})
+	serve(g.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller, _ = middleware.PrincipalFrom(r.Context())
+	})), request("GET", "/", token, ""))
+
+	byHand, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1", Subject: "user_1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := middleware.NewPrincipal(scope.New(), middleware.Identity{Organization: "org_1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	teapot := &middleware.Problem{Status: 418, Code: "teapot", Detail: "No."}
+	for _, tt := range []struct {
+		name      string
+		principal middleware.Principal
+		err       error
+		status    int
+		code      string
+		logged    string
+	}{
+		{"a caller", caller, nil, 200, "", ""},
+		{"no credentials", middleware.Principal{}, middleware.ErrNoCredentials, 401, "api_key_missing", ""},
+		{"no credentials, wrapped", middleware.Principal{}, fmt.Errorf("cookie: %w", middleware.ErrNoCredentials), 401, "api_key_missing", ""},
+		{"refused", middleware.Principal{}, teapot, 418, "teapot", ""},
+		{"broken", middleware.Principal{}, errors.New("no answer"), 503, "key_store_unavailable", "no answer"},
+		{"broken, and yet a caller", caller, errors.New("no answer"), 503, "key_store_unavailable", "no answer"},
+		{"neither", middleware.Principal{}, nil, 500, "internal", "neither a principal nor an error"},
+		{"a nil problem", middleware.Principal{}, (*middleware.Problem)(nil), 500, "internal", "a nil *Problem"},
+		{"a problem that refuses nothing", middleware.Principal{}, &middleware.Problem{Status: 200}, 500, "internal", "status 200"},
+		{"a principal of other scopes", foreign, nil, 500, "internal", "another scope registry"},
+		{"a principal made by hand", byHand, nil, 200, "", ""},
+	} {
+		log := newLogged()
+		o := middleware.Options{Hooks: log.hooks(), Authenticator: authenticatorFunc(func(*http.Request) (middleware.Principal, error) {
+			return tt.principal, tt.err
+		})}
+		res := serve(testAPI(nil, o), request("GET", "/api/v1/any", "", ""))
+		if res.StatusCode != tt.status || tt.code != "" && res.problem(t).Code != tt.code {
+			t.Errorf("%s: got %d %s, want %d %s", tt.name, res.StatusCode, res.body, tt.status, tt.code)
+		}
+		if got := log.String(); (got != "") != (tt.logged != "") || !strings.Contains(got, tt.logged) {
+			t.Errorf("%s: got the log %q, want one about %q", tt.name, got, tt.logged)
+		}
+	}
+}
+
+// heedful is a limiter's store that gives up when its context ends.
+type heedful struct{ ratelimit.Store }
+
+func (s heedful) Take(ctx context.Context, takes []ratelimit.Charge) (ratelimit.Decision, error) {
+	if err := ctx.Err(); err != nil {
+		return ratelimit.Decision{}, err
+	}
+	return s.Store.Take(ctx, takes)
+}
+
+// TestHalfClosedClient: a client that closes its sending half after the request
+// still waits for the response. net/http cancels the request's context then.
+func TestHalfClosedClient(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	left := make(chan (<-chan struct{}), 1)
+	store := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		<-<-left // net/http has noticed
+		return ring.memory.Lookup(ctx, d)
+	})
+	log := newLogged()
+	for name, keys := range map[string]keystore.Store{"bare": store, "cached": keystore.NewCached(store, keystore.CacheOptions{})} {
+		o := middleware.Options{
+			Hooks: log.hooks(), RateLimit: middleware.PerOrganization(heedful{ratelimit.NewMemory()}, ratelimit.MustParse("100-S")),
+			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+		}
+		api := middleware.NewAPI(keys, o)
+		api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), sayOK)
+		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), sayOK)
+		srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case left <- r.Context().Done():
+			default:
+			}
+			api.ServeHTTP(w, r)
+		}))
+		for _, head := range []string{"GET /api/v1/x HTTP/1.1\r\n", "POST /api/v1/x HTTP/1.1\r\nContent-Length: 0\r\n", "POST /api/v1/x HTTP/1.1\r\nContent-Length: 0\r\nIdempotency-Key: 1\r\n"} {
+			if cached, ok := keys.(*keystore.Cached); ok {
+				cached.Forget(keystore.DigestOf(token))
+			}
+			c := dial(t, srv)
+			c.send(head + "Host: a\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+			if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if res := c.next("GET"); res.StatusCode != 200 || res.body != "ok" {
+				t.Errorf("%s, %q: got %d %s", name, head, res.StatusCode, res.body)
+			}
+		}
+	}
+	if got := log.String(); got != "" {
+		t.Errorf("got the log %s", got)
 	}
 }

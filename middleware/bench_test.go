@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -34,9 +35,8 @@ func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.Serv
 	ring := newKeyring()
 	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
 	api = middleware.NewAPI(ring.keys, middleware.Options{
-		Limits:      middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
-		Replies:     replies(),
-		Idempotency: middleware.IdempotencyOptions{Lease: 100 * time.Millisecond, Retention: 100 * time.Millisecond},
+		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond, Retention: 100 * time.Millisecond})},
 	})
 	ok := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(okBody) })
 	created := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

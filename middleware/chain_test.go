@@ -42,31 +42,35 @@ func TestMisplacedPieces(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	store := ratelimit.NewMemory()
-	authenticate := middleware.Authenticate(ring.keys, middleware.AuthOptions{})
-	require := middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{})
-	limit := middleware.RateLimit(middleware.PerOrganization(store, ratelimit.MustParse("9-S")))
-	idempotent := middleware.Idempotency(replies(), middleware.IdempotencyOptions{})
+	g := middleware.New(ring.keys, middleware.Options{
+		RateLimit:   middleware.PerOrganization(store, ratelimit.MustParse("9-S")),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+	})
+	other := middleware.New(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	limited := func(o middleware.RateLimitOptions) func(http.Handler) http.Handler {
+		return middleware.New(nil, middleware.Options{RateLimit: o}).RateLimit
+	}
 	tests := []struct {
 		name  string
 		chain func(http.Handler) http.Handler
 		log   string
 	}{
-		{"RequireScope alone", require, "RequireScope stands where no Authenticate is before it"},
-		{"RequireScope before Authenticate", middleware.Chain(require, authenticate), "RequireScope stands where no Authenticate is before it"},
-		{"RateLimit alone", limit, "RateLimit counts by organization or key where no Authenticate is before it"},
-		{"RateLimit before Authenticate", middleware.Chain(limit, authenticate), "RateLimit counts by organization or key"},
-		{"RateLimit by key alone", middleware.RateLimit(middleware.Limits{Store: store, Key: policy("key", "1-S", 0)}), "RateLimit counts by organization or key"},
-		{"RateLimit of concurrency alone", middleware.RateLimit(middleware.Limits{Concurrent: 1}), "RateLimit counts by organization or key"},
-		{"RateLimit by plan alone", middleware.RateLimit(middleware.Limits{Store: store, Plan: func(middleware.Principal) *ratelimit.Policy { return nil }}), "RateLimit counts by organization or key"},
-		{"Idempotency alone", idempotent, "Idempotency stands where no RequireScope is before it"},
-		{"Idempotency before RequireScope", middleware.Chain(authenticate, idempotent, require), "Idempotency stands where no RequireScope is before it"},
-		{"RouteLimit outside an API", middleware.Chain(authenticate, middleware.RouteLimit{}.Handler), "RouteLimit stands outside an API"},
-		{"ThrottleFailures behind Authenticate", middleware.Chain(authenticate, middleware.ThrottleFailures(ratelimit.MustParse("1-S"), middleware.ThrottleOptions{})), "ThrottleFailures stands behind Authenticate"},
+		{"Require alone", g.AnyKey, "Require has no Authenticate before it"},
+		{"Require before Authenticate", middleware.Chain(g.AnyKey, g.Authenticate), "Require has no Authenticate before it"},
+		{"Require inside Idempotent", middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent, g.Require(scope.TasksRead)), "Require stands inside Idempotent"},
+		{"RateLimit alone", g.RateLimit, "RateLimit counts by organization or key, and has no Authenticate before it"},
+		{"RateLimit before Authenticate", middleware.Chain(g.RateLimit, g.Authenticate), "RateLimit counts by organization or key"},
+		{"RateLimit by key alone", limited(middleware.RateLimitOptions{Store: store, Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("1-S")}}), "RateLimit counts by organization or key"},
+		{"RateLimit of concurrency alone", limited(middleware.RateLimitOptions{Concurrent: 1}), "RateLimit counts by organization or key"},
+		{"RateLimit by plan alone", limited(middleware.RateLimitOptions{Store: store, Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil }}), "RateLimit counts by organization or key"},
+		{"Idempotent alone", g.Idempotent, "Idempotent has no Require before it"},
+		{"Idempotent before Require", middleware.Chain(g.Authenticate, g.Idempotent, g.AnyKey), "Idempotent has no Require before it"},
+		{"Idempotent inside another", middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent, other.Idempotent), "Idempotent stands inside another Idempotent"},
 	}
 	for _, tt := range tests {
 		log := newLogged()
 		ran := false
-		h := middleware.Chain(middleware.RequestID(middleware.RequestIDOptions{Hooks: log.hooks()}), tt.chain)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ran = true }))
+		h := middleware.Chain(middleware.New(nil, middleware.Options{Hooks: log.hooks()}).RequestID, tt.chain)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ran = true }))
 		res := serve(h, request("POST", "/secret-free/path", token, "", "Idempotency-Key: 1"))
 		wantRefusal(t, tt.name, res, 500, "internal", "")
 		if got := log.String(); ran || !strings.Contains(got, tt.log) || !strings.Contains(got, "path=/secret-free/path") || !strings.Contains(got, wantID(t, res.Response)) || strings.Count(got, "\n") != 1 {
@@ -86,18 +90,23 @@ func TestPiecesOnAnotherRouter(t *testing.T) {
 	}
 	ring := newKeyring()
 	reader, writer := ring.issue(t, scope.TasksRead), ring.issue(t, scope.TasksWrite)
+	g := middleware.New(ring.keys, middleware.Options{
+		Hooks:       quiet(),
+		Failures:    ratelimit.MustParse("100-S"),
+		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+	})
 	runs := 0
 	routes := map[string]http.Handler{
-		"GET /tasks": middleware.RequireScope(middleware.Require(scope.TasksRead), middleware.ScopeOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		"GET /tasks": g.Require(scope.TasksRead)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			p, _ := middleware.PrincipalFrom(r.Context())
 			io.WriteString(w, p.Organization()+" "+middleware.RequestIDFrom(r.Context()))
 		})),
-		"POST /tasks": middleware.Chain(middleware.RequireScope(middleware.Require(scope.TasksWrite), middleware.ScopeOptions{}), foreign,
-			middleware.Idempotency(replies(), middleware.IdempotencyOptions{}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		"POST /tasks": middleware.Chain(g.Require(scope.TasksWrite), foreign, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			w.WriteHeader(201)
 		})),
-		"GET /panic": middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panic("boom") })),
+		"GET /panic": g.AnyKey(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panic("boom") })),
 	}
 	router := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h := routes[r.Method+" "+r.URL.Path]; h != nil {
@@ -106,10 +115,7 @@ func TestPiecesOnAnotherRouter(t *testing.T) {
 		}
 		http.Error(w, "the router's own", 404)
 	})
-	h := middleware.Chain(foreign, stage(), foreign, middleware.Recover(middleware.RecoverOptions{}), foreign,
-		middleware.ThrottleFailures(ratelimit.MustParse("100-S"), middleware.ThrottleOptions{}), foreign,
-		middleware.Authenticate(ring.keys, middleware.AuthOptions{}), foreign,
-		middleware.RateLimit(middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S"))), foreign)(router)
+	h := middleware.Chain(foreign, g.RequestID, foreign, g.Recover, foreign, g.Authenticate, foreign, g.RateLimit, foreign)(router)
 	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		runs = 0
 		srv := serve(h)
@@ -148,7 +154,7 @@ func TestPiecesOnAnotherRouter(t *testing.T) {
 // whatever reaches the inner stage has the id.
 func TestRequestIDBehindAuthenticate(t *testing.T) {
 	ring := newKeyring()
-	h := middleware.Chain(middleware.Authenticate(ring.keys, middleware.AuthOptions{Hooks: quiet()}), stage())(http.HandlerFunc(sayOK))
+	h := middleware.Chain(middleware.New(ring.keys, middleware.Options{Hooks: quiet()}).Authenticate, stage())(http.HandlerFunc(sayOK))
 	if res := serve(h, request("GET", "/", ring.issue(t), "")); res.StatusCode != 200 || wantID(t, res.Response) == "" {
 		t.Errorf("got %d", res.StatusCode)
 	}
@@ -156,3 +162,9 @@ func TestRequestIDBehindAuthenticate(t *testing.T) {
 		t.Errorf("got %d %v", res.StatusCode, res.Header)
 	}
 }
+
+// unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap and
+// no optional interface of its own.
+type unwrapper struct{ http.ResponseWriter }
+
+func (u unwrapper) Unwrap() http.ResponseWriter { return u.ResponseWriter }

@@ -42,8 +42,8 @@ func TrustProxies(cidrs ...string) (ClientIP, error) {
 
 // From returns the client's address: the connection's peer, or, when that is a
 // trusted proxy, the rightmost entry of X-Forwarded-For that is not one. Several
-// header lines are one list (RFC 9110, section 5.3). An entry that is not an
-// address ends the search: whoever wrote it was the last one to be believed. The
+// header lines are one list (RFC 9110, section 5.3). At an entry
+// that is not an address, the client is the address to its right. The
 // address is invalid when the peer's is not an IP address, as on a unix socket.
 func (c ClientIP) From(r *http.Request) netip.Addr {
 	peer, ok := parseAddr(r.RemoteAddr)
@@ -95,10 +95,10 @@ func (c ClientIP) bucket(r *http.Request) string {
 }
 
 // parseAddr reads "192.0.2.1", "192.0.2.1:443", "[2001:db8::1]:443",
-// "[2001:db8::1]" and "2001:db8::1". An IPv4 address in IPv6 clothes is the IPv4
-// address.
+// "[2001:db8::1]" and "2001:db8::1". IPv4-mapped IPv6 addresses are
+// unmapped.
 func parseAddr(text string) (netip.Addr, bool) {
-	// By the look of it, because an error of netip costs an allocation.
+	// Choose the parser by syntax: a failed parse allocates.
 	bracketed := strings.HasPrefix(text, "[")
 	if !bracketed && strings.Count(text, ":") != 1 {
 		addr, err := netip.ParseAddr(text)

@@ -2,40 +2,40 @@
 // keys: a request id on every response, authentication, scopes, rate limits and
 // idempotent creates.
 //
-// [API] is all of it as one http.Handler. Each stage is also a piece by itself, a
-// func(http.Handler) http.Handler for any router, and each has one file. The
-// listing of this package is the path of a request:
+// [API] is all of it as one http.Handler. A [Guard] has each stage as a
+// func(http.Handler) http.Handler, for any router. Both take the same [Options].
+// The path of a request through an API is path.go; each stage has one file:
 //
-//	requestid.go    RequestID         every response carries one id
-//	recover.go      Recover           500 for a panic, never half a response
-//	throttle.go     ThrottleFailures  429 for an address that tries keys
-//	auth.go         Authenticate      401, or whose request it is
-//	ratelimit.go    RateLimit         429 with an honest Retry-After
-//	scope.go        RequireScope      403, or a scope decision
-//	idempotency.go  Idempotency       the original response for a repeat
+//	requestid.go    RequestID     every response carries one id
+//	recover.go      Recover       500 for a panic; after the first byte, an abort
+//	auth.go         Authenticate  401, or the caller; apikey.go: API keys; throttle.go: 429 for an address that tries them
+//	ratelimit.go    RateLimit     429 with Retry-After
+//	scope.go        Require       403 if the key lacks a scope
+//	idempotency.go  Idempotent    the original response for a retry; keyedcall.go: one such request
 //
-// Whoever puts pieces together keeps these rules:
+// With a Guard, keep these rules:
 //
-//   - RequestID MUST be the outermost.
-//   - Authenticate MUST stand before RequireScope, and before a RateLimit that
-//     counts by organization or key.
-//   - RequireScope MUST stand before Idempotency, with [AnyKey] where no scope is
-//     needed: a stored reply must not reach a key that may not see it.
-//   - RateLimit SHOULD stand before Idempotency.
-//   - Compression and http.TimeoutHandler: outside Idempotency and inside
+//   - RequestID MUST be the outermost stage.
+//   - Authenticate MUST stand before Require, and before a RateLimit that counts
+//     by organization or key.
+//   - Require, RequireAny or AnyKey MUST stand before Idempotent, and never
+//     inside it: a stored reply must not reach a key that may not see it.
+//   - RateLimit SHOULD stand before Idempotent.
+//   - Compression and http.TimeoutHandler: outside Idempotent and inside
 //     RequestID.
 //
 // A stage that misses what it needs answers every request with 500 and says in
-// the log what is missing. Mistakes that can be seen at construction panic there.
+// the log what is missing. Mistakes that can be seen at construction panic there;
+// [Options.Validate] returns them.
 //
 // Refusals are application/problem+json (RFC 9457); problem.go has the one table
-// of them, and [Hooks] the place to replace their form. A handler learns who
-// calls from [PrincipalFrom], and its own refusals look the same by
-// [WriteProblem].
+// of them, and [Hooks].Problem replaces their form. A handler learns who the
+// caller is from [PrincipalFrom], and writes its own refusals by [WriteProblem].
+// When a response ends, [Hooks].Observe is told of it by one [Event].
 //
-// All stages of a request share one context value, one copy of the request and
-// one response writer. The writer shows exactly the optional interfaces of the
-// one below it (http.Flusher, http.Hijacker, io.ReaderFrom, http.Pusher), except
-// for a request with an Idempotency-Key, whose response is held back until it is
-// saved.
+// What the stages find out about a request is in its context. What they share
+// about a response is in its writer, which has the same optional interfaces as
+// the server's writer (http.Flusher, http.Hijacker, io.ReaderFrom, http.Pusher).
+// With an Idempotency-Key the response is held in memory until it is saved; its
+// writer is only an http.Flusher.
 package middleware

@@ -32,7 +32,7 @@ func newKeyring(options ...keystore.CacheOptions) *keyring {
 	}
 	memory := keystore.NewMemory()
 	keys := keystore.NewCached(memory, o)
-	return &keyring{keys: keys, memory: memory, issuer: keystore.NewIssuer(keys, keystore.Format{})}
+	return &keyring{keys: keys, memory: memory, issuer: keystore.NewIssuer(keys, keystore.IssuerOptions{})}
 }
 
 // issue returns the token of a new production key of org_1.
@@ -114,7 +114,6 @@ type problemBody struct {
 	Missing                   []string `json:"missing_scopes"`
 	OriginalStatus            int      `json:"original_status"`
 	OriginalLocation          string   `json:"original_location"`
-	Error                     *struct{ Type, Code, Message string }
 }
 
 // request builds a request; header lines are "Name: value".
@@ -159,5 +158,15 @@ func do(t testing.TB, client *http.Client, r *http.Request) answer {
 	return answer{res, string(body)}
 }
 
-// replies is a memory store of replies.
-func replies() idem.Store { return idem.NewMemory(idem.MemoryOptions{}) }
+// replies is a runner on a memory store.
+func replies(o ...idem.Options) *idem.Runner {
+	return runnerOf(idem.NewMemory(idem.MemoryOptions{}), o...)
+}
+
+// runnerOf is a runner on a store.
+func runnerOf(store idem.Store, o ...idem.Options) *idem.Runner {
+	if len(o) == 0 {
+		o = make([]idem.Options, 1)
+	}
+	return idem.NewRunner(store, o[0])
+}

@@ -1,41 +1,98 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
-	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// Hooks are the places where a team hears of what the stages do and changes how
-// refusals look. A nil *Hooks in a stage's options means those of the stage
-// outside it, so it is enough to give them to the outermost one. The fields are
-// read while requests are served and must not change after the first.
+// Hooks change the log, the form of refusals, and who is told of responses. The
+// fields are read while requests are served and must not change after the first
+// request. A panic of a hook goes to the log and changes no response.
 type Hooks struct {
 	// Logger receives what an operator must know: panics, stores that do not
 	// answer, stages put together wrongly. Nil means slog.Default(). No secret
 	// is ever written to it.
 	Logger *slog.Logger
 
-	// Problem writes a refusal in place of the default, which is
-	// [Problem.WriteTo]. Headers that belong to the refusal (WWW-Authenticate,
-	// Retry-After, Cache-Control, the request id) are set already; the hook
-	// chooses the Content-Type, writes p.Status and the body. A hook that writes
-	// nothing, or calls WriteProblem, gets the default.
-	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
+	// Problem returns the body of a refusal and its media type, in place of
+	// application/problem+json. The status and the headers that belong to the
+	// refusal are the stage's: WWW-Authenticate, Retry-After, Cache-Control and the
+	// request id. For a nil body the client gets the default.
+	Problem func(r *http.Request, p Problem) (contentType string, body []byte)
 
-	// ErrorObject adds to the default body an object "error" with "type", "code"
-	// and "message", which is where the SDKs of the Stripe family look.
-	ErrorObject bool
-
-	// Observe is told what each stage decided. It is called on the request's
-	// goroutine, from many requests at once, and must be quick.
+	// Observe is told of each response when it ends. It is called on the
+	// request's goroutine, from many requests at once, and must be quick.
+	// Without Observe and WithEvent, no Event is made. See [AccessLog].
 	Observe func(ctx context.Context, e Event)
+
+	// Pattern finds the pattern of a route for the Event where a router other than
+	// http.ServeMux knows it. It is called in Guard.Require, which should stand on
+	// the route, and when the response ends, until it returns one.
+	Pattern func(r *http.Request) string
 }
 
-// Stage names one gate on the path of a request.
+// AccessLog returns a function for Hooks.Observe that logs each response as one
+// line: at level error if it has a status of 500 or more or was aborted, at info
+// otherwise. Nil means slog.Default().
+func AccessLog(l *slog.Logger) func(context.Context, Event) {
+	hooks := &Hooks{Logger: l}
+	return func(ctx context.Context, e Event) {
+		level := slog.LevelInfo
+		if e.Status >= 500 || e.Aborted {
+			level = slog.LevelError
+		}
+		attrs := []slog.Attr{
+			slog.String("request_id", e.RequestID), slog.String("method", e.Method), slog.String("pattern", e.Pattern),
+			slog.Int("status", e.Status), slog.Int64("bytes", e.Bytes), slog.Duration("duration", e.Duration),
+			slog.Any("caller", e.Principal), slog.String("stage", string(e.Stage)), slog.String("outcome", e.Outcome),
+		}
+		if e.Policy != "" {
+			attrs = append(attrs, slog.String("policy", e.Policy), slog.Int64("limit", e.Limit), slog.Int64("remaining", e.Remaining))
+		}
+		if e.Waited > 0 {
+			attrs = append(attrs, slog.Duration("waited", e.Waited))
+		}
+		if e.Reported != "" {
+			attrs = append(attrs, slog.String("reported", e.Reported))
+		}
+		if e.Aborted {
+			attrs = append(attrs, slog.Bool("aborted", true))
+		}
+		hooks.logger().LogAttrs(ctx, level, "request", attrs...)
+	}
+}
+
+func (h *Hooks) logger() *slog.Logger {
+	if h == nil || h.Logger == nil {
+		return slog.Default()
+	}
+	return h.Logger
+}
+
+// faults logs that a store fails, at most once a second: while it fails, every
+// request would have a line, and anybody can send requests.
+type faults struct {
+	next   atomic.Int64 // when the next line may be written, in Unix nanoseconds
+	silent atomic.Int64 // lines suppressed since the last one
+}
+
+func (f *faults) log(hooks *Hooks, id, message string, err error) {
+	now := time.Now().UnixNano()
+	next := f.next.Load()
+	if now < next || !f.next.CompareAndSwap(next, now+int64(time.Second)) {
+		f.silent.Add(1)
+		return
+	}
+	hooks.logger().Error(message, "error", err, "request_id", id, "unlogged", f.silent.Swap(0))
+}
+
+// Stage names one stage on the path of a request.
 type Stage string
 
 // The stages in the order of the path.
@@ -46,35 +103,177 @@ const (
 	StageRateLimit   Stage = "rate_limit"
 	StageScope       Stage = "scope"
 	StageIdempotency Stage = "idempotency"
+	StageHandler     Stage = "handler"
 )
 
-// An Event is one decision of one stage.
+// An Event is the record of one response, complete when the response ends. It
+// holds no secret.
 type Event struct {
-	Stage Stage
+	RequestID string
+	Method    string
+	Pattern   string // of the mux inside, or else of the one outside; "" for an unknown path
 
-	// Outcome is "passed", "executed" or "replayed" (both of Idempotency), or the
-	// code of the refusal as in [Problem.Code].
+	Status   int   // 0 if the connection was hijacked or aborted before a status was sent
+	Bytes    int64 // of the body, as the handlers wrote it
+	Duration time.Duration
+
+	// Principal is the caller, zero if none was authenticated. Its methods give
+	// key, organization and environment.
+	Principal Principal
+
+	// Stage is the stage that decided on the response. Outcome is the code of a
+	// refusal as in [Problem.Code], "executed" or "replayed" (both of
+	// StageIdempotency), "redirected" (of StageRoute) or "handled" (of
+	// StageHandler).
+	Stage   Stage
 	Outcome string
 
-	RequestID    string
-	Pattern      string // the matched pattern, "" before the mux and for unknown paths
-	KeyID        string // "" before authentication, as the next two
-	Organization string
-	Environment  keystore.Environment
+	// Waited is how long a repeat waited for the first request with its key.
+	Waited time.Duration
 
-	Policy string        // the rate limit that decided, if one did
-	Wait   time.Duration // what a refused client was told to wait
+	// Policy is the rate limit that decided, "" without one. Limit is its burst,
+	// Remaining what is left of it, and RetryAfter what a refused client was told
+	// to wait.
+	Policy           string
+	Limit, Remaining int64
+	RetryAfter       time.Duration
+
+	// Reported is the code of the refusal that the request would have got, had the
+	// limit or requirement not been report-only; "" for none.
+	Reported string
+
+	Hijacked bool // the handler took over the connection
+	Aborted  bool // the connection was aborted: the client sees no whole response
+
+	// Nested is set for a response within another one: of a request that a handler
+	// sent on its own context, or behind an http.TimeoutHandler. It has the outer
+	// one's RequestID.
+	Nested bool
 }
 
 const (
-	passed   = "passed"
-	executed = "executed"
-	replayed = "replayed"
+	handled    = "handled"
+	executed   = "executed"
+	replayed   = "replayed"
+	redirected = "redirected"
 )
 
-func (h *Hooks) logger() *slog.Logger {
-	if h == nil || h.Logger == nil {
-		return slog.Default()
+// record is what the stages find out for the Event of a response.
+type record struct {
+	start   time.Time
+	slot    *eventSlot // of WithEvent, or nil
+	observe func(context.Context, Event)
+	matched bool // event.Pattern is that of the route
+	event   Event
+}
+
+// decide notes which stage decided on the response, unless one inside it did.
+func (x *exchange) decide(stage Stage, outcome string) {
+	if x != nil && x.record != nil && x.record.event.Outcome == "" {
+		x.record.event.Stage, x.record.event.Outcome = stage, outcome
 	}
-	return h.Logger
+}
+
+// note changes the Event that will be reported, if anybody observes.
+func (x *exchange) note(change func(*Event)) {
+	if x != nil && x.record != nil {
+		change(&x.record.event)
+	}
+}
+
+func (x *exchange) noteLimit(p *ratelimit.Policy, left ratelimit.State) {
+	x.note(func(e *Event) { e.Policy, e.Limit, e.Remaining = p.Name, p.Limit.Capacity(), left.Remaining })
+}
+
+// noteReported notes what a report-only limit or requirement would have refused
+// the request with. The first one counts, as the first refusal does.
+func (x *exchange) noteReported(code string) {
+	x.note(func(e *Event) { e.Reported = cmp.Or(e.Reported, code) })
+}
+
+// admit sets the caller of the Event: the last one that a stage was told of.
+func (x *exchange) admit(p Principal) {
+	if x != nil && p.known() {
+		x.principal = p
+	}
+}
+
+// match notes the pattern of the route.
+func (x *exchange) match(pattern string) {
+	if x != nil && x.record != nil {
+		x.record.event.Pattern, x.record.matched = pattern, true
+	}
+}
+
+// notePattern asks for the pattern of the route where the request is now, unless
+// it is known.
+func (x *exchange) notePattern(r *http.Request) {
+	if x == nil || x.record == nil || x.record.matched {
+		return
+	}
+	if x.hooks != nil && x.hooks.Pattern != nil {
+		if pattern := x.askPattern(r); pattern != "" {
+			x.match(pattern)
+			return
+		}
+	}
+	if x.record.event.Pattern == "" {
+		x.record.event.Pattern = r.Pattern
+	}
+}
+
+func (x *exchange) askPattern(r *http.Request) (pattern string) {
+	defer x.contain(r)
+	return x.hooks.Pattern(r)
+}
+
+func (x *exchange) tell(r *http.Request) {
+	defer x.contain(r)
+	x.record.observe(r.Context(), x.record.event)
+}
+
+// contain, deferred, logs the panic of a hook that only watches.
+func (x *exchange) contain(r *http.Request) {
+	if p := recover(); p != nil {
+		x.guard.logPanic(x, r, p)
+	}
+}
+
+// report completes the Event and hands it to whoever observes.
+func (x *exchange) report(r *http.Request, aborted bool) {
+	e := &x.record.event
+	e.RequestID, e.Method, e.Principal = x.ID, r.Method, x.principal
+	e.Status, e.Bytes, e.Duration = x.Status, x.Bytes, time.Since(x.record.start)
+	e.Hijacked, e.Aborted = x.Hijacked, aborted
+	x.notePattern(r)
+	if e.Status == 0 && !x.Hijacked && !aborted {
+		e.Status = http.StatusOK // net/http's own, for a handler that wrote nothing
+	}
+	if e.Stage == "" {
+		e.Stage, e.Outcome = StageHandler, handled
+	}
+	if x.record.slot != nil {
+		x.record.slot.Store(e)
+	}
+	if x.record.observe != nil {
+		x.tell(r)
+	}
+}
+
+type eventSlot = atomic.Pointer[Event]
+
+// WithEvent lets middleware outside the stages, such as an access log, see the
+// Event of the response. Pass the returned context on with the request. After the
+// inner handler has returned, event returns the Event of the first RequestID or
+// API inside; false when none has ended a response.
+func WithEvent(ctx context.Context) (_ context.Context, event func() (Event, bool)) {
+	f := extend(ctx)
+	slot := new(eventSlot)
+	f.event = slot
+	return f, func() (Event, bool) {
+		if e := slot.Load(); e != nil {
+			return *e, true
+		}
+		return Event{}, false
+	}
 }

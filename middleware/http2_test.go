@@ -54,7 +54,7 @@ func http2Get(t *testing.T, c *wire, stream uint32, fields ...[]byte) []byte {
 	}
 }
 
-// TestHTTP2AnswersOfNetHTTP notes what the documentation of Harden excepts, so that
+// TestHTTP2AnswersOfNetHTTP notes what the documentation of RequestIDListener excepts, so that
 // a change in net/http does not go unnoticed: over HTTP/2 its 400 and 431 reach no
 // handler and carry no id.
 func TestHTTP2AnswersOfNetHTTP(t *testing.T) {
@@ -62,7 +62,7 @@ func TestHTTP2AnswersOfNetHTTP(t *testing.T) {
 		srv.Config.MaxHeaderBytes = 4 << 10
 		srv.Config.Protocols = new(http.Protocols)
 		srv.Config.Protocols.SetUnencryptedHTTP2(true)
-	}, hardened)
+	}, withRequestIDs)
 	c := dial(t, srv)
 	c.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	c.Write(frame(frameSettings, 0, 0, nil))

@@ -21,7 +21,7 @@ var mayImport = map[string][]string{
 	"keystore":                 {"scope", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "golang.org/x/sync"},
 	"idem":                     {"github.com/hashicorp/golang-lru/v2"},
 	"ratelimit":                {"github.com/ulule/limiter/v3"},
-	"middleware":               {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "github.com/rs/xid", "net/http"},
+	"middleware":               {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
 	"keystore/keystoretest":    {"keystore", "scope"},
 	"idem/idemtest":            {"idem"},
 	"ratelimit/ratelimittest":  {"ratelimit"},

@@ -9,22 +9,19 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
 // keyed puts h behind the stages that Idempotency needs, for any key.
-func keyed(ring *keyring, store idem.Store, o middleware.IdempotencyOptions, h http.Handler) http.Handler {
+func keyed(ring *keyring, o middleware.Options, h http.Handler) http.Handler {
 	if o.Hooks == nil {
 		o.Hooks = quiet()
 	}
-	return middleware.Chain(
-		middleware.RequestID(middleware.RequestIDOptions{Hooks: o.Hooks}),
-		middleware.Recover(middleware.RecoverOptions{}),
-		middleware.Authenticate(ring.keys, middleware.AuthOptions{}),
-		middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
-		middleware.Idempotency(store, o),
-	)(h)
+	if o.Idempotency.Runner == nil {
+		o.Idempotency.Runner = replies()
+	}
+	g := middleware.New(ring.keys, o)
+	return middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey, g.Idempotent)(h)
 }
 
 // numbered is a create whose response tells which run it was.
@@ -82,10 +79,9 @@ func TestRetryBetweenStages(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	var runs atomic.Int64
+	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	h := middleware.Chain(
-		middleware.RequestID(middleware.RequestIDOptions{}),
-		middleware.Authenticate(ring.keys, middleware.AuthOptions{}),
-		middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
+		g.RequestID, g.Authenticate, g.AnyKey,
 		func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				next.ServeHTTP(httptest.NewRecorder(), r)
@@ -93,7 +89,7 @@ func TestRetryBetweenStages(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 		},
-		middleware.Idempotency(replies(), middleware.IdempotencyOptions{Hooks: quiet()}),
+		g.Idempotent,
 	)(numbered(&runs, nil))
 	srv, client := listen(t, "HTTP/1.1", h)
 	a := do(t, client, keyedRequest(t, srv.URL, token, "a"))

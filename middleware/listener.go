@@ -9,47 +9,48 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/rawconn"
 )
 
-// Harden returns a listener for srv.Serve on which also the answers that no
-// handler sees carry the request id and a problem body: net/http itself answers
-// malformed requests (400), oversized headers (431), unknown transfer codings
-// (501), unknown versions (505) and expectations (417). The head that a handler
-// writes on a hijacked connection, as WebSocket libraries do, gets the id too.
+// RequestIDListener returns a listener for srv.Serve. On it, the answers that
+// net/http itself writes also carry the request id and a problem body: it answers malformed requests (400), oversized headers (431), unknown transfer
+// codings (501), unknown versions (505) and expectations (417). The head that a
+// handler writes on a hijacked connection, as WebSocket libraries do, gets the id.
 // Responses of handlers are not touched and cost nothing more; sendfile still
 // works.
 //
 // Call it before srv serves, give the result to srv.Serve as it is, and set
 // srv.ConnContext and srv.ConnState before, not after: it composes with them. It
 // sets srv.DisableGeneralOptionsHandler, so that "OPTIONS *" reaches the handler.
-// The options are those of [RequestID]; Hooks.Problem is not asked, as there is no
-// request to show it.
+// Of the options it uses RequestID.Header alone: there is no request to show to
+// Hooks.Problem. It panics on a Header that [Options.Validate] refuses.
 //
 // Two things stay net/http's own: the automatic "100 Continue", and over HTTP/2
-// the 400 for a connection-specific field and the 431. For HTTPS use [HardenTLS].
-func Harden(srv *http.Server, ln net.Listener, o RequestIDOptions) net.Listener {
+// the 400 for a connection-specific field and the 431. For HTTPS use
+// [RequestIDListenerTLS].
+func RequestIDListener(srv *http.Server, ln net.Listener, o Options) net.Listener {
 	return rawconn.Listen(srv, ln, o.raw())
 }
 
-// HardenTLS is [Harden] for HTTPS, with the certificates of srv.TLSConfig. Its
-// result is to be given to srv.Serve, not to srv.ServeTLS.
-func HardenTLS(srv *http.Server, ln net.Listener, o RequestIDOptions) net.Listener {
+// RequestIDListenerTLS is [RequestIDListener] for HTTPS, with the certificates of
+// srv.TLSConfig. Give its result to srv.Serve, not to srv.ServeTLS.
+func RequestIDListenerTLS(srv *http.Server, ln net.Listener, o Options) net.Listener {
 	return rawconn.ListenTLS(srv, ln, o.raw())
 }
 
-func (o RequestIDOptions) raw() rawconn.Options {
-	errorObject := o.Hooks != nil && o.Hooks.ErrorObject
+func (o Options) raw() rawconn.Options {
+	o = o.withDefaults()
+	if err := validHeader(o.RequestID.Header); err != nil {
+		panic("middleware: RequestIDListener: Options.RequestID.Header: " + err.Error())
+	}
 	return rawconn.Options{
-		Header: o.header(),
+		Header: o.RequestID.Header,
 		NewID:  func() string { return xid.New().String() },
 		Body: func(status int, id string) (string, []byte) {
-			p := rawProblem(status)
-			p.RequestID = id
-			return problemType, p.append(nil, errorObject)
+			return problemType, rawProblem(status, id).append(nil)
 		},
 	}
 }
 
 // rawProblem returns the table's row for an answer that net/http gives.
-func rawProblem(status int) Problem {
+func rawProblem(status int, id string) *Problem {
 	code := codeBadRequest
 	switch status {
 	case http.StatusExpectationFailed:
@@ -61,7 +62,7 @@ func rawProblem(status int) Problem {
 	case http.StatusHTTPVersionNotSupported:
 		code = codeVersion
 	}
-	p := problem(code)
-	p.Status = status
+	p := refusal(code)
+	p.Status, p.RequestID = status, id
 	return p
 }

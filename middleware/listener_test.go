@@ -2,18 +2,23 @@ package middleware_test
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-func TestHardenCoversWhatNoHandlerSees(t *testing.T) {
+func TestRequestIDListenerCoversWhatNoHandlerSees(t *testing.T) {
 	get := "GET / HTTP/1.1\r\nHost: a\r\n"
 	tests := []struct {
 		name, in string
@@ -30,7 +35,7 @@ func TestHardenCoversWhatNoHandlerSees(t *testing.T) {
 		{"Expect", get + "Expect: tea\r\n\r\n", 417, "expectation_failed"},
 	}
 	api, _ := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
-	srv := start(t, api, hardened)
+	srv := start(t, api, withRequestIDs)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := dial(t, srv)
@@ -51,28 +56,28 @@ func TestHardenCoversWhatNoHandlerSees(t *testing.T) {
 	}
 }
 
-func TestHardenSharesTheTableAndTheErrorObject(t *testing.T) {
-	o := middleware.RequestIDOptions{Header: "Acme-Id", Hooks: &middleware.Hooks{ErrorObject: true}}
-	srv := start(t, middleware.RequestID(o)(http.HandlerFunc(sayOK)), func(srv *httptest.Server) {
-		srv.Listener = middleware.Harden(srv.Config, srv.Listener, o)
+func TestRequestIDListenerSharesTheTable(t *testing.T) {
+	o := middleware.Options{RequestID: middleware.RequestIDOptions{Header: "Acme-Id"}}
+	srv := start(t, middleware.New(nil, o).RequestID(http.HandlerFunc(sayOK)), func(srv *httptest.Server) {
+		srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, o)
 	})
 	c := dial(t, srv)
 	c.send("GARBAGE\r\n\r\n")
 	res := c.next("GET")
 	p := res.problem(t)
-	if len(res.Header.Values("Acme-Id")) != 1 || p.Error == nil || p.Error.Code != "bad_request" || p.Error.Type != "invalid_request_error" {
+	if len(res.Header.Values("Acme-Id")) != 1 || p.Code != "bad_request" || p.RequestID != res.Header.Get("Acme-Id") {
 		t.Errorf("got %v %s", res.Header, res.body)
 	}
 	wantPanic(t, "not a header field name", func() {
-		middleware.Harden(&http.Server{}, srv.Listener, middleware.RequestIDOptions{Header: "a b"})
+		middleware.RequestIDListener(&http.Server{}, srv.Listener, middleware.Options{RequestID: middleware.RequestIDOptions{Header: "a b"}})
 	})
 }
 
-// TestHardenOptionsStar: the chain answers it, so it needs a key like anything
+// TestRequestIDListenerOptionsStar: the chain answers it, so it needs a key like anything
 // else.
-func TestHardenOptionsStar(t *testing.T) {
+func TestRequestIDListenerOptionsStar(t *testing.T) {
 	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
-	srv := start(t, api, hardened)
+	srv := start(t, api, withRequestIDs)
 	for auth, want := range map[string]int{"": 401, "Authorization: Bearer " + token + "\r\n": 400} {
 		c := dial(t, srv)
 		c.send("OPTIONS * HTTP/1.1\r\nHost: a\r\n" + auth + "\r\n")
@@ -84,16 +89,16 @@ func TestHardenOptionsStar(t *testing.T) {
 	}
 }
 
-// TestHardenLeavesBodiesAlone: bytes that look like an answer of net/http are a
+// TestRequestIDListenerLeavesBodiesAlone: bytes that look like an answer of net/http are a
 // body's.
-func TestHardenLeavesBodiesAlone(t *testing.T) {
+func TestRequestIDListenerLeavesBodiesAlone(t *testing.T) {
 	body := strings.Repeat("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request", 10_000)
 	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 		w.(http.Flusher).Flush()
 		io.WriteString(w, body)
 	}, middleware.Options{Hooks: quiet()})
-	srv := start(t, api, hardened)
+	srv := start(t, api, withRequestIDs)
 	for range 2 {
 		res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
 		wantID(t, res.Response)
@@ -103,12 +108,12 @@ func TestHardenLeavesBodiesAlone(t *testing.T) {
 	}
 }
 
-func TestHardenTLS(t *testing.T) {
+func TestRequestIDListenerTLS(t *testing.T) {
 	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
 	certificates := startTLS(t, api)
 	srv := start(t, api, func(srv *httptest.Server) {
 		srv.Config.TLSConfig = &tls.Config{Certificates: certificates.TLS.Certificates}
-		srv.Listener = middleware.HardenTLS(srv.Config, srv.Listener, middleware.RequestIDOptions{})
+		srv.Listener = middleware.RequestIDListenerTLS(srv.Config, srv.Listener, middleware.Options{})
 	})
 	url := "https://" + srv.Listener.Addr().String() + "/api/v1/x"
 
@@ -138,5 +143,56 @@ func TestHardenTLS(t *testing.T) {
 	c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	if res := c.next("GET"); res.StatusCode != 400 || res.problem(t).RequestID != wantID(t, res.Response) {
 		t.Errorf("plain HTTP to TLS: got %d %s", res.StatusCode, res.body)
+	}
+}
+
+// countedListener counts the bytes that its connections are given through
+// ReadFrom, where sendfile happens.
+type countedListener struct {
+	net.Listener
+	sent *atomic.Int64
+}
+
+func (l countedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &countedConn{c.(*net.TCPConn), l.sent}, nil
+}
+
+type countedConn struct {
+	*net.TCPConn
+	sent *atomic.Int64
+}
+
+func (c *countedConn) ReadFrom(r io.Reader) (int64, error) {
+	n, err := c.TCPConn.ReadFrom(r)
+	c.sent.Add(n)
+	return n, err
+}
+
+func TestServeFileReachesTheConnection(t *testing.T) {
+	const size = 5 << 20
+	file := filepath.Join(t.TempDir(), "file.bin")
+	if err := os.WriteFile(file, bytes.Repeat([]byte("5 MiB..."), size/8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }, middleware.Options{Hooks: quiet()})
+	for _, tt := range []struct {
+		name  string
+		outer func(srv *httptest.Server)
+	}{
+		{"plain", func(*httptest.Server) {}},
+		{"with request ids", withRequestIDs},
+	} {
+		var sent atomic.Int64
+		srv := start(t, api, func(srv *httptest.Server) { srv.Listener = countedListener{srv.Listener, &sent} }, tt.outer)
+		res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
+		wantID(t, res.Response)
+		// net/http copies the first 512 bytes itself, to find the type.
+		if got := sent.Load(); len(res.body) != size || got < size-512 {
+			t.Errorf("%s: %d of %d bytes went through the connection's ReadFrom", tt.name, got, len(res.body))
+		}
 	}
 }

@@ -4,15 +4,17 @@ package middleware_test
 
 import (
 	"bytes"
+	"context"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"testing"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
 )
-
-const streamSize = 1 << 30
 
 // allocs counts the allocations of one request, writer and header map included.
 func allocs(h http.Handler, r *http.Request) float64 {
@@ -27,10 +29,10 @@ func allocs(h http.Handler, r *http.Request) float64 {
 func TestAllocations(t *testing.T) {
 	api, token, bare := benchAPI(t)
 	ring := newKeyring()
-	spent, wrong := ring.issue(t), wellFormed()
-	limited := testAPI(ring.keys, middleware.Options{Limits: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1-M"))})
+	spent, wrong := ring.issue(t), keystore.Format{}.Generate(keystore.Production).Reveal()
+	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1-M"))})
 	serve(limited, request("GET", "/api/v1/any", spent, ""))
-	throttled, _ := throttled(ring, "1-M", middleware.Options{})
+	throttled := testAPI(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-M")})
 	serve(throttled, request("GET", "/api/v1/any", wrong, ""))
 
 	tests := []struct {
@@ -41,12 +43,12 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"GET", api, "/api/v1/tasks", token, 3},
 		{"401 without a key", api, "/api/v1/tasks", "", 3},
-		{"401 for a malformed key", api, "/api/v1/tasks", swapLast(token), 3},
+		{"401 for a malformed key", api, "/api/v1/tasks", swapLast(token), 4},
 		{"401 for an unknown key", api, "/api/v1/tasks", wrong, 3},
 		{"403", api, "/api/v1/account", token, 3},
-		{"404", api, "/api/v1/none", token, 3},
+		{"404", api, "/api/v1/none", token, 5},
 		{"429 of the rate limit", limited, "/api/v1/any", spent, 3},
-		{"429 of the throttle", throttled, "/api/v1/any", wrong, 4}, // the address is a string
+		{"429 of the throttle", throttled, "/api/v1/any", wrong, 5}, // the address is a string
 	}
 	for _, tt := range tests {
 		path := "/api/v1/tasks" // what bare has
@@ -56,6 +58,75 @@ func TestAllocations(t *testing.T) {
 		base := allocs(bare, benchRequest("GET", path, token))
 		if got := allocs(tt.h, benchRequest("GET", tt.path, tt.token)); got > base+tt.more {
 			t.Errorf("%s: got %v allocations, want at most %v more than the %v of mux and handler", tt.name, got, tt.more, base)
+		}
+	}
+}
+
+// TestObserveAllocations: who does not observe does not pay for it.
+func TestObserveAllocations(t *testing.T) {
+	count := func(hooks *middleware.Hooks) float64 {
+		api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {}, middleware.Options{Hooks: hooks})
+		return allocs(api, benchRequest("GET", "/api/v1/x", token))
+	}
+	none, unobserved, observed := count(nil), count(quiet()), count(&middleware.Hooks{Observe: func(context.Context, middleware.Event) {}})
+	if unobserved != none {
+		t.Errorf("hooks without Observe: got %v allocations, want the %v without hooks", unobserved, none)
+	}
+	if observed <= none || observed > none+2 {
+		t.Errorf("with Observe: got %v allocations, want one or two more than %v", observed, none)
+	}
+}
+
+// TestUnusedAllocations: what nobody observes and what refuses nothing costs no
+// allocation.
+func TestUnusedAllocations(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t, scope.TasksRead)
+	bound := ring.plant(t, keystore.Key{Scopes: []scope.Name{scope.TasksRead}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	store := ratelimit.NewMemory()
+	unobserved := quiet()
+	unobserved.Pattern = func(*http.Request) string { return "/x" }
+	limits := middleware.RateLimitOptions{Store: store, Organization: policy("organization", "1000000-S", 0)}
+	count := func(o middleware.Options, pieces bool, need middleware.Requirement, token, header string) float64 {
+		if o.Hooks == nil {
+			o.Hooks = quiet()
+		}
+		keys := keystore.Store(ring.keys)
+		if o.Authenticator != nil {
+			keys = nil
+		}
+		api := middleware.NewAPI(keys, o)
+		api.HandleFunc("GET /api/v1/x", need, func(http.ResponseWriter, *http.Request) {})
+		var h http.Handler = api
+		if pieces {
+			g := middleware.New(keys, o)
+			h = middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Check(need))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		}
+		r := benchRequest("GET", "/api/v1/x", token)
+		if header != "" {
+			r.Header.Del("Authorization")
+			r.Header.Set(header, token)
+		}
+		return allocs(h, r)
+	}
+	need, key := middleware.Require(scope.TasksRead), middleware.KeyAuthenticator(ring.keys, middleware.Options{})
+	lacking := middleware.Require(scope.TasksWrite).ReportOnly()
+	for _, pieces := range []bool{false, true} {
+		base := count(middleware.Options{RateLimit: limits}, pieces, need, token, "")
+		for name, got := range map[string]float64{
+			"a Pattern hook":             count(middleware.Options{RateLimit: limits, Hooks: unobserved}, pieces, need, token, ""),
+			"a header for keys":          count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, "X-API-Key"),
+			"a header that is not used":  count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, ""),
+			"networks":                   count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
+			"legacy shapes":              count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Format: acme()}}, pieces, need, token, ""),
+			"preflights":                 count(middleware.Options{RateLimit: limits, Preflight: http.NotFoundHandler()}, pieces, need, token, ""),
+			"joined authenticators":      count(middleware.Options{RateLimit: limits, Authenticator: middleware.FirstOf(key, nobody{})}, pieces, need, token, ""),
+			"a report-only requirement":  count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),
+			"a report-only organization": count(middleware.Options{RateLimit: middleware.RateLimitOptions{Store: store, Organization: reportOnly("organization", "1-H")}}, pieces, need, token, ""),
+		} {
+			if got > base {
+				t.Errorf("%s, pieces %t: got %v allocations, want the %v without it", name, pieces, got, base)
+			}
 		}
 	}
 }
@@ -90,23 +161,5 @@ func TestCreateAllocations(t *testing.T) {
 	}
 	if got := count(api, one); got > base+10 {
 		t.Errorf("a replay: got %v allocations, want at most 10 more than the %v of mux and handler", got, base)
-	}
-}
-
-// TestDressAllocations: no combination of optional interfaces costs more than
-// another.
-func TestDressAllocations(t *testing.T) {
-	h := stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
-	r := benchRequest("GET", "/", "")
-	var want float64
-	for i, tt := range wardrobe {
-		w := tt.make(&bare{header: http.Header{}, calls: make([]string, 0, 1000)})
-		got := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, r) })
-		if i == 0 {
-			want = got
-		}
-		if got != want || got > 2 {
-			t.Errorf("%q: got %v allocations, want the %v of a bare writer, which are state and request", tt.has, got, want)
-		}
 	}
 }

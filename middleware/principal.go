@@ -2,56 +2,146 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A Principal is on whose behalf a request acts: one organization, in one
-// environment, through one API key. It is a small value that cannot be changed
-// and holds no secret. The zero Principal is nobody.
+// A Principal identifies the caller of a request: an organization in one
+// environment, through one API key or as [NewPrincipal] says. It is a small
+// immutable value and holds no secret. The zero Principal is nobody.
 type Principal struct {
-	key *keystore.Key
+	key *keystore.Key // of NewPrincipal: a record that no store has, with the subject as its ID
+}
+
+// An Identity is what [NewPrincipal] makes a Principal of.
+type Identity struct {
+	Organization string               // required; at most 255 bytes
+	Environment  keystore.Environment // "" means production
+	Scopes       []scope.Name         // each must be registered
+
+	// Subject is who acts for the organization, such as the id of a user: at most
+	// 255 bytes, "" for nobody in particular. An Idempotency-Key belongs to the
+	// subject, so that no user gets the response of another.
+	Subject string
+
+	// Attributes are further facts, such as the organization's plan, within the
+	// limits of keystore.Grant.
+	Attributes map[string]string
+}
+
+// NewPrincipal returns the principal of somebody who was authenticated by other
+// means than an API key. The registry gives the scopes their meaning; nil means
+// scope.Contract(). It must be that of the Options. The error is a
+// *keystore.GrantError that names all wrong fields of the Identity.
+func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
+	if r == nil {
+		r = scope.Contract()
+	}
+	if i.Environment == "" {
+		i.Environment = keystore.Production
+	}
+	grant := keystore.Grant{Organization: i.Organization, Environment: i.Environment, Scopes: i.Scopes, Actor: i.Subject, Attributes: i.Attributes}
+	if err := grant.Validate(r); err != nil {
+		var wrong *keystore.GrantError
+		if errors.As(err, &wrong) {
+			for n, field := range wrong.Fields {
+				if field.Field == "actor" {
+					wrong.Fields[n] = keystore.FieldError{Field: "subject", Message: strings.Replace(field.Message, "actor", "subject", 1)}
+				}
+			}
+		}
+		return Principal{}, err
+	}
+	key := keystore.Key{
+		ID: i.Subject, Organization: i.Organization, Environment: i.Environment,
+		Scopes: slices.Clone(i.Scopes), Attributes: maps.Clone(i.Attributes),
+	}
+	return Principal{key.Bind(r)}, nil
+}
+
+// WithPrincipal returns a context in which the caller is p: for middleware that
+// authenticates in place of [Guard.Authenticate], and for tests of handlers. What
+// stages outside decided about another caller does not hold for p: no scope, and
+// no Idempotency-Key that [NotStarted] could free. Like Authenticate it MUST NOT
+// stand inside [Guard.Idempotent].
+func WithPrincipal(ctx context.Context, p Principal) context.Context {
+	f := extend(ctx)
+	f.principal, f.scoped, f.run = p, false, nil
+	return f
 }
 
 // PrincipalFrom returns the principal of the request whose context this is;
-// false outside [Authenticate].
+// false outside [Guard.Authenticate].
 func PrincipalFrom(ctx context.Context) (Principal, bool) {
-	s := stateFrom(ctx)
-	if s == nil || s.key == nil {
-		return Principal{}, false
+	if f := factsOf(ctx); f != nil && f.principal.known() {
+		return f.principal, true
 	}
-	return Principal{s.key}, true
+	return Principal{}, false
 }
 
-// KeyID returns the public id of the API key.
-func (p Principal) KeyID() string {
+func (p Principal) known() bool { return p.key != nil }
+
+// record returns the key, an empty one for nobody.
+func (p Principal) record() *keystore.Key {
 	if p.key == nil {
+		return &keystore.Key{}
+	}
+	return p.key
+}
+
+// byKey reports whether the caller sent an API key.
+func (p Principal) byKey() bool { return p.known() && p.key.Digest != keystore.Digest{} }
+
+// fits reports whether the registry knows all scopes of a principal that was made
+// by hand. Of a key that was stored before, unknown scopes grant nothing.
+func (p Principal) fits(r *scope.Registry) bool {
+	return p.byKey() || p.key.Granted().Registry() == r
+}
+
+// KeyID returns the public id of the API key, "" without one.
+func (p Principal) KeyID() string {
+	if !p.byKey() {
 		return ""
 	}
 	return p.key.ID
 }
 
-// Organization returns the organization that the key belongs to.
-func (p Principal) Organization() string {
-	if p.key == nil {
+// Subject returns Identity.Subject, "" for the caller with an API key.
+func (p Principal) Subject() string {
+	if p.byKey() {
 		return ""
 	}
-	return p.key.Organization
+	return p.record().ID
 }
 
-// Environment returns the key's environment.
-func (p Principal) Environment() keystore.Environment {
-	if p.key == nil {
-		return ""
+// client names the key or the subject, for a limit of each.
+func (p Principal) client() string {
+	if p.byKey() {
+		return p.key.ID
 	}
-	return p.key.Environment
+	// The length keeps organizations apart whose names have spaces.
+	return "subject " + strconv.Itoa(len(p.Subject())) + ":" + p.Subject() + " " + p.Tenant()
 }
+
+// Attribute returns an attribute of the key or Identity, "" if it has none of this
+// name.
+func (p Principal) Attribute(name string) string { return p.record().Attribute(name) }
+
+// Organization returns the organization on whose behalf the caller acts.
+func (p Principal) Organization() string { return p.record().Organization }
+
+// Environment returns the environment: production or sandbox.
+func (p Principal) Environment() keystore.Environment { return p.record().Environment }
 
 // Tenant returns organization and environment as one string that no other pair
-// shares. Data kept under it never mixes production with sandbox.
+// shares, "" for nobody. Data kept under it never mixes production with sandbox.
 func (p Principal) Tenant() string {
 	if p.key == nil {
 		return ""
@@ -59,21 +149,19 @@ func (p Principal) Tenant() string {
 	return p.key.Tenant()
 }
 
-// Scopes returns a copy of the scopes that the key was issued with, unknown ones
-// included.
-func (p Principal) Scopes() []scope.Name {
-	if p.key == nil {
-		return nil
-	}
-	return slices.Clone(p.key.Scopes)
-}
+// Scopes returns a copy of the scopes as they were granted, unknown ones included.
+func (p Principal) Scopes() []scope.Name { return slices.Clone(p.record().Scopes) }
 
 // Has reports whether the key holds a scope.
 func (p Principal) Has(name scope.Name) bool {
 	return p.key != nil && p.key.Granted().Has(name)
 }
 
-// LogValue logs who, without what the key may do.
+// LogValue logs who the caller is, without what the key may do.
 func (p Principal) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("key", p.KeyID()), slog.String("organization", p.Organization()), slog.String("environment", string(p.Environment())))
+	who := slog.String("key", p.KeyID())
+	if !p.byKey() {
+		who = slog.String("subject", p.Subject())
+	}
+	return slog.GroupValue(who, slog.String("organization", p.Organization()), slog.String("environment", string(p.Environment())))
 }

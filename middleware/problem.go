@@ -3,12 +3,13 @@ package middleware
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 	"unicode/utf8"
 
+	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -38,31 +39,33 @@ type Problem struct {
 // The codes of the refusals. They are part of the interface: a code is added,
 // never renamed.
 const (
-	codeBadRequest        = "bad_request"
-	codeKeyInvalid        = "idempotency_key_invalid"
-	codeKeyRequired       = "idempotency_key_required"
-	codeAPIKeyMissing     = "api_key_missing"
-	codeAPIKeyInvalid     = "api_key_invalid"
-	codeInsufficientScope = "insufficient_scope"
-	codeNotFound          = "not_found"
-	codeMethodNotAllowed  = "method_not_allowed"
-	codeInProgress        = "idempotency_in_progress"
-	codeOutcomeUnknown    = "idempotency_outcome_unknown"
-	codeNotRetained       = "idempotency_response_not_retained"
-	codeBodyTooLarge      = "body_too_large"
-	codeKeyReused         = "idempotency_key_reused"
-	codeRateLimited       = "rate_limited"
-	codeTooManyFailures   = "too_many_failures"
-	codeTooManyConcurrent = "too_many_concurrent"
-	codeInternal          = "internal"
-	codeKeyStore          = "key_store_unavailable"
-	codeTooManyInFlight   = "too_many_in_flight"
-	codeReplyStore        = "idempotency_store_unavailable"
-	codeReplyStoreFull    = "idempotency_store_full"
-	codeCommitUnknown     = "idempotency_commit_unknown"
-	codeRateStore         = "rate_store_unavailable"
+	codeBadRequest         = "bad_request"
+	codeSeveralCredentials = "several_credentials"
+	codeKeyInvalid         = "idempotency_key_invalid"
+	codeKeyRequired        = "idempotency_key_required"
+	codeAPIKeyMissing      = "api_key_missing"
+	codeAPIKeyInvalid      = "api_key_invalid"
+	codeInsufficientScope  = "insufficient_scope"
+	codeAddressNotAllowed  = "address_not_allowed"
+	codeNotFound           = "not_found"
+	codeMethodNotAllowed   = "method_not_allowed"
+	codeInProgress         = "idempotency_in_progress"
+	codeOutcomeUnknown     = "idempotency_outcome_unknown"
+	codeNotRetained        = "idempotency_response_not_retained"
+	codeBodyTooLarge       = "body_too_large"
+	codeKeyReused          = "idempotency_key_reused"
+	codeRateLimited        = "rate_limited"
+	codeTooManyFailures    = "too_many_failures"
+	codeTooManyConcurrent  = "too_many_concurrent"
+	codeInternal           = "internal"
+	codeKeyStore           = "key_store_unavailable"
+	codeTooManyInFlight    = "too_many_in_flight"
+	codeReplyStore         = "idempotency_store_unavailable"
+	codeReplyStoreFull     = "idempotency_store_full"
+	codeCommitUnknown      = "idempotency_commit_unknown"
+	codeRateStore          = "rate_store_unavailable"
 
-	// Of the answers that net/http gives itself; see Harden.
+	// Of the answers that net/http gives itself; see RequestIDListener.
 	codeExpectation    = "expectation_failed"
 	codeHeaderTooLarge = "header_too_large"
 	codeTransferCoding = "transfer_coding_not_supported"
@@ -71,14 +74,16 @@ const (
 
 // problems is the one table of refusals.
 var problems = map[string]Problem{
-	codeBadRequest:  {Status: 400, Detail: "The request could not be read."},
-	codeKeyInvalid:  {Status: 400, Detail: "The Idempotency-Key header is not valid."},
-	codeKeyRequired: {Status: 400, Detail: "This operation needs an Idempotency-Key header. Choose a value that is unique to the operation, and send the same one when you retry."},
+	codeBadRequest:         {Status: 400, Detail: "The request could not be read."},
+	codeSeveralCredentials: {Status: 400, Detail: "The request carries credentials of several kinds. Send one kind."},
+	codeKeyInvalid:         {Status: 400, Detail: "The Idempotency-Key header is not valid."},
+	codeKeyRequired:        {Status: 400, Detail: "This operation needs an Idempotency-Key header. Choose a value that is unique to the operation, and send the same one when you retry."},
 
 	codeAPIKeyMissing: {Status: 401, Detail: "No API key was sent. Send the header Authorization: Bearer YOUR_API_KEY."},
 	codeAPIKeyInvalid: {Status: 401, Detail: "The API key is not valid. Check that it is whole, and that it has not been revoked."},
 
 	codeInsufficientScope: {Status: 403, Detail: "The API key lacks a scope that this operation needs."},
+	codeAddressNotAllowed: {Status: 403, Detail: "The API key may not be used from this address. Its owner has named the networks that it may be used from."},
 
 	codeNotFound:         {Status: 404, Detail: "There is nothing at this path."},
 	codeMethodNotAllowed: {Status: 405, Detail: "This path does not answer to the request's method. The Allow header lists those it answers to."},
@@ -88,7 +93,7 @@ var problems = map[string]Problem{
 	codeNotRetained:    {Status: 409, Detail: "The first request with this Idempotency-Key was completed, but its response was not kept: it was too large, streamed or cut short, or there was no room for it."},
 
 	codeBodyTooLarge: {Status: 413, Detail: "The request body is too large."},
-	codeKeyReused:    {Status: 422, Detail: "This Idempotency-Key was used for a different request. A key belongs to one method, path, query, content type and body; use a new key for a new operation."},
+	codeKeyReused:    {Status: 422, Detail: "This Idempotency-Key was used for a different request. A key belongs to one method, host, path, query, Range, content type and body; use a new key for a new operation."},
 
 	codeRateLimited:       {Status: 429, Detail: "Too many requests. Wait as long as the Retry-After header says."},
 	codeTooManyFailures:   {Status: 429, Detail: "Too many requests with an invalid API key came from this address. Wait as long as the Retry-After header says.", RetryAfter: time.Second},
@@ -109,39 +114,55 @@ var problems = map[string]Problem{
 	codeVersion:        {Status: 505, Detail: "This server speaks HTTP/1.1 and, where it is offered, HTTP/2."},
 }
 
-// problem returns the table's row of a code.
-func problem(code string) Problem {
+// refusal returns a copy of the table's row of a code.
+func refusal(code string) *Problem {
 	p := problems[code]
 	p.Code = code
-	return p
+	return &p
 }
+
+// Error makes a *Problem an error, so that an [Authenticator] can return one.
+func (p *Problem) Error() string { return "middleware: " + p.Code + ": " + p.Detail }
 
 // WriteProblem answers with p. Handlers use it so that their refusals look like
 // the stages' own; the request id is filled in, and a response that was
-// committed already is left alone, with a line in the log. An empty Detail is left
-// out of the body.
+// committed already is left alone, with a line in the server's log. An empty
+// Detail is left out of the body. A handler that has set fields for another body,
+// such as Content-Encoding, removes them first.
 func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
-	s := stateFrom(r.Context())
-	if s == nil {
-		s = &state{Context: r.Context()}
+	g, x := &Guard{}, exchangeOf(w)
+	if caller, ok := PrincipalFrom(r.Context()); ok {
+		x.admit(caller) // of a WithPrincipal inside
 	}
-	s.writeProblem(w, r, p)
+	g.writeProblem(x, w, r, &p)
 }
 
 // refuse answers with p on behalf of a stage.
-func (s *state) refuse(w http.ResponseWriter, r *http.Request, stage Stage, p Problem) {
-	s.observe(Event{Stage: stage, Outcome: p.Code, Policy: p.Policy, Wait: p.RetryAfter})
-	s.writeProblem(w, r, p)
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, stage Stage, p *Problem) {
+	x := exchangeOf(w)
+	if x != nil && x.record != nil {
+		x.decide(stage, p.Code)
+		x.record.event.RetryAfter = p.RetryAfter
+		if p.Policy != "" {
+			x.record.event.Policy = p.Policy
+		}
+	}
+	g.writeProblem(x, w, r, p)
 }
 
-func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
-	if begun(w) {
+// writeProblem answers with p. x is the exchange of w, or nil.
+func (g *Guard) writeProblem(x *exchange, w http.ResponseWriter, r *http.Request, p *Problem) {
+	if response.Committed(w) {
 		w.WriteHeader(p.Status) // which only logs it as superfluous
 		return
 	}
-	p.RequestID = s.id
+	f, hooks := factsOf(r.Context()), g.hooks(r)
+	if hooks == nil && x != nil {
+		hooks = x.hooks
+	}
+	known := f != nil && f.principal.known() || x != nil && x.principal.known()
 	h := w.Header()
-	// Of this response alone, since whoever stands outside may change them in place.
+	// Fresh slices: outer middleware may modify header values in place.
 	values := &[...]string{problemType, "no-store", p.Challenge, ""}
 	h["Cache-Control"] = values[1:2:2]
 	if p.Challenge != "" {
@@ -151,87 +172,49 @@ func (s *state) writeProblem(w http.ResponseWriter, r *http.Request, p Problem) 
 		values[3] = seconds(p.RetryAfter)
 		h["Retry-After"] = values[3:]
 	}
-	if s.key == nil && s.http1 && r.ContentLength != 0 {
-		// Somebody without a key does not get to hold the response back by not
-		// sending the body that the server would read before it answers.
+	if !known && r.ProtoMajor == 1 && r.ContentLength != 0 {
+		// Without this, a client without a key could hold the response back: the
+		// server would read the body before it answers.
 		h["Connection"] = []string{"close"}
 	}
-	if s.hooks != nil && s.hooks.Problem != nil && !s.hooked {
-		// Not a second time within the hook, nor for its own panic.
-		s.hooked = true
-		hooked := &hookWriter{ResponseWriter: w, status: p.Status}
-		s.hooks.Problem(hooked, s.attach(r), p)
-		s.hooked = false
-		if hooked.wrote {
-			return
-		}
-	}
-	p.writeTo(w, values[:1:1], s.hooks != nil && s.hooks.ErrorObject)
-}
-
-// begun reports whether the response is committed, where a writer of this package
-// knows.
-func begun(w http.ResponseWriter) bool {
-	for {
-		switch t := w.(type) {
-		case interface{ core() *writer }:
-			if t.core().committed {
-				return true
-			}
-			w = t.core().below
-		case *recorder:
-			return t.status != 0
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
-			return false
-		}
-	}
-}
-
-// hookWriter notices whether a Problem hook wrote anything. A hook that begins with
-// the body means the problem's status: a refusal is never an implicit 200.
-type hookWriter struct {
-	http.ResponseWriter
-	status int
-	wrote  bool
-}
-
-func (w *hookWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *hookWriter) WriteHeader(status int) {
-	w.wrote = true
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *hookWriter) Write(p []byte) (int, error) {
-	if !w.wrote {
-		w.WriteHeader(w.status)
-	}
-	return w.ResponseWriter.Write(p)
-}
-
-func (w *hookWriter) FlushError() error {
-	if !w.wrote {
-		w.WriteHeader(w.status)
-	}
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// WriteTo writes p as application/problem+json.
-func (p Problem) WriteTo(w http.ResponseWriter) { p.writeTo(w, []string{problemType}, false) }
-
-func (p *Problem) writeTo(w http.ResponseWriter, contentType []string, errorObject bool) {
-	h := w.Header()
-	h["Content-Type"] = contentType
 	delete(h, "Content-Length") // of a response that the handler had in mind before
+	full := *p
+	full.RequestID = x.idOr(r.Context())
+	if contentType, body := g.problemBody(hooks, x, w, r, full); body != nil {
+		h["Content-Type"] = []string{contentType}
+		w.WriteHeader(p.Status)
+		_, _ = w.Write(body) // the client has left: nobody to tell
+		return
+	}
+	h["Content-Type"] = values[:1:1]
 	body := bodies.Get().(*[]byte)
-	*body = p.append((*body)[:0], errorObject)
+	*body = full.append((*body)[:0])
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(*body) // the client has left: nobody to tell
+	_, _ = w.Write(*body)
 	if cap(*body) <= 4<<10 {
 		bodies.Put(body)
 	}
+}
+
+// problemBody asks the Problem hook. It returns a nil body when there is none or
+// it panics.
+func (g *Guard) problemBody(hooks *Hooks, x *exchange, w http.ResponseWriter, r *http.Request, p Problem) (contentType string, body []byte) {
+	if hooks == nil || hooks.Problem == nil {
+		return "", nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			g.logPanic(x, r, v)
+			body = nil
+		}
+	}()
+	f, once := extend(r.Context()), *hooks
+	once.Problem = nil // the hook may call WriteProblem for the default
+	f.hooks = &once
+	if x != nil {
+		f.response, f.principal = x, x.principal // an API refuses before it makes the context for the handler
+	}
+	return hooks.Problem(r.WithContext(f), p)
 }
 
 const problemType = "application/problem+json"
@@ -243,70 +226,35 @@ var bodies = sync.Pool{New: func() any {
 
 // append writes the body by hand: a refusal has to be cheaper than what it
 // refuses, and encoding/json would cost more than the rest of the stage.
-func (p *Problem) append(b []byte, errorObject bool) []byte {
-	b = append(b, `{"type":"about:blank","title":"`...)
-	b = append(b, http.StatusText(p.Status)...)
-	b = append(b, `","status":`...)
-	b = strconv.AppendInt(b, int64(p.Status), 10)
-	if p.Detail != "" {
-		b = append(b, `,"detail":`...)
-		b = appendString(b, p.Detail)
-	}
-	b = append(b, `,"code":`...)
-	b = appendString(b, p.Code)
-	if p.RequestID != "" {
-		b = append(b, `,"request_id":`...)
-		b = appendString(b, p.RequestID)
-	}
-	if p.Policy != "" {
-		b = append(b, `,"policy":`...)
-		b = appendString(b, p.Policy)
+func (p *Problem) append(b []byte) []byte {
+	b = append(b, `{"type":"about:blank"`...)
+	b = appendMember(b, "title", http.StatusText(p.Status))
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.Status), 10)
+	b = appendMember(b, "detail", p.Detail)
+	b = appendMember(b, "code", p.Code)
+	b = appendMember(b, "request_id", p.RequestID)
+	b = appendMember(b, "policy", p.Policy)
+	for i, name := range p.Missing {
+		b = append(b, [...]string{`,"missing_scopes":[`, `,`}[min(i, 1)]...)
+		b = appendString(b, string(name))
 	}
 	if len(p.Missing) > 0 {
-		b = append(b, `,"missing_scopes":[`...)
-		for i, name := range p.Missing {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendString(b, string(name))
-		}
 		b = append(b, ']')
 	}
 	if p.OriginalStatus != 0 {
-		b = append(b, `,"original_status":`...)
-		b = strconv.AppendInt(b, int64(p.OriginalStatus), 10)
+		b = strconv.AppendInt(append(b, `,"original_status":`...), int64(p.OriginalStatus), 10)
 	}
-	if p.OriginalLocation != "" {
-		b = append(b, `,"original_location":`...)
-		b = appendString(b, p.OriginalLocation)
-	}
-	if errorObject {
-		b = append(b, `,"error":{"type":`...)
-		b = appendString(b, errorType(p.Status))
-		b = append(b, `,"code":`...)
-		b = appendString(b, p.Code)
-		b = append(b, `,"message":`...)
-		b = appendString(b, p.Detail)
-		b = append(b, '}')
-	}
+	b = appendMember(b, "original_location", p.OriginalLocation)
 	return append(b, '}', '\n')
 }
 
-// errorType sorts statuses the way clients of "error" objects switch on them.
-func errorType(status int) string {
-	switch {
-	case status == http.StatusUnauthorized:
-		return "authentication_error"
-	case status == http.StatusForbidden:
-		return "permission_error"
-	case status == http.StatusTooManyRequests:
-		return "rate_limit_error"
-	case status == http.StatusConflict || status == http.StatusUnprocessableEntity:
-		return "idempotency_error"
-	case status < 500:
-		return "invalid_request_error"
+// appendMember appends a member of an object, unless its value is "".
+func appendMember(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
 	}
-	return "api_error"
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	return appendString(b, value)
 }
 
 // appendString appends s as a JSON string.
@@ -325,17 +273,14 @@ func appendString(b []byte, s string) []byte {
 // seconds formats a wait for Retry-After: RFC 9110 wants whole seconds, clients
 // retry at once on 0, and rounding down would send them back too early.
 func seconds(d time.Duration) string {
-	return strconv.FormatInt(max(ceilSeconds(d), 1), 10)
+	return strconv.FormatInt(max(ratefields.CeilSeconds(d), 1), 10)
 }
 
-func quote(s string) string { return strconv.Quote(s) }
-
-// Codes returns the codes of all refusals, sorted.
-func Codes() []string {
-	codes := make([]string, 0, len(problems))
-	for code := range problems {
-		codes = append(codes, code)
+// Codes returns the codes of all refusals with their statuses.
+func Codes() map[string]int {
+	codes := make(map[string]int, len(problems))
+	for code, p := range problems {
+		codes[code] = p.Status
 	}
-	slices.Sort(codes)
 	return codes
 }

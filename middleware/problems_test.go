@@ -2,8 +2,10 @@ package middleware_test
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -36,6 +39,19 @@ var provoked = []struct {
 	{"api_key_missing", nil, faulty(noKey)},
 	{"api_key_invalid", nil, faulty(badKey)},
 	{"insufficient_scope", nil, faulty(wrongScope)},
+	{"several_credentials", nil, func(t *testing.T, w *world) answer {
+		ring := newKeyring()
+		session := middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
+			return middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1"})
+		})
+		o := middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session)}
+		return serve(testAPI(nil, o), request("GET", "/api/v1/any", ring.issue(t), ""))
+	}},
+	{"address_not_allowed", nil, func(t *testing.T, w *world) answer {
+		ring := newKeyring()
+		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
+	}},
 	{"not_found", nil, faulty(unknownPath)},
 	{"method_not_allowed", nil, faulty(wrongMethod)},
 	{"idempotency_in_progress", nil, faulty(inFlight)},
@@ -60,23 +76,25 @@ var provoked = []struct {
 		serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
 		return serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
 	}},
-	{"too_many_concurrent", func(o *middleware.Options) { o.Limits.Concurrent = 1 }, whileBusy("GET")},
+	{"too_many_concurrent", func(o *middleware.Options) { o.RateLimit.Concurrent = 1 }, whileBusy("GET")},
 	{"internal", nil, faulty(handlerPanics)},
 	{"key_store_unavailable", nil, faulty(keyStoreDown)},
-	{"too_many_in_flight", func(o *middleware.Options) { o.Idempotency.Executions = 1 }, whileBusy("POST")},
+	{"too_many_in_flight", func(o *middleware.Options) {
+		o.Idempotency.Runner = replies(idem.Options{Wait: -1, ExecutionsPerOwner: 1})
+	}, whileBusy("POST")},
 	{"idempotency_store_unavailable", nil, faulty(replyStoreDown)},
 	{"idempotency_store_full", func(o *middleware.Options) {
-		o.Replies = idem.NewMemory(idem.MemoryOptions{Claims: 1})
+		o.Idempotency.Runner = runnerOf(idem.NewMemory(idem.MemoryOptions{Claims: 1}), idem.Options{Wait: -1})
 	}, whileBusy("POST")},
 	{"idempotency_commit_unknown", func(o *middleware.Options) {
 		store := newJoiner()
 		store.commit = func(do, _ func()) error { do(); return idem.ErrCommitUnknown }
-		o.Replies, o.Idempotency.Join = store, true
+		o.Idempotency.Runner = runnerOf(store, idem.Options{Wait: -1, Join: true})
 	}, func(t *testing.T, w *world) answer { return serve(w.api, w.post("{}")) }},
 	{"rate_store_unavailable", nil, faulty(rateStoreDown)},
 }
 
-// faulty is the request that has the fault, in the world of TestOrder.
+// faulty is the request that has the fault, as in TestOrder.
 func faulty(f fault) func(*testing.T, *world) answer {
 	return func(t *testing.T, w *world) answer {
 		a, _, _ := w.try(t, []fault{f})
@@ -105,67 +123,54 @@ var unheard = []struct{ code, sent string }{
 	{"http_version_not_supported", "GET / HTTP/3.0\r\nHost: a\r\n\r\n"},
 }
 
-// TestProblems holds each refusal to its golden body, once with the members of
-// RFC 9457 alone and once with the error object beside them.
+// TestProblems holds each refusal to its golden body.
 func TestProblems(t *testing.T) {
-	for _, object := range []bool{false, true} {
-		name := "problems"
-		if object {
-			name = "problems_error_object"
+	page := openGolden(t, "problems")
+	var codes []string
+	check := func(t *testing.T, code string, a answer) {
+		t.Helper()
+		p := a.problem(t)
+		if p.Code != code || p.Status != a.StatusCode || p.RequestID != a.Header.Get("Svc-Request-Id") || p.Type != "about:blank" || p.Title != http.StatusText(a.StatusCode) || p.Detail == "" {
+			t.Errorf("%s: %d with %+v", code, a.StatusCode, p)
 		}
-		t.Run(name, func(t *testing.T) {
-			page := openGolden(t, name)
-			var codes []string
-			check := func(t *testing.T, code string, a answer) {
-				t.Helper()
-				p := a.problem(t)
-				if p.Code != code || p.Status != a.StatusCode || p.RequestID != a.Header.Get("Svc-Request-Id") || p.Type != "about:blank" || p.Title != http.StatusText(a.StatusCode) || p.Detail == "" {
-					t.Errorf("%s: %d with %+v", code, a.StatusCode, p)
-				}
-				if object != (p.Error != nil) || object && (p.Error.Code != code || p.Error.Message != p.Detail || p.Error.Type == "") {
-					t.Errorf("%s: error object %+v", code, p.Error)
-				}
-				if a.StatusCode == 429 || a.StatusCode == 503 || code == "idempotency_in_progress" {
-					if wait := a.Header.Get("Retry-After"); wait == "" || strings.Trim(wait, "0123456789") != "" || wait[0] == '0' {
-						t.Errorf("%s: Retry-After is %q, want whole seconds", code, wait)
+		if a.StatusCode == 429 || a.StatusCode == 503 || code == "idempotency_in_progress" {
+			if wait := a.Header.Get("Retry-After"); wait == "" || strings.Trim(wait, "0123456789") != "" || wait[0] == '0' {
+				t.Errorf("%s: Retry-After is %q, want whole seconds", code, wait)
+			}
+		}
+		page.check(t, code, dump(a))
+	}
+	for _, row := range provoked {
+		codes = append(codes, row.code)
+		t.Run(row.code, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, func(o *middleware.Options) {
+					if row.configure != nil {
+						row.configure(o)
 					}
-				}
-				page.check(t, code, dump(a))
-			}
-			for _, row := range provoked {
-				codes = append(codes, row.code)
-				t.Run(row.code, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						w := newWorld(t, func(o *middleware.Options) {
-							if row.configure != nil {
-								row.configure(o)
-							}
-							o.Hooks.ErrorObject = object
-						})
-						check(t, row.code, row.ask(t, w))
-					})
 				})
-			}
-
-			srv := start(t, http.NotFoundHandler(), func(srv *httptest.Server) {
-				srv.Config.MaxHeaderBytes = 1024
-				srv.Listener = middleware.Harden(srv.Config, srv.Listener, middleware.RequestIDOptions{Hooks: &middleware.Hooks{ErrorObject: object}})
+				check(t, row.code, row.ask(t, w))
 			})
-			for _, row := range unheard {
-				codes = append(codes, row.code)
-				t.Run(row.code, func(t *testing.T) {
-					c := dial(t, srv)
-					c.send(row.sent)
-					a := c.next("POST")
-					delete(a.Header, "Date")
-					check(t, row.code, a)
-				})
-			}
-			page.only(t, codes)
-			slices.Sort(codes)
-			if want := middleware.Codes(); !slices.Equal(codes, want) {
-				t.Errorf("the tests provoke %q,\nwant all of %q", codes, want)
-			}
 		})
+	}
+
+	srv := start(t, http.NotFoundHandler(), func(srv *httptest.Server) {
+		srv.Config.MaxHeaderBytes = 1024
+		srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, middleware.Options{})
+	})
+	for _, row := range unheard {
+		codes = append(codes, row.code)
+		t.Run(row.code, func(t *testing.T) {
+			c := dial(t, srv)
+			c.send(row.sent)
+			a := c.next("POST")
+			delete(a.Header, "Date")
+			check(t, row.code, a)
+		})
+	}
+	page.only(t, codes)
+	slices.Sort(codes)
+	if want := slices.Sorted(maps.Keys(middleware.Codes())); !slices.Equal(codes, want) {
+		t.Errorf("the tests provoke %q,\nwant all of %q", codes, want)
 	}
 }

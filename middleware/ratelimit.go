@@ -1,18 +1,21 @@
 package middleware
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// Limits say how many requests are let through. The policies that apply to a
-// request are decided together: all of them admit it, or none is charged. A nil
-// policy is no limit; each must have a name of its own.
-type Limits struct {
+// RateLimitOptions say how many requests are let through. The policies that apply
+// to a request are decided together: all of them admit it, or none is charged. A
+// nil policy limits nothing. Each policy must have a name of its own.
+type RateLimitOptions struct {
 	// Store keeps the counters. It is required as soon as there is a policy. A
 	// store outside the process belongs behind a ratelimit.Failover, which bounds
 	// how long it may take; ratelimitredis has one.
@@ -22,204 +25,254 @@ type Limits struct {
 	Organization *ratelimit.Policy
 	// Sandbox, when set, takes the place of Organization for sandbox keys.
 	Sandbox *ratelimit.Policy
-	// Plan, when set, chooses in place of Organization and Sandbox; nil from it
-	// is no limit. It is asked for every request and must be quick.
-	Plan func(Principal) *ratelimit.Policy
-	// Key limits each API key.
+	// Plan, when set, chooses the policy of a caller in place of Organization and
+	// Sandbox. A nil policy means theirs; ratelimit.Unlimited means none. For an
+	// error, or a policy that is not valid, the client gets 503. Plan is called for
+	// every request and must be quick.
+	Plan func(context.Context, Principal) (*ratelimit.Policy, error)
+	// Key limits each API key, and each subject of principals that were made by
+	// hand.
 	Key *ratelimit.Policy
 	// Client limits each client address, one /64 for IPv6. Alone it needs no
 	// Authenticate before it.
-	Client   *ratelimit.Policy
-	ClientIP ClientIP
+	Client *ratelimit.Policy
 
 	// Concurrent is how many requests an organization and environment may have
-	// in progress at once in this process; 0 is no limit. The Retry-After of its
-	// refusals is a hint: nobody knows when a request in progress will end.
+	// in progress at once in this process; 0 is no limit. A repeat that waits for
+	// the first request with its Idempotency-Key counts. The Retry-After of these
+	// refusals is a hint: nobody knows when a request in progress will end. A request
+	// that is refused for it was charged to the policies.
 	Concurrent int
 
 	// FieldsDraft11 adds the fields RateLimit-Policy and RateLimit of
 	// draft-ietf-httpapi-ratelimit-headers-11 to the responses.
 	FieldsDraft11 bool
-
-	Hooks *Hooks
 }
 
 // PerOrganization limits each organization, production and sandbox apart, under
 // the policy name "organization".
-func PerOrganization(store ratelimit.Store, limit ratelimit.Limit) Limits {
-	return Limits{Store: store, Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
+func PerOrganization(store ratelimit.Store, limit ratelimit.Limit) RateLimitOptions {
+	return RateLimitOptions{Store: store, Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
 }
 
-// RateLimit answers 429 with Retry-After for a request over its limits. The wait
-// is the shortest after which the same request is admitted if nobody else spends.
-//
-// [Authenticate] MUST stand before it when a limit is by organization or key;
-// without, every request gets 500. It SHOULD stand before [Idempotency], so that a
-// refusal is never taken for the operation's response. It panics on a policy that
-// is not valid.
-func RateLimit(l Limits) func(http.Handler) http.Handler {
-	if err := l.validate(); err != nil {
-		panic("middleware: RateLimit: " + err.Error())
-	}
-	return l.stage()
+func (o RateLimitOptions) policies() []*ratelimit.Policy {
+	return []*ratelimit.Policy{o.Organization, o.Sandbox, o.Key, o.Client}
 }
 
-func (l Limits) stage() func(http.Handler) http.Handler {
-	gate := l.gate()
-	return func(next http.Handler) http.Handler {
-		return gate.limit(next, RouteLimit{})
-	}
-}
-
-// limiter is a Limits made ready.
-type limiter struct {
-	Limits
-	concurrency *ratelimit.Concurrency
-	faults      faults
-}
-
-func (l Limits) gate() *limiter {
-	g := &limiter{Limits: l}
-	if l.Concurrent > 0 {
-		g.concurrency = ratelimit.NewConcurrency(l.Concurrent)
-	}
-	return g
-}
-
-func (l Limits) policies() []*ratelimit.Policy {
-	return []*ratelimit.Policy{l.Organization, l.Sandbox, l.Key, l.Client}
-}
-
-func (l Limits) validate() error {
+func (o RateLimitOptions) validate() error {
 	var errs []error
 	names := map[string]bool{}
-	for i, p := range l.policies() {
+	for i, p := range o.policies() {
 		if p == nil {
 			continue
 		}
 		if err := p.Validate(); err != nil {
 			errs = append(errs, err)
 		}
-		// Organization and Sandbox never meet in one request.
+		// Organization and Sandbox never apply to one request.
 		if names[p.Name] && i != 1 {
 			errs = append(errs, fmt.Errorf("two policies are named %q", p.Name))
 		}
 		names[p.Name] = true
 	}
-	if l.Store == nil && (len(names) > 0 || l.Plan != nil) {
-		errs = append(errs, errors.New("Limits.Store is nil"))
+	if o.Store == nil && (len(names) > 0 || o.Plan != nil) {
+		errs = append(errs, errors.New("there is a policy and Store is nil"))
 	}
-	if l.Concurrent < 0 {
-		errs = append(errs, errors.New("Limits.Concurrent is negative"))
+	if o.Concurrent < 0 {
+		errs = append(errs, errors.New("the limit Concurrent is negative"))
 	}
 	return errors.Join(errs...)
 }
 
-// needsKey reports whether a limit can be decided for principals alone.
-func (l *Limits) needsKey() bool {
+// RateLimit answers 429 with Retry-After for a request over its limits:
+// the shortest wait, of at least a second, after which the same request is
+// admitted if no other is charged.
+//
+// [Guard.Authenticate] MUST stand before it, unless Client is the only limit.
+// RateLimit SHOULD stand before [Guard.Idempotent], so that a refusal is never
+// taken for the operation's response; inside it, a refusal frees the key.
+func (g *Guard) RateLimit(next http.Handler) http.Handler {
+	if g.limits.none() {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f := extend(r.Context())
+		principal := f.principal
+		if !principal.known() && g.limits.needsPrincipal() {
+			keyed.FreeKey(w)
+			g.misuse(w, r, StageRateLimit, "RateLimit counts by organization or key, and has no Authenticate before it")
+			return
+		}
+		var room [1]ratelimit.Charge
+		f.response = exchangeOf(w) // not that of an outer request
+		f.response.admit(principal)
+		var refused Problem
+		ok := g.limits.check(f, g, w, r, &RouteOptions{}, room[:0], &refused)
+		if ok && !g.limits.begin(principal) {
+			refused, ok = *refusal(codeTooManyConcurrent), false
+		}
+		if !ok {
+			keyed.FreeKey(w)
+			g.refuse(w, r, StageRateLimit, &refused)
+			return
+		}
+		defer g.limits.end(principal)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limiter is the compiled form of RateLimitOptions.
+type limiter struct {
+	RateLimitOptions
+	clientIP    ClientIP
+	concurrency *ratelimit.Concurrency
+	faults      faults
+}
+
+func newLimiter(o Options) *limiter {
+	l := &limiter{RateLimitOptions: o.RateLimit, clientIP: o.ClientIP}
+	if l.Concurrent > 0 {
+		l.concurrency = ratelimit.NewConcurrency(l.Concurrent)
+	}
+	return l
+}
+
+// needsPrincipal reports whether a limit can be decided for principals only.
+func (l *limiter) needsPrincipal() bool {
 	return l.Organization != nil || l.Sandbox != nil || l.Plan != nil || l.Key != nil || l.Concurrent > 0
 }
 
-func (l *Limits) none() bool { return !l.needsKey() && l.Client == nil }
+func (l *limiter) none() bool { return !l.needsPrincipal() && l.Client == nil }
 
-// limit guards next. A route's own policy and cost are part of the same decision.
-func (l *limiter) limit(next http.Handler, route RouteLimit) http.Handler {
-	if l.none() && route.Policy == nil {
-		return next
+// check charges the request to all its limits. If they refuse it, check returns
+// false and sets refused. room and refused are parameters to avoid allocations.
+func (l *limiter) check(f *facts, g *Guard, w http.ResponseWriter, r *http.Request, route *RouteOptions, room []ratelimit.Charge, refused *Problem) (ok bool) {
+	ctx := (*detached)(f)
+	charges, err := l.charges(ctx, r, f.principal, route, room)
+	if err != nil {
+		l.faults.log(g.hooks(r), requestID(w, r), "RateLimit.Plan gave no usable policy", err)
+		*refused = *refusal(codeRateStore)
+		return route.ReportOnly
 	}
-	return &limited{l, route, pieceOf(next)}
-}
-
-type limited struct {
-	*limiter
-	route     RouteLimit
-	following piece
-}
-
-func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
-
-func (h *limited) serve(s *state, w http.ResponseWriter, r *http.Request) {
-	s.heed(h.Hooks)
-	if !h.admit(s, w, r, h.route) {
-		return
+	if n := enforced(charges, route.ReportOnly); n < len(charges) {
+		reported := charges[n:]
+		charges = charges[:n]
+		defer func() {
+			if ok {
+				l.report(ctx, f, g, r, reported)
+			}
+		}()
 	}
-	if h.concurrency != nil {
-		tenant := s.key.Tenant()
-		if !h.concurrency.Acquire(tenant) {
-			s.refuse(w, r, StageRateLimit, problem(codeTooManyConcurrent))
-			return
-		}
-		defer h.concurrency.Release(tenant)
-	}
-	h.following.serve(s, w, r)
-}
-
-// admit decides, and answers when it refuses.
-func (l *limiter) admit(s *state, w http.ResponseWriter, r *http.Request, route RouteLimit) bool {
-	if s.key == nil && (l.needsKey() || route.Policy != nil) {
-		s.misuse(w, r, StageRateLimit, "RateLimit counts by organization or key where no Authenticate is before it")
-		return false
-	}
-	takes := l.takes(s, r, route)
-	if len(takes) == 0 {
+	if len(charges) == 0 {
 		return true
 	}
-	ctx := s.contextOf(r)
-	d, err := l.Store.Take(ctx, takes)
+	d, err := l.Store.Take(ctx, charges)
+	if errors.Is(err, ratelimit.ErrCost) {
+		*refused = *refusal(codeBadRequest)
+		refused.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
+		return false
+	}
 	if err != nil {
-		p := problem(codeRateStore)
-		if errors.Is(err, ratelimit.ErrCost) {
-			p = problem(codeBadRequest)
-			p.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
-		} else if ctx.Err() == nil {
-			l.faults.log(s, "the rate limit store does not answer", err)
-		}
-		s.refuse(w, r, StageRateLimit, p)
+		l.faults.log(g.hooks(r), requestID(w, r), "the rate limit store does not answer", err)
+		*refused = *refusal(codeRateStore)
 		return false
 	}
 	if l.FieldsDraft11 {
-		setRateFields(w.Header(), takes, d)
+		ratefields.Set(w.Header(), charges, d)
 	}
-	policy := takes[d.Index].Policy.Name
+	policy, left := charges[d.Limiting].Policy, d.State()
+	f.response.noteLimit(policy, left)
 	if !d.Allowed {
-		p := problem(codeRateLimited)
-		p.RetryAfter = max(d.Wait(), 1)
-		p.Policy = policy
-		s.refuse(w, r, StageRateLimit, p)
-		return false
+		*refused = *refusal(codeRateLimited)
+		refused.RetryAfter, refused.Policy = max(left.Wait, 1), policy.Name
 	}
-	s.pass(StageRateLimit, policy)
-	return true
+	return d.Allowed
 }
 
-// takes lists what the request spends, in the state, so that it costs no
-// allocation.
-func (l *limiter) takes(s *state, r *http.Request, route RouteLimit) []ratelimit.Take {
-	takes := s.takes[:0]
+// enforced moves the charges of report-only policies to the end, and returns how
+// many stand before them. Otherwise the order stays: ratelimitredis keeps counters
+// by the first bucket of a decision.
+func enforced(charges []ratelimit.Charge, reportAll bool) (n int) {
+	if reportAll {
+		return 0
+	}
+	for i, c := range charges {
+		if !c.Policy.ReportOnly {
+			copy(charges[n+1:i+1], charges[n:i])
+			charges[n] = c
+			n++
+		}
+	}
+	return n
+}
+
+// report charges report-only policies. It does so in a Take of its own, so that
+// they cannot affect the decision of the others.
+func (l *limiter) report(ctx context.Context, f *facts, g *Guard, r *http.Request, charges []ratelimit.Charge) {
+	d, err := l.Store.Take(ctx, charges)
+	switch {
+	case errors.Is(err, ratelimit.ErrCost):
+		f.response.noteReported(codeBadRequest)
+	case err != nil:
+		l.faults.log(g.hooks(r), f.id(), "the rate limit store does not answer for a report-only limit", err)
+	case !d.Allowed:
+		f.response.noteLimit(charges[d.Limiting].Policy, d.State())
+		f.response.noteReported(codeRateLimited)
+	}
+}
+
+// charges lists what the request spends; without one, what each request of the
+// caller does. A counter belongs to a policy's name and a bucket: the prefix
+// "route " keeps a route's policy apart from a plan's of the same name.
+func (l *limiter) charges(ctx context.Context, r *http.Request, p Principal, route *RouteOptions, charges []ratelimit.Charge) ([]ratelimit.Charge, error) {
 	cost := max(route.Cost, 1)
-	if s.key != nil {
-		if p := l.organization(s.key); p != nil {
-			takes = append(takes, ratelimit.Take{Policy: p, Bucket: s.key.Tenant(), Cost: cost})
+	if p.known() {
+		policy, err := l.organization(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if policy != nil {
+			charges = append(charges, ratelimit.Charge{Policy: policy, Bucket: p.Tenant(), Cost: cost})
 		}
 		if l.Key != nil {
-			takes = append(takes, ratelimit.Take{Policy: l.Key, Bucket: s.key.ID, Cost: cost})
+			charges = append(charges, ratelimit.Charge{Policy: l.Key, Bucket: p.client(), Cost: cost})
 		}
-		if route.Policy != nil {
-			takes = append(takes, ratelimit.Take{Policy: route.Policy, Bucket: s.key.Tenant(), Cost: cost})
+		if route.Limit != nil {
+			charges = append(charges, ratelimit.Charge{Policy: route.Limit, Bucket: "route " + p.Tenant(), Cost: cost})
 		}
 	}
-	if l.Client != nil {
-		takes = append(takes, ratelimit.Take{Policy: l.Client, Bucket: l.ClientIP.bucket(r), Cost: cost})
+	if l.Client != nil && r != nil {
+		charges = append(charges, ratelimit.Charge{Policy: l.Client, Bucket: l.clientIP.bucket(r), Cost: cost})
 	}
-	return takes
+	return charges, nil
 }
 
-func (l *limiter) organization(key *keystore.Key) *ratelimit.Policy {
-	switch {
-	case l.Plan != nil:
-		return l.Plan(Principal{key})
-	case l.Sandbox != nil && key.Environment == keystore.Sandbox:
-		return l.Sandbox
+// organization returns the policy of the caller's organization, nil for none.
+func (l *limiter) organization(ctx context.Context, p Principal) (*ratelimit.Policy, error) {
+	if l.Plan != nil {
+		policy, err := l.Plan(ctx, p)
+		switch {
+		case err != nil:
+			return nil, err
+		case policy == ratelimit.Unlimited:
+			return nil, nil
+		case policy != nil:
+			return policy, policy.Validate()
+		}
 	}
-	return l.Organization
+	if l.Sandbox != nil && p.Environment() == keystore.Sandbox {
+		return l.Sandbox, nil
+	}
+	return l.Organization, nil
+}
+
+// begin counts a request in progress, or reports false.
+func (l *limiter) begin(p Principal) bool {
+	return l.concurrency == nil || l.concurrency.Acquire(p.Tenant())
+}
+
+func (l *limiter) end(p Principal) {
+	if l.concurrency != nil {
+		l.concurrency.Release(p.Tenant())
+	}
 }

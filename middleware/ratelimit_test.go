@@ -1,6 +1,8 @@
 package middleware_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"regexp"
@@ -25,7 +27,7 @@ func policy(name, limit string, burst int64) *ratelimit.Policy {
 
 // limited is an API with limits and the tokens of two keys of org_1, production
 // and sandbox, and of one of org_2.
-func limited(t testing.TB, l middleware.Limits) (api *middleware.API, live, test, other string) {
+func limited(t testing.TB, l middleware.RateLimitOptions) (api *middleware.API, live, test, other string) {
 	t.Helper()
 	ring := newKeyring()
 	if l.Store == nil {
@@ -34,7 +36,7 @@ func limited(t testing.TB, l middleware.Limits) (api *middleware.API, live, test
 	live = ring.issue(t, scope.TasksRead)
 	test, _ = ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}})
 	other, _ = ring.grant(t, keystore.Grant{Organization: "org_2", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
-	return testAPI(ring.keys, middleware.Options{Hooks: quiet(), Limits: l}), live, test, other
+	return testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: l}), live, test, other
 }
 
 var wholeSeconds = regexp.MustCompile(`^[1-9][0-9]*$`)
@@ -61,7 +63,7 @@ func TestRetryAfterHelps(t *testing.T) {
 		{"10-S", 0, "1"}, {"10-S", 1, "1"}, {"1-S", 0, "1"}, {"100-M", 0, "1"}, {"7-M", 3, "9"}, {"3-M", 0, "20"}, {"1-M", 0, "60"}, {"25-H", 2, "144"}, {"1-D", 0, "86400"}, {"900-S", 5, "1"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			api, live, _, _ := limited(t, middleware.Limits{Organization: policy("organization", tt.limit, tt.burst)})
+			api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("organization", tt.limit, tt.burst)})
 			ask := func() answer { return serve(api, request("GET", "/api/v1/tasks", live, "")) }
 			spend := func() answer {
 				for {
@@ -100,7 +102,7 @@ func TestRetryAfterHelps(t *testing.T) {
 
 // TestRateLimitRefusal: what the 429 says.
 func TestRateLimitRefusal(t *testing.T) {
-	api, live, _, _ := limited(t, middleware.Limits{Organization: policy("burst", "1-S", 0), Key: policy("daily", "1-D", 0)})
+	api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("burst", "1-S", 0), Key: policy("daily", "1-D", 0)})
 	srv := start(t, api)
 	do(t, srv.Client(), get(t, srv, "/api/v1/tasks", live))
 	res := do(t, srv.Client(), get(t, srv, "/api/v1/tasks", live))
@@ -119,7 +121,7 @@ func TestAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
 		busy, calm := ring.issue(t, scope.TasksRead), ring.issue(t, scope.TasksRead)
-		api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Limits: middleware.Limits{
+		api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
 			Store: ratelimit.NewMemory(), Organization: policy("organization", "10-H", 0), Key: policy("key", "2-H", 5), Client: policy("client", "100-H", 0),
 		}})
 		statuses := func(token string, n int) map[int]int {
@@ -143,23 +145,25 @@ func TestRateLimitBuckets(t *testing.T) {
 	one := policy("one", "1-H", 0)
 	tests := []struct {
 		name   string
-		limits middleware.Limits
+		limits middleware.RateLimitOptions
 		want   string // of live, live, test, other; each twice, but for live
 	}{
-		{"organization", middleware.Limits{Organization: one}, "200 429 200 429 200 429"},
-		{"sandbox of its own", middleware.Limits{Organization: one, Sandbox: policy("sandbox", "2-H", 0)}, "200 429 200 200 200 429"},
-		{"sandbox of the same name", middleware.Limits{Organization: one, Sandbox: policy("one", "2-H", 0)}, "200 429 200 200 200 429"},
-		{"sandbox alone", middleware.Limits{Sandbox: one}, "200 200 200 429 200 200"},
-		{"key", middleware.Limits{Key: one}, "200 429 200 429 200 429"},
-		{"client", middleware.Limits{Client: one}, "200 429 429 429 429 429"},
-		{"plan", middleware.Limits{Plan: func(p middleware.Principal) *ratelimit.Policy {
+		{"organization", middleware.RateLimitOptions{Organization: one}, "200 429 200 429 200 429"},
+		{"sandbox of its own", middleware.RateLimitOptions{Organization: one, Sandbox: policy("sandbox", "2-H", 0)}, "200 429 200 200 200 429"},
+		{"sandbox of the same name", middleware.RateLimitOptions{Organization: one, Sandbox: policy("one", "2-H", 0)}, "200 429 200 200 200 429"},
+		{"sandbox alone", middleware.RateLimitOptions{Sandbox: one}, "200 200 200 429 200 200"},
+		{"key", middleware.RateLimitOptions{Key: one}, "200 429 200 429 200 429"},
+		{"client", middleware.RateLimitOptions{Client: one}, "200 429 429 429 429 429"},
+		{"plan", middleware.RateLimitOptions{Plan: func(_ context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
 			if p.Organization() == "org_2" {
-				return nil
+				return ratelimit.Unlimited, nil
 			}
-			return one
+			return one, nil
 		}}, "200 429 200 429 200 200"},
-		{"plan before the others", middleware.Limits{Organization: one, Sandbox: one, Plan: func(middleware.Principal) *ratelimit.Policy { return nil }}, "200 200 200 200 200 200"},
-		{"none", middleware.Limits{}, "200 200 200 200 200 200"},
+		{"plan before the others", middleware.RateLimitOptions{Organization: one, Sandbox: one, Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+			return ratelimit.Unlimited, nil
+		}}, "200 200 200 200 200 200"},
+		{"none", middleware.RateLimitOptions{}, "200 200 200 200 200 200"},
 	}
 	for _, tt := range tests {
 		api, live, test, other := limited(t, tt.limits)
@@ -190,7 +194,7 @@ func TestWhatIsCharged(t *testing.T) {
 		{"GET", "/api/v1/tasks", "", 401, false},
 		{"GET", "/api/v1/tasks", "x", 401, false},
 	} {
-		api, live, _, _ := limited(t, middleware.Limits{Organization: policy("organization", "1-H", 0)})
+		api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)})
 		token := strings.Replace(tt.token, "live", live, 1)
 		if res := serve(api, request(tt.method, tt.path, token, "")); res.StatusCode != tt.status {
 			t.Errorf("%s %s: got %d, want %d", tt.method, tt.path, res.StatusCode, tt.status)
@@ -208,7 +212,7 @@ func TestWhatIsCharged(t *testing.T) {
 func TestPlanChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plan := policy("plan", "10-M", 0)
-		api, live, _, _ := limited(t, middleware.Limits{Plan: func(middleware.Principal) *ratelimit.Policy { return plan }})
+		api, live, _, _ := limited(t, middleware.RateLimitOptions{Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return plan, nil }})
 		ask := func() answer { return serve(api, request("GET", "/api/v1/tasks", live, "")) }
 		for range 10 {
 			ask()
@@ -234,13 +238,12 @@ func TestPlanChange(t *testing.T) {
 
 // TestConcurrent: the slot of a request is free again however the request ends.
 func TestConcurrent(t *testing.T) {
-	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 	ring := newKeyring()
 	token := ring.issue(t)
 	elsewhere, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Limits: middleware.Limits{Concurrent: 2}})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 2}})
 	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
-		defer func() { left <- struct{}{} }()
 		end := r.URL.Query().Get("end")
 		switch end {
 		case "stream":
@@ -264,7 +267,12 @@ func TestConcurrent(t *testing.T) {
 		}
 	})
 	api.HandleFunc("GET /api/v1/quick", middleware.AnyKey(), sayOK)
-	srv := start(t, api)
+	srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("end") {
+			defer func() { left <- struct{}{} }() // when the slot is free
+		}
+		api.ServeHTTP(w, r)
+	}))
 	quick := func(token string) answer { return do(t, srv.Client(), get(t, srv, "/api/v1/quick", token)) }
 	for _, end := range []string{"return", "panic", "stream", "hijack", "disconnect"} {
 		var clients [2]*wire
@@ -290,15 +298,8 @@ func TestConcurrent(t *testing.T) {
 		}
 		<-left
 		<-left
-		// The handler is done; its stages end right after it.
-		for deadline := time.Now().Add(hangs); ; {
-			res := quick(token)
-			if res.StatusCode == 200 {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: got %d long after both have ended", end, res.StatusCode)
-			}
+		if res := quick(token); res.StatusCode != 200 {
+			t.Errorf("%s: got %d after both have ended", end, res.StatusCode)
 		}
 	}
 }
@@ -306,32 +307,32 @@ func TestConcurrent(t *testing.T) {
 func TestLimitsMistakes(t *testing.T) {
 	store := ratelimit.NewMemory()
 	p, q := policy("p", "1-S", 0), policy("p", "2-S", 0)
-	for want, l := range map[string]middleware.Limits{
-		"Limits.Store is nil":           {Organization: p},
-		"Store is nil":                  {Plan: func(middleware.Principal) *ratelimit.Policy { return p }},
-		`two policies are named "p"`:    {Store: store, Organization: p, Key: q},
-		`policies are named "p"`:        {Store: store, Sandbox: p, Client: q},
-		"Limits.Concurrent is negative": {Concurrent: -1},
-		`name "" is not a token`:        {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
-		`policy "p"`:                    {Store: store, Key: &ratelimit.Policy{Name: "p"}},
-		`is not a token`:                {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
+	for want, l := range map[string]middleware.RateLimitOptions{
+		"Options.RateLimit: there is a policy and Store is nil": {Organization: p},
+		"there is a policy and Store is nil":                    {Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return p, nil }},
+		`two policies are named "p"`:                            {Store: store, Organization: p, Key: q},
+		`policies are named "p"`:                                {Store: store, Sandbox: p, Client: q},
+		"Concurrent is negative":                                {Concurrent: -1},
+		`name "" is not a token`:                                {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
+		`policy "p"`:                                            {Store: store, Key: &ratelimit.Policy{Name: "p"}},
+		`is not a token`:                                        {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
 	} {
-		wantPanic(t, want, func() { middleware.RateLimit(l) })
-		wantPanic(t, want, func() { middleware.NewAPI(keystore.NewMemory(), middleware.Options{Limits: l}) })
+		wantPanic(t, want, func() { middleware.New(nil, middleware.Options{RateLimit: l}) })
+		wantPanic(t, want, func() { middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: l}) })
 	}
 }
 
 // TestRateLimitByClient: by address alone it needs no Authenticate, and the API
-// finds the address behind its proxies, wherever they were named.
+// finds the address behind its proxies.
 func TestRateLimitByClient(t *testing.T) {
-	h := middleware.RateLimit(middleware.Limits{Store: ratelimit.NewMemory(), Client: policy("client", "1-H", 0), ClientIP: trust(t, "10.0.0.0/8")})(http.HandlerFunc(sayOK))
 	ring := newKeyring()
 	token := ring.issue(t)
-	client := policy("client", "1-H", 0)
+	options := func() middleware.Options {
+		return middleware.Options{ClientIP: trust(t, "10.0.0.0/8"), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "1-H", 0)}}
+	}
 	for name, h := range map[string]http.Handler{
-		"piece":               h,
-		"API, Options":        testAPI(ring.keys, middleware.Options{ClientIP: trust(t, "10.0.0.0/8"), Limits: middleware.Limits{Store: ratelimit.NewMemory(), Client: client}}),
-		"API, Options.Limits": testAPI(ring.keys, middleware.Options{Limits: middleware.Limits{Store: ratelimit.NewMemory(), Client: client, ClientIP: trust(t, "10.0.0.0/8")}}),
+		"piece": middleware.New(nil, options()).RateLimit(http.HandlerFunc(sayOK)),
+		"API":   testAPI(ring.keys, options()),
 	} {
 		var got []string
 		for _, forwarded := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.1", "2001:db8::1", "2001:db8::2"} {
@@ -349,19 +350,21 @@ func TestRateLimitByClient(t *testing.T) {
 func TestRateLimitThenIdempotency(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	authenticate, any := middleware.Authenticate(ring.keys, middleware.AuthOptions{}), middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{})
-	limit := func() func(http.Handler) http.Handler {
-		return middleware.RateLimit(middleware.Limits{Store: ratelimit.NewMemory(), Organization: policy("organization", "1-H", 0)})
-	}
-	idempotent := func() func(http.Handler) http.Handler {
-		return middleware.Idempotency(replies(), middleware.IdempotencyOptions{})
+	guard := func() *middleware.Guard {
+		return middleware.New(ring.keys, middleware.Options{
+			Hooks:       quiet(),
+			RateLimit:   middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: policy("organization", "1-H", 0)},
+			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+		})
 	}
 	for name, chain := range map[string]func() func(http.Handler) http.Handler{
 		"limit first": func() func(http.Handler) http.Handler {
-			return middleware.Chain(stage(), authenticate, any, limit(), idempotent())
+			g := guard()
+			return middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.RateLimit, g.Idempotent)
 		},
 		"idempotency first": func() func(http.Handler) http.Handler {
-			return middleware.Chain(stage(), authenticate, any, idempotent(), limit())
+			g := guard()
+			return middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent, g.RateLimit)
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -385,5 +388,71 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 				t.Errorf("%s: got %d runs, want one for each key", name, runs)
 			}
 		})
+	}
+}
+
+// TestPlan: what a plan's answer means.
+func TestPlan(t *testing.T) {
+	type plan = func(context.Context, middleware.Principal) (*ratelimit.Policy, error)
+	says := func(p *ratelimit.Policy, err error) plan {
+		return func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return p, err }
+	}
+	for _, tt := range []struct {
+		name string
+		plan plan
+		want string // of two requests with a live key, and two with a test key
+		log  string
+	}{
+		{"a policy", says(policy("plan", "1-H", 0), nil), "200 429 200 429", ""},
+		{"nil", says(nil, nil), "200 200 200 429", ""},
+		{"unlimited", says(ratelimit.Unlimited, nil), "200 200 200 200", ""},
+		{"a miss of a map", func(_ context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
+			return map[string]*ratelimit.Policy{"org_9": ratelimit.Unlimited}[p.Organization()], nil
+		}, "200 200 200 429", ""},
+		{"an error", says(nil, errors.New("billing is down")), "503 503 503 503", "billing is down"},
+		{"an error and a policy", says(ratelimit.Unlimited, errors.New("billing is down")), "503 503 503 503", "billing is down"},
+		{"a policy without a name", says(&ratelimit.Policy{Limit: ratelimit.MustParse("1-S")}, nil), "503 503 503 503", "is not a token"},
+		{"a policy without a limit", says(&ratelimit.Policy{Name: "p"}, nil), "503 503 503 503", `policy \"p\"`},
+	} {
+		ring, log := newKeyring(), newLogged()
+		live := ring.issue(t)
+		test, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.RateLimitOptions{
+			Store: ratelimit.NewMemory(), Plan: tt.plan, Organization: policy("organization", "2-H", 0), Sandbox: policy("sandbox", "1-H", 0),
+		}})
+		var got []string
+		for _, token := range []string{live, live, test, test} {
+			res := serve(api, request("GET", "/api/v1/any", token, ""))
+			got = append(got, strconv.Itoa(res.StatusCode))
+			if res.StatusCode == 503 {
+				wantRefusal(t, tt.name, res, 503, "rate_store_unavailable", "")
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, strings.Join(got, " "), tt.want)
+		}
+		if text := log.String(); tt.log == "" && text != "" || tt.log != "" && !(strings.Contains(text, "RateLimit.Plan gave no usable policy") && strings.Contains(text, tt.log)) || strings.Contains(text, "store does not answer") {
+			t.Errorf("%s: the log has %q, want %q in it", tt.name, text, tt.log)
+		}
+	}
+}
+
+// TestPlanAndRouteOfOneName: they do not share a counter.
+func TestPlanAndRouteOfOneName(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
+		Store: ratelimit.NewMemory(),
+		Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+			return policy("exports", "4-H", 0), nil
+		},
+	}})
+	api.HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("exports", "4-H", 0)}, http.HandlerFunc(sayOK))
+	var got []string
+	for range 5 {
+		got = append(got, strconv.Itoa(serve(api, request("GET", "/api/v1/x", token, "")).StatusCode))
+	}
+	if want := "200 200 200 200 429"; strings.Join(got, " ") != want {
+		t.Errorf("got %s, want %s", strings.Join(got, " "), want)
 	}
 }

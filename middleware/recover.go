@@ -5,97 +5,100 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"regexp"
 	"runtime/debug"
 	"strings"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/redact"
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
-// RecoverOptions configure [Recover].
-type RecoverOptions struct {
-	Hooks *Hooks
-}
-
-// Recover turns a panic into a response that does not lie. Before the response
-// is committed, the client gets a clean 500 and the connection stays; after
-// that, the connection is aborted, so that a truncated body never looks whole.
-// The panic and its stack go to the log, without the request's API key if a
-// handler panicked with that in hand, except http.ErrAbortHandler, which passes
-// through in silence as net/http means it.
+// Recover answers a panic with 500 and keeps the connection. If the response is
+// already committed, it aborts the connection, so that a truncated body is never
+// taken for a whole one.
+// The panic and its stack go to the log without the request's API key.
+// http.ErrAbortHandler passes through without a log line, as in net/http.
 //
-// It SHOULD stand directly inside [RequestID], so that the 500 and the log line
-// carry the id.
-func Recover(o RecoverOptions) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler { return &recoverer{o, pieceOf(next)} }
-}
-
-type recoverer struct {
-	RecoverOptions
-	following piece
-}
-
-func (h *recoverer) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
-
-func (h *recoverer) serve(s *state, w http.ResponseWriter, r *http.Request) {
-	s.heed(h.Hooks)
-	w = s.dress(w)
-	before := beyondID(s, w.Header())
-	defer func() {
-		if p := recover(); p != nil {
-			s.recovered(w, r, p, before)
+// It SHOULD stand directly inside [Guard.RequestID]; without one outside, it adds
+// one.
+func (g *Guard) Recover(next http.Handler) http.Handler {
+	var alone, inside http.Handler
+	inside = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(w)
+		if x == nil {
+			alone.ServeHTTP(w, r)
+			return
 		}
-	}()
-	h.following.serve(s, w, r)
+		w = x.trackCommit(w, r)
+		before := w.Header().Clone()
+		defer func() {
+			if p := recover(); p != nil {
+				g.recovered(w, r, p, before)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+	alone = g.RequestID(inside)
+	return inside
 }
 
-// beyondID returns a copy of what stages outside have set so far, nil when that
-// is at most the request id.
-func beyondID(s *state, h http.Header) http.Header {
-	if len(h) == 0 || len(h) == 1 && s.header != "" && h[s.header] != nil {
-		return nil
-	}
-	return h.Clone()
-}
-
-// restore leaves in h what beyondID has kept, and the id, for whoever looks for it
-// before it is stamped.
-func (s *state) restore(h, outside http.Header) {
-	clear(h)
-	maps.Copy(h, outside)
-	if s.header != "" {
-		h[s.header] = []string{s.id}
-	}
-}
-
-func (s *state) recovered(w http.ResponseWriter, r *http.Request, p any, before http.Header) {
+// recovered answers for a handler that panicked with p, or aborts.
+func (g *Guard) recovered(w http.ResponseWriter, r *http.Request, p any, before http.Header) {
 	if p == http.ErrAbortHandler {
 		panic(p)
 	}
-	s.logPanic(r, p)
-	s.observe(Event{Stage: StageRecover, Outcome: codeInternal})
-	if coreOf(w).swallow || begun(w) {
+	x := exchangeOf(w)
+	g.logPanic(x, r, p)
+	x.note(func(e *Event) { e.Stage, e.Outcome = StageRecover, codeInternal })
+	if response.Committed(w) {
 		panic(http.ErrAbortHandler)
 	}
-	s.restore(w.Header(), before)
-	s.unrouted = false
-	s.writeProblem(w, r, problem(codeInternal))
+	h := w.Header()
+	clear(h)
+	maps.Copy(h, before)
+	g.writeProblem(x, w, r, refusal(codeInternal))
 }
 
-func (s *state) logPanic(r *http.Request, p any) {
-	s.hooks.logger().Error("panic while serving a request",
-		slog.String("request_id", s.id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-		slog.String("panic", s.withoutKey(fmt.Sprintf("%+v", p))), slog.String("stack", string(debug.Stack())))
+// logPanic logs a panic while the response of x, or nil, was made.
+func (g *Guard) logPanic(x *exchange, r *http.Request, p any) {
+	g.hooks(r).logger().Error("panic while serving a request",
+		slog.String("request_id", x.idOr(r.Context())), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.String("panic", g.redacted(fmt.Sprintf("%+v", p), x, r)), slog.String("stack", g.redacted(string(debug.Stack()), x, r)))
 }
 
-// withoutKey takes the API key of the request out of a text that is not ours: a
-// handler may panic with the request itself, or with an error that quotes it.
-func (s *state) withoutKey(text string) string {
-	for ; s != nil; s = s.parent {
-		for _, value := range s.authorization {
-			for _, part := range strings.Fields(value) {
-				if len(part) > len("Bearer") {
-					text = strings.ReplaceAll(text, part, "[secret]")
-				}
+// redacted removes credentials from a text: a handler may panic with the request
+// itself, with an error that quotes it, or with a part of the key. Credentials are
+// those of the request and of requests outside it, and every text of the form of
+// an API key.
+func (g *Guard) redacted(text string, x *exchange, r *http.Request) string {
+	patterns := []string{g.options.Keys.Format.Pattern()}
+	var secrets []string
+	for name, values := range r.Header {
+		if secretHeader.MatchString(name) {
+			secrets = append(secrets, values...)
+		}
+	}
+	for _, keys := range g.keys {
+		secrets = append(secrets, r.Header[keys.Header]...)
+		patterns = append(patterns, keys.Format.Pattern())
+		for _, legacy := range keys.Format.Legacy {
+			if len(legacy.Prefix) > 3 { // a shorter one would hide words
+				patterns = append(patterns, regexp.QuoteMeta(legacy.Prefix)+`[^\s"'\\,;<>(){}\[\]]{8,}`)
 			}
 		}
 	}
-	return text
+	if x != nil {
+		secrets = append(secrets, x.authorization, x.apiKey)
+	}
+	for f := factsOf(r.Context()); f != nil; f = factsOf(f.Context) {
+		if f.response != nil {
+			secrets = append(secrets, f.response.authorization, f.response.apiKey)
+		}
+	}
+	for _, value := range secrets {
+		text = redact.Header(text, value)
+	}
+	return regexp.MustCompile(strings.Join(patterns, "|")).ReplaceAllLiteralString(text, "[secret]")
 }
+
+var secretHeader = regexp.MustCompile(`(?i)authorization|cookie|key|token|secret|password`)

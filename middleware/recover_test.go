@@ -1,6 +1,9 @@
 package middleware_test
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -100,7 +103,7 @@ func TestPanicKeepsTheConnection(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	}
-	h := middleware.Chain(stage(), outer, middleware.Recover(middleware.RecoverOptions{}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := middleware.Chain(stage(), outer, keyless().Recover)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Vary", "Cookie")
 		w.Header().Set("Inside", "1")
 		panic("boom")
@@ -170,27 +173,110 @@ func TestPanicOnOneStream(t *testing.T) {
 	wg.Wait()
 }
 
-// TestRecoverAlone: it works in any order and without an id.
+// TestRecoverAlone: it works in any order, and without RequestID it adds one.
 func TestRecoverAlone(t *testing.T) {
 	log := newLogged()
-	h := middleware.Recover(middleware.RecoverOptions{Hooks: log.hooks()})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := middleware.New(nil, middleware.Options{Hooks: log.hooks()})
+	h := g.Recover(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		panic(errors.New("boom"))
 	}))
 	srv := start(t, h)
 	res := do(t, srv.Client(), get(t, srv, "/", ""))
-	if p := res.problem(t); res.StatusCode != 500 || p.Code != "internal" || p.RequestID != "" || strings.Contains(res.body, "boom") {
+	if p := res.problem(t); res.StatusCode != 500 || p.Code != "internal" || p.RequestID == "" || p.RequestID != res.Header.Get("Svc-Request-Id") || strings.Contains(res.body, "boom") {
 		t.Errorf("got %d %s", res.StatusCode, res.body)
 	}
 	if got := log.String(); !strings.Contains(got, "panic=boom") || !strings.Contains(got, "recover_test.go") {
 		t.Errorf("the log has no panic with its stack: %s", got)
 	}
 
-	h = middleware.Chain(middleware.Recover(middleware.RecoverOptions{Hooks: log.hooks()}), stage())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h = middleware.Chain(g.Recover, stage())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		panic("outside the id")
 	}))
 	srv = start(t, h)
 	res = do(t, srv.Client(), get(t, srv, "/", ""))
 	if res.StatusCode != 500 || res.problem(t).RequestID != wantID(t, res.Response) {
 		t.Errorf("Recover outside RequestID: got %d %s", res.StatusCode, res.body)
+	}
+}
+
+// TestPanicShowsNoKey: the log of a panic has no part of the request's key, in
+// whatever form the handler had it.
+func TestPanicShowsNoKey(t *testing.T) {
+	inJSON := func(v any) string {
+		text, _ := json.Marshal(v)
+		return string(text)
+	}
+	tests := map[string]func(token string) any{
+		"text":                   func(s string) any { return "bad token " + s },
+		"quoted":                 func(s string) any { return fmt.Sprintf("%q", s) },
+		"error":                  func(s string) any { return fmt.Errorf("parse %q", s) },
+		"capitals":               func(s string) any { return strings.ToUpper(s) },
+		"lower case":             func(s string) any { return strings.ToLower(s) },
+		"without prefix":         func(s string) any { return s[len("svc_live_"):] },
+		"without prefix, bytes":  func(s string) any { return []byte(s[len("svc_live_"):]) },
+		"bytes":                  func(s string) any { return []byte(s) },
+		"bytes in a struct":      func(s string) any { return struct{ B []byte }{[]byte(s + " and more")} },
+		"bytes, %#v":             func(s string) any { return fmt.Sprintf("%#v", []byte(s)) },
+		"longer, %#v":            func(s string) any { return fmt.Sprintf("%#v", []byte("Bearer "+s+" and more")) },
+		"bytes, %x":              func(s string) any { return fmt.Sprintf("%x", s) },
+		"bytes, %X":              func(s string) any { return fmt.Sprintf("%X", s) },
+		"bytes, % x":             func(s string) any { return fmt.Sprintf("% x", s) },
+		"JSON":                   func(s string) any { return inJSON(s) },
+		"JSON, bytes":            func(s string) any { return inJSON([]byte(s)) },
+		"JSON, the header":       func(s string) any { return inJSON([]byte("Bearer " + s)) },
+		"JSON, a longer text":    func(s string) any { return inJSON([]byte("token=" + s + "&more")) },
+		"JSON, without prefix":   func(s string) any { return inJSON([]byte(s[len("svc_live_"):])) },
+		"base64 of URLs":         func(s string) any { return base64.URLEncoding.EncodeToString([]byte("1234" + s + "?>")) },
+		"a wrapped bytes.Buffer": func(s string) any { return *bytes.NewBufferString(s) },
+	}
+	var value any
+	boom := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panic(value) })
+	log := newLogged()
+	ring := newKeyring()
+	token := ring.issue(t)
+	o := middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	api := middleware.NewAPI(ring.keys, o)
+	api.Handle("POST /api/v1/x", middleware.AnyKey(), boom)
+	g := middleware.New(ring.keys, o)
+	chains := map[string]http.Handler{
+		"API": api, "pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(boom), "Recover alone": g.Recover(boom),
+		"Recover inside a foreign writer": middleware.Chain(g.RequestID, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+			})
+		}, g.Recover, g.Authenticate)(boom),
+	}
+	random := token[len("svc_live_"):]
+	for name, secret := range tests {
+		value = secret(token)
+		for chain, h := range chains {
+			for _, key := range []string{"", name} {
+				if key != "" && chain != "API" {
+					continue
+				}
+				before := len(log.String())
+				r := request("POST", "/api/v1/x", token, "{}")
+				if key != "" {
+					r.Header.Set("Idempotency-Key", key)
+				}
+				if res := serve(h, r); res.StatusCode != 500 {
+					t.Fatalf("%s, %s: got %d %s", name, chain, res.StatusCode, res.body)
+				}
+				line := strings.ToLower(log.String()[before:])
+				if !strings.Contains(line, "[secret]") || !strings.Contains(line, "recover_test.go") {
+					t.Errorf("%s, %s: nothing was left out of the log: %s", name, chain, line)
+				}
+				for i := range len(random) - 8 {
+					part := []byte(random[i : i+8])
+					decimal := strings.Trim(fmt.Sprint(part), "[]")
+					source := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", part), "[]byte{"), "}")
+					for _, form := range []string{string(part), decimal, source, fmt.Sprintf("%x", part), fmt.Sprintf("% x", part), base64.RawStdEncoding.EncodeToString(part)[:10]} {
+						if strings.Contains(line, strings.ToLower(form)) {
+							t.Fatalf("%s, %s: the log has %q of the key: %s", name, chain, form, line)
+						}
+					}
+				}
+			}
+		}
 	}
 }

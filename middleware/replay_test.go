@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -32,8 +33,8 @@ func TestReplayedFields(t *testing.T) {
 	}
 	ring := newKeyring()
 	token := ring.issue(t)
-	store := &payloads{Store: replies()}
-	h := keyed(ring, store, middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	store := &payloads{Store: idem.NewMemory(idem.MemoryOptions{})}
+	h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(store)}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range append(kept, dropped...) {
 			w.Header()[name] = []string{"of the handler"}
 		}
@@ -71,7 +72,7 @@ type payloads struct {
 	last []byte
 }
 
-func (p *payloads) Settle(ctx context.Context, key idem.Key, token idem.Token, s idem.Settlement) error {
+func (p *payloads) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, s idem.Settlement) error {
 	p.last = s.Payload
 	return p.Store.Settle(ctx, key, token, s)
 }
@@ -100,13 +101,11 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 	}
 	limits := middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-H"))
 	limits.FieldsDraft11 = true
-	h := middleware.Chain(outside,
-		middleware.RequestID(middleware.RequestIDOptions{Header: "X-Trace-Request-Id", Hooks: quiet()}),
-		middleware.Authenticate(ring.keys, middleware.AuthOptions{}),
-		middleware.RateLimit(limits),
-		middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
-		middleware.Idempotency(replies(), middleware.IdempotencyOptions{}),
-	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := middleware.New(ring.keys, middleware.Options{
+		RequestID: middleware.RequestIDOptions{Header: "X-Trace-Request-Id"}, Hooks: quiet(),
+		RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+	})
+	h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Replaced", "inside")
 		h.Del("X-Removed")
@@ -166,7 +165,7 @@ func TestReplayBytes(t *testing.T) {
 	token := ring.issue(t)
 	for _, row := range rows {
 		var runs atomic.Int64
-		h := keyed(ring, replies(), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs.Add(1)
 			row.handle(w, r)
 		}))
@@ -186,15 +185,12 @@ func TestReplayBytes(t *testing.T) {
 func TestReplayWithoutRequestID(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	store := replies()
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Custom", "mine") })
-	h := middleware.Chain(
-		middleware.Authenticate(ring.keys, middleware.AuthOptions{Hooks: quiet()}),
-		middleware.RequireScope(middleware.AnyKey(), middleware.ScopeOptions{}),
-		middleware.Idempotency(store, middleware.IdempotencyOptions{}),
-	)(handler)
+	o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	g := middleware.New(ring.keys, o)
+	h := middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)(handler)
 	serve(h, request("POST", "/", token, "{}", "Idempotency-Key: without"))
-	serve(keyed(ring, store, middleware.IdempotencyOptions{}, handler), request("POST", "/", token, "{}", "Idempotency-Key: with"))
+	serve(keyed(ring, o, handler), request("POST", "/", token, "{}", "Idempotency-Key: with"))
 	for _, key := range []string{"without", "with"} {
 		again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: "+key))
 		want := http.Header{"Idempotent-Replayed": {"true"}, "X-Custom": {"mine"}}
@@ -210,7 +206,7 @@ func TestCompressionOutside(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	text := strings.Repeat("compressible ", 100)
-	h := compressed(keyed(ring, replies(), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := compressed(keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = io.WriteString(w, text)
 	})))
@@ -263,7 +259,7 @@ func TestReplyGivenUp(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	var runs atomic.Int64
-	h := keyed(ring, idem.NewMemory(idem.MemoryOptions{Budget: 40_000, Share: 40_000, Logger: quiet().Logger}), middleware.IdempotencyOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(idem.NewMemory(idem.MemoryOptions{Budget: 40_000, Logger: quiet().Logger}))}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", fmt.Sprintf("/tasks/%d", runs.Add(1)))
 		w.WriteHeader(201)
 		_, _ = w.Write(make([]byte, 15_000))
@@ -279,5 +275,31 @@ func TestReplyGivenUp(t *testing.T) {
 	}
 	if a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: 3")); a.StatusCode != 201 || len(a.body) != 15_000 {
 		t.Errorf("the last one: %d with %d bytes, want its replay", a.StatusCode, len(a.body))
+	}
+}
+
+// What one response's values are changed into is not what the next one gets.
+func TestValuesOfTheirOwn(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "body")
+	}))
+	for range 3 {
+		for _, token := range []string{token, ""} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, keyedRequest(t, "/x", token, "a"))
+			if h := w.Header(); token == "" && h.Get("Cache-Control")+h.Get("Content-Type")+h.Get("Connection") != "no-storeapplication/problem+jsonclose" {
+				t.Errorf("a refusal has %v", w.Header())
+			}
+			if replayed := w.Header().Get("Idempotent-Replayed"); replayed != "" && replayed != "true" {
+				t.Errorf("a replay has %v", w.Header())
+			}
+			for _, values := range w.Header() {
+				for i := range values {
+					values[i] = strings.ToUpper(values[i])
+				}
+			}
+		}
 	}
 }

@@ -19,9 +19,10 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-func stage() func(http.Handler) http.Handler {
-	return middleware.RequestID(middleware.RequestIDOptions{Hooks: quiet()})
-}
+// keyless is a Guard of the stages that need no API key.
+func keyless() *middleware.Guard { return middleware.New(nil, middleware.Options{Hooks: quiet()}) }
+
+func stage() func(http.Handler) http.Handler { return keyless().RequestID }
 
 // TestRequestIDCannotBeChanged has a row for each way in which a handler can
 // touch the header.
@@ -197,7 +198,7 @@ func TestRequestIDBehindReverseProxy(t *testing.T) {
 	target, _ := url.Parse(upstream.URL)
 	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}
 	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		srv := serve(middleware.Chain(stage(), middleware.Recover(middleware.RecoverOptions{}))(proxy))
+		srv := serve(middleware.Chain(stage(), keyless().Recover)(proxy))
 		for path, interims := range map[string]int{"/": 0, "/hints": 1, "/trailer": 0} {
 			var seen interim
 			res := do(t, srv.Client(), seen.trace(get(t, srv, path, "")))
@@ -241,10 +242,10 @@ var hostileIDs = []struct {
 }
 
 func TestRequestIDFromOutside(t *testing.T) {
-	h := middleware.RequestID(middleware.RequestIDOptions{
-		Hooks: quiet(),
+	trusting := middleware.New(nil, middleware.Options{RequestID: middleware.RequestIDOptions{
 		Trust: func(r *http.Request) bool { return r.Header.Get("Proxy") != "" },
-	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	}})
+	h := trusting.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, middleware.RequestIDFrom(r.Context()))
 	}))
 	plain := stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -288,9 +289,10 @@ func FuzzRequestIDFromOutside(f *testing.F) {
 	for _, tt := range hostileIDs {
 		f.Add(tt.values[0])
 	}
-	h := middleware.RequestID(middleware.RequestIDOptions{
-		Trust: func(*http.Request) bool { return true }, Hooks: quiet(),
-	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	trusting := middleware.New(nil, middleware.Options{RequestID: middleware.RequestIDOptions{
+		Trust: func(*http.Request) bool { return true },
+	}})
+	h := trusting.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	f.Fuzz(func(t *testing.T, id string) {
 		r := request("GET", "/", "", "")
 		r.Header[idHeader] = []string{id}
@@ -304,9 +306,14 @@ func FuzzRequestIDFromOutside(f *testing.F) {
 	})
 }
 
+// named is a Guard with another header for the request id.
+func named(header string) *middleware.Guard {
+	return middleware.New(nil, middleware.Options{RequestID: middleware.RequestIDOptions{Header: header}})
+}
+
 func TestRequestIDHeaderOfChoice(t *testing.T) {
 	for given, want := range map[string]string{"": "Svc-Request-Id", "x-request-id": "X-Request-Id", "Acme-Request-Id": "Acme-Request-Id"} {
-		h := middleware.RequestID(middleware.RequestIDOptions{Header: given})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := named(given).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header()[strings.ToLower(want)] = []string{"theirs"}
 		}))
 		res := serve(h, request("GET", "/", "", ""))
@@ -315,14 +322,14 @@ func TestRequestIDHeaderOfChoice(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"a b", "a:", "é", "a\r\n"} {
-		wantPanic(t, "not a header field name", func() { middleware.RequestID(middleware.RequestIDOptions{Header: bad}) })
+		wantPanic(t, "not a header field name", func() { named(bad) })
 	}
 }
 
 // TestRequestIDTwice: the inner one does nothing, so that an API may stand behind
 // a RequestID of the whole server.
 func TestRequestIDTwice(t *testing.T) {
-	inner := middleware.RequestID(middleware.RequestIDOptions{Header: "Other-Id"})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := named("Other-Id").RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, middleware.RequestIDFrom(r.Context()))
 	}))
 	res := serve(stage()(inner), request("GET", "/", "", ""))

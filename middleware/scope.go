@@ -1,21 +1,24 @@
 package middleware
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 
+	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A Requirement says which scopes a key needs. The zero Requirement is a mistake
-// and panics where it is used: [AnyKey] is the way to ask for none.
+// A Requirement says which scopes a key needs. The zero Requirement panics where
+// it is used; use [AnyKey] to require no scope.
 type Requirement struct {
 	names []scope.Name
 	any   bool // one of names is enough
 	none  bool // AnyKey
+
+	reportOnly bool
 }
 
 // Require asks for all of the named scopes.
@@ -26,8 +29,17 @@ func RequireAny(oneOf ...scope.Name) Requirement {
 	return Requirement{names: slices.Clone(oneOf), any: true}
 }
 
-// AnyKey is content with any live key, even one without scopes.
+// AnyKey accepts any live key, even one without scopes. A replay repeats the
+// requirement and not the handler's own checks: on an idempotent route, put every
+// check of the key into the requirement.
 func AnyKey() Requirement { return Requirement{none: true} }
+
+// ReportOnly returns the requirement as one that refuses nobody. [Event].Reported
+// tells who would have been refused.
+func (n Requirement) ReportOnly() Requirement {
+	n.reportOnly = true
+	return n
+}
 
 // Scopes returns the names, and whether one of them is enough.
 func (n Requirement) Scopes() (names []scope.Name, anyOf bool) { return slices.Clone(n.names), n.any }
@@ -43,13 +55,88 @@ func (n Requirement) String() string {
 	return text
 }
 
+// Require lets a request pass whose key holds all of the named scopes and
+// answers others with 403 and error="insufficient_scope" (RFC 6750, section 3.1).
+//
+// [Guard.Authenticate] MUST stand before it. It MUST NOT stand inside
+// [Guard.Idempotent]: a replay would not pass through it. Require panics when no
+// name is given, or one that Options.Registry does not have.
+func (g *Guard) Require(all ...scope.Name) func(http.Handler) http.Handler {
+	return g.Check(Require(all...))
+}
+
+// RequireAny is [Guard.Require] for at least one of the named scopes.
+func (g *Guard) RequireAny(oneOf ...scope.Name) func(http.Handler) http.Handler {
+	return g.Check(RequireAny(oneOf...))
+}
+
+// AnyKey is [Guard.Require] for any live key, even one without scopes.
+func (g *Guard) AnyKey(next http.Handler) http.Handler { return g.Check(AnyKey())(next) }
+
+// Check is [Guard.Require] for a Requirement, such as one that is report-only.
+func (g *Guard) Check(need Requirement) func(http.Handler) http.Handler {
+	check, err := g.newScopeCheck(need)
+	if err != nil {
+		panic("middleware: Require: " + err.Error())
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			f := factsOf(r.Context())
+			switch {
+			case f == nil || !f.principal.known():
+				keyed.FreeKey(w)
+				g.misuse(w, r, StageScope, "Require has no Authenticate before it")
+				return
+			case !f.principal.fits(g.options.Registry):
+				keyed.FreeKey(w)
+				g.misuse(w, r, StageScope, "the principal was made for another scope registry than Options.Registry")
+				return
+			case f.idempotency != nil:
+				keyed.FreeKey(w)
+				g.misuse(w, r, StageScope, "Require stands inside Idempotent, so a replay would skip it; put it outside")
+				return
+			}
+			x := exchangeOf(w)
+			x.admit(f.principal)
+			x.notePattern(r)
+			if refused := check.refuse(f.principal, x); refused != nil {
+				g.refuse(w, r, StageScope, refused)
+				return
+			}
+			inner := extend(r.Context())
+			inner.scoped = true
+			inner.serve(next, w, r)
+		})
+	}
+}
+
+// scopeCheck is the compiled form of a Requirement.
+type scopeCheck struct {
+	need      Requirement
+	registry  *scope.Registry
+	set       scope.Set
+	challenge string
+	all       *Problem // for a key that has none of the scopes
+}
+
+func (g *Guard) newScopeCheck(need Requirement) (*scopeCheck, error) {
+	c := &scopeCheck{need: need, registry: g.options.Registry}
+	var err error
+	if c.set, err = need.resolve(c.registry); err != nil {
+		return nil, err
+	}
+	c.challenge = `Bearer realm="` + g.options.Keys.Realm + `", error="insufficient_scope", scope="` + joinNames(need.names) + `"`
+	c.all = c.refusal(need.names)
+	return c, nil
+}
+
 // resolve checks the requirement against the registry.
 func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 	if n.none {
 		return scope.Set{}, nil
 	}
 	if len(n.names) == 0 {
-		return scope.Set{}, fmt.Errorf("the requirement is empty; name the scopes, or say AnyKey()")
+		return scope.Set{}, errors.New("the requirement is empty; name the scopes, or say AnyKey()")
 	}
 	set, unknown := r.Parse(n.names)
 	if len(unknown) > 0 {
@@ -61,105 +148,34 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 	return set, nil
 }
 
-// ScopeOptions configure [RequireScope].
-type ScopeOptions struct {
-	Registry *scope.Registry // nil means scope.Contract(); the one that Authenticate has
-	Hooks    *Hooks
-}
-
-// RequireScope lets a request pass whose key meets the requirement and answers
-// the others with 403 and error="insufficient_scope" (RFC 6750, section 3.1).
-//
-// [Authenticate] MUST stand before it; without, every request gets 500. It
-// panics when the requirement is empty or names a scope that the registry does
-// not have.
-func RequireScope(need Requirement, o ScopeOptions) func(http.Handler) http.Handler {
-	if o.Registry == nil {
-		o.Registry = scope.Contract()
-	}
-	g := &guard{need: need, passing: need.String(), wanted: joinNames(need.names)}
-	var err error
-	if g.set, err = need.resolve(o.Registry); err != nil {
-		panic("middleware: RequireScope: " + err.Error())
-	}
-	g.all = g.refusal(need.names)
-	return func(next http.Handler) http.Handler { return &guarded{g, o, pieceOf(next)} }
-}
-
-type guarded struct {
-	*guard
-	ScopeOptions
-	following piece
-}
-
-func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
-
-func (h *guarded) serve(s *state, w http.ResponseWriter, r *http.Request) {
-	s.heed(h.Hooks)
-	if s.key == nil {
-		s.misuse(w, r, StageScope, "RequireScope stands where no Authenticate is before it")
-		return
-	}
-	if granted := s.key.Bind(h.Registry).Granted(); !h.admits(granted) {
-		p := h.refuse(granted)
-		p.Challenge = h.challenge(s.auth.Realm)
-		s.refuse(w, r, StageScope, p)
-		return
-	}
-	if s.need == nil {
-		s.need = &h.passing
-	} else if *s.need != h.passing {
-		both := *s.need + ", " + h.passing
-		s.need = &both
-	}
-	s.pass(StageScope, "")
-	h.following.serve(s, w, r)
-}
-
-// guard is a Requirement made ready.
-type guard struct {
-	need    Requirement
-	passing string // what the state says of a request that was let through
-	set     scope.Set
-	wanted  string
-	all     Problem                    // for a key that has none of the scopes
-	last    atomic.Pointer[challenged] // there is one realm, unless two Authenticates share the stage
-}
-
-type challenged struct{ realm, text string }
-
-func (g *guard) admits(granted scope.Set) bool {
-	return g.need.none || !g.need.any && granted.HasAll(g.set) || g.need.any && granted.HasAny(g.set)
-}
-
-// refuse answers for a key that the guard does not admit.
-func (g *guard) refuse(granted scope.Set) Problem {
-	if !granted.HasAny(g.set) {
-		return g.all
+// refuse returns the refusal for a caller that lacks a scope, or nil. Where the
+// requirement is report-only, it tells x of the refusal.
+func (c *scopeCheck) refuse(p Principal, x *exchange) *Problem {
+	granted := p.key.Bind(c.registry).Granted()
+	switch {
+	case c.need.none, !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
+		return nil
+	case c.need.reportOnly:
+		x.noteReported(codeInsufficientScope)
+		return nil
+	case !granted.HasAny(c.set):
+		return c.all
 	}
 	var missing []scope.Name
-	for _, name := range g.need.names {
+	for _, name := range c.need.names {
 		if !granted.Has(name) {
 			missing = append(missing, name)
 		}
 	}
-	return g.refusal(missing)
+	return c.refusal(missing)
 }
 
-func (g *guard) refusal(missing []scope.Name) Problem {
-	p := problem(codeInsufficientScope)
+func (c *scopeCheck) refusal(missing []scope.Name) *Problem {
+	p := refusal(codeInsufficientScope)
 	p.Missing = missing
-	p.Detail = "The API key lacks " + describe(missing, g.need.any) + "."
+	p.Detail = "The API key lacks " + describe(missing, c.need.any) + "."
+	p.Challenge = c.challenge
 	return p
-}
-
-func (g *guard) challenge(realm string) string {
-	c := g.last.Load()
-	if c == nil || c.realm != realm {
-		c = &challenged{realm, `Bearer realm="` + realm + `", error="insufficient_scope", scope="` + g.wanted + `"`}
-		g.last.Store(c)
-	}
-	return c.text
 }
 
 func describe(missing []scope.Name, anyOf bool) string {
@@ -178,11 +194,4 @@ func joinNames(names []scope.Name) string {
 		texts[i] = string(name)
 	}
 	return strings.Join(texts, " ")
-}
-
-// misuse answers 500 for stages that were put together wrongly: failing open
-// would be worse.
-func (s *state) misuse(w http.ResponseWriter, r *http.Request, stage Stage, what string) {
-	s.hooks.logger().Error("middleware: "+what, "method", r.Method, "path", r.URL.Path, "request_id", s.id)
-	s.refuse(w, r, stage, problem(codeInternal))
 }

@@ -48,7 +48,7 @@ func TestRequirements(t *testing.T) {
 		ring := newKeyring()
 		token := ring.plant(t, keystore.Key{Scopes: tt.has})
 		ran := false
-		api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Registry: tt.registry, Replies: replies()})
+		api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Registry: tt.registry, Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 		api.HandleFunc("POST /api/v1/x", tt.need, func(w http.ResponseWriter, r *http.Request) { ran = true })
 		res := serve(api, request("POST", "/api/v1/x", token, "", "Idempotency-Key: 1"))
 		if tt.missing == nil {
@@ -70,7 +70,7 @@ func TestRefusalByScopeReachesNothing(t *testing.T) {
 	ring := newKeyring()
 	without, with := ring.issue(t, scope.TasksRead), ring.issue(t, scope.TasksWrite)
 	log := newLogged()
-	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Replies: replies()})
+	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	wantRefusal(t, "POST", serve(api, request("POST", "/api/v1/tasks", without, "one", "Idempotency-Key: 1")), 403, "insufficient_scope", insufficient("tasks:write"))
 	res := serve(api, request("POST", "/api/v1/tasks", with, "another", "Idempotency-Key: 1"))
 	if res.StatusCode != 200 || res.Header.Get("Idempotent-Replayed") != "" {
@@ -100,7 +100,13 @@ func TestRequirementMistakes(t *testing.T) {
 		`scope "task:read" is not registered; did you mean "tasks:read"?`: middleware.Require("task:read"),
 		`scope "nothing:like-it" is not registered`:                       middleware.Require(scope.TasksRead, "nothing:like-it"),
 	} {
-		wantPanic(t, want, func() { middleware.RequireScope(need, middleware.ScopeOptions{}) })
+		names, anyOf := need.Scopes()
+		wantPanic(t, want, func() {
+			if anyOf {
+				keyless().RequireAny(names...)
+			}
+			keyless().Require(names...)
+		})
 		wantPanic(t, `API.Handle("GET /api/v1/x")`, func() {
 			middleware.NewAPI(keystore.NewMemory(), middleware.Options{}).HandleFunc("GET /api/v1/x", need, sayOK)
 		})
@@ -169,7 +175,7 @@ func TestNobody(t *testing.T) {
 func TestTenants(t *testing.T) {
 	ring := newKeyring()
 	tenants := map[string]string{}
-	h := middleware.Authenticate(ring.keys, middleware.AuthOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := middleware.New(ring.keys, middleware.Options{}).Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, _ := middleware.PrincipalFrom(r.Context())
 		io.WriteString(w, p.Tenant())
 	}))
@@ -201,17 +207,14 @@ func TestChallengeIsQuoted(t *testing.T) {
 	}
 }
 
-// TestChallengeNamesTheRealm of the Authenticate that let the request in, also
-// where two of them lead to one stage.
+// TestChallengeNamesTheRealm: challenges of 401 and 403 name the realm of the Guard.
 func TestChallengeNamesTheRealm(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	shared := middleware.RequireScope(middleware.Require(scope.TasksRead), middleware.ScopeOptions{Hooks: quiet()})(http.HandlerFunc(sayOK))
-	one := stage()(middleware.Authenticate(ring.keys, middleware.AuthOptions{Realm: "one"})(shared))
-	two := stage()(middleware.Authenticate(ring.keys, middleware.AuthOptions{Realm: "two"})(shared))
-	for range 2 {
-		for realm, h := range map[string]http.Handler{"one": one, "two": two} {
-			wantRefusal(t, realm, serve(h, request("GET", "/", token, "")), 403, "insufficient_scope", `Bearer realm="`+realm+`", error="insufficient_scope", scope="tasks:read"`)
-		}
+	for _, realm := range []string{"one", "two"} {
+		g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{Realm: realm}})
+		h := middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksRead))(http.HandlerFunc(sayOK))
+		wantRefusal(t, realm, serve(h, request("GET", "/", "", "")), 401, "api_key_missing", `Bearer realm="`+realm+`"`)
+		wantRefusal(t, realm, serve(h, request("GET", "/", token, "")), 403, "insufficient_scope", `Bearer realm="`+realm+`", error="insufficient_scope", scope="tasks:read"`)
 	}
 }

@@ -2,12 +2,17 @@ package middleware_test
 
 import (
 	"bufio"
+	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"strings"
 	"testing"
 	"time"
@@ -50,9 +55,9 @@ func prepareServer(h http.Handler, configure []func(*httptest.Server)) *httptest
 	return srv
 }
 
-// hardened puts the server's listener behind Harden.
-func hardened(srv *httptest.Server) {
-	srv.Listener = middleware.Harden(srv.Config, srv.Listener, middleware.RequestIDOptions{})
+// withRequestIDs puts the server's listener behind RequestIDListener.
+func withRequestIDs(srv *httptest.Server) {
+	srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, middleware.Options{})
 }
 
 // overBoth runs a test over HTTP/1.1 and over HTTP/2.
@@ -219,4 +224,61 @@ func wantPanic(t testing.TB, want string, f func()) {
 		}
 	}()
 	f()
+}
+
+// seen is what a client sees of a response.
+type seen struct {
+	Status   int
+	Length   int64
+	Coding   []string
+	Header   http.Header
+	Trailer  http.Header
+	Body     string
+	Informed []string
+}
+
+// look sends a request and notes what the client sees of the answer.
+func look(t *testing.T, client *http.Client, url string, header http.Header) seen {
+	t.Helper()
+	var informed []string
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			informed = append(informed, fmt.Sprint(code, h["Link"]))
+			return nil
+		},
+	})
+	r, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(r.Header, header)
+	a := do(t, client, r)
+	if len(a.body) > 1000 {
+		a.body = fmt.Sprintf("%d bytes, %x", len(a.body), sha256.Sum256([]byte(a.body)))
+	}
+	return seen{a.StatusCode, a.ContentLength, a.TransferEncoding, a.Header, a.Trailer, a.body, informed}
+}
+
+// without drops header fields.
+func (s seen) without(names ...string) seen {
+	s.Header = s.Header.Clone()
+	for _, name := range names {
+		delete(s.Header, name)
+	}
+	return s
+}
+
+// protocols are the ones of the servers on which whole responses are compared.
+var protocols = []string{"HTTP/1.1", "HTTP/2"}
+
+// listen serves h until the test ends. The client shows what it gets as it is.
+func listen(t testing.TB, protocol string, h http.Handler, configure ...func(*httptest.Server)) (*httptest.Server, *http.Client) {
+	t.Helper()
+	serve := start
+	if protocol == "HTTP/2" {
+		serve = startTLS
+	}
+	srv := serve(t, h, configure...)
+	srv.Client().Transport.(*http.Transport).DisableCompression = true
+	return srv, noRedirects(srv)
 }

@@ -2,72 +2,118 @@ package middleware
 
 import (
 	"net/http"
+	"sync"
+	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// ThrottleOptions configure [ThrottleFailures].
-type ThrottleOptions struct {
-	ClientIP ClientIP
-	Hooks    *Hooks
-}
-
-// ThrottleFailures limits how many requests with a wrong API key one client
-// address may send (one /64 for IPv6). It MUST stand before [Authenticate],
-// which does the counting; behind it, every request gets 500. A failure is
-// reserved before the key is looked up and given back unless the key was wrong. An
-// address over its limit gets 429 without a call of the store, but a live key that
-// a keystore.Cached remembers passes all the same, so nobody can lock out somebody
-// else's key that is in use. Requests without credentials are not counted.
-//
-// The counters live in this process. It panics when the limit is not valid.
-func ThrottleFailures(limit ratelimit.Limit, o ThrottleOptions) func(http.Handler) http.Handler {
-	t := &throttle{clientIP: o.ClientIP, policy: ratelimit.Policy{Name: "failures", Limit: limit}, counters: ratelimit.NewMemory()}
-	if err := t.policy.Validate(); err != nil {
-		panic("middleware: ThrottleFailures: " + err.Error())
-	}
-	return func(next http.Handler) http.Handler { return &throttling{t, o.Hooks, pieceOf(next)} }
-}
-
-type throttling struct {
-	*throttle
-	hooks     *Hooks
-	following piece
-}
-
-func (h *throttling) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(enter(r), w, r) }
-
-func (h *throttling) serve(s *state, w http.ResponseWriter, r *http.Request) {
-	s.heed(h.hooks)
-	if s.key != nil {
-		s.misuse(w, r, StageAuth, "ThrottleFailures stands behind Authenticate, where it counts nothing")
-		return
-	}
-	s.throttle = h.throttle
-	h.following.serve(s, w, r)
-}
-
+// throttle limits how many requests with a wrong key one address may send (one
+// /64 for IPv6). Each look-up reserves a failure first and refunds it unless the
+// key is wrong. Concurrent requests with the same key share a reservation. A
+// request without room waits if another look-up of its address may refund: a live
+// key with a slow first look-up is not refused. Counters are per process.
 type throttle struct {
 	clientIP ClientIP
 	policy   ratelimit.Policy
 	counters *ratelimit.Memory
+
+	mu        sync.Mutex
+	addresses map[string]*lookups // of addresses that have look-ups in flight
 }
 
-// reserve takes one failure from the client's budget, unless it is spent: then it
-// says so in refusal.
-func (t *throttle) reserve(s *state, r *http.Request, refusal *Problem) bool {
-	s.takes[0] = ratelimit.Take{Policy: &t.policy, Bucket: t.clientIP.bucket(r), Cost: 1}
-	d, err := t.counters.Take(s, s.takes[:1])
-	switch {
-	case err != nil:
-		*refusal = problem(codeRateStore)
-	case !d.Allowed:
-		*refusal = problem(codeTooManyFailures)
-		refusal.RetryAfter = d.Wait()
-		refusal.Policy = t.policy.Name
+// lookups are the look-ups in flight of one address.
+type lookups struct {
+	reserved map[keystore.Digest]bool // until the first look-up of the digest has ended
+	changed  chan struct{}            // closed when a reservation ends
+}
+
+func newThrottle(o Options) *throttle {
+	if o.Failures == (ratelimit.Limit{}) {
+		return nil
 	}
-	return err == nil && d.Allowed
+	return &throttle{
+		clientIP: o.ClientIP, policy: ratelimit.Policy{Name: "failures", Limit: o.Failures},
+		counters: ratelimit.NewMemory(), addresses: make(map[string]*lookups),
+	}
 }
 
-// refund gives back what reserve has just taken.
-func (t *throttle) refund(s *state) { t.counters.Refund(s.takes[0]) }
+// charge takes one failure from the address of the request, or refuses.
+func (t *throttle) charge(r *http.Request) *Problem {
+	return t.take(r, t.clientIP.bucket(r))
+}
+
+func (t *throttle) take(r *http.Request, address string) *Problem {
+	d, err := t.counters.Take(r.Context(), []ratelimit.Charge{t.failure(address)})
+	if err != nil {
+		return refusal(codeRateStore)
+	}
+	if !d.Allowed {
+		p := refusal(codeTooManyFailures)
+		p.RetryAfter, p.Policy = d.Wait(), t.policy.Name
+		return p
+	}
+	return nil
+}
+
+func (t *throttle) failure(address string) ratelimit.Charge {
+	return ratelimit.Charge{Policy: &t.policy, Bucket: address, Cost: 1}
+}
+
+// reserve takes one failure for the look-up of a digest, or refuses. release ends
+// the look-up and gives the failure back unless it failed.
+func (t *throttle) reserve(r *http.Request, digest keystore.Digest) (release func(failed bool), refused *Problem) {
+	address := t.clientIP.bucket(r)
+	var timeout <-chan time.Time
+	for {
+		t.mu.Lock()
+		l := t.addresses[address]
+		if l != nil && l.reserved[digest] {
+			t.mu.Unlock()
+			return func(bool) {}, nil // the first look-up decides for both
+		}
+		refused = t.take(r, address)
+		if refused == nil {
+			if l == nil {
+				l = &lookups{reserved: make(map[keystore.Digest]bool), changed: make(chan struct{})}
+				t.addresses[address] = l
+			}
+			l.reserved[digest] = true
+			t.mu.Unlock()
+			return func(failed bool) { t.release(address, digest, failed) }, nil
+		}
+		if l == nil {
+			t.mu.Unlock()
+			return nil, refused
+		}
+		// Another look-up of this address may refund.
+		changed := l.changed
+		t.mu.Unlock()
+		if timeout == nil {
+			timer := time.NewTimer(lookupTimeout)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			return nil, refusal(codeKeyStore) // the store is slow, which is not the client's fault
+		}
+	}
+}
+
+func (t *throttle) release(address string, digest keystore.Digest, failed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !failed {
+		t.counters.Refund(t.failure(address))
+	}
+	l := t.addresses[address]
+	delete(l.reserved, digest)
+	close(l.changed)
+	l.changed = make(chan struct{})
+	if len(l.reserved) == 0 {
+		delete(t.addresses, address)
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,7 +60,7 @@ func TestThrottleFailures(t *testing.T) {
 				t.Errorf("got policy %q and Retry-After %q, want failures and 12", got, res.Header.Get("Retry-After"))
 			}
 		}
-		if last.Stage != middleware.StageAuth || last.Outcome != "too_many_failures" || last.Policy != "failures" || last.Wait != 12*time.Second || last.KeyID != "" {
+		if last.Stage != middleware.StageAuth || last.Outcome != "too_many_failures" || last.Policy != "failures" || last.RetryAfter != 12*time.Second || last.Principal.KeyID() != "" {
 			t.Errorf("got event %+v", last)
 		}
 		if got := store.lookups.Load(); got != 6 {
@@ -89,35 +88,35 @@ func TestThrottleFailures(t *testing.T) {
 	})
 }
 
-// TestThrottleManyAtOnce: what is being verified counts already.
+// TestThrottleManyAtOnce: what is being verified counts already. The
+// others wait for its outcome, and are refused once it is known.
 func TestThrottleManyAtOnce(t *testing.T) {
-	ring := newKeyring()
-	store := &countedStore{Store: ring.memory}
-	begun, release := make(chan struct{}, 20), make(chan struct{})
-	slow := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-		begun <- struct{}{}
-		<-release
-		return store.Lookup(ctx, d)
-	})
-	api := testAPI(slow, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("5-H")})
-	var mu sync.Mutex
-	statuses := map[int]int{}
-	var wg sync.WaitGroup
-	for range 20 {
-		token := wellFormed()
-		wg.Go(func() {
-			res := serve(api, request("GET", "/api/v1/any", token, ""))
-			mu.Lock()
-			defer mu.Unlock()
-			if statuses[res.StatusCode]++; res.StatusCode == 429 && statuses[429] == 15 {
-				close(release) // all others were refused while five are being verified
-			}
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		store := &countedStore{Store: ring.memory}
+		slow := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			key, err := store.Lookup(ctx, d)
+			time.Sleep(time.Second)
+			return key, err
 		})
-	}
-	wg.Wait()
-	if len(begun) != 5 || store.lookups.Load() != 5 || statuses[401] != 5 || statuses[429] != 15 {
-		t.Errorf("got %d lookups and the statuses %v, want 5, and 5 times 401", store.lookups.Load(), statuses)
-	}
+		api := testAPI(slow, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("5-H")})
+		statuses := make(chan int, 20)
+		for range cap(statuses) {
+			token := wellFormed()
+			go func() { statuses <- serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }()
+		}
+		synctest.Wait()
+		if n := store.lookups.Load(); n != 5 || len(statuses) != 0 {
+			t.Errorf("%d look-ups and %d answers while five are verified, want 5 and none", n, len(statuses))
+		}
+		got := map[int]int{}
+		for range cap(statuses) {
+			got[<-statuses]++
+		}
+		if n := store.lookups.Load(); n != 5 || got[401] != 5 || got[429] != 15 {
+			t.Errorf("%d look-ups and the statuses %v, want 5, and 5 times 401", n, got)
+		}
+	})
 }
 
 // TestThrottleRefunds: neither keys that are good nor a store that is down use the
@@ -228,12 +227,7 @@ func TestThrottleTrustsNoCache(t *testing.T) {
 func TestThrottlePieces(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	log := newLogged()
-	limit := ratelimit.MustParse("1-H")
-	throttle := middleware.ThrottleFailures(limit, middleware.ThrottleOptions{Hooks: log.hooks()})
-	authenticate := middleware.Authenticate(ring.keys, middleware.AuthOptions{})
-
-	h := middleware.Chain(throttle, authenticate)(http.HandlerFunc(sayOK))
+	h := middleware.New(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-H")}).Authenticate(http.HandlerFunc(sayOK))
 	var got []string
 	for _, token := range []string{token, "x", "x", token} {
 		got = append(got, strconv.Itoa(serve(h, request("GET", "/", token, "")).StatusCode))
@@ -241,12 +235,56 @@ func TestThrottlePieces(t *testing.T) {
 	if want := "200 401 429 200"; strings.Join(got, " ") != want {
 		t.Errorf("got %s, want %s", strings.Join(got, " "), want)
 	}
-
-	if res := serve(middleware.Chain(authenticate, throttle)(http.HandlerFunc(sayOK)), request("GET", "/", token, "")); res.StatusCode != 500 || !strings.Contains(log.String(), "behind Authenticate") {
-		t.Errorf("behind Authenticate: got %d and the log %s", res.StatusCode, log)
-	}
-	wantPanic(t, "ThrottleFailures", func() { middleware.ThrottleFailures(ratelimit.Limit{}, middleware.ThrottleOptions{}) })
-	wantPanic(t, "ThrottleFailures", func() {
-		middleware.NewAPI(ring.keys, middleware.Options{Failures: ratelimit.Limit{Count: -1, Period: 1}})
+	wantPanic(t, "Options.Failures", func() {
+		middleware.New(ring.keys, middleware.Options{Failures: ratelimit.Limit{Count: -1, Period: 1}})
 	})
+}
+
+// TestThrottleSparesLiveKeys: keys that never failed are not refused, however many
+// of their requests are verified at once.
+func TestThrottleSparesLiveKeys(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		keys, each int
+		cached     bool
+	}{
+		{"one key, cached", 1, 50, true},
+		{"one key", 1, 50, false},
+		{"many keys, cached", 50, 1, true},
+		{"many keys", 25, 2, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ring := newKeyring()
+			var store keystore.Store = lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+				time.Sleep(30 * time.Millisecond)
+				return ring.memory.Lookup(ctx, d)
+			})
+			if tt.cached {
+				store = keystore.NewCached(store, keystore.CacheOptions{})
+			}
+			api := testAPI(store, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("10-M")})
+			statuses := make(chan int, tt.keys*tt.each)
+			for range tt.keys {
+				token := ring.issue(t)
+				for range tt.each {
+					go func() { statuses <- serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }()
+				}
+			}
+			got := map[int]int{}
+			for range cap(statuses) {
+				got[<-statuses]++
+			}
+			if got[200] != cap(statuses) {
+				t.Errorf("%s: statuses %v, want %d times 200", tt.name, got, cap(statuses))
+			}
+			// All of it was given back: ten failures are left, and no more.
+			got = map[int]int{}
+			for range 11 {
+				got[serve(api, request("GET", "/api/v1/any", wellFormed(), "")).StatusCode]++
+			}
+			if got[401] != 10 || got[429] != 1 {
+				t.Errorf("%s: failures afterwards: %v, want 10 times 401", tt.name, got)
+			}
+		})
+	}
 }

@@ -8,55 +8,66 @@ import (
 )
 
 var (
-	errLeftAlone = errors.New("left alone after failures in a row")
-	errCrowded   = errors.New("too many calls under way")
+	errOpen       = errors.New("ratelimit: store not called after failures in a row")
+	errCrowded    = errors.New("ratelimit: too many calls of the store have not returned")
+	errOverBudget = errors.New("ratelimit: no answer within the budget")
 )
 
 // maxCalls bounds the goroutines of a Failover whose store does not return.
 const maxCalls = 1024
 
-// breaker decides which calls reach a store. It is closed while the store answers;
-// failures in a row open it, and then one call at a time, the probe, finds out
-// whether the store is back.
+// breaker decides which calls reach a store. It is closed while the store
+// answers. Failures in a row open it. Then one call at a time, the probe, finds
+// out whether the store is back.
+//
+// Each call goes through begin, then through exactly one of answered, failed
+// and abandoned, when its caller stops waiting, and through returned, when the
+// store returns. These two come in either order.
 type breaker struct {
 	limit    int           // failures in a row that open it
-	cooldown time.Duration // from there to the probe
+	cooldown time.Duration // from then to the probe
 	log      *slog.Logger
 
 	mu       sync.Mutex
-	running  int // calls that have not returned
-	failures int // in a row
+	first    time.Time // when the first call began
+	warm     bool      // the store has answered once
+	running  int       // calls that have not returned
+	failures int       // in a row
 	open     bool
 	since    time.Time // open since
 	next     time.Time // when the next probe may start
-	probing  bool      // a probe is awaited
-	hung     int       // probes that are awaited no more and have not returned
+	probing  bool      // a caller waits for a probe
+	hung     int       // probes without a waiting caller that have not returned
 }
 
-// call is one that the breaker let through.
+// call is one that begin let through. The breaker's lock guards it.
 type call struct {
 	probe    bool
 	returned bool
 	hung     bool
 }
 
-// begin returns nil and the reason when the store is not to be called.
+// begin returns nil and the reason if the store is not to be called.
 func (b *breaker) begin() (*call, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := time.Now()
 	switch {
-	case b.open && (b.probing || time.Now().Before(b.next)):
-		return nil, errLeftAlone
+	case b.open && (b.probing || now.Before(b.next)):
+		return nil, errOpen
 	case b.open:
 		b.probing = true
 	case b.running >= maxCalls:
 		return nil, errCrowded
 	}
+	if b.first.IsZero() {
+		b.first = now
+	}
 	b.running++
 	return &call{probe: b.open}, nil
 }
 
-// returned notes that c came back from the store, however late.
+// returned records that the store returned from c, however late.
 func (b *breaker) returned(c *call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,44 +78,48 @@ func (b *breaker) returned(c *call) {
 	}
 }
 
-// answered notes that the store did its work.
+// answered records that the store answered in time.
 func (b *breaker) answered(c *call) {
 	b.mu.Lock()
 	closes, since := c.probe, b.since
 	if closes {
 		b.open, b.probing = false, false
 	}
-	b.failures = 0
+	b.warm, b.failures = true, 0
 	b.mu.Unlock()
 	if closes {
 		b.log.Info("rate limit store answers again", "after", time.Since(since))
 	}
 }
 
-// failed notes that it did not.
+// failed records a failure.
 func (b *breaker) failed(c *call, err error) {
 	b.mu.Lock()
-	b.failures++
+	now := time.Now()
+	connecting := errors.Is(err, errOverBudget) && !b.warm && now.Sub(b.first) < b.cooldown
+	if !connecting {
+		b.failures++
+	}
 	opens := !b.open && b.failures >= b.limit
 	if opens {
-		b.open, b.since, b.next = true, time.Now(), time.Now().Add(b.cooldown)
+		b.open, b.since, b.next = true, now, now.Add(b.cooldown)
 	}
 	b.giveUp(c)
 	b.mu.Unlock()
 	if opens {
-		b.log.Warn("rate limit store fails, every policy goes by its failure mode", "error", err)
+		b.log.Warn("rate limit store fails; each policy follows its failure mode until it is back", "error", err)
 	}
 }
 
-// abandoned notes that the caller left, which says nothing about the store.
+// abandoned records that the caller left, which says nothing about the store.
 func (b *breaker) abandoned(c *call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.giveUp(c)
 }
 
-// giveUp lets another probe follow in due time. Each one that still hangs doubles
-// that time, so that a store which never returns gathers next to no goroutines.
+// giveUp lets the next probe start after the cooldown. Each probe that still
+// hangs doubles that time, so a store that never returns holds few goroutines.
 func (b *breaker) giveUp(c *call) {
 	if !c.probe {
 		return

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Concurrency caps what each bucket has under way at one time.
+// Concurrency caps how many slots each bucket holds at one time.
 //
-// It remembers only buckets with something under way, and starts nothing.
+// It remembers only buckets that hold a slot, and starts nothing.
 type Concurrency struct {
 	max    int
 	seed   maphash.Seed
@@ -17,7 +17,7 @@ type Concurrency struct {
 type inFlight struct {
 	mu      sync.Mutex
 	buckets map[string]int
-	peak    int // how many buckets the map has had at one time
+	peak    int // the most buckets that the map has held
 	_       [40]byte
 }
 
@@ -30,8 +30,8 @@ func NewConcurrency(max int) *Concurrency {
 	return &Concurrency{max: max, seed: maphash.MakeSeed()}
 }
 
-// Acquire takes one of the bucket's slots and reports whether there was one. Who
-// gets true calls Release, once, when done.
+// Acquire takes one of the bucket's slots and reports whether one was free.
+// After true, call Release once.
 func (c *Concurrency) Acquire(bucket string) bool {
 	s := c.shard(bucket)
 	s.mu.Lock()
@@ -47,8 +47,8 @@ func (c *Concurrency) Acquire(bucket string) bool {
 	return true
 }
 
-// Release gives the slot back. Without an Acquire it does nothing if the bucket has
-// nothing under way, and frees another caller's slot if it has.
+// Release frees a slot. Without an Acquire it frees another caller's slot, or
+// does nothing if the bucket holds none.
 func (c *Concurrency) Release(bucket string) {
 	s := c.shard(bucket)
 	s.mu.Lock()
@@ -58,7 +58,7 @@ func (c *Concurrency) Release(bucket string) {
 		return
 	}
 	delete(s.buckets, bucket)
-	// A map does not shrink, so after a flood it is dropped.
+	// A map does not shrink, so drop it after a flood.
 	if len(s.buckets) == 0 && s.peak > 64 {
 		s.buckets, s.peak = nil, 0
 	}

@@ -68,7 +68,7 @@ func TestConcurrencyRace(t *testing.T) {
 	}
 }
 
-// What is remembered is what is under way, not what once was.
+// Only buckets that hold a slot take memory.
 func TestConcurrencyMemory(t *testing.T) {
 	c := ratelimit.NewConcurrency(1)
 	before := heap()
@@ -86,6 +86,22 @@ func TestConcurrencyMemory(t *testing.T) {
 	}
 	if !c.Acquire("org") {
 		t.Error("no slot")
+	}
+}
+
+// Releases after a flood take no slot from a bucket that still holds one, down
+// to the last bucket of each shard.
+func TestConcurrencyFlood(t *testing.T) {
+	c := ratelimit.NewConcurrency(1)
+	flood := names[:20_000]
+	for _, name := range flood {
+		c.Acquire(name)
+	}
+	for i, name := range flood {
+		if c.Acquire(name) {
+			t.Fatalf("%q has a second slot after %d releases of others", name, i)
+		}
+		c.Release(name)
 	}
 }
 

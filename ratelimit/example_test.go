@@ -15,7 +15,7 @@ func Example() {
 	store := ratelimit.NewMemory()
 	live := &ratelimit.Policy{Name: "live", Limit: ratelimit.MustParse("2-M")}
 	for range 3 {
-		d, err := store.Take(context.Background(), []ratelimit.Take{{Policy: live, Bucket: "org_1", Cost: 1}})
+		d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: live, Bucket: "org_1", Cost: 1}})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -28,26 +28,26 @@ func Example() {
 	// false 0 30s
 }
 
-// All limits of a request are one decision: what one of them denies costs the
-// others nothing.
+// All limits of a request are one decision: if one of them denies it, none is
+// charged.
 func ExampleStore() {
 	store := ratelimit.NewMemory()
 	organization := &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S")}
 	export := &ratelimit.Policy{Name: "export", Limit: ratelimit.MustParse("1-H")}
-	request := []ratelimit.Take{
+	request := []ratelimit.Charge{
 		{Policy: organization, Bucket: "org_1", Cost: 1},
 		{Policy: export, Bucket: "org_1", Cost: 1},
 	}
 	store.Take(context.Background(), request)
 	d, _ := store.Take(context.Background(), request)
-	fmt.Println(d.Allowed, request[d.Index].Policy.Name, d.Wait().Round(time.Minute))
+	fmt.Println(d.Allowed, request[d.Limiting].Policy.Name, d.Wait().Round(time.Minute))
 	// Output: false export 1h0m0s
 }
 
 func ExampleErrCost() {
 	store := ratelimit.NewMemory()
 	live := &ratelimit.Policy{Name: "live", Limit: ratelimit.MustParse("10-M")}
-	_, err := store.Take(context.Background(), []ratelimit.Take{{Policy: live, Bucket: "org_1", Cost: 20}})
+	_, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: live, Bucket: "org_1", Cost: 20}})
 	fmt.Println(errors.Is(err, ratelimit.ErrCost))
 	fmt.Println(err)
 	// Output:
@@ -71,7 +71,7 @@ func ExampleFromLimiter() {
 	store := ratelimit.FromLimiter(ulule.NewStoreWithOptions(limiter.StoreOptions{Prefix: "api"}))
 	live := &ratelimit.Policy{Name: "live", Limit: ratelimit.MustParse("1-H")}
 	for range 2 {
-		d, err := store.Take(context.Background(), []ratelimit.Take{{Policy: live, Bucket: "org_1", Cost: 1}})
+		d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: live, Bucket: "org_1", Cost: 1}})
 		fmt.Println(d.Allowed, d.Wait() > 59*time.Minute, err)
 	}
 	// Output:
@@ -79,7 +79,7 @@ func ExampleFromLimiter() {
 	// false true <nil>
 }
 
-// While the store does not answer, each policy goes by its own mode.
+// While the store does not answer, each policy follows its own mode.
 func ExampleNewFailover() {
 	store := ratelimit.NewFailover(unreachable{}, ratelimit.FailoverOptions{Logger: discard})
 	for _, policy := range []*ratelimit.Policy{
@@ -87,8 +87,8 @@ func ExampleNewFailover() {
 		{Name: "generous", Limit: ratelimit.MustParse("10-M"), OnFailure: ratelimit.Open},
 		{Name: "strict", Limit: ratelimit.MustParse("10-M"), OnFailure: ratelimit.Closed},
 	} {
-		d, err := store.Take(context.Background(), []ratelimit.Take{{Policy: policy, Bucket: "org_1", Cost: 4}})
-		fmt.Println(d.Allowed, d.States[0].Remaining, errors.Is(err, ratelimit.ErrUnavailable))
+		d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: policy, Bucket: "org_1", Cost: 4}})
+		fmt.Println(d.Allowed, d.States[0].Remaining, err != nil)
 	}
 	// Output:
 	// true 6 false
@@ -98,7 +98,7 @@ func ExampleNewFailover() {
 
 type unreachable struct{}
 
-func (unreachable) Take(context.Context, []ratelimit.Take) (ratelimit.Decision, error) {
+func (unreachable) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
 	return ratelimit.Decision{}, errors.New("dial tcp: connection refused")
 }
 
@@ -112,7 +112,7 @@ func ExampleConcurrency() {
 	// true
 }
 
-// A burst below the count spreads requests: of 100 a second, at most 10 at once.
+// A burst below the count spreads requests: 100 a second, at most 10 at once.
 func ExampleLimit() {
 	limit := ratelimit.Limit{Count: 100, Period: time.Second, Burst: 10}
 	fmt.Println(limit.Interval(), limit.Validate())

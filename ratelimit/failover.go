@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,30 +12,38 @@ import (
 
 // FailoverOptions adjust a Failover. The zero value is ready to use.
 type FailoverOptions struct {
-	Budget   time.Duration // for the store to answer one call; 0 means 50 ms
-	Failures int           // in a row, after which the store is left alone; 0 means 5
-	Cooldown time.Duration // how long until it is tried again; 0 means 1 s
-	Local    Store         // counts for policies that are Local; nil means NewMemory()
+	// Budget is how long the store may take for one call; 0 means 50 ms. A
+	// store that usually needs longer never decides: every call is decided
+	// without it.
+	Budget   time.Duration
+	Failures int           // in a row, until the store is not called; 0 means 5
+	Cooldown time.Duration // until it is tried again; 0 means 1 s
+	Local    Store         // counts for Local policies; nil means NewMemory()
 	Logger   *slog.Logger  // nil means slog.Default()
 }
 
-// Failover is a Store that decides within its budget whatever becomes of the store
-// behind it.
+// Failover is a Store that decides within its budget, whatever happens to the
+// store behind it.
 //
-// A call that fails, panics, or does not return within the budget is decided by
-// each policy's FailureMode: by the counters of Local, by admitting, or, if any of
-// the policies is Closed, by an error that wraps ErrUnavailable with nothing
-// charged. After failures in a row the store is left alone, and every Cooldown one
-// call tries it; the first to succeed brings it back. What was counted locally in
-// the meantime is not carried over.
+// A call fails when it returns an error, panics, or does not return within the
+// budget. Each policy's FailureMode then decides: Local counts in
+// FailoverOptions.Local, Open admits, and one Closed policy makes Take return
+// an error with nothing charged. After failures in a row the store is not
+// called, except by one call each Cooldown. The first of these to succeed
+// brings the store back. What was counted locally is not carried over.
 //
-// A store that ignores its context is left behind in a goroutine, of which there
-// are never more than about a thousand. A charge that it makes after the budget
-// stays. ErrCost is an answer and not a failure, and neither is it when the
-// caller's context ends: Take then returns that context's error.
+// A client may have to connect first, which can take longer than the budget. So
+// until the store's first answer, and for at most one Cooldown, a call over
+// budget is decided without the store but is not one of the failures in a row.
 //
-// One line is logged when the store is given up and one when it is back, and none
-// per call; Fallbacks and Down are for metrics.
+// If a store ignores its context, the call is left behind in a goroutine. There
+// are never more than about a thousand of these. A charge that such a call
+// makes later stays. ErrCost is an answer and not a failure. The end of the
+// caller's own context is not a failure either: Take returns that context's
+// error.
+//
+// One line is logged when the store is no longer called and one when it is
+// back, none per call. Fallbacks and Down are for metrics.
 type Failover struct {
 	store     Store
 	local     Store
@@ -51,42 +60,33 @@ func NewFailover(s Store, o FailoverOptions) *Failover {
 	if o.Budget < 0 || o.Failures < 0 || o.Cooldown < 0 {
 		panic("ratelimit: NewFailover: negative option")
 	}
-	f := &Failover{store: s, local: o.Local, budget: o.Budget}
-	f.breaker.limit, f.breaker.cooldown, f.breaker.log = o.Failures, o.Cooldown, o.Logger
+	f := &Failover{store: s, local: o.Local, budget: cmp.Or(o.Budget, 50*time.Millisecond)}
+	f.breaker.limit = cmp.Or(o.Failures, 5)
+	f.breaker.cooldown = cmp.Or(o.Cooldown, time.Second)
+	f.breaker.log = cmp.Or(o.Logger, slog.Default())
 	if f.local == nil {
 		f.local = NewMemory()
-	}
-	if f.budget == 0 {
-		f.budget = 50 * time.Millisecond
-	}
-	if f.breaker.limit == 0 {
-		f.breaker.limit = 5
-	}
-	if f.breaker.cooldown == 0 {
-		f.breaker.cooldown = time.Second
-	}
-	if f.breaker.log == nil {
-		f.breaker.log = slog.Default()
 	}
 	return f
 }
 
-// Fallbacks counts the calls that were decided without the store, refusals by
-// Closed included.
+// Fallbacks counts the calls that were decided without the store, including the
+// errors of Closed policies.
 func (f *Failover) Fallbacks() int64 { return f.fallbacks.Load() }
 
-// Down reports whether the store is left alone at present.
+// Down reports whether the store is not called at present.
 func (f *Failover) Down() bool {
 	f.breaker.mu.Lock()
 	defer f.breaker.mu.Unlock()
 	return f.breaker.open
 }
 
-func (f *Failover) Take(ctx context.Context, takes []Take) (Decision, error) {
-	if err := Check(takes); err != nil {
+// Take decides charges, as Store says, with or without the store.
+func (f *Failover) Take(ctx context.Context, charges []Charge) (Decision, error) {
+	if err := Check(charges); err != nil {
 		return Decision{}, err
 	}
-	d, err := f.ask(ctx, takes)
+	d, err := f.call(ctx, charges)
 	switch {
 	case err == nil || errors.Is(err, ErrCost):
 		return d, err
@@ -94,11 +94,11 @@ func (f *Failover) Take(ctx context.Context, takes []Take) (Decision, error) {
 		return Decision{}, ctx.Err()
 	}
 	f.fallbacks.Add(1)
-	return f.fallback(ctx, takes, err)
+	return f.fallback(ctx, charges, err)
 }
 
-// ask calls the store, if the breaker lets it.
-func (f *Failover) ask(ctx context.Context, takes []Take) (Decision, error) {
+// call calls the store, if the breaker lets it.
+func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error) {
 	c, err := f.breaker.begin()
 	if errors.Is(err, errCrowded) {
 		f.breaker.failed(&call{}, err)
@@ -113,9 +113,10 @@ func (f *Failover) ask(ctx context.Context, takes []Take) (Decision, error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, f.budget)
 	defer cancel()
-	answers := make(chan answer, 1)
-	// The store may use its takes for longer than the caller leaves them alone.
-	own := append([]Take(nil), takes...)
+	answers := make(chan answer, 1) // room for one, so that the goroutine ends also after a timeout
+	// The store may still read its charges when the caller has reused the
+	// slice.
+	own := append([]Charge(nil), charges...)
 	go func() {
 		var a answer
 		// Nothing else would recover in this goroutine.
@@ -133,13 +134,17 @@ func (f *Failover) ask(ctx context.Context, takes []Take) (Decision, error) {
 	select {
 	case a = <-answers:
 	case <-bounded.Done():
-		a.err = fmt.Errorf("ratelimit: no answer within %v", f.budget)
+		a.err = bounded.Err()
 	}
 	switch {
 	case a.err == nil || errors.Is(a.err, ErrCost):
 		f.breaker.answered(c)
 	case ctx.Err() != nil:
 		f.breaker.abandoned(c)
+	case bounded.Err() != nil:
+		a.err = fmt.Errorf("%w of %v; if the store usually needs longer, raise FailoverOptions.Budget",
+			errOverBudget, f.budget)
+		f.breaker.failed(c, a.err)
 	default:
 		f.breaker.failed(c, a.err)
 	}
@@ -147,30 +152,30 @@ func (f *Failover) ask(ctx context.Context, takes []Take) (Decision, error) {
 }
 
 // fallback decides without the store.
-func (f *Failover) fallback(ctx context.Context, takes []Take, cause error) (Decision, error) {
-	var local [MaxTakes]Take
-	var index [MaxTakes]int
+func (f *Failover) fallback(ctx context.Context, charges []Charge, cause error) (Decision, error) {
+	var local [MaxCharges]Charge
+	var index [MaxCharges]int
 	n := 0
-	for i, t := range takes {
-		switch t.Policy.OnFailure {
+	for i, c := range charges {
+		switch c.Policy.OnFailure {
 		case Local:
-			local[n], index[n] = t, i
+			local[n], index[n] = c, i
 			n++
 		case Open:
 		default:
-			return Decision{}, fmt.Errorf("%w: policy %q: %w", ErrUnavailable, t.Policy.Name, cause)
+			return Decision{}, fmt.Errorf("ratelimit: store unavailable: policy %q: %w", c.Policy.Name, cause)
 		}
 	}
 	counted, err := f.local.Take(ctx, local[:n])
 	if err != nil {
 		return Decision{}, err
 	}
-	var states [MaxTakes]State
-	for i, t := range takes {
-		states[i].Remaining = t.Policy.Limit.burst()
+	var states [MaxCharges]State
+	for i, c := range charges {
+		states[i].Remaining = c.Policy.Limit.Capacity()
 	}
 	for i := range n {
 		states[index[i]] = counted.States[i]
 	}
-	return Decide(takes, states), nil
+	return Decide(charges, states), nil
 }

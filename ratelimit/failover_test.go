@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -18,41 +19,39 @@ import (
 
 var errRefused = errors.New("connection refused")
 
-// moody is a store that does what it is told to.
-type moody struct {
+// faulty is a store that fails as the test says.
+type faulty struct {
 	ratelimit.Store
 	calls atomic.Int64
-	mood  atomic.Pointer[func(ctx context.Context) error] // nil: answer
+	fault atomic.Pointer[func(ctx context.Context) error] // nil: none
 }
 
-func newMoody() *moody { return &moody{Store: ratelimit.NewMemorySize(1000)} }
+func newFaulty() *faulty { return &faulty{Store: ratelimit.NewMemorySize(1000)} }
 
-func (m *moody) be(mood func(ctx context.Context) error) {
-	m.mood.Store(&mood)
-}
+func (f *faulty) fail(fault func(ctx context.Context) error) { f.fault.Store(&fault) }
 
-func (m *moody) recover() { m.mood.Store(nil) }
+func (f *faulty) mend() { f.fault.Store(nil) }
 
-func (m *moody) Take(ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-	m.calls.Add(1)
-	if mood := m.mood.Load(); mood != nil {
-		if err := (*mood)(ctx); err != nil {
+func (f *faulty) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	f.calls.Add(1)
+	if fault := f.fault.Load(); fault != nil {
+		if err := (*fault)(ctx); err != nil {
 			return ratelimit.Decision{}, err
 		}
 	}
-	return m.Store.Take(ctx, takes)
+	return f.Store.Take(ctx, charges)
 }
 
-func refusing(context.Context) error { return errRefused }
+func refuse(context.Context) error { return errRefused }
 
-// deaf returns when the test is over and not before.
-func deaf(t *testing.T) func(context.Context) error {
+// hang ignores its context and returns when the test is over.
+func hang(t *testing.T) func(context.Context) error {
 	end := make(chan struct{})
 	t.Cleanup(func() { close(end) })
 	return func(context.Context) error { <-end; return errRefused }
 }
 
-// mode gives a policy of 2 per hour with this failure mode.
+// mode returns a policy of 2 per hour with this failure mode.
 func mode(name string, m ratelimit.FailureMode) *ratelimit.Policy {
 	return &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse("2-H"), OnFailure: m}
 }
@@ -60,16 +59,16 @@ func mode(name string, m ratelimit.FailureMode) *ratelimit.Policy {
 var discard = slog.New(slog.DiscardHandler)
 
 func TestFailoverBudget(t *testing.T) {
-	for name, mood := range map[string]func(t *testing.T) func(context.Context) error{
-		"deaf to its context": deaf,
+	for name, fault := range map[string]func(t *testing.T) func(context.Context) error{
+		"ignores its context": hang,
 		"waits for its context": func(*testing.T) func(context.Context) error {
 			return func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newMoody()
-				store.be(mood(t))
+				store := newFaulty()
+				store.fail(fault(t))
 				f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
 				p := mode("local", ratelimit.Local)
 				for i, want := range []bool{true, true, false} {
@@ -90,6 +89,25 @@ func TestFailoverBudget(t *testing.T) {
 	}
 }
 
+// What the store decides is the decision. Then its context is cancelled, since
+// nobody waits for it any more.
+func TestFailoverPassesDecisionsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := newFaulty(), policy("live", "2-H")
+		var bounded context.Context
+		store.fail(func(ctx context.Context) error { bounded = ctx; return nil })
+		f, alone := ratelimit.NewFailover(store, ratelimit.FailoverOptions{}), ratelimit.NewMemory()
+		for i := range 3 {
+			if got, want := takeOne(t, f, p, "org"), takeOne(t, alone, p, "org"); got != want {
+				t.Errorf("call %d: got %+v, want the store's %+v", i, got, want)
+			}
+			if err := bounded.Err(); err != context.Canceled {
+				t.Errorf("call %d: the store's context says %v after the call, want that it is cancelled", i, err)
+			}
+		}
+	})
+}
+
 func TestFailoverModes(t *testing.T) {
 	local, local2, open, closed := mode("local", ratelimit.Local), mode("local2", ratelimit.Local), mode("open", ratelimit.Open), mode("closed", ratelimit.Closed)
 	unknown := mode("unknown", 7)
@@ -108,65 +126,83 @@ func TestFailoverModes(t *testing.T) {
 		{"closed wins over local", []*ratelimit.Policy{local, closed}, nil, true},
 		{"closed wins over open", []*ratelimit.Policy{closed, open}, nil, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			store := newMoody()
-			store.be(refusing)
+		test := func(t *testing.T) {
+			store := newFaulty()
+			store.fail(refuse)
 			fallback := ratelimit.NewMemorySize(1000)
 			f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Local: fallback, Logger: discard})
-			var takes []ratelimit.Take
+			var charges []ratelimit.Charge
 			for _, p := range tt.policies {
-				takes = append(takes, ratelimit.Take{Policy: p, Bucket: "org", Cost: 1})
+				charges = append(charges, ratelimit.Charge{Policy: p, Bucket: "org", Cost: 1})
 			}
 			if tt.refused {
 				// Before the breaker opens and after.
 				for range 10 {
-					_, err := f.Take(context.Background(), takes)
-					if !errors.Is(err, ratelimit.ErrUnavailable) {
-						t.Fatalf("error %v, want ErrUnavailable", err)
+					_, err := f.Take(context.Background(), charges)
+					if err == nil || !strings.HasPrefix(err.Error(), "ratelimit: store unavailable: policy ") {
+						t.Fatalf("error %v, want it to say that the store is unavailable", err)
 					}
 				}
-				if got := take(t, fallback, ratelimit.Take{Policy: local, Bucket: "org"}).States[0].Remaining; got != 2 {
+				if got := take(t, fallback, ratelimit.Charge{Policy: local, Bucket: "org"}).States[0].Remaining; got != 2 {
 					t.Errorf("a refusal charged the local bucket: %d of 2 remain", got)
 				}
 				return
 			}
 			for i, want := range tt.allowed {
-				d := take(t, f, takes...)
-				if d.Allowed != want || d.Takes != len(takes) {
+				d := take(t, f, charges...)
+				if d.Allowed != want {
 					t.Errorf("call %d: %+v, want Allowed %v", i, d, want)
 				}
-				if !want && tt.policies[d.Index].OnFailure != ratelimit.Local {
-					t.Errorf("call %d: denied by %s", i, tt.policies[d.Index].Name)
+				if !want && tt.policies[d.Limiting].OnFailure != ratelimit.Local {
+					t.Errorf("call %d: denied by %s", i, tt.policies[d.Limiting].Name)
 				}
 			}
-		})
+		}
+		t.Run(tt.name, func(t *testing.T) { synctest.Test(t, test) })
 	}
 }
 
-// The error of a refusal names the cause, first the store's and then the breaker's.
+// When the local store fails too, nothing is decided.
+func TestFailoverLocalStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, local := newFaulty(), newFaulty()
+		store.fail(refuse)
+		errLocal := errors.New("local store is full")
+		local.fail(func(context.Context) error { return errLocal })
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Local: local, Logger: discard})
+		if _, err := f.Take(t.Context(), []ratelimit.Charge{{Policy: mode("local", ratelimit.Local), Bucket: "org", Cost: 1}}); !errors.Is(err, errLocal) {
+			t.Errorf("error %v, want that of the local store", err)
+		}
+	})
+}
+
+// The error of a refusal names the cause, first the store's and then the
+// breaker's.
 func TestFailoverCause(t *testing.T) {
-	store := newMoody()
-	store.be(refusing)
-	f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Failures: 1, Logger: discard})
-	closed := []ratelimit.Take{{Policy: mode("closed", ratelimit.Closed), Bucket: "org", Cost: 1}}
-	if _, err := f.Take(context.Background(), closed); !errors.Is(err, errRefused) {
-		t.Errorf("error %v, want the store's in it", err)
-	}
-	if _, err := f.Take(context.Background(), closed); err == nil || !strings.Contains(err.Error(), "left alone") {
-		t.Errorf("error %v, want it to say that the store is left alone", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaulty()
+		store.fail(refuse)
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Failures: 1, Logger: discard})
+		closed := []ratelimit.Charge{{Policy: mode("closed", ratelimit.Closed), Bucket: "org", Cost: 1}}
+		if _, err := f.Take(context.Background(), closed); !errors.Is(err, errRefused) {
+			t.Errorf("error %v, want the store's in it", err)
+		}
+		if _, err := f.Take(context.Background(), closed); err == nil || !strings.Contains(err.Error(), "not called after failures in a row") {
+			t.Errorf("error %v, want it to say that the store is not called", err)
+		}
+	})
 }
 
 func TestFailoverBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		store := newMoody()
+		store := newFaulty()
 		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		p := &ratelimit.Policy{Name: "open", Limit: ratelimit.MustParse("2-H"), OnFailure: ratelimit.Open}
 		calls := func(n int) (reached int64) {
 			before := store.calls.Load()
 			for range n {
-				if _, err := f.Take(t.Context(), []ratelimit.Take{{Policy: p, Bucket: "org", Cost: 1}}); err != nil {
+				if _, err := f.Take(t.Context(), []ratelimit.Charge{{Policy: p, Bucket: "org", Cost: 1}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -175,16 +211,16 @@ func TestFailoverBreaker(t *testing.T) {
 
 		// Failures that are not in a row do not open it.
 		for range 10 {
-			store.be(refusing)
+			store.fail(refuse)
 			calls(4)
-			store.recover()
+			store.mend()
 			calls(1)
 		}
 		if f.Down() || log.Len() > 0 {
 			t.Errorf("open after 4 failures in a row; log %q", log.String())
 		}
 
-		store.be(refusing)
+		store.fail(refuse)
 		if n := calls(1000); n != 5 || !f.Down() {
 			t.Errorf("%d calls of a store that fails, want 5; down %v", n, f.Down())
 		}
@@ -199,9 +235,10 @@ func TestFailoverBreaker(t *testing.T) {
 			}
 		}
 
-		// Back again: however many ask at that moment, one is the probe.
+		// However many callers come when the cooldown is over, one is the
+		// probe.
 		gate := make(chan struct{})
-		store.be(func(context.Context) error { <-gate; return nil })
+		store.fail(func(context.Context) error { <-gate; return nil })
 		time.Sleep(time.Second)
 		before := store.calls.Load()
 		var wg sync.WaitGroup
@@ -229,25 +266,46 @@ func TestFailoverBreaker(t *testing.T) {
 	})
 }
 
-// Calls that have returned make room for more.
-func TestFailoverKeepsCalling(t *testing.T) {
-	store := newMoody()
+// Without a Logger the lines go to slog.Default.
+func TestFailoverDefaultLogger(t *testing.T) {
+	var lines bytes.Buffer
+	// SetDefault also changes package log, and does not change it back.
+	defer log.SetOutput(log.Writer())
+	defer log.SetFlags(log.Flags())
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
+	store := newFaulty()
+	store.fail(refuse)
 	f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{})
-	p := policy("live", "1000000-S")
-	for range 3000 {
-		takeOne(t, f, p, "org")
+	for range 5 {
+		takeOne(t, f, mode("open", ratelimit.Open), "org")
 	}
-	if n := store.calls.Load(); n != 3000 || f.Fallbacks() != 0 {
-		t.Errorf("%d of 3000 calls reached the store, %d did not", n, f.Fallbacks())
+	if !strings.Contains(lines.String(), "rate limit store fails") {
+		t.Errorf("the default log is %q, want a warning", lines.String())
 	}
 }
 
-// A store that never returns does not gather goroutines: not from a crowd that
-// arrives before the breaker opens, and not from a day of probes.
+// Calls that have returned do not count against the most that may run.
+func TestFailoverKeepsCalling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaulty()
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{})
+		p := policy("live", "1000000-S")
+		for range 3000 {
+			takeOne(t, f, p, "org")
+		}
+		if n := store.calls.Load(); n != 3000 || f.Fallbacks() != 0 {
+			t.Errorf("%d of 3000 calls reached the store, %d did not", n, f.Fallbacks())
+		}
+	})
+}
+
+// A store that never returns holds a bounded number of goroutines: after a
+// crowd that arrives before the breaker opens, and after a day of probes.
 func TestFailoverGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMoody()
-		store.be(deaf(t))
+		store := newFaulty()
+		store.fail(hang(t))
 		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
 		p := mode("open", ratelimit.Open)
 		before := runtime.NumGoroutine()
@@ -256,32 +314,59 @@ func TestFailoverGoroutines(t *testing.T) {
 			wg.Go(func() { takeOne(t, f, p, "org") })
 		}
 		wg.Wait()
+		synctest.Wait() // until the callers have ended
 		crowd := runtime.NumGoroutine() - before
-		if crowd > 1100 {
-			t.Errorf("%d goroutines hang after a crowd of 5000", crowd)
+		if calls := store.calls.Load(); crowd > 1100 || calls != 1024 {
+			t.Errorf("%d goroutines hang in %d calls after 5000 callers at once, want 1024 of both", crowd, calls)
 		}
 		for range 24 * 60 * 60 {
 			time.Sleep(time.Second)
 			takeOne(t, f, p, "org")
 		}
+		synctest.Wait()
 		if more := runtime.NumGoroutine() - before - crowd; more < 5 || more > 20 {
 			t.Errorf("%d probes hang after a day, want a dozen or so", more)
 		}
 	})
 }
 
-// A probe that hung and came back makes room for the next one at the usual pace.
+// Each probe that hangs doubles the time until the next one, sixteen times.
+func TestFailoverDoublesTheCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaulty()
+		store.fail(refuse)
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		p := mode("open", ratelimit.Open)
+		for range 5 {
+			takeOne(t, f, p, "org")
+		}
+		store.fail(hang(t))
+		for hung := range 20 {
+			before := store.calls.Load()
+			time.Sleep(time.Second<<min(hung, 16) - 1)
+			takeOne(t, f, p, "org")
+			early := store.calls.Load() - before
+			time.Sleep(time.Nanosecond)
+			takeOne(t, f, p, "org")
+			if late := store.calls.Load() - before; early != 0 || late != 1 {
+				t.Errorf("while %d probes hang: %d calls before %v and %d then, want none and the probe", hung, early, time.Second<<min(hung, 16), late)
+			}
+		}
+	})
+}
+
+// When hung probes have returned, the next one starts after the usual cooldown.
 func TestFailoverRecoversFromHanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMoody()
-		store.be(func(context.Context) error { time.Sleep(10 * time.Second); return errRefused })
+		store := newFaulty()
+		store.fail(func(context.Context) error { time.Sleep(10 * time.Second); return errRefused })
 		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
 		p := mode("open", ratelimit.Open)
 		for range 100 {
 			takeOne(t, f, p, "org")
 			time.Sleep(time.Second)
 		}
-		store.recover()
+		store.mend()
 		time.Sleep(20 * time.Second)
 		takeOne(t, f, p, "org")
 		if f.Down() {
@@ -290,16 +375,80 @@ func TestFailoverRecoversFromHanging(t *testing.T) {
 	})
 }
 
+// While a client connects for the first time, calls over budget do not open the
+// breaker, so the store decides as soon as it can. Errors do, and so does a
+// store that does not answer within the cooldown.
+func TestFailoverFirstConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		options := ratelimit.FailoverOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		p := mode("open", ratelimit.Open)
+		crowd := func(f *ratelimit.Failover) {
+			var wg sync.WaitGroup
+			for range 20 {
+				wg.Go(func() { takeOne(t, f, p, "org") })
+			}
+			wg.Wait()
+		}
+
+		store := newFaulty()
+		connected := make(chan struct{})
+		store.fail(func(context.Context) error { <-connected; return nil })
+		f := ratelimit.NewFailover(store, options)
+		for range 19 { // 950 ms
+			crowd(f)
+		}
+		if f.Down() || f.Fallbacks() != 19*20 {
+			t.Errorf("after %d fallbacks during the first connection: down %v, want 380 and up", f.Fallbacks(), f.Down())
+		}
+		close(connected)
+		if crowd(f); f.Fallbacks() != 19*20 {
+			t.Errorf("%d fallbacks when the client is connected", f.Fallbacks()-19*20)
+		}
+		// From the first answer on, calls over budget are failures.
+		store.fail(hang(t))
+		if crowd(f); !f.Down() {
+			t.Error("up after calls over budget of a store that had answered")
+		}
+		if line := log.String(); !strings.Contains(line, "raise FailoverOptions.Budget") {
+			t.Errorf("the log is %q, want it to say what to do if the store is only slow", line)
+		}
+
+		store = newFaulty()
+		store.fail(hang(t))
+		f = ratelimit.NewFailover(store, options)
+		for range 20 { // a second
+			takeOne(t, f, p, "org")
+		}
+		if f.Down() {
+			t.Error("down within the first second")
+		}
+		for range 4 { // the last call of the second was the first failure
+			takeOne(t, f, p, "org")
+		}
+		if !f.Down() {
+			t.Error("up after more than a second without an answer")
+		}
+
+		store = newFaulty()
+		store.fail(refuse)
+		f = ratelimit.NewFailover(store, options)
+		if crowd(f); !f.Down() {
+			t.Error("up after errors at once")
+		}
+	})
+}
+
 func TestFailoverCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMoody()
-		store.be(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		store := newFaulty()
+		store.fail(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
-		takes := []ratelimit.Take{{Policy: mode("local", ratelimit.Local), Bucket: "org", Cost: 1}}
+		charges := []ratelimit.Charge{{Policy: mode("local", ratelimit.Local), Bucket: "org", Cost: 1}}
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			began := time.Now()
-			if _, err := f.Take(ctx, takes); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ratelimit.ErrUnavailable) {
+			if _, err := f.Take(ctx, charges); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "unavailable") {
 				t.Fatalf("error %v, want the caller's own", err)
 			}
 			if took := time.Since(began); took != 10*time.Millisecond {
@@ -311,19 +460,20 @@ func TestFailoverCallerLeaves(t *testing.T) {
 			t.Errorf("down %v after callers left, %d fallbacks", f.Down(), f.Fallbacks())
 		}
 
-		// A caller who leaves during the probe does not leave the breaker without one.
-		store.be(refusing)
+		// A caller who leaves during the probe does not leave the breaker
+		// without one.
+		store.fail(refuse)
 		for range 5 {
-			takeOne(t, f, takes[0].Policy, "other")
+			takeOne(t, f, charges[0].Policy, "other")
 		}
 		time.Sleep(time.Second)
-		store.be(deaf(t))
+		store.fail(hang(t))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		f.Take(ctx, takes)
-		store.recover()
+		f.Take(ctx, charges)
+		store.mend()
 		time.Sleep(2 * time.Second)
-		takeOne(t, f, takes[0].Policy, "other")
+		takeOne(t, f, charges[0].Policy, "other")
 		if f.Down() {
 			t.Error("no probe after one whose caller left")
 		}
@@ -331,57 +481,62 @@ func TestFailoverCallerLeaves(t *testing.T) {
 }
 
 func TestFailoverErrCostIsAnAnswer(t *testing.T) {
-	store := newMoody()
-	store.be(func(context.Context) error { return ratelimit.ErrCost }) // its plan is not ours
-	f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
-	takes := []ratelimit.Take{{Policy: mode("open", ratelimit.Open), Bucket: "org", Cost: 1}}
-	for range 10 {
-		if _, err := f.Take(context.Background(), takes); !errors.Is(err, ratelimit.ErrCost) {
-			t.Fatalf("error %v, want ErrCost", err)
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaulty()
+		store.fail(func(context.Context) error { return ratelimit.ErrCost }) // its plan is not ours
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		charges := []ratelimit.Charge{{Policy: mode("open", ratelimit.Open), Bucket: "org", Cost: 1}}
+		for range 10 {
+			if _, err := f.Take(context.Background(), charges); !errors.Is(err, ratelimit.ErrCost) {
+				t.Fatalf("error %v, want ErrCost", err)
+			}
 		}
-	}
-	if f.Down() {
-		t.Error("ErrCost opened the breaker")
-	}
+		if f.Down() {
+			t.Error("ErrCost opened the breaker")
+		}
 
-	// While it is open, too, in every mode.
-	store.be(refusing)
-	for range 10 {
-		f.Take(context.Background(), takes)
-	}
-	for _, m := range []ratelimit.FailureMode{ratelimit.Local, ratelimit.Open, ratelimit.Closed} {
-		takes[0] = ratelimit.Take{Policy: mode("p", m), Bucket: "org", Cost: 3}
-		if _, err := f.Take(context.Background(), takes); !errors.Is(err, ratelimit.ErrCost) {
-			t.Errorf("mode %d: error %v, want ErrCost", m, err)
+		// Also while the breaker is open, in every mode.
+		store.fail(refuse)
+		for range 10 {
+			f.Take(context.Background(), charges)
 		}
-	}
+		for _, m := range []ratelimit.FailureMode{ratelimit.Local, ratelimit.Open, ratelimit.Closed} {
+			charges[0] = ratelimit.Charge{Policy: mode("p", m), Bucket: "org", Cost: 3}
+			if _, err := f.Take(context.Background(), charges); !errors.Is(err, ratelimit.ErrCost) {
+				t.Errorf("mode %d: error %v, want ErrCost", m, err)
+			}
+		}
+	})
 }
 
 func TestFailoverPanic(t *testing.T) {
-	store := newMoody()
-	store.be(func(context.Context) error { panic("index out of range") })
-	f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
-	if d := takeOne(t, f, mode("local", ratelimit.Local), "org"); !d.Allowed {
-		t.Errorf("%+v, want it decided locally", d)
-	}
-	_, err := f.Take(context.Background(), []ratelimit.Take{{Policy: mode("closed", ratelimit.Closed), Cost: 1}})
-	if !errors.Is(err, ratelimit.ErrUnavailable) || !strings.Contains(err.Error(), "index out of range") {
-		t.Errorf("error %v, want ErrUnavailable and the panic", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaulty()
+		store.fail(func(context.Context) error { panic("index out of range") })
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		if d := takeOne(t, f, mode("local", ratelimit.Local), "org"); !d.Allowed {
+			t.Errorf("%+v, want it decided locally", d)
+		}
+		_, err := f.Take(context.Background(), []ratelimit.Charge{{Policy: mode("closed", ratelimit.Closed), Cost: 1}})
+		if want := `ratelimit: store unavailable: policy "closed": ratelimit: store panicked: index out of range`; err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	})
 }
 
-// A store that is late works on takes of its own: the caller has reused the slice.
+// A late store has its own copy of the charges: the caller has reused the
+// slice.
 func TestFailoverCopiesTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMoody()
-		store.be(func(context.Context) error { time.Sleep(time.Second); return nil })
+		store := newFaulty()
+		store.fail(func(context.Context) error { time.Sleep(time.Second); return nil })
 		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
 		p := mode("local", ratelimit.Local)
-		takes := []ratelimit.Take{{Policy: p, Bucket: "org", Cost: 1}}
-		f.Take(t.Context(), takes)
-		takes[0] = ratelimit.Take{}
+		charges := []ratelimit.Charge{{Policy: p, Bucket: "org", Cost: 1}}
+		f.Take(t.Context(), charges)
+		charges[0] = ratelimit.Charge{}
 		time.Sleep(2 * time.Second)
-		if got := take(t, store.Store, ratelimit.Take{Policy: p, Bucket: "org"}).States[0].Remaining; got != 1 {
+		if got := take(t, store.Store, ratelimit.Charge{Policy: p, Bucket: "org"}).States[0].Remaining; got != 1 {
 			t.Errorf("%d of 2 remain after a late charge of 1", got)
 		}
 	})
@@ -390,9 +545,9 @@ func TestFailoverCopiesTakes(t *testing.T) {
 func TestNewFailoverPanics(t *testing.T) {
 	for name, build := range map[string]func(){
 		"nil":      func() { ratelimit.NewFailover(nil, ratelimit.FailoverOptions{}) },
-		"budget":   func() { ratelimit.NewFailover(newMoody(), ratelimit.FailoverOptions{Budget: -1}) },
-		"failures": func() { ratelimit.NewFailover(newMoody(), ratelimit.FailoverOptions{Failures: -1}) },
-		"cooldown": func() { ratelimit.NewFailover(newMoody(), ratelimit.FailoverOptions{Cooldown: -1}) },
+		"budget":   func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Budget: -1}) },
+		"failures": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Failures: -1}) },
+		"cooldown": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Cooldown: -1}) },
 	} {
 		func() {
 			defer func() {

@@ -14,8 +14,8 @@ import (
 	ulule "github.com/ulule/limiter/v3/drivers/store/memory"
 )
 
-// recording notes the calls of a limiter.Store, and can have another client come
-// between a look and a charge.
+// recording records the calls of a limiter.Store. It can let another client
+// come between the comparison and the charge.
 type recording struct {
 	limiter.Store
 	calls   []string
@@ -51,21 +51,21 @@ func (r *recording) Increment(ctx context.Context, key string, n int64, rate lim
 func TestFromLimiterCalls(t *testing.T) {
 	org, key := policy("org", "10-M"), policy("key", "5-M")
 	for _, tt := range []struct {
-		name  string
-		takes []ratelimit.Take
-		calls []string
+		name    string
+		charges []ratelimit.Charge
+		calls   []string
 	}{
-		{"one unit", []ratelimit.Take{{Policy: org, Bucket: "o", Cost: 1}}, []string{"add 1 to 3:org:o"}},
-		{"a cost", []ratelimit.Take{{Policy: org, Bucket: "o", Cost: 3}}, []string{"peek 3:org:o", "add 3 to 3:org:o"}},
-		{"a look", []ratelimit.Take{{Policy: org, Bucket: "o"}}, []string{"peek 3:org:o"}},
-		{"two", []ratelimit.Take{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k", Cost: 2}},
+		{"one unit", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 1}}, []string{"add 1 to 3:org:o"}},
+		{"a cost", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 3}}, []string{"peek 3:org:o", "add 3 to 3:org:o"}},
+		{"a look", []ratelimit.Charge{{Policy: org, Bucket: "o"}}, []string{"peek 3:org:o"}},
+		{"two", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k", Cost: 2}},
 			[]string{"peek 3:org:o", "peek 3:key:k", "add 1 to 3:org:o", "add 2 to 3:key:k"}},
-		{"a charge and a look", []ratelimit.Take{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k"}},
+		{"a charge and a look", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k"}},
 			[]string{"peek 3:org:o", "peek 3:key:k", "add 1 to 3:org:o"}},
 		{"none", nil, nil},
 	} {
 		store := newRecording()
-		take(t, ratelimit.FromLimiter(store), tt.takes...)
+		take(t, ratelimit.FromLimiter(store), tt.charges...)
 		if !slices.Equal(store.calls, tt.calls) {
 			t.Errorf("%s: calls %q, want %q", tt.name, store.calls, tt.calls)
 		}
@@ -84,18 +84,20 @@ func TestFromLimiterWindow(t *testing.T) {
 		{ratelimit.Limit{Count: 100, Period: time.Second, Burst: 1}, 1, 10 * time.Millisecond},
 		{ratelimit.Limit{Count: 1, Period: 1500 * time.Microsecond}, 1, 2 * time.Millisecond},
 		{ratelimit.Limit{Count: 1, Period: time.Microsecond}, 1, time.Millisecond},
+		{ratelimit.Limit{Count: 1, Period: time.Millisecond + 1}, 1, 2 * time.Millisecond},
 	} {
 		store := newRecording()
-		take(t, ratelimit.FromLimiter(store), ratelimit.Take{Policy: &ratelimit.Policy{Name: "p", Limit: tt.limit}, Cost: 1})
+		take(t, ratelimit.FromLimiter(store), ratelimit.Charge{Policy: &ratelimit.Policy{Name: "p", Limit: tt.limit}, Cost: 1})
 		if got := store.rates[0]; got.Limit != tt.count || got.Period != tt.window {
 			t.Errorf("%+v counts %d per %v, want %d per %v", tt.limit, got.Limit, got.Period, tt.count, tt.window)
 		}
 	}
 }
 
-// ulule says the second in which a window ends, cut off; the wait covers all of it.
+// ulule returns the end of a window cut to a second; the wait lasts to its real
+// end.
 func TestFromLimiterWait(t *testing.T) {
-	for _, begin := range []time.Duration{0, time.Nanosecond, 300 * time.Millisecond, 999 * time.Millisecond} {
+	for _, begin := range []time.Duration{0, time.Nanosecond, 300 * time.Millisecond, time.Second - 1} {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(begin)
 			store, p := ratelimit.FromLimiter(newRecording()), policy("org", "10-S")
@@ -118,21 +120,37 @@ func TestFromLimiterWait(t *testing.T) {
 	}
 }
 
+// full is a store whose counter is full and whose window has just ended, as
+// one on another machine may say.
+type full struct{ limiter.Store }
+
+func (full) Increment(context.Context, string, int64, limiter.Rate) (limiter.Context, error) {
+	return limiter.Context{Limit: 1, Reset: time.Now().Unix() - 5, Reached: true}, nil
+}
+
+func TestFromLimiterWindowIsOver(t *testing.T) {
+	if d := takeOne(t, ratelimit.FromLimiter(full{}), policy("org", "1-S"), "o"); d.Allowed || d.Wait() != 1 {
+		t.Errorf("got %+v, want it denied with the shortest wait", d)
+	}
+}
+
 func TestFromLimiterPlanChange(t *testing.T) {
 	store := ratelimit.FromLimiter(newRecording())
 	exhaust(t, store, policy("plan", "10-M"), "o")
 	if d := takeOne(t, store, policy("plan", "100-M"), "o"); !d.Allowed || d.States[0].Remaining != 88 {
-		t.Errorf("after 11 takes of 10 and a raise to 100: %+v, want 88 remaining", d)
+		t.Errorf("after 11 units of 10 and a raise to 100: %+v, want 88 remaining", d)
 	}
 }
 
-// Another client takes the last unit between the look and the charge.
+// Another client takes the last unit between the comparison and the charge.
 func TestFromLimiterRace(t *testing.T) {
 	store := newRecording()
 	s, org, key := ratelimit.FromLimiter(store), policy("org", "10-M"), policy("key", "1-M")
-	store.between = func() { store.Store.Increment(context.Background(), "3:key:k", 1, key.Limit.Rate()) }
-	d := take(t, s, ratelimit.Take{Policy: org, Bucket: "o", Cost: 1}, ratelimit.Take{Policy: key, Bucket: "k", Cost: 1})
-	if d.Allowed || d.Index != 1 {
+	store.between = func() {
+		store.Store.Increment(context.Background(), "3:key:k", 1, limiter.Rate{Limit: 1, Period: time.Minute})
+	}
+	d := take(t, s, ratelimit.Charge{Policy: org, Bucket: "o", Cost: 1}, ratelimit.Charge{Policy: key, Bucket: "k", Cost: 1})
+	if d.Allowed || d.Limiting != 1 {
 		t.Errorf("%+v, want it denied by the second take", d)
 	}
 }
@@ -141,14 +159,17 @@ func TestFromLimiterErrors(t *testing.T) {
 	store := newRecording()
 	store.err = errors.New("connection refused")
 	s, p := ratelimit.FromLimiter(store), policy("org", "10-M")
-	for _, takes := range [][]ratelimit.Take{
+	for _, charges := range [][]ratelimit.Charge{
 		{{Policy: p, Bucket: "o", Cost: 1}},
 		{{Policy: p, Bucket: "o", Cost: 2}},
 		{{Policy: p, Bucket: "o"}},
 	} {
-		if d, err := s.Take(context.Background(), takes); !errors.Is(err, store.err) || d.Allowed {
-			t.Errorf("cost %d: Allowed %v, error %v, want the store's", takes[0].Cost, d.Allowed, err)
+		if d, err := s.Take(context.Background(), charges); !errors.Is(err, store.err) || d.Allowed {
+			t.Errorf("cost %d: Allowed %v, error %v, want the store's", charges[0].Cost, d.Allowed, err)
 		}
+	}
+	if _, err := s.Take(context.Background(), []ratelimit.Charge{{Policy: p, Bucket: "o", Cost: 11}}); !errors.Is(err, ratelimit.ErrCost) {
+		t.Errorf("cost 11 of 10: error %v, want ErrCost", err)
 	}
 }
 
@@ -159,4 +180,34 @@ func TestFromLimiterPanics(t *testing.T) {
 		}
 	}()
 	ratelimit.FromLimiter(nil)
+}
+
+// A charge may take all that is left. A bucket has a Reset unless it is full.
+func TestFromLimiterLastUnits(t *testing.T) {
+	s, p := ratelimit.FromLimiter(newRecording()), policy("org", "10-M")
+	for _, tt := range []struct{ cost, left int64 }{{0, 10}, {1, 9}, {9, 0}, {0, 0}} {
+		d := take(t, s, ratelimit.Charge{Policy: p, Bucket: "o", Cost: tt.cost})
+		if got := d.States[0]; !d.Allowed || got.Remaining != tt.left || (got.Reset == 0) != (tt.left == 10) {
+			t.Errorf("cost %d: got %+v, want it admitted, %d left, and a Reset unless that is all", tt.cost, d, tt.left)
+		}
+	}
+}
+
+// A charge that does not fit keeps the others from being taken, wherever it
+// stands.
+func TestFromLimiterAllOrNothing(t *testing.T) {
+	org, key := policy("org", "10-M"), policy("key", "1-M")
+	for limiting, charges := range [][]ratelimit.Charge{
+		{{Policy: key, Bucket: "k", Cost: 1}, {Policy: org, Bucket: "o", Cost: 1}},
+		{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k", Cost: 1}},
+	} {
+		s := ratelimit.FromLimiter(newRecording())
+		takeOne(t, s, key, "k")
+		if d := take(t, s, charges...); d.Allowed || d.Limiting != limiting || d.Wait() <= 0 {
+			t.Errorf("got %+v, want it denied by charge %d with a wait", d, limiting)
+		}
+		if d := takeOne(t, s, org, "o"); d.States[0].Remaining != 9 {
+			t.Errorf("%d of 10 remain after one charge, want 9", d.States[0].Remaining)
+		}
+	}
 }

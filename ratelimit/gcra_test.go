@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,8 +59,8 @@ func TestGCRAPanics(t *testing.T) {
 	}{{ratelimit.Limit{}, 0}, {valid, 11}, {valid, -1}} {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("GCRA with %+v and cost %d does not panic", tt.limit, tt.cost)
+				if v, _ := recover().(string); !strings.HasPrefix(v, "ratelimit: GCRA: ") {
+					t.Errorf("GCRA with %+v and cost %d panics with %q", tt.limit, tt.cost, v)
 				}
 			}()
 			ratelimit.GCRA(0, 0, tt.limit, tt.cost)
@@ -67,10 +68,10 @@ func TestGCRAPanics(t *testing.T) {
 	}
 }
 
-// TestGCRAExtremes visits the ends of every number.
+// TestGCRAExtremes checks numbers near the ends of their range.
 func TestGCRAExtremes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	// Of any magnitude, now and then at an end of it.
+	// Of any magnitude, sometimes at an end of the range.
 	number := func() int64 {
 		n := int64(random.Uint64() >> (1 + random.IntN(63)))
 		switch random.IntN(5) {
@@ -107,7 +108,7 @@ func TestGCRAExtremes(t *testing.T) {
 	}
 }
 
-// FuzzGCRA holds one step to what the state says, for any number.
+// FuzzGCRA checks that one step agrees with its State, for any numbers.
 func FuzzGCRA(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(10), int64(time.Minute), int64(0), int64(1))
 	f.Add(int64(math.MinInt64), int64(math.MaxInt64), int64(1), int64(1<<62), int64(1), int64(1))
@@ -156,7 +157,7 @@ func checkGCRA(t *testing.T, now, tat int64, l ratelimit.Limit, cost int64) {
 	}
 }
 
-// FuzzWindow plays a random client and counts what every window admits.
+// FuzzWindow is a random client. It counts what every window admits.
 func FuzzWindow(f *testing.F) {
 	f.Add(int64(10), int64(time.Second), int64(0), uint64(1))
 	f.Add(int64(3), int64(time.Second), int64(1), uint64(2))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 
 // Limit allows Count units every Period, and Burst of them at once.
 //
-// The zero value is not a limit: Validate refuses it, and so does every Store.
+// The zero value is not valid; every Store refuses it.
 type Limit struct {
 	Count  int64
 	Period time.Duration
@@ -21,17 +20,18 @@ type Limit struct {
 }
 
 const (
-	// Stores outside the process count in microseconds, so a shorter interval
+	// Stores outside this process count in microseconds. A shorter interval
 	// would be another limit there.
 	minInterval = time.Microsecond
-	// What a full burst takes to refill, 146 years in nanoseconds, is bounded so
-	// that no sum of it and a cost overflows.
+	// The time in which a full burst refills is at most this many nanoseconds,
+	// 146 years, so that the sum of it and a cost does not overflow.
 	maxFull = 1 << 62
 )
 
 // Parse reads the notation of [limiter.NewRateFromFormatted]: a count, a dash
-// and one of S, M, H and D, as in "100-S" or "5000-H". Unlike there, a unit in
-// lower case is an error, and so are signs and whatever Validate refuses.
+// and one of S, M, H and D, as in "100-S" or "5000-H". Unlike that function, it
+// returns an error for a unit in lower case, for a sign, and for a limit that
+// is not valid.
 func Parse(s string) (Limit, error) {
 	l, err := parse(s)
 	if err != nil {
@@ -52,7 +52,7 @@ func parse(s string) (Limit, error) {
 	}
 	rate, err := limiter.NewRateFromFormatted(s)
 	if err != nil {
-		// All that is left is a count beyond an int64.
+		// The only mistake left is a count beyond an int64.
 		return Limit{}, fmt.Errorf("count %s is too large", count)
 	}
 	l := Limit{Count: rate.Limit, Period: rate.Period}
@@ -60,8 +60,8 @@ func parse(s string) (Limit, error) {
 	return l, err
 }
 
-// MustParse is Parse for limits that stand in the program. It panics where Parse
-// returns an error.
+// MustParse is Parse for limits that are written in the program. It panics
+// where Parse returns an error.
 func MustParse(s string) Limit {
 	l, err := Parse(s)
 	if err != nil {
@@ -70,35 +70,9 @@ func MustParse(s string) Limit {
 	return l
 }
 
-// FromRate takes over a rate of ulule/limiter. Its Formatted text plays no part.
-func FromRate(r limiter.Rate) (Limit, error) {
-	l := Limit{Count: r.Limit, Period: r.Period}
-	if err := l.Validate(); err != nil {
-		return Limit{}, err
-	}
-	return l, nil
-}
-
-// Rate is the limit in ulule's vocabulary, which has no word for Burst.
-// Formatted is empty when Period is not a second, minute, hour or day.
-func (l Limit) Rate() limiter.Rate {
-	r := limiter.Rate{Period: l.Period, Limit: l.Count}
-	switch l.Period {
-	case time.Second:
-		r.Formatted = strconv.FormatInt(l.Count, 10) + "-S"
-	case time.Minute:
-		r.Formatted = strconv.FormatInt(l.Count, 10) + "-M"
-	case time.Hour:
-		r.Formatted = strconv.FormatInt(l.Count, 10) + "-H"
-	case 24 * time.Hour:
-		r.Formatted = strconv.FormatInt(l.Count, 10) + "-D"
-	}
-	return r
-}
-
-// Validate reports why the limit cannot be kept: a Count or Period that is not
-// positive, a negative Burst, more than one unit per microsecond, or a Burst that
-// takes over 146 years to refill.
+// Validate returns the mistake in the limit: a Count or Period that is not
+// positive, a negative Burst, more than one unit per microsecond, or a burst
+// that takes over 146 years to refill.
 func (l Limit) Validate() error {
 	if _, err := l.pace(); err != nil {
 		return fmt.Errorf("ratelimit: %w", err)
@@ -106,15 +80,17 @@ func (l Limit) Validate() error {
 	return nil
 }
 
-// Interval is the emission interval, the time that one unit takes to come back:
+// Interval is the emission interval, the time in which one unit comes back:
 // Period/Count, rounded up to a nanosecond so that rounding never adds a unit.
-// It is 0 for a limit that Validate refuses.
+// It is 0 for a limit that is not valid.
 func (l Limit) Interval() time.Duration {
 	p, _ := l.pace()
 	return time.Duration(p.interval)
 }
 
-func (l Limit) burst() int64 {
+// Capacity is how many units a full bucket holds: Burst, or Count when Burst
+// is 0.
+func (l Limit) Capacity() int64 {
 	if l.Burst == 0 {
 		return l.Count
 	}
@@ -123,8 +99,8 @@ func (l Limit) burst() int64 {
 
 // pace is a valid limit in the terms of the algorithm, in nanoseconds.
 type pace struct {
-	interval uint64 // one unit
-	full     uint64 // a whole burst
+	interval uint64 // in which one unit comes back
+	full     uint64 // in which a whole burst does
 }
 
 func (l Limit) pace() (pace, error) {
@@ -140,9 +116,10 @@ func (l Limit) pace() (pace, error) {
 		return pace{}, fmt.Errorf("%d per %v is more than one per %v", l.Count, l.Period, minInterval)
 	}
 	interval := uint64(l.Period-1)/uint64(l.Count) + 1
-	hi, full := bits.Mul64(interval, uint64(l.burst()))
+	hi, full := bits.Mul64(interval, uint64(l.Capacity()))
 	if hi != 0 || full > maxFull {
-		return pace{}, fmt.Errorf("a burst of %d at one per %v takes over 146 years to refill", l.burst(), time.Duration(interval))
+		return pace{}, fmt.Errorf("a burst of %d at one per %v takes over 146 years to refill",
+			l.Capacity(), time.Duration(interval))
 	}
 	return pace{interval, full}, nil
 }

@@ -2,12 +2,12 @@ package ratelimit_test
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/ratelimit"
-	"github.com/ulule/limiter/v3"
 )
 
 const day = 24 * time.Hour
@@ -92,6 +92,7 @@ func TestValidate(t *testing.T) {
 		{ratelimit.Limit{Count: 1}, "period 0s"},
 		{ratelimit.Limit{Count: 1, Period: -time.Second}, "period -1s"},
 		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: -1}, "burst -1"},
+		{ratelimit.Limit{Count: 1, Period: 1}, "more than one per 1µs"},
 		{ratelimit.Limit{Count: 1, Period: 999}, "more than one per 1µs"},
 		{ratelimit.Limit{Count: 1e6 + 1, Period: time.Second}, "more than one per 1µs"},
 		{ratelimit.Limit{Count: math.MaxInt64, Period: math.MaxInt64}, "more than one per 1µs"},
@@ -105,6 +106,21 @@ func TestValidate(t *testing.T) {
 		}
 		if got := tt.limit.Interval(); (got == 0) != (tt.says != "") {
 			t.Errorf("%+v: interval %v, want it 0 exactly when the limit is not valid", tt.limit, got)
+		}
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	for _, tt := range []struct {
+		limit ratelimit.Limit
+		want  int64
+	}{
+		{ratelimit.Limit{Count: 10, Period: time.Second}, 10},
+		{ratelimit.Limit{Count: 10, Period: time.Second, Burst: 3}, 3},
+		{ratelimit.Limit{Count: 3, Period: time.Second, Burst: 10}, 10},
+	} {
+		if got := tt.limit.Capacity(); got != tt.want {
+			t.Errorf("%+v: capacity %d, want %d", tt.limit, got, tt.want)
 		}
 	}
 }
@@ -125,29 +141,6 @@ func TestIntervalRoundsUp(t *testing.T) {
 	}
 }
 
-func TestRate(t *testing.T) {
-	for _, tt := range []struct {
-		limit ratelimit.Limit
-		want  limiter.Rate
-	}{
-		{ratelimit.MustParse("100-S"), limiter.Rate{Formatted: "100-S", Period: time.Second, Limit: 100}},
-		{ratelimit.MustParse("9-M"), limiter.Rate{Formatted: "9-M", Period: time.Minute, Limit: 9}},
-		{ratelimit.MustParse("1-H"), limiter.Rate{Formatted: "1-H", Period: time.Hour, Limit: 1}},
-		{ratelimit.MustParse("5-D"), limiter.Rate{Formatted: "5-D", Period: day, Limit: 5}},
-		{ratelimit.Limit{Count: 5, Period: 10 * time.Second}, limiter.Rate{Period: 10 * time.Second, Limit: 5}},
-	} {
-		if got := tt.limit.Rate(); got != tt.want {
-			t.Errorf("%+v: rate %+v, want %+v", tt.limit, got, tt.want)
-		}
-		if back, err := ratelimit.FromRate(tt.want); err != nil || back != tt.limit {
-			t.Errorf("FromRate(%+v) = %+v, %v, want %+v", tt.want, back, err, tt.limit)
-		}
-	}
-	if got, err := ratelimit.FromRate(limiter.Rate{Formatted: "5-S"}); err == nil {
-		t.Errorf("FromRate of a rate without numbers = %+v", got)
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"100-S", "1-D", "0-S", "1-s", "-1-S", "9223372036854775808-H"} {
 		f.Add(s)
@@ -160,7 +153,8 @@ func FuzzParse(f *testing.F) {
 		if err := l.Validate(); err != nil {
 			t.Errorf("Parse(%q) gives a limit that is not valid: %v", s, err)
 		}
-		if got := l.Rate().Formatted; strings.TrimLeft(s, "0") != got {
+		unit := map[time.Duration]string{time.Second: "S", time.Minute: "M", time.Hour: "H", day: "D"}[l.Period]
+		if got := strconv.FormatInt(l.Count, 10) + "-" + unit; strings.TrimLeft(s, "0") != got {
 			t.Errorf("Parse(%q) formats as %q", s, got)
 		}
 	})

@@ -4,39 +4,36 @@ import (
 	"context"
 	"hash/maphash"
 	"math/bits"
-	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 )
 
-// DefaultKeys is how many keys a Memory of NewMemory is made for.
-const DefaultKeys = 100_000
-
 // Memory is a Store in the memory of this process, of fixed size.
 //
-// A bucket that has refilled needs no memory. When there are more buckets in debt
-// than there is room for, a new one takes the place of the one that is nearest to
-// full among the fourteen whose place it could have, so that a flood of fresh
-// buckets does not reset the exhausted ones. Debt is compared as time: of an
-// hourly limit and a limit per second, the latter is forgotten first. Where that
-// matters, give each its own Memory.
+// A bucket that has refilled needs no memory. Each bucket may lie in one of
+// sixteen places. If all of them are in debt, a new bucket replaces the one
+// with the least debt, so a flood of new buckets does not reset the exhausted
+// ones. Debt is compared as time: a bucket with a limit per second is forgotten
+// before one with an hourly limit. Where that matters, give each its own
+// Memory.
 //
-// Buckets are kept by a 64-bit hash with a random seed. Two of 100,000 buckets
-// share a counter by accident once in 3 billion processes.
+// A bucket is known by a 64-bit hash with a random seed. Two of 100,000 buckets
+// share a counter by accident in one of 3 billion processes.
 //
-// Take does not allocate, starts nothing, never looks at its context, and works
-// on the monotonic clock: setting the time of day changes no limit. Its only
-// errors are those of Check.
+// Take does not allocate, starts nothing and ignores its context. It uses the
+// monotonic clock: setting the time of day changes no limit. It returns no
+// errors but those of Check.
 type Memory struct {
 	seed      maphash.Seed
 	start     time.Time
-	table     table
+	shards    []shard // a power of two of them
 	forgotten atomic.Int64
 }
 
-// NewMemory returns a Memory for DefaultKeys keys: 3.2 MB, of which the operating
-// system hands out what is touched.
-func NewMemory() *Memory { return NewMemorySize(DefaultKeys) }
+// NewMemory returns a Memory for 100,000 buckets: 3.2 MB, of which the
+// operating system hands out what is touched.
+func NewMemory() *Memory { return NewMemorySize(100_000) }
 
 // NewMemorySize returns a Memory for the given number of buckets in debt at one
 // time, 32 bytes each. It panics if keys is not positive.
@@ -44,97 +41,143 @@ func NewMemorySize(keys int) *Memory {
 	if keys <= 0 {
 		panic("ratelimit: NewMemorySize: not a positive number of keys")
 	}
-	return &Memory{
-		seed:  maphash.MakeSeed(),
-		start: time.Now(),
-		table: make(table, (keys+3)/4),
-	}
+	return &Memory{seed: maphash.MakeSeed(), start: time.Now(), shards: newShards(keys)}
 }
 
-// Forgotten counts the buckets that were dropped while in debt, each of which
-// then began with a full burst. If it keeps growing, the Memory is too small.
+// Forgotten counts the buckets that were dropped while in debt. Each of them
+// starts again with a full burst. If it keeps growing, the Memory is too small.
 func (m *Memory) Forgotten() int64 { return m.forgotten.Load() }
 
-func (m *Memory) Take(_ context.Context, takes []Take) (d Decision, err error) {
-	if len(takes) != 1 {
-		return m.several(takes)
+// pending is a charge that is not decided yet.
+type pending struct {
+	pace
+	key   uint64
+	shard *shard
+	entry *entry // nil: the bucket is new
+	first int    // the index of the first charge of the same bucket
+	tat   int64  // before this charge
+	next  int64  // after it; in the first of a bucket, after all of them
+	wait  time.Duration
+}
+
+// Take decides charges, as Store says. It is one step because it holds the
+// locks of all buckets from the first read to the last write.
+func (m *Memory) Take(_ context.Context, charges []Charge) (d Decision, err error) {
+	if len(charges) != 1 { // of one charge, pace checks all
+		if err := Check(charges); err != nil {
+			return d, err
+		}
 	}
-	t := &takes[0]
+	var array [MaxCharges]pending
+	var indexes [MaxCharges]int
+	ps, locks := array[:len(charges)], indexes[:len(charges)]
+	for i := range ps {
+		p := &ps[i]
+		if p.pace, err = charges[i].pace(); err != nil {
+			return d, err
+		}
+		p.key = m.key(&charges[i])
+		locks[i] = m.index(p.key)
+		p.shard = &m.shards[locks[i]]
+	}
+	// Every call locks in ascending order, each shard once. So no two calls
+	// wait for each other.
+	if len(locks) > 1 {
+		slices.Sort(locks)
+		locks = slices.Compact(locks)
+	}
+	// Read the clock before locking, to hold the locks for less time. Another
+	// call may get them first with a later time. Then this one sees more debt
+	// than there is, which never admits too much.
 	now := m.now()
-	pace, err := t.pace()
-	if err != nil {
-		return d, err
+	for _, i := range locks {
+		m.shards[i].mu.Lock()
 	}
-	p := place{key: m.key(t)}
-	for {
-		tat, ok := m.table.look(&p)
-		if !ok {
-			runtime.Gosched() // to whoever holds the tat
-			now = m.now()
+	admitted := read(ps, charges, now)
+	m.commit(ps, admitted, now)
+	for _, i := range locks {
+		m.shards[i].mu.Unlock()
+	}
+	for i := range ps {
+		tat := ps[ps[i].first].tat
+		if admitted {
+			tat = ps[ps[i].first].next
+		}
+		d.States[i] = ps[i].state(now, tat)
+		d.States[i].Wait = ps[i].wait
+	}
+	d.summarize(charges)
+	return d, nil
+}
+
+// read works out the effect of each charge, after those before it, and whether
+// all of them are admitted.
+func read(ps []pending, charges []Charge, now int64) (admitted bool) {
+	admitted = true
+	for i := range ps {
+		p := &ps[i]
+		for ps[p.first].key != p.key {
+			p.first++
+		}
+		if p.first < i {
+			p.tat = ps[p.first].next
+		} else if p.entry = p.shard.find(p.key); p.entry != nil {
+			p.tat = p.entry.tat
+		}
+		p.next, p.wait = p.advance(now, p.tat, charges[i].Cost)
+		ps[p.first].next = p.next
+		admitted = admitted && p.wait == 0
+	}
+	return admitted
+}
+
+// commit writes what read has worked out. A denial charges nothing. It only
+// cuts a tat beyond a full burst, which a larger plan left behind: without that
+// its Wait would not be true.
+//
+// The caller holds the locks, as for read.
+func (m *Memory) commit(ps []pending, admitted bool, now int64) {
+	for i := range ps {
+		p := &ps[i]
+		if p.first != i || p.next == p.tat || !admitted && p.wait == 0 {
 			continue
 		}
-		// A denial or a look leaves the tat as it is and writes nothing.
-		next, wait := pace.advance(now, tat, t.Cost)
-		if next != tat && !m.replace(&p, now, tat, next) {
-			continue
+		// A new bucket of this decision may have replaced this one since read.
+		// It then gets another place, with its debt.
+		if p.entry == nil || p.entry.key != p.key {
+			p.entry = p.shard.place(p.key, now)
+			if p.entry.tat > now {
+				m.forgotten.Add(1)
+			}
 		}
-		d.Allowed, d.Takes = wait == 0, 1
-		d.States[0] = pace.state(now, next)
-		d.States[0].Wait = wait
-		return d, nil
+		*p.entry = entry{p.key, p.next}
 	}
 }
 
-// replace writes next if the tat at p, as look said it, still stands.
-func (m *Memory) replace(p *place, now, tat, next int64) bool {
-	if p.found() {
-		return m.table.swap(p, tat, next)
-	}
-	_, ok := m.insert(p, now)
-	if ok {
-		m.table.release(p, next)
-	}
-	return ok
-}
-
-// insert is that of the table, and counts who was forgotten.
-func (m *Memory) insert(p *place, now int64) (fresh int64, ok bool) {
-	fresh, forgot, ok := m.table.insert(p, now)
-	if forgot {
-		m.forgotten.Add(1)
-	}
-	if !ok {
-		runtime.Gosched() // to whoever was first
-	}
-	return fresh, ok
-}
-
-// Refund gives back what an admitted take charged, as if it had never been made.
-// It is for a take that reserved what was then not needed.
-func (m *Memory) Refund(t Take) {
-	pace, err := t.pace()
+// Refund undoes an admitted charge. It is for a charge that reserved units
+// which were then not needed.
+func (m *Memory) Refund(c Charge) {
+	pace, err := c.pace()
 	if err != nil {
 		return // it was never admitted
 	}
-	p := place{key: m.key(&t)}
-	for {
-		now := m.now()
-		tat, ok := m.table.look(&p)
-		if !ok {
-			runtime.Gosched() // to whoever holds the tat
-			continue
-		}
-		debt := pace.debt(now, tat) // none when the key was not found
-		back := min(debt, pace.interval*uint64(t.Cost))
-		if back == 0 || m.table.swap(&p, tat, now+int64(debt-back)) {
-			return
-		}
+	key, now := m.key(&c), m.now()
+	s := &m.shards[m.index(key)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.find(key); e != nil {
+		debt := pace.debt(now, e.tat)
+		e.tat = now + int64(debt-min(debt, pace.interval*uint64(c.Cost)))
 	}
 }
 
-// key is never 0, which the table has for an empty place.
-func (m *Memory) key(t *Take) uint64 {
-	return max(1, maphash.String(m.seed, t.Bucket)^bits.RotateLeft64(maphash.String(m.seed, t.Policy.Name), 17))
+// key is never 0, the key of an empty place.
+func (m *Memory) key(c *Charge) uint64 {
+	bucket, policy := maphash.String(m.seed, c.Bucket), maphash.String(m.seed, c.Policy.Name)
+	return max(1, bucket^bits.RotateLeft64(policy, 17))
 }
+
+// index is that of the shard of a key.
+func (m *Memory) index(key uint64) int { return int(key & uint64(len(m.shards)-1)) }
 
 func (m *Memory) now() int64 { return int64(time.Since(m.start)) }

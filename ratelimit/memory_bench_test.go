@@ -23,15 +23,15 @@ func bucketNames(n int) []string {
 
 func benchmarkKeys(b *testing.B, keys int) {
 	store := ratelimit.NewMemory()
-	takes := make([][]ratelimit.Take, keys)
+	charges := make([][]ratelimit.Charge, keys)
 	for i, bucket := range bucketNames(keys) {
-		takes[i] = []ratelimit.Take{{Policy: roomy, Bucket: bucket, Cost: 1}}
-		store.Take(context.Background(), takes[i])
+		charges[i] = []ratelimit.Charge{{Policy: roomy, Bucket: bucket, Cost: 1}}
+		store.Take(context.Background(), charges[i])
 	}
 	order := rand.New(rand.NewPCG(1, 2)).Perm(keys)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		store.Take(context.Background(), takes[order[i%keys]])
+		store.Take(context.Background(), charges[order[i%keys]])
 	}
 }
 
@@ -42,24 +42,24 @@ func BenchmarkMemory100kKeys(b *testing.B) { benchmarkKeys(b, 100_000) }
 func BenchmarkMemoryDenial(b *testing.B) {
 	store := ratelimit.NewMemory()
 	once := &ratelimit.Policy{Name: "once", Limit: ratelimit.Limit{Count: 1, Period: 24 * time.Hour}}
-	takes := []ratelimit.Take{{Policy: once, Bucket: "org", Cost: 1}}
-	store.Take(context.Background(), takes)
+	charges := []ratelimit.Charge{{Policy: once, Bucket: "org", Cost: 1}}
+	store.Take(context.Background(), charges)
 	b.ReportAllocs()
 	for b.Loop() {
-		store.Take(context.Background(), takes)
+		store.Take(context.Background(), charges)
 	}
 }
 
 func BenchmarkMemoryThreeTakes(b *testing.B) {
 	store := ratelimit.NewMemory()
-	takes := []ratelimit.Take{
+	charges := []ratelimit.Charge{
 		{Policy: roomy, Bucket: "org", Cost: 1},
 		{Policy: roomy, Bucket: "key", Cost: 1},
 		{Policy: roomy, Bucket: "route", Cost: 1},
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		store.Take(context.Background(), takes)
+		store.Take(context.Background(), charges)
 	}
 }
 
@@ -69,10 +69,10 @@ func BenchmarkMemoryParallel1kKeys(b *testing.B) {
 	store := ratelimit.NewMemory()
 	names := bucketNames(keys)
 	b.RunParallel(func(pb *testing.PB) {
-		takes := []ratelimit.Take{{Policy: roomy, Cost: 1}}
+		charges := []ratelimit.Charge{{Policy: roomy, Cost: 1}}
 		for i := rand.IntN(keys); pb.Next(); i++ {
-			takes[0].Bucket = names[i%keys]
-			store.Take(context.Background(), takes)
+			charges[0].Bucket = names[i%keys]
+			store.Take(context.Background(), charges)
 		}
 	})
 }
@@ -81,9 +81,9 @@ func BenchmarkMemoryParallelDenial(b *testing.B) {
 	store := ratelimit.NewMemory()
 	once := &ratelimit.Policy{Name: "once", Limit: ratelimit.Limit{Count: 1, Period: 24 * time.Hour}}
 	b.RunParallel(func(pb *testing.PB) {
-		takes := []ratelimit.Take{{Policy: once, Bucket: "org", Cost: 1}}
+		charges := []ratelimit.Charge{{Policy: once, Bucket: "org", Cost: 1}}
 		for pb.Next() {
-			store.Take(context.Background(), takes)
+			store.Take(context.Background(), charges)
 		}
 	})
 }

@@ -18,10 +18,10 @@ func policy(name, limit string) *ratelimit.Policy {
 	return &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse(limit)}
 }
 
-// take is for takes that must not be errors.
-func take(t *testing.T, s ratelimit.Store, takes ...ratelimit.Take) ratelimit.Decision {
+// take fails the test on an error.
+func take(t *testing.T, s ratelimit.Store, charges ...ratelimit.Charge) ratelimit.Decision {
 	t.Helper()
-	d, err := s.Take(context.Background(), takes)
+	d, err := s.Take(context.Background(), charges)
 	if err != nil {
 		t.Fatalf("Take: %v", err)
 	}
@@ -30,7 +30,7 @@ func take(t *testing.T, s ratelimit.Store, takes ...ratelimit.Take) ratelimit.De
 
 func takeOne(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string) ratelimit.Decision {
 	t.Helper()
-	return take(t, s, ratelimit.Take{Policy: p, Bucket: bucket, Cost: 1})
+	return take(t, s, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: 1})
 }
 
 func exhaust(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string) (admitted int) {
@@ -41,8 +41,8 @@ func exhaust(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string
 	return admitted
 }
 
-// Any window admits at most burst + floor(W/interval): one of a millisecond, of an
-// interval, and of a whole period that begins where another ends.
+// Any window admits at most burst + floor(W/interval): one of a millisecond, of
+// an interval, and of a whole period that begins where another ends.
 func TestMemoryWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, p := ratelimit.NewMemory(), policy("live", "100-S")
@@ -81,18 +81,18 @@ func TestMemoryWaitIsExact(t *testing.T) {
 	})
 }
 
-// An organization's sandbox neither spends nor pushes out its production budget,
-// however the two are told apart.
+// An organization's sandbox neither spends nor replaces its production budget,
+// whether policy or bucket tells them apart.
 func TestMemorySandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, live, sandbox := ratelimit.NewMemorySize(1000), policy("live", "100-M"), policy("sandbox", "25-M")
-		take(t, store, ratelimit.Take{Policy: live, Bucket: "org", Cost: 60})
+		take(t, store, ratelimit.Charge{Policy: live, Bucket: "org", Cost: 60})
 		exhaust(t, store, sandbox, "org")
-		for _, name := range names[:100_000] {
+		for _, name := range names[:20_000] {
 			takeOne(t, store, sandbox, name)
 			takeOne(t, store, live, "sandbox "+name)
 		}
-		if got := take(t, store, ratelimit.Take{Policy: live, Bucket: "org"}).States[0].Remaining; got != 40 {
+		if got := take(t, store, ratelimit.Charge{Policy: live, Bucket: "org"}).States[0].Remaining; got != 40 {
 			t.Errorf("%d of 100 remain after 60, want 40", got)
 		}
 	})
@@ -110,10 +110,11 @@ func TestMemoryPlanChange(t *testing.T) {
 		if !takeOne(t, store, large, "raised").Allowed {
 			t.Error("denied one new interval after a raise")
 		}
-		// A limit of another length leaves a debt that the new one does not know.
+		// The debt of a slower limit can be longer than a full burst of the new
+		// one.
 		slow := ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 3}
 		exhaust(t, store, &ratelimit.Policy{Name: "plan", Limit: slow}, "sped up")
-		pair := []ratelimit.Take{{Policy: small, Bucket: "sped up", Cost: 1}, {Policy: small, Bucket: "other", Cost: 1}}
+		pair := []ratelimit.Charge{{Policy: small, Bucket: "sped up", Cost: 1}, {Policy: small, Bucket: "other", Cost: 1}}
 		d := take(t, store, pair...)
 		time.Sleep(d.Wait())
 		if !take(t, store, pair...).Allowed {
@@ -136,24 +137,24 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 		name string
 		call func()
 	}{
-		{"one take", func() {
-			store.Take(context.Background(), []ratelimit.Take{{Policy: large, Bucket: "org", Cost: 1}})
+		{"one charge", func() {
+			store.Take(context.Background(), []ratelimit.Charge{{Policy: large, Bucket: "org", Cost: 1}})
 		}},
-		{"three takes", func() {
-			store.Take(context.Background(), []ratelimit.Take{{Policy: large, Bucket: "a", Cost: 1}, {Policy: large, Bucket: "b", Cost: 1}, {Policy: large, Bucket: "c", Cost: 1}})
+		{"three charges", func() {
+			store.Take(context.Background(), []ratelimit.Charge{{Policy: large, Bucket: "a", Cost: 1}, {Policy: large, Bucket: "b", Cost: 1}, {Policy: large, Bucket: "c", Cost: 1}})
 		}},
 		{"a denial", func() {
-			store.Take(context.Background(), []ratelimit.Take{{Policy: once, Bucket: "org", Cost: 1}})
+			store.Take(context.Background(), []ratelimit.Charge{{Policy: once, Bucket: "org", Cost: 1}})
 		}},
-		{"a look", func() {
-			store.Take(context.Background(), []ratelimit.Take{{Policy: large, Bucket: "org"}})
+		{"a cost of 0", func() {
+			store.Take(context.Background(), []ratelimit.Charge{{Policy: large, Bucket: "org"}})
 		}},
 		{"new buckets", func() {
 			n++
-			store.Take(context.Background(), []ratelimit.Take{{Policy: once, Bucket: names[n%len(names)], Cost: 1}})
+			store.Take(context.Background(), []ratelimit.Charge{{Policy: once, Bucket: names[n%len(names)], Cost: 1}})
 		}},
 		{"a refund", func() {
-			store.Refund(ratelimit.Take{Policy: large, Bucket: "org", Cost: 1})
+			store.Refund(ratelimit.Charge{Policy: large, Bucket: "org", Cost: 1})
 		}},
 		{"a slot", func() {
 			concurrency.Acquire("org")
@@ -166,23 +167,19 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 	}
 }
 
-var names = bucketNames(1_000_000)
+var names = bucketNames(200_000)
 
-// The clock stands still, so nothing comes back: all that saves the exhausted
-// buckets is that fresher ones are forgotten first.
+// The clock stands still, so no unit comes back. The exhausted buckets stay
+// only because others with less debt are forgotten first.
 func TestMemoryFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const keys = 100_000
+		const keys = 20_000
 		before := heap()
 		store, p := ratelimit.NewMemorySize(keys), policy("live", "10-M")
 		for _, name := range names[:1000] {
 			exhaust(t, store, p, "victim "+name)
 		}
-		others := names
-		if testing.Short() {
-			others = names[:200_000]
-		}
-		for _, name := range others {
+		for _, name := range names {
 			takeOne(t, store, p, name)
 		}
 		for _, name := range names[:1000] {
@@ -190,11 +187,11 @@ func TestMemoryFlood(t *testing.T) {
 				t.Errorf("the exhausted bucket %q was forgotten", name)
 			}
 		}
-		if n, least := store.Forgotten(), int64(len(others)-2*keys); n <= least {
-			t.Errorf("%d of %d others were forgotten, want over %d", n, len(others), least)
+		if n, least := store.Forgotten(), int64(len(names)-2*keys); n <= least {
+			t.Errorf("%d of %d others were forgotten, want over %d", n, len(names), least)
 		}
 		if grown := heap() - before; grown > 40*keys {
-			t.Errorf("%d buckets in a Memory for %d take %d bytes, want at most 40 for each it is made for", len(others), keys, grown)
+			t.Errorf("%d buckets in a Memory for %d take %d bytes, want at most 40 for each it is made for", len(names), keys, grown)
 		}
 		runtime.KeepAlive(store)
 	})
@@ -233,18 +230,85 @@ func TestMemoryFull(t *testing.T) {
 
 func TestMemoryForgetsTheLeastDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, p := ratelimit.NewMemorySize(1), policy("live", "10-M") // seven places
-		for i, bucket := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-			take(t, store, ratelimit.Take{Policy: p, Bucket: bucket, Cost: []int64{5, 3, 9, 1, 7, 2, 8}[i]})
+		store, p := ratelimit.NewMemorySize(1), policy("live", "10-M") // eight places
+		for i, bucket := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+			take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: []int64{5, 3, 9, 1, 7, 2, 8, 6}[i]})
 		}
-		take(t, store, ratelimit.Take{Policy: p, Bucket: "h", Cost: 4})
-		for bucket, want := range map[string]int64{"a": 5, "b": 7, "c": 1, "d": 10, "e": 3, "f": 8, "g": 2, "h": 6} {
-			if got := take(t, store, ratelimit.Take{Policy: p, Bucket: bucket}).States[0].Remaining; got != want {
+		take(t, store, ratelimit.Charge{Policy: p, Bucket: "new", Cost: 4})
+		for bucket, want := range map[string]int64{"a": 5, "b": 7, "c": 1, "d": 10, "e": 3, "f": 8, "g": 2, "h": 4, "new": 6} {
+			if got := take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket}).States[0].Remaining; got != want {
 				t.Errorf("bucket %s: %d remain, want %d", bucket, got, want)
 			}
 		}
 		if n := store.Forgotten(); n != 1 {
 			t.Errorf("%d were forgotten, want the one with the least debt", n)
+		}
+	})
+}
+
+// A decision charges a new bucket and the one whose place that gets. Both keep
+// what they were charged.
+func TestMemoryReplacesABucketOfTheSameDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := ratelimit.NewMemorySize(1), policy("live", "10-M") // eight places
+		for i, bucket := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+			take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: []int64{5, 3, 9, 1, 7, 2, 8, 6}[i]})
+		}
+		take(t, store, ratelimit.Charge{Policy: p, Bucket: "new", Cost: 4}, ratelimit.Charge{Policy: p, Bucket: "d", Cost: 3})
+		for bucket, want := range map[string]int64{"new": 6, "d": 6, "f": 10, "b": 7} {
+			if got := take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket}).States[0].Remaining; got != want {
+				t.Errorf("bucket %s: %d remain, want %d", bucket, got, want)
+			}
+		}
+		if n := store.Forgotten(); n != 2 {
+			t.Errorf("%d were forgotten, want d, which came back, and f for it", n)
+		}
+	})
+}
+
+// In two full sets the bucket with the least debt is forgotten: always if the
+// new bucket belongs to both, and in half of the cases if it belongs to one of
+// them only. Chance makes that three quarters; the first set alone would make
+// it half.
+func TestMemoryForgetsTheLeastDebtOfTwoSets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &ratelimit.Policy{Name: "live", Limit: ratelimit.Limit{Count: 1000, Period: time.Hour}}
+		left := func(store ratelimit.Store, bucket string) int64 {
+			return take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket}).States[0].Remaining
+		}
+		const rounds = 1000
+		leasts := 0
+		for range rounds {
+			store := ratelimit.NewMemorySize(8)
+			var kept []string
+			for _, name := range names[:100] {
+				take(t, store, ratelimit.Charge{Policy: p, Bucket: name, Cost: 100})
+			}
+			for _, name := range names[:100] {
+				if left(store, name) == 900 {
+					take(t, store, ratelimit.Charge{Policy: p, Bucket: name, Cost: int64(1 + len(kept))})
+					kept = append(kept, name)
+				}
+			}
+			if len(kept) != 16 {
+				t.Fatalf("%d of 100 buckets are kept in 16 places", len(kept))
+			}
+			take(t, store, ratelimit.Charge{Policy: p, Bucket: "new", Cost: 500})
+			forgotten := 0
+			for i, name := range kept {
+				if left(store, name) == 1000 {
+					forgotten++
+					if i == 0 {
+						leasts++
+					}
+				}
+			}
+			if got := left(store, "new"); forgotten != 1 || got != 500 {
+				t.Fatalf("a new bucket made %d others forgotten and has %d of 1000 left, want one and 500", forgotten, got)
+			}
+		}
+		if leasts < rounds*65/100 {
+			t.Errorf("in %d of %d rounds the least debt of all was forgotten, want about 750", leasts, rounds)
 		}
 	})
 }
@@ -256,10 +320,10 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// The bubble does not end while a goroutine in it is left.
+// The bubble fails the test if a goroutine in it is left when the test function
+// has returned.
 func TestNothingIsLeftRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		before := runtime.NumGoroutine()
 		p := policy("live", "10-S")
 		for range 1000 {
 			small := ratelimit.NewMemorySize(10)
@@ -268,10 +332,6 @@ func TestNothingIsLeftRunning(t *testing.T) {
 			takeOne(t, ratelimit.FromLimiter(ulule.NewStoreWithOptions(limiter.StoreOptions{})), p, "org")
 			ratelimit.NewConcurrency(1).Acquire("org")
 		}
-		synctest.Wait()
-		if after := runtime.NumGoroutine(); after > before {
-			t.Errorf("%d goroutines after 1000 stores, %d before", after, before)
-		}
 	})
 }
 
@@ -279,9 +339,9 @@ func TestRefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, p := ratelimit.NewMemory(), policy("failures", "10-M")
 		remaining := func() int64 {
-			return take(t, store, ratelimit.Take{Policy: p, Bucket: "ip"}).States[0].Remaining
+			return take(t, store, ratelimit.Charge{Policy: p, Bucket: "ip"}).States[0].Remaining
 		}
-		reserve := ratelimit.Take{Policy: p, Bucket: "ip", Cost: 3}
+		reserve := ratelimit.Charge{Policy: p, Bucket: "ip", Cost: 3}
 		store.Refund(reserve) // of a bucket that is full
 		take(t, store, reserve)
 		take(t, store, reserve)
@@ -292,12 +352,12 @@ func TestRefund(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		store.Refund(reserve)
 		store.Refund(reserve)
-		if d := take(t, store, ratelimit.Take{Policy: p, Bucket: "ip"}); d.States[0] != (ratelimit.State{Remaining: 10}) {
+		if d := take(t, store, ratelimit.Charge{Policy: p, Bucket: "ip"}); d.States[0] != (ratelimit.State{Remaining: 10}) {
 			t.Errorf("%+v after refunds of more than was owed, want a full bucket", d.States[0])
 		}
-		store.Refund(ratelimit.Take{Bucket: "ip", Cost: 1}) // no policy: not a take that was ever admitted
+		store.Refund(ratelimit.Charge{Bucket: "ip", Cost: 1}) // no policy: not a take that was ever admitted
 		take(t, store, reserve)
-		store.Refund(ratelimit.Take{Policy: p, Bucket: "ip", Cost: -3})
+		store.Refund(ratelimit.Charge{Policy: p, Bucket: "ip", Cost: -3})
 		if got := remaining(); got != 7 {
 			t.Errorf("%d remain after a refund of -3, want 7", got)
 		}
@@ -309,7 +369,7 @@ func TestRefundRace(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			reserve := []ratelimit.Take{{Policy: p, Bucket: "ip", Cost: 1}}
+			reserve := []ratelimit.Charge{{Policy: p, Bucket: "ip", Cost: 1}}
 			for range 1000 {
 				if d, err := store.Take(context.Background(), reserve); err != nil || !d.Allowed {
 					t.Errorf("Allowed %v, error %v", d.Allowed, err)
@@ -319,7 +379,7 @@ func TestRefundRace(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := take(t, store, ratelimit.Take{Policy: p, Bucket: "ip"}).States[0].Remaining; got != 100 {
+	if got := take(t, store, ratelimit.Charge{Policy: p, Bucket: "ip"}).States[0].Remaining; got != 100 {
 		t.Errorf("%d of 100 remain when all was given back", got)
 	}
 }
@@ -337,7 +397,7 @@ func TestNewMemorySizePanics(t *testing.T) {
 	}
 }
 
-// A bucket of one policy is never that of another, whatever the two are named.
+// Buckets of two policies are never the same, whatever their names are.
 func TestMemoryTellsPoliciesApart(t *testing.T) {
 	store := ratelimit.NewMemory()
 	texts := []string{"a", "b", "aa", "ab", "organization", "org_1", "\x00", ""}
@@ -346,7 +406,7 @@ func TestMemoryTellsPoliciesApart(t *testing.T) {
 			if name == "" {
 				continue // no policy
 			}
-			if d := take(t, store, ratelimit.Take{Policy: policy(name, "1-D"), Bucket: bucket, Cost: 1}); !d.Allowed {
+			if d := take(t, store, ratelimit.Charge{Policy: policy(name, "1-D"), Bucket: bucket, Cost: 1}); !d.Allowed {
 				t.Errorf("bucket %q of policy %q is that of another", bucket, name)
 			}
 		}

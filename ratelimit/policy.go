@@ -5,34 +5,44 @@ import (
 	"fmt"
 )
 
-// FailureMode says what becomes of a policy's takes while its store cannot
-// answer. It is read by Failover; a Store by itself reports the error.
+// FailureMode says what happens to a policy's charges while the store cannot
+// answer. Failover reads it; a Store by itself returns the error.
 type FailureMode uint8
 
 const (
-	// Local counts in the memory of this process, so that a fleet of n admits up
-	// to n times the limit for as long as the store is away.
+	// Local counts in the memory of this process. A fleet of n processes admits
+	// up to n times the limit while the store is away.
 	Local FailureMode = iota
 	// Open admits without counting.
 	Open
-	// Closed decides nothing: the caller gets an error that wraps ErrUnavailable.
+	// Closed decides nothing and returns an error.
 	Closed
 )
 
-// Policy is a limit with the name under which its counters are kept.
+// Policy is a limit and the name under which its counters are kept.
 //
-// The name is the identity: a policy that comes back with the same name and
-// another limit is the same policy under a changed plan, and what its buckets
-// have spent carries over, up to a full burst of the new limit. Policies that must not share counters need names of
-// their own. A policy is not written to while a store uses it.
+// The name is the identity. A policy with the same name and another limit is
+// the same policy after a change of plan: what its buckets have spent carries
+// over, up to a full burst of the new limit. Policies that must not share
+// counters need different names. Do not write to a policy while a store uses
+// it.
 type Policy struct {
 	Name      string // a token of RFC 9651 section 3.3.4; clients see it
 	Limit     Limit
 	OnFailure FailureMode
+
+	// ReportOnly says that the policy counts and reports, and refuses nothing: to
+	// see whom a limit would meet. Package middleware reads it; a Store does not.
+	ReportOnly bool
 }
 
-// Validate returns every mistake in the policy: a Name that is not a token, a
-// Limit that Validate refuses, an unknown OnFailure.
+// Unlimited says that a caller has no limit, where code chooses a policy for
+// the caller. Compare with ==. Stores never count it: Validate and Check refuse
+// it, so code that does not look for it admits nobody by mistake.
+var Unlimited = &Policy{Name: "unlimited"}
+
+// Validate returns every mistake in the policy: a Name that is not a token, an
+// invalid Limit, an unknown OnFailure.
 func (p *Policy) Validate() error {
 	var errs []error
 	if !isToken(p.Name) {

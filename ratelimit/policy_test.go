@@ -7,6 +7,22 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
+// Unlimited is a word for callers of a store. A store that gets it refuses.
+func TestUnlimited(t *testing.T) {
+	if ratelimit.Unlimited.Validate() == nil {
+		t.Error("Unlimited is valid, so a store would count it")
+	}
+	for name, store := range map[string]ratelimit.Store{
+		"Memory":   ratelimit.NewMemory(),
+		"Failover": ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{}),
+	} {
+		d, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: ratelimit.Unlimited, Bucket: "org", Cost: 1}})
+		if err == nil || d.Allowed {
+			t.Errorf("%s: Allowed %v and error %v, want an error", name, d.Allowed, err)
+		}
+	}
+}
+
 func TestPolicyValidate(t *testing.T) {
 	limit := ratelimit.MustParse("10-M")
 	for _, tt := range []struct {
@@ -16,6 +32,13 @@ func TestPolicyValidate(t *testing.T) {
 		{ratelimit.Policy{Name: "live", Limit: limit}, nil},
 		{ratelimit.Policy{Name: "*", Limit: limit}, nil},
 		{ratelimit.Policy{Name: "Tasks/write:2-x.y_z~!#$%&'+^`|", Limit: limit, OnFailure: ratelimit.Closed}, nil},
+		{ratelimit.Policy{Name: "azAZ09", Limit: limit}, nil},
+		{ratelimit.Policy{Name: "z", Limit: limit}, nil},
+		{ratelimit.Policy{Name: "A", Limit: limit}, nil},
+		{ratelimit.Policy{Name: "Z", Limit: limit}, nil},
+		{ratelimit.Policy{Name: "a@", Limit: limit}, []string{`name "a@"`}},
+		{ratelimit.Policy{Name: "a[", Limit: limit}, []string{`name "a["`}},
+		{ratelimit.Policy{Name: "a{", Limit: limit}, []string{`name "a{"`}},
 		{ratelimit.Policy{Limit: limit}, []string{`name ""`}},
 		{ratelimit.Policy{Name: "2live", Limit: limit}, []string{`name "2live"`}},
 		{ratelimit.Policy{Name: "a b", Limit: limit}, []string{`name "a b"`}},

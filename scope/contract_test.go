@@ -48,11 +48,3 @@ func TestExternalWorker(t *testing.T) {
 	}
 	set(t, scope.Contract(), scope.ExternalWorker()...)
 }
-
-func TestFamily(t *testing.T) {
-	for name, want := range map[scope.Name]string{"tasks:write": "tasks", "a:b:c": "a", "plain": "plain", ":x": "", "": ""} {
-		if got := name.Family(); got != want {
-			t.Errorf("Name(%q).Family() = %q, want %q", name, got, want)
-		}
-	}
-}

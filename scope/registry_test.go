@@ -54,7 +54,8 @@ func TestImply(t *testing.T) {
 		t.Errorf("%v minus %v = %q, want chat:read, since the other is implied", required, held, got)
 	}
 
-	// A requirement is taken as it was written: what it implies does not meet it.
+	// A requirement is taken as it was written: what it implies does not meet
+	// it.
 	reader := set(t, r, scope.TasksRead)
 	if required := set(t, r, scope.TasksCancel); reader.HasAny(required) || reader.HasAll(required) {
 		t.Errorf("%v meets the requirement %v, which implies it", reader, required)
@@ -121,30 +122,6 @@ func TestDefinitionsAreCopies(t *testing.T) {
 	d[0].Name, d[0].Implies[0] = "y", "y"
 	if got := r.Definitions()[0]; got.Name != "a" || got.Implies[0] != "b" {
 		t.Errorf("a caller's change reached the registry: %+v", got)
-	}
-}
-
-func TestSuggest(t *testing.T) {
-	for _, c := range []struct{ name, want scope.Name }{
-		{"task:read", scope.TasksRead},
-		{"tasks:raed", scope.TasksRead},
-		{"tasks.write", scope.TasksWrite},
-		{"TASKS:READ", scope.TasksRead},
-		{" tasks:read\n", scope.TasksRead},
-		{"worker:write", scope.WorkersWrite},
-		{"tasks:cancell", scope.TasksCancel},
-		{"webhook:write", scope.WebhooksWrite},
-		{"chat:reda", scope.ChatRead},
-		{"tasks:read", scope.TasksRead},
-		{"tasks:*", ""},
-		{"future:thing", ""},
-		{"*", ""},
-		{"", ""},
-	} {
-		got, ok := scope.Contract().Suggest(c.name)
-		if got != c.want || ok != (c.want != "") {
-			t.Errorf("Suggest(%q) = %q, %v, want %q", c.name, got, ok, c.want)
-		}
 	}
 }
 

@@ -77,6 +77,14 @@ func main() {
 		fmt.Println()
 	}
 
+	fmt.Print("\n| row | of the floor | of the floor, as pieces |\n|---|--:|--:|\n")
+	for _, row := range rows {
+		if floor := table[row]["floor"]; floor != nil {
+			bottom := median(floor[*metric])
+			fmt.Printf("| %s | %.2f | %.2f |\n", row, median(table[row][ours][*metric])/bottom, median(table[row][ours+"-pieces"][*metric])/bottom)
+		}
+	}
+
 	fmt.Print("\n| row | best net/http peer | ratio | middle half | best of all | ratio | middle half |\n|---|---|--:|---|---|--:|---|\n")
 	for _, row := range rows {
 		mine := table[row][ours][*metric]
@@ -85,7 +93,7 @@ func main() {
 			best := ""
 			for _, p := range peers {
 				f := table[row][p]
-				if f == nil || p == ours || strings.HasPrefix(p, "bare") || p == "fiber" && !withFiber {
+				if f == nil || strings.HasPrefix(p, ours) || strings.HasPrefix(p, "bare") || p == "floor" || p == "fiber" && !withFiber {
 					continue
 				}
 				if best == "" || median(f[*metric]) < median(table[row][best][*metric]) {

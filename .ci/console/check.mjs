@@ -157,7 +157,7 @@ async function shown(page, script, submit) {
   assert.match(secret, /^svc_live_[0-9A-Za-z]{38}$/);
   if (script) {
     const copied = clipboard.then(async () => {
-      await page.getByRole('button', {name: 'Copy'}).click();
+      await page.getByRole('button', {name: 'Copy', exact: true}).click();
       await page.getByText('Copied', {exact: true}).waitFor();
       assert.equal(await page.evaluate(() => navigator.clipboard.readText()), secret);
     });

@@ -19,25 +19,26 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// asServer makes the test binary a server; its value says where Redis is, where the
-// file of rows is, and whether unknown outcomes are run again.
+// asServer makes the test binary a server; its value says where Redis is, where
+// the file of rows is, the lease, and whether unknown outcomes are run again.
 const asServer = "IDEMREDIS_SERVER"
 
 func TestMain(m *testing.M) {
 	if value := os.Getenv(asServer); value != "" {
 		var addr, file string
+		var lease time.Duration
 		var reexecute bool
-		if _, err := fmt.Sscan(value, &addr, &file, &reexecute); err != nil {
+		if _, err := fmt.Sscan(value, &addr, &file, &lease, &reexecute); err != nil {
 			panic(err)
 		}
-		serve(addr, file, reexecute)
+		serve(addr, file, lease, reexecute)
 		return
 	}
 	os.Exit(m.Run())
 }
 
 // serve creates rows until it is killed.
-func serve(addr, file string, reexecute bool) {
+func serve(addr, file string, lease time.Duration, reexecute bool) {
 	table, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		panic(err)
@@ -46,12 +47,16 @@ func serve(addr, file string, reexecute bool) {
 		pause := func() { <-time.After(rand.N(10 * time.Millisecond)) }
 		pause()
 		// One write is one row, also when the process dies.
-		fmt.Fprintf(table, "%s %d\n", r.Header.Get("Idempotency-Key"), middleware.Attempt(r.Context()))
+		key, attempt := r.Header.Get("Idempotency-Key"), middleware.Attempt(r.Context())
+		fmt.Fprintf(table, "%s %d\n", key, attempt)
 		pause()
+		if strings.HasPrefix(key, "held") && attempt == 1 {
+			select {} // until the process is killed
+		}
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, "task %x", rand.Uint64())
 	}
-	o := idem.Options{Lease: 600 * time.Millisecond, Wait: 5 * time.Second, Timeout: 20 * time.Second, Reexecute: reexecute}
+	o := idem.Options{Lease: lease, Wait: 2 * time.Minute, Timeout: time.Minute, Reexecute: reexecute}
 	s, err := newStack(redis.NewClient(&redis.Options{Addr: addr}), o, create)
 	if err != nil {
 		panic(err)
@@ -71,14 +76,14 @@ type process struct {
 	client      *http.Client
 }
 
-func startProcess(t *testing.T, redisAddr, file string, reexecute bool) *process {
+func startProcess(t *testing.T, redisAddr, file string, lease time.Duration, reexecute bool) *process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(self), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 30 * time.Second}}
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %v", asServer, redisAddr, file, reexecute))
+	p := &process{cmd: exec.Command(self), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 5 * time.Minute}}
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %v", asServer, redisAddr, file, lease, reexecute))
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -116,6 +121,7 @@ func (p *process) post(key string) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	r.Host = "api.example.com" // the same whichever process a repeat reaches
 	r.Header.Set("Authorization", "Bearer "+p.token)
 	r.Header.Set("Idempotency-Key", key)
 	w, err := p.client.Do(r)

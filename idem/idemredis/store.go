@@ -1,4 +1,5 @@
-// Package idemredis keeps claims and answers in Redis, where all servers of a fleet see them.
+// Package idemredis keeps claims and answers in Redis, where all servers of a
+// fleet see them.
 //
 //	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"redis:6379"}})
 //	replies := idemredis.New(client, idemredis.Options{})
@@ -6,30 +7,42 @@
 //		log.Fatal(err)
 //	}
 //
-// A new request costs two commands, its claim and its answer, and a repeat costs one. Each is a script on one key, which Redis
-// runs in one piece and on its own clock, and which works on any slot of a Redis Cluster. Redis needs nothing prepared, and has
-// to be version 5 or newer.
+// A new request costs two commands, its claim by a SET and its answer by a
+// script. A repeat costs one, the SET, and a script more while the first one
+// runs. Each is on one key, and so works on any slot of a Redis Cluster, and
+// each uses the server's own clock. Redis needs nothing prepared, and has to be
+// version 5 or newer; before version 7 a script takes the place of the SET.
+// With access control it must allow EVAL, EVALSHA, GET, SET, SETRANGE, PTTL,
+// PEXPIRE and DEL, and INFO for [Store.Check].
 //
-// What this Redis has to promise, since a claim that is forgotten lets a request run twice:
+// A claim that is forgotten lets a request run twice. This Redis must therefore
+// be set up so that:
 //
-//   - It evicts nothing: maxmemory-policy noeviction, which [Store.Check] sees to. When its memory is used up, new claims are
-//     refused ([idem.ErrFull]), answers wait in the process that has them, and what is stored is served on.
-//   - It survives its own end: appendonly yes. With appendfsync everysec a crash forgets up to two seconds, with always nothing
-//     that was acknowledged.
-//   - It does not lose what it acknowledged. Replication by Sentinel or Cluster is asynchronous: a primary that dies may take
-//     with it the claims and answers of its last moments. After that a repeat of a claim that was lost runs a second time, and
-//     one of an answer that was lost has an unknown outcome. min-replicas-to-write and min-replicas-max-lag bound how much a
-//     primary accepts that nobody else has; they do not end it. Where even that is too much, idemsql joins the request's own
-//     transaction.
+//   - It evicts nothing: maxmemory-policy noeviction, which [Store.Check]
+//     checks. When its memory is used up, new claims are refused
+//     ([idem.ErrFull]), answers wait in the process that has them, and stored
+//     answers are still served.
+//   - It persists: appendonly yes. After a crash, appendfsync everysec has lost
+//     up to two seconds of writes, and always none that was acknowledged.
+//   - A failover loses nothing that was acknowledged, which Redis cannot
+//     promise: replication by Sentinel or Cluster is asynchronous, and a
+//     primary that dies may lose its last claims and answers. A repeat whose
+//     claim was lost then runs a second time, and one whose answer was lost has
+//     an unknown outcome. min-replicas-to-write and min-replicas-max-lag limit
+//     how much is lost. Where even that is too much, idemsql joins the
+//     request's own transaction.
 //
-// Answers lie in Redis as plain text for as long as they are retained. A key is named by the hashes of its [idem.Key] in hex,
-// and takes about 900 bytes beside the answer.
+// Answers lie in Redis as plain text for as long as they are retained. A key is
+// named by its [idem.Key] in hex, and takes about 400 bytes beside the answer.
 package idemredis
 
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,44 +52,74 @@ import (
 
 // Options adjust a Store. The zero value is ready to use.
 type Options struct {
-	// Prefix begins the name of every key; "" means "sallyport:idem:". Stores with one prefix know the same requests.
+	// Prefix begins the name of every key; "" means "sallyport:idem:". Stores
+	// with one prefix know the same requests.
 	Prefix string
 }
 
-// Store is an idem.Store in Redis. It has no goroutine beyond those of its calls, and nothing to close; the client stays its
-// owner's.
+// Client is what a Store needs of a client. A *redis.Client, a
+// *redis.ClusterClient, and one that sends the commands of concurrent requests
+// in pipelines, such as a redis.AutoPipeliner, have it.
+type Client interface {
+	redis.Scripter
+	SetArgs(ctx context.Context, key string, value any, a redis.SetArgs) *redis.StatusCmd
+}
+
+// Store is an idem.Store in Redis. It has no goroutine beyond those of its
+// calls, and nothing to close; closing the client is the caller's business.
 //
-// A method returns when its context is done, also where the client does not heed deadlines (ContextTimeoutEnabled). Its command
-// may then still be carried out at any later time, which is safe, and so is that the client sends a command again which was
-// not answered (MaxRetries). A Begin that arrives after its claim was freed is an error and claims nothing.
+// A method returns when its context is done, also where the client does not
+// heed deadlines (ContextTimeoutEnabled). Its command may then still be carried
+// out at any later time, which is safe, and so is that the client sends a
+// command again which was not answered (MaxRetries). A Begin that arrives after
+// its claim was freed is an error and claims nothing.
 type Store struct {
-	client redis.UniversalClient
+	client Client
 	prefix string
+	old    atomic.Bool // Redis is older than version 7
 }
 
 var _ idem.Store = (*Store)(nil)
 
-// New returns a Store that asks client. It asks nothing yet, and panics when client is nil.
-func New(client redis.UniversalClient, o Options) *Store {
+// New returns a Store that asks client. It asks nothing yet, and panics when
+// client is nil.
+func New(client Client, o Options) *Store {
 	if client == nil {
 		panic("idemredis: New without a client")
 	}
 	if o.Prefix == "" {
 		o.Prefix = "sallyport:idem:"
 	}
-	return &Store{client, o.Prefix}
+	return &Store{client: client, prefix: o.Prefix}
 }
 
-// Begin claims a key or says what is there.
+// Begin claims a key or says what is there. A plain SET does both for a new
+// request and for one that has an answer. What else there may be, a script
+// decides.
 func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	if c.Lease <= 0 || c.Retention < c.Lease {
 		return idem.Record{}, fmt.Errorf("idemredis: a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
+	}
+	if !s.old.Load() {
+		key, err := s.claim(ctx, &c)
+		switch {
+		case errors.Is(err, redis.Nil):
+			return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, nil
+		case err == nil:
+			if r, ok := done(key); ok {
+				return r, nil
+			}
+		case strings.Contains(err.Error(), "syntax error"):
+			s.old.Store(true)
+		case !outOfMemory(err): // a script still serves what there is
+			return idem.Record{}, err
+		}
 	}
 	reexecute := 0
 	if c.Reexecute {
 		reexecute = 1
 	}
-	reply, err := s.run(ctx, beginScript, c.Key, c.Token[:], c.Fingerprint[:], micros(c.Lease), millis(c.Retention), reexecute)
+	reply, err := s.run(ctx, beginScript, c.Key, c.Token[:], c.Fingerprint[:], millis(c.Lease), millis(c.Retention), reexecute)
 	if outOfMemory(err) {
 		return idem.Record{}, fmt.Errorf("%w: %w", idem.ErrFull, err)
 	}
@@ -86,55 +129,80 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	return record(reply)
 }
 
+// claim sets the key if there is none, and returns the one there is. The error
+// is redis.Nil when there was none.
+func (s *Store) claim(ctx context.Context, c *idem.Claim) (string, error) {
+	return wait(ctx, func() (string, error) {
+		ttl := time.Duration(millis(c.Retention)) * time.Millisecond
+		return s.client.SetArgs(ctx, s.name(c.Key), claimed(c), redis.SetArgs{Mode: "NX", Get: true, TTL: ttl}).Result()
+	})
+}
+
 // Extend makes the lease end the given time from now.
-func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.Token, lease time.Duration) error {
+func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
 	if lease <= 0 {
 		return fmt.Errorf("idemredis: a lease of %v", lease)
 	}
-	return verdict(s.run(ctx, extendScript, key, token[:], micros(lease), millis(lease)))
+	return verdict(s.run(ctx, extendScript, key, token[:], millis(lease)))
 }
 
-// Settle ends a claim. When Redis has no memory left for the outcome, that is an error like any other and the claim stands;
-// freeing a claim always works.
-func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.Token, settlement idem.Settlement) error {
+// Settle ends a claim. When Redis has no memory left for the outcome, that is
+// an error like any other and the claim stands; freeing a claim always works.
+func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, settlement idem.Settlement) error {
+	outcome := "d"
 	switch {
 	case settlement.Outcome > idem.NotStarted:
 		return fmt.Errorf("idemredis: a settlement as %v", settlement.Outcome)
 	case settlement.Outcome == idem.NotStarted:
-		return verdict(s.run(ctx, freeScript, key, token[:], millis(freedFor)))
+		return verdict(s.run(ctx, freeScript, key, token[:], millis(freedFor), maxFreed))
 	case settlement.Retention <= 0:
 		return fmt.Errorf("idemredis: a settlement with a retention of %v", settlement.Retention)
 	case settlement.Outcome != idem.Finished:
-		settlement.Payload = nil
+		outcome, settlement.Payload = "u", nil
 	}
-	return verdict(s.run(ctx, settleScript, key, token[:], uint8(settlement.Outcome), settlement.Payload, millis(settlement.Retention)))
+	return verdict(s.run(ctx, settleScript, key, token[:], outcome, settlement.Payload, millis(settlement.Retention)))
 }
 
-// run runs a script on a key. The call is left behind when ctx is done first: at most one for each connection of the client's
-// pool hangs, because who waits for a connection heeds ctx.
+// run runs a script on a key.
 func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, args ...any) (any, error) {
+	return wait(ctx, func() (any, error) {
+		return script.Run(ctx, s.client, []string{s.name(key)}, args...).Result()
+	})
+}
+
+// wait calls do and leaves it behind when ctx is done first: at most one call
+// for each connection of the client's pool hangs, because who waits for a
+// connection heeds ctx.
+func wait[T any](ctx context.Context, do func() (T, error)) (reply T, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return reply, err
 	}
-	done := make(chan *redis.Cmd, 1)
-	go func() { done <- script.Run(ctx, s.client, []string{s.name(key)}, args...) }()
+	type answer struct {
+		reply T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		reply, err := do()
+		answers <- answer{reply, err}
+	}()
 	select {
-	case cmd := <-done:
-		reply, err := cmd.Result()
-		if err != nil {
-			return nil, fmt.Errorf("idemredis: %w", err)
+	case a := <-answers:
+		if a.err != nil {
+			a.err = fmt.Errorf("idemredis: %w", a.err)
 		}
-		return reply, nil
+		return a.reply, a.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return reply, ctx.Err()
 	}
 }
 
 func (s *Store) name(key idem.Key) string {
-	return s.prefix + hex.EncodeToString(key.Partition[:]) + ":" + hex.EncodeToString(key.Digest[:])
+	return s.prefix + hex.EncodeToString(key[:])
 }
 
-func micros(d time.Duration) int64 { return max(int64(d/time.Microsecond), 1) }
-
-// millis rounds up, and adds one: the server's expiries see whole milliseconds, and none is to be early.
-func millis(d time.Duration) int64 { return int64((d-1)/time.Millisecond) + 2 }
+// outOfMemory tells Redis's refusal of a write, whose wording differs between
+// versions, from other errors.
+func outOfMemory(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
+}

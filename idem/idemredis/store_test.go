@@ -66,8 +66,8 @@ func TestNewAsksNothing(t *testing.T) {
 	idemredis.New(nil, idemredis.Options{})
 }
 
-// A Redis that refuses connections, or takes them and does not answer, is an error and
-// no refusal, and the context is heeded even if the client does not.
+// A Redis that refuses connections, or takes them and does not answer, is an
+// error and no refusal, and the context is heeded even if the client does not.
 func TestAway(t *testing.T) {
 	hung, err := net.Listen("tcp", "127.0.0.1:0") // and nobody accepts
 	if err != nil {
@@ -75,15 +75,11 @@ func TestAway(t *testing.T) {
 	}
 	defer hung.Close()
 	for name, addr := range map[string]string{"refused": "127.0.0.1:1", "hung": hung.Addr().String()} {
-		store := idemredis.New(connect(t, &redis.Options{Addr: addr, ReadTimeout: time.Minute}), idemredis.Options{})
+		store := idemredis.New(connect(t, &redis.Options{Addr: addr, ReadTimeout: time.Hour}), idemredis.Options{})
 		for method, call := range calls(store, aClaim("k")) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			began := time.Now()
-			err := call(ctx)
+			err := call(ctx) // which would take an hour, if it did not heed ctx
 			cancel()
-			if took := time.Since(began); took > 2*time.Second {
-				t.Errorf("%s, %s: returned %v after the context was done", method, name, took)
-			}
 			if err == nil || isRefusal(err) || name == "hung" && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s, %s: got %v, want an error that is no refusal", method, name, err)
 			}
@@ -99,17 +95,27 @@ func TestForeignKey(t *testing.T) {
 	c := aClaim("k")
 	mustBegin(t, store, c, idem.Claimed)
 	name := keysOf(t, client, prefix)[0]
+	claimed := client.Get(t.Context(), name).Val()
+	text := func(value string) func() error {
+		return func() error { return client.Set(t.Context(), name, value, 0).Err() }
+	}
 	for what, write := range map[string]func() error{
-		"text":       func() error { return client.Set(t.Context(), name, "text", 0).Err() },
-		"a hash":     func() error { return client.HSet(t.Context(), name, "f", "short", "o", "").Err() },
-		"half a key": func() error { return client.HSet(t.Context(), name, "f", strings.Repeat("f", 32), "o", "1").Err() },
+		"text":                         text("text"),
+		"nothing":                      text(""),
+		"a hash":                       func() error { return client.HSet(t.Context(), name, "f", "short", "o", "").Err() },
+		"half a claim":                 text(claimed[:70]),
+		"a claim without an attempt":   text(claimed[:50] + "xxxxxxxxxx" + claimed[60:]),
+		"a claim without a lease":      text(claimed[:60] + "xxxxxxxxxxxxxxxx" + claimed[76:]),
+		"another state":                text("x" + claimed[1:]),
+		"half an answer":               text("d" + claimed[1:70]),
+		"an answer without its tokens": text("d" + claimed[1:75] + "03" + "too short"),
 	} {
 		client.Del(t.Context(), name)
 		if err := write(); err != nil {
 			t.Fatal(err)
 		}
 		before := client.Dump(t.Context(), name).Val()
-		r, err := store.Begin(t.Context(), c)
+		r, err := store.Begin(t.Context(), again(c))
 		if err == nil || isRefusal(err) {
 			t.Errorf("%s: got %v, %v, want an error", what, r.State, err)
 		}
@@ -132,7 +138,7 @@ func TestScriptFlush(t *testing.T) {
 					client.ScriptFlush(t.Context())
 				}
 				c := aClaim("k")
-				c.Key.Digest[0] = byte(round)
+				c.Key[0] = byte(round)
 				r, err := store.Begin(t.Context(), c)
 				if err != nil {
 					t.Errorf("Begin: %v", err)
@@ -166,7 +172,7 @@ func TestMemoryOfAKey(t *testing.T) {
 	if err := store.Settle(t.Context(), c.Key, c.Token, finished(strings.Repeat("a", 1000))); err != nil {
 		t.Fatal(err)
 	}
-	if n := client.MemoryUsage(t.Context(), keysOf(t, client, prefix)[0]).Val(); n < 1700 || n > 2100 {
-		t.Errorf("a key with an answer of 1000 bytes takes %d, want about 1900", n)
+	if n := client.MemoryUsage(t.Context(), keysOf(t, client, prefix)[0]).Val(); n < 1200 || n > 1500 {
+		t.Errorf("a key with an answer of 1000 bytes takes %d, want about 1350", n)
 	}
 }

@@ -2,6 +2,7 @@ package idemsql_test
 
 import (
 	"database/sql"
+	"fmt"
 	"net/http"
 	"runtime"
 	"testing"
@@ -10,29 +11,25 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
-// The server ends the session of a request that runs: it gets an error, leaves nothing, and the next one stands.
+// The server ends the session of a request that runs: it gets an error, leaves
+// nothing, and the next one stands.
 func TestServerEndsSession(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		open func(d database) database
-		end  func(t *testing.T, s *server, pid int)
+		open func(t testing.TB) database
+		pid  string
+		end  string // ends the session, unless the server does so by itself
+		live string // asks how many sessions are left of it
 	}{
-		{"pg_terminate_backend", func(d database) database { return d }, func(t *testing.T, s *server, pid int) {
-			var ended bool
-			if err := s.db.QueryRow("SELECT pg_terminate_backend($1, 5000)", pid).Scan(&ended); err != nil || !ended {
-				t.Errorf("pg_terminate_backend: got %t, error %v", ended, err)
-			}
-		}},
+		{"pg_terminate_backend", func(t testing.TB) database { return postgres(t) }, "SELECT pg_backend_pid()",
+			"SELECT pg_terminate_backend(%d)", "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"},
 		{"idle_in_transaction_session_timeout",
-			func(d database) database { return d.with("idle_in_transaction_session_timeout", "100") },
-			func(t *testing.T, s *server, pid int) {
-				for n := 1; n > 0; {
-					if err := s.db.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid).Scan(&n); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			}},
+			func(t testing.TB) database { return postgres(t).with("idle_in_transaction_session_timeout", "100") }, "SELECT pg_backend_pid()",
+			"", "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"},
+		{"KILL", func(t testing.TB) database { return mariadb(t) }, "SELECT CONNECTION_ID()",
+			"KILL %d", "SELECT count(*) FROM information_schema.processlist WHERE id = %d"},
+		{"idle_transaction_timeout", func(t testing.TB) database { return mariadb(t).with("idle_transaction_timeout", "1") }, "SELECT CONNECTION_ID()",
+			"", "SELECT count(*) FROM information_schema.processlist WHERE id = %d"},
 	} {
 		for _, goesOn := range []bool{false, true} {
 			name := test.name + ", and the handler is done"
@@ -40,8 +37,7 @@ func TestServerEndsSession(t *testing.T) {
 				name = test.name + ", and the handler goes on"
 			}
 			t.Run(name, func(t *testing.T) {
-				d := postgres(t)
-				s := newServer(t, test.open(d), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+				s := newServer(t, test.open(t), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
 					tx, _ := idemsql.Tx(r.Context())
 					if s.runs.Load() > 1 {
 						create(w, r, s)
@@ -51,10 +47,20 @@ func TestServerEndsSession(t *testing.T) {
 						t.Error(err)
 					}
 					var pid int
-					if err := tx.QueryRowContext(r.Context(), "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+					if err := tx.QueryRowContext(r.Context(), test.pid).Scan(&pid); err != nil {
 						t.Error(err)
 					}
-					test.end(t, s, pid)
+					if test.end != "" {
+						if _, err := s.db.Exec(fmt.Sprintf(test.end, pid)); err != nil {
+							t.Error(err)
+						}
+					}
+					for n := 1; n > 0; {
+						if err := s.db.QueryRow(fmt.Sprintf(test.live, pid)).Scan(&n); err != nil {
+							t.Error(err)
+							return
+						}
+					}
 					if goesOn {
 						create(w, r, s)
 						return
@@ -76,60 +82,67 @@ func TestServerEndsSession(t *testing.T) {
 	}
 }
 
-// The connection breaks exactly at COMMIT: the client is told that nobody knows, and a repeat finds out.
+// The connection breaks exactly at COMMIT: the client is told that nobody
+// knows, and a repeat finds out.
 func TestConnectionBreaksAtCommit(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		fault     fault
+		code      string
 		committed int
 	}{
-		{"before", before, 0},
-		{"after", after, 1},
-		{"session terminated after", terminated, 1},
+		{"before", before, "idempotency_commit_unknown", 0},
+		{"after", after, "idempotency_commit_unknown", 1},
+		{"session terminated after", terminated, "idempotency_commit_unknown", 1},
+		{"rolled back", deadlock, "idempotency_store_unavailable", 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := postgres(t)
-			proxy := newProxy(t, d.conf.Host, d.conf.Port)
-			s := newServer(t, d.at(proxy.port), joined, create)
-			s.post("warm up", "title").mustBe(t, 201, "")
+			inServers(t, func(t *testing.T, d database) {
+				proxy := newProxy(t, d)
+				s := newServer(t, d.at(proxy.port), joined, create)
+				s.post("warm up", "title").mustBe(t, 201, "")
 
-			proxy.atNextCommit(test.fault)
-			s.post("key", "title").mustBe(t, 503, "idempotency_commit_unknown")
-			mustCount(t, s.db, "SELECT count(*) FROM tasks", 1+test.committed)
-			mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 1+test.committed)
+				proxy.atNextCommit(test.fault)
+				s.post("key", "title").mustBe(t, 503, test.code)
+				mustCount(t, s.db, "SELECT count(*) FROM tasks", 1+test.committed)
+				mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 1+test.committed)
 
-			again := s.post("key", "title")
-			again.mustBe(t, 201, "")
-			if again.replayed() != (test.committed == 1) {
-				t.Errorf("the next try: got replayed %t, committed before: %d", again.replayed(), test.committed)
-			}
-			mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
-			mustBeIdle(t, s.db)
+				again := s.post("key", "title")
+				again.mustBe(t, 201, "")
+				if again.replayed() != (test.committed == 1) {
+					t.Errorf("the next try: got replayed %t, committed before: %d", again.replayed(), test.committed)
+				}
+				mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
+				mustBeIdle(t, s.db)
+			})
 		})
 	}
 }
 
-// COMMIT hangs: the request ends within the store's timeout all the same, and gives its connection back.
+// COMMIT hangs: the request ends within the store's timeout all the same, and
+// gives its connection back.
 func TestCommitHangs(t *testing.T) {
-	d := postgres(t)
-	proxy := newProxy(t, d.conf.Host, d.conf.Port)
-	o := joined
-	o.StoreTimeout = 300 * time.Millisecond
-	s := newServer(t, d.at(proxy.port), o, create)
-	s.post("warm up", "title").mustBe(t, 201, "")
-	proxy.atNextCommit(hang)
-	within(t, 5*time.Second, "the request", func() {
-		s.post("key", "title").mustBe(t, 503, "idempotency_commit_unknown")
+	inServers(t, func(t *testing.T, d database) {
+		proxy := newProxy(t, d)
+		o := joined
+		o.Options.Timeout = 5 * time.Second
+		s := newServer(t, d.at(proxy.port), o, create)
+		s.post("warm up", "title").mustBe(t, 201, "")
+		proxy.atNextCommit(hang)
+		within(t, time.Minute, "the request", func() {
+			s.post("key", "title").mustBe(t, 503, "idempotency_commit_unknown")
+		})
+		mustBeIdle(t, s.db)
+		s.post("key", "title").mustBe(t, 201, "")
+		mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
 	})
-	mustBeIdle(t, s.db)
-	s.post("key", "title").mustBe(t, 201, "")
-	mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
 }
 
-// mustBeIdle wants all connections back soon: a call that was given up may still be on its way.
+// mustBeIdle wants all connections back soon: a call that was given up may
+// still be on its way.
 func mustBeIdle(t *testing.T, db *sql.DB) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); db.Stats().InUse > 0; runtime.Gosched() {
+	for deadline := time.Now().Add(time.Minute); db.Stats().InUse > 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections are in use afterwards, want 0", db.Stats().InUse)
 		}

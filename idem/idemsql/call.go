@@ -15,10 +15,10 @@ type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// calm returns the context for a statement. In SQLite none is interrupted: a
-// driver may forget one that was, and the file stays locked by what it has
-// written. It takes no longer than the busy_timeout, and await does not wait
-// for that.
+// calm returns the context for a statement. In SQLite no statement is
+// interrupted: a driver may lose track of one that was, and the file stays
+// locked by its writes. A statement takes no longer than the busy_timeout, and
+// await does not wait for it.
 func (s *Store) calm(ctx context.Context) context.Context {
 	if s.oneWriter {
 		return context.WithoutCancel(ctx)
@@ -39,9 +39,10 @@ func (s *Store) onPool(ctx context.Context, do func(ctx context.Context, q queri
 	return do(s.calm(ctx), conn)
 }
 
-// one runs a statement to its end and scans its only row. A statement that
-// writes and returns a row is not done before its rows are read.
-func one(ctx context.Context, q querier, statement string, dest []any, args ...any) error {
+// one runs a statement to its end and scans its only row. A write that returns
+// a row is complete only when its rows have been read.
+func (s *Store) one(ctx context.Context, q querier, statement string, dest []any, args ...any) error {
+	statement, args = s.sql(statement, args)
 	rows, err := q.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return err
@@ -60,9 +61,24 @@ func one(ctx context.Context, q querier, statement string, dest []any, args ...a
 	return sql.ErrNoRows
 }
 
-// await ends with ctx, as not every driver does: SQLite waits for the file's
-// lock as long as its busy_timeout says. It always calls do, and what that
-// still returns then goes to late, if that is not nil.
+// write runs a write of one row. The error is ErrLost when it found no row to
+// write.
+func (s *Store) write(ctx context.Context, q querier, statement string, args ...any) error {
+	statement, args = s.sql(statement, args)
+	result, err := q.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	rows, err := result.RowsAffected()
+	if err == nil && rows == 0 {
+		err = idem.ErrLost
+	}
+	return err
+}
+
+// await calls do in a goroutine and returns when ctx ends, which not every
+// driver does: SQLite waits for the file's lock for its busy_timeout. What do
+// returns after that goes to late, unless late is nil.
 func await[T any](ctx context.Context, doing string, do func() (T, error), late func(T)) (value T, err error) {
 	type answer struct {
 		value T

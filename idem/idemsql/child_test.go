@@ -16,8 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/middleware"
 )
@@ -29,8 +31,10 @@ const childEnv = "IDEMSQL_TEST_SERVER"
 
 // order says what a child serves.
 type order struct {
-	File, DSN, Schema string
-	Mode              string // joined, leased, reexecuted
+	File        string // of SQLite
+	DSN, Schema string // of Postgres
+	MariaDB     string // its DSN
+	Mode        string // joined, leased, reexecuted
 }
 
 func TestMain(m *testing.M) {
@@ -48,7 +52,8 @@ func TestMain(m *testing.M) {
 // crashLease is how long the claims of a child outlive it.
 const crashLease = 300 * time.Millisecond
 
-// serve is the child. It prints where it is and with which API key, and lives until it is killed or its input ends.
+// serve is the child. It prints where it is and with which API key, and lives
+// until it is killed or its input ends.
 func serve(text string) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -63,12 +68,19 @@ func serve(text string) error {
 		conf.RuntimeParams["search_path"] = o.Schema
 		d = database{name: "postgres", conf: conf}
 	}
+	if o.MariaDB != "" {
+		conf, err := mysql.ParseDSN(o.MariaDB)
+		if err != nil {
+			return err
+		}
+		d = database{name: "mariadb", my: conf}
+	}
 	db, err := d.pool()
 	if err != nil {
 		return err
 	}
-	options := middleware.IdempotencyOptions{Join: o.Mode == "joined", Lease: crashLease, Reexecute: o.Mode == "reexecuted"}
-	s, err := makeServer(d, db, idemsql.Options{}, options, map[string]handler{
+	o2 := options{Options: idem.Options{Join: o.Mode == "joined", Lease: crashLease, Reexecute: o.Mode == "reexecuted"}}
+	s, err := makeServer(d, db, idemsql.Options{}, o2, map[string]handler{
 		"joined": create, "leased": createLeased, "reexecuted": createReexecuted,
 	}[o.Mode])
 	if err != nil {
@@ -96,12 +108,16 @@ func createLeased(w http.ResponseWriter, r *http.Request, s *server) {
 	io.WriteString(w, `{"id":"`+id+`"}`)
 }
 
-// createReexecuted is safe to run again, and says in the row which attempt it was.
+// createReexecuted is safe to run again, and says in the row which attempt it
+// was.
 func createReexecuted(w http.ResponseWriter, r *http.Request, s *server) {
 	title, _ := io.ReadAll(r.Body)
-	_, err := s.db.ExecContext(r.Context(),
-		"INSERT INTO tasks (id, title, attempt) VALUES ($1, $1, $2) ON CONFLICT (id) DO UPDATE SET attempt = excluded.attempt",
-		string(title), middleware.Attempt(r.Context()))
+	values := fmt.Sprintf("('%s', '%[1]s', %d)", title, middleware.Attempt(r.Context()))
+	statement := "INSERT INTO tasks (id, title, attempt) VALUES " + values + " ON CONFLICT (id) DO UPDATE SET attempt = excluded.attempt"
+	if s.mariadb {
+		statement = "REPLACE INTO tasks (id, title, attempt) VALUES " + values
+	}
+	_, err := s.db.ExecContext(r.Context(), statement)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -126,6 +142,9 @@ func startChild(t *testing.T, d database, mode string) *child {
 	o := order{File: d.file, Mode: mode}
 	if d.conf != nil {
 		o.DSN, o.Schema = d.conf.ConnString(), d.conf.RuntimeParams["search_path"]
+	}
+	if d.my != nil {
+		o.MariaDB = d.my.FormatDSN()
 	}
 	text, err := json.Marshal(o)
 	if err != nil {

@@ -2,6 +2,7 @@ package idemsql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"strconv"
 	"strings"
@@ -37,20 +38,34 @@ func TestJoinerLeaves(t *testing.T) {
 			}
 			cancel()
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, j, err := store.Join(ctx, claim("last"))
 		if err != nil {
 			t.Fatalf("a turn was lost: %v", err)
 		}
 		j.Settle(t.Context(), notStarted)
+		elsewhere := d.on(d.open(t), idemsql.Options{})
+		for i := range 100 {
+			for j = nil; j == nil; { // until the server has noticed that a connection is closed
+				if _, j, err = elsewhere.Join(ctx, claim(strconv.Itoa(i))); err != nil {
+					t.Fatalf("a key is still taken: %v", err)
+				}
+			}
+			j.Settle(t.Context(), notStarted)
+		}
 	})
 }
 
-// SQLite waits for the file longer than a caller may: the caller is answered, and what comes late holds nothing.
+// SQLite waits for the file longer than a caller may: the caller is answered,
+// and what comes late holds nothing.
 func TestContextEndsWait(t *testing.T) {
 	d := sqliteFile(t)
-	db := d.open(t)
+	db, err := sql.Open("sqlite", sqliteDSN(d.file, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
 	store := d.on(db, idemsql.Options{})
 	c := claim("held")
 	begin(t, store, c, idem.Claimed)
@@ -69,12 +84,8 @@ func TestContextEndsWait(t *testing.T) {
 		"Sweep":  func(ctx context.Context) error { _, err := store.Sweep(ctx); return err },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		start := time.Now()
 		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "idemsql: ") {
 			t.Errorf("%s: got error %v, want one of idemsql that wraps the deadline", name, err)
-		}
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("%s took %v, want as long as its context", name, took)
 		}
 		cancel()
 	}
@@ -88,20 +99,43 @@ func TestContextEndsWait(t *testing.T) {
 	}
 }
 
-// The retention of a joined answer begins when it is stored, not when its transaction began.
+// The retention of a joined answer begins when it is stored, not when its
+// transaction began.
 func TestRetentionOfJoined(t *testing.T) {
 	d := postgres(t)
-	store := d.on(d.open(t), idemsql.Options{})
+	db := d.open(t)
+	store := d.on(db, idemsql.Options{})
 	c := claim("key")
 	_, j := join(t, store, c, idem.Claimed)
 	tx, _ := idemsql.Tx(j.Context(t.Context()))
+	execute(t, tx, "INSERT INTO tasks (id, title, made_for) VALUES ('of the transaction', '', now()::text)")
 	execute(t, tx, "SELECT pg_sleep(1)")
-	s := finished("answer")
-	s.Retention = time.Second
-	if err := j.Settle(t.Context(), s); err != nil {
+	if err := j.Settle(t.Context(), finished("answer")); err != nil {
 		t.Fatal(err)
 	}
-	begin(t, store, again(c), idem.Done)
+	mustCount(t, db, `
+		SELECT count(*) FROM sallyport_idem, tasks
+		WHERE expires_at >= made_for::timestamptz + interval '1 hour 1 second'`, 1)
+}
+
+// A handler may take longer than its answer is kept.
+func TestRetentionShorterThanTheHandler(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.on(d.open(t), idemsql.Options{})
+		c := claim("key")
+		c.Lease, c.Retention = 20*time.Millisecond, 20*time.Millisecond
+		_, j := join(t, store, c, idem.Claimed)
+		tx, _ := idemsql.Tx(j.Context(t.Context()))
+		for start := time.Now(); time.Since(start) < 2*c.Retention; {
+			if _, err := tx.ExecContext(t.Context(), "SELECT 1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := j.Settle(t.Context(), finished("answer")); err != nil {
+			t.Errorf("Settle: got error %v", err)
+		}
+		begin(t, store, again(c), idem.Done)
+	})
 }
 
 // Join's context bounds Join and not the transaction.
@@ -133,7 +167,7 @@ func TestTransactionOutlivesContext(t *testing.T) {
 		if err := j.Settle(dead, finished("answer")); !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
 			t.Errorf("Settle with a context that is done: got error %v, want one that says that nothing was saved", err)
 		}
-		within(t, 5*time.Second, "freeing the key", func() { // Postgres hears of it by the end of the connection
+		within(t, time.Minute, "freeing the key", func() { // the server hears of it by the end of the connection
 			for {
 				if r, err := store.Begin(t.Context(), claim("other")); err != nil || r.State == idem.Claimed {
 					return

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"io"
+	"log"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
@@ -25,12 +28,23 @@ type database struct {
 	name string
 	file string          // of SQLite
 	conf *pgx.ConnConfig // of Postgres
+	my   *mysql.Config   // of MariaDB
 }
+
+// The driver logs each connection that breaks.
+var _ = mysql.SetLogger(log.New(io.Discard, "", 0))
 
 // inEach runs f as a subtest on a database of each kind.
 func inEach(t *testing.T, f func(t *testing.T, d database)) {
 	t.Run("sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
 	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
+	t.Run("mariadb", func(t *testing.T) { f(t, mariadb(t)) })
+}
+
+// inServers runs f on a database of each kind that has several writers.
+func inServers(t *testing.T, f func(t *testing.T, d database)) {
+	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
+	t.Run("mariadb", func(t *testing.T) { f(t, mariadb(t)) })
 }
 
 func sqliteFile(t testing.TB) database {
@@ -73,8 +87,48 @@ func newSchema(t testing.TB, dsn string) database {
 	return database{name: "postgres", conf: conf}
 }
 
+func mariadb(t testing.TB) database {
+	t.Helper()
+	dsn := os.Getenv("SALLYPORT_MARIADB")
+	if dsn == "" {
+		t.Skip("left out: idemsql on MariaDB; SALLYPORT_MARIADB='user@tcp(host:3306)/database' go test ./idem/idemsql/ runs it")
+	}
+	return newDatabase(t, dsn).migrated(t)
+}
+
+// newDatabase makes a database of its own on a server of MariaDB.
+func newDatabase(t testing.TB, dsn string) database {
+	t.Helper()
+	conf, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "idemsql_" + strings.ToLower(rand.Text())
+	execute(t, admin, "CREATE DATABASE "+name)
+	t.Cleanup(func() {
+		defer admin.Close()
+		if _, err := admin.ExecContext(context.Background(), "DROP DATABASE "+name); err != nil {
+			t.Error(err)
+		}
+	})
+	conf.DBName = name
+	return database{name: "mariadb", my: conf}
+}
+
 // with returns the database as sessions with a setting of their own see it.
 func (d database) with(name, value string) database {
+	if d.my != nil {
+		d.my = d.my.Clone()
+		if d.my.Params == nil {
+			d.my.Params = make(map[string]string)
+		}
+		d.my.Params[name] = value
+		return d
+	}
 	d.conf = d.conf.Copy()
 	d.conf.RuntimeParams[name] = value
 	return d
@@ -82,6 +136,11 @@ func (d database) with(name, value string) database {
 
 // at returns the database as it is reached at another port.
 func (d database) at(port uint16) database {
+	if d.my != nil {
+		d.my = d.my.Clone()
+		d.my.Addr = "127.0.0.1:" + strconv.Itoa(int(port))
+		return d
+	}
 	d.conf = d.conf.Copy()
 	d.conf.Host, d.conf.Port, d.conf.Fallbacks = "127.0.0.1", port, nil
 	return d
@@ -99,9 +158,15 @@ func (d database) open(t testing.TB) *sql.DB {
 }
 
 func (d database) pool() (db *sql.DB, err error) {
-	if d.conf != nil {
+	switch {
+	case d.conf != nil:
 		db = stdlib.OpenDB(*d.conf)
-	} else if db, err = sql.Open("sqlite", sqliteDSN(d.file, 10*time.Second)); err != nil {
+	case d.my != nil:
+		db, err = sql.Open("mysql", d.my.FormatDSN())
+	default:
+		db, err = sql.Open("sqlite", sqliteDSN(d.file, 10*time.Second))
+	}
+	if err != nil {
 		return nil, err
 	}
 	db.SetMaxOpenConns(10)
@@ -110,8 +175,11 @@ func (d database) pool() (db *sql.DB, err error) {
 
 // on returns a store on a pool of the database.
 func (d database) on(db *sql.DB, o idemsql.Options) *idemsql.Store {
-	if d.conf != nil {
+	switch {
+	case d.conf != nil:
 		return idemsql.Postgres(db, o)
+	case d.my != nil:
+		return idemsql.MySQL(db, o)
 	}
 	return idemsql.SQLite(db, o)
 }
@@ -122,7 +190,7 @@ func (d database) migrated(t testing.TB) database {
 	if err := d.on(db, idemsql.Options{}).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, db, "CREATE TABLE tasks (id text PRIMARY KEY, title text NOT NULL, made_for text, attempt integer)")
+	execute(t, db, "CREATE TABLE tasks (id varchar(99) PRIMARY KEY, title text NOT NULL, made_for text, attempt integer)")
 	return d
 }
 
@@ -133,7 +201,11 @@ func (d database) advance(t testing.TB, db *sql.DB, by time.Duration) {
 	if d.conf != nil {
 		step += " * interval '1 microsecond'"
 	}
-	execute(t, db, "UPDATE sallyport_idem SET lease_ends = lease_ends - "+step+", expires_at = expires_at - "+step)
+	statement := "UPDATE sallyport_idem SET lease_ends = lease_ends - " + step + ", expires_at = expires_at - " + step
+	if d.conf != nil {
+		statement += ", sweep_at = sweep_at - " + step
+	}
+	execute(t, db, statement)
 }
 
 // execer is a pool, a connection or a transaction.
@@ -141,7 +213,8 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// execute runs a statement without parameters and returns how many rows it changed.
+// execute runs a statement without parameters and returns how many rows it
+// changed.
 func execute(t testing.TB, db execer, statement string) int64 {
 	t.Helper()
 	result, err := db.ExecContext(t.Context(), statement)
@@ -171,12 +244,18 @@ func mustCount(t testing.TB, db *sql.DB, query string, want int) {
 	}
 }
 
+// newToken returns a token that no other claim has.
+func newToken() (t idem.ClaimToken) {
+	rand.Read(t[:])
+	return t
+}
+
 // claim returns a claim of a key by a token of its own.
 func claim(key string) idem.Claim {
 	return idem.Claim{
 		Key:         idem.NewKey("organization", key),
-		Token:       idem.NewToken(),
-		Fingerprint: idem.Sum{1},
+		Token:       newToken(),
+		Fingerprint: idem.Fingerprint{1},
 		Lease:       time.Minute,
 		Retention:   time.Hour,
 	}
@@ -184,7 +263,7 @@ func claim(key string) idem.Claim {
 
 // again returns c by another token.
 func again(c idem.Claim) idem.Claim {
-	c.Token = idem.NewToken()
+	c.Token = newToken()
 	return c
 }
 

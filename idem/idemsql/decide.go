@@ -13,23 +13,31 @@ import (
 // errOvertaken means that a row changed between two looks at it.
 var errOvertaken = errors.New("another request was quicker")
 
-// again reports whether the same statement may succeed now. In Postgres one
-// outside a transaction fails to serialize when the server's default is a
-// higher isolation than READ COMMITTED.
-func again(err error) bool { return err == errOvertaken || sqlState(err) == serializationFailure }
+// errCorrupt means that something else than this package has written to the
+// table.
+var errCorrupt = errors.New("a row of sallyport_idem has no valid fingerprint")
 
-// decide claims a key or says what is there.
-func (s *Store) decide(ctx context.Context, q querier, statements []string, c idem.Claim) (idem.Record, error) {
-	args := append(peekArgs(c), c.Lease.Microseconds(), c.Retention.Microseconds())
+// again reports whether the same statement may succeed now. In Postgres a
+// statement outside a transaction can fail to serialize when the server's
+// default isolation is higher than READ COMMITTED, and in MySQL two statements
+// can wait for each other.
+func again(err error) bool {
+	return err == errOvertaken || sqlState(err) == serializationFailure || mysqlNumber(err) == mysqlDeadlock
+}
+
+// decide claims a key, or returns the record that keeps it from being claimed.
+// A row that it claims is to be swept after the retention.
+func (s *Store) decide(ctx context.Context, q querier, statements []string, c idem.Claim, retention time.Duration) (idem.Record, error) {
+	args := claimArgs(c)
 	if s.locks {
-		args = append(args, int32(binary.BigEndian.Uint32(c.Key.Digest[:])))
+		args = append(args, int32(binary.BigEndian.Uint32(c.Key[:])), retention.Microseconds())
 	}
 	for _, statement := range statements {
 		n := len(args)
 		if statement == s.peek {
 			n = len(peekArgs(c))
 		}
-		r, err := decision(ctx, q, statement, args[:n]...)
+		r, err := s.decision(ctx, q, statement, nil, args[:n]...)
 		if !errors.Is(err, sql.ErrNoRows) {
 			return r, err
 		}
@@ -39,24 +47,34 @@ func (s *Store) decide(ctx context.Context, q querier, statements []string, c id
 
 // peekArgs returns the parameters of dialect.peek.
 func peekArgs(c idem.Claim) []any {
-	return []any{c.Key.Partition[:], c.Key.Digest[:], c.Token[:], c.Fingerprint[:], c.Reexecute}
+	return []any{c.Key[:], c.Token[:], c.Fingerprint[:], c.Reexecute}
 }
 
-// decision reads the row of a statement that begins.
-func decision(ctx context.Context, q querier, statement string, args ...any) (idem.Record, error) {
+// claimArgs returns the parameters of all statements that begin.
+func claimArgs(c idem.Claim) []any {
+	return append(peekArgs(c), c.Lease.Microseconds(), c.Retention.Microseconds())
+}
+
+// decision reads the row of a statement that begins; first is where the columns
+// go that it has before the others.
+func (s *Store) decision(ctx context.Context, q querier, statement string, first []any, args ...any) (idem.Record, error) {
 	var (
 		state, left int64
 		fingerprint []byte
 		r           idem.Record
 	)
-	if err := one(ctx, q, statement, []any{&state, &fingerprint, &r.Attempt, &left, &r.Payload}, args...); err != nil {
+	dest := append(first, &state, &fingerprint, &r.Attempt, &left, &r.Payload)
+	if err := s.one(ctx, q, statement, dest, args...); err != nil {
 		return idem.Record{}, err
 	}
 	r.State = idem.State(state)
-	copy(r.Fingerprint[:], fingerprint)
+	// The only row without a fingerprint stands for a lock that another holds.
+	if n := copy(r.Fingerprint[:], fingerprint); n != len(r.Fingerprint) && (n > 0 || r.State != idem.InFlight) {
+		return idem.Record{}, errCorrupt
+	}
 	switch r.State {
 	case idem.InFlight:
-		r.LeaseLeft = time.Duration(left) * time.Microsecond
+		r.RetryAfter = time.Duration(left) * time.Microsecond
 	case idem.Done:
 		r.Retained = true
 	}

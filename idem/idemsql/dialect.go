@@ -8,8 +8,14 @@ import (
 //go:embed schema/postgres.sql
 var postgresSchema string
 
+//go:embed schema/postgres2.sql
+var postgresSweepAt string
+
 //go:embed schema/sqlite.sql
 var sqliteSchema string
+
+//go:embed schema/mysql.sql
+var mysqlSchema string
 
 // dialect is what differs between the databases.
 type dialect struct {
@@ -18,13 +24,17 @@ type dialect struct {
 	// decided. None does when another changed the row meanwhile.
 	begin, join []string
 	peek        string // the part of them that only looks
-	locks       bool   // they take the number of the key's lock as one more parameter
+	locks       bool   // they take two parameters more, see statements.go
 	oneWriter   bool
+	sweepLooks  bool             // sweep returns how many rows it has removed, and looked at
+	mysql       *mysqlStatements // nil in Postgres and SQLite
+
+	sql func(query string, args []any) (string, []any) // makes the database's form of a statement
 
 	extend, settle, release, settled, sweep string
 
-	steps   []string // the schema: how to get from each version to the next
-	prepare string   // makes the table that holds the version
+	steps  []string // the schema: how to get from each version to the next
+	engine          // that of the migration
 }
 
 var postgres = func() dialect {
@@ -37,8 +47,8 @@ var postgres = func() dialect {
 	d.begin = []string{expand(postgresBegin("pg_try_advisory_xact_lock_shared"))}
 	d.join = []string{expand(postgresBegin("pg_try_advisory_xact_lock"))}
 	d.locks = true
-	d.sweep = expand(postgresSweep)
-	d.steps, d.prepare = []string{postgresSchema}, postgresPrepare
+	d.sweep, d.sweepLooks = expand(postgresSweep), true
+	d.steps, d.engine = []string{postgresSchema, postgresSweepAt}, postgresEngine
 	return d
 }()
 
@@ -50,20 +60,21 @@ var sqlite = func() dialect {
 		"{left}", "(r.lease_ends - CAST(unixepoch('subsec') * 1000000 AS INTEGER))",
 	).Replace
 	d := common(expand)
-	claim := expand(claim("VALUES ($1, $2, $3, $4, 1, 1, {now} + {us} * $6, {now} + {us} * $7, x'')"))
-	// A replay does not have to wait for whoever writes. In a transaction the
-	// write comes first: one that began with reading could not go on to write
-	// when somebody else had written in between.
+	claim := expand(claim("", "VALUES ($1, $2, $3, 1, 1, {now} + {us} * $5, {now} + {us} * $6, x'')"))
+	// Outside a transaction the read comes first, so that a replay does not
+	// wait for a writer. In a transaction the write comes first: SQLite refuses
+	// to write in a transaction that has read what another has changed since.
 	d.begin = []string{d.peek, claim}
 	d.join = []string{claim, d.peek}
 	d.oneWriter = true
 	d.sweep = expand(sqliteSweep)
-	d.steps, d.prepare = []string{sqliteSchema}, versionTable
+	d.steps, d.engine = []string{sqliteSchema}, sqliteEngine
 	return d
 }()
 
 func common(expand func(string) string) dialect {
 	return dialect{
+		sql:     func(query string, args []any) (string, []any) { return query, args },
 		peek:    expand(peek),
 		extend:  expand(extend),
 		settle:  expand(settle),

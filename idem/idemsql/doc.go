@@ -1,15 +1,18 @@
-// Package idemsql keeps idempotent requests in a database that the server has already: Postgres or SQLite, through
-// database/sql and whichever driver the server uses.
+// Package idemsql keeps idempotent requests in a database that the server has
+// already: Postgres, MySQL, MariaDB or SQLite, through database/sql and
+// whichever driver the server uses.
 //
 //	store := idemsql.Postgres(db, idemsql.Options{})
 //	err := store.Migrate(ctx) // makes the table; a team with a migration tool of its own runs store.Schema() there
 //
 // A [Store] works in two modes, and both see the same keys.
 //
-// With leases, like any [idem.Store]: a claim is written, the request runs, its reply is written. One statement decides, by
-// the database's clock. When the process dies in between, the outcome is unknown, and the client is told so.
+// With leases, like any [idem.Store]: a claim is written, the request runs, its
+// reply is written. One statement decides, by the database's clock. When the
+// process dies in between, the outcome is unknown, and the client is told so.
 //
-// Joined ([idem.Options.Join]): the claim, the rows that the handler writes with [Tx], and the reply are one transaction.
+// Joined ([idem.Options.Join]): the claim, the rows that the handler writes
+// with [Tx], and the reply are one transaction.
 //
 //	func create(w http.ResponseWriter, r *http.Request) {
 //		tx, ok := idemsql.Tx(r.Context()) // ok is false for a request without an idempotency key
@@ -17,34 +20,71 @@
 //
 // # What joined mode promises
 //
-// Of all requests with one key exactly one takes effect, and a crash at any moment leaves all of it or nothing. A reply of
-// 2xx or 3xx is committed together with the rows; after a 4xx the rows are taken back and the reply alone is kept, also when
-// the database had refused a statement; after a 5xx, a panic or a deadline nothing is kept and the key is free. When the
-// connection breaks during COMMIT nobody knows ([idem.ErrCommitUnknown]); a repeat finds out. A serialization failure
-// (40001), a deadlock (40P01) or SQLITE_BUSY leaves nothing, and a handler is never run again within one request. What the
-// handler does outside the transaction, such as sending a message, is not covered.
+// Of all requests with one key exactly one takes effect, and a crash at any
+// moment leaves all of it or nothing. A reply of 2xx or 3xx is committed
+// together with the rows; after a 4xx the rows are taken back and the reply
+// alone is kept, also when the database had refused a statement; after a 5xx, a
+// panic or a deadline nothing is kept and the key is free. When the connection
+// breaks during COMMIT nobody knows ([idem.ErrCommitUnknown]); a repeat finds
+// out. A serialization failure, a deadlock or SQLITE_BUSY leaves nothing, and a handler is never run again within one request. What the
+// handler does outside the transaction, such as sending a message, is not
+// covered.
 //
 // # What it costs
 //
-// A connection for as long as the handler runs, and five round trips beside the handler's own. Joined requests take at most
-// half of the pool, or 32 connections if it has no limit; the others wait in the order in which they came. That leaves
-// connections for handlers that use the *sql.DB beside their transaction. In the database such a handler can still wait for
-// itself, for a row that its transaction has locked or in SQLite for the file: until its deadline or SQLite's busy_timeout. A
-// pool that is used up by that is logged. Give the *sql.DB a limit, and of at least two.
+// A connection for as long as the handler runs, and in Postgres five round trips
+// beside the handler's own. Joined requests take at most half of the pool, or 32
+// connections if it has no limit; the others wait in the order in which they
+// came. That leaves connections for handlers that use the *sql.DB beside their
+// transaction. In the database such a handler can still wait for itself, for a
+// row that its transaction has locked or in SQLite for the file: until its
+// deadline or SQLite's busy_timeout. A warning is logged when that uses up the
+// pool. Give the *sql.DB a limit, and of at least two.
 //
-// Duplicates hold no connection while they wait. In Postgres they find out by an advisory lock, whose first number is the
-// table's, that the key is taken. The transactions have the database's isolation, READ COMMITTED unless somebody changed it,
-// or that of [Options]. A server that vanishes without closing its connections keeps its keys until Postgres notices: set
-// tcp_keepalives_idle, or an idle_in_transaction_session_timeout longer than handlers take.
+// Duplicates hold no connection while they wait. In Postgres they find out by
+// an advisory lock, whose first number is the table's, that the key is taken.
+// The transactions have the database's isolation, READ COMMITTED unless
+// somebody changed it, or that of [Options]. A server that vanishes without
+// closing its connections keeps its keys until Postgres notices: set
+// tcp_keepalives_idle, or an idle_in_transaction_session_timeout longer than
+// handlers take.
 //
-// SQLite has one writer: joined mode means one create at a time, in all processes that have the file open, while reads go
-// on. Set a busy_timeout of some seconds and the WAL journal. Whoever holds the file for longer, a joined handler or another
-// process, makes the others' requests fail with 503, and keeps leases from being renewed: use joined mode for all routes or
-// for none, and Postgres where handlers are slow.
+// # MySQL and MariaDB
+//
+// The driver is github.com/go-sql-driver/mysql, or one whose errors have the
+// same field Number. No setting of its DSN is needed. MariaDB has to be 10.6 or
+// later and is what the tests run on; MySQL 8.0.22 or later has the same
+// statements and is untried.
+//
+// Duplicates find out by a named lock (GET_LOCK) that the key is taken. It
+// belongs to the session, so a proxy must keep a session together for as long
+// as it holds one. A claim with a lease takes two round trips and a commit; a
+// joined request eight beside the handler's own. Its transaction has the
+// isolation of the session, REPEATABLE READ unless somebody changed it.
+//
+// The server ends a transaction by itself: a deadlock takes all of it back, and
+// CREATE TABLE and the like commit it. A handler must return the error of a
+// deadlock. If it goes on in spite of it, nothing that it writes after that
+// stands either, and the client gets 503.
+//
+// The nodes of a Galera cluster do not share named locks. Two handlers may then
+// run at the same time for one key; one of the transactions fails when it is to
+// be committed, and leaves nothing. Let one node have all writes, and do not
+// set pxc_strict_mode=ENFORCING, which forbids these locks.
+//
+// # SQLite
+//
+// SQLite has one writer: joined mode means one create at a time, in all
+// processes that have the file open, while reads go on. Set a busy_timeout of
+// some seconds and the WAL journal. A joined handler that holds the file for
+// longer, or another process, makes the others' requests fail with 503, and
+// keeps leases from being renewed: use joined mode for all routes or for none,
+// and Postgres where handlers are slow.
 //
 // # Upkeep
 //
-// Rows are kept for the retention, 24 hours unless the route says otherwise, and hold the replies as plain text: whoever
-// reads the table or its backups reads what clients were told. Call [Store.Sweep] every minute or so, from one server or from
-// all, to remove those whose time is over.
+// Rows are kept for the retention, 24 hours unless the route says otherwise,
+// and hold the replies as plain text: whoever reads the table or its backups
+// reads what clients were told. Call [Store.Sweep] every minute or so, from one
+// server or from all, to remove those whose time is over.
 package idemsql

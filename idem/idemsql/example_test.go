@@ -14,13 +14,15 @@ import (
 
 	_ "modernc.org/sqlite"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A task and the reply that tells of it are one transaction: a repeat of the request creates no second one.
+// A task and the reply that tells of it are one transaction: a repeat of the
+// request creates no second one.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")
@@ -34,8 +36,8 @@ func Example() {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(8)
-	replies := idemsql.SQLite(db, idemsql.Options{})
-	if err := replies.Migrate(ctx); err != nil {
+	store := idemsql.SQLite(db, idemsql.Options{})
+	if err := store.Migrate(ctx); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := db.ExecContext(ctx, "CREATE TABLE tasks (id INTEGER PRIMARY KEY, title TEXT NOT NULL)"); err != nil {
@@ -43,9 +45,9 @@ func Example() {
 	}
 
 	keys := keystore.NewMemory()
+	replies := idem.NewRunner(store, idem.Options{Join: true})
 	api := middleware.NewAPI(keys, middleware.Options{
-		Replies:     replies,
-		Idempotency: middleware.IdempotencyOptions{Join: true, Required: true}, // so that every create has a transaction
+		Idempotency: middleware.IdempotencyOptions{Runner: replies, Required: true}, // so that every create has a transaction
 	})
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
 		tx, _ := idemsql.Tx(r.Context())
@@ -59,7 +61,7 @@ func Example() {
 		fmt.Fprintf(w, "task %d", id)
 	})
 
-	secret, _, err := keystore.NewIssuer(keys, keystore.Format{}).Issue(ctx, keystore.Grant{
+	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(ctx, keystore.Grant{
 		Organization: "org_1", Environment: keystore.Sandbox, Name: "example", Actor: "example", Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/idem/idemsql"
-	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// Two servers on one database and 200 requests with one key: one row, and one answer for all.
+// Two servers on one database and 200 requests with one key: one row, and one
+// answer for all.
 func TestOneKeyTwoServers(t *testing.T) {
-	for name, o := range map[string]middleware.IdempotencyOptions{"joined": joined, "leased": {}} {
+	for name, o := range map[string]options{"joined": joined, "leased": {}} {
 		t.Run(name, func(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
 				var servers [2]*server
@@ -53,58 +53,63 @@ func TestOneKeyTwoServers(t *testing.T) {
 	}
 }
 
-// Another request with the key of one that runs elsewhere waits for it, and is refused then.
+// Another request with the key of one that runs elsewhere waits for it, and is
+// refused then.
 func TestOtherRequestElsewhere(t *testing.T) {
-	d := postgres(t)
-	running, release := make(chan struct{}), make(chan struct{})
-	here := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-		close(running)
-		<-release
-		create(w, r, s)
+	inServers(t, func(t *testing.T, d database) {
+		running, release := make(chan struct{}), make(chan struct{})
+		here := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+			close(running)
+			<-release
+			create(w, r, s)
+		})
+		there := newServer(t, d, joined, create)
+		first, second := make(chan answer), make(chan answer)
+		go func() { first <- here.post("key", "title") }()
+		<-running
+		go func() { second <- there.post("key", "another title") }()
+		for there.db.Stats().OpenConnections == 0 {
+			runtime.Gosched() // it has not asked yet
+		}
+		close(release)
+		(<-first).mustBe(t, 201, "")
+		(<-second).mustBe(t, 422, "idempotency_key_reused")
 	})
-	there := newServer(t, d, joined, create)
-	first, second := make(chan answer), make(chan answer)
-	go func() { first <- here.post("key", "title") }()
-	<-running
-	go func() { second <- there.post("key", "another title") }()
-	for there.db.Stats().OpenConnections == 0 {
-		runtime.Gosched() // it has not asked yet
-	}
-	close(release)
-	(<-first).mustBe(t, 201, "")
-	(<-second).mustBe(t, 422, "idempotency_key_reused")
 }
 
-// Duplicates elsewhere pin no connection: with many more of them than there are connections, a pool goes on to serve.
+// Duplicates elsewhere pin no connection: with many more of them than there are
+// connections, a pool goes on to serve.
 func TestDuplicatesPinNothing(t *testing.T) {
-	d := postgres(t)
-	running, release := make(chan struct{}), make(chan struct{})
-	here := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-		close(running)
-		<-release
-		create(w, r, s)
+	inServers(t, func(t *testing.T, d database) {
+		running, release := make(chan struct{}), make(chan struct{})
+		here := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+			close(running)
+			<-release
+			create(w, r, s)
+		})
+		there := newServer(t, d, joined, create)
+		there.db.SetMaxOpenConns(2)
+		first := make(chan answer)
+		go func() { first <- here.post("key", "title") }()
+		<-running
+		var wg sync.WaitGroup
+		for range 50 {
+			// Each through a runner of its own, which asks the store by itself.
+			s := serverOn(t, d, there.db, idemsql.Options{}, joined, create)
+			wg.Go(func() { s.post("key", "title").mustBe(t, 201, "") })
+		}
+		for i := range 20 {
+			there.post("other "+strconv.Itoa(i), "title").mustBe(t, 201, "")
+		}
+		close(release)
+		(<-first).mustBe(t, 201, "")
+		wg.Wait()
+		mustCount(t, here.db, "SELECT count(*) FROM tasks", 21)
 	})
-	there := newServer(t, d, joined, create)
-	there.db.SetMaxOpenConns(2)
-	first := make(chan answer)
-	go func() { first <- here.post("key", "title") }()
-	<-running
-	var wg sync.WaitGroup
-	for range 50 {
-		// Each through a runner of its own, which asks the store by itself.
-		s := serverOn(t, d, there.db, idemsql.Options{}, joined, create)
-		wg.Go(func() { s.post("key", "title").mustBe(t, 201, "") })
-	}
-	for i := range 20 {
-		there.post("other "+strconv.Itoa(i), "title").mustBe(t, 201, "")
-	}
-	close(release)
-	(<-first).mustBe(t, 201, "")
-	wg.Wait()
-	mustCount(t, here.db, "SELECT count(*) FROM tasks", 21)
 }
 
-// Two requests that cannot both be right: one of them fails to serialize, leaves nothing, and succeeds when it is sent again.
+// Two requests that cannot both be right: one of them fails to serialize,
+// leaves nothing, and succeeds when it is sent again.
 func TestSerializationFailure(t *testing.T) {
 	for name, late := range map[string]bool{"at COMMIT": true, "in the handler": false} {
 		t.Run(name, func(t *testing.T) {

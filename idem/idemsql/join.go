@@ -3,6 +3,7 @@ package idemsql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,18 +13,21 @@ import (
 )
 
 const (
-	// unlimitedPool is how many joined requests run at once when the pool has no
-	// limit.
+	// unlimitedPool is how many joined requests run at once when the pool has
+	// no limit.
 	unlimitedPool = 32
 
-	// stall is how long a joined request runs before it is asked whether it waits
-	// for itself.
+	// longestHandler is longer than any handler holds a transaction.
+	longestHandler = 24 * time.Hour
+
+	// stall is how long a joined request runs before it is asked whether it
+	// waits for itself.
 	stall = time.Second
 )
 
-// newTurns returns the turns of joined requests. The other half of the pool
-// is for everything else, not least for handlers that use the pool while
-// they hold a transaction.
+// newTurns returns the turns of joined requests, for half of the pool. The
+// other half is left to everything else, for example to handlers that use the
+// pool while they hold a transaction.
 func (s *Store) newTurns() *semaphore.Weighted {
 	n := s.db.Stats().MaxOpenConnections / 2
 	switch {
@@ -40,24 +44,39 @@ func (s *Store) newTurns() *semaphore.Weighted {
 // the next get their turn in the order in which they came. Set the pool's size
 // before the first Join. What is known already is answered out of turn.
 //
-// The transaction ends with the Joined's Settle and not with ctx, so whoever
-// gets one must settle it.
+// The transaction ends with the Joined's Settle and not with ctx, so every
+// Joined must be settled.
 func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joined, error) {
 	if err := check(c); err != nil {
 		return idem.Record{}, nil, err
 	}
-	if s.isOpen(c.Key) {
+	if err := ctx.Err(); err != nil {
+		return idem.Record{}, nil, fmt.Errorf("idemsql: join: %w", err)
+	}
+	// One Join of a key at a time: a second one must not wait for a turn that
+	// it gets only when the first has ended.
+	switch held, ours := s.reserve(c.Key); {
+	case held:
 		return idem.Record{State: idem.InFlight}, nil, nil
+	case !ours:
+		known, err := s.look(ctx, c)
+		if errors.Is(err, sql.ErrNoRows) {
+			return idem.Record{State: idem.InFlight}, nil, nil
+		}
+		return known, nil, failed(ctx, "join", err)
 	}
 	if !s.turns().TryAcquire(1) {
 		if known, err := s.look(ctx, c); err == nil {
+			s.unreserve(c.Key)
 			return known, nil, nil
 		}
 		if err := s.turns().Acquire(ctx, 1); err != nil {
+			s.unreserve(c.Key)
 			return idem.Record{}, nil, fmt.Errorf("idemsql: join: waiting for a turn: %w", err)
 		}
 	}
-	// From here on the turn is joining's, or the transaction's.
+	// From here on turn and key belong to the goroutine that joins, or to the
+	// transaction.
 	type answer struct {
 		record idem.Record
 		joined *joined
@@ -66,6 +85,7 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joine
 		record, j, err := s.join(ctx, c)
 		if j == nil {
 			s.turns().Release(1)
+			s.unreserve(c.Key)
 		}
 		return answer{record, j}, err
 	}, func(a answer) {
@@ -79,17 +99,17 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joine
 	return a.record, a.joined, nil
 }
 
-// look says what is there, and nothing when the key may be claimed.
+// look returns the record of a key, or sql.ErrNoRows when it may be claimed.
 func (s *Store) look(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
 	err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-		r, err = decision(ctx, q, s.peek, peekArgs(c)...)
+		r, err = s.decision(ctx, q, s.peek, nil, peekArgs(c)...)
 		return err
 	})
 	return r, err
 }
 
-// join claims the key in a transaction. When another was quicker the
-// transaction is of no use: what it sees may be as old as its beginning.
+// join claims the key in a transaction. When another was quicker it begins a
+// new transaction, because the snapshot of this one may be too old.
 func (s *Store) join(ctx context.Context, c idem.Claim) (idem.Record, *joined, error) {
 	for {
 		record, j, err := s.tryJoin(ctx, c)
@@ -104,7 +124,8 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 	if err != nil {
 		return idem.Record{}, nil, err
 	}
-	// The transaction outlives ctx, and until it is handed over it ends with it.
+	// The transaction outlives ctx, and until it is handed over it ends with
+	// it.
 	txCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	j := &joined{store: s, ctx: txCtx, cancel: cancel, conn: conn, key: c.Key, token: c.Token}
@@ -116,37 +137,52 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 		j.abandon()
 		return record, nil, err
 	}
-	s.setOpen(j.key, true)
+	s.hold(j.key)
 	j.watch()
 	return record, j, nil
 }
 
 // claimIn begins the transaction.
 func (s *Store) claimIn(ctx context.Context, j *joined, c idem.Claim) (record idem.Record, err error) {
+	// The row is the transaction's own until Settle writes its retention, so a
+	// handler that takes longer than that must not find it expired.
+	retention := c.Retention
+	c.Retention = max(retention, longestHandler)
+	if s.mysql != nil {
+		return j.claimMySQL(ctx, c)
+	}
 	if j.tx, err = j.conn.BeginTx(j.ctx, &sql.TxOptions{Isolation: s.options.Isolation}); err != nil {
 		return record, err
 	}
 	ctx = s.calm(ctx)
-	record, err = s.decide(ctx, j.tx, s.dialect.join, c)
+	record, err = s.decide(ctx, j.tx, s.dialect.join, c, retention)
 	if err == nil && record.State == idem.Claimed {
 		_, err = j.tx.ExecContext(ctx, "SAVEPOINT "+savepoint)
 	}
 	return record, err
 }
 
-func (s *Store) isOpen(key idem.Key) bool {
+// reserve reserves a key for a Join, or reports that a transaction holds it, or
+// that another Join has reserved it.
+func (s *Store) reserve(key idem.Key) (held, ours bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, open := s.open[key]
-	return open
+	held, reserved := s.joining[key]
+	if !reserved {
+		s.joining[key] = false
+	}
+	return held, !reserved
 }
 
-func (s *Store) setOpen(key idem.Key, open bool) {
+// hold says that a transaction holds a reserved key.
+func (s *Store) hold(key idem.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if open {
-		s.open[key] = struct{}{}
-	} else {
-		delete(s.open, key)
-	}
+	s.joining[key] = true
+}
+
+func (s *Store) unreserve(key idem.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.joining, key)
 }

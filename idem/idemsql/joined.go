@@ -14,13 +14,13 @@ import (
 // savepoint is where the handler's part of the transaction begins.
 const savepoint = "sallyport_handler"
 
-// Tx returns the transaction of a joined request, and whether there is one:
-// a request without an idempotency key has none. The ctx is the request's.
+// Tx returns the transaction of a joined request, and whether there is one: a
+// request without an idempotency key has none. The ctx is the request's.
 //
-// What is written in the transaction takes effect together with the reply. It
-// is not the handler's to end: whoever commits it makes the claim without the
-// reply visible, so that the client is told 503 and repeats are told that the
-// outcome is unknown. Rows have to be closed before the handler returns.
+// What is written in the transaction takes effect together with the reply. The
+// handler must not commit or roll back: a commit makes the claim visible
+// without the reply, so that the client gets 503 and repeats get an unknown
+// outcome. Close all Rows before the handler returns.
 func Tx(ctx context.Context) (*sql.Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok
@@ -37,8 +37,14 @@ type joined struct {
 	ctx    context.Context // of the transaction
 	cancel context.CancelFunc
 	key    idem.Key
-	token  idem.Token
+	token  idem.ClaimToken
 	timer  *time.Timer
+
+	// In MySQL: whether the name of the key is locked, the claim, and whether
+	// the key had a row before it.
+	locked bool
+	claim  idem.Claim
+	there  bool
 }
 
 // Context implements [idem.Joined]; see [Tx].
@@ -68,9 +74,9 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 // notSaved returns the error of a transaction that was not committed here.
 func (j *joined) notSaved(ctx context.Context, err error) error {
 	if ctx.Err() == nil && errors.Is(err, sql.ErrTxDone) {
-		j.store.options.Logger.ErrorContext(ctx, "a handler ended the transaction of its request; what it wrote may stand without the reply",
+		j.store.options.Logger.ErrorContext(ctx, "a handler ended the transaction of its request, or overlooked a deadlock of MySQL that did; what it wrote may stand without the reply",
 			"key", j.name())
-		return fmt.Errorf("idemsql: settle: the handler ended the transaction: %w", idem.ErrCommitUnknown)
+		return fmt.Errorf("idemsql: settle: the transaction ended before its reply was saved: %w", idem.ErrCommitUnknown)
 	}
 	return failed(ctx, "settle", err)
 }
@@ -78,7 +84,11 @@ func (j *joined) notSaved(ctx context.Context, err error) error {
 // record turns the claim into the reply, within the transaction.
 func (j *joined) record(ctx context.Context, t idem.Settlement) error {
 	ctx = j.store.calm(ctx)
-	if t.Undo {
+	if t.Undo && j.store.mysql != nil {
+		if err := j.undoMySQL(ctx); err != nil {
+			return err
+		}
+	} else if t.Undo {
 		if _, err := j.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+savepoint); err != nil {
 			return err
 		}
@@ -92,7 +102,12 @@ func (j *joined) record(ctx context.Context, t idem.Settlement) error {
 }
 
 func (j *joined) commit(ctx context.Context) error {
-	err := j.tx.Commit()
+	var err error
+	if j.store.mysql != nil {
+		err = j.commitMySQL(ctx)
+	} else {
+		err = j.tx.Commit()
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -104,8 +119,8 @@ func (j *joined) commit(ctx context.Context) error {
 	return fmt.Errorf("idemsql: %w: %w", idem.ErrCommitUnknown, err)
 }
 
-// undone rolls back what SQLite did not commit, and did not end either. That
-// there was something to roll back is the proof.
+// undone rolls back a transaction that SQLite neither committed nor ended. A
+// rollback that succeeds proves that nothing was committed.
 func (j *joined) undone(ctx context.Context) bool {
 	_, err := j.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 	if err != nil {
@@ -118,6 +133,9 @@ func (j *joined) rollBack() error {
 	if j.tx == nil {
 		return nil
 	}
+	if j.store.mysql != nil {
+		return j.rollBackMySQL()
+	}
 	err := j.tx.Rollback()
 	if err != nil {
 		j.discard()
@@ -125,8 +143,8 @@ func (j *joined) rollBack() error {
 	return err
 }
 
-// discard keeps a connection that may have an open transaction from going
-// back to the pool. Whether another rolled it back in full is not known.
+// discard closes a connection whose transaction may still be open, instead of
+// returning it to the pool.
 func (j *joined) discard() {
 	j.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
@@ -134,6 +152,14 @@ func (j *joined) discard() {
 // abandon ends a transaction that was not handed over.
 func (j *joined) abandon() {
 	j.rollBack()
+	j.close()
+}
+
+// close gives the connection back.
+func (j *joined) close() {
+	if j.locked {
+		j.unlockMySQL()
+	}
 	j.cancel()
 	j.conn.Close()
 }
@@ -141,8 +167,7 @@ func (j *joined) abandon() {
 // end gives back what the transaction had.
 func (j *joined) end() {
 	j.timer.Stop()
-	j.cancel()
-	j.conn.Close()
-	j.store.setOpen(j.key, false)
+	j.close()
+	j.store.unreserve(j.key)
 	j.store.turns().Release(1)
 }

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// killUnderLoad kills the server at random moments while clients create tasks, and returns what they were told in the end.
+// killUnderLoad kills the server at random moments while clients create tasks,
+// and returns what they were told in the end.
 func killUnderLoad(t *testing.T, d database, mode string) (created, unknown int) {
 	server := startChild(t, d, mode)
-	clients := startCrowd(t, 8, time.Minute, server.post)
+	clients := startCrowd(t, 8, server.post)
 	for range *kills {
 		// Some of these are a server's first moments, most are in its full run.
 		<-time.After(time.Duration(rand.IntN(250)) * time.Millisecond)
@@ -24,7 +25,8 @@ func killUnderLoad(t *testing.T, d database, mode string) (created, unknown int)
 	return created, unknown
 }
 
-// Exactly once under kill -9: every key gets an answer, always the same, and there is one row for each.
+// Exactly once under kill -9: every key gets an answer, always the same, and
+// there is one row for each.
 func TestKillJoined(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		created, unknown := killUnderLoad(t, d, "joined")
@@ -37,25 +39,28 @@ func TestKillJoined(t *testing.T) {
 	})
 }
 
-// At most once with leases: a key that was cut off ends with an unknown outcome, and never with two rows.
+// At most once with leases: a key that was cut off ends with an unknown
+// outcome, and never with two rows.
 func TestKillLeased(t *testing.T) {
-	d := postgres(t)
-	created, unknown := killUnderLoad(t, d, "leased")
-	db := d.open(t)
-	mustCount(t, db, "SELECT count(*) - count(DISTINCT title) FROM tasks", 0)
-	if rows := count(t, db, "SELECT count(*) FROM tasks"); rows < created || rows > created+unknown {
-		t.Errorf("got %d rows for %d tasks created and %d unknown", rows, created, unknown)
-	}
+	inServers(t, func(t *testing.T, d database) {
+		created, unknown := killUnderLoad(t, d, "leased")
+		db := d.open(t)
+		mustCount(t, db, "SELECT count(*) - count(DISTINCT title) FROM tasks", 0)
+		if rows := count(t, db, "SELECT count(*) FROM tasks"); rows < created || rows > created+unknown {
+			t.Errorf("got %d rows for %d tasks created and %d unknown", rows, created, unknown)
+		}
+	})
 }
 
 // A second attempt where the route asked for it: every key gets an answer.
 func TestKillReexecuted(t *testing.T) {
-	d := postgres(t)
-	created, unknown := killUnderLoad(t, d, "reexecuted")
-	if unknown != 0 {
-		t.Errorf("%d keys ended with an unknown outcome, want none", unknown)
-	}
-	db := d.open(t)
-	mustCount(t, db, "SELECT count(*) FROM tasks", created)
-	t.Logf("%d of the tasks needed a second attempt", count(t, db, "SELECT count(*) FROM tasks WHERE attempt > 1"))
+	inServers(t, func(t *testing.T, d database) {
+		created, unknown := killUnderLoad(t, d, "reexecuted")
+		if unknown != 0 {
+			t.Errorf("%d keys ended with an unknown outcome, want none", unknown)
+		}
+		db := d.open(t)
+		mustCount(t, db, "SELECT count(*) FROM tasks", created)
+		t.Logf("%d of the tasks needed a second attempt", count(t, db, "SELECT count(*) FROM tasks WHERE attempt > 1"))
+	})
 }

@@ -13,29 +13,45 @@ type fault uint8
 
 const (
 	none       fault = iota
-	before           // the connection breaks before Postgres hears of it
+	before           // the connection breaks before the server hears of it
 	after            // the connection breaks before the client hears of it
 	terminated       // done; the client is told that its session is terminated
 	hang             // nobody hears of it
+	deadlock         // the server says that it rolled the transaction back
 )
 
-// proxy stands between a pool and Postgres and knows what a COMMIT looks like.
+// proxy stands between a pool and a server and knows what a COMMIT looks like.
 type proxy struct {
 	port     uint16
 	upstream string
+	answers  map[fault]string // what the client is told in place of the server's answer
 
 	mu       sync.Mutex
 	atCommit fault // what happens at the next COMMIT
 	conns    []net.Conn
 }
 
-func newProxy(t *testing.T, host string, port uint16) *proxy {
+func newProxy(t *testing.T, d database) *proxy {
 	t.Helper()
+	upstream, answers := "", map[fault]string(nil)
+	if d.my != nil {
+		upstream = d.my.Addr
+		answers = map[fault]string{
+			terminated: mysqlError(1053, "08S01", "Server shutdown in progress"),
+			deadlock:   mysqlError(1213, "40001", "Deadlock found when trying to get lock"),
+		}
+	} else {
+		upstream = net.JoinHostPort(d.conf.Host, strconv.Itoa(int(d.conf.Port)))
+		answers = map[fault]string{
+			terminated: postgresError("57P01", "terminating connection"),
+			deadlock:   postgresError("40P01", "deadlock detected"),
+		}
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{port: uint16(l.Addr().(*net.TCPAddr).Port), upstream: net.JoinHostPort(host, strconv.Itoa(int(port)))}
+	p := &proxy{port: uint16(l.Addr().(*net.TCPAddr).Port), upstream: upstream, answers: answers}
 	t.Cleanup(func() {
 		l.Close()
 		p.heal()
@@ -74,7 +90,7 @@ func (p *proxy) heal() {
 func (p *proxy) takeCommit(request []byte) fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !bytes.Contains(bytes.ToLower(request), []byte("commit\x00")) {
+	if request := bytes.ToLower(request); !bytes.Contains(request, []byte("commit\x00")) && !bytes.Contains(request, []byte("\x03commit")) {
 		return none
 	}
 	f := p.atCommit
@@ -129,12 +145,25 @@ func (p *proxy) serve(client net.Conn) {
 		case after:
 			last <- ""
 		case terminated:
-			// An ErrorResponse, whose length counts itself.
-			fields := "SFATAL\x00VFATAL\x00C57P01\x00Mterminating connection\x00\x00"
-			last <- "E\x00\x00\x00" + string(rune(4+len(fields))) + fields
+			last <- p.answers[terminated]
+		case deadlock:
+			client.Write([]byte(p.answers[deadlock]))
+			return
 		}
 		if _, err := server.Write(buf[:n]); err != nil {
 			return
 		}
 	}
+}
+
+// postgresError is an ErrorResponse, whose length counts itself.
+func postgresError(state, message string) string {
+	fields := "SFATAL\x00VFATAL\x00C" + state + "\x00M" + message + "\x00\x00"
+	return "E\x00\x00\x00" + string(rune(4+len(fields))) + fields
+}
+
+// mysqlError is an ERR packet, the first one of an answer.
+func mysqlError(number uint16, state, message string) string {
+	body := string([]byte{0xff, byte(number), byte(number >> 8)}) + "#" + state + message
+	return string([]byte{byte(len(body)), 0, 0, 1}) + body
 }

@@ -2,6 +2,7 @@ package idemsql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net"
 	"os"
@@ -18,7 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/idem"
 )
 
 // ownPostgres is a Postgres that a test may kill.
@@ -44,36 +45,13 @@ func newPostgres(t *testing.T) *ownPostgres {
 		t.Skip("left out: idemsql on a Postgres that is killed; it needs initdb, which is in Debian's package postgresql")
 	}
 	slices.Sort(found)
-	dir, err := os.MkdirTemp("", "idemsql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &ownPostgres{t: t, programs: filepath.Dir(found[len(found)-1]), dir: dir, attr: &syscall.SysProcAttr{}}
-	t.Cleanup(func() {
-		p.kill()
-		os.RemoveAll(dir)
-	})
-	if os.Getuid() == 0 {
-		owner, err := user.Lookup("postgres")
-		if err != nil {
-			t.Fatal(err)
-		}
-		uid, _ := strconv.Atoi(owner.Uid)
-		gid, _ := strconv.Atoi(owner.Gid)
-		p.attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-		if err := os.Chown(dir, uid, gid); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p := &ownPostgres{t: t, programs: filepath.Dir(found[len(found)-1])}
+	p.dir, p.attr = ownDirectory(t, "postgres")
+	t.Cleanup(p.kill)
 	if out, err := p.command("initdb", "-D", p.dir+"/data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.port = l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	p.port = freePort(t)
 	return p
 }
 
@@ -84,11 +62,14 @@ func (p *ownPostgres) command(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+func (p *ownPostgres) database() database { return newSchema(p.t, p.dsn()).migrated(p.t) }
+
 func (p *ownPostgres) dsn() string {
 	return "postgres://postgres@127.0.0.1:" + strconv.Itoa(p.port) + "/postgres?sslmode=disable"
 }
 
-// start starts the server and waits until it serves. After a kill it does not start while sessions of the last one live.
+// start starts the server and waits until it serves. After a kill it does not
+// start while sessions of the last one live.
 func (p *ownPostgres) start() {
 	p.t.Helper()
 	conf, err := pgx.ParseConfig(p.dsn())
@@ -122,21 +103,126 @@ func (p *ownPostgres) kill() {
 	}
 }
 
-// Postgres is killed and comes back: no request takes longer than the timeouts allow, nothing is done twice, and service goes
-// on by itself.
-func TestPostgresKilled(t *testing.T) {
-	const (
-		timeout = 500 * time.Millisecond // of each call of the store
-		wait    = time.Second            // for another that has the key
-		handler = time.Second
-		slack   = 2 * time.Second // of a busy machine
-	)
-	postgres := newPostgres(t)
-	postgres.start()
+// ownMariaDB is a MariaDB that a test may kill.
+type ownMariaDB struct {
+	t      *testing.T
+	server string
+	dir    string
+	port   int
+	attr   *syscall.SysProcAttr
+	cmd    *exec.Cmd
+}
+
+func newMariaDB(t *testing.T) *ownMariaDB {
+	t.Helper()
+	if os.Getenv("SALLYPORT_MARIADB") == "" {
+		t.Skip("left out: idemsql on a MariaDB that is killed; with SALLYPORT_MARIADB set it runs where MariaDB is installed")
+	}
+	m := &ownMariaDB{t: t, attr: &syscall.SysProcAttr{}}
+	install, err := exec.LookPath("mariadb-install-db")
+	if err == nil {
+		m.server, err = exec.LookPath("mariadbd")
+	}
+	if err != nil {
+		t.Skip("left out: idemsql on a MariaDB that is killed; it needs mariadbd, which is in Debian's package mariadb-server")
+	}
+	m.dir, m.attr = ownDirectory(t, "mysql")
+	t.Cleanup(m.kill)
+	cmd := exec.Command(install, "--no-defaults", "--datadir="+m.dir+"/data", "--skip-test-db")
+	cmd.SysProcAttr, cmd.Dir = m.attr, m.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
+	}
+	m.port = freePort(t)
+	return m
+}
+
+func (m *ownMariaDB) database() database {
+	return newDatabase(m.t, m.dsn()).migrated(m.t)
+}
+
+func (m *ownMariaDB) dsn() string {
+	return "root@tcp(127.0.0.1:" + strconv.Itoa(m.port) + ")/mysql"
+}
+
+func (m *ownMariaDB) start() {
+	m.t.Helper()
+	m.cmd = exec.Command(m.server, "--no-defaults", "--datadir="+m.dir+"/data", "--socket="+m.dir+"/socket", "--pid-file="+m.dir+"/pid",
+		"--port="+strconv.Itoa(m.port), "--bind-address=127.0.0.1", "--skip-grant-tables", "--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=16M")
+	m.cmd.SysProcAttr, m.cmd.Dir = m.attr, m.dir
+	if err := m.cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	db, err := sql.Open("mysql", m.dsn())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer db.Close()
+	for deadline := time.Now().Add(time.Minute); db.PingContext(context.Background()) != nil; <-time.After(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			m.t.Fatal("MariaDB does not start")
+		}
+	}
+}
+
+func (m *ownMariaDB) kill() {
+	if m.cmd != nil {
+		m.cmd.Process.Kill()
+		m.cmd.Wait()
+		m.cmd = nil
+	}
+}
+
+// ownDirectory makes a directory for the data of a server, which refuses to be
+// root and then runs as user.
+func ownDirectory(t *testing.T, as string) (dir string, attr *syscall.SysProcAttr) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "idemsql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	attr = &syscall.SysProcAttr{}
+	if os.Getuid() == 0 {
+		owner, err := user.Lookup(as)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, _ := strconv.Atoi(owner.Uid)
+		gid, _ := strconv.Atoi(owner.Gid)
+		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		if err := os.Chown(dir, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, attr
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func TestPostgresKilled(t *testing.T) { testServerKilled(t, newPostgres(t)) }
+func TestMariaDBKilled(t *testing.T)  { testServerKilled(t, newMariaDB(t)) }
+
+// A server is killed and comes back: no request hangs, nothing is done twice,
+// and service goes on by itself.
+func testServerKilled(t *testing.T, own interface {
+	start()
+	kill()
+	database() database
+}) {
+	own.start()
 	for _, mode := range []string{"joined", "leased"} {
 		t.Run(mode, func(t *testing.T) {
-			d := newSchema(t, postgres.dsn()).migrated(t)
-			o := middleware.IdempotencyOptions{Join: mode == "joined", StoreTimeout: timeout, Wait: wait, Timeout: handler, Lease: crashLease}
+			d := own.database()
+			o := options{idem.Options{Join: mode == "joined", Timeout: 500 * time.Millisecond, Wait: time.Second, Lease: crashLease}, time.Second}
 			h := create
 			if mode == "leased" {
 				h = createLeased
@@ -146,13 +232,14 @@ func TestPostgresKilled(t *testing.T) {
 				servers[i] = newServer(t, d, o, h)
 			}
 			var n atomic.Int64
-			clients := startCrowd(t, 8, timeout+wait+handler+timeout+slack, func(key string) (answer, error) {
-				return servers[n.Add(1)%2].post(key, key), nil
+			clients := startCrowd(t, 8, func(key string) (a answer, err error) {
+				within(t, patience, "a request", func() { a = servers[n.Add(1)%2].post(key, key) })
+				return a, nil
 			})
 			for range max(*kills/5, 1) {
 				<-time.After(300 * time.Millisecond)
-				postgres.kill()
-				postgres.start()
+				own.kill()
+				own.start()
 			}
 			before := clients.next.Load()
 			for clients.next.Load() < before+100 && !t.Failed() { // service resumes

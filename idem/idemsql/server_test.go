@@ -16,13 +16,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// server is the whole stack of stages in front of one handler, POST /api/v1/tasks, on one pool.
+// server is the whole stack of stages in front of one handler, POST
+// /api/v1/tasks, on one pool.
 type server struct {
 	*middleware.API
 	db    *sql.DB
@@ -30,20 +32,29 @@ type server struct {
 	token string
 	runs  atomic.Int64 // of the handler
 	log   *logged
+
+	mariadb bool // whether the database is one
 }
 
-// handler creates a task. What it may use is the database and, when it is joined, the transaction.
+// handler creates a task. What it may use is the database and, when it is
+// joined, the transaction.
 type handler func(w http.ResponseWriter, r *http.Request, s *server)
 
-// joined are the options of most tests.
-var joined = middleware.IdempotencyOptions{Join: true}
+// options are those of a server.
+type options struct {
+	idem.Options
+	handler time.Duration // its timeout; 0 means the default
+}
 
-func newServer(t testing.TB, d database, o middleware.IdempotencyOptions, h handler) *server {
+// joined are the options of most tests.
+var joined = options{Options: idem.Options{Join: true}}
+
+func newServer(t testing.TB, d database, o options, h handler) *server {
 	t.Helper()
 	return serverOn(t, d, d.open(t), idemsql.Options{}, o, h)
 }
 
-func serverOn(t testing.TB, d database, db *sql.DB, so idemsql.Options, o middleware.IdempotencyOptions, h handler) *server {
+func serverOn(t testing.TB, d database, db *sql.DB, so idemsql.Options, o options, h handler) *server {
 	t.Helper()
 	s, err := makeServer(d, db, so, o, h)
 	if err != nil {
@@ -52,21 +63,23 @@ func serverOn(t testing.TB, d database, db *sql.DB, so idemsql.Options, o middle
 	return s
 }
 
-func makeServer(d database, db *sql.DB, so idemsql.Options, o middleware.IdempotencyOptions, h handler) (*server, error) {
-	s := &server{db: db, log: &logged{}}
+func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler) (*server, error) {
+	s := &server{db: db, log: &logged{}, mariadb: d.my != nil}
 	logger := slog.New(slog.NewTextHandler(s.log, nil))
 	so.Logger = logger
 	s.store = d.on(db, so)
 	keys := keystore.NewMemory()
-	secret, _, err := keystore.NewIssuer(keys, keystore.Format{}).Issue(context.Background(), keystore.Grant{
+	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(context.Background(), keystore.Grant{
 		Organization: "org_1", Environment: keystore.Production, Name: "test", Actor: "test", Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.token = secret.Reveal()
+	o.Logger = logger
 	s.API = middleware.NewAPI(keys, middleware.Options{
-		Replies: s.store, Idempotency: o, Hooks: &middleware.Hooks{Logger: logger},
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(s.store, o.Options), Timeout: o.handler},
+		Hooks:       &middleware.Hooks{Logger: logger},
 	})
 	s.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
 		s.runs.Add(1)
@@ -91,6 +104,7 @@ func newPost(ctx context.Context, base, token, key, body string) *http.Request {
 	if err != nil {
 		panic(err)
 	}
+	r.Host = "api.example.com" // the same whichever server a repeat reaches
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "text/plain")
 	if key != "" {
@@ -133,11 +147,12 @@ func (a answer) mustReplay(t testing.TB, first answer) {
 // insert writes a task with an id that no second run would choose.
 func insert(ctx context.Context, q execer, title string) (id string, err error) {
 	id = rand.Text()
-	_, err = q.ExecContext(ctx, "INSERT INTO tasks (id, title) VALUES ($1, $2)", id, title)
+	_, err = q.ExecContext(ctx, "INSERT INTO tasks (id, title) VALUES ('"+id+"', '"+title+"')")
 	return id, err
 }
 
-// create is the handler that most tests have: one row, whose id is in the answer.
+// create is the handler that most tests have: one row, whose id is in the
+// answer.
 func create(w http.ResponseWriter, r *http.Request, s *server) {
 	if id, ok := createOnly(w, r); ok {
 		w.WriteHeader(http.StatusCreated)

@@ -2,7 +2,10 @@ package idemsql
 
 import "errors"
 
-const serializationFailure = "40001"
+const (
+	serializationFailure    = "40001"
+	mysqlRolledBackAtCommit = 3101
+)
 
 // sqlState returns the SQLSTATE of an error that the server sent, or "". The
 // drivers of Postgres have it by this method.
@@ -17,7 +20,14 @@ func sqlState(err error) string {
 // was rolled back. What the server says before it has committed does: a
 // constraint or a trigger that was deferred, a transaction that had failed or
 // that cannot be serialized. All else, and 40003, may have come after.
+//
+// MySQL sends such an answer as a node of a cluster whose transaction met
+// another one.
 func refused(err error) bool {
+	switch mysqlNumber(err) {
+	case mysqlDeadlock, mysqlRolledBackAtCommit:
+		return true
+	}
 	state := sqlState(err)
 	if len(state) != 5 || state == "40003" {
 		return false

@@ -4,17 +4,18 @@ package idemsql
 // for what stands in braces: the database's time now, a microsecond, and how
 // many of those are left of a lease. States are the numbers of idem.State.
 //
-// The parameters of the statements that begin are $1 the partition, $2 the
-// digest, $3 the token, $4 the fingerprint, $5 whether to take over, $6 the
-// lease and $7 the retention, and in Postgres $8 the key's lock. They return
-// state, fingerprint, attempt, the lease left and the payload.
+// The parameters of the statements that begin are $1 the key, $2 the token, $3
+// the fingerprint, $4 whether to take over, $5 the lease and $6 the retention,
+// and in Postgres $7 the number of the key's lock and $8 the retention that the
+// sweep goes by. They return state, fingerprint, attempt, the lease left and the
+// payload.
 const (
-	theKey = "r.digest = $2 AND r.partition_hash = $1"
+	theKey = "r.request_key = $1"
 
 	// claimable says of a row that the claim may have it. It is never NULL.
 	claimable = `(r.expires_at <= {now}
-		OR r.state = 1 AND r.token = $3
-		OR $5 AND r.fingerprint = $4 AND (r.state = 4 OR r.state = 1 AND r.lease_ends <= {now}))`
+		OR r.state = 1 AND r.token = $2
+		OR $4 AND r.fingerprint = $3 AND (r.state = 4 OR r.state = 1 AND r.lease_ends <= {now}))`
 
 	peek = `
 		SELECT CASE WHEN r.state <> 1 THEN r.state WHEN r.lease_ends > {now} THEN 2 ELSE 4 END,
@@ -23,43 +24,54 @@ const (
 		WHERE ` + theKey + " AND NOT " + claimable
 
 	// held says of a row that the token holds the claim, or settled it.
-	held = theKey + " AND r.token = $3 AND r.expires_at > {now}"
+	held = theKey + " AND r.token = $2 AND r.expires_at > {now}"
 
 	extend = `
 		UPDATE sallyport_idem AS r
-		SET lease_ends = {now} + {us} * $4,
-			expires_at = CASE WHEN r.expires_at < {now} + {us} * $4 THEN {now} + {us} * $4 ELSE r.expires_at END
+		SET lease_ends = {now} + {us} * $3,
+			expires_at = CASE WHEN r.expires_at < {now} + {us} * $3 THEN {now} + {us} * $3 ELSE r.expires_at END
 		WHERE ` + held + " AND r.state = 1"
 
-	// settle changes what is claimed and nothing else; it returns whether what
-	// stands there in the end is what was to be saved.
+	// settle changes a row only while it is claimed. It returns whether the row
+	// then holds the outcome that was to be saved.
 	settle = `
 		UPDATE sallyport_idem AS r
-		SET state = CASE WHEN r.state = 1 THEN $4 ELSE r.state END,
-			payload = CASE WHEN r.state = 1 THEN $5 ELSE r.payload END,
-			expires_at = CASE WHEN r.state = 1 THEN {now} + {us} * $6 ELSE r.expires_at END
+		SET state = CASE WHEN r.state = 1 THEN $3 ELSE r.state END,
+			payload = CASE WHEN r.state = 1 THEN $4 ELSE r.payload END,
+			expires_at = CASE WHEN r.state = 1 THEN {now} + {us} * $5 ELSE r.expires_at END
 		WHERE ` + held + `
-		RETURNING state = $4 AND payload = $5`
+		RETURNING state = $3 AND payload = $4`
 
 	release = "DELETE FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1"
 	settled = "SELECT true FROM sallyport_idem AS r WHERE " + held + " AND r.state <> 1"
 
-	// Rows that a joined request is about to reuse are locked, and left to it.
+	// postgresSweep removes rows and returns how many, and how many it has
+	// looked at: one that is kept for longer than its claim said is looked at
+	// again when its time is over. Rows that a joined request is about to reuse
+	// are locked, and left to it.
 	postgresSweep = `
-		DELETE FROM sallyport_idem WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM sallyport_idem WHERE expires_at <= {now} ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))`
+		WITH due AS MATERIALIZED (
+			SELECT ctid, expires_at FROM sallyport_idem WHERE sweep_at <= {now} ORDER BY sweep_at LIMIT $1 FOR UPDATE SKIP LOCKED),
+		removed AS (DELETE FROM sallyport_idem AS r USING due WHERE r.ctid = due.ctid AND due.expires_at <= {now} RETURNING 1),
+		kept AS (UPDATE sallyport_idem AS r SET sweep_at = r.expires_at FROM due WHERE r.ctid = due.ctid AND due.expires_at > {now} RETURNING 1)
+		SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM removed) + (SELECT count(*) FROM kept)`
 	sqliteSweep = `
 		DELETE FROM sallyport_idem WHERE rowid IN (
 			SELECT rowid FROM sallyport_idem WHERE expires_at <= {now} ORDER BY expires_at LIMIT $1)`
 )
 
-// claim returns the statement that claims a key if it may be claimed.
-func claim(values string) string {
+// claim returns the statement that claims a key if it may be claimed; more is a
+// further column.
+func claim(more, values string) string {
+	set := ""
+	if more != "" {
+		more, set = ", "+more, ",\n\t\t\t"+more+" = excluded."+more
+	}
 	return `
 		INSERT INTO sallyport_idem AS r
-			(partition_hash, digest, token, fingerprint, attempt, state, lease_ends, expires_at, payload)
+			(request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload` + more + `)
 		` + values + `
-		ON CONFLICT (digest, partition_hash) DO UPDATE
+		ON CONFLICT (request_key) DO UPDATE
 		SET token = excluded.token,
 			fingerprint = CASE WHEN r.expires_at <= {now} THEN excluded.fingerprint ELSE r.fingerprint END,
 			attempt = CASE WHEN r.expires_at <= {now} THEN 1
@@ -68,7 +80,7 @@ func claim(values string) string {
 			state = 1,
 			lease_ends = excluded.lease_ends,
 			expires_at = excluded.expires_at,
-			payload = excluded.payload
+			payload = excluded.payload` + set + `
 		WHERE ` + claimable + `
 		RETURNING 1, fingerprint, attempt, 0, payload`
 }
@@ -84,9 +96,10 @@ func claim(values string) string {
 func postgresBegin(tryLock string) string {
 	return `
 		WITH seen (state, fingerprint, attempt, lease_left, payload) AS MATERIALIZED (` + peek + `),
-		lock AS MATERIALIZED (SELECT ` + tryLock + `('sallyport_idem'::regclass::oid::int4, $8::int4) AS ours),
+		lock AS MATERIALIZED (SELECT ` + tryLock + `('sallyport_idem'::regclass::oid::int4, $7::int4) AS ours),
 		claim (state, fingerprint, attempt, lease_left, payload) AS (` +
-		claim(`SELECT $1::bytea, $2::bytea, $3::bytea, $4::bytea, 1, 1, {now} + {us} * $6, {now} + {us} * $7, ''::bytea
+		claim("sweep_at", `SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $5, {now} + {us} * $6, ''::bytea,
+				{now} + {us} * $8 + interval '5 minutes' -- after the end of most replies
 			FROM lock WHERE ours AND NOT EXISTS (SELECT FROM seen)`) + `)
 		SELECT * FROM seen
 		UNION ALL SELECT * FROM claim

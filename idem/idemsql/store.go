@@ -18,12 +18,12 @@ import (
 // for its default.
 type Options struct {
 	// Isolation is that of the transactions of joined requests. The default is
-	// what the database has as its own, READ COMMITTED in Postgres. With a higher
-	// one a transaction may fail to serialize when it is to be committed; it then
-	// leaves nothing, and the client is told to try again.
+	// what the database has as its own: READ COMMITTED in Postgres, REPEATABLE
+	// READ in MySQL. With a higher one a transaction may fail to serialize when it is to be
+	// committed; it then leaves nothing, and the client is told to try again.
 	Isolation sql.IsolationLevel
-	// Logger is told of handlers that endanger what joined mode promises. The
-	// default is slog.Default().
+	// Logger gets a line for each handler that breaks the rules of joined mode.
+	// The default is slog.Default().
 	Logger *slog.Logger
 }
 
@@ -32,8 +32,8 @@ type Options struct {
 //
 // An error other than those of package idem means that the database could not
 // answer, and wraps the driver's error. When a context has ended it wraps the
-// error of the context, at once: what was under way may then have taken place,
-// or still do.
+// error of the context, at once: the statement may then have been carried out,
+// or may still be.
 //
 // A Store is used by many goroutines at once, and holds nothing that has to be
 // closed. Use one Store for a database in a process: it counts the
@@ -44,8 +44,8 @@ type Store struct {
 	options Options
 	turns   func() *semaphore.Weighted
 
-	mu   sync.Mutex
-	open map[idem.Key]struct{} // held by transactions of this Store
+	mu      sync.Mutex
+	joining map[idem.Key]bool // keys of Joins under way, and true once a transaction holds them
 }
 
 var (
@@ -62,6 +62,11 @@ func Postgres(db *sql.DB, o Options) *Store { return newStore(db, postgres, o) }
 // It panics when db is nil.
 func SQLite(db *sql.DB, o Options) *Store { return newStore(db, sqlite, o) }
 
+// MySQL returns a Store in the MySQL or MariaDB database db, which it asks
+// nothing yet. The connections must have that database as their default. It
+// panics when db is nil.
+func MySQL(db *sql.DB, o Options) *Store { return newStore(db, mysql, o) }
+
 func newStore(db *sql.DB, d dialect, o Options) *Store {
 	if db == nil {
 		panic("idemsql: a Store needs a database")
@@ -69,7 +74,7 @@ func newStore(db *sql.DB, d dialect, o Options) *Store {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Store{db: db, dialect: d, options: o, open: make(map[idem.Key]struct{})}
+	s := &Store{db: db, dialect: d, options: o, joining: make(map[idem.Key]bool)}
 	// The pool's size is set after sql.Open, so it is not looked at before the
 	// first request needs it.
 	s.turns = sync.OnceValue(s.newTurns)
@@ -83,7 +88,11 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	}
 	return await(ctx, "begin", func() (r idem.Record, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-			r, err = s.decide(ctx, q, s.begin, c)
+			if s.mysql != nil {
+				r, err = s.beginMySQL(ctx, q, c)
+			} else {
+				r, err = s.decide(ctx, q, s.begin, c, c.Retention)
+			}
 			return err
 		})
 		return r, err
@@ -91,15 +100,15 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 }
 
 // Extend implements [idem.Store].
-func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.Token, lease time.Duration) error {
+func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
 	if lease <= 0 {
 		return fmt.Errorf("idemsql: a lease of %v", lease)
 	}
-	return s.exec(ctx, "extend", s.extend, key.Partition[:], key.Digest[:], token[:], lease.Microseconds())
+	return s.exec(ctx, "extend", s.extend, key[:], token[:], lease.Microseconds())
 }
 
 // Settle implements [idem.Store].
-func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.Token, t idem.Settlement) error {
+func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
 	switch {
 	case t.Outcome > idem.NotStarted:
 		return fmt.Errorf("idemsql: a settlement as %v", t.Outcome)
@@ -118,7 +127,7 @@ func (s *Store) do(ctx context.Context, doing string, do func(ctx context.Contex
 }
 
 // save replaces a claim by its outcome.
-func (s *Store) save(ctx context.Context, q querier, key idem.Key, token idem.Token, t idem.Settlement) error {
+func (s *Store) save(ctx context.Context, q querier, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
 	state, payload := idem.Unknown, []byte{}
 	if t.Outcome == idem.Finished {
 		state = idem.Done
@@ -126,8 +135,12 @@ func (s *Store) save(ctx context.Context, q querier, key idem.Key, token idem.To
 			payload = t.Payload
 		}
 	}
+	args := []any{key[:], token[:], int64(state), payload, t.Retention.Microseconds()}
+	if s.mysql != nil {
+		return s.saveMySQL(ctx, q, args...)
+	}
 	var same bool
-	err := one(ctx, q, s.settle, []any{&same}, key.Partition[:], key.Digest[:], token[:], int64(state), payload, t.Retention.Microseconds())
+	err := s.one(ctx, q, s.settle, []any{&same}, args...)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return idem.ErrLost
@@ -138,15 +151,15 @@ func (s *Store) save(ctx context.Context, q querier, key idem.Key, token idem.To
 }
 
 // free removes a claim. Its second statement only says why there was none.
-func (s *Store) free(ctx context.Context, key idem.Key, token idem.Token) error {
-	id := []any{key.Partition[:], key.Digest[:], token[:]}
+func (s *Store) free(ctx context.Context, key idem.Key, token idem.ClaimToken) error {
+	id := []any{key[:], token[:]}
 	err := s.exec(ctx, "settle", s.release, id...)
 	if err != idem.ErrLost {
 		return err
 	}
 	return s.do(ctx, "settle", func(ctx context.Context, q querier) error {
 		var settled bool
-		switch err := one(ctx, q, s.settled, []any{&settled}, id...); {
+		switch err := s.one(ctx, q, s.settled, []any{&settled}, id...); {
 		case errors.Is(err, sql.ErrNoRows):
 			return idem.ErrLost
 		case err != nil:
@@ -156,19 +169,9 @@ func (s *Store) free(ctx context.Context, key idem.Key, token idem.Token) error 
 	})
 }
 
-// exec runs a write of one row. ErrLost when it found no row to write.
-func (s *Store) exec(ctx context.Context, doing, query string, args ...any) error {
-	return s.do(ctx, doing, func(ctx context.Context, q querier) error {
-		result, err := q.ExecContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		rows, err := result.RowsAffected()
-		if err == nil && rows == 0 {
-			err = idem.ErrLost
-		}
-		return err
-	})
+// exec is write on the pool.
+func (s *Store) exec(ctx context.Context, doing, statement string, args ...any) error {
+	return s.do(ctx, doing, func(ctx context.Context, q querier) error { return s.write(ctx, q, statement, args...) })
 }
 
 func check(c idem.Claim) error {

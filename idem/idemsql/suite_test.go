@@ -1,7 +1,9 @@
 package idemsql_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"testing"
 	"time"
 
@@ -16,9 +18,36 @@ func suite(d database, db *sql.DB) idemtest.Suite {
 	return idemtest.Suite{
 		New: func(t *testing.T) idem.Store {
 			execute(t, db, "DELETE FROM sallyport_idem")
+			execute(t, db, "DELETE FROM tasks")
 			return store
 		},
 		Advance: func(t *testing.T, _ idem.Store, by time.Duration) { d.advance(t, db, by) },
+		Write: func(ctx context.Context, row string) error {
+			tx, ok := idemsql.Tx(ctx)
+			if !ok {
+				return errors.New("the context carries no transaction")
+			}
+			_, err := tx.ExecContext(ctx, "INSERT INTO tasks (id, title) VALUES ('"+row+"', 'title')")
+			return err
+		},
+		Rows: func(t *testing.T, _ idem.Store) (rows []string) {
+			found, err := db.QueryContext(t.Context(), "SELECT id FROM tasks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer found.Close()
+			for found.Next() {
+				var row string
+				if err := found.Scan(&row); err != nil {
+					t.Fatal(err)
+				}
+				rows = append(rows, row)
+			}
+			if err := found.Err(); err != nil {
+				t.Fatal(err)
+			}
+			return rows
+		},
 	}
 }
 
@@ -40,12 +69,14 @@ func TestSuiteOnOneConnection(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		db.SetMaxOpenConns(1)
-		suite(d, db).Run(t)
+		s := suite(d, db)
+		s.Write, s.Rows = nil, nil // a transaction needs a connection of its own
+		s.Run(t)
 	})
 }
 
 func TestNilDatabase(t *testing.T) {
-	for name, store := range map[string]func(*sql.DB, idemsql.Options) *idemsql.Store{"Postgres": idemsql.Postgres, "SQLite": idemsql.SQLite} {
+	for name, store := range map[string]func(*sql.DB, idemsql.Options) *idemsql.Store{"Postgres": idemsql.Postgres, "SQLite": idemsql.SQLite, "MySQL": idemsql.MySQL} {
 		func() {
 			defer func() {
 				if recover() == nil {

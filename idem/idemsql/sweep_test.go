@@ -2,7 +2,7 @@ package idemsql_test
 
 import (
 	"strconv"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,79 +49,120 @@ func TestSweepIsBounded(t *testing.T) {
 	})
 }
 
-// fill puts n settled rows into the table, numbered in the order in which they expire.
+// fill puts n settled rows into the table, numbered in the order in which they
+// expire.
 func (d database) fill(t testing.TB, db execer, n int) {
 	t.Helper()
-	columns := "INSERT INTO sallyport_idem (partition_hash, digest, token, fingerprint, attempt, state, lease_ends, expires_at, payload) "
+	columns := "INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload) "
 	if d.conf != nil {
-		execute(t, db, columns+`
-			SELECT sha256('o'), sha256(n::text::bytea), '\x00', sha256('f'), n, 3, now(), now() + interval '1 day' + n * interval '1 second',
-				decode(repeat('7b', 400), 'hex')
+		execute(t, db, strings.Replace(columns, "payload", "payload, sweep_at", 1)+`
+			SELECT sha256(n::text::bytea), '\x00', sha256('f'), n, 3, now(), now() + interval '1 day' + n * interval '1 second',
+				decode(repeat('7b', 400), 'hex'), now() + interval '1 day' + n * interval '1 second'
 			FROM generate_series(1, `+strconv.Itoa(n)+`) AS n`)
 		return
 	}
+	if d.my != nil {
+		execute(t, db, columns+`
+			SELECT UNHEX(SHA2(n, 256)), UNHEX('00'), UNHEX(SHA2('f', 256)), n, 3, 0, (UNIX_TIMESTAMP() + 86400 + n) * 1000000, REPEAT('{', 400)
+			FROM `+mariadbSeries(n)+` AS s`)
+		return
+	}
 	execute(t, db, "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < "+strconv.Itoa(n)+") "+columns+`
-		SELECT zeroblob(32), CAST(substr(hex(randomblob(16)), 1, 32) AS BLOB), x'00', zeroblob(32), n, 3, 0, (unixepoch() + 86400 + n) * 1000000,
+		SELECT CAST(substr(hex(randomblob(16)), 1, 32) AS BLOB), x'00', zeroblob(32), n, 3, 0, (unixepoch() + 86400 + n) * 1000000,
 			zeroblob(400)
 		FROM s`)
 }
 
-// Sweep neither waits for a request that reuses an expired row nor takes the row from under it.
-func TestSweepWhileServing(t *testing.T) {
+// mariadbSeries is a table of the numbers 1 to n.
+func mariadbSeries(n int) string {
+	return "JSON_TABLE(CONCAT('[', REPEAT('0,', " + strconv.Itoa(n) + " - 1), '0]'), '$[*]' COLUMNS (n FOR ORDINALITY))"
+}
+
+// Rows that are kept for longer than their claims said neither are removed nor
+// hide others from a call of Sweep.
+func TestSweepPassesOverKeptRows(t *testing.T) {
 	d := postgres(t)
 	db := d.open(t)
 	store := d.on(db, idemsql.Options{})
-	c := claim("reused")
+	d.fill(t, db, 2*idemsql.SweepBatch)
+	execute(t, db, "UPDATE sallyport_idem SET sweep_at = now() - interval '1 hour'")
+	c := claim("due")
 	begin(t, store, c, idem.Claimed)
-	begin(t, store, claim("other"), idem.Claimed)
-	d.advance(t, db, 2*time.Hour)
-	_, j := join(t, store, again(c), idem.Claimed)
-	within(t, 5*time.Second, "Sweep", func() { sweep(t, store, 1) })
-	if err := j.Settle(t.Context(), finished("answer")); err != nil {
-		t.Fatal(err)
-	}
+	execute(t, db, "UPDATE sallyport_idem SET sweep_at = now() - interval '1 minute', expires_at = now() - interval '1 minute' WHERE attempt = 1 AND state = 1")
+	sweep(t, store, 1)
+	mustCount(t, db, "SELECT count(*) FROM sallyport_idem", 2*idemsql.SweepBatch)
+	mustCount(t, db, "SELECT count(*) FROM sallyport_idem WHERE sweep_at <> expires_at", 0)
 	sweep(t, store, 0)
-	begin(t, store, again(c), idem.Done)
+	d.advance(t, db, 48*time.Hour)
+	sweep(t, store, idemsql.SweepBatch)
 }
 
-func TestMigrate(t *testing.T) {
+// The row of a joined request is swept by its own retention, and not by that
+// for which its transaction may run.
+func TestSweepJoined(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
-		c := claim("key")
-		begin(t, store, c, idem.Claimed)
-		if err := store.Migrate(t.Context()); err != nil {
-			t.Errorf("again: %v", err)
+		_, j := join(t, store, claim("key"), idem.Claimed)
+		if err := j.Settle(t.Context(), finished("answer")); err != nil {
+			t.Fatal(err)
 		}
-		begin(t, store, again(c), idem.InFlight)
+		sweep(t, store, 0)
+		d.advance(t, db, 2*time.Hour)
+		sweep(t, store, 1)
+	})
+}
 
-		execute(t, db, "UPDATE sallyport_idem_schema SET version = 99")
-		if err := store.Migrate(t.Context()); err != nil {
-			t.Errorf("of a newer version: %v", err)
-		}
-		mustCount(t, db, "SELECT version FROM sallyport_idem_schema", 99)
-
-		execute(t, db, "DROP TABLE sallyport_idem")
-		execute(t, db, "DROP TABLE sallyport_idem_schema")
-		var wg sync.WaitGroup
-		for range 8 {
-			store := d.on(d.open(t), idemsql.Options{})
-			wg.Go(func() {
-				if err := store.Migrate(t.Context()); err != nil {
-					t.Errorf("several at once: %v", err)
-				}
-			})
-		}
-		wg.Wait()
+// Settling and renewing a claim changes no indexed column.
+func TestSettleIsHOT(t *testing.T) {
+	d := postgres(t)
+	db := d.open(t)
+	db.SetMaxOpenConns(1)
+	store := d.on(db, idemsql.Options{})
+	for i := range 50 {
+		c := claim(strconv.Itoa(i))
 		begin(t, store, c, idem.Claimed)
+		if err := store.Extend(t.Context(), c.Key, c.Token, 2*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Settle(t.Context(), c.Key, c.Token, finished(strings.Repeat("x", 400))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustCount(t, db, `
+		SELECT count(*) FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+		WHERE i.indrelid = 'sallyport_idem'::regclass AND a.attname NOT IN ('request_key', 'sweep_at')`, 0)
+	var updates, hot int
+	within(t, time.Minute, "the server's count", func() {
+		for updates < 100 {
+			err := db.QueryRowContext(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'sallyport_idem'::regclass").Scan(&updates, &hot)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	if hot < 90 {
+		t.Errorf("%d of %d updates were HOT, want nearly all", hot, updates)
+	}
+}
 
-		execute(t, db, "DROP TABLE sallyport_idem")
-		if _, err := store.Begin(t.Context(), c); err == nil {
-			t.Error("Begin without a table: got no error")
-		}
-		for _, step := range store.Schema() {
-			execute(t, db, step)
-		}
+// Sweep neither waits for a request that reuses an expired row nor takes the
+// row from under it.
+func TestSweepWhileServing(t *testing.T) {
+	inServers(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		c := claim("reused")
 		begin(t, store, c, idem.Claimed)
+		begin(t, store, claim("other"), idem.Claimed)
+		d.advance(t, db, 2*time.Hour)
+		_, j := join(t, store, again(c), idem.Claimed)
+		within(t, time.Minute, "Sweep", func() { sweep(t, store, 1) })
+		if err := j.Settle(t.Context(), finished("answer")); err != nil {
+			t.Fatal(err)
+		}
+		sweep(t, store, 0)
+		begin(t, store, again(c), idem.Done)
 	})
 }

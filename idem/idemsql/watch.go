@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// watch tells the operator of a handler that seems to wait for itself: it
-// holds one connection, all others are taken, and somebody waits for one more.
+// watch logs a handler that seems to wait for itself: it holds one connection,
+// all others are in use, and something waits for one more.
 func (j *joined) watch() {
 	before := j.store.db.Stats().WaitCount
 	j.timer = time.AfterFunc(stall, func() {
@@ -20,4 +20,4 @@ func (j *joined) watch() {
 }
 
 // name is what logs say of the key: enough to find it in the table.
-func (j *joined) name() string { return hex.EncodeToString(j.key.Digest[:8]) }
+func (j *joined) name() string { return hex.EncodeToString(j.key[:8]) }

@@ -17,27 +17,36 @@ func (e *env) mustBe(what string, err, want error) {
 // racers is how many callers race for a claim.
 const racers = 32
 
-// race begins all claims at once and returns what each got.
-func (e *env) race(claims []idem.Claim) []idem.Record {
-	records := make([]idem.Record, len(claims))
-	errs := make([]error, len(claims))
+// atOnce calls f n times at once, and wants no error.
+func (e *env) atOnce(n int, f func(i int) error) {
+	errs := make([]error, n)
 	start := make(chan struct{})
 	var wg sync.WaitGroup
-	for i, c := range claims {
+	for i := range n {
 		wg.Go(func() {
 			<-start
-			records[i], errs[i] = e.store.Begin(e.ctx, c)
+			errs[i] = f(i)
 		})
 	}
 	close(start)
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		e.failf("Begin in a race: got error %v, want answers", err)
+		e.failf("in a race: got error %v, want answers", err)
 	}
+}
+
+// race begins all claims at once and returns what each got.
+func (e *env) race(claims []idem.Claim) []idem.Record {
+	records := make([]idem.Record, len(claims))
+	e.atOnce(len(claims), func(i int) (err error) {
+		records[i], err = e.store.Begin(e.ctx, claims[i])
+		return err
+	})
 	return records
 }
 
-// mustHaveOneWinner returns which of the records is Claimed; the others must be in flight.
+// mustHaveOneWinner returns which of the records is Claimed; the others must be
+// in flight.
 func (e *env) mustHaveOneWinner(records []idem.Record, attempt int) (winner int) {
 	won := 0
 	for i, r := range records {
@@ -57,7 +66,7 @@ func (e *env) mustHaveOneWinner(records []idem.Record, attempt int) (winner int)
 	return winner
 }
 
-var claimCases = []testCase{
+var claimRules = []rule{
 	{
 		"first-claim",
 		"Begin of a key that is not there claims it, with attempt 1 and the claim's fingerprint.",
@@ -118,45 +127,45 @@ var claimCases = []testCase{
 				if r.Fingerprint != c.Fingerprint {
 					e.failf("got fingerprint %x, want the first request's %x", r.Fingerprint, c.Fingerprint)
 				}
-				if r.LeaseLeft <= 0 || r.LeaseLeft > c.Lease {
-					e.failf("got %v of the lease left, want more than 0 and at most %v", r.LeaseLeft, c.Lease)
+				if r.RetryAfter <= 0 || r.RetryAfter > c.Lease {
+					e.failf("got %v of the lease left, want more than 0 and at most %v", r.RetryAfter, c.Lease)
 				}
 			}
 		},
 	},
 	{
-		"partitions",
-		"The same digest in two partitions is two keys: neither sees, settles or frees the other.",
+		"two-keys",
+		"Two keys know nothing of each other: neither sees, settles or frees the other's claim.",
 		func(e *env) {
 			a := e.lasting()
 			b := again(otherRequest(a))
-			b.Key.Partition[31]++
-			e.mustClaim("in one partition", a, 1)
-			e.mustClaim("in the other", b, 1)
+			b.Key[31]++
+			e.mustClaim("one key", a, 1)
+			e.mustClaim("the other", b, 1)
 			stranger := a
 			stranger.Key = b.Key
-			e.settle("one's token in the other partition", stranger, finished("stolen"), idem.ErrLost)
-			e.settle("one", a, finished("of a"), nil)
+			e.settle("one key's token with the other key", stranger, finished("stolen"), idem.ErrLost)
+			e.settle("one key", a, finished("of a"), nil)
 			e.must("the other", again(b), idem.InFlight)
 			e.settle("the other", b, notStarted, nil)
-			e.mustReplay("one, after the other was freed", again(a), "of a")
+			e.mustReplay("one key, after the other was freed", again(a), "of a")
 			e.mustClaim("the other", again(b), 1)
 		},
 	},
 	{
-		"digests",
-		"Two digests in one partition are two keys, whichever of their bytes differ.",
+		"key-bytes",
+		"Two keys are two, whichever of their bytes differ.",
 		func(e *env) {
 			a := e.lasting()
-			a.Key.Digest = idem.Sum{}
-			e.mustClaim("the digest of zeros", a, 1)
-			for i := range a.Key.Digest {
+			a.Key = idem.Key{}
+			e.mustClaim("the key of zeros", a, 1)
+			for i := range a.Key {
 				b := again(a)
-				b.Key.Digest[i] = 0xff
-				e.mustClaim("another digest", b, 1)
-				e.settle("another digest", b, notStarted, nil)
+				b.Key[i] = 0xff
+				e.mustClaim("another key", b, 1)
+				e.settle("another key", b, notStarted, nil)
 			}
-			e.must("the digest of zeros", again(a), idem.InFlight)
+			e.must("the key of zeros", again(a), idem.InFlight)
 		},
 	},
 	{

@@ -7,7 +7,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-var contentCases = []testCase{
+var contentRules = []rule{
 	{
 		"odd-bytes",
 		"Keys, tokens, fingerprints and payloads are bytes: none of them ends, escapes or separates anything.",
@@ -22,7 +22,7 @@ var contentCases = []testCase{
 			for i, fill := range []byte{0x00, 0x0a, 0x22, 0x27, 0x3a, 0x5c, 0x80, 0xff} {
 				c := e.lasting()
 				for j := range 32 {
-					c.Key.Partition[j], c.Key.Digest[j], c.Fingerprint[j] = fill, fill, fill
+					c.Key[j], c.Fingerprint[j] = fill, fill
 				}
 				for j := range c.Token {
 					c.Token[j] = fill
@@ -58,7 +58,7 @@ var contentCases = []testCase{
 		func(e *env) {
 			for i, payload := range [][]byte{nil, {}} {
 				c := e.lasting()
-				c.Key.Digest[0] = byte(i)
+				c.Key[0] = byte(i)
 				e.mustClaim("a new key", c, 1)
 				s := finished("")
 				s.Payload, s.Summary = payload, nil
@@ -77,7 +77,7 @@ var contentCases = []testCase{
 			for i := range claims {
 				claims[i] = e.lasting()
 				claims[i].Key = idem.NewKey("organization", string(rune('a'+i)))
-				claims[i].Fingerprint = idem.Sum{byte(i), 1}
+				claims[i].Fingerprint = idem.Fingerprint{byte(i), 1}
 				e.mustClaim("a new key", claims[i], 1)
 			}
 			for i, c := range claims {

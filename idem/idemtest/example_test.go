@@ -20,7 +20,8 @@ func ExampleSuite() {
 	}
 }
 
-// The store claims the key and its answer is lost on the way: nothing runs, and the key is soon free again.
+// The store claims the key and its answer is lost on the way: nothing runs, and
+// the key is soon free again.
 func ExampleFaulty() {
 	ctx := context.Background()
 	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))

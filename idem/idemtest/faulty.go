@@ -27,8 +27,8 @@ const (
 	Fail                     // ErrInjected; the call does not reach the store
 	LoseAnswer               // ErrInjected; the store has done it
 	Hang                     // the call does not reach the store, and ends with its context
-	Stall                    // the call heeds no context, and reaches the store after Release
-	StallAnswer              // the store does it at once; the call heeds no context, and returns after Release
+	Stall                    // the call ignores its context, and reaches the store after Release
+	StallAnswer              // the store does it at once; the call ignores its context, and returns after Release
 	Lose                     // idem.ErrLost; the call does not reach the store
 	Panic                    // the store panics
 )
@@ -36,7 +36,8 @@ const (
 // ErrInjected is the error of a fault.
 var ErrInjected = errors.New("idemtest: injected fault")
 
-// Faulty is a Store that fails on command, and else does what the store it wraps does.
+// Faulty is a Store that fails on command, and else does what the store it
+// wraps does.
 type Faulty struct {
 	store idem.Store
 
@@ -52,7 +53,8 @@ func NewFaulty(s idem.Store) *Faulty {
 	return &Faulty{store: s, released: make(chan struct{})}
 }
 
-// Next lets the next calls of op have these faults, one each in this order, before what Always says.
+// Next lets the next calls of op have these faults, one each in this order,
+// before what Always says.
 func (f *Faulty) Next(op Op, faults ...Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,7 +68,8 @@ func (f *Faulty) Always(op Op, fault Fault) {
 	f.always[op] = fault
 }
 
-// Release ends the waiting of all calls that stall now. Later ones wait for the next Release.
+// Release ends the waiting of all calls that stall now. Later ones wait for the
+// next Release.
 func (f *Faulty) Release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,17 +89,17 @@ func (f *Faulty) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err er
 		r, err = f.store.Begin(ctx, c)
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, idem.ErrFull) { // which comes with RetryAfter
 		r = idem.Record{}
 	}
 	return r, err
 }
 
-func (f *Faulty) Extend(ctx context.Context, key idem.Key, token idem.Token, lease time.Duration) error {
+func (f *Faulty) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
 	return f.do(ctx, Extend, func(ctx context.Context) error { return f.store.Extend(ctx, key, token, lease) })
 }
 
-func (f *Faulty) Settle(ctx context.Context, key idem.Key, token idem.Token, s idem.Settlement) error {
+func (f *Faulty) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, s idem.Settlement) error {
 	return f.do(ctx, Settle, func(ctx context.Context) error { return f.store.Settle(ctx, key, token, s) })
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
-var faultyClaim = idem.Claim{Key: idem.NewKey("organization", "key"), Token: idem.Token{1}, Lease: time.Minute, Retention: time.Hour}
+var faultyClaim = idem.Claim{Key: idem.NewKey("organization", "key"), Token: idem.ClaimToken{1}, Lease: time.Minute, Retention: time.Hour}
 
 func TestFaults(t *testing.T) {
 	for _, test := range []struct {

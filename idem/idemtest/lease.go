@@ -2,7 +2,7 @@ package idemtest
 
 import "github.com/sallyport-go/sallyport/idem"
 
-var leaseCases = []testCase{
+var leaseRules = []rule{
 	{
 		"extend",
 		"Extend makes the lease last its full length from then on.",

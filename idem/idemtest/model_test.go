@@ -2,6 +2,7 @@ package idemtest_test
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"sync"
 	"time"
@@ -9,17 +10,20 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// model is the contract of idem.Store in its shortest form, with a clock that the test moves, and with flaws by name.
+// model is the contract of idem.Store and idem.Joiner in its shortest form,
+// with a clock that the test moves, and with flaws by name.
 type model struct {
 	mu      sync.Mutex
 	now     time.Duration
 	records map[idem.Key]*modelRecord
+	open    map[idem.Key]struct{} // held by transactions
+	rows    []string              // that transactions have committed
 	flaw    string
 }
 
 type modelRecord struct {
-	token          idem.Token
-	fingerprint    idem.Sum
+	token          idem.ClaimToken
+	fingerprint    idem.Fingerprint
 	attempt        int
 	held           bool
 	outcome        idem.Outcome
@@ -28,7 +32,7 @@ type modelRecord struct {
 }
 
 func newModel(flaw string) *model {
-	return &model{records: make(map[idem.Key]*modelRecord), flaw: flaw}
+	return &model{records: make(map[idem.Key]*modelRecord), open: make(map[idem.Key]struct{}), flaw: flaw}
 }
 
 func (m *model) advance(d time.Duration) {
@@ -41,13 +45,13 @@ func (m *model) has(flaw string) bool { return m.flaw == flaw }
 
 func (m *model) key(k idem.Key) idem.Key {
 	switch {
-	case m.has("looks at the digest alone"):
-		k.Partition = idem.Sum{}
-	case m.has("cuts digests at 16 bytes"):
-		clear(k.Digest[16:])
+	case m.has("takes all keys for one"):
+		k = idem.Key{}
+	case m.has("cuts keys at 16 bytes"):
+		clear(k[16:])
 	case m.has("cuts keys at a zero byte"):
-		if i := strings.IndexByte(string(k.Digest[:]), 0); i >= 0 {
-			clear(k.Digest[i:])
+		if i := strings.IndexByte(string(k[:]), 0); i >= 0 {
+			clear(k[i:])
 		}
 	}
 	return k
@@ -78,7 +82,7 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	if ctx.Err() != nil && !m.has("claims for a dead context by a token of its own") {
 		return idem.Record{}, ctx.Err()
 	} else if ctx.Err() != nil {
-		c.Token = idem.NewToken()
+		rand.Read(c.Token[:])
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +97,7 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		}
 		r = &modelRecord{fingerprint: c.Fingerprint}
 		if m.has("forgets fingerprints") {
-			r.fingerprint = idem.Sum{}
+			r.fingerprint = idem.Fingerprint{}
 		}
 		if !m.has("reads, then claims") || m.records[m.key(c.Key)] == nil {
 			m.records[m.key(c.Key)] = r
@@ -122,7 +126,7 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		if m.has("answers with the asker's fingerprint") {
 			fingerprint = c.Fingerprint
 		}
-		return idem.Record{State: idem.InFlight, Fingerprint: fingerprint, LeaseLeft: left}, nil
+		return idem.Record{State: idem.InFlight, Fingerprint: fingerprint, RetryAfter: left}, nil
 	case !r.held && r.outcome == idem.Finished && !(c.Reexecute && m.has("takes over what is done")):
 		if len(r.payload) == 0 && m.has("takes no payload for no answer") {
 			return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}, nil
@@ -160,7 +164,7 @@ func (m *model) grant(r *modelRecord, c idem.Claim) idem.Record {
 	return idem.Record{State: idem.Claimed, Fingerprint: r.fingerprint, Attempt: r.attempt}
 }
 
-func (m *model) Extend(ctx context.Context, key idem.Key, token idem.Token, lease time.Duration) error {
+func (m *model) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
 	if ctx.Err() != nil && m.has("extends nothing for a dead context, and says lost") {
 		return idem.ErrLost
 	}
@@ -191,11 +195,11 @@ func (m *model) Extend(ctx context.Context, key idem.Key, token idem.Token, leas
 	return nil
 }
 
-func (m *model) Settle(ctx context.Context, key idem.Key, token idem.Token, s idem.Settlement) error {
+func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, s idem.Settlement) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.find(key)
-	var holder idem.Token
+	var holder idem.ClaimToken
 	if r != nil {
 		holder = r.token
 	}

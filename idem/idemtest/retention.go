@@ -2,7 +2,7 @@ package idemtest
 
 import "github.com/sallyport-go/sallyport/idem"
 
-var retentionCases = []testCase{
+var retentionRules = []rule{
 	{
 		"retention-of-answer",
 		"An answer is replayed until its retention is over; then the key is new.",

@@ -2,7 +2,7 @@ package idemtest
 
 import "github.com/sallyport-go/sallyport/idem"
 
-var settleCases = []testCase{
+var settleRules = []rule{
 	{
 		"finished",
 		"A finished claim is replayed with its payload and the first request's fingerprint to all who come.",

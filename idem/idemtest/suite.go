@@ -1,4 +1,5 @@
-// Package idemtest holds implementations of [idem.Store] to their contract, and lets a store fail on command.
+// Package idemtest holds implementations of [idem.Store] to their contract, and
+// lets a store fail on command.
 //
 // A store's own test is one call:
 //
@@ -9,6 +10,7 @@ package idemtest
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"testing"
@@ -18,36 +20,54 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// Suite checks one implementation of idem.Store. Each rule is a subtest of its own with a store of its own; the names are
-// stable, for -run and -skip and for Skip.
+// Suite checks one implementation of idem.Store. Each rule is a subtest of its
+// own with a store of its own; the names are stable, for -run and -skip and for
+// Skip.
 type Suite struct {
 	// New returns a store that knows no key. It is required.
 	New func(t *testing.T) idem.Store
 
-	// Advance lets the time of a store that New returned go on. When it is nil the suite waits instead.
+	// Advance lets the time of a store that New returned go on. When it is nil
+	// the suite waits instead.
 	Advance func(t *testing.T, s idem.Store, d time.Duration)
 
-	// Bubble runs each subtest in a bubble of testing/synctest, where waiting takes no time. It is for stores that take the
-	// time from package time and talk to nothing outside the process.
+	// Bubble runs each subtest in a bubble of testing/synctest, where waiting
+	// takes no time. It is for stores that take the time from package time and
+	// talk to nothing outside the process.
 	Bubble bool
 
-	// Lease is the unit of time of the suite; the longest retention is four times that. The default is 10 s with Advance or
-	// Bubble and 400 ms without, where it has to be long enough for a few calls of the store and for the machine's hiccups.
+	// Write and Rows are for stores that are an [idem.Joiner] too: with them
+	// the suite has the rules of joined mode. Write writes a row in the
+	// transaction that the context carries, and Rows returns the rows that are
+	// committed. New then returns a store without rows.
+	Write func(ctx context.Context, row string) error
+	Rows  func(t *testing.T, s idem.Store) []string
+
+	// Lease is the unit of time of the suite; the longest retention is four
+	// times that. The default is 10 s with Advance or Bubble and 400 ms
+	// without, where it has to be long enough for a few calls of the store and
+	// for the machine's hiccups.
 	Lease time.Duration
 
-	// Skip maps the names of subtests to the reason for which the store does not follow the rule.
+	// Skip maps the names of subtests to the reason for which the store does
+	// not follow the rule.
 	Skip map[string]string
 }
 
-// testCase is one rule.
-type testCase struct {
+// rule is one rule of the contract.
+type rule struct {
 	name  string
-	rule  string // a sentence; printed when the check fails
+	text  string // a sentence; printed when the check fails
 	check func(*env)
 }
 
-func allCases() []testCase {
-	return slices.Concat(claimCases, leaseCases, takeOverCases, settleCases, retentionCases, contentCases)
+// rules returns those that the store has to follow.
+func (s Suite) rules() []rule {
+	all := slices.Concat(claimRules, leaseRules, takeOverRules, settleRules, retentionRules, contentRules)
+	if s.Write != nil {
+		all = append(all, joinedRules...)
+	}
+	return all
 }
 
 // Run runs all rules as subtests of t.
@@ -55,19 +75,22 @@ func (s Suite) Run(t *testing.T) {
 	if s.New == nil {
 		t.Fatal("idemtest: Suite.New is required")
 	}
-	for _, c := range allCases() {
+	if (s.Write == nil) != (s.Rows == nil) {
+		t.Fatal("idemtest: Suite.Write and Suite.Rows go together")
+	}
+	for _, c := range s.rules() {
 		t.Run(c.name, func(t *testing.T) {
 			if reason, ok := s.Skip[c.name]; ok {
 				t.Skip(reason)
 			}
 			if err := s.check(t, c); err != nil {
-				t.Errorf("%v\nthe rule: %s", err, c.rule)
+				t.Errorf("%v\nthe rule: %s", err, c.text)
 			}
 		})
 	}
 }
 
-func (s Suite) check(t *testing.T, c testCase) (err error) {
+func (s Suite) check(t *testing.T, c rule) (err error) {
 	if !s.Bubble {
 		return s.checkIn(t, c)
 	}
@@ -75,7 +98,7 @@ func (s Suite) check(t *testing.T, c testCase) (err error) {
 	return err
 }
 
-func (s Suite) checkIn(t *testing.T, c testCase) (err error) {
+func (s Suite) checkIn(t *testing.T, c rule) (err error) {
 	e := &env{t: t, suite: s, store: s.New(t), lease: s.Lease, ctx: t.Context()}
 	if e.lease == 0 {
 		e.lease = 400 * time.Millisecond
@@ -102,7 +125,8 @@ type broken struct{ text string }
 
 func (b broken) Error() string { return b.text }
 
-// env is what a check works with. Its methods end the check when the store does not do what it must.
+// env is what a check works with. Its methods end the check when the store
+// breaks the rule.
 type env struct {
 	t                *testing.T
 	suite            Suite
@@ -124,12 +148,13 @@ func (e *env) advance(d time.Duration) {
 // leases lets so many leases go by.
 func (e *env) leases(n float64) { e.advance(time.Duration(n * float64(e.lease))) }
 
-// claim returns a claim by a token of its own, for the request that all checks use unless they say otherwise.
+// claim returns a claim by a token of its own, for the request that all checks
+// use unless they say otherwise.
 func (e *env) claim() idem.Claim {
 	return idem.Claim{
 		Key:         idem.NewKey("organization", "key"),
-		Token:       idem.NewToken(),
-		Fingerprint: idem.Sum{1},
+		Token:       newToken(),
+		Fingerprint: idem.Fingerprint{1},
 		Lease:       e.lease,
 		Retention:   e.retention,
 	}
@@ -142,9 +167,15 @@ func (e *env) lasting() idem.Claim {
 	return c
 }
 
+// newToken returns a token that no other claim has.
+func newToken() (t idem.ClaimToken) {
+	rand.Read(t[:])
+	return t
+}
+
 // again returns c by another token, one that takes nothing over.
 func again(c idem.Claim) idem.Claim {
-	c.Token, c.Reexecute = idem.NewToken(), false
+	c.Token, c.Reexecute = newToken(), false
 	return c
 }
 
@@ -156,7 +187,7 @@ func reexecuting(c idem.Claim) idem.Claim {
 }
 
 func otherRequest(c idem.Claim) idem.Claim {
-	c.Fingerprint = idem.Sum{2}
+	c.Fingerprint = idem.Fingerprint{2}
 	return c
 }
 

@@ -17,7 +17,7 @@ func (e *env) lapse() (old, taker idem.Claim) {
 	return old, taker
 }
 
-var takeOverCases = []testCase{
+var takeOverRules = []rule{
 	{
 		"take-over",
 		"With Reexecute and the same fingerprint a lapsed claim is taken over: granted, with the attempt one higher.",
@@ -142,7 +142,7 @@ var takeOverCases = []testCase{
 			old := make([]idem.Claim, keys)
 			for i := range old {
 				old[i] = e.claim()
-				old[i].Key.Digest[0] = byte(i)
+				old[i].Key[0] = byte(i)
 				e.mustClaim("a new key", old[i], 1)
 			}
 			e.leases(1.3)

@@ -12,8 +12,8 @@ var (
 	script string
 )
 
-// asset serves the style sheet and the script, to anybody: they are the same for
-// all, and the pages that refuse use them too.
+// asset serves the style sheet and the script, to anybody: they are the same
+// for all, and the pages that refuse use them too.
 func (x *exchange) asset(at string) bool {
 	if x.r.Method != http.MethodGet && x.r.Method != http.MethodHead {
 		return false

@@ -27,9 +27,9 @@ func (x *exchange) creatable() []keystore.Environment {
 	})
 }
 
-// mayRotate reports whether the actor may hold the secret of a key like k. A
-// scope that the registry does not know can come to grant something, so it
-// counts unless nothing narrows what the actor may assign.
+// mayRotate reports whether the actor may be shown a new secret for k. A scope
+// that the registry does not know may grant something later, so it must be
+// assignable too, unless the actor may assign everything.
 func (x *exchange) mayRotate(k *keystore.Key) bool {
 	if x.options.Assignable == nil {
 		return true
@@ -43,17 +43,17 @@ func notAssignable() error {
 }
 
 // assignProblems says what of a grant the actor may not assign.
-func (x *exchange) assignProblems(g keystore.Grant) (problems []keystore.Problem) {
+func (x *exchange) assignProblems(g keystore.Grant) (problems []keystore.FieldError) {
 	if !g.Environment.Known() {
 		return nil // a problem of its own
 	}
 	assignable := x.assignable(g.Environment)
 	if len(assignable) == 0 {
-		return []keystore.Problem{{Field: "environment", Message: "You may not create keys in this environment."}}
+		return []keystore.FieldError{{Field: "environment", Message: "You may not create keys in this environment."}}
 	}
 	for _, n := range g.Scopes {
 		if x.registry.Known(n) && !slices.Contains(assignable, n) {
-			problems = append(problems, keystore.Problem{Field: "scopes", Message: "You may not assign " + string(n) + " in this environment."})
+			problems = append(problems, keystore.FieldError{Field: "scopes", Message: "You may not assign " + string(n) + " in this environment."})
 		}
 	}
 	return problems

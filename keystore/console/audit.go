@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -16,6 +17,7 @@ const (
 	Created Act = "created"
 	Rotated Act = "rotated"
 	Revoked Act = "revoked"
+	Edited  Act = "edited"
 )
 
 // An Event says who did what to which key, and when. It holds no part of a
@@ -28,9 +30,11 @@ type Event struct {
 	Name        string
 	Environment keystore.Environment
 	Scopes      []scope.Name
-	ExpiresAt   time.Time // zero: never
-	Replaced    string    // with Rotated: id of the old key
-	OldKeyEnds  time.Time // with Rotated: when the old key is refused; zero: it could not be revoked, and Revoked follows when a repeat can
+	Attributes  map[string]string
+	Networks    []netip.Prefix // none: any
+	ExpiresAt   time.Time      // zero: never
+	Replaced    string         // with Rotated: id of the old key
+	OldKeyEnds  time.Time      // with Rotated: when the old key is refused; zero: it could not be revoked, and Revoked follows when a repeat can
 }
 
 func (x *exchange) audit(e Event, k *keystore.Key) {
@@ -40,7 +44,8 @@ func (x *exchange) audit(e Event, k *keystore.Key) {
 	e.At = time.Now()
 	e.Actor = x.actor
 	e.KeyID, e.Name, e.Environment, e.ExpiresAt = k.ID, k.Name, k.Environment, k.ExpiresAt
-	e.Scopes = append([]scope.Name(nil), k.Scopes...)
+	c := k.Clone() // the key is used afterwards
+	e.Scopes, e.Attributes, e.Networks = c.Scopes, c.Attributes, c.Networks
 	// The act has taken place even if the browser has gone.
 	x.options.Audit(context.WithoutCancel(x.r.Context()), e)
 }

@@ -40,11 +40,8 @@ func New(issuer *keystore.Issuer, admin func(*http.Request) (Actor, error), o Op
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	registry := issuer.Registry
-	if registry == nil {
-		registry = scope.Contract()
-	}
-	return &console{issuer: issuer, registry: registry, admin: admin, options: o, csp: policy(o.frameAncestors())}
+	o.check(issuer)
+	return &console{issuer: issuer, registry: issuer.Registry(), admin: admin, options: o, csp: policy(o.frameAncestors())}
 }
 
 // An exchange is one request with the administrator who makes it.
@@ -94,14 +91,14 @@ func (x *exchange) serve(segments []string) error {
 	return x.route(segments)
 }
 
-// route finds what a path and method mean. It is not a ServeMux, whose redirects
-// would lead out of the prefix that the console is mounted under.
+// route finds what a path and method mean. It is not a ServeMux, whose
+// redirects would lead out of the prefix that the console is mounted under.
 func (x *exchange) route(segments []string) error {
 	switch {
 	case len(segments) == 1 && segments[0] == "":
 		return x.methods(x.list, nil)
 	case len(segments) == 1 && segments[0] == "new":
-		return x.methods(x.createForm, nil)
+		return x.methods(x.createForm, x.pickPreset)
 	case len(segments) == 1 && segments[0] == "keys":
 		return x.methods(x.list, x.create)
 	case segments[0] != "keys" || len(segments) > 3:
@@ -121,6 +118,8 @@ func (x *exchange) route(segments []string) error {
 		return x.methods(with(x.show), nil)
 	case segments[2] == "rotate":
 		return x.methods(with(x.rotateForm), with(x.rotate))
+	case segments[2] == "edit":
+		return x.methods(with(x.editForm), with(x.edit))
 	case segments[2] == "revoke":
 		return x.methods(with(x.revokeForm), with(x.revoke))
 	}
@@ -142,8 +141,8 @@ func (x *exchange) methods(get, post func() error) error {
 	return &failure{status: http.StatusMethodNotAllowed, code: "method_not_allowed", title: "Not possible", detail: "This address does not know the method " + x.r.Method + "."}
 }
 
-// addSlash redirects from the prefix itself to the console's root, without which
-// relative links would lead astray.
+// addSlash redirects from the prefix itself to the console's root, without
+// which relative links would lead astray.
 func (x *exchange) addSlash() bool {
 	address, _, _ := strings.Cut(x.r.RequestURI, "?")
 	last := path.Base(address)

@@ -3,7 +3,7 @@
 
 const all = (selector) => Array.from(document.querySelectorAll(selector));
 
-// A secret is copied in one click, and selected when it is focused or when the clipboard is out of reach.
+// A text is copied in one click, and selected when it is focused or when the clipboard is out of reach.
 const select = (element) => {
   const range = document.createRange();
   range.selectNodeContents(element);
@@ -13,7 +13,7 @@ const select = (element) => {
 };
 for (const button of all('[data-copy]')) {
   const source = document.getElementById(button.dataset.copy);
-  const status = document.querySelector('[data-copied]');
+  const status = button.parentElement.querySelector('[data-copied]');
   source.addEventListener('focus', () => select(source));
   button.hidden = false;
   button.addEventListener('click', async () => {
@@ -38,16 +38,11 @@ const check = (wanted) => {
   for (const box of boxes) box.checked = wanted(box.value);
   recount();
 };
-for (const link of all('[data-preset]')) {
-  const names = link.dataset.preset.split(' ');
-  link.setAttribute('role', 'button');
-  const apply = (event) => {
+for (const button of all('[data-preset]')) {
+  const names = button.dataset.preset.split(' ');
+  button.addEventListener('click', (event) => {
     event.preventDefault();
     check((name) => names.includes(name));
-  };
-  link.addEventListener('click', apply);
-  link.addEventListener('keydown', (event) => {
-    if (event.key === ' ') apply(event);
   });
 }
 for (const button of all('[data-check]')) {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,14 +20,16 @@ func (x *exchange) create() error {
 	if err := x.readForm(); err != nil {
 		return err
 	}
-	f := readCreateForm(x.r.PostForm)
+	f := x.readCreateForm(x.r.PostForm)
 	g, problems := f.grant(x.actor)
-	f.Token = x.formToken()
-	if f.Token == "" {
-		f.Token = newToken()
-		return x.reject(f, &keystore.GrantError{Problems: []keystore.Problem{{Field: "token", Message: "The form arrived incomplete. Nothing was created; send it again."}}})
+	networks, networkProblems := x.parseNetworks(splitNetworks(f.Networks))
+	g.Attributes, g.Networks, problems = f.Attributes, networks, append(problems, networkProblems...)
+	f.IssueToken = x.formToken()
+	if f.IssueToken == "" {
+		f.IssueToken = newToken()
+		return x.reject(f, &keystore.GrantError{Fields: []keystore.FieldError{{Field: "issue_token", Message: "The form arrived incomplete. Nothing was created; send it again."}}})
 	}
-	g.Token = f.Token
+	g.IssueToken = f.IssueToken
 	secret, k, err := x.issue(g, problems)
 	switch {
 	case errors.Is(err, keystore.ErrExists) && k != nil:
@@ -45,6 +48,8 @@ func (x *exchange) createFromJSON() error {
 		Environment keystore.Environment `json:"environment"`
 		Scopes      []scope.Name         `json:"scopes"`
 		ExpiresAt   *time.Time           `json:"expires_at"`
+		Attributes  map[string]string    `json:"attributes"`
+		Networks    []string             `json:"networks"`
 	}
 	token, err := x.idempotencyKey()
 	if err != nil {
@@ -53,11 +58,13 @@ func (x *exchange) createFromJSON() error {
 	if err := x.readJSON(&body); err != nil {
 		return err
 	}
-	g := keystore.Grant{Organization: x.actor.Organization, Actor: x.actor.ID, Name: strings.TrimSpace(body.Name), Environment: body.Environment, Scopes: body.Scopes, Token: token}
+	g := keystore.Grant{Organization: x.actor.Organization, Actor: x.actor.ID, Name: strings.TrimSpace(body.Name), Environment: body.Environment, Scopes: body.Scopes, Attributes: body.Attributes, IssueToken: token}
+	var problems []keystore.FieldError
+	g.Networks, problems = x.parseNetworks(body.Networks)
 	if body.ExpiresAt != nil {
 		g.ExpiresAt = *body.ExpiresAt
 	}
-	secret, k, err := x.issue(g, nil)
+	secret, k, err := x.issue(g, problems)
 	switch {
 	case errors.Is(err, keystore.ErrExists) && k != nil:
 		if !made(k, g) {
@@ -74,24 +81,29 @@ func (x *exchange) createFromJSON() error {
 
 // made reports whether g is what k was created for.
 func made(k *keystore.Key, g keystore.Grant) bool {
-	same := func(a, b []scope.Name) bool {
-		return !slices.ContainsFunc(a, func(n scope.Name) bool { return !slices.Contains(b, n) })
-	}
-	return k.RotatedFrom == "" && k.Name == g.Name && k.Environment == g.Environment && same(k.Scopes, g.Scopes) && same(g.Scopes, k.Scopes) &&
-		k.ExpiresAt.Equal(g.ExpiresAt.Truncate(time.Microsecond))
+	attributes := maps.Clone(g.Attributes)
+	maps.DeleteFunc(attributes, func(_, value string) bool { return value == "" })
+	return k.RotatedFrom == "" && k.Name == g.Name && k.Environment == g.Environment && sameSet(k.Scopes, g.Scopes) &&
+		maps.Equal(k.Attributes, attributes) && sameSet(k.Networks, g.Networks) && k.ExpiresAt.Equal(g.ExpiresAt.Truncate(time.Microsecond))
+}
+
+// sameSet reports whether each of a is in b and each of b in a.
+func sameSet[E comparable](a, b []E) bool {
+	lacks := func(s []E) func(E) bool { return func(e E) bool { return !slices.Contains(s, e) } }
+	return !slices.ContainsFunc(a, lacks(b)) && !slices.ContainsFunc(b, lacks(a))
 }
 
 func tokenReused() error {
 	return &failure{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused", title: "Sent before", detail: "This form, or this Idempotency-Key, has been used for something else. Nothing was changed."}
 }
 
-// issue makes the key of a grant, in which problems are known already. A repeat
-// returns the key that it made the first time with [keystore.ErrExists], before
-// anything is judged: the key itself can be what reaches a quota.
-func (x *exchange) issue(g keystore.Grant, problems []keystore.Problem) (keystore.Secret, *keystore.Key, error) {
+// issue makes the key of a grant; problems are those found before. A repeat
+// returns the key of the first time and [keystore.ErrExists], and checks
+// nothing: that key itself may have reached a quota.
+func (x *exchange) issue(g keystore.Grant, problems []keystore.FieldError) (keystore.Secret, *keystore.Key, error) {
 	ctx := x.r.Context()
-	if g.Token != "" {
-		k, err := x.issuer.Issued(ctx, g.Organization, g.Actor, g.Token)
+	if g.IssueToken != "" {
+		k, err := x.issuer.Issued(ctx, g.Organization, g.Actor, g.IssueToken)
 		if err == nil {
 			return keystore.Secret{}, k, keystore.ErrExists
 		}
@@ -100,17 +112,18 @@ func (x *exchange) issue(g keystore.Grant, problems []keystore.Problem) (keystor
 		}
 	}
 	if g.Name == "" {
-		problems = append(problems, keystore.Problem{Field: "name", Message: "Give the key a name, so that others know what it is for."})
+		problems = append(problems, keystore.FieldError{Field: "name", Message: "Give the key a name, so that others know what it is for."})
 	}
+	problems = append(problems, x.attributeProblems(&keystore.Key{}, g.Attributes)...)
 	if len(g.Scopes) == 0 {
-		problems = append(problems, keystore.Problem{Field: "scopes", Message: "Pick at least one scope: a key without any can do nothing."})
+		problems = append(problems, keystore.FieldError{Field: "scopes", Message: "Pick at least one scope: a key without any can do nothing."})
 	}
 	if invalid, ok := errors.AsType[*keystore.GrantError](x.issuer.Check(g)); ok {
-		problems = append(problems, invalid.Problems...)
+		problems = append(problems, invalid.Fields...)
 	}
 	problems = append(problems, x.assignProblems(g)...)
 	if problems != nil {
-		return keystore.Secret{}, nil, &keystore.GrantError{Problems: problems}
+		return keystore.Secret{}, nil, &keystore.GrantError{Fields: problems}
 	}
 	if x.options.Check != nil {
 		if err := x.options.Check(ctx, x.actor, g); err != nil {

@@ -36,7 +36,8 @@ func TestCreate(t *testing.T) {
 	wantText(t, "the list", b.get("/"), 200, "Nightly import", "svc_live_…"+token[len(token)-4:], "by Ada Lovelace", "Never used", "Active")
 }
 
-// Nothing but the body of the one answer has the secret, nor eight characters of it.
+// Nothing but the body of the one answer has the secret, nor eight characters
+// of it.
 func TestTheSecretIsNowhereElse(t *testing.T) {
 	for name, create := range map[string]func(*testing.T, *bench) reply{
 		"form": func(t *testing.T, b *bench) reply { return b.post("/keys", b.form(t)) },
@@ -92,7 +93,8 @@ func TestSendingAFormAgainMintsNothing(t *testing.T) {
 	if n := len(b.all(t, "acme")); n != 1 || len(b.events) != 1 {
 		t.Errorf("got %d keys and %d events, want 1 each", n, len(b.events))
 	}
-	// The token is one's own: somebody else's form with the same one makes their key.
+	// The token is one's own: somebody else's form with the same one makes
+	// their key.
 	if got := b.do("bea", "POST", "/keys", f.Encode(), "Content-Type", "application/x-www-form-urlencoded"); got.StatusCode != 201 {
 		t.Errorf("the same token of another actor: got %s", got.Status)
 	}
@@ -149,7 +151,7 @@ func TestFormsThatAreNotValid(t *testing.T) {
 			}
 			o.Check = func(_ context.Context, _ console.Actor, g keystore.Grant) error {
 				if g.Name == "one too many" {
-					return &keystore.GrantError{Problems: []keystore.Problem{{Field: "name", Message: "No more keys, please."}}}
+					return &keystore.GrantError{Fields: []keystore.FieldError{{Field: "name", Message: "No more keys, please."}}}
 				}
 				return nil
 			}
@@ -300,7 +302,7 @@ func TestARepeatIsKnownBeforeItIsJudged(t *testing.T) {
 		o.Check = func(ctx context.Context, a console.Actor, _ keystore.Grant) error {
 			keys, err := b.issuer.Keys(ctx, a.Organization, keystore.Page{Status: keystore.Active})
 			if err == nil && len(keys) >= 1 {
-				return &keystore.GrantError{Problems: []keystore.Problem{{Field: "name", Message: "At most " + strconv.Itoa(1) + " key."}}}
+				return &keystore.GrantError{Fields: []keystore.FieldError{{Field: "name", Message: "At most " + strconv.Itoa(1) + " key."}}}
 			}
 			return err
 		}

@@ -14,20 +14,22 @@ import (
 
 // A createForm holds what was typed, so that a refusal does not lose it.
 type createForm struct {
-	Token       string
+	IssueToken  string
 	Name        string
 	Environment keystore.Environment
 	Scopes      []scope.Name
-	Expiry      string // "never", a number of days, or "date"
-	ExpiresOn   string // with "date": YYYY-MM-DD
+	restriction
+	Expiry    string // "never", a number of days, or "date"
+	ExpiresOn string // with "date": YYYY-MM-DD
 }
 
-func readCreateForm(v url.Values) createForm {
+func (x *exchange) readCreateForm(v url.Values) createForm {
 	f := createForm{
 		Name:        strings.TrimSpace(v.Get("name")),
 		Environment: keystore.Environment(v.Get("environment")),
 		Expiry:      v.Get("expiry"),
 		ExpiresOn:   strings.TrimSpace(v.Get("expires_on")),
+		restriction: x.readRestriction(v),
 	}
 	for _, n := range v["scopes"] {
 		f.Scopes = append(f.Scopes, scope.Name(n))
@@ -36,7 +38,7 @@ func readCreateForm(v url.Values) createForm {
 }
 
 // grant returns what the form asks for, and what is wrong with its expiry.
-func (f createForm) grant(a Actor) (keystore.Grant, []keystore.Problem) {
+func (f createForm) grant(a Actor) (keystore.Grant, []keystore.FieldError) {
 	g := keystore.Grant{Organization: a.Organization, Actor: a.ID, Name: f.Name, Environment: f.Environment, Scopes: f.Scopes}
 	problem := ""
 	switch days, err := strconv.Atoi(f.Expiry); {
@@ -56,7 +58,7 @@ func (f createForm) grant(a Actor) (keystore.Grant, []keystore.Problem) {
 	}
 	if problem != "" {
 		g.ExpiresAt = time.Time{} // one message is enough
-		return g, []keystore.Problem{{Field: "expires_at", Message: problem}}
+		return g, []keystore.FieldError{{Field: "expires_at", Message: problem}}
 	}
 	return g, nil
 }
@@ -76,14 +78,27 @@ type choice struct {
 
 // createForm is the empty form, or one with a preset's scopes.
 func (x *exchange) createForm() error {
+	return x.presetForm(createForm{Expiry: "never"}, x.r.URL.Query().Get("preset"))
+}
+
+// pickPreset is the form as it was filled in, with a preset's scopes. It is
+// what a preset's button does without script.
+func (x *exchange) pickPreset() error {
+	if err := x.readForm(); err != nil {
+		return err
+	}
+	return x.presetForm(x.readCreateForm(x.r.PostForm), x.r.PostForm.Get("preset"))
+}
+
+func (x *exchange) presetForm(f createForm, preset string) error {
 	if x.json {
 		return keystore.ErrNotFound
 	}
 	if len(x.creatable()) == 0 {
 		return &failure{status: http.StatusForbidden, code: "not_assignable", title: "Not yours to create", detail: "There is no scope that you may assign to a key."}
 	}
-	f := createForm{Token: newToken(), Expiry: "never"}
-	if i := slices.IndexFunc(x.options.Presets, func(p Preset) bool { return p.Name == x.r.URL.Query().Get("preset") }); i >= 0 {
+	f.IssueToken = newToken()
+	if i := slices.IndexFunc(x.options.Presets, func(p Preset) bool { return p.Name == preset }); i >= 0 {
 		f.Scopes = x.options.Presets[i].Scopes
 	}
 	x.showCreateForm(http.StatusOK, f, nil, "")
@@ -102,6 +117,7 @@ func (x *exchange) reject(f createForm, err error) error {
 }
 
 func (x *exchange) showCreateForm(status int, f createForm, problems map[string]string, notice string) {
+	families := x.families(f)
 	title := "Create an API key"
 	if problems != nil || notice != "" {
 		title = "Error: " + title
@@ -112,10 +128,11 @@ func (x *exchange) showCreateForm(status int, f createForm, problems map[string]
 		Families     []family
 		Presets      []presetChoice
 		Expiries     []expiryChoice
+		Restriction  restrictionForm
 		Problems     map[string]string
 		Notice       string
 		Tomorrow     string
-	}{f, x.environments(f), x.families(f), x.presets(), expiries, problems, notice, time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)})
+	}{f, x.environments(f), families, x.presets(families), expiries, x.restrictionForm(f.restriction, problems), problems, notice, time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)})
 }
 
 type environmentChoice struct {
@@ -169,13 +186,25 @@ func (x *exchange) families(f createForm) (families []family) {
 
 type presetChoice struct{ Name, Scopes string }
 
-func (x *exchange) presets() (choices []presetChoice) {
+// presets returns those whose scopes are all on the form. One that picks less
+// than its name says would make a key that fails later.
+func (x *exchange) presets(families []family) (choices []presetChoice) {
+	offered := make(map[scope.Name]bool)
+	for _, f := range families {
+		for _, c := range f.Scopes {
+			offered[c.Name] = true
+		}
+	}
 	for _, p := range x.options.Presets {
 		var names []string
 		for _, n := range p.Scopes {
-			names = append(names, string(n))
+			if offered[n] {
+				names = append(names, string(n))
+			}
 		}
-		choices = append(choices, presetChoice{p.Name, strings.Join(names, " ")})
+		if len(names) > 0 && len(names) == len(p.Scopes) {
+			choices = append(choices, presetChoice{p.Name, strings.Join(names, " ")})
+		}
 	}
 	return choices
 }

@@ -1,7 +1,7 @@
 // Package console is the Developer section of an organization's dashboard: the
-// pages where an administrator creates API keys, sees each secret once, rotates
-// keys and revokes them. [New] returns it as an http.Handler that a team mounts
-// inside its own dashboard, under any prefix:
+// pages where an administrator creates API keys, sees each secret once, edits,
+// rotates and revokes keys. [New] returns it as an http.Handler that a team
+// mounts inside its own dashboard, under any prefix:
 //
 //	keys := console.New(issuer, admin, console.Options{})
 //	mux.Handle("/developer/", http.StripPrefix("/developer", keys))
@@ -27,7 +27,10 @@
 //
 //	GET  keys                the keys; query environment, status, limit, after
 //	GET  keys/{id}           one key
-//	POST keys                {"name", "environment", "scopes", "expires_at"}
+//	POST keys                {"name", "environment", "scopes", "expires_at",
+//	                          "attributes", "networks"}
+//	POST keys/{id}/edit      {"name", "attributes", "networks"}; what is left
+//	                         out stays, and "" removes an attribute
 //	POST keys/{id}/rotate    {"overlap_seconds"}
 //	POST keys/{id}/revoke    no body
 //

@@ -11,7 +11,7 @@ import (
 
 func ExampleNew() {
 	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 
 	// The dashboard's own sessions decide who is asking.
 	admin := func(r *http.Request) (console.Actor, error) {

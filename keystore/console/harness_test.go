@@ -21,7 +21,8 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// mount is a prefix of two segments, so that a link that is not relative leads astray.
+// mount is a prefix of two segments, so that a link that is not relative leads
+// astray.
 const mount = "/dash/developer"
 
 // A bench is a mounted console and all that hears of what it does.
@@ -74,7 +75,7 @@ func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 	t.Helper()
 	b := &bench{store: &failing{Memory: keystore.NewMemory()}, log: new(bytes.Buffer)}
 	b.keys = keystore.NewCached(b.store, keystore.CacheOptions{})
-	b.issuer = keystore.NewIssuer(b.keys, keystore.Format{})
+	b.issuer = keystore.NewIssuer(b.keys, keystore.IssuerOptions{})
 	o := console.Options{
 		Logger: slog.New(slog.NewTextHandler(b.log, nil)),
 		SignIn: "/sign-in",

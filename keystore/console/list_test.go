@@ -71,7 +71,7 @@ func TestPagesOfAThousandKeys(t *testing.T) {
 
 func TestNoListTellsADigestOrAToken(t *testing.T) {
 	b := newBench(t)
-	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Token = "issue-token-of-mine" })
+	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.IssueToken = "issue-token-of-mine" })
 	digest := fmt.Sprintf("%x", k.Digest[:])
 	for _, path := range []string{"/", "/keys/" + k.ID} {
 		for _, text := range []string{b.get(path).text, b.program("GET", path, "").text} {
@@ -137,7 +137,7 @@ func TestStatesOfAKey(t *testing.T) {
 			g.Actor, g.ExpiresAt = "eva", time.Now().Add(48*time.Hour)
 		})
 		page := func() reply { return b.get("/keys/" + k.ID) }
-		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 3 Jan 2000, 00:00 UTC", "Active", "tasks:read", "List tasks and read their details.")
+		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 2 Jan 2000, 24:00 UTC", "Active", "tasks:read", "List tasks and read their details.")
 		if !strings.Contains(page().text, `<time datetime="2000-01-03T00:00:00Z">`) {
 			t.Error("no machine-readable time")
 		}
@@ -153,7 +153,7 @@ func TestStatesOfAKey(t *testing.T) {
 		}
 		wantText(t, "a suspended key", page(), 200, "Suspended", "until it is resumed", "Revoke")
 		time.Sleep(72 * time.Hour)
-		wantText(t, "an expired key", page(), 200, "Expired", "expired on 3 Jan 2000, 00:00 UTC")
+		wantText(t, "an expired key", page(), 200, "Expired", "expired on 2 Jan 2000, 24:00 UTC")
 		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -163,6 +163,75 @@ func TestStatesOfAKey(t *testing.T) {
 			t.Error("a revoked key can be rotated or revoked")
 		}
 	})
+}
+
+// After a rotation two rows have one name, and the list says which one ends.
+func TestListTellsARotatedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		_, k := b.add(t, "acme")
+		time.Sleep(90 * time.Minute)
+		secretOf(t, b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"3600"}}))
+		rows := strings.Split(b.get("/").text, "<tr ")
+		if len(rows) != 4 {
+			t.Fatalf("got %d rows, want two keys", len(rows)-2)
+		}
+		next, old := plain(reply{text: rows[2]}), plain(reply{text: rows[3]})
+		if !strings.Contains(old, "Active replaced, ends 1 Jan 2000, 02:30 UTC") || strings.Contains(next, "ends") || !strings.Contains(next, "Never Active") {
+			t.Errorf("the new key: %s\nthe old key: %s", next, old)
+		}
+	})
+}
+
+// When a key ends is shown to the minute, and the end of a day as that day's.
+func TestListShowsTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for _, c := range []struct {
+			expires time.Time
+			want    string
+		}{
+			{time.Date(2000, 1, 2, 0, 30, 0, 0, time.UTC), "2 Jan 2000, 00:30 UTC"},
+			{time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), "31 Dec 2030, 24:00 UTC"},
+			{time.Date(2030, 12, 31, 19, 0, 0, 0, time.FixedZone("west", -5*3600)), "31 Dec 2030, 24:00 UTC"},
+			{time.Date(2031, 1, 1, 0, 0, 1, 0, time.UTC), "1 Jan 2031, 00:00 UTC"},
+		} {
+			_, k := b.add(t, "acme", func(g *keystore.Grant) { g.ExpiresAt = c.expires })
+			time.Sleep(time.Second)
+			row := plain(reply{text: strings.Split(b.get("/").text, "<tr ")[2]})
+			if !strings.Contains(row, c.want+" Active") {
+				t.Errorf("%v: the list says %s, want %s", c.expires, row, c.want)
+			}
+			wantText(t, "the key", b.get("/keys/"+k.ID), 200, "Ends "+c.want)
+		}
+	})
+}
+
+// Only a key that can be rotated says so.
+func TestAdviceToRotate(t *testing.T) {
+	b := newBench(t)
+	for name, c := range map[string]struct {
+		change func(id string) error
+		advice bool
+	}{
+		"active":    {func(string) error { return nil }, true},
+		"revoked":   {func(id string) error { _, err := b.issuer.Revoke(t.Context(), "acme", id); return err }, false},
+		"suspended": {func(id string) error { _, err := b.issuer.Suspend(t.Context(), "acme", id); return err }, false},
+		"rotated": {func(id string) error {
+			_, _, err := b.issuer.Rotate(t.Context(), "acme", id, "ada", time.Hour, "")
+			return err
+		}, false},
+	} {
+		_, k := b.add(t, "acme")
+		if err := c.change(k.ID); err != nil {
+			t.Fatal(err)
+		}
+		got := b.get("/keys/" + k.ID)
+		wantText(t, name, got, 200, "The secret cannot be shown again.")
+		if advice := strings.Contains(plain(got), "rotate the key"); advice != c.advice {
+			t.Errorf("a key that is %s: the page advises to rotate it: %t", name, advice)
+		}
+	}
 }
 
 func TestUnknownScopesAreShownAsSuch(t *testing.T) {

@@ -29,16 +29,16 @@ type Actor struct {
 // every scope, and nobody frame the pages.
 type Options struct {
 	// Assignable returns the scopes that an actor may assign in an environment.
-	// None means that they can neither create nor rotate keys there. A key can be
-	// rotated only by those who may assign all it has, since they get its secret.
-	// What a scope implies comes with it. Everybody can revoke. Nil: all scopes of
-	// the issuer's registry.
+	// None means that they can neither create nor rotate keys there. A key can
+	// be rotated and edited only by those who may assign all it has, since they
+	// get its secret. What a scope implies comes with it. Everybody can revoke. Nil:
+	// all scopes of the issuer's registry.
 	Assignable func(Actor, keystore.Environment) []scope.Name
 
-	// Check can refuse a key that is otherwise valid, for example when a quota is
-	// reached. The problems of a [*keystore.GrantError] are shown at their fields;
-	// any other error is a 503. Nil: nothing more is checked. It is not asked when
-	// a key is rotated.
+	// Check can refuse a key that is otherwise valid, for example when a quota
+	// is reached. The problems of a [*keystore.GrantError] are shown at their
+	// fields; any other error is a 503. Nil: nothing more is checked. It is not
+	// asked when a key is rotated or edited.
 	Check func(context.Context, Actor, keystore.Grant) error
 
 	// Audit is told of each act after it has taken place, before the answer is
@@ -50,19 +50,30 @@ type Options struct {
 	// for each id. Nil: the id.
 	PersonName func(ctx context.Context, organization, id string) string
 
-	// Presets are offered above the scopes. Nil: [DefaultPresets].
+	// Presets are offered above the scopes, each of them if the actor may
+	// assign all its scopes. Nil: [DefaultPresets].
 	Presets []Preset
 
-	// FrameAncestors are the origins, such as "https://dashboard.example.com" or
-	// "'self'", whose pages may show the console in a frame. Nil: none.
+	// Attributes are those of a key that the pages show, in this order, and that
+	// administrators set when they create a key or edit it. One that decides
+	// what an organization pays for has to be ReadOnly. Nil: none.
+	Attributes []Attribute
+
+	// Networks lets administrators say from which networks a key may be used.
+	// The networks of a key are shown also without it.
+	Networks bool
+
+	// FrameAncestors are the origins, such as "https://dashboard.example.com"
+	// or "'self'", whose pages may show the console in a frame. Nil: none.
 	FrameAncestors []string
 
 	// SignIn is the address of the page to sign in at, shown to those who are
 	// refused. Empty: no link.
 	SignIn string
 
-	// BaseURL is the address of the API, such as "https://api.example.com/api/v1",
-	// for a request to try that is shown beside a new secret. Empty: none is shown.
+	// BaseURL is the address of the API, such as
+	// "https://api.example.com/api/v1". A new secret of a key that may read the
+	// account is shown with a request to try, GET /account. Empty: without one.
 	BaseURL string
 
 	// Logger is told why a request could not be answered. Nil: slog.Default.

@@ -14,7 +14,7 @@ type failure struct {
 	code     string // stable, for programs
 	title    string // of the page
 	detail   string
-	problems []keystore.Problem
+	problems []keystore.FieldError
 	cause    error // for the log alone
 }
 
@@ -32,14 +32,14 @@ func authError(err error) *failure {
 	return &failure{status: http.StatusServiceUnavailable, code: "sign_in_unavailable", cause: err}
 }
 
-// failureOf is the one table from errors to answers. What it does not know is a
-// store that could not answer, and is told to nobody but the log.
+// failureOf is the one table from errors to answers. An error that it does not
+// know means that the store could not answer; its text goes to the log only.
 func failureOf(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
 	if g, ok := errors.AsType[*keystore.GrantError](err); ok {
-		return &failure{status: http.StatusUnprocessableEntity, code: "invalid_fields", title: "Not valid", detail: "Some of the fields are not valid.", problems: g.Problems}
+		return &failure{status: http.StatusUnprocessableEntity, code: "invalid_fields", title: "Not valid", detail: "Some of the fields are not valid.", problems: g.Fields}
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &failure{status: http.StatusRequestEntityTooLarge, code: "body_too_large", title: "Too large", detail: "The request is larger than any that makes a key.", cause: tooLarge}
@@ -47,6 +47,8 @@ func failureOf(err error) *failure {
 	switch {
 	case errors.Is(err, keystore.ErrNotFound):
 		return &failure{status: http.StatusNotFound, code: "not_found", title: "Nothing here", detail: "There is no such page, and no such key in your organization."}
+	case errors.Is(err, keystore.ErrRotated):
+		return &failure{status: http.StatusConflict, code: "key_rotated", title: "This key was rotated before", detail: "A key is replaced once, and this one has a successor already. If the secret of that one is lost, create a new key."}
 	case errors.Is(err, keystore.ErrRevoked):
 		return &failure{status: http.StatusConflict, code: "key_revoked", title: "This key is revoked", detail: "A revoked key cannot be rotated. Create a new one instead."}
 	case errors.Is(err, keystore.ErrExpired):
@@ -64,7 +66,34 @@ func (x *exchange) refuse(err error) {
 		x.writeProblem(f)
 		return
 	}
-	x.render(f.status, "error.html", f.title, struct{ Detail, SignIn string }{f.detail, x.signIn(f)})
+	again := x.sendAgain(f)
+	if again != nil {
+		f.detail += " Nothing was changed. Sign in in another tab, then send the form again: this page has kept what you filled in."
+	}
+	x.render(f.status, "error.html", f.title, struct {
+		Detail, SignIn string
+		Again          []formField
+	}{f.detail, x.signIn(f), again})
+}
+
+type formField struct{ Name, Value string }
+
+// sendAgain returns the fields of a form that came when nobody was signed in
+// any more, and nil for any other request.
+func (x *exchange) sendAgain(f *failure) (fields []formField) {
+	if f.code != "signed_out" || x.r.Method != http.MethodPost || x.readForm() != nil {
+		return nil
+	}
+	names := []string{"issue_token", "name", "environment", "scopes", "networks", "expiry", "expires_on", "overlap"}
+	for _, a := range x.options.Attributes {
+		names = append(names, attributeField(a))
+	}
+	for _, name := range names {
+		for _, value := range x.r.PostForm[name] {
+			fields = append(fields, formField{name, value})
+		}
+	}
+	return fields
 }
 
 // explain completes a failure with the texts that all of its status share, and
@@ -98,7 +127,7 @@ func (x *exchange) signIn(f *failure) string {
 }
 
 // byField gathers the messages of each field.
-func byField(problems []keystore.Problem) map[string]string {
+func byField(problems []keystore.FieldError) map[string]string {
 	fields := make(map[string]string)
 	for _, p := range problems {
 		fields[p.Field] = strings.TrimPrefix(fields[p.Field]+" "+p.Message, " ")

@@ -18,12 +18,13 @@ var files embed.FS
 
 var pages = func() map[string]*template.Template {
 	all := make(map[string]*template.Template)
-	for _, name := range []string{"list.html", "key.html", "create.html", "secret.html", "replay.html", "rotate.html", "revoke.html", "error.html"} {
+	for _, name := range []string{"list.html", "key.html", "create.html", "secret.html", "replay.html", "rotate.html", "edit.html", "revoke.html", "error.html"} {
 		all[name] = template.Must(template.New("layout.html").Funcs(template.FuncMap{
 			"segment": url.PathEscape,
 			"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 			"date":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") },
 			"day":     func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
+			"until":   until,
 			"ago":     func(t time.Time) string { return ago(time.Since(t), t) },
 		}).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name))
 	}
@@ -40,7 +41,8 @@ type page struct {
 }
 
 func (x *exchange) render(status int, name, title string, body any) {
-	// Rendered whole first, so that no half page leaves with a status of success.
+	// Rendered whole first, so that no half page leaves with a status of
+	// success.
 	var b bytes.Buffer
 	err := pages[name].Execute(&b, page{Title: title, Root: x.root, Actor: x.actor, SignIn: x.options.SignIn, Body: body})
 	if err != nil {
@@ -90,6 +92,16 @@ func (x *exchange) write(status int, kind string, body []byte) {
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(body) // nobody is left to tell
+}
+
+// until shows when a key expires. Midnight is shown as the end of the day
+// before, because that is the day which the administrator chose.
+func until(t time.Time) string {
+	t = t.UTC()
+	if t.Equal(t.Truncate(24 * time.Hour)) {
+		return t.AddDate(0, 0, -1).Format("2 Jan 2006") + ", 24:00 UTC"
+	}
+	return t.Format("2 Jan 2006, 15:04 UTC")
 }
 
 // ago says how long ago something was, and gives the date when that says more.

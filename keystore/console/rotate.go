@@ -48,7 +48,7 @@ func (x *exchange) rotatable(k *keystore.Key) error {
 	if !x.mayRotate(k) {
 		return notAssignable()
 	}
-	return k.Refused(time.Now())
+	return k.Refused()
 }
 
 // rotate replaces k, told by the form of rotateForm or by JSON.
@@ -102,7 +102,7 @@ func (x *exchange) rotate(k *keystore.Key) error {
 }
 
 func overlapError() error {
-	return &keystore.GrantError{Problems: []keystore.Problem{{Field: "overlap", Message: fmt.Sprintf("Choose when the old secret stops working: from 0, which is at once, to %d seconds.", maxOverlap/time.Second)}}}
+	return &keystore.GrantError{Fields: []keystore.FieldError{{Field: "overlap", Message: fmt.Sprintf("Choose when the old secret stops working: from 0, which is at once, to %d seconds.", maxOverlap/time.Second)}}}
 }
 
 // replace rotates k and answers, or returns why it did not.
@@ -132,7 +132,8 @@ func (x *exchange) replace(k *keystore.Key, seconds int64, token string) error {
 			old.Ends = k.RevokedAt
 		}
 	} else {
-		// The new key works. Whoever loses its secret here could never get it again.
+		// The new key works. Whoever loses its secret here could never get it
+		// again.
 		x.options.Logger.ErrorContext(x.r.Context(), "console: a rotated key could not be revoked", "key", k.ID, "error", err)
 	}
 	x.audit(Event{Act: Rotated, Replaced: k.ID, OldKeyEnds: old.Ends}, next)

@@ -64,6 +64,21 @@ func TestRotateWithOverlap(t *testing.T) {
 	})
 }
 
+// Two administrators rotate one key: the second one is told what to do.
+func TestRotateTwice(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme")
+	path := "/keys/" + k.ID + "/rotate"
+	secretOf(t, b.post(path, url.Values{"issue_token": {"ada"}, "overlap": {"3600"}}))
+	form := url.Values{"issue_token": {"bea"}, "overlap": {"3600"}}.Encode()
+	got := b.do("bea", "POST", path, form, "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+	wantText(t, "a second rotation", got, 409, "This key was rotated before", "has a successor already", "create a new key")
+	wantProblem(t, "a second rotation", b.program("POST", path, `{"overlap_seconds":3600}`), 409, "key_rotated")
+	if len(b.all(t, "acme")) != 2 || len(b.events) != 1 {
+		t.Errorf("got %d keys and events %+v, want the two of the first rotation", len(b.all(t, "acme")), b.events)
+	}
+}
+
 func TestRotationsThatAreNotValid(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme")
@@ -89,7 +104,8 @@ func TestRotationsThatAreNotValid(t *testing.T) {
 	}
 }
 
-// The new key works by then, and whoever is not shown its secret can never get it.
+// The new key works by then, and whoever is not shown its secret can never get
+// it.
 func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 	b := newBench(t)
 	old, k := b.add(t, "acme")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // An oldKey is what a rotation did to the key it replaced.
@@ -32,9 +33,18 @@ func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldK
 	}
 	x.render(http.StatusCreated, "secret.html", "Copy the secret now", struct {
 		view
-		Secret, BaseURL string
-		Old             *oldKey
-	}{x.view(k), secret.Reveal(), x.options.BaseURL, old})
+		Secret, Try string
+		Old         *oldKey
+	}{x.view(k), secret.Reveal(), x.try(k), old})
+}
+
+// try returns the address of a request that k can make. The contract names one,
+// and a key without its scope would get 403.
+func (x *exchange) try(k *keystore.Key) string {
+	if granted, _ := x.registry.Parse(k.Scopes); x.options.BaseURL == "" || !granted.Has(scope.AccountRead) {
+		return ""
+	}
+	return x.options.BaseURL + "/account"
 }
 
 // showReplay answers a repeat of the POST that made k.
@@ -49,5 +59,8 @@ func (x *exchange) showReplay(k *keystore.Key) {
 		}{x.keyJSON(k), true, "The key was made by an earlier request, which alone was shown the secret. If nobody has it, rotate the key or revoke it.", x.root + "keys/" + k.ID + "/rotate"})
 		return
 	}
-	x.render(http.StatusOK, "replay.html", "The secret has been shown", x.view(k))
+	x.render(http.StatusOK, "replay.html", "The secret has been shown", struct {
+		view
+		Rotatable bool
+	}{x.view(k), x.offersRotation(k)})
 }

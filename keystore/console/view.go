@@ -24,6 +24,9 @@ type view struct {
 	ExpiresAt        time.Time
 	RevokedAt        time.Time
 	RotatedFrom      string
+	Legacy           string
+	Attributes       []attributeView
+	Networks         []string
 }
 
 type scopeView struct {
@@ -39,6 +42,7 @@ func (x *exchange) view(k *keystore.Key) view {
 		Status:    k.Status(time.Now()),
 		CreatedBy: x.personName(k.CreatedBy), CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt,
 		ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt, RotatedFrom: k.RotatedFrom,
+		Legacy: k.Legacy, Attributes: x.attributeViews(k), Networks: networkTexts(k.Networks),
 	}
 	if v.Name == "" {
 		v.Name = "Unnamed key"
@@ -100,6 +104,9 @@ type keyJSON struct {
 	ExpiresAt   *time.Time           `json:"expires_at"`
 	RevokedAt   *time.Time           `json:"revoked_at"`
 	RotatedFrom string               `json:"rotated_from,omitempty"`
+	Legacy      string               `json:"legacy,omitempty"`
+	Attributes  map[string]string    `json:"attributes,omitempty"`
+	Networks    []string             `json:"networks,omitempty"`
 }
 
 type personJSON struct {
@@ -115,7 +122,7 @@ func (x *exchange) keyJSON(k *keystore.Key) keyJSON {
 		Status:    k.Status(time.Now()),
 		CreatedAt: k.CreatedAt, CreatedBy: personJSON{k.CreatedBy, x.personName(k.CreatedBy)},
 		LastUsedAt: orNull(k.LastUsedAt), ExpiresAt: orNull(k.ExpiresAt), RevokedAt: orNull(k.RevokedAt),
-		RotatedFrom: k.RotatedFrom,
+		RotatedFrom: k.RotatedFrom, Legacy: k.Legacy, Attributes: x.attributesJSON(k), Networks: networkTexts(k.Networks),
 	}
 }
 
@@ -135,7 +142,12 @@ func (x *exchange) show(k *keystore.Key) error {
 	}
 	x.render(http.StatusOK, "key.html", x.view(k).Name, struct {
 		view
-		Rotatable bool
-	}{x.view(k), k.RevokedAt.IsZero() && k.Refused(time.Now()) == nil && x.mayRotate(k)})
+		Rotatable, Editable bool
+	}{x.view(k), x.offersRotation(k), x.editable(k) == nil})
 	return nil
+}
+
+// offersRotation reports whether a page has a link to rotate k.
+func (x *exchange) offersRotation(k *keystore.Key) bool {
+	return k.RevokedAt.IsZero() && k.Refused() == nil && x.mayRotate(k)
 }

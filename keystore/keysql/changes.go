@@ -17,16 +17,22 @@ import (
 //
 // Numbers from the latest on belong to another database: rows that were
 // restored from a dump keep the numbers of the server they were changed on.
+//
+// A replica that is promoted goes on from an earlier number than its primary may
+// have reached. So a position names the timeline, which changes then.
 const (
 	postgresHorizon = `SELECT
 		pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon,
-		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS latest`
+		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS latest,
+		CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`
 
-	// There is one writer, and what it has numbered can be seen.
-	sqliteHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest FROM sallyport_keys_changes`
+	// In SQLite there is one writer. In MySQL the row of the counter is locked
+	// by a transaction that has changed a key, and the next waits for its end.
+	// So what is numbered can be seen.
+	counterHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest, '' AS timeline FROM sallyport_keys_changes`
 
 	// The comparison of changed alone lets Postgres use the partial index.
-	changesAfter = ` SELECT h.horizon, h.latest, c.changed, c.digest
+	changesAfter = ` SELECT h.horizon, h.latest, h.timeline, c.changed, c.digest
 		FROM h LEFT JOIN (
 			SELECT changed, digest FROM sallyport_keys
 			WHERE changed >= ?1 AND (changed, digest) > (?1, ?2) AND changed < (SELECT latest FROM h)
@@ -44,6 +50,8 @@ type position struct {
 	Changed int64  `json:"changed"`
 	Digest  []byte `json:"digest,omitempty"`  // empty between rounds
 	Horizon int64  `json:"horizon,omitempty"` // where the next round starts; 0 between rounds
+
+	Timeline string `json:"timeline,omitempty"` // of Postgres; another one after a failover
 }
 
 // Changes implements [keystore.Feed]. One call returns 1000 digests at most.
@@ -60,16 +68,17 @@ func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.D
 			return nil, "", keystore.ErrNotFound
 		}
 	}
-	rows, err := s.db.QueryContext(ctx, s.sql("WITH h AS ("+s.horizon+")"+changesAfter), at.Changed, at.Digest, limit)
+	rows, err := s.query(ctx, "WITH h AS ("+s.horizon+")"+changesAfter, at.Changed, at.Digest, limit)
 	if err != nil {
 		return nil, "", failed(ctx, "changes", err)
 	}
 	defer rows.Close()
 	var horizon, latest int64
+	var timeline string
 	for rows.Next() {
 		var number *int64
 		var d []byte
-		if err := rows.Scan(&horizon, &latest, &number, &d); err != nil {
+		if err := rows.Scan(&horizon, &latest, &timeline, &number, &d); err != nil {
 			return nil, "", failed(ctx, "changes", err)
 		}
 		if number == nil {
@@ -82,11 +91,11 @@ func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.D
 	if err := rows.Err(); err != nil {
 		return nil, "", failed(ctx, "changes", err)
 	}
-	if at.Changed > latest {
+	if at.Changed > latest || since != "" && at.Timeline != timeline {
 		return nil, "", keystore.ErrNotFound
 	}
-	// A round that needs more than one page ends with an empty one, so that
-	// its reader sees an end also where the next round starts at the same place.
+	// A round that needs more than one page ends with an empty one, so that its
+	// reader sees an end also where the next round starts at the same place.
 	single := at.Horizon == 0 && len(changed) < changesPage
 	if at.Horizon == 0 {
 		at.Horizon = horizon
@@ -94,6 +103,7 @@ func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.D
 	if single || len(changed) == 0 {
 		at = position{Changed: at.Horizon}
 	}
+	at.Timeline = timeline
 	text, err := json.Marshal(at)
 	return changed, string(text), err
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"io"
+	"log"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
@@ -19,11 +22,15 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
+// The driver logs each connection that breaks.
+var _ = mysql.SetLogger(log.New(io.Discard, "", 0))
+
 // A database is one that a single test has for itself, and that goes with it.
 type database struct {
 	name string
 	open func(t testing.TB) *sql.DB // another pool of connections
 	away func(t testing.TB) *sql.DB // a pool that reaches no database
+	tool func(t testing.TB) *sql.DB // a pool that takes several statements at once
 	wrap func(*sql.DB) *keysql.Store
 }
 
@@ -31,6 +38,7 @@ type database struct {
 func inEach(t *testing.T, f func(t *testing.T, d database)) {
 	t.Run("sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
 	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
+	t.Run("mariadb", func(t *testing.T) { f(t, mariadb(t)) })
 }
 
 func (d database) store(t testing.TB) *keysql.Store { return d.wrap(d.open(t)) }
@@ -48,11 +56,13 @@ func sqliteFile(t testing.TB) database {
 }
 
 func emptySQLite(file string) database {
+	open := func(t testing.TB) *sql.DB {
+		return opened(t, "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_pragma=synchronous(NORMAL)")
+	}
 	return database{
 		name: "sqlite",
-		open: func(t testing.TB) *sql.DB {
-			return opened(t, "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_pragma=synchronous(NORMAL)")
-		},
+		open: open,
+		tool: open,
 		away: func(t testing.TB) *sql.DB {
 			return opened(t, "file:"+filepath.Dir(file)) // a directory is no database
 		},
@@ -109,6 +119,7 @@ func emptyPostgres(t testing.TB) database {
 	return database{
 		name: "postgres",
 		open: func(t testing.TB) *sql.DB { return pool(t, config) },
+		tool: func(t testing.TB) *sql.DB { return pool(t, config) },
 		away: func(t testing.TB) *sql.DB {
 			refused := config.Copy()
 			refused.Host, refused.Port, refused.Fallbacks = "127.0.0.1", 1, nil
@@ -118,7 +129,65 @@ func emptyPostgres(t testing.TB) database {
 	}
 }
 
-// execute runs a statement without parameters and returns how many rows it changed.
+func mariadb(t testing.TB) database { return emptyMariaDB(t).migrated(t) }
+
+// emptyMariaDB makes a database for one test. Its connections have what a
+// server's may have: a character set and a time zone of their own.
+func emptyMariaDB(t testing.TB) database {
+	t.Helper()
+	return mariadbWith(t, func(*mysql.Config) {})
+}
+
+func mariadbWith(t testing.TB, set func(*mysql.Config)) database {
+	t.Helper()
+	dsn := os.Getenv("SALLYPORT_MARIADB")
+	if dsn == "" {
+		t.Skip("left out: keysql on MariaDB; SALLYPORT_MARIADB='user@tcp(host:3306)/database' go test ./keystore/keysql/ runs it")
+	}
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := func(t testing.TB, c *mysql.Config) *sql.DB {
+		t.Helper()
+		db, err := sql.Open("mysql", c.FormatDSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.SetMaxOpenConns(10)
+		t.Cleanup(func() { db.Close() })
+		return db
+	}
+	admin := pool(t, config)
+	name := "keysql_" + strings.ToLower(rand.Text())
+	execute(t, admin, "CREATE DATABASE "+name)
+	t.Cleanup(func() {
+		if _, err := admin.ExecContext(context.Background(), "DROP DATABASE "+name); err != nil {
+			t.Error(err)
+		}
+	})
+	config = config.Clone()
+	config.DBName = name
+	set(config)
+	return database{
+		name: "mariadb",
+		open: func(t testing.TB) *sql.DB { return pool(t, config) },
+		tool: func(t testing.TB) *sql.DB {
+			several := config.Clone()
+			several.MultiStatements = true
+			return pool(t, several)
+		},
+		away: func(t testing.TB) *sql.DB {
+			refused := config.Clone()
+			refused.Addr = "127.0.0.1:1"
+			return pool(t, refused)
+		},
+		wrap: keysql.MySQL,
+	}
+}
+
+// execute runs a statement without parameters and returns how many rows it
+// changed.
 func execute(t testing.TB, db interface {
 	ExecContext(context.Context, string, ...any) (sql.Result, error)
 }, statement string) int64 {

@@ -2,42 +2,105 @@ package keysql
 
 import (
 	_ "embed"
+	"encoding/hex"
 	"strings"
 	"time"
 )
 
-//go:embed schema/postgres.sql
-var postgresSchema string
+var (
+	//go:embed schema/postgres.sql
+	postgresTables string
+	//go:embed schema/postgres2.sql
+	postgresSuccessor string
+	//go:embed schema/postgres3.sql
+	postgresAttributes string
 
-//go:embed schema/sqlite.sql
-var sqliteSchema string
+	//go:embed schema/sqlite.sql
+	sqliteTables string
+	//go:embed schema/sqlite2.sql
+	sqliteSuccessor string
+	//go:embed schema/sqlite3.sql
+	sqliteAttributes string
+
+	//go:embed schema/mysql.sql
+	mysqlTables string
+)
 
 // A dialect is what differs between the databases.
 type dialect struct {
-	sql     func(query string) string // turns the parameters ?1, ?2 into the database's
-	time    func(t time.Time) any     // the time as it is stored, to the microsecond
-	steps   []string                  // the schema: how to get from each version to the next
-	prepare string                    // makes the table that holds the version
+	sql     func(query string, args []any) (string, []any) // turns the parameters ?1, ?2 into the database's
+	time    func(t time.Time) any                          // the time as it is stored, to the microsecond
+	longest int                                            // bytes of an identifier; 0 means any number
+	steps   []string                                       // the schema: how to get from each version to the next
+	engine                                                 // that of the migration
+	issued  string                                         // says of a key that the issue token ?3 made it
 	touch   string
 	horizon string
+
+	jsonText func(text string) string // how a text of a batch travels
 }
 
 var postgres = dialect{
-	sql:     func(query string) string { return strings.ReplaceAll(query, "?", "$") },
+	sql: func(query string, args []any) (string, []any) {
+		return strings.ReplaceAll(query, "?", "$"), args
+	},
 	time:    func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:   []string{postgresSchema},
-	prepare: postgresPrepare,
+	steps:   []string{postgresTables, postgresSuccessor, postgresAttributes},
+	engine:  postgresEngine,
+	issued:  issued,
 	touch:   postgresTouch,
 	horizon: postgresHorizon,
+
+	jsonText: func(text string) string { return text },
 }
 
 var sqlite = dialect{
-	sql:     func(query string) string { return query },
+	sql:     func(query string, args []any) (string, []any) { return query, args },
 	time:    func(t time.Time) any { return t.UnixMicro() },
-	steps:   []string{sqliteSchema},
-	prepare: versionTable,
+	steps:   []string{sqliteTables, sqliteSuccessor, sqliteAttributes},
+	engine:  sqliteEngine,
+	issued:  issued,
 	touch:   sqliteTouch,
-	horizon: sqliteHorizon,
+	horizon: counterHorizon,
+
+	jsonText: func(text string) string { return text },
+}
+
+var mysql = dialect{
+	sql:     positional,
+	time:    func(t time.Time) any { return t.UnixMicro() },
+	longest: 512,
+	steps:   []string{mysqlTables},
+	engine:  mysqlEngine,
+	issued:  "issued = ?3",
+	touch:   mysqlTouch,
+	horizon: counterHorizon,
+
+	jsonText: func(text string) string { return hex.EncodeToString([]byte(text)) },
+}
+
+const issued = "issue_token = ?3 AND issue_token <> ''"
+
+// positional replaces numbered parameters, which MySQL does not have, by those
+// that stand for one argument after the other. In an INSERT a row that is there
+// already is error 1062, which Store.exec knows.
+func positional(query string, args []any) (string, []any) {
+	query = strings.TrimSuffix(query, onConflict)
+	var text strings.Builder
+	var inOrder []any
+	for {
+		before, after, found := strings.Cut(query, "?")
+		text.WriteString(before)
+		if !found {
+			return text.String(), inOrder
+		}
+		text.WriteByte('?')
+		n := 0
+		for query = after; query != "" && '0' <= query[0] && query[0] <= '9'; query = query[1:] {
+			n = 10*n + int(query[0]-'0')
+		}
+		inOrder = append(inOrder, args[n-1])
+	}
 }
 
 // optional returns NULL for the zero time.

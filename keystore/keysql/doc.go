@@ -1,8 +1,8 @@
-// Package keysql keeps API keys in Postgres or SQLite, so that they survive a
-// restart and several servers share them. It is a [keystore.Manager], a
-// [keystore.Toucher] and a [keystore.Feed] on [database/sql]; the driver is
-// the program's own, such as pgx, lib/pq, modernc.org/sqlite or
-// mattn/go-sqlite3.
+// Package keysql keeps API keys in Postgres, MySQL, MariaDB or SQLite, so that
+// they survive a restart and several servers share them. It is a
+// [keystore.Manager], a [keystore.Toucher] and a [keystore.Feed] on
+// [database/sql]; the driver is the program's own, such as pgx, lib/pq,
+// go-sql-driver/mysql, modernc.org/sqlite or mattn/go-sqlite3.
 //
 //	db, err := sql.Open("pgx", dsn)
 //	…
@@ -11,9 +11,10 @@
 //	keys := keystore.NewCached(store, keystore.CacheOptions{})
 //	go keys.Run(ctx)
 //
-// A team needs one table, sallyport_keys, with the five indexes of the schema:
+// A team needs one table, sallyport_keys, with the six indexes of the schema:
 // the id, the digest that each request looks up, the list of an organization,
-// the issue token, and the changes that caches ask for. A key takes about 500
+// the issue token, the key that a key replaces, and the changes that caches ask
+// for. A key takes about 500
 // bytes of Postgres and 300 of SQLite, indexes included, plus its texts beyond
 // a few words. [Store.Migrate] makes all of it, or a tool of the team's own
 // does from [Store.Schema]. Secrets are not in it: the digest leads to no token
@@ -25,8 +26,8 @@
 //
 //	UPDATE sallyport_keys SET revoked_at = now() WHERE organization = 'acme';
 //
-// and in SQLite, where times are microseconds, with unixepoch() * 1000000
-// instead of now(). A row that is deleted is not in the feed, and its key can
+// and with unixepoch() * 1000000 instead of now() in SQLite, UNIX_TIMESTAMP() *
+// 1000000 in MySQL, where times are microseconds. A row that is deleted is not in the feed, and its key can
 // live in caches for their TTL: revoke first.
 //
 // Postgres has to be version 13 or later, and at its default isolation level,
@@ -34,4 +35,13 @@
 // so that lookups do not wait for writers, and a busy_timeout, so that writers
 // wait for each other. A database in memory must be limited to one connection,
 // since each one would have a database of its own.
+//
+// MariaDB has to be 10.6 or later and is what the tests run on; MySQL 8.0.29 or
+// later has the same statements and is untried. The driver's errors must have
+// the field Number of go-sql-driver/mysql; no setting of its DSN is needed, and
+// interpolateParams=true spares a round trip. Texts are in binary columns, which
+// some clients print as hexadecimal, and identifiers have at most 512 bytes.
+// Changes of keys wait for each other, so do not leave a transaction open that
+// has changed some. With a binary log, Migrate needs the privilege SUPER or
+// log_bin_trust_function_creators = 1 for its trigger.
 package keysql

@@ -7,7 +7,6 @@ import (
 	"log"
 	"os"
 	"path/filepath"
-	"time"
 
 	_ "modernc.org/sqlite"
 
@@ -40,7 +39,7 @@ func Example() {
 	keys := keystore.NewCached(store, keystore.CacheOptions{})
 	go keys.Run(ctx)
 
-	issuer := keystore.NewIssuer(keys, keystore.Format{})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	secret, k, err := issuer.Issue(ctx, keystore.Grant{
 		Organization: "acme", Name: "Nightly import", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead},
 	})
@@ -51,7 +50,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(found.Name, found.Environment, found.Scopes, found.Refused(time.Now()))
+	fmt.Println(found.Name, found.Environment, found.Scopes, found.Refused())
 
 	if _, err := issuer.Revoke(ctx, "acme", k.ID); err != nil {
 		log.Fatal(err)
@@ -60,7 +59,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(found.Refused(time.Now()))
+	fmt.Println(found.Refused())
 	// Output:
 	// Nightly import production [tasks:read] <nil>
 	// keystore: key is revoked

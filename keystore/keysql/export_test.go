@@ -1,5 +1,13 @@
 package keysql
 
+import (
+	"net/netip"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
 // WithStep returns the store of a later version of this package, whose schema
 // has one step more.
 func (s *Store) WithStep(statements string) *Store {
@@ -8,4 +16,46 @@ func (s *Store) WithStep(statements string) *Store {
 	return &later
 }
 
+// WithFirstStep returns the store of a package whose schema is one step.
+func (s *Store) WithFirstStep(statements string) *Store {
+	other := *s
+	other.steps = []string{statements}
+	return &other
+}
+
+// Version returns the store of an earlier version of this package.
+func (s *Store) Version(n int) *Store {
+	earlier := *s
+	earlier.steps = s.Schema()[:n]
+	return &earlier
+}
+
 const ChangesPage = changesPage
+
+func MySQLNumber(err error) int { return mysqlNumber(err) }
+
+// ScanScopes and the other Scan functions read what a driver gave for a column.
+func ScanScopes(value any) (names []scope.Name, err error) {
+	err = (*scopes)(&names).Scan(value)
+	return names, err
+}
+
+func ScanAttributes(value any) (read map[string]string, err error) {
+	err = (*attributes)(&read).Scan(value)
+	return read, err
+}
+
+func ScanNetworks(value any) (read []netip.Prefix, err error) {
+	err = (*networks)(&read).Scan(value)
+	return read, err
+}
+
+func ScanDigest(value any) (d keystore.Digest, err error) {
+	err = (*digest)(&d).Scan(value)
+	return d, err
+}
+
+func ScanInstant(value any) (t time.Time, err error) {
+	err = (*instant)(&t).Scan(value)
+	return t, err
+}

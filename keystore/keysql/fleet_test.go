@@ -30,14 +30,14 @@ func TestRevokedOnAnotherServer(t *testing.T) {
 		}()
 		eventually(t, "the feed of server B never answered", func() bool { return b.MaxStaleness() < time.Hour })
 
-		issuer := keystore.NewIssuer(a, keystore.Format{})
+		issuer := keystore.NewIssuer(a, keystore.IssuerOptions{})
 		for range 5 {
 			secret, k, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Production})
 			if err != nil {
 				t.Fatal(err)
 			}
 			token := keystore.DigestOf(secret.Reveal())
-			if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused(time.Now()) != nil {
+			if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
 				t.Fatalf("server B does not know a new key: %v", err)
 			}
 			if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
@@ -49,7 +49,7 @@ func TestRevokedOnAnotherServer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return errors.Is(got.Refused(time.Now()), keystore.ErrRevoked)
+				return errors.Is(got.Refused(), keystore.ErrRevoked)
 			})
 			took := time.Since(revoked)
 			if bound := b.MaxStaleness(); took > bound {

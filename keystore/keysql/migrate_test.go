@@ -1,8 +1,13 @@
 package keysql_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"net/netip"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -12,6 +17,12 @@ import (
 
 // inEachEmpty runs f as a subtest on an empty database of each kind.
 func inEachEmpty(t *testing.T, f func(t *testing.T, d database)) {
+	inEachTransactional(t, f)
+	t.Run("mariadb", func(t *testing.T) { f(t, emptyMariaDB(t)) })
+}
+
+// inEachTransactional leaves out what cannot take a schema back.
+func inEachTransactional(t *testing.T, f func(t *testing.T, d database)) {
 	t.Run("sqlite", func(t *testing.T) { f(t, emptySQLite(filepath.Join(t.TempDir(), "keys.db"))) })
 	t.Run("postgres", func(t *testing.T) { f(t, emptyPostgres(t)) })
 }
@@ -52,7 +63,7 @@ func TestMigrateAtOnce(t *testing.T) {
 		var running sync.WaitGroup
 		for i := range servers {
 			// A later version, so that there are two steps to be taken once.
-			store := d.store(t).WithStep("CREATE TABLE once (number integer); INSERT INTO once VALUES (1)")
+			store := d.store(t).WithStep("CREATE TABLE once (number integer);\n\nINSERT INTO once VALUES (1)")
 			running.Go(func() {
 				<-start
 				errs[i] = store.Migrate(t.Context())
@@ -77,18 +88,95 @@ func TestMigrateToLater(t *testing.T) {
 		store := d.store(t)
 		migrate(t, store)
 		k := inserted(t, store, "acme", 1)[0]
+		n := len(store.Schema())
 		later := store.WithStep("ALTER TABLE sallyport_keys ADD COLUMN note text")
 		migrate(t, later)
 		migrate(t, later)
-		migrate(t, store) // a server that has not been updated yet, restarted
+		// A server that has not been updated yet: it works, and its Migrate
+		// says that it does not know the tables.
+		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("of version %d and this package knows none after %d", n+1, n)) {
+			t.Errorf("Migrate of an older server returned %v, want an error that says so", err)
+		}
 		lookup(t, store, k)
 		inserted(t, store, "acme", 1)
 		execute(t, d.open(t), "UPDATE sallyport_keys SET note = 'there'")
 	})
 }
 
+// The first version let a key have several successors.
+func TestMigrateSuccessors(t *testing.T) {
+	inEachTransactional(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		migrate(t, store.Version(1))
+		seed(t, d, "acme", 6)
+		seed(t, d, "other", 1)
+		execute(t, d.open(t), "UPDATE sallyport_keys SET rotated_from = 'key_1' WHERE id IN ('acme_key_1', 'acme_key_2', 'acme_key_3', 'other_key_1')")
+		execute(t, d.open(t), "UPDATE sallyport_keys SET rotated_from = 'key_2' WHERE id = 'acme_key_4'")
+		migrate(t, store)
+		for id, want := range map[string]string{
+			"acme_key_1": "key_1", "acme_key_2": "", "acme_key_3": "", "acme_key_4": "key_2", "acme_key_5": "", "acme_key_6": "", "other_key_1": "key_1",
+		} {
+			organization, _, _ := strings.Cut(id, "_")
+			got, err := store.Find(t.Context(), organization, id)
+			if err != nil || got.RotatedFrom != want || got.Version != 1 {
+				t.Errorf("%s is %+v, %v after the migration, want it to replace %q and version 1", id, got, err, want)
+			}
+		}
+		second := newKey("acme")
+		second.RotatedFrom = "key_1"
+		if err := store.Insert(t.Context(), second); !errors.Is(err, keystore.ErrRotated) {
+			t.Errorf("a second successor after the migration: got %v, want ErrRotated", err)
+		}
+	})
+}
+
+// The second version kept no attributes, networks or marks of legacy keys. Its
+// servers go on beside those of the third.
+func TestMigrateAttributes(t *testing.T) {
+	inEachTransactional(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		migrate(t, store.Version(2))
+		seed(t, d, "before", 1)
+		migrate(t, store)
+		seed(t, d, "after", 1)
+		for _, organization := range []string{"before", "after"} {
+			k, err := store.Find(t.Context(), organization, organization+"_key_1")
+			if err != nil || k.Attributes != nil || k.Networks != nil || k.Legacy != "" {
+				t.Fatalf("a key of the second version is %+v, %v, want neither attributes nor networks nor a mark", k, err)
+			}
+			k.Attributes, k.Networks = map[string]string{"plan": "pro"}, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+			update(t, store, k)
+			since := present(t, store)
+			execute(t, d.open(t), "UPDATE sallyport_keys SET suspended = suspended WHERE organization = '"+organization+"'")
+			changed, _ := changes(t, store, since)
+			wantNamed(t, changed, k, "a change to what the first version had")
+			if got := lookup(t, store, k); got.Attribute("plan") != "pro" || len(got.Networks) != 1 || got.Version != 3 {
+				t.Errorf("after a migration and two changes the key is %+v", got)
+			}
+		}
+	})
+}
+
+// What is changed by hand reaches the caches, and is not undone by a program
+// that has read the key before.
+func TestAttributesByHand(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		for _, set := range []string{`attributes = '{"plan":"free"}'`, `networks = '["192.0.2.0/24"]'`, "legacy = 'v1'"} {
+			k := inserted(t, store, "acme", 1)[0]
+			since := present(t, store)
+			execute(t, d.open(t), "UPDATE sallyport_keys SET "+set+" WHERE id = '"+k.ID+"'")
+			changed, _ := changes(t, store, since)
+			wantNamed(t, changed, k, set)
+			if err := store.Update(t.Context(), k); !errors.Is(err, keystore.ErrConflict) {
+				t.Errorf("Update of a key that was read before %s returned %v, want ErrConflict", set, err)
+			}
+		}
+	})
+}
+
 func TestMigrateIsOneStep(t *testing.T) {
-	inEachEmpty(t, func(t *testing.T, d database) {
+	inEachTransactional(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		if err := store.WithStep("CREATE TABLE half (number integer); SELECT no_such_function()").Migrate(t.Context()); err == nil {
 			t.Fatal("Migrate with a statement that fails returned nil, want its error")
@@ -101,24 +189,97 @@ func TestMigrateIsOneStep(t *testing.T) {
 	})
 }
 
-// A server without the right to change the schema can call Migrate as well, also
-// one that is older than the schema.
+// In MySQL each statement of a schema stands by itself. A migration that was
+// interrupted after any of them is finished by the next one, whatever of it is
+// there.
+func TestMigrateInterrupted(t *testing.T) {
+	statements := func(s *keysql.Store) []string { return strings.Split(s.Schema()[0], ";\n\n") }
+	for n := range len(statements(keysql.MySQL(new(sql.DB)))) + 1 {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			d := emptyMariaDB(t)
+			store, db := d.store(t), d.open(t)
+			broken := store.WithFirstStep(strings.Join(append(statements(store)[:n:n], "SELECT no_such_function()"), ";\n\n"))
+			if err := broken.Migrate(t.Context()); err == nil {
+				t.Fatal("Migrate with a statement that fails returned nil, want its error")
+			}
+			for range 2 { // also when a statement was carried out and not recorded
+				migrate(t, store)
+				k := inserted(t, store, "acme", 1)[0]
+				start := present(t, store)
+				update(t, store, k)
+				changed, _ := changes(t, store, start)
+				wantNamed(t, changed, k, "a change after the migration was finished")
+				execute(t, db, "UPDATE sallyport_keys_schema SET version = 0")
+			}
+		})
+	}
+}
+
+// A server without the right to change the schema can call Migrate as well.
 func TestMigrateWithoutRights(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.db")
 	writer := emptySQLite(file).migrated(t).store(t)
 	k := inserted(t, writer, "acme", 1)[0]
-	migrate(t, writer.WithStep("CREATE TABLE later (number integer)"))
 	reader := keysql.SQLite(opened(t, "file:"+file+"?mode=ro"))
 	migrate(t, reader)
 	lookup(t, reader, k)
+}
+
+// Who may use the keys and not the version is told so.
+func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
+	d := postgres(t)
+	admin := d.open(t)
+	k := inserted(t, d.store(t), "acme", 1)[0]
+	schema := string(values(t, admin, "SELECT current_schema()")[0])
+	role := schema + "_role"
+	execute(t, admin, "CREATE ROLE "+role)
+	t.Cleanup(func() {
+		for _, statement := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} {
+			if _, err := d.open(t).ExecContext(context.Background(), statement); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	execute(t, admin, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
+	execute(t, admin, "GRANT SELECT, INSERT, UPDATE ON sallyport_keys TO "+role)
+	db := d.open(t)
+	db.SetMaxOpenConns(1)
+	execute(t, db, "SET ROLE "+role)
+	store := d.wrap(db)
+	if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "the version of the tables cannot be read") || !strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("got %v, want an error that names the table of the version", err)
+	}
+	update(t, store, lookup(t, store, k).Clone())
+}
+
+// A version that none of this package made is an error and not a panic.
+func TestMigrateFromNoVersion(t *testing.T) {
+	inEachEmpty(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		migrate(t, store)
+		execute(t, d.open(t), "UPDATE sallyport_keys_schema SET version = -1")
+		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "version -1") {
+			t.Errorf("got %v, want an error that names the version", err)
+		}
+		execute(t, d.open(t), "DELETE FROM sallyport_keys_schema")
+		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+			t.Errorf("without a row: got %v, want an error that says so", err)
+		}
+	})
 }
 
 func TestSchemaByHand(t *testing.T) {
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		for _, statements := range store.Schema() {
-			execute(t, d.open(t), statements)
+			execute(t, d.tool(t), statements)
 		}
 		update(t, store, inserted(t, store, "acme", 1)[0])
+		// Migrate cannot know how far they were brought.
+		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "a table sallyport_keys that Migrate did not make") {
+			t.Errorf("Migrate after Schema returned %v, want an error that says what to do", err)
+		}
+		execute(t, d.open(t), fmt.Sprintf("UPDATE sallyport_keys_schema SET version = %d", len(store.Schema())))
+		migrate(t, store)
 	})
 }

@@ -54,12 +54,17 @@ func TestAway(t *testing.T) {
 
 // The deadline holds while somebody else has locked everything.
 func TestDeadline(t *testing.T) {
-	lock := map[string]string{"postgres": "LOCK TABLE sallyport_keys, sallyport_keys_schema IN ACCESS EXCLUSIVE MODE", "sqlite": "DELETE FROM sallyport_keys WHERE false"}
+	lock := map[string]string{
+		"mariadb":  "LOCK TABLES sallyport_keys WRITE, sallyport_keys_changes WRITE, sallyport_keys_schema WRITE",
+		"postgres": "LOCK TABLE sallyport_keys, sallyport_keys_schema IN ACCESS EXCLUSIVE MODE",
+		"sqlite":   "DELETE FROM sallyport_keys WHERE false",
+	}
 	reads := map[string]bool{"Lookup": true, "Find": true, "FindIssued": true, "List": true, "Changes": true}
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
-		tx, err := d.open(t).BeginTx(t.Context(), nil)
+		db := d.open(t)
+		tx, err := db.BeginTx(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,6 +93,7 @@ func TestDeadline(t *testing.T) {
 		if err := tx.Rollback(); err != nil {
 			t.Fatal(err)
 		}
+		db.Close() // MariaDB's locks belong to the session
 		lookup(t, store, k)
 	})
 }
@@ -96,7 +102,23 @@ func TestDeadline(t *testing.T) {
 // or nothing. They never make a key unknown, and the store needs no help to
 // go on.
 func TestBackendsKilled(t *testing.T) {
-	d := postgres(t)
+	t.Run("postgres", func(t *testing.T) {
+		d := postgres(t)
+		testBackendsKilled(t, d, func(admin *sql.DB) {
+			execute(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()")
+		})
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		d := mariadb(t)
+		testBackendsKilled(t, d, func(admin *sql.DB) {
+			for _, id := range values(t, admin, "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()") {
+				admin.ExecContext(t.Context(), "KILL "+string(id)) // an error when it has gone by itself
+			}
+		})
+	})
+}
+
+func testBackendsKilled(t *testing.T, d database, end func(admin *sql.DB)) {
 	store, admin := d.store(t), d.open(t)
 	k := inserted(t, store, "acme", 1)[0]
 	stop := make(chan struct{})
@@ -124,7 +146,7 @@ func TestBackendsKilled(t *testing.T) {
 	}
 	for range 20 {
 		before := answered.Load()
-		execute(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()")
+		end(admin)
 		eventually(t, "no lookup succeeds any more after connections were ended", func() bool { return answered.Load() > before+10 })
 	}
 	close(stop)

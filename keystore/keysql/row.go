@@ -3,6 +3,9 @@ package keysql
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -11,14 +14,14 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-const columns = "id, digest, organization, environment, name, hint, scopes, created_at, created_by, expires_at, revoked_at, suspended, last_used_at, issue_token, rotated_from, version"
+const columns = "id, digest, organization, environment, name, hint, scopes, created_at, created_by, expires_at, revoked_at, suspended, last_used_at, issue_token, rotated_from, version, legacy, attributes, networks"
 
 // scanKey reads a row of columns.
 func scanKey(row interface{ Scan(...any) error }) (*keystore.Key, error) {
 	k := new(keystore.Key)
 	err := row.Scan(&k.ID, (*digest)(&k.Digest), &k.Organization, &k.Environment, &k.Name, &k.Hint, (*scopes)(&k.Scopes),
 		(*instant)(&k.CreatedAt), &k.CreatedBy, (*instant)(&k.ExpiresAt), (*instant)(&k.RevokedAt), &k.Suspended, (*instant)(&k.LastUsedAt),
-		&k.IssueToken, &k.RotatedFrom, &k.Version)
+		&k.IssueToken, &k.RotatedFrom, &k.Version, &k.Legacy, (*attributes)(&k.Attributes), (*networks)(&k.Networks))
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +39,12 @@ func (t *instant) Scan(value any) error {
 		*t = instant(time.UnixMicro(v).UTC())
 	case time.Time:
 		*t = instant(v.UTC())
+	case []byte: // a number from MySQL when the driver puts the arguments into the statement
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		if err != nil {
+			return fmt.Errorf("%w: a time came as %.32q", keystore.ErrCorrupt, v)
+		}
+		*t = instant(time.UnixMicro(n).UTC())
 	default:
 		return fmt.Errorf("%w: a time came as %T", keystore.ErrCorrupt, value)
 	}
@@ -45,9 +54,9 @@ func (t *instant) Scan(value any) error {
 type digest keystore.Digest
 
 func (d *digest) Scan(value any) error {
-	b, _ := value.([]byte)
-	if len(b) != len(d) {
-		return fmt.Errorf("%w: a digest has %d bytes", keystore.ErrCorrupt, len(b))
+	b, ok := value.([]byte)
+	if !ok || len(b) != len(d) {
+		return fmt.Errorf("%w: a digest came as %T of %d bytes", keystore.ErrCorrupt, value, len(b))
 	}
 	copy(d[:], b)
 	return nil
@@ -62,15 +71,61 @@ func digestBytes(k *keystore.Key) []byte {
 type scopes []scope.Name
 
 func (s *scopes) Scan(value any) error {
-	text, ok := value.(string)
-	if b, isBytes := value.([]byte); isBytes {
-		text, ok = string(b), true
+	// The text null is no error to Unmarshal, and would be a key without
+	// scopes.
+	if text := unmarshal(value, (*[]scope.Name)(s)); *s == nil {
+		return fmt.Errorf("%w: scopes are not a JSON array of names: %s", keystore.ErrCorrupt, text)
 	}
-	if !ok {
-		return fmt.Errorf("%w: scopes came as %T", keystore.ErrCorrupt, value)
+	return nil
+}
+
+// unmarshal decodes JSON into v, which stays or becomes nil when it cannot, and
+// returns what the value is for a message.
+func unmarshal[T []scope.Name | []string | map[string]string](value any, v *T) string {
+	var text []byte
+	switch value := value.(type) {
+	case string:
+		text = []byte(value)
+	case []byte:
+		text = value
+	default:
+		return fmt.Sprintf("it came as %T", value)
 	}
-	if err := json.Unmarshal([]byte(text), s); err != nil {
-		return fmt.Errorf("%w: scopes are not a JSON array of names: %w", keystore.ErrCorrupt, err)
+	if json.Unmarshal(text, v) != nil {
+		*v = nil
+	}
+	return fmt.Sprintf("%.64q", text)
+}
+
+type attributes map[string]string
+
+func (a *attributes) Scan(value any) error {
+	var read map[string]string
+	text := unmarshal(value, &read)
+	if read == nil {
+		return fmt.Errorf("%w: attributes are not a JSON object of texts: %s", keystore.ErrCorrupt, text)
+	}
+	if len(read) > 0 {
+		*a = read
+	}
+	return nil
+}
+
+// networks are read one by one: the empty text unmarshals as a network.
+type networks []netip.Prefix
+
+func (n *networks) Scan(value any) error {
+	var read []string
+	text := unmarshal(value, &read)
+	if read == nil {
+		return fmt.Errorf("%w: networks are not a JSON array of texts: %s", keystore.ErrCorrupt, text)
+	}
+	for _, t := range read {
+		network, err := netip.ParsePrefix(t)
+		if err != nil {
+			return fmt.Errorf("%w: %.64q is no network", keystore.ErrCorrupt, t)
+		}
+		*n = append(*n, network)
 	}
 	return nil
 }
@@ -81,6 +136,22 @@ func scopesText(k *keystore.Key) string {
 	}
 	// Names are text, and text always has a JSON form.
 	text, _ := json.Marshal(k.Scopes)
+	return string(text)
+}
+
+func attributesText(k *keystore.Key) string {
+	if len(k.Attributes) == 0 {
+		return "{}"
+	}
+	text, _ := json.Marshal(k.Attributes)
+	return string(text)
+}
+
+func networksText(k *keystore.Key) string {
+	if len(k.Networks) == 0 {
+		return "[]"
+	}
+	text, _ := json.Marshal(k.Networks)
 	return string(text)
 }
 
@@ -96,7 +167,7 @@ func isText(texts ...string) bool {
 	return true
 }
 
-func checkText(k *keystore.Key) error {
+func checkFields(k *keystore.Key) error {
 	for _, field := range []struct{ name, text string }{
 		{"ID", k.ID},
 		{"Organization", k.Organization},
@@ -106,6 +177,7 @@ func checkText(k *keystore.Key) error {
 		{"CreatedBy", k.CreatedBy},
 		{"IssueToken", k.IssueToken},
 		{"RotatedFrom", k.RotatedFrom},
+		{"Legacy", k.Legacy},
 	} {
 		if !isText(field.text) {
 			return fmt.Errorf("keysql: %s is not UTF-8 text without NUL bytes: %.64q", field.name, field.text)
@@ -116,5 +188,30 @@ func checkText(k *keystore.Key) error {
 			return fmt.Errorf("keysql: a scope is not UTF-8 text without NUL bytes: %.64q", n)
 		}
 	}
+	for name, value := range k.Attributes {
+		if !isText(name, value) {
+			return fmt.Errorf("keysql: the attribute %.64q is not UTF-8 text without NUL bytes", name)
+		}
+	}
+	for _, n := range k.Networks {
+		if !n.IsValid() {
+			return fmt.Errorf("keysql: a network is %v", n)
+		}
+	}
 	return nil
+}
+
+// checkLengths refuses what a column has no room for. A MySQL server that is
+// not in its strict mode would cut it off.
+func (d dialect) checkLengths(k *keystore.Key) error {
+	for _, text := range []string{k.ID, k.Organization, string(k.Environment), k.Hint, k.CreatedBy, k.IssueToken, k.RotatedFrom, k.Legacy} {
+		if d.tooLong(text) {
+			return fmt.Errorf("keysql: an identifier is longer than %d bytes: %.64q…", d.longest, text)
+		}
+	}
+	return nil
+}
+
+func (d dialect) tooLong(texts ...string) bool {
+	return d.longest > 0 && slices.ContainsFunc(texts, func(t string) bool { return len(t) > d.longest })
 }

@@ -18,10 +18,10 @@ import (
 func used(t testing.TB, s *keysql.Store) (tokens []string) {
 	t.Helper()
 	ctx := t.Context()
-	issuer := keystore.NewIssuer(s, keystore.Format{})
+	issuer := keystore.NewIssuer(s, keystore.IssuerOptions{})
 	for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
 		secret, k, err := issuer.Issue(ctx, keystore.Grant{
-			Organization: "acme", Actor: "user_1", Name: "Nightly import", Environment: environment, Scopes: []scope.Name{scope.TasksRead}, Token: "nonce" + string(environment),
+			Organization: "acme", Actor: "user_1", Name: "Nightly import", Environment: environment, Scopes: []scope.Name{scope.TasksRead}, IssueToken: "nonce" + string(environment),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -60,6 +60,7 @@ func wantNoPart(t testing.TB, where string, dump []byte, tokens []string) {
 
 func TestNoSecretInColumns(t *testing.T) {
 	tables := map[string]string{
+		"mariadb":  "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
 		"sqlite":   "SELECT name FROM sqlite_schema WHERE type = 'table'",
 		"postgres": "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'v', 'm') AND relnamespace = current_schema()::regnamespace",
 	}

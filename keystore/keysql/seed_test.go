@@ -20,10 +20,18 @@ func seed(t testing.TB, d database, organization string, n int) {
 		FROM series`
 	words := []string{"$n", fmt.Sprint(n), "$org", organization}
 	hash := fmt.Sprintf("%x", digestPrefix(organization))
-	if d.name == "postgres" {
+	switch d.name {
+	case "mariadb":
+		statement = `
+			INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at, created_by, suspended, issue_token, rotated_from, version)
+			SELECT CONCAT('$org', '_key_', i), $digest, '$org', 'production', 'Nightly import', 'x7Q9', '["tasks:read","tasks:write"]', $created, 'user_1', false, CONCAT('token_', i), '', 1
+			FROM JSON_TABLE(CONCAT('[', REPEAT('0,', $n - 1), '0]'), '$[*]' COLUMNS (i FOR ORDINALITY)) AS series`
+		words = append(words, "$digest", "UNHEX(CONCAT('"+hash+"', LPAD(HEX(i), 32, '0')))",
+			"$created", "(UNIX_TIMESTAMP() - 86400) * 1000000 + i * 1000")
+	case "postgres":
 		words = append(words, "$digest", "decode('"+hash+"' || lpad(to_hex(i), 32, '0'), 'hex')",
 			"$created", "now() - interval '1 day' + i * interval '1 millisecond'", "$false", "false")
-	} else {
+	case "sqlite":
 		words = append(words, "$digest", "unhex('"+hash+"' || printf('%032x', i))",
 			"$created", "(unixepoch() - 86400) * 1000000 + i * 1000", "$false", "0")
 	}

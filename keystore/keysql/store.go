@@ -38,6 +38,11 @@ func Postgres(db *sql.DB) *Store { return newStore(db, postgres) }
 // It panics when db is nil.
 func SQLite(db *sql.DB) *Store { return newStore(db, sqlite) }
 
+// MySQL returns a Store in the MySQL or MariaDB database db, which it asks
+// nothing yet. The connections must have that database as their default. It
+// panics when db is nil.
+func MySQL(db *sql.DB) *Store { return newStore(db, mysql) }
+
 func newStore(db *sql.DB, d dialect) *Store {
 	if db == nil {
 		panic("keysql: a Store needs a database")
@@ -57,7 +62,7 @@ func (s *Store) Find(ctx context.Context, organization, id string) (*keystore.Ke
 
 // FindIssued implements [keystore.Manager].
 func (s *Store) FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error) {
-	return s.key(ctx, "find issued", "organization = ?1 AND created_by = ?2 AND issue_token = ?3 AND issue_token <> ''",
+	return s.key(ctx, "find issued", "organization = ?1 AND created_by = ?2 AND "+s.issued,
 		organization, actor, issueToken)
 }
 
@@ -68,47 +73,71 @@ func (s *Store) key(ctx context.Context, doing, condition string, args ...any) (
 			return nil, keystore.ErrNotFound
 		}
 	}
-	k, err := scanKey(s.db.QueryRowContext(ctx, s.sql("SELECT "+columns+" FROM sallyport_keys WHERE "+condition), args...))
+	k, err := scanKey(s.queryRow(ctx, "SELECT "+columns+" FROM sallyport_keys WHERE "+condition, args...))
 	if err != nil {
 		return nil, failed(ctx, doing, err)
 	}
 	return k, nil
 }
 
+const onConflict = " ON CONFLICT DO NOTHING"
+
 // Insert implements [keystore.Manager]. It returns an error, and stores
-// nothing, when a text of k is not UTF-8 or has a NUL byte.
+// nothing, when a text of k is not UTF-8 or has a NUL byte, when a network of k
+// is none, and in MySQL when an identifier is longer than 512 bytes.
 func (s *Store) Insert(ctx context.Context, k *keystore.Key) error {
-	if err := checkText(k); err != nil {
+	if err := checkFields(k); err != nil {
+		return err
+	}
+	if err := s.checkLengths(k); err != nil {
 		return err
 	}
 	stored, err := s.exec(ctx, "insert",
-		"INSERT INTO sallyport_keys ("+columns+") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1) ON CONFLICT DO NOTHING",
+		"INSERT INTO sallyport_keys ("+columns+") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1, ?16, ?17, ?18)"+onConflict,
 		k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
 		s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended, s.optional(k.LastUsedAt),
-		k.IssueToken, k.RotatedFrom)
-	if err == nil && stored == 0 {
+		k.IssueToken, k.RotatedFrom, k.Legacy, attributesText(k), networksText(k))
+	if err != nil || stored == 1 {
+		return err
+	}
+	return s.conflict(ctx, k)
+}
+
+// conflict returns why k could not be inserted.
+func (s *Store) conflict(ctx context.Context, k *keystore.Key) error {
+	var exists bool
+	err := s.queryRow(ctx, `
+		SELECT EXISTS (SELECT 1 FROM sallyport_keys WHERE id = ?4)
+			OR EXISTS (SELECT 1 FROM sallyport_keys WHERE digest = ?5)
+			OR EXISTS (SELECT 1 FROM sallyport_keys WHERE organization = ?1 AND created_by = ?2 AND `+s.issued+")",
+		k.Organization, k.CreatedBy, k.IssueToken, k.ID, digestBytes(k)).Scan(&exists)
+	switch {
+	case err != nil:
+		return failed(ctx, "insert", err)
+	case exists || k.RotatedFrom == "":
 		return keystore.ErrExists
 	}
-	return err
+	return keystore.ErrRotated
 }
 
 // Update implements [keystore.Manager]. It returns an error, and changes
-// nothing, when the name or a scope of k is not UTF-8 or has a NUL byte.
+// nothing, when the name, a scope or an attribute of k is not UTF-8 or has a
+// NUL byte, or a network of k is none.
 func (s *Store) Update(ctx context.Context, k *keystore.Key) error {
 	if !isText(k.Organization, k.ID) {
 		return keystore.ErrNotFound
 	}
-	if err := checkText(&keystore.Key{Name: k.Name, Scopes: k.Scopes}); err != nil {
+	if err := checkFields(&keystore.Key{Name: k.Name, Scopes: k.Scopes, Attributes: k.Attributes, Networks: k.Networks}); err != nil {
 		return err
 	}
 	// The trigger of the schema would raise the version by itself; a statement
 	// that says so can be understood without it.
 	changed, err := s.exec(ctx, "update",
 		`UPDATE sallyport_keys
-		SET name = ?1, scopes = ?2, expires_at = ?3, revoked_at = ?4, suspended = ?5, version = version + 1
+		SET name = ?1, scopes = ?2, expires_at = ?3, revoked_at = ?4, suspended = ?5, attributes = ?10, networks = ?11, version = version + 1
 		WHERE organization = ?6 AND id = ?7 AND digest = ?8 AND version = ?9`,
 		k.Name, scopesText(k), s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
-		k.Organization, k.ID, digestBytes(k), k.Version)
+		k.Organization, k.ID, digestBytes(k), k.Version, attributesText(k), networksText(k))
 	if err != nil || changed == 1 {
 		return err
 	}
@@ -123,6 +152,16 @@ func (s *Store) Update(ctx context.Context, k *keystore.Key) error {
 	return keystore.ErrConflict
 }
 
+func (s *Store) queryRow(ctx context.Context, query string, args ...any) *sql.Row {
+	query, args = s.sql(query, args)
+	return s.db.QueryRowContext(ctx, query, args...)
+}
+
+func (s *Store) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	query, args = s.sql(query, args)
+	return s.db.QueryContext(ctx, query, args...)
+}
+
 // exec runs a write and returns how many rows it wrote.
 func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (rows int64, err error) {
 	if err := ctx.Err(); err != nil {
@@ -135,14 +174,21 @@ func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (row
 	// In a goroutine, because SQLite waits for the lock of the file as long as
 	// its busy_timeout says and no driver ends that wait with the context.
 	done := make(chan outcome, 1)
+	query, args = s.sql(query, args)
 	go func() {
-		result, err := s.db.ExecContext(ctx, s.sql(query), args...)
-		if err != nil {
-			done <- outcome{0, err}
-			return
+		result, err := s.db.ExecContext(ctx, query, args...)
+		for mysqlNumber(err) == mysqlDeadlock && ctx.Err() == nil { // nothing was written
+			result, err = s.db.ExecContext(ctx, query, args...)
 		}
-		rows, err := result.RowsAffected()
-		done <- outcome{rows, err}
+		switch {
+		case mysqlNumber(err) == mysqlDuplicate:
+			done <- outcome{}
+		case err != nil:
+			done <- outcome{0, err}
+		default:
+			rows, err := result.RowsAffected()
+			done <- outcome{rows, err}
+		}
 	}()
 	select {
 	case o := <-done:

@@ -39,7 +39,7 @@ func TestSuiteOnOneConnection(t *testing.T) {
 }
 
 func TestNilDatabase(t *testing.T) {
-	for name, store := range map[string]func(*sql.DB) *keysql.Store{"Postgres": keysql.Postgres, "SQLite": keysql.SQLite} {
+	for name, store := range map[string]func(*sql.DB) *keysql.Store{"Postgres": keysql.Postgres, "SQLite": keysql.SQLite, "MySQL": keysql.MySQL} {
 		func() {
 			defer func() {
 				if recover() == nil {

@@ -1,9 +1,11 @@
 package keysql
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -40,6 +42,19 @@ const (
 		WHERE k.id = u.id AND k.organization = u.organization AND (k.last_used_at IS NULL OR k.last_used_at < u.at)`
 )
 
+// MySQL locks keys in the order of the batch, which is that of their ids, and
+// changes each once. The texts of the batch are hexadecimal, so that the
+// connection's character set does not matter.
+const mysqlTouch = `
+	UPDATE JSON_TABLE(?1, '$[*]' COLUMNS (
+			organization VARCHAR(2048) PATH '$.organization',
+			id VARCHAR(2048) PATH '$.id',
+			at BIGINT PATH '$.at'
+		)) AS u
+	STRAIGHT_JOIN sallyport_keys AS k ON k.id = UNHEX(u.id) AND k.organization = UNHEX(u.organization)
+	SET k.last_used_at = u.at
+	WHERE k.last_used_at IS NULL OR k.last_used_at < u.at`
+
 // Touch implements [keystore.Toucher], with one statement for all uses.
 func (s *Store) Touch(ctx context.Context, uses []keystore.Use) error {
 	type use struct {
@@ -48,9 +63,9 @@ func (s *Store) Touch(ctx context.Context, uses []keystore.Use) error {
 		At           any    `json:"at"`
 	}
 	batch := make([]use, 0, len(uses))
-	for _, u := range uses {
-		if isText(u.Organization, u.ID) {
-			batch = append(batch, use{u.Organization, u.ID, s.time(u.At)})
+	for _, u := range latest(uses) {
+		if isText(u.Organization, u.ID) && !s.tooLong(u.Organization, u.ID) {
+			batch = append(batch, use{s.jsonText(u.Organization), s.jsonText(u.ID), s.time(u.At)})
 		}
 	}
 	if len(batch) == 0 {
@@ -62,4 +77,12 @@ func (s *Store) Touch(ctx context.Context, uses []keystore.Use) error {
 	}
 	_, err = s.exec(ctx, "touch", s.touch, string(text))
 	return err
+}
+
+// latest returns the last use of each key, by id.
+func latest(uses []keystore.Use) []keystore.Use {
+	uses = slices.SortedFunc(slices.Values(uses), func(a, b keystore.Use) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Organization, b.Organization), b.At.Compare(a.At))
+	})
+	return slices.CompactFunc(uses, func(a, b keystore.Use) bool { return a.ID == b.ID && a.Organization == b.Organization })
 }

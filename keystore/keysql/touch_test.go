@@ -1,6 +1,7 @@
 package keysql_test
 
 import (
+	"database/sql"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -22,7 +23,17 @@ func uses(keys []*keystore.Key, at time.Time) []keystore.Use {
 // other in a circle. So each locks keys by their ids: one that waits for a key
 // holds those before it, and none behind it.
 func TestTouchLocksInOrder(t *testing.T) {
-	d := postgres(t)
+	t.Run("postgres", func(t *testing.T) {
+		testTouchLocksInOrder(t, postgres(t), func(db *sql.DB) int {
+			return len(values(t, db, "SELECT 1 FROM pg_stat_activity WHERE application_name = current_setting('application_name') AND wait_event_type = 'Lock'"))
+		})
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		testTouchLocksInOrder(t, mariadb(t), func(db *sql.DB) int { return lockWaits(t, db) })
+	})
+}
+
+func testTouchLocksInOrder(t *testing.T, d database, waits func(*sql.DB) int) {
 	db := d.open(t)
 	keys := inserted(t, d.store(t), "acme", 100)
 	slices.SortFunc(keys, func(a, b *keystore.Key) int { return strings.Compare(a.ID, b.ID) })
@@ -39,7 +50,7 @@ func TestTouchLocksInOrder(t *testing.T) {
 	rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
 	go func() { touched <- d.store(t).Touch(t.Context(), batch) }()
 	eventually(t, "Touch never waits for the key that is locked", func() bool {
-		return len(values(t, db, "SELECT 1 FROM pg_stat_activity WHERE application_name = current_setting('application_name') AND wait_event_type = 'Lock'")) > 0
+		return waits(db) > 0
 	})
 	free := values(t, db, "SELECT id FROM sallyport_keys ORDER BY id FOR UPDATE SKIP LOCKED")
 	if want := keys[len(keys)/2+1:]; len(free) != len(want) || string(free[0]) != want[0].ID {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 // brokenReads break what Lookup, Insert, Find and List promise.
-var brokenReads = []rule{
+var brokenReads = []defect{
 	{"says unknown with an error of its own", []string{"Lookup/Unknown"}, func(b *broken) {
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			k, err := b.Memory.Lookup(ctx, d)
@@ -36,7 +37,7 @@ var brokenReads = []rule{
 	{"hides keys that are refused", []string{"Lookup/Refused"}, func(b *broken) {
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			k, err := b.Memory.Lookup(ctx, d)
-			if err == nil && k.Refused(time.Now()) != nil {
+			if err == nil && k.Refused() != nil {
 				return nil, keystore.ErrNotFound
 			}
 			return k, err
@@ -81,6 +82,34 @@ var brokenReads = []rule{
 			return b.Memory.Insert(ctx, k)
 		}
 	}},
+	{"lets a key have two successors", []string{"Insert/SecondSuccessor", "Insert/SuccessorRace"}, func(b *broken) {
+		b.insert = func(ctx context.Context, k *keystore.Key) error {
+			if err := b.Memory.Insert(ctx, k); !errors.Is(err, keystore.ErrRotated) {
+				return err
+			}
+			return nil
+		}
+	}},
+	{"looks at the successor first", []string{"Insert/SecondSuccessor"}, func(b *broken) {
+		used := make(map[[2]string]bool)
+		b.insert = func(ctx context.Context, k *keystore.Key) error {
+			if used[[2]string{k.Organization, k.RotatedFrom}] {
+				return keystore.ErrRotated
+			}
+			used[[2]string{k.Organization, k.RotatedFrom}] = true
+			return b.Memory.Insert(ctx, k)
+		}
+	}},
+	{"makes predecessors unique among all organizations", []string{"Insert/OtherSuccessors"}, func(b *broken) {
+		used := make(map[string]bool)
+		b.insert = func(ctx context.Context, k *keystore.Key) error {
+			if used[k.RotatedFrom] {
+				return keystore.ErrRotated
+			}
+			used[k.RotatedFrom] = true
+			return b.Memory.Insert(ctx, k)
+		}
+	}},
 	{"keeps milliseconds", []string{"Insert/Times"}, func(b *broken) {
 		b.insert = edited(b, func(k *keystore.Key) { k.CreatedAt = k.CreatedAt.Truncate(time.Millisecond) })
 	}},
@@ -99,6 +128,29 @@ var brokenReads = []rule{
 		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
 			return b.Memory.List(ctx, strings.ToLower(organization), p)
 		}
+	}},
+	{"has no column for the mark of a legacy key", []string{"Lookup/Record", "Find/Record"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) { k.Legacy = "" })
+	}},
+	{"has no column for attributes", []string{"Lookup/Record", "Text/Attributes"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) { k.Attributes = nil })
+	}},
+	{"folds the names of attributes", []string{"Text/Attributes"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) {
+			folded := make(map[string]string)
+			for name, value := range k.Attributes {
+				folded[strings.ToLower(name)] = value
+			}
+			k.Attributes = folded
+		})
+	}},
+	{"has no column for networks", []string{"Lookup/Record", "Insert/Networks"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) { k.Networks = nil })
+	}},
+	{"sorts networks", []string{"Insert/Networks"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) {
+			slices.SortFunc(k.Networks, func(x, y netip.Prefix) int { return strings.Compare(x.String(), y.String()) })
+		})
 	}},
 	{"drops unknown scopes", []string{"Text/UnknownScopes"}, func(b *broken) {
 		b.insert = edited(b, func(k *keystore.Key) {

@@ -13,13 +13,21 @@ import (
 
 // brokenWrites break what Update, Touch and Changes promise, and what every
 // method does when it cannot answer.
-var brokenWrites = []rule{
+var brokenWrites = []defect{
 	{"takes empty fields for absent ones", []string{"Update/Fields"}, func(b *broken) {
 		b.update = func(ctx context.Context, k *keystore.Key) error {
 			k = k.Clone()
 			if before, err := b.Memory.Find(ctx, k.Organization, k.ID); err == nil && k.RevokedAt.IsZero() {
 				k.RevokedAt = before.RevokedAt
 			}
+			return b.Memory.Update(ctx, k)
+		}
+	}},
+	{"leaves attributes and networks as they were inserted", []string{"Update/Fields", "Update/KeepsNothing"}, func(b *broken) {
+		b.update = func(ctx context.Context, k *keystore.Key) error {
+			k = k.Clone()
+			before := b.anywhere(k.ID)
+			k.Attributes, k.Networks = before.Attributes, before.Networks
 			return b.Memory.Update(ctx, k)
 		}
 	}},

@@ -7,8 +7,9 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/keystoretest"
 )
 
-// A rule is what a broken store does not keep.
-type rule struct {
+// A defect is a rule that a broken store does not keep, and the cases that
+// notice.
+type defect struct {
 	name  string
 	fails []string // the cases that notice
 	store func(b *broken)

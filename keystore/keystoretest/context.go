@@ -11,7 +11,7 @@ import (
 
 // refusals are the errors that say something about a key. A store that could
 // not answer must return none of them.
-var refusals = []error{keystore.ErrNotFound, keystore.ErrExists, keystore.ErrConflict}
+var refusals = []error{keystore.ErrNotFound, keystore.ErrExists, keystore.ErrConflict, keystore.ErrRotated}
 
 func isRefusal(err error) bool {
 	for _, refusal := range refusals {
@@ -22,7 +22,7 @@ func isRefusal(err error) bool {
 	return false
 }
 
-var contextChecks = []check{
+var contextCases = []testCase{
 	{"Context/Reads", func(t testing.TB, m keystore.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
@@ -66,7 +66,7 @@ var contextChecks = []check{
 }
 
 // unavailable needs a store of its own, see [Suite].
-var unavailable = check{"Unavailable", func(t testing.TB, m keystore.Manager) {
+var unavailable = testCase{"Unavailable", func(t testing.TB, m keystore.Manager) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	k := newKey(unique("org"))

@@ -49,7 +49,7 @@ func wantSeen(t testing.TB, seen map[keystore.Digest]bool, keys []*keystore.Key,
 	}
 }
 
-var feedChecks = []check{
+var feedCases = []testCase{
 	{"Feed/Updates", func(t testing.TB, m keystore.Manager) {
 		f := feed(t, m)
 		keys := inOrder(unique("org"), 3)

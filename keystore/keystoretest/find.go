@@ -4,10 +4,9 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
-var findChecks = []check{
+var findCases = []testCase{
 	{"Find/Record", func(t testing.TB, m keystore.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, newKey(k.Organization), k)
@@ -57,7 +56,7 @@ var findChecks = []check{
 		insert(t, m, k)
 		spoil := func(got *keystore.Key) {
 			got.Organization, got.Name, got.RevokedAt = "changed", "changed", at(0)
-			got.Scopes[0] = scope.WebhooksWrite
+			spoilShared(got)
 		}
 		spoil(find(t, m, k))
 		if got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken); err == nil {

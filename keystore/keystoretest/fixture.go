@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +29,9 @@ func newKey(organization string) *keystore.Key {
 		Name:         "Nightly import",
 		Hint:         "x7Q9",
 		Scopes:       []scope.Name{scope.TasksRead, scope.TasksWrite},
+		Attributes:   map[string]string{"plan": "pro", "team": "Frankfurt"},
+		Networks:     []netip.Prefix{netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("192.0.2.7/32")},
+		Legacy:       "v1",
 		CreatedAt:    at(0),
 		CreatedBy:    unique("user"),
 		ExpiresAt:    at(24 * time.Hour),
@@ -93,6 +98,9 @@ func same(t testing.TB, method string, got, want *keystore.Key) {
 		{"Name", got.Name == want.Name, got.Name, want.Name},
 		{"Hint", got.Hint == want.Hint, got.Hint, want.Hint},
 		{"Scopes", slices.Equal(got.Scopes, want.Scopes), got.Scopes, want.Scopes},
+		{"Attributes", maps.Equal(got.Attributes, want.Attributes), got.Attributes, want.Attributes},
+		{"Networks", slices.Equal(got.Networks, want.Networks), got.Networks, want.Networks},
+		{"Legacy", got.Legacy == want.Legacy, got.Legacy, want.Legacy},
 		{"CreatedAt", got.CreatedAt.Equal(want.CreatedAt), got.CreatedAt, want.CreatedAt},
 		{"CreatedBy", got.CreatedBy == want.CreatedBy, got.CreatedBy, want.CreatedBy},
 		{"ExpiresAt", got.ExpiresAt.Equal(want.ExpiresAt), got.ExpiresAt, want.ExpiresAt},
@@ -105,6 +113,19 @@ func same(t testing.TB, method string, got, want *keystore.Key) {
 		if !field.equal {
 			t.Errorf("%s returned %s %q, want %q as it was stored", method, field.name, fmt.Sprint(field.got), fmt.Sprint(field.want))
 		}
+	}
+}
+
+// spoilShared changes in place what a copy of a key could share with it.
+func spoilShared(k *keystore.Key) {
+	for i := range k.Scopes {
+		k.Scopes[i] = scope.WebhooksWrite
+	}
+	for name := range k.Attributes {
+		k.Attributes[name] = "changed"
+	}
+	for i := range k.Networks {
+		k.Networks[i] = netip.MustParsePrefix("203.0.113.0/24")
 	}
 }
 

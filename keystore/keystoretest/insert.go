@@ -1,11 +1,12 @@
 package keystoretest
 
 import (
+	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // racers is how many calls a race has.
@@ -22,7 +23,7 @@ func absent(t testing.TB, m keystore.Manager, k *keystore.Key, rule string) {
 	wantError(t, err, keystore.ErrNotFound, rule)
 }
 
-var insertChecks = []check{
+var insertCases = []testCase{
 	{"Insert/Version", func(t testing.TB, m keystore.Manager) {
 		k := newKey(unique("org"))
 		k.Version = 7
@@ -40,7 +41,7 @@ var insertChecks = []check{
 		want := k.Clone()
 		insert(t, m, k)
 		k.Name = "changed"
-		k.Scopes[0] = scope.WebhooksWrite
+		spoilShared(k)
 		same(t, "Find, after the caller changed the key it had inserted,", find(t, m, want), want)
 		same(t, "Lookup, after the caller changed the key it had inserted,", lookup(t, m, want), want)
 	}},
@@ -130,6 +131,75 @@ var insertChecks = []check{
 		errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i]) })
 		winner := oneWins(t, errs, keystore.ErrExists, "a race of Inserts with one Digest")
 		same(t, "Lookup after the race", lookup(t, m, keys[winner]), keys[winner])
+	}},
+
+	{"Insert/SecondSuccessor", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		second := newKey(k.Organization)
+		second.RotatedFrom = k.RotatedFrom
+		wantError(t, m.Insert(t.Context(), second), keystore.ErrRotated, "Insert of a second successor of one key")
+		absent(t, m, second, "Lookup of a key that Insert refused")
+		// A repeat of the first rotation has to find the key that it made.
+		repeat := newKey(k.Organization)
+		repeat.RotatedFrom, repeat.CreatedBy, repeat.IssueToken = k.RotatedFrom, k.CreatedBy, k.IssueToken
+		refusedInsert(t, m, repeat, "Insert of a second successor with the IssueToken of the first")
+		same(t, "Find, after Insert refused a second successor,", find(t, m, k), k)
+	}},
+
+	{"Insert/OtherSuccessors", func(t testing.TB, m keystore.Manager) {
+		k := newKey(unique("org"))
+		otherOrganization, next := newKey(unique("org")), newKey(k.Organization)
+		otherOrganization.RotatedFrom = k.RotatedFrom
+		next.RotatedFrom = k.ID
+		none, noneAgain := newKey(k.Organization), newKey(k.Organization)
+		none.RotatedFrom, noneAgain.RotatedFrom = "", ""
+		for _, c := range []struct {
+			key  *keystore.Key
+			rule string
+		}{
+			{k, "the first successor of a key"},
+			{otherOrganization, "a successor of another organization's key with the same ID"},
+			{next, "a successor of the successor"},
+			{none, "a key that replaces none"},
+			{noneAgain, "a second key that replaces none"},
+		} {
+			if err := m.Insert(t.Context(), c.key); err != nil {
+				t.Errorf("Insert of %s returned %v, want nil", c.rule, err)
+			}
+		}
+	}},
+
+	{"Insert/SuccessorRace", func(t testing.TB, m keystore.Manager) {
+		organization, old := unique("org"), unique("key")
+		keys := make([]*keystore.Key, racers)
+		for i := range keys {
+			keys[i] = newKey(organization)
+			keys[i].RotatedFrom = old
+		}
+		errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i]) })
+		winner := oneWins(t, errs, keystore.ErrRotated, "a race of Inserts of successors of one key")
+		for i, k := range keys {
+			if i != winner {
+				absent(t, m, k, "Lookup of a key that lost the race")
+			}
+		}
+	}},
+
+	{"Insert/Networks", func(t testing.TB, m keystore.Manager) {
+		var many []string
+		for i := range 20 {
+			many = append(many, fmt.Sprintf("2001:db8:%x::/48", 20-i))
+		}
+		for _, networks := range [][]string{nil, {"0.0.0.0/0", "::/0"}, {"10.0.0.0/8", "10.0.0.0/9", "10.0.0.0/8"}, {"192.0.2.7/32", "2001:db8::7/128", "fe80::/10"}, many} {
+			k := newKey(unique("org"))
+			k.Networks = nil
+			for _, n := range networks {
+				k.Networks = append(k.Networks, netip.MustParsePrefix(n))
+			}
+			insert(t, m, k)
+			same(t, "Lookup, where the networks and their order have to survive,", lookup(t, m, k), k)
+		}
 	}},
 
 	{"Insert/Times", func(t testing.TB, m keystore.Manager) {

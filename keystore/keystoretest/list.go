@@ -41,7 +41,7 @@ func ids(keys []*keystore.Key) []string {
 	return all
 }
 
-var listChecks = []check{
+var listCases = []testCase{
 	{"List/Order", func(t testing.TB, m keystore.Manager) {
 		keys := inOrder(unique("org"), 9)
 		insert(t, m, keys[3:6]...)

@@ -7,7 +7,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-var lookupChecks = []check{
+var lookupCases = []testCase{
 	{"Lookup/Unknown", func(t testing.TB, m keystore.Manager) {
 		_, err := m.Lookup(t.Context(), newKey("").Digest)
 		wantError(t, err, keystore.ErrNotFound, "Lookup of a digest that no key has")

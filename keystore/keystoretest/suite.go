@@ -47,17 +47,17 @@ func (s Suite) Run(t *testing.T) {
 	})
 }
 
-// A check is one case. It takes a TB, so that the tests of this package can
+// A testCase is one rule. It takes a TB, so that the tests of this package can
 // watch it fail.
-type check struct {
+type testCase struct {
 	name string
 	run  func(t testing.TB, m keystore.Manager)
 }
 
-func cases() []check {
-	var all []check
-	for _, group := range [][]check{
-		lookupChecks, insertChecks, textChecks, findChecks, listChecks, updateChecks, contextChecks, touchChecks, feedChecks,
+func cases() []testCase {
+	var all []testCase
+	for _, group := range [][]testCase{
+		lookupCases, insertCases, textCases, findCases, listCases, updateCases, contextCases, touchCases, feedCases,
 	} {
 		all = append(all, group...)
 	}

@@ -22,13 +22,14 @@ var oddTexts = []string{
 	strings.Repeat("0123456789 é", 15),
 }
 
-var textChecks = []check{
+var textCases = []testCase{
 	{"Text/Fields", func(t testing.TB, m keystore.Manager) {
 		organization := unique("org")
 		for _, text := range oddTexts {
 			k := newKey(organization + text)
 			k.ID += text
-			k.Name, k.CreatedBy, k.IssueToken, k.RotatedFrom = text, text, text, text
+			k.Name, k.CreatedBy, k.IssueToken, k.RotatedFrom, k.Legacy = text, text, text, text, text
+			k.Attributes = map[string]string{text: "odd name", "odd value": text}
 			insert(t, m, k)
 			same(t, "Lookup", lookup(t, m, k), k)
 			same(t, "Find", find(t, m, k), k)
@@ -61,6 +62,24 @@ var textChecks = []check{
 			}
 			_, err := m.Find(t.Context(), b.Organization, a.ID)
 			wantError(t, err, keystore.ErrNotFound, "Find of a key of an organization whose name is almost the same")
+		}
+	}},
+
+	{"Text/Attributes", func(t testing.TB, m keystore.Manager) {
+		for _, attributes := range []map[string]string{
+			nil,
+			{},
+			{"plan": "pro", "Plan": "free", "plan ": "none", "a.b-c_d": ""},
+			{"plan": "null", "list": `["a"]`, "object": `{"a":"b"}`, "number": "1e3", "large": strings.Repeat("x", 200)},
+		} {
+			k := newKey(unique("org"))
+			k.Attributes = attributes
+			insert(t, m, k)
+			same(t, "Lookup, where attributes have to survive byte for byte,", lookup(t, m, k), k)
+			k.Name = "renamed"
+			update(t, m, k)
+			k.Version++
+			same(t, "Lookup after a rename", lookup(t, m, k), k)
 		}
 	}},
 

@@ -25,7 +25,7 @@ func wantUsed(t testing.TB, m keystore.Manager, k *keystore.Key, want time.Time,
 	}
 }
 
-var touchChecks = []check{
+var touchCases = []testCase{
 	{"Touch/Forward", func(t testing.TB, m keystore.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)

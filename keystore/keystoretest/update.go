@@ -1,6 +1,7 @@
 package keystoretest
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -8,13 +9,15 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-var updateChecks = []check{
+var updateCases = []testCase{
 	{"Update/Fields", func(t testing.TB, m keystore.Manager) {
 		k := newKey(unique("org"))
 		bystander := newKey(k.Organization)
 		insert(t, m, k, bystander)
 		k.Name = "Weekly import"
 		k.Scopes = []scope.Name{scope.ChatRead}
+		k.Attributes = map[string]string{"plan": "free", "project": "9"}
+		k.Networks = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 		k.ExpiresAt = at(48 * time.Hour)
 		k.RevokedAt = at(time.Hour)
 		k.Suspended = true
@@ -27,6 +30,7 @@ var updateChecks = []check{
 		same(t, "Lookup after Update", lookup(t, m, k), k)
 
 		k.Name, k.Scopes, k.ExpiresAt, k.RevokedAt, k.Suspended = "", nil, time.Time{}, time.Time{}, false
+		k.Attributes, k.Networks = nil, nil
 		update(t, m, k)
 		k.Version = 3
 		same(t, "Find after a second Update, which emptied every field it may,", find(t, m, k), k)
@@ -39,6 +43,7 @@ var updateChecks = []check{
 		changed := k.Clone()
 		changed.Environment = keystore.Production
 		changed.Hint = "zzzz"
+		changed.Legacy = ""
 		changed.CreatedAt = at(-time.Hour)
 		changed.CreatedBy = unique("user")
 		changed.IssueToken = unique("token")
@@ -123,11 +128,13 @@ var updateChecks = []check{
 		insert(t, m, k)
 		k.Name = "kept"
 		k.Scopes = []scope.Name{scope.ChatRead}
+		k.Attributes = map[string]string{"plan": "free"}
+		k.Networks = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 		update(t, m, k)
 		want := k.Clone()
 		want.Version = 2
 		k.Name = "changed"
-		k.Scopes[0] = scope.WebhooksWrite
+		spoilShared(k)
 		same(t, "Find, after the caller changed the key it had updated,", find(t, m, want), want)
 		same(t, "Lookup, after the caller changed the key it had updated,", lookup(t, m, want), want)
 	}},

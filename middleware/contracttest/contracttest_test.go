@@ -1,133 +1,111 @@
 package contracttest_test
 
 import (
-	"net"
+	"crypto/rand"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/contracttest"
-	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/bare"
-	"github.com/sallyport-go/sallyport/ratelimit"
-	"github.com/sallyport-go/sallyport/scope"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 )
 
-var create = contracttest.Create{Path: bare.Create, Body: `{"title":"Call the bank"}`}
-
-var bareKeys = contracttest.Keys{Full: bare.Full, None: bare.None, Sandbox: bare.Sandbox, Other: bare.Other, Revoked: bare.Revoked}
-
-// A server that has nothing of this module keeps every rule.
-func TestBareServer(t *testing.T) {
-	server := bare.New(bare.DemoKeys())
-	server.Limit = 60
-	contracttest.Run(t, contracttest.Target{Handler: server.Handler(), Listen: bare.Listen, Keys: bareKeys, Create: create, Optional: true})
+// keys are those of the reference server.
+func keys() contracttest.Keys {
+	k := reference.Keys()
+	return contracttest.Keys{
+		Full: k["full"], None: k["none"], Worker: k["worker"], Reader: k["reader"], Writer: k["writer"],
+		Second: k["second"], Sandbox: k["sandbox"], SandboxNone: k["sandbox-none"], Other: k["other"], Revoked: k["revoked"],
+	}
 }
 
-// So does an API of package middleware, under names of its own.
-func TestAPI(t *testing.T) {
-	format, requestID := keystore.Format{Prefix: "acme"}, middleware.RequestIDOptions{Header: "Acme-Request-Id"}
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, format)
-	issue := func(organization string, environment keystore.Environment, scopes ...scope.Name) (string, *keystore.Key) {
-		secret, key, err := issuer.Issue(t.Context(), keystore.Grant{Organization: organization, Actor: "test", Name: "test", Environment: environment, Scopes: scopes})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return secret.Reveal(), key
-	}
-	all := []scope.Name{scope.AccountRead, scope.TasksWrite}
-	full, _ := issue("org_1", keystore.Production, all...)
-	none, _ := issue("org_1", keystore.Production)
-	sandbox, _ := issue("org_1", keystore.Sandbox, all...)
-	other, _ := issue("org_2", keystore.Production, all...)
-	revoked, key := issue("org_1", keystore.Production, all...)
-	if _, err := issuer.Revoke(t.Context(), "org_1", key.ID); err != nil {
-		t.Fatal(err)
-	}
+// creates are the routes of the reference server.
+var creates = []contracttest.Create{
+	{Path: reference.Tasks, Body: `{"title":"{{random}}"}`, List: reference.Tasks},
+	{Path: reference.Deliverables, Body: `{"title":"{{random}}"}`, List: reference.Deliverables},
+}
 
-	api := middleware.NewAPI(keys, middleware.Options{
-		Format: format, RequestID: requestID, Replies: idem.NewMemory(idem.MemoryOptions{}),
-		Limits: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("60-S")),
+// A server that keeps the contract passes, with a limit and without.
+func TestRun(t *testing.T) {
+	t.Run("limit", func(t *testing.T) {
+		t.Parallel()
+		s := reference.New()
+		s.Limit, s.Window = 80, time.Second
+		contracttest.Run(t, contracttest.Target{Handler: s, Keys: keys(), Creates: creates, Advice: true})
 	})
-	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(http.ResponseWriter, *http.Request) {})
-	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Location", bare.Create+"/"+middleware.RequestIDFrom(r.Context()))
-		w.WriteHeader(http.StatusCreated)
-	})
-	contracttest.Run(t, contracttest.Target{
-		Handler:         api,
-		Listen:          func(srv *http.Server, ln net.Listener) net.Listener { return middleware.Harden(srv, ln, requestID) },
-		Keys:            contracttest.Keys{Full: full, None: none, Sandbox: sandbox, Other: other, Revoked: revoked},
-		Create:          create,
-		RequestIDHeader: "Acme-Request-Id",
-		Optional:        true,
+	t.Run("no limit", func(t *testing.T) {
+		t.Parallel()
+		contracttest.Run(t, contracttest.Target{Handler: reference.New(), Keys: keys(), Creates: creates, Without: []string{"rate-limit"}, Advice: true})
 	})
 }
 
-// inChild tells a test that it is the one that [TestReport] runs and that fails.
-const inChild = "SALLYPORT_CONTRACTTEST_CHILD"
-
-// TestChild runs the rules on servers that break some; its failures are what TestReport looks at.
-func TestChild(t *testing.T) {
-	kind := os.Getenv(inChild)
-	if kind == "" {
-		return
-	}
-	broken := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Svc-Request-Id", "1")
+// TestRunFails runs this test binary once more with targets that have to fail,
+// and looks at what it prints.
+func TestRunFails(t *testing.T) {
+	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Svc-Request-Id", rand.Text())
 		w.WriteHeader(http.StatusUnauthorized)
 	})
-	target := contracttest.Target{Handler: broken, Optional: kind == "optional"}
-	switch kind {
-	case "url":
-		srv := httptest.NewServer(broken)
-		defer srv.Close()
-		target = contracttest.Target{URL: srv.URL}
-	case "neither":
-		target = contracttest.Target{}
+	// A handler that hangs, and is found by a rule before that.
+	broken := reference.New("no-challenge")
+	hang := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Auth-Token") != "" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			select {}
+		}
+		broken.ServeHTTP(w, r)
+	})
+	undeclared := []string{"none", "worker", "reader", "writer", "second", "sandbox", "sandbox-none", "other", "revoked", "second-create"}
+	targets := map[string]contracttest.Target{
+		"refuses everybody": {Handler: refuse, Keys: keys(), Creates: creates},
+		"says nothing":      {Handler: reference.New(), Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1]},
+		"creates again":     {Handler: reference.New("idem-replay-creates"), Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1], Without: append(undeclared, "rate-limit")},
+		"advice":            {Handler: reference.New("no-challenge"), Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1], Without: append(undeclared, "rate-limit"), Advice: true},
+		"hangs":             {Handler: hang, Keys: contracttest.Keys{Full: keys().Full}, Without: append(undeclared, "rate-limit", "create", "list"), Timeout: 5 * time.Second},
+		"has neither":       {Keys: keys()},
 	}
-	contracttest.Run(t, target)
-}
-
-func TestReport(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	if name := os.Getenv("CONTRACTTEST_TARGET"); name != "" {
+		contracttest.Run(t, targets[name])
+		return
 	}
-	for _, tt := range []struct {
-		kind string
-		want []string
-	}{
-		{"contract", []string{
-			"--- FAIL: TestChild/request-id/unique",
-			"the rule (contract, section 4): No two responses have the same request id.",
-			"--- PASS: TestChild/auth/missing-key",
-			"--- SKIP: TestChild/auth/live-key",
-			"it needs a key with all scopes",
-			"--- SKIP: TestChild/wire/version",
-			"--- SKIP: TestChild/auth/challenge",
-			"optional, and broken",
-		}},
-		{"optional", []string{"--- FAIL: TestChild/auth/challenge"}},
-		{"url", []string{"--- FAIL: TestChild/wire/version", "--- SKIP: TestChild/http2/request-id"}},
-		{"neither", []string{"either a Handler or a URL"}},
+	for name, want := range map[string][]string{
+		"refuses everybody": {"refuses every key (401): are these keys of this server?"},
+		"says nothing": {
+			"--- FAIL: TestRunFails/ratelimit/status", "without rate-limit",
+			"--- FAIL: TestRunFails/scope/none ", "without none",
+			"--- FAIL: TestRunFails/idempotency/routes-apart", "without second-create",
+			"--- PASS: TestRunFails/idempotency/replay",
+		},
+		"creates again": {
+			"--- FAIL: TestRunFails/idempotency/replay", "after 3 repeats: GET /api/v1/tasks shows 4 resources, want 1",
+			"--- PASS: TestRunFails/auth/missing-key", "--- SKIP: TestRunFails/wire/header", "rules failed: idempotency/replay",
+		},
+		"advice":      {"--- FAIL: TestRunFails/auth/challenge"},
+		"hangs":       {"--- FAIL: TestRunFails/auth/bearer-only", "a handler goes on after its connection was closed"},
+		"has neither": {"a Target has either a Handler or a URL"},
 	} {
-		cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestChild$", "-test.v")
-		cmd.Env = append(os.Environ(), inChild+"="+tt.kind)
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			t.Errorf("%s: the test passed", tt.kind)
-		}
-		for _, want := range tt.want {
-			if !strings.Contains(string(out), want) {
-				t.Errorf("%s: no %q in\n%s", tt.kind, want, out)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunFails$", "-test.v")
+			cmd.Env = append(os.Environ(), "CONTRACTTEST_TARGET="+name)
+			out, err := cmd.CombinedOutput()
+			if err == nil {
+				t.Error("the test passed")
 			}
-		}
+			for _, text := range want {
+				if !strings.Contains(string(out), text) {
+					t.Errorf("got no %q in\n%s", text, out)
+				}
+			}
+			for _, key := range reference.Keys() {
+				if strings.Contains(string(out), key[len("svc_live_"):]) {
+					t.Errorf("a key is in the output")
+				}
+			}
+		})
 	}
 }

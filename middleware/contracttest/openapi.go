@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/openapi"
 )
 
 // OpenAPIDrift compares a team's own OpenAPI document with what is registered. It returns an error that names every
@@ -32,7 +33,7 @@ func OpenAPIDrift(api *middleware.API, document []byte) error {
 	}
 	registered := make(map[string]security)
 	for _, host := range hosts(api) {
-		operations, err := operations(api.OpenAPI(middleware.OpenAPIInfo{Host: host}))
+		operations, err := operations(openapi.Document(api, openapi.Info{Host: host}))
 		if err != nil {
 			return err
 		}

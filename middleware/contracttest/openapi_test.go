@@ -10,11 +10,14 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/contracttest"
+	"github.com/sallyport-go/sallyport/middleware/openapi"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 func newAPI() *middleware.API {
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Replies: idem.NewMemory(idem.MemoryOptions{})})
+	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})},
+	})
 	nothing := func(http.ResponseWriter, *http.Request) {}
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), nothing)
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), nothing)
@@ -52,7 +55,7 @@ func TestNoDrift(t *testing.T) {
 	if err := contracttest.OpenAPIDrift(api, []byte(document)); err != nil {
 		t.Error(err)
 	}
-	exported := api.OpenAPI(middleware.OpenAPIInfo{Host: "files.example.com"})
+	exported := openapi.Document(api, openapi.Info{Host: "files.example.com"})
 	if err := contracttest.OpenAPIDrift(api, exported); err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), "GET /api/v1/account asks for knowledge:read") {
 		t.Errorf("got %v, want the one path that the hosts share", err)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
 
-// distant is a way to a server on which each direction takes half a millisecond, as
-// much as between two data centers of one region.
+// distant returns an address that leads to the server with a delay of half a
+// millisecond each way, as between two data centers of one region.
 func distant(b *testing.B, addr string) string {
 	const oneWay = 500 * time.Microsecond
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,8 +65,8 @@ func distant(b *testing.B, addr string) string {
 	return listener.Addr().String()
 }
 
-// callers are as many as the connections of their client, so that neither waits for
-// the other's.
+// callers is also the number of connections, so that none waits for a
+// connection.
 const callers = 64
 
 func benchmarkDistant(b *testing.B, limits int, store func(*redis.Client) ratelimit.Store) {
@@ -78,9 +78,9 @@ func benchmarkDistant(b *testing.B, limits int, store func(*redis.Client) rateli
 	var failed atomic.Int64
 	b.SetParallelism(callers / runtime.GOMAXPROCS(0))
 	b.RunParallel(func(pb *testing.PB) {
-		takes := []ratelimit.Take{{Policy: p, Bucket: "a", Cost: 1}, {Policy: p, Bucket: "b", Cost: 1}, {Policy: p, Bucket: "c", Cost: 1}}
+		charges := []ratelimit.Charge{{Policy: p, Bucket: "a", Cost: 1}, {Policy: p, Bucket: "b", Cost: 1}, {Policy: p, Bucket: "c", Cost: 1}}
 		for pb.Next() {
-			if _, err := s.Take(b.Context(), takes[:limits]); err != nil {
+			if _, err := s.Take(b.Context(), charges[:limits]); err != nil {
 				failed.Add(1)
 			}
 		}
@@ -103,23 +103,23 @@ func ofUlule(c *redis.Client) ratelimit.Store {
 	return ratelimit.FromLimiter(store)
 }
 
-// 64 goroutines take from a Redis that is 1 ms away, each from one bucket or from three
-// at once. Compare with ulule's store, which adds to a counter for one and asks six
-// times for three.
+// 64 goroutines take from a Redis that is 1 ms away, each from one bucket or
+// from three at once. Compare with ulule's store, which adds to a counter for
+// one and asks six times for three.
 func BenchmarkDistantOne(b *testing.B)        { benchmarkDistant(b, 1, ours) }
 func BenchmarkDistantOneUlule(b *testing.B)   { benchmarkDistant(b, 1, ofUlule) }
 func BenchmarkDistantThree(b *testing.B)      { benchmarkDistant(b, 3, ours) }
 func BenchmarkDistantThreeUlule(b *testing.B) { benchmarkDistant(b, 3, ofUlule) }
 
-// A denial that is remembered asks nobody.
+// A remembered denial costs no command.
 func BenchmarkKnownDenial(b *testing.B) {
 	store := patientStore(b, connect(b, options(b)))
-	takes := []ratelimit.Take{{Policy: policy(1, time.Hour), Bucket: "b", Cost: 1}}
+	charges := []ratelimit.Charge{{Policy: policy(1, time.Hour), Bucket: "b", Cost: 1}}
 	for range 2 {
-		store.Take(b.Context(), takes)
+		store.Take(b.Context(), charges)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		store.Take(b.Context(), takes)
+		store.Take(b.Context(), charges)
 	}
 }

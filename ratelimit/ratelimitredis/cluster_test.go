@@ -26,7 +26,7 @@ func startCluster(t testing.TB) *redis.ClusterClient {
 	return client
 }
 
-// What a decision counts lies in one slot: a script on several would be refused.
+// All counters of a decision are in one slot. A script on several is refused.
 func TestCluster(t *testing.T) {
 	client := startCluster(t)
 	err := client.Eval(t.Context(), "return 1", []string{"a", "b"}).Err()
@@ -39,7 +39,7 @@ func TestCluster(t *testing.T) {
 		store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Spread: spread, Failover: patient})
 		slots := map[int64]bool{}
 		for org := range 20 {
-			var takes []ratelimit.Take
+			var charges []ratelimit.Charge
 			for _, name := range names {
 				p := policy(3, time.Hour)
 				p.Name = name
@@ -49,9 +49,9 @@ func TestCluster(t *testing.T) {
 					bucket = "192.0.2.1"
 					p.Limit.Count = 20
 				}
-				takes = append(takes, ratelimit.Take{Policy: p, Bucket: bucket, Cost: 1})
+				charges = append(charges, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: 1})
 			}
-			d := take(t, store, takes...)
+			d := take(t, store, charges...)
 			if !d.Allowed {
 				t.Fatalf("organization %d was denied: %+v", org, d)
 			}
@@ -71,17 +71,17 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// With Spread, too, a bucket that comes behind one first bucket has one counter, and
-// so has a first bucket, whatever comes behind it.
+// With Spread, a bucket that always comes with the same first bucket has one
+// counter, and so has a first bucket, whatever comes with it.
 func TestSpreadCountsOnce(t *testing.T) {
 	client := connect(t, options(t))
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Spread: true, Failover: patient})
 	org, key := policy(10, time.Hour), policy(10, time.Hour)
 	key.Name = "key"
 	for i := range 4 {
-		take(t, store, ratelimit.Take{Policy: org, Bucket: "o", Cost: 1}, ratelimit.Take{Policy: key, Bucket: "k" + strconv.Itoa(i%2), Cost: 2})
+		take(t, store, ratelimit.Charge{Policy: org, Bucket: "o", Cost: 1}, ratelimit.Charge{Policy: key, Bucket: "k" + strconv.Itoa(i%2), Cost: 2})
 	}
-	d := take(t, store, ratelimit.Take{Policy: org, Bucket: "o"}, ratelimit.Take{Policy: key, Bucket: "k0"}, ratelimit.Take{Policy: key, Bucket: "k1"})
+	d := take(t, store, ratelimit.Charge{Policy: org, Bucket: "o"}, ratelimit.Charge{Policy: key, Bucket: "k0"}, ratelimit.Charge{Policy: key, Bucket: "k1"})
 	for i, want := range []int64{6, 6, 6} {
 		if got := d.States[i].Remaining; got != want {
 			t.Errorf("take %d: got %d left, want %d", i, got, want)

@@ -3,6 +3,11 @@ package ratelimitredis
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -10,24 +15,37 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// takeScript is ratelimit.GCRA for several buckets: all of them are charged, or
-// none. A key holds the tat of a bucket, by the server's clock in microseconds.
+// takeScript is ratelimit.GCRA for several buckets: it charges all of them or
+// none. A key holds the tat of a bucket by the server's clock, in microseconds.
 //
-// ARGV has two numbers for each key, what a full burst takes to come back and what
-// the take costs; the reply has two as well, the debt that is left and the wait. No
-// sum exceeds 2^53, up to which Lua's numbers are exact.
+// ARGV is for how many decisions to charge, and two numbers for each key: the
+// time in which a full burst comes back, and the time in which the charge of
+// one decision does. The reply is for how many decisions it charged or, of a
+// denial, would have, and two numbers for each key: the debt that is left, and
+// the wait. It is for one decision unless every bucket has twice the units for
+// all of them. No sum that counts exceeds 2^53, up to which Lua's numbers are
+// exact.
 var takeScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local stored = redis.call('MGET', unpack(KEYS))
 local old, new, waits, denied = {}, {}, {}, false
+local amount, twice = tonumber(ARGV[1]), {}
 
 for i, key in ipairs(KEYS) do
-	local full, charge = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i])
+	local full, charge = tonumber(ARGV[2 * i]), tonumber(ARGV[2 * i + 1])
 	if not old[key] then
-		old[key] = tonumber(stored[i]) or 0
+		old[key], twice[key] = tonumber(stored[i]) or 0, 0
 		new[key] = old[key]
 	end
+	twice[key] = twice[key] + 2 * tonumber(ARGV[1]) * charge
+	if twice[key] > full - math.min(math.max(old[key] - now, 0), full) then
+		amount = 1
+	end
+end
+
+for i, key in ipairs(KEYS) do
+	local full, charge = tonumber(ARGV[2 * i]), amount * tonumber(ARGV[2 * i + 1])
 	-- A clock that stepped back, or a plan that was larger, counts as a full burst.
 	local debt = math.min(math.max(new[key] - now, 0), full)
 	waits[i] = 0
@@ -39,12 +57,12 @@ for i, key in ipairs(KEYS) do
 	end
 end
 
-local reply = {}
+local reply = {amount}
 for i, key in ipairs(KEYS) do
-	local full, tat, changed = tonumber(ARGV[2 * i - 1]), new[key], new[key] ~= old[key]
+	local full, tat, changed = tonumber(ARGV[2 * i]), new[key], new[key] ~= old[key]
 	if denied then
-		-- Nothing is charged. What lies beyond a full burst is cut off for good, or
-		-- the wait would not be true.
+		-- Nothing is charged. A tat beyond a full burst is cut and stored: without
+		-- that the wait would not be true.
 		tat, changed = old[key], false
 		if waits[i] > 0 and tat > now + full then
 			tat, changed = now + full, true
@@ -52,72 +70,143 @@ for i, key in ipairs(KEYS) do
 	end
 	local debt = math.min(math.max(tat - now, 0), full)
 	if changed then
-		-- The server's expiries see milliseconds only: one more, so that none is early.
-		redis.call('SET', key, string.format('%.0f', tat), 'PX', string.format('%.0f', math.ceil(debt / 1000) + 1))
+		-- Keys expire at whole milliseconds. One more, so that none expires early.
+		local expiry = string.format('%.0f', math.ceil(debt / 1000) + 1)
+		redis.call('SET', key, string.format('%.0f', tat), 'PX', expiry)
 	end
-	reply[2 * i - 1], reply[2 * i] = debt, waits[i]
+	reply[2 * i], reply[2 * i + 1] = debt, waits[i]
 end
 return reply
 `)
 
-// counters is the Store as far as Redis answers.
+// counters are the store behind the Failover: they decide if Redis answers.
 type counters struct {
-	client  redis.UniversalClient
-	prefix  string
-	spread  bool
-	denials *denials
+	client   redis.Scripter
+	prefix   string
+	spread   bool
+	seed     maphash.Seed
+	denials  *denials
+	ahead    *ahead      // nil: no units are taken ahead
+	answered atomic.Bool // the last call was
 }
 
-func (c *counters) Take(ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-	var states [ratelimit.MaxTakes]ratelimit.State
-	if len(takes) == 0 {
-		return ratelimit.Decide(takes, states), nil
+// Take bounds the call by ctx, which ends with the budget, only if Redis
+// answered the last one. Otherwise the client may have to connect. go-redis
+// would drop a connection that takes longer than ctx, and so would never have
+// one if that is always so. The client's own timeouts bound the call then.
+func (c *counters) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	if !c.answered.Load() {
+		ctx = context.WithoutCancel(ctx)
 	}
-	args := make([]any, 0, 2*len(takes))
-	for i := range takes {
-		p := paceOf(&takes[i])
-		args = append(args, p.full, p.charge(takes[i].Cost))
+	d, err := c.take(ctx, charges)
+	c.answered.Store(err == nil)
+	return d, err
+}
+
+func (c *counters) take(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	if len(charges) == 0 {
+		return ratelimit.Decide(charges, [ratelimit.MaxCharges]ratelimit.State{}), nil
 	}
-	reply, err := takeScript.Run(ctx, c.client, c.keys(takes), args...).Int64Slice()
+	key, amount, before := listKey(c.seed, charges), int64(1), int64(0)
+	// What costs nothing is a look at Redis, and there is nothing to take.
+	hands := c.ahead
+	if !slices.ContainsFunc(charges, func(c ratelimit.Charge) bool { return c.Cost > 0 }) {
+		hands = nil
+	}
+	if hands != nil {
+		amount, before = hands.ask(key)
+	}
+	a, err := c.trip(ctx, charges, amount)
 	if err != nil {
 		return ratelimit.Decision{}, fmt.Errorf("ratelimitredis: %w", err)
 	}
-	if len(reply) != len(args) {
-		return ratelimit.Decision{}, fmt.Errorf("ratelimitredis: got %d numbers for %d takes", len(reply), len(takes))
+	show := shown{debts: a.debts}
+	if hands != nil {
+		show = hands.keep(key, a.amount, before, a.debts)
 	}
-	for i := range takes {
-		states[i] = paceOf(&takes[i]).state(duration(reply[2*i]))
-		states[i].Wait = duration(reply[2*i+1])
+	states := show.states(charges, show.at)
+	for i := range charges {
+		states[i].Wait = a.waits[i]
 	}
-	d := ratelimit.Decide(takes, states)
-	if !d.Allowed {
-		c.denials.remember(takes, states)
+	if a.amount == 0 {
+		c.denials.remember(key, states)
+		if hands != nil {
+			// The trip was for more before all were spent, or another has
+			// brought some.
+			if d, ok := hands.spend(key, charges); ok {
+				return d, nil
+			}
+		}
 	}
-	return d, nil
+	return ratelimit.Decide(charges, states), nil
+}
+
+// answer is what the script says.
+type answer struct {
+	amount       int64 // of decisions that are charged; 0 is a denial
+	debts, waits [ratelimit.MaxCharges]time.Duration
+}
+
+// trip runs the script for the given number of decisions.
+func (c *counters) trip(ctx context.Context, charges []ratelimit.Charge, amount int64) (a answer, err error) {
+	args := make([]any, 1, 1+2*len(charges))
+	args[0] = amount
+	for i := range charges {
+		p := paceOf(&charges[i])
+		args = append(args, p.full, p.charge(charges[i].Cost))
+	}
+	reply, err := takeScript.Run(ctx, c.client, c.keys(charges), args...).Int64Slice()
+	if err != nil {
+		return a, err
+	}
+	if len(reply) != len(args) || reply[0] < 1 || reply[0] > amount {
+		return a, fmt.Errorf("got the numbers %d for %d charges", reply, len(charges))
+	}
+	a.amount = reply[0]
+	for i := range charges {
+		a.debts[i], a.waits[i] = duration(reply[2*i+1]), duration(reply[2*i+2])
+		if a.waits[i] > 0 {
+			a.amount = 0
+		}
+	}
+	return a, nil
+}
+
+// keys names the counters of charges. The part in braces decides the slot. No
+// two pairs of policy and bucket have the same name, whatever bytes they hold.
+func (c *counters) keys(charges []ratelimit.Charge) []string {
+	tag := "{" + c.prefix
+	if c.spread {
+		h := fnv.New32a()
+		h.Write([]byte(charges[0].Bucket))
+		tag += ":" + strconv.FormatUint(uint64(h.Sum32()), 36)
+	}
+	tag += "}"
+	keys := make([]string, len(charges))
+	for i, c := range charges {
+		keys[i] = tag + strconv.Itoa(len(c.Policy.Name)) + ":" + c.Policy.Name + ":" + c.Bucket
+	}
+	return keys
 }
 
 // pace is a limit in microseconds.
 type pace struct{ burst, interval, full int64 }
 
-// maxFull and the time since 1970 together stay below 2^53.
+// maxFull, 221 years, and the time since 1970 are together below 2^53.
 const maxFull = 7e15
 
-func paceOf(t *ratelimit.Take) pace {
-	l := t.Policy.Limit
-	p := pace{burst: l.Burst, interval: int64((l.Interval()-1)/time.Microsecond) + 1}
-	if p.burst == 0 {
-		p.burst = l.Count
-	}
-	// A valid limit takes at most 2^62 ns to fill, and rounding no more than doubles
-	// that. Where maxFull cuts it off, 221 years, it is stricter than it was asked to
-	// be, as everywhere.
+func paceOf(c *ratelimit.Charge) pace {
+	l := c.Policy.Limit
+	p := pace{burst: l.Capacity(), interval: int64((l.Interval()-1)/time.Microsecond) + 1}
+	// A burst of a valid limit comes back within 2^62 ns, and rounding at most
+	// doubles that. A limit that maxFull cuts is stricter than asked.
 	p.full = min(p.interval*p.burst, maxFull)
 	return p
 }
 
 func (p pace) charge(cost int64) int64 { return min(p.interval*cost, p.full) }
 
-// state is that of a bucket which is full again after debt.
+// state is that of a bucket which will be full after debt.
 func (p pace) state(debt time.Duration) ratelimit.State {
 	if debt <= 0 {
 		return ratelimit.State{Remaining: p.burst}

@@ -1,9 +1,6 @@
 package ratelimitredis_test
 
 import (
-	"context"
-	"errors"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,14 +40,14 @@ func TestCountersFollowGCRA(t *testing.T) {
 		{"the fastest", 1_000_000 * time.Hour, ratelimit.Limit{Count: 1e6, Period: time.Second, Burst: 4_611_686_018_427_387}, 1e15},
 	} {
 		p := &ratelimit.Policy{Name: "p", Limit: tt.limit}
-		takes := ratelimit.Take{Policy: p, Bucket: tt.name, Cost: tt.cost}
+		charges := ratelimit.Charge{Policy: p, Bucket: tt.name, Cost: tt.cost}
 		before := serverTime(t, client)
 		tat := before.Add(tt.ahead)
-		take(t, store, ratelimit.Take{Policy: policy(1, time.Hour), Bucket: tt.name, Cost: 1}) // to see what the key is called
+		take(t, store, ratelimit.Charge{Policy: policy(1, time.Hour), Bucket: tt.name, Cost: 1}) // to see what the key is called
 		if err := client.Set(t.Context(), keyOf(t, client, tt.name), tat.UnixMicro(), time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
-		d := take(t, store, takes)
+		d := take(t, store, charges)
 		after := serverTime(t, client)
 		_, most := ratelimit.GCRA(before.UnixNano(), tat.UnixNano(), tt.limit, tt.cost)
 		_, least := ratelimit.GCRA(after.UnixNano(), tat.UnixNano(), tt.limit, tt.cost)
@@ -71,7 +68,7 @@ func serverTime(t *testing.T, client *redis.Client) time.Time {
 	return now
 }
 
-// keyOf finds the only key whose name ends so.
+// keyOf finds the only key with this end.
 func keyOf(t *testing.T, client redis.UniversalClient, end string) string {
 	t.Helper()
 	keys, _, err := client.Scan(t.Context(), 0, "{test-*:"+end, 1<<20).Result()
@@ -87,7 +84,7 @@ func TestDenialWritesNothing(t *testing.T) {
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	spent, free, fresh := policy(5, time.Hour), policy(5, time.Hour), policy(5, time.Hour)
 	free.Name, fresh.Name = "free", "fresh"
-	take(t, store, ratelimit.Take{Policy: spent, Bucket: "b", Cost: 5}, ratelimit.Take{Policy: free, Bucket: "b", Cost: 2})
+	take(t, store, ratelimit.Charge{Policy: spent, Bucket: "b", Cost: 5}, ratelimit.Charge{Policy: free, Bucket: "b", Cost: 2})
 	look := func() (all string) {
 		for _, key := range keysOf(t, client, prefix) {
 			value, expiry := client.Get(t.Context(), key).Val(), client.PExpireTime(t.Context(), key).Val()
@@ -98,26 +95,26 @@ func TestDenialWritesNothing(t *testing.T) {
 	before := look()
 	for cost := int64(1); cost <= 5; cost++ {
 		d := take(t, store,
-			ratelimit.Take{Policy: free, Bucket: "b", Cost: 1},
-			ratelimit.Take{Policy: fresh, Bucket: "b", Cost: 1},
-			ratelimit.Take{Policy: spent, Bucket: "b", Cost: cost})
+			ratelimit.Charge{Policy: free, Bucket: "b", Cost: 1},
+			ratelimit.Charge{Policy: fresh, Bucket: "b", Cost: 1},
+			ratelimit.Charge{Policy: spent, Bucket: "b", Cost: cost})
 		if d.Allowed {
 			t.Fatalf("cost %d was admitted", cost)
 		}
 	}
-	take(t, store, ratelimit.Take{Policy: fresh, Bucket: "look", Cost: 0})
+	take(t, store, ratelimit.Charge{Policy: fresh, Bucket: "look", Cost: 0})
 	if after := look(); after != before || strings.Count(before, "\n") != 2 {
 		t.Errorf("denials and a look made\n%sinto\n%s", before, after)
 	}
 }
 
-// Left behind by a clock that was ahead, or by a larger plan, a tat does not keep
-// anybody out for longer than the bucket takes to fill.
+// A tat that a clock ahead or a larger plan left behind denies nobody for
+// longer than the bucket takes to fill.
 func TestLockOutIsBounded(t *testing.T) {
 	client := connect(t, options(t))
 	store := patientStore(t, client)
 	p := policy(4, 400*time.Millisecond)
-	one := ratelimit.Take{Policy: p, Bucket: t.Name(), Cost: 1}
+	one := ratelimit.Charge{Policy: p, Bucket: t.Name(), Cost: 1}
 	take(t, store, one)
 	tat := serverTime(t, client).Add(10 * time.Minute).UnixMicro()
 	if err := client.Set(t.Context(), keyOf(t, client, t.Name()), tat, time.Hour).Err(); err != nil {
@@ -133,7 +130,7 @@ func TestLockOutIsBounded(t *testing.T) {
 	}
 }
 
-// A counter goes when its bucket is full again, and not before.
+// A counter expires when its bucket is full again, and not before.
 func TestCountersExpire(t *testing.T) {
 	client := connect(t, options(t))
 	prefix := ownPrefix(t, client)
@@ -146,7 +143,7 @@ func TestCountersExpire(t *testing.T) {
 	} {
 		bucket := "expires" + strconv.Itoa(i)
 		before := serverTime(t, client)
-		full := take(t, store, ratelimit.Take{Policy: &ratelimit.Policy{Name: "p", Limit: l}, Bucket: bucket, Cost: 1}).States[0].Reset
+		full := take(t, store, ratelimit.Charge{Policy: &ratelimit.Policy{Name: "p", Limit: l}, Bucket: bucket, Cost: 1}).States[0].Reset
 		key := keyOf(t, client, bucket)
 		if _, err := client.Get(t.Context(), key).Int64(); err != nil {
 			t.Errorf("%+v: what is kept has lost digits: %v", l, err)
@@ -157,7 +154,7 @@ func TestCountersExpire(t *testing.T) {
 			t.Errorf("%+v: %v after the take, the key expires in %v and the bucket is full in %v", l, passed, left, full)
 		}
 	}
-	take(t, store, ratelimit.Take{Policy: policy(5, 50*time.Millisecond), Bucket: "soon", Cost: 5})
+	take(t, store, ratelimit.Charge{Policy: policy(5, 50*time.Millisecond), Bucket: "soon", Cost: 5})
 	eventually(t, "the bucket that is full has no key", func() bool {
 		for _, key := range keysOf(t, client, prefix) {
 			if strings.HasSuffix(key, "soon") {
@@ -168,10 +165,11 @@ func TestCountersExpire(t *testing.T) {
 	})
 }
 
-// Intervals are rounded up to microseconds, so that a limit is never looser than it
-// was asked to be, and what then exceeds the range of Lua's numbers is cut off.
+// Intervals are rounded up to microseconds, so a limit is never looser than
+// asked. A burst beyond the range of Lua's numbers is cut.
 func TestMicroseconds(t *testing.T) {
-	store := patientStore(t, connect(t, options(t)))
+	client := connect(t, options(t))
+	store := patientStore(t, client)
 	for _, tt := range []struct {
 		limit ratelimit.Limit
 		cost  int64
@@ -185,22 +183,24 @@ func TestMicroseconds(t *testing.T) {
 	} {
 		p := &ratelimit.Policy{Name: "p", Limit: tt.limit}
 		bucket := tt.limit.Interval().String()
-		d := take(t, store, ratelimit.Take{Policy: p, Bucket: bucket, Cost: tt.cost})
+		before := serverTime(t, client)
+		d := take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: tt.cost})
 		if reset := d.States[0].Reset; !d.Allowed || d.States[0].Remaining != 0 || reset < tt.least || reset > tt.most {
 			t.Errorf("%+v: got Allowed %v and %+v after all of a fresh bucket, want a Reset of %v to %v", tt.limit, d.Allowed, d.States[0], tt.least, tt.most)
 		}
-		d = take(t, store, ratelimit.Take{Policy: p, Bucket: bucket, Cost: tt.cost})
-		if d.Allowed || d.Wait() > tt.most || d.Wait() < tt.least/2 {
-			t.Errorf("%+v: got Allowed %v and a wait of %v for as much again, want up to %v", tt.limit, d.Allowed, d.Wait(), tt.most)
+		d = take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: tt.cost})
+		passed := serverTime(t, client).Sub(before)
+		if d.Wait() > tt.most || d.Wait() < tt.least-passed {
+			t.Errorf("%+v: got Allowed %v and a wait of %v for as much again %v later, want up to %v", tt.limit, d.Allowed, d.Wait(), passed, tt.most)
 		}
 	}
 }
 
-// Somebody else's value under a key is a bucket that was never used.
+// A value that is not a number counts as a full bucket.
 func TestForeignValue(t *testing.T) {
 	client := connect(t, options(t))
 	store := patientStore(t, client)
-	one := ratelimit.Take{Policy: policy(5, time.Hour), Bucket: t.Name(), Cost: 1}
+	one := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: t.Name(), Cost: 1}
 	take(t, store, one)
 	if err := client.Set(t.Context(), keyOf(t, client, t.Name()), "not a number", time.Hour).Err(); err != nil {
 		t.Fatal(err)
@@ -210,41 +210,68 @@ func TestForeignValue(t *testing.T) {
 	}
 }
 
-// What no wait admits, or makes no sense, is answered before Redis is asked, and New
-// asks it nothing.
-func TestAskedNothing(t *testing.T) {
-	client := connect(t, &redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		t.Error("the client was used")
-		return nil, errors.New("not to be used")
-	}})
-	store := ratelimitredis.New(client, ratelimitredis.Options{})
-	if _, err := store.Take(t.Context(), []ratelimit.Take{{Policy: policy(10, time.Minute), Bucket: "b", Cost: 11}}); !errors.Is(err, ratelimit.ErrCost) {
-		t.Errorf("cost 11 of a burst of 10: got %v, want ErrCost", err)
+// The script charges for all decisions that are asked for while every bucket
+// has twice the units, and else for one.
+func TestAmount(t *testing.T) {
+	client := connect(t, options(t))
+	store := patientStore(t, client)
+	named := func(name string, count int64) *ratelimit.Policy {
+		return &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: 1000 * time.Hour}}
 	}
-	if _, err := store.Take(t.Context(), make([]ratelimit.Take, 5)); err == nil {
-		t.Error("five takes: got no error")
-	}
-	if d, err := store.Take(t.Context(), nil); err != nil || !d.Allowed {
-		t.Errorf("no takes: got %+v, %v", d, err)
-	}
-}
-
-func TestNewPanics(t *testing.T) {
-	client := connect(t, &redis.Options{})
-	for name, f := range map[string]func(){
-		"nil client": func() { ratelimitredis.New(nil, ratelimitredis.Options{}) },
-		"braces":     func() { ratelimitredis.New(client, ratelimitredis.Options{Prefix: "a{b}"}) },
-		"a negative option": func() {
-			ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Budget: -1}})
-		},
+	a, b := named("a", 100), named("b", 10)
+	lowered := named("a", 100)
+	lowered.Limit.Burst = 30
+	for _, tt := range []struct {
+		name    string
+		spent   int64 // of a
+		costs   [2]int64
+		amount  int64
+		charged int64
+		left    [2]int64
+	}{
+		{"one", 0, [2]int64{1, 0}, 1, 1, [2]int64{99, 10}},
+		{"half of it", 0, [2]int64{1, 0}, 50, 50, [2]int64{50, 10}},
+		{"more than half of it", 0, [2]int64{1, 0}, 51, 1, [2]int64{99, 10}},
+		{"half of what is left", 80, [2]int64{1, 0}, 10, 10, [2]int64{10, 10}},
+		{"more than half of what is left", 80, [2]int64{1, 0}, 11, 1, [2]int64{19, 10}},
+		{"by a cost of 5", 0, [2]int64{5, 0}, 10, 10, [2]int64{50, 10}},
+		{"more, by a cost of 5", 0, [2]int64{5, 0}, 11, 1, [2]int64{95, 10}},
+		{"the other bucket has enough", 0, [2]int64{1, 1}, 5, 5, [2]int64{95, 5}},
+		{"the other bucket has too little", 0, [2]int64{1, 1}, 6, 1, [2]int64{99, 9}},
+		{"the last one", 99, [2]int64{1, 1}, 4, 1, [2]int64{0, 9}},
+		{"none is left", 100, [2]int64{1, 1}, 4, 0, [2]int64{0, 10}},
+		{"an amount beyond all numbers", 0, [2]int64{1, 1}, 1 << 60, 1, [2]int64{99, 9}},
 	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("New with %s does not panic", name)
-				}
-			}()
-			f()
-		}()
+		bucket := t.Name() + tt.name
+		if tt.spent > 0 {
+			take(t, store, ratelimit.Charge{Policy: a, Bucket: bucket, Cost: tt.spent})
+		}
+		charges := []ratelimit.Charge{{Policy: a, Bucket: bucket, Cost: tt.costs[0]}, {Policy: b, Bucket: bucket, Cost: tt.costs[1]}}
+		charged, err := store.Charge(t.Context(), charges, tt.amount)
+		charges[0].Cost, charges[1].Cost = 0, 0
+		d := take(t, store, charges...)
+		if left := [2]int64{d.States[0].Remaining, d.States[1].Remaining}; err != nil || charged != tt.charged || left != tt.left {
+			t.Errorf("%s: got %d, %v and %d left, want %d and %d", tt.name, charged, err, left, tt.charged, tt.left)
+		}
+	}
+
+	// Several charges of one bucket count together, under whichever limit.
+	for _, tt := range []struct {
+		name            string
+		first, second   *ratelimit.Policy
+		amount, charged int64
+	}{
+		{"twice the same", a, a, 25, 25},
+		{"more of it", a, a, 26, 1},
+		{"a lower limit", a, lowered, 7, 7},
+		{"more under a lower limit", a, lowered, 8, 1},
+	} {
+		bucket := t.Name() + tt.name
+		charges := []ratelimit.Charge{{Policy: tt.first, Bucket: bucket, Cost: 1}, {Policy: tt.second, Bucket: bucket, Cost: 1}}
+		charged, err := store.Charge(t.Context(), charges, tt.amount)
+		left := take(t, store, ratelimit.Charge{Policy: a, Bucket: bucket}).States[0].Remaining
+		if err != nil || charged != tt.charged || left != 100-2*charged {
+			t.Errorf("%s: got %d, %v and %d left, want %d and the rest of 100", tt.name, charged, err, left, tt.charged)
+		}
 	}
 }

@@ -7,24 +7,24 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
 
-// All servers of a fleet count together. When Redis is away, each of them goes on
-// with the same limits on its own.
+// All servers of a fleet count together. While Redis is unreachable, each
+// server counts by itself with the same limits.
 func Example() {
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs:                 []string{"redis:6379"},
 		ContextTimeoutEnabled: true,
 	})
 	limits := middleware.PerOrganization(ratelimitredis.New(client, ratelimitredis.Options{}), ratelimit.MustParse("100-S"))
-	_ = middleware.RateLimit(limits) // or as Options.Limits of an API
+	_ = middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: limits})
 }
 
-// Nobody answers at this address. What is to be admitted all the same, counted here
-// or refused, each policy says for itself.
+// There is no server at this address. Each policy says what happens then.
 func ExampleNew_unavailable() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
@@ -32,7 +32,7 @@ func ExampleNew_unavailable() {
 		Failover: ratelimit.FailoverOptions{Budget: 20 * time.Millisecond},
 	})
 	take := func(p ratelimit.Policy) {
-		d, err := store.Take(context.Background(), []ratelimit.Take{{Policy: &p, Bucket: "org_1", Cost: 1}})
+		d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: &p, Bucket: "org_1", Cost: 1}})
 		fmt.Println(d.Allowed, d.States[0].Remaining, err != nil)
 	}
 	take(ratelimit.Policy{Name: "api", Limit: ratelimit.MustParse("100-S")})

@@ -23,7 +23,7 @@ import (
 
 const leftOut = "left out: ratelimitredis on Redis; SALLYPORT_REDIS=redis://127.0.0.1:6379/0 go test ./ratelimit/ratelimitredis/ runs it"
 
-// options are those of the Redis that the tests may use.
+// options are those of the Redis server for the tests.
 func options(t testing.TB) *redis.Options {
 	t.Helper()
 	url := os.Getenv("SALLYPORT_REDIS")
@@ -43,7 +43,7 @@ func connect(t testing.TB, o *redis.Options) *redis.Client {
 	return client
 }
 
-// ownPrefix is that of keys which nobody else has, and which go with the test.
+// ownPrefix returns a new prefix. Its keys are deleted after the test.
 func ownPrefix(t testing.TB, client redis.UniversalClient) string {
 	prefix := "test-" + rand.Text()
 	t.Cleanup(func() {
@@ -71,7 +71,7 @@ func keysOf(t testing.TB, client redis.UniversalClient, prefix string) []string 
 // patient leaves Redis more time than a busy machine needs.
 var patient = ratelimit.FailoverOptions{Budget: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 
-// patientStore has a prefix of its own, and is not to decide anything without Redis.
+// patientStore has its own prefix. The test fails if it decides without Redis.
 func patientStore(t testing.TB, client redis.UniversalClient) *ratelimitredis.Store {
 	s := ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Failover: patient})
 	t.Cleanup(func() {
@@ -86,16 +86,16 @@ func policy(count int64, period time.Duration) *ratelimit.Policy {
 	return &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: count, Period: period}}
 }
 
-func take(t testing.TB, s ratelimit.Store, takes ...ratelimit.Take) ratelimit.Decision {
+func take(t testing.TB, s ratelimit.Store, charges ...ratelimit.Charge) ratelimit.Decision {
 	t.Helper()
-	d, err := s.Take(t.Context(), takes)
+	d, err := s.Take(t.Context(), charges)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-// server is a Redis of the test's own, on a port of its own.
+// server is a Redis server that a test starts, on a free port.
 type server struct {
 	t    testing.TB
 	args []string
@@ -123,8 +123,9 @@ func newServer(t testing.TB, args ...string) *server {
 	return s
 }
 
-// freePort is none that a connection could get while the server is down, and neither is
-// the one 10,000 above it, which a cluster uses as well.
+// freePort returns a port below those that connections get, so that no
+// connection takes it while the server is down. A cluster also uses the port
+// 10,000 above it.
 func freePort(t testing.TB) int {
 	for range 100 {
 		port := 12_000 + mathrand.IntN(10_000)
@@ -155,17 +156,22 @@ func (s *server) start() {
 	eventually(s.t, "the server answers", func() bool { return client.Ping(context.Background()).Err() == nil })
 }
 
-// kill is kill -9.
+// kill ends the server with SIGKILL.
 func (s *server) kill() {
 	s.cmd.Process.Kill()
 	s.cmd.Wait()
 	s.cmd = nil
 }
 
-// hang stops the process, so that it takes requests in and answers none.
+// hang stops the process, so that it accepts requests and answers none. It
+// returns when the process has stopped.
 func (s *server) hang() {
 	s.cmd.Process.Signal(syscall.SIGSTOP)
 	s.t.Cleanup(s.resume)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		s.t.Fatalf("the server did not stop: status %v, %v", status, err)
+	}
 }
 
 func (s *server) resume() {
@@ -180,7 +186,7 @@ func (s *server) options() *redis.Options {
 
 func (s *server) client() *redis.Client { return connect(s.t, s.options()) }
 
-// scriptCalls is how many scripts the server has run.
+// scriptCalls returns how many scripts the server has run.
 func scriptCalls(t testing.TB, client *redis.Client) int {
 	t.Helper()
 	info, err := client.Info(t.Context(), "commandstats").Result()
@@ -206,11 +212,11 @@ func scriptCalls(t testing.TB, client *redis.Client) int {
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := time.After(30 * time.Second)
+	end := time.After(2 * time.Minute)
 	for !holds() {
 		select {
 		case <-end:
-			t.Fatalf("after 30 seconds it is not so that %s", what)
+			t.Fatalf("after two minutes it is not so that %s", what)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

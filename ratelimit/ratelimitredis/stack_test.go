@@ -14,20 +14,20 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// get is a request by a valid key through the whole stack of stages.
+// get sends a request with a valid key through all stages.
 type get func() *httptest.ResponseRecorder
 
-func newStack(t testing.TB, limits middleware.Limits, route middleware.RouteLimit) get {
+func newStack(t testing.TB, limits middleware.RateLimitOptions, route middleware.RouteOptions) get {
 	t.Helper()
 	keys := keystore.NewMemory()
-	secret, _, err := keystore.NewIssuer(keys, keystore.Format{}).Issue(t.Context(), keystore.Grant{
+	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
 		Organization: "org_1", Environment: keystore.Production, Name: "test", Actor: "test", Scopes: []scope.Name{scope.AccountRead},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := middleware.NewAPI(keys, middleware.Options{Limits: limits, Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
-	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), route.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})))
+	api := middleware.NewAPI(keys, middleware.Options{RateLimit: limits, Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
+	api.HandleWith("GET /api/v1/account", middleware.Require(scope.AccountRead), route, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	return func() *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", "/api/v1/account", nil)
 		r.Header.Set("Authorization", "Bearer "+secret.Reveal())
@@ -37,18 +37,19 @@ func newStack(t testing.TB, limits middleware.Limits, route middleware.RouteLimi
 	}
 }
 
-// A request with four limits is one command, and one that is known to be denied none.
+// A request with four limits costs one command; one that is known to be denied
+// costs none.
 func TestCommandsOfARequest(t *testing.T) {
 	client := startServer(t).client()
 	named := func(name string, count int64) *ratelimit.Policy {
 		return &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: time.Hour}}
 	}
-	get := newStack(t, middleware.Limits{
+	get := newStack(t, middleware.RateLimitOptions{
 		Store:        ratelimitredis.New(client, ratelimitredis.Options{Failover: patient}),
 		Organization: named("organization", 100),
 		Key:          named("key", 100),
 		Client:       named("client", 100),
-	}, middleware.RouteLimit{Policy: named("account", 12)})
+	}, middleware.RouteOptions{Limit: named("account", 12)})
 	warmUp := get()
 	for _, step := range []struct {
 		name             string

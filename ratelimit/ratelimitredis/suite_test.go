@@ -12,7 +12,7 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
 )
 
-// refused is a client of no server.
+// refused is a client without a server.
 func refused(t testing.TB) redis.UniversalClient {
 	return connect(t, &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 }
@@ -49,5 +49,16 @@ func TestSuiteOfUlule(t *testing.T) {
 			server.kill()
 			return ratelimit.FromLimiter(store)
 		},
+	}.Run(t)
+}
+
+// With units ahead the Store decides as without.
+func TestSuiteAhead(t *testing.T) {
+	t.Parallel()
+	client := connect(t, options(t))
+	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Ahead: horizon, Failover: patient})
+	ratelimittest.Suite{
+		New:    func(t *testing.T) ratelimit.Store { return store },
+		Atomic: true, Smooth: true, DenialWritesNothing: true,
 	}.Run(t)
 }

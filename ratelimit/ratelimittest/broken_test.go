@@ -3,7 +3,6 @@ package ratelimittest_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,49 +13,49 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
 )
 
-// broken is a Memory with something wrong about it.
+// broken is a Memory that breaks a rule.
 type broken struct {
 	*ratelimit.Memory
-	take func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error)
+	take func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error)
 }
 
-func (b broken) Take(ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-	return b.take(b.Memory, ctx, takes)
+func (b broken) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	return b.take(b.Memory, ctx, charges)
 }
 
-type takeFunc = func(*ratelimit.Memory, context.Context, []ratelimit.Take) (ratelimit.Decision, error)
+type takeFunc = func(*ratelimit.Memory, context.Context, []ratelimit.Charge) (ratelimit.Decision, error)
 
-// edited changes the takes before the store sees them.
-func edited(edit func(t *ratelimit.Take)) takeFunc {
-	return func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		if err := ratelimit.Check(takes); err != nil {
+// edited changes the charges before the store sees them.
+func edited(edit func(t *ratelimit.Charge)) takeFunc {
+	return func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		if err := ratelimit.Check(charges); err != nil {
 			return ratelimit.Decision{}, err
 		}
-		takes = slices.Clone(takes)
-		for i := range takes {
-			p := *takes[i].Policy
-			takes[i].Policy = &p
-			edit(&takes[i])
+		charges = slices.Clone(charges)
+		for i := range charges {
+			p := *charges[i].Policy
+			charges[i].Policy = &p
+			edit(&charges[i])
 		}
-		return m.Take(ctx, takes)
+		return m.Take(ctx, charges)
 	}
 }
 
 // retold changes the decision before the caller sees it.
-func retold(retell func(takes []ratelimit.Take, d *ratelimit.Decision)) takeFunc {
-	return func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		d, err := m.Take(ctx, takes)
+func retold(retell func(charges []ratelimit.Charge, d *ratelimit.Decision)) takeFunc {
+	return func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		d, err := m.Take(ctx, charges)
 		if err == nil {
-			retell(takes, &d)
+			retell(charges, &d)
 		}
 		return d, err
 	}
 }
 
 // waits changes every wait that is not 0.
-func waits(change func(t ratelimit.Take, w time.Duration) time.Duration) takeFunc {
-	return retold(func(takes []ratelimit.Take, d *ratelimit.Decision) {
-		for i, t := range takes {
+func waits(change func(t ratelimit.Charge, w time.Duration) time.Duration) takeFunc {
+	return retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) {
+		for i, t := range charges {
 			if w := d.States[i].Wait; w > 0 {
 				d.States[i].Wait = change(t, w)
 			}
@@ -64,41 +63,42 @@ func waits(change func(t ratelimit.Take, w time.Duration) time.Duration) takeFun
 	})
 }
 
-// oneByOne decides each take by itself.
-func oneByOne(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-	if err := ratelimit.Check(takes); err != nil {
+// oneByOne decides each charge by itself.
+func oneByOne(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	if err := ratelimit.Check(charges); err != nil {
 		return ratelimit.Decision{}, err
 	}
-	var states [ratelimit.MaxTakes]ratelimit.State
-	for i := range takes {
-		d, _ := m.Take(ctx, takes[i:i+1])
+	var states [ratelimit.MaxCharges]ratelimit.State
+	for i := range charges {
+		d, _ := m.Take(ctx, charges[i:i+1])
 		states[i] = d.States[0]
 	}
-	return ratelimit.Decide(takes, states), nil
+	return ratelimit.Decide(charges, states), nil
 }
 
-// lookThenTake leaves time between the decision and the charge.
-func lookThenTake() takeFunc {
+// readThenWrite leaves time between the decision and the charge: in a bubble,
+// enough for all other callers to read.
+func readThenWrite() takeFunc {
 	var mu sync.Mutex
 	tats := map[[2]string]int64{}
 	start := time.Now()
-	return func(_ *ratelimit.Memory, _ context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		if err := ratelimit.Check(takes); err != nil {
+	return func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		if err := ratelimit.Check(charges); err != nil {
 			return ratelimit.Decision{}, err
 		}
 		now := int64(time.Since(start))
-		var states [ratelimit.MaxTakes]ratelimit.State
-		var next [ratelimit.MaxTakes]int64
+		var states [ratelimit.MaxCharges]ratelimit.State
+		var next [ratelimit.MaxCharges]int64
 		mu.Lock()
-		for i, t := range takes {
+		for i, t := range charges {
 			next[i], states[i] = ratelimit.GCRA(now, tats[[2]string{t.Policy.Name, t.Bucket}], t.Policy.Limit, t.Cost)
 		}
 		mu.Unlock()
-		runtime.Gosched()
-		d := ratelimit.Decide(takes, states)
+		time.Sleep(time.Nanosecond)
+		d := ratelimit.Decide(charges, states)
 		if d.Allowed {
 			mu.Lock()
-			for i, t := range takes {
+			for i, t := range charges {
 				tats[[2]string{t.Policy.Name, t.Bucket}] = next[i]
 			}
 			mu.Unlock()
@@ -112,15 +112,15 @@ func windows() takeFunc {
 	type window struct{ number, used int64 }
 	counters := map[string]window{}
 	start := time.Now()
-	return func(_ *ratelimit.Memory, _ context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		t := takes[0]
+	return func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		t := charges[0]
 		now, period := time.Since(start), t.Policy.Limit.Period
 		w := counters[t.Bucket]
 		if n := int64(now / period); n != w.number {
 			w = window{number: n}
 		}
 		end := time.Duration(w.number+1)*period - now
-		var states [ratelimit.MaxTakes]ratelimit.State
+		var states [ratelimit.MaxCharges]ratelimit.State
 		if w.used+t.Cost > t.Policy.Limit.Count {
 			states[0].Wait = end
 		} else {
@@ -128,19 +128,19 @@ func windows() takeFunc {
 			counters[t.Bucket] = w
 		}
 		states[0].Remaining, states[0].Reset = t.Policy.Limit.Count-w.used, end
-		return ratelimit.Decide(takes, states), nil
+		return ratelimit.Decide(charges, states), nil
 	}
 }
 
-// lazy charges the takes of a decision only when it is asked the next time.
+// lazy makes the charges of a decision only at the next call.
 func lazy() takeFunc {
-	var kept []ratelimit.Take
-	return func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
+	var kept []ratelimit.Charge
+	return func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
 		if kept != nil {
 			m.Take(ctx, kept)
 		}
-		kept = takes
-		look := slices.Clone(takes)
+		kept = charges
+		look := slices.Clone(charges)
 		for i := range look {
 			look[i].Cost = 0
 		}
@@ -150,131 +150,131 @@ func lazy() takeFunc {
 
 func with(f takeFunc) func() takeFunc { return func() takeFunc { return f } }
 
-// Each store breaks the rules that stand with it, and perhaps others that follow.
+// Each store breaks the rules in its row, and perhaps others.
 var brokenStores = []struct {
 	name  string
 	fails []string
 	take  func() takeFunc
 }{
-	{"admits one too many", []string{"Count/Burst", "Count/Race"}, with(edited(func(t *ratelimit.Take) { t.Policy.Limit.Burst = t.Policy.Limit.Count + 1 }))},
-	{"knows no burst", []string{"Count/Burst"}, with(edited(func(t *ratelimit.Take) { t.Policy.Limit.Burst = 0 }))},
-	{"counts requests, not costs", []string{"Count/Cost"}, with(edited(func(t *ratelimit.Take) { t.Cost = min(t.Cost, 1) }))},
-	{"charges for looking", []string{"Count/Peek"}, with(edited(func(t *ratelimit.Take) { t.Cost = max(t.Cost, 1) }))},
-	{"denies a look at an empty bucket", []string{"Count/Peek"}, with(retold(func(_ []ratelimit.Take, d *ratelimit.Decision) {
+	{"admits one too many", []string{"Count/Burst", "Count/Race"}, with(edited(func(t *ratelimit.Charge) { t.Policy.Limit.Burst = t.Policy.Limit.Count + 1 }))},
+	{"knows no burst", []string{"Count/Burst"}, with(edited(func(t *ratelimit.Charge) { t.Policy.Limit.Burst = 0 }))},
+	{"counts requests, not costs", []string{"Count/Cost"}, with(edited(func(t *ratelimit.Charge) { t.Cost = min(t.Cost, 1) }))},
+	{"charges for looking", []string{"Count/Peek"}, with(edited(func(t *ratelimit.Charge) { t.Cost = max(t.Cost, 1) }))},
+	{"denies a look at an empty bucket", []string{"Count/Peek"}, with(retold(func(_ []ratelimit.Charge, d *ratelimit.Decision) {
 		if d.States[0].Remaining == 0 && d.States[0].Wait == 0 {
 			d.Allowed, d.States[0].Wait = false, time.Second
 		}
 	}))},
-	{"looks, then takes", []string{"Count/Race", "Count/CostRace", "Several/Race", "Several/Twice", "Time/Plan"}, lookThenTake},
-	{"charges what it denies", []string{"Count/DenialWritesNothing"}, with(func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		d, err := m.Take(ctx, takes)
+	{"reads, then writes", []string{"Count/Race", "Count/CostRace", "Several/Race", "Several/Twice", "Time/Plan"}, readThenWrite},
+	{"charges what it denies", []string{"Count/DenialWritesNothing"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		d, err := m.Take(ctx, charges)
 		if err == nil && !d.Allowed && d.States[0].Remaining > 0 {
-			m.Take(ctx, []ratelimit.Take{{Policy: takes[0].Policy, Bucket: takes[0].Bucket, Cost: d.States[0].Remaining}})
+			m.Take(ctx, []ratelimit.Charge{{Policy: charges[0].Policy, Bucket: charges[0].Bucket, Cost: d.States[0].Remaining}})
 		}
 		return d, err
 	})},
-	{"says half the wait", []string{"Time/Wait"}, with(waits(func(_ ratelimit.Take, w time.Duration) time.Duration { return w / 2 }))},
-	{"says no wait", []string{"Time/Wait"}, with(waits(func(ratelimit.Take, time.Duration) time.Duration { return 0 }))},
-	{"says to wait for ever", []string{"Time/Wait"}, with(waits(func(ratelimit.Take, time.Duration) time.Duration { return time.Hour }))},
-	{"says an interval, whatever is left of it", []string{"Time/ShortestWait"}, with(waits(func(t ratelimit.Take, _ time.Duration) time.Duration { return t.Policy.Limit.Interval() }))},
-	{"says two intervals", []string{"Time/ShortestWait"}, with(waits(func(_ ratelimit.Take, w time.Duration) time.Duration { return 2 * w }))},
-	{"lets the impatient in", []string{"Time/NoEarly"}, with(func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		d, err := m.Take(ctx, takes)
-		if err == nil && d.Wait() > 0 && d.Wait() < takes[0].Policy.Limit.Interval() {
-			d = ratelimit.Decision{Allowed: true, Takes: len(takes), States: [ratelimit.MaxTakes]ratelimit.State{{Reset: 1}}}
+	{"says half the wait", []string{"Time/Wait"}, with(waits(func(_ ratelimit.Charge, w time.Duration) time.Duration { return w / 2 }))},
+	{"says no wait", []string{"Time/Wait"}, with(waits(func(ratelimit.Charge, time.Duration) time.Duration { return 0 }))},
+	{"says to wait for ever", []string{"Time/Wait"}, with(waits(func(ratelimit.Charge, time.Duration) time.Duration { return time.Hour }))},
+	{"says an interval, whatever is left of it", []string{"Time/ShortestWait"}, with(waits(func(t ratelimit.Charge, _ time.Duration) time.Duration { return t.Policy.Limit.Interval() }))},
+	{"says two intervals", []string{"Time/ShortestWait"}, with(waits(func(_ ratelimit.Charge, w time.Duration) time.Duration { return 2 * w }))},
+	{"lets the impatient in", []string{"Time/NoEarly"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		d, err := m.Take(ctx, charges)
+		if err == nil && d.Wait() > 0 && d.Wait() < charges[0].Policy.Limit.Interval() {
+			d = ratelimit.Decision{Allowed: true, States: [ratelimit.MaxCharges]ratelimit.State{{Reset: 1}}}
 		}
 		return d, err
 	})},
 	{"counts in windows", []string{"Time/Window"}, windows},
-	{"says that it is full too early", []string{"Time/Reset"}, with(retold(func(_ []ratelimit.Take, d *ratelimit.Decision) {
+	{"says that it is full too early", []string{"Time/Reset"}, with(retold(func(_ []ratelimit.Charge, d *ratelimit.Decision) {
 		d.States[0].Reset /= 2
 	}))},
-	{"starts anew with each plan", []string{"Time/Plan"}, with(edited(func(t *ratelimit.Take) { t.Bucket += t.Policy.Limit.Interval().String() }))},
-	{"decides take by take", []string{"Several/AllOrNothing", "Several/Race"}, with(oneByOne)},
-	{"charges the first take alone", []string{"Several/AllCharged"}, with(func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		takes = slices.Clone(takes)
-		for i := range takes {
+	{"starts anew with each plan", []string{"Time/Plan"}, with(edited(func(t *ratelimit.Charge) { t.Bucket += t.Policy.Limit.Interval().String() }))},
+	{"decides charge by charge", []string{"Several/AllOrNothing", "Several/Race"}, with(oneByOne)},
+	{"makes the first charge alone", []string{"Several/AllCharged"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		charges = slices.Clone(charges)
+		for i := range charges {
 			if i > 0 {
-				takes[i].Cost = 0
+				charges[i].Cost = 0
 			}
 		}
-		return m.Take(ctx, takes)
+		return m.Take(ctx, charges)
 	})},
-	{"denies no takes", []string{"Several/None"}, with(retold(func(takes []ratelimit.Take, d *ratelimit.Decision) { d.Allowed = d.Allowed && len(takes) > 0 }))},
-	{"names the first take", []string{"Several/LeastShare", "Several/LongestWait"}, with(retold(func(_ []ratelimit.Take, d *ratelimit.Decision) { d.Index = 0 }))},
-	{"has a wait for all", []string{"Several/LongestWait"}, with(retold(func(takes []ratelimit.Take, d *ratelimit.Decision) {
-		for i := range takes {
+	{"denies no charges", []string{"Several/None"}, with(retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) { d.Allowed = d.Allowed && len(charges) > 0 }))},
+	{"names the first charge", []string{"Several/LeastShare", "Several/LongestWait"}, with(retold(func(_ []ratelimit.Charge, d *ratelimit.Decision) { d.Limiting = 0 }))},
+	{"has a wait for all", []string{"Several/LongestWait"}, with(retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) {
+		for i := range charges {
 			d.States[i].Wait = d.Wait()
 		}
 	}))},
-	{"states denied takes as charged", []string{"Several/AllOrNothing"}, with(retold(func(takes []ratelimit.Take, d *ratelimit.Decision) {
-		for i := range takes {
+	{"reports charges that it denied as made", []string{"Several/AllOrNothing"}, with(retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) {
+		for i := range charges {
 			if s := &d.States[i]; !d.Allowed && s.Wait == 0 {
-				s.Remaining, s.Reset = s.Remaining-takes[i].Cost, s.Reset+1
+				s.Remaining, s.Reset = s.Remaining-charges[i].Cost, s.Reset+1
 			}
 		}
 	}))},
-	{"folds case", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Take) { t.Bucket = strings.ToLower(t.Bucket) }))},
-	{"trims space", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Take) { t.Bucket = strings.TrimSpace(t.Bucket) }))},
-	{"ends at a zero byte", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Take) { t.Bucket, _, _ = strings.Cut(t.Bucket, "\x00") }))},
-	{"repairs UTF-8", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Take) { t.Bucket = strings.ToValidUTF8(t.Bucket, "?") }))},
-	{"cuts long names", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Take) { t.Bucket = t.Bucket[:min(len(t.Bucket), 255)] }))},
-	{"forgets", []string{"Bucket/Isolated", "Count/Peek"}, with(func(_ *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		return ratelimit.NewMemorySize(1).Take(ctx, takes)
+	{"folds case", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = strings.ToLower(t.Bucket) }))},
+	{"trims space", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = strings.TrimSpace(t.Bucket) }))},
+	{"ends at a zero byte", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket, _, _ = strings.Cut(t.Bucket, "\x00") }))},
+	{"repairs UTF-8", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = strings.ToValidUTF8(t.Bucket, "?") }))},
+	{"cuts long names", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = t.Bucket[:min(len(t.Bucket), 255)] }))},
+	{"forgets", []string{"Bucket/Isolated", "Count/Peek"}, with(func(_ *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		return ratelimit.NewMemorySize(1).Take(ctx, charges)
 	})},
-	{"counts by bucket alone", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Take) { t.Policy.Name = "all" }))},
-	{"runs policy and bucket together", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Take) { t.Bucket, t.Policy.Name = t.Policy.Name+t.Bucket, "all" }))},
-	{"separates them by a colon", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Take) { t.Bucket, t.Policy.Name = t.Policy.Name+":"+t.Bucket, "all" }))},
-	{"keeps the takes", []string{"Bucket/SlicesAreTheCallers"}, lazy},
-	{"denies a cost over the burst", []string{"Error/Cost"}, with(func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		d, err := m.Take(ctx, takes)
+	{"counts by bucket alone", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Charge) { t.Policy.Name = "all" }))},
+	{"runs policy and bucket together", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Charge) { t.Bucket, t.Policy.Name = t.Policy.Name+t.Bucket, "all" }))},
+	{"separates them by a colon", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Charge) { t.Bucket, t.Policy.Name = t.Policy.Name+":"+t.Bucket, "all" }))},
+	{"keeps the charges", []string{"Bucket/SlicesAreTheCallers"}, lazy},
+	{"denies a cost over the burst", []string{"Error/Cost"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		d, err := m.Take(ctx, charges)
 		if errors.Is(err, ratelimit.ErrCost) {
 			d.States[0].Wait, err = time.Second, nil
 		}
 		return d, err
 	})},
-	{"takes all errors for ErrCost", []string{"Error/Nonsense"}, with(func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		d, err := m.Take(ctx, takes)
+	{"returns ErrCost for every error", []string{"Error/Nonsense"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		d, err := m.Take(ctx, charges)
 		if err != nil {
 			err = ratelimit.ErrCost
 		}
 		return d, err
 	})},
-	{"charges before it checks", []string{"Error/Nonsense", "Error/Cost"}, with(func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		if err := ratelimit.Check(takes); err != nil {
-			m.Take(ctx, takes[:1])
+	{"charges before it checks", []string{"Error/Nonsense", "Error/Cost"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		if err := ratelimit.Check(charges); err != nil {
+			m.Take(ctx, charges[:1])
 		}
-		return m.Take(ctx, takes)
+		return m.Take(ctx, charges)
 	})},
-	{"has an error of its own for a cancelled context", []string{"Error/Cancelled"}, with(func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
+	{"has an error of its own for a cancelled context", []string{"Error/Cancelled"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
 		if ctx.Err() != nil {
 			return ratelimit.Decision{}, errors.New("i/o timeout")
 		}
-		return m.Take(ctx, takes)
+		return m.Take(ctx, charges)
 	})},
-	{"denies when cancelled", []string{"Error/Cancelled"}, with(func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
+	{"denies when cancelled", []string{"Error/Cancelled"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
 		if ctx.Err() != nil {
-			return ratelimit.Decision{Takes: 1, States: [ratelimit.MaxTakes]ratelimit.State{{Wait: time.Second}}}, nil
+			return ratelimit.Decision{States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
 		}
-		return m.Take(ctx, takes)
+		return m.Take(ctx, charges)
 	})},
 }
 
 // unavailable stores break the rule about them.
 var unavailable = map[string]takeFunc{
-	"admits": func(m *ratelimit.Memory, ctx context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		return m.Take(ctx, takes)
+	"admits": func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		return m.Take(ctx, charges)
 	},
-	"denies": func(_ *ratelimit.Memory, _ context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		return ratelimit.Decision{Takes: len(takes), States: [ratelimit.MaxTakes]ratelimit.State{{Wait: time.Second}}}, nil
+	"denies": func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		return ratelimit.Decision{States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
 	},
-	"admits with an error": func(_ *ratelimit.Memory, _ context.Context, takes []ratelimit.Take) (ratelimit.Decision, error) {
-		return ratelimit.Decision{Allowed: true, Takes: len(takes)}, errDown
+	"admits with an error": func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+		return ratelimit.Decision{Allowed: true}, errors.New("down")
 	},
 }
 
 func TestBrokenStores(t *testing.T) {
-	tripped := map[string]bool{"Error/Unavailable": true}
+	tripped := map[string]bool{"Error/Unavailable": true, "Reset/Full": true}
 	for _, b := range brokenStores {
 		t.Run(b.name, func(t *testing.T) {
 			for _, rule := range b.fails {

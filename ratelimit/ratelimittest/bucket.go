@@ -6,7 +6,7 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// oddNames differ in what a store may fold, cut, escape or take for syntax.
+// oddNames differ in what a store may fold, cut, escape or read as syntax.
 var oddNames = []string{
 	"", " ", "  ", "a", "A", "a ", " a", "a\x00", "\x00a", "a\x00b", "ab", "a:b", "a::b", "a:", ":a", "a|b", "a/b", "a{b}", "{a}b", "{}",
 	"*", "a*", "?", "[a]", "a\nb", "a\r\nb", "\r\n", "é", "e\u0301", "\xff", "\xfe", "%61", "%00", "'", `"`, `\`, "key", "ключ",
@@ -57,14 +57,14 @@ var bucketRules = []rule{
 	},
 	{
 		name: "Bucket/SlicesAreTheCallers",
-		text: "A store does not keep the takes it was given: the caller uses the slice again.",
+		text: "A store does not keep the slice of charges: the caller uses it again.",
 		check: func(e *env) {
 			p := e.hourly("", 2)
-			takes := make([]ratelimit.Take, 1)
+			charges := make([]ratelimit.Charge, 1)
 			for _, bucket := range []string{"a", "b", "a", "b"} {
-				takes[0] = ratelimit.Take{Policy: p, Bucket: bucket, Cost: 1}
-				e.admitted(takes...)
-				takes[0] = ratelimit.Take{Policy: p, Bucket: "c", Cost: 2}
+				charges[0] = ratelimit.Charge{Policy: p, Bucket: bucket, Cost: 1}
+				e.admitted(charges...)
+				charges[0] = ratelimit.Charge{Policy: p, Bucket: "c", Cost: 2}
 			}
 			if got := e.remaining(p, "c"); got != 2 {
 				e.failf("%d of 2 remain in a bucket that nobody took from", got)

@@ -20,10 +20,7 @@ var countRules = []rule{
 				{Count: 3, Period: time.Hour, Burst: 10},
 				{Count: 1, Period: 24 * time.Hour},
 			} {
-				want := l.Burst
-				if want == 0 {
-					want = l.Count
-				}
+				want := l.Capacity()
 				if got, _ := e.exhaust(e.policy("", l), strconv.Itoa(i)); got != want {
 					e.failf("%d units of %+v were admitted, want %d", got, l, want)
 				}
@@ -32,7 +29,7 @@ var countRules = []rule{
 	},
 	{
 		name: "Count/Cost",
-		text: "A take spends its cost, all of it or nothing.",
+		text: "A charge spends its whole cost or nothing.",
 		check: func(e *env) {
 			p := e.hourly("", 10)
 			for _, step := range []struct {
@@ -50,19 +47,19 @@ var countRules = []rule{
 	},
 	{
 		name: "Count/Peek",
-		text: "A cost of 0 is admitted, says what is there, and changes nothing.",
+		text: "A cost of 0 is admitted, reads the bucket, and changes nothing.",
 		check: func(e *env) {
 			p := e.hourly("", 3)
 			for range 5 {
 				if d := e.admitted(one(p, "b", 0)...); d.States[0] != (ratelimit.State{Remaining: 3}) {
-					e.failf("a look at a fresh bucket of 3 says %+v", d.States[0])
+					e.failf("reading a fresh bucket of 3 gives %+v", d.States[0])
 				}
 			}
 			if n, _ := e.exhaust(p, "b"); n != 3 {
-				e.failf("%d of 3 were admitted after looking", n)
+				e.failf("%d of 3 were admitted after reading", n)
 			}
 			if got := e.remaining(p, "b"); got != 0 {
-				e.failf("a look at an exhausted bucket says that %d remain", got)
+				e.failf("reading an exhausted bucket gives %d units", got)
 			}
 		},
 	},
@@ -72,7 +69,7 @@ var countRules = []rule{
 		check: func(e *env) {
 			p := e.hourly("", 100)
 			if got := e.race(64, 10, one(p, "b", 1)); got != 100 {
-				e.failf("%d of 640 racing takes were admitted, want 100", got)
+				e.failf("%d of 640 racing charges were admitted, want 100", got)
 			}
 		},
 	},
@@ -83,7 +80,7 @@ var countRules = []rule{
 		check: func(e *env) {
 			p := e.hourly("", 100)
 			if got := e.race(16, 10, one(p, "b", 3)); got != 33 {
-				e.failf("%d takes of 3 out of 100 were admitted, want 33", got)
+				e.failf("%d charges of 3 out of 100 were admitted, want 33", got)
 			}
 			if got := e.remaining(p, "b"); got != 1 {
 				e.failf("%d remain, want 1", got)
@@ -92,7 +89,7 @@ var countRules = []rule{
 	},
 	{
 		name:  "Count/DenialWritesNothing",
-		text:  "A denial leaves the bucket as it was: what is there is still there for a smaller cost, and asking in vain does not lengthen the wait.",
+		text:  "A denial leaves the bucket as it was: the units that are left are there for a smaller cost, and more denials do not lengthen the wait.",
 		needs: func(s Suite) bool { return s.DenialWritesNothing },
 		check: func(e *env) {
 			p := e.hourly("", 10)
@@ -110,21 +107,21 @@ var countRules = []rule{
 	},
 }
 
-// race has callers take n times each, all at once and each one of the lists of
-// takes, and returns how many decisions admitted.
-func (e *env) race(callers, n int, lists ...[]ratelimit.Take) int64 {
+// race lets callers take n times each, all at once, each with one of the lists
+// of charges. It returns how many decisions admitted.
+func (e *env) race(callers, n int, lists ...[]ratelimit.Charge) int64 {
 	var wg sync.WaitGroup
 	var admitted atomic.Int64
 	failed := make(chan error, callers)
 	start := make(chan struct{})
 	for i := range callers {
-		takes := lists[i%len(lists)]
+		charges := lists[i%len(lists)]
 		wg.Go(func() {
 			<-start
 			for range n {
-				d, err := e.store.Take(e.t.Context(), takes)
+				d, err := e.store.Take(e.t.Context(), charges)
 				if err == nil {
-					err = inconsistent(takes, d)
+					err = inconsistent(charges, d)
 				}
 				if err != nil {
 					failed <- err

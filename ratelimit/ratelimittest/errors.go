@@ -12,15 +12,15 @@ import (
 var errorRules = []rule{
 	{
 		name: "Error/Cost",
-		text: "A cost over the burst, of one take or of all from a bucket, is an error that wraps ErrCost, not a denial, and charges nothing.",
+		text: "A cost over the burst, of one charge or of all from one bucket, is an error that wraps ErrCost, not a denial, and charges nothing.",
 		check: func(e *env) {
 			p, other := e.hourly("", 10), e.hourly("other", 10)
 			for _, cost := range []int64{11, 20, math.MaxInt64} {
-				for _, takes := range [][]ratelimit.Take{
+				for _, charges := range [][]ratelimit.Charge{
 					one(p, "x", cost),
 					{{Policy: other, Bucket: "x", Cost: 1}, {Policy: p, Bucket: "x", Cost: cost}},
 				} {
-					d, err := e.store.Take(e.t.Context(), takes)
+					d, err := e.store.Take(e.t.Context(), charges)
 					if !errors.Is(err, ratelimit.ErrCost) || d.Allowed {
 						e.failf("cost %d of a burst of 10: error %v and Allowed %v, want ErrCost", cost, err, d.Allowed)
 					}
@@ -37,18 +37,18 @@ var errorRules = []rule{
 	},
 	{
 		name: "Error/Nonsense",
-		text: "Takes that make no sense are errors, of which none wraps ErrCost, and charge nothing.",
+		text: "Charges that no store accepts are errors that do not wrap ErrCost, and nothing is charged.",
 		check: func(e *env) {
-			good := ratelimit.Take{Policy: e.hourly("", 10), Bucket: "x", Cost: 1}
-			for name, takes := range map[string][]ratelimit.Take{
-				"five takes":      {good, good, good, good, good},
+			good := ratelimit.Charge{Policy: e.hourly("", 10), Bucket: "x", Cost: 1}
+			for name, charges := range map[string][]ratelimit.Charge{
+				"five charges":    {good, good, good, good, good},
 				"no policy":       {good, {Bucket: "x", Cost: 1}},
 				"a negative cost": {good, {Policy: good.Policy, Bucket: "x", Cost: -1}},
 				"the zero limit":  {good, {Policy: e.policy("z", ratelimit.Limit{}), Bucket: "x", Cost: 0}},
 				"a negative burst": {good, {Policy: e.policy("n", ratelimit.Limit{Count: 1, Period: time.Second, Burst: -1}),
 					Bucket: "x", Cost: 0}},
 			} {
-				d, err := e.store.Take(e.t.Context(), takes)
+				d, err := e.store.Take(e.t.Context(), charges)
 				if err == nil || errors.Is(err, ratelimit.ErrCost) || d.Allowed {
 					e.failf("%s: error %v and Allowed %v", name, err, d.Allowed)
 				}
@@ -70,7 +70,7 @@ var errorRules = []rule{
 				e.failf("Take returned the error %v", err)
 			}
 			if err == nil && !d.Allowed {
-				e.failf("a fresh bucket was denied")
+				e.failf("a charge of a fresh bucket was denied")
 			}
 			if n, _ := e.exhaust(p, "x"); n < 9 || n > 10 {
 				e.failf("%d of 10 were admitted after one take that was cancelled", n)
@@ -84,14 +84,14 @@ var errorRules = []rule{
 		check: func(e *env) {
 			store := e.suite.Unavailable(e.t)
 			p := e.hourly("", 10)
-			for _, takes := range [][]ratelimit.Take{
+			for _, charges := range [][]ratelimit.Charge{
 				one(p, "x", 1),
 				one(p, "x", 0),
 				{{Policy: p, Bucket: "x", Cost: 1}, {Policy: p, Bucket: "y", Cost: 1}},
 			} {
 				ctx, cancel := context.WithTimeout(e.t.Context(), 10*time.Second)
 				defer cancel()
-				d, err := store.Take(ctx, takes)
+				d, err := store.Take(ctx, charges)
 				if err == nil || errors.Is(err, ratelimit.ErrCost) || d.Allowed {
 					e.failf("error %v and Allowed %v", err, d.Allowed)
 				}

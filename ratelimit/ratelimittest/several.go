@@ -11,17 +11,17 @@ func atomicOnly(s Suite) bool { return s.Atomic }
 var severalRules = []rule{
 	{
 		name: "Several/AllCharged",
-		text: "What is admitted charges every take of the decision.",
+		text: "An admitted decision makes all of its charges.",
 		check: func(e *env) {
 			a, b := e.hourly("a", 10), e.hourly("b", 20)
 			d := e.admitted(
-				ratelimit.Take{Policy: a, Bucket: "x", Cost: 1},
-				ratelimit.Take{Policy: b, Bucket: "x", Cost: 2},
-				ratelimit.Take{Policy: b, Bucket: "y", Cost: 3},
+				ratelimit.Charge{Policy: a, Bucket: "x", Cost: 1},
+				ratelimit.Charge{Policy: b, Bucket: "x", Cost: 2},
+				ratelimit.Charge{Policy: b, Bucket: "y", Cost: 3},
 			)
 			for i, want := range []int64{9, 18, 17} {
 				if d.States[i].Remaining != want {
-					e.failf("take %d leaves %d, want %d", i, d.States[i].Remaining, want)
+					e.failf("charge %d leaves %d, want %d", i, d.States[i].Remaining, want)
 				}
 			}
 			if x, y, z := e.remaining(a, "x"), e.remaining(b, "x"), e.remaining(b, "y"); x != 9 || y != 18 || z != 17 {
@@ -31,26 +31,26 @@ var severalRules = []rule{
 	},
 	{
 		name: "Several/None",
-		text: "No takes at all are allowed.",
+		text: "No charges at all are allowed.",
 		check: func(e *env) {
 			e.admitted()
 		},
 	},
 	{
 		name: "Several/LeastShare",
-		text: "When allowed, Index is the take with the smallest share of its burst left.",
+		text: "When allowed, Limiting is the charge with the smallest share of its burst left.",
 		check: func(e *env) {
 			a, b := e.hourly("a", 5), e.hourly("b", 1000)
 			e.admitted(one(b, "x", 900)...)
-			d := e.admitted(ratelimit.Take{Policy: a, Bucket: "x", Cost: 1}, ratelimit.Take{Policy: b, Bucket: "x", Cost: 1})
-			if d.Index != 1 {
-				e.failf("Index is %d with 4 of 5 and 99 of 1000 left, want 1", d.Index)
+			d := e.admitted(ratelimit.Charge{Policy: a, Bucket: "x", Cost: 1}, ratelimit.Charge{Policy: b, Bucket: "x", Cost: 1})
+			if d.Limiting != 1 {
+				e.failf("Limiting is %d with 4 of 5 and 99 of 1000 left, want 1", d.Limiting)
 			}
 		},
 	},
 	{
 		name: "Several/LongestWait",
-		text: "When denied, Index is the violated take with the longest wait, and one that is not violated has no wait.",
+		text: "When denied, Limiting is the denied charge with the longest wait, and a charge that fits has no wait.",
 		check: func(e *env) {
 			short := e.policy("short", ratelimit.Limit{Count: 1, Period: 10 * time.Second})
 			long := e.policy("long", ratelimit.Limit{Count: 1, Period: time.Hour})
@@ -58,36 +58,36 @@ var severalRules = []rule{
 			e.admitted(one(short, "x", 1)...)
 			e.admitted(one(long, "x", 1)...)
 			d := e.denied(
-				ratelimit.Take{Policy: short, Bucket: "x", Cost: 1},
-				ratelimit.Take{Policy: long, Bucket: "x", Cost: 1},
-				ratelimit.Take{Policy: free, Bucket: "x", Cost: 1},
+				ratelimit.Charge{Policy: short, Bucket: "x", Cost: 1},
+				ratelimit.Charge{Policy: long, Bucket: "x", Cost: 1},
+				ratelimit.Charge{Policy: free, Bucket: "x", Cost: 1},
 			)
-			if d.Index != 1 || d.States[0].Wait == 0 || d.States[2].Wait != 0 {
-				e.failf("Index is %d with waits of %v, %v and %v, want 1", d.Index, d.States[0].Wait, d.States[1].Wait, d.States[2].Wait)
+			if d.Limiting != 1 || d.States[0].Wait == 0 || d.States[2].Wait != 0 {
+				e.failf("Limiting is %d with waits of %v, %v and %v, want 1", d.Limiting, d.States[0].Wait, d.States[1].Wait, d.States[2].Wait)
 			}
 		},
 	},
 	{
 		name: "Several/AllOrNothing",
-		text: "A decision that one take denies charges none of the others, before it or after it, and says so in their states.",
+		text: "If one charge is denied, none of the others is made, before it or after it, and their states say so.",
 		check: func(e *env) {
 			spent := e.hourly("spent", 1)
 			e.admitted(one(spent, "x", 1)...)
 			for at := range 3 {
-				var takes []ratelimit.Take
+				var charges []ratelimit.Charge
 				for i, name := range []string{"a", "b", "c"} {
-					takes = append(takes, ratelimit.Take{Policy: e.hourly(name, 10), Bucket: "x", Cost: 1})
+					charges = append(charges, ratelimit.Charge{Policy: e.hourly(name, 10), Bucket: "x", Cost: 1})
 					if i == at {
-						takes[i].Policy = spent
+						charges[i].Policy = spent
 					}
 				}
-				d := e.denied(takes...)
-				for i, t := range takes {
+				d := e.denied(charges...)
+				for i, t := range charges {
 					if i == at {
 						continue
 					}
 					if said, left := d.States[i].Remaining, e.remaining(t.Policy, "x"); said != 10 || left != 10 {
-						e.failf("take %d, where take %d was denied: the state says %d and %d remain, want 10", i, at, said, left)
+						e.failf("charge %d, where charge %d was denied: the state says %d and %d remain, want 10", i, at, said, left)
 					}
 				}
 			}
@@ -95,13 +95,14 @@ var severalRules = []rule{
 	},
 	{
 		name:  "Several/Race",
-		text:  "However many callers race with several takes, what the tightest admits is what every bucket is charged.",
+		text:  "However many callers race with several charges, each bucket is charged for what the tightest limit admits.",
 		needs: atomicOnly,
 		check: func(e *env) {
 			tight, wide := e.hourly("tight", 50), e.hourly("wide", 1000)
-			// In both orders, so that a store which locks as it goes locks itself up.
-			forth := []ratelimit.Take{{Policy: tight, Bucket: "x", Cost: 1}, {Policy: wide, Bucket: "x", Cost: 2}}
-			back := []ratelimit.Take{forth[1], forth[0]}
+			// In both orders: a store that locks buckets one after the other
+			// deadlocks.
+			forth := []ratelimit.Charge{{Policy: tight, Bucket: "x", Cost: 1}, {Policy: wide, Bucket: "x", Cost: 2}}
+			back := []ratelimit.Charge{forth[1], forth[0]}
 			if n := e.race(32, 10, forth, back); n != 50 {
 				e.failf("%d were admitted, want 50", n)
 			}
@@ -112,19 +113,19 @@ var severalRules = []rule{
 	},
 	{
 		name:  "Several/Twice",
-		text:  "Two takes from one bucket are charged both, or neither.",
+		text:  "Of two charges of one bucket both are made, or neither.",
 		needs: atomicOnly,
 		check: func(e *env) {
 			p := e.hourly("", 5)
-			take := ratelimit.Take{Policy: p, Bucket: "x", Cost: 2}
-			if d := e.admitted(take, take); d.States[1].Remaining != 1 {
-				e.failf("two takes of 2 from 5 leave %d, want 1", d.States[1].Remaining)
+			charge := ratelimit.Charge{Policy: p, Bucket: "x", Cost: 2}
+			if d := e.admitted(charge, charge); d.States[1].Remaining != 1 {
+				e.failf("two charges of 2 from 5 leave %d, want 1", d.States[1].Remaining)
 			}
 			if got := e.remaining(p, "x"); got != 1 {
-				e.failf("two takes of 2 from 5 leave %d, want 1", got)
+				e.failf("two charges of 2 from 5 leave %d, want 1", got)
 			}
-			take.Cost = 1
-			e.denied(take, take)
+			charge.Cost = 1
+			e.denied(charge, charge)
 			if got := e.remaining(p, "x"); got != 1 {
 				e.failf("a denied pair leaves %d, want 1", got)
 			}

@@ -1,16 +1,17 @@
-// Package ratelimittest holds implementations of ratelimit.Store to their contract.
+// Package ratelimittest checks implementations of ratelimit.Store against their
+// contract.
 //
 // A store's own test is one call:
 //
 //	func TestStore(t *testing.T) {
 //		ratelimittest.Suite{
-//			New:    func(t *testing.T) ratelimit.Store { return mystore.New(client(t)) },
+//			New: newStore, // func(t *testing.T) ratelimit.Store
 //			Atomic: true, Smooth: true, DenialWritesNothing: true,
 //		}.Run(t)
 //	}
 //
-// Each rule is a subtest whose name does not change, so that a store which cannot
-// keep one can leave it out with go test -skip and say so.
+// Each rule is a subtest whose name does not change. A store that cannot keep
+// one can leave it out with go test -skip, and say so.
 package ratelimittest
 
 import (
@@ -26,45 +27,45 @@ import (
 
 // Suite checks one implementation of ratelimit.Store.
 //
-// With neither Bubble nor Advance it waits in real time, some ten seconds in all
-// for a store that is not Smooth and less for one that is.
+// With neither Bubble nor Advance it waits in real time: some ten seconds in
+// all for a store that is not Smooth, less for one that is.
 type Suite struct {
-	// New returns a store that is ready to use. It is required. It may return one
-	// store many times, or stores with other contents: every case has policies
-	// and buckets of its own, in every run.
+	// New returns a store that is ready to use. It is required. It may return
+	// the same store many times, or stores with other contents: each rule uses
+	// policies of its own, in every run.
 	New func(t *testing.T) ratelimit.Store
 
-	// Unavailable returns a store whose backend cannot be reached. The rule that
-	// needs one is skipped when it is nil.
+	// Unavailable returns a store whose backend cannot be reached. If it is
+	// nil, the rule that needs one is left out.
 	Unavailable func(t *testing.T) ratelimit.Store
 
-	Atomic              bool // all takes of a decision are one step
-	Smooth              bool // units come back one by one, by GCRA, and not all at the end of a window
+	Atomic              bool // all charges of a decision are one step
+	Smooth              bool // units come back one by one, by GCRA, not all at the end of a window
 	DenialWritesNothing bool // a denial costs the bucket nothing, whatever the cost was
 
 	// Advance moves the clock of the stores that New returned.
 	Advance func(d time.Duration)
 
-	// Bubble runs each rule in a bubble of testing/synctest, in which waiting
+	// Bubble checks each rule in a bubble of testing/synctest, in which waiting
 	// takes no time. It is for stores that read the clock of package time and
-	// talk to nothing outside of the process.
+	// talk to nothing outside this process.
 	Bubble bool
 }
 
-// rule is one case.
+// rule is a sentence of the contract and the check of it.
 type rule struct {
 	name  string
-	text  string             // a sentence, printed when the rule is broken
-	needs func(s Suite) bool // nil: every store is held to it
+	text  string             // printed when the rule is broken
+	needs func(s Suite) bool // nil: every store must keep it
 	check func(e *env)
 }
 
 func rules() []rule {
-	return slices.Concat(countRules, timeRules, severalRules, bucketRules, errorRules)
+	return slices.Concat(countRules, timeRules, severalRules, bucketRules, resetRules, errorRules)
 }
 
-// Run runs all rules as subtests of t. Rules about what the suite does not say
-// the store has are left out.
+// Run checks each rule as a subtest of t. It leaves out the rules for what the
+// suite does not claim.
 func (s Suite) Run(t *testing.T) {
 	if s.New == nil {
 		t.Fatal("ratelimittest: Suite.New is required")
@@ -74,49 +75,36 @@ func (s Suite) Run(t *testing.T) {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {
-			if err := s.check(t, r); err != nil {
-				t.Errorf("%v\nthe rule: %s", err, r.text)
-			}
+			s.check(t, r, func(t *testing.T, message string) { t.Fatalf("%s\nthe rule: %s", message, r.text) })
 		})
 	}
 }
 
-func (s Suite) check(t *testing.T, r rule) (err error) {
-	run := func(t *testing.T) {
-		defer func() {
-			if p := recover(); p != nil {
-				var ok bool
-				if err, ok = p.(violation); !ok {
-					panic(p)
-				}
-			}
-		}()
-		r.check(&env{t: t, suite: s, store: s.New(t), tag: "t" + rand.Text()[:10]})
+// check checks one rule. If the store breaks it, fail ends the check: with the
+// test, or for the tests of this package without.
+func (s Suite) check(t *testing.T, r rule, fail func(t *testing.T, message string)) {
+	check := func(t *testing.T) {
+		r.check(&env{t: t, fail: fail, suite: s, store: s.New(t), tag: "t" + rand.Text()[:10]})
 	}
 	if s.Bubble {
-		synctest.Test(t, run)
+		synctest.Test(t, check)
 	} else {
-		run(t)
+		check(t)
 	}
-	return err
 }
 
-// violation is what a check panics with.
-type violation string
-
-func (v violation) Error() string { return string(v) }
-
-// env is what a check works with. Its methods end the check when the store breaks
-// the contract.
+// env is what a check works with. Its methods end the check when the store
+// breaks the contract.
 type env struct {
 	t     *testing.T
+	fail  func(t *testing.T, message string)
 	suite Suite
 	store ratelimit.Store
 	tag   string        // part of every policy's name
 	ahead time.Duration // by Suite.Advance
 }
 
-func (e *env) failf(format string, args ...any) { panic(violation(fmt.Sprintf(format, args...))) }
+func (e *env) failf(format string, args ...any) { e.fail(e.t, fmt.Sprintf(format, args...)) }
 
 func (e *env) advance(d time.Duration) {
 	if e.suite.Advance != nil {
@@ -127,10 +115,10 @@ func (e *env) advance(d time.Duration) {
 	time.Sleep(d)
 }
 
-// now is a clock that includes what was advanced.
+// now is the time, with what Advance added.
 func (e *env) now() time.Time { return time.Now().Add(e.ahead) }
 
-// hourly is a policy of which nothing comes back while a check runs.
+// hourly returns a policy of which no unit comes back while a check runs.
 func (e *env) hourly(name string, count int64) *ratelimit.Policy {
 	return e.policy(name, ratelimit.Limit{Count: count, Period: time.Hour})
 }
@@ -139,46 +127,46 @@ func (e *env) policy(name string, l ratelimit.Limit) *ratelimit.Policy {
 	return &ratelimit.Policy{Name: e.tag + name, Limit: l}
 }
 
-func one(p *ratelimit.Policy, bucket string, cost int64) []ratelimit.Take {
-	return []ratelimit.Take{{Policy: p, Bucket: bucket, Cost: cost}}
+func one(p *ratelimit.Policy, bucket string, cost int64) []ratelimit.Charge {
+	return []ratelimit.Charge{{Policy: p, Bucket: bucket, Cost: cost}}
 }
 
-// take decides, and holds the decision to be consistent in itself.
-func (e *env) take(takes ...ratelimit.Take) ratelimit.Decision {
-	d, err := e.store.Take(e.t.Context(), takes)
+// take decides, and fails if the decision contradicts itself.
+func (e *env) take(charges ...ratelimit.Charge) ratelimit.Decision {
+	d, err := e.store.Take(e.t.Context(), charges)
 	if err != nil {
 		e.failf("Take returned the error %v", err)
 	}
-	if err := inconsistent(takes, d); err != nil {
+	if err := inconsistent(charges, d); err != nil {
 		e.failf("%v", err)
 	}
 	return d
 }
 
-// admitted takes and fails when it is denied, denied the other way round.
-func (e *env) admitted(takes ...ratelimit.Take) ratelimit.Decision {
-	d := e.take(takes...)
+// admitted charges and fails when it is denied, denied the other way round.
+func (e *env) admitted(charges ...ratelimit.Charge) ratelimit.Decision {
+	d := e.take(charges...)
 	if !d.Allowed {
 		e.failf("denied with a wait of %v, want it admitted", d.Wait())
 	}
 	return d
 }
 
-func (e *env) denied(takes ...ratelimit.Take) ratelimit.Decision {
-	d := e.take(takes...)
+func (e *env) denied(charges ...ratelimit.Charge) ratelimit.Decision {
+	d := e.take(charges...)
 	if d.Allowed {
 		e.failf("admitted, want it denied")
 	}
 	return d
 }
 
-// remaining is what a peek says.
+// remaining reads the bucket.
 func (e *env) remaining(p *ratelimit.Policy, bucket string) int64 {
 	return e.admitted(one(p, bucket, 0)...).States[0].Remaining
 }
 
-// exhaust takes units one by one until one is denied, and returns how many were
-// admitted and the denial.
+// exhaust charges units one by one until one is denied, and returns how many
+// were admitted and the denial.
 func (e *env) exhaust(p *ratelimit.Policy, bucket string) (int64, ratelimit.Decision) {
 	for n := int64(0); n < 10_000; n++ {
 		if d := e.take(one(p, bucket, 1)...); !d.Allowed {
@@ -189,20 +177,14 @@ func (e *env) exhaust(p *ratelimit.Policy, bucket string) (int64, ratelimit.Deci
 	panic("not reached")
 }
 
-func inconsistent(takes []ratelimit.Take, d ratelimit.Decision) error {
-	if d.Takes != len(takes) {
-		return fmt.Errorf("a decision about %d takes has Takes = %d", len(takes), d.Takes)
-	}
-	if d.Index < 0 || d.Index >= max(1, len(takes)) {
-		return fmt.Errorf("a decision about %d takes has Index = %d", len(takes), d.Index)
+func inconsistent(charges []ratelimit.Charge, d ratelimit.Decision) error {
+	if d.Limiting < 0 || d.Limiting >= max(1, len(charges)) {
+		return fmt.Errorf("a decision of %d charges has Limiting = %d", len(charges), d.Limiting)
 	}
 	longest := time.Duration(0)
-	for i, t := range takes {
+	for i, t := range charges {
 		s := d.States[i]
-		burst := t.Policy.Limit.Burst
-		if burst == 0 {
-			burst = t.Policy.Limit.Count
-		}
+		burst := t.Policy.Limit.Capacity()
 		switch {
 		case s.Remaining < 0 || s.Remaining > burst:
 			return fmt.Errorf("%d units remain of a burst of %d", s.Remaining, burst)

@@ -8,14 +8,14 @@ import (
 
 func smoothOnly(s Suite) bool { return s.Smooth }
 
-// brisk gives one unit back every half second: long enough for a few calls of a
+// brisk gives back one unit each half second: long enough for a few calls of a
 // store in real time.
 var brisk = ratelimit.Limit{Count: 3, Period: 1500 * time.Millisecond}
 
 var timeRules = []rule{
 	{
 		name: "Time/Wait",
-		text: "Wait is honest: whoever comes back after it is admitted, if nobody else took.",
+		text: "After Wait the charge is admitted, if nobody else took units.",
 		check: func(e *env) {
 			p := e.policy("", brisk)
 			_, d := e.exhaust(p, "b")
@@ -63,7 +63,7 @@ var timeRules = []rule{
 	},
 	{
 		name:  "Time/NoEarly",
-		text:  "Before its wait is over a take is denied.",
+		text:  "Before its Wait is over the charge is denied.",
 		needs: smoothOnly,
 		check: func(e *env) {
 			p := e.policy("", brisk)
@@ -71,7 +71,8 @@ var timeRules = []rule{
 			_, d := e.exhaust(p, "b")
 			e.advance(d.Wait() * 9 / 10)
 			again := e.take(one(p, "b", 1)...)
-			// In real time the machine may have slept for longer than it was told.
+			// In real time the machine may have slept for longer than it was
+			// asked to.
 			if passed := e.now().Sub(began); again.Allowed && passed < d.Wait() {
 				e.failf("admitted at most %v after a denial with a wait of %v", passed, d.Wait())
 			}
@@ -102,7 +103,7 @@ var timeRules = []rule{
 	},
 	{
 		name:  "Time/Plan",
-		text:  "A policy that comes back with another limit keeps its buckets: after a raise the next unit comes within the new interval, after a cut within the time of a new burst, and the waits are honest.",
+		text:  "A policy with the same name and another limit keeps its buckets: after a raise the next unit comes within the new interval, after a cut within the time of a new burst, and after the wait it is there.",
 		needs: smoothOnly,
 		check: func(e *env) {
 			small, large := ratelimit.Limit{Count: 10, Period: time.Minute}, ratelimit.Limit{Count: 100, Period: time.Minute}

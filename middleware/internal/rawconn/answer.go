@@ -2,87 +2,76 @@ package rawconn
 
 import (
 	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 )
 
-// plainOnTLS is what net/http writes below TLS to a client that speaks plain
-// HTTP. [ListenTLS] handshakes in its place, so it writes this in its place too.
-const plainOnTLS = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
-
-// replace returns the whole message to be written instead of p, if p is an answer
-// that net/http wrote by itself. These come as a single write, and have one of
-// three shapes. The first two have no Date, which net/http gives to the response of
-// every handler; the third is also that of a handler without [Own] that refuses an
-// expectation in the same way:
-//
-//	400, 431, 501, 505:  Content-Type: text/plain; charset=utf-8, Connection: close, a text
-//	400 below TLS:       no header line, a text
-//	417:                 Connection: close, Date, Content-Length: 0, no body
-//
-// The 417 for HEAD has no Content-Length and gets no body either, so it is not
-// replaced. An answer of any other shape, from another version of net/http for
-// example, still gets its header line by [head].
-func (o *Options) replace(p []byte) ([]byte, bool) {
-	if o.Body == nil {
-		return nil, false
+// statusOf returns the status code if p begins with a whole status line of
+// HTTP/1 (RFC 9112, section 4), else 0.
+func statusOf(p []byte) int {
+	line, _ := cutLine(p)
+	if len(line) < len("HTTP/1.1 200\n") || string(line[:7]) != "HTTP/1." || line[8] != ' ' || line[12] > ' ' {
+		return 0
 	}
-	statusLine, status, date, ok := canned(p)
-	if !ok {
-		return nil, false
-	}
-	id := o.NewID()
-	contentType, body := o.Body(status, id)
-
-	out := make([]byte, 0, 256+len(statusLine)+len(body))
-	out = append(append(out, statusLine...), "\r\n"...)
-	if date != nil {
-		out = append(append(out, date...), "\r\n"...)
-	}
-	if contentType != "" {
-		out = appendField(out, "Content-Type", contentType)
-	}
-	out = appendField(out, "Content-Length", strconv.Itoa(len(body)))
-	out = appendField(out, "Connection", "close")
-	out = appendField(out, o.Header, id)
-	out = append(out, "\r\n"...)
-	return append(out, body...), true
+	status, _ := strconv.Atoi(string(line[9:12]))
+	return status
 }
 
-// canned takes an answer of net/http apart.
-func canned(p []byte) (statusLine []byte, status int, date []byte, ok bool) {
-	crlf := []byte("\r\n")
-	statusLine, rest, found := bytes.Cut(p, crlf)
-	if !found || len(statusLine) < len("HTTP/1.1 400") || !bytes.HasPrefix(statusLine, []byte("HTTP/1.")) {
-		return nil, 0, nil, false
-	}
-	status, err := strconv.Atoi(string(statusLine[9:12]))
-	if err != nil || status < 400 {
-		return nil, 0, nil, false
-	}
-	var text, empty, closes bool
+// isOwnAnswer reports whether p is an answer that net/http gave by itself. It
+// writes each at once: 400, 431, 501 and 505 with two fields and a text, 400 on
+// a TLS port with a text only, 417 with three fields (conn.serve in server.go).
+// The first two have no Date, unlike all responses of handlers.
+//
+// The 417 to HEAD has no Content-Length and may have no body, so it gets only
+// the id, as would an answer in a new form of another Go version.
+func isOwnAnswer(status int, p []byte) bool {
+	_, rest, _ := strings.Cut(string(p), "\r\n")
+	return strings.HasPrefix(rest, "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n") ||
+		strings.HasPrefix(rest, "\r\nClient sent an HTTP request to an HTTPS server.") ||
+		status == http.StatusExpectationFailed && strings.HasPrefix(rest, "Connection: close\r\nDate: ") && strings.HasSuffix(rest, "GMT\r\nContent-Length: 0\r\n\r\n")
+}
+
+// replace returns the message to be written in place of p, an answer of
+// net/http. It keeps the status line, whose text may say what was wrong.
+func (o *Options) replace(status int, p []byte) []byte {
+	statusLine, _, _ := bytes.Cut(p, []byte("\r\n"))
+	id := o.NewID()
+	contentType, body := o.Body(status, id)
+	return fmt.Appendf(nil, "%s\r\n%s: %s\r\nDate: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		statusLine, o.Header, id, time.Now().UTC().Format(http.TimeFormat), contentType, len(body), body)
+}
+
+// stamp returns p, which begins with a head, with the id as its first field. If
+// the owner has one, it replaces other fields of that name; if not, a field
+// that is there stays. Fields in later writes are not looked at.
+func (o *Options) stamp(p []byte, id string) []byte {
+	statusLine, rest := cutLine(p)
+	var fields []byte
 	for {
-		var line []byte
-		if line, rest, found = bytes.Cut(rest, crlf); !found {
-			return nil, 0, nil, false
+		line, tail := cutLine(rest)
+		name, _, isField := bytes.Cut(line, []byte(":"))
+		if !isField {
+			break // the end of the head, or of p
 		}
-		if len(line) == 0 {
-			break
+		if !bytes.EqualFold(name, []byte(o.Header)) {
+			fields = append(fields, line...)
+		} else if id == "" {
+			return p
 		}
-		switch {
-		case string(line) == "Connection: close":
-			closes = true
-		case string(line) == "Content-Type: text/plain; charset=utf-8":
-			text = true
-		case string(line) == "Content-Length: 0":
-			empty = true
-		case bytes.HasPrefix(line, []byte("Date: ")):
-			date = line
-		default:
-			return nil, 0, nil, false
-		}
+		rest = tail
 	}
-	if status == 417 && empty && closes && !text && len(rest) == 0 {
-		return statusLine, status, date, true
+	if id == "" {
+		id = o.NewID()
 	}
-	return statusLine, status, nil, date == nil && !empty && len(rest) > 0
+	return slices.Concat(statusLine, []byte(o.Header+": "+id+"\r\n"), fields, rest)
+}
+
+// cutLine returns the first line of p with its end, and the rest.
+func cutLine(p []byte) (line, rest []byte) {
+	end := bytes.IndexByte(p, '\n') + 1
+	return p[:end], p[end:]
 }

@@ -2,111 +2,64 @@ package rawconn
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 )
 
-// watched is what all connections of this package have in common.
-type watched interface {
-	net.Conn
-	NetConn() net.Conn
-	watched() *watch
+// wrap returns c with a watch. A connection that speaks TLS by itself stays as
+// it is: net/http serves HTTP/2 only on the very type *tls.Conn.
+func wrap(c net.Conn, o *Options) net.Conn {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return &tcpConn{c, watch{o: o}}
+	case interface{ ConnectionState() tls.ConnectionState }:
+		return c.(net.Conn)
+	case io.ReaderFrom:
+		return &readerFromConn{otherConn{c.(net.Conn), watch{o: o}}}
+	}
+	return &otherConn{c, watch{o: o}}
 }
 
-type (
-	halfCloser   interface{ CloseWrite() error }
-	tlsConnState interface{ ConnectionState() tls.ConnectionState }
-)
-
-// tcpConn embeds the concrete type, so that sendfile, splice, CloseWrite and
-// SyscallConn stay: net/http and its users find them by interface.
+// tcpConn embeds the concrete type to keep all its methods: net/http and
+// hijackers look for ReadFrom (sendfile), CloseWrite and SyscallConn.
 type tcpConn struct {
 	*net.TCPConn
-	w watch
+	watch
 }
 
-func (c *tcpConn) Write(p []byte) (int, error)           { return c.w.write(c.TCPConn, p) }
-func (c *tcpConn) ReadFrom(src io.Reader) (int64, error) { return c.w.readFrom(c.TCPConn, src) }
+func (c *tcpConn) NetConn() net.Conn                     { return c.TCPConn }
+func (c *tcpConn) Write(p []byte) (int, error)           { return c.write(c.TCPConn, p) }
+func (c *tcpConn) ReadFrom(src io.Reader) (int64, error) { return c.readFrom(c, c.TCPConn, src) }
 
-// NetConn returns the connection that the listener accepted.
-func (c *tcpConn) NetConn() net.Conn { return c.TCPConn }
+// tlsConn is HTTP/1 inside TLS. net/http takes Request.TLS from it.
+type tlsConn struct {
+	*tls.Conn
+	watch
+}
 
-func (c *tcpConn) watched() *watch { return &c.w }
+func (c *tlsConn) NetConn() net.Conn           { return c.Conn }
+func (c *tlsConn) Write(p []byte) (int, error) { return c.write(c.Conn, p) }
 
-// otherConn is any other connection. It has no optional method by itself.
+// otherConn is any other connection, such as a Unix socket.
 type otherConn struct {
 	net.Conn
-	w watch
+	watch
 }
 
-func (c *otherConn) Write(p []byte) (int, error) { return c.w.write(c.Conn, p) }
+func (c *otherConn) NetConn() net.Conn           { return c.Conn }
+func (c *otherConn) Write(p []byte) (int, error) { return c.write(c.Conn, p) }
 
-// NetConn returns the connection that the listener accepted or, under
-// [ListenTLS], the *tls.Conn.
-func (c *otherConn) NetConn() net.Conn { return c.Conn }
-
-func (c *otherConn) watched() *watch { return &c.w }
-
-// otherReaderFrom is the ReadFrom of an otherConn whose connection has one.
-type otherReaderFrom struct{ c *otherConn }
-
-func (r otherReaderFrom) ReadFrom(src io.Reader) (int64, error) {
-	return r.c.w.readFrom(r.c.Conn, src)
-}
-
-// wrap gives c a watch and exactly those optional methods that net/http looks
-// for and c has: one too many would be as wrong as one too few, as net/http
-// flushes early for a connection with ReadFrom.
-func wrap(c net.Conn, o *Options) net.Conn {
-	if tcp, ok := c.(*net.TCPConn); ok {
-		return &tcpConn{TCPConn: tcp, w: watch{o: o}}
+// CloseWrite lets a client read a 431 before net/http closes the connection.
+func (c *otherConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
 	}
-	oc := &otherConn{Conn: c, w: watch{o: o}}
-	half, canHalf := c.(halfCloser)
-	state, hasState := c.(tlsConnState)
-	_, canRead := c.(io.ReaderFrom)
-	from := otherReaderFrom{oc}
-	switch {
-	case canHalf && hasState && canRead:
-		return struct {
-			*otherConn
-			halfCloser
-			tlsConnState
-			io.ReaderFrom
-		}{oc, half, state, from}
-	case canHalf && hasState:
-		return struct {
-			*otherConn
-			halfCloser
-			tlsConnState
-		}{oc, half, state}
-	case canHalf && canRead:
-		return struct {
-			*otherConn
-			halfCloser
-			io.ReaderFrom
-		}{oc, half, from}
-	case hasState && canRead:
-		return struct {
-			*otherConn
-			tlsConnState
-			io.ReaderFrom
-		}{oc, state, from}
-	case canHalf:
-		return struct {
-			*otherConn
-			halfCloser
-		}{oc, half}
-	case hasState:
-		return struct {
-			*otherConn
-			tlsConnState
-		}{oc, state}
-	case canRead:
-		return struct {
-			*otherConn
-			io.ReaderFrom
-		}{oc, from}
-	}
-	return oc
+	return errors.ErrUnsupported
 }
+
+// readerFromConn has ReadFrom, such as a *net.TCPConn that another listener has
+// wrapped. The others must not have it: net/http would send heads too early.
+type readerFromConn struct{ otherConn }
+
+func (c *readerFromConn) ReadFrom(src io.Reader) (int64, error) { return c.readFrom(c, c.Conn, src) }

@@ -1,9 +1,7 @@
 package rawconn_test
 
 import (
-	"bytes"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"log"
 	"net"
@@ -11,15 +9,14 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/rawconn"
 )
 
-// certificate returns a certificate for 127.0.0.1 and what a client needs to
-// trust it.
+// certificate returns a certificate for 127.0.0.1 and a client's trust in it.
 func certificate(t testing.TB) (server, client *tls.Config) {
 	t.Helper()
 	ts := httptest.NewTLSServer(nil)
@@ -28,27 +25,31 @@ func certificate(t testing.TB) (server, client *tls.Config) {
 		&tls.Config{RootCAs: ts.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "127.0.0.1"}
 }
 
-// serveTLS runs srv behind ListenTLS and returns its address and a client's
-// configuration that offers the protocols.
-func serveTLS(t testing.TB, srv *http.Server, protos ...string) (string, *tls.Config) {
+// serveTLS runs srv behind ListenTLS. The client's configuration offers protos.
+func serveTLS(t testing.TB, srv *http.Server, protos ...string) (addr string, client *tls.Config) {
 	t.Helper()
-	server, client := certificate(t)
-	srv.TLSConfig = server
+	srv.TLSConfig, client = certificate(t)
 	client.NextProtos = protos
-	ln := listenTCP(t)
-	return run(t, srv, rawconn.ListenTLS(srv, ln, options())), client
+	return run(t, srv, rawconn.ListenTLS(srv, listenTCP(t), options())), client
 }
 
-// get asks for / with an HTTP client of the given protocols.
-func get(t testing.TB, url string, config *tls.Config, protocols ...func(*http.Protocols, bool)) response {
+func dialTLS(t testing.TB, addr string, config *tls.Config) *client {
+	t.Helper()
+	c, err := tls.Dial("tcp", addr, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newClient(t, c)
+}
+
+// getTLS asks for / over one protocol.
+func getTLS(t testing.TB, addr string, config *tls.Config, protocol func(*http.Protocols, bool)) response {
 	t.Helper()
 	p := new(http.Protocols)
-	for _, set := range protocols {
-		set(p, true)
-	}
+	protocol(p, true)
 	tr := &http.Transport{TLSClientConfig: config, Protocols: p}
 	defer tr.CloseIdleConnections()
-	r, err := (&http.Client{Transport: tr, Timeout: 20 * time.Second}).Get(url)
+	r, err := (&http.Client{Transport: tr, Timeout: 20 * time.Second}).Get("https://" + addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,121 +68,266 @@ var (
 )
 
 func TestTLSAnswersOfNetHTTP(t *testing.T) {
-	addr, config := serveTLS(t, newServer(stage(hello)), "http/1.1")
-	for in, status := range map[string]int{
-		"GARBAGE\r\n\r\n":        400,
-		"GET / HTTP/1.1\r\n\r\n": 400,
-		"GET / HTTP/3.0\r\n\r\n": 505,
-		getRequest[:14]:          400,
-		"GET / HTTP/1.1\r\nHost: a\r\nA: " + strings.Repeat("a", 1<<16): 431,
-		"GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n":              417,
-		"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: a\r\n\r\n":     501,
-	} {
-		c := dialTLS(t, addr, config)
-		c.send(in)
-		if status != 431 {
-			c.Conn.(*tls.Conn).CloseWrite()
+	for _, protos := range [][]string{nil, {"http/1.1"}} {
+		addr, config := serveTLS(t, newServer(stage(hello)), protos...)
+		for in, status := range map[string]int{
+			"GARBAGE\r\n\r\n":        400,
+			"GET / HTTP/3.0\r\n\r\n": 505,
+			"GET / HTTP/1.1\r\nHost: a\r\nA: " + strings.Repeat("a", 1<<16): 431,
+			"GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n":              417,
+			"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: a\r\n\r\n":     501,
+		} {
+			c := dialTLS(t, addr, config)
+			c.send(getRequest + in)
+			if r := c.next("GET"); r.body != "hello" {
+				t.Errorf("got body %q", r.body)
+			}
+			wantAnswer(t, c.next("GET"), status)
+			c.all()
 		}
-		wantAnswer(t, c.next("GET"), status)
-		c.all()
 	}
 }
 
 func TestTLSHandler(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		h         http.HandlerFunc
-		body      string
-		protocols []func(*http.Protocols, bool)
-		proto     string
-	}{
-		{"HTTP/1", hello, "hello", []func(*http.Protocols, bool){http1}, "HTTP/1.1"},
-		{"HTTP/2", hello, "hello", []func(*http.Protocols, bool){http1, http2}, "HTTP/2.0"},
-		{"HTTP/1, 1 MB", largeBody, string(likeResponse()), []func(*http.Protocols, bool){http1}, "HTTP/1.1"},
-		{"HTTP/2, 1 MB", largeBody, string(likeResponse()), []func(*http.Protocols, bool){http2}, "HTTP/2.0"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			addr, config := serveTLS(t, newServer(stage(func(w http.ResponseWriter, r *http.Request) {
-				if r.TLS == nil || !r.TLS.HandshakeComplete {
-					t.Errorf("the request has no TLS state: %v", r.TLS)
-				}
-				tt.h(w, r)
-			})))
-			r := get(t, "https://"+addr, config, tt.protocols...)
-			if r.Proto != tt.proto || r.body != tt.body || !slices.Equal(r.Header[field], []string{"own-1"}) {
-				t.Errorf("got %s, %d bytes, ids %q; want %s, %d bytes, own-1", r.Proto, len(r.body), r.Header[field], tt.proto, len(tt.body))
+	for proto, protocol := range map[string]func(*http.Protocols, bool){"HTTP/1.1": http1, "HTTP/2.0": http2} {
+		addr, config := serveTLS(t, newServer(stage(func(w http.ResponseWriter, r *http.Request) {
+			if r.TLS == nil || !r.TLS.HandshakeComplete {
+				t.Errorf("%s: the request has no TLS state: %v", proto, r.TLS)
 			}
-		})
+			largeBody(w, r)
+		})))
+		r := getTLS(t, addr, config, protocol)
+		if r.Proto != proto || r.body != likeResponse || !slices.Equal(r.Header[field], []string{"own-1"}) {
+			t.Errorf("got %s, %d bytes, ids %q; want %s, own-1 and the body unchanged", r.Proto, len(r.body), r.Header[field], proto)
+		}
 	}
 }
 
-// TestTLSHooks: the hooks see the *tls.Conn, as they would without us.
-func TestTLSHooks(t *testing.T) {
-	var mu sync.Mutex
-	var seen []string
+// TestTLSHijack: hooks and hijackers find the *tls.Conn.
+func TestTLSHijack(t *testing.T) {
 	srv := newServer(stage(func(w http.ResponseWriter, r *http.Request) {
-		conn, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		if _, ok := conn.(interface{ NetConn() net.Conn }).NetConn().(*tls.Conn); !ok {
-			t.Errorf("the hijacked %T has no *tls.Conn", conn)
-		}
-		io.WriteString(conn, switching+inner)
+		hijack(w, func(c net.Conn, _ io.Reader) {
+			if _, ok := c.(interface{ NetConn() net.Conn }).NetConn().(*tls.Conn); !ok {
+				t.Errorf("the hijacked %T has no *tls.Conn", c)
+			}
+			io.WriteString(c, switching+canned)
+		})
 	}))
 	srv.ConnState = func(c net.Conn, s http.ConnState) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, fmt.Sprintf("%T %v", c, s))
+		if _, ok := c.(*tls.Conn); !ok {
+			t.Errorf("the hook got a %T", c)
+		}
 	}
-	addr, config := serveTLS(t, srv, "http/1.1")
+	addr, config := serveTLS(t, srv)
 	c := dialTLS(t, addr, config)
 	c.send(getRequest)
 	if r := c.next("GET"); r.StatusCode != 101 || r.id(t) != "own-1" {
 		t.Errorf("got %q, want 101 with own-1", r.head)
 	}
-	if got := c.all(); got != inner {
-		t.Errorf("got %q after the head, want %q", got, inner)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if want := []string{"*tls.Conn new", "*tls.Conn active", "*tls.Conn hijacked"}; !slices.Equal(seen, want) {
-		t.Errorf("got states %q, want %q", seen, want)
+	if got := c.all(); got != canned {
+		t.Errorf("got %q after the head, want %q", got, canned)
 	}
 }
 
-// TestPlainHTTPOnTLSPort, with more of a request than the handshake reads: the
-// answer of ListenTLS arrives before a reset could destroy it.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
 func TestPlainHTTPOnTLSPort(t *testing.T) {
-	for _, tt := range []struct{ method, rest string }{
-		{"GET", " HTTP/1.1\r\nHost: a\r\n\r\n"},
-		{"PATCH", " HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("a", 100000)},
-	} {
-		var logged bytes.Buffer
-		srv := newServer(stage(hello))
-		srv.ErrorLog = log.New(&logged, "", 0)
-		addr, _ := serveTLS(t, srv)
-		c := dial(t, addr)
-		c.send(tt.method + " /" + tt.rest)
-		r := c.next(tt.method)
-		wantAnswer(t, r, 400)
-		if !strings.HasPrefix(r.head, "HTTP/1.0 400 Bad Request\r\n") {
-			t.Errorf("got %q", r.head)
+	logged := make(lines, 1)
+	srv := newServer(stage(hello))
+	srv.ErrorLog = log.New(logged, "", 0)
+	addr, _ := serveTLS(t, srv)
+	c := dial(t, addr)
+	c.send(getRequest)
+	r := c.next("GET")
+	wantAnswer(t, r, 400)
+	if r.Proto != "HTTP/1.0" {
+		t.Errorf("got %q", r.head)
+	}
+	c.all()
+	if got := <-logged; !strings.HasSuffix(got, ": client sent an HTTP request to an HTTPS server\n") {
+		t.Errorf("got log %q", got)
+	}
+}
+
+// TestTLSProtocols: HTTP/2 is offered if and only if net/http serves it.
+func TestTLSProtocols(t *testing.T) {
+	only := func(set ...func(*http.Protocols, bool)) func(*http.Server) {
+		return func(srv *http.Server) {
+			srv.Protocols = new(http.Protocols)
+			for _, f := range set {
+				f(srv.Protocols, true)
+			}
 		}
-		c.all()
-		if got := logged.String(); !strings.HasPrefix(got, "http: TLS handshake error from 127.0.0.1:") || !strings.HasSuffix(got, ": client sent an HTTP request to an HTTPS server\n") {
-			t.Errorf("got log %q", got)
+	}
+	nextProtos := func(p ...string) func(*http.Server) {
+		return func(srv *http.Server) { srv.TLSConfig.NextProtos = p }
+	}
+	tests := []struct {
+		name    string
+		set     func(*http.Server)
+		godebug string
+		want    string
+	}{
+		{"default", func(*http.Server) {}, "", "h2"},
+		{"HTTP/1", only(http1), "", "http/1.1"},
+		{"HTTP/1, h2c", only(http1, h2c), "", "http/1.1"},
+		{"HTTP/2", only(http2), "", "h2"},
+		{"NextProtos h2", nextProtos("h2", "http/1.1"), "", "h2"},
+		{"NextProtos h2, HTTP/1", func(srv *http.Server) { nextProtos("h2", "http/1.1")(srv); only(http1)(srv) }, "", "http/1.1"},
+		{"NextProtos http/1.1", nextProtos("http/1.1"), "", "http/1.1"},
+		{"TLSNextProto", func(srv *http.Server) { srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} }, "", "http/1.1"},
+		{"GODEBUG", func(*http.Server) {}, "http2server=0", "http/1.1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("GODEBUG", tt.godebug)
+			server, client := certificate(t)
+			srv := newServer(stage(hello))
+			srv.TLSConfig = server
+			tt.set(srv)
+			before := slices.Clone(server.NextProtos)
+			addr := run(t, srv, rawconn.ListenTLS(srv, listenTCP(t), options()))
+			client.NextProtos = []string{"h2", "http/1.1"}
+			c := dialTLS(t, addr, client)
+			if got := c.Conn.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != tt.want {
+				t.Errorf("got protocol %q, want %q", got, tt.want)
+			}
+			if !slices.Equal(server.NextProtos, before) {
+				t.Errorf("the caller's configuration has changed: %q", server.NextProtos)
+			}
+		})
+	}
+}
+
+func TestNoCertificate(t *testing.T) {
+	for _, config := range []*tls.Config{nil, {}} {
+		func() {
+			defer func() {
+				if s, ok := recover().(string); !ok || !strings.HasPrefix(s, "rawconn: ") {
+					t.Errorf("got panic %q", s)
+				}
+			}()
+			rawconn.ListenTLS(&http.Server{TLSConfig: config}, listenOne(nil), options())
+		}()
+	}
+}
+
+// TestSlowHandshake: it delays nobody, and ends with the server.
+func TestSlowHandshake(t *testing.T) {
+	srv := newServer(stage(hello))
+	srv.ReadTimeout = time.Hour
+	addr, config := serveTLS(t, srv)
+	slow := dial(t, addr)
+	slow.send("\x16\x03\x01")
+	if r := getTLS(t, addr, config, http1); r.body != "hello" {
+		t.Errorf("got body %q", r.body)
+	}
+	srv.Close()
+	if _, err := slow.br.ReadByte(); err == nil {
+		t.Error("the handshake continues after Close")
+	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {
+		t.Error(err)
+	}
+}
+
+func TestHandshakeTimeout(t *testing.T) {
+	server, _ := certificate(t)
+	for _, tt := range []struct {
+		header, read, want time.Duration
+	}{
+		{0, 0, 10 * time.Second},
+		{time.Second, time.Hour, time.Second},
+		{0, 2 * time.Second, 2 * time.Second},
+		{-1, time.Second, 10 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			here, there := net.Pipe()
+			srv := newServer(stage(hello))
+			srv.TLSConfig, srv.ReadHeaderTimeout, srv.ReadTimeout = server, tt.header, tt.read
+			start := time.Now()
+			run(t, srv, rawconn.ListenTLS(srv, listenOne(there), options()))
+			if _, err := here.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("got %v, want EOF", err)
+			}
+			if got := time.Since(start); got != tt.want {
+				t.Errorf("%v, %v: got %v, want %v", tt.header, tt.read, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestNoDeadlineAfterHandshake: the handshake's must not end a connection.
+func TestNoDeadlineAfterHandshake(t *testing.T) {
+	server, client := certificate(t)
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		srv := newServer(stage(hello))
+		srv.TLSConfig = server
+		run(t, srv, rawconn.ListenTLS(srv, listenOne(there), options()))
+		conn := tls.Client(here, client)
+		if err := conn.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		c := newClient(t, conn)
+		c.send(getRequest)
+		if r := c.next("GET"); r.body != "hello" {
+			t.Errorf("got body %q", r.body)
+		}
+	})
+}
+
+// TestPanicOfTLSConfig: a callback that panics ends its own connection only.
+func TestPanicOfTLSConfig(t *testing.T) {
+	server, client := certificate(t)
+	logged := make(lines, 8)
+	srv := newServer(stage(hello))
+	srv.ErrorLog = log.New(logged, "", 0)
+	srv.TLSConfig = &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if h.ServerName == "bad.example" {
+			panic("bad name")
+		}
+		return &server.Certificates[0], nil
+	}}
+	addr := run(t, srv, rawconn.ListenTLS(srv, listenTCP(t), options()))
+	if _, err := tls.Dial("tcp", addr, &tls.Config{ServerName: "bad.example"}); err == nil {
+		t.Error("the handshake went on after a panic")
+	}
+	if line := <-logged; !strings.Contains(line, "bad name") {
+		t.Errorf("got log %q", line)
+	}
+	if r := getTLS(t, addr, client, http1); r.body != "hello" {
+		t.Errorf("got body %q", r.body)
+	}
+}
+
+// failingListener returns an error again and again.
+type failingListener struct{ net.Listener }
+
+func (failingListener) Accept() (net.Conn, error) { return nil, io.ErrNoProgress }
+
+// TestTLSAcceptErrors: Serve decides which are final.
+func TestTLSAcceptErrors(t *testing.T) {
+	server, _ := certificate(t)
+	ln := rawconn.ListenTLS(&http.Server{TLSConfig: server}, failingListener{listenTCP(t)}, options())
+	defer ln.Close()
+	for range 3 {
+		if c, err := ln.Accept(); c != nil || err != io.ErrNoProgress {
+			t.Errorf("Accept = %v, %v; want %v", c, err, io.ErrNoProgress)
 		}
 	}
 }
 
 // TestServeTLS is net/http's own TLS over Listen.
 func TestServeTLS(t *testing.T) {
-	server, client := certificate(t)
 	srv := newServer(stage(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
-	srv.TLSConfig = server
+	var client *tls.Config
+	srv.TLSConfig, client = certificate(t)
 	ln := rawconn.Listen(srv, listenTCP(t), options())
 	done := make(chan error, 1)
 	go func() { done <- srv.ServeTLS(ln, "", "") }()
@@ -189,24 +335,12 @@ func TestServeTLS(t *testing.T) {
 		srv.Close()
 		<-done
 	}()
-	addr := ln.Addr().String()
 	for _, protocol := range []func(*http.Protocols, bool){http1, http2} {
-		if r := get(t, "https://"+addr, client, protocol); r.body != r.Proto || len(r.Header[field]) != 1 {
+		if r := getTLS(t, ln.Addr().String(), client, protocol); r.body != r.Proto || len(r.Header[field]) != 1 {
 			t.Errorf("got body %q over %s with ids %q", r.body, r.Proto, r.Header[field])
 		}
 	}
-	c := dial(t, addr)
+	c := dial(t, ln.Addr().String())
 	c.send(getRequest)
 	wantAnswer(t, c.next("GET"), 400)
-}
-
-// TestBareTLSConn: net/http sees HTTP/2 only in a *tls.Conn.
-func TestBareTLSConn(t *testing.T) {
-	server, client := certificate(t)
-	server.NextProtos = []string{"h2", "http/1.1"}
-	srv := newServer(stage(hello))
-	addr := run(t, srv, rawconn.Listen(srv, tls.NewListener(listenTCP(t), server), options()))
-	if r := get(t, "https://"+addr, client, http2); r.Proto != "HTTP/2.0" || r.Header.Get(field) != "own-1" {
-		t.Errorf("got %s with ids %q", r.Proto, r.Header[field])
-	}
 }

@@ -2,35 +2,35 @@ package rawconn
 
 import (
 	"io"
-	"sync"
 	"sync/atomic"
 )
 
-// The states of a connection. Only armed and hijacked look at what is written.
+// The states of a connection. Writes are inspected in armed and hijacked only,
+// so that a body which looks like a response is never changed.
 //
-//	armed ──Own──▶ owned ──final head──▶ answered ──StateIdle──▶ armed
-//	  └──────── head written by net/http ───▲
-//	armed, owned ──StateHijacked──▶ hijacked ──head, or other bytes──▶ off
+//	armed ──Own──▶ owned ──head──▶ answered ──StateIdle──▶ armed
+//	  └────────── head ──────────────▲
+//	armed, owned ──StateHijacked──▶ hijacked ──first write──▶ off
 const (
-	armed    uint32 = iota // no handler has the request: a head is net/http's own
-	owned                  // a handler has it, and no final head was written
-	answered               // the final head is out: what follows is its body
-	hijacked               // the hijacker's first head is awaited
-	off                    // not HTTP/1, or not any more: never looked at again
+	armed    uint32 = iota // no handler has the request
+	owned                  // a handler has it; its head is not written yet
+	answered               // the head is out: the rest is the body
+	hijacked               // nothing was written since the hijack
+	off                    // a tunnel, HTTP/2 or TLS: never inspected again
 )
 
-// watch decides what happens to the bytes that are written to one connection.
+// watch decides what happens to the writes of one connection.
+//
+// It needs no lock: net/http's goroutine, its hooks and the handler act one
+// after the other. Only after a hijack may several goroutines write at once;
+// the one whose compare-and-swap succeeds has the first write.
 type watch struct {
 	o     *Options
 	state atomic.Uint32
-
-	// id is what the owner left, empty if there is none. It is written before
-	// state becomes owned and cleared before state becomes armed.
-	id string
-
-	mu   sync.Mutex
-	head *head // non-nil in the middle of a head; guarded by mu
+	id    string // the owner's; changed before state becomes owned or armed
 }
+
+func (w *watch) self() *watch { return w }
 
 func (w *watch) own(id string) {
 	switch w.state.Load() {
@@ -43,124 +43,65 @@ func (w *watch) own(id string) {
 // idle is called when net/http is done with a request and keeps the connection.
 func (w *watch) idle() {
 	switch w.state.Load() {
-	case answered, owned:
+	case owned, answered:
 		w.id = ""
 		w.state.Store(armed)
 	case armed:
-		// Nobody has answered, so this is the HTTP/2 server, which declares
-		// the connection idle before its first request. Handlers of many
-		// streams are about to call Own at once.
+		// Nothing was answered: this is the HTTP/2 server, which calls the hook
+		// before its first request. Own must do nothing: streams are
+		// concurrent.
 		w.state.Store(off)
 	}
 }
 
-// hijack is called before the hijacker gets the connection.
+// hijack is called before the handler gets the connection.
 func (w *watch) hijack() {
 	switch w.state.Load() {
 	case armed, owned:
 		w.state.Store(hijacked)
 	default:
-		// net/http has sent the head of the handler already, so that the bytes
-		// that come now are a tunnel's, even if they look like a head.
+		// The head went out through the ResponseWriter: a tunnel follows.
 		w.state.Store(off)
 	}
 }
 
-// write writes p to conn. Behind Own it costs one atomic load a write, and one
-// store a response.
+// write writes p to conn, or what replaces it.
 func (w *watch) write(conn io.Writer, p []byte) (int, error) {
-	switch w.state.Load() {
-	case owned:
-		if !interim(p) {
-			w.state.CompareAndSwap(owned, answered)
-		}
-	case armed, hijacked:
-		return w.inspect(conn, p)
-	}
-	return conn.Write(p)
-}
-
-// interim reports whether net/http's write of p is a 1xx head after which
-// another head follows. net/http flushes each of them by itself.
-func interim(p []byte) bool {
-	return len(p) > 11 && string(p[:7]) == "HTTP/1." && p[9] == '1' && string(p[9:12]) != "101"
-}
-
-func (w *watch) inspect(conn io.Writer, p []byte) (int, error) {
-	// A hijacker may write from several goroutines.
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	state := w.state.Load()
-	if state != armed && state != hijacked {
+	if state == answered || state == off {
 		return conn.Write(p)
+	}
+	status := statusOf(p)
+	if state != hijacked && status/100 == 1 && status != 101 {
+		// net/http writes each interim head by itself. The final one follows.
+		return conn.Write(p)
+	}
+	next := answered
+	if state == hijacked || status == 0 {
+		next = off
 	}
 
-	out, rest := w.rewrite(state, p)
-	if rest == 0 {
-		// Not a head: no copy of it is needed.
+	out := p
+	switch {
+	case !w.state.CompareAndSwap(state, next), state == owned, status == 0:
 		return conn.Write(p)
+	case state == armed && isOwnAnswer(status, p):
+		out = w.o.replace(status, p)
+	default:
+		out = w.o.stamp(p, w.id)
 	}
-	if out = append(out, p[rest:]...); len(out) == 0 {
-		return len(p), nil
-	}
-	// After an error nobody can tell which of the caller's bytes are out.
+	// After an error nobody can tell how much of p is out.
 	if _, err := conn.Write(out); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// rewrite returns what is to be written instead of the first n bytes of p. The
-// rest is to follow as it is.
-func (w *watch) rewrite(state uint32, p []byte) (out []byte, n int) {
-	if w.head == nil {
-		if state == armed {
-			if answer, ok := w.o.replace(p); ok {
-				w.state.CompareAndSwap(armed, answered)
-				return answer, len(p)
-			}
-		}
-		w.head = &head{name: w.o.Header, id: w.id, newID: w.o.NewID}
+// readFrom is the ReadFrom of c, which wraps conn. While the next write may be
+// a head to rewrite, it uses the Write of c.
+func (w *watch) readFrom(c, conn io.Writer, src io.Reader) (int64, error) {
+	if state := w.state.Load(); state == armed || state == hijacked {
+		return io.Copy(struct{ io.Writer }{c}, src)
 	}
-	out, n = w.head.feed(nil, p)
-	switch {
-	case w.head.at == headEnded && state == armed:
-		w.state.CompareAndSwap(armed, answered)
-	case w.head.at == headEnded, w.head.at == notHead:
-		w.state.CompareAndSwap(state, off)
-	case !w.head.begun():
-		// An interim head is complete: a handler may still come to own the
-		// final one, or hijack the connection.
-	default:
-		return out, n
-	}
-	w.head = nil
-	return out, n
-}
-
-// readFrom is write for ReadFrom: while a head may come it reads and writes by
-// itself, then it leaves the rest, or all, to the connection's own ReadFrom.
-func (w *watch) readFrom(conn io.Writer, src io.Reader) (int64, error) {
-	var n int64
-	for buf := []byte(nil); ; {
-		if s := w.state.Load(); s != armed && s != hijacked {
-			break
-		}
-		if buf == nil {
-			buf = make([]byte, 4<<10)
-		}
-		nr, rerr := src.Read(buf)
-		nw, werr := w.write(conn, buf[:nr])
-		n += int64(nw)
-		switch {
-		case werr != nil:
-			return n, werr
-		case rerr == io.EOF:
-			return n, nil
-		case rerr != nil:
-			return n, rerr
-		}
-	}
-	rest, err := conn.(io.ReaderFrom).ReadFrom(src)
-	return n + rest, err
+	return conn.(io.ReaderFrom).ReadFrom(src)
 }

@@ -1,142 +1,300 @@
 package rawconn_test
 
 import (
+	"bytes"
+	"context"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/rawconn"
 )
 
-// TestHandlerWithoutOwner: what no stage owns gets the line if it has none, keeps
-// its own if it has one, and keeps its body.
-func TestHandlerWithoutOwner(t *testing.T) {
-	tests := []struct {
-		name   string
-		h      http.HandlerFunc
-		id     string
-		status int
-		body   string
-	}{
-		{"none", hello, "new-1", 200, "hello"},
-		{"its own", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set(field, "mine")
-			io.WriteString(w, "hello")
-		}, "mine", 200, "hello"},
-		{"text 400", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Connection", "close")
-			http.Error(w, "no", 400)
-		}, "new-1", 400, "no\n"},
-		{"long text to HTTP/1.0", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			w.WriteHeader(400)
-			io.WriteString(w, strings.Repeat("a", 3000))
-		}, "new-1", 400, strings.Repeat("a", 3000)},
-		{"417 that keeps the connection", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(417) }, "new-1", 417, ""},
-		{"large head", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("A", strings.Repeat("a", 3<<12))
-			w.Header().Set("Z", strings.Repeat("z", 3<<12))
-			io.WriteString(w, "hello")
-		}, "new-1", 200, "hello"},
-		{"early hints", func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusEarlyHints)
-			io.WriteString(w, "hello")
-		}, "", 103, ""},
-		{"owner after early hints", func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusEarlyHints)
-			stage(hello).ServeHTTP(w, r)
-		}, "", 103, ""},
-		{"body like a response", largeBody, "new-1", 200, string(likeResponse())},
+// likeResponse is 1 MB of answers of net/http, so that most writes that begin
+// at a multiple of its length begin like a response.
+var likeResponse = strings.Repeat(canned, 1<<20/len(canned))
+
+// largeBody makes the connection get the body at the beginning of a write.
+func largeBody(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Length", fmt.Sprint(len(likeResponse)))
+	w.(http.Flusher).Flush()
+	io.WriteString(w, likeResponse)
+}
+
+func TestBodyLikeResponse(t *testing.T) {
+	tests := map[string]http.HandlerFunc{
+		"one write":         func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, likeResponse) },
+		"after flush":       largeBody,
+		"after early hints": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints); largeBody(w, r) },
+		"flushed parts": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(likeResponse)))
+			w.(http.Flusher).Flush()
+			for p := likeResponse; p != ""; p = p[min(len(p), 100*len(canned)):] {
+				io.WriteString(w, p[:min(len(p), 100*len(canned))])
+				w.(http.Flusher).Flush()
+			}
+		},
+		"ReadFrom": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(likeResponse)))
+			w.(http.Flusher).Flush()
+			io.Copy(w, strings.NewReader(likeResponse))
+		},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := dial(t, serve(t, newServer(tt.h)))
-			version := "1.1"
-			if strings.HasSuffix(tt.name, "HTTP/1.0") {
-				version = "1.0"
-			}
-			c.send("GET / HTTP/" + version + "\r\nHost: a\r\n\r\n")
-			r := c.next("GET")
-			if r.StatusCode == 103 && tt.status == 103 {
-				if idLine.MatchString(r.head) {
-					t.Errorf("an id that nobody owns in %q", r.head)
+	for name, h := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, serve(t, newServer(stage(h))))
+			for i := range 2 {
+				c.send(getRequest)
+				r := c.next("GET")
+				if r.StatusCode == http.StatusEarlyHints {
+					r = c.next("GET")
 				}
-				if id := c.next("GET").id(t); !strings.HasSuffix(id, "-1") {
-					t.Errorf("got id %q on the final head", id)
+				if want := fmt.Sprintf("own-%d", i+1); r.id(t) != want || r.body != likeResponse {
+					t.Errorf("got id %q and %d bytes, want %q and the body unchanged", r.id(t), len(r.body), want)
 				}
-				return
-			}
-			if r.StatusCode != tt.status || r.id(t) != tt.id || r.body != tt.body {
-				t.Errorf("got %d, id %q, %d bytes; want %d, %q, %d bytes", r.StatusCode, r.id(t), len(r.body), tt.status, tt.id, len(tt.body))
 			}
 		})
 	}
 }
 
-// TestOwnedResponseIsNotTouched, even if it has no id and looks like net/http's.
-func TestOwnedResponseIsNotTouched(t *testing.T) {
-	c := dial(t, serve(t, newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rawconn.Own(r.Context(), "own")
-		w.Header()["Date"] = nil
-		w.Header().Set("Connection", "close")
-		w.WriteHeader(417)
-	}))))
-	c.send(getRequest)
-	want := "HTTP/1.1 417 Expectation Failed\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-	if got := c.all(); got != want {
-		t.Errorf("got %q, want %q", got, want)
+// TestContinue: the automatic interim response goes out as it is, and the final
+// head is still recognized.
+func TestContinue(t *testing.T) {
+	echo := func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }
+	tests := []struct {
+		name string
+		h    http.Handler
+		id   string
+	}{
+		{"owned", stage(echo), "own-1"},
+		{"not owned", http.HandlerFunc(echo), "new-1"},
+		{"hijacked after", stage(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			hijack(w, func(c net.Conn, _ io.Reader) {
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"+string(body))
+			})
+		}), "own-1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := dial(t, serve(t, newServer(tt.h)))
+			c.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+			if r := c.next("POST"); r.head != "HTTP/1.1 100 Continue\r\n\r\n" {
+				t.Errorf("got %q", r.head)
+			}
+			c.send("body")
+			if r := c.next("POST"); r.id(t) != tt.id || r.body != "body" {
+				t.Errorf("got id %q, body %q; want %q, body", r.id(t), r.body, tt.id)
+			}
+		})
 	}
 }
 
-// TestOwnerOfOneRequest: the next request on the connection is not his.
-func TestOwnerOfOneRequest(t *testing.T) {
-	c := dial(t, serve(t, newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/owned" {
-			rawconn.Own(r.Context(), "own")
-			w.Header().Set(field, "own")
-		}
-		hello(w, r)
-	}))))
-	for _, tt := range []struct{ path, id string }{{"/owned", "own"}, {"/", "new-1"}, {"/owned", "own"}, {"/", "new-2"}} {
-		c.send("GET " + tt.path + " HTTP/1.1\r\nHost: a\r\n\r\n")
-		if got := c.next("GET").id(t); got != tt.id {
-			t.Errorf("%s: got id %q, want %q", tt.path, got, tt.id)
+const switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
+
+// hijack leaves the connection to f and then closes it. The reader has what
+// net/http has read already.
+func hijack(w http.ResponseWriter, f func(net.Conn, io.Reader)) {
+	c, rw, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	f(c, rw)
+}
+
+// TestHijackedHead compares the whole connection, byte for byte.
+func TestHijackedHead(t *testing.T) {
+	const ours = "Svc-Request-Id: own-1\r\n"
+	with := func(head string) string { return strings.Replace(head, "\n", "\n"+ours, 1) }
+	tests := []struct {
+		name   string
+		writes []string
+		want   string
+	}{
+		{"101", []string{switching}, with(switching)},
+		{"body in the same write", []string{switching + canned}, with(switching) + canned},
+		{"later writes", []string{switching, canned, canned}, with(switching) + canned + canned},
+		{"like an answer of net/http", []string{canned}, with(canned)},
+		{"no field", []string{"HTTP/1.1 200\r\n\r\nA: body"}, "HTTP/1.1 200\r\n" + ours + "\r\nA: body"},
+		{"bare line feeds", []string{"HTTP/1.0 200 OK\nA: b\n\nbody\r\n"}, "HTTP/1.0 200 OK\n" + ours + "A: b\n\nbody\r\n"},
+		{"lines", strings.SplitAfter(switching, "\n"), with(switching)},
+		{"other ids", []string{"HTTP/1.1 200 OK\r\nsvc-request-id: a\r\nSvc-Request-Ids: b\r\nSvc-Request-Id:c\r\n\r\nSvc-Request-Id: body\r\n"},
+			"HTTP/1.1 200 OK\r\n" + ours + "Svc-Request-Ids: b\r\n\r\nSvc-Request-Id: body\r\n"},
+		{"no head", []string{"\x81\x05hello", canned}, "\x81\x05hello" + canned},
+		{"interim head", []string{"HTTP/1.1 103 Early Hints\r\n\r\n", canned}, with("HTTP/1.1 103 Early Hints\r\n\r\n") + canned},
+		{"no space", []string{"HTTP/1.1/200 OK\r\n\r\n", canned}, "HTTP/1.1/200 OK\r\n\r\n" + canned},
+		{"no status", []string{"HTTP/1.1 2000 OK\r\n\r\n", canned}, "HTTP/1.1 2000 OK\r\n\r\n" + canned},
+		{"HTTP/2", []string{"HTTP/2.0 200 OK\r\n\r\n" + canned}, "HTTP/2.0 200 OK\r\n\r\n" + canned},
+	}
+	for _, tt := range tests {
+		for how, write := range map[string]func(net.Conn, string){
+			"Write":    func(c net.Conn, s string) { io.WriteString(c, s) },
+			"ReadFrom": func(c net.Conn, s string) { c.(io.ReaderFrom).ReadFrom(strings.NewReader(s)) },
+		} {
+			t.Run(tt.name+" by "+how, func(t *testing.T) {
+				c := dial(t, serve(t, newServer(stage(func(w http.ResponseWriter, r *http.Request) {
+					hijack(w, func(c net.Conn, _ io.Reader) {
+						for _, s := range tt.writes {
+							write(c, s)
+						}
+					})
+				}))))
+				c.send(getRequest)
+				if got := c.all(); got != tt.want {
+					t.Errorf("got %q, want %q", got, tt.want)
+				}
+			})
 		}
 	}
 }
+
+// TestUpgrade is a conversation as WebSocket libraries have it, on a connection
+// that has served a request before. One library writes its own head after the
+// hijack, another calls WriteHeader before.
+func TestUpgrade(t *testing.T) {
+	for name, upgrade := range map[string]func(http.ResponseWriter, func(net.Conn, io.Reader)){
+		"own head": func(w http.ResponseWriter, f func(net.Conn, io.Reader)) {
+			hijack(w, func(c net.Conn, r io.Reader) { io.WriteString(c, switching); f(c, r) })
+		},
+		"WriteHeader": func(w http.ResponseWriter, f func(net.Conn, io.Reader)) {
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			hijack(w, f)
+		},
+	} {
+		h := func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") == "" {
+				hello(w, r)
+				return
+			}
+			upgrade(w, func(c net.Conn, r io.Reader) { io.WriteString(c, canned); io.Copy(c, r) })
+		}
+		for _, tt := range []struct {
+			h      http.Handler
+			prefix string
+		}{{stage(h), "own-"}, {http.HandlerFunc(h), "new-"}} {
+			t.Run(name+" "+tt.prefix, func(t *testing.T) {
+				c := dial(t, serve(t, newServer(tt.h)))
+				c.send(getRequest)
+				c.next("GET").id(t)
+				c.send("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+				if r := c.next("GET"); r.StatusCode != 101 || r.id(t) != tt.prefix+"2" {
+					t.Errorf("got %q, want 101 with %s2", r.head, tt.prefix)
+				}
+				c.send(canned)
+				c.Conn.(*net.TCPConn).CloseWrite()
+				if got := c.all(); got != canned+canned {
+					t.Errorf("got %q in the tunnel", got)
+				}
+			})
+		}
+	}
+}
+
+// TestProxiedUpgrade: httputil.ReverseProxy adds the id of its upstream to
+// ours.
+func TestProxiedUpgrade(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hijack(w, func(c net.Conn, r io.Reader) {
+			io.WriteString(c, strings.Replace(switching, "\n", "\nSvc-Request-Id: upstream\r\n", 1))
+			io.Copy(c, r)
+		})
+	}))
+	defer upstream.Close()
+	target, err := url.Parse(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, serve(t, newServer(stage(httputil.NewSingleHostReverseProxy(target).ServeHTTP))))
+	c.send("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+	if r := c.next("GET"); r.StatusCode != 101 || r.id(t) != "own-1" {
+		t.Errorf("got %q, want 101 with own-1", r.head)
+	}
+	c.send(canned)
+	c.Conn.(*net.TCPConn).CloseWrite()
+	if got := c.all(); got != canned {
+		t.Errorf("got %q in the tunnel", got)
+	}
+}
+
+// TestUnencryptedHTTP2: the connection is left alone, while many streams call
+// Own at once.
+func TestUnencryptedHTTP2(t *testing.T) {
+	srv := newServer(stage(largeBody))
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	addr := serve(t, srv)
+
+	p := new(http.Protocols)
+	p.SetUnencryptedHTTP2(true)
+	tr := &http.Transport{Protocols: p}
+	defer tr.CloseIdleConnections()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			r, err := (&http.Client{Transport: tr}).Get("http://" + addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Body.Close()
+			body, err := io.ReadAll(r.Body)
+			if err != nil || string(body) != likeResponse || len(r.Header[field]) != 1 {
+				t.Errorf("got %d bytes, %v, ids %q over %s", len(body), err, r.Header[field], r.Proto)
+			}
+		})
+	}
+	wg.Wait()
+
+	c := dial(t, addr)
+	c.send("GARBAGE, longer than the preface\r\n\r\n")
+	wantAnswer(t, c.next("GET"), 400)
+}
+
+// sink is a connection that keeps what is written to it.
+type sink struct {
+	net.Conn
+	out bytes.Buffer
+}
+
+func (s *sink) Write(p []byte) (int, error) { return s.out.Write(p) }
 
 // TestStates has the turns that net/http does not take over TCP. Each row is
 // what a connection sees, in order: an owner, a state of net/http, or a write.
 func TestStates(t *testing.T) {
-	const head, line = "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nSvc-Request-Id: new-1\r\n\r\n"
 	type own string
+	const head = "HTTP/1.1 200 OK\r\n\r\n"
+	with := func(id string) string { return "HTTP/1.1 200 OK\r\nSvc-Request-Id: " + id + "\r\n\r\n" }
 	tests := []struct {
 		name   string
 		events []any
 		want   string
 	}{
-		{"answer twice", []any{inner, inner}, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: 35\r\n" +
-			"Connection: close\r\nSvc-Request-Id: new-1\r\n\r\n" + `{"status":400,"request_id":"new-1"}` + inner},
-		{"idle before any answer is HTTP/2", []any{http.StateIdle, head}, head},
-		{"no HTTP at first", []any{"\x16\x03\x01", head}, "\x16\x03\x01" + head},
-		{"idle after no HTTP", []any{"\x16\x03\x01", http.StateIdle, head}, "\x16\x03\x01" + head},
-		{"two heads", []any{head, head}, line + head},
-		{"owner after the head", []any{head, own("own"), http.StateHijacked, head}, line + head},
-		{"owner after the hijack", []any{http.StateHijacked, own("own"), head}, line},
-		{"idle after the hijack", []any{own("own"), http.StateHijacked, http.StateIdle, head, head}, strings.Replace(line, "new-1", "own", 1) + head},
-		{"two owners", []any{own("first"), own("own"), http.StateHijacked, head}, strings.Replace(line, "new-1", "own", 1)},
-		{"empty write", []any{"", head}, line},
+		{"idle before any answer is HTTP/2", []any{http.StateIdle, head, own("own"), http.StateHijacked, head}, head + head},
+		{"no HTTP at first", []any{"\x16\x03\x01", http.StateIdle, head}, "\x16\x03\x01" + head},
+		{"two heads", []any{head, head}, with("new-1") + head},
+		{"owned, even if it has no id", []any{own("own"), canned, canned}, canned + canned},
+		{"owner after the head", []any{head, own("own"), http.StateHijacked, head}, with("new-1") + head},
+		{"owner after the hijack", []any{http.StateHijacked, own("own"), head}, with("new-1")},
+		{"idle after the hijack", []any{own("own"), http.StateHijacked, http.StateIdle, head, http.StateIdle, head}, with("own") + head},
+		{"two owners", []any{own("first"), own("own"), http.StateHijacked, head}, with("own")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			srv := new(http.Server)
-			conn := new(sink)
+			srv, conn := new(http.Server), new(sink)
 			c := accept(t, srv, conn)
 			for _, e := range tt.events {
 				switch e := e.(type) {
 				case own:
-					rawconn.Own(connContext(srv, c), string(e))
+					rawconn.Own(srv.ConnContext(t.Context(), c), string(e))
 				case http.ConnState:
 					srv.ConnState(c, e)
 				case string:
@@ -147,5 +305,61 @@ func TestStates(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestHijackedWriters is for the race detector: one of them has the first
+// write.
+func TestHijackedWriters(t *testing.T) {
+	here, there := net.Pipe()
+	srv := new(http.Server)
+	c := accept(t, srv, there)
+	srv.ConnState(c, http.StateHijacked)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { io.WriteString(c, switching) })
+	}
+	go func() { wg.Wait(); c.Close() }()
+	if got := newClient(t, here).all(); strings.Count(got, switching) != 3 || strings.Count(got, field) != 1 {
+		t.Errorf("got %q, want one id", got)
+	}
+}
+
+// TestWriteError: an error of the connection reaches the writer.
+func TestWriteError(t *testing.T) {
+	here, there := net.Pipe()
+	here.Close()
+	for _, p := range []string{canned, "HTTP/1.1 200 OK\r\n\r\n", "other"} {
+		if n, err := accept(t, new(http.Server), there).Write([]byte(p)); n != 0 || err != io.ErrClosedPipe {
+			t.Errorf("Write(%.20q) = %d, %v; want 0 and %v", p, n, err, io.ErrClosedPipe)
+		}
+	}
+}
+
+type discard struct{ net.Conn }
+
+func (discard) Write(p []byte) (int, error)                 { return len(p), nil }
+func (discard) ReadFrom(src io.Reader) (n int64, err error) { return 0, nil }
+
+// TestAllocations: what the wrapper adds to a request with an owner. The parts
+// are called as net/http calls them, since its own allocations vary.
+func TestAllocations(t *testing.T) {
+	srv := new(http.Server)
+	c := accept(t, srv, discard{})
+	ctx, cancel := context.WithCancel(srv.ConnContext(t.Context(), c))
+	defer cancel()
+	head, body := []byte("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"), []byte("hello")
+	if got := testing.AllocsPerRun(100, func() {
+		srv.ConnState(c, http.StateActive)
+		rawconn.Own(ctx, "own")
+		c.Write(head)
+		c.Write(body)
+		c.(io.ReaderFrom).ReadFrom(nil)
+		srv.ConnState(c, http.StateIdle)
+	}); got != 0 {
+		t.Errorf("got %v allocations a request, want 0", got)
+	}
+	if got := testing.AllocsPerRun(100, func() { rawconn.Own(t.Context(), "own") }); got != 0 {
+		t.Errorf("without a listener: got %v allocations, want 0", got)
 	}
 }

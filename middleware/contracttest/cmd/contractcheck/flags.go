@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -9,37 +10,60 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/rules"
 )
 
 // config is what the flags ask for.
 type config struct {
-	target    rules.Target
-	run, skip *regexp.Regexp // nil: all, none
-	json      bool
+	target                              rules.Target
+	run, skip                           *regexp.Regexp // nil: all, none
+	timeout                             time.Duration  // 0: by the server's speed
+	strict, advice, json, github, rules bool
+	junit                               string
 }
 
-func (c config) wanted(name string) bool {
-	return (c.run == nil || c.run.MatchString(name)) && (c.skip == nil || !c.skip.MatchString(name))
+func (c config) wanted(r rules.Rule) bool {
+	return (c.run == nil || c.run.MatchString(r.Name)) && (c.skip == nil || !c.skip.MatchString(r.Name))
 }
 
 // parseFlags returns all mistakes, or flag.ErrHelp.
-func parseFlags(args []string, stderr io.Writer) (config, error) {
-	c := config{target: rules.Target{Server: true}}
+func parseFlags(args []string, getenv func(string) string, stdin io.Reader, stderr io.Writer) (config, error) {
+	var c config
+	var creates []rules.Create
+	var without []string
 	fs := flag.NewFlagSet("contractcheck", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&c.target.URL, "url", "", "base `URL` of the server, without /api/v1; without it the base_url of the keys")
-	keys := fs.String("keys", "", "JSON `file` with {\"base_url\": …, \"keys\": {\"full\": …, \"none\": …, \"sandbox\": …, \"other\": …, \"revoked\": …}}, as\nthe example's -keys-out writes it: full has all scopes, none has none, sandbox is of the same organization, other\nof another; a key that is missing leaves rules out")
-	fs.StringVar(&c.target.Read, "read", "/api/v1/account", "`path` of a GET that the full key may call")
-	fs.StringVar(&c.target.Create, "create", "", "`path` of a POST that creates and whose response names what it created; without it rules are left out")
-	fs.StringVar(&c.target.CreateBody, "body", "", "`body` of that POST")
-	fs.StringVar(&c.target.CreateType, "type", "application/json", "media `type` of the body")
-	fs.StringVar(&c.target.RequestIDHeader, "request-id-header", "Svc-Request-Id", "`name` of the header of the request id")
+	url := fs.String("url", "", "base `URL` of the server, without /api/v1; without it the base_url of the keys file")
+	keys := fs.String("keys", "", "JSON `file` with the keys and what else describes the server, - for standard input; the names of\nkeys are "+strings.Join(rules.KeyNames(), ", "))
+	fs.StringVar(&c.target.Base, "base", "", "`path` that all routes begin with (default /api/v1)")
+	fs.StringVar(&c.target.Read, "read", "", "`path` of a GET that asks for a scope, which the full key has (default /api/v1/account)")
+	fs.Func("create", "`path` of a POST that creates; a second one is a second route", func(path string) error {
+		creates = append(creates, rules.Create{Path: path})
+		return nil
+	})
+	fs.Func("body", "`body` of the last -create, with {{random}}, {{uuid}} or {{number}} for what must be unique", ofCreate(&creates, func(c *rules.Create, v string) { c.Body = v }))
+	fs.Func("type", "media `type` of the body of the last -create (default application/json)", ofCreate(&creates, func(c *rules.Create, v string) { c.Type = v }))
+	fs.Func("list", "`path` of a GET that shows what the last -create creates", ofCreate(&creates, func(c *rules.Create, v string) { c.List = v }))
+	fs.Func("without", "`names` of what the server does not offer, with commas between: rules that need it are left out", func(names string) error {
+		without = append(without, strings.FieldsFunc(names, func(c rune) bool { return c == ',' || c == ' ' })...)
+		return nil
+	})
+	fs.StringVar(&c.target.RequestIDHeader, "request-id-header", "", "`name` of the header of the request id (default Svc-Request-Id)")
 	roots := fs.String("cacert", "", "PEM `file` of the authority behind an https URL; without it those of the system")
 	run := fs.String("run", "", "check only the rules whose name matches this `regexp`")
 	skip := fs.String("skip", "", "leave out the rules whose name matches this `regexp`")
+	fs.BoolVar(&c.strict, "strict", inCI(getenv("CI")), "take a contract rule that could not be checked for a failure; the default with CI=true")
+	fs.BoolVar(&c.advice, "advice", false, "take broken advice for a failure")
+	fs.BoolVar(&c.target.Wire, "wire", false, "check also what the HTTP server answers without its program, which no stock server keeps")
+	fs.DurationVar(&c.timeout, "timeout", 0, "`duration` of the whole check (default by the server's speed)")
 	fs.BoolVar(&c.json, "json", false, "print one JSON object a rule, and the rest on standard error")
+	fs.StringVar(&c.junit, "junit", "", "write a JUnit report to this `file`")
+	fs.BoolVar(&c.github, "github", getenv("GITHUB_ACTIONS") == "true", "print annotations for GitHub Actions; the default there")
+	fs.BoolVar(&c.rules, "rules", false, "list the rules with their sources and do nothing else")
 	err := fs.Parse(args)
 	fs.SetOutput(stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -50,11 +74,23 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	for _, arg := range fs.Args() {
 		mistakes = append(mistakes, fmt.Errorf("unexpected argument %q", arg))
 	}
-	if *keys != "" {
-		mistakes = append(mistakes, readKeys(*keys, &c.target))
+	if c.rules {
+		return c, errors.Join(mistakes...)
 	}
-	if c.target.URL == "" && len(mistakes) == 1 {
-		mistakes = append(mistakes, errors.New("it needs -url, or -keys with a base_url"))
+	if *keys != "" {
+		mistakes = append(mistakes, readKeys(*keys, stdin, &c.target))
+	} else if err == nil {
+		mistakes = append(mistakes, errors.New("it needs -keys: without a key nothing can be looked at"))
+	}
+	if *url != "" {
+		c.target.URL = *url
+	}
+	if len(creates) > 0 {
+		c.target.Creates = creates
+	}
+	c.target.Without = append(c.target.Without, without...)
+	if c.target.URL == "" && errors.Join(mistakes...) == nil {
+		mistakes = append(mistakes, errors.New("it needs -url, or a base_url in the keys file"))
 	}
 	c.run, err = pattern("run", *run)
 	mistakes = append(mistakes, err)
@@ -69,6 +105,24 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	return c, errors.Join(mistakes...)
 }
 
+// inCI reports whether the value of CI says yes. Services write true, True, 1
+// or their own name.
+func inCI(value string) bool {
+	yes, err := strconv.ParseBool(value)
+	return value != "" && (err != nil || yes)
+}
+
+// ofCreate sets a field of the last -create.
+func ofCreate(creates *[]rules.Create, set func(c *rules.Create, value string)) func(string) error {
+	return func(value string) error {
+		if len(*creates) == 0 {
+			return errors.New("it belongs to a -create, which has to stand before it")
+		}
+		set(&(*creates)[len(*creates)-1], value)
+		return nil
+	}
+}
+
 func pattern(name, text string) (*regexp.Regexp, error) {
 	if text == "" {
 		return nil, nil
@@ -80,23 +134,49 @@ func pattern(name, text string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// readKeys reads the file that -keys names. Members that it does not know are left alone.
-func readKeys(path string, t *rules.Target) error {
-	text, err := os.ReadFile(path)
+// readKeys reads the file that -keys names. A member that it does not know is
+// a mistake: a misspelt key would leave rules out in silence.
+func readKeys(path string, stdin io.Reader, t *rules.Target) error {
+	var text []byte
+	var err error
+	if path == "-" {
+		text, err = io.ReadAll(stdin)
+	} else {
+		text, err = os.ReadFile(path)
+	}
 	if err != nil {
 		return fmt.Errorf("-keys: %w", err)
 	}
 	var file struct {
-		BaseURL string `json:"base_url"`
-		Keys    struct{ Full, None, Sandbox, Other, Revoked string }
+		BaseURL string            `json:"base_url"`
+		Keys    map[string]string `json:"keys"`
+		Base    string            `json:"base"`
+		Read    string            `json:"read"`
+		Creates []struct {
+			Path string `json:"path"`
+			Body string `json:"body"`
+			Type string `json:"type"`
+			List string `json:"list"`
+		} `json:"creates"`
+		Without         []string `json:"without"`
+		RequestIDHeader string   `json:"request_id_header"`
 	}
-	if err := json.Unmarshal(text, &file); err != nil {
-		return fmt.Errorf("-keys: %s: %w", path, err)
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&file); err != nil {
+		return fmt.Errorf("-keys: %s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
 	}
-	if t.URL == "" {
-		t.URL = file.BaseURL
+	if decoder.More() {
+		return fmt.Errorf("-keys: %s holds more than one JSON value", path)
 	}
-	k := file.Keys
-	t.Full, t.None, t.Sandbox, t.Other, t.Revoked = k.Full, k.None, k.Sandbox, k.Other, k.Revoked
+	t.URL, t.Keys, t.Without = file.BaseURL, file.Keys, file.Without
+	for flag, value := range map[*string]string{&t.Base: file.Base, &t.Read: file.Read, &t.RequestIDHeader: file.RequestIDHeader} {
+		if *flag == "" {
+			*flag = value
+		}
+	}
+	for _, c := range file.Creates {
+		t.Creates = append(t.Creates, rules.Create(c))
+	}
 	return nil
 }

@@ -1,232 +1,240 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
-	"encoding/pem"
+	"encoding/xml"
 	"fmt"
-	"io"
-	"log"
-	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/bare"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/rules"
 )
 
-const body = `{"title":"Call the bank"}`
-
-// buildExample builds the example server.
-func buildExample(t *testing.T) string {
+// serve serves the reference server with defects and returns the file of its
+// keys, in which more is said as members of the JSON object.
+func serve(t *testing.T, more string, defects ...string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "example")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/sallyport-go/sallyport/example").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return program
+	srv := httptest.NewUnstartedServer(nil)
+	reference.New(defects...).Configure(srv.Config)
+	srv.Start()
+	t.Cleanup(srv.Close)
+	return keysFile(t, srv.URL, reference.Keys(), more)
 }
 
-// startExample returns the file of the example's keys.
-func startExample(t *testing.T, program string, args ...string) string {
+func keysFile(t *testing.T, url string, keys map[string]string, more string) string {
 	t.Helper()
-	keys := filepath.Join(t.TempDir(), "keys.json")
-	ctx, end := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, append([]string{"-addr", "127.0.0.1:0", "-keys-out", keys}, args...)...)
-	stdout, err := cmd.StdoutPipe()
+	text, err := json.Marshal(keys)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	if more != "" {
+		more = ", " + more
 	}
-	t.Cleanup(func() {
-		end()
-		_ = cmd.Wait() // it was killed
-	})
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
-		t.Fatalf("the example did not start: %v, having printed %q", err, line)
-	}
-	return keys
-}
-
-type line struct {
-	Rule, Status, Source, Text, Detail string
-	Contract                           bool
-}
-
-func lines(t *testing.T, text string) map[string]line {
-	t.Helper()
-	all := make(map[string]line)
-	for each := range strings.Lines(text) {
-		var l line
-		if err := json.Unmarshal([]byte(each), &l); err != nil {
-			t.Fatalf("%v in %q", err, each)
-		}
-		if l.Rule == "" || l.Source == "" || l.Text == "" || l.Contract != strings.HasPrefix(l.Source, "contract") {
-			t.Errorf("got the line %s", each)
-		}
-		all[l.Rule] = l
-	}
-	return all
-}
-
-// The example keeps the contract, with a limit that is rarely reached and with one that is reached all the time.
-func TestExample(t *testing.T) {
-	program := buildExample(t)
-	for _, args := range []string{"", "-rate 20-S"} {
-		t.Run(args, func(t *testing.T) {
-			t.Parallel()
-			keys := startExample(t, program, strings.Fields(args)...)
-			var stdout, stderr bytes.Buffer
-			status := run(t.Context(), []string{"-json", "-keys", keys, "-create", "/api/v1/tasks", "-body", body}, &stdout, &stderr)
-			if status != 0 {
-				t.Errorf("got status %d", status)
-			}
-			for _, l := range lines(t, stdout.String()) {
-				switch {
-				case l.Status == "held":
-				case l.Status == "skipped" && (l.Rule == "auth/revoked-key" || strings.HasPrefix(l.Rule, "http2/")):
-				case l.Status == "skipped" && args == "" && strings.HasPrefix(l.Rule, "ratelimit/"): // too slow to be limited
-				default:
-					t.Errorf("%s %s: %s", l.Rule, l.Status, l.Detail)
-				}
-			}
-			t.Log(stderr.String())
-		})
-	}
-}
-
-// serveBare serves the bare server and returns the file of its keys.
-func serveBare(t *testing.T, around func(http.Handler) http.Handler) string {
-	t.Helper()
-	srv := httptest.NewUnstartedServer(around(bare.New(bare.DemoKeys()).Handler()))
-	srv.Listener = bare.Listen(srv.Config, srv.Listener)
-	srv.Start()
-	t.Cleanup(srv.Close)
 	file := filepath.Join(t.TempDir(), "keys.json")
-	text := fmt.Sprintf(`{"base_url":%q,"keys":{"full":%q,"none":%q,"sandbox":%q,"other":%q,"revoked":%q,"worker":"x"}}`,
-		srv.URL, bare.Full, bare.None, bare.Sandbox, bare.Other, bare.Revoked)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"base_url":%q,"keys":%s%s}`, url, text, more), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-// serveTLS serves the bare server with HTTP/2 and returns its URL and the file of its certificate.
-func serveTLS(t *testing.T) (url, authority string) {
+// creates describes the routes of the reference server, which has no limit.
+const creates = `"creates":[
+	{"path":"/api/v1/tasks","body":"{\"title\":\"{{random}}\"}","list":"/api/v1/tasks"},
+	{"path":"/api/v1/deliverables","body":"{\"title\":\"{{random}}\"}","list":"/api/v1/deliverables"}
+], "without":["rate-limit"]`
+
+type output struct {
+	status         int
+	stdout, stderr string
+}
+
+// check runs the program with an environment of lines like CI=true.
+func check(t *testing.T, environment string, args ...string) output {
 	t.Helper()
-	srv := httptest.NewUnstartedServer(bare.New(bare.DemoKeys()).Handler())
-	srv.EnableHTTP2 = true
-	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	authority = filepath.Join(t.TempDir(), "authority.pem")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	if err := os.WriteFile(authority, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return srv.URL, authority
-}
-
-func asItIs(h http.Handler) http.Handler { return h }
-
-// limited asks whoever sends a key to come back in an hour.
-func limited(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "" {
-			w.Header().Set("Retry-After", "3600")
-			w.WriteHeader(http.StatusTooManyRequests)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
-}
-
-// status404 answers every 401 with 404, which breaks the contract.
-func status404(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") == "" {
-			http.NotFound(w, r)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
-}
-
-// cached lets a 401 be cached, which breaks an optional rule.
-func cached(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		held := httptest.NewRecorder()
-		h.ServeHTTP(held, r)
-		for name, values := range held.Header() {
-			if name != "Cache-Control" {
-				w.Header()[name] = values
+	getenv := func(name string) string {
+		for _, line := range strings.Fields(environment) {
+			if value, ok := strings.CutPrefix(line, name+"="); ok {
+				return value
 			}
 		}
-		w.WriteHeader(held.Code)
-		_, _ = w.Write(held.Body.Bytes())
-	})
+		return ""
+	}
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), args, getenv, strings.NewReader(""), &stdout, &stderr)
+	return output{status, stdout.String(), stderr.String()}
 }
 
-func TestExitStatus(t *testing.T) {
-	good, bad, differs, busy := serveBare(t, asItIs), serveBare(t, status404), serveBare(t, cached), serveBare(t, limited)
-	secure, authority := serveTLS(t)
-	noJSON := filepath.Join(t.TempDir(), "keys")
-	if err := os.WriteFile(noJSON, []byte("svc_live_secret"), 0o600); err != nil {
+// quick leaves out the rules that wait.
+const quick = "-skip=later|refusal-at-once|at-once|expect"
+
+// TestStatus looks at the exit status and at what is printed.
+func TestStatus(t *testing.T) {
+	clean := serve(t, creates)
+	repeating := serve(t, creates, "idem-replay-creates")
+	rude := serve(t, creates, "no-challenge")
+	undeclared := serve(t, strings.Replace(creates, `"rate-limit"`, ``, 1))
+	withoutLimit := keysFile(t, "", nil, "")
+	misspelt := keysFile(t, "http://127.0.0.1:1", map[string]string{"ful": "svc_live_0123456789"}, "")
+	unknown := keysFile(t, "http://127.0.0.1:1", nil, `"create":[]`)
+	refused := serve(t, creates, "auth-off")
+	for what, test := range map[string]struct {
+		environment string
+		args        []string
+		status      int
+		want        string
+	}{
+		"a clean server":            {"", []string{"-keys", clean, quick}, 0, "contract: "},
+		"strictly":                  {"CI=true", []string{"-keys", clean, "-strict", quick}, 0, "held"},
+		"a second resource":         {"", []string{"-keys", repeating, quick}, 1, "Failed:"},
+		"an open server":            {"", []string{"-keys", refused, "-run", "auth/missing"}, 1, "auth/missing-key\n    broken: a GET without a key: got 200, want 401"},
+		"advice":                    {"", []string{"-keys", rude, "-run", "challenge"}, 0, "broken    advice    auth/challenge"},
+		"advice that counts":        {"", []string{"-keys", rude, "-run", "challenge", "-advice"}, 1, "Failed:"},
+		"not looked at":             {"", []string{"-keys", undeclared, "-run", "ratelimit"}, 0, "Not checked, which -strict takes for a failure:"},
+		"not looked at, strictly":   {"", []string{"-keys", undeclared, "-run", "ratelimit", "-strict"}, 1, "without rate-limit"},
+		"not looked at, in a CI":    {"CI=true", []string{"-keys", undeclared, "-run", "ratelimit"}, 1, "Failed:"},
+		"in a CI, but not strictly": {"CI=true", []string{"-keys", undeclared, "-run", "ratelimit", "-strict=false"}, 0, "Not checked"},
+		"the wire profile":          {"", []string{"-keys", clean, "-run", "wire/", "-wire"}, 1, "broken    wire      wire/request-line"},
+		"no wire profile":           {"CI=true", []string{"-keys", clean, "-run", "wire/|path/"}, 0, "wire: 8 left out"},
+		"CI in capitals":            {"CI=True", []string{"-keys", undeclared, "-run", "ratelimit"}, 1, "Failed:"},
+		"a CI by its name":          {"CI=woodpecker", []string{"-keys", undeclared, "-run", "ratelimit"}, 1, "Failed:"},
+		"no CI":                     {"CI=false", []string{"-keys", undeclared, "-run", "ratelimit"}, 0, "Not checked"},
+		"no time":                   {"", []string{"-keys", clean, "-timeout", "1ns", quick}, 2, "there was no time left"},
+
+		"no keys":              {"", []string{"-url", "http://127.0.0.1:1"}, 2, "it needs -keys"},
+		"no URL":               {"", []string{"-keys", withoutLimit}, 2, "it needs -url"},
+		"a misspelt key":       {"", []string{"-keys", misspelt}, 2, `there is no key called "ful"`},
+		"a misspelt member":    {"", []string{"-keys", unknown}, 2, `unknown field "create"`},
+		"a file that is not":   {"", []string{"-keys", "/nowhere.json"}, 2, "no such file"},
+		"a dead server":        {"", []string{"-keys", clean, "-url", "http://127.0.0.1:1"}, 2, "nothing listens on 127.0.0.1:1"},
+		"an unknown flag":      {"", []string{"-lst", "/"}, 2, "flag provided but not defined: -lst"},
+		"a list of nothing":    {"", []string{"-list", "/api/v1/tasks"}, 2, "it belongs to a -create"},
+		"a bad pattern":        {"", []string{"-keys", clean, "-run", "("}, 2, "-run: error parsing regexp"},
+		"an argument too many": {"", []string{"-keys", clean, "now"}, 2, `unexpected argument "now"`},
+		"the rules":            {"", []string{"-rules"}, 0, "contract  idempotency/replay"},
+		"help":                 {"", []string{"-h"}, 0, "-without"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			got := check(t, test.environment, test.args...)
+			if got.status != test.status {
+				t.Errorf("got status %d, want %d", got.status, test.status)
+			}
+			if !strings.Contains(got.stdout+got.stderr, test.want) {
+				t.Errorf("got\n%s\n%s\nwant it to hold %q", got.stdout, got.stderr, test.want)
+			}
+			if test.status == 2 && test.want != "there was no time left" && got.stdout != "" {
+				t.Errorf("got the output %q before a mistake", got.stdout)
+			}
+		})
+	}
+}
+
+// A run that checks no rule is not green.
+func TestNothingChecked(t *testing.T) {
+	clean := serve(t, creates)
+	for _, args := range [][]string{{"-run", "idempotence"}, {"-skip", "."}, {"-run", "wire/"}} {
+		got := check(t, "", append(args, "-keys", clean)...)
+		if got.status != 2 || !strings.Contains(got.stderr, "no rule was checked") {
+			t.Errorf("%v: got status %d and %q", args, got.status, got.stderr)
+		}
+	}
+}
+
+// A key that stands in a wrong place is not printed.
+func TestMisplacedKeys(t *testing.T) {
+	const key = "svc_live_AbCdEfGhIjKlMnOp-QrSt_UvWx"
+	swapped := keysFile(t, "http://127.0.0.1:1", map[string]string{key: "full"}, "")
+	outside := keysFile(t, "http://127.0.0.1:1", nil, `"`+key+`":"full"`)
+	for _, args := range [][]string{
+		{"-keys", key}, {key}, {"-" + key}, {"-without", key, "-keys", serve(t, creates)},
+		{"-keys", swapped}, {"-keys", outside}, {"-url", key, "-keys", swapped}, {"-timeout", key}, {"-read", key, "-keys", swapped},
+	} {
+		got := check(t, "", args...)
+		if got.status != 2 || strings.Contains(got.stdout+got.stderr, "AbCd") || strings.Contains(got.stderr, "UvWx") {
+			t.Errorf("%q: got status %d and %q", args, got.status, got.stderr)
+		}
+	}
+}
+
+// TestReports looks at what each report says of a broken rule, and that no
+// report holds a key.
+func TestReports(t *testing.T) {
+	keys := serve(t, creates, "secret-in-body", "secret-in-header", "secret-in-redirect", "secret-in-error",
+		"auth-by-query", "auth-by-basic", "auth-without-scheme", "last-byte-ignored", "idem-replay-creates", "id-is-the-secret")
+	junit := filepath.Join(t.TempDir(), "contract.xml")
+	text := check(t, "GITHUB_ACTIONS=true", "-keys", keys, "-junit", junit, quick)
+	lines := check(t, "", "-keys", keys, "-json", quick)
+	file, err := os.ReadFile(junit)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct {
-		args   string
-		status int
-		want   string // a part of what is printed
-	}{
-		{"-h", 0, "-keys file"},
-		{"-keys " + good + " -run ^auth/", 0, "ok       auth/revoked-key"},
-		{"-keys " + good + " -run ^auth/ -skip auth/live", 0, "ok       auth/missing-key"},
-		{"-keys " + bad + " -run ^auth/missing", 1, "BROKEN   auth/missing-key"},
-		{"-keys " + bad + " -run ^auth/ -skip auth/(missing|key-else|other-s|no-way|not-cached|before|challenge|challenge)", 0, "ok       auth/live-key"},
-		{"-keys " + differs + " -run ^auth/not-cached", 0, "differs  auth/not-cached"},
-		{"-keys " + busy + " -run ^auth/(not-cached|live-key)", 2, "UNCLEAR  auth/live-key"},
-		{"-url " + secure + " -cacert " + authority + " -run ^http2/missing-key", 0, "ok       http2/missing-key"},
-		{"-url " + secure, 2, "certificate"},
-		{"-keys " + good + " -run ^idempotency/", 2, "a route that creates"},
-		{"-keys " + good + " -create /api/v1/tasks -body " + body[:9] + body[len(body)-2:] + " -run ^idempotency/replay", 1, "BROKEN   idempotency/replay"},
-		{"", 2, "-url"},
-		{"-nonsense", 2, "-nonsense"},
-		{"-keys " + good + " extra", 2, `"extra"`},
-		{"-keys /nowhere/at/all", 2, "-keys"},
-		{"-keys " + noJSON, 2, "-keys"},
-		{"-keys " + good + " -run ( -skip (", 2, "-skip"},
-		{"-keys " + good + " -cacert " + noJSON, 2, "-cacert"},
-		{"-url http://127.0.0.1:1", 2, "cannot be reached"},
+	for what, report := range map[string]string{
+		"text": text.stdout + text.stderr, "JSON": lines.stdout + lines.stderr, "JUnit": string(file),
 	} {
-		var out bytes.Buffer
-		if status := run(t.Context(), strings.Fields(tt.args), &out, &out); status != tt.status || !strings.Contains(out.String(), tt.want) {
-			t.Errorf("%s: got status %d, want %d and %q in\n%s", tt.args, status, tt.status, tt.want, &out)
+		if !strings.Contains(report, "$FULL") {
+			t.Errorf("%s: no request names the key full", what)
 		}
-		if strings.Contains(out.String(), "svc_live_secret") {
-			t.Errorf("%s: the key is printed", tt.args)
+		for name, key := range reference.Keys() {
+			for i := len("svc_live_"); i+10 <= len(key); i++ {
+				if strings.Contains(strings.ToLower(report), strings.ToLower(key[i:i+10])) {
+					t.Errorf("%s: it holds a part of the key %s", what, name)
+					break
+				}
+			}
 		}
 	}
-}
 
-// The rest of what is printed with -json is not on standard output.
-func TestJSON(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"-json", "-keys", serveBare(t, status404), "-run", "^auth/(missing|live)-key"}, &stdout, &stderr); status != 1 {
-		t.Errorf("got status %d, want 1", status)
+	for _, want := range []string{
+		"broken    contract  idempotency/replay\n    broken: after 3 repeats: GET /api/v1/tasks shows 4 resources, want 1\n",
+		"\nFailed:\n", // with the same once more
+		`request  curl -i -H "Authorization: Bearer $FULL" "http://127.0.0.1:`,
+		"response 200, body ",
+		"rule     A create that is repeated with the same key gets the original response and makes no second resource, on each route. (contract, section 4)",
+		"hint     store status, headers and body with the key before the response is sent",
+		"::error title=idempotency/replay broken::broken: after 3 repeats: GET /api/v1/tasks shows 4 resources, want 1%0A  request  curl",
+	} {
+		if !strings.Contains(text.stdout, want) {
+			t.Errorf("the text does not hold %q", want)
+		}
 	}
-	got := lines(t, stdout.String())
-	if len(got) != 2 || got["auth/live-key"].Status != "held" || got["auth/missing-key"].Status != "broken" || got["auth/missing-key"].Detail == "" {
-		t.Errorf("got %v", got)
+	if _, failed, _ := strings.Cut(text.stdout, "\nFailed:\n"); !strings.Contains(failed, "idempotency/replay\n    broken: ") {
+		t.Error("the text does not repeat the broken rule at its end")
 	}
-	if !strings.Contains(stderr.String(), "rules can be checked") || !strings.Contains(stderr.String(), "1 broken") {
-		t.Errorf("got %q on standard error", &stderr)
+
+	found := make(map[string]map[string]any)
+	for line := range strings.Lines(lines.stdout) {
+		var one map[string]any
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			t.Fatalf("%v in %q", err, line)
+		}
+		found[fmt.Sprint(one["rule"])] = one
+	}
+	if len(found) != len(rules.All()) {
+		t.Errorf("got %d lines of JSON, want %d", len(found), len(rules.All()))
+	}
+	one := found["idempotency/replay"]
+	for _, member := range []string{"level", "status", "source", "text", "detail", "request", "response", "hint"} {
+		if one[member] == nil || one[member] == "" {
+			t.Errorf("got %v without %s", one, member)
+		}
+	}
+
+	var suite junitSuite
+	if err := xml.Unmarshal(file, &suite); err != nil {
+		t.Fatal(err)
+	}
+	failures := 0
+	for _, c := range suite.Cases {
+		if c.Failure != nil {
+			failures++
+		}
+	}
+	if suite.Tests != len(rules.All()) || suite.Failures != failures || failures == 0 {
+		t.Errorf("got %d tests and %d failures, of which %d are there", suite.Tests, suite.Failures, failures)
 	}
 }

@@ -2,82 +2,169 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"io"
+	"os"
+	"strings"
+	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/rules"
 )
 
-type reporter interface{ report(rules.Result) }
-
-// textReport is for people.
-type textReport struct{ w io.Writer }
-
-func (t *textReport) report(result rules.Result) {
-	r := result.Rule
-	word := map[rules.Status]string{rules.Held: "ok", rules.Broken: "BROKEN", rules.Skipped: "skipped", rules.Unclear: "UNCLEAR"}[result.Status]
-	if result.Status == rules.Broken && !r.Contract() {
-		word = "differs" // from what is optional
-	}
-	fmt.Fprintf(t.w, "%-8s %-32s %s\n", word, r.Name, r.Source)
-	if result.Status == rules.Broken || result.Status == rules.Unclear {
-		fmt.Fprintf(t.w, "         the rule: %s\n", r.Text)
-	}
-	if result.Detail != "" {
-		fmt.Fprintf(t.w, "         %s\n", result.Detail)
+func printRules(w io.Writer) {
+	for _, r := range rules.All() {
+		fmt.Fprintf(w, "%-9s %-36s %s (%s)\n", r.Level, r.Name, r.Text, r.Source)
 	}
 }
 
-// jsonReport is for programs, one object a line.
-type jsonReport struct{ w io.Writer }
+// printText prints a line for a rule, and for a broken one all that helps.
+func printText(w io.Writer, r rules.Result) {
+	fmt.Fprintf(w, "%-9s %-9s %s\n", r.Status, r.Rule.Level, r.Rule.Name)
+	if r.Status != rules.Held {
+		explain(w, r)
+	}
+}
 
-func (j *jsonReport) report(result rules.Result) {
-	r := result.Rule
-	line, err := json.Marshal(struct {
-		Rule     string       `json:"rule"`
-		Status   rules.Status `json:"status"`
-		Contract bool         `json:"contract"`
-		Source   string       `json:"source"`
-		Text     string       `json:"text"`
-		Detail   string       `json:"detail,omitempty"`
-		Seconds  float64      `json:"seconds"`
-	}{r.Name, result.Status, r.Contract(), r.Source, r.Text, result.Detail, result.Took.Seconds()})
+func explain(w io.Writer, r rules.Result) {
+	if r.Status == rules.Skipped || r.Status == rules.LeftOut {
+		fmt.Fprintf(w, "    %s\n", r.Detail)
+		return
+	}
+	fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(r.Explain(), "\n", "\n    "))
+}
+
+// printJSON prints a rule as one line.
+func printJSON(w io.Writer, r rules.Result) {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(struct { // of strings
+		Rule     string `json:"rule"`
+		Level    string `json:"level"`
+		Status   string `json:"status"`
+		Source   string `json:"source"`
+		Text     string `json:"text"`
+		Detail   string `json:"detail,omitempty"`
+		Request  string `json:"request,omitempty"`
+		Response string `json:"response,omitempty"`
+		Hint     string `json:"hint,omitempty"`
+		Took     int64  `json:"took_ms"`
+	}{r.Rule.Name, string(r.Rule.Level), string(r.Status), r.Rule.Source, r.Rule.Text, r.Detail, r.Curl, r.Got, r.Rule.Hint, r.Took.Milliseconds()})
+}
+
+// summarize repeats what failed, and says what was left out.
+func summarize(w io.Writer, results []rules.Result, c config) {
+	count := make(map[rules.Level]map[rules.Status]int)
+	for _, r := range results {
+		if count[r.Rule.Level] == nil {
+			count[r.Rule.Level] = make(map[rules.Status]int)
+		}
+		count[r.Rule.Level][r.Status]++
+	}
+	var failed, skipped []rules.Result
+	for _, r := range results {
+		switch {
+		case r.Failed(c.strict, c.advice):
+			failed = append(failed, r)
+		case r.Status == rules.Skipped && r.Rule.Level == rules.Contract:
+			skipped = append(skipped, r)
+		}
+	}
+	if len(failed) > 0 {
+		fmt.Fprintf(w, "\nFailed:\n")
+		for _, r := range failed {
+			fmt.Fprintf(w, "%s\n", r.Rule.Name)
+			explain(w, r)
+		}
+	}
+	if len(skipped) > 0 {
+		fmt.Fprintf(w, "\nNot checked, which -strict takes for a failure:\n")
+		for _, r := range skipped {
+			fmt.Fprintf(w, "%s: %s\n", r.Rule.Name, r.Detail)
+		}
+	}
+	fmt.Fprintln(w)
+	for _, level := range []rules.Level{rules.Contract, rules.Advice, rules.Wire} {
+		var parts []string
+		for _, status := range []rules.Status{rules.Held, rules.Broken, rules.Unclear, rules.Skipped, rules.LeftOut} {
+			if n := count[level][status]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", n, status))
+			}
+		}
+		if len(parts) > 0 {
+			fmt.Fprintf(w, "%s: %s\n", level, strings.Join(parts, ", "))
+		}
+	}
+}
+
+// annotate prints workflow commands of GitHub Actions.
+func annotate(w io.Writer, results []rules.Result, c config) {
+	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	message := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	for _, r := range results {
+		command := "error"
+		switch {
+		case r.Failed(c.strict, c.advice):
+		case r.Status == rules.Broken && r.Rule.Level == rules.Advice:
+			command = "notice"
+		case r.Status == rules.Skipped && r.Rule.Level == rules.Contract:
+			command = "warning"
+		default:
+			continue
+		}
+		fmt.Fprintf(w, "::%s title=%s::%s\n", command, property.Replace(r.Rule.Name+" "+string(r.Status)), message.Replace(r.Explain()))
+	}
+}
+
+// The parts of JUnit's format that its readers agree on.
+type (
+	junitSuite struct {
+		XMLName  xml.Name    `xml:"testsuite"`
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Skipped  int         `xml:"skipped,attr"`
+		Time     string      `xml:"time,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Class   string     `xml:"classname,attr"`
+		Name    string     `xml:"name,attr"`
+		Time    string     `xml:"time,attr"`
+		Failure *junitText `xml:"failure"`
+		Skipped *junitText `xml:"skipped"`
+	}
+	junitText struct {
+		Message string `xml:"message,attr"`
+		Text    string `xml:",chardata"`
+	}
+)
+
+func writeJUnit(path string, results []rules.Result, c config) error {
+	suite := junitSuite{Name: withoutKeys("contractcheck " + c.target.URL)}
+	var total time.Duration
+	seconds := func(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+	for _, r := range results {
+		one := junitCase{Class: "contract." + r.Rule.Group(), Name: r.Rule.Name, Time: seconds(r.Took)}
+		suite.Tests++
+		total += r.Took
+		switch {
+		case r.Failed(c.strict, c.advice):
+			suite.Failures++
+			one.Failure = &junitText{r.Detail, r.Explain()}
+		case r.Status != rules.Held:
+			suite.Skipped++
+			one.Skipped = &junitText{Message: string(r.Status) + ": " + r.Detail}
+		}
+		suite.Cases = append(suite.Cases, one)
+	}
+	suite.Time = seconds(total)
+	text, err := xml.MarshalIndent(suite, "", "  ")
+	if err == nil {
+		err = os.WriteFile(path, append([]byte(xml.Header), append(text, '\n')...), 0o644)
+	}
 	if err != nil {
-		panic(err) // strings and a number marshal
+		return fmt.Errorf("-junit: %w", err)
 	}
-	fmt.Fprintf(j.w, "%s\n", line)
-}
-
-// tally counts results, the contract's own apart.
-type tally struct {
-	contract, optional map[rules.Status]int
-}
-
-func (t *tally) add(result rules.Result) {
-	counts := &t.optional
-	if result.Rule.Contract() {
-		counts = &t.contract
-	}
-	if *counts == nil {
-		*counts = make(map[rules.Status]int)
-	}
-	(*counts)[result.Status]++
-}
-
-func (t *tally) String() string {
-	line := func(what string, n map[rules.Status]int) string {
-		return fmt.Sprintf("%-20s %d held, %d broken, %d skipped, %d unclear\n", what, n[rules.Held], n[rules.Broken], n[rules.Skipped], n[rules.Unclear])
-	}
-	return line("The contract's rules:", t.contract) + line("Optional rules:", t.optional)
-}
-
-// exitStatus is 2 when it could not be found out whether the contract holds, and when nothing was checked.
-func (t *tally) exitStatus() int {
-	switch {
-	case t.contract[rules.Broken] > 0:
-		return 1
-	case t.contract[rules.Unclear] > 0 || t.contract[rules.Held]+t.optional[rules.Held]+t.optional[rules.Broken] == 0:
-		return 2
-	}
-	return 0
+	return nil
 }

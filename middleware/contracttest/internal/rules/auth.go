@@ -1,185 +1,337 @@
 package rules
 
 import (
-	"crypto/rand"
+	"encoding/base64"
+	"fmt"
 	"maps"
+	"net/http"
+	"slices"
 	"strings"
-
-	"github.com/sallyport-go/sallyport/keystore"
 )
 
 var authRules = []Rule{
-	{"auth/live-key", "A request with a live key that has the scope is answered.", "contract, section 5", fullKey, func(p *probe) {
-		p.wantOK("GET "+p.target.Read+" with the full key", p.do(p.read(bearer(p.target.Full))))
-	}},
-	{"auth/missing-key", "A request without a key gets 401.", "contract, section 5", 0, func(p *probe) {
-		p.refused401("no Authorization")
-		p.refused401("an empty Authorization", "Authorization: ")
-		p.refused401("a scheme alone", "Authorization: Bearer")
-		p.refused401("a scheme and a space", "Authorization: Bearer ")
-	}},
-	{"auth/other-scheme", "A key counts only as a Bearer token; under another scheme or none the request gets 401.", "contract, section 5", fullKey, func(p *probe) {
-		key := p.target.Full
-		for _, value := range []string{key, "Basic " + key, "Token " + key, "ApiKey " + key, "Bearer" + key, "Bearer:" + key} {
-			p.refused401(strings.Replace(value, key, "KEY", 1), "Authorization: "+value)
-		}
-	}},
-	{"auth/key-elsewhere", "A key counts only in the Authorization header, not in the query, a cookie or another header.", "contract, section 5", fullKey, func(p *probe) {
-		key := p.target.Full
-		for _, name := range []string{"api_key", "access_token", "key", "token"} {
-			r := p.read()
-			r.path += "?" + name + "=" + key
-			p.want("the key as the parameter "+name, p.do(r), 401)
-		}
-		for _, name := range []string{"X-Api-Key", "Api-Key", "X-Auth-Token", "Proxy-Authorization"} {
-			p.refused401("the key in "+name, name+": "+key)
-		}
-		p.refused401("the key in a cookie", "Cookie: api_key="+key+"; token="+key)
-	}},
-	{"auth/altered-key", "A key that was altered, cut off or made up gets 401.", "contract, section 5", fullKey, func(p *probe) {
-		for what, key := range altered(p.target.Full) {
-			p.refused401(what, bearer(key))
-		}
-	}},
-	{"auth/odd-bytes", "A key with bytes that no key has gets 401.", "contract, section 5", fullKey, func(p *probe) {
-		key := p.target.Full
-		for _, value := range []string{key + "\x80", key + "é", `"` + key + `"`, key + ",", key + " x", key + "%00", key + `\`, key + "=="} {
-			p.refused401(strings.Replace(value, key, "KEY", 1), bearer(value))
-		}
-	}},
-	{"auth/oversized-key", "A key longer than any key gets 401.", "contract, section 5", fullKey, func(p *probe) {
-		p.refused401("the key and 3,000 letters", bearer(p.target.Full+strings.Repeat("a", 3000)))
-		p.refused401("3,000 letters", bearer(strings.Repeat("a", 3000)))
-	}},
-	{"auth/other-environment", "A key whose environment was edited from live to test, or back, gets 401.", "contract, section 5", fullKey, func(p *probe) {
-		key, other := p.target.Full, swapped(p.target.Full)
-		if key == other {
-			p.skipf("the key names no environment, neither _live_ nor _test_")
-		}
-		p.refused401("the other environment", bearer(other))
-	}},
-	{"auth/revoked-key", "A revoked key gets 401, not 403: only a live key can lack a scope.", "contract, section 5", revokedKey, func(p *probe) {
-		p.refused401("the revoked key", bearer(p.target.Revoked))
-	}},
-	{"auth/no-way-around", "No spelling of the path and no method reads without a key.", "contract, section 5", 0, func(p *probe) {
-		p.noSpellingReads("")
-	}},
-	{"auth/before-routing", "Without a key, unknown paths and methods get 401 too, so that nothing is told about the paths.", ours, 0, func(p *probe) {
-		unknown := p.read()
-		unknown.path += "/contract-unknown"
-		p.want("an unknown path", p.do(unknown), 401)
-		method := p.read()
-		method.method = "DELETE"
-		p.want("DELETE", p.do(method), 401)
-		double := p.read()
-		double.path = "/" + double.path
-		p.want("a doubled slash", p.do(double), 401)
-	}},
-	{"auth/scheme-case", "The scheme is case-insensitive.", "RFC 9110, section 11.1", fullKey, func(p *probe) {
-		p.wantOK("bearer", p.do(p.read("Authorization: bearer "+p.target.Full)))
-		p.wantOK("BEARER", p.do(p.read("Authorization: BEARER "+p.target.Full)))
-	}},
-	{"auth/duplicates", "Two different Authorization lines get 401, whichever comes first.", ours, fullKey, func(p *probe) {
-		good, bad := bearer(p.target.Full), bearer("contract-unknown")
-		p.refused401("the live key first", good, bad)
-		p.refused401("the live key last", bad, good)
-	}},
-	{"auth/challenge", "A 401 carries a Bearer challenge, without an error where no key was sent.", "RFC 6750, section 3", 0, func(p *probe) {
-		if c := p.challenge(p.refused401("no key")); strings.Contains(c, "error=") {
-			p.failf("without a key: got the challenge %q, want none with error", c)
-		}
-	}},
-	{"auth/challenge-invalid", `The 401 for a key that is not valid has error="invalid_token".`, "RFC 6750, section 3.1", 0, func(p *probe) {
-		if c := p.challenge(p.refused401("an unknown key", bearer("contract-unknown"))); !strings.Contains(c, `error="invalid_token"`) {
-			p.failf("with an unknown key: got the challenge %q", c)
-		}
-	}},
-	{"auth/key-not-repeated", "A refusal does not repeat the key that was sent.", ours, 0, func(p *probe) {
-		key := "contract-" + rand.Text()
-		a := p.refused401("an unknown key", bearer(key))
-		if strings.Contains(a.body, key) {
-			p.failf("the body of the 401 repeats the key: %v", a)
-		}
-		for name, values := range a.header {
-			if strings.Contains(strings.Join(values, " "), key) {
-				p.failf("the header %s of the 401 repeats the key", name)
+	{
+		Name: "auth/live-key", Level: Contract, Source: section5,
+		Text: "A live key in Authorization: Bearer is accepted.",
+		Hint: "compare the digest of the whole token with those of the live keys",
+		check: func(p *probe) {
+			p.wantOK("a GET with the key full", p.do(p.read(p.full())))
+		},
+	},
+	{
+		Name: "auth/missing-key", Level: Contract, Source: section5,
+		Text: "A request without a key is answered 401, whatever its method and path.",
+		Hint: "authenticate in front of the router, not in each handler",
+		check: func(p *probe) {
+			p.want("a GET without a key", p.do(p.read("")), 401)
+			for _, value := range []string{"", "Bearer", "Bearer ", "bearer  "} {
+				p.want(fmt.Sprintf("Authorization: %q", value), p.do(p.read("").with("Authorization: "+value).anew()), 401)
 			}
-		}
-	}},
-	{"auth/not-cached", "A 401 says Cache-Control: no-store.", ours, 0, func(p *probe) {
-		if a := p.refused401("no key"); !strings.Contains(a.header.Get("Cache-Control"), "no-store") {
-			p.failf("got Cache-Control %q", a.header.Values("Cache-Control"))
-		}
-	}},
-}
-
-// refused401 reads with these header lines and wants a 401.
-func (p *probe) refused401(what string, lines ...string) answer {
-	return p.want(what, p.do(p.read(lines...)), 401)
-}
-
-// challenge returns the one Bearer challenge of a 401.
-func (p *probe) challenge(a answer) string {
-	values := a.header.Values("Www-Authenticate")
-	for _, v := range values {
-		if len(v) >= len("bearer") && strings.EqualFold(v[:len("bearer")], "bearer") {
-			return v
-		}
-	}
-	p.failf("the %d carries the challenges %q, want a Bearer one", a.status, values)
-	panic("not reached")
-}
-
-// altered makes keys that are not the one given, each wrong in one way.
-func altered(key string) map[string]string {
-	last, middle := key[len(key)-1], len(key)/2
-	flip := byte('a')
-	if last == flip {
-		flip = 'b'
-	}
-	swap := []byte(key)
-	for i := middle; i+1 < len(swap); i++ {
-		if swap[i] != swap[i+1] {
-			swap[i], swap[i+1] = swap[i+1], swap[i]
-			break
-		}
-	}
-	keys := map[string]string{
-		"the last character changed": key[:len(key)-1] + string(flip),
-		"two characters exchanged":   string(swap),
-		"the last character missing": key[:len(key)-1],
-		"the first half alone":       key[:middle],
-		"a character too many":       key + "0",
-		"capitals":                   strings.ToUpper(key),
-		"small letters":              strings.ToLower(key),
-		"another key of this shape":  another(key),
-	}
-	maps.DeleteFunc(keys, func(_, altered string) bool { return altered == key })
-	return keys
-}
-
-// another returns a key of the same shape that nobody issued.
-func another(key string) string {
-	prefix, _, _ := strings.Cut(key, "_")
-	format := keystore.Format{Prefix: prefix}
-	if format.Validate() == nil {
-		if environment, err := format.Parse(key); err == nil {
-			return format.Generate(environment).Reveal()
-		}
-	}
-	// Not a key of this module: whatever follows the last underscore is random.
-	cut := strings.LastIndexByte(key, '_') + 1
-	random := rand.Text()
-	for len(random) < len(key)-cut {
-		random += rand.Text()
-	}
-	return key[:cut] + random[:len(key)-cut]
-}
-
-// swapped exchanges the environment that a key names.
-func swapped(key string) string {
-	if other := strings.Replace(key, "_live_", "_test_", 1); other != key {
-		return other
-	}
-	return strings.Replace(key, "_test_", "_live_", 1)
+			for i, c := range p.target.Creates {
+				if c.List != "" {
+					p.want("a GET of the list without a key", p.do(get(c.List, "")), 401)
+				}
+				create := p.create(i, "")
+				w := p.watch(create)
+				p.want("a create without a key", p.do(create.anew()), 401)
+				create.body = "{"
+				p.want("a create without a key and with a bad body", p.do(create.anew()), 401)
+				w.most(0, "after a 401")
+			}
+		},
+	},
+	{
+		Name: "auth/missing-key-head", Level: Contract, Source: section5,
+		Text: "HEAD needs a key where GET does.",
+		Hint: "routers serve HEAD by the handler of GET, so the check has to stand in front of both",
+		check: func(p *probe) {
+			r := p.read("")
+			r.method = "HEAD"
+			if a := p.do(r); p.servedHead(a) {
+				p.fault(a, "a HEAD without a key: got %d, want 401", a.status)
+			}
+		},
+	},
+	{
+		Name: "auth/missing-key-methods", Level: Contract, Source: section5,
+		Text: "PUT, PATCH and DELETE do nothing without a key, and OPTIONS shows no account data.",
+		Hint: "authenticate all methods, and let OPTIONS say what is allowed and no more",
+		check: func(p *probe) {
+			paths := []string{p.target.Read}
+			for _, c := range p.target.Creates {
+				paths = append(paths, c.Path)
+			}
+			for _, path := range paths {
+				for _, method := range []string{"PUT", "PATCH", "DELETE"} {
+					r := get(path, "")
+					r.method = method
+					if a := p.do(r.anew()); p.done(a) {
+						p.fault(a, "%s without a key: got %d, want 401", method, a.status)
+					}
+				}
+			}
+			for _, r := range []request{
+				p.read(""),
+				p.read("").with("Origin: https://example.com", "Access-Control-Request-Method: GET", "Access-Control-Request-Headers: authorization"),
+			} {
+				r.method = "OPTIONS"
+				if a := p.do(r.anew()); p.shows(a) {
+					p.fault(a, "OPTIONS without a key is answered with the data of the account")
+				}
+			}
+		},
+	},
+	{
+		Name: "auth/missing-key-paths", Level: Contract, Source: section5,
+		Text: "Another spelling of a path opens nothing: trailing, doubled and encoded slashes, dots.",
+		Hint: "decide by the route that was matched and not by the text of the path",
+		check: func(p *probe) {
+			for _, path := range spellings(p.target.Base, p.target.Read) {
+				if a := p.do(get(path, "")); p.served(a, path) {
+					p.fault(a, "a GET of %s without a key is answered as with one", path)
+				}
+			}
+			for i, c := range p.target.Creates {
+				create := p.create(i, "")
+				w := p.watch(create)
+				for _, path := range spellings(p.target.Base, c.Path) {
+					if a := p.do(create.at(path).anew()); a.status == http.StatusCreated {
+						p.fault(a, "a create at %s without a key: got %d", path, a.status)
+					}
+				}
+				w.most(0, "after creates at other spellings of the path without a key")
+			}
+		},
+	},
+	{
+		Name: "auth/bearer-only", Level: Contract, Source: section5,
+		Text: "A key anywhere else than in Authorization: Bearer is no key: not in the query, a cookie, another header or another scheme.",
+		Hint: "a key in a URL ends in logs; take it from one place",
+		check: func(p *probe) {
+			key := p.full()
+			for _, name := range []string{"api_key", "key", "token", "access_token", "apikey"} {
+				a := p.do(p.read("").at(p.target.Read + separator(p.target.Read) + name + "=" + key))
+				p.want("the key in the query as "+name, a, 401)
+			}
+			basic := base64.StdEncoding.EncodeToString([]byte(key + ":"))
+			password := base64.StdEncoding.EncodeToString([]byte("key:" + key))
+			for _, line := range []string{
+				"X-Api-Key: " + key, "Api-Key: " + key, "X-Auth-Token: " + key,
+				"Cookie: api_key=" + key + "; token=" + key,
+				"Authorization: " + key, "Authorization: Token " + key, "Authorization: ApiKey " + key,
+				"Authorization: Basic " + basic, "Authorization: Basic " + password,
+			} {
+				name, value, _ := strings.Cut(line, ": ")
+				scheme, _, _ := strings.Cut(value, " ")
+				if scheme != value && name == "Authorization" {
+					name += " with " + scheme
+				}
+				p.want("the key in "+name, p.do(p.read("").with(line).anew()), 401)
+			}
+		},
+	},
+	{
+		Name: "auth/cookie", Level: Contract, Source: section5,
+		Text: "A cookie that a response has set is no key.",
+		Hint: "a session of the dashboard does not open the API",
+		check: func(p *probe) {
+			var pairs []string
+			requests := []request{p.read(p.full())}
+			for i := range p.target.Creates {
+				requests = append(requests, p.create(i, p.full()).request)
+			}
+			for _, r := range requests {
+				for _, c := range (&http.Response{Header: p.wantOK("a request with the key full", p.do(r)).header}).Cookies() {
+					pairs = append(pairs, c.Name+"="+c.Value)
+				}
+			}
+			if len(pairs) > 0 {
+				p.want("a GET with the cookies and without a key", p.do(p.read("").with("Cookie: "+strings.Join(pairs, "; ")).anew()), 401)
+			}
+		},
+	},
+	{
+		Name: "auth/method-override", Level: Contract, Source: section5,
+		Text: "A method that a header claims opens nothing.",
+		Hint: "leave X-HTTP-Method-Override to proxies, or apply it before authentication",
+		check: func(p *probe) {
+			for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
+				r := p.read("").with("X-HTTP-Method-Override: "+method, "X-Method-Override: "+method)
+				if a := p.do(r.anew()); p.served(a, r.path) {
+					p.fault(a, "X-HTTP-Method-Override: %s without a key: got %d, want 401", method, a.status)
+				}
+			}
+		},
+	},
+	{
+		Name: "auth/invalid-key", Level: Contract, Source: section5,
+		Text: "A key that was altered, shortened or made up is answered 401.",
+		Hint: "compare the whole key, byte by byte; 401 and never 403, 404 or 500",
+		check: func(p *probe) {
+			keys := altered(p.full())
+			for _, what := range slices.Sorted(maps.Keys(keys)) {
+				p.want("a key with "+what, p.do(p.read(keys[what]).anew()), 401)
+			}
+			if sandbox := p.key("sandbox"); sandbox != "" {
+				keys := altered(sandbox)
+				for _, what := range []string{"another last byte", "its last byte missing", "a byte too many", "capitals", "another random part"} {
+					if keys[what] != "" {
+						p.want("a sandbox key with "+what, p.do(p.read(keys[what]).anew()), 401)
+					}
+				}
+			}
+		},
+	},
+	{
+		Name: "auth/malformed-key", Level: Contract, Source: section5,
+		Text: "A token that does not look like a key is answered 401.",
+		Hint: "check the length before taking parts of a token",
+		check: func(p *probe) {
+			prefix := strings.TrimSuffix(p.full(), secretPart(p.full()))
+			for _, token := range []string{"x", "sv", "svc", "_", "__", "-", prefix, "a.b.c", "not-a-key-at-all", strings.Repeat("k", 1000)} {
+				p.want(fmt.Sprintf("the token %.20q", token), p.do(p.read(token).anew()), 401)
+			}
+			// No characters of a token: the credentials may be called malformed
+			// (400), and by the server itself. They are never accepted.
+			odd := map[string]string{
+				"a word behind the key":  p.full() + " x",
+				"a comma behind the key": p.full() + ",x",
+				"a percent sign":         prefix + "%",
+				"an asterisk":            prefix + "*",
+				"a quote":                prefix + "'",
+				"a condition of SQL":     prefix + "' OR '1'='1",
+				"a byte above ASCII":     prefix + "\xff",
+				"a letter above ASCII":   p.full() + "\u00e9",
+			}
+			for _, what := range slices.Sorted(maps.Keys(odd)) {
+				if a := p.do(p.read(odd[what]).anew()); a.status != 401 && a.status != 400 {
+					p.fault(a, "a token with %s: got %d, want 401", what, a.status)
+				}
+			}
+		},
+	},
+	{
+		Name: "auth/invalid-key-create", Level: Contract, Source: section5, needs: []string{"create"},
+		Text: "A create with an invalid key is answered 401 and makes nothing.",
+		Hint: "authenticate before the handler runs",
+		check: func(p *probe) {
+			for i := range p.target.Creates {
+				c := p.create(i, flipLast(p.full()))
+				w := p.watch(c)
+				p.want("a create with an invalid key", p.do(c.anew()), 401)
+				w.most(0, "after a 401")
+			}
+		},
+	},
+	{
+		Name: "auth/revoked-key", Level: Contract, Source: section5, needs: []string{"revoked"},
+		Text: "A revoked key is invalid: 401, and it makes nothing.",
+		Hint: "only a live key can lack a scope, so 403 is wrong here",
+		check: func(p *probe) {
+			p.want("a GET with a revoked key", p.do(p.read(p.key("revoked"))), 401)
+			for i := range p.target.Creates {
+				c := p.create(i, p.key("revoked"))
+				w := p.watch(c)
+				p.want("a create with a revoked key", p.do(c.anew()), 401)
+				w.most(0, "after a 401")
+			}
+		},
+	},
+	{
+		Name: "auth/replay", Level: Contract, Source: section5, needs: []string{"create"},
+		Text: "A stored response is not handed out without a live key: 401.",
+		Hint: "authenticate in front of the store of responses",
+		check: func(p *probe) {
+			for i := range p.target.Creates {
+				c := p.create(i, p.full())
+				p.wantOK("the create", p.do(c.request))
+				p.want("its repeat without a key", p.do(c.as("").anew()), 401)
+				p.want("its repeat with an invalid key", p.do(c.as(flipLast(p.full())).anew()), 401)
+				if p.has("revoked") {
+					p.want("its repeat with a revoked key", p.do(c.as(p.key("revoked")).anew()), 401)
+				}
+			}
+		},
+	},
+	{
+		Name: "auth/no-lockout", Level: Contract, Source: section5, when: alone,
+		Text: "Invalid keys of others do not stop a live key from being accepted.",
+		Hint: "count failures by token or address, and do not refuse what is valid",
+		check: func(p *probe) {
+			for range 12 {
+				p.do(p.read(another(p.full())).anew())
+			}
+			for range 3 {
+				p.wantOK("a live key after 12 invalid ones", p.do(p.read(p.full())))
+			}
+		},
+	},
+	{
+		Name: "auth/connection", Level: Contract, Source: section5,
+		Text: "Each request of a connection is authenticated.",
+		Hint: "keep nothing about the caller with the connection",
+		check: func(p *probe) {
+			full := p.read(p.full())
+			for _, r := range []request{p.read(""), p.read(flipLast(p.full()))} {
+				answers := p.sequence(full, r)
+				p.wantOK("the first request of a connection", answers[0])
+				p.want("the next one, without a live key", answers[1], 401)
+			}
+		},
+	},
+	{
+		Name: "auth/connection-recovers", Level: Contract, Source: section5,
+		Text: "A live key is accepted on a connection whose request before was refused, unless the server closed it.",
+		Hint: "keep nothing about the caller with the connection, also no refusal",
+		check: func(p *probe) {
+			for _, r := range []request{p.read(flipLast(p.full())), p.read("")} {
+				answers := p.sequence(r, p.read(p.full()))
+				p.want("the first request of a connection, without a live key", answers[0], 401)
+				p.wantOK("the next one, with a live key", answers[1])
+			}
+		},
+	},
+	{
+		Name: "auth/unknown-path", Level: Advice, Source: practice,
+		Text: "An unknown path below the base path is 401 without a key, not 404.",
+		Hint: "a 404 tells strangers which routes there are",
+		check: func(p *probe) {
+			p.want("an unknown path without a key", p.do(get(p.target.Base+"/contract-unknown", "")), 401)
+		},
+	},
+	{
+		Name: "auth/challenge", Level: Advice, Source: "RFC 9110, section 15.5.2, and RFC 6750",
+		Text: "A 401 has WWW-Authenticate: Bearer.",
+		Hint: `set WWW-Authenticate: Bearer realm="…"`,
+		check: func(p *probe) {
+			for _, r := range []request{p.read(""), p.read(flipLast(p.full())).anew()} {
+				if a := p.do(r); !strings.HasPrefix(strings.ToLower(a.header.Get("WWW-Authenticate")), "bearer") {
+					p.fault(a, "the %d has WWW-Authenticate %q", a.status, a.header.Get("WWW-Authenticate"))
+				}
+			}
+		},
+	},
+	{
+		Name: "auth/two-headers", Level: Advice, Source: "RFC 9110, section 5.3",
+		Text: "Two Authorization headers are no key.",
+		Hint: "proxies and servers may read different ones: refuse both",
+		check: func(p *probe) {
+			good, bad := bearer(p.full()), bearer(flipLast(p.full()))
+			for _, lines := range [][]string{{good, bad}, {bad, good}} {
+				if a := p.do(p.read("").with(lines...).anew()); a.ok() {
+					p.fault(a, "two Authorization headers: got %d", a.status)
+				}
+			}
+		},
+	},
+	{
+		Name: "auth/scheme-case", Level: Advice, Source: "RFC 9110, section 11.1",
+		Text: "The name of the scheme is read in any letter case.",
+		Hint: "compare it with strings.EqualFold or its like",
+		check: func(p *probe) {
+			for _, scheme := range []string{"bearer", "BEARER"} {
+				p.wantOK("Authorization: "+scheme, p.do(p.read("").with("Authorization: "+scheme+" "+p.full()).anew()))
+			}
+		},
+	},
 }

@@ -3,6 +3,9 @@ package rules
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -13,55 +16,165 @@ type Status string
 const (
 	Held    Status = "held"
 	Broken  Status = "broken"
-	Skipped Status = "skipped" // what it needs was not given, or the server gave no occasion
-	Unclear Status = "unclear" // it could not be found out
+	Unclear Status = "unclear"  // it could not be found out
+	Skipped Status = "skipped"  // something that the rule needs was not given
+	LeftOut Status = "left out" // as asked for, or because the rule does not apply to this server
 )
 
-// A Result is a rule and what became of it.
+// A Result is a rule and what became of it. No key is in it.
 type Result struct {
 	Rule   Rule
 	Status Status
 	Detail string // why, unless the rule was held
+	Curl   string // the request that shows it, as a line for a shell
+	Got    string // what came
 	Took   time.Duration
 }
 
-// Check checks one rule. It ends when ctx does, with Unclear.
-func (s *Session) Check(ctx context.Context, r Rule) (result Result) {
+// Failed reports whether the result means that the check as a whole has
+// failed. Strict takes a contract rule that was skipped for a failure, and
+// advice takes a broken recommendation for one.
+func (r Result) Failed(strict, advice bool) bool {
+	if r.Rule.Level == Advice && !advice {
+		return false
+	}
+	return r.Status == Broken || r.Status == Unclear || strict && r.Status == Skipped && r.Rule.Level == Contract
+}
+
+// Run checks the rules that are wanted, several at a time, and reports them
+// in the order of All.
+func (s *Session) Run(ctx context.Context, wanted func(Rule) bool, report func(Result)) {
+	all := All()
+	results := make([]chan Result, len(all))
+	for i := range all {
+		results[i] = make(chan Result, 1)
+	}
+	go func() {
+		for _, phase := range []phase{together, alone, last, end} {
+			workers := s.workers()
+			if phase != together {
+				workers = 1
+			}
+			places := make(chan struct{}, workers)
+			var wg sync.WaitGroup
+			for i, r := range all {
+				if r.when != phase {
+					continue
+				}
+				places <- struct{}{}
+				wg.Go(func() {
+					defer func() { <-places }()
+					if !wanted(r) {
+						results[i] <- Result{Rule: r, Status: LeftOut, Detail: "not asked for"}
+						return
+					}
+					results[i] <- s.check(ctx, r)
+				})
+			}
+			wg.Wait()
+		}
+	}()
+	for i := range all {
+		report(<-results[i])
+	}
+}
+
+// check checks one rule. It ends when ctx does, with Unclear.
+func (s *Session) check(ctx context.Context, r Rule) (result Result) {
 	result = Result{Rule: r, Status: Held}
-	if lack := r.needs &^ s.have; lack != 0 {
-		result.Status, result.Detail = Skipped, "it needs "+lack.String()
+	if r.Level == Wire && !s.target.Wire {
+		result.Status, result.Detail = LeftOut, "a profile of its own, which no stock server keeps: ask for it with -wire or Target.Wire"
+		return result
+	}
+	missing, without := s.missing(r)
+	if len(without) > 0 {
+		result.Status, result.Detail = LeftOut, "the target does not offer "+offerText(without)
+		return result
+	}
+	if len(missing) > 0 {
+		result.Status = Skipped
+		result.Detail = "it needs " + offerText(missing) + "; give it, or say that the target does not offer it: without " + strings.Join(missing, ",")
 		return result
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	p := &probe{Session: s, ctx: ctx}
 	start := time.Now()
 	defer func() {
 		result.Took = time.Since(start)
-		if p := recover(); p != nil {
-			v, ok := p.(verdict)
+		if v := recover(); v != nil {
+			end, ok := v.(verdict)
 			if !ok {
-				panic(p)
+				panic(v)
 			}
-			result.Status, result.Detail = v.status, v.detail
+			result.Status, result.Detail = end.status, end.detail
+			result.Curl = s.curl(end.answer.to)
+			if end.answer.status != 0 {
+				result.Got = end.answer.String()
+			}
+		}
+		for _, text := range []*string{&result.Detail, &result.Curl, &result.Got} {
+			*text = s.redact.text(*text)
 		}
 	}()
-	r.check(&probe{Session: s, ctx: ctx})
+	r.check(p)
 	return result
+}
+
+// missing returns the needs of a rule that the target lacks, and those of them
+// that it is said to lack.
+func (s *Session) missing(r Rule) (missing, without []string) {
+	for _, need := range r.needs {
+		if s.has(need) {
+			continue
+		}
+		missing = append(missing, need)
+		if slices.Contains(s.target.Without, need) {
+			without = append(without, need)
+		}
+	}
+	return missing, without
 }
 
 // verdict is what a check panics with to end itself.
 type verdict struct {
 	status Status
 	detail string
+	answer answer
 }
 
-// probe is what a check works with. Its methods end the check when the server breaks the rule.
+// probe is what a check works with. Its methods end the check when the server
+// breaks the rule.
 type probe struct {
 	*Session
 	ctx context.Context
+
+	last struct {
+		sync.Mutex
+		answer answer
+	}
+}
+
+// saw remembers the exchange that a verdict will show.
+func (p *probe) saw(a answer) {
+	p.last.Lock()
+	defer p.last.Unlock()
+	p.last.answer = a
 }
 
 func (p *probe) failf(format string, args ...any) { p.end(Broken, format, args) }
+
+// fault is failf with the exchange that shows the fault. Without one, the last
+// exchange does.
+func (p *probe) fault(a answer, format string, args ...any) {
+	if a.to.method != "" {
+		p.saw(a)
+	}
+	p.end(Broken, format, args)
+}
+
+// vacuousf says that the rule does not apply to this server.
+func (p *probe) vacuousf(format string, args ...any) { p.end(LeftOut, format, args) }
 
 // skipf says that the server gave no occasion to look.
 func (p *probe) skipf(format string, args ...any) { p.end(Skipped, format, args) }
@@ -69,24 +182,61 @@ func (p *probe) skipf(format string, args ...any) { p.end(Skipped, format, args)
 func (p *probe) unclearf(format string, args ...any) { p.end(Unclear, format, args) }
 
 func (p *probe) end(status Status, format string, args []any) {
-	panic(verdict{status, fmt.Sprintf(format, args...)})
+	if p.ctx.Err() != nil {
+		// What was seen then may be the end of the check itself.
+		status, format, args = Unclear, "there was no time left; a longer -timeout or Target.Timeout helps", nil
+	}
+	p.last.Lock()
+	defer p.last.Unlock()
+	panic(verdict{status, fmt.Sprintf(format, args...), p.last.answer})
 }
 
 // noAnswer ends a check that got no response where one was due.
-func (p *probe) noAnswer(what string, err error) {
-	p.inTime()
-	p.failf("%s: got no response: %v", what, err)
+func (p *probe) noAnswer(r request, err error) {
+	p.fault(answer{to: r}, "got no response: %v", err)
 }
 
-// inTime ends a check whose time is over: what it saw then was its own end.
-func (p *probe) inTime() {
-	if p.ctx.Err() != nil {
-		p.unclearf("there was no time left")
+// want ends the check unless the status is that of the contract.
+func (p *probe) want(what string, a answer, status int) answer {
+	if a.status != status {
+		p.fault(a, "%s: got %d, want %d", what, a.status, status)
 	}
+	return a
+}
+
+func (p *probe) wantOK(what string, a answer) answer {
+	if !a.ok() {
+		p.fault(a, "%s: got %d, want a 2xx", what, a.status)
+	}
+	return a
+}
+
+func (p *probe) wantSame(what string, a, original answer) {
+	if d := a.difference(original); d != "" {
+		p.fault(a, "%s is not the original response: %s", what, d)
+	}
+}
+
+// wantID ends the check unless there is exactly one request id.
+func (p *probe) wantID(what string, a answer) string {
+	ids := a.header.Values(p.target.RequestIDHeader)
+	if len(ids) != 1 || strings.TrimSpace(ids[0]) == "" {
+		p.fault(a, "%s: the %d has %s %q, want one value", what, a.status, p.target.RequestIDHeader, ids)
+	}
+	return ids[0]
+}
+
+// timeLeft is how much longer the check may take.
+func (p *probe) timeLeft() (time.Duration, bool) {
+	deadline, ok := p.ctx.Deadline()
+	return time.Until(deadline), ok
 }
 
 // sleep waits, but not longer than the check may take.
 func (p *probe) sleep(d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -96,8 +246,8 @@ func (p *probe) sleep(d time.Duration) {
 	}
 }
 
-// together runs n calls at once and then ends the check if one of them did.
-func (p *probe) together(n int, call func(i int)) {
+// parallel runs n calls at once and then ends the check if one of them did.
+func (p *probe) parallel(n int, call func(i int)) {
 	verdicts := make(chan any, n)
 	for i := range n {
 		go func() {
@@ -114,4 +264,21 @@ func (p *probe) together(n int, call func(i int)) {
 	if first != nil {
 		panic(first)
 	}
+}
+
+// Explain says what the server did, what the rule asks for and what may be
+// wrong, in several lines.
+func (r Result) Explain() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", r.Status, r.Detail)
+	line := func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "\n  %-8s %s", what, text)
+		}
+	}
+	line("request", r.Curl)
+	line("response", r.Got)
+	line("rule", r.Rule.Text+" ("+r.Rule.Source+")")
+	line("hint", r.Rule.Hint)
+	return b.String()
 }

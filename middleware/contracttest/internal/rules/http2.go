@@ -1,29 +1,67 @@
 package rules
 
-import "strings"
-
 var http2Rules = []Rule{
-	{"http2/request-id", "Over HTTP/2 too each response carries one request id, and no two have the same.", "contract, section 4", http2, func(p *probe) {
-		p.together(12, func(int) { p.oneID("no key", p.doHTTP2(p.read())) })
-		if p.target.Full != "" {
-			p.oneID("a read", p.doHTTP2(p.read(bearer(p.target.Full))))
-		}
-		if twice := p.repeats(); len(twice) > 0 {
-			p.failf("the id %q came more than once", twice[0])
-		}
-	}},
-	{"http2/missing-key", "Over HTTP/2, which keeps a trailing space, a request without a key gets 401 too.", "contract, section 5", http2, func(p *probe) {
-		for _, value := range []string{"", " ", "Bearer", "Bearer ", "bearer  "} {
-			p.want("Authorization: "+strings.ReplaceAll(value, " ", "␠"), p.doHTTP2(p.read("Authorization: "+value)), 401)
-		}
-	}},
-	{"http2/replay", "A create by HTTP/1.1 that is repeated by HTTP/2 gets the original response.", "contract, section 4", http2 | fullKey | createRoute, func(p *probe) {
-		key := keyed()
-		first := p.wantOK("the create", p.do(p.create(bearer(p.target.Full), key)))
-		p.wantSame("the repeat", p.doHTTP2(p.create(bearer(p.target.Full), key)), first)
-	}},
+	{
+		Name: "http2/request-id", Level: Contract, Source: section4,
+		Text: "Over HTTP/2 each response has one request id, too.",
+		Hint: "set the header with its usual name; HTTP/2 sends it in small letters",
+		check: func(p *probe) {
+			p.wantHTTP2()
+			p.wantID("a GET", p.do(p.read(p.full()).over2()))
+			p.wantID("a GET without a key", p.do(p.read("").over2()))
+		},
+	},
+	{
+		Name: "http2/missing-key", Level: Contract, Source: section5,
+		Text: "Over HTTP/2 a request without a live key is answered 401, too.",
+		Hint: "HTTP/2 keeps spaces in values, so that Bearer may be followed by nothing but one",
+		check: func(p *probe) {
+			p.wantHTTP2()
+			for _, r := range []request{p.read(""), p.read("").with("Authorization: Bearer "), p.read(flipLast(p.full()))} {
+				p.want("a GET without a live key", p.do(r.over2()), 401)
+			}
+			p.wantNone2("", 401)
+			p.wantNone2(flipLast(p.full()), 401)
+		},
+	},
+	{
+		Name: "http2/scope", Level: Contract, Source: section5, needs: []string{"none"},
+		Text: "Over HTTP/2 a key without the scope is answered 403, too.",
+		Hint: "check the scope whatever the version",
+		check: func(p *probe) {
+			p.wantHTTP2()
+			p.want("a GET with the key none", p.do(p.read(p.key("none")).over2()), 403)
+			p.wantNone2(p.key("none"), 403)
+		},
+	},
+	{
+		Name: "http2/replay", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "A repeat over HTTP/2 makes no second resource, whichever version the create came by.",
+		Hint: "heed the key whatever the version",
+		check: func(p *probe) {
+			p.wantHTTP2()
+			c := p.create(0, p.full())
+			w := p.watch(c)
+			first := p.wantOK("the create", p.do(c.over2()))
+			p.wantSame("the repeat", p.do(c.over2()), first)
+			p.wantSame("the repeat over HTTP/1.1", p.do(c.request), first)
+			w.exactly(1, "after repeats over HTTP/2")
+		},
+	},
 }
 
-func (p *probe) doHTTP2(r request) answer {
-	return p.patiently(func() answer { return p.over(p.http2, p.target.HTTP2URL, r) })
+// wantNone2 wants creates to be refused over HTTP/2.
+func (p *probe) wantNone2(key string, status int) {
+	for i := range p.target.Creates {
+		c := p.create(i, key)
+		w := p.watch(c)
+		p.want("a create", p.do(c.over2()), status)
+		w.most(0, "after a refusal over HTTP/2")
+	}
+}
+
+func (p *probe) wantHTTP2() {
+	if !p.http2 {
+		p.vacuousf("the server does not speak HTTP/2")
+	}
 }

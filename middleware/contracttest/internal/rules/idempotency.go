@@ -1,165 +1,358 @@
 package rules
 
 import (
-	"net/http"
+	"fmt"
 	"strings"
-	"sync"
+	"time"
 )
 
-const draft = "draft-ietf-httpapi-idempotency-key-header-07"
-
 var idempotencyRules = []Rule{
-	{"idempotency/replay", "A create that is repeated with the same key gets the original response.", "contract, section 4", fullKey | createRoute, func(p *probe) {
-		key := keyed()
-		first := p.wantOK("the create", p.do(p.create(bearer(p.target.Full), key)))
-		p.wantSame("the repeat", p.do(p.create(bearer(p.target.Full), key)), first)
-	}},
-	{"idempotency/two-keys", "Two creates with different keys make two resources.", "contract, section 4", fullKey | createRoute, func(p *probe) {
-		first := p.wantOK("the first", p.do(p.create(bearer(p.target.Full), keyed())))
-		p.wantOther("the second", p.do(p.create(bearer(p.target.Full), keyed())), first)
-	}},
-	{"idempotency/no-key", "Two creates without a key make two resources, even when they are equal.", "contract, section 4", fullKey | createRoute, func(p *probe) {
-		first := p.wantOK("the first", p.do(p.create(bearer(p.target.Full))))
-		p.wantOther("the second", p.do(p.create(bearer(p.target.Full))), first)
-	}},
-	{"idempotency/at-once", "Of creates with one key at the same time, one takes effect. The others get its response or 409.", "contract, section 4", fullKey | createRoute, func(p *probe) {
-		key := keyed()
-		for _, a := range p.atOnce(key) {
-			if a.status != http.StatusConflict {
-				p.wantSame("another of the same", a, p.do(p.create(bearer(p.target.Full), key)))
+	{
+		Name: "idempotency/replay", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "A create that is repeated with the same key gets the original response and makes no second resource, on each route.",
+		Hint: "store status, headers and body with the key before the response is sent",
+		check: func(p *probe) {
+			for i := range p.target.Creates {
+				p.wantOneResource(p.create(i, p.full()), 3)
 			}
-		}
-	}},
-	{"idempotency/at-once-waits", "A repeat of a create in progress waits for it and gets its response.", ours, fullKey | createRoute, func(p *probe) {
-		for _, a := range p.atOnce(keyed()) {
-			p.wantOK("one of some at once", a)
-		}
-	}},
-	{"idempotency/needs-a-key", "The repeat of a create without an API key gets 401, not its response.", "contract, section 5", fullKey | createRoute, func(p *probe) {
-		key := keyed()
-		p.wantOK("the create", p.do(p.create(bearer(p.target.Full), key)))
-		p.want("the repeat without an API key", p.do(p.create(key)), 401)
-	}},
-	{"idempotency/other-organization", "A key belongs to one organization: in another the same key makes a resource of its own.", "contract, section 5", fullKey | otherKey | createRoute, func(p *probe) {
-		key := keyed()
-		first := p.wantOK("the create", p.do(p.create(bearer(p.target.Full), key)))
-		p.wantOther("the other organization's create", p.do(p.create(bearer(p.target.Other), key)), first)
-	}},
-	{"idempotency/other-environment", "A key belongs to one environment: in the sandbox the same key makes a resource of its own.", ours, fullKey | sandboxKey | createRoute, func(p *probe) {
-		key := keyed()
-		first := p.wantOK("the create", p.do(p.create(bearer(p.target.Full), key)))
-		p.wantOther("the sandbox's create", p.do(p.create(bearer(p.target.Sandbox), key)), first)
-	}},
-	{"idempotency/other-body", "The same key with another body gets 422.", draft, fullKey | createRoute, func(p *probe) {
-		key := keyed()
-		p.wantOK("the create", p.do(p.create(bearer(p.target.Full), key)))
-		other := p.create(bearer(p.target.Full), key)
-		other.body = otherBody(other.body)
-		p.want("another body", p.do(other), 422)
-	}},
-	{"idempotency/other-path", "The same key on another path does not get the response.", draft, fullKey | createRoute, func(p *probe) {
-		key := keyed()
-		first := p.wantOK("the create", p.do(p.create(bearer(p.target.Full), key)))
-		other := p.create(bearer(p.target.Full), key)
-		other.path += "/contract-unknown"
-		if a := p.do(other); a.same(first) {
-			p.failf("POST %s got the response of %s: %v", other.path, p.target.Create, a)
-		}
-	}},
-	{"idempotency/bad-keys", "A key that is empty, over 255 bytes, not printable ASCII or sent twice gets 400.", ours, fullKey | createRoute, func(p *probe) {
-		for what, lines := range map[string][]string{
-			"an empty key": {"Idempotency-Key: "},
-			"256 bytes":    {"Idempotency-Key: " + strings.Repeat("k", 256)},
-			"not ASCII":    {"Idempotency-Key: clé"},
-			"two keys":     {keyed(), keyed()},
-		} {
-			p.want(what, p.do(p.create(append(lines, bearer(p.target.Full))...)), 400)
-		}
-	}},
-	{"idempotency/reads", "On a read the key is ignored, and stays free for a create.", ours, fullKey | createRoute, func(p *probe) {
-		key := keyed()
-		read := p.wantOK("the read", p.do(p.read(bearer(p.target.Full), key)))
-		p.wantOther("the create with the key of a read", p.do(p.create(bearer(p.target.Full), key)), read)
-		p.wantSame("a read with the key of a create", p.do(p.read(bearer(p.target.Full), key)), read)
-	}},
-	{"idempotency/refusals", "A 403 is not remembered: a key that has the scope then creates.", ours, fullKey | noneKey | createRoute, func(p *probe) {
-		key := keyed()
-		p.want("the create without the scope", p.do(p.create(bearer(p.target.None), key)), 403)
-		p.wantOK("the same with the scope", p.do(p.create(bearer(p.target.Full), key)))
-	}},
-	{"idempotency/request-id", "A repeat has one request id, and it is its own.", ours, fullKey | createRoute, func(p *probe) {
-		first, repeat := p.twice()
-		if id := p.oneID("the repeat", repeat); id == p.oneID("the create", first) {
-			p.failf("the repeat has the request id of the first, %q", id)
-		}
-	}},
-	{"idempotency/marked", "A repeat says Idempotent-Replayed: true and names the first request's id; the first does not.", ours, fullKey | createRoute, func(p *probe) {
-		first, repeat := p.twice()
-		if v := first.header.Values("Idempotent-Replayed"); len(v) != 0 {
-			p.failf("the first has Idempotent-Replayed %q", v)
-		}
-		if v := repeat.header.Values("Idempotent-Replayed"); len(v) != 1 || v[0] != "true" {
-			p.failf("the repeat has Idempotent-Replayed %q", v)
-		}
-		name := strings.Replace(p.target.RequestIDHeader, "Request-Id", "Original-Request-Id", 1)
-		if name == p.target.RequestIDHeader {
-			name = "Original-" + name
-		}
-		if got, want := repeat.header.Values(name), p.oneID("the create", first); len(got) != 1 || got[0] != want {
-			p.failf("the repeat has %s %q, want %q", name, got, want)
-		}
-	}},
+		},
+	},
+	{
+		Name: "idempotency/second-list", Level: Contract, Source: section4, needs: []string{"second-create", "second-list"},
+		Text:  "The list of the second route shows one resource after repeats.",
+		Hint:  "without that list nobody sees whether a repeat creates again behind its response",
+		check: func(p *probe) { p.wantOneResource(p.create(1, p.full()), 1) },
+	},
+	{
+		Name: "idempotency/another-connection", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "The repeat may come on another connection.",
+		Hint: "the key belongs to the organization and not to the connection",
+		check: func(p *probe) {
+			c := p.create(0, p.full())
+			c.fresh = true
+			p.wantOneResource(c, 2)
+		},
+	},
+	{
+		Name: "idempotency/chunked", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "A body without Content-Length makes no difference.",
+		Hint: "read the body to its end before it is compared",
+		check: func(p *probe) {
+			c := p.create(0, p.full())
+			c.chunked = true
+			w := p.watch(c)
+			first := p.do(c.anew())
+			if first.status >= 400 && first.status != 401 && first.status != 403 && first.status != 500 {
+				p.vacuousf("the server takes no chunked bodies: it answers %d", first.status)
+			}
+			p.wantOK("the create", first)
+			p.wantSame("the repeat", p.do(c.anew()), first)
+			w.exactly(1, "after a repeat")
+		},
+	},
+	{
+		Name: "idempotency/large-body", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "The length of the body makes no difference, as far as it is accepted.",
+		Hint: "remember a create also when it is too large to be stored whole",
+		check: func(p *probe) {
+			if !strings.Contains(p.target.Creates[0].Type, "json") {
+				p.vacuousf("only JSON can be made longer without another meaning")
+			}
+			c := p.create(0, p.full())
+			c.body += strings.Repeat(" ", 64<<10)
+			w := p.watch(c)
+			first := p.do(c.request)
+			if first.status >= 400 && first.status < 500 {
+				p.vacuousf("the server takes no body of 64 KiB: it answers %d", first.status)
+			}
+			p.wantOK("the create", first)
+			p.wantSame("the repeat", p.do(c.request), first)
+			w.exactly(1, "after a repeat")
+		},
+	},
+	{
+		Name: "idempotency/sandbox", Level: Contract, Source: section4, needs: []string{"sandbox", "create"},
+		Text: "Repeats in the sandbox make no second resource either.",
+		Hint: "the sandbox behaves as production does",
+		check: func(p *probe) {
+			for i := range p.target.Creates {
+				p.wantOneResource(p.create(i, p.key("sandbox")), 2)
+			}
+		},
+	},
+	{
+		Name: "idempotency/two-keys", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "Creates with different keys are different creates.",
+		Hint: "the key tells creates apart, not the body",
+		check: func(p *probe) {
+			c := p.create(0, p.full())
+			first := p.wantOK("the first", p.do(c.request))
+			// Equal bodies, unless the body has a value that must be unique.
+			other := p.do(c.keyedWith(keyed()).request)
+			p.expect(c, 2)
+			if !p.silent && !p.echoes && other.ok() && other.status == first.status && first.status == 201 {
+				p.wantOther("the same body with another key", other, first)
+				return
+			}
+			// Refused, or a 200 that says that there is one already, or a
+			// response that says nothing.
+			c = p.create(0, p.full())
+			w := p.watch(c)
+			p.wantOther("another create", p.wantOK("another create", p.do(c.request)), first)
+			w.made("another create")
+		},
+	},
+	{
+		Name: "idempotency/whole-keys", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "Keys are compared whole and with their letter case.",
+		Hint: "no column that is too short, no collation that ignores letter case",
+		check: func(p *probe) {
+			tried := false
+			for _, n := range []int{255, 128, 64, 36} {
+				long := strings.Repeat(strings.ReplaceAll(newUUID(), "-", ""), 8)[:n-1]
+				tried = p.wantApart("keys of "+fmt.Sprint(n)+" bytes that differ in the last one", long+"a", long+"b") || tried
+			}
+			uuid := newUUID()
+			tried = p.wantApart("keys that differ in letter case", "key-"+strings.ToLower(uuid), "KEY-"+strings.ToUpper(uuid)) || tried
+			if !tried {
+				p.vacuousf("the server takes no such keys")
+			}
+		},
+	},
+	{
+		Name: "idempotency/any-key", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "The client chooses the key: no printable character in it is an error of the server, and a key that is accepted is heeded, whatever its shape and length.",
+		Hint: "refuse with 400 what you cannot store, and do not pass over it; pass it to the database as a parameter",
+		check: func(p *probe) {
+			long := strings.Repeat(strings.ReplaceAll(newUUID(), "-", ""), 32)
+			for _, key := range []string{"order-" + newUUID()[:8], long[:40], long[:100], long[:255], long[:300], long[:1000]} {
+				p.wantHeeded(key)
+			}
+			for _, odd := range []string{`"`, `'`, `\`, ";", "%", "/", ":", "{}", "$", "*"} {
+				if a := p.wantHeeded(newUUID() + odd); a.status >= 500 {
+					p.fault(a, "a key with %s in it: got %d", odd, a.status)
+				}
+			}
+		},
+	},
+	{
+		Name: "idempotency/reads", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "A GET is no create: the key of one does not change its response.",
+		Hint: "heed the header on POST alone",
+		check: func(p *probe) {
+			c := p.create(0, p.full())
+			first := p.wantOK("the create", p.do(c.request))
+			a := p.do(p.read(p.full()).with(c.keyLine()))
+			p.wantOK("a GET with the key of a create", a)
+			if a.body == first.body && a.status == first.status && first.body != "" {
+				p.fault(a, "a GET with the key of a create got the response of the create")
+			}
+		},
+	},
+	{
+		Name: "idempotency/after-unauthorized", Level: Contract, Source: section4, needs: []string{"create"},
+		Text: "A 401 is not the original response: with a live key the same create is made.",
+		Hint: "authenticate in front of the store of responses",
+		check: func(p *probe) {
+			c := p.create(0, p.full())
+			w := p.watch(c)
+			p.want("the create with an invalid key", p.do(c.as(flipLast(p.full())).anew()), 401)
+			p.want("the create without a key", p.do(c.as("").anew()), 401)
+			p.wantOK("the create with a live key", p.do(c.request))
+			w.exactly(1, "after a 401 and a success")
+		},
+	},
+	{
+		Name: "idempotency/routes-apart", Level: Contract, Source: section4, needs: []string{"second-create"},
+		Text: "The response of one route is not that of another: the same key there is refused or makes a resource of its own.",
+		Hint: "the path is part of what a key stands for",
+		check: func(p *probe) {
+			one := p.create(0, p.full())
+			two := p.create(1, p.full()).keyedWith(one.keyLine())
+			first := p.wantOK("the create", p.do(one.request))
+			w := p.watch(two)
+			second := p.do(two.request)
+			if second.ok() {
+				p.wantOther("the create on another path", second, first)
+				w.made("the create on another path")
+			} else if second.status >= 500 {
+				p.fault(second, "the create on another path: got %d", second.status)
+			}
+		},
+	},
+	{
+		Name: "idempotency/at-once", Level: Contract, Source: section4, needs: []string{"create"}, when: alone,
+		Text: "Of duplicates at one time one makes the resource. The others get its response or are told to come again.",
+		Hint: "claim the key in one atomic step: an INSERT with a unique index, SET NX; never look and then write",
+		check: func(p *probe) {
+			for range 3 {
+				for i := range p.target.Creates {
+					c := p.create(i, p.full())
+					w := p.watch(c)
+					answers := p.atOnce(c, 30)
+					original := p.settled(c)
+					for _, a := range answers {
+						switch {
+						case a.ok():
+							p.wantSame("one of the duplicates", a, original)
+						case a.status >= 500, a.status == 401, a.status == 403:
+							p.fault(a, "one of the duplicates: got %d", a.status)
+						}
+					}
+					w.exactly(1, fmt.Sprintf("after %d duplicates at one time", len(answers)))
+				}
+			}
+		},
+	},
+	{
+		Name: "idempotency/later", Level: Contract, Source: section4, needs: []string{"create"}, when: last,
+		Text: "The repeat gets the original response also later, with many other creates in between.",
+		Hint: "keep the response for a day; do not evict it for being old among many",
+		check: func(p *probe) {
+			c := p.create(0, p.full())
+			first := p.wantOK("the create", p.do(c.request))
+			start := time.Now()
+			for range 40 {
+				p.do(p.create(0, p.full()).request)
+			}
+			p.sleep(2*time.Second - min(2*time.Second, time.Since(start)))
+			w := p.watch(c)
+			before := w.count() // none, where the list is paged
+			p.wantSame("the repeat after 40 other creates and 2 s", p.do(c.request), first)
+			w.most(before, "after a late repeat")
+		},
+	},
+	{
+		Name: "idempotency/at-the-end", Level: Contract, Source: section4, needs: []string{"create", "list"}, when: last,
+		Text:  "When all is over, no create of the whole check has made more than it should.",
+		Hint:  "something creates after its response was sent, or without one",
+		check: func(p *probe) { p.checkLedger() },
+	},
+	{
+		Name: "idempotency/no-key", Level: Advice, Source: practice, needs: []string{"create"},
+		Text: "Two creates without a key are two creates, even when they are equal.",
+		Hint: "do not guess what is a repeat",
+		check: func(p *probe) {
+			c := p.unkeyed(0, p.full())
+			p.expect(c, 2)
+			first := p.do(c.anew())
+			if !first.ok() {
+				p.vacuousf("the server asks for a key: %d", first.status)
+			}
+			second := p.do(c.anew())
+			if !second.ok() {
+				p.vacuousf("the body has a value that must be unique: %d", second.status)
+			}
+			p.wantOther("the second", second, first)
+		},
+	},
+	{
+		Name: "idempotency/after-forbidden", Level: Advice, Source: practice, needs: []string{"none", "create"},
+		Text: "A 403 is not the original response: with the scope the same create is made.",
+		Hint: "check the scope in front of the store of responses",
+		check: func(p *probe) {
+			c := p.create(0, p.full())
+			p.want("the create without the scope", p.do(c.as(p.key("none")).request), 403)
+			p.wantOK("the create with it", p.do(c.request))
+		},
+	},
+	{
+		Name: "idempotency/second-key", Level: Advice, Source: practice, needs: []string{"second", "create"},
+		Text: "The organization's next API key gets the original response: rotating a key breaks no repeat.",
+		Hint: "the key belongs to the organization and its environment, not to the API key",
+		check: func(p *probe) {
+			c := p.create(0, p.full())
+			first := p.wantOK("the create", p.do(c.request))
+			p.expect(c, 2)
+			p.wantSame("the repeat with the key second", p.do(c.as(p.key("second")).request), first)
+		},
+	},
+	{
+		Name: "idempotency/other-body", Level: Advice, Source: draft, needs: []string{"create"},
+		Text: "The same key with another body is refused (422).",
+		Hint: "store a digest of the request with the key",
+		check: func(p *probe) {
+			c := p.create(0, p.full())
+			p.wantOK("the create", p.do(c.request))
+			other := p.create(0, p.full()).keyedWith(c.keyLine())
+			if other.body == c.body {
+				other.body += " "
+			}
+			if a := p.do(other.request); a.status < 400 || a.status >= 500 {
+				p.fault(a, "another body with the same key: got %d, want 422", a.status)
+			}
+		},
+	},
+	{
+		Name: "idempotency/any-shape", Level: Advice, Source: section4, needs: []string{"create"},
+		Text: "A key need not be a UUID.",
+		Hint: "the client chooses it: take up to 255 printable characters",
+		check: func(p *probe) {
+			p.wantOK("a key of letters", p.do(p.create(0, p.full()).keyedWith("Idempotency-Key: order-"+newUUID()[:8]).request))
+		},
+	},
+	{
+		Name: "idempotency/conflict-wait", Level: Advice, Source: "RFC 9110, section 10.2.3", needs: []string{"create"}, when: alone,
+		Text: "A 409 for a duplicate in flight says when to come again.",
+		Hint: "set Retry-After: 1",
+		check: func(p *probe) {
+			for _, a := range p.atOnce(p.create(0, p.full()), 10) {
+				if a.status == 409 && a.header.Get("Retry-After") == "" {
+					p.fault(a, "a 409 without Retry-After")
+				}
+			}
+		},
+	},
 }
 
-// twice creates and repeats.
-func (p *probe) twice() (first, repeat answer) {
-	key := keyed()
-	first = p.wantOK("the create", p.do(p.create(bearer(p.target.Full), key)))
-	repeat = p.do(p.create(bearer(p.target.Full), key))
-	p.wantSame("the repeat", repeat, first)
-	return first, repeat
-}
-
-// atOnce sends creates with one key together. At least one of them succeeds.
-func (p *probe) atOnce(key string) []answer {
-	var mu sync.Mutex
-	var answers []answer
-	succeeded := false
-	p.together(5, func(int) {
-		a := p.do(p.create(bearer(p.target.Full), key))
-		mu.Lock()
-		defer mu.Unlock()
-		answers = append(answers, a)
-		succeeded = succeeded || a.ok()
-	})
-	if !succeeded {
-		p.failf("of %d creates with one key at once none succeeded: %v", len(answers), answers)
+// wantOneResource creates and repeats the create.
+func (p *probe) wantOneResource(c creation, repeats int) {
+	w := p.watch(c)
+	first := p.wantOK("the create", p.do(c.request))
+	for i := range repeats {
+		p.wantSame(fmt.Sprintf("repeat %d", i+1), p.do(c.request), first)
 	}
-	return answers
+	w.exactly(1, fmt.Sprintf("after %d repeats", repeats))
 }
 
-func (p *probe) wantSame(what string, got, want answer) {
-	if !got.same(want) {
-		p.failf("%s: got %v, want the original response, %v", what, got, want)
+// wantHeeded repeats a create under a key that the server may refuse, and
+// returns its first response.
+func (p *probe) wantHeeded(key string) answer {
+	c := p.create(0, p.full()).keyedWith("Idempotency-Key: " + key)
+	w := p.watch(c)
+	first := p.do(c.request)
+	if first.ok() {
+		what := fmt.Sprintf("with the key %.40q of %d bytes, which was accepted, the repeat", key, len(key))
+		p.wantSame(what, p.do(c.request), first)
+		w.exactly(1, what)
+	}
+	return first
+}
+
+// wantOther ends the check unless two responses are about two resources.
+func (p *probe) wantOther(what string, a, first answer) {
+	if p.echoes && a.to.body == first.to.body {
+		return
+	}
+	if !p.silent && a.ok() && a.body == first.body && a.location() == first.location() {
+		p.fault(a, "%s got the response of the first create", what)
 	}
 }
 
-// wantOther wants a resource of its own, which the response shows by its body or Location.
-func (p *probe) wantOther(what string, got, first answer) {
-	p.wantOK(what, got)
-	if got.same(first) {
-		p.failf("%s: got the same response, %v; if there are two resources, the route has to be one whose response tells them apart", what, got)
+// wantApart makes two creates with keys that are nearly the same. It returns
+// false when the server refuses such keys.
+func (p *probe) wantApart(what, one, two string) bool {
+	first := p.do(p.create(0, p.full()).keyedWith("Idempotency-Key: " + one).request)
+	if !first.ok() {
+		return false
 	}
-}
-
-// otherBody returns a body that means something else, or is at least not the same.
-func otherBody(body string) string {
-	if rest, ok := strings.CutPrefix(strings.TrimSpace(body), "{"); ok {
-		separator := ","
-		if strings.HasPrefix(strings.TrimSpace(rest), "}") {
-			separator = ""
-		}
-		return `{"contract":"other"` + separator + rest
+	c := p.create(0, p.full()).keyedWith("Idempotency-Key: " + two)
+	w := p.watch(c)
+	second := p.do(c.request)
+	if !second.ok() {
+		p.fault(second, "%s are taken for the same: the second is answered %d", what, second.status)
 	}
-	return body + " "
+	p.wantOther("with "+what+" the second", second, first)
+	w.made("with " + what + " the second")
+	return true
 }

@@ -2,87 +2,191 @@ package rules
 
 import (
 	"net/http"
-	"regexp"
-	"sync/atomic"
+	"slices"
 	"time"
 )
 
-// burst bounds what is sent to see a 429.
-const (
-	burst        = 3000
-	burstTime    = 5 * time.Second
-	burstWorkers = 8
-)
-
 var rateLimitRules = []Rule{
-	{"ratelimit/retry-after", "A 429 carries Retry-After.", "contract, section 8", fullKey, func(p *probe) {
-		if v := p.limited().header.Values("Retry-After"); len(v) != 1 || v[0] == "" {
-			p.failf("got Retry-After %q, want one value", v)
-		}
-	}},
-	{"ratelimit/request-id", "A 429 carries one request id.", "contract, section 4", fullKey, func(p *probe) {
-		p.oneID("a rate-limited read", p.limited())
-	}},
-	{"ratelimit/wait-helps", "After the wait that Retry-After asks for, the request is answered.", "contract, section 8", fullKey, func(p *probe) {
-		a := p.limited()
-		if _, ok := retryAfter(a.header); !ok {
-			p.skipf("Retry-After %q is neither whole seconds nor a date", a.header.Get("Retry-After"))
-		}
-		p.wait(a)
-		p.wantOK("a read after Retry-After: "+a.header.Get("Retry-After"), p.once(p.read(bearer(p.target.Full))))
-	}},
-	{"ratelimit/whole-seconds", "Retry-After is whole seconds, at least 1: clients fail on fractions, and retry at once on 0.", ours, fullKey, func(p *probe) {
-		if v := p.limited().header.Get("Retry-After"); !regexp.MustCompile(`^[1-9][0-9]*$`).MatchString(v) {
-			p.failf("got Retry-After %q", v)
-		}
-	}},
-	{"ratelimit/only-then", "A success does not carry Retry-After.", ours, fullKey, func(p *probe) {
-		if v := p.wantOK("a read", p.do(p.read(bearer(p.target.Full)))).header.Values("Retry-After"); len(v) != 0 {
-			p.failf("a 2xx has Retry-After %q", v)
-		}
-	}},
-	{"ratelimit/not-remembered", "A 429 is not remembered: after the wait, the repeat of the create takes effect.", ours, fullKey | createRoute, func(p *probe) {
-		for range 3 {
-			p.limited()
-			key := keyed()
-			a := p.once(p.create(bearer(p.target.Full), key))
-			if a.status != http.StatusTooManyRequests {
-				continue
+	{
+		Name: "ratelimit/status", Level: Contract, Source: section8, needs: []string{"rate-limit"},
+		Text: "A request over the limit is answered 429.",
+		Hint: "not 503, 403 or a closed connection: clients treat these otherwise",
+		check: func(p *probe) {
+			if odd := p.limit.odd; len(odd) >= 3 {
+				p.fault(odd[0].answer, "in a burst of GETs %d were answered otherwise than before: %s", len(odd), odd[0].what)
 			}
-			for tries := 0; tries < 3 && a.status == http.StatusTooManyRequests; tries++ {
-				p.wait(a)
-				a = p.once(p.create(bearer(p.target.Full), key))
+			if !p.limit.found {
+				p.skipf("no 429 came")
 			}
-			p.wantOK("the repeat", a)
-			return
-		}
-		p.skipf("the limit gave way before the create came")
-	}},
-}
-
-// limited reads until a 429 comes while nothing else is under way, so that its wait holds.
-func (p *probe) limited() answer {
-	read := p.read(bearer(p.target.Full))
-	until := time.Now().Add(burstTime)
-	var sent atomic.Int64
-	for time.Now().Before(until) && sent.Load() < burst {
-		var stop atomic.Bool
-		p.together(burstWorkers, func(int) {
-			for !stop.Load() && time.Now().Before(until) && sent.Add(1) <= burst {
-				if p.once(read).status == http.StatusTooManyRequests {
-					stop.Store(true)
+		},
+	},
+	{
+		Name: "ratelimit/wait-helps", Level: Contract, Source: section8, needs: []string{"rate-limit"},
+		Text: "After the wait that Retry-After asks for, a request is admitted, and it asks for no multiple of that.",
+		Hint: "whole seconds until the next request is admitted, rounded up",
+		check: func(p *probe) {
+			p.wantFound()
+			for _, o := range p.limit.waits {
+				switch {
+				case o.err != nil:
+					p.fault(o.denied, "%v", o.err)
+				case o.asked > maxWait && o.after > 0 && o.after*20 < o.asked:
+					p.fault(o.denied, "Retry-After asks for %v, and %v later a request was admitted: is it in milliseconds?", o.asked, o.after.Round(time.Second))
+				case o.asked > maxWait:
+					p.skipf("Retry-After asks for %v, which is too long to try: give the keys a limit with a shorter window", o.asked)
+				case !o.admitted && o.after == 0:
+					p.fault(o.last, "Retry-After asked for %v, and nothing was admitted for a minute more", o.asked)
+				case !o.admitted:
+					p.fault(o.last, "Retry-After asked for %v, but a request after that and one more second was refused; admitted after %v", o.asked, o.after.Round(time.Second/10))
 				}
 			}
-		})
-		if !stop.Load() {
-			break
-		}
-		for range burstWorkers {
-			if a := p.once(read); a.status == http.StatusTooManyRequests {
-				return a
+		},
+	},
+	{
+		Name: "ratelimit/create", Level: Contract, Source: section8, needs: []string{"rate-limit", "create"}, when: alone,
+		Text: "A create that is answered 429 makes nothing and has a Retry-After, and its repeat after that wait creates.",
+		Hint: "limit in front of the store of responses, and never store a 429",
+		check: func(p *probe) {
+			p.wantFound()
+			c, denied := p.deniedCreate()
+			if _, err := retryAfter(denied.header); err != nil {
+				p.fault(denied, "the 429 of a create: %v", err)
 			}
+			p.limited(denied)
+			p.wantWaitHelps()
+			w := p.watch(c) // its count waits, too
+			w.most(0, "after a 429")
+			first := p.wantOK("its repeat after the wait", p.do(c.request))
+			p.wantSame("the next repeat", p.do(c.request), first)
+			w.exactly(1, "after a 429 and its repeats")
+		},
+	},
+	{
+		Name: "ratelimit/whole-seconds", Level: Advice, Source: practice, needs: []string{"rate-limit"},
+		Text: "Retry-After is whole seconds, at least 1.",
+		Hint: "many clients retry at once on 0, and not all read dates",
+		check: func(p *probe) {
+			p.wantFound()
+			for _, o := range p.limit.waits {
+				if v := o.denied.header.Get("Retry-After"); !wholeSeconds.MatchString(v) || v == "0" {
+					p.fault(o.denied, "Retry-After is %q", v)
+				}
+			}
+		},
+	},
+	{
+		Name: "ratelimit/organizations-apart", Level: Advice, Source: practice, needs: []string{"rate-limit", "other"}, when: alone,
+		Text: "One organization does not use up the limit of another.",
+		Hint: "count by the organization of the key",
+		check: func(p *probe) {
+			p.wantFound()
+			p.pause()
+			_, denied := p.burst()
+			if denied.status != http.StatusTooManyRequests {
+				p.skipf("no 429 came")
+			}
+			a := p.once(p.read(p.key("other")))
+			p.limited(denied)
+			p.wantOK("the other organization, while the first one is limited", a)
+		},
+	},
+	{
+		Name: "ratelimit/retry-after", Level: Contract, Source: section8, when: end,
+		Text: "Every 429 of the whole check had one Retry-After that a client can use: whole seconds or a date to come, at most a day.",
+		Hint: "set it wherever 429 is written",
+		check: func(p *probe) {
+			p.mu.Lock()
+			faults := p.seen.waits
+			p.mu.Unlock()
+			p.report(faults, "a 429 without a wait that can be kept")
+			switch {
+			case p.has("rate-limit"):
+				p.wantFound()
+			case slices.Contains(p.target.Without, "rate-limit"):
+				p.vacuousf("the target does not offer a rate limit, and no 429 broke the rule")
+			default:
+				p.skipf("it needs a rate limit that can be reached; say that the target does not offer it: without rate-limit")
+			}
+		},
+	},
+	{
+		Name: "ratelimit/request-id", Level: Contract, Source: section4, needs: []string{"rate-limit"}, when: last,
+		Text: "A 429 has one request id.",
+		Hint: "give the id before the limit is looked at",
+		check: func(p *probe) {
+			p.wantFound()
+			for _, o := range p.limit.waits {
+				p.wantID("a GET over the limit", o.denied)
+			}
+		},
+	},
+}
+
+func (p *probe) wantFound() {
+	if !p.limit.found {
+		p.skipf("no 429 came: requests over the limit are answered otherwise (ratelimit/status)")
+	}
+}
+
+// wantWaitHelps creates while the limit is used up, and waits as long as the
+// 429 asks for, and a second more. Nobody else sends anything meanwhile.
+func (p *probe) wantWaitHelps() {
+	c := p.create(0, p.full())
+	denied := p.once(c.request)
+	asked, err := retryAfter(denied.header)
+	if denied.status != http.StatusTooManyRequests || err != nil || asked > maxWait {
+		return // it is admitted again, or another rule says so
+	}
+	p.sleep(asked + grace)
+	if a := p.once(c.request); a.status == http.StatusTooManyRequests {
+		p.fault(denied, "Retry-After of a create asked for %v, and a create after that and one more second was refused", asked)
+	}
+}
+
+// deniedCreate creates until a 429 comes, while others use up the limit: by
+// reading and, where creates have a limit of their own, with bodies that
+// create nothing.
+func (p *probe) deniedCreate() (creation, answer) {
+	bad := func() request {
+		c := p.create(0, p.full())
+		c.body = "{"
+		return c.request
+	}
+	for _, other := range []func() request{func() request { return p.read(p.full()) }, bad} {
+		p.pause()
+		over := make(chan struct{})
+		workers, until := p.crowd()
+		var denied answer
+		var c creation
+		p.parallel(workers+1, func(i int) {
+			if i > 0 {
+				for time.Now().Before(until) {
+					if p.once(other()).status == http.StatusTooManyRequests {
+						p.sleep(5 * time.Millisecond) // enough to take what comes free
+					}
+					select {
+					case <-over:
+						return
+					default:
+					}
+				}
+				return
+			}
+			defer close(over)
+			for n := 0; n < 40 && time.Now().Before(until); n++ {
+				one := p.create(0, p.full())
+				if a := p.once(one.request); a.status == http.StatusTooManyRequests {
+					c, denied = one, a
+					return
+				}
+				// So that creates are few and reads are many.
+				p.sleep(50 * time.Millisecond)
+			}
+		})
+		if denied.status != 0 {
+			return c, denied
 		}
 	}
-	p.skipf("no 429 came within %d reads or %v", burst, burstTime)
+	p.skipf("no create was answered 429, while reads are")
 	panic("not reached")
 }

@@ -1,5 +1,5 @@
-// Package rules holds a server to the contract over the network. It knows nothing of package testing, so that a test and a
-// command can say the same.
+// Package rules holds the rules of the contract and checks them on a server.
+// It knows the server by its answers alone.
 package rules
 
 import (
@@ -7,19 +7,43 @@ import (
 	"strings"
 )
 
-// A Rule is one sentence that a server keeps or breaks.
-type Rule struct {
-	Name   string // group/name; it does not change
-	Text   string
-	Source string // "contract, section 5", or where an optional rule comes from
+// A Level says what a broken rule means.
+type Level string
 
-	needs needs
+// The levels.
+const (
+	// Contract rules follow from the contract. Breaking one is a failure.
+	Contract Level = "contract"
+	// Advice is what RFCs recommend and clients expect where the contract is
+	// silent. It never fails a server by itself.
+	Advice Level = "advice"
+	// Wire rules are about responses that an HTTP server writes without
+	// asking its program. No stock server keeps them: a profile of its own.
+	Wire Level = "wire"
+)
+
+// A Rule is one thing that a server has to do.
+type Rule struct {
+	Name   string // "group/rule"; it does not change
+	Level  Level
+	Source string // where the rule comes from
+	Text   string // what the server does when it keeps the rule
+	Hint   string // what is usually wrong when it does not
+
+	needs []string // names of Offers
+	when  phase
 	check func(*probe)
 }
 
-// Contract reports whether the rule is the contract's own. The others are what an RFC says or what this module chose where
-// the contract leaves something open.
-func (r Rule) Contract() bool { return strings.HasPrefix(r.Source, "contract") }
+// phase orders the checks.
+type phase int
+
+const (
+	together phase = iota // beside others
+	alone                 // others would disturb it
+	last                  // others have made a lot before it
+	end                   // it judges what all others have seen
+)
 
 // Group returns the part of the name before the slash.
 func (r Rule) Group() string {
@@ -27,46 +51,53 @@ func (r Rule) Group() string {
 	return group
 }
 
-// All returns the rules in the order in which they are best checked: those that use up a rate limit come last.
+// All returns the rules in the order of a report.
 func All() []Rule {
-	return slices.Concat(authRules, requestIDRules, scopeRules, idempotencyRules, wireRules, http2Rules, rateLimitRules)
+	return slices.Concat(authRules, scopeRules, requestIDRules, idempotencyRules, interruptionRules,
+		organizationRules, rateLimitRules, pathRules, http2Rules, wireRules)
 }
 
-// ours is the source of what this module chose.
-const ours = "our choice"
-
-// needs are what a rule cannot do without.
-type needs uint
-
+// Sources of rules.
 const (
-	fullKey needs = 1 << iota
-	noneKey
-	sandboxKey
-	otherKey
-	revokedKey
-	createRoute
-	server
-	http2
+	section4 = "contract, section 4"
+	section5 = "contract, section 5"
+	section7 = "contract, section 7"
+	section8 = "contract, section 8"
+	section9 = "contract, section 9"
+	practice = "common practice"
+	draft    = "draft-ietf-httpapi-idempotency-key-header-07"
 )
 
-var needNames = []string{
-	"a key with all scopes",
-	"a key without scopes",
-	"a sandbox key",
-	"a key of another organization",
-	"a revoked key",
-	"a route that creates",
-	"the server's own listener, since no handler sees these requests",
-	"HTTP/2, which the server does not speak",
+// An Offer is something that a target may have, and that rules may need.
+type Offer struct{ Name, Text string }
+
+// Offers returns all of them.
+func Offers() []Offer { return slices.Clone(offers) }
+
+var offers = []Offer{
+	{"none", "a live key without any scope"},
+	{"worker", "a live key whose scopes are not those of the routes, such as an external worker's"},
+	{"reader", "a live key that may read and list, and may not create"},
+	{"writer", "a live key that may create, and may not list"},
+	{"sandbox", "a sandbox key that may do everything"},
+	{"sandbox-none", "a sandbox key without any scope"},
+	{"other", "a key of another organization that may do everything"},
+	{"second", "a second key of the first organization that may do everything"},
+	{"revoked", "a revoked key"},
+	{"create", "a route that creates"},
+	{"second-create", "a second route that creates"},
+	{"list", "a route that lists what was created"},
+	{"second-list", "a route that lists what the second route created"},
+	{"rate-limit", "a rate limit that can be reached"},
 }
 
-// String lists the names.
-func (n needs) String() string {
-	var names []string
-	for i, name := range needNames {
-		if n&(1<<i) != 0 {
-			names = append(names, name)
+// offerText describes the offers of the names.
+func offerText(names []string) string {
+	var texts []string
+	for _, o := range offers {
+		if slices.Contains(names, o.Name) {
+			texts = append(texts, o.Text+" ("+o.Name+")")
 		}
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(texts, ", ")
 }

@@ -1,61 +1,158 @@
 package rules
 
-import "strings"
+import "fmt"
 
 var scopeRules = []Rule{
-	{"scopes/read", "A live key that lacks the scope gets 403 for a read.", "contract, section 5", noneKey, func(p *probe) {
-		p.want("a read", p.do(p.read(bearer(p.target.None))), 403)
-	}},
-	{"scopes/create", "A live key that lacks the scope gets 403 for a create.", "contract, section 5", noneKey | createRoute, func(p *probe) {
-		p.want("a create", p.do(p.create(bearer(p.target.None))), 403)
-		p.want("a create with an idempotency key", p.do(p.create(bearer(p.target.None), keyed())), 403)
-	}},
-	{"scopes/no-way-around", "No spelling of the path and no method reads without the scope.", "contract, section 5", noneKey, func(p *probe) {
-		p.noSpellingReads(p.target.None)
-	}},
-	{"scopes/replay", "A key that lacks the scope gets 403 for the repeat of another key's create, not its response.", "contract, section 5", fullKey | noneKey | createRoute, func(p *probe) {
-		key := keyed()
-		p.wantOK("the create", p.do(p.create(bearer(p.target.Full), key)))
-		p.want("the repeat by a key without scopes", p.do(p.create(bearer(p.target.None), key)), 403)
-	}},
-	{"scopes/challenge", `A 403 has the challenge error="insufficient_scope" and names the scope.`, "RFC 6750, section 3.1", noneKey, func(p *probe) {
-		c := p.challenge(p.want("a read", p.do(p.read(bearer(p.target.None))), 403))
-		if !strings.Contains(c, `error="insufficient_scope"`) || !strings.Contains(c, `scope="`) {
-			p.failf("got the challenge %q", c)
-		}
-	}},
+	{
+		Name: "scope/none", Level: Contract, Source: section5, needs: []string{"none"},
+		Text:  "A live key without the scope is answered 403.",
+		Hint:  "403, not 401 or 404: the key is live; if it is not, correct the keys file",
+		check: func(p *probe) { p.wantForbidden("none") },
+	},
+	{
+		Name: "scope/none-create", Level: Contract, Source: section5, needs: []string{"none", "create"},
+		Text:  "A create without the scope is answered 403 and makes nothing, on each route.",
+		Hint:  "check the scope before the handler runs, on every route that creates",
+		check: func(p *probe) { p.wantNoCreate("none") },
+	},
+	{
+		Name: "scope/worker", Level: Contract, Source: section5, needs: []string{"worker"},
+		Text:  "Scopes of other families do not help: 403.",
+		Hint:  "look for the scope of the route, not for any scope",
+		check: func(p *probe) { p.wantForbidden("worker") },
+	},
+	{
+		Name: "scope/worker-create", Level: Contract, Source: section5, needs: []string{"worker", "create"},
+		Text:  "Scopes of other families do not help to create: 403, and nothing is made.",
+		Hint:  "look for the scope of the route, not for any scope",
+		check: func(p *probe) { p.wantNoCreate("worker") },
+	},
+	{
+		Name: "scope/reader", Level: Contract, Source: section5, needs: []string{"reader", "create"},
+		Text:  "A scope to read is none to write, also in the same family: 403, and nothing is made.",
+		Hint:  "compare whole names of scopes, not their beginnings",
+		check: func(p *probe) { p.wantNoCreate("reader") },
+	},
+	{
+		Name: "scope/writer", Level: Contract, Source: section5, needs: []string{"writer", "list"},
+		Text: "A scope to write is none to read, also in the same family: 403.",
+		Hint: "compare whole names of scopes, not their beginnings",
+		check: func(p *probe) {
+			p.wantNoList("writer")
+			for i := range p.target.Creates {
+				p.wantOK("a create with the key writer", p.do(p.create(i, p.key("writer")).request))
+			}
+		},
+	},
+	{
+		Name: "scope/sandbox", Level: Contract, Source: section5, needs: []string{"sandbox-none"},
+		Text: "Keys of the sandbox are limited to their scopes as well.",
+		Hint: "the environment is no reason to leave the check out",
+		check: func(p *probe) {
+			p.wantForbidden("sandbox-none")
+			if len(p.target.Creates) > 0 {
+				p.wantNoCreate("sandbox-none")
+			}
+		},
+	},
+	{
+		Name: "scope/head", Level: Contract, Source: section5, needs: []string{"none"},
+		Text: "HEAD needs the scope of GET.",
+		Hint: "routers serve HEAD by the handler of GET, so the check has to stand in front of both",
+		check: func(p *probe) {
+			r := p.read(p.key("none"))
+			r.method = "HEAD"
+			if a := p.do(r); p.servedHead(a) {
+				p.fault(a, "a HEAD with the key none: got %d, want 403", a.status)
+			}
+		},
+	},
+	{
+		Name: "scope/paths", Level: Contract, Source: section5, needs: []string{"none"},
+		Text: "Another spelling of a path needs the scope as well.",
+		Hint: "decide by the route that was matched and not by the text of the path",
+		check: func(p *probe) {
+			for _, path := range spellings(p.target.Base, p.target.Read) {
+				if a := p.do(get(path, p.key("none"))); p.served(a, path) {
+					p.fault(a, "a GET of %s with the key none is answered as with the scope", path)
+				}
+			}
+			for i, to := range p.target.Creates {
+				c := p.create(i, p.key("none"))
+				w := p.watch(c)
+				for _, path := range spellings(p.target.Base, to.Path) {
+					if a := p.do(c.at(path)); a.status == 201 {
+						p.fault(a, "a create at %s with the key none: got %d", path, a.status)
+					}
+				}
+				w.most(0, "after creates at other spellings of the path without the scope")
+			}
+		},
+	},
+	{
+		Name: "scope/method-override", Level: Contract, Source: section5, needs: []string{"reader", "create"},
+		Text: "A method that a header claims needs its own scope.",
+		Hint: "leave X-HTTP-Method-Override to proxies, or apply it before the scope is checked",
+		check: func(p *probe) {
+			c := p.create(0, p.key("reader"))
+			w := p.watch(c)
+			r := c.with("X-HTTP-Method-Override: POST", "X-Method-Override: POST")
+			r.method = "GET"
+			if a := p.do(r.anew()); a.status == 201 {
+				p.fault(a, "a GET with X-HTTP-Method-Override: POST and the key reader: got %d", a.status)
+			}
+			w.most(0, "after a GET that claims to be a POST")
+		},
+	},
+	{
+		Name: "scope/replay", Level: Contract, Source: section5, needs: []string{"none", "create"},
+		Text: "A stored response is not handed to a key that lacks the scope: 403.",
+		Hint: "check the scope in front of the store of responses",
+		check: func(p *probe) {
+			for i := range p.target.Creates {
+				c := p.create(i, p.full())
+				p.wantOK("the create", p.do(c.request))
+				p.want("its repeat with the key none", p.do(c.as(p.key("none")).request), 403)
+			}
+		},
+	},
+	{
+		Name: "scope/connection", Level: Contract, Source: section5, needs: []string{"none"},
+		Text: "The scopes are those of the request's own key, on a connection that has seen others too.",
+		Hint: "keep nothing about the caller with the connection",
+		check: func(p *probe) {
+			for _, order := range [][]string{{"full", "none"}, {"none", "full"}} {
+				var requests []request
+				for _, name := range order {
+					requests = append(requests, p.read(p.key(name)))
+				}
+				for i, a := range p.sequence(requests...) {
+					want := map[string]int{"full": p.sample.status, "none": 403}[order[i]]
+					p.want(fmt.Sprintf("request %d of a connection, with the key %s", i+1, order[i]), a, want)
+				}
+			}
+		},
+	},
 }
 
-// noSpellingReads asks for the route that reads in other words. Whatever the answer is, it must not be a success.
-func (p *probe) noSpellingReads(key string) {
-	path := p.base.Path + p.target.Read
-	last := len(path) - 1
-	for _, target := range []string{
-		path, path + "/", "/" + path, path + "/.", "/." + path, path + "/x/..", path[:last] + "%" + hex(path[last]), path + "?a=b", path + ";a=b", "http://" + p.base.Host + path,
-	} {
-		for _, method := range []string{"GET", "HEAD"} {
-			if method == "HEAD" && target != path {
-				continue
-			}
-			lines := "Host: " + p.base.Host + "\r\nConnection: close\r\n"
-			if key != "" {
-				lines += bearer(key) + "\r\n"
-			}
-			a := p.patiently(func() answer {
-				a, err := p.dial().roundTrip(method, method+" "+target+" HTTP/1.1\r\n"+lines+"\r\n")
-				if err != nil {
-					p.noAnswer(method+" "+target, err)
-				}
-				return a
-			})
-			if a.ok() {
-				p.failf("%s %s: got %v", method, target, a)
-			}
+func (p *probe) wantForbidden(name string) {
+	p.want("a GET with the key "+name, p.do(p.read(p.key(name))), 403)
+	p.wantNoList(name)
+}
+
+func (p *probe) wantNoList(name string) {
+	for _, c := range p.target.Creates {
+		if c.List != "" {
+			p.want("a GET of the list with the key "+name, p.do(get(c.List, p.key(name))), 403)
 		}
 	}
 }
 
-func hex(c byte) string {
-	const digits = "0123456789ABCDEF"
-	return string([]byte{digits[c>>4], digits[c&15]})
+func (p *probe) wantNoCreate(name string) {
+	for i := range p.target.Creates {
+		c := p.create(i, p.key(name))
+		w := p.watch(c)
+		p.want("a create with the key "+name, p.do(c.request), 403)
+		w.most(0, "after a 403")
+	}
 }

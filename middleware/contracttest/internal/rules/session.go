@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,159 +14,221 @@ import (
 	"time"
 )
 
-// A Target is what is checked.
-type Target struct {
-	URL      string // http or https, with the path that all routes have in front, if any
-	HTTP2URL string // where HTTP/2 is spoken; "" means URL
-	RootCAs  *x509.CertPool
-
-	Full, None, Sandbox, Other, Revoked string // keys; "" when there is none
-
-	Read       string // path of a GET that a key with all scopes may call; "" means /api/v1/account
-	Create     string // path of a POST that creates; "" when there is none
-	CreateType string // "" means application/json
-	CreateBody string
-
-	RequestIDHeader string // "" means Svc-Request-Id
-	Server          bool   // what no handler sees is the target's own as well
-}
-
-// A Session checks one target. Its rules are checked one at a time.
+// A Session checks one target.
 type Session struct {
-	target Target
-	base   *url.URL
-	client *http.Client // HTTP/1.1
-	http2  *http.Client // nil when the server does not speak it
-	have   needs
+	target  Target
+	base    *url.URL
+	have    []string // names of Offers
+	http2   bool     // the server speaks it
+	latency time.Duration
+	start   time.Time
+	redact  *redactor
+	effects effects
+	limit   limit
+	sample  answer // what a full key gets for the read
+	silent  bool   // the response to a create does not name what was made
+	echoes  bool   // it holds nothing that the server made, so that equal bodies get equal responses
 
-	mu       sync.Mutex
-	ids      map[string]bool
-	repeated []string
+	clients struct {
+		sync.Mutex
+		byKey map[string]*http.Client
+	}
+
+	mu          sync.Mutex
+	pausedUntil time.Time
+	seen        seen
 }
 
-// Open makes sure that the target can be reached. It returns all mistakes of the target at once.
+// Open looks at the target once. Its error says in one sentence what is wrong
+// with the target, or all that is wrong with its description.
 func Open(ctx context.Context, t Target) (*Session, error) {
-	t.Read = cmp.Or(t.Read, "/api/v1/account")
-	t.RequestIDHeader = cmp.Or(t.RequestIDHeader, "Svc-Request-Id")
-	t.CreateType = cmp.Or(t.CreateType, "application/json")
-	base, err := url.Parse(t.URL)
+	keys := newRedactor(t.Keys)
+	base, err := t.complete()
 	if err != nil {
-		return nil, err
+		return nil, &redacted{keys.text(err.Error()), err}
 	}
-	var mistakes []error
-	if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		mistakes = append(mistakes, fmt.Errorf("%q is not the URL of a server", t.URL))
-	}
-	for _, path := range []string{t.Read, t.Create} {
-		if path != "" && !strings.HasPrefix(path, "/") {
-			mistakes = append(mistakes, fmt.Errorf("the path %q does not begin with a slash", path))
-		}
-	}
-	for _, key := range []string{t.Full, t.None, t.Sandbox, t.Other, t.Revoked} {
-		if key != "" && len(key) < 8 {
-			mistakes = append(mistakes, errors.New("a key is too short to be one"))
-		}
-	}
-	if err := errors.Join(mistakes...); err != nil {
-		return nil, err
-	}
-	t.URL = strings.TrimRight(t.URL, "/")
-	if t.HTTP2URL == "" {
-		t.HTTP2URL = t.URL
-	}
-	s := &Session{target: t, base: base, client: newClient(t.RootCAs, false), ids: make(map[string]bool)}
-	if _, err := s.exchange(ctx, s.client, t.URL, request{method: "GET", path: t.Read}); err != nil {
+	s := &Session{target: t, base: base, have: t.offered(), redact: keys, start: time.Now()}
+	s.clients.byKey = make(map[string]*http.Client)
+	s.seen.ids = make(map[string]request)
+	if err := s.look(ctx); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("the server cannot be reached: %w", err)
+		return nil, &redacted{s.redact.text(err.Error()), err}
 	}
-	s.http2 = newClient(t.RootCAs, true)
-	quick, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if a, err := s.exchange(quick, s.http2, t.HTTP2URL, request{method: "GET", path: t.Read}); err != nil || a.proto != 2 {
-		s.http2.CloseIdleConnections()
-		s.http2 = nil
-	}
-	s.have = s.given()
 	return s, nil
 }
 
-func (s *Session) given() needs {
-	var have needs
-	for need, given := range map[needs]bool{
-		fullKey: s.target.Full != "", noneKey: s.target.None != "", sandboxKey: s.target.Sandbox != "",
-		otherKey: s.target.Other != "", revokedKey: s.target.Revoked != "",
-		createRoute: s.target.Create != "", server: s.target.Server, http2: s.http2 != nil,
-	} {
-		if given {
-			have |= need
-		}
-	}
-	return have
+// redacted is an error without the keys.
+type redacted struct {
+	text string
+	err  error
 }
+
+func (e *redacted) Error() string { return e.text }
 
 // Close drops the connections.
 func (s *Session) Close() {
-	s.client.CloseIdleConnections()
-	if s.http2 != nil {
-		s.http2.CloseIdleConnections()
+	s.clients.Lock()
+	defer s.clients.Unlock()
+	for _, c := range s.clients.byKey {
+		c.CloseIdleConnections()
 	}
 }
 
-// newClient speaks exactly one version of HTTP, with the named host alone: no proxy, no redirects.
-func newClient(roots *x509.CertPool, two bool) *http.Client {
+// key returns the key of a name.
+func (s *Session) key(name string) string { return s.target.Keys[name] }
+
+func (s *Session) full() string { return s.target.Keys["full"] }
+
+func (s *Session) has(name string) bool { return slices.Contains(s.have, name) }
+
+// patience is how long a response may take.
+func (s *Session) patience() time.Duration { return 10*time.Second + 10*s.latency }
+
+// workers is how many checks run at a time. Where resources are only counted,
+// one check would count those of another.
+func (s *Session) workers() int {
+	if s.effects.counted {
+		return 1
+	}
+	return 6
+}
+
+// Budget is how long the checks may take, by the speed of the server.
+func (s *Session) Budget() time.Duration {
+	d := 2*time.Minute + 240*s.latency
+	if s.limit.found && s.limit.units > 0 {
+		// Some thousand requests, in portions of what the limit allows.
+		d += min(20*time.Minute, time.Duration(1000/s.limit.units+1)*s.limit.wait)
+	}
+	return d.Round(time.Second)
+}
+
+// client speaks exactly one version of HTTP with the named host: no proxy, no
+// redirects. Each key has connections of its own: a server that mixes up the
+// keys of one connection breaks the rules about that and no others.
+func (s *Session) client(r request) *http.Client {
+	name := fmt.Sprint(r.http2, strings.Join(r.lines[:min(1, len(r.lines))], ""))
+	s.clients.Lock()
+	defer s.clients.Unlock()
+	if c := s.clients.byKey[name]; c != nil {
+		return c
+	}
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(!two)
-	protocols.SetHTTP2(two)
-	protocols.SetUnencryptedHTTP2(two)
-	return &http.Client{
+	protocols.SetHTTP1(!r.http2)
+	protocols.SetHTTP2(r.http2)
+	protocols.SetUnencryptedHTTP2(r.http2)
+	c := &http.Client{
 		Transport: &http.Transport{
 			Protocols:           protocols,
-			TLSClientConfig:     &tls.Config{RootCAs: roots},
-			DialContext:         (&net.Dialer{Timeout: patience}).DialContext,
+			TLSClientConfig:     &tls.Config{RootCAs: s.target.RootCAs},
+			DialContext:         s.dialer(),
 			DisableCompression:  true,
 			MaxIdleConnsPerHost: 16,
+			IdleConnTimeout:     4 * time.Second, // below the 5 s of Node
 		},
-		Timeout:       2 * patience,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+	s.clients.byKey[name] = c
+	return c
 }
 
 // Plan says what will be done.
 func (s *Session) Plan() string {
-	var missing needs
-	all := All()
-	can := 0
-	for _, r := range all {
-		if lack := r.needs &^ s.have; lack != 0 {
-			missing |= lack
-		} else {
-			can++
+	var b strings.Builder
+	fmt.Fprintf(&b, "Checking %s, which answers in %v, for at most %v.\n", s.target.URL, s.latency.Round(time.Millisecond), s.Budget())
+	switch {
+	case s.limit.found:
+		fmt.Fprintf(&b, "It has a rate limit: some %d requests at once, then some %d in %v.\n", s.limit.capacity, s.limit.units, s.limit.wait.Round(time.Millisecond))
+	default:
+		fmt.Fprintf(&b, "No rate limit was reached within %d requests.\n", s.limit.capacity)
+	}
+	for i, c := range s.target.Creates {
+		how := "Duplicates cannot be seen: no route lists them."
+		if c.List != "" {
+			how = "GET " + c.List + " shows them."
+			if i == 0 && s.effects.counted {
+				how = "GET " + c.List + " is counted, so nobody else may create now; {{random}} in the body is safer."
+			}
+		}
+		fmt.Fprintf(&b, "POST %s creates resources that are not removed. %s\n", c.Path, how)
+	}
+	return s.redact.text(b.String())
+}
+
+// seen is what all responses together show.
+type seen struct {
+	ids      map[string]request
+	repeated []fault
+	without  []fault // responses without exactly one request id
+	secrets  []fault // responses with a key in them
+	waits    []fault // 429 without a wait that a client can keep
+}
+
+// fault is a response that breaks a rule, whoever asked for it.
+type fault struct {
+	answer answer
+	what   string
+}
+
+// note looks at what every response has to have.
+func (s *Session) note(a answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := a.header.Values(s.target.RequestIDHeader)
+	full := a
+	a = a.short() // thousands of faults may be kept
+	if len(ids) != 1 || strings.TrimSpace(ids[0]) == "" {
+		s.seen.without = append(s.seen.without, fault{a, fmt.Sprintf("%s is %q", s.target.RequestIDHeader, ids)})
+	} else if id := ids[0]; a.to.header(s.target.RequestIDHeader) == "" {
+		// A stored response may keep the id of the first one, and a server may
+		// take the id of the client.
+		key := a.to.header("Idempotency-Key")
+		if first, again := s.seen.ids[id]; again && (key == "" || key != first.header("Idempotency-Key")) {
+			s.seen.repeated = append(s.seen.repeated, fault{a, fmt.Sprintf("the id %q came before, for %s %s", id, s.seen.ids[id].method, s.seen.ids[id].path)})
+		}
+		s.seen.ids[id] = a.to
+	}
+	if a.status == http.StatusTooManyRequests {
+		if _, err := retryAfter(full.header); err != nil {
+			s.seen.waits = append(s.seen.waits, fault{a, err.Error()})
 		}
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d rules can be checked on %s: some 200 requests, and bursts of up to %d for a 429.\n", can, len(all), s.target.URL, burst)
-	fmt.Fprintf(&b, "It takes some ten seconds, and up to two minutes behind a rate limit that refills within 2 s. The keys' rate limits are used up.\n")
-	if s.target.Create != "" {
-		fmt.Fprintf(&b, "Some 30 resources are created by POST %s. They are not removed.\n", s.target.Create)
+	if s.redact.holds(a.to.path) {
+		return // the client itself put the key into the URL, which may come back
 	}
-	if missing != 0 {
-		fmt.Fprintf(&b, "For the other rules it needs: %v.\n", missing)
+	for name, values := range full.header {
+		if s.redact.holds(name) || s.redact.holds(strings.Join(values, " ")) {
+			s.seen.secrets = append(s.seen.secrets, fault{a, "the header " + name})
+		}
 	}
-	return b.String()
+	if s.redact.holds(full.body) {
+		s.seen.secrets = append(s.seen.secrets, fault{a, "the body"})
+	}
 }
 
-// seen notes the id of a response.
-func (s *Session) seen(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ids[id] {
-		s.repeated = append(s.repeated, id)
+// noteOwn notes a response to a request that was not sent whole, when the
+// program wrote it. Servers answer some of these themselves, as they answer
+// what they cannot read, and leave out the Date then.
+func (s *Session) noteOwn(a answer) {
+	if a.status >= 200 && a.header.Get("Date") != "" {
+		s.note(a)
 	}
-	s.ids[id] = true
 }
 
-func (s *Session) repeats() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.repeated)
+// report returns the first of the faults and how many there are.
+func (p *probe) report(faults []fault, what string) {
+	if len(faults) == 0 {
+		return
+	}
+	statuses := make(map[int]int)
+	for _, f := range faults {
+		statuses[f.answer.status]++
+	}
+	var counts []string
+	for _, status := range slices.Sorted(maps.Keys(statuses)) {
+		counts = append(counts, fmt.Sprintf("%d × %d", statuses[status], status))
+	}
+	first := slices.MinFunc(faults, func(a, b fault) int { return cmp.Compare(len(a.answer.to.lines), len(b.answer.to.lines)) })
+	p.saw(first.answer)
+	p.failf("%s: %s (%s)", what, first.what, strings.Join(counts, ", "))
 }

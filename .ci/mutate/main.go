@@ -1,0 +1,217 @@
+// Mutate changes the code in small ways, one at a time, and runs the tests
+// on each mutant. A mutant that no test notices has survived: a line that is
+// not tested. The mutator edits no file; it lays the changed one over the
+// real one with "go test -overlay".
+//
+//	go run ./.ci/mutate                            # the five packages, all mutants: hours
+//	go run ./.ci/mutate -sample 40                 # 40 of each package
+//	go run ./.ci/mutate -sample 40 -seed 7 ./scope ./middleware/internal/...
+//	go run ./.ci/mutate -list ./scope              # the mutants, without a test
+//	go run ./.ci/mutate -only 'edits: .*deleted' ./scope
+//
+// A mutant is judged by the tests of its package; in an internal package by
+// those of the package above as well. Mutants that do not build do not
+// count, and one that takes too long is killed. Each survivor is printed as
+//
+//	file:line: function: before → after
+//
+// Either write a test that fails on it or, if no test can, add the printed
+// line to the file of equivalents with the reason below it. The exit status
+// is 1 if a package scores less than -least percent, and 2 if the tests
+// could not be run.
+//
+// The same seed gives the same sample, as long as the code stays the same.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// defaults are the packages whose tests the project promises to keep sharp.
+var defaults = []string{"./scope", "./keystore", "./idem", "./ratelimit", "./middleware", "./middleware/internal/..."}
+
+var (
+	sample      = flag.Int("sample", 0, "try `N` mutants of each package, chosen at random (default all)")
+	seed        = flag.Uint64("seed", 1, "choose the sample by this `number`")
+	only        = flag.String("only", "", "try the mutants whose printed line matches this `expression`, as when a test for a survivor is written")
+	timeout     = flag.Duration("timeout", 0, "stop the tests of a mutant after this `time` (default 20s and three times what they take without a mutant)")
+	parallel    = flag.Int("parallel", runtime.NumCPU(), "try `N` mutants at a time")
+	least       = flag.Float64("least", 95, "exit 1 if a package scores less than this `percentage`")
+	equivalents = flag.String("equivalents", ".ci/mutate/equivalents.txt", "the `file` of mutants that no test can tell from the code")
+	list        = flag.Bool("list", false, "print the mutants and do not test them")
+	verbose     = flag.Bool("v", false, "print what became of each mutant")
+)
+
+// memory bounds each process: a mutant may append for ever.
+const memory = 8 << 30
+
+func main() {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	low, err := mutate(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(2)
+	}
+	if low {
+		os.Exit(1)
+	}
+}
+
+// mutate reports whether a package scored too low.
+func mutate(ctx context.Context) (low bool, err error) {
+	patterns := flag.Args()
+	if len(patterns) == 0 {
+		patterns = defaults
+	}
+	packages, err := load(ctx, patterns)
+	if err != nil {
+		return false, err
+	}
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		return false, err
+	}
+	known, err := readEquivalents(*equivalents)
+	if err != nil {
+		return false, err
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: memory, Max: memory}); err != nil {
+		return false, err
+	}
+	work, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(work)
+
+	fmt.Printf("seed %d\n", *seed)
+	tests := runner{work: work, limits: map[string]time.Duration{}}
+	for i, p := range packages {
+		mutants, err := p.mutants(known)
+		if err != nil {
+			return low, err
+		}
+		mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !wanted.MatchString(m.String()) })
+		mutants = choose(mutants, uint64(i))
+		if *list {
+			for _, m := range mutants {
+				fmt.Println(m)
+			}
+			continue
+		}
+		if len(mutants) == 0 {
+			continue
+		}
+		if err := tests.baseline(ctx, p.tests); err != nil {
+			return low, err
+		}
+		t, err := try(ctx, &tests, p, mutants)
+		fmt.Printf("%s: %s\n", p.ImportPath, t) // also if it was interrupted
+		if err != nil {
+			return low, err
+		}
+		low = low || t.score() < *least
+	}
+	for _, m := range known.unused(packages) {
+		fmt.Printf("equivalent, but no longer there: %s\n", m)
+	}
+	return low, nil
+}
+
+// choose returns a sample in the order of the code.
+func choose(all []mutant, stream uint64) []mutant {
+	if *sample <= 0 || *sample >= len(all) {
+		return all
+	}
+	chosen := make([]bool, len(all))
+	for _, i := range rand.New(rand.NewPCG(*seed, stream)).Perm(len(all))[:*sample] {
+		chosen[i] = true
+	}
+	var some []mutant
+	for i, m := range all {
+		if chosen[i] {
+			some = append(some, m)
+		}
+	}
+	return some
+}
+
+// tally counts what became of the mutants of a package.
+type tally struct {
+	killed, timedOut, survived, unbuilt int
+}
+
+func (t tally) score() float64 {
+	tried := t.killed + t.timedOut + t.survived
+	if tried == 0 {
+		return 100
+	}
+	return 100 * float64(t.killed+t.timedOut) / float64(tried)
+}
+
+func (t tally) String() string {
+	return fmt.Sprintf("%.1f %% (%d killed, %d timed out, %d survived; %d did not build)",
+		t.score(), t.killed, t.timedOut, t.survived, t.unbuilt)
+}
+
+// try tests the mutants, -parallel of them at a time.
+func try(ctx context.Context, tests *runner, p *pkg, mutants []mutant) (tally, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var (
+		mu   sync.Mutex
+		t    tally
+		wg   sync.WaitGroup
+		work = make(chan mutant)
+	)
+	for i := range max(1, *parallel) {
+		dir := filepath.Join(tests.work, fmt.Sprint(i))
+		wg.Go(func() {
+			for m := range work {
+				fate, by, err := tests.try(ctx, dir, p.tests, m)
+				if err != nil {
+					stop(err) // the first cause stays
+					continue
+				}
+				mu.Lock()
+				switch fate {
+				case killed:
+					t.killed++
+				case timedOut:
+					t.timedOut++
+				case unbuilt:
+					t.unbuilt++
+				case survived:
+					t.survived++
+				}
+				if fate == survived || *verbose {
+					fmt.Printf("%s %s%s\n", fate, m, by)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, m := range mutants {
+		select {
+		case work <- m:
+		case <-ctx.Done():
+		}
+	}
+	close(work)
+	wg.Wait()
+	return t, context.Cause(ctx)
+}

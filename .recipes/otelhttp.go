@@ -1,0 +1,26 @@
+package recipes
+
+import (
+	"context"
+	"net/http"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func OtelHTTP(keys keystore.Store, options middleware.Options, tasks *Tasks, tracers trace.TracerProvider) http.Handler {
+	options.Hooks.Observe = func(ctx context.Context, e middleware.Event) {
+		trace.SpanFromContext(ctx).SetAttributes(
+			attribute.String("api.request_id", e.RequestID), attribute.String("api.organization", e.Principal.Organization()),
+			attribute.String("api.stage", string(e.Stage)), attribute.String("api.outcome", e.Outcome))
+	}
+	api := middleware.NewAPI(keys, options)
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), tasks.Create)
+	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.Require(scope.TasksRead), tasks.Get)
+	return otelhttp.NewHandler(api, "api", otelhttp.WithTracerProvider(tracers))
+}

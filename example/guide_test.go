@@ -1,0 +1,113 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// logCalls are the methods whose first text is a line of the log: those of
+// slog.Logger, and the two of package middleware that lead to one.
+var logCalls = []string{"Error", "Warn", "Info", "Log", "ErrorContext", "WarnContext", "InfoContext", "LogAttrs", "log"}
+
+// TestTheGuideHasEveryLineOfTheLog: the operator's guide has a row for each text
+// that the library logs, and no other.
+func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
+	guide, err := os.ReadFile("../.github/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(guide), "\n## Lines of the log\n")
+	var rows []string
+	for line := range strings.Lines(table) {
+		if cells := strings.Split(line, "|"); len(cells) > 4 && strings.Contains(cells[1], "`") {
+			rows = append(rows, strings.Trim(cells[1], " `"))
+		}
+	}
+	texts := logTexts(t)
+	for text, where := range texts {
+		if !slices.Contains(rows, text) {
+			t.Errorf("%s logs %q, which has no row in the guide", where, text)
+		}
+	}
+	for _, row := range rows {
+		if texts[row] == "" {
+			t.Errorf("the guide has a row for %q, which nothing logs", row)
+		}
+	}
+}
+
+// logTexts returns the first text of each call that logs, up to its first full
+// stop, and where it is.
+func logTexts(t *testing.T) map[string]string {
+	texts := make(map[string]string)
+	for _, root := range []string{"../middleware", "../idem", "../keystore", "../ratelimit", "../scope"} {
+		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && (strings.HasSuffix(path, "test") || strings.HasPrefix(entry.Name(), ".") && path != root):
+				return filepath.SkipDir
+			case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+				return nil
+			}
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				method, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok || !slices.Contains(logCalls, method.Sel.Name) {
+					return true
+				}
+				if of, ok := method.X.(*ast.Ident); ok && of.Name == "http" {
+					return true // http.Error answers a request
+				}
+				for _, arg := range call.Args {
+					if text := leadingText(arg); text != "" {
+						text, _, _ = strings.Cut(text, ". ")
+						if strings.Contains(text, " ") { // else it is the name of an attribute
+							texts[strings.TrimSpace(text)] = files.Position(call.Pos()).String()
+						}
+						break
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(texts) < 30 {
+		t.Fatalf("found %d texts only", len(texts))
+	}
+	return texts
+}
+
+// leadingText returns the text that an expression begins with, "" if it is none.
+func leadingText(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, _ := strconv.Unquote(e.Value)
+			return text
+		}
+	case *ast.BinaryExpr:
+		return leadingText(e.X) + leadingText(e.Y)
+	}
+	return ""
+}

@@ -1,0 +1,397 @@
+package idemredis_test
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemredis"
+)
+
+// A loser is a way to a server on which answers get lost.
+type loser struct {
+	addr string
+	lose atomic.Int64 // how many of the next answers
+	hold bool         // the connection stays, as if the answer were still to come
+	lost atomic.Int64
+}
+
+func newLoser(t *testing.T, addr string, hold bool) *loser {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	l := &loser{addr: listener.Addr().String(), hold: hold}
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", addr)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			go func() {
+				defer far.Close()
+				buf := make([]byte, 64<<10)
+				for {
+					n, err := near.Read(buf)
+					if err != nil {
+						return
+					}
+					far.Write(buf[:n])
+				}
+			}()
+			go l.answers(far, near)
+		}
+	}()
+	return l
+}
+
+func (l *loser) answers(from, to net.Conn) {
+	defer to.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if l.lose.Add(-1) >= 0 {
+			l.lost.Add(1)
+			if l.hold {
+				continue
+			}
+			return
+		}
+		to.Write(buf[:n])
+	}
+}
+
+// The client sends again what was not answered, although it was done. Nobody
+// notices.
+func TestResentByTheClient(t *testing.T) {
+	for _, way := range []struct {
+		name string
+		hold bool
+	}{{"the connection breaks", false}, {"the answer is late", true}} {
+		t.Run(way.name, func(t *testing.T) {
+			o := options(t)
+			loser := newLoser(t, o.Addr, way.hold)
+			far := *o
+			far.Addr, far.ReadTimeout, far.PoolSize = loser.addr, time.Second, 1
+			client := connect(t, &far)
+			store := ownStore(t, client)
+			// Redis is to know the scripts: the first answer would only say
+			// that it does not.
+			known := aClaim("known")
+			mustBegin(t, store, known, idem.Claimed)
+			for _, call := range calls(store, known) {
+				call(t.Context())
+			}
+
+			// One answer, because a new connection says hello and needs one to
+			// that.
+			losing := func(what string, want error, do func() error) {
+				t.Helper()
+				if err := client.Ping(t.Context()).Err(); err != nil {
+					t.Fatal(err)
+				}
+				before := loser.lost.Load()
+				loser.lose.Store(1)
+				if err := do(); !errors.Is(err, want) {
+					t.Errorf("%s: got %v, want %v", what, err, want)
+				}
+				if n := loser.lost.Load() - before; n != 1 {
+					t.Errorf("%s: %d answers were lost, want 1", what, n)
+				}
+			}
+			c := aClaim("k")
+			losing("Begin", nil, func() error {
+				r, err := store.Begin(t.Context(), c)
+				if err == nil && (r.State != idem.Claimed || r.Attempt != 1) {
+					t.Errorf("Begin: got %v, attempt %d, want the claim as attempt 1", r.State, r.Attempt)
+				}
+				return err
+			})
+			losing("Extend", nil, func() error { return store.Extend(t.Context(), c.Key, c.Token, c.Lease) })
+			losing("Settle", nil, func() error { return store.Settle(t.Context(), c.Key, c.Token, finished("answer")) })
+			if r := mustBegin(t, store, again(c), idem.Done); string(r.Payload) != "answer" {
+				t.Errorf("got the payload %q, want the answer", r.Payload)
+			}
+			c = aClaim("freed")
+			mustBegin(t, store, c, idem.Claimed)
+			losing("Settle as not started", idem.ErrLost, func() error {
+				return store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
+			})
+			mustBegin(t, store, again(c), idem.Claimed)
+		})
+	}
+}
+
+// Freeing by a token that does not hold the claim leaves the claim its time.
+func TestForeignFree(t *testing.T) {
+	client := connect(t, options(t))
+	prefix := ownPrefix(t, client)
+	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+	c := aClaim("k")
+	mustBegin(t, store, c, idem.Claimed)
+	if err := store.Settle(t.Context(), c.Key, newToken(), idem.Settlement{Outcome: idem.NotStarted}); !errors.Is(err, idem.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+	if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left < c.Retention-time.Minute {
+		t.Errorf("the claim is remembered for %v, want %v", left, c.Retention)
+	}
+}
+
+// A Begin that was given up arrives after its claim was freed. Nobody holds the
+// claim then, whatever happened to the key in between.
+func TestLateBegin(t *testing.T) {
+	client := connect(t, options(t))
+	free := idem.Settlement{Outcome: idem.NotStarted}
+	for _, tt := range []struct {
+		name   string
+		before func(s idem.Store, late, other idem.Claim)
+	}{
+		{"there was nothing to free", func(s idem.Store, late, other idem.Claim) {
+			s.Settle(t.Context(), late.Key, late.Token, free)
+		}},
+		{"it was sent twice", func(s idem.Store, late, other idem.Claim) {
+			mustBegin(t, s, late, idem.Claimed)
+			s.Settle(t.Context(), late.Key, late.Token, free)
+		}},
+		{"another held the key then", func(s idem.Store, late, other idem.Claim) {
+			mustBegin(t, s, other, idem.Claimed)
+			s.Settle(t.Context(), late.Key, late.Token, free)
+			mustBegin(t, s, again(other), idem.InFlight)
+			s.Settle(t.Context(), other.Key, other.Token, free)
+		}},
+		{"another held the key in between", func(s idem.Store, late, other idem.Claim) {
+			s.Settle(t.Context(), late.Key, late.Token, free)
+			mustBegin(t, s, other, idem.Claimed)
+			s.Settle(t.Context(), other.Key, other.Token, free)
+		}},
+	} {
+		prefix := ownPrefix(t, client)
+		store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+		late := aClaim("k")
+		tt.before(store, late, again(late))
+		if r, err := store.Begin(t.Context(), late); err == nil || isRefusal(err) {
+			t.Errorf("%s: got %v, %v, want an error that is no refusal", tt.name, r.State, err)
+		}
+		if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left < 15*time.Minute || left > time.Hour {
+			t.Errorf("%s: this is remembered for %v", tt.name, left)
+		}
+		next := again(late)
+		if r := mustBegin(t, store, next, idem.Claimed); r.Attempt != 1 {
+			t.Errorf("%s: the next claim is attempt %d", tt.name, r.Attempt)
+		}
+		if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left < late.Retention-time.Minute {
+			t.Errorf("%s: the next claim is remembered for %v, want %v", tt.name, left, late.Retention)
+		}
+	}
+}
+
+// Out of memory, Redis takes no claim and serves what it has. A claim that it
+// has stands until its outcome is saved.
+func TestOutOfMemory(t *testing.T) {
+	server := startServer(t)
+	client := server.client()
+	store := ownStore(t, client)
+	done, held, unknown, lapsed := aClaim("done"), aClaim("held"), aClaim("unknown"), aClaim("lapsed")
+	lapsed.Lease = time.Millisecond
+	for _, c := range []idem.Claim{done, held, unknown, lapsed} {
+		mustBegin(t, store, c, idem.Claimed)
+	}
+	if err := store.Settle(t.Context(), done.Key, done.Token, finished("answer")); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Settle(t.Context(), unknown.Key, unknown.Token, idem.Settlement{Retention: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lease is over", func() bool {
+		r, err := store.Begin(t.Context(), again(lapsed))
+		return err != nil || r.State == idem.Unknown
+	})
+	server.fill()
+
+	full := func(what string, c idem.Claim) {
+		t.Helper()
+		if r, err := store.Begin(t.Context(), c); !errors.Is(err, idem.ErrFull) {
+			t.Errorf("Begin of %s: got %v, %v, want ErrFull", what, r.State, err)
+		}
+	}
+	takeOver := func(c idem.Claim) idem.Claim { c = again(c); c.Reexecute = true; return c }
+	noRefusal := func(what string, err error) {
+		t.Helper()
+		if err == nil || isRefusal(err) {
+			t.Errorf("%s: got %v, want an error that is no refusal", what, err)
+		}
+	}
+	full("a new key", aClaim("new"))
+	full("an unknown outcome, to take it over", takeOver(unknown))
+	full("a lapsed claim, to take it over", takeOver(lapsed))
+	if r := mustBegin(t, store, again(done), idem.Done); string(r.Payload) != "answer" {
+		t.Errorf("got the payload %q, want the answer", r.Payload)
+	}
+	mustBegin(t, store, again(held), idem.InFlight)
+	mustBegin(t, store, again(unknown), idem.Unknown)
+	mustBegin(t, store, again(lapsed), idem.Unknown)
+	heldKey := keysOf(t, client, "*"+hex.EncodeToString(held.Key[:]))[0]
+	look := func() string {
+		return client.Dump(t.Context(), heldKey).Val() + client.PExpireTime(t.Context(), heldKey).Val().String()
+	}
+	before := look()
+	// ErrFull would mean that there is no claim to take back.
+	_, err := store.Begin(t.Context(), held)
+	noRefusal("Begin by the token that holds the claim", err)
+	noRefusal("Extend", store.Extend(t.Context(), held.Key, held.Token, held.Lease))
+	noRefusal("Settle", store.Settle(t.Context(), held.Key, held.Token, finished("answer")))
+	noRefusal("Settle as unknown", store.Settle(t.Context(), held.Key, held.Token, idem.Settlement{Retention: time.Hour}))
+	if look() != before {
+		t.Error("a call that was refused changed the claim")
+	}
+	mustBegin(t, store, again(held), idem.InFlight)
+	if err := store.Settle(t.Context(), lapsed.Key, lapsed.Token, idem.Settlement{Outcome: idem.NotStarted}); err != nil {
+		t.Errorf("freeing a claim: %v", err)
+	}
+	nothing := aClaim("nothing")
+	if err := store.Settle(t.Context(), nothing.Key, nothing.Token, idem.Settlement{Outcome: idem.NotStarted}); !errors.Is(err, idem.ErrLost) {
+		t.Errorf("freeing what is not there: got %v, want ErrLost", err)
+	}
+
+	server.empty()
+	if err := store.Settle(t.Context(), held.Key, held.Token, finished("late")); err != nil {
+		t.Errorf("Settle when there is room again: %v", err)
+	}
+	mustBegin(t, store, again(held), idem.Done)
+	mustBegin(t, store, again(lapsed), idem.Claimed)
+	mustBegin(t, store, aClaim("new"), idem.Claimed)
+	if r := mustBegin(t, store, takeOver(unknown), idem.Claimed); r.Attempt != 2 {
+		t.Errorf("got attempt %d, want 2", r.Attempt)
+	}
+}
+
+// A Begin sent again begins the retention anew, and one that is shorter than
+// what is left of it as well.
+func TestResentBeginRetains(t *testing.T) {
+	client := connect(t, options(t))
+	prefix := ownPrefix(t, client)
+	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+	c := aClaim("k")
+	for _, retention := range []time.Duration{time.Hour, 3 * time.Hour, 2 * time.Hour} {
+		c.Retention = retention
+		mustBegin(t, store, c, idem.Claimed)
+		if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left <= retention-time.Minute || left > retention+time.Second {
+			t.Errorf("after a Begin with a retention of %v the key goes in %v", retention, left)
+		}
+	}
+}
+
+// An extension beyond the retention keeps the key until the lease ends.
+func TestExtendBeyondTheRetention(t *testing.T) {
+	client := connect(t, options(t))
+	prefix := ownPrefix(t, client)
+	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+	c := aClaim("k")
+	mustBegin(t, store, c, idem.Claimed)
+	lease := 3 * c.Retention
+	if err := store.Extend(t.Context(), c.Key, c.Token, lease); err != nil {
+		t.Fatal(err)
+	}
+	left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val()
+	r := mustBegin(t, store, again(c), idem.InFlight)
+	for what, d := range map[string]time.Duration{"the lease ends": r.RetryAfter, "the key expires": left} {
+		if d > lease+2*time.Millisecond || d < lease-time.Minute {
+			t.Errorf("%s in %v, want %v", what, d, lease)
+		}
+	}
+}
+
+// A key that is freed again and again does not grow without end. The latest of
+// its claims are known as freed, and no answer is lost in between.
+func TestFreedAgainAndAgain(t *testing.T) {
+	client := connect(t, options(t))
+	prefix := ownPrefix(t, client)
+	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+	c := aClaim("k")
+	var latest []idem.Claim
+	for range 100 {
+		c = again(c)
+		latest = append(latest, c)
+		mustBegin(t, store, c, idem.Claimed)
+		for range 2 { // the second time there is nothing to free
+			store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
+		}
+	}
+	name := keysOf(t, client, prefix)[0]
+	if n := client.StrLen(t.Context(), name).Val(); n > 1000 {
+		t.Errorf("a key that was freed 100 times has %d bytes", n)
+	}
+	for _, c := range latest[70:] {
+		if r, err := store.Begin(t.Context(), c); err == nil || isRefusal(err) {
+			t.Errorf("a Begin after its claim was freed: got %v, %v, want an error that is no refusal", r.State, err)
+		}
+	}
+	c = again(c)
+	mustBegin(t, store, c, idem.Claimed)
+	if err := store.Settle(t.Context(), c.Key, c.Token, finished("answer")); err != nil {
+		t.Fatal(err)
+	}
+	for _, client := range []idemredis.Client{client, &old{Client: client}} {
+		store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+		if r := mustBegin(t, store, again(c), idem.Done); string(r.Payload) != "answer" {
+			t.Errorf("got the payload %q, want the answer", r.Payload)
+		}
+		for payload, want := range map[string]error{"answer": nil, "another": idem.ErrSettled} {
+			if err := store.Settle(t.Context(), c.Key, c.Token, finished(payload)); !errors.Is(err, want) {
+				t.Errorf("Settle again as %q: got %v, want %v", payload, err, want)
+			}
+		}
+	}
+}
+
+// The package comment says which commands access control must allow.
+func TestAccessControl(t *testing.T) {
+	server := startServer(t)
+	allowed := []any{"ACL", "SETUSER", "store", "on", ">secret", "~*", "+@connection",
+		"+eval", "+evalsha", "+get", "+set", "+setrange", "+pttl", "+pexpire", "+del", "+info"}
+	if err := server.client().Do(t.Context(), allowed...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	o := server.options()
+	o.Username, o.Password = "store", "secret"
+	client := connect(t, o)
+	for _, client := range []idemredis.Client{client, &old{Client: client}} {
+		store := idemredis.New(client, idemredis.Options{})
+		if err := store.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c := aClaim(rand.Text())
+		mustBegin(t, store, c, idem.Claimed)
+		mustBegin(t, store, c, idem.Claimed)
+		mustBegin(t, store, again(c), idem.InFlight)
+		other := again(c)
+		for _, err := range []error{
+			store.Extend(t.Context(), c.Key, c.Token, 2*c.Retention),
+			store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted}),
+			store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted}),
+		} {
+			if err != nil && !errors.Is(err, idem.ErrLost) {
+				t.Error(err)
+			}
+		}
+		mustBegin(t, store, other, idem.Claimed)
+		if err := store.Settle(t.Context(), c.Key, other.Token, finished("answer")); err != nil {
+			t.Error(err)
+		}
+		mustBegin(t, store, again(c), idem.Done)
+	}
+}

@@ -1,0 +1,123 @@
+package idemredis_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemredis"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+// moved is a Store and where it keeps its keys, so that they can be made older:
+// the time of the server itself cannot be changed.
+type moved struct {
+	*idemredis.Store
+	client redis.UniversalClient
+	prefix string
+}
+
+func (m moved) age(t *testing.T, d time.Duration) {
+	for _, key := range keysOf(t, m.client, m.prefix) {
+		left := m.client.PTTL(t.Context(), key).Val() - d
+		if err := m.client.PExpire(t.Context(), key, max(left, 0)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSuite(t *testing.T) {
+	client := connect(t, options(t))
+	idemtest.Suite{
+		New: func(t *testing.T) idem.Store {
+			prefix := ownPrefix(t, client)
+			return moved{idemredis.New(client, idemredis.Options{Prefix: prefix}), client, prefix}
+		},
+		Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
+	}.Run(t)
+}
+
+// old is a client of a Redis before version 7, whose SET has not both NX and
+// GET.
+type old struct {
+	*redis.Client
+	refused atomic.Int64
+}
+
+func (o *old) SetArgs(ctx context.Context, key string, value any, a redis.SetArgs) *redis.StatusCmd {
+	cmd := redis.NewStatusCmd(ctx)
+	cmd.SetErr(errors.New("ERR syntax error"))
+	o.refused.Add(1)
+	return cmd
+}
+
+// Before version 7 the scripts do everything.
+func TestSuiteOnOldRedis(t *testing.T) {
+	client := connect(t, options(t))
+	idemtest.Suite{
+		New: func(t *testing.T) idem.Store {
+			prefix := ownPrefix(t, client)
+			return moved{idemredis.New(&old{Client: client}, idemredis.Options{Prefix: prefix}), client, prefix}
+		},
+		Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
+	}.Run(t)
+}
+
+// That Redis is old is found out once.
+func TestOldRedisIsRemembered(t *testing.T) {
+	client := connect(t, options(t))
+	before := &old{Client: client}
+	store := idemredis.New(before, idemredis.Options{Prefix: ownPrefix(t, client)})
+	for range 3 {
+		mustBegin(t, store, aClaim(rand.Text()), idem.Claimed)
+	}
+	if n := before.refused.Load(); n != 1 {
+		t.Errorf("the SET was sent %d times, want once", n)
+	}
+}
+
+// The server's clock ends leases and retentions, and neither of them early.
+func TestTimeOfTheServer(t *testing.T) {
+	t.Parallel()
+	store := ownStore(t, connect(t, options(t)))
+	const lease, retention = 300 * time.Millisecond, 700 * time.Millisecond
+	for _, extended := range []bool{false, true} {
+		c := aClaim(fmt.Sprint(extended))
+		c.Lease, c.Retention = lease, retention
+		if extended {
+			c.Lease = 100 * time.Millisecond
+		}
+		claimed := time.Now()
+		mustBegin(t, store, c, idem.Claimed)
+		leased := claimed
+		if extended {
+			leased = time.Now()
+			if err := store.Extend(t.Context(), c.Key, c.Token, lease); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for state := idem.InFlight; state != idem.Claimed; {
+			<-time.After(5 * time.Millisecond)
+			r, err := store.Begin(t.Context(), again(c))
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case r.State == idem.InFlight && (state != idem.InFlight || r.RetryAfter <= 0 || r.RetryAfter > lease):
+				t.Fatalf("extended %v: in flight for another %v, after %v", extended, r.RetryAfter, state)
+			case r.State == idem.Unknown && time.Since(leased) < lease:
+				t.Fatalf("extended %v: a lease of %v ended after %v", extended, lease, time.Since(leased))
+			case r.State == idem.Claimed && time.Since(claimed) < retention:
+				t.Fatalf("extended %v: a retention of %v ended after %v", extended, retention, time.Since(claimed))
+			}
+			state = r.State
+		}
+	}
+}

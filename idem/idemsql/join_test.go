@@ -1,0 +1,209 @@
+package idemsql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+)
+
+// Handlers that hold a transaction and use the pool beside it get what they
+// need, because half of it is left to them.
+func TestHalfThePool(t *testing.T) {
+	d := postgres(t)
+	for _, test := range []struct{ pool, atOnce int }{{4, 2}, {5, 2}, {1, 1}} {
+		t.Run(strconv.Itoa(test.pool), func(t *testing.T) {
+			var running, most atomic.Int64
+			var once sync.Once
+			full := make(chan struct{})
+			s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+				n := running.Add(1)
+				defer running.Add(-1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				if int(n) == test.atOnce {
+					once.Do(func() { close(full) })
+				}
+				<-full // as many at once as there may be
+				if test.pool > 1 {
+					if _, err := s.db.ExecContext(r.Context(), "SELECT pg_sleep(0.02)"); err != nil {
+						t.Error(err)
+					}
+				}
+				create(w, r, s)
+			})
+			s.db.SetMaxOpenConns(test.pool)
+			var wg sync.WaitGroup
+			for i := range 4 * test.pool {
+				wg.Go(func() { s.post(t.Name()+strconv.Itoa(i), "title").mustBe(t, 201, "") })
+			}
+			wg.Wait()
+			if got := int(most.Load()); got != test.atOnce {
+				t.Errorf("of a pool of %d got %d joined requests at once, want %d", test.pool, got, test.atOnce)
+			}
+		})
+	}
+}
+
+// A pool without a limit is not exhausted either.
+func TestUnlimitedPool(t *testing.T) {
+	inServers(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		db.SetMaxOpenConns(0)
+		store := d.on(db, idemsql.Options{})
+		var open []idem.Joined
+		for i := range 32 {
+			_, j := join(t, store, claim(strconv.Itoa(i)), idem.Claimed)
+			open = append(open, j)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, _, err := store.Join(ctx, claim("one more")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the 33rd Join: got error %v, want one that waits until its context ends", err)
+		}
+		for _, j := range open {
+			if err := j.Settle(t.Context(), notStarted); err != nil {
+				t.Error(err)
+			}
+		}
+		_, j := join(t, store, claim("one more"), idem.Claimed)
+		j.Settle(t.Context(), notStarted)
+		if n := db.Stats().InUse; n != 0 {
+			t.Errorf("%d connections are in use afterwards, want 0", n)
+		}
+	})
+}
+
+// In SQLite joined requests take turns in the order in which they came; one
+// that leaves gives its place up.
+func TestOrderOfTurns(t *testing.T) {
+	file := sqliteFile(t)
+	synctest.Test(t, func(t *testing.T) {
+		db, err := file.pool()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		store := idemsql.SQLite(db, idemsql.Options{})
+		_, first := join(t, store, claim("first"), idem.Claimed)
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		leaving, leave := context.WithCancel(t.Context())
+		for i := range 8 {
+			ctx := t.Context()
+			if i == 3 {
+				ctx = leaving
+			}
+			wg.Go(func() {
+				_, j, err := store.Join(ctx, claim(strconv.Itoa(i)))
+				if err != nil {
+					if i != 3 || !errors.Is(err, context.Canceled) {
+						t.Errorf("number %d: %v", i, err)
+					}
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				if err := j.Settle(t.Context(), finished("answer")); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		leave()
+		synctest.Wait()
+		if len(order) != 0 {
+			t.Errorf("%v had a turn while the first one's was not over", order)
+		}
+		if err := first.Settle(t.Context(), notStarted); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if want := []int{0, 1, 2, 4, 5, 6, 7}; !slices.Equal(order, want) {
+			t.Errorf("got the order %v, want %v", order, want)
+		}
+	})
+}
+
+// What is known, or held by a transaction of this store, is answered while all
+// turns are taken.
+func TestKnownOutOfTurn(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		db.SetMaxOpenConns(2)
+		store := d.on(db, idemsql.Options{})
+		done := claim("done")
+		_, j := join(t, store, done, idem.Claimed)
+		if err := j.Settle(t.Context(), finished("answer")); err != nil {
+			t.Fatal(err)
+		}
+		running := claim("running")
+		_, j = join(t, store, running, idem.Claimed)
+		if r, _ := join(t, store, again(done), idem.Done); string(r.Payload) != "answer" || !r.Retained {
+			t.Errorf("got the payload %q, retained %t, want the answer", r.Payload, r.Retained)
+		}
+		if r, _ := join(t, store, again(running), idem.InFlight); r.Fingerprint != (idem.Fingerprint{}) || r.RetryAfter != 0 {
+			t.Errorf("got %+v, want in flight and no more", r)
+		}
+		if err := j.Settle(t.Context(), notStarted); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A handler that waits for what it holds itself gets an error in bounded time,
+// and the operator a word about it.
+func TestHandlerWaitsForItself(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		var inside error
+		o := options{Options: joined.Options, handler: 5 * time.Second}
+		s := newServer(t, d, o, func(w http.ResponseWriter, r *http.Request, s *server) {
+			if s.runs.Load() == 1 {
+				_, inside = insert(r.Context(), s.db, "title")
+			}
+			create(w, r, s)
+		})
+		s.db.SetMaxOpenConns(1)
+		within(t, time.Minute, "the request", func() {
+			s.post("key", "title").mustBe(t, 500, "")
+		})
+		if !errors.Is(inside, context.DeadlineExceeded) {
+			t.Errorf("the handler's own statement: got error %v, want its deadline", inside)
+		}
+		s.log.mustSay(t, "may be waiting for itself")
+		s.post("key", "title").mustBe(t, 201, "")
+		mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
+	})
+}
+
+// With connections to spare SQLite's busy_timeout ends the wait.
+func TestHandlerWritesBesideItsTransaction(t *testing.T) {
+	d := sqliteFile(t)
+	db, err := sql.Open("sqlite", sqliteDSN(d.file, 100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	var inside error
+	s := serverOn(t, d, db, idemsql.Options{}, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+		_, inside = insert(r.Context(), s.db, "beside")
+		create(w, r, s)
+	})
+	s.post("key", "title").mustBe(t, 201, "")
+	if inside == nil {
+		t.Error("a write beside the transaction succeeded, want SQLITE_BUSY")
+	}
+	mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
+}

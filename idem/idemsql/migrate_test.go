@@ -1,0 +1,143 @@
+package idemsql_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+)
+
+// mustMigrate wants nil, or an error that says each of the words.
+func mustMigrate(t testing.TB, what string, s *idemsql.Store, words ...string) {
+	t.Helper()
+	err := s.Migrate(t.Context())
+	if (err == nil) != (len(words) == 0) {
+		t.Errorf("%s: Migrate returned %v, want the words %q", what, err, words)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: Migrate returned %v, want the word %q", what, err, w)
+		}
+	}
+}
+
+func TestMigrateAgain(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.on(d.open(t), idemsql.Options{})
+		c := claim("key")
+		begin(t, store, c, idem.Claimed)
+		mustMigrate(t, "again", store)
+		begin(t, store, again(c), idem.InFlight)
+	})
+}
+
+func TestMigrateAtOnce(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		execute(t, db, "DROP TABLE sallyport_idem")
+		execute(t, db, "DROP TABLE sallyport_idem_schema")
+		var running sync.WaitGroup
+		for range 8 {
+			store := d.on(d.open(t), idemsql.Options{})
+			running.Go(func() { mustMigrate(t, "8 servers at once", store) })
+		}
+		running.Wait()
+		begin(t, d.on(db, idemsql.Options{}), claim("key"), idem.Claimed)
+	})
+}
+
+// A server that is older than the tables works on, and its Migrate says that it
+// does not know them.
+func TestMigrateToLater(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.on(d.open(t), idemsql.Options{})
+		c := claim("key")
+		begin(t, store, c, idem.Claimed)
+		n := len(store.Schema())
+		mustMigrate(t, "a later version", store.WithStep("ALTER TABLE sallyport_idem ADD COLUMN note integer"))
+		mustMigrate(t, "the older version", store, fmt.Sprintf("of version %d and this package knows none after %d: update the server", n+1, n))
+		begin(t, store, again(c), idem.InFlight)
+	})
+}
+
+func TestMigrateFromNoVersion(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		execute(t, db, "UPDATE sallyport_idem_schema SET version = -1")
+		mustMigrate(t, "a version that nobody made", store, "version -1")
+		execute(t, db, "DELETE FROM sallyport_idem_schema")
+		mustMigrate(t, "no version", store, "cannot be read from sallyport_idem_schema")
+	})
+}
+
+func TestSchemaByHand(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		execute(t, db, "DROP TABLE sallyport_idem")
+		execute(t, db, "DROP TABLE sallyport_idem_schema")
+		if _, err := store.Begin(t.Context(), claim("key")); err == nil {
+			t.Error("Begin without a table: got no error")
+		}
+		for _, step := range store.Schema() {
+			execute(t, db, step)
+		}
+		begin(t, store, claim("key"), idem.Claimed)
+		// Migrate cannot know how far they were brought.
+		mustMigrate(t, "after Schema", store, "a table sallyport_idem that Migrate did not make", "into sallyport_idem_schema")
+		execute(t, db, fmt.Sprintf("UPDATE sallyport_idem_schema SET version = %d", len(store.Schema())))
+		mustMigrate(t, "with the version written by hand", store)
+	})
+}
+
+// A role that may use the table and not the version is told so.
+func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
+	d := postgres(t)
+	admin := d.open(t)
+	schema := d.conf.RuntimeParams["search_path"]
+	role := schema + "_role"
+	execute(t, admin, "CREATE ROLE "+role)
+	t.Cleanup(func() {
+		for _, statement := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} {
+			if _, err := d.open(t).ExecContext(context.Background(), statement); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	execute(t, admin, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
+	execute(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON sallyport_idem TO "+role)
+	db := d.open(t)
+	db.SetMaxOpenConns(1)
+	execute(t, db, "SET ROLE "+role)
+	store := d.on(db, idemsql.Options{})
+	mustMigrate(t, "a role without the right", store, "cannot be read from sallyport_idem_schema", "permission denied")
+	begin(t, store, claim("key"), idem.Claimed)
+}
+
+// Rows of the first version are swept when their time is over, and its servers
+// can go on.
+func TestMigrateSweepAt(t *testing.T) {
+	d := postgres(t)
+	db := d.open(t)
+	store := d.on(db, idemsql.Options{})
+	execute(t, db, "DROP TABLE sallyport_idem, sallyport_idem_schema")
+	mustMigrate(t, "the first version", store.Version(1))
+	row := func(key string) {
+		execute(t, db, `
+			INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload)
+			VALUES (sha256('`+key+`'), '', sha256(''), 1, 3, now(), now() + interval '1 hour', '')`)
+	}
+	row("before")
+	mustMigrate(t, "the second version", store)
+	row("after")
+	sweep(t, store, 0)
+	d.advance(t, db, 25*time.Hour)
+	sweep(t, store, 2)
+}

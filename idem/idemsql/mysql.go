@@ -1,0 +1,199 @@
+package idemsql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// MySQL has no statement that looks, claims and tells. A claim is a look, which
+// takes no lock of InnoDB, and then an INSERT, or an UPDATE of the row that the
+// look has found. Either of them fails when the look was out of date, and the
+// claim begins again.
+//
+// A joined request holds the named lock of its key (GET_LOCK) from the look to
+// the end of its transaction. Those who look learn from it at once that the key
+// is taken, where they would wait at the uncommitted row. The name has a hash
+// of the database in it, since all databases of a server share the names. The
+// lock does nothing between the nodes of a Galera cluster: two of them may then
+// run a handler at the same time, and one of the transactions fails.
+const (
+	mysqlLock = "CONCAT('sallyport ', LEFT(SHA2(CONCAT(DATABASE(), HEX($1)), 256), 48))"
+
+	// mysqlLook returns whether there is a row, whether the key is ours to
+	// claim, and the columns of peek. It asks for the lock only when nothing
+	// else keeps the key from being claimed. Of a row that does not, it says
+	// nothing: another request may be about to replace it.
+	mysqlLook = `
+		SELECT r.request_key IS NOT NULL,
+			CASE WHEN {open} THEN {lock} END,
+			CASE WHEN {open} THEN 2 WHEN r.state <> 1 THEN r.state WHEN r.lease_ends > {now} THEN 2 ELSE 4 END,
+			CASE WHEN {open} THEN '' ELSE r.fingerprint END,
+			0,
+			CASE WHEN {open} THEN 0 ELSE {left} END,
+			CASE WHEN {open} THEN '' ELSE r.payload END
+		FROM (SELECT 1) AS one LEFT JOIN sallyport_idem AS r ON ` + theKey
+	mysqlOpen = "(r.request_key IS NULL OR " + claimable + ")"
+
+	mysqlInsert = `
+		INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload)
+		VALUES ($1, $2, $3, 1, 1, {now} + $5, {now} + $6, '')`
+
+	// Columns are set from the left to the right, and the later ones see it.
+	mysqlTakeOver = `
+		UPDATE sallyport_idem AS r
+		SET attempt = CASE WHEN r.expires_at <= {now} THEN 1 WHEN r.state = 1 AND r.token = $2 THEN r.attempt ELSE r.attempt + 1 END,
+			fingerprint = CASE WHEN r.expires_at <= {now} THEN $3 ELSE r.fingerprint END,
+			token = $2, state = 1, lease_ends = {now} + $5, expires_at = {now} + $6, payload = ''
+		WHERE ` + theKey + " AND " + claimable
+
+	mysqlTaken = "SELECT 1, r.fingerprint, r.attempt, 0, r.payload FROM sallyport_idem AS r WHERE " + theKey + " AND r.token = $2 AND r.state = 1"
+
+	mysqlSettle = `
+		UPDATE sallyport_idem AS r SET state = $3, payload = $4, expires_at = {now} + $5
+		WHERE ` + held + " AND r.state = 1"
+
+	mysqlSettledAs = "SELECT state = $3 AND payload = $4 FROM sallyport_idem AS r WHERE " + held
+
+	// Rows that a joined request is about to reuse are locked, and left to it.
+	// In the other order of the join all rows would be.
+	mysqlSweep = `
+		DELETE r FROM (
+			SELECT request_key FROM sallyport_idem WHERE expires_at <= {now} ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+		) AS due STRAIGHT_JOIN sallyport_idem AS r ON r.request_key = due.request_key`
+)
+
+// mysqlStatements are those that other dialects have as one.
+type mysqlStatements struct {
+	look, lookAndLock, insert, takeOver, taken, settledAs string
+	// finish gives a connection back as it was; $1 is the key. SET commits what
+	// is open, so that has to be ended first.
+	finish string
+}
+
+var mysql = func() dialect {
+	const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+	columns := strings.NewReplacer( // not every version has an alias in DELETE
+		"{now}", now,
+		"{us}", "1",
+		"{left}", "(lease_ends - "+now+")",
+		"sallyport_idem AS r", "sallyport_idem",
+		"r.", "",
+	).Replace
+	look := func(lock string) string {
+		return columns(strings.NewReplacer("{open}", mysqlOpen, "{lock}", lock).Replace(mysqlLook))
+	}
+	d := common(columns)
+	d.settle = columns(mysqlSettle)
+	d.sweep = strings.NewReplacer("{now}", now).Replace(mysqlSweep)
+	d.sql = literals
+	d.mysql = &mysqlStatements{
+		look:        look("IS_FREE_LOCK(" + mysqlLock + ")"),
+		lookAndLock: look("GET_LOCK(" + mysqlLock + ", 0)"),
+		insert:      columns(mysqlInsert),
+		takeOver:    columns(mysqlTakeOver),
+		taken:       columns(mysqlTaken),
+		settledAs:   columns(mysqlSettledAs),
+		finish:      "SET autocommit = 1, @sallyport = RELEASE_LOCK(" + mysqlLock + ")",
+	}
+	d.steps, d.engine = []string{mysqlSchema}, mysqlEngine
+	return d
+}()
+
+// longestLiteral is the most bytes that are written into a statement.
+const longestLiteral = 4096
+
+// literals writes the arguments $1, $2 into the statement, which spares the
+// round trip that prepares it. They are numbers and bytes and need no quoting.
+// Only a long reply travels as an argument.
+func literals(query string, args []any) (string, []any) {
+	var text strings.Builder
+	var rest []any
+	for {
+		before, after, found := strings.Cut(query, "$")
+		text.WriteString(before)
+		if !found {
+			return text.String(), rest
+		}
+		arg := args[after[0]-'1']
+		switch arg := arg.(type) {
+		case []byte:
+			if len(arg) > longestLiteral {
+				text.WriteByte('?')
+				rest = append(rest, arg)
+				break
+			}
+			text.WriteString("x'" + hex.EncodeToString(arg) + "'")
+		default:
+			fmt.Fprint(&text, arg)
+		}
+		query = after[1:]
+	}
+}
+
+// lookMySQL returns the record that keeps a key from being claimed. When there
+// is none, ours is true, and there says whether it has a row.
+func (s *Store) lookMySQL(ctx context.Context, q querier, look string, c idem.Claim) (r idem.Record, there, ours bool, err error) {
+	var free sql.NullBool
+	r, err = s.decision(ctx, q, look, []any{&there, &free}, peekArgs(c)...)
+	return r, there, free.Bool, err
+}
+
+// claimMySQL claims a key that nothing keeps from being claimed.
+func (s *Store) claimMySQL(ctx context.Context, q querier, c idem.Claim, there bool) (idem.Record, error) {
+	if !there {
+		err := s.write(ctx, q, s.mysql.insert, claimArgs(c)...)
+		if mysqlNumber(err) == mysqlDuplicate {
+			err = errOvertaken
+		}
+		if err != nil {
+			return idem.Record{}, err
+		}
+		return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, nil
+	}
+	err := s.write(ctx, q, s.mysql.takeOver, claimArgs(c)...)
+	if err != nil {
+		if err == idem.ErrLost {
+			err = errOvertaken
+		}
+		return idem.Record{}, err
+	}
+	r, err := s.decision(ctx, q, s.mysql.taken, nil, claimArgs(c)...)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errOvertaken
+	}
+	return r, err
+}
+
+// beginMySQL claims a key with a lease. A joined request that takes the key
+// between the look and the claim makes it wait for that transaction, which only
+// servers that work in different modes can meet.
+func (s *Store) beginMySQL(ctx context.Context, q querier, c idem.Claim) (idem.Record, error) {
+	r, there, ours, err := s.lookMySQL(ctx, q, s.mysql.look, c)
+	if err != nil || !ours {
+		return r, err
+	}
+	return s.claimMySQL(ctx, q, c, there)
+}
+
+// saveMySQL replaces a claim by its outcome.
+func (s *Store) saveMySQL(ctx context.Context, q querier, args ...any) error {
+	err := s.write(ctx, q, s.settle, args...)
+	if err != idem.ErrLost {
+		return err
+	}
+	var same bool
+	switch err := s.one(ctx, q, s.mysql.settledAs, []any{&same}, args...); {
+	case errors.Is(err, sql.ErrNoRows):
+		return idem.ErrLost
+	case err == nil && !same:
+		return idem.ErrSettled
+	default:
+		return err
+	}
+}

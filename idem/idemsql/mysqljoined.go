@@ -1,0 +1,89 @@
+package idemsql
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// finishing is how long a connection may take to end a transaction or to give
+// its lock back, where the driver has no other bound.
+const finishing = 5 * time.Second
+
+// claimMySQL begins the transaction of a key that nothing keeps from being
+// claimed, after it has locked the name of the key.
+//
+// A deadlock, or a node of Galera that was slower, takes back the whole
+// transaction, and what a handler that overlooks the error writes after that
+// would be committed at once. With autocommit off it is a transaction too,
+// which Settle rolls back because the claim is gone.
+func (j *joined) claimMySQL(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	r, there, ours, err := j.store.lookMySQL(ctx, j.conn, j.store.mysql.lookAndLock, c)
+	j.locked = ours || err != nil // the answer may have been lost
+	if err != nil || !ours {
+		return r, err
+	}
+	if _, err := j.conn.ExecContext(ctx, "SET autocommit = 0"); err != nil {
+		return idem.Record{}, err
+	}
+	if j.tx, err = j.conn.BeginTx(j.ctx, &sql.TxOptions{Isolation: j.store.options.Isolation}); err != nil {
+		return idem.Record{}, err
+	}
+	j.claim, j.there = c, there
+	return j.store.claimMySQL(ctx, j.tx, c, there)
+}
+
+// undoMySQL takes back what the handler wrote and claims the key again. There
+// is no savepoint: a deadlock would have taken it too.
+func (j *joined) undoMySQL(ctx context.Context) error {
+	if _, err := j.tx.ExecContext(ctx, "ROLLBACK"); err != nil {
+		return err
+	}
+	_, err := j.store.claimMySQL(ctx, j.tx, j.claim, j.there)
+	return err
+}
+
+// commitMySQL ends with ctx, which the Commit of the driver does not. After it
+// there is nothing left for the Rollback.
+func (j *joined) commitMySQL(ctx context.Context) error {
+	_, err := j.tx.ExecContext(ctx, "COMMIT")
+	if err != nil {
+		j.rollBackMySQL()
+		return err
+	}
+	j.tx.Rollback()
+	return nil
+}
+
+// rollBackMySQL ends with a context too. When the handler has ended the sql.Tx,
+// something may still be open on the connection. The connection itself is used
+// only after the sql.Tx: it would wait for that to end if it were broken.
+func (j *joined) rollBackMySQL() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), finishing)
+	defer cancel()
+	_, err := j.tx.ExecContext(ctx, "ROLLBACK")
+	ended := j.tx.Rollback()
+	if ended == sql.ErrTxDone {
+		_, err = j.conn.ExecContext(ctx, "ROLLBACK")
+	}
+	if err != nil || ended != nil && ended != sql.ErrTxDone {
+		j.discard()
+	}
+	if ended != nil {
+		return ended
+	}
+	return err
+}
+
+// unlockMySQL gives the lock of the key back. The server does so too when the
+// connection is closed.
+func (j *joined) unlockMySQL() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), finishing)
+	defer cancel()
+	statement, args := j.store.sql(j.store.mysql.finish, []any{j.key[:]})
+	if _, err := j.conn.ExecContext(ctx, statement, args...); err != nil {
+		j.discard()
+	}
+}

@@ -1,0 +1,192 @@
+package idemsql_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+)
+
+// deadlocked makes the transaction of the handler the victim of a deadlock, and
+// returns the error that the handler gets.
+func deadlocked(t *testing.T, r *http.Request, s *server) error {
+	tx, _ := idemsql.Tx(r.Context())
+	if _, err := insert(r.Context(), tx, "before the deadlock"); err != nil {
+		t.Error(err)
+	}
+	other, err := s.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer other.Rollback()
+	// The one that has changed more rows survives.
+	for range 20 {
+		insert(t.Context(), other, "heavy")
+	}
+	execute(t, other, "UPDATE tasks SET title = 'a' WHERE id = 'a'")
+	if _, err := tx.ExecContext(r.Context(), "UPDATE tasks SET title = 'b' WHERE id = 'b'"); err != nil {
+		t.Error(err)
+	}
+	waits := make(chan error)
+	go func() {
+		_, err := other.ExecContext(t.Context(), "UPDATE tasks SET title = 'b' WHERE id = 'b'")
+		waits <- err
+	}()
+	_, err = tx.ExecContext(r.Context(), "UPDATE tasks SET title = 'a' WHERE id = 'a'")
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+	return err
+}
+
+// A deadlock takes the whole transaction back. What a handler writes that
+// overlooks it does not stand, and its key is free.
+func TestOverlookedDeadlock(t *testing.T) {
+	d := mariadb(t)
+	s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+		if s.runs.Load() == 1 {
+			if deadlocked(t, r, s) == nil {
+				t.Error("there was no deadlock")
+			}
+		}
+		create(w, r, s)
+	})
+	execute(t, s.db, "INSERT INTO tasks (id, title) VALUES ('a', ''), ('b', '')")
+	s.post("key", "title").mustBe(t, 503, "idempotency_commit_unknown")
+	mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
+	mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 0)
+	first := s.post("key", "title")
+	first.mustBe(t, 201, "")
+	s.post("key", "title").mustReplay(t, first)
+	mustCount(t, s.db, "SELECT count(*) FROM tasks", 3)
+}
+
+// A handler that answers a deadlock with 409 has its answer kept.
+func TestHandledDeadlock(t *testing.T) {
+	d := mariadb(t)
+	s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+		if deadlocked(t, r, s) == nil {
+			t.Error("there was no deadlock")
+		}
+		w.WriteHeader(http.StatusConflict)
+		io.WriteString(w, "somebody was quicker")
+	})
+	execute(t, s.db, "INSERT INTO tasks (id, title) VALUES ('a', ''), ('b', '')")
+	first := s.post("key", "title")
+	first.mustBe(t, 409, "")
+	s.post("key", "title").mustReplay(t, first)
+	mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
+}
+
+// However a joined request ends, its connection is as it was: it holds no lock,
+// and what is written on it is committed.
+func TestConnectionIsGivenBack(t *testing.T) {
+	d := mariadb(t)
+	db := d.open(t)
+	db.SetMaxOpenConns(1)
+	store := d.on(db, idemsql.Options{})
+	undo := finished("answer")
+	undo.Undo = true
+	for name, end := range map[string]func(c idem.Claim, j idem.Joined) error{
+		"committed":   func(_ idem.Claim, j idem.Joined) error { return j.Settle(t.Context(), finished("answer")) },
+		"undone":      func(_ idem.Claim, j idem.Joined) error { return j.Settle(t.Context(), undo) },
+		"rolled back": func(_ idem.Claim, j idem.Joined) error { return j.Settle(t.Context(), notStarted) },
+		"ended by the handler": func(_ idem.Claim, j idem.Joined) error {
+			tx, _ := idemsql.Tx(j.Context(t.Context()))
+			tx.Rollback()
+			j.Settle(t.Context(), finished("answer"))
+			return nil
+		},
+		"known": func(c idem.Claim, j idem.Joined) error {
+			err := j.Settle(t.Context(), finished("answer"))
+			join(t, store, again(c), idem.Done)
+			return err
+		},
+	} {
+		c := claim(name)
+		_, j := join(t, store, c, idem.Claimed)
+		tx, _ := idemsql.Tx(j.Context(t.Context()))
+		var id int
+		if err := tx.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		if err := end(c, j); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var same, autocommit, locks bool
+		err := db.QueryRowContext(t.Context(), "SELECT CONNECTION_ID() = ?, @@autocommit, RELEASE_ALL_LOCKS() > 0", id).Scan(&same, &autocommit, &locks)
+		if err != nil || !same || !autocommit || locks {
+			t.Errorf("%s: the same connection %t, autocommit %t, locks %t, %v, want true, true, false", name, same, autocommit, locks, err)
+		}
+	}
+}
+
+// A key of one database is not in flight in another one of the server.
+func TestDatabasesDoNotMeet(t *testing.T) {
+	here, there := mariadb(t), mariadb(t)
+	c := claim("key")
+	_, j := join(t, here.on(here.open(t), idemsql.Options{}), c, idem.Claimed)
+	_, k := join(t, there.on(there.open(t), idemsql.Options{}), again(c), idem.Claimed)
+	for _, j := range []idem.Joined{j, k} {
+		if err := j.Settle(t.Context(), notStarted); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// lostAnswers is a connection that carries a statement with GET_LOCK out and
+// loses the answer.
+type lostAnswers struct{ driver.Conn }
+
+func (c lostAnswers) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c lostAnswers) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+	if err == nil && strings.Contains(query, " GET_LOCK(") {
+		rows.Close()
+		return nil, errors.New("the answer was lost")
+	}
+	return rows, err
+}
+
+type lostAnswersConnector struct{ driver.Connector }
+
+func (c lostAnswersConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	return lostAnswers{conn}, err
+}
+
+// A connection that may hold the lock of a key does not keep it.
+func TestLostAnswer(t *testing.T) {
+	d := mariadb(t)
+	connector, err := mysql.NewConnector(d.my)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(lostAnswersConnector{connector})
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	c := claim("key")
+	if _, _, err := d.on(db, idemsql.Options{}).Join(t.Context(), c); err == nil {
+		t.Error("Join without an answer: got no error")
+	}
+	if n := db.Stats().OpenConnections; n != 1 {
+		t.Fatalf("%d connections are open, want the one", n)
+	}
+	_, j := join(t, d.on(d.open(t), idemsql.Options{}), again(c), idem.Claimed)
+	if err := j.Settle(t.Context(), notStarted); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,251 @@
+package idemtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// joinPatience bounds each Join of the suite. Only a store that waits for the
+// wrong thing takes that long.
+const joinPatience = 30 * time.Second
+
+func (e *env) join(c idem.Claim) (idem.Record, idem.Joined) {
+	ctx, cancel := context.WithTimeout(e.ctx, joinPatience)
+	defer cancel()
+	r, j, err := e.store.(idem.Joiner).Join(ctx, c)
+	if err != nil {
+		e.failf("Join: got error %v, want an answer", err)
+	}
+	if (j != nil) != (r.State == idem.Claimed) {
+		e.failf("Join: got %v and a transaction %t, want one exactly when claimed", r.State, j != nil)
+	}
+	return r, j
+}
+
+// mustJoin joins c and wants it claimed as that attempt.
+func (e *env) mustJoin(what string, c idem.Claim, attempt int) idem.Joined {
+	r, j := e.join(c)
+	if r.State != idem.Claimed || r.Attempt != attempt || r.Fingerprint != c.Fingerprint {
+		e.failf("%s: Join got %v, attempt %d, fingerprint %x, want claimed, attempt %d, fingerprint %x",
+			what, r.State, r.Attempt, r.Fingerprint, attempt, c.Fingerprint)
+	}
+	return j
+}
+
+// mustNotJoin joins c and wants the state.
+func (e *env) mustNotJoin(what string, c idem.Claim, want idem.State) idem.Record {
+	r, j := e.join(c)
+	if j != nil {
+		j.Settle(e.ctx, notStarted)
+	}
+	if r.State != want {
+		e.failf("%s: Join got %v, want %v", what, r.State, want)
+	}
+	return r
+}
+
+// write writes a row in the transaction.
+func (e *env) write(j idem.Joined, row string) {
+	if err := e.suite.Write(j.Context(e.ctx), row); err != nil {
+		e.failf("Write in the transaction: got error %v", err)
+	}
+}
+
+func (e *env) settleJoined(what string, j idem.Joined, s idem.Settlement) {
+	e.mustBe(what+": Settle", j.Settle(e.ctx, s), nil)
+}
+
+func (e *env) mustHaveRows(what string, want ...string) {
+	got := e.suite.Rows(e.t, e.store)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		e.failf("%s: got the rows %q, want %q", what, got, want)
+	}
+}
+
+var joinedRules = []rule{
+	{
+		"join-commit",
+		"A joined claim that is finished commits its rows with its answer, for Begin and for Join.",
+		func(e *env) {
+			c := e.lasting()
+			j := e.mustJoin("a new key", c, 1)
+			e.write(j, "row")
+			e.settleJoined("the holder", j, finished("answer"))
+			e.mustHaveRows("afterwards", "row")
+			e.mustReplay("afterwards", again(c), "answer")
+			r := e.mustNotJoin("afterwards", again(c), idem.Done)
+			if string(r.Payload) != "answer" || !r.Retained || r.Fingerprint != c.Fingerprint {
+				e.failf("Join got the payload %s, retained %t, fingerprint %x, want what was settled", brief(string(r.Payload)), r.Retained, r.Fingerprint)
+			}
+		},
+	},
+	{
+		"join-undo",
+		"Undo keeps the answer and takes back the rows.",
+		func(e *env) {
+			c := e.lasting()
+			j := e.mustJoin("a new key", c, 1)
+			e.write(j, "row")
+			s := finished("refused")
+			s.Undo = true
+			e.settleJoined("the holder", j, s)
+			e.mustHaveRows("afterwards")
+			e.mustReplay("afterwards", again(c), "refused")
+		},
+	},
+	{
+		"join-not-started",
+		"A joined claim that is not started leaves nothing: no rows, and a free key.",
+		func(e *env) {
+			c := e.lasting()
+			j := e.mustJoin("a new key", c, 1)
+			e.write(j, "row")
+			e.settleJoined("the holder", j, notStarted)
+			e.mustHaveRows("afterwards")
+			j = e.mustJoin("afterwards", again(otherRequest(c)), 1)
+			e.settleJoined("the next holder", j, notStarted)
+			e.mustClaim("afterwards, with a lease", again(c), 1)
+		},
+	},
+	{
+		"join-isolation",
+		"Nobody sees the rows of a joined claim before it is settled.",
+		func(e *env) {
+			j := e.mustJoin("a new key", e.lasting(), 1)
+			e.write(j, "row")
+			e.mustHaveRows("before Settle")
+			e.settleJoined("the holder", j, finished("answer"))
+			e.mustHaveRows("after Settle", "row")
+		},
+	},
+	{
+		"join-in-flight",
+		"Join of a key that a transaction holds says in flight and does not wait for it; the fingerprint is the first request's or zero.",
+		func(e *env) {
+			c := e.lasting()
+			j := e.mustJoin("a new key", c, 1)
+			for _, other := range []idem.Claim{again(c), again(otherRequest(c)), reexecuting(c)} {
+				r := e.mustNotJoin("while the transaction is open", other, idem.InFlight)
+				if r.Fingerprint != c.Fingerprint && r.Fingerprint != (idem.Fingerprint{}) {
+					e.failf("got fingerprint %x, want the first request's %x, or zero", r.Fingerprint, c.Fingerprint)
+				}
+			}
+			e.settleJoined("the holder", j, finished("answer"))
+		},
+	},
+	{
+		"join-race",
+		"Of any number of simultaneous Joins of one key exactly one gets a transaction.",
+		func(e *env) {
+			c := e.lasting()
+			claims := make([]idem.Claim, racers)
+			for i := range claims {
+				claims[i] = again(c)
+			}
+			var mu sync.Mutex
+			var joined []idem.Joined
+			e.atOnce(len(claims), func(i int) error {
+				ctx, cancel := context.WithTimeout(e.ctx, joinPatience)
+				defer cancel()
+				_, j, err := e.store.(idem.Joiner).Join(ctx, claims[i])
+				if j != nil {
+					mu.Lock()
+					joined = append(joined, j)
+					mu.Unlock()
+				}
+				return err
+			})
+			for _, j := range joined {
+				j.Settle(e.ctx, notStarted)
+			}
+			if len(joined) != 1 {
+				e.failf("%d of %d got a transaction, want 1", len(joined), len(claims))
+			}
+		},
+	},
+	{
+		"join-sees-leases",
+		"Join sees what Begin and Settle did: in flight, done, unknown.",
+		func(e *env) {
+			c := e.claim()
+			e.mustClaim("a new key", c, 1)
+			if r := e.mustNotJoin("a live lease", again(c), idem.InFlight); r.Fingerprint != c.Fingerprint {
+				e.failf("got fingerprint %x, want the first request's %x", r.Fingerprint, c.Fingerprint)
+			}
+			e.leases(1.3)
+			e.mustNotJoin("a lapsed lease", again(c), idem.Unknown)
+			e.settle("the holder, late", c, finished("late"), nil)
+			e.mustNotJoin("settled", again(c), idem.Done)
+		},
+	},
+	{
+		"join-take-over",
+		"Join with Reexecute takes over what is unknown, as the next attempt; rolled back, it leaves what was there.",
+		func(e *env) {
+			c := e.claim()
+			e.mustClaim("a new key", c, 1)
+			e.settle("the holder", c, unknown, nil)
+			e.mustNotJoin("another request with Reexecute", otherRequest(reexecuting(c)), idem.Unknown)
+			j := e.mustJoin("with Reexecute", reexecuting(c), 2)
+			e.settleJoined("the taker", j, notStarted)
+			e.must("rolled back", again(c), idem.Unknown)
+			j = e.mustJoin("with Reexecute, again", reexecuting(c), 2)
+			e.settleJoined("the taker", j, finished("answer"))
+			e.mustReplay("committed", again(c), "answer")
+		},
+	},
+	{
+		"join-outlives-context",
+		"The context of Join bounds Join and not the transaction.",
+		func(e *env) {
+			ctx, cancel := context.WithCancel(e.ctx)
+			c := e.lasting()
+			_, j, err := e.store.(idem.Joiner).Join(ctx, c)
+			cancel()
+			if err != nil || j == nil {
+				e.failf("Join: got a transaction %t, error %v", j != nil, err)
+			}
+			e.write(j, "row")
+			e.settleJoined("after the context's end", j, finished("answer"))
+			e.mustHaveRows("afterwards", "row")
+			e.mustReplay("afterwards", again(c), "answer")
+		},
+	},
+	{
+		"join-cancelled-context",
+		"Join with a context that is done is an error, no refusal, and holds nothing.",
+		func(e *env) {
+			dead, cancel := context.WithCancel(e.ctx)
+			cancel()
+			c := e.lasting()
+			_, j, err := e.store.(idem.Joiner).Join(dead, c)
+			if err == nil || j != nil || errors.Is(err, idem.ErrFull) || errors.Is(err, idem.ErrLost) {
+				e.failf("got a transaction %t, error %v, want an error that is no refusal", j != nil, err)
+			}
+			j = e.mustJoin("afterwards", again(c), 1)
+			e.settleJoined("the holder", j, notStarted)
+		},
+	},
+	{
+		"join-retention",
+		"The answer of a joined claim is forgotten when its retention is over, and not before.",
+		func(e *env) {
+			c := e.claim()
+			j := e.mustJoin("a new key", c, 1)
+			s := finished("answer")
+			s.Retention = e.retention
+			e.settleJoined("the holder", j, s)
+			e.leases(3)
+			e.mustReplay("before the retention is over", again(c), "answer")
+			e.leases(2)
+			j = e.mustJoin("after the retention", again(otherRequest(c)), 1)
+			e.settleJoined("the next holder", j, notStarted)
+		},
+	},
+}

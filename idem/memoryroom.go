@@ -1,0 +1,262 @@
+package idem
+
+import (
+	"math"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// What keys are charged beside their payload and summary: what they measurably
+// take in maps, lists and the queue, rounded up.
+const (
+	entryCost = 400
+	ownerCost = 1024
+	// claimCost reserves the room for the summary of a settlement, so that
+	// settling finds at least that.
+	claimCost = entryCost + 1024
+)
+
+// victims is how many owners with payloads are looked at for one to evict from.
+// A map hands them out in random order; looking at all of them would make each
+// Begin on a full store slow.
+const victims = 32
+
+// entry is one key of a Memory: a claim while it is held, a settled record
+// afterwards. There may be hundreds of thousands, so its size matters.
+type entry struct {
+	key         Key
+	fingerprint Fingerprint
+	token       ClaimToken
+	owner       *account
+	payload     []byte // once settled
+	summary     []byte // once settled
+	leaseEnds   int64
+	place       int32 // in the expiryQueue
+	attempt     int32
+	held        bool
+	outcome     Outcome // once settled
+	retained    bool    // once settled: payload is all of it
+}
+
+// firm is how many of the bytes that an entry is charged cannot be evicted; the
+// payload can.
+func (e *entry) firm() int64 {
+	if e.held {
+		return claimCost
+	}
+	return entryCost + int64(len(e.summary))
+}
+
+// settledAs reports whether e was settled by s. Of an evicted payload, the
+// summary decides.
+func (e *entry) settledAs(s *Settlement) bool {
+	if e.outcome != s.Outcome {
+		return false
+	}
+	if !e.retained {
+		return string(e.summary) == string(s.Summary)
+	}
+	return string(e.payload) == string(s.Payload)
+}
+
+// lru orders settled entries by their last use. It never evicts by its length:
+// Memory counts bytes.
+type lru = simplelru.LRU[*entry, struct{}]
+
+// account is what one owner has in a Memory.
+type account struct {
+	owner       string
+	entries     int
+	claims      int   // those of the entries that are held
+	firm, loose int64 // bytes that cannot be evicted, and of payloads, which can
+	whole, bare *lru  // settled entries with a payload to evict, and without; nil until needed
+}
+
+// account returns an owner's account, and opens it.
+func (m *Memory) account(owner string) *account {
+	a := m.owners[owner]
+	if a == nil {
+		a = &account{owner: owner}
+		m.owners[owner] = a
+		m.charge(a, ownerCost, 0)
+	}
+	return a
+}
+
+// leave counts one entry less, and closes an account that has none.
+func (m *Memory) leave(a *account) {
+	if a.entries--; a.entries == 0 {
+		delete(m.owners, a.owner)
+		m.charge(a, -ownerCost, 0)
+	}
+}
+
+// list returns the list that a settled entry belongs to.
+func (a *account) list(e *entry) **lru {
+	if len(e.payload) > 0 {
+		return &a.whole
+	}
+	return &a.bare
+}
+
+func (a *account) touch(e *entry) { (*a.list(e)).Get(e) }
+
+func oldest(l *lru) *entry {
+	if l == nil {
+		return nil
+	}
+	e, _, _ := l.GetOldest()
+	return e
+}
+
+// list makes a settled entry one that can be evicted.
+func (m *Memory) list(e *entry) {
+	l := e.owner.list(e)
+	if *l == nil {
+		made, err := simplelru.NewLRU[*entry, struct{}](math.MaxInt, nil)
+		if err != nil {
+			panic("idem: " + err.Error()) // only for a length that is not positive
+		}
+		*l = made
+	}
+	(*l).Add(e, struct{}{})
+	*m.count(e)++
+	if len(e.payload) > 0 {
+		m.payers[e.owner] = struct{}{}
+	}
+}
+
+func (m *Memory) unlist(e *entry) {
+	(*e.owner.list(e)).Remove(e)
+	*m.count(e)--
+	if len(e.payload) > 0 && e.owner.whole.Len() == 0 {
+		delete(m.payers, e.owner)
+	}
+}
+
+// count returns the figure of MemoryStats that counts a settled entry.
+func (m *Memory) count(e *entry) *int {
+	switch {
+	case e.outcome == OutcomeUnknown:
+		return &m.stats.Unknown
+	case e.retained:
+		return &m.stats.Whole
+	}
+	return &m.stats.Evicted
+}
+
+// charge charges an owner for more bytes, or for fewer.
+func (m *Memory) charge(a *account, firm, loose int64) {
+	a.firm += firm
+	a.loose += loose
+	m.firm += firm
+	m.stats.Bytes += firm + loose
+}
+
+// admit makes room for one more claim of an owner, which takes n firm bytes
+// more, or reports that the owner may not have it.
+func (m *Memory) admit(a *account, n, now int64) bool {
+	if !fair(int64(a.claims), 1, int64(m.stats.Claims), int64(m.options.Claims)) {
+		return false
+	}
+	for !fair(a.firm-ownerCost, n, m.firm, m.options.Budget) {
+		if !m.dropExpired(now) && !m.forget(a) {
+			return false
+		}
+	}
+	return m.makeRoom(a, n, now)
+}
+
+// fair reports whether an owner that holds own of a resource may hold n more,
+// when all owners together hold used of limit. It may while it then has no more
+// than a quarter of what the others leave. An owner that takes all that it may
+// leaves three quarters of the rest, so the next one always finds room; with
+// equal shares of the whole, as many owners as there are shares would shut out
+// all others. The first claim of an owner is admitted while there is any room
+// at all.
+func fair(own, n, used, limit int64) bool {
+	return used+n <= limit && (own == 0 || own+n <= (limit-(used-own))/4)
+}
+
+// makeRoom reports whether there are n bytes for an owner, and evicts what may
+// be evicted for them.
+func (m *Memory) makeRoom(a *account, n, now int64) bool {
+	for m.stats.Bytes+n > m.options.Budget {
+		switch {
+		case m.dropExpired(now):
+		case m.firm+n > m.options.Budget: // evicting payloads would not help
+			return false
+		case !m.evictPayload(m.victim(a)):
+			return false
+		}
+	}
+	return true
+}
+
+// victim returns the owner that loses a payload so that a gets room: of those
+// looked at the one that holds most, if that is more than a holds, else a.
+func (m *Memory) victim(a *account) *account {
+	most, left := a, victims
+	for b := range m.payers {
+		if b.firm+b.loose > most.firm+most.loose {
+			most = b
+		}
+		if left--; left == 0 {
+			break
+		}
+	}
+	return most
+}
+
+// evictPayload evicts the least recently used payload of an owner, if it has
+// one.
+func (m *Memory) evictPayload(a *account) bool {
+	e := oldest(a.whole)
+	if e == nil {
+		return false
+	}
+	m.unlist(e)
+	m.charge(a, 0, -int64(len(e.payload)))
+	e.payload, e.retained = nil, false
+	m.list(e)
+	return true
+}
+
+// forget drops one settled key of an owner, if that is allowed.
+func (m *Memory) forget(a *account) bool {
+	if !m.options.ForgetUnexpired {
+		return false
+	}
+	e := oldest(a.bare)
+	if e == nil {
+		e = oldest(a.whole)
+	}
+	if e == nil {
+		return false
+	}
+	m.stats.Forgotten++
+	m.drop(e)
+	return true
+}
+
+// dropExpired drops one expired entry, if there is one.
+func (m *Memory) dropExpired(now int64) bool {
+	e := m.expiry.expired(now)
+	if e != nil {
+		m.drop(e)
+	}
+	return e != nil
+}
+
+// nearlyFull reports, once until half of the budget is free again, that four
+// fifths of it are taken.
+func (m *Memory) nearlyFull() bool {
+	switch {
+	case m.stats.Bytes < m.options.Budget/2:
+		m.warned = false
+	case !m.warned && m.stats.Bytes >= m.options.Budget/5*4:
+		m.warned = true
+		return true
+	}
+	return false
+}

@@ -1,0 +1,272 @@
+package idem
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// Request is a request as a [Runner] sees it.
+type Request struct {
+	Key Key
+	// Owner is on whose account the request runs, waits and takes room in the
+	// store: usually an organization.
+	Owner       string
+	Fingerprint Fingerprint
+	// Waiting, unless nil, is called once when the caller is about to wait.
+	// Release large buffers there: many callers may wait.
+	Waiting func()
+}
+
+// Begin claims the key, or waits for the execution that holds it.
+//
+// With an Execution the caller must run the request and settle the Execution,
+// whatever happens. Without one, and without an error, the Record says what to
+// answer: [Done], [Unknown] or [InFlight]. InFlight means that the caller has
+// waited as long as it may, or may not wait: Options.Wait is negative, the
+// Runner is draining or has too many waiters. Record.RetryAfter is then a hint
+// for when to come back, 0 where there is none.
+//
+// The errors are [ErrMismatch], also while the first request is in flight;
+// [ErrTooMany], before the store was asked; [ErrFull], with Record.RetryAfter;
+// ctx.Err() when ctx is done before the store is asked or while waiting; and
+// anything else when the store could not answer. After such an error the claim
+// that may have been made is undone in the background.
+//
+// The end of ctx does not cut a call of the store short, because its answer
+// would be lost. An Execution may therefore be returned to a caller whose ctx
+// is done, and must be run or settled as [NotStarted] like any other.
+//
+// The first caller with a key asks the store. If another process holds the
+// claim, this caller polls. Callers that come later wait for the first one,
+// while it asks, polls or runs. So a key costs the store one call at a time,
+// however many duplicates there are.
+func (r *Runner) Begin(ctx context.Context, req Request) (Record, *Execution, error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, nil, err
+	}
+	w := waiter{runner: r, ctx: ctx, owner: req.Owner, fingerprint: req.Fingerprint, waiting: req.Waiting}
+	defer w.leave()
+	for {
+		e, first, err := r.enter(ctx, &req)
+		switch {
+		case err != nil:
+			return Record{}, nil, err
+		case first:
+			return w.ask(e)
+		}
+		if record, err, decided := w.await(e); decided {
+			return record, nil, err
+		}
+	}
+}
+
+// enter returns the execution of the key, and whether the caller is its first
+// and must ask the store.
+func (r *Runner) enter(ctx context.Context, req *Request) (e *Execution, first bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.executions[req.Key]; e != nil {
+		return e, false, nil
+	}
+	if !r.startExecution(req.Owner) {
+		return nil, false, ErrTooMany
+	}
+	e = &Execution{runner: r, key: req.Key, owner: req.Owner, fingerprint: req.Fingerprint, ctx: ctx, counted: true}
+	r.executions[req.Key] = e
+	return e, true, nil
+}
+
+// How long the first caller waits before it asks again while another process
+// holds the claim.
+const (
+	firstPoll   = 25 * time.Millisecond
+	longestPoll = 500 * time.Millisecond
+)
+
+// forever is the lease of a claim in a Memory. A lease tells others that its
+// holder died, and such a claim dies with its holder.
+const forever = time.Duration(math.MaxInt64)
+
+// waiter is one call of Begin.
+type waiter struct {
+	runner      *Runner
+	ctx         context.Context
+	owner       string
+	fingerprint Fingerprint
+	waiting     func()
+	counted     bool        // as a waiter of the owner
+	timer       *time.Timer // fires when it has waited long enough; nil until it waits
+	timedOut    bool        // it does not wait any more
+}
+
+// ask asks the store for the claim, and polls while another process holds it.
+func (w *waiter) ask(e *Execution) (record Record, _ *Execution, err error) {
+	r := w.runner
+	c := Claim{
+		Key: e.key, Token: r.newToken(), Owner: w.owner, Fingerprint: w.fingerprint,
+		Lease: r.options.Lease, Retention: r.options.Retention, Reexecute: r.options.Reexecute,
+	}
+	if r.memory != nil {
+		c.Lease, c.Retention = forever, forever
+	}
+	// Without a claim the execution is over, also after a panic of
+	// Request.Waiting: its waiters must not wait for nothing.
+	var shared error
+	claimed := false
+	defer func() {
+		if !claimed {
+			r.finish(e, &record, shared)
+		}
+	}()
+	for delay := firstPoll; ; delay = min(2*delay, longestPoll) {
+		asked := r.clock()
+		var joined Joined
+		record, joined, err = r.begin(w.ctx, c)
+		if (record.State == Unknown || record.State == InFlight) && r.isUndone(e.key) {
+			// The record is probably a claim of this process that never ran.
+			// It is about to be freed, so its fingerprint does not count.
+			record = Record{State: InFlight, RetryAfter: longestRetry}
+		}
+		unread := record.State == InFlight && record.Fingerprint == Fingerprint{}
+		switch {
+		case err != nil:
+			// A Join ends when its caller leaves, which says nothing about the
+			// store: the others must ask for themselves.
+			if r.joiner == nil || w.ctx.Err() == nil {
+				shared = err
+			}
+			return record, nil, err
+		case record.State == Claimed:
+			claimed = true
+			e.start(c.Token, record.Attempt, joined, asked)
+			return record, e, nil
+		case record.Fingerprint != c.Fingerprint && !unread:
+			record = Record{} // no answer to this request or to its waiters
+			return record, nil, ErrMismatch
+		case record.State != InFlight:
+			return record, nil, nil
+		}
+		ends := r.now() + record.RetryAfter
+		again, err := w.poll(e, ends, delay, !unread)
+		if !again {
+			record.RetryAfter = max(ends-r.now(), 0)
+			return record, nil, err
+		}
+	}
+}
+
+// poll waits until it is time to ask the store again, or returns false.
+func (w *waiter) poll(e *Execution, leaseEnds, delay time.Duration, known bool) (again bool, err error) {
+	r := w.runner
+	e.leaseEnds.Store(int64(leaseEnds))
+	r.mu.Lock()
+	r.uncount(e) // it does not run here
+	if known {
+		e.advance(elsewhere)
+	}
+	may := w.mayWait(true)
+	r.mu.Unlock()
+	for may && !again {
+		if err := w.pause(nil, time.After(jittered(delay))); err != nil || w.timedOut {
+			return false, err
+		}
+		r.mu.Lock()
+		again = r.startExecution(e.owner)
+		e.counted = again
+		r.mu.Unlock()
+	}
+	return again, nil
+}
+
+// await waits for the execution of another caller. While nothing is decided,
+// the caller must enter again.
+func (w *waiter) await(e *Execution) (record Record, err error, decided bool) {
+	for {
+		record, decided, changed, err := w.look(e)
+		if changed == nil {
+			return record, err, decided
+		}
+		// Without the lock: pause calls Request.Waiting, which may panic.
+		if err := w.pause(changed, nil); err != nil {
+			return Record{}, err, true
+		}
+	}
+}
+
+// look says what the execution of another caller means for this one, or returns
+// a channel that is closed when it is worth another look.
+func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan struct{}, err error) {
+	r := w.runner
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Until the store answers, the fingerprint of the first caller is not
+	// confirmed: the record in the store may match this caller.
+	known := e.phase != asking
+	switch {
+	case e.phase == endedEmpty && e.err != nil:
+		return Record{RetryAfter: e.retryAfter}, true, nil, e.err
+	case e.phase == endedEmpty:
+		return Record{}, false, nil, nil
+	case known && e.fingerprint != w.fingerprint:
+		return Record{}, true, nil, ErrMismatch
+	case e.phase == answered || e.phase == ended:
+		return Record{State: Done, Fingerprint: e.fingerprint, Payload: e.payload, Retained: e.whole}, true, nil, nil
+	case w.mayWait(known):
+		return Record{}, false, e.wait(), nil
+	case known:
+		left := time.Duration(e.leaseEnds.Load()) - r.now()
+		return Record{State: InFlight, Fingerprint: e.fingerprint, RetryAfter: max(left, 0)}, true, nil, nil
+	}
+	return Record{State: InFlight}, true, nil, nil
+}
+
+// mayWait reports whether the caller may wait: for a request that runs, or else
+// only for the store's answer on whether one does. It counts the caller as a
+// waiter. r.mu is held.
+func (w *waiter) mayWait(runs bool) bool {
+	if w.timedOut || runs && w.runner.options.Wait < 0 {
+		return false
+	}
+	if !w.counted {
+		w.counted = w.runner.startWaiting(w.owner)
+	}
+	return w.counted
+}
+
+// pause waits for one of the channels, or for the end of all waiting. The error
+// is that of a caller who left.
+func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
+	if w.timer == nil {
+		d := w.runner.options.Wait
+		if d < 0 {
+			d = w.runner.options.Timeout
+		}
+		w.timer = time.NewTimer(d)
+		if w.waiting != nil {
+			w.waiting()
+		}
+	}
+	select {
+	case <-changed:
+	case <-poll:
+	case <-w.timer.C:
+		w.timedOut = true
+	case <-w.runner.options.Draining:
+		w.timedOut = true
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	}
+	return nil
+}
+
+func (w *waiter) leave() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	if w.counted {
+		w.runner.mu.Lock()
+		w.runner.endWaiting(w.owner)
+		w.runner.mu.Unlock()
+	}
+}

@@ -1,0 +1,393 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+// result is what Begin returned, and when.
+type result struct {
+	record idem.Record
+	e      *idem.Execution
+	err    error
+	after  time.Duration
+}
+
+// begin calls Begin in a goroutine.
+func begin(ctx context.Context, r *idem.Runner, req idem.Request) <-chan result {
+	c := make(chan result, 1)
+	start := time.Now()
+	go func() {
+		record, e, err := r.Begin(ctx, req)
+		c <- result{record, e, err, time.Since(start)}
+	}()
+	return c
+}
+
+func TestWaitIsWoken(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		f := idemtest.NewFaulty(s)
+		r := newRunner(f, idem.Options{})
+		e := mustRun(t, r, request)
+		waiting := begin(t.Context(), r, request)
+		synctest.Wait()
+		if n := r.Stats().Waiters; n != 1 {
+			t.Errorf("got %d waiters, want 1", n)
+		}
+		time.Sleep(3 * time.Second)
+		mustSettle(t, e, answer("created"))
+		got := <-waiting
+		if got.record.State != idem.Done || string(got.record.Payload) != "created" || got.record.Fingerprint != request.Fingerprint {
+			t.Errorf("got %v with %q, error %v, want the answer", got.record.State, got.record.Payload, got.err)
+		}
+		if got.after != 3*time.Second {
+			t.Errorf("woken after %v, want at once, after 3s", got.after)
+		}
+		if n := f.Calls(idemtest.Begin); n != 1 {
+			t.Errorf("the store was asked %d times, want once", n)
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+func TestWaitInVain(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{})
+		e := mustRun(t, r, request)
+		got := <-begin(t.Context(), r, request)
+		if got.record.State != idem.InFlight || got.err != nil || got.after != 10*time.Second {
+			t.Errorf("got %v, error %v, after %v, want in flight after 10s", got.record.State, got.err, got.after)
+		}
+		if _, memory := s.(*idem.Memory); !memory && (got.record.RetryAfter <= 0 || got.record.RetryAfter > 15*time.Second) {
+			t.Errorf("got %v of the lease left, want more than 0 and at most 15s", got.record.RetryAfter)
+		}
+		mustSettle(t, e, answer("created"))
+		mustBeIdle(t, r)
+	})
+}
+
+func TestNoWait(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{Wait: noWait})
+		e := mustRun(t, r, request)
+		for _, r := range []*idem.Runner{r, newRunner(s, idem.Options{Wait: noWait})} {
+			got := <-begin(t.Context(), r, request)
+			if got.record.State != idem.InFlight || got.after != 0 {
+				t.Errorf("got %v after %v, want in flight at once", got.record.State, got.after)
+			}
+			if got.record.Fingerprint != request.Fingerprint {
+				t.Errorf("got fingerprint %x, want the first request's", got.record.Fingerprint)
+			}
+			mustRefuse(t, r, other, idem.ErrMismatch)
+		}
+		mustSettle(t, e, answer("created"))
+		mustReplay(t, r, request, "created")
+	})
+}
+
+// Without waiting, a duplicate that meets the leader of a flight before the
+// store has answered must still learn what the store knows: to call a finished
+// request in flight would be wrong.
+func TestNoWaitForReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{Wait: noWait})
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		f.Next(idemtest.Begin, idemtest.StallAnswer)
+		leader, follower := begin(t.Context(), r, request), begin(t.Context(), r, request)
+		synctest.Wait()
+		f.Release()
+		for _, c := range []<-chan result{leader, follower} {
+			if got := <-c; got.record.State != idem.Done {
+				t.Errorf("got %v, error %v, want done", got.record.State, got.err)
+			}
+		}
+		if n := f.Calls(idemtest.Begin); n != 2 {
+			t.Errorf("the store was asked %d times, want 2: to claim, and once for both replays", n)
+		}
+	})
+}
+
+func TestMismatchInFlight(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{})
+		e := mustRun(t, r, request)
+		for _, r := range []*idem.Runner{r, newRunner(s, idem.Options{})} {
+			if got := <-begin(t.Context(), r, other); got.err != idem.ErrMismatch || got.after != 0 {
+				t.Errorf("got error %v after %v, want ErrMismatch at once", got.err, got.after)
+			}
+		}
+		// Also where another waits already for the process that has it.
+		r = newRunner(s, idem.Options{})
+		waiting := begin(t.Context(), r, request)
+		time.Sleep(time.Second)
+		if got := <-begin(t.Context(), r, other); got.err != idem.ErrMismatch || got.after != 0 {
+			t.Errorf("beside one who waits: got error %v after %v, want ErrMismatch at once", got.err, got.after)
+		}
+		defer func() { <-waiting }()
+		mustSettle(t, e, answer("created"))
+		mustReplay(t, r, request, "created")
+	})
+}
+
+// Until the store has spoken, nobody in the process knows which fingerprint the
+// key's first request had.
+func TestMismatchIsTheStoresWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{})
+
+		// The leader is the first request: those who differ hear of it when the
+		// claim is granted, not when it is settled.
+		f.Next(idemtest.Begin, idemtest.StallAnswer)
+		leader := begin(t.Context(), r, request)
+		synctest.Wait()
+		differs := begin(t.Context(), r, other)
+		synctest.Wait()
+		f.Release()
+		got := <-leader
+		if d := <-differs; d.err != idem.ErrMismatch {
+			t.Errorf("the one who differs from the first request: got %v, error %v, want ErrMismatch", d.record.State, d.err)
+		}
+		mustSettle(t, got.e, answer("created"))
+
+		// The leader differs from the first request: those who are the same as
+		// that get its answer.
+		f.Next(idemtest.Begin, idemtest.StallAnswer)
+		leader = begin(t.Context(), r, other)
+		synctest.Wait()
+		same := begin(t.Context(), r, request)
+		synctest.Wait()
+		f.Release()
+		if d := <-leader; d.err != idem.ErrMismatch {
+			t.Errorf("the leader who differs: got %v, error %v, want ErrMismatch", d.record.State, d.err)
+		}
+		if s := <-same; s.record.State != idem.Done || string(s.record.Payload) != "created" {
+			t.Errorf("the one who is the same: got %v, error %v, want the answer", s.record.State, s.err)
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+// When a request frees its key, those who wait for it run it one after the
+// other until one has an answer.
+func TestWaitersStartOver(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{})
+		e := mustRun(t, r, request)
+		results := make(chan result)
+		for range 20 {
+			go func() { results <- <-begin(t.Context(), r, request) }()
+		}
+		synctest.Wait()
+		mustSettle(t, e, freed)
+		runs := 0
+		for range 20 {
+			got := <-results
+			switch {
+			case got.e != nil && runs < 3:
+				runs++
+				mustSettle(t, got.e, freed)
+			case got.e != nil:
+				runs++
+				mustSettle(t, got.e, answer("created"))
+			case got.record.State != idem.Done:
+				t.Errorf("got %v, error %v, want the answer", got.record.State, got.err)
+			}
+		}
+		if runs != 4 {
+			t.Errorf("got %d runs, want 4: three that freed the key and one that answered", runs)
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+func TestWaiterWhoLeaves(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		holder := newRunner(s, idem.Options{})
+		e := mustRun(t, holder, request)
+		// One waits in the process of the holder, one in another, where it
+		// leads the flight of those who wait with it.
+		for _, r := range []*idem.Runner{holder, newRunner(s, idem.Options{})} {
+			ctx, cancel := context.WithCancel(t.Context())
+			leaves := begin(ctx, r, request)
+			synctest.Wait() // so that it is the one who polls
+			stays := begin(t.Context(), r, request)
+			time.Sleep(time.Second)
+			cancel()
+			if got := <-leaves; got.err != context.Canceled || got.after != time.Second {
+				t.Errorf("the one who leaves: got error %v after %v, want context.Canceled after 1s", got.err, got.after)
+			}
+			if got := <-stays; got.record.State != idem.InFlight || got.after != 10*time.Second {
+				t.Errorf("the one who stays: got %v, error %v after %v, want in flight after 10s", got.record.State, got.err, got.after)
+			}
+			if n := r.Stats().Waiters; n != 0 {
+				t.Errorf("got %d waiters, want 0", n)
+			}
+		}
+		mustSettle(t, e, answer("created"))
+	})
+}
+
+func TestDraining(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		draining := make(chan struct{})
+		holder := newRunner(s, idem.Options{Draining: draining})
+		elsewhere := newRunner(s, idem.Options{Draining: draining})
+		e := mustRun(t, holder, request)
+		var waiting []<-chan result
+		for _, r := range []*idem.Runner{holder, elsewhere} {
+			for range 3 {
+				waiting = append(waiting, begin(t.Context(), r, request))
+			}
+		}
+		time.Sleep(time.Second)
+		close(draining)
+		for _, c := range waiting {
+			if got := <-c; got.record.State != idem.InFlight || got.err != nil || got.after != time.Second {
+				t.Errorf("got %v, error %v after %v, want in flight after 1s", got.record.State, got.err, got.after)
+			}
+		}
+		if got := <-begin(t.Context(), holder, request); got.record.State != idem.InFlight || got.after != 0 {
+			t.Errorf("while draining: got %v after %v, want in flight at once", got.record.State, got.after)
+		}
+		// What runs goes on, and what needs no waiting is served.
+		mustSettle(t, e, answer("created"))
+		mustReplay(t, elsewhere, request, "created")
+		mustSettle(t, mustRun(t, holder, numberedRequest(1)), answer("created"))
+	})
+}
+
+func TestPolling(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		f := idemtest.NewFaulty(s)
+		e := mustRun(t, newRunner(s, idem.Options{}), request)
+		r := newRunner(f, idem.Options{})
+		var waiting []<-chan result
+		for range 10 {
+			waiting = append(waiting, begin(t.Context(), r, request))
+		}
+		time.Sleep(5 * time.Second)
+		// 25 ms doubling to 500 ms is 5 calls in the first half second and two
+		// a second then; jitter takes a quarter, or adds it.
+		if n := f.Calls(idemtest.Begin); n < 10 || n > 20 {
+			t.Errorf("the store was asked %d times in 5s, want about 14", n)
+		}
+		mustSettle(t, e, answer("created"))
+		for _, c := range waiting {
+			got := <-c
+			if got.record.State != idem.Done || string(got.record.Payload) != "created" {
+				t.Errorf("got %v, error %v, want the answer", got.record.State, got.err)
+			}
+			if got.after > 5*time.Second+650*time.Millisecond {
+				t.Errorf("woken after %v, want within 650ms after 5s", got.after)
+			}
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+// A leader that polls sees the key freed elsewhere, and runs.
+func TestPollingClaims(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		e := mustRun(t, newRunner(s, idem.Options{}), request)
+		r := newRunner(s, idem.Options{})
+		waiting := begin(t.Context(), r, request)
+		time.Sleep(2 * time.Second)
+		mustSettle(t, e, freed)
+		got := <-waiting
+		if got.e == nil {
+			t.Fatalf("got %v, error %v, want an execution", got.record.State, got.err)
+		}
+		mustSettle(t, got.e, answer("created"))
+		mustBeIdle(t, r)
+	})
+}
+
+// Those who wait for the leader's word from the store share its error: each of
+// them would have to wait as long for the same.
+func TestFollowersShareTheError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{})
+		f.Always(idemtest.Begin, idemtest.Hang)
+		var waiting []<-chan result
+		for range 10 {
+			waiting = append(waiting, begin(t.Context(), r, request))
+		}
+		for _, c := range waiting {
+			got := <-c
+			if !errors.Is(got.err, context.DeadlineExceeded) || got.after != 2*time.Second {
+				t.Errorf("got %v, error %v after %v, want a timeout after 2s", got.record.State, got.err, got.after)
+			}
+		}
+		if n := f.Calls(idemtest.Begin); n != 1 {
+			t.Errorf("the store was asked %d times, want once", n)
+		}
+		if err := r.WaitSettled(t.Context()); err != nil {
+			t.Error(err)
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+// The first caller left while the store was asked. The store's error is no less
+// true for the others: each of them would have to wait as long for the same.
+func TestFollowersShareTheErrorOfOneWhoLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{})
+		f.Always(idemtest.Begin, idemtest.Hang)
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := begin(ctx, r, request)
+		synctest.Wait()
+		stays := begin(t.Context(), r, request)
+		time.Sleep(time.Second)
+		cancel()
+		for _, c := range []<-chan result{leaves, stays} {
+			if got := <-c; !errors.Is(got.err, context.DeadlineExceeded) || got.after != 2*time.Second {
+				t.Errorf("got %v, error %v after %v, want a timeout after 2s", got.record.State, got.err, got.after)
+			}
+		}
+		if n := f.Calls(idemtest.Begin); n != 1 {
+			t.Errorf("the store was asked %d times, want once", n)
+		}
+	})
+}
+
+// A panic in Request.Waiting goes to the caller and leaves nothing behind: no
+// waiter on the account, and nobody who waits for the one who panicked.
+func TestWaitingPanics(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		holder, elsewhere := newRunner(s, idem.Options{}), newRunner(s, idem.Options{})
+		e := mustRun(t, holder, request)
+		for name, r := range map[string]*idem.Runner{"where it runs": holder, "elsewhere": elsewhere} {
+			panics := request
+			panics.Waiting = func() { panic(name) }
+			func() {
+				defer func() {
+					if got := recover(); got != name {
+						t.Errorf("%s: got panic %v, want the caller's own", name, got)
+					}
+				}()
+				r.Begin(t.Context(), panics)
+			}()
+			if n := r.Stats().Waiters; n != 0 {
+				t.Errorf("%s: got %d waiters, want 0", name, n)
+			}
+		}
+		mustBeIdle(t, elsewhere)
+		waiting := begin(t.Context(), elsewhere, request)
+		time.Sleep(time.Second)
+		mustSettle(t, e, answer("created"))
+		if got := <-waiting; got.record.State != idem.Done {
+			t.Errorf("the next one: got %v, error %v, want the answer", got.record.State, got.err)
+		}
+	})
+}

@@ -1,0 +1,237 @@
+package idem
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// phase is how far an execution has come. It never goes back.
+type phase uint8
+
+const (
+	asking     phase = iota // the first caller waits for the store's answer
+	elsewhere               // another process holds the claim, and the first caller polls
+	running                 // this process holds the claim
+	answered                // there is an answer, which is not saved yet
+	ended                   // it is over, with the saved answer
+	endedEmpty              // it is over, and there is an error or nothing to share
+)
+
+// Execution is one run of a request: the right to run it, and the duty to
+// settle it. The caller of [Runner.Begin] that gets one must call Settle once,
+// whatever happens: until then the claim is renewed, or held in a Memory, and
+// everybody who sends the key again waits.
+type Execution struct {
+	runner  *Runner
+	key     Key
+	owner   string
+	ctx     context.Context // of Begin, for its values
+	token   ClaimToken
+	attempt int
+	joined  Joined // nil: the claim has a lease
+
+	// Runner.mu guards these, which are for the waiters.
+	phase       phase
+	counted     bool          // as running, on the owner's account
+	fingerprint Fingerprint   // that of the key's first request, once past asking
+	changed     chan struct{} // closed at the next change of the phase; nil while nobody waits
+	payload     []byte        // once answered, or ended with an answer
+	whole       bool          // Record.Retained of that payload
+	err         error         // once ended without an answer: why the store could not give one
+	retryAfter  time.Duration // beside err
+
+	leaseEnds atomic.Int64 // on the clock of Runner.now, as far as is known
+
+	// mu guards these, which Context, Settle and the renewals share.
+	mu       sync.Mutex
+	timer    *time.Timer // of the next renewal; nil without a lease
+	failures int         // renewals in a row that failed
+	cause    error       // why the contexts were cancelled
+	cancel   context.CancelCauseFunc
+	settled  bool // Settle was called
+	done     bool // nothing of it is left with the store
+}
+
+// start makes the execution one that runs. asked is when the store was asked.
+func (e *Execution) start(token ClaimToken, attempt int, joined Joined, asked time.Duration) {
+	r := e.runner
+	e.token, e.attempt, e.joined = token, attempt, joined
+	if joined == nil && r.memory == nil {
+		// The store began to count when it was asked, or later.
+		e.leaseEnds.Store(int64(asked + r.options.Lease))
+		e.mu.Lock() // the timer may fire before it is assigned
+		e.timer = time.AfterFunc(r.options.Lease/3-(r.now()-asked), e.renew)
+		e.mu.Unlock()
+	}
+	r.mu.Lock()
+	e.advance(running)
+	r.mu.Unlock()
+}
+
+// Context returns a context for the handler of the request. It is cancelled
+// when the claim is lost, or is about to lapse because it could not be renewed:
+// its cause is then [ErrLost]. It is cancelled without a cause when Settle
+// returns. In joined mode it carries the transaction, and only the end of
+// parent cancels it.
+func (e *Execution) Context(parent context.Context) context.Context {
+	if e.joined != nil {
+		return e.joined.Context(parent)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch earlier := e.cancel; {
+	case e.cause != nil || e.settled:
+		cancel(e.cause)
+	case earlier != nil:
+		e.cancel = func(cause error) {
+			earlier(cause)
+			cancel(cause)
+		}
+	default:
+		e.cancel = cancel
+	}
+	return ctx
+}
+
+// Attempt is 1, or more when the claim was taken over from a run with an
+// unknown outcome.
+func (e *Execution) Attempt() int { return e.attempt }
+
+// Joined reports whether the request runs within a transaction that ends with
+// Settle.
+func (e *Execution) Joined() bool { return e.joined != nil }
+
+// advance brings an execution into a phase and wakes its waiters. Runner.mu is
+// held.
+func (e *Execution) advance(p phase) {
+	if e.phase == p {
+		return
+	}
+	e.phase = p
+	if e.changed != nil {
+		close(e.changed)
+		e.changed = nil
+	}
+}
+
+// wait returns a channel that is closed at the next change of the phase.
+// Runner.mu is held.
+func (e *Execution) wait() <-chan struct{} {
+	if e.changed == nil {
+		e.changed = make(chan struct{})
+	}
+	return e.changed
+}
+
+// finish takes an execution out of the table. Its waiters get the answer of a
+// record that is Done, or the error. With neither they start over.
+func (r *Runner) finish(e *Execution, record *Record, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.executions, e.key)
+	r.uncount(e)
+	if err == nil && record.State == Done {
+		e.payload, e.whole = record.Payload, record.Retained
+		e.advance(ended)
+		return
+	}
+	e.err, e.retryAfter = err, record.RetryAfter
+	e.advance(endedEmpty)
+}
+
+// uncount takes an execution off its owner's account. r.mu is held.
+func (r *Runner) uncount(e *Execution) {
+	if e.counted {
+		e.counted = false
+		r.endExecution(e.owner)
+	}
+}
+
+var errNotRenewed = fmt.Errorf("%w: it could not be renewed in time", ErrLost)
+
+// renew renews the lease. A timer calls it, in a goroutine that lasts as long
+// as the call. If the lease cannot be renewed, the contexts of the execution
+// are cancelled at nine tenths of it, while the claim is still held.
+func (e *Execution) renew() {
+	r := e.runner
+	lease := r.options.Lease
+	asked := r.now()
+	last := time.Duration(e.leaseEnds.Load()) - lease/10
+
+	e.mu.Lock()
+	done, failing := e.done, e.failures > 0
+	e.mu.Unlock()
+	if done {
+		return
+	}
+	timeout := r.options.Timeout
+	if asked < last {
+		timeout = min(timeout, last-asked)
+	} else if failing {
+		e.lose(errNotRenewed)
+	}
+	err := r.extend(e, timeout)
+	next := lease / 3
+	switch now := r.now(); {
+	case err == nil:
+		// Counted from before the call: the store renewed no earlier than that,
+		// so its lease cannot end before this one does.
+		e.leaseEnds.Store(int64(asked + lease))
+	case errors.Is(err, ErrLost):
+		e.lose(ErrLost)
+		return
+	case now < last:
+		next = min(lease/15, last-now)
+	default:
+		e.lose(errNotRenewed)
+	}
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err == nil {
+		e.failures = 0
+	} else {
+		e.failures++
+		r.renewalErrors.Add(1)
+	}
+	if !e.done {
+		e.timer.Reset(max(next, time.Millisecond))
+	}
+}
+
+// lose cancels the contexts of the execution. Cancellation is final, although a
+// later renewal may still keep the claim for Settle. After Settle there is
+// nothing to cancel.
+func (e *Execution) lose(cause error) {
+	e.mu.Lock()
+	too := e.cause != nil || e.settled
+	if !too {
+		e.cause = cause
+		if e.cancel != nil {
+			e.cancel(cause)
+		}
+	}
+	e.mu.Unlock()
+	if !too {
+		e.runner.options.Logger.ErrorContext(e.ctx, "an idempotent request lost its claim and was cancelled",
+			"key", e.name(), "cause", cause)
+	}
+}
+
+// release cancels the contexts of the execution. e.mu is held.
+func (e *Execution) release() {
+	if e.cancel != nil {
+		e.cancel(nil)
+		e.cancel = nil
+	}
+}
+
+// name is what logs say of the key: enough to find it in a store, and nothing
+// of what the client sent.
+func (e *Execution) name() string { return hex.EncodeToString(e.key[:8]) }

@@ -1,0 +1,386 @@
+package idem_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+// elsewhere returns what a duplicate in another process is told, which does not
+// wait.
+func elsewhere(t *testing.T, s idem.Store, req idem.Request) idem.State {
+	t.Helper()
+	record, e, err := newRunner(s, idem.Options{Wait: noWait}).Begin(t.Context(), req)
+	if e != nil || err != nil {
+		t.Fatalf("Begin in another process: got an execution %t, error %v, want a record", e != nil, err)
+	}
+	return record.State
+}
+
+func TestHeartbeats(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		f := idemtest.NewFaulty(s)
+		e := mustRun(t, newRunner(f, idem.Options{}), request)
+		ctx := e.Context(t.Context())
+		for range 10 {
+			time.Sleep(5*time.Second - 1)
+			if got := elsewhere(t, s, request); got != idem.InFlight {
+				t.Fatalf("a duplicate of a request that lives: got %v, want in flight", got)
+			}
+		}
+		if n := f.Calls(idemtest.Extend); n < 9 || n > 10 {
+			t.Errorf("got %d heartbeats in 50s, want one every 5s", n)
+		}
+		if ctx.Err() != nil {
+			t.Errorf("the execution was cancelled: %v", context.Cause(ctx))
+		}
+		mustSettle(t, e, answer("created"))
+		n := f.Calls(idemtest.Extend)
+		time.Sleep(time.Minute)
+		if f.Calls(idemtest.Extend) != n {
+			t.Error("a settled execution has heartbeats")
+		}
+	})
+}
+
+func TestNoHeartbeatForAShortRequest(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		f := idemtest.NewFaulty(s)
+		e := mustRun(t, newRunner(f, idem.Options{}), request)
+		time.Sleep(5*time.Second - 1)
+		mustSettle(t, e, answer("created"))
+		if n := f.Calls(idemtest.Extend); n != 0 {
+			t.Errorf("got %d heartbeats, want none", n)
+		}
+	})
+}
+
+// What the hint of a duplicate says shrinks while nobody renews the lease and
+// never exceeds it.
+func TestLeaseLeftOfDuplicates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunner(remote{newMemory()}, idem.Options{Wait: noWait})
+		e := mustRun(t, r, request)
+		for _, step := range []struct{ sleep, want time.Duration }{
+			{0, 15 * time.Second},
+			{4 * time.Second, 11 * time.Second},
+			{2 * time.Second, 14 * time.Second}, // after the heartbeat
+		} {
+			time.Sleep(step.sleep)
+			synctest.Wait()
+			if got := mustGet(t, r, request, idem.InFlight).RetryAfter; got != step.want {
+				t.Errorf("got %v of the lease left, want %v", got, step.want)
+			}
+		}
+		mustSettle(t, e, answer("created"))
+	})
+}
+
+// The store renewed the lease at some time between the call and its answer:
+// until when the lease lasts is counted from the call.
+func TestLeaseCountsFromTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{Wait: noWait})
+		e := mustRun(t, r, request)
+		f.Next(idemtest.Extend, idemtest.StallAnswer)
+		time.Sleep(5*time.Second + 1500*time.Millisecond)
+		f.Release() // the answer to a call of 1.5 s ago
+		synctest.Wait()
+		if got, want := mustGet(t, r, request, idem.InFlight).RetryAfter, 13500*time.Millisecond; got != want {
+			t.Errorf("got %v of the lease left, want %v", got, want)
+		}
+		mustSettle(t, e, answer("created"))
+	})
+}
+
+// A claim in a Memory needs no heartbeat: it is held however long the request
+// runs, and by that is no news of when to come back.
+func TestMemoryHoldsWithoutHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		short := idem.Options{Lease: time.Second, Retention: 2 * time.Second, Wait: noWait}
+		r := newRunner(s, short)
+		e := mustRun(t, r, request)
+		ctx := e.Context(t.Context())
+		time.Sleep(24 * time.Hour)
+		if left := mustGet(t, r, request, idem.InFlight).RetryAfter; left != 0 {
+			t.Errorf("got %v of the lease left, want 0: not known", left)
+		}
+		if left := mustGet(t, newRunner(s, short), request, idem.InFlight).RetryAfter; left != 0 {
+			t.Errorf("another Runner got %v of the lease left, want 0: not known", left)
+		}
+		if err := ctx.Err(); err != nil {
+			t.Errorf("the context ended with %v", err)
+		}
+		mustSettle(t, e, answer("created"))
+		mustReplay(t, r, request, "created")
+		time.Sleep(2 * time.Second)
+		mustSettle(t, mustRun(t, r, request), answer("created again"))
+	})
+}
+
+// One failed heartbeat is made up for long before the lease ends.
+func TestHeartbeatFailsOnce(t *testing.T) {
+	for _, fault := range []idemtest.Fault{idemtest.Fail, idemtest.LoseAnswer, idemtest.Hang, idemtest.Panic} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory()
+			f := idemtest.NewFaulty(s)
+			r := newRunner(f, idem.Options{})
+			time.Sleep(time.Hour) // the lease counts from Begin, not from here
+			e := mustRun(t, r, request)
+			ctx := e.Context(t.Context())
+			f.Next(idemtest.Extend, fault, fault)
+			for range 6 {
+				time.Sleep(5 * time.Second)
+				if got := elsewhere(t, s, request); got != idem.InFlight || ctx.Err() != nil {
+					t.Fatalf("fault %d: got %v and cause %v, want in flight", fault, got, context.Cause(ctx))
+				}
+			}
+			if n := r.Stats().RenewalErrors; n != 2 {
+				t.Errorf("fault %d: got %d heartbeat errors, want 2", fault, n)
+			}
+			mustSettle(t, e, answer("created"))
+		})
+	}
+}
+
+// notRenewed tells a claim that could not be renewed from one that is lost.
+func notRenewed(cause error) bool { return errors.Is(cause, idem.ErrLost) && cause != idem.ErrLost }
+
+// An execution that cannot renew its claim hears of it while it still holds the
+// claim.
+func TestHeartbeatsFail(t *testing.T) {
+	for _, fault := range []idemtest.Fault{idemtest.Fail, idemtest.Hang, idemtest.Stall, idemtest.Panic} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory()
+			f := idemtest.NewFaulty(s)
+			r := newRunner(f, idem.Options{})
+			e := mustRun(t, r, request)
+			start := time.Now()
+			ctx := e.Context(t.Context())
+			f.Always(idemtest.Extend, fault)
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !notRenewed(cause) {
+				t.Errorf("fault %d: got cause %v, want ErrLost for want of renewal", fault, cause)
+			}
+			if told := time.Since(start); told < 10*time.Second || told >= 15*time.Second {
+				t.Errorf("fault %d: told after %v, want shortly before 15s", fault, told)
+			}
+			if got := elsewhere(t, s, request); got != idem.InFlight {
+				t.Errorf("fault %d: when it is told the key is %v, want in flight", fault, got)
+			}
+			if late := e.Context(t.Context()); !notRenewed(context.Cause(late)) {
+				t.Errorf("fault %d: a context made afterwards has cause %v, want ErrLost for want of renewal", fault, context.Cause(late))
+			}
+			if r.Stats().RenewalErrors < 3 {
+				t.Errorf("fault %d: got %d heartbeat errors, want some tries", fault, r.Stats().RenewalErrors)
+			}
+			time.Sleep(20 * time.Second)
+			if got := elsewhere(t, s, request); got != idem.Unknown {
+				t.Errorf("fault %d: after the lease the key is %v, want unknown", fault, got)
+			}
+			// Nobody took it over: what it has done counts.
+			mustSettle(t, e, answer("late"))
+			mustReplay(t, newRunner(s, idem.Options{}), request, "late")
+			f.Release()
+			f.Always(idemtest.Extend, idemtest.None)
+		})
+	}
+}
+
+// A renewal that fails is tried again after a fifteenth of the lease, the last
+// time at nine tenths of it. Then the execution is cancelled.
+func TestHeartbeatTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		e := mustRun(t, newRunner(f, idem.Options{Lease: 30 * time.Second}), request)
+		ctx := e.Context(t.Context())
+		f.Always(idemtest.Extend, idemtest.Fail)
+		for i, pause := range []time.Duration{10, 2, 2, 2, 2, 2, 2, 2, 2, 1} {
+			time.Sleep(pause*time.Second - time.Nanosecond)
+			early := f.Calls(idemtest.Extend)
+			if ctx.Err() != nil {
+				t.Fatalf("cancelled before try %d", i+1)
+			}
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			if n := f.Calls(idemtest.Extend); early != i || n != i+1 {
+				t.Errorf("%d tries before the time of try %d and %d then", early, i+1, n)
+			}
+		}
+		if err := context.Cause(ctx); !errors.Is(err, idem.ErrLost) {
+			t.Errorf("got cause %v, want ErrLost", err)
+		}
+		mustSettle(t, e, answer("created"))
+	})
+}
+
+// A heartbeat may hang for longer than the lease lasts; the execution is told
+// all the same while it holds the claim.
+func TestHeartbeatHangsLongerThanTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		e := mustRun(t, newRunner(f, idem.Options{Timeout: time.Minute}), request)
+		ctx := e.Context(t.Context())
+		start := time.Now()
+		f.Next(idemtest.Extend, idemtest.Hang)
+		<-ctx.Done()
+		if told := time.Since(start); !notRenewed(context.Cause(ctx)) || told >= 15*time.Second {
+			t.Errorf("got cause %v after %v, want ErrLost for want of renewal before 15s", context.Cause(ctx), told)
+		}
+		mustSettle(t, e, answer("late"))
+	})
+}
+
+// Once it has settled, nobody is there to be told, and the log does not say so
+// either.
+func TestNothingToTellAfterSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		f := idemtest.NewFaulty(newMemory())
+		r := idem.NewRunner(f, idem.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		f.Always(idemtest.Extend, idemtest.Fail)
+		e.Settle(t.Context(), answer("created"))
+		time.Sleep(time.Minute)
+		f.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
+		if cause := context.Cause(e.Context(t.Context())); cause != context.Canceled {
+			t.Errorf("got cause %v, want context.Canceled", cause)
+		}
+		for text, want := range map[string]int{"could not be saved": 1, "is saved": 1, "cancelled": 0} {
+			if n := strings.Count(log.String(), text); n != want {
+				t.Errorf("the log says %q %d times, want %d:\n%s", text, n, want, &log)
+			}
+		}
+	})
+}
+
+// A heartbeat that is under way when the execution settles is the last one.
+func TestHeartbeatDuringSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		e := mustRun(t, newRunner(f, idem.Options{}), request)
+		f.Next(idemtest.Extend, idemtest.StallAnswer)
+		f.Always(idemtest.Extend, idemtest.Fail)
+		time.Sleep(6 * time.Second)
+		mustSettle(t, e, answer("created"))
+		f.Release()
+		time.Sleep(time.Minute)
+		if n := f.Calls(idemtest.Extend); n != 1 {
+			t.Errorf("got %d heartbeats, want 1", n)
+		}
+	})
+}
+
+// When the store comes back after the lease, and nobody took the claim over,
+// the heartbeats renew it.
+func TestHeartbeatsComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		e := mustRun(t, newRunner(f, idem.Options{}), request)
+		f.Always(idemtest.Extend, idemtest.Fail)
+		time.Sleep(20 * time.Second)
+		if got := elsewhere(t, s, request); got != idem.Unknown {
+			t.Errorf("got %v, want unknown", got)
+		}
+		f.Always(idemtest.Extend, idemtest.None)
+		time.Sleep(5 * time.Second)
+		if got := elsewhere(t, s, request); got != idem.InFlight {
+			t.Errorf("got %v, want in flight", got)
+		}
+		mustSettle(t, e, answer("created"))
+	})
+}
+
+// The loser of a take-over hears of it, and changes nothing.
+func TestTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		loser, taker := newRunner(f, idem.Options{}), newRunner(s, idem.Options{Reexecute: true})
+		for i, settlement := range []idem.Settlement{answer("stale"), unknown, freed} {
+			req := numberedRequest(i)
+			old := mustRun(t, loser, req)
+			ctx := old.Context(t.Context())
+			f.Always(idemtest.Extend, idemtest.Fail)
+			time.Sleep(16 * time.Second)
+			e := mustRun(t, taker, req)
+			if e.Attempt() != 2 {
+				t.Errorf("got attempt %d, want 2", e.Attempt())
+			}
+			f.Always(idemtest.Extend, idemtest.None)
+			time.Sleep(10 * time.Second)
+			if ctx.Err() == nil {
+				t.Error("the loser was not told")
+			}
+			waiting := begin(t.Context(), loser, req)
+			synctest.Wait()
+			if err := old.Settle(t.Context(), settlement); err != idem.ErrLost {
+				t.Errorf("the loser settles as %v: got error %v, want ErrLost", settlement.Outcome, err)
+			}
+			if got := elsewhere(t, s, req); got != idem.InFlight {
+				t.Errorf("after the loser settled the key is %v, want in flight", got)
+			}
+			mustSettle(t, e, answer("fresh"))
+			if got := <-waiting; string(got.record.Payload) != "fresh" {
+				t.Errorf("the one who waits for the loser got %v with %q, want the fresh answer", got.record.State, got.record.Payload)
+			}
+			mustReplay(t, loser, req, "fresh")
+		}
+		if n := loser.Stats().Lost; n != 3 {
+			t.Errorf("got %d lost executions, want 3", n)
+		}
+		mustBeIdle(t, loser)
+	})
+}
+
+func TestHeartbeatFindsTheClaimLost(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		f := idemtest.NewFaulty(s)
+		e := mustRun(t, newRunner(f, idem.Options{}), request)
+		ctx := e.Context(t.Context())
+		f.Next(idemtest.Extend, idemtest.Lose)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if cause := context.Cause(ctx); cause != idem.ErrLost {
+			t.Errorf("got cause %v, want ErrLost", cause)
+		}
+		n := f.Calls(idemtest.Extend)
+		time.Sleep(time.Minute)
+		if f.Calls(idemtest.Extend) != n {
+			t.Error("heartbeats go on after the claim was lost")
+		}
+		mustSettle(t, e, answer("late"))
+	})
+}
+
+// The first heartbeat is due a third of the lease after the store was asked,
+// not after it answered.
+func TestSlowBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{Lease: 3 * time.Second})
+		f.Next(idemtest.Begin, idemtest.StallAnswer)
+		c := begin(t.Context(), r, request)
+		time.Sleep(1900 * time.Millisecond)
+		f.Release()
+		got := <-c
+		synctest.Wait()
+		if n := f.Calls(idemtest.Extend); n != 1 {
+			t.Errorf("got %d heartbeats by 1.9s of a lease of 3s, want 1", n)
+		}
+		mustSettle(t, got.e, freed)
+	})
+}

@@ -1,0 +1,357 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// joiner is a Store with transactions: a Memory whose claims have no lease to
+// speak of, and a list of committed rows. Its faults are functions that run
+// before Join and Settle of a transaction do their work.
+type joiner struct {
+	*idem.Memory
+	onJoin   func(ctx context.Context) error
+	onSettle func(s idem.Settlement) error
+
+	mu   sync.Mutex
+	open int
+	rows []string
+}
+
+type transaction struct {
+	store *joiner
+	claim idem.Claim
+	row   string
+}
+
+type transactionKey struct{}
+
+func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joined, error) {
+	if j.onJoin != nil {
+		if err := j.onJoin(ctx); err != nil {
+			return idem.Record{}, nil, err
+		}
+	}
+	c.Lease = c.Retention
+	record, err := j.Memory.Begin(context.WithoutCancel(ctx), c)
+	if record.State == idem.InFlight {
+		record.Fingerprint, record.RetryAfter = idem.Fingerprint{}, 0
+	}
+	if err != nil || record.State != idem.Claimed {
+		return record, nil, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.open++
+	return record, &transaction{store: j, claim: c}, nil
+}
+
+func (x *transaction) Context(parent context.Context) context.Context {
+	return context.WithValue(parent, transactionKey{}, x)
+}
+
+func (x *transaction) Settle(ctx context.Context, s idem.Settlement) error {
+	j := x.store
+	j.mu.Lock()
+	j.open--
+	j.mu.Unlock()
+	if j.onSettle != nil {
+		if err := j.onSettle(s); err != nil {
+			j.Memory.Settle(ctx, x.claim.Key, x.claim.Token, freed)
+			return err
+		}
+	}
+	if err := j.Memory.Settle(ctx, x.claim.Key, x.claim.Token, s); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if s.Outcome == idem.Finished && !s.Undo && x.row != "" {
+		j.rows = append(j.rows, x.row)
+	}
+	return nil
+}
+
+func newJoiner() *joiner { return &joiner{Memory: newMemory()} }
+
+func (j *joiner) mustBeClosed(t *testing.T, rows int) {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.open != 0 || len(j.rows) != rows {
+		t.Errorf("got %d open transactions and the rows %q, want none and %d rows", j.open, j.rows, rows)
+	}
+}
+
+var joining = idem.Options{Join: true}
+
+// write writes a row in the transaction of the context.
+func write(ctx context.Context, row string) { ctx.Value(transactionKey{}).(*transaction).row = row }
+
+func TestJoined(t *testing.T) {
+	undone := answer("refused")
+	undone.Undo = true
+	for _, test := range []struct {
+		name       string
+		settlement idem.Settlement
+		rows       int
+		then       idem.State
+	}{
+		{"commit", answer("created"), 1, idem.Done},
+		{"record alone", undone, 0, idem.Done},
+		{"roll back", freed, 0, idem.Claimed},
+		{"no unknown outcome", unknown, 0, idem.Claimed},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := newJoiner()
+				r := newRunner(j, joining)
+				e := mustRun(t, r, request)
+				if !e.Joined() || e.Attempt() != 1 {
+					t.Errorf("got joined %t, attempt %d, want joined, attempt 1", e.Joined(), e.Attempt())
+				}
+				write(e.Context(t.Context()), "task")
+				waiting := begin(t.Context(), r, request)
+				time.Sleep(9 * time.Second)
+				mustSettle(t, e, test.settlement)
+				if err := e.Settle(t.Context(), test.settlement); err != idem.ErrSettled {
+					t.Errorf("Settle again: got error %v, want ErrSettled", err)
+				}
+				got := <-waiting
+				if got.record.State != test.then || got.after != 9*time.Second {
+					t.Errorf("the one who waits: got %v, error %v after %v, want %v after 9s", got.record.State, got.err, got.after, test.then)
+				}
+				if got.e != nil {
+					mustSettle(t, got.e, freed)
+				}
+				j.mustBeClosed(t, test.rows)
+				mustBeIdle(t, r)
+			})
+		})
+	}
+}
+
+func TestCommitUnknown(t *testing.T) {
+	for name, fail := range map[string]func(idem.Settlement) error{
+		"said so":  func(idem.Settlement) error { return idem.ErrCommitUnknown },
+		"hangs":    func(idem.Settlement) error { time.Sleep(time.Minute); return nil },
+		"panicked": func(idem.Settlement) error { panic("connection lost") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := newJoiner()
+				j.onSettle = fail
+				r := newRunner(j, joining)
+				e := mustRun(t, r, request)
+				start := time.Now()
+				if err := e.Settle(t.Context(), answer("created")); !errors.Is(err, idem.ErrCommitUnknown) {
+					t.Errorf("got error %v, want ErrCommitUnknown", err)
+				}
+				if took := time.Since(start); took > 2*time.Second {
+					t.Errorf("Settle took %v, want at most 2s", took)
+				}
+				mustBeIdle(t, r) // nothing goes on in the background
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// An error other than ErrCommitUnknown means that nothing remains: the next
+// request runs.
+func TestJoinedSettleFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJoiner()
+		conflict := errors.New("could not serialize access")
+		j.onSettle = func(s idem.Settlement) error {
+			j.onSettle = nil
+			return conflict
+		}
+		r := newRunner(j, joining)
+		e := mustRun(t, r, request)
+		write(e.Context(t.Context()), "task")
+		waiting := begin(t.Context(), r, request)
+		synctest.Wait()
+		if err := e.Settle(t.Context(), answer("created")); !errors.Is(err, conflict) || errors.Is(err, idem.ErrCommitUnknown) {
+			t.Errorf("got error %v, want the store's own", err)
+		}
+		got := <-waiting
+		if got.e == nil {
+			t.Fatalf("the one who waits: got %v, error %v, want an execution", got.record.State, got.err)
+		}
+		mustSettle(t, got.e, answer("created"))
+		j.mustBeClosed(t, 0)
+		mustBeIdle(t, r)
+	})
+}
+
+// A joined execution has no heartbeat: the transaction is the claim.
+func TestJoinedHasNoHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunner(newJoiner(), joining)
+		e := mustRun(t, r, request)
+		ctx := e.Context(t.Context())
+		time.Sleep(time.Hour) // Extend of the store underneath would fail, and cancel the execution
+		if ctx.Err() != nil {
+			t.Errorf("the execution was cancelled: %v", context.Cause(ctx))
+		}
+		mustSettle(t, e, answer("created"))
+	})
+}
+
+// In another process nobody can read the fingerprint of what a transaction
+// holds: one who differs waits, and hears of it then.
+func TestJoinedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJoiner()
+		e := mustRun(t, newRunner(j, joining), request)
+		r := newRunner(j, joining)
+		same, differs := begin(t.Context(), r, request), begin(t.Context(), r, other)
+		time.Sleep(3 * time.Second)
+		mustSettle(t, e, answer("created"))
+		if got := <-same; got.record.State != idem.Done {
+			t.Errorf("the same request: got %v, error %v, want done", got.record.State, got.err)
+		}
+		if got := <-differs; got.err != idem.ErrMismatch || got.after < 3*time.Second {
+			t.Errorf("another request: got %v, error %v after %v, want ErrMismatch after 3s", got.record.State, got.err, got.after)
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+// Join may have to wait for its turn, longer than a call may last. One who
+// leaves meanwhile takes nothing along: the others of the flight start over,
+// and a transaction that comes too late is rolled back.
+func TestJoinWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJoiner()
+		j.onJoin = func(context.Context) error { time.Sleep(8 * time.Second); return nil } // heeds no context
+		r := newRunner(j, joining)
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := begin(ctx, r, request)
+		synctest.Wait()
+		stays := begin(t.Context(), r, request)
+		time.Sleep(time.Second)
+		cancel()
+		if got := <-leaves; !errors.Is(got.err, context.Canceled) || got.e != nil || got.after != time.Second {
+			t.Errorf("the one who leaves: got error %v after %v, want context.Canceled after 1s", got.err, got.after)
+		}
+		got := <-stays
+		for got.e == nil && got.err == nil && got.record.State == idem.InFlight {
+			got = <-begin(t.Context(), r, request)
+		}
+		if got.e == nil {
+			t.Fatalf("the one who stays: got %v, error %v, want an execution", got.record.State, got.err)
+		}
+		mustSettle(t, got.e, answer("created"))
+		if err := r.WaitSettled(t.Context()); err != nil {
+			t.Error(err)
+		}
+		j.mustBeClosed(t, 0)
+		mustBeIdle(t, r)
+	})
+}
+
+// Those who wait for the first caller share the error of a Join, unless that
+// ended because the caller left.
+func TestJoinedFollowersShareTheError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := errors.New("the database is down")
+		var joins atomic.Int64
+		j := newJoiner()
+		j.onJoin = func(ctx context.Context) error {
+			joins.Add(1)
+			select {
+			case <-time.After(2 * time.Second):
+				return down
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		r := newRunner(j, joining)
+		var waiting []<-chan result
+		for range 5 {
+			waiting = append(waiting, begin(t.Context(), r, request))
+		}
+		for _, c := range waiting {
+			if got := <-c; !errors.Is(got.err, down) || got.after != 2*time.Second {
+				t.Errorf("got %v, error %v after %v, want the error of the first after 2s", got.record.State, got.err, got.after)
+			}
+		}
+		if n := joins.Load(); n != 1 {
+			t.Errorf("got %d calls of Join, want 1", n)
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := begin(ctx, r, request)
+		synctest.Wait()
+		stays := begin(t.Context(), r, request)
+		time.Sleep(time.Second)
+		cancel()
+		if got := <-leaves; !errors.Is(got.err, context.Canceled) {
+			t.Errorf("the one who leaves: got error %v, want context.Canceled", got.err)
+		}
+		if got := <-stays; !errors.Is(got.err, down) || got.after != 3*time.Second {
+			t.Errorf("the one who stays: got error %v after %v, want its own after 3s", got.err, got.after)
+		}
+		r.WaitSettled(t.Context())
+		mustBeIdle(t, r)
+	})
+}
+
+func TestJoinIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJoiner()
+		j.onJoin = func(context.Context) error { time.Sleep(time.Minute); return nil }
+		r := newRunner(j, joining)
+		got := <-begin(t.Context(), r, request)
+		if !errors.Is(got.err, context.DeadlineExceeded) || got.after != 12*time.Second {
+			t.Errorf("got error %v after %v, want a timeout after 12s, the wait and the timeout", got.err, got.after)
+		}
+		if err := r.WaitSettled(t.Context()); err != nil {
+			t.Error(err)
+		}
+		j.mustBeClosed(t, 0)
+		if n := j.Stats().Claims; n != 0 {
+			t.Errorf("got %d claims, want 0: the late transaction is rolled back", n)
+		}
+	})
+}
+
+// brokenJoiner answers Claimed without a transaction, or with one that nobody
+// asked for.
+type brokenJoiner struct {
+	*joiner
+	record idem.Record
+	joined idem.Joined
+}
+
+func (b *brokenJoiner) Join(context.Context, idem.Claim) (idem.Record, idem.Joined, error) {
+	return b.record, b.joined, nil
+}
+
+func TestBrokenJoiner(t *testing.T) {
+	for _, state := range []idem.State{0, idem.Claimed, idem.InFlight, idem.Done, 99} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &brokenJoiner{joiner: newJoiner(), record: idem.Record{State: state}}
+			if state != idem.Claimed {
+				b.joined = &transaction{store: b.joiner, claim: idem.Claim{Key: request.Key}}
+				b.open = 1
+			}
+			r := newRunner(b, joining)
+			if record, e, err := r.Begin(t.Context(), request); err == nil || e != nil {
+				t.Errorf("%v: got %v, an execution %t, want an error", state, record.State, e != nil)
+			}
+			r.WaitSettled(t.Context())
+			b.mustBeClosed(t, 0)
+			mustBeIdle(t, r)
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package idem_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+// TestOutage: a request waits for a store that is away until a few have waited in
+// vain. Then requests fail at once, but for one each second, and the first answer
+// ends that.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+		store.Always(idemtest.Begin, idemtest.Hang)
+		r := newRunner(store, idem.Options{Timeout: 2 * time.Second, Wait: -1})
+		n := 0
+		begin := func() (time.Duration, error) {
+			n++
+			start := time.Now()
+			_, e, err := r.Begin(t.Context(), idem.Request{Key: idem.NewKey(fmt.Sprint(n)), Owner: "org"})
+			took := time.Since(start)
+			if err == nil {
+				err = e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+			}
+			return took, err
+		}
+		for i := range 5 {
+			if took, err := begin(); err == nil || took != 2*time.Second {
+				t.Errorf("request %d: got %v after %v, want an error after 2 s", i, err, took)
+			}
+		}
+		asked := store.Calls(idemtest.Begin)
+		for range 100 {
+			if took, err := begin(); err == nil || took != 0 {
+				t.Fatalf("got %v after %v, want an error at once", err, took)
+			}
+		}
+		if calls := store.Calls(idemtest.Begin); calls != asked {
+			t.Errorf("the store was asked %d times more", calls-asked)
+		}
+		time.Sleep(time.Second)
+		go begin() // the probe
+		synctest.Wait()
+		if took, err := begin(); err == nil || took != 0 {
+			t.Errorf("beside the probe: got %v after %v, want an error at once", err, took)
+		}
+		time.Sleep(2 * time.Second)
+		store.Always(idemtest.Begin, idemtest.None)
+		time.Sleep(time.Second)
+		for range 10 {
+			if took, err := begin(); err != nil || took != 0 {
+				t.Errorf("the store is back: got %v after %v", err, took)
+			}
+		}
+		store.Release()
+	})
+}
+
+// TestOutageIsNoRefusal: a store that is full answers, and is asked each time.
+func TestOutageIsNoRefusal(t *testing.T) {
+	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{Claims: 1}))
+	r := newRunner(store, idem.Options{Wait: -1})
+	_, e, err := r.Begin(t.Context(), idem.Request{Key: idem.NewKey("first"), Owner: "org"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+	for i := range 20 {
+		r.Begin(t.Context(), idem.Request{Key: idem.NewKey(fmt.Sprint(i)), Owner: "org"})
+	}
+	if calls := store.Calls(idemtest.Begin); calls != 21 {
+		t.Errorf("the store was asked %d times, want 21", calls)
+	}
+}

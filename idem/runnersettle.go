@@ -1,0 +1,186 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// How Settle tries before it goes on in the background.
+const (
+	triesNow   = 3
+	firstPause = 50 * time.Millisecond
+)
+
+// How long a task in the background waits before it tries again: twice as long
+// each time.
+const (
+	firstRetry   = 100 * time.Millisecond
+	longestRetry = 5 * time.Second
+)
+
+// Settle ends the execution: it saves the outcome, wakes the waiters, and
+// cancels the contexts that Context returned. The end of ctx does not stop it.
+// A zero Retention is that of the Runner; an Outcome that does not exist counts
+// as OutcomeUnknown. Do not write to Payload and Summary afterwards.
+//
+// It returns nil when the outcome is saved, [ErrLost] when another run of the
+// request has taken the claim over, whose outcome is the answer to repeats, and
+// [ErrSettled] when Settle was called before.
+//
+// Any other error means that the store could not save it within
+// Options.Timeout. Send the answer to the client: the request is not run again.
+// The Runner tries again in the background, each time after twice as long, up
+// to 5 s, and keeps renewing the claim. It stops when the outcome is saved,
+// when the claim is lost, or when the retention is over, after which the store
+// would not know the key anyway. Meanwhile duplicates in this process get the
+// answer from memory, and those in other processes wait.
+//
+// In joined mode nothing goes on in the background. OutcomeUnknown rolls the
+// transaction back as NotStarted does. [ErrCommitUnknown] means that a repeat
+// of the request will find either all of it or nothing; after any other error
+// there is nothing to find.
+func (e *Execution) Settle(ctx context.Context, s Settlement) error {
+	e.mu.Lock()
+	again := e.settled
+	e.settled = true
+	e.mu.Unlock()
+	if again {
+		return ErrSettled
+	}
+	if s.Outcome > NotStarted {
+		s.Outcome = OutcomeUnknown
+	}
+	if s.Retention <= 0 {
+		s.Retention = e.runner.options.Retention
+	}
+	if e.joined != nil {
+		return e.commit(ctx, &s)
+	}
+	return e.saveNow(saving{ctx: ctx, settlement: s, since: e.runner.clock()})
+}
+
+// commit ends the transaction of a joined execution.
+func (e *Execution) commit(ctx context.Context, s *Settlement) error {
+	if s.Outcome == OutcomeUnknown {
+		s.Outcome = NotStarted
+	}
+	err := e.runner.settleJoined(ctx, e.joined, *s)
+	e.end(s, err)
+	return err
+}
+
+// saving is a settlement on its way to the store. One goroutine at a time works
+// on it.
+type saving struct {
+	ctx        context.Context // of Settle, for its values
+	settlement Settlement
+	since      time.Duration // Runner.now when it began
+	delay      time.Duration // before the next try in the background
+	ambiguous  bool          // an earlier try failed, and may have been carried out
+}
+
+// saveNow tries while the request waits, then leaves it to the background.
+func (e *Execution) saveNow(s saving) error {
+	r := e.runner
+	left := r.options.Timeout
+	pause := firstPause
+	for try := 1; ; try++ {
+		err, final := e.save(&s, left)
+		if final {
+			e.end(&s.settlement, err)
+			return err
+		}
+		left = s.since + r.options.Timeout - r.now() - pause
+		if try == triesNow || left <= 0 {
+			e.saveLater(s, err)
+			return fmt.Errorf("idem: not saved yet: %w", err)
+		}
+		time.Sleep(pause)
+		pause *= 2
+	}
+}
+
+// save calls the store once and reports whether that is the end of it.
+func (e *Execution) save(s *saving, timeout time.Duration) (err error, final bool) {
+	r := e.runner
+	err = r.settle(s.ctx, r.settles, e.key, e.token, &s.settlement, timeout)
+	switch {
+	case err == nil:
+		return nil, true
+	case errors.Is(err, ErrLost):
+		// An earlier try that was not answered may have freed the key. Then it
+		// is gone, as it should be.
+		if s.ambiguous && s.settlement.Outcome == NotStarted {
+			return nil, true
+		}
+		r.lost.Add(1)
+		return ErrLost, true
+	case errors.Is(err, ErrSettled):
+		return ErrSettled, true
+	}
+	s.ambiguous = true
+	r.saveErrors.Add(1)
+	return err, false
+}
+
+// saveLater goes on in the background. From here on duplicates get the answer
+// from memory.
+func (e *Execution) saveLater(s saving, err error) {
+	r := e.runner
+	r.options.Logger.WarnContext(s.ctx, "the outcome of an idempotent request could not be saved; the server keeps trying",
+		"key", e.name(), "error", err)
+	r.background(1)
+	r.mu.Lock()
+	if s.settlement.Outcome == Finished {
+		e.payload, e.whole = s.settlement.Payload, true
+		e.advance(answered)
+	}
+	r.mu.Unlock()
+	e.mu.Lock()
+	e.release()
+	e.mu.Unlock()
+	s.delay = firstRetry
+	time.AfterFunc(jittered(s.delay), func() { e.saveAgain(&s) })
+}
+
+// saveAgain is one try in the background. A timer calls it.
+func (e *Execution) saveAgain(s *saving) {
+	r := e.runner
+	err, final := e.save(s, r.options.Timeout)
+	if !final && r.now() < s.since+s.settlement.Retention {
+		s.delay = min(2*s.delay, longestRetry)
+		time.AfterFunc(jittered(s.delay), func() { e.saveAgain(s) })
+		return
+	}
+	if err == nil {
+		r.options.Logger.InfoContext(s.ctx, "the outcome of an idempotent request is saved", "key", e.name())
+	} else {
+		r.options.Logger.ErrorContext(s.ctx, "the outcome of an idempotent request is not saved and will not be",
+			"key", e.name(), "error", err)
+	}
+	e.end(&s.settlement, err)
+	r.background(-1)
+}
+
+// end stops the renewals, cancels the contexts, and gives the answer, if there
+// is one, to the waiters.
+func (e *Execution) end(s *Settlement, err error) {
+	e.mu.Lock()
+	e.done = true
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	e.release()
+	e.mu.Unlock()
+	var record Record
+	if err == nil && s.Outcome == Finished {
+		record = Record{State: Done, Payload: s.Payload, Retained: true}
+	}
+	e.runner.finish(e, &record, nil)
+}
+
+// jittered spreads callers that wait for the same thing.
+func jittered(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2) }

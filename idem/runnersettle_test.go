@@ -1,0 +1,318 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+// The request ran and its answer cannot be saved: it is never run again, and
+// the answer is saved in the end.
+func TestSaveGoesOnInTheBackground(t *testing.T) {
+	for _, fault := range []idemtest.Fault{idemtest.Fail, idemtest.Hang, idemtest.Stall, idemtest.Panic} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory()
+			f := idemtest.NewFaulty(s)
+			r := newRunner(f, idem.Options{})
+			e := mustRun(t, r, request)
+			ctx := e.Context(t.Context())
+			waiting := begin(t.Context(), r, request)
+			synctest.Wait()
+
+			f.Always(idemtest.Settle, fault)
+			start := time.Now()
+			err := e.Settle(t.Context(), answer("created"))
+			if err == nil || errors.Is(err, idem.ErrLost) || errors.Is(err, idem.ErrSettled) {
+				t.Fatalf("fault %d: got error %v, want one that says that it is not saved", fault, err)
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("fault %d: Settle took %v, want at most the timeout of 2s", fault, took)
+			}
+			if ctx.Err() == nil {
+				t.Errorf("fault %d: the context lives after Settle", fault)
+			}
+			if got := <-waiting; got.record.State != idem.Done || string(got.record.Payload) != "created" {
+				t.Errorf("fault %d: the one who waits got %v, error %v, want the answer", fault, got.record.State, got.err)
+			}
+			for range 5 {
+				time.Sleep(time.Minute)
+				mustReplay(t, r, request, "created")
+				mustRefuse(t, r, other, idem.ErrMismatch)
+				if got := elsewhere(t, s, request); got != idem.InFlight {
+					t.Fatalf("fault %d: in another process the key is %v, want in flight", fault, got)
+				}
+				if got := r.Stats(); got.Executions != 1 || got.Unsaved != 1 || got.SaveErrors == 0 {
+					t.Errorf("fault %d: got %+v, want one execution that is not saved", fault, got)
+				}
+			}
+			bounded, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := r.WaitSettled(bounded); err != context.DeadlineExceeded {
+				t.Errorf("fault %d: WaitSettled: got %v, want a timeout", fault, err)
+			}
+
+			f.Always(idemtest.Settle, idemtest.None)
+			if err := r.WaitSettled(t.Context()); err != nil {
+				t.Error(err)
+			}
+			mustReplay(t, r, request, "created")
+			mustReplay(t, newRunner(s, idem.Options{}), request, "created")
+			mustBeIdle(t, r)
+			f.Release()
+		})
+	}
+}
+
+// The tries in the background are 100 ms apart at first, then twice as long
+// each time, and 5 s in the end.
+func TestBackoffOfSaving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{})
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		start := time.Now()
+		e.Settle(t.Context(), answer("created"))
+		if n, took := f.Calls(idemtest.Settle), time.Since(start); n != 3 || took != 150*time.Millisecond {
+			t.Errorf("got %d tries in %v while the request waits, want 3 in 50ms and 100ms", n, took)
+		}
+		if n := r.Stats().SaveErrors; n != 3 {
+			t.Errorf("got %d errors counted, want 3", n)
+		}
+		time.Sleep(10 * time.Second)
+		if n := f.Calls(idemtest.Settle) - 3; n < 5 || n > 10 {
+			t.Errorf("got %d tries in the first 10s, want about 7", n)
+		}
+		n := f.Calls(idemtest.Settle)
+		time.Sleep(10 * time.Minute)
+		// Jitter makes it two more or fewer; four times that is allowed.
+		if n := f.Calls(idemtest.Settle) - n; n < 112 || n > 128 {
+			t.Errorf("got %d tries in 10 minutes, want about 120", n)
+		}
+		f.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
+	})
+}
+
+// Settle does not try again when the timeout would end with the pause.
+func TestSettleKeepsItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{Timeout: 50 * time.Millisecond})
+		e := mustRun(t, r, request)
+		f.Next(idemtest.Settle, idemtest.Fail)
+		start := time.Now()
+		err := e.Settle(t.Context(), answer("created"))
+		if took := time.Since(start); err == nil || took != 0 {
+			t.Errorf("got error %v after %v, want one at once: the pause takes all that is left", err, took)
+		}
+		r.WaitSettled(t.Context())
+		mustReplay(t, r, request, "created")
+	})
+}
+
+// A transient error does not reach the caller.
+func TestSettleTriesAgain(t *testing.T) {
+	for _, fault := range []idemtest.Fault{idemtest.Fail, idemtest.LoseAnswer, idemtest.Panic} {
+		for _, settlement := range []idem.Settlement{answer("created"), unknown, freed} {
+			synctest.Test(t, func(t *testing.T) {
+				f := idemtest.NewFaulty(newMemory())
+				r := newRunner(f, idem.Options{})
+				e := mustRun(t, r, request)
+				f.Next(idemtest.Settle, fault, fault)
+				if err := e.Settle(t.Context(), settlement); err != nil {
+					t.Errorf("fault %d, %v: got error %v, want nil at the third try", fault, settlement.Outcome, err)
+				}
+				record, e, err := r.Begin(t.Context(), request)
+				want := map[idem.Outcome]idem.State{idem.Finished: idem.Done, idem.OutcomeUnknown: idem.Unknown, idem.NotStarted: idem.Claimed}
+				if record.State != want[settlement.Outcome] || err != nil {
+					t.Errorf("fault %d: after %v got %v, error %v", fault, settlement.Outcome, record.State, err)
+				}
+				if e != nil {
+					mustSettle(t, e, freed)
+				}
+			})
+		}
+	}
+}
+
+// settledElsewhere is a store in which each claim has another outcome already.
+type settledElsewhere struct{ idem.Store }
+
+func (settledElsewhere) Settle(context.Context, idem.Key, idem.ClaimToken, idem.Settlement) error {
+	return idem.ErrSettled
+}
+
+// The store has another outcome of the claim: this one is not the answer.
+func TestSettledWithAnotherOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunner(settledElsewhere{newMemory()}, idem.Options{})
+		e := mustRun(t, r, request)
+		waiting := begin(t.Context(), r, request)
+		synctest.Wait()
+		if err := e.Settle(t.Context(), answer("created")); err != idem.ErrSettled {
+			t.Errorf("got error %v, want ErrSettled", err)
+		}
+		if got := <-waiting; got.record.State == idem.Done {
+			t.Error("the waiter got an answer that is not saved")
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+// The save whose answer was lost is found when it is tried again.
+func TestSavedWithoutHearingOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		r := newRunner(f, idem.Options{})
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.LoseAnswer)
+		if err := e.Settle(t.Context(), answer("created")); err == nil {
+			t.Error("got nil, want an error")
+		}
+		mustReplay(t, newRunner(s, idem.Options{}), request, "created")
+		time.Sleep(time.Hour) // heartbeats find the claim settled, which is no loss
+		f.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
+		if got := r.Stats(); got.Lost != 0 {
+			t.Errorf("got %d lost executions, want 0", got.Lost)
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+// Saving ends when the claim proves to be lost, and when the retention is over.
+func TestSavingEnds(t *testing.T) {
+	t.Run("lost", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory()
+			f := idemtest.NewFaulty(s)
+			r := newRunner(f, idem.Options{})
+			e := mustRun(t, r, request)
+			f.Always(idemtest.Settle, idemtest.Fail)
+			f.Always(idemtest.Extend, idemtest.Fail)
+			e.Settle(t.Context(), answer("stale"))
+			time.Sleep(time.Minute)
+			taker := mustRun(t, newRunner(s, idem.Options{Reexecute: true}), request)
+			f.Always(idemtest.Settle, idemtest.None)
+			if err := r.WaitSettled(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if n := r.Stats().Lost; n != 1 {
+				t.Errorf("got %d lost executions, want 1", n)
+			}
+			mustBeIdle(t, r)
+			mustSettle(t, taker, answer("fresh"))
+			mustReplay(t, r, request, "fresh")
+		})
+	})
+	t.Run("retention", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory()
+			f := idemtest.NewFaulty(s)
+			r := newRunner(f, idem.Options{Retention: time.Hour})
+			e := mustRun(t, r, request)
+			f.Always(idemtest.Settle, idemtest.Fail)
+			start := time.Now()
+			e.Settle(t.Context(), answer("created"))
+			if err := r.WaitSettled(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took < time.Hour || took > time.Hour+10*time.Second {
+				t.Errorf("given up after %v, want after an hour", took)
+			}
+			mustBeIdle(t, r)
+			n := f.Calls(idemtest.Extend)
+			time.Sleep(time.Minute)
+			if f.Calls(idemtest.Extend) != n {
+				t.Error("heartbeats go on after saving was given up")
+			}
+		})
+	})
+}
+
+// An answer that waits to be saved takes a place among the executions, so that
+// such answers cannot pile up.
+func TestUnsavedCountAsExecutions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{ExecutionsPerOwner: 4})
+		f.Always(idemtest.Settle, idemtest.Fail)
+		for i := range 4 {
+			mustRun(t, r, numberedRequest(i)).Settle(t.Context(), answer("created"))
+		}
+		mustRefuse(t, r, numberedRequest(4), idem.ErrTooMany)
+		f.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
+		mustSettle(t, mustRun(t, r, numberedRequest(4)), freed)
+		mustBeIdle(t, r)
+	})
+}
+
+// What cannot be freed is kept until it can: nobody is told that it is done,
+// and nobody runs it meanwhile.
+func TestFreeingGoesOnInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		r := newRunner(f, idem.Options{})
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		if err := e.Settle(t.Context(), freed); err == nil {
+			t.Error("got nil, want an error")
+		}
+		if got := <-begin(t.Context(), r, request); got.record.State != idem.InFlight {
+			t.Errorf("got %v, want in flight", got.record.State)
+		}
+		waiting := begin(t.Context(), r, request)
+		time.Sleep(time.Second)
+		f.Always(idemtest.Settle, idemtest.None)
+		got := <-waiting
+		if got.e == nil {
+			t.Fatalf("got %v, error %v, want an execution", got.record.State, got.err)
+		}
+		mustSettle(t, got.e, answer("created"))
+		mustBeIdle(t, r)
+	})
+}
+
+// The client is gone, and its context with it: the answer is saved all the
+// same.
+func TestSettleForOneWhoLeft(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		r := newRunner(s, idem.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		_, e, err := r.Begin(ctx, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := e.Settle(ctx, answer("created")); err != nil {
+			t.Errorf("Settle: got error %v", err)
+		}
+		mustReplay(t, r, request, "created")
+	})
+}
+
+// A settled execution holds on to nothing until its next heartbeat would have
+// been due.
+func TestSettledExecutionsAreNotKept(t *testing.T) {
+	r := newRunner(newMemory(), idem.Options{})
+	before := heap()
+	for i := range 100 {
+		settlement := freed
+		settlement.Payload = make([]byte, 1<<20)
+		mustSettle(t, mustRun(t, r, numberedRequest(i)), settlement)
+	}
+	if grown := int64(heap() - before); grown > 10<<20 {
+		t.Errorf("100 settled executions hold on to %d bytes, want nearly nothing", grown)
+	}
+	runtime.KeepAlive(r)
+}

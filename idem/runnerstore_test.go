@@ -1,0 +1,362 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+// Whatever becomes of a Begin, nothing runs, nothing of it is left in the
+// process, and the key is free soon after.
+func TestBeginFails(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		fault idemtest.Fault
+		after time.Duration // when Begin gives up
+	}{
+		{"error", idemtest.Fail, 0},
+		{"answer lost", idemtest.LoseAnswer, 0},
+		{"hangs", idemtest.Hang, 2 * time.Second},
+		{"hangs and heeds no context", idemtest.Stall, 2 * time.Second},
+		{"claims, then hangs", idemtest.StallAnswer, 2 * time.Second},
+		{"panics", idemtest.Panic, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newMemory()
+				f := idemtest.NewFaulty(s)
+				r := newRunner(f, idem.Options{})
+				f.Next(idemtest.Begin, test.fault)
+				got := <-begin(t.Context(), r, request)
+				if got.err == nil || got.e != nil || got.after != test.after {
+					t.Errorf("got an execution %t, error %v after %v, want an error after %v", got.e != nil, got.err, got.after, test.after)
+				}
+				if n := r.Stats().Executions; n != 0 {
+					t.Errorf("got %d executions, want 0", n)
+				}
+				// The repeat finds the key free, at once or as soon as the
+				// claim is taken back.
+				again := <-begin(t.Context(), r, request)
+				if again.e == nil || again.after > time.Second {
+					t.Fatalf("the repeat: got %v, error %v after %v, want an execution within 1s", again.record.State, again.err, again.after)
+				}
+				mustSettle(t, again.e, answer("created"))
+				f.Release()
+				if err := r.WaitSettled(t.Context()); err != nil {
+					t.Error(err)
+				}
+				mustReplay(t, r, request, "created")
+				mustBeIdle(t, r)
+			})
+		})
+	}
+}
+
+// A Begin that reaches the store long after it was given up must not leave a
+// claim behind.
+func TestLateBeginIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		r := newRunner(f, idem.Options{})
+		f.Next(idemtest.Begin, idemtest.Stall)
+		if got := <-begin(t.Context(), r, request); !errors.Is(got.err, context.DeadlineExceeded) {
+			t.Fatalf("got error %v, want a timeout", got.err)
+		}
+		time.Sleep(5 * time.Second)
+		f.Release()
+		synctest.Wait()
+		r.WaitSettled(t.Context())
+		if n := s.Stats().Claims; n != 0 {
+			t.Errorf("got %d claims, want 0", n)
+		}
+		if n := f.Calls(idemtest.Settle); n != 2 {
+			t.Errorf("the claim was taken back %d times, want 2: before it was made and after", n)
+		}
+	})
+}
+
+// The store claims without saying so and then is away for longer than the
+// lease. The request has not run: its repeat runs as soon as the store is back,
+// and is not told for a day that the outcome is unknown.
+func TestClaimIsUndoneAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		r := newRunner(f, idem.Options{Wait: noWait})
+		f.Next(idemtest.Begin, idemtest.LoseAnswer)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		mustRefuse(t, r, request, idemtest.ErrInjected)
+		mustGet(t, r, request, idem.InFlight)
+		time.Sleep(10 * time.Minute)
+		mustGet(t, r, request, idem.InFlight) // this process knows that it never ran
+		if got := elsewhere(t, s, request); got != idem.Unknown {
+			t.Errorf("elsewhere: got %v, want unknown until the claim is undone", got)
+		}
+		if n := f.Calls(idemtest.Settle); n < 100 || n > 170 {
+			t.Errorf("got %d tries in 10 minutes, want about one in 5s", n)
+		}
+		f.Always(idemtest.Settle, idemtest.None)
+		time.Sleep(7 * time.Second)
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		mustReplay(t, r, request, "created")
+		mustBeIdle(t, r)
+	})
+}
+
+// A repeat that comes when the store is back, and the claim is not undone yet,
+// waits for that and runs.
+func TestRepeatWaitsForTheUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{})
+		f.Next(idemtest.Begin, idemtest.LoseAnswer)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		mustRefuse(t, r, request, idemtest.ErrInjected)
+		time.Sleep(10 * time.Minute)
+		f.Always(idemtest.Settle, idemtest.None)
+		for _, req := range []idem.Request{request, other} {
+			got := <-begin(t.Context(), r, req)
+			if got.e == nil || got.after > 7*time.Second {
+				t.Fatalf("got %v, error %v after %v, want an execution within 7s", got.record.State, got.err, got.after)
+			}
+			mustSettle(t, got.e, freed)
+			mustBeIdle(t, r)
+			f.Next(idemtest.Begin, idemtest.LoseAnswer)
+			f.Next(idemtest.Settle, idemtest.Fail)
+			mustRefuse(t, r, request, idemtest.ErrInjected)
+		}
+		r.WaitSettled(t.Context())
+	})
+}
+
+// An undo ends with the retention at the latest, because the record does.
+func TestUndoEndsWithTheRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{Retention: time.Hour})
+		f.Next(idemtest.Begin, idemtest.LoseAnswer)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		start := time.Now()
+		mustRefuse(t, r, request, idemtest.ErrInjected)
+		r.WaitSettled(t.Context())
+		if took := time.Since(start); took != time.Hour {
+			t.Errorf("given up after %v, want after the retention of 1h", took)
+		}
+	})
+}
+
+// ErrFull says that nothing was recorded: there is nothing to take back.
+func TestFullStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := idem.NewMemory(idem.MemoryOptions{Budget: 1000, Logger: quiet})
+		f := idemtest.NewFaulty(full)
+		for _, s := range []idem.Store{full, f} {
+			r := newRunner(s, idem.Options{})
+			mustRefuse(t, r, request, idem.ErrFull)
+			mustBeIdle(t, r)
+		}
+		if n := f.Calls(idemtest.Settle); n != 0 {
+			t.Errorf("got %d calls of Settle, want none", n)
+		}
+	})
+}
+
+// A full store says when it may have room, and so does the Runner, also to
+// callers that wait for the first one.
+func TestFullStoreSaysWhen(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		full := newShop(t, idem.MemoryOptions{Budget: 100_000})
+		full.flood("organization")
+		f := idemtest.NewFaulty(full)
+		r := newRunner(f, idem.Options{})
+		if _, memory := s.(*idem.Memory); memory {
+			r = newRunner(full.Memory, idem.Options{})
+		}
+		f.Next(idemtest.Begin, idemtest.StallAnswer)
+		first, follower := begin(t.Context(), r, request), begin(t.Context(), r, request)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		f.Release()
+		for _, c := range []<-chan result{first, follower} {
+			if got := <-c; got.err != idem.ErrFull || got.record.RetryAfter <= 59*time.Minute || got.record.RetryAfter > time.Hour {
+				t.Errorf("got error %v and %v, want ErrFull and about an hour", got.err, got.record.RetryAfter)
+			}
+		}
+		mustBeIdle(t, r)
+	})
+}
+
+// brokenStore answers with a record that a Store must not answer with, and
+// without an error.
+type brokenStore struct {
+	idem.Store
+	answer idem.Record
+}
+
+func (s brokenStore) Begin(context.Context, idem.Claim) (idem.Record, error) { return s.answer, nil }
+
+func (s brokenStore) Join(context.Context, idem.Claim) (idem.Record, idem.Joined, error) {
+	return s.answer, nil, nil
+}
+
+// An answer against the contract is an error of the store. It is no refusal,
+// and nothing runs.
+func TestAnswersAgainstTheContract(t *testing.T) {
+	for name, answer := range map[string]idem.Record{
+		"nothing":                        {},
+		"a state that does not exist":    {State: 5, Fingerprint: request.Fingerprint},
+		"claimed without an attempt":     {State: idem.Claimed, Fingerprint: request.Fingerprint},
+		"claimed for another request":    {State: idem.Claimed, Fingerprint: other.Fingerprint, Attempt: 1},
+		"claimed without a fingerprint":  {State: idem.Claimed, Attempt: 1},
+		"done, without a fingerprint":    {State: idem.Done, Payload: []byte("?"), Retained: true},
+		"unknown, without a fingerprint": {State: idem.Unknown},
+	} {
+		for _, join := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRunner(brokenStore{newMemory(), answer}, idem.Options{Join: join, Wait: noWait})
+				record, e, err := r.Begin(t.Context(), request)
+				if e != nil || err == nil || errors.Is(err, idem.ErrMismatch) || errors.Is(err, idem.ErrFull) {
+					t.Errorf("%s, joined %t: got %v, an execution %t, error %v, want an error of the store", name, join, record.State, e != nil, err)
+				}
+				r.WaitSettled(t.Context())
+				mustBeIdle(t, r)
+			})
+		}
+	}
+}
+
+// exiting ends the goroutine that calls it, but for every third call.
+type exiting struct {
+	idem.Store
+	calls int
+}
+
+func (x *exiting) exit() {
+	if x.calls++; x.calls%3 != 0 {
+		runtime.Goexit()
+	}
+}
+
+func (x *exiting) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	x.exit()
+	return x.Store.Begin(ctx, c)
+}
+
+func (x *exiting) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, s idem.Settlement) error {
+	if s.Outcome == idem.Finished {
+		x.exit()
+	}
+	return x.Store.Settle(ctx, key, token, s)
+}
+
+func TestStoreEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		r := newRunner(&exiting{Store: s}, idem.Options{})
+		for range 2 {
+			got := <-begin(t.Context(), r, request)
+			if got.err == nil || errors.Is(got.err, idem.ErrMismatch) || got.after != 0 {
+				t.Errorf("got error %v after %v, want an error of the store at once", got.err, got.after)
+			}
+			r.WaitSettled(t.Context())
+		}
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		mustReplay(t, newRunner(s, idem.Options{}), request, "created")
+		mustBeIdle(t, r)
+	})
+}
+
+// recorder records the context of the last call of Begin.
+type recorder struct {
+	idem.Store
+	ctx context.Context
+}
+
+func (s *recorder) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	s.ctx = ctx
+	return s.Store.Begin(ctx, c)
+}
+
+// When a call has returned, its context is cancelled, so that its timer does
+// not stay until the timeout.
+func TestContextOfACallIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &recorder{Store: newMemory()}
+		e := mustRun(t, newRunner(s, idem.Options{}), request)
+		synctest.Wait()
+		if err := s.ctx.Err(); err != context.Canceled {
+			t.Errorf("after the call the context says %v, want that it is cancelled", err)
+		}
+		mustSettle(t, e, answer("created"))
+	})
+}
+
+// A store that never returns and heeds no context holds up no request for
+// longer than the timeout, and no more goroutines than there are places for
+// calls.
+func TestStoreThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{ExecutionsPerOwner: 100_000})
+		f.Always(idemtest.Begin, idemtest.Stall)
+		f.Always(idemtest.Settle, idemtest.Stall)
+		n := 0
+		for range 30 {
+			var waiting []<-chan result
+			for range 500 {
+				n++
+				waiting = append(waiting, begin(t.Context(), r, numberedRequest(n)))
+			}
+			for _, c := range waiting {
+				if got := <-c; got.err == nil || got.after > 2*time.Second {
+					t.Fatalf("got error %v after %v, want an error within 2s", got.err, got.after)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if got := runtime.NumGoroutine() - before; got > 3*1024 {
+			t.Errorf("%d requests pinned %d goroutines, want at most 3072", n, got)
+		}
+
+		// The store comes back, and with it the Runner.
+		f.Always(idemtest.Begin, idemtest.None)
+		f.Always(idemtest.Settle, idemtest.None)
+		f.Release()
+		r.WaitSettled(t.Context())
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		mustBeIdle(t, r)
+	})
+}
+
+// While a store is down the claims to be taken back are bounded: when there are
+// too many, nothing more is asked for.
+func TestStoreThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{})
+		f.Always(idemtest.Begin, idemtest.Fail)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		for i := range 2000 {
+			if _, _, err := r.Begin(t.Context(), numberedRequest(i)); err == nil || errors.Is(err, idem.ErrMismatch) {
+				t.Fatalf("got error %v from a store that is down, want one that says so", err)
+			}
+		}
+		if n := r.Stats().Unsaved; n > 512 {
+			t.Errorf("got %d claims to be taken back, want at most 512", n)
+		}
+		f.Always(idemtest.Begin, idemtest.None)
+		f.Always(idemtest.Settle, idemtest.None)
+		time.Sleep(2 * time.Second)
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		mustBeIdle(t, r)
+	})
+}

@@ -1,0 +1,99 @@
+package keystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+// What a [Cached] adds to the errors of its store. Like most of those, neither
+// means that the token has no key.
+var (
+	// ErrOverloaded is returned while as many lookups are running as may.
+	ErrOverloaded = errors.New("keystore: too many lookups are running")
+
+	// ErrCorrupt is wrapped when the store returned a record that cannot
+	// belong to the token: another digest, an environment that does not exist,
+	// or no record and no error either. Nobody may be let in with it, and
+	// somebody must look at the store.
+	ErrCorrupt = errors.New("keystore: record is corrupt")
+)
+
+// ask puts one question to the store and returns its answer, checked and bound.
+// It returns at the deadline at the latest.
+func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadline time.Duration) (*Key, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline-c.now())
+	defer cancel()
+	if err := c.enter(ctx, places); err != nil {
+		return nil, err
+	}
+	type reply struct {
+		key *Key
+		err error
+	}
+	replies := make(chan reply, 1)
+	// In a goroutine, because a store may ignore its context. It gives its
+	// place back when the store returns, even if nobody waits any more.
+	go func() {
+		r := reply{err: errors.New("keystore: the store ended the goroutine of a lookup")}
+		defer func() {
+			// On the goroutine of a request net/http would have caught this.
+			if p := recover(); p != nil {
+				c.options.Logger.Error("keystore: the store panicked", "panic", p, "stack", string(debug.Stack()))
+				r.err = fmt.Errorf("keystore: the store panicked: %v", p)
+			}
+			<-places
+			replies <- r
+		}()
+		r.key, r.err = c.store.Lookup(ctx, d)
+	}()
+	select {
+	case r := <-replies:
+		// Both cases may have become ready while the process stood still, and
+		// then the reply may be any age.
+		if c.now() < deadline {
+			return c.checked(r.key, r.err, d)
+		}
+	case <-ctx.Done():
+	}
+	return nil, fmt.Errorf("keystore: the store did not answer within %v: %w", c.options.Timeout, context.DeadlineExceeded)
+}
+
+// enter takes one of the places for questions.
+func (c *Cached) enter(ctx context.Context, places chan struct{}) error {
+	select {
+	case places <- struct{}{}:
+		return nil
+	default:
+	}
+	if places == c.strange {
+		return ErrOverloaded
+	}
+	// Only holders of live keys can get here, so there is no flood to fear.
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ErrOverloaded
+	}
+}
+
+// checked returns an answer of the store as a lookup may pass it on. It fails
+// closed: a mixed-up row must not let one organization act as another.
+func (c *Cached) checked(k *Key, err error, d Digest) (*Key, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case k == nil:
+		return nil, fmt.Errorf("%w: the store returned neither a key nor an error", ErrCorrupt)
+	case k.Digest != d:
+		return nil, fmt.Errorf("%w: key %q came for the digest of another one", ErrCorrupt, k.ID)
+	case !k.Environment.Known():
+		return nil, fmt.Errorf("%w: key %q is of environment %q", ErrCorrupt, k.ID, k.Environment)
+	}
+	k = k.Bind(c.options.Registry)
+	c.reportUnknown(k)
+	return k, nil
+}

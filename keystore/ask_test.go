@@ -1,0 +1,323 @@
+package keystore_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+func TestStoreErrorsAreNotRemembered(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	d := store.add(t)
+	store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errStoreDown })
+	for range 3 {
+		want(t, cached, d, errStoreDown, "a store that is down")
+	}
+	store.wantCalls(t, 3, "three lookups while the store is down")
+	store.lookup.set(store.Memory.Lookup)
+	want(t, cached, d, nil, "the store is back")
+}
+
+func TestStoreDownAfterLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
+		d := store.add(t)
+		want(t, cached, d, nil, "a key")
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errStoreDown })
+		time.Sleep(time.Minute - time.Nanosecond)
+		want(t, cached, d, nil, "the store is down and TTL has not passed")
+		time.Sleep(time.Nanosecond)
+		want(t, cached, d, errStoreDown, "the store is down and TTL has passed")
+	})
+}
+
+// hang never returns, whatever its context says, until release is closed.
+func hang(store *fake, release <-chan struct{}) func(context.Context, keystore.Digest) (*keystore.Key, error) {
+	return func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		k, err := store.Memory.Lookup(ctx, d)
+		<-release
+		return k, err
+	}
+}
+
+func TestStoreThatHeedsItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 3 * time.Second})
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		start := time.Now()
+		want(t, cached, unknown(1), context.DeadlineExceeded, "a store that never answers")
+		if waited := time.Since(start); waited != 3*time.Second {
+			t.Errorf("the lookup waited %v, want Timeout", waited)
+		}
+	})
+}
+
+func TestStoreThatIgnoresItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 3 * time.Second, TTL: time.Hour})
+		late := store.add(t)
+		release := make(chan struct{})
+		store.lookup.set(hang(store, release))
+
+		start := time.Now()
+		var callers sync.WaitGroup
+		callers.Go(func() { want(t, cached, late, context.DeadlineExceeded, "a store that hangs") })
+		for n := range 63 {
+			callers.Go(func() { want(t, cached, unknown(n), context.DeadlineExceeded, "a store that hangs") })
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		want(t, cached, unknown(63), keystore.ErrOverloaded, "the 65th question")
+		if waited := time.Since(start); waited != time.Second {
+			t.Errorf("the 65th question waited %v, want it refused at once", waited-time.Second)
+		}
+		// Whoever joins a question waits for what is left of its time.
+		want(t, cached, unknown(0), context.DeadlineExceeded, "a caller that joins a question")
+		callers.Wait()
+		if waited := time.Since(start); waited != 3*time.Second {
+			t.Errorf("callers waited %v, want Timeout", waited)
+		}
+
+		// The questions are still open and nobody waits for them any more.
+		time.Sleep(time.Hour)
+		want(t, cached, unknown(100), keystore.ErrOverloaded, "a question while 64 are stuck")
+		store.wantCalls(t, 64, "a store that hangs")
+		close(release)
+		synctest.Wait()
+		store.lookup.set(store.Memory.Lookup)
+		if k, ok := cached.Peek(late); ok {
+			t.Errorf("an answer that came an hour late was remembered: %v", k)
+		}
+		want(t, cached, late, nil, "the store is back")
+		store.wantCalls(t, 1, "the store is back")
+	})
+}
+
+// Timeout is at most TTL, or an answer could be older than TTL when it is used.
+func TestTimeoutIsAtMostTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Second, Timeout: time.Hour})
+		d := store.add(t)
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := store.Memory.Lookup(ctx, d)
+			time.Sleep(2 * time.Second)
+			return k, err
+		})
+		want(t, cached, d, context.DeadlineExceeded, "an answer that takes longer than TTL")
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// An answer that arrives at the very moment its time is over is not used,
+// whichever is noticed first.
+func TestAnswerAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: time.Second})
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
+			time.Sleep(time.Second)
+			return nil, keystore.ErrNotFound
+		})
+		for n := range 300 {
+			want(t, cached, unknown(n), context.DeadlineExceeded, "an answer after exactly Timeout")
+		}
+	})
+}
+
+func TestCorruptRecords(t *testing.T) {
+	d := unknown(1)
+	for name, k := range map[string]*keystore.Key{
+		"another digest":     {ID: "key_1", Digest: unknown(2), Organization: "acme", Environment: keystore.Sandbox},
+		"no environment":     {ID: "key_1", Digest: d, Organization: "acme"},
+		"token word":         {ID: "key_1", Digest: d, Organization: "acme", Environment: "live"},
+		"neither of the two": nil,
+	} {
+		store := newFake()
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return k, nil })
+		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		for range 2 {
+			got, err := cached.Lookup(t.Context(), d)
+			if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) || got != nil {
+				t.Errorf("%s: Lookup returned %v, %v, want ErrCorrupt alone", name, got, err)
+			}
+		}
+		store.wantCalls(t, 2, "a corrupt record twice: it is not remembered")
+	}
+}
+
+// What goes wrong in the goroutine of a question ends neither the process nor
+// the question, and gives its slot back.
+func TestStoreThatPanics(t *testing.T) {
+	var log logged
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	d := store.add(t)
+	for name, c := range map[string]struct {
+		fail func()
+		says string
+	}{
+		"panic":  {func() { panic("index out of range") }, "the store panicked: index out of range"},
+		"Goexit": {runtime.Goexit, "ended the goroutine"},
+	} {
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
+			c.fail()
+			return nil, nil
+		})
+		for range 3 {
+			k, err := cached.Lookup(t.Context(), d)
+			if err == nil || errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrOverloaded) || k != nil {
+				t.Errorf("Lookup of a store that ends with %s returned %v, %v, want an error that says nothing about the key", name, k, err)
+			} else if !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: got %v, want an error that says %q", name, err, c.says)
+			}
+		}
+	}
+	if out := log.String(); strings.Count(out, "\n") != 3 || !strings.Contains(out, "index out of range") || !strings.Contains(out, "ask_test.go") {
+		t.Errorf("three panics logged %q, want a line each with the stack", out)
+	}
+	store.lookup.set(store.Memory.Lookup)
+	want(t, cached, d, nil, "the store is well again")
+}
+
+// Whatever comes in, no more than Loads questions are open.
+func TestLoadsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 5})
+		var open, most atomic.Int64
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
+			now := open.Add(1)
+			defer open.Add(-1)
+			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+			}
+			time.Sleep(time.Millisecond)
+			return nil, keystore.ErrNotFound
+		})
+		var answered, refused atomic.Int64
+		var callers sync.WaitGroup
+		for n := range 300 {
+			callers.Go(func() {
+				time.Sleep(time.Duration(n) * 100 * time.Microsecond)
+				switch _, err := cached.Lookup(t.Context(), unknown(n)); {
+				case errors.Is(err, keystore.ErrNotFound):
+					answered.Add(1)
+				case errors.Is(err, keystore.ErrOverloaded):
+					refused.Add(1)
+				default:
+					t.Errorf("Lookup returned %v, want ErrNotFound or ErrOverloaded", err)
+				}
+			})
+		}
+		callers.Wait()
+		if most.Load() != 5 || answered.Load() < 140 || refused.Load() < 140 {
+			t.Errorf("%d questions were open at once, %d were answered and %d refused, want 5 and about half each", most.Load(), answered.Load(), refused.Load())
+		}
+	})
+}
+
+// A flood of strange tokens takes every place, and keys that were live before
+// are loaded again all the same.
+func TestFloodStopsNoLiveKey(t *testing.T) {
+	for name, lapse := range map[string]func(t *testing.T, c *keystore.Cached, d keystore.Digest){
+		"TTL":    func(*testing.T, *keystore.Cached, keystore.Digest) { time.Sleep(30 * time.Second) },
+		"Forget": func(_ *testing.T, c *keystore.Cached, d keystore.Digest) { c.Forget(d) },
+		"feed":   func(t *testing.T, c *keystore.Cached, _ keystore.Digest) { run(t, c)() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFake()
+				cached := keystore.NewCached(store, keystore.CacheOptions{})
+				d := store.add(t)
+				want(t, cached, d, nil, "a key")
+				lapse(t, cached, d)
+				store.lookup.set(func(ctx context.Context, asked keystore.Digest) (*keystore.Key, error) {
+					if asked != d {
+						time.Sleep(20 * time.Millisecond)
+					}
+					return store.Memory.Lookup(ctx, asked)
+				})
+				var strangers sync.WaitGroup
+				for n := range 64 {
+					strangers.Go(func() { want(t, cached, unknown(n), keystore.ErrNotFound, "a strange token") })
+				}
+				synctest.Wait()
+				want(t, cached, unknown(100), keystore.ErrOverloaded, "one strange token too many")
+				store.calls.Store(0)
+				want(t, cached, d, nil, "a key that was live before")
+				store.wantCalls(t, 1, "a key that was live before")
+				strangers.Wait()
+			})
+		})
+	}
+}
+
+// Keys that were live before wait for a place, and no longer than Timeout.
+func TestLiveKeysWaitForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 2, Timeout: 100 * time.Millisecond})
+		keys := make([]keystore.Digest, 10)
+		for i := range keys {
+			keys[i] = store.add(t)
+			want(t, cached, keys[i], nil, "a key")
+		}
+		time.Sleep(30 * time.Second)
+		var open, most atomic.Int64
+		takes := 10 * time.Millisecond
+		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			now := open.Add(1)
+			defer open.Add(-1)
+			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+			}
+			time.Sleep(takes)
+			return store.Memory.Lookup(ctx, d)
+		})
+		var callers sync.WaitGroup
+		for _, d := range keys {
+			callers.Go(func() { want(t, cached, d, nil, "one of 10 keys with 2 places") })
+		}
+		callers.Wait()
+		if most.Load() != 2 {
+			t.Errorf("%d questions were open at once, want 2", most.Load())
+		}
+
+		time.Sleep(30 * time.Second)
+		takes = 90 * time.Millisecond
+		start := time.Now()
+		var answered, refused atomic.Int64
+		for _, d := range keys {
+			callers.Go(func() {
+				switch _, err := cached.Lookup(t.Context(), d); {
+				case err == nil:
+					answered.Add(1)
+				case errors.Is(err, keystore.ErrOverloaded) || errors.Is(err, context.DeadlineExceeded):
+					refused.Add(1)
+				default:
+					t.Errorf("Lookup returned %v, want the key or an error that says nothing about it", err)
+				}
+			})
+		}
+		callers.Wait()
+		if answered.Load() != 2 || refused.Load() != 8 || time.Since(start) != 100*time.Millisecond {
+			t.Errorf("after %v %d keys were found and %d were not, want 2 and 8 after Timeout", time.Since(start), answered.Load(), refused.Load())
+		}
+		time.Sleep(time.Second) // until the store has returned
+	})
+}

@@ -1,0 +1,80 @@
+package keystore
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// CacheOptions configures a [Cached]. The zero value is ready to use.
+type CacheOptions struct {
+	// TTL is how long a key is used without asking the store again, counted
+	// from the moment the store was asked. It bounds how long a revocation
+	// made elsewhere can go unnoticed. Zero means 30 s.
+	TTL time.Duration
+
+	// NegativeTTL is how long a refusal is remembered: that a token has no
+	// key, or that its key is revoked, expired or suspended. It bounds how
+	// long a key made elsewhere stays unknown. Zero means 5 s.
+	NegativeTTL time.Duration
+
+	// Size is the number of usable keys that are remembered, about 700 bytes
+	// each and what their attributes and networks take. Beyond it the least
+	// recently used are evicted. Zero means 100,000.
+	Size int
+
+	// NegativeSize is the number of refusals that are remembered, about 200
+	// bytes each. They are kept apart from the keys, so that no flood of
+	// made-up tokens evicts a key. Zero means 100,000.
+	NegativeSize int
+
+	// Timeout bounds one question to the store, and so the wait of every
+	// lookup that needs its answer. Zero means 2 s; it is at most TTL.
+	Timeout time.Duration
+
+	// Loads is how many questions about strange tokens may be open at the
+	// store at once, and how many about tokens that were usable before. Zero
+	// means 64.
+	Loads int
+
+	// Registry is what keys are bound to. Nil means [scope.Contract].
+	Registry *scope.Registry
+
+	// FeedInterval is how often [Cached.Run] asks for changes. Zero means 5 s.
+	FeedInterval time.Duration
+
+	// Logger gets a line when the feed fails, when it is back, when the store
+	// panics, and for each scope that a key has and Registry does not. Nil
+	// means [slog.Default].
+	Logger *slog.Logger
+}
+
+func (o CacheOptions) withDefaults() CacheOptions {
+	o.TTL = orDefault("TTL", o.TTL, 30*time.Second)
+	o.NegativeTTL = orDefault("NegativeTTL", o.NegativeTTL, 5*time.Second)
+	o.Size = orDefault("Size", o.Size, 100_000)
+	o.NegativeSize = orDefault("NegativeSize", o.NegativeSize, 100_000)
+	// An answer that took longer than TTL would be too old to be used.
+	o.Timeout = min(orDefault("Timeout", o.Timeout, 2*time.Second), o.TTL)
+	o.Loads = orDefault("Loads", o.Loads, 64)
+	o.FeedInterval = orDefault("FeedInterval", o.FeedInterval, 5*time.Second)
+	if o.Registry == nil {
+		o.Registry = scope.Contract()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+func orDefault[T int | time.Duration](name string, value, fallback T) T {
+	if value < 0 {
+		panic(fmt.Sprintf("keystore: negative %s", name))
+	}
+	if value == 0 {
+		return fallback
+	}
+	return value
+}

@@ -1,0 +1,90 @@
+package keystore_test
+
+import (
+	"log/slog"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// The defaults are what the documentation says.
+func TestCacheOptionsDefaults(t *testing.T) {
+	want := keystore.CacheOptions{
+		TTL: 30 * time.Second, NegativeTTL: 5 * time.Second, Size: 100_000, NegativeSize: 100_000, Timeout: 2 * time.Second,
+		Loads: 64, Registry: scope.Contract(), FeedInterval: 5 * time.Second, Logger: slog.Default(),
+	}
+	if got := keystore.WithDefaults(keystore.CacheOptions{}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestCachedDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		d := store.add(t)
+		if got := cached.MaxStaleness(); got != 30*time.Second {
+			t.Errorf("MaxStaleness() = %v, want 30s", got)
+		}
+		want(t, cached, d, nil, "a key")
+		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
+		time.Sleep(5*time.Second - time.Nanosecond)
+		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token, before 5 s")
+		store.wantCalls(t, 2, "before 5 s")
+		time.Sleep(time.Nanosecond)
+		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token, after 5 s")
+		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token, after 5 s")
+		store.wantCalls(t, 1, "after 5 s")
+	})
+}
+
+func TestCachedOptionsPanic(t *testing.T) {
+	for name, o := range map[string]keystore.CacheOptions{
+		"TTL": {TTL: -1}, "NegativeTTL": {NegativeTTL: -1}, "Size": {Size: -1}, "NegativeSize": {NegativeSize: -1},
+		"Timeout": {Timeout: -1}, "Loads": {Loads: -1}, "FeedInterval": {FeedInterval: -1},
+	} {
+		if !panics(func() { keystore.NewCached(keystore.NewMemory(), o) }) {
+			t.Errorf("a negative %s did not panic", name)
+		}
+	}
+	if !panics(func() { keystore.NewCached(nil, keystore.CacheOptions{}) }) {
+		t.Error("NewCached without a store did not panic")
+	}
+}
+
+func TestCachedWithoutEnd(t *testing.T) {
+	for _, o := range []keystore.CacheOptions{
+		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64},
+		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64, Timeout: math.MaxInt64, FeedInterval: math.MaxInt64},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFake()
+			cached := keystore.NewCached(store, o)
+			d := store.add(t)
+			time.Sleep(time.Second)
+			for range 2 {
+				want(t, cached, d, nil, "a key")
+				want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
+				time.Sleep(1000 * time.Hour)
+			}
+			store.wantCalls(t, 2, "a key and an unknown token, for ever")
+			if got := cached.MaxStaleness(); got != math.MaxInt64 {
+				t.Errorf("MaxStaleness is %v", got)
+			}
+		})
+	}
+}
+
+// A size that is meant as no bound takes no memory for what is not there.
+func TestCachedUnbounded(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{Size: math.MaxInt, NegativeSize: math.MaxInt})
+	d := store.add(t)
+	want(t, cached, d, nil, "a key")
+	want(t, cached, d, nil, "a key")
+	store.wantCalls(t, 1, "a key twice")
+}

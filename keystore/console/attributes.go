@@ -1,0 +1,181 @@
+package console
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// An Attribute is one of [keystore.Key.Attributes] that the pages know.
+type Attribute struct {
+	Name     string   // of the attribute
+	Title    string   // shown to people; empty: the Name
+	Values   []string // to choose from; nil: any text
+	ReadOnly bool     // administrators see it and cannot set it
+}
+
+// check panics when an attribute cannot be stored.
+func (o Options) check(issuer *keystore.Issuer) {
+	seen := make(map[string]bool)
+	for _, a := range o.Attributes {
+		if seen[a.Name] {
+			panic(fmt.Sprintf("console: Attributes: %q is there twice", a.Name))
+		}
+		seen[a.Name] = true
+		for _, value := range append([]string{"x"}, a.Values...) {
+			err := issuer.Check(keystore.Grant{Organization: "x", Environment: keystore.Sandbox, Attributes: map[string]string{a.Name: value}})
+			if err != nil || value == "" {
+				panic(fmt.Sprintf("console: Attributes: %q with the value %q: %v", a.Name, value, err))
+			}
+		}
+	}
+}
+
+// A restriction is what was typed of the attributes and networks of a key.
+type restriction struct {
+	Attributes map[string]string // of those on the form
+	Networks   string
+}
+
+// attributeField is the name of the form's field of an attribute.
+func attributeField(a Attribute) string { return "attribute." + a.Name }
+
+func (x *exchange) readRestriction(v url.Values) restriction {
+	typed := restriction{Attributes: make(map[string]string), Networks: strings.TrimSpace(v.Get("networks"))}
+	for _, a := range x.options.Attributes {
+		if value := v.Get(attributeField(a)); !a.ReadOnly {
+			typed.Attributes[a.Name] = strings.TrimSpace(value)
+		}
+	}
+	return typed
+}
+
+// restrictionOf is what a form shows of a key.
+func restrictionOf(k *keystore.Key) restriction {
+	return restriction{Attributes: k.Attributes, Networks: strings.Join(networkTexts(k.Networks), "\n")}
+}
+
+func networkTexts(networks []netip.Prefix) (texts []string) {
+	for _, n := range networks {
+		texts = append(texts, n.String())
+	}
+	return texts
+}
+
+// attributeProblems says which of the attributes cannot be set for k here. A
+// value may stay that could not be chosen any more.
+func (x *exchange) attributeProblems(k *keystore.Key, attributes map[string]string) (problems []keystore.FieldError) {
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		message := ""
+		i := slices.IndexFunc(x.options.Attributes, func(a Attribute) bool { return a.Name == name })
+		// Whether a value is the one of an attribute that nobody is shown is
+		// not told either.
+		switch value := attributes[name]; {
+		case i < 0:
+			message = fmt.Sprintf("There is no attribute %.40q here.", name)
+		case value == k.Attribute(name):
+		case x.options.Attributes[i].ReadOnly:
+			message = fmt.Sprintf("The attribute %s cannot be set here.", name)
+		case value != "" && x.options.Attributes[i].Values != nil && !slices.Contains(x.options.Attributes[i].Values, value):
+			message = fmt.Sprintf("The attribute %s cannot be %.40q.", name, value)
+		}
+		if message != "" {
+			problems = append(problems, keystore.FieldError{Field: "attributes", Message: message})
+		}
+	}
+	return problems
+}
+
+// parseNetworks reads networks, and addresses that stand for themselves.
+func (x *exchange) parseNetworks(texts []string) (networks []netip.Prefix, problems []keystore.FieldError) {
+	if texts != nil && !x.options.Networks {
+		return nil, []keystore.FieldError{{Field: "networks", Message: "The networks of a key cannot be set here."}}
+	}
+	for _, text := range texts {
+		network, err := netip.ParsePrefix(text)
+		if address, addressErr := netip.ParseAddr(text); addressErr == nil && address.Zone() == "" {
+			network, err = netip.PrefixFrom(address, address.BitLen()), nil
+		}
+		if err != nil {
+			const enough = 3
+			if len(problems) < enough {
+				problems = append(problems, keystore.FieldError{Field: "networks", Message: fmt.Sprintf("%.50q is neither a network, such as 192.0.2.0/24, nor an address.", text)})
+			}
+			continue
+		}
+		networks = append(networks, network.Masked())
+	}
+	return networks, problems
+}
+
+// splitNetworks splits what was typed into a form, and returns nil for nothing.
+func splitNetworks(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ';' || r <= ' ' })
+}
+
+// A restrictionForm is a restriction as a page shows it.
+type restrictionForm struct {
+	Attributes []attributeInput
+	Networks   string
+	Limited    bool // there is a field for networks
+	Problems   map[string]string
+}
+
+type attributeInput struct {
+	Field, Title, Value string
+	Values              []string
+}
+
+func (x *exchange) restrictionForm(typed restriction, problems map[string]string) restrictionForm {
+	f := restrictionForm{Networks: typed.Networks, Limited: x.options.Networks, Problems: problems}
+	for _, a := range x.options.Attributes {
+		if a.ReadOnly {
+			continue
+		}
+		in := attributeInput{Field: attributeField(a), Title: a.title(), Value: typed.Attributes[a.Name], Values: a.Values}
+		// A value from before the choice was narrowed stays until it is changed.
+		if in.Values != nil && in.Value != "" && !slices.Contains(in.Values, in.Value) {
+			in.Values = append(slices.Clone(in.Values), in.Value)
+		}
+		f.Attributes = append(f.Attributes, in)
+	}
+	return f
+}
+
+func (a Attribute) title() string {
+	if a.Title == "" {
+		return a.Name
+	}
+	return a.Title
+}
+
+type attributeView struct{ Title, Value string }
+
+// attributeViews returns the attributes of a key that the pages know, each with
+// its value.
+func (x *exchange) attributeViews(k *keystore.Key) (views []attributeView) {
+	for _, a := range x.options.Attributes {
+		if value := k.Attribute(a.Name); value != "" {
+			views = append(views, attributeView{a.title(), value})
+		}
+	}
+	return views
+}
+
+func (x *exchange) attributesJSON(k *keystore.Key) map[string]string {
+	known := make(map[string]string)
+	for _, a := range x.options.Attributes {
+		if value := k.Attribute(a.Name); value != "" {
+			known[a.Name] = value
+		}
+	}
+	return known
+}

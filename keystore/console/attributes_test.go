@@ -1,0 +1,149 @@
+package console_test
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+)
+
+func TestCreateWithAttributesAndNetworks(t *testing.T) {
+	b := newBench(t, restricted)
+	wantText(t, "the form", b.get("/new"), 200, "Attributes", "Project", "Networks", "Lyon", "Oslo")
+	f := b.form(t)
+	f.Set("attribute.project", "x")
+	f.Set("attribute.team", "Rome")
+	f.Set("attribute.plan", "gold")
+	f.Set("networks", "192.0.2.7 nowhere")
+	got := b.post("/keys", f)
+	wantText(t, "a bad form", got, 422, "Attributes", `The attribute team cannot be "Rome".`, `"nowhere" is neither a network`)
+	if !strings.Contains(got.text, "\n192.0.2.7 nowhere</textarea>") || !strings.Contains(got.text, `value="x"`) {
+		t.Error("the form has lost what was typed")
+	}
+	if len(b.all(t, "acme")) > 0 {
+		t.Fatal("a key was created")
+	}
+	f.Set("attribute.team", "Oslo")
+	f.Set("networks", "192.0.2.7")
+	secretOf(t, b.post("/keys", f))
+	k := b.all(t, "acme")[0]
+	if !maps.Equal(k.Attributes, map[string]string{"project": "x", "team": "Oslo"}) || !slices.Equal(networkTexts(k), []string{"192.0.2.7/32"}) {
+		t.Errorf("got %v and %v", k.Attributes, k.Networks)
+	}
+	if e := b.events[0]; e.Act != console.Created || e.Attributes["team"] != "Oslo" || len(e.Networks) != 1 {
+		t.Errorf("got the event %+v", e)
+	}
+	// A preset's button keeps them too.
+	f.Set("preset", "External worker")
+	page := b.post("/new", f).text
+	if !strings.Contains(page, `<option value="Oslo" selected>`) || !strings.Contains(page, "\n192.0.2.7</textarea>") {
+		t.Error("a preset has lost what was typed")
+	}
+	// So does a session that ends.
+	lost := b.do("", "POST", "/keys", f.Encode(), "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+	if !strings.Contains(lost.text, `name="attribute.team" value="Oslo"`) || !strings.Contains(lost.text, `name="networks" value="192.0.2.7"`) {
+		t.Errorf("the page for who has signed out has lost what was typed:\n%s", lost.text)
+	}
+}
+
+func TestProgramsCreateWithAttributesAndNetworks(t *testing.T) {
+	b := newBench(t, restricted)
+	const body = `{"name":"n","environment":"sandbox","scopes":["tasks:read"],"attributes":{"team":"Oslo","project":""},"networks":["10.1.1.1/8","10.0.0.0/8","192.0.2.7"]}`
+	secretOf(t, b.program("POST", "/keys", body, "Idempotency-Key", "k1"))
+	if again := b.program("POST", "/keys", body, "Idempotency-Key", "k1"); again.StatusCode != 200 {
+		t.Errorf("a repeat: got %s %s", again.Status, again.text)
+	}
+	for _, other := range []string{
+		strings.Replace(body, "Oslo", "Lyon", 1),
+		strings.Replace(body, `"project":""`, `"project":"x"`, 1),
+		strings.Replace(body, `"team":"Oslo",`, "", 1),
+		strings.Replace(body, `,"192.0.2.7"`, "", 1),
+		strings.Replace(body, `"192.0.2.7"`, `"192.0.2.7","192.0.2.8"`, 1),
+	} {
+		wantProblem(t, other, b.program("POST", "/keys", other, "Idempotency-Key", "k1"), 422, "idempotency_key_reused")
+	}
+	k := b.all(t, "acme")[0]
+	if !maps.Equal(k.Attributes, map[string]string{"team": "Oslo"}) || !slices.Equal(networkTexts(k), []string{"10.0.0.0/8", "192.0.2.7/32"}) {
+		t.Errorf("got %v and %v", k.Attributes, k.Networks)
+	}
+	p := wantProblem(t, "bad fields", b.program("POST", "/keys", `{"name":"n","environment":"sandbox","scopes":["tasks:read"],"attributes":{"plan":"gold","x":"y"},"networks":["x"]}`), 422, "invalid_fields")
+	if len(p.Errors) != 3 || p.Errors[0].Field != "networks" || p.Errors[1].Message != "The attribute plan cannot be set here." || p.Errors[2].Message != `There is no attribute "x" here.` {
+		t.Errorf("got errors %v", p.Errors)
+	}
+	plainConsole := newBench(t)
+	wantProblem(t, "without the options", plainConsole.program("POST", "/keys", body), 422, "invalid_fields")
+}
+
+// A value from before the choice was narrowed stays until it is changed.
+func TestValuesThatCannotBeChosenAnyMore(t *testing.T) {
+	b := newBench(t, restricted)
+	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Attributes = map[string]string{"team": "Rome"} })
+	path := "/keys/" + k.ID + "/edit"
+	if text := b.get(path).text; !strings.Contains(text, `<option value="Rome" selected>`) || !strings.Contains(text, `<option value="Oslo">`) {
+		t.Error("the form does not offer the value that the key has")
+	}
+	f := url.Values{"name": {"n"}, "attribute.team": {"Rome"}}
+	b.post(path, f)
+	if got := b.key(t, k.ID); got.Name != "n" || got.Attribute("team") != "Rome" {
+		t.Errorf("got %+v", got)
+	}
+	if text := b.get("/new").text; strings.Contains(text, "Rome") {
+		t.Error("a new key is offered the value")
+	}
+}
+
+func TestNewPanicsOnAttributesThatCannotBeStored(t *testing.T) {
+	for _, row := range []struct {
+		attributes []console.Attribute
+		ok         bool
+	}{
+		{[]console.Attribute{{Name: "a"}, {Name: "b", Values: []string{"x", strings.Repeat("x", 200)}}}, true},
+		{[]console.Attribute{{}}, false},
+		{[]console.Attribute{{Name: "a b"}}, false},
+		{[]console.Attribute{{Name: "a"}, {Name: "a"}}, false},
+		{[]console.Attribute{{Name: "a", Values: []string{"x", ""}}}, false},
+		{[]console.Attribute{{Name: "a", Values: []string{strings.Repeat("x", 201)}}}, false},
+	} {
+		func() {
+			defer func() {
+				text, panicked := recover().(string)
+				if panicked == row.ok || panicked && !strings.HasPrefix(text, "console: Attributes: ") {
+					t.Errorf("%+v: got the panic %q, want it accepted: %t", row.attributes, text, row.ok)
+				}
+			}()
+			newBench(t, func(o *console.Options) { o.Attributes = row.attributes })
+		}()
+	}
+}
+
+// A legacy key is marked until it is rotated.
+func TestLegacyKeys(t *testing.T) {
+	b := newBench(t)
+	format := keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}
+	b.issuer = keystore.NewIssuer(b.keys, keystore.IssuerOptions{Format: format})
+	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, console.Options{}))
+	old, err := b.issuer.ImportDigest(t.Context(), keystore.Grant{Organization: "acme", Name: "Old one", Environment: keystore.Production},
+		keystore.LegacyKey{Digest: keystore.DigestOf("acme_0123456789abcdef"), Format: "v1", Hint: "cdef"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, "the list", b.get("/"), 200, "acme_…cdef Legacy")
+	wantText(t, "the key", b.get("/keys/"+old.ID), 200, "acme_…cdef Legacy", "This key has the form of an older system. Rotate it")
+	if got := decode[struct{ Legacy, Hint string }](t, b.program("GET", "/keys/"+old.ID, "")); got.Legacy != "v1" || got.Hint != "acme_…cdef" {
+		t.Errorf("got %+v", got)
+	}
+	token := secretOf(t, b.post("/keys/"+old.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"86400"}}))
+	next := b.all(t, "acme")[0]
+	if page := b.get("/keys/" + next.ID); strings.Contains(plain(page), "Legacy") || !strings.HasPrefix(token, "svc_live_") {
+		t.Errorf("the key that replaces it is marked, or has the old form:\n%s", plain(page))
+	}
+	if got := b.program("GET", "/keys/"+next.ID, "").text; strings.Contains(got, "legacy") {
+		t.Errorf("got %s", got)
+	}
+	wantText(t, "the old key", b.get("/keys/"+old.ID), 200, "Legacy", "This key has been rotated.")
+}

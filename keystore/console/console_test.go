@@ -1,0 +1,277 @@
+package console_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+)
+
+// everywhere is each kind of path with each method that means something there.
+func everywhere(id string) [][2]string {
+	return [][2]string{
+		{"GET", "/"}, {"GET", "/keys"}, {"POST", "/keys"}, {"GET", "/new"},
+		{"GET", "/keys/" + id}, {"GET", "/keys/" + id + "/rotate"}, {"POST", "/keys/" + id + "/rotate"},
+		{"GET", "/keys/" + id + "/revoke"}, {"POST", "/keys/" + id + "/revoke"}, {"GET", "/keys/" + id + "/edit"}, {"POST", "/keys/" + id + "/edit"},
+		{"POST", "/keys/key_none/rotate"},
+		{"GET", "/nothing"}, {"DELETE", "/keys/" + id}, {"GET", "/keys/key_none"}, {"GET", "/keys/" + id + "/elsewhere"},
+	}
+}
+
+const valid = "issue_token=t1&name=n&environment=production&scopes=tasks%3Aread&expiry=never&overlap=0"
+
+func TestOnlyAdministratorsGetIn(t *testing.T) {
+	for _, row := range []struct {
+		who, code string
+		status    int
+	}{
+		{"", "signed_out", 401},
+		{"mem", "not_admin", 403},
+		{"down", "sign_in_unavailable", 503},
+		{"half", "internal", 500},
+		{"long", "internal", 500},
+	} {
+		b := newBench(t)
+		token, k := b.add(t, "acme")
+		bodies := make(map[bool][]string) // of forms that were sent, and of the rest
+		for _, at := range everywhere(k.ID) {
+			got := b.do(row.who, at[0], at[1], valid, "Content-Type", "application/x-www-form-urlencoded", "Accept", "text/html")
+			if got.StatusCode != row.status || strings.Contains(got.text, k.ID) || strings.Contains(got.text, "Old one") || strings.Contains(got.text, "acme") {
+				t.Errorf("%q, %v: got %s:\n%s", row.who, at, got.Status, got.text)
+			}
+			sent := at[0] == "POST"
+			bodies[sent] = append(bodies[sent], plain(got))
+			wantProblem(t, row.who+" "+at[1], b.do(row.who, at[0], at[1], "", "Accept", "application/json"), row.status, row.code)
+		}
+		for sent, bodies := range bodies {
+			for _, body := range bodies {
+				if body != bodies[0] {
+					t.Errorf("%q, a form: %t: the answer tells what exists:\n%s\n%s", row.who, sent, body, bodies[0])
+				}
+			}
+		}
+		if keys := b.all(t, "acme"); len(keys) != 1 || b.status(t, token) != keystore.Active || len(b.events) > 0 {
+			t.Errorf("%q: something was changed: %d keys, events %v", row.who, len(keys), b.events)
+		}
+	}
+}
+
+func TestAKeyOfAnotherOrganizationIsAsGoodAsNone(t *testing.T) {
+	b := newBench(t)
+	token, k := b.add(t, "acme")
+	for _, at := range everywhere(k.ID)[4:11] {
+		none := strings.ReplaceAll(at[1], k.ID, "key_none")
+		for _, accept := range []string{"text/html", "application/json"} {
+			send := func(path string) reply {
+				return b.do("oda", at[0], path, valid, "Content-Type", "application/x-www-form-urlencoded", "Accept", accept)
+			}
+			got, want := send(at[1]), send(none)
+			if got.StatusCode != http.StatusNotFound || got.text != want.text {
+				t.Errorf("%v, %s: got %s and not the answer for a key that does not exist:\n%s\n%s", at, accept, got.Status, got.text, want.text)
+			}
+		}
+	}
+	if got := b.do("oda", "GET", "/", "", "Accept", "text/html"); strings.Contains(got.text, k.ID) || !strings.Contains(got.text, "No keys yet") {
+		t.Errorf("the list of the other organization: got %s", plain(got))
+	}
+	if b.status(t, token) != keystore.Active || len(b.events) > 0 || len(b.all(t, "other")) > 0 {
+		t.Error("somebody else changed the key")
+	}
+}
+
+// A form cannot name the organization or the actor.
+func TestTheOrganizationComesFromTheAdminFunction(t *testing.T) {
+	b := newBench(t)
+	f := b.form(t)
+	f.Set("organization", "other")
+	f.Set("actor", "oda")
+	secretOf(t, b.post("/keys?organization=other", f))
+	if keys := b.all(t, "acme"); len(keys) != 1 || keys[0].CreatedBy != "ada" || len(b.all(t, "other")) != 0 {
+		t.Errorf("got %v", keys)
+	}
+}
+
+func TestPostsOfOtherSitesAreRefused(t *testing.T) {
+	for _, row := range []struct {
+		header  []string
+		allowed bool
+	}{
+		{[]string{"Sec-Fetch-Site", "cross-site"}, false},
+		{[]string{"Sec-Fetch-Site", "same-site"}, false},
+		{[]string{"Sec-Fetch-Site", "same-site", "Origin", "http://example.com"}, false},
+		{[]string{"Origin", "https://evil.example"}, false},
+		{[]string{"Origin", "null"}, false}, // what no-referrer makes of it where there is no Sec-Fetch-Site
+		{[]string{"Sec-Fetch-Site", "same-origin", "Origin", "null"}, true},
+		{[]string{"Sec-Fetch-Site", "none"}, true},
+		{[]string{"Origin", "http://example.com"}, true}, // the host that httptest uses
+		{nil, true}, // no browser
+	} {
+		b := newBench(t)
+		token, k := b.add(t, "acme")
+		for _, path := range []string{"/keys", "/keys/" + k.ID + "/edit", "/keys/" + k.ID + "/rotate", "/keys/" + k.ID + "/revoke"} {
+			for _, accept := range []string{"text/html", "application/json"} {
+				got := b.do("ada", "POST", path, strings.ReplaceAll(valid, "t1", "t"+path), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Accept", accept}, row.header...)...)
+				if refused := got.StatusCode == http.StatusForbidden; refused == row.allowed {
+					t.Errorf("%v, POST %s: got %s", row.header, path, got.Status)
+				}
+			}
+		}
+		changed := len(b.all(t, "acme")) > 1 || b.status(t, token) != keystore.Active
+		if changed != row.allowed {
+			t.Errorf("%v: something was changed: %v, want %v", row.header, changed, row.allowed)
+		}
+	}
+}
+
+func TestGetNeverChangesAnything(t *testing.T) {
+	b := newBench(t)
+	token, k := b.add(t, "acme")
+	for _, at := range everywhere(k.ID) {
+		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"} {
+			got := b.do("ada", method, at[1]+"?"+valid, valid, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+			if method != "GET" && method != "HEAD" && got.StatusCode != http.StatusMethodNotAllowed && got.StatusCode != http.StatusNotFound {
+				t.Errorf("%s %s: got %s", method, at[1], got.Status)
+			}
+			if got.StatusCode == http.StatusMethodNotAllowed && !strings.HasPrefix(got.Header.Get("Allow"), "GET, HEAD") {
+				t.Errorf("%s %s: got Allow %q", method, at[1], got.Header.Get("Allow"))
+			}
+		}
+	}
+	if len(b.all(t, "acme")) != 1 || b.status(t, token) != keystore.Active || len(b.events) > 0 {
+		t.Error("something was changed")
+	}
+}
+
+func TestPostsThatMeanNothing(t *testing.T) {
+	b := newBench(t)
+	token, k := b.add(t, "acme")
+	for path, status := range map[string]int{"/": 405, "/keys/" + k.ID: 405, "/keys/" + k.ID + "/elsewhere": 404, "/keys/": 404, "/console.css": 404} {
+		if got := b.do("ada", "POST", path, valid, "Content-Type", "application/x-www-form-urlencoded"); got.StatusCode != status {
+			t.Errorf("POST %s: got %s, want %d", path, got.Status, status)
+		}
+	}
+	if len(b.all(t, "acme")) != 1 || b.status(t, token) != keystore.Active {
+		t.Error("something was changed")
+	}
+}
+
+func TestEveryAnswerIsGuarded(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme")
+	paths := append(everywhere(k.ID), [2]string{"GET", "/console.css"}, [2]string{"GET", "/console.js"}, [2]string{"GET", "/keys?status=moon"})
+	for _, who := range []string{"", "mem", "ada"} {
+		for _, at := range paths {
+			for _, accept := range []string{"text/html", "application/json"} {
+				got := b.do(who, at[0], at[1], "", "Accept", accept)
+				for name, want := range map[string]string{
+					"Cache-Control":           "no-store",
+					"Referrer-Policy":         "no-referrer",
+					"X-Content-Type-Options":  "nosniff",
+					"X-Frame-Options":         "DENY",
+					"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+				} {
+					if values := got.Header.Values(name); len(values) != 1 || values[0] != want {
+						t.Errorf("%s %s: got %s %q, want %q", at[0], at[1], name, values, want)
+					}
+				}
+				if got.StatusCode != http.StatusSeeOther && got.Header.Get("Content-Type") == "" {
+					t.Errorf("%s %s: no Content-Type", at[0], at[1])
+				}
+				if len(got.Cookies()) > 0 {
+					t.Errorf("%s %s: the console set a cookie", at[0], at[1])
+				}
+				if strings.Contains(got.text, " style=") || strings.Contains(got.text, " onclick") || strings.Contains(got.text, "<style") || strings.Contains(got.text, "<script>") {
+					t.Errorf("%s %s has inline style or script, which its policy forbids", at[0], at[1])
+				}
+			}
+		}
+	}
+}
+
+func TestFrameAncestors(t *testing.T) {
+	b := newBench(t, func(o *console.Options) { o.FrameAncestors = []string{"'self'", "https://dash.example.com:8443"} })
+	got := b.get("/")
+	if csp := got.Header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, "; frame-ancestors 'self' https://dash.example.com:8443") {
+		t.Errorf("got %q", csp)
+	}
+	if got.Header.Get("X-Frame-Options") != "" {
+		t.Error("X-Frame-Options forbids what the policy allows")
+	}
+	for _, bad := range []string{"", "*", "https://*.example.com", "https://a.example; script-src *", "https://a.example/", "javascript:1", "a.example", "https://a.example https://b.example", "https://a,b", "'none'"} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("FrameAncestors %q was accepted", bad)
+				}
+			}()
+			newBench(t, func(o *console.Options) { o.FrameAncestors = []string{bad} })
+		}()
+	}
+}
+
+func TestNewPanicsWithoutWhatItNeeds(t *testing.T) {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	for name, f := range map[string]func(){
+		"issuer": func() { console.New(nil, admin, console.Options{}) },
+		"admin":  func() { console.New(issuer, nil, console.Options{}) },
+	} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.HasPrefix(text, "console: ") {
+					t.Errorf("without %s: got %q, want a panic", name, text)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+// All links of a page lead to the console, wherever it is mounted.
+func TestAnyMount(t *testing.T) {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	c := console.New(issuer, func(*http.Request) (console.Actor, error) {
+		return console.Actor{ID: "a", Organization: "o"}, nil
+	}, console.Options{})
+	for prefix, handler := range map[string]http.Handler{
+		"":             c,
+		"/developer":   http.StripPrefix("/developer", c),
+		"/a/b/c/d e/f": http.StripPrefix("/a/b/c/d e/f", c),
+	} {
+		srv := httptest.NewServer(handler)
+		base := srv.URL + strings.ReplaceAll(prefix, " ", "%20")
+		for _, page := range []string{"/", "/keys", "/new", "/keys/key_none/rotate", "/nothing/at/all"} {
+			text := fetch(t, base+page)
+			for _, m := range linked.FindAllStringSubmatch(text, -1) {
+				from, err := url.Parse(base + page)
+				if err != nil {
+					t.Fatal(err)
+				}
+				target, err := from.Parse(m[1])
+				if err != nil || !strings.HasPrefix(target.Path, prefix+"/") {
+					t.Errorf("%s has a link to %s", base+page, target)
+				}
+			}
+			if !strings.Contains(text, "console.css") {
+				t.Errorf("%s is no page of the console: %s", base+page, text)
+			}
+		}
+		if text := fetch(t, base+"/console.css"); !strings.Contains(text, "prefers-color-scheme") {
+			t.Errorf("%s has no style sheet", base)
+		}
+		if prefix != "" {
+			resp, err := srv.Client().Get(base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != 200 || resp.Request.URL.Path != prefix+"/" {
+				t.Errorf("%s without a slash: got %s at %s, want the list with one", base, resp.Status, resp.Request.URL)
+			}
+		}
+		srv.Close()
+	}
+}

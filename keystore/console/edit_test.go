@@ -1,0 +1,235 @@
+package console_test
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// restricted is a console that knows attributes and networks.
+func restricted(o *console.Options) {
+	o.Networks = true
+	o.Attributes = []console.Attribute{
+		{Name: "project", Title: "Project"}, {Name: "team", Values: []string{"Lyon", "Oslo"}}, {Name: "plan", Title: "Plan", ReadOnly: true},
+	}
+}
+
+func limited(g *keystore.Grant) {
+	g.Attributes = map[string]string{"project": "x", "team": "Lyon", "plan": "pro", "billing": "i-42"}
+	g.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+}
+
+func (b *bench) key(t *testing.T, id string) *keystore.Key {
+	t.Helper()
+	k, err := b.issuer.Key(t.Context(), "acme", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestEdit(t *testing.T) {
+	b := newBench(t, restricted)
+	_, k := b.add(t, "acme", limited)
+	path := "/keys/" + k.ID
+	wantText(t, "the key", b.get(path), 200, "Project x", "team Lyon", "Plan pro", "Networks 192.0.2.0/24", "Edit")
+	if page := b.get(path); strings.Contains(page.text, "i-42") {
+		t.Error("an attribute is shown that the console does not know")
+	}
+	form := b.get(path + "/edit")
+	wantText(t, "the form", form, 200, "Edit “Old one”", "Project", "team", "Networks")
+	for _, want := range []string{`value="Old one"`, `name="attribute.project" type="text" value="x"`, `<option value="Lyon" selected>`, "\n192.0.2.0/24</textarea>"} {
+		if !strings.Contains(form.text, want) {
+			t.Errorf("the form has no %s", want)
+		}
+	}
+	if strings.Contains(form.text, "attribute.plan") {
+		t.Error("the form has a field for an attribute that is ReadOnly")
+	}
+
+	f := url.Values{"name": {" New one "}, "attribute.project": {" y "}, "attribute.team": {""}, "attribute.plan": {"gold"}, "attribute.billing": {"z"},
+		"networks": {"10.1.2.3/8, 2001:db8::7;\r\n 198.51.100.7"}}
+	for range 2 { // a repeat changes nothing
+		got := b.post(path+"/edit", f)
+		if got.StatusCode != 303 || got.Header.Get("Location") != "../../keys/"+k.ID {
+			t.Fatalf("got %s to %q\n%s", got.Status, got.Header.Get("Location"), plain(got))
+		}
+	}
+	after := b.key(t, k.ID)
+	if after.Name != "New one" || !maps.Equal(after.Attributes, map[string]string{"project": "y", "plan": "pro", "billing": "i-42"}) ||
+		!slices.Equal(networkTexts(after), []string{"10.0.0.0/8", "2001:db8::7/128", "198.51.100.7/32"}) || after.Version != 2 {
+		t.Errorf("got %+v", after)
+	}
+	if len(b.events) != 1 || b.events[0].Act != console.Edited || b.events[0].KeyID != k.ID || b.events[0].Name != "New one" || b.events[0].Actor.ID != "ada" ||
+		b.events[0].Attributes["project"] != "y" || len(b.events[0].Networks) != 3 {
+		t.Errorf("got events %+v, want one", b.events)
+	}
+
+	f.Set("networks", "")
+	b.post(path+"/edit", f)
+	if after := b.key(t, k.ID); after.Networks != nil {
+		t.Errorf("after the field was emptied the networks are %v, want none", after.Networks)
+	}
+	wantText(t, "a key without networks", b.get(path), 200, "New one")
+}
+
+func networkTexts(k *keystore.Key) (texts []string) {
+	for _, n := range k.Networks {
+		texts = append(texts, n.String())
+	}
+	return texts
+}
+
+func TestEditProblems(t *testing.T) {
+	b := newBench(t, restricted)
+	_, k := b.add(t, "acme", limited)
+	path := "/keys/" + k.ID + "/edit"
+	got := b.post(path, url.Values{"name": {""}, "attribute.project": {strings.Repeat("x", 201)}, "attribute.team": {"Rome"}, "networks": {"a b 300.1.1.1 d fe80::1%eth0 10.0.0.0/8"}})
+	wantText(t, "a bad form", got, 422, "Nothing was changed.", "Give the key a name", `The attribute team cannot be "Rome".`,
+		`"a" is neither a network, such as 192.0.2.0/24, nor an address.`, `"300.1.1.1" is neither`)
+	if strings.Contains(plain(got), `"d" is neither`) || !strings.Contains(got.text, "\na b 300.1.1.1") {
+		t.Errorf("want three of the messages and what was typed:\n%s", got.text)
+	}
+	// What the console finds comes first, then what the issuer does.
+	got = b.post(path, url.Values{"name": {strings.Repeat("x", 101)}, "attribute.project": {strings.Repeat("x", 201)}, "attribute.team": {"Lyon"}})
+	wantText(t, "too long", got, 422, "The name is longer than 100 characters.", `The value of the attribute "project" is longer than 200 bytes.`)
+	if after := b.key(t, k.ID); after.Version != 1 || len(b.events) > 0 {
+		t.Errorf("something was changed: %+v, events %v", after, b.events)
+	}
+	wantText(t, "no form", b.do("ada", "POST", path, "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"), 415, "Not understood")
+
+	down := errors.New("the disk is on fire")
+	b.store.update = func() error { return down }
+	got = b.post(path, url.Values{"name": {"typed"}})
+	wantText(t, "the store is down", got, 503, "Try again in a moment")
+	if !strings.Contains(got.text, `value="typed"`) || strings.Contains(got.text, "fire") || !strings.Contains(b.log.String(), "fire") {
+		t.Error("the form was lost, or the cause was shown and not logged")
+	}
+	wantProblem(t, "JSON", b.program("POST", path, `{"name":"typed"}`), 503, "key_store_unavailable")
+}
+
+// Some keys are not to be edited: dead ones, and those whose secret the actor
+// could not be shown.
+func TestEditIsRefused(t *testing.T) {
+	b := newBench(t, restricted, func(o *console.Options) {
+		o.Assignable = func(a console.Actor, _ keystore.Environment) []scope.Name { return []scope.Name{scope.TasksRead} }
+	})
+	_, plainKey := b.add(t, "acme")
+	_, suspended := b.add(t, "acme")
+	_, strong := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+	_, revoked := b.add(t, "acme")
+	_, expired := b.add(t, "acme", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(time.Hour) })
+	if _, err := b.issuer.Suspend(t.Context(), "acme", suspended.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.issuer.Revoke(t.Context(), "acme", revoked.ID); err != nil {
+		t.Fatal(err)
+	}
+	expired.ExpiresAt = time.Now().Add(-time.Hour)
+	if err := b.store.Memory.Update(t.Context(), expired); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		key    *keystore.Key
+		status int
+		code   string
+		text   string
+	}{
+		{plainKey, 200, "", "Edit “Old one”"},
+		{suspended, 200, "", "Edit “Old one”"},
+		{strong, 403, "not_assignable", "so you cannot change it"},
+		{revoked, 409, "key_revoked", "A revoked key cannot be changed."},
+		{expired, 409, "key_expired", "An expired key cannot be changed."},
+	} {
+		path := "/keys/" + row.key.ID
+		wantText(t, row.code, b.get(path+"/edit"), row.status, row.text)
+		offered := strings.Contains(b.get(path).text, path[1:]+"/edit")
+		if offered != (row.code == "") {
+			t.Errorf("%s: the key's page offers to edit it: %t", row.code, offered)
+		}
+		got := b.program("POST", path+"/edit", `{"name":"changed"}`)
+		if row.code == "" {
+			if got.StatusCode != 200 {
+				t.Errorf("got %s %s", got.Status, got.text)
+			}
+			continue
+		}
+		wantProblem(t, row.code, got, row.status, row.code)
+		wantText(t, row.code, b.post(path+"/edit", url.Values{"name": {"changed"}}), row.status, row.text)
+		if k := b.key(t, row.key.ID); k.Name == "changed" {
+			t.Errorf("%s: the key was changed", row.code)
+		}
+	}
+}
+
+func TestProgramsEdit(t *testing.T) {
+	type shown struct {
+		Name       string
+		Attributes map[string]string
+		Networks   []string
+		Legacy     string
+	}
+	b := newBench(t, restricted)
+	_, k := b.add(t, "acme", limited)
+	path := "/keys/" + k.ID + "/edit"
+	for _, row := range []struct {
+		body string
+		want shown
+	}{
+		{`{}`, shown{Name: "Old one", Attributes: map[string]string{"project": "x", "team": "Lyon", "plan": "pro"}, Networks: []string{"192.0.2.0/24"}}},
+		{`{"attributes":{"team":"Oslo","plan":"pro"}}`, shown{Name: "Old one", Attributes: map[string]string{"project": "x", "team": "Oslo", "plan": "pro"}, Networks: []string{"192.0.2.0/24"}}},
+		{`{"name":"n","attributes":{"project":""},"networks":["198.51.100.7"]}`, shown{Name: "n", Attributes: map[string]string{"team": "Oslo", "plan": "pro"}, Networks: []string{"198.51.100.7/32"}}},
+		{`{"networks":null}`, shown{Name: "n", Attributes: map[string]string{"team": "Oslo", "plan": "pro"}, Networks: []string{"198.51.100.7/32"}}},
+		{`{"networks":[]}`, shown{Name: "n", Attributes: map[string]string{"team": "Oslo", "plan": "pro"}}},
+	} {
+		got := b.program("POST", path, row.body)
+		is := decode[shown](t, got)
+		if got.StatusCode != 200 || is.Name != row.want.Name || !maps.Equal(is.Attributes, row.want.Attributes) || !slices.Equal(is.Networks, row.want.Networks) {
+			t.Errorf("%s: got %s %+v, want %+v", row.body, got.Status, is, row.want)
+		}
+	}
+	for _, row := range [][2]string{
+		{`{"name":" "}`, "name"},
+		{`{"attributes":{"billing":"i-42"}}`, "attributes"}, // also with the value that it has
+		{`{"attributes":{"billing":"x"}}`, "attributes"},
+		{`{"attributes":{"plan":"gold"}}`, "attributes"},
+		{`{"attributes":{"team":"Rome"}}`, "attributes"},
+		{`{"networks":["x"]}`, "networks"},
+		{`{"networks":[""]}`, "networks"},
+	} {
+		p := wantProblem(t, row[0], b.program("POST", path, row[0]), 422, "invalid_fields")
+		if len(p.Errors) != 1 || p.Errors[0].Field != row[1] {
+			t.Errorf("%s: got errors %v, want one in %s", row[0], p.Errors, row[1])
+		}
+	}
+	wantProblem(t, "another member", b.program("POST", path, `{"scopes":["tasks:write"]}`), 400, "bad_request")
+	wantProblem(t, "the form", b.program("GET", path, ""), 404, "not_found")
+	if k := b.key(t, k.ID); k.Version != 4 || len(b.events) != 3 || k.Attribute("billing") != "i-42" {
+		t.Errorf("got version %d and %d events", k.Version, len(b.events))
+	}
+
+	// Without the options nothing of it can be set, and networks are shown.
+	b = newBench(t)
+	_, k = b.add(t, "acme", limited)
+	path = "/keys/" + k.ID + "/edit"
+	for _, body := range []string{`{"attributes":{"team":"Oslo"}}`, `{"networks":[]}`, `{"networks":["10.0.0.0/8"]}`} {
+		wantProblem(t, body, b.program("POST", path, body), 422, "invalid_fields")
+	}
+	b.post(path, url.Values{"name": {"renamed"}, "networks": {"10.0.0.0/8"}, "attribute.team": {"Oslo"}})
+	if got := b.key(t, k.ID); got.Name != "renamed" || got.Attribute("team") != "Lyon" || got.Networks[0] != k.Networks[0] {
+		t.Errorf("got %+v, want a new name and nothing else", got)
+	}
+	wantText(t, "the key", b.get("/keys/"+k.ID), 200, "Networks 192.0.2.0/24")
+	if text := b.get(path).text; strings.Contains(text, "textarea") || strings.Contains(text, "Attributes") {
+		t.Error("the form has fields that cannot be set")
+	}
+}

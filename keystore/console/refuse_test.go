@@ -1,0 +1,54 @@
+package console_test
+
+import (
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var hiddenField = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
+
+// A session that ends while a form is filled in loses nothing: the page that
+// asks to sign in keeps the form, and sends it again.
+func TestSignedOutWhileTyping(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme")
+	for path, f := range map[string]url.Values{
+		"/keys": {
+			"issue_token": {"x"}, "name": {"Nightly <import>"}, "environment": {"production"},
+			"scopes": {"account:read", "tasks:read"}, "expiry": {"date"}, "expires_on": {"2099-12-31"},
+		},
+		"/keys/" + k.ID + "/rotate": {"issue_token": {"y"}, "overlap": {"3600"}},
+	} {
+		sent := url.Values{"other": {"dropped"}}
+		for name, values := range f {
+			sent[name] = values
+		}
+		got := b.do("", "POST", path, sent.Encode(), "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+		wantText(t, path, got, 401, "Sign in in another tab", "this page has kept what you filled in", "Send again")
+		kept := make(url.Values)
+		for _, m := range hiddenField.FindAllStringSubmatch(got.text, -1) {
+			kept.Add(m[1], strings.NewReplacer("&lt;", "<", "&gt;", ">").Replace(m[2]))
+		}
+		if kept.Encode() != f.Encode() {
+			t.Errorf("%s: the page keeps %v, want %v", path, kept, f)
+		}
+		if !strings.Contains(got.text, `<form method="post" data-once>`) {
+			t.Errorf("%s: the form is not sent to the page's own address:\n%s", path, got.text)
+		}
+		secretOf(t, b.post(path, kept))
+	}
+	for name, r := range map[string]reply{
+		"a page":        b.do("", "GET", "/new", "", "Accept", "text/html"),
+		"another site":  b.do("", "POST", "/keys", "name=x", "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "cross-site"),
+		"not an admin":  b.do("mem", "POST", "/keys", "name=x", "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"),
+		"no form":       b.do("", "POST", "/keys", "name=x", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"),
+		"nothing typed": b.do("", "POST", "/keys/"+k.ID+"/revoke", "", "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"),
+	} {
+		if !slices.Contains([]int{401, 403}, r.StatusCode) || strings.Contains(plain(r), "Send again") {
+			t.Errorf("%s: got %s and a form to send again", name, r.Status)
+		}
+	}
+}

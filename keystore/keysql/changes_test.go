@@ -1,0 +1,237 @@
+package keysql_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+)
+
+// changes returns what the feed names until it has no more, as a cache reads
+// it.
+func changes(t testing.TB, s *keysql.Store, since string) (changed []keystore.Digest, next string) {
+	t.Helper()
+	for range 100 {
+		page, next, err := s.Changes(t.Context(), since)
+		if err != nil {
+			t.Fatalf("Changes(%q) returned %v", since, err)
+		}
+		if len(page) > keysql.ChangesPage {
+			t.Errorf("Changes returned %d digests at once, want at most %d", len(page), keysql.ChangesPage)
+		}
+		changed = append(changed, page...)
+		if len(page) == 0 || next == since {
+			return changed, next
+		}
+		since = next
+	}
+	t.Fatal("Changes has more and more to say of changes that are over, want an end")
+	return nil, ""
+}
+
+func present(t testing.TB, s *keysql.Store) string {
+	t.Helper()
+	_, next, err := s.Changes(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+func wantNamed(t testing.TB, changed []keystore.Digest, k *keystore.Key, rule string) {
+	t.Helper()
+	if !slices.Contains(changed, k.Digest) {
+		t.Errorf("%s: the feed named %d keys and not this one", rule, len(changed))
+	}
+}
+
+// The order that loses changes where numbers are taken for an order: a
+// transaction takes its number, another one takes the next and commits, a
+// reader sees that, and only then the first one commits.
+func TestFeedLateCommit(t *testing.T) {
+	d := postgres(t)
+	store := d.store(t)
+	keys := inserted(t, store, "acme", 2)
+	early, late := keys[0], keys[1]
+	start := present(t, store)
+
+	tx, err := d.open(t).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	execute(t, tx, "UPDATE sallyport_keys SET suspended = true WHERE id = '"+late.ID+"'")
+	update(t, store, early)
+	changed, next := changes(t, store, start)
+	wantNamed(t, changed, early, "a change that was committed while an older transaction was open")
+	if slices.Contains(changed, late.Digest) {
+		t.Error("the feed named a change that was not committed")
+	}
+	// A reader that comes while nothing has happened must not move on either.
+	_, next = changes(t, store, next)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	changed, _ = changes(t, store, next)
+	wantNamed(t, changed, late, "a change that was committed after a reader had seen later ones")
+}
+
+// A change is named again only while an older transaction is open, which in
+// Postgres can be that of another test.
+func TestFeedQuiet(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		start := present(t, store)
+		update(t, store, inserted(t, store, "acme", 1)[0])
+		changed, next := changes(t, store, start)
+		eventually(t, "the feed goes on naming a change that is over", func() bool {
+			changed, next = changes(t, store, next)
+			return len(changed) == 0
+		})
+	})
+}
+
+// A bulk change has one number for all its keys in Postgres, and is read in
+// pages. What commits between two pages must not fall between them.
+func TestFeedPages(t *testing.T) {
+	const many = keysql.ChangesPage + 200
+	inEach(t, func(t *testing.T, d database) {
+		store, db := d.store(t), d.open(t)
+		late := inserted(t, store, "acme", 1)[0]
+		seed(t, d, "bulk", many)
+		start := present(t, store)
+
+		var commit func() error
+		if d.name == "postgres" {
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback()
+			execute(t, tx, "UPDATE sallyport_keys SET suspended = true WHERE id = '"+late.ID+"'")
+			commit = tx.Commit
+		}
+		execute(t, db, "UPDATE sallyport_keys SET suspended = true WHERE organization = 'bulk'")
+		first, next, err := store.Changes(t.Context(), start)
+		if err != nil || len(first) != keysql.ChangesPage {
+			t.Fatalf("the first page has %d digests (%v), want %d", len(first), err, keysql.ChangesPage)
+		}
+		rest, next := changes(t, store, next)
+		wantAll(t, append(first, rest...), many)
+		if commit != nil {
+			// Until the transaction ends, each round names all of it, and ends.
+			rest, next = changes(t, store, next)
+			wantAll(t, rest, many)
+		}
+		execute(t, db, "UPDATE sallyport_keys SET suspended = false WHERE organization = 'bulk'")
+		if first, next, err = store.Changes(t.Context(), next); err != nil || len(first) != keysql.ChangesPage {
+			t.Fatalf("the first page has %d digests (%v), want %d", len(first), err, keysql.ChangesPage)
+		}
+		if commit == nil {
+			update(t, store, late)
+		} else if err := commit(); err != nil {
+			t.Fatal(err)
+		}
+		rest, next = changes(t, store, next)
+		wantAll(t, append(first, rest...), many, late)
+		following, _ := changes(t, store, next)
+		wantNamed(t, append(rest, following...), late, "a change that was committed between pages")
+	})
+}
+
+// wantAll checks that so many keys were named, besides some that may be.
+func wantAll(t testing.TB, changed []keystore.Digest, want int, besides ...*keystore.Key) {
+	t.Helper()
+	named := make(map[keystore.Digest]bool)
+	for _, d := range changed {
+		named[d] = true
+	}
+	for _, k := range besides {
+		delete(named, k.Digest)
+	}
+	if len(named) != want {
+		t.Errorf("the feed named %d keys of a bulk change, want %d", len(named), want)
+	}
+}
+
+// A key that a person revokes with the database's own client reaches caches
+// too, and no program that has read it before brings it back.
+func TestRevokedByHand(t *testing.T) {
+	now := map[string]string{"postgres": "now()", "sqlite": "unixepoch() * 1000000", "mariadb": "UNIX_TIMESTAMP() * 1000000"}
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		start := present(t, store)
+		if rows := execute(t, d.open(t), "UPDATE sallyport_keys SET revoked_at = "+now[d.name]+" WHERE id = '"+k.ID+"'"); rows != 1 {
+			t.Fatalf("the statement changed %d rows", rows)
+		}
+		changed, _ := changes(t, store, start)
+		wantNamed(t, changed, k, "a key that was revoked by hand")
+		k.Name = "renamed"
+		if err := store.Update(t.Context(), k); err != keystore.ErrConflict {
+			t.Errorf("Update of a key that was revoked by hand since returned %v, want %v", err, keystore.ErrConflict)
+		}
+		if got := lookup(t, store, k); got.Status(time.Now().Add(time.Second)) != keystore.Revoked {
+			t.Errorf("a key that was revoked by hand is %s", got.Status(time.Now()))
+		}
+	})
+}
+
+func TestFeedKnowsItsPositions(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		for _, position := range []string{"x", "1", `{"changed":"1"}`, `{"changed":1,"digest":null}`, `{"changed":9223372036854775807}`, `[]`} {
+			if _, _, err := store.Changes(t.Context(), position); err != keystore.ErrNotFound {
+				t.Errorf("Changes(%q) returned %v, want %v", position, err, keystore.ErrNotFound)
+			}
+		}
+		// A position of a database whose last changes were lost with a
+		// failover.
+		var at struct{ Changed int64 }
+		if err := json.Unmarshal([]byte(present(t, store)), &at); err != nil {
+			t.Fatal(err)
+		}
+		ahead := fmt.Sprintf(`{"changed":%d}`, at.Changed+1_000_000)
+		if _, _, err := store.Changes(t.Context(), ahead); err != keystore.ErrNotFound {
+			t.Errorf("Changes from a position that has not been reached returned %v, want %v", err, keystore.ErrNotFound)
+		}
+	})
+}
+
+// Rows from a dump carry the numbers of the server they come from, which can
+// be far ahead. They are not news, and do not hide any.
+func TestFeedAfterRestore(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		keys := inserted(t, store, "acme", 2)
+		execute(t, d.open(t), "UPDATE sallyport_keys SET changed = 9000000000000000000 WHERE id = '"+keys[0].ID+"'")
+		start := present(t, store)
+		update(t, store, keys[1])
+		changed, next := changes(t, store, start)
+		wantNamed(t, changed, keys[1], "a change after a restore")
+		if slices.Contains(changed, keys[0].Digest) {
+			t.Error("the feed named a key that was changed on another server")
+		}
+		update(t, store, keys[0])
+		changed, _ = changes(t, store, next)
+		wantNamed(t, changed, keys[0], "a change of a key that was restored")
+	})
+}
+
+// What is deleted does not give its number to another change.
+func TestFeedAfterDelete(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		keys := inserted(t, store, "acme", 2)
+		update(t, store, keys[0])
+		start := present(t, store)
+		execute(t, d.open(t), "DELETE FROM sallyport_keys WHERE id = '"+keys[0].ID+"'")
+		update(t, store, keys[1])
+		changed, _ := changes(t, store, start)
+		wantNamed(t, changed, keys[1], "a change after the key that changed last was deleted")
+	})
+}

@@ -1,0 +1,232 @@
+package keysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// This file is the same in packages keysql and idemsql, which have no common
+// place for it. A test of idemsql compares the two.
+
+// A migration makes the tables of a store, or brings those of an older version
+// up to date.
+type migration struct {
+	table string   // the table with the rows; its name and _schema is where the version is
+	steps []string // the statements that lead from each version to the next
+	engine
+}
+
+// An engine is what migrations need to know of a database. In its statements
+// {table} stands for the name of the table.
+type engine struct {
+	exists  string // asks whether {table} is there; needs no right on it
+	prepare string // makes the table of the version
+	commits bool   // each statement that changes the schema commits
+}
+
+const versionTable = `
+	CREATE TABLE IF NOT EXISTS {table}_schema (version integer NOT NULL);
+	INSERT INTO {table}_schema SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM {table}_schema);`
+
+var (
+	postgresEngine = engine{
+		exists: "SELECT to_regclass('{table}') IS NOT NULL",
+		// Postgres lets two sessions try to make one table at once, and one of
+		// them fails. The number has no meaning. The lock ends with these
+		// statements, which are one transaction.
+		prepare: "SELECT pg_advisory_xact_lock(7136293384015523);" + versionTable,
+	}
+	sqliteEngine = engine{
+		exists:  "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '{table}')",
+		prepare: versionTable,
+	}
+	mysqlEngine = engine{
+		exists: "SELECT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{table}')",
+		prepare: `
+			CREATE TABLE IF NOT EXISTS {table}_schema (
+				id      TINYINT NOT NULL PRIMARY KEY,
+				version INTEGER NOT NULL,
+				begun   INTEGER NOT NULL DEFAULT 0 -- the version to which Migrate was on the way
+			) ENGINE=InnoDB;
+
+			INSERT IGNORE INTO {table}_schema (id, version) VALUES (1, 0);`,
+		commits: true,
+	}
+)
+
+func (m migration) run(ctx context.Context, db *sql.DB) error {
+	current, err := m.isCurrent(ctx, db)
+	if err != nil || current {
+		return err
+	}
+	if m.commits {
+		return m.migrateByStatement(ctx, db)
+	}
+	return m.migrate(ctx, db)
+}
+
+// isCurrent reports whether there is nothing to do.
+func (m migration) isCurrent(ctx context.Context, db *sql.DB) (bool, error) {
+	// Asked first, because a version that cannot be read is no reason to make
+	// the tables.
+	there, err := m.hasTable(ctx, db, m.table+"_schema")
+	if err != nil || !there {
+		return false, err
+	}
+	version, err := m.version(ctx, db)
+	if errors.Is(err, sql.ErrNoRows) {
+		// Another server may have made the table and not filled it yet. Then
+		// there are no rows to keep, or there is a version by now.
+		there, err := m.hasTable(ctx, db, m.table)
+		if err != nil || !there {
+			return false, err
+		}
+		version, err = m.version(ctx, db)
+		return version == len(m.steps), err
+	}
+	return version == len(m.steps), err
+}
+
+// migrate takes all steps in one transaction.
+func (m migration) migrate(ctx context.Context, db *sql.DB) error {
+	if _, err := db.ExecContext(ctx, m.sql(m.prepare)); err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	// The write comes first: another server that migrates waits here, in
+	// Postgres for the row and in SQLite for the file.
+	if _, err := tx.ExecContext(ctx, m.sql("UPDATE {table}_schema SET version = version")); err != nil {
+		return err
+	}
+	version, err := m.version(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if version == 0 {
+		if err := m.mustBeNew(ctx, tx); err != nil {
+			return err
+		}
+	}
+	for _, step := range m.steps[version:] {
+		if _, err := tx.ExecContext(ctx, step); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.ExecContext(ctx, m.sql("UPDATE {table}_schema SET version = "+fmt.Sprint(len(m.steps)))); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// migrateByStatement takes the steps where no transaction can take them back.
+// When it is interrupted, the next call begins the step again and passes over
+// what is there.
+func (m migration) migrateByStatement(ctx context.Context, db *sql.DB) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// The lock belongs to the session. In a Galera cluster it holds on one node
+	// only; there, and when the session ends early, servers that migrate at the
+	// same time pass over what the other has made.
+	lock := m.sql("LEFT(CONCAT('{table} ', DATABASE()), 64)")
+	var locked sql.NullBool
+	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+lock+", 3600)").Scan(&locked); err != nil {
+		return err
+	}
+	if !locked.Bool {
+		return errors.New("another server has been migrating for an hour")
+	}
+	defer conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK("+lock+")")
+	if err := m.execEach(ctx, conn, m.sql(m.prepare)); err != nil {
+		return err
+	}
+	version, err := m.version(ctx, conn)
+	if err != nil {
+		return err
+	}
+	var begun int
+	if err := conn.QueryRowContext(ctx, m.sql("SELECT begun FROM {table}_schema")).Scan(&begun); err != nil {
+		return err
+	}
+	if version == 0 && begun == 0 {
+		if err := m.mustBeNew(ctx, conn); err != nil {
+			return err
+		}
+	}
+	for i, step := range m.steps[version:] {
+		to := fmt.Sprint(version + i + 1)
+		for _, statements := range []string{
+			m.sql("UPDATE {table}_schema SET begun = " + to),
+			step,
+			m.sql("UPDATE {table}_schema SET version = " + to),
+		} {
+			if err := m.execEach(ctx, conn, statements); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// execEach runs statements one by one, since not every connection takes several
+// at once. What a statement makes may be there already.
+func (m migration) execEach(ctx context.Context, conn *sql.Conn, statements string) error {
+	for _, statement := range strings.Split(strings.TrimSpace(statements), ";\n\n") {
+		_, err := conn.ExecContext(ctx, statement)
+		switch mysqlNumber(err) {
+		case mysqlTableExists, mysqlColumnExists, mysqlIndexExists, mysqlDuplicate, mysqlTriggerExists:
+		default:
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A queryer is a database, a connection or a transaction.
+type queryer interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func (m migration) sql(statement string) string {
+	return strings.ReplaceAll(statement, "{table}", m.table)
+}
+
+func (m migration) hasTable(ctx context.Context, q queryer, name string) (there bool, err error) {
+	err = q.QueryRowContext(ctx, strings.ReplaceAll(m.exists, "{table}", name)).Scan(&there)
+	return there, err
+}
+
+// mustBeNew returns an error when there are tables without a version.
+func (m migration) mustBeNew(ctx context.Context, q queryer) error {
+	there, err := m.hasTable(ctx, q, m.table)
+	if err == nil && there {
+		err = errors.New(m.sql("there is a table {table} that Migrate did not make: update it with the texts of Schema, " +
+			"or write the number of those that were run into {table}_schema"))
+	}
+	return err
+}
+
+// version returns the version of the tables, of those that this package knows.
+func (m migration) version(ctx context.Context, q queryer) (version int, err error) {
+	if err := q.QueryRowContext(ctx, m.sql("SELECT version FROM {table}_schema")).Scan(&version); err != nil {
+		return 0, fmt.Errorf("the version of the tables cannot be read from %s_schema: %w", m.table, err)
+	}
+	switch {
+	case version < 0:
+		return 0, fmt.Errorf("the tables are of version %d, which no version of this package has made", version)
+	case version > len(m.steps):
+		return 0, fmt.Errorf("the tables are of version %d and this package knows none after %d: update the server", version, len(m.steps))
+	}
+	return version, nil
+}

@@ -1,0 +1,191 @@
+package keysql_test
+
+import (
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A row that somebody has spoilt is an error, and not a key without scopes or
+// no key at all.
+func TestCorruptColumns(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		for _, row := range [][2]string{
+			{"scopes", ""}, {"scopes", "null"}, {"scopes", "{}"}, {"scopes", "[1]"}, {"scopes", `"tasks:read"`}, {"scopes", "tasks:read"}, {"scopes", `["tasks:read"`},
+			{"attributes", ""}, {"attributes", "null"}, {"attributes", "[]"}, {"attributes", `{"plan":1}`}, {"attributes", `{"plan":"pro"`}, {"attributes", `"plan"`},
+			{"networks", ""}, {"networks", "null"}, {"networks", "{}"}, {"networks", "[1]"}, {"networks", "[null]"}, {"networks", `[""]`},
+			{"networks", `["192.0.2.1"]`}, {"networks", `["192.0.2.0/24","192.0.2.0/33"]`}, {"networks", `"192.0.2.0/24"`},
+		} {
+			column, spoilt := row[0], row[1]
+			before := values(t, d.open(t), "SELECT "+column+" FROM sallyport_keys")[0]
+			execute(t, d.open(t), "UPDATE sallyport_keys SET "+column+" = '"+spoilt+"'")
+			_, lookupErr := store.Lookup(t.Context(), k.Digest)
+			_, cachedErr := keystore.NewCached(store, keystore.CacheOptions{}).Lookup(t.Context(), k.Digest)
+			_, findErr := store.Find(t.Context(), k.Organization, k.ID)
+			_, issuedErr := store.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
+			_, listErr := store.List(t.Context(), k.Organization, keystore.Page{})
+			for method, err := range map[string]error{
+				"Lookup": lookupErr, "Lookup of a Cached": cachedErr, "Find": findErr, "FindIssued": issuedErr, "List": listErr,
+			} {
+				if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) || !strings.Contains(err.Error(), "network") && !strings.Contains(err.Error(), column) {
+					t.Errorf("%s %q: %s returned %v, want ErrCorrupt and what is", column, spoilt, method, err)
+				}
+			}
+			execute(t, d.open(t), "UPDATE sallyport_keys SET "+column+" = '"+string(before)+"'")
+		}
+	})
+}
+
+// Drivers differ in the types that they give for a text, a time or bytes.
+func TestScan(t *testing.T) {
+	for _, value := range []any{`["tasks:read"]`, []byte(`["tasks:read"]`)} {
+		if got, err := keysql.ScanScopes(value); err != nil || len(got) != 1 || got[0] != scope.TasksRead {
+			t.Errorf("scopes as %T: got %v, %v", value, got, err)
+		}
+	}
+	for _, value := range []any{`{"plan":"pro"}`, []byte(`{"plan":"pro"}`)} {
+		if got, err := keysql.ScanAttributes(value); err != nil || len(got) != 1 || got["plan"] != "pro" {
+			t.Errorf("attributes as %T: got %v, %v", value, got, err)
+		}
+	}
+	for _, value := range []any{`["192.0.2.0/24"]`, []byte(`["192.0.2.0/24"]`)} {
+		if got, err := keysql.ScanNetworks(value); err != nil || len(got) != 1 || got[0].String() != "192.0.2.0/24" {
+			t.Errorf("networks as %T: got %v, %v", value, got, err)
+		}
+	}
+	at := time.Date(2026, 3, 4, 5, 6, 7, 8000, time.UTC)
+	for _, value := range []any{at, at.In(time.FixedZone("east", 3600)), at.UnixMicro(), strconv.AppendInt(nil, at.UnixMicro(), 10)} {
+		if got, err := keysql.ScanInstant(value); err != nil || got != at {
+			t.Errorf("a time as %T: got %v, %v", value, got, err)
+		}
+	}
+	if got, err := keysql.ScanInstant(nil); err != nil || !got.IsZero() {
+		t.Errorf("NULL: got %v, %v, want the zero time", got, err)
+	}
+	d := keystore.DigestOf("token")
+	if got, err := keysql.ScanDigest(d[:]); err != nil || got != d {
+		t.Errorf("a digest: got %x, %v", got, err)
+	}
+	_, noScopes := keysql.ScanScopes(nil)
+	_, numericScopes := keysql.ScanScopes(int64(1))
+	_, noAttributes := keysql.ScanAttributes(nil)
+	_, noNetworks := keysql.ScanNetworks(int64(1))
+	_, textTime := keysql.ScanInstant("2026-03-04")
+	_, bytesTime := keysql.ScanInstant([]byte("2026-03-04"))
+	_, noDigest := keysql.ScanDigest(nil)
+	_, shortDigest := keysql.ScanDigest(d[:31])
+	_, longDigest := keysql.ScanDigest(append(d[:], 0))
+	_, textDigest := keysql.ScanDigest(string(d[:]))
+	for name, err := range map[string]error{
+		"NULL as scopes": noScopes, "a number as scopes": numericScopes, "NULL as attributes": noAttributes, "a number as networks": noNetworks, "text as a time": textTime, "bytes as a time": bytesTime, "NULL as a digest": noDigest,
+		"31 bytes": shortDigest, "33 bytes": longDigest, "text as a digest": textDigest,
+	} {
+		if !errors.Is(err, keystore.ErrCorrupt) {
+			t.Errorf("%s: got %v, want ErrCorrupt", name, err)
+		}
+	}
+}
+
+// Postgres cannot store a NUL byte or what is not UTF-8. Both databases refuse
+// it with the same words, and what cannot be stored is not there.
+func TestNotText(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		for _, bad := range []string{"nul \x00", "\x00", "not UTF-8 \xff"} {
+			for field, spoil := range map[string]func(k *keystore.Key){
+				"ID":           func(k *keystore.Key) { k.ID = bad },
+				"Organization": func(k *keystore.Key) { k.Organization = bad },
+				"Environment":  func(k *keystore.Key) { k.Environment = keystore.Environment(bad) },
+				"Name":         func(k *keystore.Key) { k.Name = bad },
+				"Hint":         func(k *keystore.Key) { k.Hint = bad },
+				"CreatedBy":    func(k *keystore.Key) { k.CreatedBy = bad },
+				"IssueToken":   func(k *keystore.Key) { k.IssueToken = bad },
+				"RotatedFrom":  func(k *keystore.Key) { k.RotatedFrom = bad },
+				"Legacy":       func(k *keystore.Key) { k.Legacy = bad },
+				"attribute":    func(k *keystore.Key) { k.Attributes = map[string]string{"plan": bad} },
+				"attribute ":   func(k *keystore.Key) { k.Attributes = map[string]string{bad: "plan"} },
+				"scope":        func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead, scope.Name(bad)} },
+			} {
+				spoiled := newKey("acme")
+				spoil(spoiled)
+				err := store.Insert(t.Context(), spoiled)
+				if err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "UTF-8") {
+					t.Errorf("Insert with the %s %q returned %v, want an error that says what is wrong", field, bad, err)
+				}
+				if _, err := store.Lookup(t.Context(), spoiled.Digest); !errors.Is(err, keystore.ErrNotFound) {
+					t.Errorf("Lookup of a key that Insert refused returned %v", err)
+				}
+			}
+
+			name, id := k.Clone(), k.Clone()
+			name.Name, id.ID = bad, bad
+			if err := store.Update(t.Context(), name); err == nil || !strings.Contains(err.Error(), "Name") {
+				t.Errorf("Update with the name %q returned %v, want an error that says what is wrong", bad, err)
+			}
+			_, findErr := store.Find(t.Context(), "acme", bad)
+			_, issuedErr := store.FindIssued(t.Context(), "acme", "user_1", bad)
+			for method, err := range map[string]error{"Update": store.Update(t.Context(), id), "Find": findErr, "FindIssued": issuedErr} {
+				if !errors.Is(err, keystore.ErrNotFound) {
+					t.Errorf("%s of %q returned %v, want %v: there can be no such key", method, bad, err, keystore.ErrNotFound)
+				}
+			}
+			for _, page := range []keystore.Page{
+				{After: keystore.Cursor{CreatedAt: time.Now(), ID: bad}}, {Environment: keystore.Environment(bad)}, {Status: keystore.Status(bad)},
+			} {
+				if keys, err := store.List(t.Context(), "acme", page); len(keys) > 0 || err != nil {
+					t.Errorf("List of %+v returned %d keys and %v, want an empty page", page, len(keys), err)
+				}
+			}
+		}
+		if got := lookup(t, store, k); got.Version != 1 {
+			t.Errorf("a change that was refused made version %d", got.Version)
+		}
+	})
+}
+
+// What is no network cannot be stored, since it could not be read again.
+func TestNotNetworks(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		bad := newKey("acme")
+		bad.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), {}}
+		insertErr := store.Insert(t.Context(), bad)
+		k.Networks = bad.Networks
+		for method, err := range map[string]error{"Insert": insertErr, "Update": store.Update(t.Context(), k)} {
+			if err == nil || !strings.Contains(err.Error(), "a network is invalid Prefix") {
+				t.Errorf("%s of the zero Prefix returned %v, want an error that says so", method, err)
+			}
+		}
+		if got := lookup(t, store, k); got.Version != 1 {
+			t.Errorf("a change that was refused made version %d", got.Version)
+		}
+	})
+}
+
+// Times are kept to the microsecond, and an end is never later than asked for.
+func TestNanoseconds(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		for _, second := range []int64{0, 1_767_225_599, -1} {
+			k := newKey("acme")
+			k.ExpiresAt = time.Unix(second, 999_999_999)
+			if err := store.Insert(t.Context(), k); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := lookup(t, store, k).ExpiresAt, time.Unix(second, 999_999_000); !got.Equal(want) || got.Location() != time.UTC {
+				t.Errorf("ExpiresAt %v came back as %v, want %v", k.ExpiresAt, got, want.UTC())
+			}
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package keystore
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+const (
+	minLegacy     = 16 // bytes; what is shorter can be guessed, and shows too much of itself in a hint
+	maxLegacyName = 32
+	maxDigests    = 4 // and so many questions to the store an unknown legacy token costs at most
+)
+
+// A LegacyFormat is a shape of tokens that an older system issued, such as
+// acme_ and 40 hexadecimal digits. A [Format] accepts them beside its own, so
+// that a service can change over without new keys for everybody:
+// [Issuer.ImportDigest] takes the records over, and [Issuer.Rotate] replaces
+// such a key by one of the present shape.
+//
+// The older system must have issued random tokens, and must have kept a hash
+// that can be computed from the token alone. Keys that it kept under a hash
+// with a salt, such as bcrypt or Argon2, cannot be found by their token; they
+// have to be issued again.
+//
+// A legacy token has 16 to 256 bytes. It names no environment: that is the
+// record's. It has no checksum that is known here, so a mistyped one costs a
+// question to the store for each of its digests.
+type LegacyFormat struct {
+	// Name marks the keys of this shape, see [Key.Legacy]: 1 to 32 lower-case
+	// letters, digits and hyphens. It is not part of the token.
+	Name string
+
+	// Prefix is what each token begins with, such as "acme_". Empty: anything.
+	Prefix string
+
+	// Match reports whether a token that begins with Prefix has the shape, for
+	// example the MatchString of a regexp.Regexp with ^ and $. It must not
+	// compare the token with a secret, since how long that takes says how much
+	// of it is right. Nil: each has; Prefix must not be empty then.
+	Match func(token string) bool
+
+	// Digests returns the digests under which the key of a token can be stored,
+	// in the order in which they are asked for: none when the token turns out
+	// to be no key, and at most 4. It must not keep the token. Nil: the SHA-256
+	// of the token, see [DigestOf]. For HMACs see [HMACDigests].
+	Digests func(token string) []Digest
+}
+
+// HMACDigests returns a function for [LegacyFormat.Digests] that yields the
+// HMAC-SHA256 of the whole token with each of the peppers. The newest pepper
+// comes first. Adding one does not change the digests of keys that are stored
+// already; a pepper can be left out when no key is stored under it any more.
+//
+// It panics unless there are 1 to 4 peppers and none is empty or the same as
+// another.
+func HMACDigests(peppers ...[]byte) func(token string) []Digest {
+	if len(peppers) == 0 || len(peppers) > maxDigests {
+		panic(fmt.Sprintf("keystore: HMACDigests with %d peppers, want 1 to %d", len(peppers), maxDigests))
+	}
+	own := make([][]byte, len(peppers))
+	for i, pepper := range peppers {
+		if len(pepper) == 0 {
+			panic("keystore: HMACDigests with an empty pepper")
+		}
+		for _, other := range own[:i] {
+			if bytes.Equal(pepper, other) {
+				panic("keystore: HMACDigests with one pepper twice")
+			}
+		}
+		own[i] = bytes.Clone(pepper)
+	}
+	return func(token string) []Digest {
+		digests := make([]Digest, len(own))
+		for i, pepper := range own {
+			h := hmac.New(sha256.New, pepper)
+			h.Write(bytesOf(token))
+			h.Sum(digests[i][:0])
+		}
+		return digests
+	}
+}
+
+func (l LegacyFormat) validate() error {
+	bad := func(r rune) bool { return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-') }
+	switch {
+	case l.Name == "" || len(l.Name) > maxLegacyName || strings.ContainsFunc(l.Name, bad):
+		return fmt.Errorf("keystore: the name %q of a legacy shape is not 1 to %d characters of a-z, 0-9 and -", l.Name, maxLegacyName)
+	case l.Prefix == "" && l.Match == nil:
+		return fmt.Errorf("keystore: the legacy shape %q needs a Prefix or a Match, since any text would have it", l.Name)
+	case len(l.Prefix) >= maxToken:
+		return fmt.Errorf("keystore: the prefix of the legacy shape %q is as long as the longest token", l.Name)
+	}
+	return nil
+}
+
+// legacy returns the shape with this name, or nil.
+func (f Format) legacy(name string) *LegacyFormat {
+	for i := range f.Legacy {
+		if f.Legacy[i].Name == name {
+			return &f.Legacy[i]
+		}
+	}
+	return nil
+}
+
+func (f Format) validateLegacy() error {
+	var errs []error
+	for i, l := range f.Legacy {
+		errs = append(errs, l.validate())
+		if (Format{Legacy: f.Legacy[:i]}).legacy(l.Name) != nil {
+			errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,112 @@
+package keystore_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+var hex40 = regexp.MustCompile("^acme_[0-9a-f]{40}$").MatchString
+
+// acme returns a token of an older system.
+func acme(digit string) string { return "acme_" + strings.Repeat(digit, 40) }
+
+func legacyHMAC(peppers ...[]byte) keystore.LegacyFormat {
+	return keystore.LegacyFormat{Name: "v1", Prefix: "acme_", Match: hex40, Digests: keystore.HMACDigests(peppers...)}
+}
+
+// hmacOf is how the older system hashed.
+func hmacOf(pepper []byte, token string) (d keystore.Digest) {
+	h := hmac.New(sha256.New, pepper)
+	fmt.Fprint(h, token)
+	copy(d[:], h.Sum(nil))
+	return d
+}
+
+func TestHMACDigests(t *testing.T) {
+	// RFC 4231, test case 2.
+	got := keystore.HMACDigests([]byte("Jefe"))("what do ya want for nothing?")
+	if want := "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"; len(got) != 1 || hex.EncodeToString(got[0][:]) != want {
+		t.Errorf("got %x, want %s", got, want)
+	}
+	old, newer := []byte("old"), []byte("new")
+	digests := keystore.HMACDigests(newer, old)
+	want := []keystore.Digest{hmacOf(newer, "token"), hmacOf(old, "token")}
+	newer[0] = 'x' // the caller's, which may be wiped
+	if got := digests("token"); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("got %x, want that of each pepper in order: %x", got, want)
+	}
+	p := func(texts ...string) (peppers [][]byte) {
+		for _, text := range texts {
+			peppers = append(peppers, []byte(text))
+		}
+		return peppers
+	}
+	for _, c := range []struct {
+		peppers [][]byte
+		panics  bool
+	}{
+		{p("a", "b", "c", "d"), false},
+		{p(), true},
+		{p("a", "b", "c", "d", "e"), true},
+		{p(""), true},
+		{p("a", ""), true},
+		{p("a", "b", "a"), true},
+	} {
+		if got := panics(func() { keystore.HMACDigests(c.peppers...) }); got != c.panics {
+			t.Errorf("HMACDigests(%q) panicked: %t, want %t", c.peppers, got, c.panics)
+		}
+	}
+}
+
+func TestLegacyFormatValidate(t *testing.T) {
+	for _, c := range []struct {
+		legacy []keystore.LegacyFormat
+		want   []string // in the error; none: valid
+	}{
+		{nil, nil},
+		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: strings.Repeat("a-9z", 8), Match: hex40}}, nil},
+		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 255)}}, nil},
+		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 256)}}, []string{`the prefix of the legacy shape "v1"`}},
+		{[]keystore.LegacyFormat{{Prefix: "acme_"}}, []string{`the name "" of a legacy shape`}},
+		{[]keystore.LegacyFormat{{Name: strings.Repeat("a", 33), Prefix: "acme_"}}, []string{"is not 1 to 32 characters"}},
+		{[]keystore.LegacyFormat{{Name: "V1", Prefix: "acme_"}}, []string{`the name "V1"`}},
+		{[]keystore.LegacyFormat{{Name: "a b", Prefix: "acme_"}}, []string{`the name "a b"`}},
+		{[]keystore.LegacyFormat{{Name: "v1"}}, []string{`"v1" needs a Prefix or a Match`}},
+		{[]keystore.LegacyFormat{{Name: "v1"}, {Name: "v1", Prefix: "acme_"}, {Name: "", Prefix: "x"}}, []string{"needs a Prefix", `two legacy shapes "v1"`, `the name ""`}},
+	} {
+		f := keystore.Format{Legacy: c.legacy}
+		err := f.Validate()
+		if (err == nil) != (c.want == nil) {
+			t.Errorf("Validate of %+v returned %v, want %q", c.legacy, err, c.want)
+			continue
+		}
+		for _, text := range c.want {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("Validate of %+v returned %v, want %q in it", c.legacy, err, text)
+			}
+		}
+		if got := panics(func() { keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: f}) }); got != (c.want != nil) {
+			t.Errorf("NewIssuer with %+v panicked: %t, want %t", c.legacy, got, c.want != nil)
+		}
+	}
+	if err := (keystore.Format{Prefix: "No!", Legacy: []keystore.LegacyFormat{{Name: "v1"}}}).Validate(); err == nil || !strings.Contains(err.Error(), "No!") || !strings.Contains(err.Error(), "v1") {
+		t.Errorf("got %v, want both mistakes", err)
+	}
+}
+
+// A pepper does not show when the configuration is printed.
+func TestPeppersAreNotPrinted(t *testing.T) {
+	f := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("secretpepper"))}}
+	for _, verb := range []string{"%v", "%+v", "%#v"} {
+		if text := fmt.Sprintf(verb, f); strings.Contains(text, "secretpepper") || strings.Contains(text, fmt.Sprint([]byte("secret"))[1:20]) {
+			t.Errorf("%s prints %s", verb, text)
+		}
+	}
+}

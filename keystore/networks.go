@@ -1,0 +1,56 @@
+package keystore
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// maxNetworks is how many networks a key has at most: each request compares its
+// address with all of them.
+const maxNetworks = 20
+
+// AllowsAddress reports whether the key may be used from this address. A key
+// without [Key.Networks] may be used from any. IPv4 addresses that are mapped
+// into IPv6 are the IPv4 address, and zones are ignored. The zero Addr is in no
+// network. It does not allocate.
+func (k *Key) AllowsAddress(a netip.Addr) bool {
+	if len(k.Networks) == 0 {
+		return true
+	}
+	a = a.Unmap().WithZone("")
+	// A store may hold networks that no Issuer has checked.
+	return slices.ContainsFunc(k.Networks, func(n netip.Prefix) bool { return canonicalNetwork(n).Contains(a) })
+}
+
+// canonicalNetwork returns n without host bits and, when all of it is IPv4
+// mapped into IPv6, as the IPv4 network. What is no network is the zero Prefix,
+// which contains nothing.
+func canonicalNetwork(n netip.Prefix) netip.Prefix {
+	if n.Addr().Is4In6() {
+		n = netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-96)
+	}
+	return n.Masked()
+}
+
+func networkProblems(networks []netip.Prefix) (problems []FieldError) {
+	if len(networks) > maxNetworks {
+		return []FieldError{{"networks", fmt.Sprintf("There are %d networks; a key has at most %d.", len(networks), maxNetworks)}}
+	}
+	for _, n := range networks {
+		if !canonicalNetwork(n).IsValid() {
+			problems = append(problems, FieldError{"networks", fmt.Sprintf("%q is no network, such as 192.0.2.0/24 or 2001:db8::/32.", n)})
+		}
+	}
+	return problems
+}
+
+// canonicalNetworks returns each network once, in its canonical form, or nil.
+func canonicalNetworks(networks []netip.Prefix) (canonical []netip.Prefix) {
+	for _, n := range networks {
+		if n = canonicalNetwork(n); !slices.Contains(canonical, n) {
+			canonical = append(canonical, n)
+		}
+	}
+	return canonical
+}

@@ -1,0 +1,93 @@
+package keystore_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+func TestAllowsAddress(t *testing.T) {
+	for _, c := range []struct {
+		networks []netip.Prefix
+		address  string // empty: the zero Addr
+		want     bool
+	}{
+		{nil, "192.0.2.1", true},
+		{nil, "", true},
+		{[]netip.Prefix{}, "2001:db8::1", true},
+		{prefixes("192.0.2.0/24"), "192.0.2.255", true},
+		{prefixes("192.0.2.0/24"), "192.0.3.0", false},
+		{prefixes("192.0.2.0/24"), "::ffff:192.0.2.1", true},
+		{prefixes("192.0.2.0/24"), "2001:db8::1", false},
+		{prefixes("192.0.2.0/24"), "", false},
+		{prefixes("192.0.2.9/24"), "192.0.2.1", true},
+		{prefixes("192.0.2.1/32", "2001:db8::/32"), "2001:db8:ffff::1", true},
+		{prefixes("192.0.2.1/32", "2001:db8::/32"), "192.0.2.1", true},
+		{prefixes("192.0.2.1/32", "2001:db8::/32"), "192.0.2.2", false},
+		{prefixes("192.0.2.1/32", "2001:db8::/32"), "2001:db9::1", false},
+		{prefixes("fe80::/10"), "fe80::1%eth0", true},
+		{prefixes("0.0.0.0/0"), "203.0.113.1", true},
+		{prefixes("0.0.0.0/0"), "2001:db8::1", false},
+		{prefixes("::/0"), "2001:db8::1", true},
+		{prefixes("::/0"), "203.0.113.1", false},
+		{prefixes("::ffff:192.0.2.0/120"), "192.0.2.1", true},
+		{prefixes("::ffff:192.0.2.0/120"), "::ffff:192.0.2.1", true},
+		{prefixes("::ffff:192.0.2.0/120"), "192.0.3.1", false},
+		{prefixes("::ffff:0.0.0.0/80"), "192.0.3.1", false},
+		{[]netip.Prefix{{}}, "192.0.2.1", false},
+		{[]netip.Prefix{{}}, "", false},
+	} {
+		var address netip.Addr
+		if c.address != "" {
+			address = netip.MustParseAddr(c.address)
+		}
+		if got := (&keystore.Key{Networks: c.networks}).AllowsAddress(address); got != c.want {
+			t.Errorf("a key for %v allows %q: %t, want %t", c.networks, c.address, got, c.want)
+		}
+	}
+}
+
+func TestNetworkLimits(t *testing.T) {
+	var many []netip.Prefix
+	for i := range byte(21) {
+		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, i}), 16))
+	}
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	for _, c := range []struct {
+		networks, want []netip.Prefix
+		problem        string
+	}{
+		{nil, nil, ""},
+		{[]netip.Prefix{}, nil, ""},
+		{many[:20], many[:20], ""},
+		{many, nil, "There are 21 networks; a key has at most 20."},
+		{prefixes("10.1.2.3/8", "10.0.0.0/8", "192.0.2.7/32"), prefixes("10.0.0.0/8", "192.0.2.7/32"), ""},
+		{prefixes("::ffff:10.1.2.3/104"), prefixes("10.0.0.0/8"), ""},
+		{prefixes("::ffff:10.1.2.3/96"), prefixes("0.0.0.0/0"), ""},
+		{prefixes("::ffff:10.1.2.3/95"), nil, "is no network"},
+		{[]netip.Prefix{{}}, nil, `"invalid Prefix" is no network, such as 192.0.2.0/24 or 2001:db8::/32.`},
+		{[]netip.Prefix{{}, {}}, nil, "is no network"},
+	} {
+		g := grant()
+		g.Networks = c.networks
+		_, k, err := issuer.Issue(t.Context(), g)
+		var problems *keystore.GrantError
+		switch {
+		case c.problem == "" && (err != nil || !slices.Equal(k.Networks, c.want) || len(c.want) == 0 && k.Networks != nil):
+			t.Errorf("Issue with the networks %v gave %v, %v, want %v", c.networks, k, err, c.want)
+		case c.problem != "" && (!errors.As(err, &problems) || problems.Fields[0].Field != "networks" || !strings.Contains(problems.Fields[0].Message, c.problem)):
+			t.Errorf("Issue with the networks %v returned %v, want the problem %q", c.networks, err, c.problem)
+		}
+	}
+}

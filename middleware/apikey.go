@@ -1,0 +1,255 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// KeyAuthenticator returns the authenticator of API keys, to be joined with others
+// by [FirstOf]. Alone, a Guard makes it from its key store. Of the options it uses
+// Registry, Keys, Failures and ClientIP. It panics on those that
+// [Options.Validate] refuses, and on a nil store.
+func KeyAuthenticator(keys keystore.Store, o Options) Authenticator {
+	if absent(keys) {
+		panic("middleware: KeyAuthenticator: the key store is nil")
+	}
+	if err := o.Validate(); err != nil {
+		panic(err.Error())
+	}
+	return newKeyAuthenticator(keys, o.withDefaults())
+}
+
+type keyAuthenticator struct {
+	KeyOptions
+	registry  *scope.Registry
+	keys      keystore.Store
+	cache     cache // nil when keys is no cache
+	clientIP  ClientIP
+	throttle  *throttle
+	challenge string   // of a refused token
+	invalid   *Problem // for a token that names no live key
+	joined    bool     // leave tokens of another shape to the next authenticator
+	unclaimed error    // for those
+}
+
+// keyAuthenticators returns those of an authenticator, joined ones included.
+func keyAuthenticators(a Authenticator) (all []*keyAuthenticator) {
+	switch a := a.(type) {
+	case *keyAuthenticator:
+		return []*keyAuthenticator{a}
+	case *joined:
+		for _, one := range a.authenticators {
+			all = append(all, keyAuthenticators(one)...)
+		}
+	}
+	return all
+}
+
+// cache is the part of keystore.Cached that answers from memory.
+type cache interface {
+	Peek(d keystore.Digest) (*keystore.Key, bool)
+	Remembers(d keystore.Digest) bool
+}
+
+func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
+	a := &keyAuthenticator{KeyOptions: o.Keys, registry: o.Registry, keys: keys, clientIP: o.ClientIP, throttle: newThrottle(o)}
+	a.challenge = `Bearer realm="` + o.Keys.Realm + `", error="invalid_token"`
+	a.cache, _ = keys.(cache)
+	a.invalid = a.refusal("")
+	a.unclaimed = &unclaimedToken{a.invalid}
+	return a
+}
+
+// Authenticate returns the principal of the live key that the request carries.
+func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
+	token, found, own := a.token(r)
+	switch found {
+	case bearer.Nothing:
+		return Principal{}, ErrNoCredentials
+	case bearer.Bad:
+		return Principal{}, a.failed(r, a.refusal(a.badHeader()))
+	}
+	candidates, err := a.Format.Candidates(token)
+	malformed, isMalformed := err.(*keystore.FormatError)
+	switch {
+	case isMalformed && a.joined && !own && !a.Format.Claims(token):
+		return Principal{}, a.unclaimed
+	case a.RejectBrowsers && fromPage(r.Header):
+		return Principal{}, a.failed(r, a.refusal("A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
+	case isMalformed:
+		return Principal{}, a.failed(r, a.refusal(malformed.Detail))
+	case err != nil:
+		return Principal{}, err
+	case candidates.Legacy == "" && !a.serves(candidates.Environment):
+		return Principal{}, a.failed(r, a.otherEnvironment(candidates.Environment))
+	}
+	var key *keystore.Key
+	if a.throttle == nil {
+		key, err = a.verify(r, &candidates)
+	} else {
+		key, err = a.verifyThrottled(r, &candidates)
+	}
+	if err != nil {
+		return Principal{}, err
+	}
+	if !key.AllowsAddress(a.address(r, key)) {
+		return Principal{}, refusal(codeAddressNotAllowed)
+	}
+	if a.LastUsed != nil {
+		a.LastUsed.Record(key)
+	}
+	return Principal{key}, nil
+}
+
+// token returns the token of the request, and whether it came in the header for
+// keys alone.
+func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Found, own bool) {
+	token, found = bearer.Parse(r.Header["Authorization"])
+	if a.Header == "" {
+		return token, found, false
+	}
+	values := r.Header[a.Header]
+	switch {
+	case len(values) == 0:
+		return token, found, false
+	case len(values) > 1 || found != bearer.Nothing:
+		return "", bearer.Bad, false
+	}
+	return strings.Trim(values[0], " \t"), bearer.Token, true
+}
+
+func (a *keyAuthenticator) badHeader() string {
+	if a.Header != "" {
+		return "The API key must be sent once, in one header: as " + a.Header + ": YOUR_API_KEY, or as Authorization: Bearer YOUR_API_KEY, with a space in between."
+	}
+	return "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between."
+}
+
+// address returns the client's address, if the key needs it.
+func (a *keyAuthenticator) address(r *http.Request, key *keystore.Key) (client netip.Addr) {
+	if len(key.Networks) > 0 {
+		client = a.clientIP.From(r)
+	}
+	return client
+}
+
+// lookupTimeout bounds a look-up in a store that is not behind a keystore.Cached,
+// which has a bound of its own.
+const lookupTimeout = 5 * time.Second
+
+// verify asks the store. The look-up goes on when the client leaves: net/http
+// also reports a client that has only closed its sending half.
+func (a *keyAuthenticator) verify(r *http.Request, c *keystore.Candidates) (*keystore.Key, error) {
+	ctx := r.Context()
+	if a.cache == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+		defer cancel()
+	}
+	key, err := c.Lookup(ctx, a.keys)
+	switch {
+	case errors.Is(err, keystore.ErrNotFound):
+		return nil, a.invalid
+	case err != nil:
+		return nil, err
+	}
+	return a.judge(key)
+}
+
+// judge returns the key, bound, if it may be used now and here.
+func (a *keyAuthenticator) judge(key *keystore.Key) (*keystore.Key, error) {
+	if err := key.Refused(); err != nil {
+		return nil, a.refusal(refusedDetail(key, err))
+	}
+	if !a.serves(key.Environment) {
+		return nil, a.otherEnvironment(key.Environment)
+	}
+	return key.Bind(a.registry), nil
+}
+
+func (a *keyAuthenticator) serves(e keystore.Environment) bool {
+	return a.Environment == "" || e == a.Environment
+}
+
+func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
+	return a.refusal("This host takes " + string(a.Environment) + " keys, and the API key is a " + string(e) + " one.")
+}
+
+// verifyThrottled is verify under the throttle.
+func (a *keyAuthenticator) verifyThrottled(r *http.Request, c *keystore.Candidates) (*keystore.Key, error) {
+	remembered := false
+	if a.cache != nil {
+		if key, ok := c.Peek(a.cache); ok && a.serves(key.Environment) {
+			return key.Bind(a.registry), nil
+		}
+		for _, digest := range c.Digests() {
+			remembered = remembered || a.cache.Remembers(digest)
+		}
+	}
+	release, refused := a.throttle.reserve(r, c.Digests()[0])
+	if refused != nil {
+		if !remembered {
+			return nil, refused
+		}
+		// Only keys that were once live are remembered. One that is not live any more
+		// gets the throttle's refusal.
+		key, err := a.verify(r, c)
+		if _, wrong := err.(*Problem); wrong {
+			return nil, refused
+		}
+		return key, err
+	}
+	failed := true
+	defer func() { release(failed) }()
+	key, err := a.verify(r, c)
+	_, failed = err.(*Problem)
+	return key, err
+}
+
+// failed charges a failure that needed no store.
+func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
+	if a.throttle != nil {
+		if spent := a.throttle.charge(r); spent != nil {
+			return spent
+		}
+	}
+	return refused
+}
+
+func (a *keyAuthenticator) refusal(detail string) *Problem {
+	p := refusal(codeAPIKeyInvalid)
+	p.Challenge = a.challenge
+	if detail != "" {
+		p.Detail = detail
+	}
+	return p
+}
+
+// fromPage reports whether a script or form of a web page sent the request.
+// Servers that imitate fetch send Sec-Fetch-Mode alone.
+func fromPage(h http.Header) bool {
+	site := h["Sec-Fetch-Site"]
+	return len(site) > 0 && site[0] != "none" || len(h["Origin"]) > 0
+}
+
+// refusedDetail explains the refusal. It leaks nothing: only a holder of the key
+// can send it.
+func refusedDetail(key *keystore.Key, err error) string {
+	switch {
+	case errors.Is(err, keystore.ErrExpired):
+		return "The API key expired on " + key.ExpiresAt.UTC().Format("2006-01-02 15:04:05 UTC") + "."
+	case errors.Is(err, keystore.ErrRevoked):
+		return "The API key was revoked on " + key.RevokedAt.UTC().Format("2006-01-02 15:04:05 UTC") + "."
+	case errors.Is(err, keystore.ErrSuspended):
+		return "The API key is suspended."
+	}
+	return ""
+}

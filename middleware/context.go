@@ -1,0 +1,96 @@
+package middleware
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+)
+
+// facts are what the stages have found out about a request, as one context value.
+// They do not change once other code can see them: a stage that finds out more
+// hands on a copy. So a request that a handler sends on its own context cannot
+// change what is known about the request outside.
+type facts struct {
+	context.Context
+
+	response    *exchange // the one that the request is answered by; nil before the first stage
+	hooks       *Hooks
+	principal   Principal
+	scoped      bool           // a scope decision let the request pass
+	idempotency *idempotency   // the stage that the request is inside of
+	run         *keyed.Context // of the handler's claim, or nil
+	event       *eventSlot     // of WithEvent: where the next response reports
+}
+
+type factsKey struct{}
+
+func (f *facts) Value(key any) any {
+	if key == (factsKey{}) {
+		return f
+	}
+	return f.Context.Value(key)
+}
+
+// Without String and Format, fmt would follow the pointers of a context that is
+// printed to the request, and print the API key.
+func (f *facts) String() string             { return "middleware.request(" + f.id() + ")" }
+func (f *facts) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, f.String()) }
+
+// id returns the request id, "" outside RequestID.
+func (f *facts) id() string {
+	if f.response == nil {
+		return ""
+	}
+	return f.response.ID
+}
+
+func factsOf(ctx context.Context) *facts {
+	if f, ok := ctx.(*facts); ok {
+		return f
+	}
+	f, _ := ctx.Value(factsKey{}).(*facts)
+	return f
+}
+
+// detached is facts as a context for the store of counters. It does not end when
+// the client leaves: net/http also reports a client that has only closed its
+// sending half.
+type detached facts
+
+func (d *detached) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (d *detached) Done() <-chan struct{}       { return nil }
+func (d *detached) Err() error                  { return nil }
+func (d *detached) Value(key any) any           { return (*facts)(d).Value(key) }
+func (d *detached) String() string              { return (*facts)(d).String() }
+func (d *detached) Format(s fmt.State, r rune)  { (*facts)(d).Format(s, r) }
+
+// extend returns a copy of the facts in ctx, to be completed and handed on.
+func extend(ctx context.Context) *facts {
+	f := new(facts)
+	if outer := factsOf(ctx); outer != nil {
+		*f = *outer
+		f.event = nil
+	}
+	f.Context = ctx
+	return f
+}
+
+// serve calls next with a copy of r whose context is f. Then it copies back what
+// outer code reads: MultipartForm, whose files the server removes, and Pattern,
+// for access logs.
+func (f *facts) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	inner := r.WithContext(f)
+	defer func() {
+		if inner.MultipartForm != nil && r.MultipartForm == nil {
+			r.MultipartForm = inner.MultipartForm
+		}
+		if inner.Pattern != "" && r.Pattern == "" {
+			r.Pattern = inner.Pattern
+		}
+	}()
+	next.ServeHTTP(w, inner)
+}

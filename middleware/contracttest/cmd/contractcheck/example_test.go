@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
+)
+
+// The example keeps the contract, with a limit that is reached all the time.
+func TestExample(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "example")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/sallyport-go/sallyport/example").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	ctx, end := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "-addr", "127.0.0.1:0", "-keys-out", keys, "-rate", "80-S")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		end()
+		_ = cmd.Wait() // it was killed
+	})
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatalf("the example did not start: %v, having printed %q", err, line)
+	}
+	got := check(t, "CI=true", "-keys", keys, "-advice", "-wire",
+		"-create", "/api/v1/tasks", "-body", `{"title":"{{random}}"}`, "-list", "/api/v1/tasks",
+		"-without", "reader,writer,second,revoked,sandbox-none,second-create")
+	if got.status != 0 {
+		t.Errorf("got status %d\n%s\n%s", got.status, got.stdout, got.stderr)
+	}
+}
+
+// The keys file of testdata describes a server whole, and the workflow calls
+// the program with flags that it has.
+func TestTestdata(t *testing.T) {
+	text, err := os.ReadFile("testdata/contract.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := reference.Keys()
+	contract := string(text)
+	for name, key := range keys {
+		for _, shown := range []string{"svc_live_…", "svc_test_…"} {
+			contract = strings.Replace(contract, `"`+name+`": "`+shown+`"`, `"`+name+`": "`+key+`"`, 1)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "contract.json")
+	if err := os.WriteFile(file, []byte(contract), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clean := serve(t, creates)
+	served, err := os.ReadFile(clean)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, url, _ := strings.Cut(string(served), `"base_url":"`)
+	url, _, _ = strings.Cut(url, `"`)
+	got := check(t, "CI=true", "-keys", file, "-url", url, quick)
+	if got.status != 0 {
+		t.Errorf("contract.json: got status %d\n%s\n%s", got.status, got.stdout, got.stderr)
+	}
+
+	workflow, err := os.ReadFile("testdata/workflow.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, found := strings.Cut(string(workflow), "run: contractcheck ")
+	line, _, _ = strings.Cut(line, " <<<")
+	if !found {
+		t.Fatal("the workflow does not call contractcheck")
+	}
+	c, err := parseFlags(strings.Fields(line), func(name string) string { return map[string]string{"CI": "true", "GITHUB_ACTIONS": "true"}[name] },
+		strings.NewReader(contract), t.Output())
+	if err != nil || !c.strict || !c.github || c.junit == "" || c.target.Keys["full"] != keys["full"] {
+		t.Errorf("contractcheck %s: got %+v, %v", line, c, err)
+	}
+}

@@ -1,0 +1,282 @@
+package reference
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// reply is what an idempotency key stands for: a claim, and the response once
+// done is closed.
+type reply struct {
+	body     string // of the request
+	path     string
+	done     chan struct{}
+	response *httptest.ResponseRecorder // nil: nothing happened
+	at       time.Time
+	tries    int
+}
+
+// partition is what keys are apart by, besides themselves.
+func (s *Server) partition(x *exchange, path string) string {
+	org, env := x.key.org, x.key.env
+	if s.has("idem-org") || s.has("attack-org-second-keys") && path == Deliverables {
+		org = ""
+	}
+	if s.has("idem-environment") {
+		env = ""
+	}
+	if s.has("idem-path") {
+		path = ""
+	}
+	p := org + "\x00" + env + "\x00" + path + "\x00"
+	if s.has("idem-connection") {
+		p += x.conn.id
+	}
+	if s.has("attack-two-workers") {
+		p += fmt.Sprint(x.conn.number % 2)
+	}
+	if s.has("idem-per-api-key") {
+		p += x.token
+	}
+	return p
+}
+
+var uuid = regexp.MustCompile(`^[0-9a-fA-F-]{36}$`)
+
+// once runs the handler, or repeats its response.
+func (s *Server) once(x *exchange, path string) {
+	body, err := io.ReadAll(x.r.Body)
+	if x.body != nil {
+		body, err = x.body, nil
+	}
+	x.body = body
+	chunked := x.r.ContentLength < 0
+	lenient := s.has("idem-cut-length") && !chunked || s.has("idem-cut-chunk") && chunked || s.has("idem-cut-string")
+	if err != nil {
+		x.cut = true
+		if lenient {
+			s.create(x, httptest.NewRecorder(), path)
+		}
+		x.refuse(http.StatusBadRequest, "bad_request")
+		return
+	}
+	key := x.r.Header.Get("Idempotency-Key")
+	switch {
+	case key == "", s.has("idem-off"),
+		s.has("idem-sandbox-off") && x.key.env == "test",
+		s.has("idem-second-off") && path == Deliverables,
+		s.has("idem-chunked-off") && chunked,
+		s.has("idem-only-uuid") && !uuid.MatchString(key),
+		s.has("idem-long-ignored") && len(key) > 200,
+		s.has("idem-odd-ignored") && strings.ContainsAny(key, `/%`),
+		s.has("attack-large") && len(body) > 32<<10,
+		s.has("idem-http2-off") && x.r.ProtoMajor == 2:
+		s.create(x, x, path)
+		return
+	case s.has("idem-key-500") && strings.ContainsAny(key, `"'`):
+		x.refuse(http.StatusInternalServerError, "internal")
+		return
+	case len(key) > 255, s.has("idem-uuid") && !uuid.MatchString(key) && len(key) < 64:
+		x.refuse(http.StatusBadRequest, "idempotency_key_invalid")
+		return
+	case s.has("idem-key-cut"):
+		key = key[:min(64, len(key))]
+	case s.has("idem-key-case"):
+		key = strings.ToLower(key)
+	case s.has("idem-key-ignored"):
+		key = string(body)
+	}
+	s.claimAndRun(x, path, s.partition(x, path)+key)
+}
+
+func (s *Server) claimAndRun(x *exchange, path, key string) {
+	for {
+		claim, known := s.claim(key, path, string(x.body))
+		if !known {
+			s.run(x, path, key, claim)
+			return
+		}
+		if claim.body != "" && claim.body != string(x.body) && (claim.path == path || !s.has("idem-path")) && s.differs(x, path) {
+			return
+		}
+		running := false
+		select {
+		case <-claim.done:
+		default:
+			running = true
+		}
+		switch {
+		case running && (s.has("idem-409-bare") || s.has("id-absent-409")):
+			if !s.has("idem-409-bare") {
+				x.Header().Set("Retry-After", "1")
+			}
+			x.refuse(http.StatusConflict, "idempotency_in_progress")
+			return
+		case running && s.has("idem-race-500"):
+			x.refuse(http.StatusInternalServerError, "internal")
+			return
+		case running && s.has("idem-race-empty"):
+			x.WriteHeader(http.StatusAccepted)
+			return
+		case running && s.has("idem-race-stuck"):
+			s.mu.Lock()
+			claim.tries = -1
+			s.mu.Unlock()
+		case running && s.has("idem-race-silent"):
+			s.insert(x, path, s.title(x))
+		}
+		<-claim.done
+		s.mu.Lock()
+		claim.tries++
+		tries := claim.tries
+		s.mu.Unlock()
+		switch {
+		case claim.response == nil: // nothing happened
+			continue
+		case s.has("idem-409"), s.has("idem-race-stuck") && tries <= 0:
+			if s.has("idem-race-stuck") {
+				s.mu.Lock()
+				claim.tries = -1
+				s.mu.Unlock()
+			}
+			x.Header().Set("Retry-After", "1")
+			x.refuse(http.StatusConflict, "idempotency_in_progress")
+			return
+		case s.has("idem-replay-creates"), s.has("idem-late-create") && tries == 2:
+			s.insert(x, path, s.title(x))
+		}
+		if s.has("attack-async") {
+			later := &exchange{s: s, r: x.r, key: x.key, body: x.body}
+			time.AfterFunc(300*time.Millisecond, func() { s.insert(later, path, s.title(later)) })
+		}
+		s.mu.Lock()
+		s.repeats++
+		again := s.has("attack-once-in-five") && s.repeats%5 == 0
+		s.mu.Unlock()
+		if again {
+			s.insert(x, path, s.title(x))
+		}
+		x.replayOf(claim)
+		return
+	}
+}
+
+// differs answers another body under the same key.
+func (s *Server) differs(x *exchange, path string) bool {
+	switch {
+	case s.has("idem-key-ignored"), s.has("idem-other-body"), s.has("idem-key-cut"), s.has("idem-key-case"):
+		return false
+	case s.has("idem-other-body-new"):
+		s.create(x, x, path)
+	default:
+		x.refuse(http.StatusUnprocessableEntity, "idempotency_key_reused")
+	}
+	return true
+}
+
+// claim returns what the key stands for already, or a new claim.
+func (s *Server) claim(key, path, body string) (*reply, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before := s.replies[key]; before != nil && !(s.has("idem-forgets-soon") && time.Since(before.at) > time.Second) {
+		return before, true
+	}
+	if s.has("idem-race") {
+		s.mu.Unlock()
+		time.Sleep(5 * time.Millisecond)
+		s.mu.Lock()
+	}
+	claim := &reply{body: body, path: path, done: make(chan struct{}), at: time.Now()}
+	s.replies[key] = claim
+	s.order = append(s.order, key)
+	if s.has("idem-forgets-many") && len(s.order) > 16 {
+		delete(s.replies, s.order[0])
+		s.order = s.order[1:]
+	}
+	return claim, false
+}
+
+// run makes the response and stores it before it is sent.
+func (s *Server) run(x *exchange, path, key string, claim *reply) {
+	response := httptest.NewRecorder()
+	s.create(x, response, path)
+	left := x.r.Context().Err() != nil
+	if s.has("idem-same-id") {
+		response.Header().Set("Svc-Request-Id", rand.Text())
+	}
+	s.mu.Lock()
+	claim.response = response
+	if response.Code >= 400 {
+		claim.response = nil
+		delete(s.replies, key)
+	}
+	s.mu.Unlock()
+	close(claim.done)
+	maps.Copy(x.Header(), response.Header())
+	x.WriteHeader(response.Code)
+	_, err := x.Write(response.Body.Bytes())
+	if err == nil && left {
+		err = http.NewResponseController(x).Flush()
+	}
+	if left && (s.has("idem-abort") && err != nil || s.has("idem-half-close") && err == nil) {
+		s.mu.Lock()
+		delete(s.replies, key)
+		s.mu.Unlock()
+	}
+}
+
+// replayOf sends a stored response.
+func (x *exchange) replayOf(claim *reply) {
+	s := x.s
+	stored := claim.response
+	x.replay = true
+	h := stored.Header().Clone()
+	body := stored.Body.Bytes()
+	status := stored.Code
+	switch {
+	case s.has("idem-200"):
+		status = http.StatusOK
+	case s.has("idem-empty"):
+		body = nil
+	case s.has("idem-rebuilt"):
+		body = bytes.Replace(body, []byte(`"created_at":"`), []byte(`"read_at":"`+time.Now().Format(time.RFC3339Nano)+`","created_at":"`), 1)
+	case s.has("idem-no-location"):
+		h.Del("Location")
+	case s.has("idem-no-type"):
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	maps.Copy(x.Header(), h)
+	x.WriteHeader(status)
+	_, _ = x.Write(body)
+}
+
+// store keeps a response that no handler made.
+func (s *Server) store(key string, status int, body string) {
+	response := httptest.NewRecorder()
+	response.WriteHeader(status)
+	_, _ = response.WriteString(body)
+	done := make(chan struct{})
+	close(done)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.replies[key] == nil {
+		s.replies[key] = &reply{done: done, response: response, at: time.Now()}
+	}
+}
+
+// keep401 stores the refusal of a create for the organization that the kit
+// calls first.
+func (s *Server) keep401(x *exchange) {
+	if key := x.r.Header.Get("Idempotency-Key"); key != "" {
+		asFull := &exchange{s: s, r: x.r, conn: x.conn, key: keys[full]}
+		s.store(s.partition(asFull, x.r.URL.Path)+key, http.StatusUnauthorized, `{"code":"unauthorized"}`)
+	}
+}

@@ -1,0 +1,136 @@
+package rules
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A creation is a create that can be told from all others.
+type creation struct {
+	request
+	route  int      // index of Target.Creates
+	marker string   // part of the body that no other creation has; "" when the body has no template
+	values []string // of the template
+	seenBy string   // the key whose list shows the resource
+}
+
+// creator returns the key whose list shows what this key creates, and whether
+// it may create at all.
+func (s *Session) creator(key string) (lister string, may bool) {
+	for _, name := range []string{"other", "sandbox"} {
+		if key != "" && key == s.key(name) {
+			return key, true
+		}
+	}
+	if key != "" && key == s.key("sandbox-none") && s.has("sandbox") {
+		return s.key("sandbox"), false
+	}
+	return s.full(), key != "" && (key == s.full() || key == s.key("second") || key == s.key("writer"))
+}
+
+// create prepares a create with a new idempotency key. When the API key may
+// not create, the ledger expects no resource of it.
+func (s *Session) create(route int, key string) creation {
+	c := s.unkeyed(route, key)
+	c.request = c.with(keyed())
+	return c
+}
+
+// unkeyed prepares a create without an idempotency key.
+func (s *Session) unkeyed(route int, key string) creation {
+	to := s.target.Creates[route]
+	body, marker, values := fill(to.Body)
+	c := creation{request{method: "POST", path: to.Path, body: body}, route, marker, values, ""}
+	if key != "" {
+		c.lines = append(c.lines, bearer(key))
+	}
+	c.lines = append(c.lines, "Content-Type: "+to.Type)
+	lister, may := s.creator(key)
+	c.seenBy = lister
+	s.expect(c, 0)
+	if may {
+		s.expect(c, 1)
+	}
+	return c
+}
+
+// as returns the same create with another API key.
+func (c creation) as(key string) creation {
+	c.request = c.without("Authorization")
+	if key != "" {
+		c.lines = append([]string{bearer(key)}, c.lines...)
+	}
+	return c
+}
+
+// keyedWith returns the same create with another idempotency key.
+func (c creation) keyedWith(line string) creation {
+	c.request = c.without("Idempotency-Key").with(line)
+	return c
+}
+
+func (r request) without(name string) request {
+	r.lines = slices.DeleteFunc(slices.Clone(r.lines), func(line string) bool {
+		n, _, _ := strings.Cut(line, ":")
+		return strings.EqualFold(n, name)
+	})
+	return r
+}
+
+// keyLine is the header line of the idempotency key.
+func (c creation) keyLine() string { return "Idempotency-Key: " + c.header("Idempotency-Key") }
+
+// keyed returns a header line with a new idempotency key. It is a UUID, which
+// every server takes.
+func keyed() string { return "Idempotency-Key: " + newUUID() }
+
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	text := hex.EncodeToString(b[:])
+	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
+}
+
+var number atomic.Int64
+
+// fill puts values that nobody has used into a template.
+func fill(template string) (body, marker string, values []string) {
+	random := "ck" + strings.ToLower(rand.Text()[:18])
+	uuid := newUUID()
+	digits := strconv.FormatInt(time.Now().UnixMilli()%1e9*1000+number.Add(1)%1000, 10)
+	switch {
+	case strings.Contains(template, "{{random}}"):
+		marker = random
+	case strings.Contains(template, "{{uuid}}"):
+		marker = uuid
+	}
+	return strings.NewReplacer("{{random}}", random, "{{uuid}}", uuid, "{{number}}", digits).Replace(template), marker, []string{random, uuid, digits}
+}
+
+// blank takes the values of the template out of a response.
+func (c creation) blank(text string) string {
+	for _, value := range c.values {
+		text = strings.ReplaceAll(text, value, "{{}}")
+	}
+	return text
+}
+
+// half returns the body up to the middle of a JSON string, behind enough of
+// the marker to find it again.
+func (c creation) half() string {
+	if i := strings.Index(c.body, c.marker); i >= 0 && c.marker != "" {
+		return c.body[:i+markerPrefix+2]
+	}
+	if i := strings.LastIndexByte(c.body, '"'); i > 0 {
+		if j := strings.LastIndexByte(c.body[:i], '"'); j >= 0 && i-j > 2 {
+			return c.body[:(i+j)/2]
+		}
+	}
+	return c.body[:len(c.body)/2]
+}

@@ -1,0 +1,84 @@
+package rules
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// atOnce sends one create on several connections, whose last byte leaves at
+// one time, and returns the responses that are not 429.
+func (p *probe) atOnce(c creation, n int) []answer {
+	var lost atomic.Pointer[error]
+	for range 5 {
+		n := p.room(n)
+		conns := make([]*conn, n)
+		text := p.text(c.request)
+		p.parallel(n, func(i int) {
+			// A server that takes one request at a time is busy with the first
+			// of these and may take no more connections.
+			one, err := p.connect(2*time.Second + p.latency)
+			if err == nil {
+				one.last = c.request
+				one.send(text[:len(text)-1])
+				conns[i] = one
+			}
+		})
+		conns = slices.DeleteFunc(conns, func(c *conn) bool { return c == nil })
+		n = len(conns)
+		answers := make([]answer, n)
+		var ready sync.WaitGroup
+		ready.Add(n)
+		p.parallel(n, func(i int) {
+			defer conns[i].Close()
+			ready.Done()
+			ready.Wait()
+			conns[i].send(text[len(text)-1:])
+			a, err := conns[i].next("POST")
+			if err != nil {
+				// A server may have more connections than it can take.
+				lost.Store(&err)
+				return
+			}
+			p.note(a)
+			answers[i] = a
+		})
+		var admitted []answer
+		for _, a := range answers {
+			switch a.status {
+			case 0:
+			case 429:
+				p.limited(a)
+			default:
+				admitted = append(admitted, a)
+			}
+		}
+		if len(admitted) >= min(n, 2) && n > 0 {
+			return admitted
+		}
+		p.pause()
+	}
+	if err := lost.Load(); err != nil {
+		p.noAnswer(c.request, *err)
+	}
+	p.unclearf("the rate limit leaves no room for two requests at one time")
+	panic("not reached")
+}
+
+// settled repeats a create until it is not in progress any more.
+func (p *probe) settled(c creation) answer {
+	a := p.do(c.request)
+	for range 10 {
+		if a.status != 409 && a.status != 425 {
+			break
+		}
+		d := time.Second
+		if after, err := retryAfter(a.header); err == nil && after > 0 {
+			d = min(after, 5*time.Second)
+		}
+		p.sleep(d)
+		a = p.do(c.request)
+	}
+	return p.wantOK("the repeat after duplicates at one time", a)
+}

@@ -1,0 +1,267 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// markerPrefix is how much of a marker identifies a resource. A body that was
+// cut in the middle of its marker is found, too.
+const markerPrefix = 12
+
+// effects knows how many resources there are. Where the list shows the marker
+// of a body, only resources of that body are counted, and others may create
+// meanwhile. Otherwise the length of the list counts.
+type effects struct {
+	routes  []routeEffects
+	counted bool // on some route the length of the list counts
+
+	mu     sync.Mutex
+	ledger map[string]*entry // by marker
+	looked int               // how many of them the first look made
+}
+
+type routeEffects struct {
+	list    string
+	perItem int    // how often a resource shows its marker; 0: count the list
+	measure string // which number of the list is its length
+}
+
+// entry is what the list may show of a creation at most.
+type entry struct {
+	creation creation
+	most     int
+	order    int // of preparation
+}
+
+// expect allows a creation to make so many resources.
+func (s *Session) expect(c creation, most int) {
+	s.effects.mu.Lock()
+	defer s.effects.mu.Unlock()
+	if s.effects.ledger == nil {
+		s.effects.ledger = make(map[string]*entry)
+	}
+	if known := s.effects.ledger[c.marker]; known != nil {
+		known.most = most
+	} else if c.marker != "" {
+		s.effects.ledger[c.marker] = &entry{c, most, len(s.effects.ledger)}
+	}
+}
+
+// watch counts the resources that a creation makes from now on.
+type watch struct {
+	p      *probe
+	c      creation
+	before int
+}
+
+func (p *probe) watch(c creation) watch {
+	w := watch{p, c, 0}
+	if p.listed(c.route) && p.effects.routes[c.route].perItem == 0 {
+		w.before = w.count()
+	}
+	return w
+}
+
+func (s *Session) listed(route int) bool {
+	return route < len(s.effects.routes) && s.effects.routes[route].list != ""
+}
+
+// count returns how many resources the list shows now; 0 without a list.
+func (w watch) count() int {
+	if !w.p.listed(w.c.route) {
+		return 0
+	}
+	e := w.p.effects.routes[w.c.route]
+	a := w.p.do(get(e.list, w.c.seenBy))
+	if !a.ok() {
+		w.p.unclearf("GET %s, which shows the resources, is answered %v", e.list, a)
+	}
+	if e.perItem == 0 {
+		return measures(a.body)[e.measure] - w.before
+	}
+	return e.times(a.body, w.c.marker)
+}
+
+// times is how many resources with the marker the list shows.
+func (e routeEffects) times(list, marker string) int {
+	return (strings.Count(list, marker[:markerPrefix]) + e.perItem - 1) / e.perItem
+}
+
+// most ends the check when there are more resources than n. It is what a rule
+// calls for a creation that may come to nothing.
+func (w watch) most(n int, what string) {
+	if !w.p.listed(w.c.route) {
+		return
+	}
+	if got := w.count(); got > n {
+		w.p.fault(answer{}, "%s: GET %s shows %s, want %s", what, w.p.effects.routes[w.c.route].list, resources(got), atMost(n))
+	}
+}
+
+// exactly waits a moment for a list that is behind.
+func (w watch) exactly(n int, what string) {
+	if !w.p.listed(w.c.route) {
+		return
+	}
+	for range 10 {
+		got := w.count()
+		if got > n {
+			w.p.fault(answer{}, "%s: GET %s shows %s, want %d", what, w.p.effects.routes[w.c.route].list, resources(got), n)
+		}
+		if got == n {
+			return
+		}
+		w.p.sleep(200 * time.Millisecond)
+	}
+	if w.pushedOut() {
+		return
+	}
+	w.p.unclearf("%s: GET %s does not show the resource that a 2xx reported; is the list paged?", what, w.p.effects.routes[w.c.route].list)
+}
+
+// made ends the check when the list does not show a resource that a 2xx
+// reported. It is for servers whose responses do not name what was made.
+func (w watch) made(what string) {
+	if !w.p.silent || !w.p.listed(w.c.route) {
+		return
+	}
+	for range 10 {
+		if w.count() > 0 {
+			return
+		}
+		w.p.sleep(200 * time.Millisecond)
+	}
+	if !w.whole() && w.pushedOut() {
+		return
+	}
+	w.p.fault(answer{}, "%s was answered with a success, and GET %s does not show it", what, w.p.effects.routes[w.c.route].list)
+}
+
+// whole reports whether the list shows what the first look made. Then it is no
+// page that pushes something out.
+func (w watch) whole() bool {
+	e := w.p.effects.routes[w.c.route]
+	list := w.p.do(get(e.list, w.c.seenBy)).body
+	w.p.effects.mu.Lock()
+	defer w.p.effects.mu.Unlock()
+	for marker, entry := range w.p.effects.ledger {
+		if entry.order < w.p.effects.looked && strings.Contains(list, marker[:markerPrefix]) {
+			return true
+		}
+	}
+	return false
+}
+
+// pushedOut reports whether the list shows later creations. Then it is a page,
+// on which an earlier one is not shown any more, but a duplicate would be.
+func (w watch) pushedOut() bool {
+	e := w.p.effects.routes[w.c.route]
+	if e.perItem == 0 {
+		return false
+	}
+	list := w.p.do(get(e.list, w.c.seenBy)).body
+	w.p.effects.mu.Lock()
+	defer w.p.effects.mu.Unlock()
+	for marker, entry := range w.p.effects.ledger {
+		if entry.order > w.p.effects.ledger[w.c.marker].order && strings.Contains(list, marker[:markerPrefix]) {
+			return true
+		}
+	}
+	return false
+}
+
+func resources(n int) string {
+	if n == 1 {
+		return "1 resource"
+	}
+	return fmt.Sprintf("%d resources", n)
+}
+
+func atMost(n int) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("at most %d", n)
+}
+
+// checkLedger counts all creations of the session once more.
+func (p *probe) checkLedger() {
+	p.effects.mu.Lock()
+	entries := slices.Collect(maps.Values(p.effects.ledger))
+	p.effects.mu.Unlock()
+	lists := make(map[string]string)
+	for _, e := range entries {
+		if !p.listed(e.creation.route) {
+			continue
+		}
+		r := p.effects.routes[e.creation.route]
+		if r.perItem == 0 {
+			continue
+		}
+		name := r.list + " " + e.creation.seenBy
+		if _, ok := lists[name]; !ok {
+			lists[name] = p.do(get(r.list, e.creation.seenBy)).body
+		}
+		if got := r.times(lists[name], e.creation.marker); got > e.most {
+			p.saw(answer{to: e.creation.request})
+			p.failf("at the end GET %s shows %s of this create, want %s", r.list, resources(got), atMost(e.most))
+		}
+	}
+}
+
+// measures returns all numbers in a JSON text that may be the length of a
+// list: lengths of arrays, and integers.
+func measures(text string) map[string]int {
+	found := make(map[string]int)
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader([]byte(text)))
+	decoder.UseNumber()
+	if decoder.Decode(&value) != nil {
+		return found
+	}
+	var visit func(path string, value any, depth int)
+	visit = func(path string, value any, depth int) {
+		switch v := value.(type) {
+		case []any:
+			found["a"+path] = len(v)
+		case json.Number:
+			if n, err := v.Int64(); err == nil {
+				found["n"+path] = int(n)
+			}
+		case map[string]any:
+			for name, member := range v {
+				if depth < 3 {
+					visit(path+"/"+name, member, depth+1)
+				}
+			}
+		}
+	}
+	visit("", value, 0)
+	return found
+}
+
+// length finds the measure that rose by one each time.
+func length(lists []string) (string, bool) {
+	all := make([]map[string]int, len(lists))
+	for i, list := range lists {
+		all[i] = measures(list)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all[len(all)-1])) {
+		rises := true
+		for i := 1; i < len(all); i++ {
+			before, ok := all[i-1][name]
+			rises = rises && all[i][name]-before == 1 && (ok || all[i][name] == 1)
+		}
+		if rises {
+			return name, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,266 @@
+package rules
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// limit is what was found out about the rate limit of the full key, before
+// any rule was checked.
+type limit struct {
+	found    bool
+	stuck    bool          // it never gave way again
+	capacity int           // requests until the first 429, or until the search ended
+	units    int           // requests that come free
+	wait     time.Duration // in which they come free
+	odd      []fault       // responses in the burst that are neither a success nor a 429
+	waits    []observation
+}
+
+// observation is a wait that a 429 asked for and what came of it.
+type observation struct {
+	denied   answer
+	asked    time.Duration
+	err      error         // Retry-After makes no sense
+	admitted bool          // after the wait
+	after    time.Duration // when the first request was admitted; 0 when none was
+	last     answer
+}
+
+const (
+	maxWait = 2 * time.Minute // that is tried out
+	grace   = time.Second     // a server may round its wait down
+	maxOdd  = 6
+)
+
+// findLimit reads until a 429 comes, does what it says, and again.
+func (p *probe) findLimit() {
+	var denied time.Time
+	for round := range 2 {
+		admitted, burst := p.burst()
+		if round == 0 {
+			p.limit.capacity = admitted
+		}
+		if len(p.limit.odd) >= maxOdd {
+			p.recover()
+			return
+		}
+		if burst.status != http.StatusTooManyRequests {
+			return
+		}
+		p.limit.found = true
+		p.limit.units = max(1, admitted)
+		if round > 0 {
+			// What came free since the first 429 was spent by now.
+			p.limit.wait = time.Since(denied)
+		}
+		denied = time.Now()
+		o := p.observe(burst)
+		p.limit.waits = append(p.limit.waits, o)
+		if !o.admitted && o.after == 0 {
+			p.limit.stuck = o.err != nil || o.asked <= maxWait
+			p.limited(o.denied)
+			return
+		}
+		if round == 0 {
+			p.limit.wait = max(o.after, time.Second)
+		}
+	}
+}
+
+// burst reads with several connections until one response is not a success.
+// It returns how many were, and the last 429.
+func (p *probe) burst() (admitted int, denied answer) {
+	workers, until := p.crowd()
+	var mu sync.Mutex
+	sent, stop := 0, false
+	names := members(p.sample.body)
+	p.parallel(workers, func(int) {
+		for {
+			mu.Lock()
+			over := stop || sent >= p.target.Burst || time.Now().After(until)
+			sent++
+			mu.Unlock()
+			if over {
+				return
+			}
+			a, err := p.try(p.ctx, p.read(p.full()))
+			a.to = p.read(p.full())
+			mu.Lock()
+			switch {
+			case p.ctx.Err() != nil:
+				stop = true
+			case err != nil:
+				p.limit.odd = append(p.limit.odd, fault{a, fmt.Sprintf("got no response: %v", err)})
+			case a.status == http.StatusTooManyRequests:
+				stop, denied = true, a
+			case !a.ok():
+				p.limit.odd = append(p.limit.odd, fault{a, fmt.Sprintf("got %d", a.status)})
+			case disjoint(names, members(a.body)):
+				p.limit.odd = append(p.limit.odd, fault{a, fmt.Sprintf("got %d with another body, %.100q", a.status, a.body)})
+			default:
+				admitted++
+			}
+			stop = stop || len(p.limit.odd) >= maxOdd
+			mu.Unlock()
+		}
+	})
+	return admitted, denied
+}
+
+// crowd is how many connections look for the limit, and until when.
+func (p *probe) crowd() (workers int, until time.Time) {
+	if p.latency > 100*time.Millisecond {
+		return 16, time.Now().Add(max(5*time.Second, 30*p.latency))
+	}
+	return 8, time.Now().Add(5 * time.Second)
+}
+
+// recover waits until a server that refuses otherwise than with a 429 answers
+// again.
+func (p *probe) recover() {
+	for range 30 {
+		p.sleep(time.Second)
+		a, err := p.try(p.ctx, p.read(p.full()))
+		if err == nil && a.ok() && !disjoint(members(p.sample.body), members(a.body)) {
+			return
+		}
+	}
+}
+
+// observe waits as long as a 429 asks for. When that does not help, it tries
+// for a while longer. It asks for a 429 of its own, because others were under
+// way with that of the burst.
+func (p *probe) observe(burst answer) observation {
+	start := time.Now()
+	denied := p.once(p.read(p.full()))
+	if denied.status != http.StatusTooManyRequests {
+		// Admitted meanwhile, as behind a slow server.
+		o := observation{denied: burst, admitted: true, after: time.Since(start), last: denied}
+		o.asked, o.err = retryAfter(burst.header)
+		return o
+	}
+	o := observation{denied: denied}
+	o.asked, o.err = retryAfter(denied.header)
+	start = time.Now()
+	ask := func() bool {
+		o.last = p.once(p.read(p.full()))
+		if o.last.status == http.StatusTooManyRequests {
+			return false
+		}
+		o.after = time.Since(start)
+		return true
+	}
+	if o.err == nil && o.asked <= maxWait {
+		p.sleep(o.asked + 20*time.Millisecond)
+		if ask() {
+			o.admitted = true
+			return o
+		}
+		p.sleep(grace)
+		if ask() {
+			o.admitted = true
+			return o
+		}
+	}
+	for range 60 {
+		p.sleep(time.Second)
+		if ask() {
+			break
+		}
+	}
+	return o
+}
+
+var wholeSeconds = regexp.MustCompile(`^[0-9]+$`)
+
+// maxRetryAfter is more than any limit of an API asks for. What is longer is
+// in another unit, or a date in seconds.
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter reads the header in either of the forms of RFC 9110, section
+// 10.2.3. Its error says what is wrong.
+func retryAfter(h http.Header) (time.Duration, error) {
+	values := h.Values("Retry-After")
+	switch {
+	case len(values) == 0:
+		return 0, errors.New("there is no Retry-After")
+	case len(values) > 1:
+		return 0, fmt.Errorf("Retry-After is there %d times: %q", len(values), values)
+	}
+	value := strings.TrimSpace(values[0])
+	if wholeSeconds.MatchString(value) {
+		n, err := strconv.Atoi(value)
+		if err != nil || time.Duration(n) > maxRetryAfter/time.Second {
+			return 0, fmt.Errorf("Retry-After %s asks for more than a day: it is the number of seconds to wait", value)
+		}
+		return time.Duration(n) * time.Second, nil
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0, fmt.Errorf("Retry-After %q is neither whole seconds nor a date", value)
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now().Truncate(time.Second)
+	}
+	switch d := at.Sub(now); {
+	case d < 0:
+		return 0, fmt.Errorf("Retry-After %q is in the past", value)
+	case d > maxRetryAfter:
+		return 0, fmt.Errorf("Retry-After %q is more than a day away", value)
+	default:
+		return d, nil
+	}
+}
+
+// members returns the names in a JSON object.
+func members(body string) map[string]bool {
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(body), &object) != nil {
+		return nil
+	}
+	names := make(map[string]bool)
+	for name := range object {
+		names[name] = true
+	}
+	return names
+}
+
+// disjoint reports whether two objects have members, and none in common.
+func disjoint(a, b map[string]bool) bool {
+	for name := range a {
+		if b[name] {
+			return false
+		}
+	}
+	return len(a) > 0 && len(b) > 0
+}
+
+// room waits until the limit has room for n requests, and returns how many
+// there will be room for.
+func (p *probe) room(n int) int {
+	l := p.limit
+	if !l.found || l.units == 0 {
+		return n
+	}
+	n = min(n, max(2, l.capacity-2))
+	waits := (n + l.units - 1) / l.units
+	for waits > 1 && time.Duration(waits)*l.wait > 30*time.Second {
+		n = max(2, n/2)
+		waits = (n + l.units - 1) / l.units
+		if n == 2 {
+			break
+		}
+	}
+	p.pause()
+	p.sleep(max(time.Duration(waits)*l.wait, time.Second))
+	return n
+}

@@ -1,0 +1,127 @@
+package rules
+
+import "strings"
+
+var organizationRules = []Rule{
+	{
+		Name: "organization/resources", Level: Contract, Source: section5, needs: []string{"other", "create", "list"}, when: alone,
+		Text: "What one organization creates, another does not see.",
+		Hint: "every query has the organization of the key in its condition; a cache has it in its key",
+		check: func(p *probe) {
+			p.wantUnseen(p.full(), p.key("other"))
+			p.wantUnseen(p.key("other"), p.full())
+		},
+	},
+	{
+		Name: "organization/connection", Level: Contract, Source: section5, needs: []string{"other", "create", "list"}, when: alone,
+		Text: "The organization is that of the request's own key, on a connection that has seen another.",
+		Hint: "keep nothing about the caller with the connection",
+		check: func(p *probe) {
+			tried := false
+			for i, to := range p.target.Creates {
+				tried = to.List != "" && p.wantOwnOnConnection(i) || tried
+			}
+			if !tried {
+				p.vacuousf("without {{random}} in the body nobody's resources can be told apart")
+			}
+		},
+	},
+	{
+		Name: "organization/idempotency", Level: Contract, Source: section5, needs: []string{"other", "create"},
+		Text:  "The same idempotency key in another organization makes a resource of its own.",
+		Hint:  "the organization is part of what a key stands for",
+		check: func(p *probe) { p.wantOwnKeys("other") },
+	},
+	{
+		Name: "organization/environment-idempotency", Level: Contract, Source: section5, needs: []string{"sandbox", "create"},
+		Text:  "The same idempotency key in the sandbox makes a resource of its own.",
+		Hint:  "the environment is part of what a key stands for",
+		check: func(p *probe) { p.wantOwnKeys("sandbox") },
+	},
+	{
+		Name: "organization/environment-resources", Level: Advice, Source: practice, needs: []string{"sandbox", "create", "list"},
+		Text: "What is created in the sandbox is not seen in production, nor the other way.",
+		Hint: "the environment of the key is in the condition of every query",
+		check: func(p *probe) {
+			p.wantUnseen(p.full(), p.key("sandbox"))
+			p.wantUnseen(p.key("sandbox"), p.full())
+		},
+	},
+}
+
+// wantOwnOnConnection looks at the list of a route with the keys of two
+// organizations on one connection. It returns false when nobody can tell whose
+// resources are shown.
+func (p *probe) wantOwnOnConnection(route int) bool {
+	mine, theirs := p.create(route, p.full()), p.create(route, p.key("other"))
+	list := p.target.Creates[route].List
+	p.wantOK("a create", p.do(mine.request))
+	p.wantOK("a create of the other organization", p.do(theirs.request))
+	if mine.marker == "" {
+		return false
+	}
+	for _, order := range [][]string{{"full", "other"}, {"other", "full"}} {
+		answers := p.sequence(get(list, p.key(order[0])), get(list, p.key(order[1])))
+		for i, a := range answers {
+			foreign := map[string]string{"full": theirs.marker, "other": mine.marker}[order[i]]
+			if strings.Contains(a.body, foreign[:markerPrefix]) {
+				p.fault(a, "request %d of a connection, with the key %s, shows a resource of another organization", i+1, order[i])
+			}
+		}
+	}
+	return true
+}
+
+// wantUnseen creates with one key and looks with another, on each route that
+// has a list.
+func (p *probe) wantUnseen(creator, viewer string) {
+	for i, to := range p.target.Creates {
+		if to.List == "" {
+			continue
+		}
+		c := p.create(i, creator)
+		c.seenBy = viewer
+		w := p.watch(c)
+		p.wantOK("the create", p.do(c.request))
+		p.do(get(to.List, creator)) // may fill a cache
+		w.most(0, "with a key that may not see it")
+	}
+}
+
+// wantOwnKeys repeats creates with the key of another partition.
+func (p *probe) wantOwnKeys(name string) {
+	tried := false
+	for i := range p.target.Creates {
+		tried = p.wantOwnKey(i, name) || tried
+	}
+	if !tried {
+		p.vacuousf("the body has a value that must be unique among all")
+	}
+}
+
+// wantOwnKey returns false when the body is refused anyway.
+func (p *probe) wantOwnKey(route int, name string) bool {
+	c := p.create(route, p.full())
+	first := p.wantOK("the create", p.do(c.request))
+	p.expect(c, 2) // one each, where both lists show both
+	other := p.create(route, p.key(name))
+	if !p.silent && !p.echoes {
+		other.body, other.marker = c.body, c.marker
+	}
+	other = other.keyedWith(c.keyLine())
+	w := p.watch(other)
+	a := p.do(other.request)
+	if a.status == 409 || a.status == 422 || a.status == 400 {
+		// A value that must be unique among all, or the keys are shared.
+		fresh := p.create(route, p.key(name)).keyedWith("Idempotency-Key: " + newUUID())
+		fresh.body = other.body
+		if p.do(fresh.request).ok() {
+			p.fault(a, "the same idempotency key with the key %s: got %d", name, a.status)
+		}
+		return false
+	}
+	p.wantOK("the create with the key "+name, a)
+	p.wantOther("the create with the key "+name, a, first)
+	w.made("the create with the key " + name)
+	return true
+}

@@ -1,0 +1,285 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	maxBody    = 4 << 20
+	maxRetries = 50
+)
+
+// request is what is sent. Header lines are "Name: value".
+type request struct {
+	method, path string
+	lines        []string
+	body         string
+	chunked      bool
+	fresh        bool // on a connection of its own
+	http2        bool
+}
+
+// answer is a response that was read to its end, and what it answers.
+type answer struct {
+	to            request
+	proto, status int
+	header        http.Header
+	body          string
+}
+
+func bearer(key string) string { return "Authorization: Bearer " + key }
+
+// with returns the request with more header lines.
+func (r request) with(lines ...string) request {
+	r.lines = append(r.lines[:len(r.lines):len(r.lines)], lines...)
+	return r
+}
+
+// at returns the request for another path.
+func (r request) at(path string) request {
+	r.path = path
+	return r
+}
+
+// over2 returns the request for HTTP/2.
+func (r request) over2() request {
+	r.http2 = true
+	return r
+}
+
+// anew returns the request on a connection of its own.
+func (r request) anew() request {
+	r.fresh = true
+	return r
+}
+
+func (r request) header(name string) string {
+	for _, line := range r.lines {
+		if n, value, _ := strings.Cut(line, ": "); strings.EqualFold(n, name) {
+			return value
+		}
+	}
+	return ""
+}
+
+// get asks for a path with a key; "" means none.
+func get(path, key string) request {
+	r := request{method: "GET", path: path}
+	if key != "" {
+		r.lines = []string{bearer(key)}
+	}
+	return r
+}
+
+// read asks for the route that reads.
+func (s *Session) read(key string) request { return get(s.target.Read, key) }
+
+// do sends a request, and again after the wait when it is rate-limited.
+func (p *probe) do(r request) answer {
+	return p.patiently(func() answer { return p.once(r) })
+}
+
+// patiently repeats what is answered with 429, after the wait.
+func (p *probe) patiently(send func() answer) answer {
+	if p.limit.stuck {
+		p.unclearf("the server stays rate-limited, whatever it says to wait")
+	}
+	for range maxRetries {
+		p.pause()
+		a := send()
+		if a.status != http.StatusTooManyRequests {
+			return a
+		}
+		p.limited(a)
+	}
+	p.unclearf("the server went on answering 429 after %d waits", maxRetries)
+	panic("not reached")
+}
+
+// limited makes everybody wait as long as a 429 asks for.
+func (p *probe) limited(a answer) {
+	d := time.Second
+	if after, err := retryAfter(a.header); err == nil {
+		d = max(after, d/10)
+	}
+	if left, ok := p.timeLeft(); ok && d > left {
+		p.unclearf("the server asks to wait for %v, and the check has %v left", d.Round(time.Second), left.Round(time.Second))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if until := time.Now().Add(d + 20*time.Millisecond); until.After(p.pausedUntil) {
+		p.pausedUntil = until
+	}
+}
+
+// pause waits until the last 429 is over.
+func (p *probe) pause() {
+	p.mu.Lock()
+	d := time.Until(p.pausedUntil)
+	p.mu.Unlock()
+	if d > 0 {
+		p.sleep(d)
+	}
+}
+
+// once sends a request and takes a 429 for its answer.
+func (p *probe) once(r request) answer {
+	a, err := p.try(p.ctx, r)
+	if err != nil {
+		p.noAnswer(r, err)
+	}
+	p.saw(a)
+	return a
+}
+
+// try sends a request and looks at what every response has to have.
+func (s *Session) try(ctx context.Context, r request) (answer, error) {
+	a, err := s.exchange(ctx, r)
+	if err == nil {
+		s.note(a)
+	}
+	return a, err
+}
+
+func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
+	base := s.target.URL
+	if r.http2 {
+		base = s.target.HTTP2URL
+	}
+	var body io.Reader
+	switch {
+	case r.chunked:
+		body = io.MultiReader(strings.NewReader(r.body)) // of unknown length
+	case r.body != "":
+		body = strings.NewReader(r.body)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, r.method, base+r.path, body)
+	if err != nil {
+		return answer{}, err
+	}
+	req.Close = r.fresh && !r.http2
+	req.Header.Set("User-Agent", "contractcheck")
+	for _, line := range r.lines {
+		name, value, _ := strings.Cut(line, ": ")
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		req.Header[name] = append(req.Header[name], value)
+	}
+	res, err := s.client(r).Do(req)
+	if err != nil {
+		// The error of a client holds the URL, and a URL may hold a key.
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err
+		}
+		return answer{}, err
+	}
+	a, err := readAnswer(res)
+	a.to = r
+	return a, err
+}
+
+func readAnswer(res *http.Response) (answer, error) {
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
+	return answer{proto: res.ProtoMajor, status: res.StatusCode, header: res.Header, body: string(body)}, err
+}
+
+func (a answer) ok() bool { return a.status >= 200 && a.status < 300 }
+
+// short returns the answer with no more than a report shows.
+func (a answer) short() answer {
+	header := make(http.Header)
+	for _, name := range shown {
+		if values := a.header.Values(name); len(values) > 0 {
+			header[name] = values
+		}
+	}
+	a.header = header
+	a.body = strings.Clone(a.body[:min(len(a.body), 1000)])
+	return a
+}
+
+func (a answer) location() string { return a.header.Get("Location") }
+
+func (a answer) mediaType() string {
+	text, _, _ := strings.Cut(a.header.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(text))
+}
+
+// difference says in what two responses differ for a client; "" means that
+// they are the same.
+func (a answer) difference(b answer) string {
+	switch {
+	case a.status != b.status:
+		return fmt.Sprintf("the status is %d and was %d", a.status, b.status)
+	case a.body != b.body:
+		return fmt.Sprintf("the body is %.200q and was %.200q", a.body, b.body)
+	case a.mediaType() != b.mediaType():
+		return fmt.Sprintf("the Content-Type is %q and was %q", a.header.Get("Content-Type"), b.header.Get("Content-Type"))
+	case a.location() != b.location():
+		return fmt.Sprintf("the Location is %q and was %q", a.location(), b.location())
+	}
+	return ""
+}
+
+// shown are the headers that a report shows.
+var shown = []string{"Location", "Retry-After"}
+
+// String shows enough of a response to recognise it.
+func (a answer) String() string {
+	text := fmt.Sprintf("%d", a.status)
+	for _, name := range shown {
+		if values := a.header.Values(name); len(values) > 0 {
+			text += fmt.Sprintf(", %s %q", name, strings.Join(values, ", "))
+		}
+	}
+	return text + fmt.Sprintf(", body %.200q", a.body)
+}
+
+// curl writes the request as a line for a shell. Keys are still in it.
+func (s *Session) curl(r request) string {
+	if r.method == "" {
+		return ""
+	}
+	base := s.target.URL
+	var b strings.Builder
+	b.WriteString("curl -i")
+	if r.http2 {
+		base = s.target.HTTP2URL
+		b.WriteString(" --http2")
+		if s.base.Scheme == "http" {
+			b.WriteString("-prior-knowledge")
+		}
+	}
+	switch r.method {
+	case "GET":
+	case "HEAD":
+		b.WriteString(" --head")
+	default:
+		b.WriteString(" -X " + r.method)
+	}
+	if strings.Contains(r.path, "/.") || strings.Contains(r.path, "//") {
+		b.WriteString(" --path-as-is")
+	}
+	for _, line := range r.lines {
+		// In double quotes, so that a shell puts the keys in.
+		b.WriteString(` -H "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`").Replace(line) + `"`)
+	}
+	if r.chunked {
+		b.WriteString(` -H "Transfer-Encoding: chunked"`)
+	}
+	if r.body != "" {
+		b.WriteString(" -d '" + strings.ReplaceAll(r.body, "'", `'\''`) + "'")
+	}
+	b.WriteString(` "` + base + r.path + `"`)
+	return b.String()
+}

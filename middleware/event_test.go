@@ -1,0 +1,342 @@
+package middleware_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// observed collects Events as Hooks.Observe gets them.
+type observed struct {
+	t      testing.TB
+	events []middleware.Event
+}
+
+func (o *observed) hooks() *middleware.Hooks {
+	hooks := quiet()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { o.events = append(o.events, e) }
+	return hooks
+}
+
+// ask sends a request as an access log would that stands outside h. It checks that
+// both ways to observe tell the same and returns the Event.
+func (o *observed) ask(h http.Handler, r *http.Request) (middleware.Event, answer) {
+	o.t.Helper()
+	o.events = nil
+	ctx, outside := middleware.WithEvent(r.Context())
+	w := httptest.NewRecorder()
+	func() {
+		defer func() {
+			if p := recover(); p != nil && p != http.ErrAbortHandler {
+				panic(p)
+			}
+		}()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	}()
+	e, ok := outside()
+	if !ok || len(o.events) != 1 || o.events[0] != e {
+		o.t.Fatalf("%s %s: outside got %+v (%v), inside %+v", r.Method, r.URL, e, ok, o.events)
+	}
+	res := w.Result()
+	body, _ := io.ReadAll(res.Body)
+	return e, answer{res, string(body)}
+}
+
+// eventService is the same routes twice: as an API, and as stages around a
+// ServeMux.
+func eventService(keys keystore.Store, hooks *middleware.Hooks) map[string]http.Handler {
+	policy := func(name, limit string) *ratelimit.Policy {
+		return &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse(limit)}
+	}
+	o := func() middleware.Options {
+		return middleware.Options{
+			Hooks:       hooks,
+			RateLimit:   middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: policy("plenty", "1000-H"), Sandbox: policy("once", "1-H")},
+			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+		}
+	}
+	routes := []struct {
+		pattern string
+		need    scope.Name
+		h       http.HandlerFunc
+	}{
+		{"GET /api/v1/tasks", scope.TasksRead, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(50 * time.Millisecond) // in the bubble
+			sayOK(w, r)
+		}},
+		{"GET /api/v1/tasks/{id}/", scope.TasksRead, func(w http.ResponseWriter, r *http.Request) {}},
+		{"POST /api/v1/tasks", scope.TasksWrite, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			w.WriteHeader(201)
+			sayOK(w, r)
+		}},
+		{"GET /api/v1/account", scope.AccountRead, sayOK},
+		{"GET /api/v1/panic", scope.TasksRead, func(w http.ResponseWriter, r *http.Request) { panic("boom") }},
+		{"GET /api/v1/half", scope.TasksRead, func(w http.ResponseWriter, r *http.Request) {
+			sayOK(w, r)
+			panic("boom")
+		}},
+		{"GET /api/v1/abort", scope.TasksRead, func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }},
+		{"POST /api/v1/panic", scope.TasksWrite, func(w http.ResponseWriter, r *http.Request) { panic("boom") }},
+		{"POST /api/v1/stream", scope.TasksWrite, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			sayOK(w, r)
+			_ = http.NewResponseController(w).Flush()
+			panic("boom")
+		}},
+		{"POST /api/v1/abort", scope.TasksWrite, func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }},
+	}
+	api, inner := middleware.NewAPI(keys, o()), middleware.NewAPI(keys, o())
+	g, mux := middleware.New(keys, o()), http.NewServeMux()
+	for _, r := range routes {
+		api.Handle(r.pattern, middleware.Require(r.need), r.h)
+		inner.Handle(r.pattern, middleware.Require(r.need), r.h)
+		mux.Handle(r.pattern, middleware.Chain(g.Require(r.need), g.Idempotent)(r.h))
+	}
+	pieces := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit)(mux)
+	return map[string]http.Handler{"API": api, "RequestID and API": g.RequestID(inner), "pieces": pieces}
+}
+
+// TestEvent: one Event for each response, with what is known at its end.
+func TestEvent(t *testing.T) {
+	type event = middleware.Event
+	const tasks = "GET /api/v1/tasks"
+	tests := []struct {
+		name, method, path, token, key string // key is an Idempotency-Key
+		want                           event
+		pieces                         *event // where it differs: a mux answers by itself
+	}{
+		{"handled", "GET", "/api/v1/tasks", "live", "", event{Pattern: tasks, Status: 200, Bytes: 2, Duration: 50 * time.Millisecond, Stage: "handler", Outcome: "handled"}, nil},
+		{"empty", "GET", "/api/v1/tasks/1/", "live", "", event{Pattern: "GET /api/v1/tasks/{id}/", Status: 200, Stage: "handler", Outcome: "handled"}, nil},
+		{"HEAD", "HEAD", "/api/v1/account", "account", "", event{Pattern: "GET /api/v1/account", Status: 200, Bytes: 2, Stage: "handler", Outcome: "handled"}, nil},
+		{"no key", "GET", "/api/v1/tasks", "", "", event{Status: 401, Stage: "authenticate", Outcome: "api_key_missing"}, nil},
+		{"wrong key", "GET", "/api/v1/tasks", "wrong", "", event{Status: 401, Stage: "authenticate", Outcome: "api_key_invalid"}, nil},
+		{"no scope", "GET", "/api/v1/account", "live", "", event{Pattern: "GET /api/v1/account", Status: 403, Stage: "scope", Outcome: "insufficient_scope"}, nil},
+		{"unknown path", "GET", "/api/v1/none", "live", "", event{Status: 404, Stage: "route", Outcome: "not_found"}, &event{Status: 404, Stage: "handler", Outcome: "handled"}},
+		{"wrong method", "PUT", "/api/v1/tasks", "live", "", event{Status: 405, Stage: "route", Outcome: "method_not_allowed"}, &event{Status: 405, Stage: "handler", Outcome: "handled"}},
+		{"redirected", "GET", "//api/v1/tasks", "live", "", event{Pattern: tasks, Status: 307, Stage: "route", Outcome: "redirected"}, &event{Pattern: tasks, Status: 307, Stage: "handler", Outcome: "handled"}},
+		{"not keyed", "POST", "/api/v1/tasks", "live", "", event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Duration: time.Second, Stage: "handler", Outcome: "handled"}, nil},
+		{"executed", "POST", "/api/v1/tasks", "live", "1", event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Duration: time.Second, Stage: "idempotency", Outcome: "executed"}, nil},
+		{"replayed", "POST", "/api/v1/tasks", "live", "1", event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Stage: "idempotency", Outcome: "replayed"}, nil},
+		{"key reused", "POST", "/api/v1/panic", "live", "1", event{Pattern: "POST /api/v1/panic", Status: 422, Stage: "idempotency", Outcome: "idempotency_key_reused"}, nil},
+		{"panicked", "GET", "/api/v1/panic", "live", "", event{Pattern: "GET /api/v1/panic", Status: 500, Stage: "recover", Outcome: "internal"}, nil},
+		{"panicked half way", "GET", "/api/v1/half", "live", "", event{Pattern: "GET /api/v1/half", Status: 200, Bytes: 2, Stage: "recover", Outcome: "internal", Aborted: true}, nil},
+		{"panicked while streaming, keyed", "POST", "/api/v1/stream", "live", "4", event{Pattern: "POST /api/v1/stream", Status: 200, Bytes: 2, Stage: "recover", Outcome: "internal", Aborted: true}, nil},
+		{"panicked, keyed", "POST", "/api/v1/panic", "live", "2", event{Pattern: "POST /api/v1/panic", Status: 500, Stage: "recover", Outcome: "internal"}, nil},
+		{"aborted", "GET", "/api/v1/abort", "live", "", event{Pattern: "GET /api/v1/abort", Stage: "handler", Outcome: "handled", Aborted: true}, nil},
+		{"aborted, keyed", "POST", "/api/v1/abort", "live", "3", event{Pattern: "POST /api/v1/abort", Stage: "handler", Outcome: "handled", Aborted: true}, nil},
+		{"after an abort", "POST", "/api/v1/abort", "live", "3", event{Pattern: "POST /api/v1/abort", Status: 409, Stage: "idempotency", Outcome: "idempotency_outcome_unknown"}, nil},
+		{"within the limit", "GET", "/api/v1/tasks", "test", "", event{Pattern: tasks, Status: 200, Bytes: 2, Duration: 50 * time.Millisecond, Stage: "handler", Outcome: "handled"}, nil},
+		{"over the limit", "GET", "/api/v1/tasks", "test", "", event{Pattern: tasks, Status: 429, Stage: "rate_limit", Outcome: "rate_limited", RetryAfter: time.Hour - 50*time.Millisecond}, &event{Status: 429, Stage: "rate_limit", Outcome: "rate_limited", RetryAfter: time.Hour - 50*time.Millisecond}},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ring, o := newKeyring(), &observed{t: t}
+		principals := map[string]*keystore.Key{}
+		tokens := map[string]string{"wrong": "x"}
+		for name, g := range map[string]keystore.Grant{
+			"live":    {Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}},
+			"account": {Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead}},
+			"test":    {Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}},
+		} {
+			g.Organization = "org_1"
+			tokens[name], principals[name] = ring.grant(t, g)
+		}
+		for form, h := range eventService(ring.keys, o.hooks()) {
+			for _, tt := range tests {
+				var lines []string
+				if tt.key != "" {
+					lines = []string{"Idempotency-Key: " + tt.key}
+				}
+				got, res := o.ask(h, request(tt.method, tt.path, tokens[tt.token], "", lines...))
+
+				want := tt.want
+				if form == "pieces" && tt.pieces != nil {
+					want = *tt.pieces
+				}
+				if got.RequestID != res.Header.Get(idHeader) && !got.Aborted || got.RequestID == "" {
+					t.Errorf("%s, %s: got the id %q, the response has %q", form, tt.name, got.RequestID, res.Header.Get(idHeader))
+				}
+				key := principals[tt.token]
+				if key == nil {
+					key = &keystore.Key{}
+				} else {
+					want.Policy, want.Limit = "plenty", 1000
+					if tt.token == "test" {
+						want.Policy, want.Limit = "once", 1
+					}
+				}
+				if p := got.Principal; p.KeyID() != key.ID || p.Organization() != key.Organization || p.Environment() != key.Environment {
+					t.Errorf("%s, %s: got the principal %v, want %q", form, tt.name, p.LogValue(), key.ID)
+				}
+				if tt.want.Bytes == 0 && !got.Aborted {
+					want.Bytes = int64(len(res.body)) // of a refusal
+				}
+				if got.Limit == 1000 && (got.Remaining < 900 || got.Remaining > 999) {
+					t.Errorf("%s, %s: got %d remaining of 1000", form, tt.name, got.Remaining)
+				}
+				want.RequestID, want.Method, want.Principal, want.Remaining = got.RequestID, tt.method, got.Principal, got.Remaining
+				if want.RetryAfter == 0 && got.Status >= 400 && res.Header.Get("Retry-After") != "" {
+					want.RetryAfter = got.RetryAfter
+				}
+				if got != want {
+					t.Errorf("%s, %s:\n got %+v\nwant %+v", form, tt.name, got, want)
+				}
+				if !got.Aborted && got.Status != res.StatusCode {
+					t.Errorf("%s, %s: got status %d, sent %d", form, tt.name, got.Status, res.StatusCode)
+				}
+			}
+		}
+	})
+}
+
+// TestEventOfAWait: a repeat says how long it waited for the first request.
+func TestEventOfAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring, o := newKeyring(), &observed{t: t}
+		token := ring.issue(t, scope.TasksWrite)
+		release := make(chan struct{})
+		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+		api.HandleFunc("POST /api/v1/tasks", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { <-release })
+		create := func() *http.Request {
+			return request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: 1")
+		}
+		go serve(api, create())
+		synctest.Wait()
+		time.AfterFunc(3*time.Second, func() { close(release) })
+		g := middleware.New(nil, middleware.Options{Hooks: o.hooks()})
+		e, _ := o.ask(g.RequestID(api), create())
+		if e.Waited != 3*time.Second || e.Outcome != "replayed" || e.Duration != 3*time.Second {
+			t.Errorf("got %+v, want a replay after a wait of 3s", e)
+		}
+	})
+}
+
+// TestEventOfAHijackedConnection: the Event comes when the handler returns.
+func TestEventOfAHijackedConnection(t *testing.T) {
+	for _, status := range []int{0, http.StatusSwitchingProtocols} {
+		events := make(chan middleware.Event, 1)
+		hooks := quiet()
+		hooks.Observe = func(_ context.Context, e middleware.Event) { events <- e }
+		api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+			if status != 0 {
+				w.WriteHeader(status)
+			}
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Errorf("Hijack: %v", err)
+				return
+			}
+			conn.Close()
+		}, middleware.Options{Hooks: hooks})
+		outside := make(chan middleware.Event, 1)
+		srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, event := middleware.WithEvent(r.Context())
+			api.ServeHTTP(w, r.WithContext(ctx))
+			e, _ := event()
+			outside <- e
+		}))
+		c := dial(t, srv)
+		c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		e := <-events
+		if !e.Hijacked || e.Aborted || e.Status != status || e.Pattern != "GET /api/v1/x" || e.Outcome != "handled" || e.Principal.KeyID() == "" {
+			t.Errorf("got %+v, want a hijacked response with status %d", e, status)
+		}
+		if other := <-outside; other != e {
+			t.Errorf("outside got %+v, inside %+v", other, e)
+		}
+	}
+}
+
+// TestEventOfARequestWithin: the request that a handler makes has an Event of its
+// own, and changes nothing in the outer one.
+func TestEventOfARequestWithin(t *testing.T) {
+	ring, o := newKeyring(), &observed{t: t}
+	token := ring.issue(t)
+	var outside func() (middleware.Event, bool)
+	var h http.Handler
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		inner := request("GET", "/api/v1/none", token, "").WithContext(r.Context())
+		h.ServeHTTP(httptest.NewRecorder(), inner)
+		if e, ok := outside(); ok {
+			t.Errorf("the outer response has not ended, and its Event is %+v", e)
+		}
+		w.WriteHeader(202)
+	}
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: o.hooks()})
+	api.HandleFunc("GET /api/v1/outer", middleware.AnyKey(), handler)
+	g, mux := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks()}), http.NewServeMux()
+	mux.Handle("GET /api/v1/outer", g.AnyKey(http.HandlerFunc(handler)))
+	for form, chain := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate)(mux)} {
+		h, o.events = chain, nil
+		var ctx context.Context
+		ctx, outside = middleware.WithEvent(t.Context())
+		res := serve(h, request("GET", "/api/v1/outer", token, "").WithContext(ctx))
+		e, _ := outside()
+		if len(o.events) != 2 {
+			t.Fatalf("%s: got %d Events, want 2", form, len(o.events))
+		}
+		inner, outer := o.events[0], o.events[1]
+		if outer != e || outer.Nested || outer.Status != 202 || outer.Outcome != "handled" || outer.Pattern != "GET /api/v1/outer" || outer.RequestID != wantID(t, res.Response) {
+			t.Errorf("%s: outer: got %+v, and outside %+v", form, outer, e)
+		}
+		if !inner.Nested || inner.Status != 404 || inner.RequestID != outer.RequestID {
+			t.Errorf("%s: inner: got %+v", form, inner)
+		}
+	}
+}
+
+// TestEventNamesTheInnerPattern: of two muxes the inner one knows the route.
+func TestEventNamesTheInnerPattern(t *testing.T) {
+	ring, o := newKeyring(), &observed{t: t}
+	token := ring.issue(t)
+	g := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks()})
+	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks()})
+	within := func(h http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("/api/", h)
+		return mux
+	}
+	for name, h := range map[string]http.Handler{
+		"RequestID, mux, API": g.RequestID(within(api)),
+		"mux, API":            within(api),
+	} {
+		if e, _ := o.ask(h, request("GET", "/api/v1/any", token, "")); e.Pattern != "GET /api/v1/any" {
+			t.Errorf("%s: got %q, want that of the API", name, e.Pattern)
+		}
+	}
+}
+
+// TestNoEvent: without a stage inside there is nothing to tell.
+func TestNoEvent(t *testing.T) {
+	ctx, event := middleware.WithEvent(t.Context())
+	serve(http.HandlerFunc(sayOK), request("GET", "/", "", "").WithContext(ctx))
+	if e, ok := event(); ok || e != (middleware.Event{}) {
+		t.Errorf("got %+v, %v", e, ok)
+	}
+}
+
+// TestEventPatternInsideIdempotent: the pattern of a mux inside the stages is
+// known, for requests with an Idempotency-Key and without.
+func TestEventPatternInsideIdempotent(t *testing.T) {
+	ring, o := newKeyring(), &observed{t: t}
+	g := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /tasks/{id}", sayOK)
+	h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent)(mux)
+	token := ring.issue(t)
+	for _, line := range []string{"X-Other: 1", "Idempotency-Key: 1"} {
+		r := request("POST", "/tasks/1", token, "", line)
+		if got, _ := o.ask(h, r); got.Pattern != "POST /tasks/{id}" {
+			t.Errorf("%s: got the pattern %q", line, got.Pattern)
+		}
+	}
+}

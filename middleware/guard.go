@@ -1,0 +1,121 @@
+package middleware
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+)
+
+// A Guard is the stages of one set of options, for a router of your own. Each
+// stage is a method of the form func(http.Handler) http.Handler:
+//
+//	guard := middleware.New(keys, middleware.Options{ … })
+//	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
+//	r.With(guard.Require(scope.TasksWrite), guard.Idempotent).Post("/tasks", create)
+//
+// Each method says which stage must stand before it. If that one is missing, the
+// stage answers every request with 500 and logs what is missing. A Guard is safe
+// for concurrent use.
+//
+// An [API] is the same stages with the order and the routing decided.
+type Guard struct {
+	options     Options
+	auth        Authenticator
+	keys        []*keyAuthenticator // of auth
+	missing     *Problem            // for a request without credentials
+	limits      *limiter
+	idempotency *idempotency // nil without a Runner
+	runners     []*idem.Runner
+	faults      faults
+}
+
+// New returns a Guard for the keys in a store. keys may be nil when
+// [Guard.Authenticate] is not used or Options.Authenticator is set. New panics on
+// options that [Options.Validate] refuses.
+func New(keys keystore.Store, o Options) *Guard {
+	if err := o.Validate(); err != nil {
+		panic(err.Error())
+	}
+	if keys != nil && o.Authenticator != nil {
+		panic("middleware: both a key store and Options.Authenticator are given; leave one of them nil")
+	}
+	o = o.withDefaults()
+	g := &Guard{options: o, auth: o.Authenticator}
+	if keys != nil {
+		if absent(keys) {
+			panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
+		}
+		g.auth = newKeyAuthenticator(keys, o)
+	}
+	g.keys = keyAuthenticators(g.auth)
+	g.missing = refusal(codeAPIKeyMissing)
+	g.missing.Challenge = `Bearer realm="` + o.Keys.Realm + `"`
+	g.limits = newLimiter(o)
+	if o.Idempotency.Runner != nil {
+		g.idempotency = g.newIdempotency(o.Idempotency)
+	}
+	return g
+}
+
+// WaitSettled waits, after http.Server.Shutdown, until no idempotent request runs
+// and the outcomes of all of them are saved, or until ctx is done.
+func (g *Guard) WaitSettled(ctx context.Context) error {
+	for _, runner := range g.runners {
+		if err := runner.WaitSettled(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hooks returns the hooks for a request: the guard's own, or those of the stage
+// outside it.
+func (g *Guard) hooks(r *http.Request) *Hooks {
+	if g.options.Hooks != nil {
+		return g.options.Hooks
+	}
+	if f := factsOf(r.Context()); f != nil {
+		return f.hooks
+	}
+	return nil
+}
+
+// insideIdempotent reports whether the response to w is that of an outer
+// Idempotent. A request within a request has another response.
+func (g *Guard) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
+	f := factsOf(r.Context())
+	if f == nil || f.idempotency == nil {
+		return false
+	}
+	if f.run != nil {
+		return keyed.Answers(w)
+	}
+	return f.response == exchangeOf(w)
+}
+
+// misuse answers 500 for stages that are put together wrongly, because to pass the
+// request on would be unsafe.
+func (g *Guard) misuse(w http.ResponseWriter, r *http.Request, stage Stage, what string) {
+	g.hooks(r).logger().Error("middleware: "+what, "method", r.Method, "path", r.URL.Path, "request_id", requestID(w, r))
+	g.refuse(w, r, stage, refusal(codeInternal))
+}
+
+// Chain joins stages into one. The first is the outermost: it sees the request
+// first and the response last. Chain panics on a nil stage.
+func Chain(stages ...func(http.Handler) http.Handler) func(http.Handler) http.Handler {
+	for _, stage := range stages {
+		if stage == nil {
+			panic("middleware: Chain: a stage is nil")
+		}
+	}
+	return func(next http.Handler) http.Handler {
+		for i := len(stages) - 1; i >= 0; i-- {
+			next = stages[i](next)
+		}
+		return next
+	}
+}

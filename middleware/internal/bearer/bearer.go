@@ -1,0 +1,40 @@
+// Package bearer reads Authorization header fields.
+package bearer
+
+import "strings"
+
+// Found says what was found in the header.
+type Found int
+
+const (
+	Nothing Found = iota // no credentials, or another scheme: they may be meant for another handler
+	Bad                  // the header cannot be read
+	Token                // a Bearer token
+)
+
+// Parse finds the token of RFC 6750, section 2.1, in the values of the
+// Authorization header. Two values are Bad.
+func Parse(values []string) (token string, found Found) {
+	switch len(values) {
+	case 0:
+		return "", Nothing
+	case 1:
+	default:
+		return "", Bad
+	}
+	const scheme = "bearer"
+	value := strings.Trim(values[0], " \t")
+	if len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
+		return "", Nothing
+	}
+	rest := value[len(scheme):]
+	switch {
+	case rest == "":
+		return "", Nothing
+	case rest[0] == ' ':
+		return strings.TrimLeft(rest, " "), Token
+	case rest[0] == '\t':
+		return "", Bad // RFC 9110, section 11.4: one or more spaces
+	}
+	return "", Nothing // another scheme that begins alike
+}

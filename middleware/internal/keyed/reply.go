@@ -1,0 +1,218 @@
+package keyed
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// Reply is what is stored of a response.
+type Reply struct {
+	RequestID string // of the first response
+	Status    int
+	Body      []byte
+	Retained  bool // header and body are whole; otherwise only Location is kept
+
+	header fields
+}
+
+// replyVersion is the first byte of every stored reply. Of a version that it does
+// not know, a process answers that the response was not retained.
+const replyVersion = 1
+
+var errReply = errors.New("middleware: the stored reply is not readable")
+
+// fields are header fields, each name once. They take half the memory of a map
+// and are as fast for the few fields that a response has.
+type fields []field
+
+type field struct {
+	name   string
+	values []string
+}
+
+func (f fields) get(name string) (values []string, has bool) {
+	for i := range f {
+		if f[i].name == name {
+			return f[i].values, true
+		}
+	}
+	return nil, false
+}
+
+// copyFields returns a deep copy of the fields of h, with room for one more.
+func copyFields(h http.Header) fields {
+	n := 0
+	for _, values := range h {
+		n += len(values)
+	}
+	f, all := make(fields, 0, len(h)+1), make([]string, 0, n)
+	for name, values := range h {
+		begin := len(all)
+		all = append(all, values...)
+		f = append(f, field{name, all[begin:len(all):len(all)]})
+	}
+	return f
+}
+
+// replace makes h consist of the fields.
+func (f fields) replace(h http.Header) {
+	clear(h)
+	f.set(h)
+}
+
+// set sets the fields in h.
+func (f fields) set(h http.Header) {
+	for i := range f {
+		h[f[i].name] = f[i].values
+	}
+}
+
+// encode lays the reply out as
+//
+//	version retained status id #names (name #values value…)… body
+//
+// with its length as a uvarint before each string, the names sorted, and the body
+// as the rest. Only the header fields that of.keeps are kept; of nil keeps all.
+func (r Reply) encode(of *Run) []byte {
+	var room [8]field
+	kept := room[:0]
+	size := 16 + len(r.RequestID) + len(r.Body)
+	for _, f := range r.header {
+		if of != nil && !of.keeps(f.name) {
+			continue
+		}
+		kept = append(kept, f)
+		size += len(f.name) + 4
+		for _, v := range f.values {
+			size += len(v) + 3
+		}
+	}
+	slices.SortFunc(kept, func(a, b field) int { return strings.Compare(a.name, b.name) })
+	b := make([]byte, 0, size)
+	b = append(b, replyVersion, 0)
+	if r.Retained {
+		b[1] = 1
+	}
+	b = binary.AppendUvarint(b, uint64(r.Status))
+	b = appendText(b, r.RequestID)
+	b = binary.AppendUvarint(b, uint64(len(kept)))
+	for _, f := range kept {
+		b = appendText(b, f.name)
+		b = binary.AppendUvarint(b, uint64(len(f.values)))
+		for _, v := range f.values {
+			b = appendText(b, v)
+		}
+	}
+	return append(b, r.Body...)
+}
+
+// summary returns the reply without its body and without long fields.
+func (r Reply) summary() Reply {
+	summary := Reply{RequestID: r.RequestID, Status: r.Status}
+	if location, _ := r.header.get("Location"); len(location) == 1 && len(location[0]) <= 512 {
+		summary.header = fields{{"Location", location}}
+	}
+	return summary
+}
+
+// Decode reads what encode wrote. The reply shares b's memory, which nobody may
+// write to.
+func Decode(b []byte) (Reply, error) {
+	if len(b) < 2 || b[0] != replyVersion {
+		return Reply{}, errReply
+	}
+	d := decoder{rest: b[2:]}
+	r := Reply{Retained: b[1] == 1, Status: d.number()}
+	r.RequestID = d.text()
+	names := d.number()
+	var all []string
+	if names > 0 {
+		r.header = make(fields, 0, min(names, 64))
+		all = make([]string, 0, min(names, 64))
+	}
+	for range names {
+		name, begin := d.text(), len(all)
+		for n := d.number(); n > 0 && !d.failed; n-- {
+			all = append(all, d.text())
+		}
+		if d.failed {
+			break
+		}
+		r.header = append(r.header, field{name, all[begin:len(all):len(all)]})
+	}
+	if d.failed || r.Status < 200 || r.Status > 999 {
+		return Reply{}, errReply
+	}
+	r.Body = d.rest[:len(d.rest):len(d.rest)]
+	return r, nil
+}
+
+type decoder struct {
+	rest   []byte
+	failed bool
+}
+
+// number returns a length or a count, which is never more than the bytes left,
+// except for the status, which is small.
+func (d *decoder) number() int {
+	n, size := binary.Uvarint(d.rest)
+	if size <= 0 || n > uint64(max(len(d.rest), 1000)) {
+		d.failed, d.rest = true, nil
+		return 0
+	}
+	d.rest = d.rest[size:]
+	return int(n)
+}
+
+func (d *decoder) text() string {
+	n := d.number()
+	if n > len(d.rest) {
+		d.failed, d.rest = true, nil
+		return ""
+	}
+	s := unsafe.String(unsafe.SliceData(d.rest), n)
+	d.rest = d.rest[n:]
+	return s
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// Location returns the Location header of the response, or "".
+func (r Reply) Location() string {
+	if v, _ := r.header.get("Location"); len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// Send writes the reply to w, beside the header fields that are set there.
+func (r Reply) Send(w http.ResponseWriter) {
+	r.header.set(w.Header())
+	w.WriteHeader(r.Status)
+	if len(r.Body) > 0 {
+		_, _ = w.Write(r.Body) // the client has left: it may repeat again
+	}
+}
+
+// replayable reports whether a handler's header field is part of a replay. Fields
+// that belong to one connection, one client or one moment are not.
+func replayable(name string) bool {
+	switch http.CanonicalHeaderKey(name) {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", // hop-by-hop (RFC 9110, section 7.6.1)
+		"Date", "Set-Cookie", "Authorization", "Idempotent-Replayed":
+		return false
+	}
+	return !hasPrefixFold(name, "Ratelimit") && !hasPrefixFold(name, "X-Ratelimit-") &&
+		!hasPrefixFold(name, "Access-Control-") && !hasPrefixFold(name, http.TrailerPrefix)
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}

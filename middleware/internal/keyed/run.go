@@ -1,0 +1,298 @@
+// Package keyed runs the handler of a request with an Idempotency-Key: it holds
+// the response back, saves what became of the request, and only then sends it.
+package keyed
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
+)
+
+// Options are the settings of the runs of a stage.
+type Options struct {
+	MaxResponse int                           // bytes of body that are retained
+	Timeout     time.Duration                 // of the handler
+	FreeOn      []int                         // statuses by which a handler says that nothing happened
+	Streams     func(contentType string) bool // reports whether a flushed response is sent as it comes
+}
+
+// Run is one run of a handler under a claim.
+type Run struct {
+	*Options
+	Stage     Stage
+	Execution *idem.Execution
+	W         http.ResponseWriter
+	R         *http.Request
+	Body      *Body
+	RequestID string
+	// Omit are header fields that are not part of a replay: those of the request id.
+	Omit   [2]string
+	Logger *slog.Logger
+
+	ctx     *Context
+	handler writer  // the handler's
+	writer  *writer // &handler, or after a panic a second one, which holds the 500
+	settled bool    // save was called
+	bypass  bool    // the handler's response was sent past its writer
+}
+
+// Stage is the caller of a Run.
+type Stage interface {
+	// Panicked logs a panic of the handler and writes the response for it to w,
+	// unless w is nil.
+	Panicked(w http.ResponseWriter, p any)
+	// Stored is told the status of a response that was stored. silent says that
+	// the handler wrote nothing, so that it is an implicit 200.
+	Stored(status int, silent bool)
+	// Bypassed is told that the handler's response reached the client past the run.
+	Bypassed()
+	// Late is told that a silent handler's response was written after the run.
+	Late()
+}
+
+// Result is what the caller does next.
+type Result int
+
+const (
+	Sent          Result = iota // nothing: the response is sent
+	Lost                        // refuse: another attempt owns the key
+	NotSaved                    // refuse: the transaction was not committed
+	CommitUnknown               // refuse: whether it was committed is not known
+	Aborted                     // abort the connection
+)
+
+// Serve runs next under ctx, whose parent is the context of R, settles the claim,
+// and then sends the response. inner is the context that next gets: ctx, or one
+// derived from it.
+func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (result Result) {
+	x.ctx = ctx
+	ctx.start(x.R.Context(), x.Execution, x.Timeout)
+	r := x.R.WithContext(inner)
+	r.Body = x.Body.Reader()
+	x.handler = writer{run: x, below: x.W, limit: x.MaxResponse}
+	x.writer = &x.handler
+
+	defer func() {
+		x.R.MultipartForm = r.MultipartForm // the server removes its files
+		if x.R.Pattern == "" {
+			x.R.Pattern = r.Pattern // for access logs
+		}
+		if !x.settled { // Panicked panicked: without an outcome the key would stay held
+			_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown})
+		}
+		ctx.end()
+	}()
+	returned := false
+	defer func() {
+		if !returned {
+			result = x.interrupted(recover())
+		}
+	}()
+	if x.Execution.Joined() {
+		// A joined response is held back whole: its transaction may roll back.
+		x.handler.limit = -1
+		// The transaction's context is made now: a goroutine that the handler leaves
+		// behind must not ask for it while the transaction ends.
+		ctx.whole()
+	}
+	x.handler.open() // may panic in the Header method of a foreign writer
+	next.ServeHTTP(x.writer, r)
+	x.writer.finish()
+	returned = true
+	if !x.writer.streaming && !x.writer.discarded && response.Committed(x.W) {
+		x.bypassed()
+	}
+	return x.returned(inner)
+}
+
+// returned ends the run of a handler that returned.
+func (x *Run) returned(ctx context.Context) Result {
+	switch {
+	case x.writer.streaming:
+		return Sent
+	case x.writer.discarded:
+		return Lost
+	case x.Execution.Joined():
+		return x.commit(ctx)
+	}
+	return x.settle()
+}
+
+// interrupted ends the run of a handler that panicked with p, or that left by
+// runtime.Goexit: then p is nil.
+func (x *Run) interrupted(p any) Result {
+	x.handler.close()
+	abort := p == nil || p == http.ErrAbortHandler
+	joined := x.Execution.Joined()
+	switch {
+	case joined:
+		x.rollBack()
+	case x.handler.streaming || x.handler.discarded:
+		// The outcome is settled. The client must see that the response is not whole.
+		if !abort {
+			x.Stage.Panicked(nil, p)
+		}
+		return Aborted
+	case abort:
+		_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown}) // the runner goes on with it
+	}
+	if abort {
+		return Aborted
+	}
+	if joined {
+		x.Stage.Panicked(x.W, p)
+		return Sent
+	}
+	x.ctx.notStarted.Store(false)
+	x.writer = &writer{run: x, below: x.W, limit: x.MaxResponse}
+	x.writer.open()
+	x.Stage.Panicked(x.writer, p)
+	x.writer.finish()
+	return x.settle()
+}
+
+// bypassed notes that the client has got another response than the handler's
+// writer: an adapter does not hand on the writer, or not all of its methods.
+func (x *Run) bypassed() {
+	x.bypass, x.writer.silent = true, false
+	if core := response.Of(x.W); core != nil && core.Status != 0 {
+		x.writer.status = core.Status
+	}
+	x.Stage.Bypassed()
+}
+
+// nothingHappened reports whether the key may be freed: the handler said so, or
+// the rollback proves it.
+func (x *Run) nothingHappened() bool {
+	if x.ctx.notStarted.Load() {
+		return true
+	}
+	if x.writer != &x.handler {
+		return false // the handler panicked: the status is not its own
+	}
+	if slices.Contains(x.FreeOn, x.writer.status) {
+		return true
+	}
+	if x.Execution.Joined() {
+		// The rollback is the proof. A status alone proves nothing.
+		switch x.writer.status {
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooEarly, http.StatusTooManyRequests:
+			return true
+		}
+	}
+	return false
+}
+
+func (x *Run) reply() Reply {
+	w := x.writer
+	return Reply{RequestID: x.RequestID, Status: w.status, Body: w.body, Retained: true, header: w.head}
+}
+
+// keeps reports whether a header field is part of the stored reply: one that is
+// replayable and was set by the handler, not by an outer stage.
+func (x *Run) keeps(name string) bool {
+	if !replayable(name) || slices.Contains(x.Omit[:], http.CanonicalHeaderKey(name)) {
+		return false
+	}
+	outer, has := x.W.Header()[name]
+	if !has {
+		return true
+	}
+	values, _ := x.writer.head.get(name)
+	return !slices.Equal(values, outer)
+}
+
+func (x *Run) settlement() idem.Settlement {
+	if x.nothingHappened() {
+		return idem.Settlement{Outcome: idem.NotStarted}
+	}
+	full := x.reply()
+	summary := full.summary().encode(nil)
+	if x.bypass || len(full.Body) > x.MaxResponse || x.writer.truncated() {
+		return idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
+	}
+	return idem.Settlement{Outcome: idem.Finished, Payload: full.encode(x), Summary: summary}
+}
+
+// save settles the claim. The client's leaving does not interrupt that.
+func (x *Run) save(s idem.Settlement) error {
+	x.settled = true
+	return x.Execution.Settle(x.R.Context(), s)
+}
+
+// settle saves the outcome of a run without a transaction, then sends the
+// response.
+func (x *Run) settle() Result {
+	s := x.settlement()
+	err := x.save(s)
+	if errors.Is(err, idem.ErrLost) && s.Outcome != idem.NotStarted {
+		// A second attempt took over, and its response is the one that counts.
+		return Lost
+	}
+	x.logUnsaved(err)
+	if s.Outcome == idem.Finished {
+		x.Stage.Stored(x.writer.status, x.writer.silent)
+		x.writer.store()
+	}
+	x.writer.send()
+	return Sent
+}
+
+func (x *Run) logUnsaved(err error) {
+	if err != nil && !errors.Is(err, idem.ErrLost) {
+		x.Logger.Error("the outcome of an idempotent request is not saved yet; saving goes on", "error", err, "request_id", x.RequestID)
+	}
+}
+
+// saveStreaming saves that there was a response that could not be held back. It
+// reports false when another attempt owns the key.
+func (x *Run) saveStreaming() bool {
+	s := idem.Settlement{Outcome: idem.NotStarted}
+	if !x.nothingHappened() {
+		summary := x.reply().summary().encode(nil)
+		s = idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
+	}
+	err := x.save(s)
+	x.logUnsaved(err)
+	return !errors.Is(err, idem.ErrLost)
+}
+
+// commit ends a run whose rows and reply are one transaction.
+func (x *Run) commit(ctx context.Context) Result {
+	w := x.writer
+	if w.status >= 500 || x.nothingHappened() {
+		x.rollBack()
+		w.send()
+		return Sent
+	}
+	if ctx.Err() != nil {
+		x.rollBack()
+		x.Logger.Error("a joined handler ran past its deadline; its transaction was rolled back", "error", context.Cause(ctx), "request_id", x.RequestID)
+		return NotSaved
+	}
+	s := x.settlement()
+	s.Undo = w.status >= 400
+	switch err := x.save(s); {
+	case err == nil:
+		w.send()
+		return Sent
+	case errors.Is(err, idem.ErrCommitUnknown):
+		x.Logger.Error("the database did not say whether a transaction was committed", "error", err, "request_id", x.RequestID)
+		return CommitUnknown
+	default:
+		x.Logger.Error("a transaction was not committed", "error", err, "request_id", x.RequestID)
+		return NotSaved
+	}
+}
+
+func (x *Run) rollBack() {
+	if err := x.save(idem.Settlement{Outcome: idem.NotStarted}); err != nil && !errors.Is(err, idem.ErrLost) {
+		x.Logger.Error("a transaction was not rolled back cleanly; the database drops it with its connection", "error", err, "request_id", x.RequestID)
+	}
+}

@@ -1,0 +1,85 @@
+package keyed
+
+import (
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// Warnings tell the operator what handlers and adapters do wrong. All stages with
+// the same options share them: some routers apply a stage anew for each request.
+type Warnings struct {
+	mu     sync.Mutex
+	warned map[string]bool                     // what and route
+	falses *simplelru.LRU[idem.Key, time.Time] // keys whose stored reply is known to be false, and until when; nil for none
+}
+
+// Stored warns, once a route, of a stored response that cannot be meant: one that
+// tells the client to retry, or one that the handler did not write.
+func (t *Warnings) Stored(log *slog.Logger, r *http.Request, status int, silent bool) {
+	switch {
+	case (status == http.StatusTooEarly || status == http.StatusTooManyRequests) && t.first("retry", r):
+		log.Warn("a handler answered a keyed request with a status that asks for a retry, and the response was stored: a retry with the same Idempotency-Key gets it again. "+
+			"If nothing happened before it, call middleware.NotStarted, or name the status in IdempotencyOptions.FreeOn",
+			"status", status, "method", r.Method, "pattern", r.Pattern)
+	case silent && t.first("silent", r):
+		log.Warn("the handler of a keyed request wrote nothing, and an empty 200 was stored. "+
+			"If it wrote its response elsewhere, an adapter between router and stage hands on the request and not the writer: hand on both. "+
+			"If it is meant, call WriteHeader",
+			"method", r.Method, "pattern", r.Pattern)
+	}
+}
+
+// first reports whether it is called for the first time for this warning and
+// route.
+func (t *Warnings) first(what string, r *http.Request) bool {
+	what += " " + r.Method + " " + r.Pattern
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.warned[what] {
+		return false
+	}
+	if t.warned == nil {
+		t.warned = make(map[string]bool)
+	}
+	t.warned[what] = true
+	return true
+}
+
+// Late reports a response that was written after the stage had ended. An empty 200
+// was stored and sent, which is not what the handler decided. The last such keys
+// are remembered, so that the false reply is not repeated.
+func (t *Warnings) Late(log *slog.Logger, id string, r *http.Request, key idem.Key, retention time.Duration) {
+	log.Error("the response to a keyed request was written after the Idempotency stage had ended; the client got an empty 200, and repeats get 409. "+
+		"An adapter lets the router write its errors too late: write them inside the handler that the stage wraps, or put the stage around the whole router",
+		"request_id", id, "method", r.Method, "path", r.URL.Path)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.falses == nil {
+		t.falses, _ = simplelru.NewLRU[idem.Key, time.Time](1024, nil) // an error only for a size that is not positive
+	}
+	t.falses.Add(key, time.Now().Add(retention))
+}
+
+// Bypassed reports a response that the handler sent past the stage.
+func (t *Warnings) Bypassed(log *slog.Logger, id string, r *http.Request) {
+	log.Error("the response to a keyed request was sent past the Idempotency stage, so it was not stored, and repeats get 409. "+
+		"An adapter between router and stage hands on the request and not the writer, or a writer of which some methods go past the stage",
+		"request_id", id, "method", r.Method, "path", r.URL.Path)
+}
+
+// IsFalse reports whether the stored reply of a key is known to be false.
+func (t *Warnings) IsFalse(key idem.Key) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.falses == nil {
+		return false
+	}
+	until, known := t.falses.Peek(key)
+	return known && time.Now().Before(until)
+}

@@ -1,0 +1,63 @@
+package rawconn_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/rawconn"
+)
+
+// TestHooksSetBefore: they are called with the connections as they were
+// accepted.
+func TestHooksSetBefore(t *testing.T) {
+	type key struct{}
+	states := make(chan string, 8)
+	srv := newServer(stage(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Context().Value(key{}).(string))
+	}))
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, key{}, fmt.Sprintf("%T", c))
+	}
+	srv.ConnState = func(c net.Conn, s http.ConnState) { states <- fmt.Sprintf("%T %v", c, s) }
+	c := dial(t, serve(t, srv))
+	c.send(getRequest)
+	if r := c.next("GET"); r.body != "*net.TCPConn" || r.id(t) != "own-1" {
+		t.Errorf("ConnContext got a %s, the response %q", r.body, r.head)
+	}
+	c.Close()
+	got := []string{<-states, <-states, <-states, <-states}
+	if want := []string{"*net.TCPConn new", "*net.TCPConn active", "*net.TCPConn idle", "*net.TCPConn closed"}; !slices.Equal(got, want) {
+		t.Errorf("got states %q, want %q", got, want)
+	}
+}
+
+// TestTwoListeners: each connection is told once what happens to it.
+func TestTwoListeners(t *testing.T) {
+	srv := newServer(stage(hello))
+	listeners := []net.Listener{
+		rawconn.Listen(srv, listenTCP(t), options()),
+		rawconn.Listen(srv, listenTCP(t), options()),
+	}
+	for _, ln := range listeners {
+		c := dial(t, run(t, srv, ln))
+		c.send(getRequest + getRequest + "GARBAGE\r\n\r\n")
+		c.next("GET").id(t)
+		c.next("GET").id(t)
+		wantAnswer(t, c.next("GET"), 400)
+	}
+}
+
+func TestOptionsStarReachesTheHandler(t *testing.T) {
+	c := dial(t, serve(t, newServer(stage(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Method+" "+r.RequestURI)
+	}))))
+	c.send("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")
+	if r := c.next("OPTIONS"); r.body != "OPTIONS *" || r.id(t) != "own-1" {
+		t.Errorf("got body %q in %q", r.body, r.head)
+	}
+}

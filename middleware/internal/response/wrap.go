@@ -1,0 +1,88 @@
+package response
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+)
+
+// A handler finds the optional abilities of its writer by type assertion, so
+// what it gets has to show the ones of the writer below and no others. Each form
+// is one pointer wide: to make one allocates nothing. The letters: F
+// http.Flusher, H http.Hijacker, R io.ReaderFrom, P http.Pusher. http1 and http2
+// are what net/http itself hands out, with the deprecated CloseNotifier.
+//
+// The forms are those of net/http, of its TimeoutHandler and test recorder, and
+// of common wrappers. Of another combination, the abilities in the nearest form
+// below it are shown.
+type (
+	base struct{ *Writer }
+
+	formF struct{ base }
+	formH struct{ base }
+	formR struct{ base }
+	formP struct{ base }
+
+	formFH struct{ formF }
+	formFR struct{ formF }
+	formFP struct{ formF }
+
+	formFHR struct{ formFH }
+
+	http1 struct{ formFHR }
+	http2 struct{ formFP }
+)
+
+func (f formF) Flush() { _ = f.FlushError() }
+
+func (f formH) Hijack() (net.Conn, *bufio.ReadWriter, error)  { return f.hijack() }
+func (f formFH) Hijack() (net.Conn, *bufio.ReadWriter, error) { return f.hijack() }
+
+func (f formR) ReadFrom(r io.Reader) (int64, error)   { return f.readFrom(r) }
+func (f formFR) ReadFrom(r io.Reader) (int64, error)  { return f.readFrom(r) }
+func (f formFHR) ReadFrom(r io.Reader) (int64, error) { return f.readFrom(r) }
+
+func (f formP) Push(t string, o *http.PushOptions) error  { return f.push(t, o) }
+func (f formFP) Push(t string, o *http.PushOptions) error { return f.push(t, o) }
+
+// closeNotifier is http.CloseNotifier: old handlers still ask for it.
+type closeNotifier interface{ CloseNotify() <-chan bool }
+
+func (f http1) CloseNotify() <-chan bool { return f.below.(closeNotifier).CloseNotify() }
+func (f http2) CloseNotify() <-chan bool { return f.below.(closeNotifier).CloseNotify() }
+
+// Wrap makes w the writer of the response that is sent to below, and returns
+// the form of it that handlers get.
+func (w *Writer) Wrap(below http.ResponseWriter) http.ResponseWriter {
+	w.below = below
+	_, flushes := below.(http.Flusher)
+	_, hijacks := below.(http.Hijacker)
+	_, reads := below.(io.ReaderFrom)
+	_, pushes := below.(http.Pusher)
+	_, notifies := below.(closeNotifier)
+	b := base{w}
+	switch {
+	case flushes && hijacks && reads && notifies:
+		return http1{formFHR{formFH{formF{b}}}}
+	case flushes && pushes && notifies && !hijacks && !reads:
+		return http2{formFP{formF{b}}}
+	case flushes && hijacks && reads:
+		return formFHR{formFH{formF{b}}}
+	case flushes && hijacks:
+		return formFH{formF{b}}
+	case flushes && reads:
+		return formFR{formF{b}}
+	case flushes && pushes:
+		return formFP{formF{b}}
+	case flushes:
+		return formF{b}
+	case hijacks:
+		return formH{b}
+	case reads:
+		return formR{b}
+	case pushes:
+		return formP{b}
+	}
+	return b
+}

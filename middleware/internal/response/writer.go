@@ -1,0 +1,274 @@
+// Package response wraps the http.ResponseWriter of one response: it puts the
+// request id on whatever is sent and remembers what was sent.
+package response
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"path"
+	"reflect"
+	"runtime"
+	"strings"
+)
+
+// Writer is one response. It sets the header of the request id when the
+// response is committed, not before, because a handler can remove, overwrite or
+// repeat a header until then (httputil.ReverseProxy does all three).
+//
+// A handler gets a Writer from [Writer.Wrap], in a form that shows exactly the
+// optional interfaces of the writer below.
+//
+// Like every http.ResponseWriter it is used by one goroutine at a time.
+type Writer struct {
+	below http.ResponseWriter
+	// Request is answered. The http.Server in its context logs the handler's
+	// mistakes.
+	Request *http.Request
+
+	// IDHeader and ID are the header of the request id and its only value. With
+	// IDHeader "" no header is set.
+	IDHeader, ID string
+	idValue      [1]string // what the header map holds
+
+	// Owner is what the caller keeps with this response; see [Of].
+	Owner any
+
+	// Status is 0 until a final status is sent. Bytes counts the body.
+	Status   int
+	Bytes    int64
+	Hijacked bool
+	fields   int32 // of the header, when it was committed
+}
+
+// Find returns the first writer that matches, from w inwards. A foreign wrapper on
+// the way, followed by Unwrap, must have the header map of what it wraps:
+// otherwise it is another response on the same connection. Find returns nil when
+// there is none.
+func Find(w http.ResponseWriter, matches func(http.ResponseWriter) bool) http.ResponseWriter {
+	outer := w
+	for {
+		switch {
+		case w == nil:
+			return nil
+		case matches(w):
+			if w != outer && reflect.ValueOf(w.Header()).UnsafePointer() != reflect.ValueOf(outer.Header()).UnsafePointer() {
+				return nil
+			}
+			return w
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return nil
+		}
+		w = u.Unwrap()
+	}
+}
+
+// Of returns the Writer of the response that w is part of; nil when there is none.
+func Of(w http.ResponseWriter) *Writer {
+	if t, ok := w.(interface{ response() *Writer }); ok {
+		return t.response() // the common case
+	}
+	for {
+		switch t := Find(w, ours).(type) {
+		case interface{ response() *Writer }:
+			return t.response()
+		case interface{ Below() http.ResponseWriter }:
+			w = t.Below()
+		default:
+			return nil
+		}
+	}
+}
+
+// ours reports whether w is a Writer, or one that holds back what it is given for
+// the Writer below.
+func ours(w http.ResponseWriter) bool {
+	switch w.(type) {
+	case interface{ response() *Writer }, interface{ Below() http.ResponseWriter }:
+		return true
+	}
+	return false
+}
+
+// Committed reports whether a final status is already decided for w. It asks
+// the nearest writer that knows.
+func Committed(w http.ResponseWriter) bool {
+	for w != nil {
+		switch t := w.(type) {
+		case interface{ Committed() bool }:
+			return t.Committed()
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// Innermost returns the server's own writer. http.MaxBytesReader has to be
+// given that one: it asks for a method that no wrapper can have (golang/go#73754).
+func Innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = u.Unwrap()
+	}
+}
+
+// Committed reports whether a final status was sent or the connection hijacked.
+func (w *Writer) Committed() bool { return w.Status != 0 || w.Hijacked }
+
+func (w *Writer) response() *Writer { return w }
+
+func (w *Writer) http1() bool { return w.Request.ProtoMajor == 1 }
+
+// Header returns the header map of the response.
+func (w *Writer) Header() http.Header { return w.below.Header() }
+
+// Unwrap serves http.ResponseController for what commits nothing: deadlines and
+// full duplex.
+func (w *Writer) Unwrap() http.ResponseWriter { return w.below }
+
+// WriteHeader sends the status. After a final status it does nothing but log.
+func (w *Writer) WriteHeader(status int) {
+	if w.Committed() {
+		w.logSuperfluous()
+		return
+	}
+	// Over HTTP/2 there is nothing to switch to: a final status follows a 101.
+	final := status < 100 || status >= 200 || status == http.StatusSwitchingProtocols && w.http1()
+	w.prepare(status)
+	w.below.WriteHeader(status) // panics on an invalid status: nothing is committed then
+	if final {
+		w.Status = status
+	}
+}
+
+// logSuperfluous writes net/http's own line to the server's log. net/http
+// itself would name this package as the caller.
+func (w *Writer) logSuperfluous() {
+	what := "superfluous response.WriteHeader call"
+	if w.Hijacked {
+		what = "response.WriteHeader on hijacked connection"
+	}
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
+	frame, more := frames.Next() // this method, in MODULE/middleware/internal/response
+	ours, _, _ := strings.Cut(frame.Function, "/internal/response.")
+	for more && (strings.HasPrefix(frame.Function, ours+".") || strings.HasPrefix(frame.Function, ours+"/internal/") || strings.HasPrefix(frame.Function, "net/http.")) {
+		frame, more = frames.Next()
+	}
+	logf(w.Request.Context(), "http: %s from %s (%s:%d)", what, frame.Function, path.Base(frame.File), frame.Line)
+}
+
+// commit decides on status 200 before a body byte or a flush, unless a status
+// was decided before.
+func (w *Writer) commit() {
+	if !w.Committed() {
+		w.prepare(http.StatusOK)
+		w.Status = http.StatusOK
+	}
+}
+
+func (w *Writer) prepare(status int) {
+	h := w.below.Header()
+	w.Stamp(h)
+	w.fields = int32(len(h))
+	if status == http.StatusRequestEntityTooLarge && w.http1() {
+		// http.MaxBytesReader asks the server to close through an unexported
+		// method that no wrapper can forward (golang/go#73754). Without the
+		// close, the server would wait for the rest of the body first.
+		h["Connection"] = []string{"close"}
+	}
+}
+
+func (w *Writer) Write(p []byte) (int, error) {
+	w.commit()
+	n, err := w.below.Write(p)
+	w.Bytes += int64(n)
+	return n, err
+}
+
+func (w *Writer) WriteString(s string) (int, error) {
+	w.commit()
+	n, err := io.WriteString(w.below, s)
+	w.Bytes += int64(n)
+	return n, err
+}
+
+func (w *Writer) readFrom(src io.Reader) (int64, error) {
+	w.commit()
+	n, err := w.below.(io.ReaderFrom).ReadFrom(src)
+	w.Bytes += n
+	return n, err
+}
+
+// FlushError is part of every form, because http.ResponseController looks for it
+// before it follows Unwrap: a writer below that can flush without being an
+// http.Flusher would flush past the commit.
+func (w *Writer) FlushError() error {
+	if flushes(w.below) {
+		w.commit()
+	}
+	return http.NewResponseController(w.below).Flush()
+}
+
+// flushes reports whether http.ResponseController finds a way to flush w.
+func flushes(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case interface{ response() *Writer }:
+			w = t.response().below
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+func (w *Writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := w.below.(http.Hijacker).Hijack()
+	if err == nil {
+		w.Hijacked = true
+	}
+	return conn, rw, err
+}
+
+func (w *Writer) push(target string, o *http.PushOptions) error {
+	return w.below.(http.Pusher).Push(target, o)
+}
+
+// Finish is called when the handlers have returned. A response to which nothing
+// was written becomes an empty 200 of net/http, and a trailer may have been added
+// to any other: both are stamped once more.
+func (w *Writer) Finish() {
+	if w.Status == 0 && !w.Hijacked {
+		w.prepare(http.StatusOK)
+		return
+	}
+	// In the common case, nothing was added and the id is still there.
+	h := w.below.Header()
+	if id := h[w.IDHeader]; int32(len(h)) != w.fields || len(id) != 1 || id[0] != w.ID {
+		w.Stamp(h)
+	}
+}
+
+// logf logs where the server of the request logs.
+func logf(ctx context.Context, format string, args ...any) {
+	if server, ok := ctx.Value(http.ServerContextKey).(*http.Server); ok && server.ErrorLog != nil {
+		server.ErrorLog.Printf(format, args...)
+		return
+	}
+	log.Printf(format, args...)
+}

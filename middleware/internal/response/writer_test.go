@@ -1,0 +1,286 @@
+package response_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
+)
+
+const idHeader, id = "Svc-Request-Id", "the-id"
+
+// hangs is how long a test waits for what should come at once.
+const hangs = 10 * time.Second
+
+func newWriter(r *http.Request) *response.Writer {
+	return &response.Writer{Request: r, IDHeader: idHeader, ID: id}
+}
+
+// wrap returns a handler's writer on below.
+func wrap(below http.ResponseWriter) http.ResponseWriter {
+	return newWriter(httptest.NewRequest("GET", "/", nil)).Wrap(below)
+}
+
+// stamped serves h with a Writer.
+func stamped(h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := newWriter(r)
+		h(x.Wrap(w), r)
+		x.Finish()
+	})
+}
+
+// start serves h on loopback until the test ends.
+func start(t *testing.T, h http.Handler) *httptest.Server {
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.Start()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// startTLS serves h over TLS; srv.Client speaks HTTP/2 with it.
+func startTLS(t *testing.T, h http.Handler) *httptest.Server {
+	srv := httptest.NewUnstartedServer(h)
+	srv.EnableHTTP2 = true
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// overBoth runs a test over HTTP/1.1 and over HTTP/2.
+func overBoth(t *testing.T, h http.HandlerFunc, test func(t *testing.T, srv *httptest.Server)) {
+	t.Run("HTTP/1.1", func(t *testing.T) { test(t, start(t, stamped(h))) })
+	t.Run("HTTP/2.0", func(t *testing.T) { test(t, startTLS(t, stamped(h))) })
+}
+
+// get sends a GET and checks the id of the response, whose body is read.
+func get(t *testing.T, srv *httptest.Server) (*http.Response, string) {
+	t.Helper()
+	res, err := srv.Client().Get(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+func wantID(t *testing.T, res *http.Response) {
+	t.Helper()
+	if got := res.Header.Values(idHeader); len(got) != 1 || got[0] != id {
+		t.Errorf("got %q, want %q", got, id)
+	}
+}
+
+// zeros is n zero bytes, and notes how large the heap becomes while it is read.
+type zeros struct {
+	left, sampled int64
+	heap          uint64
+}
+
+func (z *zeros) Read(p []byte) (int, error) {
+	if z.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), z.left)
+	clear(p[:n])
+	z.left -= n
+	if z.sampled -= n; z.sampled <= 0 {
+		z.sampled = 8 << 20
+		z.heap = max(z.heap, heap())
+	}
+	return int(n), nil
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func TestStreamIsNotHeldBack(t *testing.T) {
+	src := &zeros{left: streamSize}
+	srv := start(t, stamped(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, src) }))
+	runtime.GC()
+	before := heap()
+	res, err := srv.Client().Get(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	// The connection has no room for the whole, so the handler is still at it.
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(res.Body, first); err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, res.Body)
+	if n+1 != streamSize || err != nil {
+		t.Errorf("got %d bytes, %v; want %d", n+1, err, streamSize)
+	}
+	if src.heap > before+8<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", before, src.heap)
+	}
+}
+
+// TestEventsArriveOneByOne: each event reaches the client before the next one is
+// made.
+func TestEventsArriveOneByOne(t *testing.T) {
+	received := make(chan struct{})
+	overBoth(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 5 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Errorf("Flush: %v", err)
+			}
+			select {
+			case <-received:
+			case <-time.After(hangs):
+				t.Errorf("event %d was held back", i)
+			}
+		}
+	}, func(t *testing.T, srv *httptest.Server) {
+		res, err := srv.Client().Get(srv.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		lines := bufio.NewReader(res.Body)
+		for i := range 5 {
+			line, _ := lines.ReadString('\n')
+			lines.ReadString('\n')
+			if want := fmt.Sprintf("data: %d\n", i); line != want {
+				t.Errorf("got %q, want %q", line, want)
+			}
+			received <- struct{}{}
+		}
+	})
+}
+
+func TestTrailers(t *testing.T) {
+	overBoth(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "Declared")
+		io.WriteString(w, "body")
+		w.Header().Set("Declared", "1")
+		w.Header().Set(http.TrailerPrefix+"Undeclared", "2")
+	}, func(t *testing.T, srv *httptest.Server) {
+		res, body := get(t, srv)
+		if body != "body" || res.Trailer.Get("Declared") != "1" || res.Trailer.Get("Undeclared") != "2" {
+			t.Errorf("got %q with trailers %v", body, res.Trailer)
+		}
+	})
+}
+
+func TestDeadlinesReachTheConnection(t *testing.T) {
+	result := make(chan error, 1)
+	past := time.Unix(1, 0)
+	overBoth(t, func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		var err error
+		switch r.Method {
+		case "PUT":
+			err = c.SetReadDeadline(past)
+			if err == nil {
+				_, err = r.Body.Read(make([]byte, 1))
+			}
+		case "GET":
+			err = c.SetWriteDeadline(past)
+			for err == nil { // until what the server buffers is full
+				_, err = w.Write(make([]byte, 1<<16))
+			}
+		}
+		result <- err
+	}, func(t *testing.T, srv *httptest.Server) {
+		unfinished, w := io.Pipe()
+		defer w.Close()
+		for method, body := range map[string]io.Reader{"PUT": unfinished, "GET": nil} {
+			r, err := http.NewRequestWithContext(t.Context(), method, srv.URL, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				if res, err := srv.Client().Do(r); err == nil {
+					io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+				}
+			}()
+			select {
+			case err := <-result:
+				if err == nil {
+					t.Errorf("%s: worked after its deadline", method)
+				}
+			case <-time.After(hangs):
+				t.Errorf("%s: went on after its deadline", method)
+			}
+		}
+	})
+}
+
+func TestFullDuplex(t *testing.T) {
+	srv := start(t, stamped(func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		if err := errors.Join(c.EnableFullDuplex(), c.Flush()); err != nil {
+			t.Error(err)
+		}
+		io.Copy(w, r.Body)
+	}))
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(hangs))
+	io.WriteString(c, "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n")
+	res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: "PUT"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantID(t, res)
+	io.WriteString(c, "body")
+	if body, err := io.ReadAll(res.Body); string(body) != "body" || err != nil {
+		t.Errorf("got %q, %v", body, err)
+	}
+}
+
+// TestClientLeft: errors of the connection reach the handler.
+func TestClientLeft(t *testing.T) {
+	entered, failed := make(chan struct{}), make(chan error, 1)
+	srv := start(t, stamped(func(w http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+		var err error
+		for err == nil {
+			_, err = io.WriteString(w, strings.Repeat("x", 1<<16))
+		}
+		failed <- err
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Client().Do(r)
+	<-entered
+	cancel()
+	select {
+	case <-failed:
+	case <-time.After(hangs):
+		t.Error("the handler was not told that the client has left")
+	}
+}

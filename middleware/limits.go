@@ -1,0 +1,99 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// A LimitState is what a caller has left of one limit.
+type LimitState struct {
+	Policy    *ratelimit.Policy // not to be written to
+	Remaining int64             // whole units
+	Reset     time.Duration     // until all units are back; 0 if they are
+}
+
+// Limits returns what the caller has left of each limit of the organization and
+// of the key or subject, and charges nothing. The limit by client address and
+// RateLimitOptions.Concurrent belong to no caller and are left out. For an API,
+// see [API.Limits].
+func (g *Guard) Limits(ctx context.Context, p Principal) ([]LimitState, error) {
+	return g.limits.states(ctx, p, nil)
+}
+
+// Limits is [Guard.Limits], with the limits of single routes.
+func (a *API) Limits(ctx context.Context, p Principal) ([]LimitState, error) {
+	return a.guard.limits.states(ctx, p, a.own)
+}
+
+// ResetLimits gives the caller all units of what [Guard.Limits] returns: that is
+// the organization's limit for all its keys in this environment. The error wraps
+// errors.ErrUnsupported if the store is no ratelimit.Resetter.
+func (g *Guard) ResetLimits(ctx context.Context, p Principal) error {
+	return g.limits.reset(ctx, p, nil)
+}
+
+// ResetLimits is [Guard.ResetLimits], with the limits of single routes.
+func (a *API) ResetLimits(ctx context.Context, p Principal) error {
+	return a.guard.limits.reset(ctx, p, a.own)
+}
+
+// states reads each limit of a caller once.
+func (l *limiter) states(ctx context.Context, p Principal, routes []RouteOptions) (states []LimitState, err error) {
+	seen := map[[2]string]bool{} // Plan may make a policy anew for each list
+	err = l.each(ctx, p, routes, func(charges []ratelimit.Charge) error {
+		d, err := l.Store.Take(ctx, charges)
+		if err != nil {
+			return err
+		}
+		for i, c := range charges {
+			if bucket := [2]string{c.Policy.Name, c.Bucket}; !seen[bucket] {
+				seen[bucket] = true
+				states = append(states, LimitState{c.Policy, d.States[i].Remaining, d.States[i].Reset})
+			}
+		}
+		return nil
+	})
+	return states, err
+}
+
+func (l *limiter) reset(ctx context.Context, p Principal, routes []RouteOptions) error {
+	return l.each(ctx, p, routes, func(charges []ratelimit.Charge) error {
+		store, ok := l.Store.(ratelimit.Resetter)
+		if !ok {
+			return fmt.Errorf("a %T cannot be reset: %w", l.Store, errors.ErrUnsupported)
+		}
+		return store.Reset(ctx, charges)
+	})
+}
+
+// each calls do with the lists in which requests of the caller are charged, at a
+// cost of 0: a store may keep its counters by the first bucket of a list.
+func (l *limiter) each(ctx context.Context, p Principal, routes []RouteOptions, do func([]ratelimit.Charge) error) error {
+	if !p.known() {
+		return errors.New("middleware: the limits of nobody were asked for")
+	}
+	for _, route := range append([]RouteOptions{{}}, routes...) {
+		charges, err := l.charges(ctx, nil, p, &route, nil)
+		if err != nil {
+			return fmt.Errorf("middleware: RateLimit.Plan gave no usable policy: %w", err)
+		}
+		for i := range charges {
+			charges[i].Cost = 0
+		}
+		n := enforced(charges, route.ReportOnly)
+		for _, list := range [][]ratelimit.Charge{charges[:n], charges[n:]} {
+			if len(list) == 0 {
+				continue
+			}
+			if err := do(slices.Clip(list)); err != nil {
+				return fmt.Errorf("middleware: the limits of a caller: %w", err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package middlewaretest_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/middlewaretest"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestAs(t *testing.T) {
+	given := httptest.NewRequest("GET", "/", nil)
+	r := middlewaretest.As(given, "org_1", scope.TasksWrite)
+	p, ok := middleware.PrincipalFrom(r.Context())
+	if !ok || p.Organization() != "org_1" || p.Environment() != keystore.Production || !p.Has(scope.TasksWrite) || p.Has(scope.TasksRead) || p.KeyID() != "" {
+		t.Errorf("got %v", p.LogValue())
+	}
+	if _, ok := middleware.PrincipalFrom(given.Context()); ok {
+		t.Error("As changed the request that it was given")
+	}
+	if other, _ := middleware.PrincipalFrom(middlewaretest.As(r, "org_2").Context()); other.Organization() != "org_2" || other.Has(scope.TasksWrite) {
+		t.Errorf("As twice: got %v", other.LogValue())
+	}
+	defer func() {
+		if v, _ := recover().(string); !strings.Contains(v, `did you mean "tasks:write"`) {
+			t.Errorf("got panic %q", v)
+		}
+	}()
+	middlewaretest.As(given, "org_1", "tasks:wriet")
+}
+
+// TestAsThroughStages: which stages take the caller for authenticated.
+func TestAsThroughStages(t *testing.T) {
+	g := middleware.New(keystore.NewMemory(), middleware.Options{
+		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-S")),
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})},
+	})
+	inside := middleware.Chain(g.RateLimit, g.Require(scope.TasksWrite), g.Idempotent)
+	for _, tt := range []struct {
+		name   string
+		stages func(http.Handler) http.Handler
+		scope  scope.Name
+		status int
+	}{
+		{"inside Authenticate", inside, scope.TasksWrite, 200},
+		{"without the scope", inside, scope.TasksRead, 403},
+		{"Authenticate", middleware.Chain(g.Authenticate, inside), scope.TasksWrite, 401},
+	} {
+		r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
+		r.Header.Set("Idempotency-Key", "1")
+		w := httptest.NewRecorder()
+		tt.stages(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, middlewaretest.As(r, "org_1", tt.scope))
+		if w.Code != tt.status {
+			t.Errorf("%s: got %d, want %d", tt.name, w.Code, tt.status)
+		}
+	}
+}
+
+func TestKeyed(t *testing.T) {
+	for name, dress := range map[string]func(*http.Request) *http.Request{
+		"Keyed":            func(r *http.Request) *http.Request { return r },
+		"As outside Keyed": func(r *http.Request) *http.Request { return middlewaretest.As(r, "org_1") },
+	} {
+		given := httptest.NewRequest("POST", "/", nil)
+		r, notStarted := middlewaretest.Keyed(dress(given), 2)
+		if r = dress(r); middleware.Attempt(r.Context()) != 2 || middleware.Attempt(given.Context()) != 1 {
+			t.Errorf("%s: got attempt %d, and %d without", name, middleware.Attempt(r.Context()), middleware.Attempt(given.Context()))
+		}
+		if middleware.NotStarted(given.Context()); notStarted() {
+			t.Errorf("%s: NotStarted of another request counts", name)
+		}
+		if middleware.NotStarted(r.Context()); !notStarted() {
+			t.Errorf("%s: NotStarted does not count", name)
+		}
+	}
+}
+
+// TestKeyedInsideAClaim: where there is a real claim, the handler speaks for that.
+func TestKeyedInsideAClaim(t *testing.T) {
+	g := middleware.New(nil, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})}})
+	runs := 0
+	h := middleware.Chain(g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs++
+		if got := middleware.Attempt(r.Context()); got != 1 {
+			t.Errorf("got attempt %d", got)
+		}
+		middleware.NotStarted(r.Context())
+	}))
+	r, notStarted := middlewaretest.Keyed(middlewaretest.As(httptest.NewRequest("POST", "/", nil), "org_1"), 7)
+	r.Header.Set("Idempotency-Key", "1")
+	for range 2 {
+		h.ServeHTTP(httptest.NewRecorder(), r.Clone(context.WithoutCancel(r.Context())))
+	}
+	if runs != 2 || notStarted() {
+		t.Errorf("ran %d times, the fake claim was freed: %t", runs, notStarted())
+	}
+}

@@ -1,0 +1,324 @@
+// Package openapi writes an OpenAPI 3.1 document of the routes of an API.
+package openapi
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// Info is what a document says beyond the routes.
+type Info struct {
+	Title       string // "" means "API"
+	Version     string // of the document; "" means "1"
+	Description string
+	Servers     []string // URLs without the base path, such as "https://api.example.com"
+
+	// Host chooses the routes whose pattern names this host, beside those that
+	// name none. "" leaves out routes that name a host, because a document has one
+	// operation for each method and path.
+	Host string
+}
+
+// Document returns an OpenAPI 3.1 document of the routes, as JSON: paths and their
+// parameters, which scopes each operation needs of the API key (as role names of
+// the bearer scheme, which OpenAPI 3.1 allows and 3.0 does not), the
+// Idempotency-Key, and the refusals with their headers. It does not know what the
+// handlers take and return. The same routes give the same bytes.
+//
+// It leaves out methods that OpenAPI 3.1 has no place for, such as CONNECT. A
+// path that ends in a slash stands for all paths under it, as in
+// [http.ServeMux], which OpenAPI cannot say. Paths that differ only in the names of
+// their wildcards are one path, and have the names of one of them. Where
+// Hooks.Problem writes the refusals, their bodies are left out.
+func Document(api *middleware.API, info Info) []byte {
+	o := api.Options()
+	d := document{
+		OpenAPI: "3.1.0",
+		Info:    documentInfo{Title: info.Title, Version: info.Version, Description: info.Description},
+		Paths:   make(map[string]map[string]operation),
+	}
+	if d.Info.Title == "" {
+		d.Info.Title = "API"
+	}
+	if d.Info.Version == "" {
+		d.Info.Version = "1"
+	}
+	for _, url := range info.Servers {
+		d.Servers = append(d.Servers, documentServer{url})
+	}
+	described := documented{o}
+	used := make(map[scope.Name]bool)
+	paths := make(map[string]string) // by template
+	for _, r := range documentRoutes(api.Routes(), info.Host) {
+		if paths[r.template] == "" {
+			paths[r.template] = r.path
+			d.Paths[r.path] = make(map[string]operation)
+		}
+		path := paths[r.template]
+		d.Paths[path][r.method] = described.operation(r, wildcard.FindAllString(path, -1))
+		names, _ := r.Need.Scopes()
+		for _, name := range names {
+			used[name] = true
+		}
+	}
+	d.Components = described.components(used)
+
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(d); err != nil {
+		panic("openapi: " + err.Error()) // strings, maps and slices of them always encode
+	}
+	return b.Bytes()
+}
+
+// documentMethods are those of a path item of OpenAPI 3.1.
+var documentMethods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+
+// documented describes the parts of a document that depend on the API's options.
+type documented struct{ middleware.Options }
+
+type (
+	// object is JSON whose members are sorted by name.
+	object map[string]any
+
+	document struct {
+		OpenAPI    string                          `json:"openapi"`
+		Info       documentInfo                    `json:"info"`
+		Servers    []documentServer                `json:"servers,omitempty"`
+		Paths      map[string]map[string]operation `json:"paths"`
+		Components object                          `json:"components"`
+	}
+	documentInfo struct {
+		Title       string `json:"title"`
+		Version     string `json:"version"`
+		Description string `json:"description,omitempty"`
+	}
+	documentServer struct {
+		URL string `json:"url"`
+	}
+	operation struct {
+		Security   []map[string][]scope.Name `json:"security"`
+		Parameters []object                  `json:"parameters,omitempty"`
+		Responses  map[string]object         `json:"responses"`
+	}
+)
+
+const bearerScheme = "apiKey"
+
+var wildcard = regexp.MustCompile(`\{([^{}]*)\}`)
+
+// A documentRoute is a route as a document knows it.
+type documentRoute struct {
+	middleware.Route
+	method, path string
+	template     string // path without the names, which OpenAPI takes for the same path
+	rest         bool   // the last wildcard takes the rest of the path
+	precision    int
+}
+
+// documentRoutes returns the routes that a document about a host has, sorted. Of
+// routes that OpenAPI cannot tell apart the more precise one counts, which is
+// also the one that [http.ServeMux] prefers.
+func documentRoutes(routes []middleware.Route, host string) []documentRoute {
+	chosen := make(map[string]documentRoute)
+	for _, r := range routes {
+		slash := strings.IndexByte(r.Path, '/')
+		d := documentRoute{Route: r, method: strings.ToLower(r.Method)}
+		if at := r.Path[:slash]; at == host && host != "" {
+			d.precision += 4
+		} else if at != "" {
+			continue
+		}
+		if !slices.Contains(documentMethods, d.method) {
+			continue
+		}
+		path, exact := strings.CutSuffix(r.Path[slash:], "{$}")
+		if exact {
+			d.precision += 2
+		}
+		if d.rest = strings.HasSuffix(path, "...}"); !d.rest {
+			d.precision++
+		}
+		d.path = strings.Replace(path, "...}", "}", 1)
+		d.template = wildcard.ReplaceAllString(d.path, "{}")
+		key := d.method + " " + d.template
+		if other, taken := chosen[key]; !taken || d.precision > other.precision {
+			chosen[key] = d
+		}
+	}
+	return slices.SortedFunc(maps.Values(chosen), func(a, b documentRoute) int {
+		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.method, b.method))
+	})
+}
+
+func ref(kind, name string) object { return object{"$ref": "#/components/" + kind + "/" + name} }
+
+// operation describes a route whose path has these wildcards.
+func (d documented) operation(r documentRoute, wildcards []string) operation {
+	o := operation{
+		Security: security(r.Need),
+		Responses: map[string]object{
+			"401": ref("responses", "Unauthorized"),
+			"429": ref("responses", "TooManyRequests"),
+			"503": ref("responses", "Unavailable"),
+		},
+	}
+	for i, w := range wildcards {
+		p := object{"name": w[1 : len(w)-1], "in": "path", "required": true, "schema": object{"type": "string"}}
+		if r.rest && i == len(wildcards)-1 {
+			p["description"] = "The rest of the path, which may contain slashes."
+		}
+		o.Parameters = append(o.Parameters, p)
+	}
+	success := object{"RequestId": ref("headers", "RequestId")}
+	if names, _ := r.Need.Scopes(); len(names) > 0 {
+		o.Responses["403"] = ref("responses", "Forbidden")
+	}
+	if r.Idempotent {
+		key := "IdempotencyKey"
+		if r.KeyRequired {
+			key = "RequiredIdempotencyKey"
+		}
+		o.Parameters = append(o.Parameters, ref("parameters", key))
+		o.Responses["400"] = ref("responses", "BadRequest")
+		o.Responses["409"] = ref("responses", "Conflict")
+		o.Responses["413"] = ref("responses", "TooLarge")
+		o.Responses["422"] = ref("responses", "Unprocessable")
+		success["Replayed"], success["Original"] = ref("headers", "Replayed"), ref("headers", "OriginalRequestId")
+	}
+	o.Responses["2XX"] = object{"description": "Success.", "headers": d.named(success)}
+	o.Responses["default"] = ref("responses", "Problem")
+	return o
+}
+
+// security says what is needed: the names of one requirement are needed
+// together, and of several requirements one is enough.
+func security(need middleware.Requirement) []map[string][]scope.Name {
+	names, anyOf := need.Scopes()
+	if !anyOf {
+		return []map[string][]scope.Name{{bearerScheme: append([]scope.Name{}, names...)}}
+	}
+	var alternatives []map[string][]scope.Name
+	for _, name := range names {
+		alternatives = append(alternatives, map[string][]scope.Name{bearerScheme: {name}})
+	}
+	return alternatives
+}
+
+// named gives headers the names that they have on the wire.
+func (d documented) named(headers object) object {
+	names := map[string]string{
+		"RequestId": d.RequestID.Header, "Original": middleware.OriginalRequestIDHeader(d.RequestID.Header), "Replayed": "Idempotent-Replayed",
+		"RetryAfter": "Retry-After", "Challenge": "WWW-Authenticate",
+	}
+	on := make(object, len(headers))
+	for key, header := range headers {
+		on[names[key]] = header
+	}
+	return on
+}
+
+func (d documented) components(used map[scope.Name]bool) object {
+	text := object{"type": "string"}
+	key := func(required bool) object {
+		return object{
+			"name": "Idempotency-Key", "in": "header", "required": required, "schema": text,
+			"description": "Chosen by the client: 1 to 255 printable ASCII characters, unique to the operation. A request that is repeated with the same value gets the original response and takes effect once.",
+		}
+	}
+	return object{
+		"securitySchemes": object{bearerScheme: object{
+			"type": "http", "scheme": "bearer", "bearerFormat": d.Keys.Format.Pattern(), "description": securityText(d.Registry, used),
+		}},
+		"parameters": object{"IdempotencyKey": key(false), "RequiredIdempotencyKey": key(true)},
+		"headers": object{
+			"RequestId":         object{"schema": text, "required": true, "description": "Identifies the response. Quote it to support."},
+			"OriginalRequestId": object{"schema": text, "description": "On a repeat: the request id of the original response."},
+			"Replayed":          object{"schema": object{"type": "string", "const": "true"}, "description": "On a repeat: the original response was returned, and nothing was done."},
+			"RetryAfter":        object{"schema": object{"type": "integer", "minimum": 1}, "description": "Seconds to wait before the request is repeated."},
+			"Challenge":         object{"schema": text, "required": true, "description": "A Bearer challenge (RFC 6750, section 3)."},
+		},
+		"responses": object{
+			"BadRequest":      d.refusal(http.StatusBadRequest, "The request or its Idempotency-Key cannot be read."),
+			"Unauthorized":    d.refusal(http.StatusUnauthorized, "The API key is missing or not valid.", "Challenge"),
+			"Forbidden":       d.refusal(http.StatusForbidden, "The API key lacks a scope.", "Challenge"),
+			"Conflict":        d.refusal(http.StatusConflict, "The original response to this Idempotency-Key cannot be returned, or not yet; Retry-After is there in the second case.", "RetryAfter"),
+			"TooLarge":        d.refusal(http.StatusRequestEntityTooLarge, "The body of a request with an Idempotency-Key is too large."),
+			"Unprocessable":   d.refusal(http.StatusUnprocessableEntity, "The Idempotency-Key was used for a different request."),
+			"TooManyRequests": d.refusal(http.StatusTooManyRequests, "A rate limit is used up.", "RetryAfter"),
+			"Unavailable":     d.refusal(http.StatusServiceUnavailable, "The request cannot be checked at the moment.", "RetryAfter"),
+			"Problem":         d.refusal(0, "Any other refusal."),
+		},
+		"schemas": d.schemas(),
+	}
+}
+
+func securityText(registry *scope.Registry, used map[scope.Name]bool) string {
+	var b strings.Builder
+	b.WriteString("A secret API key. An operation needs the scopes that it names.")
+	for _, definition := range registry.Definitions() {
+		if used[definition.Name] {
+			fmt.Fprintf(&b, "\n- `%s`: %s", definition.Name, definition.Meaning)
+		}
+	}
+	return b.String()
+}
+
+// refusal describes the response of a status, with the codes that the table of
+// problems has for it.
+func (d documented) refusal(status int, text string, headers ...string) object {
+	var codes []string
+	for code, of := range middleware.Codes() {
+		if of == status {
+			codes = append(codes, "`"+code+"`")
+		}
+	}
+	slices.Sort(codes)
+	if len(codes) > 0 {
+		text += " Codes: " + strings.Join(codes, ", ") + "."
+	}
+	on := object{"RequestId": ref("headers", "RequestId")}
+	for _, name := range headers {
+		on[name] = ref("headers", name)
+	}
+	r := object{"description": text, "headers": d.named(on)}
+	if d.Hooks == nil || d.Hooks.Problem == nil {
+		r["content"] = object{"application/problem+json": object{"schema": ref("schemas", "Problem")}}
+	}
+	return r
+}
+
+func (d documented) schemas() object {
+	if d.Hooks != nil && d.Hooks.Problem != nil {
+		return object{}
+	}
+	text := func(description string) object { return object{"type": "string", "description": description} }
+	number := func(description string) object { return object{"type": "integer", "description": description} }
+	properties := object{
+		"type":              text("Always about:blank."),
+		"title":             text("The phrase of the status."),
+		"status":            number("The status of the response."),
+		"detail":            text("What was wrong and what to do, for people."),
+		"code":              text("What was wrong, for programs. Codes are added, never renamed."),
+		"request_id":        text("The id in the header " + d.RequestID.Header + "; in a repeated response that of the original."),
+		"policy":            text("The rate limit that refused."),
+		"missing_scopes":    object{"type": "array", "items": object{"type": "string"}},
+		"original_status":   number("The status of a response that was not retained."),
+		"original_location": text("The Location of a response that was not retained."),
+	}
+	return object{"Problem": object{
+		"type": "object", "description": "A refusal (RFC 9457). Members may be added.", "required": []string{"type", "title", "status", "code"}, "properties": properties,
+	}}
+}

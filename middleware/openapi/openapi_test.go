@@ -1,0 +1,238 @@
+package openapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/openapi"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden file with what the test got")
+
+func replies() *idem.Runner {
+	return idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+}
+
+// routes has one route of each kind.
+var routes = []struct {
+	pattern string
+	need    middleware.Requirement
+}{
+	{"GET /api/v1/account", middleware.Require(scope.AccountRead)},
+	{"GET /api/v1/me", middleware.AnyKey()},
+	{"POST /api/v1/tasks", middleware.Require(scope.TasksWrite)},
+	{"POST /api/v1/tasks/{id}/runs/{run}/cancel", middleware.Require(scope.TasksCancel, scope.TasksWrite)},
+	{"GET /api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite)},
+	{"GET /api/v1/files/{path...}", middleware.Require(scope.KnowledgeRead)},
+	{"GET /api/v1/exact/{$}", middleware.AnyKey()},
+	{"GET /api/v1/under/", middleware.AnyKey()},
+	{"CONNECT /api/v1/account", middleware.AnyKey()},
+	{"GET hooks.example.com/api/v1/account", middleware.Require(scope.WebhooksWrite)},
+	// What OpenAPI takes for the same path.
+	{"PUT /api/v1/tasks/{task}", middleware.Require(scope.TasksWrite)},
+	{"GET /api/v1/files/{name}", middleware.Require(scope.DeliverablesRead)},
+	{"GET /api/v1/under/{$}", middleware.Require(scope.ChatRead)},
+}
+
+func newAPI(o middleware.Options, order []int) *middleware.API {
+	o.Idempotency.Runner = replies()
+	api := middleware.NewAPI(keystore.NewMemory(), o)
+	for _, i := range order {
+		route := routes[i]
+		api.HandleFunc(route.pattern, route.need, func(http.ResponseWriter, *http.Request) {})
+	}
+	return api
+}
+
+func inOrder() []int {
+	order := make([]int, len(routes))
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+func TestDocument(t *testing.T) {
+	info := openapi.Info{Title: "Tasks & files", Version: "2026-11-01", Description: "What an agent does.", Servers: []string{"https://api.example.com"}}
+	api := newAPI(middleware.Options{
+		Keys: middleware.KeyOptions{Format: keystore.Format{Prefix: "acme"}}, RequestID: middleware.RequestIDOptions{Header: "acme-request-id"},
+		Idempotency: middleware.IdempotencyOptions{Required: true},
+	}, inOrder())
+	got := openapi.Document(api, info)
+	const golden = "testdata/openapi.golden"
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("got\n%s\nwant what %s has (go test -update rewrites it)", got, golden)
+	}
+}
+
+func TestIsDeterministic(t *testing.T) {
+	order := inOrder()
+	want := openapi.Document(newAPI(middleware.Options{}, order), openapi.Info{Host: "hooks.example.com"})
+	for range 5 {
+		slices.Reverse(order)
+		if got := openapi.Document(newAPI(middleware.Options{}, order), openapi.Info{Host: "hooks.example.com"}); !bytes.Equal(got, want) {
+			t.Fatalf("got\n%s\nand then\n%s", want, got)
+		}
+	}
+}
+
+// document is the part of a document that the tests ask for.
+type document struct {
+	Paths map[string]map[string]struct {
+		Security   []map[string][]string
+		Responses  map[string]map[string]string
+		Parameters []map[string]any
+	}
+	Components struct {
+		Responses map[string]struct{ Content map[string]any }
+		Schemas   map[string]struct{ Properties map[string]any }
+	}
+}
+
+func parse(t *testing.T, text []byte) (d document) {
+	t.Helper()
+	if err := json.Unmarshal(text, &d); err == nil {
+		return d
+	}
+	// The responses of an operation are references, and one is not.
+	var loose map[string]any
+	if err := json.Unmarshal(text, &loose); err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range loose["paths"].(map[string]any) {
+		for _, operation := range item.(map[string]any) {
+			delete(operation.(map[string]any)["responses"].(map[string]any), "2XX")
+		}
+	}
+	again, err := json.Marshal(loose)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(again, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Of routes that OpenAPI cannot tell apart there is the more precise one.
+func TestOfOnePath(t *testing.T) {
+	d := parse(t, openapi.Document(newAPI(middleware.Options{}, inOrder()), openapi.Info{}))
+	for _, tt := range []struct{ path, method, want, parameter string }{
+		{"/api/v1/tasks/{id}", "put", "tasks:write", "id"},
+		{"/api/v1/tasks/{task}", "put", "", ""},
+		{"/api/v1/files/{name}", "get", "deliverables:read", "name"},
+		{"/api/v1/files/{path}", "get", "", ""},
+		{"/api/v1/under/", "get", "chat:read", ""},
+		{"/api/v1/account", "connect", "", ""},
+	} {
+		operation, ok := d.Paths[tt.path][tt.method]
+		scopes, parameter := "", ""
+		if ok {
+			scopes = strings.Join(operation.Security[0]["apiKey"], " ")
+		}
+		if len(operation.Parameters) > 0 {
+			parameter, _ = operation.Parameters[0]["name"].(string)
+		}
+		if scopes != tt.want || parameter != tt.parameter {
+			t.Errorf("%s %s: got the scopes %q and the parameter %q, want %q and %q", tt.method, tt.path, scopes, parameter, tt.want, tt.parameter)
+		}
+	}
+}
+
+func TestHost(t *testing.T) {
+	api := newAPI(middleware.Options{}, inOrder())
+	for _, tt := range []struct{ host, want string }{
+		{"", "account:read"},
+		{"hooks.example.com", "webhooks:write"},
+		{"elsewhere.example.com", "account:read"},
+	} {
+		d := parse(t, openapi.Document(api, openapi.Info{Host: tt.host}))
+		if got := d.Paths["/api/v1/account"]["get"].Security[0]["apiKey"]; len(got) != 1 || got[0] != tt.want {
+			t.Errorf("host %q: got the scopes %q, want %s", tt.host, got, tt.want)
+		}
+	}
+}
+
+// The bodies of refusals are not described where somebody else writes them.
+func TestWithAProblemHook(t *testing.T) {
+	hooks := &middleware.Hooks{Problem: func(*http.Request, middleware.Problem) (string, []byte) { return "", nil }}
+	text := openapi.Document(newAPI(middleware.Options{Hooks: hooks}, inOrder()), openapi.Info{})
+	d := parse(t, text)
+	for name, r := range d.Components.Responses {
+		if r.Content != nil {
+			t.Errorf("the response %s has content", name)
+		}
+	}
+	if len(d.Components.Schemas) != 0 || bytes.Contains(text, []byte("#/components/schemas")) {
+		t.Error("the document has schemas")
+	}
+}
+
+// Every code is told, and every member that a problem can have is in the schema.
+func TestKnowsEveryProblem(t *testing.T) {
+	text := string(openapi.Document(newAPI(middleware.Options{}, inOrder()), openapi.Info{}))
+	for _, code := range []string{"api_key_invalid", "insufficient_scope", "idempotency_key_invalid", "idempotency_in_progress", "body_too_large", "idempotency_key_reused", "rate_limited", "key_store_unavailable"} {
+		if !strings.Contains(text, "`"+code+"`") {
+			t.Errorf("the document does not have the code %s", code)
+		}
+	}
+	res := httptest.NewRecorder()
+	middleware.WriteProblem(res, httptest.NewRequest("GET", "/", nil), middleware.Problem{Status: 409, Code: "x", Detail: "x", Policy: "x", Missing: []scope.Name{"x"}, OriginalStatus: 1, OriginalLocation: "x"})
+	var members map[string]any
+	if err := json.Unmarshal(res.Body.Bytes(), &members); err != nil {
+		t.Fatal(err)
+	}
+	properties := parse(t, []byte(text)).Components.Schemas["Problem"].Properties
+	members["request_id"] = "x"
+	if len(members) != len(properties) {
+		t.Errorf("a problem has %d members, and the schema %d", len(members), len(properties))
+	}
+	for name := range members {
+		if properties[name] == nil {
+			t.Errorf("the schema lacks %s", name)
+		}
+	}
+}
+
+func TestOfAKeyThatIsRequired(t *testing.T) {
+	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	required := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies(), Required: true}}
+	api.Handle("POST /api/v1/a", middleware.AnyKey(), nothing)
+	api.HandleWith("POST /api/v1/b", middleware.AnyKey(), required, nothing)
+	api.Handle("GET /api/v1/c", middleware.AnyKey(), nothing)
+	d := parse(t, openapi.Document(api, openapi.Info{}))
+	for _, tt := range []struct{ path, method, want string }{
+		{"/api/v1/a", "post", "#/components/parameters/IdempotencyKey"},
+		{"/api/v1/b", "post", "#/components/parameters/RequiredIdempotencyKey"},
+		{"/api/v1/c", "get", ""},
+	} {
+		got := ""
+		for _, p := range d.Paths[tt.path][tt.method].Parameters {
+			got, _ = p["$ref"].(string)
+		}
+		if got != tt.want {
+			t.Errorf("%s %s: got the parameter %q, want %q", tt.method, tt.path, got, tt.want)
+		}
+	}
+}

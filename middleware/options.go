@@ -1,0 +1,167 @@
+package middleware
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// Options configure an [API] or a [Guard]. The zero value authenticates and
+// checks scopes, without rate limits and idempotency.
+type Options struct {
+	// Base is the path under which every route of an API lies; "" means
+	// "/api/v1". A Guard does not use it.
+	Base string
+
+	// Registry gives the scopes their meaning; nil means scope.Contract(). Give
+	// a keystore.Cached the same one; otherwise the scopes of a key are resolved on
+	// every request.
+	Registry *scope.Registry
+
+	// RequestID and Keys.Format are the two places that carry the service's own
+	// abbreviation.
+	RequestID RequestIDOptions
+	Keys      KeyOptions
+
+	// Authenticator, when set, finds the caller in place of API keys. The key
+	// store given to New or NewAPI must then be nil. For API keys beside other
+	// credentials, give FirstOf a KeyAuthenticator.
+	Authenticator Authenticator
+
+	// Preflight, when set, answers CORS preflight requests (OPTIONS with Origin and
+	// Access-Control-Request-Method), which carry no credentials, in place of a 401.
+	Preflight http.Handler
+
+	// Failures, when set, is how many requests with refused credentials one client
+	// address may send. See [Guard.Authenticate].
+	Failures ratelimit.Limit
+
+	// ClientIP finds the client's address, for Failures and RateLimit.Client.
+	ClientIP ClientIP
+
+	RateLimit   RateLimitOptions
+	Idempotency IdempotencyOptions
+
+	// Hooks may be nil. A Guard without Hooks uses those of the stage outside it.
+	Hooks *Hooks
+}
+
+// Validate returns all mistakes in the options, joined by [errors.Join], or nil.
+// New and NewAPI panic with the same error. A program that reads its options from
+// a configuration calls Validate first.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	add := func(field string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("middleware: Options.%s: %w", field, err))
+		}
+	}
+	if !strings.HasPrefix(o.Base, "/") || strings.ContainsAny(o.Base, "{} ") {
+		add("Base", fmt.Errorf("%q is not a path; write it as \"/api/v1\"", o.Base))
+	}
+	add("RequestID.Header", validHeader(o.RequestID.Header))
+	add("Keys", o.Keys.validate())
+	if o.Failures != (ratelimit.Limit{}) {
+		add("Failures", o.Failures.Validate())
+		if o.Authenticator != nil {
+			add("Failures", errors.New("it applies to API keys only; give it to KeyAuthenticator"))
+		}
+	}
+	if k := o.Keys; o.Authenticator != nil && (k.Environment != "" || k.Header != "" || k.RejectBrowsers || k.LastUsed != nil) {
+		add("Keys", errors.New("Environment, Header, RejectBrowsers and LastUsed apply to API keys only; give them to KeyAuthenticator"))
+	}
+	if o.Authenticator != nil && absent(o.Authenticator) {
+		add("Authenticator", fmt.Errorf("it is a nil %T", o.Authenticator))
+	}
+	if o.Preflight != nil && absent(o.Preflight) {
+		add("Preflight", fmt.Errorf("it is a nil %T", o.Preflight))
+	}
+	add("RateLimit", o.RateLimit.validate())
+	add("Idempotency", o.Idempotency.validate())
+	return errors.Join(errs...)
+}
+
+func (o Options) withDefaults() Options {
+	if o.Base == "" {
+		o.Base = "/api/v1"
+	}
+	if o.Registry == nil {
+		o.Registry = scope.Contract()
+	}
+	if o.RequestID.Header == "" {
+		o.RequestID.Header = DefaultRequestIDHeader
+	}
+	o.RequestID.Header = textproto.CanonicalMIMEHeaderKey(o.RequestID.Header)
+	o.Keys.Header = textproto.CanonicalMIMEHeaderKey(o.Keys.Header)
+	if o.Keys.Realm == "" {
+		o.Keys.Realm = "api"
+	}
+	o.Idempotency = o.Idempotency.withDefaults()
+	return o
+}
+
+// KeyOptions say which API keys are accepted.
+type KeyOptions struct {
+	// Format is the shape of this service's keys. A token of another shape is
+	// refused without a call of the store.
+	Format keystore.Format
+
+	// Header, when set, is a header that may carry the key in place of
+	// Authorization, such as "X-API-Key". A request with a Bearer token too is
+	// refused.
+	Header string
+
+	// Realm is named in challenges (RFC 9110, section 11.5); "" means "api".
+	Realm string
+
+	// Environment, when set, is the only one whose keys are accepted, for hosts
+	// that serve just one.
+	Environment keystore.Environment
+
+	// RejectBrowsers refuses requests that a browser sent from a page
+	// (Sec-Fetch-Site other than "none", or an Origin header): a secret key in a
+	// page is a leaked key. Revoke such a key.
+	RejectBrowsers bool
+
+	// LastUsed, when set, records each accepted key. Its Run writes them down.
+	LastUsed *keystore.LastUsed
+}
+
+func (o KeyOptions) validate() error {
+	var errs []error
+	if err := o.Format.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if !validQuoted(o.Realm) {
+		errs = append(errs, fmt.Errorf("the realm %q has a character that a challenge cannot carry", o.Realm))
+	}
+	switch {
+	case o.Header != "" && !validToken(o.Header):
+		errs = append(errs, fmt.Errorf("%q is not a header field name", o.Header))
+	case slices.Contains([]string{"Authorization", "Cookie", "Host", "Idempotency-Key"}, o.Header):
+		errs = append(errs, fmt.Errorf("the header %s has a meaning of its own; choose another one for the key, such as X-API-Key", o.Header))
+	}
+	if o.Environment != "" && !o.Environment.Known() {
+		errs = append(errs, fmt.Errorf("unknown environment %q", o.Environment))
+	}
+	return errors.Join(errs...)
+}
+
+// validQuoted reports whether s can stand between the quotes of a quoted-string
+// as it is.
+func validQuoted(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}

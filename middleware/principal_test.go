@@ -1,0 +1,348 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// as puts a principal into requests, as other people's authentication does.
+func as(p middleware.Principal) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(middleware.WithPrincipal(r.Context(), p)))
+		})
+	}
+}
+
+func TestNewPrincipal(t *testing.T) {
+	i := middleware.Identity{
+		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}, Subject: "user_1",
+		Attributes: map[string]string{"plan": "paid"},
+	}
+	p, err := middleware.NewPrincipal(nil, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.Scopes[0], i.Attributes["plan"] = scope.AccountRead, "free" // it has copies
+	if p.Organization() != "org_1" || p.Environment() != keystore.Sandbox || p.Subject() != "user_1" || p.KeyID() != "" || p.Attribute("plan") != "paid" ||
+		p.Attribute("none") != "" || !p.Has(scope.TasksRead) || !p.Has(scope.TasksWrite) || p.Has(scope.AccountRead) {
+		t.Errorf("got %v with the scopes %v", p.LogValue(), p.Scopes())
+	}
+	if p.Scopes()[0] = scope.AccountRead; p.Scopes()[0] != scope.TasksRead {
+		t.Error("Scopes returned the principal's own slice")
+	}
+	minimal, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1"})
+	if err != nil || minimal.Environment() != keystore.Production || minimal.Subject() != "" || minimal.KeyID() != "" || minimal.Has(scope.TasksRead) {
+		t.Errorf("the smallest Identity: got %v, %v", minimal.LogValue(), err)
+	}
+	if minimal.Tenant() == p.Tenant() {
+		t.Errorf("production and sandbox have the tenant %q", p.Tenant())
+	}
+	var nobody middleware.Principal
+	if nobody.Tenant() != "" || nobody.Organization() != "" || nobody.Environment() != "" || nobody.KeyID() != "" || nobody.Subject() != "" || nobody.Has(scope.TasksRead) || len(nobody.Scopes()) != 0 || nobody.Attribute("plan") != "" {
+		t.Errorf("the zero Principal is %v", nobody.LogValue())
+	}
+}
+
+// TestNewPrincipalMistakes: all at once, by the names of Identity's fields.
+func TestNewPrincipalMistakes(t *testing.T) {
+	_, err := middleware.NewPrincipal(nil, middleware.Identity{
+		Environment: "staging", Scopes: []scope.Name{"tasks:raed"}, Subject: strings.Repeat("x", 256), Attributes: map[string]string{"a b": "1"},
+	})
+	var wrong *keystore.GrantError
+	if !errors.As(err, &wrong) {
+		t.Fatalf("got %v", err)
+	}
+	got := map[string]string{}
+	for _, f := range wrong.Fields {
+		got[f.Field] = f.Message
+	}
+	for field, text := range map[string]string{
+		"organization": "is missing", "environment": `"production"`, "scopes": `did you mean "tasks:read"`, "subject": "The subject is longer than 255 bytes", "attributes": "other characters",
+	} {
+		if !strings.Contains(got[field], text) {
+			t.Errorf("%s: got %q, want it about %q", field, got[field], text)
+		}
+	}
+	if len(wrong.Fields) != 5 {
+		t.Errorf("got %v", err)
+	}
+	own := scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."})
+	if _, err := middleware.NewPrincipal(own, middleware.Identity{Organization: "org_1", Scopes: []scope.Name{scope.TasksRead}}); err == nil {
+		t.Error("a scope of another registry was taken")
+	}
+	if p, err := middleware.NewPrincipal(own, middleware.Identity{Organization: "org_1", Scopes: []scope.Name{"parcels:read"}}); err != nil || !p.Has("parcels:read") {
+		t.Errorf("a registry of one's own: got %v", err)
+	}
+}
+
+func TestPrincipalInLogs(t *testing.T) {
+	ring := newKeyring()
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	log.Info("x", "caller", by(t, "user_1", scope.TasksWrite))
+	log.Info("x", "caller", callerOf(t, ring))
+	log.Info("x", "caller", middleware.Principal{})
+	lines := strings.Split(out.String(), "\n")
+	for i, want := range []string{
+		"caller.subject=user_1 caller.organization=org_1 caller.environment=production",
+		"caller.key=key_", `caller.subject="" caller.organization=""`,
+	} {
+		if !strings.Contains(lines[i], want) || strings.Contains(lines[i], "tasks") {
+			t.Errorf("got %s, want %s", lines[i], want)
+		}
+	}
+}
+
+// principalService is each stage for callers that WithPrincipal names.
+func principalService(o middleware.Options, h http.Handler) http.Handler {
+	g := middleware.New(nil, o)
+	return middleware.Chain(g.RateLimit, g.Require(scope.TasksWrite), g.Idempotent)(h)
+}
+
+// TestWithPrincipal: everything inward works for a principal made by hand as for a
+// key, with and without RequestID.
+func TestWithPrincipal(t *testing.T) {
+	for _, ids := range []bool{true, false} {
+		runs := 0
+		o := middleware.Options{
+			Hooks: quiet(), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("5-H")),
+			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+		}
+		service := principalService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			p, _ := middleware.PrincipalFrom(r.Context())
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, p.Subject())
+		}))
+		ask := func(p middleware.Principal, key string) answer {
+			h := as(p)(service)
+			if ids {
+				h = middleware.Chain(keyless().RequestID, as(p))(service)
+			}
+			return serve(h, request("POST", "/tasks", "", "{}", "Idempotency-Key: "+key))
+		}
+		writer, reader := by(t, "user_1", scope.TasksWrite), by(t, "user_2", scope.TasksRead)
+		for _, replayed := range []string{"", "true"} {
+			if res := ask(writer, "a"); res.StatusCode != 201 || res.body != "user_1" || res.Header.Get("Idempotent-Replayed") != replayed {
+				t.Errorf("got %d %s, replayed %q, want %q", res.StatusCode, res.body, res.Header.Get("Idempotent-Replayed"), replayed)
+			}
+		}
+		if res := ask(reader, "a"); res.StatusCode != 403 {
+			t.Errorf("without the scope: got %d %s", res.StatusCode, res.body)
+		}
+		// The same key of another subject is another operation.
+		if res := ask(by(t, "user_3", scope.TasksWrite), "a"); res.StatusCode != 201 || res.body != "user_3" || res.Header.Get("Idempotent-Replayed") != "" || runs != 2 {
+			t.Errorf("another subject: got %d %s after %d runs", res.StatusCode, res.body, runs)
+		}
+		if res := ask(writer, "b"); res.StatusCode != 201 {
+			t.Errorf("got %d", res.StatusCode)
+		}
+		if res := ask(writer, "a"); res.StatusCode != 429 {
+			t.Errorf("over the organization's limit: got %d", res.StatusCode)
+		}
+		if res := ask(middleware.Principal{}, "a"); res.StatusCode != 500 {
+			t.Errorf("nobody: got %d", res.StatusCode)
+		}
+		foreign, err := middleware.NewPrincipal(scope.New(scope.Definition{Name: scope.TasksWrite, Meaning: "x"}), middleware.Identity{Organization: "org_9", Scopes: []scope.Name{scope.TasksWrite}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res := ask(foreign, "a"); res.StatusCode != 500 || runs != 3 {
+			t.Errorf("a principal of another registry: got %d after %d runs", res.StatusCode, runs)
+		}
+	}
+}
+
+// TestPartitionsOfCallers: replies never cross organizations, environments or
+// subjects, whatever the texts look like when they are put together.
+func TestPartitionsOfCallers(t *testing.T) {
+	identity := func(organization, subject string, e keystore.Environment) middleware.Principal {
+		p, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: organization, Subject: subject, Environment: e, Scopes: []scope.Name{scope.TasksWrite}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	callers := []middleware.Principal{
+		identity("a", "b c", ""), identity("a b", "c", ""), identity("a b c", "", ""), identity("a", "b", ""), identity("ab", "", ""),
+		identity("a", "b", keystore.Sandbox), identity("a", "", ""), identity("a", "", keystore.Sandbox), identity("a", "production", ""),
+	}
+	runs := 0
+	limits := middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Key: policy("key", "1-H", 0)}
+	for _, o := range []middleware.Options{
+		{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}},                    // replies
+		{Hooks: quiet(), RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, // counters of RateLimitOptions.Key
+	} {
+		h := principalService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
+		runs = 0
+		for i, p := range callers {
+			if res := serve(as(p)(h), request("POST", "/", "", "{}", "Idempotency-Key: same")); res.StatusCode != 200 || runs != i+1 {
+				t.Errorf("%v: got %d after %d runs", p.LogValue(), res.StatusCode, runs)
+			}
+		}
+	}
+	// A key and a subject are two callers, too: the one by its name, which another
+	// store may choose, the other by its own.
+	h := principalService(middleware.Options{Hooks: quiet(), RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	ring := newKeyring()
+	token := ring.plant(t, keystore.Key{ID: "user_1", Scopes: []scope.Name{scope.TasksWrite}})
+	auth := middleware.New(ring.keys, middleware.Options{}).Authenticate
+	for i, h := range []http.Handler{auth(h), as(by(t, "user_1", scope.TasksWrite))(h)} {
+		if res := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: same")); res.StatusCode != 200 || res.Header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("caller %d: got %d %s", i, res.StatusCode, res.body)
+		}
+	}
+}
+
+// TestWithPrincipalInside: what stages outside decided for another caller does not
+// hold for the one that WithPrincipal names, and not the other way round.
+func TestWithPrincipalInside(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t, scope.TasksWrite)
+	log := newLogged()
+	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	ran := false
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ran = true })
+	reader := by(t, "reader", scope.TasksRead)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
+	api.Handle("POST /api/v1/x", middleware.Require(scope.TasksWrite), as(reader)(g.Idempotent(handler)))
+	api.Handle("POST /api/v1/y", middleware.AnyKey(), as(reader)(g.Require(scope.TasksWrite)(handler)))
+	outer := middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksWrite))
+	for _, tt := range []struct {
+		name   string
+		h      http.Handler
+		path   string
+		status int
+		log    string
+	}{
+		{"Idempotent with the scopes of the outer caller", outer(as(reader)(g.Idempotent(handler))), "/", 500, "Idempotent has no Require before it"},
+		{"the same in an API", api, "/api/v1/x", 500, "Idempotent has no Require before it"},
+		{"Require", outer(as(reader)(g.Require(scope.TasksWrite)(handler))), "/", 403, ""},
+		{"Require in an API", api, "/api/v1/y", 403, ""},
+		{"nobody", outer(as(middleware.Principal{})(g.AnyKey(handler))), "/", 500, "Require has no Authenticate before it"},
+		{"Authenticate inside", as(by(t, "writer", scope.TasksWrite))(middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksRead))(handler)), "/", 403, ""},
+		{"API inside", as(reader)(testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})), "/api/v1/tasks/1/cancel", 403, ""},
+		{"Require inside Idempotent", outer(g.Idempotent(as(reader)(g.AnyKey(handler)))), "/", 500, "Require stands inside Idempotent"},
+		{"Idempotent inside Idempotent", outer(g.Idempotent(as(reader)(g.Idempotent(handler)))), "/", 500, "Idempotent has no Require before it"},
+		{"Authenticate inside Idempotent", outer(g.Idempotent(as(reader)(g.Authenticate(handler)))), "/", 500, "Authenticate stands inside Idempotent"},
+	} {
+		for _, key := range []string{"", tt.name} {
+			ran = false
+			r := request("POST", tt.path, token, "{}")
+			if key != "" {
+				r.Header.Set("Idempotency-Key", key)
+			}
+			before := len(log.String())
+			res := serve(tt.h, r)
+			if res.StatusCode != tt.status || ran || !strings.Contains(log.String()[before:], tt.log) {
+				t.Errorf("%s, key %q: got %d, ran %t, want %d and the log about %q: %s", tt.name, key, res.StatusCode, ran, tt.status, tt.log, log.String()[before:])
+			}
+		}
+	}
+}
+
+// TestNotStartedAsAnother: a handler creates something and calls another handler
+// as somebody else, who calls NotStarted. That frees nothing.
+func TestNotStartedAsAnother(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	created := 0
+	h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		created++
+		serve(as(by(t, "other"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { middleware.NotStarted(r.Context()) })), r)
+	}))
+	for range 3 {
+		serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+	}
+	if created != 1 {
+		t.Errorf("created %d times, want once", created)
+	}
+}
+
+// TestCallerOfTheEvent: the Event and the Problem hook name the caller that the
+// innermost stage was told of, and nobody after a refused authentication.
+func TestCallerOfTheEvent(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	g := middleware.New(ring.keys, middleware.Options{})
+	problem := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "taken"})
+	})
+	apiOf := func(h http.Handler) http.Handler {
+		api := middleware.NewAPI(ring.keys, middleware.Options{})
+		api.Handle("GET /api/v1/x", middleware.AnyKey(), h)
+		return api
+	}
+	within := func(h http.Handler) http.Handler { // a request within a request
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			sub := request("GET", "/api/v1/x", r.Header.Get("X-Inner"), "").WithContext(r.Context())
+			_, _ = io.WriteString(w, serve(h, sub).body)
+		})
+	}
+	for _, tt := range []struct {
+		name       string
+		outside    bool // WithPrincipal stands outside RequestID
+		h          http.Handler
+		token      string
+		inner      string // the token of a request within
+		event      string // the caller of the outermost Event
+		inProblems string // the callers that the hook saw
+	}{
+		{"WithPrincipal outside", true, http.HandlerFunc(sayOK), "", "", "user", ""},
+		{"WithPrincipal outside, refused inside", true, g.Require(scope.TasksWrite)(problem), "", "", "user", "user"},
+		{"WithPrincipal outside, not authenticated", true, g.Authenticate(problem), "", "", "", "-"},
+		{"WithPrincipal inside", false, as(by(t, "user"))(problem), "", "", "user", "user"},
+		{"WithPrincipal inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")))(problem), token, "", "user", "user"},
+		{"refused inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")), g.Require(scope.TasksWrite))(problem), token, "", "user", "user"},
+		{"API", false, apiOf(problem), token, "", "key", "key"},
+		{"API, not authenticated", false, apiOf(problem), "", "", "", "-"},
+		{"WithPrincipal around an API, not authenticated", true, apiOf(problem), "", "", "", "-"},
+		{"a request within, as another key", false, apiOf(within(apiOf(problem))), token, token, "key", "key"},
+		{"a request within, not authenticated", false, apiOf(within(apiOf(problem))), token, "x", "key", "-"},
+		{"the same with RequestID", false, apiOf(within(g.RequestID(apiOf(problem)))), token, "x", "key", "-"},
+	} {
+		name := func(p middleware.Principal, nobody string) string {
+			switch {
+			case p.KeyID() != "":
+				return "key"
+			case p.Subject() != "":
+				return p.Subject()
+			}
+			return nobody
+		}
+		var events, problems []string
+		hooks := quiet()
+		hooks.Observe = func(_ context.Context, e middleware.Event) {
+			if !e.Nested {
+				events = append(events, name(e.Principal, ""))
+			}
+		}
+		hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+			who, _ := middleware.PrincipalFrom(r.Context())
+			problems = append(problems, name(who, "-"))
+			return "text/plain", []byte("no")
+		}
+		// The hooks of the outermost stage are those of all.
+		h := middleware.New(nil, middleware.Options{Hooks: hooks}).RequestID(tt.h)
+		if tt.outside {
+			h = as(by(t, "user"))(h)
+		}
+		serve(h, request("GET", "/api/v1/x", tt.token, "", "X-Inner: "+tt.inner))
+		if got := strings.Join(problems, " "); !reflect.DeepEqual(events, []string{tt.event}) || got != tt.inProblems {
+			t.Errorf("%s: got the event of %q and problems of %q, want %q and %q", tt.name, events, got, tt.event, tt.inProblems)
+		}
+	}
+}

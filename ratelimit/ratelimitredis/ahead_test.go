@@ -1,0 +1,377 @@
+package ratelimitredis_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+)
+
+// horizon is what the documentation recommends.
+const horizon = 100 * time.Millisecond
+
+func aheadOn(client redis.Scripter) *ratelimitredis.Store {
+	return ratelimitredis.New(client, ratelimitredis.Options{Ahead: horizon, Failover: patient})
+}
+
+// 1,000 requests a second of one organization under 5,000 a second cost at most
+// one trip for twenty of them.
+func TestAheadSavesTrips(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	even := func(int) time.Duration { return time.Millisecond }
+	atRandom := func(int) time.Duration { return time.Duration(random.ExpFloat64() * 1e6) }
+	inTens := func(i int) time.Duration { return time.Duration(i%10/9) * 10 * time.Millisecond }
+	for _, tt := range []struct {
+		name     string
+		gap      func(i int) time.Duration
+		distance time.Duration
+	}{
+		{"evenly", even, 200 * time.Microsecond},
+		{"evenly, 1 ms away", even, time.Millisecond},
+		{"at random", atRandom, 200 * time.Microsecond},
+		{"at random, 1 ms away", atRandom, time.Millisecond},
+		{"in tens", inTens, time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			server := newFake(tt.distance)
+			store := aheadOn(server)
+			one := []ratelimit.Charge{{Policy: policy(5000, time.Second), Bucket: "org_1", Cost: 1}}
+			const requests = 10_000
+			for i := range requests {
+				time.Sleep(tt.gap(i))
+				go func() {
+					if d, err := store.Take(context.Background(), one); err != nil || !d.Allowed {
+						t.Errorf("%s: got %+v, %v, want to be admitted", tt.name, d, err)
+					}
+				}()
+			}
+			synctest.Wait()
+			time.Sleep(time.Second)
+			t.Logf("%s: %d trips for %d requests", tt.name, server.sent(), requests)
+			if n := server.sent(); n > requests/20 {
+				t.Errorf("%s: %d trips for %d requests, want at most one for 20", tt.name, n, requests)
+			}
+		})
+	}
+}
+
+// slow has a thousand units, of which none comes back while a test runs.
+func slow(name string) *ratelimit.Policy {
+	return &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 1000}}
+}
+
+// How many units stock leaves in hand, and how many of them are spent before
+// the next trip.
+const inHand, untilLow = 49, 24
+
+// stock takes one decision a millisecond until the last one has brought units
+// for the next. These lapse a horizon later.
+func stock(t *testing.T, server *fake, store ratelimit.Store, charges ...ratelimit.Charge) {
+	t.Helper()
+	for i := range 51 {
+		if i > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		take(t, store, charges...)
+	}
+	if n := server.sent(); n != 51 {
+		t.Fatalf("the first 51 decisions took %d trips", n)
+	}
+}
+
+// trips returns how many trips n decisions take.
+func trips(t *testing.T, server *fake, n int, store ratelimit.Store, charges ...ratelimit.Charge) int {
+	t.Helper()
+	before := server.sent()
+	for range n {
+		take(t, store, charges...)
+	}
+	return server.sent() - before
+}
+
+// Units in hand are spent until a horizon after their trip began. Then they
+// lapse, and are not given back.
+func TestAheadLapses(t *testing.T) {
+	const distance = 10 * time.Millisecond
+	for _, tt := range []struct {
+		after time.Duration // the beginning of the trip
+		trips int
+	}{
+		{distance, 0},
+		{horizon - 1, 0},
+		{horizon, 1},
+		{time.Hour, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			server := newFake(0)
+			store := aheadOn(server)
+			one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+			for range 50 {
+				take(t, store, one)
+				time.Sleep(time.Millisecond)
+			}
+			server.distance = distance
+			take(t, store, one)
+			server.distance = 0
+			time.Sleep(tt.after - distance)
+			if n := trips(t, server, 1, store, one); n != tt.trips {
+				t.Errorf("%v after the trip began: %d trips for the next decision, want %d", tt.after, n, tt.trips)
+			}
+			time.Sleep(horizon)
+			one.Cost = 0
+			// An hour later one unit has come back.
+			want := int64(1000 - 51 - inHand - tt.trips + int(tt.after/time.Hour))
+			if d := take(t, store, one); d.States[0].Remaining != want {
+				t.Errorf("%v after the trip began: %d units are left, want %d", tt.after, d.States[0].Remaining, want)
+			}
+		})
+	}
+}
+
+// A trip that takes longer than the horizon brings units that nobody spends.
+func TestAheadTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+		for range 50 {
+			take(t, store, one)
+			time.Sleep(time.Millisecond)
+		}
+		server.distance = horizon
+		take(t, store, one)
+		if n := trips(t, server, 5, store, one); n != 5 {
+			t.Errorf("%d trips for the next five decisions, want 5", n)
+		}
+	})
+}
+
+// What lapses is at most an eighth of what is spent and a lot, although the
+// requests come in rushes that end when units were taken ahead.
+func TestAheadWastesLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+		one.Policy.Limit.Burst = 100_000
+		const rushes, each = 300, 51
+		for range rushes {
+			for range each {
+				take(t, store, one)
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(2 * horizon)
+		}
+		one.Cost = 0
+		lapsed := 100_000 - rushes*each - take(t, store, one).States[0].Remaining
+		if lapsed < inHand || lapsed > rushes*each/8+inHand {
+			t.Errorf("%d units lapsed of %d decisions, want at most an eighth", lapsed, rushes*each)
+		}
+	})
+}
+
+// Clients see units in hand as left, and never more than the burst.
+func TestAheadShowsWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		charges := []ratelimit.Charge{{Policy: slow("org"), Bucket: "o", Cost: 3}, {Policy: slow("key"), Bucket: "k", Cost: 1}}
+		charges[1].Policy.Limit.Burst = 500
+		for i := range int64(60) {
+			d := take(t, store, charges...)
+			if got, want := [2]int64{d.States[0].Remaining, d.States[1].Remaining}, [2]int64{1000 - 3*(i+1), 500 - (i + 1)}; got != want || d.Limiting != 0 {
+				t.Errorf("decision %d: %v are left, limiting %d, want %v and 0", i+1, got, d.Limiting, want)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if n := server.sent(); n != 51 {
+			t.Errorf("60 decisions took %d trips, want 51", n)
+		}
+		charges[0].Cost, charges[1].Cost = 0, 0
+		d := take(t, store, charges...)
+		if got, want := [2]int64{d.States[0].Remaining, d.States[1].Remaining}, [2]int64{1000 - 3*100, 500 - 100}; got != want {
+			t.Errorf("in the server %v are left, want %v", got, want)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		one := ratelimit.Charge{Policy: policy(1000, time.Second), Bucket: "b", Cost: 1}
+		stock(t, server, store, one)
+		time.Sleep(horizon - 1)
+		if s := take(t, store, one).States[0]; s.Remaining != 1000 || s.Reset != 0 || server.sent() != 51 {
+			t.Errorf("got %+v after %d trips from a bucket that is full again, want 1000 after 51", s, server.sent())
+		}
+	})
+}
+
+// No units are thrown away when the requests become more.
+func TestAheadLosesNothing(t *testing.T) {
+	for slower := range 40 {
+		synctest.Test(t, func(t *testing.T) {
+			store := aheadOn(newFake(0))
+			one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+			one.Policy.Limit.Burst = 100_000
+			for i := range 5000 {
+				if d := take(t, store, one); d.States[0].Remaining != int64(100_000-i-1) {
+					t.Fatalf("%d requests at the lower rate, decision %d: %d units are left", 200+slower, i+1, d.States[0].Remaining)
+				}
+				if i < 200+slower {
+					time.Sleep(time.Millisecond)
+				} else {
+					time.Sleep(50 * time.Microsecond)
+				}
+			}
+		})
+	}
+}
+
+// Units belong to the list of charges, limits and costs for which they were
+// taken. A look goes to the server.
+func TestAheadIsForOneList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		org, key := ratelimit.Charge{Policy: slow("org"), Bucket: "o", Cost: 1}, ratelimit.Charge{Policy: slow("key"), Bucket: "k", Cost: 1}
+		stock(t, server, store, org, key)
+		with := func(edit func(*ratelimit.Policy)) ratelimit.Charge {
+			p := slow("org")
+			edit(p)
+			return ratelimit.Charge{Policy: p, Bucket: "o", Cost: 1}
+		}
+		other, dearer, look := key, org, key
+		other.Bucket = "other"
+		dearer.Cost = 2
+		look.Cost = 0
+		for _, tt := range []struct {
+			name    string
+			charges []ratelimit.Charge
+			trips   int
+		}{
+			{"the same", []ratelimit.Charge{org, key}, 0},
+			{"an equal policy", []ratelimit.Charge{with(func(*ratelimit.Policy) {}), key}, 0},
+			{"another burst", []ratelimit.Charge{with(func(p *ratelimit.Policy) { p.Limit.Burst++ }), key}, 1},
+			{"another count", []ratelimit.Charge{with(func(p *ratelimit.Policy) { p.Limit.Count++ }), key}, 1},
+			{"another period", []ratelimit.Charge{with(func(p *ratelimit.Policy) { p.Limit.Period++ }), key}, 1},
+			{"another policy", []ratelimit.Charge{with(func(p *ratelimit.Policy) { p.Name = "other" }), key}, 1},
+			{"another key", []ratelimit.Charge{org, other}, 1},
+			{"another cost", []ratelimit.Charge{dearer, key}, 1},
+			{"another order", []ratelimit.Charge{key, org}, 1},
+			{"one charge less", []ratelimit.Charge{org}, 1},
+			{"one charge more", []ratelimit.Charge{org, key, key}, 1},
+			{"one of them is a look", []ratelimit.Charge{org, look}, 1},
+			{"the same again", []ratelimit.Charge{org, key}, 0},
+		} {
+			if n := trips(t, server, 1, store, tt.charges...); n != tt.trips {
+				t.Errorf("%s: %d trips, want %d", tt.name, n, tt.trips)
+			}
+		}
+		org.Cost, key.Cost = 0, 0
+		for range 3 {
+			time.Sleep(horizon / 2)
+			if n := trips(t, server, 100, store, org, key); n != 100 {
+				t.Errorf("100 looks took %d trips", n)
+			}
+		}
+	})
+}
+
+// While units are in hand nobody is denied. Then the server denies, and says
+// how long.
+func TestAheadDenialIsOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+		stock(t, server, store, one)
+		rest := one
+		rest.Cost = 1000 - 51 - inHand
+		if d := take(t, aheadOn(server), rest); !d.Allowed {
+			t.Fatalf("another process got %+v for what is left", d)
+		}
+		for i := range inHand {
+			// The one that asks for more hears of the other process.
+			left := int64(inHand - i - 1)
+			if i < untilLow {
+				left += rest.Cost
+			}
+			if d := take(t, store, one); !d.Allowed || d.States[0].Remaining != left {
+				t.Errorf("got %+v for unit %d of %d in hand, want %d left", d, i+1, inHand, left)
+			}
+		}
+		for _, trips := range []int{1, 0} {
+			before := server.sent()
+			d := take(t, store, one)
+			if d.Allowed || d.Wait() > time.Hour || d.Wait() < 59*time.Minute || server.sent()-before > trips {
+				t.Errorf("got %+v by %d trips, want a denial for an hour by %d at most", d, server.sent()-before, trips)
+			}
+		}
+		time.Sleep(time.Hour)
+		if d := take(t, store, one); !d.Allowed {
+			t.Errorf("got %+v after the wait", d)
+		}
+	})
+}
+
+// A denial while a trip is under way does not spoil the units that it brings.
+func TestAheadDeniedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+		for range 50 {
+			take(t, store, one)
+			time.Sleep(time.Millisecond)
+		}
+		server.distance = 20 * time.Millisecond
+		go store.Take(context.Background(), []ratelimit.Charge{one})
+		synctest.Wait()
+		server.distance = 0
+		time.Sleep(12 * time.Millisecond)
+		rest := one
+		rest.Cost = 1000 - 51 - inHand
+		take(t, store, rest)
+		if d := take(t, store, one); d.Allowed {
+			t.Fatalf("got %+v from a bucket that is spent", d)
+		}
+		time.Sleep(12 * time.Millisecond)
+		for i := range inHand + 1 {
+			if d := take(t, store, one); d.Allowed != (i < inHand) {
+				t.Errorf("got %+v for unit %d of %d in hand", d, i+1, inHand)
+			}
+		}
+	})
+}
+
+// Lists that come once take no units from those that come often, and memory is
+// bounded.
+func TestAheadUnderAFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+		time.Sleep(time.Hour)
+		stock(t, server, store, one)
+		// All at one time.
+		for i := range 50_000 {
+			take(t, store, ratelimit.Charge{Policy: one.Policy, Bucket: strconv.Itoa(i), Cost: 1})
+		}
+		if n := trips(t, server, untilLow, store, one); n != 0 {
+			t.Errorf("after a flood of other lists %d decisions took %d trips", untilLow, n)
+		}
+		// A horizon later their places are free.
+		time.Sleep(horizon)
+		server.trips = 0
+		stock(t, server, store, ratelimit.Charge{Policy: one.Policy, Bucket: "new", Cost: 1})
+		if n := trips(t, server, untilLow, store, ratelimit.Charge{Policy: one.Policy, Bucket: "new", Cost: 1}); n != 0 {
+			t.Errorf("a list after the flood took %d trips for %d decisions", n, untilLow)
+		}
+	})
+}

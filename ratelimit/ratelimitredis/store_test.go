@@ -1,0 +1,173 @@
+package ratelimitredis_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+)
+
+// A client may need longer than the budget to connect, for the first time and
+// after a failure. The first time that is no failure. The connection is kept,
+// and Redis decides as soon as it is there.
+func TestSlowConnection(t *testing.T) {
+	o := options(t)
+	var reachable atomic.Pointer[chan struct{}]
+	unreachable := func() (reach func()) {
+		c := make(chan struct{})
+		reachable.Store(&c)
+		return func() { close(c) }
+	}
+	var givenUp atomic.Int64
+	conns := make(chan net.Conn, 1000)
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		select {
+		case <-*reachable.Load():
+		case <-ctx.Done():
+			givenUp.Add(1)
+			return nil, ctx.Err()
+		}
+		conn, err := net.Dial(network, addr)
+		if err == nil {
+			conns <- conn
+		}
+		return conn, err
+	}
+	client := connect(t, o)
+	store := ratelimitredis.New(client, ratelimitredis.Options{
+		Prefix: "test-slow", Failover: ratelimit.FailoverOptions{Failures: 10, Cooldown: time.Hour, Logger: patient.Logger},
+	})
+	look := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b"}
+	decides := func() bool {
+		before := store.Fallbacks()
+		take(t, store, look)
+		return store.Fallbacks() == before
+	}
+
+	reach := unreachable()
+	for range 10 {
+		take(t, store, look)
+	}
+	if n := store.Fallbacks(); n != 10 || store.Down() {
+		t.Errorf("%d of 10 decisions without Redis, down %v; want all, and to be up", n, store.Down())
+	}
+	reach()
+	eventually(t, "Redis decides", decides)
+	if n := givenUp.Load(); n != 0 {
+		t.Errorf("%d connections were given up at first", n)
+	}
+
+	reach = unreachable()
+	// Until no connection is left: some may have been dialed just now.
+	eventually(t, "a call without a connection fails", func() bool {
+		for range len(conns) {
+			(<-conns).Close()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := store.Counters().Take(ctx, []ratelimit.Charge{look})
+		return err != nil
+	})
+	before := givenUp.Load()
+	for range 3 {
+		take(t, store, look)
+	}
+	if n := givenUp.Load() - before; n != 0 {
+		t.Errorf("%d connections were given up after a failure", n)
+	}
+	reach()
+	eventually(t, "Redis decides again", decides)
+}
+
+// While Redis answers, a call that hangs ends with the budget, if the client
+// heeds deadlines, and its connection goes with it.
+func TestHungCallEnds(t *testing.T) {
+	server := startServer(t)
+	o := server.options()
+	o.ContextTimeoutEnabled, o.ReadTimeout, o.MaxRetries = true, time.Hour, -1
+	client := connect(t, o)
+	store := ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Logger: patient.Logger}})
+	if err := store.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server.hang()
+	take(t, store, ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b", Cost: 1})
+	if n := store.Fallbacks(); n != 1 {
+		t.Errorf("%d decisions without Redis, want 1", n)
+	}
+	eventually(t, "the connection is closed", func() bool { return client.PoolStats().TotalConns == 0 })
+}
+
+// After Ready the first decision finds a connection.
+func TestReady(t *testing.T) {
+	server := newServer(t)
+	o := server.options()
+	var dials atomic.Int64
+	o.MaxRetries = -1
+	o.Dialer = func(_ context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return net.Dial(network, addr)
+	}
+	client := connect(t, o)
+	store := patientStore(t, client)
+	if err := store.Ready(t.Context()); err == nil {
+		t.Error("Ready without a server: no error")
+	}
+	server.start()
+	eventually(t, "Ready returns no error", func() bool { return store.Ready(t.Context()) == nil })
+	if n := client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("Ready wrote %d keys", n)
+	}
+	before := dials.Load()
+	take(t, store, ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b", Cost: 1})
+	if n := dials.Load() - before; n != 0 {
+		t.Errorf("the first decision after Ready made %d connections", n)
+	}
+}
+
+// Charges that no store accepts are refused without a command, and New sends
+// none.
+func TestAskedNothing(t *testing.T) {
+	client := connect(t, &redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+		t.Error("the client was used")
+		return nil, errors.New("not to be used")
+	}})
+	store := ratelimitredis.New(client, ratelimitredis.Options{})
+	if _, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: policy(10, time.Minute), Bucket: "b", Cost: 11}}); !errors.Is(err, ratelimit.ErrCost) {
+		t.Errorf("cost 11 of a burst of 10: got %v, want ErrCost", err)
+	}
+	if _, err := store.Take(t.Context(), make([]ratelimit.Charge, 5)); err == nil {
+		t.Error("five charges: got no error")
+	}
+	if d, err := store.Take(t.Context(), nil); err != nil || !d.Allowed {
+		t.Errorf("no charges: got %+v, %v", d, err)
+	}
+}
+
+func TestNewPanics(t *testing.T) {
+	client := connect(t, &redis.Options{})
+	for name, f := range map[string]func(){
+		"nil client":       func() { ratelimitredis.New(nil, ratelimitredis.Options{}) },
+		"braces":           func() { ratelimitredis.New(client, ratelimitredis.Options{Prefix: "a{b}"}) },
+		"a negative Ahead": func() { ratelimitredis.New(client, ratelimitredis.Options{Ahead: -1}) },
+		"a negative option": func() {
+			ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Budget: -1}})
+		},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("New with %s does not panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
