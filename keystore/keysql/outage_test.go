@@ -74,18 +74,18 @@ func TestDeadline(t *testing.T) {
 			if method == "Migrate" && d.name == "sqlite" {
 				continue // waits as long as busy_timeout says
 			}
+			// In SQLite a writer locks no reader out.
+			if d.name == "sqlite" && reads[method] {
+				if err := call(t.Context()); err != nil {
+					t.Errorf("%s beside a writer returned %v, want an answer", method, err)
+				}
+				continue
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			began := time.Now()
 			err := call(ctx)
 			took := time.Since(began)
 			cancel()
-			// In SQLite a writer locks no reader out.
-			if d.name == "sqlite" && reads[method] {
-				if err != nil {
-					t.Errorf("%s beside a writer returned %v, want an answer", method, err)
-				}
-				continue
-			}
 			if !errors.Is(err, context.DeadlineExceeded) || isAnswer(err) || took > 5*time.Second {
 				t.Errorf("%s with a deadline of 50ms, while all is locked, returned %v after %v, want the deadline's error at once", method, err, took)
 			}
