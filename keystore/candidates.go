@@ -87,17 +87,12 @@ func (c *Candidates) Digests() []Digest { return c.digests[:c.n] }
 // about tokens that nobody has seen before. What a Cached promises after a
 // revocation holds for each digest, and so for the token.
 func (c *Candidates) Lookup(ctx context.Context, s Store) (*Key, error) {
-	order := c.digests
-	digests := order[:c.n]
-	if cache, ok := s.(interface{ Remembers(Digest) bool }); ok && c.n > 1 {
-		if i := slices.IndexFunc(digests, cache.Remembers); i > 0 {
-			d := digests[i]
-			copy(digests[1:], digests[:i])
-			digests[0] = d
-		}
+	if c.n > 1 {
+		c = c.rememberedFirst(s)
 	}
-	for _, d := range digests {
-		k, err := s.Lookup(ctx, d)
+	for i := range c.n {
+		d := &c.digests[i]
+		k, err := s.Lookup(ctx, *d)
 		if err == nil {
 			return c.checked(k, d)
 		}
@@ -108,11 +103,28 @@ func (c *Candidates) Lookup(ctx context.Context, s Store) (*Key, error) {
 	return nil, ErrNotFound
 }
 
+// rememberedFirst puts the digest that s remembers before the others.
+func (c *Candidates) rememberedFirst(s Store) *Candidates {
+	cache, ok := s.(interface{ Remembers(Digest) bool })
+	if !ok {
+		return c
+	}
+	i := slices.IndexFunc(c.Digests(), cache.Remembers)
+	if i <= 0 {
+		return c
+	}
+	ordered := *c
+	ordered.digests[0] = c.digests[i]
+	copy(ordered.digests[1:], c.digests[:i])
+	return &ordered
+}
+
 // Peek returns the key of the token if cache, such as a [Cached], remembers it
 // and it is usable now. No store is asked.
 func (c *Candidates) Peek(cache interface{ Peek(Digest) (*Key, bool) }) (*Key, bool) {
-	for _, d := range c.Digests() {
-		if k, ok := cache.Peek(d); ok {
+	for i := range c.n {
+		d := &c.digests[i]
+		if k, ok := cache.Peek(*d); ok {
 			if k, err := c.checked(k, d); err == nil && k.Refused() == nil {
 				return k, true
 			}
@@ -123,11 +135,11 @@ func (c *Candidates) Peek(cache interface{ Peek(Digest) (*Key, bool) }) (*Key, b
 
 // checked returns k if it is the key of the token. It fails closed: a mixed-up
 // row must not let one organization act as another.
-func (c *Candidates) checked(k *Key, d Digest) (*Key, error) {
+func (c *Candidates) checked(k *Key, d *Digest) (*Key, error) {
 	switch {
 	case k == nil:
 		return nil, fmt.Errorf("%w: the store returned neither a key nor an error", ErrCorrupt)
-	case k.Digest != d:
+	case k.Digest != *d:
 		return nil, fmt.Errorf("%w: key %q came for the digest of another one", ErrCorrupt, k.ID)
 	case !k.Environment.Known():
 		return nil, fmt.Errorf("%w: key %q is of environment %q", ErrCorrupt, k.ID, k.Environment)

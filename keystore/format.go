@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
@@ -121,24 +122,30 @@ func checksum(s string) (sum [checksumLength]byte) {
 // [Format.Candidates] does. It does not allocate, and looks at no more than 256
 // bytes of what a client sent.
 func (f Format) Parse(token string) (Environment, error) {
-	prefix := f.prefix()
 	if len(token) > maxToken {
 		return "", errTooLong
 	}
-	mark := -1 // the last character that is not of base 62
-	for i := range len(token) {
-		if c := token[i]; !isBase62(c) {
-			if c != '_' && c != '-' {
-				return "", errBadCharacter
-			}
-			mark = i
-		}
+	environment, err := f.parse(token)
+	if err != nil && strings.ContainsFunc(token, foreign) {
+		return "", errBadCharacter // whatever else is wrong
 	}
-	rest, ok := strings.CutPrefix(token, prefix)
+	return environment, err
+}
+
+// foreign reports whether no token of any service has the character.
+func foreign(c rune) bool {
+	return c >= utf8.RuneSelf || !isBase62(byte(c)) && c != '_' && c != '-'
+}
+
+func (f Format) parse(token string) (Environment, error) {
+	rest, ok := strings.CutPrefix(token, f.prefix())
 	if !ok || rest == "" || rest[0] != '_' {
 		return "", errOtherPrefix
 	}
-	word, secret, _ := strings.Cut(rest[1:], "_")
+	word, secret := rest[1:], ""
+	if i := strings.IndexByte(word, '_'); i >= 0 {
+		word, secret = word[:i], word[i+1:]
+	}
 	environment, ok := environmentOf(word)
 	switch {
 	case word == "pub":
@@ -147,8 +154,11 @@ func (f Format) Parse(token string) (Environment, error) {
 		return "", errUnknownEnvironment
 	case len(secret) != randomLength+checksumLength:
 		return "", errBadLength
-	case mark >= len(token)-len(secret):
-		return "", errBadCharacter
+	}
+	for i := range len(secret) {
+		if !isBase62(secret[i]) {
+			return "", errBadCharacter
+		}
 	}
 	body := len(token) - checksumLength
 	if sum := checksum(token[:body]); token[body:] != string(sum[:]) {
@@ -158,7 +168,7 @@ func (f Format) Parse(token string) (Environment, error) {
 }
 
 func isBase62(c byte) bool {
-	return c-'0' < 10 || (c|0x20)-'a' < 26 // 0x20 makes a letter small
+	return (c|0x20)-'a' < 26 || c-'0' < 10 // 0x20 makes a letter small
 }
 
 // Claims reports whether a token begins like one of this service, of the present
