@@ -34,6 +34,8 @@ type Problem struct {
 
 	OriginalStatus   int    // "original_status" and "original_location": what is left of
 	OriginalLocation string // a response that was not retained
+
+	head *head // nil, or of a Problem with this status, detail and code
 }
 
 // The codes of the refusals. They are part of the interface: a code is added,
@@ -73,7 +75,7 @@ const (
 )
 
 // problems is the one table of refusals.
-var problems = map[string]Problem{
+var problems = complete(map[string]*Problem{
 	codeBadRequest:         {Status: 400, Detail: "The request could not be read."},
 	codeSeveralCredentials: {Status: 400, Detail: "The request carries credentials of several kinds. Send one kind."},
 	codeKeyInvalid:         {Status: 400, Detail: "The Idempotency-Key header is not valid."},
@@ -112,12 +114,19 @@ var problems = map[string]Problem{
 	codeHeaderTooLarge: {Status: 431, Detail: "The header of the request is too large. Send less in it."},
 	codeTransferCoding: {Status: 501, Detail: "The only transfer coding that this server reads is chunked."},
 	codeVersion:        {Status: 505, Detail: "This server speaks HTTP/1.1 and, where it is offered, HTTP/2."},
+})
+
+func complete(problems map[string]*Problem) map[string]*Problem {
+	for code, p := range problems {
+		p.Code = code
+		p.makeHead()
+	}
+	return problems
 }
 
 // refusal returns a copy of the table's row of a code.
 func refusal(code string) *Problem {
-	p := problems[code]
-	p.Code = code
+	p := *problems[code]
 	return &p
 }
 
@@ -224,14 +233,14 @@ var bodies = sync.Pool{New: func() any {
 	return &body
 }}
 
-// append writes the body by hand: a refusal has to be cheaper than what it
-// refuses, and encoding/json would cost more than the rest of the stage.
+// append writes the body by hand, because encoding/json would cost more than the
+// rest of the stage.
 func (p *Problem) append(b []byte) []byte {
-	b = append(b, `{"type":"about:blank"`...)
-	b = appendMember(b, "title", http.StatusText(p.Status))
-	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.Status), 10)
-	b = appendMember(b, "detail", p.Detail)
-	b = appendMember(b, "code", p.Code)
+	if h := p.head; h != nil && h.status == p.Status && h.detail == p.Detail && h.code == p.Code {
+		b = append(b, h.body...)
+	} else {
+		b = p.appendHead(b)
+	}
 	b = appendMember(b, "request_id", p.RequestID)
 	b = appendMember(b, "policy", p.Policy)
 	for i, name := range p.Missing {
@@ -246,6 +255,27 @@ func (p *Problem) append(b []byte) []byte {
 	}
 	b = appendMember(b, "original_location", p.OriginalLocation)
 	return append(b, '}', '\n')
+}
+
+func (p *Problem) appendHead(b []byte) []byte {
+	b = append(b, `{"type":"about:blank"`...)
+	b = appendMember(b, "title", http.StatusText(p.Status))
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.Status), 10)
+	b = appendMember(b, "detail", p.Detail)
+	return appendMember(b, "code", p.Code)
+}
+
+// A head is the start of a body, made in advance for the problems that are sent
+// often: a refusal has to be cheaper than what it refuses. It depends on nothing
+// but these fields.
+type head struct {
+	status       int
+	detail, code string
+	body         string
+}
+
+func (p *Problem) makeHead() {
+	p.head = &head{p.Status, p.Detail, p.Code, string(p.appendHead(nil))}
 }
 
 // appendMember appends a member of an object, unless its value is "".

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -163,6 +164,31 @@ func TestProblemHookThatLeavesItToTheDefault(t *testing.T) {
 		p := res.problem(t)
 		if res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != wantID(t, res.Response) || res.Header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: got %d %s", name, res.StatusCode, res.body)
+		}
+	}
+}
+
+// TestAlteredProblem: an authenticator may pass on the refusal of another one with
+// fields of its own, and all of them reach the client.
+func TestAlteredProblem(t *testing.T) {
+	keys := middleware.KeyAuthenticator(newKeyring().keys, middleware.Options{})
+	for name, alter := range map[string]func(p *middleware.Problem){
+		"nothing": func(p *middleware.Problem) {},
+		"status":  func(p *middleware.Problem) { p.Status = 404 },
+		"code":    func(p *middleware.Problem) { p.Code = "gone" },
+		"detail":  func(p *middleware.Problem) { p.Detail = "Nobody is here." },
+	} {
+		var want middleware.Problem
+		guard := middleware.New(nil, middleware.Options{Hooks: quiet(), Authenticator: middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+			caller, err := keys.Authenticate(r)
+			want = *err.(*middleware.Problem)
+			alter(&want)
+			return caller, &want
+		})})
+		res := serve(guard.Authenticate(http.HandlerFunc(sayOK)), request("GET", "/", keystore.Format{}.Generate(keystore.Production).Reveal(), ""))
+		got := res.problem(t)
+		if got.Status != want.Status || got.Title != http.StatusText(want.Status) || got.Code != want.Code || got.Detail != want.Detail {
+			t.Errorf("%s: got %s, want %+v", name, res.body, want)
 		}
 	}
 }

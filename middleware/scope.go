@@ -127,6 +127,7 @@ func (g *Guard) newScopeCheck(need Requirement) (*scopeCheck, error) {
 	}
 	c.challenge = `Bearer realm="` + g.options.Keys.Realm + `", error="insufficient_scope", scope="` + joinNames(need.names) + `"`
 	c.all = c.refusal(need.names)
+	c.all.makeHead()
 	return c, nil
 }
 
