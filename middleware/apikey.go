@@ -156,12 +156,12 @@ func (a *keyAuthenticator) verify(r *http.Request, c *keystore.Candidates) (*key
 	}
 	key, err := c.Lookup(ctx, a.keys)
 	switch {
+	case err == nil:
+		return a.judge(key)
 	case errors.Is(err, keystore.ErrNotFound):
 		return nil, a.invalid
-	case err != nil:
-		return nil, err
 	}
-	return a.judge(key)
+	return nil, err
 }
 
 // judge returns the key, bound, if it may be used now and here.

@@ -102,7 +102,7 @@ func (p Principal) byKey() bool { return p.known() && p.key.Digest != keystore.D
 // fits reports whether the registry knows all scopes of a principal that was made
 // by hand. Of a key that was stored before, unknown scopes grant nothing.
 func (p Principal) fits(r *scope.Registry) bool {
-	return p.byKey() || p.key.Granted().Registry() == r
+	return p.key.Granted().Registry() == r || p.byKey()
 }
 
 // KeyID returns the public id of the API key, "" without one.

@@ -146,7 +146,7 @@ func (l *limiter) none() bool { return !l.needsPrincipal() && l.Client == nil }
 
 // check charges the request to all its limits. If they refuse it, check returns
 // false and sets refused. room and refused are parameters to avoid allocations.
-func (l *limiter) check(f *facts, g *Guard, w http.ResponseWriter, r *http.Request, route *RouteOptions, room []ratelimit.Charge, refused *Problem) (ok bool) {
+func (l *limiter) check(f *facts, g *Guard, w http.ResponseWriter, r *http.Request, route *RouteOptions, room []ratelimit.Charge, refused *Problem) bool {
 	ctx := (*detached)(f)
 	charges, err := l.charges(ctx, r, f.principal, route, room)
 	if err != nil {
@@ -154,25 +154,25 @@ func (l *limiter) check(f *facts, g *Guard, w http.ResponseWriter, r *http.Reque
 		*refused = *refusal(codeRateStore)
 		return route.ReportOnly
 	}
-	if n := enforced(charges, route.ReportOnly); n < len(charges) {
-		reported := charges[n:]
-		charges = charges[:n]
-		defer func() {
-			if ok {
-				l.report(ctx, f, g, r, reported)
-			}
-		}()
-	}
-	if len(charges) == 0 {
-		return true
-	}
-	d, err := l.Store.Take(ctx, charges)
-	if errors.Is(err, ratelimit.ErrCost) {
-		*refused = *refusal(codeBadRequest)
-		refused.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
+	n := enforced(charges, route.ReportOnly)
+	if n > 0 && !l.charge(ctx, f, g, w, r, charges[:n], refused) {
 		return false
 	}
+	if n < len(charges) {
+		l.report(ctx, f, g, r, charges[n:])
+	}
+	return true
+}
+
+// charge makes the charges, or sets refused and returns false.
+func (l *limiter) charge(ctx context.Context, f *facts, g *Guard, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge, refused *Problem) bool {
+	d, err := l.Store.Take(ctx, charges)
 	if err != nil {
+		if errors.Is(err, ratelimit.ErrCost) {
+			*refused = *refusal(codeBadRequest)
+			refused.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
+			return false
+		}
 		l.faults.log(g.hooks(r), requestID(w, r), "the rate limit store does not answer", err)
 		*refused = *refusal(codeRateStore)
 		return false
@@ -196,12 +196,16 @@ func enforced(charges []ratelimit.Charge, reportAll bool) (n int) {
 	if reportAll {
 		return 0
 	}
-	for i, c := range charges {
-		if !c.Policy.ReportOnly {
+	for i := range charges {
+		if charges[i].Policy.ReportOnly {
+			continue
+		}
+		if n < i {
+			c := charges[i]
 			copy(charges[n+1:i+1], charges[n:i])
 			charges[n] = c
-			n++
 		}
+		n++
 	}
 	return n
 }

@@ -61,9 +61,12 @@ func (g *Guard) RequestID(next http.Handler) http.Handler {
 
 // assignID gives the response its id.
 func (x *exchange) assignID(r *http.Request, trust func(*http.Request) bool) {
-	if v := r.Header[x.IDHeader]; trust != nil && len(v) == 1 && validID(v[0]) && trust(r) {
-		x.ID = v[0]
-	} else {
+	if trust != nil {
+		if v := r.Header[x.IDHeader]; len(v) == 1 && validID(v[0]) && trust(r) {
+			x.ID = v[0]
+		}
+	}
+	if x.ID == "" {
 		text := xid.New().Encode(x.idText[:])
 		// Safe: idText is never written again.
 		x.ID = unsafe.String(&text[0], len(text))

@@ -1,7 +1,10 @@
 // Package bearer reads Authorization header fields.
 package bearer
 
-import "strings"
+import (
+	"net/textproto"
+	"strings"
+)
 
 // Found says what was found in the header.
 type Found int
@@ -22,9 +25,9 @@ func Parse(values []string) (token string, found Found) {
 	default:
 		return "", Bad
 	}
-	const scheme = "bearer"
-	value := strings.Trim(values[0], " \t")
-	if len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
+	const scheme = "Bearer"
+	value := textproto.TrimString(values[0])
+	if !strings.HasPrefix(value, scheme) && (len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme)) {
 		return "", Nothing
 	}
 	rest := value[len(scheme):]
