@@ -101,7 +101,7 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 		return Principal{}, err
 	}
 	if !key.AllowsAddress(a.address(r, key)) {
-		return Principal{}, refusal(codeAddressNotAllowed)
+		return Principal{}, refusal(codeAddressNotAllowed).of(key)
 	}
 	if a.LastUsed != nil {
 		a.LastUsed.Record(key)
@@ -167,10 +167,10 @@ func (a *keyAuthenticator) verify(r *http.Request, c *keystore.Candidates) (*key
 // judge returns the key, bound, if it may be used now and here.
 func (a *keyAuthenticator) judge(key *keystore.Key) (*keystore.Key, error) {
 	if err := key.Refused(); err != nil {
-		return nil, a.refusal(refusedDetail(key, err))
+		return nil, a.refusal(refusedDetail(key, err)).of(key)
 	}
 	if !a.serves(key.Environment) {
-		return nil, a.otherEnvironment(key.Environment)
+		return nil, a.otherEnvironment(key.Environment).of(key)
 	}
 	return key.Bind(a.registry), nil
 }

@@ -38,7 +38,9 @@ var ErrNoCredentials = errors.New("middleware: the request carries no credential
 // believe different ones; see [Prefer].
 //
 // A [KeyAuthenticator] that is joined leaves Bearer tokens of another shape, such
-// as JWTs, to the others. One that nobody takes is refused as an invalid key.
+// as JWTs, to the others. One that nobody takes is refused as an invalid key. Two
+// of them need different prefixes: each refuses tokens of its own shape that its
+// store does not have.
 //
 // FirstOf panics without authenticators and on a nil one.
 func FirstOf(authenticators ...Authenticator) Authenticator {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -337,6 +338,33 @@ func TestEventPatternInsideIdempotent(t *testing.T) {
 		r := request("POST", "/tasks/1", token, "", line)
 		if got, _ := o.ask(h, r); got.Pattern != "POST /tasks/{id}" {
 			t.Errorf("%s: got the pattern %q", line, got.Pattern)
+		}
+	}
+}
+
+// TestEventOfARefusedKey: whoever watches learns which key it was; the client is
+// nobody.
+func TestEventOfARefusedKey(t *testing.T) {
+	ring := newKeyring()
+	revoked, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	issuer := keystore.NewIssuer(ring.keys, keystore.IssuerOptions{})
+	if _, err := issuer.Revoke(t.Context(), "org_1", key.ID); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, bound := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
+	sandbox, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+	o := &observed{t: t}
+	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks(), Keys: middleware.KeyOptions{Environment: keystore.Production}})
+	for name, tt := range map[string]struct{ token, key string }{
+		"revoked":                {revoked, key.ID},
+		"from another network":   {elsewhere, bound.ID},
+		"of another environment": {sandbox, ""}, // its token says so, and no store was asked
+		"unknown":                {keystore.Format{}.Generate(keystore.Production).Reveal(), ""},
+		"live":                   {ring.issue(t), ""},
+	} {
+		e, _ := o.ask(api, request("GET", "/api/v1/any", tt.token, ""))
+		if e.RefusedKey != tt.key || name != "live" && e.Principal != (middleware.Principal{}) {
+			t.Errorf("a key that is %s: got %+v, want RefusedKey %q", name, e, tt.key)
 		}
 	}
 }

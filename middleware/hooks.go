@@ -52,6 +52,9 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 			slog.Int("status", e.Status), slog.Int64("bytes", e.Bytes), slog.Duration("duration", e.Duration),
 			slog.Any("caller", e.Principal), slog.String("stage", string(e.Stage)), slog.String("outcome", e.Outcome),
 		}
+		if e.RefusedKey != "" {
+			attrs = append(attrs, slog.String("refused_key", e.RefusedKey))
+		}
 		if e.Policy != "" {
 			attrs = append(attrs, slog.String("policy", e.Policy), slog.Int64("limit", e.Limit), slog.Int64("remaining", e.Remaining))
 		}
@@ -120,6 +123,10 @@ type Event struct {
 	// Principal is the caller, zero if none was authenticated. Its methods give
 	// key, organization and environment.
 	Principal Principal
+
+	// RefusedKey is the id of the API key that was refused because it is revoked,
+	// expired or suspended, or may not be used here; "" for none.
+	RefusedKey string
 
 	// Stage is the stage that decided on the response. Outcome is the code of a
 	// refusal as in [Problem.Code], "executed" or "replayed" (both of

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 	"github.com/sallyport-go/sallyport/scope"
@@ -35,7 +36,8 @@ type Problem struct {
 	OriginalStatus   int    // "original_status" and "original_location": what is left of
 	OriginalLocation string // a response that was not retained
 
-	head *head // nil, or of a Problem with this status, detail and code
+	key  string // id of the API key that is refused, for the Event only
+	head *head  // nil, or of a Problem with this status, detail and code
 }
 
 // The codes of the refusals. They are part of the interface: a code is added,
@@ -130,6 +132,11 @@ func refusal(code string) *Problem {
 	return &p
 }
 
+func (p *Problem) of(key *keystore.Key) *Problem {
+	p.key = key.ID
+	return p
+}
+
 // Error makes a *Problem an error, so that an [Authenticator] can return one.
 func (p *Problem) Error() string { return "middleware: " + p.Code + ": " + p.Detail }
 
@@ -151,7 +158,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, stage Stage, p *P
 	x := exchangeOf(w)
 	if x != nil && x.record != nil {
 		x.decide(stage, p.Code)
-		x.record.event.RetryAfter = p.RetryAfter
+		x.record.event.RetryAfter, x.record.event.RefusedKey = p.RetryAfter, p.key
 		if p.Policy != "" {
 			x.record.event.Policy = p.Policy
 		}
