@@ -73,19 +73,26 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 		printRules(stdout)
 		return 0
 	}
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
 	lookContext, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	session, err := rules.Open(lookContext, c.target)
+	if err != nil && c.timeout > 0 && errors.Is(lookContext.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("there was no time left to look at the server within -timeout %v", c.timeout)
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, withoutKeys(err.Error()))
 		return 2
 	}
 	defer session.Close()
 	if c.timeout == 0 {
-		c.timeout = session.Budget()
+		ctx, cancel = context.WithTimeout(ctx, session.Budget())
+		defer cancel()
 	}
-	ctx, cancel = context.WithTimeout(ctx, c.timeout)
-	defer cancel()
 
 	var results []rules.Result
 	prose := stdout
