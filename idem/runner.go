@@ -160,6 +160,9 @@ func NewRunner(s Store, o Options) *Runner {
 // Options returns the settings of the Runner, with the defaults filled in.
 func (r *Runner) Options() Options { return r.options }
 
+// Store returns the store that NewRunner was given.
+func (r *Runner) Store() Store { return r.store }
+
 // Stats returns what the Runner does now.
 func (r *Runner) Stats() RunnerStats {
 	r.mu.Lock()

@@ -59,7 +59,10 @@ type shard struct {
 	accepted *simplelru.LRU[Digest, answer] // tokens that were usable when the store was last asked
 	refused  *simplelru.LRU[Digest, answer] // tokens that were not
 	loads    map[Digest]*load               // questions whose answer may be remembered
-	_        [32]byte                       // no shard shares a cache line with another
+
+	hits, asked, failed uint64 // of CacheStats
+
+	_ [40]byte // no shard shares a cache line with another
 }
 
 // An answer is what the store said about a token.
@@ -134,6 +137,7 @@ func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
 	s := c.shard(d)
 	s.mu.Lock()
 	if found, ok := s.find(d, now); ok {
+		s.hits++
 		s.mu.Unlock()
 		if found.key == nil {
 			return nil, ErrNotFound
@@ -163,6 +167,10 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 	// Deferred, because a Logger may panic and others wait for done.
 	defer func() {
 		s.mu.Lock()
+		s.asked++
+		if l.err != nil && !errors.Is(l.err, ErrNotFound) {
+			s.failed++
+		}
 		if s.loads[d] == l {
 			delete(s.loads, d)
 			c.remember(s, d, l.key, l.err, began)

@@ -56,6 +56,9 @@ func (a *API) Routes() []Route { return slices.Clone(a.routes) }
 // Options returns the API's options with the defaults filled in.
 func (a *API) Options() Options { return a.guard.options }
 
+// Stats is [Guard.Stats].
+func (a *API) Stats() Stats { return a.guard.Stats() }
+
 // WaitSettled is [Guard.WaitSettled].
 func (a *API) WaitSettled(ctx context.Context) error { return a.guard.WaitSettled(ctx) }
 

@@ -197,7 +197,9 @@ type idempotency struct {
 }
 
 func (g *Guard) newIdempotency(o IdempotencyOptions) *idempotency {
-	g.runners = append(g.runners, o.Runner)
+	if !slices.Contains(g.runners, o.Runner) { // routes may share one
+		g.runners = append(g.runners, o.Runner)
+	}
 	i := &idempotency{
 		IdempotencyOptions: o, bodies: keyed.Bodies{Max: o.MaxBodies},
 		original: OriginalRequestIDHeader(g.options.RequestID.Header),

@@ -1,0 +1,29 @@
+package keystore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+func TestCacheStats(t *testing.T) {
+	f := newFake()
+	key := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Production, Digest: keystore.DigestOf("known")}
+	if err := f.Insert(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	c := keystore.NewCached(f, keystore.CacheOptions{})
+	look := func(token string) { c.Lookup(t.Context(), keystore.DigestOf(token)) }
+	for range 3 {
+		look("known")
+	}
+	look("unknown")
+	look("unknown")
+	f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") })
+	look("another")
+	if got, want := c.Stats(), (keystore.CacheStats{Usable: 1, Refused: 1, Hits: 3, Asked: 3, Failed: 1}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

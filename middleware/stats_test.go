@@ -1,0 +1,71 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// TestStats: what several routes or authenticators share counts once.
+func TestStats(t *testing.T) {
+	ring, runner := newKeyring(), replies()
+	token := ring.issue(t, scope.TasksWrite)
+	down := ratelimit.NewFailover(failing{}, ratelimit.FailoverOptions{Failures: 1, Logger: quiet().Logger})
+	o := middleware.Options{
+		Hooks:       quiet(),
+		RateLimit:   middleware.PerOrganization(down, ratelimit.MustParse("100-S")),
+		Idempotency: middleware.IdempotencyOptions{Runner: runner},
+	}
+	keys := middleware.KeyAuthenticator(ring.keys, o)
+	shared := o
+	shared.Authenticator = middleware.Prefer(keys, keys)
+	var during middleware.Stats
+	for name, api := range map[string]*middleware.API{"alone": middleware.NewAPI(ring.keys, o), "joined": middleware.NewAPI(nil, shared)} {
+		api.HandleWith("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: runner}},
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				during = api.Stats()
+				w.WriteHeader(201)
+			}))
+		before := api.Stats()
+		if res := serve(api, request("POST", "/api/v1/tasks", token, "", "Idempotency-Key: "+name)); res.StatusCode != 201 {
+			t.Fatalf("%s: got %d %s", name, res.StatusCode, res.body)
+		}
+		if during.Runner != (idem.RunnerStats{Executions: 1}) {
+			t.Errorf("%s: in the handler got %+v, want one execution", name, during.Runner)
+		}
+		after := api.Stats()
+		if got := after.Keys; got.Usable != 1 || got.Hits+got.Asked != before.Keys.Hits+before.Keys.Asked+1 {
+			t.Errorf("%s: got %+v after %+v, want one look-up more", name, got, before.Keys)
+		}
+		if after.Replies.Whole != before.Replies.Whole+1 || !after.LimitsDown || after.Fallbacks != before.Fallbacks+1 {
+			t.Errorf("%s: got %+v after %+v", name, after, before)
+		}
+	}
+	if got := middleware.New(keystore.NewMemory(), middleware.Options{}).Stats(); got != (middleware.Stats{}) {
+		t.Errorf("without parts that count: got %+v", got)
+	}
+	small := ratelimit.NewMemorySize(1)
+	for i := range 100 {
+		if _, err := small.Take(t.Context(), []ratelimit.Charge{{Policy: &ratelimit.Policy{Name: "p", Limit: ratelimit.MustParse("1-H")}, Bucket: string(rune('a' + i)), Cost: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limited := middleware.New(nil, middleware.Options{RateLimit: middleware.PerOrganization(small, ratelimit.MustParse("1-H"))})
+	if got := limited.Stats().Forgotten; got == 0 || got != small.Forgotten() {
+		t.Errorf("got %d forgotten buckets, want %d", got, small.Forgotten())
+	}
+}
+
+// failing is a store of counters that is away.
+type failing struct{}
+
+func (failing) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
+	return ratelimit.Decision{}, errors.New("away")
+}
