@@ -12,7 +12,7 @@ import (
 
 // joinPatience bounds each Join of the suite. Only a store that waits for the
 // wrong thing takes that long.
-const joinPatience = 30 * time.Second
+const joinPatience = 2 * time.Minute
 
 func (e *env) join(c idem.Claim) (idem.Record, idem.Joined) {
 	ctx, cancel := context.WithTimeout(e.ctx, joinPatience)

@@ -44,9 +44,9 @@ type Suite struct {
 	Rows  func(t *testing.T, s idem.Store) []string
 
 	// Lease is the unit of time of the suite; the longest retention is four
-	// times that. The default is 10 s with Advance or Bubble and 400 ms
-	// without, where it has to be long enough for a few calls of the store and
-	// for the machine's hiccups.
+	// times that. The default is 10 min with Advance or Bubble, which take no
+	// time, and 400 ms without, where it has to be long enough for a few calls
+	// of the store and for the machine's hiccups.
 	Lease time.Duration
 
 	// Skip maps the names of subtests to the reason for which the store does
@@ -103,7 +103,7 @@ func (s Suite) checkIn(t *testing.T, c rule) (err error) {
 	if e.lease == 0 {
 		e.lease = 400 * time.Millisecond
 		if s.Bubble || s.Advance != nil {
-			e.lease = 10 * time.Second
+			e.lease = 10 * time.Minute
 		}
 	}
 	e.retention = 4 * e.lease
