@@ -38,7 +38,7 @@ func TestJoinerLeaves(t *testing.T) {
 			}
 			cancel()
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
 		_, j, err := store.Join(ctx, claim("last"))
 		if err != nil {
@@ -167,7 +167,7 @@ func TestTransactionOutlivesContext(t *testing.T) {
 		if err := j.Settle(dead, finished("answer")); !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
 			t.Errorf("Settle with a context that is done: got error %v, want one that says that nothing was saved", err)
 		}
-		within(t, time.Minute, "freeing the key", func() { // the server hears of it by the end of the connection
+		within(t, "freeing the key", func() { // the server hears of it by the end of the connection
 			for {
 				if r, err := store.Begin(t.Context(), claim("other")); err != nil || r.State == idem.Claimed {
 					return

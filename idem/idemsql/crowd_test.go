@@ -36,13 +36,9 @@ func startCrowd(t *testing.T, clients int, post func(key string) (answer, error)
 	return c
 }
 
-// patience bounds a request and what a client needs for one answer. Only what
-// hangs takes that long.
-const patience = time.Minute
-
 // ask repeats the request until there is an answer for good.
 func (c *crowd) ask(key string) answer {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(2 * patience); ; {
 		a, err := c.post(key)
 		switch {
 		case a.status == 201, a.status == 500 && a.replayed(), a.code() == outcomeUnknown:
@@ -54,7 +50,7 @@ func (c *crowd) ask(key string) answer {
 			return a
 		}
 		if time.Now().After(deadline) {
-			c.t.Errorf("%s: no answer within %v; the last is %d: %s, %v", key, patience, a.status, a.body, err)
+			c.t.Errorf("%s: no answer within %v; the last is %d: %s, %v", key, 2*patience, a.status, a.body, err)
 			return a
 		}
 	}

@@ -164,7 +164,7 @@ func (d database) pool() (db *sql.DB, err error) {
 	case d.my != nil:
 		db, err = sql.Open("mysql", d.my.FormatDSN())
 	default:
-		db, err = sql.Open("sqlite", sqliteDSN(d.file, 10*time.Second))
+		db, err = sql.Open("sqlite", sqliteDSN(d.file, patience))
 	}
 	if err != nil {
 		return nil, err

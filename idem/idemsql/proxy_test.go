@@ -75,6 +75,13 @@ func (p *proxy) atNextCommit(f fault) {
 	p.atCommit = f
 }
 
+// willFail reports whether the fault of atNextCommit is still to come.
+func (p *proxy) willFail() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.atCommit != none
+}
+
 // heal ends all connections; later ones are untroubled.
 func (p *proxy) heal() {
 	p.mu.Lock()

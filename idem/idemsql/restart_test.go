@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -26,8 +25,7 @@ import (
 type ownPostgres struct {
 	t        *testing.T
 	programs string
-	dir      string
-	port     int
+	dir      string               // of its data and of its socket
 	attr     *syscall.SysProcAttr // as whom it runs; it refuses to be root
 	cmd      *exec.Cmd
 }
@@ -51,7 +49,6 @@ func newPostgres(t *testing.T) *ownPostgres {
 	if out, err := p.command("initdb", "-D", p.dir+"/data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	p.port = freePort(t)
 	return p
 }
 
@@ -65,7 +62,7 @@ func (p *ownPostgres) command(program string, args ...string) *exec.Cmd {
 func (p *ownPostgres) database() database { return newSchema(p.t, p.dsn()).migrated(p.t) }
 
 func (p *ownPostgres) dsn() string {
-	return "postgres://postgres@127.0.0.1:" + strconv.Itoa(p.port) + "/postgres?sslmode=disable"
+	return "postgres://postgres@/postgres?sslmode=disable&host=" + p.dir
 }
 
 // start starts the server and waits until it serves. After a kill it does not
@@ -78,14 +75,14 @@ func (p *ownPostgres) start() {
 	}
 	db := stdlib.OpenDB(*conf)
 	defer db.Close()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(patience)
 	for err = errors.New("not started"); err != nil; err = db.PingContext(context.Background()) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("Postgres does not start: %v", err)
 		}
 		if p.cmd == nil || syscall.Kill(p.cmd.Process.Pid, 0) != nil {
-			p.cmd = p.command("postgres", "-D", p.dir+"/data", "-p", strconv.Itoa(p.port), "-k", p.dir,
-				"-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "logging_collector=off")
+			p.cmd = p.command("postgres", "-D", p.dir+"/data", "-k", p.dir,
+				"-c", "listen_addresses=", "-c", "fsync=off", "-c", "logging_collector=off")
 			if err := p.cmd.Start(); err != nil {
 				p.t.Fatal(err)
 			}
@@ -108,7 +105,6 @@ type ownMariaDB struct {
 	t      *testing.T
 	server string
 	dir    string
-	port   int
 	attr   *syscall.SysProcAttr
 	cmd    *exec.Cmd
 }
@@ -133,7 +129,6 @@ func newMariaDB(t *testing.T) *ownMariaDB {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
 	}
-	m.port = freePort(t)
 	return m
 }
 
@@ -142,13 +137,13 @@ func (m *ownMariaDB) database() database {
 }
 
 func (m *ownMariaDB) dsn() string {
-	return "root@tcp(127.0.0.1:" + strconv.Itoa(m.port) + ")/mysql"
+	return "root@unix(" + m.dir + "/socket)/mysql"
 }
 
 func (m *ownMariaDB) start() {
 	m.t.Helper()
 	m.cmd = exec.Command(m.server, "--no-defaults", "--datadir="+m.dir+"/data", "--socket="+m.dir+"/socket", "--pid-file="+m.dir+"/pid",
-		"--port="+strconv.Itoa(m.port), "--bind-address=127.0.0.1", "--skip-grant-tables", "--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=16M")
+		"--skip-networking", "--skip-grant-tables", "--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=16M")
 	m.cmd.SysProcAttr, m.cmd.Dir = m.attr, m.dir
 	if err := m.cmd.Start(); err != nil {
 		m.t.Fatal(err)
@@ -158,7 +153,7 @@ func (m *ownMariaDB) start() {
 		m.t.Fatal(err)
 	}
 	defer db.Close()
-	for deadline := time.Now().Add(time.Minute); db.PingContext(context.Background()) != nil; <-time.After(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); db.PingContext(context.Background()) != nil; <-time.After(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			m.t.Fatal("MariaDB does not start")
 		}
@@ -198,16 +193,6 @@ func ownDirectory(t *testing.T, as string) (dir string, attr *syscall.SysProcAtt
 	return dir, attr
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 func TestPostgresKilled(t *testing.T) { testServerKilled(t, newPostgres(t)) }
 func TestMariaDBKilled(t *testing.T)  { testServerKilled(t, newMariaDB(t)) }
 
@@ -222,7 +207,7 @@ func testServerKilled(t *testing.T, own interface {
 	for _, mode := range []string{"joined", "leased"} {
 		t.Run(mode, func(t *testing.T) {
 			d := own.database()
-			o := options{idem.Options{Join: mode == "joined", Timeout: 500 * time.Millisecond, Wait: time.Second, Lease: crashLease}, time.Second}
+			o := options{Options: idem.Options{Join: mode == "joined", Wait: time.Second, Timeout: 30 * time.Second, Lease: crashLease}}
 			h := create
 			if mode == "leased" {
 				h = createLeased
@@ -233,7 +218,7 @@ func testServerKilled(t *testing.T, own interface {
 			}
 			var n atomic.Int64
 			clients := startCrowd(t, 8, func(key string) (a answer, err error) {
-				within(t, patience, "a request", func() { a = servers[n.Add(1)%2].post(key, key) })
+				within(t, "a request", func() { a = servers[n.Add(1)%2].post(key, key) })
 				return a, nil
 			})
 			for range max(*kills/5, 1) {

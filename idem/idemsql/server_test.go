@@ -2,6 +2,7 @@ package idemsql_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -40,10 +41,11 @@ type server struct {
 // joined, the transaction.
 type handler func(w http.ResponseWriter, r *http.Request, s *server)
 
-// options are those of a server.
+// options are those of a server. Where a test does not say otherwise, its times
+// are longer than the slowest machine needs.
 type options struct {
 	idem.Options
-	handler time.Duration // its timeout; 0 means the default
+	handler time.Duration // its timeout
 }
 
 // joined are the options of most tests.
@@ -77,8 +79,9 @@ func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler
 	}
 	s.token = secret.Reveal()
 	o.Logger = logger
+	o.Lease, o.Wait, o.Timeout = cmp.Or(o.Lease, patience), cmp.Or(o.Wait, patience), cmp.Or(o.Timeout, patience)
 	s.API = middleware.NewAPI(keys, middleware.Options{
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(s.store, o.Options), Timeout: o.handler},
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(s.store, o.Options), Timeout: cmp.Or(o.handler, patience)},
 		Hooks:       &middleware.Hooks{Logger: logger},
 	})
 	s.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
@@ -197,8 +200,11 @@ func (l *logged) mustSay(t testing.TB, what string) {
 	}
 }
 
+// patience bounds what a test waits for. Only what hangs takes that long.
+const patience = 5 * time.Minute
+
 // within ends a test that hangs.
-func within(t testing.TB, limit time.Duration, what string, do func()) {
+func within(t testing.TB, what string, do func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -207,7 +213,7 @@ func within(t testing.TB, limit time.Duration, what string, do func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(limit):
-		t.Fatalf("%s took longer than %v", what, limit)
+	case <-time.After(patience):
+		t.Fatalf("%s took longer than %v", what, patience)
 	}
 }
