@@ -57,7 +57,7 @@ func sqliteFile(t testing.TB) database {
 
 func emptySQLite(file string) database {
 	open := func(t testing.TB) *sql.DB {
-		return opened(t, "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_pragma=synchronous(NORMAL)")
+		return opened(t, "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(120000)&_pragma=synchronous(NORMAL)")
 	}
 	return database{
 		name: "sqlite",
@@ -255,7 +255,7 @@ func eventually(t testing.TB, otherwise string, condition func() bool) {
 	t.Helper()
 	tries := time.NewTicker(5 * time.Millisecond)
 	defer tries.Stop()
-	for limit := time.Now().Add(30 * time.Second); !condition(); <-tries.C {
+	for limit := time.Now().Add(2 * time.Minute); !condition(); <-tries.C {
 		if time.Now().After(limit) {
 			t.Fatal(otherwise)
 		}

@@ -3,7 +3,6 @@ package keysql_test
 import (
 	"database/sql"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -21,8 +20,8 @@ import (
 // ownPostgres is a server of the test's own.
 type ownPostgres struct {
 	t    *testing.T
+	dir  string // with its socket
 	data string
-	port string
 }
 
 // TestPromotedReplica: a replica that was promoted counts its changes from an
@@ -32,27 +31,21 @@ func TestPromotedReplica(t *testing.T) {
 	if os.Getenv("SALLYPORT_POSTGRES") == "" {
 		t.Skip("left out: keysql on a Postgres that fails over; with SALLYPORT_POSTGRES set it runs where Postgres is installed")
 	}
-	dir, err := os.MkdirTemp("", "keysql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	chown(t, dir)
-	primary, replica := &ownPostgres{t, filepath.Join(dir, "primary"), freePort(t)}, &ownPostgres{t, filepath.Join(dir, "replica"), freePort(t)}
+	primary, replica := newPostgres(t), newPostgres(t)
 	primary.run("initdb", "-D", primary.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	primary.start()
 	db := primary.open()
 	store := keysql.Postgres(db)
 	migrate(t, store)
 	k := inserted(t, store, "acme", 1)[0]
-	replica.run("pg_basebackup", "-D", replica.data, "-R", "-c", "fast", "--no-sync", "-h", "127.0.0.1", "-p", primary.port, "-U", "postgres")
+	replica.run("pg_basebackup", "-D", replica.data, "-R", "-c", "fast", "--no-sync", "-h", primary.dir, "-U", "postgres")
 	spendTransactions(t, db, 50) // which the replica never gets
 	position := present(t, store)
 	db.Close()
 	primary.run("pg_ctl", "stop", "-D", primary.data, "-m", "immediate")
 
 	replica.start()
-	replica.run("pg_ctl", "promote", "-w", "-D", replica.data)
+	replica.run("pg_ctl", "promote", "-w", "-t", "600", "-D", replica.data)
 	db = replica.open()
 	store = keysql.Postgres(db)
 	k.RevokedAt = time.Now()
@@ -66,6 +59,17 @@ func TestPromotedReplica(t *testing.T) {
 	if _, _, err := store.Changes(t.Context(), since); err != nil {
 		t.Errorf("a position of its own: got %v", err)
 	}
+}
+
+func newPostgres(t *testing.T) *ownPostgres {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "keysql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	chown(t, dir)
+	return &ownPostgres{t, dir, filepath.Join(dir, "data")}
 }
 
 // spendTransactions makes the numbers of transactions grow.
@@ -90,7 +94,7 @@ func (p *ownPostgres) run(program string, args ...string) {
 	}
 	slices.Sort(found)
 	cmd := exec.CommandContext(p.t.Context(), found[len(found)-1], args...)
-	cmd.Dir = filepath.Dir(p.data)
+	cmd.Dir = p.dir
 	cmd.SysProcAttr = asPostgres(p.t)
 	if program == "pg_ctl" { // the server keeps its output open
 		if err := cmd.Run(); err != nil {
@@ -104,8 +108,8 @@ func (p *ownPostgres) run(program string, args ...string) {
 
 func (p *ownPostgres) start() {
 	p.t.Helper()
-	p.run("pg_ctl", "start", "-w", "-t", "120", "-D", p.data, "-l", p.data+".log", "-o",
-		"-p "+p.port+" -k "+filepath.Dir(p.data)+" -c listen_addresses=127.0.0.1 -c fsync=off -c hot_standby=on")
+	p.run("pg_ctl", "start", "-w", "-t", "600", "-D", p.data, "-l", p.data+".log", "-o",
+		"-k "+p.dir+" -c listen_addresses= -c fsync=off -c hot_standby=on")
 	p.t.Cleanup(func() {
 		stop := exec.Command("sh", "-c", "kill -QUIT $(head -1 "+p.data+"/postmaster.pid) 2>/dev/null")
 		_ = stop.Run() // it may have ended
@@ -114,7 +118,7 @@ func (p *ownPostgres) start() {
 
 func (p *ownPostgres) open() *sql.DB {
 	p.t.Helper()
-	db, err := sql.Open("pgx", "postgres://postgres@127.0.0.1:"+p.port+"/postgres?sslmode=disable")
+	db, err := sql.Open("pgx", "postgres://postgres@/postgres?sslmode=disable&host="+p.dir)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -141,14 +145,4 @@ func chown(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }

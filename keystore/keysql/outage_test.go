@@ -82,12 +82,10 @@ func TestDeadline(t *testing.T) {
 				continue
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			began := time.Now()
-			err := call(ctx)
-			took := time.Since(began)
+			err := call(ctx) // which would not return, if it did not heed ctx
 			cancel()
-			if !errors.Is(err, context.DeadlineExceeded) || isAnswer(err) || took > 5*time.Second {
-				t.Errorf("%s with a deadline of 50ms, while all is locked, returned %v after %v, want the deadline's error at once", method, err, took)
+			if !errors.Is(err, context.DeadlineExceeded) || isAnswer(err) {
+				t.Errorf("%s with a deadline of 50ms, while all is locked, returned %v, want the deadline's error", method, err)
 			}
 		}
 		if err := tx.Rollback(); err != nil {
