@@ -56,8 +56,8 @@ func serve(addr, file string, lease time.Duration, reexecute bool) {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, "task %x", rand.Uint64())
 	}
-	o := idem.Options{Lease: lease, Wait: 2 * time.Minute, Timeout: time.Minute, Reexecute: reexecute}
-	s, err := newStack(redis.NewClient(&redis.Options{Addr: addr}), o, create)
+	o := idem.Options{Lease: lease, Wait: patience, Timeout: patience, Reexecute: reexecute}
+	s, err := newStack(redis.NewClient(unhurried(&redis.Options{Addr: addr})), o, create)
 	if err != nil {
 		panic(err)
 	}
@@ -82,7 +82,7 @@ func startProcess(t *testing.T, redisAddr, file string, lease time.Duration, ree
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(self), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 5 * time.Minute}}
+	p := &process{cmd: exec.Command(self), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 2 * patience}}
 	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %v", asServer, redisAddr, file, lease, reexecute))
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()

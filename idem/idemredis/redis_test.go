@@ -5,10 +5,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -32,6 +33,12 @@ func options(t testing.TB) *redis.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return unhurried(o)
+}
+
+// unhurried gives a client more time than a slow machine needs.
+func unhurried(o *redis.Options) *redis.Options {
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	return o
 }
 
@@ -102,13 +109,14 @@ func finished(payload string) idem.Settlement {
 	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload), Retention: time.Hour}
 }
 
-// server is a Redis of the test's own, on a port of its own. It keeps what it
-// acknowledged over kill -9.
+// server is a Redis of the test's own, on a socket of its own: nobody else can
+// get that while the server is down. It keeps what it acknowledged over kill -9.
 type server struct {
-	t    testing.TB
-	args []string
-	port int
-	cmd  *exec.Cmd
+	t     testing.TB
+	args  []string
+	addr  string
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when cmd has ended
 }
 
 // newServer returns a server that does not run yet.
@@ -121,8 +129,13 @@ func newServer(t testing.TB, args ...string) *server {
 	if err != nil {
 		t.Skip("left out: idemredis on a Redis that fails; with redis-server on the PATH the tests start one")
 	}
-	s := &server{t: t, port: freePort(t)}
-	s.args = append([]string{program, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--appendonly", "yes", "--appendfsync", "always"}, args...)
+	dir, err := os.MkdirTemp("", "redis") // the name of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &server{t: t, addr: filepath.Join(dir, "socket")}
+	s.args = append([]string{program, "--port", "0", "--unixsocket", s.addr, "--dir", dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always"}, args...)
 	t.Cleanup(func() {
 		if s.cmd != nil {
 			s.kill()
@@ -131,18 +144,20 @@ func newServer(t testing.TB, args ...string) *server {
 	return s
 }
 
-// freePort is none that a connection could get while the server is down, and
-// neither is the one 10,000 above it, which a cluster uses as well.
-func freePort(t testing.TB) int {
+// startNode starts a server of a cluster, which cannot do with a socket. Its
+// bus has the port 10,000 above. Another server may have taken either port.
+func startNode(t testing.TB, args ...string) *server {
+	t.Helper()
 	for range 100 {
-		port := 12_000 + mathrand.IntN(10_000)
-		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			listener.Close()
-			return port
+		port := 12_000 + mathrand.IntN(10_000) // below those that connections get
+		s := newServer(t, append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"}, args...)...)
+		s.addr = fmt.Sprintf("127.0.0.1:%d", port)
+		if s.starts() {
+			return s
 		}
 	}
 	t.Fatal("found no free port")
-	return 0
+	return nil
 }
 
 func startServer(t testing.TB, args ...string) *server {
@@ -154,26 +169,54 @@ func startServer(t testing.TB, args ...string) *server {
 
 func (s *server) start() {
 	s.t.Helper()
-	s.cmd = exec.Command(s.args[0], s.args[1:]...)
-	if err := s.cmd.Start(); err != nil {
+	if !s.starts() {
+		s.t.Fatal("redis-server has ended")
+	}
+}
+
+// starts reports whether the server answers; otherwise it has ended.
+func (s *server) starts() bool {
+	s.t.Helper()
+	cmd, ended := exec.Command(s.args[0], s.args[1:]...), make(chan struct{})
+	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
+	s.cmd, s.ended = cmd, ended
 	client := redis.NewClient(s.options())
 	defer client.Close()
-	eventually(s.t, "the server answers", func() bool { return client.Ping(context.Background()).Err() == nil })
+	answers, process := false, fmt.Sprintf("process_id:%d\r\n", cmd.Process.Pid)
+	eventually(s.t, "the server answers or ends", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			answers = strings.Contains(client.Info(context.Background(), "server").Val(), process)
+			return answers
+		}
+	})
+	return answers
 }
 
 // kill is kill -9.
 func (s *server) kill() {
 	s.cmd.Process.Kill()
-	s.cmd.Wait()
+	<-s.ended
 	s.cmd = nil
 }
 
-// hang stops the process, so that it takes requests in and answers none.
+// hang stops the process, so that it takes requests in and answers none. It
+// returns when the process has stopped.
 func (s *server) hang() {
 	s.cmd.Process.Signal(syscall.SIGSTOP)
 	s.t.Cleanup(s.resume)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		s.t.Fatalf("the server did not stop: status %v, %v", status, err)
+	}
 }
 
 func (s *server) resume() {
@@ -197,19 +240,22 @@ func (s *server) set(parameter, value string) {
 }
 
 func (s *server) options() *redis.Options {
-	return &redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", s.port)}
+	return unhurried(&redis.Options{Addr: s.addr})
 }
 
 func (s *server) client() *redis.Client { return connect(s.t, s.options()) }
 
+// patience bounds what a test waits for. Only what hangs takes that long.
+const patience = 5 * time.Minute
+
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := time.After(2 * time.Minute)
+	end := time.After(patience)
 	for !holds() {
 		select {
 		case <-end:
-			t.Fatalf("after two minutes it is not so that %s", what)
+			t.Fatalf("after %v it is not so that %s", patience, what)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

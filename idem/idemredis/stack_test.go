@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,9 +23,6 @@ import (
 
 // quiet keeps what is expected out of the log.
 var quiet = slog.New(slog.DiscardHandler)
-
-// storeTimeout bounds each call of Redis in the tests of outages.
-const storeTimeout = 500 * time.Millisecond
 
 // stack is all stages over a Redis: limits, replies, and a handler that
 // creates.
@@ -124,7 +120,7 @@ func (r *rows) mustBeOneEach(t *testing.T, answered ...string) {
 // limits of each are one more.
 func TestCommandsOfACreate(t *testing.T) {
 	client := startServer(t).client()
-	s := mustStack(t, client, idem.Options{Timeout: time.Minute}, newRows().create)
+	s := mustStack(t, client, idem.Options{Timeout: patience}, newRows().create)
 	s.post("warm up")
 	s.post("warm up")
 	var sent counter

@@ -14,12 +14,12 @@ import (
 // Every method works on the server of a Redis Cluster that has the key, and
 // Check asks all servers.
 func TestCluster(t *testing.T) {
-	servers := []*server{startServer(t, "--cluster-enabled", "yes"), startServer(t, "--cluster-enabled", "yes")}
+	servers := []*server{startNode(t), startNode(t)}
 	first, second := servers[0].client(), servers[1].client()
 	for _, err := range []error{
 		first.ClusterAddSlotsRange(t.Context(), 0, 8191).Err(),
 		second.ClusterAddSlotsRange(t.Context(), 8192, 16383).Err(),
-		first.ClusterMeet(t.Context(), "127.0.0.1", fmt.Sprint(servers[1].port)).Err(),
+		first.ClusterMeet(t.Context(), "127.0.0.1", strings.TrimPrefix(servers[1].addr, "127.0.0.1:")).Err(),
 	} {
 		if err != nil {
 			t.Fatal(err)

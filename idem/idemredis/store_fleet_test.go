@@ -3,7 +3,6 @@ package idemredis_test
 import (
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -94,11 +93,7 @@ func TestKilledServers(t *testing.T) {
 						t.Errorf("key %s: got %d, want no answer", held, a.status)
 					}
 				})
-				for start := time.Now(); len(rowsIn(t, file)[held]) == 0; runtime.Gosched() {
-					if time.Since(start) > 2*time.Minute {
-						t.Fatal("the request to be killed has not begun after two minutes")
-					}
-				}
+				eventually(t, "the request to be killed has begun", func() bool { return len(rowsIn(t, file)[held]) > 0 })
 				p.kill()
 				wg.Wait()
 			}

@@ -13,18 +13,21 @@ import (
 
 // outages are the ways in which a Redis fails, and comes back.
 var outages = []struct {
-	name   string
-	fail   func(s *server)
-	mend   func(s *server)
-	code   string // what a new create gets
-	replay int    // what a repeat of an old one gets
+	name    string
+	fail    func(s *server)
+	mend    func(s *server)
+	timeout time.Duration // of each call; a Redis that hangs is given up by it
+	code    string        // what a new create gets
+	replay  int           // what a repeat of an old one gets
 }{
-	{"killed", (*server).kill, (*server).start, "idempotency_store_unavailable", 503},
-	{"hung", (*server).hang, (*server).resume, "idempotency_store_unavailable", 503},
-	{"out of memory", (*server).fill, (*server).empty, "idempotency_store_full", 201},
+	{"killed", (*server).kill, (*server).start, patience, "idempotency_store_unavailable", 503},
+	{"hung", (*server).hang, (*server).resume, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
+	{"out of memory", (*server).fill, (*server).empty, patience, "idempotency_store_full", 201},
 }
 
-var outageOptions = idem.Options{Timeout: storeTimeout, Lease: 2 * time.Second, Wait: time.Second}
+func outageOptions(timeout time.Duration) idem.Options {
+	return idem.Options{Timeout: timeout, Lease: 2 * time.Second, Wait: time.Second}
+}
 
 // ask makes a request. In these tests it would take an hour if it waited for
 // Redis.
@@ -44,7 +47,7 @@ func ask(t *testing.T, what string, do func() *httptest.ResponseRecorder) *httpt
 }
 
 // succeeds asks until the answer is 201: on a slow machine a Redis that answers
-// may need longer than storeTimeout.
+// may need longer than the timeout.
 func succeeds(t *testing.T, what string, do func() *httptest.ResponseRecorder) {
 	t.Helper()
 	eventually(t, what+" succeeds", func() bool { return ask(t, what, do).Code == 201 })
@@ -62,10 +65,13 @@ func TestOutages(t *testing.T) {
 				o.ContextTimeoutEnabled = heeds
 				o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour
 				rows := newRows()
-				s := mustStack(t, connect(t, o), outageOptions, rows.create)
-				elsewhere := mustStack(t, server.client(), outageOptions, rows.create)
+				s := mustStack(t, connect(t, o), outageOptions(outage.timeout), rows.create)
+				elsewhere := mustStack(t, server.client(), outageOptions(outage.timeout), rows.create)
 				for _, key := range []string{"old", "older"} {
 					succeeds(t, "a create before the outage", func() *httptest.ResponseRecorder { return s.post(key) })
+				}
+				if err := s.runner.WaitSettled(t.Context()); err != nil { // an answer may be sent before it is saved
+					t.Fatal(err)
 				}
 
 				// Redis fails while the handler of this one runs, or shortly
@@ -90,7 +96,7 @@ func TestOutages(t *testing.T) {
 				}
 
 				outage.mend(server)
-				bounded, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				bounded, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				if err := s.runner.WaitSettled(bounded); err != nil {
 					t.Fatalf("what waited to be saved: %v", err)
@@ -111,7 +117,7 @@ func TestOutages(t *testing.T) {
 func TestRefusedAtConstruction(t *testing.T) {
 	server := newServer(t)
 	rows := newRows()
-	s := mustStack(t, server.client(), outageOptions, rows.create)
+	s := mustStack(t, server.client(), outageOptions(patience), rows.create)
 	if w := ask(t, "a create without Redis", func() *httptest.ResponseRecorder { return s.post("k") }); w.Code != 503 {
 		t.Errorf("a create without Redis: got %d, want 503", w.Code)
 	}

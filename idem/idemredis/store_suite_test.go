@@ -99,7 +99,12 @@ func TestTimeOfTheServer(t *testing.T) {
 		leased := claimed
 		if extended {
 			leased = time.Now()
-			if err := store.Extend(t.Context(), c.Key, c.Token, lease); err != nil {
+			err := store.Extend(t.Context(), c.Key, c.Token, lease)
+			if err == idem.ErrLost && time.Since(claimed) >= retention {
+				t.Log("the machine stopped for longer than the retention")
+				continue
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
