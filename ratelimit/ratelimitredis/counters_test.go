@@ -1,6 +1,7 @@
 package ratelimitredis_test
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,7 +16,8 @@ import (
 // The script decides as ratelimit.GCRA does.
 func TestCountersFollowGCRA(t *testing.T) {
 	client := connect(t, options(t))
-	store := patientStore(t, client)
+	prefix := ownPrefix(t, client)
+	store := patientStoreAt(t, client, prefix)
 	perMinute := ratelimit.Limit{Count: 10, Period: time.Minute}
 	for _, tt := range []struct {
 		name  string
@@ -44,7 +46,7 @@ func TestCountersFollowGCRA(t *testing.T) {
 		before := serverTime(t, client)
 		tat := before.Add(tt.ahead)
 		take(t, store, ratelimit.Charge{Policy: policy(1, time.Hour), Bucket: tt.name, Cost: 1}) // to see what the key is called
-		if err := client.Set(t.Context(), keyOf(t, client, tt.name), tat.UnixMicro(), time.Hour).Err(); err != nil {
+		if err := client.Set(t.Context(), keyOf(t, client, prefix, tt.name), tat.UnixMicro(), time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
 		d := take(t, store, charges)
@@ -68,12 +70,12 @@ func serverTime(t *testing.T, client *redis.Client) time.Time {
 	return now
 }
 
-// keyOf finds the only key with this end.
-func keyOf(t *testing.T, client redis.UniversalClient, end string) string {
+// keyOf finds the only key of the prefix with this end.
+func keyOf(t *testing.T, client redis.UniversalClient, prefix, end string) string {
 	t.Helper()
-	keys, _, err := client.Scan(t.Context(), 0, "{test-*:"+end, 1<<20).Result()
-	if err != nil || len(keys) != 1 {
-		t.Fatalf("keys that end in %q: got %q, %v", end, keys, err)
+	keys := slices.DeleteFunc(keysOf(t, client, prefix), func(key string) bool { return !strings.HasSuffix(key, ":"+end) })
+	if len(keys) != 1 {
+		t.Fatalf("keys that end in %q: got %q", end, keys)
 	}
 	return keys[0]
 }
@@ -112,12 +114,13 @@ func TestDenialWritesNothing(t *testing.T) {
 // longer than the bucket takes to fill.
 func TestLockOutIsBounded(t *testing.T) {
 	client := connect(t, options(t))
-	store := patientStore(t, client)
+	prefix := ownPrefix(t, client)
+	store := patientStoreAt(t, client, prefix)
 	p := policy(4, 400*time.Millisecond)
 	one := ratelimit.Charge{Policy: p, Bucket: t.Name(), Cost: 1}
-	take(t, store, one)
+	take(t, store, ratelimit.Charge{Policy: policy(1, time.Hour), Bucket: t.Name(), Cost: 1}) // to see what the key is called
 	tat := serverTime(t, client).Add(10 * time.Minute).UnixMicro()
-	if err := client.Set(t.Context(), keyOf(t, client, t.Name()), tat, time.Hour).Err(); err != nil {
+	if err := client.Set(t.Context(), keyOf(t, client, prefix, t.Name()), tat, time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	d := take(t, store, one)
@@ -137,14 +140,14 @@ func TestCountersExpire(t *testing.T) {
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	for i, l := range []ratelimit.Limit{
 		{Count: 1, Period: time.Hour},
-		{Count: 7, Period: time.Minute},
-		{Count: 7, Period: time.Minute, Burst: 1},
+		{Count: 7, Period: time.Hour},
+		{Count: 7, Period: time.Hour, Burst: 1},
 		{Count: 1, Period: time.Hour, Burst: 1_000_000},
 	} {
 		bucket := "expires" + strconv.Itoa(i)
 		before := serverTime(t, client)
 		full := take(t, store, ratelimit.Charge{Policy: &ratelimit.Policy{Name: "p", Limit: l}, Bucket: bucket, Cost: 1}).States[0].Reset
-		key := keyOf(t, client, bucket)
+		key := keyOf(t, client, prefix, bucket)
 		if _, err := client.Get(t.Context(), key).Int64(); err != nil {
 			t.Errorf("%+v: what is kept has lost digits: %v", l, err)
 		}
@@ -199,10 +202,11 @@ func TestMicroseconds(t *testing.T) {
 // A value that is not a number counts as a full bucket.
 func TestForeignValue(t *testing.T) {
 	client := connect(t, options(t))
-	store := patientStore(t, client)
+	prefix := ownPrefix(t, client)
+	store := patientStoreAt(t, client, prefix)
 	one := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: t.Name(), Cost: 1}
 	take(t, store, one)
-	if err := client.Set(t.Context(), keyOf(t, client, t.Name()), "not a number", time.Hour).Err(); err != nil {
+	if err := client.Set(t.Context(), keyOf(t, client, prefix, t.Name()), "not a number", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if d := take(t, store, one); !d.Allowed || d.States[0].Remaining != 4 {

@@ -42,7 +42,7 @@ func takeAsTold(prefix string) {
 	if err != nil {
 		panic(err)
 	}
-	store := ratelimitredis.New(redis.NewClient(o), ratelimitredis.Options{Prefix: prefix, Failover: patient})
+	store := ratelimitredis.New(redis.NewClient(unhurried(o)), ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadString('\n')
 	var wg sync.WaitGroup

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,6 +35,12 @@ func options(t testing.TB) *redis.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return unhurried(o)
+}
+
+// unhurried gives a client more time than a slow machine needs.
+func unhurried(o *redis.Options) *redis.Options {
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	return o
 }
 
@@ -65,15 +72,20 @@ func keysOf(t testing.TB, client redis.UniversalClient, prefix string) []string 
 	if err := all.Err(); err != nil {
 		t.Error(err)
 	}
-	return keys
+	slices.Sort(keys)
+	return slices.Compact(keys) // SCAN may return a key twice
 }
 
 // patient leaves Redis more time than a busy machine needs.
-var patient = ratelimit.FailoverOptions{Budget: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+var patient = ratelimit.FailoverOptions{Budget: patience, Logger: slog.New(slog.DiscardHandler)}
 
 // patientStore has its own prefix. The test fails if it decides without Redis.
 func patientStore(t testing.TB, client redis.UniversalClient) *ratelimitredis.Store {
-	s := ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Failover: patient})
+	return patientStoreAt(t, client, ownPrefix(t, client))
+}
+
+func patientStoreAt(t testing.TB, client redis.UniversalClient, prefix string) *ratelimitredis.Store {
+	s := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	t.Cleanup(func() {
 		if n := s.Fallbacks(); n > 0 {
 			t.Errorf("%d decisions were made without Redis", n)
@@ -95,12 +107,14 @@ func take(t testing.TB, s ratelimit.Store, charges ...ratelimit.Charge) ratelimi
 	return d
 }
 
-// server is a Redis server that a test starts, on a free port.
+// server is a Redis server that a test starts, on a socket of its own: nobody
+// else can get that while the server is down.
 type server struct {
-	t    testing.TB
-	args []string
-	port int
-	cmd  *exec.Cmd
+	t     testing.TB
+	args  []string
+	addr  string
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when cmd has ended
 }
 
 // newServer returns a server that does not run yet.
@@ -113,8 +127,13 @@ func newServer(t testing.TB, args ...string) *server {
 	if err != nil {
 		t.Skip("left out: ratelimitredis on a Redis that fails; with redis-server on the PATH the tests start one")
 	}
-	s := &server{t: t, port: freePort(t)}
-	s.args = append([]string{program, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", ""}, args...)
+	dir, err := os.MkdirTemp("", "redis") // the name of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &server{t: t, addr: filepath.Join(dir, "socket")}
+	s.args = append([]string{program, "--port", "0", "--unixsocket", s.addr, "--dir", dir, "--save", ""}, args...)
 	t.Cleanup(func() {
 		if s.cmd != nil {
 			s.kill()
@@ -123,19 +142,20 @@ func newServer(t testing.TB, args ...string) *server {
 	return s
 }
 
-// freePort returns a port below those that connections get, so that no
-// connection takes it while the server is down. A cluster also uses the port
-// 10,000 above it.
-func freePort(t testing.TB) int {
+// startNode starts a server of a cluster, which cannot do with a socket. Its
+// bus has the port 10,000 above. Another server may have taken either port.
+func startNode(t testing.TB, args ...string) *server {
+	t.Helper()
 	for range 100 {
-		port := 12_000 + mathrand.IntN(10_000)
-		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			listener.Close()
-			return port
+		port := 12_000 + mathrand.IntN(10_000) // below those that connections get
+		s := newServer(t, append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"}, args...)...)
+		s.addr = fmt.Sprintf("127.0.0.1:%d", port)
+		if s.starts() {
+			return s
 		}
 	}
 	t.Fatal("found no free port")
-	return 0
+	return nil
 }
 
 func startServer(t testing.TB, args ...string) *server {
@@ -147,19 +167,42 @@ func startServer(t testing.TB, args ...string) *server {
 
 func (s *server) start() {
 	s.t.Helper()
-	s.cmd = exec.Command(s.args[0], s.args[1:]...)
-	if err := s.cmd.Start(); err != nil {
+	if !s.starts() {
+		s.t.Fatal("redis-server has ended")
+	}
+}
+
+// starts reports whether the server answers; otherwise it has ended.
+func (s *server) starts() bool {
+	s.t.Helper()
+	cmd, ended := exec.Command(s.args[0], s.args[1:]...), make(chan struct{})
+	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
+	s.cmd, s.ended = cmd, ended
 	client := redis.NewClient(s.options())
 	defer client.Close()
-	eventually(s.t, "the server answers", func() bool { return client.Ping(context.Background()).Err() == nil })
+	answers, process := false, fmt.Sprintf("process_id:%d\r\n", cmd.Process.Pid)
+	eventually(s.t, "the server answers or ends", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			answers = strings.Contains(client.Info(context.Background(), "server").Val(), process)
+			return answers
+		}
+	})
+	return answers
 }
 
 // kill ends the server with SIGKILL.
 func (s *server) kill() {
 	s.cmd.Process.Kill()
-	s.cmd.Wait()
+	<-s.ended
 	s.cmd = nil
 }
 
@@ -181,7 +224,7 @@ func (s *server) resume() {
 }
 
 func (s *server) options() *redis.Options {
-	return &redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", s.port)}
+	return unhurried(&redis.Options{Addr: s.addr})
 }
 
 func (s *server) client() *redis.Client { return connect(s.t, s.options()) }
@@ -209,14 +252,17 @@ func scriptCalls(t testing.TB, client *redis.Client) int {
 	return sum
 }
 
+// patience bounds what a test waits for. Only what hangs takes that long.
+const patience = 5 * time.Minute
+
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := time.After(2 * time.Minute)
+	end := time.After(patience)
 	for !holds() {
 		select {
 		case <-end:
-			t.Fatalf("after two minutes it is not so that %s", what)
+			t.Fatalf("after %v it is not so that %s", patience, what)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

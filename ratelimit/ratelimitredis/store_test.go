@@ -42,7 +42,7 @@ func TestSlowConnection(t *testing.T) {
 	}
 	client := connect(t, o)
 	store := ratelimitredis.New(client, ratelimitredis.Options{
-		Prefix: "test-slow", Failover: ratelimit.FailoverOptions{Failures: 10, Cooldown: time.Hour, Logger: patient.Logger},
+		Prefix: ownPrefix(t, connect(t, options(t))), Failover: ratelimit.FailoverOptions{Failures: 10, Cooldown: time.Second, Logger: patient.Logger},
 	})
 	look := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b"}
 	decides := func() bool {
