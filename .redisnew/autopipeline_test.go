@@ -144,7 +144,7 @@ func TestHungServer(t *testing.T) {
 
 // An AutoPipeliner asks one server of a cluster, which Check says.
 func TestCheckInFrontOfACluster(t *testing.T) {
-	o, _ := startServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+	o := startNode(t)
 	one := redis.NewClient(o)
 	defer one.Close()
 	if err := one.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {

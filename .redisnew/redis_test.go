@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -21,7 +23,7 @@ import (
 )
 
 // patient leaves Redis more time than a busy machine needs.
-var patient = ratelimit.FailoverOptions{Budget: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+var patient = ratelimit.FailoverOptions{Budget: patience, Logger: slog.New(slog.DiscardHandler)}
 
 // options are those of the Redis server for the tests.
 func options(t testing.TB) *redis.Options {
@@ -34,6 +36,12 @@ func options(t testing.TB) *redis.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return unhurried(o)
+}
+
+// unhurried gives a client more time than a slow machine needs.
+func unhurried(o *redis.Options) *redis.Options {
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	return o
 }
 
@@ -70,39 +78,79 @@ func keysOf(t testing.TB, client *redis.Client, prefix string) []string {
 	if err := all.Err(); err != nil {
 		t.Error(err)
 	}
-	return keys
+	slices.Sort(keys)
+	return slices.Compact(keys) // SCAN may return a key twice
 }
 
-// startServer starts a Redis server on a free port.
-func startServer(t testing.TB, args ...string) (*redis.Options, *os.Process) {
+// startServer starts a Redis server on a socket of its own.
+func startServer(t testing.TB) (*redis.Options, *os.Process) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "redis") // the name of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "socket")
+	process := starts(t, socket, "--port", "0", "--unixsocket", socket, "--dir", dir)
+	if process == nil {
+		t.Fatal("redis-server has ended")
+	}
+	return unhurried(&redis.Options{Addr: socket}), process
+}
+
+// startNode starts a server of a cluster, which cannot do with a socket. Its
+// bus has the port 10,000 above. Another server may have taken either port.
+func startNode(t testing.TB) *redis.Options {
+	t.Helper()
+	for range 100 {
+		port := 12_000 + mathrand.IntN(10_000) // below those that connections get
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if starts(t, addr, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", t.TempDir(),
+			"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no") != nil {
+			return unhurried(&redis.Options{Addr: addr})
+		}
+	}
+	t.Fatal("found no free port")
+	return nil
+}
+
+// starts starts a server and returns its process when it answers at addr, or
+// nil when it has ended.
+func starts(t testing.TB, addr string, args ...string) *os.Process {
 	t.Helper()
 	options(t)
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
 		t.Skip("left out: a Redis that hangs; with redis-server on the PATH the tests start one")
 	}
-	port := 0
-	for port == 0 {
-		// Below those that connections get.
-		p := 12_000 + mathrand.IntN(10_000)
-		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p)); err == nil {
-			listener.Close()
-			port = p
-		}
-	}
-	cmd := exec.Command(program, append([]string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", ""}, args...)...)
+	cmd, ended := exec.Command(program, append(args, "--save", "")...), make(chan struct{})
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait()
+		<-ended
 	})
-	o := &redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", port)}
-	client := redis.NewClient(o)
+	client := redis.NewClient(unhurried(&redis.Options{Addr: addr}))
 	defer client.Close()
-	eventually(t, "the server answers", func() bool { return client.Ping(context.Background()).Err() == nil })
-	return o, cmd.Process
+	answers, id := false, fmt.Sprintf("process_id:%d\r\n", cmd.Process.Pid)
+	eventually(t, "the server answers or ends", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			answers = strings.Contains(client.Info(context.Background(), "server").Val(), id)
+			return answers
+		}
+	})
+	if !answers {
+		return nil
+	}
+	return cmd.Process
 }
 
 // hang stops a server, so that it accepts requests and answers none.
@@ -115,14 +163,17 @@ func hang(t *testing.T, p *os.Process) {
 	}
 }
 
+// patience bounds what a test waits for. Only what hangs takes that long.
+const patience = 5 * time.Minute
+
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := time.After(2 * time.Minute)
+	end := time.After(patience)
 	for !holds() {
 		select {
 		case <-end:
-			t.Fatalf("after two minutes it is not so that %s", what)
+			t.Fatalf("after %v it is not so that %s", patience, what)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
