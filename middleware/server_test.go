@@ -25,7 +25,7 @@ import (
 const idHeader = "Svc-Request-Id"
 
 // hangs is how long a test waits for what should come at once.
-const hangs = 10 * time.Second
+const hangs = 5 * time.Minute
 
 // start serves h on loopback until the test ends.
 func start(t testing.TB, h http.Handler, configure ...func(*httptest.Server)) *httptest.Server {

@@ -101,7 +101,7 @@ func dial(t testing.TB, addr string) *client {
 }
 
 func newClient(t testing.TB, c net.Conn) *client {
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(5 * time.Minute))
 	t.Cleanup(func() { c.Close() })
 	return &client{c, t, bufio.NewReader(c)}
 }

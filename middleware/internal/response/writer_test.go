@@ -21,7 +21,7 @@ import (
 const idHeader, id = "Svc-Request-Id", "the-id"
 
 // hangs is how long a test waits for what should come at once.
-const hangs = 10 * time.Second
+const hangs = 5 * time.Minute
 
 func newWriter(r *http.Request) *response.Writer {
 	return &response.Writer{Request: r, IDHeader: idHeader, ID: id}
