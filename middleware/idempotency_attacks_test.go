@@ -245,78 +245,80 @@ func TestRewrittenQuery(t *testing.T) {
 }
 
 func TestBodiesAreReleased(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	block := make(chan struct{})
-	h := keyed(ring, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
-		Runner: replies(idem.Options{Wait: 300 * time.Millisecond}), MaxBody: 40_000, MaxBodies: 100_000,
-		Partition: func(r *http.Request) string {
-			if r.Header.Get("X-Partition") != "" {
-				panic("partition")
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		token := ring.issue(t)
+		block := make(chan struct{})
+		h := keyed(ring, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
+			Runner: replies(idem.Options{Wait: 300 * time.Millisecond}), MaxBody: 40_000, MaxBodies: 100_000,
+			Partition: func(r *http.Request) string {
+				if r.Header.Get("X-Partition") != "" {
+					panic("partition")
+				}
+				return ""
+			}}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("X-Do") {
+			case "panic":
+				panic("x")
+			case "abort":
+				panic(http.ErrAbortHandler)
+			case "free":
+				middleware.NotStarted(r.Context())
+			case "block":
+				<-block
 			}
-			return ""
-		}}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.Header.Get("X-Do") {
-		case "panic":
-			panic("x")
-		case "abort":
-			panic(http.ErrAbortHandler)
-		case "free":
-			middleware.NotStarted(r.Context())
-		case "block":
-			<-block
+			w.WriteHeader(201)
+		}))
+		for i := range 50 {
+			for _, do := range []string{"", "panic", "abort", "free"} {
+				func() {
+					defer func() { _ = recover() }()
+					serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), fmt.Sprintf("Idempotency-Key: %s%d", do, i), "X-Do: "+do))
+				}()
+			}
+			serve(h, request("POST", "/", token, strings.Repeat("y", 30_000), fmt.Sprintf("Idempotency-Key: %d", i)))  // 422
+			serve(h, request("POST", "/", token, strings.Repeat("y", 50_000), fmt.Sprintf("Idempotency-Key: z%d", i))) // 413
+			r := request("POST", "/", token, "", fmt.Sprintf("Idempotency-Key: c%d", i))
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("y", 50_000))), -1 // 413, chunked
+			serve(h, r)
+			r = request("POST", "/", token, "", fmt.Sprintf("Idempotency-Key: b%d", i))
+			r.Body, r.ContentLength = io.NopCloser(&brokenBody{}), -1 // 400
+			serve(h, r)
+			serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), fmt.Sprintf("Idempotency-Key: p%d", i), "X-Partition: x"))
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), fmt.Sprintf("Idempotency-Key: l%d", i)).WithContext(ctx))
 		}
-		w.WriteHeader(201)
-	}))
-	for i := range 50 {
-		for _, do := range []string{"", "panic", "abort", "free"} {
-			func() {
-				defer func() { _ = recover() }()
-				serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), fmt.Sprintf("Idempotency-Key: %s%d", do, i), "X-Do: "+do))
-			}()
-		}
-		serve(h, request("POST", "/", token, strings.Repeat("y", 30_000), fmt.Sprintf("Idempotency-Key: %d", i)))  // 422
-		serve(h, request("POST", "/", token, strings.Repeat("y", 50_000), fmt.Sprintf("Idempotency-Key: z%d", i))) // 413
-		r := request("POST", "/", token, "", fmt.Sprintf("Idempotency-Key: c%d", i))
-		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("y", 50_000))), -1 // 413, chunked
-		serve(h, r)
-		r = request("POST", "/", token, "", fmt.Sprintf("Idempotency-Key: b%d", i))
-		r.Body, r.ContentLength = io.NopCloser(&brokenBody{}), -1 // 400
-		serve(h, r)
-		serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), fmt.Sprintf("Idempotency-Key: p%d", i), "X-Partition: x"))
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), fmt.Sprintf("Idempotency-Key: l%d", i)).WithContext(ctx))
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), "Idempotency-Key: blocks", "X-Do: block"))
-	})
-	time.Sleep(50 * time.Millisecond)
-	for range 10 {
+		var wg sync.WaitGroup
 		wg.Go(func() {
 			serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), "Idempotency-Key: blocks", "X-Do: block"))
 		})
-	}
-	time.Sleep(600 * time.Millisecond)
-	close(block)
-	wg.Wait()
-	block = make(chan struct{})
-	var mu sync.Mutex
-	m := map[int]int{}
-	for i := range 3 {
-		wg.Go(func() {
-			a := serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), fmt.Sprintf("Idempotency-Key: end%d", i), "X-Do: block"))
-			mu.Lock()
-			m[a.StatusCode]++
-			mu.Unlock()
-		})
-	}
-	time.Sleep(100 * time.Millisecond)
-	close(block)
-	wg.Wait()
-	t.Log(m)
-	if m[201] != 3 {
-		t.Errorf("the budget leaked: %v", m)
-	}
+		synctest.Wait() // it runs
+		for range 10 {
+			wg.Go(func() {
+				serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), "Idempotency-Key: blocks", "X-Do: block"))
+			})
+		}
+		time.Sleep(time.Second) // the repeats have given up
+		close(block)
+		wg.Wait()
+		block = make(chan struct{})
+		var mu sync.Mutex
+		m := map[int]int{}
+		for i := range 3 {
+			wg.Go(func() {
+				a := serve(h, request("POST", "/", token, strings.Repeat("x", 30_000), fmt.Sprintf("Idempotency-Key: end%d", i), "X-Do: block"))
+				mu.Lock()
+				m[a.StatusCode]++
+				mu.Unlock()
+			})
+		}
+		synctest.Wait()
+		close(block)
+		wg.Wait()
+		t.Log(m)
+		if m[201] != 3 {
+			t.Errorf("the budget leaked: %v", m)
+		}
+	})
 }

@@ -63,12 +63,14 @@ func TestBadBodies(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
-			var runs atomic.Int64
-			srv := start(t, keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(faulty), MaxBody: 1000}}, numbered(&runs, nil)), func(srv *httptest.Server) {
-				if row.name == "stalled" {
-					srv.Config.ReadTimeout = 250 * time.Millisecond
+			var runs, arrived atomic.Int64
+			h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(faulty), MaxBody: 1000}}, numbered(&runs, nil))
+			srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if row.name == "stalled" && arrived.Add(1) == 1 { // from here on the server waits for the body alone
+					_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 				}
-			})
+				h.ServeHTTP(w, r)
+			}))
 			c := dial(t, srv)
 			row.send(c)
 			a := c.next("POST")

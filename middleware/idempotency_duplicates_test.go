@@ -244,12 +244,12 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	for _, protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) {
+		inBubble(t, protocol, func(t *testing.T) {
 			var runs atomic.Int64
 			release := make(chan struct{})
 			g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 			inner := middleware.Chain(g.AnyKey, g.Idempotent)(numbered(&runs, func(*http.Request) { <-release }))
-			srv, client := listen(t, protocol, middleware.Chain(
+			client := listenInBubble(t, protocol, middleware.Chain(
 				g.RequestID, g.Recover, g.Authenticate,
 				func(next http.Handler) http.Handler {
 					slow, fast := http.TimeoutHandler(next, 20*time.Millisecond, "late"), http.TimeoutHandler(next, time.Minute, "late")
@@ -261,15 +261,15 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 						}
 					})
 				},
-			)(inner))
-			late := keyedRequest(t, srv.URL, token, "a")
+			)(inner), nil)
+			late := keyedRequest(t, "http://api.example.com", token, "a")
 			late.Header.Set("Slow", "1")
 			a := do(t, client, late)
 			if wantID(t, a.Response); a.StatusCode != 503 || a.body != "late" {
 				t.Errorf("first: %d %s, want the 503 of http.TimeoutHandler", a.StatusCode, a.body)
 			}
 			close(release)
-			a = do(t, client, keyedRequest(t, srv.URL, token, "a"))
+			a = do(t, client, keyedRequest(t, "http://api.example.com", token, "a"))
 			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
 				t.Errorf("repeat: %d %s with %d runs, want the replay", a.StatusCode, a.body, runs.Load())
 			}
@@ -316,19 +316,19 @@ func TestServerTimeouts(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	for _, protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) {
+		inBubble(t, protocol, func(t *testing.T) {
 			var runs atomic.Int64
 			entered := make(chan struct{})
-			srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, numbered(&runs, func(r *http.Request) {
+			client := listenInBubble(t, protocol, keyed(ring, middleware.Options{}, numbered(&runs, func(r *http.Request) {
 				close(entered)
-				<-time.After(600 * time.Millisecond)
-			})), func(srv *httptest.Server) {
-				srv.Config.ReadTimeout, srv.Config.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
+				time.Sleep(600 * time.Millisecond)
+			})), func(srv *http.Server) {
+				srv.ReadTimeout, srv.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
 			})
 			first := make(chan answer)
-			go func() { first <- do(t, client, keyedRequest(t, srv.URL, token, "a")) }()
+			go func() { first <- do(t, client, keyedRequest(t, "http://api.example.com", token, "a")) }()
 			<-entered
-			repeat := do(t, client, keyedRequest(t, srv.URL, token, "a"))
+			repeat := do(t, client, keyedRequest(t, "http://api.example.com", token, "a"))
 			for _, a := range []answer{<-first, repeat} {
 				if a.StatusCode != 201 || a.body != `{"id":"task_1"}` {
 					t.Errorf("%d %s, want task_1", a.StatusCode, a.body)
@@ -342,24 +342,25 @@ func TestServerTimeouts(t *testing.T) {
 func TestServerTimeoutsAndSlowStore(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	for _, op := range []idemtest.Op{idemtest.Begin, idemtest.Settle} {
-		faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
-		faulty.Always(op, idemtest.Hang)
-		o := middleware.Options{Idempotency: middleware.IdempotencyOptions{
-			Runner:  runnerOf(faulty, idem.Options{Wait: -time.Hour, Timeout: 600 * time.Millisecond}),
-			Timeout: 10 * time.Millisecond,
-		}}
-		srv := start(t, keyed(ring, o, numbered(new(atomic.Int64), nil)), func(srv *httptest.Server) {
-			srv.Config.ReadTimeout, srv.Config.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
+	for _, row := range []struct {
+		name string
+		op   idemtest.Op
+		want int
+	}{{"Begin", idemtest.Begin, 503}, {"Settle", idemtest.Settle, 201}} {
+		inBubble(t, row.name, func(t *testing.T) {
+			faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+			faulty.Always(row.op, idemtest.Hang)
+			runner := runnerOf(faulty, idem.Options{Wait: -time.Hour, Timeout: 600 * time.Millisecond})
+			o := middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runner, Timeout: 10 * time.Millisecond}}
+			client := listenInBubble(t, "HTTP/1.1", keyed(ring, o, numbered(new(atomic.Int64), nil)), func(srv *http.Server) {
+				srv.ReadTimeout, srv.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
+			})
+			if a := do(t, client, keyedRequest(t, "http://api.example.com", token, "a")); a.StatusCode != row.want {
+				t.Errorf("%d %s, want %d", a.StatusCode, a.body, row.want)
+			}
+			faulty.Always(row.op, idemtest.None)
+			_ = runner.WaitSettled(t.Context())
 		})
-		want := 503
-		if op == idemtest.Settle {
-			want = 201
-		}
-		if a := do(t, srv.Client(), keyedRequest(t, srv.URL, token, "a")); a.StatusCode != want {
-			t.Errorf("%d %s, want %d", a.StatusCode, a.body, want)
-		}
-		faulty.Always(op, idemtest.None)
 	}
 }
 

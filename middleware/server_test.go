@@ -15,6 +15,7 @@ import (
 	"net/textproto"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -282,3 +283,63 @@ func listen(t testing.TB, protocol string, h http.Handler, configure ...func(*ht
 	srv.Client().Transport.(*http.Transport).DisableCompression = true
 	return srv, noRedirects(srv)
 }
+
+// inBubble runs a subtest in a bubble of synctest.
+func inBubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// listenInBubble serves h on connections in memory until the test ends, since
+// a bubble waits for no network. The client reaches it under any name.
+func listenInBubble(t testing.TB, protocol string, h http.Handler, configure func(*http.Server)) *http.Client {
+	t.Helper()
+	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols)}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	if configure != nil {
+		configure(srv)
+	}
+	ln := pipes{make(chan net.Conn), make(chan struct{})}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(ln)
+	}()
+	transport := &http.Transport{DialContext: ln.dial, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
+	transport.Protocols.SetUnencryptedHTTP2(protocol == "HTTP/2")
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = srv.Close()
+		<-served
+	})
+	return &http.Client{Transport: transport}
+}
+
+// pipes is a listener for connections in memory.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (p pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error   { close(p.closed); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
