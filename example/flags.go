@@ -29,7 +29,8 @@ type config struct {
 	postgres string // a DSN
 	redis    string // a URL
 
-	redisBudget time.Duration // how long a decision of the limits may take; 0 is the default, a test on a busy machine sets more
+	patience     time.Duration // in place of each time limit of the stores; 0 leaves them, a test on a busy machine sets more
+	limitsPrefix string        // of the limits in Redis; "" is the default, each test has its own
 
 	insecureConsole bool // serve the console, whose sign-in asks for no password, wherever the listener is
 }

@@ -63,7 +63,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		return err
 	}
 	defer ln.Close()
-	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Logger: logger})
+	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Timeout: c.patience, Logger: logger})
 	if s.durable {
 		// Other servers may revoke a key in the same database.
 		s.upkeep = append(s.upkeep, func(ctx context.Context) { _ = cached.Run(ctx) })

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // asServer makes the test binary the example itself, for tests that need a process.
@@ -23,6 +24,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// patience is longer than what the slowest machine needs for anything.
+const patience = 10 * time.Minute
 
 // A running server of this package, on a port of its own.
 type running struct {
@@ -40,6 +44,7 @@ func start(t *testing.T, args ...string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.patience = patience
 	s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +64,7 @@ func startWith(t *testing.T, s stores, args ...string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.patience = patience
 	ctx, end := context.WithCancel(context.Background())
 	srv := &running{client: &http.Client{Transport: &http.Transport{}}, end: end, ended: make(chan struct{})}
 	stdout, w := io.Pipe()

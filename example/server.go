@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -27,17 +28,18 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	draining := make(chan struct{})
 	limits := middleware.PerOrganization(s.limits, c.rate)
 	limits.Sandbox = &ratelimit.Policy{Name: "sandbox", Limit: c.sandboxRate}
-	replies := idem.NewRunner(s.replies, idem.Options{Join: s.joined, Draining: draining, Logger: logger})
+	replies := idem.NewRunner(s.replies, idem.Options{Join: s.joined, Wait: c.patience, Timeout: c.patience, Draining: draining, Logger: logger})
 
 	api := middleware.NewAPI(s.keys, middleware.Options{
 		Base:        basePath,
 		RequestID:   middleware.RequestIDOptions{Header: c.requestIDHeader},
 		Keys:        middleware.KeyOptions{Format: c.format, LastUsed: lastUsed},
 		RateLimit:   limits,
-		Idempotency: middleware.IdempotencyOptions{Runner: replies},
+		Idempotency: middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
 		Hooks:       &middleware.Hooks{Logger: logger},
 	})
 	tasks := &tasks{store: s.tasks, latency: c.latency, logger: logger}
+	storeTimeout := cmp.Or(c.patience, storeTimeout)
 	api.HandleFunc("GET "+basePath+"/account", middleware.Require(scope.AccountRead), account)
 	api.HandleFunc("POST "+tasksPath, middleware.Require(scope.TasksWrite), within(c.latency+storeTimeout, tasks.create))
 	api.HandleFunc("GET "+tasksPath, middleware.Require(scope.TasksRead), within(storeTimeout, tasks.list))

@@ -166,10 +166,16 @@ func (s *stores) openRedis(ctx context.Context, c config, logger *slog.Logger) e
 		return fmt.Errorf("-redis: %w", err)
 	}
 	o.ContextTimeoutEnabled = true
+	if c.patience > 0 {
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = c.patience, c.patience, c.patience, c.patience
+	}
 	client := redis.NewClient(o)
 	s.closers = append(s.closers, client.Close)
 	s.pings = append(s.pings, func(ctx context.Context) error { return client.Ping(ctx).Err() })
-	limits := ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Budget: c.redisBudget, Logger: logger}})
+	limits := ratelimitredis.New(client, ratelimitredis.Options{
+		Prefix:   c.limitsPrefix,
+		Failover: ratelimit.FailoverOptions{Budget: c.patience, Logger: logger},
+	})
 	if err := limits.Ready(ctx); err != nil {
 		return fmt.Errorf("-redis: %w", err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"log/slog"
 	"net/http"
@@ -132,6 +133,7 @@ func TestAFailedCreateLeavesNoTask(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.patience = patience
 			s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
 			if err != nil {
 				t.Fatal(err)
@@ -170,7 +172,8 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 	if dsn == "" || cache == "" {
 		t.Skip("left out: a fleet; run it with SALLYPORT_POSTGRES=postgres://user@host/database SALLYPORT_REDIS=redis://host:6379/0")
 	}
-	forgetRates(t, cache)
+	prefix := rand.Text()
+	t.Cleanup(func() { forgetRates(t, cache, prefix) })
 	flags := []string{"-postgres", newDatabase(t, dsn), "-redis", cache, "-rate", "1000-S", "-sandbox-rate", "20-H"}
 	var servers [2]*running
 	for i := range servers {
@@ -178,7 +181,7 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.redisBudget = time.Minute
+		c.patience, c.limitsPrefix = patience, prefix
 		s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
 		if err != nil {
 			t.Fatal(err)
@@ -223,18 +226,18 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 	}
 }
 
-// forgetRates removes what an earlier run has left in Redis of the example's organizations.
-func forgetRates(t *testing.T, cache string) {
-	t.Helper()
+// forgetRates removes the limits that a test has in Redis.
+func forgetRates(t *testing.T, cache, prefix string) {
+	ctx := context.Background()
 	o, err := redis.ParseURL(cache)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := redis.NewClient(o)
 	defer client.Close()
-	for keys := client.Scan(t.Context(), 0, "*"+harbour+"*", 1000).Iterator(); keys.Next(t.Context()); {
-		if err := client.Del(t.Context(), keys.Val()).Err(); err != nil {
-			t.Fatal(err)
+	for keys := client.Scan(ctx, 0, "*"+prefix+"*", 1000).Iterator(); keys.Next(ctx); {
+		if err := client.Del(ctx, keys.Val()).Err(); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -248,7 +251,7 @@ func TestAStoreThatIsNotThereIsSaidAtTheStart(t *testing.T) {
 		{"-postgres postgres://u:s3cret@127.0.0.1:x/0", "-postgres"},
 		{"-sqlite " + filepath.Join(t.TempDir(), "no", "such", "folder"), filepath.Join("no", "such", "folder")},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		err := run(ctx, append(strings.Fields(row.flags), "-addr", "127.0.0.1:0"), t.Output(), t.Output())
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "s3cret") {
