@@ -53,7 +53,8 @@ type output struct {
 	stdout, stderr string
 }
 
-// check runs the program with an environment of lines like CI=true.
+// check runs the program with an environment of lines like CI=true, and with
+// more time than the slowest machine needs, unless args have another -timeout.
 func check(t *testing.T, environment string, args ...string) output {
 	t.Helper()
 	getenv := func(name string) string {
@@ -65,6 +66,7 @@ func check(t *testing.T, environment string, args ...string) output {
 		return ""
 	}
 	var stdout, stderr bytes.Buffer
+	args = append([]string{"-timeout", "20m"}, args...)
 	status := run(t.Context(), args, getenv, strings.NewReader(""), &stdout, &stderr)
 	return output{status, stdout.String(), stderr.String()}
 }
