@@ -18,7 +18,7 @@ type callerKey struct{}
 func Chi() http.Handler {
 	t := newTasks()
 	t.wait = true
-	limit := &bucket{every: 12 * time.Millisecond, burst: 600 * time.Millisecond, tat: make(map[string]time.Time)}
+	limit := &bucket{every: 25 * time.Millisecond, burst: 600 * time.Millisecond, tat: make(map[string]time.Time)}
 	middleware.RequestIDHeader = "X-Not-From-Clients"
 	r := chi.NewRouter()
 	r.Use(middleware.RequestID, func(next http.Handler) http.Handler {

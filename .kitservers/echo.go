@@ -15,7 +15,7 @@ import (
 // holds only ids, and keys that have to be of at most 64 characters.
 func Echo() http.Handler {
 	t := newTasks()
-	limit := &log{limit: 80, length: time.Second, times: make(map[string][]time.Time)}
+	limit := &log{limit: 40, length: time.Second, times: make(map[string][]time.Time)}
 	var last atomic.Int64
 	e := echo.New()
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {

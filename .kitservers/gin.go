@@ -15,7 +15,7 @@ import (
 func Gin() http.Handler {
 	t := newTasks()
 	t.unique = true
-	limit := &windows{limit: 80, length: time.Second, used: make(map[string]int)}
+	limit := &windows{limit: 40, length: time.Second, used: make(map[string]int)}
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	// Gin redirects in front of its middleware, without a request id.

@@ -19,7 +19,7 @@ function admit(org) {
   const now = Date.now()
   let w = windows.get(org)
   if (!w || now >= w.end) windows.set(org, (w = { end: now + 1000, used: 0 }))
-  return ++w.used <= 80 ? null : new Date(Math.ceil(w.end / 1000) * 1000)
+  return ++w.used <= 40 ? null : new Date(Math.ceil(w.end / 1000) * 1000)
 }
 
 async function create(org, body) {

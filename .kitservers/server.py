@@ -32,7 +32,7 @@ def admit(org):
         if now - start >= 1:
             start, used = now, 0
         windows[org] = (start, used + 1)
-        return 0 if used < 60 else int(1 - (now - start)) + 1
+        return 0 if used < 40 else int(1 - (now - start)) + 1
 
 
 class Handler(BaseHTTPRequestHandler):

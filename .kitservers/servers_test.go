@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/contracttest"
 )
@@ -20,6 +21,7 @@ func target() contracttest.Target {
 		},
 		Creates: []contracttest.Create{{Path: "/api/v1/tasks", Body: `{"title":"{{random}}"}`, List: "/api/v1/tasks"}},
 		Without: []string{"sandbox", "sandbox-none", "second", "revoked", "second-create"},
+		Timeout: 20 * time.Minute, // longer than the slowest machine needs
 	}
 }
 

@@ -31,7 +31,7 @@ function limit(req, res, next) {
   const now = Date.now()
   let w = windows.get(req.caller.org)
   if (!w || now >= w.end) windows.set(req.caller.org, (w = { end: now + 1500, used: 0 }))
-  if (++w.used <= 120) return next()
+  if (++w.used <= 60) return next()
   res.status(429).set('Retry-After', String(Math.ceil((w.end - now) / 1000))).json({ error: 'slow down' })
 }
 
