@@ -26,7 +26,9 @@ async function start() {
 
 const {server, home} = await start();
 const base = new URL(home).origin;
+const patience = 300_000; // ms; only what hangs takes that long
 const browser = await chromium.launch({
+  timeout: patience,
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
   args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
 });
@@ -35,6 +37,7 @@ let looked = 0;
 
 // look lets axe judge a page, and takes its picture.
 async function look(page, name) {
+  await page.waitForLoadState();
   await page.evaluate(axe);
   const {violations} = await page.evaluate(() => window.axe.run(document));
   const serious = violations.filter(({impact}) => impact === 'serious' || impact === 'critical');
@@ -57,7 +60,7 @@ async function account(secret) {
 async function open(options) {
   const context = await browser.newContext({locale: 'en-GB', timezoneId: 'UTC', ...options});
   const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
+  page.setDefaultTimeout(patience);
   const complaints = [];
   page.on('console', (message) => {
     // The refusals that this walk provokes are told on the console too.
@@ -92,6 +95,7 @@ async function walk(name, options) {
   await page.getByRole('link', {name: 'Create API key'}).click();
   await see('create');
   await page.getByRole('link', {name: 'External worker'}).or(page.getByRole('button', {name: 'External worker'})).click();
+  await page.waitForLoadState(); // count does not wait
   assert.equal(await page.locator('input[name=scopes]:checked').count(), 3);
   for (let n = 3; n > 0; n--) await page.locator('input[name=scopes]:checked').first().click();
 
@@ -118,6 +122,7 @@ async function walk(name, options) {
   await see('replay');
 
   await page.getByRole('link', {name: 'Show all keys'}).click();
+  await page.waitForLoadState();
   assert.equal(await page.getByRole('link', {name: `Shop, ${name}`}).count(), 1, 'a reload made another key');
   await page.getByLabel('Environment', {exact: true}).selectOption('production');
   await page.getByRole('button', {name: 'Filter'}).click();
