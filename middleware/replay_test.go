@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
@@ -80,68 +81,70 @@ func (p *payloads) Settle(ctx context.Context, key idem.Key, token idem.ClaimTok
 // TestReplayIsOfTheHandler: what stages outside write is of the moment and never
 // part of the record.
 func TestReplayIsOfTheHandler(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	n := 0
-	outside := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			n++
-			h := w.Header()
-			h.Set("X-Served", fmt.Sprint(n))
-			h.Set("X-Replaced", fmt.Sprint("outside ", n))
-			h.Set("X-Removed", fmt.Sprint("outside ", n))
-			h.Set("X-Same", "same")
-			h.Set("Vary", "Origin")
-			h.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
-			if n > 1 {
-				h.Set("X-New", "new")
-			}
-			next.ServeHTTP(w, r)
-		})
-	}
-	limits := middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-H"))
-	limits.FieldsDraft11 = true
-	g := middleware.New(ring.keys, middleware.Options{
-		RequestID: middleware.RequestIDOptions{Header: "X-Trace-Request-Id"}, Hooks: quiet(),
-		RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-	})
-	h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("X-Replaced", "inside")
-		h.Del("X-Removed")
-		h.Add("Vary", "Accept")
-		h.Set("X-Same", "same")
-		h.Set("Etag", `"1"`)
-		w.WriteHeader(201)
-	}))
-	ask := func(origin string) http.Header {
-		return serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a", "Origin: "+origin)).Header
-	}
-	first, again := ask("https://one.example"), ask("https://two.example")
-	for _, row := range []struct {
-		name         string
-		first, again []string
-	}{
-		{"X-Served", []string{"1"}, []string{"2"}},
-		{"X-New", nil, []string{"new"}},
-		{"X-Replaced", []string{"inside"}, []string{"inside"}},
-		{"X-Removed", nil, []string{"outside 2"}},
-		{"X-Same", []string{"same"}, []string{"same"}},
-		{"Vary", []string{"Origin", "Accept"}, []string{"Origin", "Accept"}},
-		{"Access-Control-Allow-Origin", []string{"https://one.example"}, []string{"https://two.example"}},
-		{"Etag", []string{`"1"`}, []string{`"1"`}},
-		{"Ratelimit", []string{`"organization";r=8;t=400`}, []string{`"organization";r=7;t=800`}},
-		{"Ratelimit-Policy", []string{`"organization";q=9;w=3600`}, []string{`"organization";q=9;w=3600`}},
-		{"Idempotent-Replayed", nil, []string{"true"}},
-		{"X-Trace-Original-Request-Id", nil, first["X-Trace-Request-Id"]},
-	} {
-		if !slices.Equal(first[row.name], row.first) || !slices.Equal(again[row.name], row.again) {
-			t.Errorf("%s: first %q, replay %q, want %q and %q", row.name, first[row.name], again[row.name], row.first, row.again)
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		token := ring.issue(t)
+		n := 0
+		outside := func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				n++
+				h := w.Header()
+				h.Set("X-Served", fmt.Sprint(n))
+				h.Set("X-Replaced", fmt.Sprint("outside ", n))
+				h.Set("X-Removed", fmt.Sprint("outside ", n))
+				h.Set("X-Same", "same")
+				h.Set("Vary", "Origin")
+				h.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
+				if n > 1 {
+					h.Set("X-New", "new")
+				}
+				next.ServeHTTP(w, r)
+			})
 		}
-	}
-	if len(again["X-Trace-Request-Id"]) != 1 || slices.Equal(first["X-Trace-Request-Id"], again["X-Trace-Request-Id"]) || again["Svc-Original-Request-Id"] != nil {
-		t.Errorf("ids: %v, then %v", first, again)
-	}
+		limits := middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-H"))
+		limits.FieldsDraft11 = true
+		g := middleware.New(ring.keys, middleware.Options{
+			RequestID: middleware.RequestIDOptions{Header: "X-Trace-Request-Id"}, Hooks: quiet(),
+			RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+		})
+		h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := w.Header()
+			h.Set("X-Replaced", "inside")
+			h.Del("X-Removed")
+			h.Add("Vary", "Accept")
+			h.Set("X-Same", "same")
+			h.Set("Etag", `"1"`)
+			w.WriteHeader(201)
+		}))
+		ask := func(origin string) http.Header {
+			return serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a", "Origin: "+origin)).Header
+		}
+		first, again := ask("https://one.example"), ask("https://two.example")
+		for _, row := range []struct {
+			name         string
+			first, again []string
+		}{
+			{"X-Served", []string{"1"}, []string{"2"}},
+			{"X-New", nil, []string{"new"}},
+			{"X-Replaced", []string{"inside"}, []string{"inside"}},
+			{"X-Removed", nil, []string{"outside 2"}},
+			{"X-Same", []string{"same"}, []string{"same"}},
+			{"Vary", []string{"Origin", "Accept"}, []string{"Origin", "Accept"}},
+			{"Access-Control-Allow-Origin", []string{"https://one.example"}, []string{"https://two.example"}},
+			{"Etag", []string{`"1"`}, []string{`"1"`}},
+			{"Ratelimit", []string{`"organization";r=8;t=400`}, []string{`"organization";r=7;t=800`}},
+			{"Ratelimit-Policy", []string{`"organization";q=9;w=3600`}, []string{`"organization";q=9;w=3600`}},
+			{"Idempotent-Replayed", nil, []string{"true"}},
+			{"X-Trace-Original-Request-Id", nil, first["X-Trace-Request-Id"]},
+		} {
+			if !slices.Equal(first[row.name], row.first) || !slices.Equal(again[row.name], row.again) {
+				t.Errorf("%s: first %q, replay %q, want %q and %q", row.name, first[row.name], again[row.name], row.first, row.again)
+			}
+		}
+		if len(again["X-Trace-Request-Id"]) != 1 || slices.Equal(first["X-Trace-Request-Id"], again["X-Trace-Request-Id"]) || again["Svc-Original-Request-Id"] != nil {
+			t.Errorf("ids: %v, then %v", first, again)
+		}
+	})
 }
 
 // TestReplayBytes: the body of a replay is the first one's, byte for byte, also

@@ -13,19 +13,19 @@ import (
 
 func Example() {
 	store := ratelimit.NewMemory()
-	live := &ratelimit.Policy{Name: "live", Limit: ratelimit.MustParse("2-M")}
+	live := &ratelimit.Policy{Name: "live", Limit: ratelimit.MustParse("2-H")}
 	for range 3 {
 		d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: live, Bucket: "org_1", Cost: 1}})
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(d.Allowed, d.States[0].Remaining, d.Wait().Round(time.Second))
+		fmt.Println(d.Allowed, d.States[0].Remaining, d.Wait().Round(time.Minute))
 	}
 	// Output:
 	// true 1 0s
 	// true 0 0s
-	// false 0 30s
+	// false 0 30m0s
 }
 
 // All limits of a request are one decision: if one of them denies it, none is
