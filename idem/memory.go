@@ -269,8 +269,8 @@ func (m *Memory) Settle(ctx context.Context, key Key, token ClaimToken, s Settle
 func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	m.unhold(e)
 	e.outcome, e.retained, e.summary = s.Outcome, true, s.Summary
-	if e.firm() > claimCost && !m.makeRoom(e.owner, e.firm()-claimCost, now) {
-		e.summary = nil
+	if !m.makeRoom(e.owner, e.firm()-claimCost, now) {
+		e.summary = nil // it is longer than what Begin reserved
 	}
 	m.charge(e.owner, e.firm()-claimCost, 0)
 	if size := int64(len(s.Payload)); m.makeRoom(e.owner, size, now) {

@@ -114,6 +114,28 @@ func TestMemoryDropsALongSummary(t *testing.T) {
 	}
 }
 
+// Settling takes no more room than it needs: while all bytes fit, no payload is
+// evicted for them.
+func TestMemorySettlesIntoTheLastBytes(t *testing.T) {
+	const others = ownerCost + 400 + 100 + 5000
+	for _, test := range []struct {
+		summary int
+		room    int64 // for the settled key
+		whole   bool  // the payload of the other owner
+	}{
+		{100, claimCost, true},
+		{1024, claimCost, true},
+		{1500, 400 + 1500, true},
+		{1500, 400 + 1499, false},
+	} {
+		s := newShop(t, idem.MemoryOptions{Budget: others + ownerCost + test.room})
+		s.put("other", "key", 5000)
+		s.settle(s.claim("a", "key"), 0, test.summary)
+		s.mustBeWhole("a", "key", true)
+		s.mustBeWhole("other", "key", test.whole)
+	}
+}
+
 // flood claims and settles keys of an owner until it is refused.
 func (s shop) flood(owner string) (n int) {
 	for ; ; n++ {
@@ -233,8 +255,26 @@ func TestMemoryTakesFromTheLargest(t *testing.T) {
 	s.mustBeWhole("large", "0", false)
 }
 
-// The one that holds most is found among many that have nothing to give up, or
-// have been forgotten.
+// The largest is the one with the most bytes, not the one with the most keys.
+// A payload that was evicted no longer counts.
+func TestMemoryComparesOwnersByBytes(t *testing.T) {
+	const budget = 60_000
+	s := newShop(t, idem.MemoryOptions{Budget: budget})
+	s.fill("few keys", 2, 15_000)
+	s.fill("many keys", 20, 500)
+	s.put("newcomer", "0", 9000)
+	s.mustBeWhole("few keys", "0", false)
+	s.mustBeWhole("few keys", "1", true)
+	for i := range 20 {
+		s.mustBeWhole("many keys", fmt.Sprint(i), true)
+	}
+	s.put("newcomer", "1", 12_000)
+	s.mustBeWhole("few keys", "1", true)
+	for i := range 20 {
+		s.mustBeWhole("many keys", fmt.Sprint(i), i >= 3) // 3 payloads of 500 make room
+	}
+}
+
 // An owner with as much as the one that needs room keeps its payloads. Payloads
 // of owners are looked at in random order, hence the rounds.
 func TestMemoryTakesNothingFromAnEqual(t *testing.T) {
@@ -260,6 +300,8 @@ func TestMemoryEvictsNoEmptyPayload(t *testing.T) {
 	s.mustBeWhole("a", "empty", true)
 }
 
+// The one that holds most is found among many that have nothing to give up, or
+// have been forgotten.
 func TestMemoryFindsWhoHasPayloads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const budget = 1 << 20

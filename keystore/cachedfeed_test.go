@@ -3,6 +3,7 @@ package keystore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -209,12 +210,49 @@ func TestFeedThatRepeats(t *testing.T) {
 	})
 }
 
+// One poll reads until nothing is left: until the feed names no change, however
+// few it names at a time, and whatever it calls the positions.
+func TestFeedAsksUntilNothingIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
+		keys := []keystore.Digest{store.add(t), store.add(t), store.add(t)}
+		var left []keystore.Digest
+		store.changes.set(func(_ context.Context, since string) ([]keystore.Digest, string, error) {
+			// A position can move without a change, as that of a log can that
+			// others write to as well.
+			next := fmt.Sprint("position ", store.polls.Load())
+			if since == "" || len(left) == 0 {
+				return nil, next, nil
+			}
+			changed := left[:1]
+			left = left[1:]
+			return changed, next, nil
+		})
+		defer run(t, here)()
+		for _, d := range keys {
+			want(t, here, d, nil, "a key")
+			store.edit(t, d, suspended)
+		}
+		left = keys
+		time.Sleep(time.Second + time.Nanosecond)
+		for i, d := range keys {
+			want(t, here, d, keystore.ErrSuspended, fmt.Sprintf("change %d of 3, after one poll", i+1))
+		}
+		if got := store.polls.Load(); got != 5 {
+			t.Errorf("the feed was asked %d times, want 1 at the start, 3 with a change each and 1 without", got)
+		}
+	})
+}
+
 func TestFeedFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		store := newFeedFake()
 		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		other := store.add(t)
 		defer run(t, here)()
+		want(t, here, other, nil, "another key")
 		d := store.add(t)
 		want(t, here, d, nil, "a key")
 
@@ -233,6 +271,9 @@ func TestFeedFails(t *testing.T) {
 		store.changes.set(store.Memory.Changes)
 		time.Sleep(time.Second)
 		want(t, here, d, keystore.ErrSuspended, "a change from while the feed failed, after it is back")
+		store.calls.Store(0)
+		want(t, here, other, nil, "a key that did not change")
+		store.wantCalls(t, 0, "a key that did not change, after the feed is back")
 		if got := here.MaxStaleness(); got != 4*time.Second {
 			t.Errorf("MaxStaleness() when the feed is back = %v, want 4s", got)
 		}
