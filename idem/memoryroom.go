@@ -47,6 +47,9 @@ func (e *entry) firm() int64 {
 	return entryCost + int64(len(e.summary))
 }
 
+// evictable reports whether a settled entry has a payload to evict.
+func (e *entry) evictable() bool { return len(e.payload) > 0 }
+
 // settledAs reports whether e was settled by s. Of an evicted payload, the
 // summary decides.
 func (e *entry) settledAs(s *Settlement) bool {
@@ -93,7 +96,7 @@ func (m *Memory) leave(a *account) {
 
 // list returns the list that a settled entry belongs to.
 func (a *account) list(e *entry) **lru {
-	if len(e.payload) > 0 {
+	if e.evictable() {
 		return &a.whole
 	}
 	return &a.bare
@@ -121,7 +124,7 @@ func (m *Memory) list(e *entry) {
 	}
 	(*l).Add(e, struct{}{})
 	*m.count(e)++
-	if len(e.payload) > 0 {
+	if e.evictable() {
 		m.payers[e.owner] = struct{}{}
 	}
 }
@@ -129,7 +132,7 @@ func (m *Memory) list(e *entry) {
 func (m *Memory) unlist(e *entry) {
 	(*e.owner.list(e)).Remove(e)
 	*m.count(e)--
-	if len(e.payload) > 0 && e.owner.whole.Len() == 0 {
+	if e.evictable() && e.owner.whole.Len() == 0 {
 		delete(m.payers, e.owner)
 	}
 }

@@ -130,7 +130,12 @@ func TestMemorySettlesIntoTheLastBytes(t *testing.T) {
 	} {
 		s := newShop(t, idem.MemoryOptions{Budget: others + ownerCost + test.room})
 		s.put("other", "key", 5000)
-		s.settle(s.claim("a", "key"), 0, test.summary)
+		c := s.claim("a", "key")
+		claimed := s.Stats().Bytes
+		s.settle(c, 0, test.summary)
+		if settled := s.Stats().Bytes; test.summary <= 1024 && settled > claimed {
+			t.Errorf("a summary of %d bytes: %d bytes are taken, want no more than the %d of the claim", test.summary, settled, claimed)
+		}
 		s.mustBeWhole("a", "key", true)
 		s.mustBeWhole("other", "key", test.whole)
 	}
@@ -289,6 +294,32 @@ func TestMemoryTakesNothingFromAnEqual(t *testing.T) {
 	}
 }
 
+// A payload goes for a claim that needs all of its bytes, or a single one.
+func TestMemoryEvictsToTheLastByte(t *testing.T) {
+	for _, payload := range []int{1, ownerCost + claimCost} {
+		s := newShop(t, idem.MemoryOptions{Budget: ownerCost + 500 + ownerCost + claimCost})
+		s.put("other", "key", payload)
+		s.claim("a", "first")
+		s.mustBeWhole("other", "key", false)
+	}
+}
+
+// An owner that holds more than the others gets none of their room, also when
+// all that it holds are keys.
+func TestMemoryTakesNothingFromASmallerOwner(t *testing.T) {
+	const budget = 60_000
+	s := newShop(t, idem.MemoryOptions{Budget: budget})
+	s.put("small", "key", 5000)
+	s.fill("large", 20, 0)
+	before := s.Stats().Bytes
+	s.settle(s.claim("large", "more"), int(budget-before), 100)
+	s.mustBeWhole("large", "more", false)
+	s.mustBeWhole("small", "key", true)
+	if got := s.Stats().Bytes; got > budget {
+		t.Errorf("%d bytes are taken, want at most %d", got, budget)
+	}
+}
+
 // A settled request without a payload has none to evict.
 func TestMemoryEvictsNoEmptyPayload(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{Budget: 40_000})
@@ -440,6 +471,52 @@ func TestMemoryWarnsOnce(t *testing.T) {
 	})
 }
 
+// The next warning comes after half of the budget was free.
+func TestMemoryWarnsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		const budget = 1_000_000
+		s := newShop(t, idem.MemoryOptions{Budget: budget, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		warnings := func() int { return strings.Count(log.String(), "nearly full") }
+		// Each key is an owner's only one. With its claim it takes 10,000.
+		put := func(n int, retention time.Duration) {
+			c := claimOf(fmt.Sprint(n), "key")
+			if _, err := s.Begin(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			settlement := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 10_000-ownerCost-400), Retention: retention}
+			if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := 0
+		fill := func(until int64) {
+			for ; s.Stats().Bytes < until; n++ {
+				put(n, time.Duration(n+1)*time.Hour)
+			}
+		}
+		fill(budget * 4 / 5)
+		if got := warnings(); got != 1 {
+			t.Fatalf("at 80 %%: %d warnings, want 1", got)
+		}
+		for _, test := range []struct {
+			left int64 // before it is filled again
+			want int   // warnings
+		}{{budget / 2, 1}, {budget/2 - 10_000, 2}} {
+			for s.Stats().Bytes > test.left {
+				time.Sleep(time.Hour)
+				if _, err := s.Begin(t.Context(), claimOf(fmt.Sprint(n-1), "key")); err != nil { // drops what has expired
+					t.Fatal(err)
+				}
+			}
+			fill(budget * 4 / 5)
+			if got := warnings(); got != test.want {
+				t.Errorf("at 80 %% after %d bytes: %d warnings, want %d", test.left, got, test.want)
+			}
+		}
+	})
+}
+
 // Without a Logger the warning goes to slog.Default.
 func TestMemoryDefaultLogger(t *testing.T) {
 	var lines bytes.Buffer
@@ -499,6 +576,26 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// What a store has forgotten does not stay in memory.
+func TestMemoryFreesWhatItForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, idem.MemoryOptions{})
+		before := heap()
+		s.fill("a", 1000, 20_000)
+		time.Sleep(time.Hour)
+		for range 500 {
+			s.settleAs(claimOf("b", "key"), idem.NotStarted)
+		}
+		if got := s.Stats().Bytes; got != 0 {
+			t.Fatalf("%d bytes are taken, want 0", got)
+		}
+		if grown := int64(heap() - before); grown > 2_000_000 {
+			t.Errorf("the heap grew by %d bytes, want that 20 MB of payloads are freed", grown)
+		}
+		runtime.KeepAlive(s)
+	})
 }
 
 type panickingLog struct{ slog.Handler }

@@ -132,7 +132,12 @@ func TestRetention(t *testing.T) {
 		settlement.Retention = 2 * time.Hour
 		mustSettle(t, mustRun(t, r, long), settlement)
 
-		time.Sleep(time.Hour - 1)
+		settlement.Retention = 1
+		mustSettle(t, mustRun(t, r, numberedRequest(2)), settlement)
+		time.Sleep(1)
+		mustSettle(t, mustRun(t, r, numberedRequest(2)), freed)
+
+		time.Sleep(time.Hour - 2)
 		mustReplay(t, r, request, "created")
 		time.Sleep(time.Nanosecond)
 		mustSettle(t, mustRun(t, r, request), freed)

@@ -72,6 +72,41 @@ func TestWaitInVain(t *testing.T) {
 	})
 }
 
+// In another process too, the hint is the rest of the lease: for the one who
+// polls in vain, for one who waits beside it, and for one who may not wait.
+func TestLeaseLeftAfterPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		c := idem.Claim{Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint, Lease: 15 * time.Second, Retention: time.Hour}
+		r := newRunner(s, idem.Options{Wait: 3 * time.Second, WaitersPerOwner: 2})
+		time.Sleep(time.Hour) // the lease counts from the claim, not from the start of the Runner
+		if _, err := s.Begin(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		polls := begin(t.Context(), r, request)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		waits := begin(t.Context(), r, request)
+		synctest.Wait()
+		tooMany := begin(t.Context(), r, request)
+		for _, test := range []struct {
+			result <-chan result
+			after  time.Duration
+			want   time.Duration
+		}{
+			{polls, 3 * time.Second, 12 * time.Second},
+			{waits, 3 * time.Second, 11 * time.Second},
+			{tooMany, 0, 14 * time.Second},
+		} {
+			got := <-test.result
+			if got.record.State != idem.InFlight || got.after != test.after || got.record.RetryAfter != test.want {
+				t.Errorf("got %v after %v, %v of the lease left, want in flight after %v, %v left",
+					got.record.State, got.after, got.record.RetryAfter, test.after, test.want)
+			}
+		}
+	})
+}
+
 func TestNoWait(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		r := newRunner(s, idem.Options{Wait: noWait})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -258,7 +259,8 @@ func TestNothingToTellAfterSettle(t *testing.T) {
 		if cause := context.Cause(e.Context(t.Context())); cause != context.Canceled {
 			t.Errorf("got cause %v, want context.Canceled", cause)
 		}
-		for text, want := range map[string]int{"could not be saved": 1, "is saved": 1, "cancelled": 0} {
+		end := fmt.Sprintf("is saved\" key=%x\n", request.Key[:8])
+		for text, want := range map[string]int{"could not be saved": 1, end: 1, "cancelled": 0} {
 			if n := strings.Count(log.String(), text); n != want {
 				t.Errorf("the log says %q %d times, want %d:\n%s", text, n, want, &log)
 			}
