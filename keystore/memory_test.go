@@ -9,8 +9,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// The rules that every store keeps are checked in keystoretest.
-
 // A monotonic reading would be compared instead of the wall clock's time.
 func TestMemoryKeepsWallTimes(t *testing.T) {
 	memory := keystore.NewMemory()

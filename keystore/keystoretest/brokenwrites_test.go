@@ -135,6 +135,20 @@ var brokenWrites = []defect{
 			return b.Memory.Touch(ctx, uses)
 		}
 	}},
+	{"takes a cancelled call for one that is done", []string{"Context/Touch", "Context/Changes"}, func(b *broken) {
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return b.Memory.Touch(ctx, uses)
+		}
+		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+			if ctx.Err() != nil {
+				return nil, since, nil
+			}
+			return b.Memory.Changes(ctx, since)
+		}
+	}},
 	{"never has news", []string{"Feed/Updates", "Feed/Race"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 			_, next, err := b.Memory.Changes(ctx, since)

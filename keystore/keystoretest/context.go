@@ -3,6 +3,7 @@ package keystoretest
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,6 +62,33 @@ var contextCases = []testCase{
 		err = m.Update(ctx, k)
 		if got := find(t, m, k); err == nil && !got.Suspended || isRefusal(err) {
 			t.Errorf("Update with a context that has ended returned %v and left Suspended %v: want nil and the change, or an error that says nothing about the key", err, got.Suspended)
+		}
+	}},
+
+	{"Context/Touch", func(t testing.TB, m keystore.Manager) {
+		store := toucher(t, m)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		if err := store.Touch(ctx, []keystore.Use{use(k, at(0))}); err == nil {
+			wantUsed(t, m, k, at(0), "Touch with a context that has ended returned nil")
+		}
+	}},
+
+	{"Context/Changes", func(t testing.TB, m keystore.Manager) {
+		store := feed(t, m)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		_, start, err := store.Changes(t.Context(), "")
+		if err != nil {
+			t.Fatalf("Changes returned %v, want nil", err)
+		}
+		update(t, m, k)
+		if changed, _, err := store.Changes(ctx, start); err == nil && !slices.Contains(changed, k.Digest) || isRefusal(err) {
+			t.Errorf("Changes with a context that has ended returned %d keys and %v, want the changed key, or an error that says nothing about the position", len(changed), err)
 		}
 	}},
 }
