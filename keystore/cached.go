@@ -260,8 +260,9 @@ func (c *Cached) forgetAll() {
 	}
 }
 
-// after saturates, for a time that is meant to have no end.
-func after(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-max(t, 0)) }
+// after is t + d. It saturates, for a time that is meant to have no end. t is
+// never negative.
+func after(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-t) }
 
 // now returns the time of the monotonic clock, which no correction of the wall
 // clock moves.

@@ -135,8 +135,12 @@ func TestCachedChangesForgets(t *testing.T) {
 	}
 	load(2, "the first look-ups")
 	store.edit(t, changed, suspended)
-	if got, _, err := cached.Changes(t.Context(), since); err != nil || len(got) != 1 || got[0] != changed {
+	got, next, err := cached.Changes(t.Context(), since)
+	if err != nil || len(got) != 1 || got[0] != changed {
 		t.Errorf("Changes returned %x, %v, want the key that was changed", got, err)
+	}
+	if _, want, _ := store.Changes(t.Context(), ""); next != want {
+		t.Errorf("Changes returned the position %q, want that of the store, %q", next, want)
 	}
 	load(1, "after the change of one key")
 	if _, _, err := cached.Changes(t.Context(), ""); err != nil {

@@ -165,6 +165,34 @@ func TestCandidatesLookup(t *testing.T) {
 	}
 	store.wantCalls(t, 1, "a token that is remembered and too old")
 
+	// The others follow in their order: the key may have got another digest.
+	second, third := digests("2")[1], digests("2")[2]
+	for id, d := range map[string]keystore.Digest{"second": second, "last": third} {
+		if _, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: d, Format: "v1", ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := cached.Lookup(t.Context(), third); err != nil {
+		t.Fatal(err)
+	}
+	cached.Forget(third)
+	var asked []keystore.Digest
+	store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		asked = append(asked, d)
+		if d == third {
+			return nil, keystore.ErrNotFound
+		}
+		return store.Memory.Lookup(ctx, d)
+	})
+	candidates, _ = format.Candidates(acme("2"))
+	if k, err := candidates.Lookup(t.Context(), cached); err != nil || k.ID != "second" {
+		t.Errorf("got %v, %v, want the second key", k, err)
+	}
+	if want := []keystore.Digest{third, digests("2")[0], second}; !slices.Equal(asked, want) {
+		t.Errorf("the store was asked for %x, want the remembered digest and then the others, %x", asked, want)
+	}
+	store.calls.Store(0)
+
 	// The store has to answer for each digest before the token is unknown.
 	store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 		if d == digests("0")[1] {

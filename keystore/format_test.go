@@ -219,7 +219,7 @@ func TestPrefix(t *testing.T) {
 		t.Errorf("the default Format refused %q because %q, want %q", token, got, otherPrefix)
 	}
 	for prefix, ok := range map[string]bool{
-		"": true, "svc": true, "a": true, "0": true, "abcdefghijklmnop": true,
+		"": true, "svc": true, "a": true, "0": true, "az09": true, "a/": false, "a:": false, "a`": false, "a{": false, "abcdefghijklmnop": true,
 		"abcdefghijklmnopq": false, "Svc": false, "my_svc": false, "s-c": false, "s c": false, "é": false, ".*": false,
 	} {
 		f := keystore.Format{Prefix: prefix}
@@ -238,6 +238,23 @@ func TestPrefix(t *testing.T) {
 	}
 	if !panics(func() { keystore.Format{}.Generate("staging") }) {
 		t.Error("Generate for an unknown environment did not panic")
+	}
+}
+
+// What begins like a token of this service is the service's, whole or not.
+func TestClaims(t *testing.T) {
+	hex := func(string) bool { return true }
+	f := keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v0", Match: hex}}}
+	for token, want := range map[string]bool{
+		"svc_live_x": true, "svc_": true, "acme_x": true, "acme_": true,
+		"": false, "svc": false, "svcx_live_x": false, "acme": false, "eyJhbGciOiJIUzI1NiJ9.e30.x": false,
+	} {
+		if got := f.Claims(token); got != want {
+			t.Errorf("Claims(%q) = %t, want %t", token, got, want)
+		}
+	}
+	if (keystore.Format{}).Claims("acme_x") {
+		t.Error("a Format without a legacy shape claims acme_x")
 	}
 }
 

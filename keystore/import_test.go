@@ -74,7 +74,8 @@ func TestImportProblems(t *testing.T) {
 }
 
 func TestImportTwice(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	token := withChecksum("svc_test_" + strings.Repeat("aB", 16))
 	first, err := issuer.Import(t.Context(), grant(), token)
 	if err != nil {
@@ -99,6 +100,12 @@ func TestImportTwice(t *testing.T) {
 	issue(t, issuer, tokened)
 	if k, err := issuer.Import(t.Context(), tokened, withChecksum("svc_test_"+strings.Repeat("xY", 16))); !errors.Is(err, keystore.ErrExists) || k == nil {
 		t.Errorf("Import with an issue token that was used returned %v, %v, want ErrExists and the key that it made", k, err)
+	}
+
+	// Of a key that is there nothing is said when the store fails.
+	broken := keystore.NewIssuer(failing{Manager: memory, insert: down}, keystore.IssuerOptions{})
+	if k, err := broken.Import(t.Context(), grant(), token); !errors.Is(err, errStoreDown) || k != nil {
+		t.Errorf("Import into a store that fails returned %v, %v, want no key and the error of the store", k, err)
 	}
 }
 

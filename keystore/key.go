@@ -89,9 +89,7 @@ const (
 
 // Status returns the status of the key at the wall clock's now.
 func (k *Key) Status(now time.Time) Status {
-	// A time with a monotonic reading on both sides would be compared by it,
-	// and expiry is a matter of the wall clock.
-	now = now.Round(0)
+	now = wallTime(now)
 	switch {
 	case !k.RevokedAt.IsZero() && !now.Before(k.RevokedAt):
 		return Revoked
@@ -102,6 +100,10 @@ func (k *Key) Status(now time.Time) Status {
 	}
 	return Active
 }
+
+// wallTime returns t without its monotonic reading. Two times that have one are
+// compared by it, and a key expires by the wall clock.
+func wallTime(t time.Time) time.Time { return t.Round(0) }
 
 // Refused returns nil when the key may be used now, by the wall clock, and
 // otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. It has to be asked for

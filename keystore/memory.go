@@ -186,7 +186,7 @@ func (m *Memory) Touch(ctx context.Context, uses []Use) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, u := range uses {
-		at := u.At.Round(0)
+		at := wallTime(u.At)
 		r := m.byID[u.ID]
 		if r == nil || r.key.Organization != u.Organization || !at.After(r.key.LastUsedAt) {
 			continue
@@ -209,14 +209,13 @@ func (m *Memory) Changes(ctx context.Context, since string) (changed []Digest, n
 	return m.changes.after(since)
 }
 
-// stored returns a copy of a key whose times are those of the wall clock alone:
-// a monotonic reading would decide about expiry as long as the process lives.
+// stored returns a copy of a key with times of the wall clock alone.
 func stored(k *Key) *Key {
 	c := k.Clone()
-	c.CreatedAt = c.CreatedAt.Round(0)
-	c.ExpiresAt = c.ExpiresAt.Round(0)
-	c.RevokedAt = c.RevokedAt.Round(0)
-	c.LastUsedAt = c.LastUsedAt.Round(0)
+	c.CreatedAt = wallTime(c.CreatedAt)
+	c.ExpiresAt = wallTime(c.ExpiresAt)
+	c.RevokedAt = wallTime(c.RevokedAt)
+	c.LastUsedAt = wallTime(c.LastUsedAt)
 	return c
 }
 

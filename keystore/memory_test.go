@@ -17,6 +17,10 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
+	inserted, err := memory.Find(t.Context(), "acme", "key_1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := memory.Update(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme", Version: 1, ExpiresAt: now, RevokedAt: now}); err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +34,7 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 	}
 	for name, pair := range map[string][2]time.Time{
 		"CreatedAt": {got.CreatedAt, now}, "ExpiresAt": {got.ExpiresAt, now}, "RevokedAt": {got.RevokedAt, now}, "LastUsedAt": {got.LastUsedAt, later},
+		"LastUsedAt at first": {inserted.LastUsedAt, now},
 	} {
 		if pair[0] != pair[1].Round(0) {
 			t.Errorf("%s is kept as %v, want %v", name, pair[0], pair[1].Round(0))

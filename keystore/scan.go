@@ -2,7 +2,6 @@ package keystore
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -28,7 +27,7 @@ func (f Format) ScanRule() ScanRule {
 	prefix := f.prefix()
 	// Scanners take the first capturing group for the secret, and would weigh
 	// and hide the word of the environment alone.
-	r := ScanRule{Pattern: `\b` + strings.Replace(f.Pattern(), "(", "(?:", 1) + `\b`}
+	r := ScanRule{Pattern: `\b` + strings.ReplaceAll(f.Pattern(), "(", "(?:") + `\b`}
 	body := prefix + "_live_" + strings.Repeat("0", randomLength)
 	sum := checksum(body)
 	r.Checksum = fmt.Sprintf("The last %d characters are the CRC-32 (IEEE 802.3, as in zlib) of all characters before them, "+
@@ -38,9 +37,9 @@ func (f Format) ScanRule() ScanRule {
 id = "%[1]s-api-key"
 description = "%[1]s secret API key"
 regex = '''%[2]s'''
-entropy = %[3]s
+entropy = %[3]d
 keywords = ["%[1]s_live_", "%[1]s_test_"]
-`, prefix, r.Pattern, strconv.FormatFloat(scanEntropy, 'f', -1, 64))
+`, prefix, r.Pattern, scanEntropy)
 	return r
 }
 

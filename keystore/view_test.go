@@ -67,6 +67,12 @@ func TestCheckJudgesAsIssueDoes(t *testing.T) {
 	if issued, _ := errors.AsType[*keystore.GrantError](err); !ok || len(checked.Fields) != 2 || checked.Error() != issued.Error() {
 		t.Errorf("got %v, want what Issue returns, %v", checked, issued)
 	}
+	if err := g.Validate(scope.Contract()); err == nil || err.Error() != checked.Error() {
+		t.Errorf("Validate returned %v, want what Issue returns, %v", err, checked)
+	}
+	if err := grant().Validate(scope.Contract()); err != nil {
+		t.Errorf("Validate of a valid grant returned %v", err)
+	}
 }
 
 // A store that answers with nothing, or with a key of somebody else, is no

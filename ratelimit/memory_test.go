@@ -197,6 +197,22 @@ func TestMemoryFlood(t *testing.T) {
 	})
 }
 
+// A small Memory has few shards, so that no shard gets many more than its part
+// of the buckets. The seed is another each time.
+func TestMemoryFullAndSmall(t *testing.T) {
+	const keys = 512
+	p := policy("once", "1-D")
+	for range 200 {
+		store := ratelimit.NewMemorySize(keys)
+		for _, name := range names[:keys] {
+			takeOne(t, store, p, name)
+		}
+		if n := store.Forgotten(); n != 0 {
+			t.Fatalf("%d of %d buckets were forgotten", n, keys)
+		}
+	}
+}
+
 // As many buckets as the Memory is made for, all of them exhausted.
 func TestMemoryFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
