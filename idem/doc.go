@@ -5,14 +5,14 @@
 // time: the second request gets the answer of the first. This package keeps
 // that promise without HTTP:
 //
-//   - [ParseKey] and [NewKey] say what a key is, [Content] when two requests are
-//     the same.
+//   - [ParseKey] and [NewKey] say what a key is. [Content] says when two
+//     requests are the same.
 //   - A [Store] keeps claims and answers; [Memory] is one.
 //   - A [Runner] decides which request runs, which waits and what each gets.
 //
 // A [Claim] asks a Store for the right to run a request. It is held under a key
 // until it is settled. An [Execution] is the run itself, in the process that
-// holds the claim. Its record is the answer to every repeat.
+// holds the claim. How it ends is recorded, and is the answer to every repeat.
 //
 // Three rules hold everywhere.
 //
@@ -24,7 +24,7 @@
 //     else ends as an answer or as an unknown outcome. Neither is run again,
 //     except an unknown one by a caller that asks for it ([Claim.Reexecute]).
 //   - An outcome that could not be saved is not forgotten: its claim is renewed
-//     while the save is retried. Nor is a claim that was made without an
-//     answer: it is undone until the store confirms it, as long as the process
-//     lives.
+//     while the save is retried. When the store fails to answer a Begin, it may
+//     hold a claim that nobody runs. The Runner tries to undo it until the store
+//     confirms that, as long as the process lives.
 package idem

@@ -14,8 +14,8 @@ type Fingerprint [32]byte
 // exceptions named at Host and Target. Nothing else is normalized: JSON with
 // its members in another order, another escape in the path, another order of
 // query parameters or a new multipart boundary is another request. A client
-// that repeats a request has its bytes, and a looser rule would some day hand
-// out the answer to a different request.
+// that repeats a request still has its bytes, and a looser rule would some day
+// hand out the answer to a different request.
 type Content struct {
 	Method string
 	// Host is the host that the client asked, with its port. Upper and lower

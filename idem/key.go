@@ -7,12 +7,12 @@ import "crypto/sha256"
 // and cannot be read back from a log or a dump.
 type Key [32]byte
 
-// NewKey returns the Key that is made from these parts: whom it belongs to,
-// which is usually an organization, an environment and what else keeps replies
-// apart, and last the client's idempotency key. Give the same number of parts
-// always, "" for one that does not apply. Each is hashed with its length, so
-// that no two lists of parts give the same Key. It does not allocate for parts
-// that take less than about 500 bytes together.
+// NewKey returns the Key that is made from these parts: first those that say
+// whom the key belongs to, usually an organization, an environment and whatever
+// else keeps replies apart, and last the client's idempotency key. Always give
+// the same number of parts, with "" for one that does not apply. Each is hashed
+// with its length, so that no two lists of parts give the same Key. NewKey does
+// not allocate for parts that take less than about 500 bytes together.
 func NewKey(parts ...string) Key {
 	var room [512]byte
 	b := room[:0]

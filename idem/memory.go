@@ -19,15 +19,15 @@ import (
 // Its room is a budget of bytes. Under pressure it removes expired records
 // first. Then it evicts payloads, least recently used first: those requests are
 // still known and are not run again, but their answer is only a summary
-// ([Record.Retained]). Claims, outcomes and summaries are never evicted. With
-// them, one owner may fill at most a quarter of what the other owners leave
-// free, so that no number of owners can shut out the next one. Beyond that Begin
-// returns [ErrFull] with the time until the next record expires. An unexpired
-// request is forgotten only with ForgetUnexpired. Settling a claim always
-// succeeds: Begin reserves the room for it.
+// ([Record.Retained]). The payload of one owner is evicted for another only if
+// the other holds less.
 //
-// Keys are never evicted for another owner, and payloads only for an owner that
-// holds less.
+// Claims, outcomes and summaries are never evicted. With them, one owner may
+// fill at most a quarter of what the other owners leave free, so that no number
+// of owners can shut out the next one. Beyond that Begin returns [ErrFull] with
+// the time until the next record expires. An unexpired request is forgotten
+// only with ForgetUnexpired. Settling a claim always succeeds: Begin reserves
+// the room for it.
 //
 // Expired records are removed a few at a time by later calls of Begin; there is
 // no goroutine and nothing to close.
@@ -49,12 +49,12 @@ type Memory struct {
 // MemoryOptions are the settings of a [Memory]. The zero value of each field
 // stands for its default.
 type MemoryOptions struct {
-	// Budget is how many bytes the store may take, as the garbage collector
-	// counts live ones: payloads, summaries, and 400 bytes a key. The default
-	// is 256 MiB. With a retention of 24 hours and summaries of 100 bytes it keeps
-	// the answers of 290,000 creates a day whole if they take 400 bytes each,
-	// 170,000 of 1 KiB or 25,000 of 10 KiB. One owner alone may create 130,000
-	// times a day before it is refused. One warning is logged at 80 %.
+	// Budget is how many bytes of live heap the store may take: payloads,
+	// summaries, and 400 bytes a key. The default is 256 MiB. With a retention
+	// of 24 hours and summaries of 100 bytes it keeps the answers of 290,000
+	// creates a day whole if they take 400 bytes each, 170,000 of 1 KiB or
+	// 25,000 of 10 KiB. One owner alone may create 130,000 times a day before
+	// it is refused. One warning is logged at 80 %.
 	Budget int64
 	// Claims is how many claims may be in flight at once. One owner may hold a
 	// quarter of those that the others leave. The default is 65,536.
@@ -108,7 +108,7 @@ func (m *Memory) Begin(ctx context.Context, c Claim) (Record, error) {
 	m.mu.Lock()
 	now := m.now()
 	// A Begin adds one entry at most. Removing two each time removes expired
-	// entries faster than new ones come.
+	// entries faster than new ones are added.
 	m.dropExpired(now)
 	m.dropExpired(now)
 	r, err := m.begin(&c, now)
@@ -163,7 +163,8 @@ func (m *Memory) claim(c *Claim, now int64) (Record, error) {
 // takeOver gives a claim whose outcome is unknown to another token.
 func (m *Memory) takeOver(e *entry, c *Claim, now int64) (Record, error) {
 	if !e.held {
-		// Off the lists the entry cannot be forgotten to make room for itself.
+		// While it is off the lists, admit cannot forget this entry to make
+		// room for it.
 		m.unlist(e)
 		more := claimCost - e.firm()
 		if !m.admit(e.owner, more, now) {
@@ -194,7 +195,7 @@ func (m *Memory) unhold(e *entry) {
 	m.stats.Claims--
 }
 
-// give makes c's the token of a held entry.
+// give gives a held entry the token of c, which holds the claim from now on.
 func (m *Memory) give(e *entry, c *Claim, now int64) Record {
 	e.token = c.Token
 	e.attempt++
@@ -283,8 +284,8 @@ func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	m.expiry.move(e, after(now, s.Retention))
 }
 
-// fitted returns b in no more room than it is charged for: a slice may be a
-// small part of a large buffer.
+// fitted returns b, or a copy of it when b is a small part of a large buffer:
+// its owner is charged for the slice, and the buffer would stay with it.
 func fitted(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
@@ -332,8 +333,8 @@ func (m *Memory) Stats() MemoryStats {
 	return m.stats
 }
 
-// unlock logs after it has released the lock: a Logger may take its time, or
-// call the store.
+// unlock releases the lock and then logs: a Logger may be slow, or may call the
+// store.
 func (m *Memory) unlock() {
 	warn, used := m.nearlyFull(), m.stats.Bytes
 	m.mu.Unlock()

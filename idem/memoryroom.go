@@ -6,13 +6,13 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// What keys are charged beside their payload and summary: what they measurably
-// take in maps, lists and the queue, rounded up.
+// What is charged beside payloads and summaries: the measured bytes of a key,
+// and of an owner, in maps, lists and the queue, rounded up.
 const (
 	entryCost = 400
 	ownerCost = 1024
-	// claimCost reserves the room for the summary of a settlement, so that
-	// settling finds at least that.
+	// claimCost reserves 1 KiB for the summary, so that settling always finds
+	// that much room.
 	claimCost = entryCost + 1024
 )
 
@@ -38,8 +38,8 @@ type entry struct {
 	retained    bool    // once settled: payload is all of it
 }
 
-// firm is how many of the bytes that an entry is charged cannot be evicted; the
-// payload can.
+// firm is how many bytes an entry is charged that cannot be evicted. Only its
+// payload can be, which is charged apart.
 func (e *entry) firm() int64 {
 	if e.held {
 		return claimCost
@@ -156,8 +156,8 @@ func (m *Memory) charge(a *account, firm, loose int64) {
 	m.stats.Bytes += firm + loose
 }
 
-// admit makes room for one more claim of an owner, which takes n firm bytes
-// more, or reports that the owner may not have it.
+// admit makes room for one more claim of an owner, which takes n firm bytes. It
+// returns false if the owner may not have one.
 func (m *Memory) admit(a *account, n, now int64) bool {
 	if !fair(int64(a.claims), 1, int64(m.stats.Claims), int64(m.options.Claims)) {
 		return false
@@ -181,8 +181,8 @@ func fair(own, n, used, limit int64) bool {
 	return used+n <= limit && (own == 0 || own+n <= (limit-(used-own))/4)
 }
 
-// makeRoom reports whether there are n bytes for an owner, and evicts what may
-// be evicted for them.
+// makeRoom evicts until n bytes are free for an owner. It returns false if too
+// little may be evicted.
 func (m *Memory) makeRoom(a *account, n, now int64) bool {
 	for m.stats.Bytes+n > m.options.Budget {
 		switch {
@@ -251,8 +251,8 @@ func (m *Memory) dropExpired(now int64) bool {
 	return e != nil
 }
 
-// nearlyFull reports, once until half of the budget is free again, that four
-// fifths of it are taken.
+// nearlyFull reports that four fifths of the budget are taken. It reports that
+// once, and again only after more than half of the budget was free.
 func (m *Memory) nearlyFull() bool {
 	switch {
 	case m.stats.Bytes < m.options.Budget/2:

@@ -74,7 +74,8 @@ type Options struct {
 	// row that failed, others fail at once, but for one each second.
 	Timeout time.Duration
 	// Waiters is how many duplicates may wait at once, WaitersPerOwner how many
-	// of one owner. Beyond that a duplicate gets InFlight at once. The defaults are 4,096 and 256.
+	// of one owner. Beyond that a duplicate gets InFlight at once. The defaults
+	// are 4,096 and 256.
 	Waiters, WaitersPerOwner int
 	// ExecutionsPerOwner is how many requests of one owner may run at once.
 	// Beyond that a request gets ErrTooMany, and the store is not asked whether

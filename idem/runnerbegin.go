@@ -84,8 +84,8 @@ const (
 	longestPoll = 500 * time.Millisecond
 )
 
-// forever is the lease of a claim in a Memory. A lease tells others that its
-// holder died, and such a claim dies with its holder.
+// forever is the lease of a claim in a Memory. A lease ends the claim of a
+// process that died; a claim in a Memory is gone with its process.
 const forever = time.Duration(math.MaxInt64)
 
 // waiter is one call of Begin.
@@ -110,8 +110,9 @@ func (w *waiter) ask(e *Execution) (record Record, _ *Execution, err error) {
 	if r.memory != nil {
 		c.Lease, c.Retention = forever, forever
 	}
-	// Without a claim the execution is over, also after a panic of
-	// Request.Waiting: its waiters must not wait for nothing.
+	// Without a claim the execution ends here, also when Request.Waiting
+	// panics: nobody else would wake its waiters. They share record, and
+	// shared, the error.
 	var shared error
 	claimed := false
 	defer func() {
@@ -128,6 +129,7 @@ func (w *waiter) ask(e *Execution) (record Record, _ *Execution, err error) {
 			// It is about to be freed, so its fingerprint does not count.
 			record = Record{State: InFlight, RetryAfter: longestRetry}
 		}
+		// A Joiner may not be able to read what another transaction holds.
 		unread := record.State == InFlight && record.Fingerprint == Fingerprint{}
 		switch {
 		case err != nil:
@@ -156,7 +158,9 @@ func (w *waiter) ask(e *Execution) (record Record, _ *Execution, err error) {
 	}
 }
 
-// poll waits until it is time to ask the store again, or returns false.
+// poll waits until it is time to ask the store again. It returns false when the
+// caller has waited long enough or has left. known says that the store gave the
+// fingerprint of the key's first request.
 func (w *waiter) poll(e *Execution, leaseEnds, delay time.Duration, known bool) (again bool, err error) {
 	r := w.runner
 	e.leaseEnds.Store(int64(leaseEnds))
@@ -172,6 +176,8 @@ func (w *waiter) poll(e *Execution, leaseEnds, delay time.Duration, known bool) 
 			return false, err
 		}
 		r.mu.Lock()
+		// Asking counts as an execution. While the owner has too many, go on
+		// waiting.
 		again = r.startExecution(e.owner)
 		e.counted = again
 		r.mu.Unlock()
@@ -179,8 +185,8 @@ func (w *waiter) poll(e *Execution, leaseEnds, delay time.Duration, known bool) 
 	return again, nil
 }
 
-// await waits for the execution of another caller. While nothing is decided,
-// the caller must enter again.
+// await waits for the execution of another caller. When that ends with nothing
+// to share, decided is false and this caller must enter again.
 func (w *waiter) await(e *Execution) (record Record, err error, decided bool) {
 	for {
 		record, decided, changed, err := w.look(e)
@@ -221,9 +227,9 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 	return Record{State: InFlight}, true, nil, nil
 }
 
-// mayWait reports whether the caller may wait: for a request that runs, or else
-// only for the store's answer on whether one does. It counts the caller as a
-// waiter. r.mu is held.
+// mayWait reports whether the caller may wait, and counts it as a waiter. runs
+// says that the request is known to run; otherwise the caller only waits for
+// the store to say whether it does. Runner.mu is held.
 func (w *waiter) mayWait(runs bool) bool {
 	if w.timedOut || runs && w.runner.options.Wait < 0 {
 		return false
@@ -234,8 +240,8 @@ func (w *waiter) mayWait(runs bool) bool {
 	return w.counted
 }
 
-// pause waits for one of the channels, or for the end of all waiting. The error
-// is that of a caller who left.
+// pause waits for one of the channels, for the end of the caller's time or for
+// draining. It returns an error only when the caller has left.
 func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 	if w.timer == nil {
 		d := w.runner.options.Wait

@@ -145,7 +145,7 @@ func (r *Runner) finish(e *Execution, record *Record, err error) {
 	e.advance(endedEmpty)
 }
 
-// uncount takes an execution off its owner's account. r.mu is held.
+// uncount no longer counts an execution among those of its owner. r.mu is held.
 func (r *Runner) uncount(e *Execution) {
 	if e.counted {
 		e.counted = false
@@ -162,6 +162,7 @@ func (e *Execution) renew() {
 	r := e.runner
 	lease := r.options.Lease
 	asked := r.now()
+	// Without a renewal by then the contexts are cancelled.
 	last := time.Duration(e.leaseEnds.Load()) - lease/10
 
 	e.mu.Lock()
@@ -210,15 +211,15 @@ func (e *Execution) renew() {
 // nothing to cancel.
 func (e *Execution) lose(cause error) {
 	e.mu.Lock()
-	too := e.cause != nil || e.settled
-	if !too {
+	over := e.cause != nil || e.settled
+	if !over {
 		e.cause = cause
 		if e.cancel != nil {
 			e.cancel(cause)
 		}
 	}
 	e.mu.Unlock()
-	if !too {
+	if !over {
 		e.runner.options.Logger.ErrorContext(e.ctx, "an idempotent request lost its claim and was cancelled",
 			"key", e.name(), "cause", cause)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
-// TestOutage: a request waits for a store that is away until a few have waited in
-// vain. Then requests fail at once, but for one each second, and the first answer
+// A request waits for a store that does not answer, until five have waited in
+// vain. Then requests fail at once, except one each second. The first answer
 // ends that.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestOutageIsNoRefusal: a store that is full answers, and is asked each time.
+// A full store is not an outage: it answers, and is asked each time.
 func TestOutageIsNoRefusal(t *testing.T) {
 	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{Claims: 1}))
 	r := newRunner(store, idem.Options{Wait: -1})

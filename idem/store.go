@@ -60,8 +60,8 @@ type Store interface {
 	// and nothing changes. A repeated NotStarted finds no record: ErrLost.
 	//
 	// The store may keep s.Payload and s.Summary; the caller does not write to
-	// them afterwards. It never returns [ErrFull] here: Begin reserved the room for
-	// at least the outcome.
+	// them afterwards. Settle never returns [ErrFull]: Begin reserved room for
+	// the outcome at least.
 	Settle(ctx context.Context, key Key, token ClaimToken, s Settlement) error
 }
 
@@ -84,8 +84,8 @@ type ClaimToken [16]byte
 type Claim struct {
 	Key   Key
 	Token ClaimToken
-	// Owner is on whose account the store keeps the claim and its outcome,
-	// where it divides its room. A take-over does not change it.
+	// Owner names who is charged for the claim and its outcome, in a store that
+	// divides its room. A take-over does not change it.
 	Owner string
 	// Fingerprint tells whether a later request with the same key is the same
 	// request.

@@ -34,8 +34,9 @@ func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadli
 		err error
 	}
 	replies := make(chan reply, 1)
-	// In a goroutine, because a store may ignore its context. It gives its
-	// place back when the store returns, even if nobody waits any more.
+	// In a goroutine, because a store may ignore its context. The goroutine
+	// gives its place back when the store returns, even if nobody waits any
+	// more.
 	go func() {
 		r := reply{err: errors.New("keystore: the store ended the goroutine of a lookup")}
 		defer func() {
@@ -51,8 +52,8 @@ func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadli
 	}()
 	select {
 	case r := <-replies:
-		// Both cases may have become ready while the process stood still, and
-		// then the reply may be any age.
+		// If the process was stopped for a while, both cases may be ready, and
+		// the reply may be of any age.
 		if c.now() < deadline {
 			return c.checked(r.key, r.err, d)
 		}
@@ -71,7 +72,7 @@ func (c *Cached) enter(ctx context.Context, places chan struct{}) error {
 	if places == c.strange {
 		return ErrOverloaded
 	}
-	// Only holders of live keys can get here, so there is no flood to fear.
+	// Only tokens that were usable get here, so no flood can fill the queue.
 	select {
 	case places <- struct{}{}:
 		return nil

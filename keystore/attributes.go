@@ -51,7 +51,7 @@ func attributeProblems(attributes map[string]string) (problems []FieldError) {
 	return problems
 }
 
-// valued returns the attributes that have a value, in a map of their own, or nil.
+// valued returns a copy of the attributes that have a value, or nil.
 func valued(attributes map[string]string) map[string]string {
 	kept := maps.Clone(attributes)
 	maps.DeleteFunc(kept, func(_, value string) bool { return value == "" })

@@ -44,16 +44,19 @@ type Cached struct {
 	polled  atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 }
 
-// A shard caches the answers for its digests. Its mutex guarantees the last point
-// above:
+// A shard caches the answers for its digests. This is why no answer from before
+// a change, such as a revocation, is given after it:
 //
-//   - A question is entered in loads before the store is asked, and its answer
-//     is remembered in the same critical section that finds it still there.
-//   - forget removes the answer and the question in one critical section.
+//   - Lookup enters a question in loads before it asks the store.
+//   - load remembers the answer only if that question is still in loads. Both
+//     happen under mu, in one step.
+//   - forget removes the answer and the question under mu, in one step. Whoever
+//     changes a key in the store calls it after the change.
 //
-// So an answer from before a change is gone when forget returns, and an answer
-// to a question from before it is never added: its question is no longer in
-// loads. Lookups that come later find neither, and ask again.
+// When forget returns, no old answer is remembered. A question that was open
+// then is no longer in loads: its answer goes to those who waited for it, and is
+// not remembered. A later Lookup finds neither and asks the store, which has the
+// change.
 type shard struct {
 	mu       sync.Mutex
 	accepted *simplelru.LRU[Digest, answer] // tokens that were usable when the store was last asked
@@ -219,8 +222,7 @@ func (c *Cached) Peek(d Digest) (*Key, bool) {
 }
 
 // Remembers reports whether the token was usable when the store was last asked,
-// even if that answer is too old by now. It never asks the store. Only tokens
-// of keys that were once live are remembered.
+// even if that answer is too old by now. It never asks the store.
 func (c *Cached) Remembers(d Digest) bool {
 	s := c.shard(d)
 	s.mu.Lock()
@@ -237,8 +239,9 @@ func (c *Cached) Forget(d Digest) {
 	s.forget(d)
 }
 
-// forget keeps of a usable token only that it was usable once, so that its next
-// question has a place. The shard is locked.
+// forget drops the answer and the open question. Of a usable token it keeps that
+// it was usable, so that its next question gets one of the places in known. The
+// shard is locked.
 func (s *shard) forget(d Digest) {
 	if s.accepted.Contains(d) {
 		s.accepted.Add(d, tooOld)

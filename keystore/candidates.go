@@ -11,17 +11,23 @@ import (
 // Candidates say what a token is and under which digests its key can be
 // stored. [Format.Candidates] makes them; the zero Candidates lead to no key.
 type Candidates struct {
-	Environment Environment // that the token names; empty for a legacy token, whose record alone knows
-	Legacy      string      // name of the token's [LegacyFormat] shape; empty for the present one
+	// Environment is the one that the token names. It is empty for a legacy
+	// token, which names none.
+	Environment Environment
+
+	// Legacy is the Name of the token's [LegacyFormat]. It is empty for a token
+	// of the present shape.
+	Legacy string
 
 	digests [maxDigests]Digest
 	n       int
 }
 
-// Candidates returns what is to be known of a token before a store is asked. It
-// returns a [*FormatError] when token cannot be a key, so that no store has to
-// be asked, and another error when a LegacyFormat does not keep its contract:
-// then nobody knows, and the token MUST NOT be called wrong.
+// Candidates says what a token is, before a store is asked. It returns a
+// [*FormatError] when token cannot be a key: then no store has to be asked. It
+// returns another error when a LegacyFormat does not keep its contract: then it
+// is not known whether the token is a key, and the client MUST NOT be told that
+// it is none.
 //
 // A token of the present shape has one digest and is never taken for a legacy
 // one. Otherwise the first shape of f.Legacy that the token has decides. For a

@@ -34,12 +34,12 @@ type Format struct {
 	// digits. Empty means "svc".
 	Prefix string
 
-	// Legacy are the shapes of tokens that are accepted besides. Nil: none.
+	// Legacy are other shapes of tokens that are also accepted. Nil: none.
 	Legacy []LegacyFormat
 }
 
-// Validate returns what is wrong with f. A program that takes it from its
-// configuration calls it; the other methods panic when the prefix is not one.
+// Validate returns what is wrong with f. A program that reads f from its
+// configuration calls it: the other methods panic when the prefix is not valid.
 func (f Format) Validate() error {
 	return errors.Join(f.validatePrefix(), f.validateLegacy())
 }
@@ -171,9 +171,9 @@ func isBase62(c byte) bool {
 	return (c|0x20)-'a' < 26 || c-'0' < 10 // 0x20 makes a letter small
 }
 
-// Claims reports whether a token begins like one of this service, of the present
-// shape or of a legacy one with a Prefix. If not, it may be somebody else's, such
-// as a JWT.
+// Claims reports whether a token begins like one of this service, in the present
+// shape or in a legacy one with a Prefix. If not, it may belong to something
+// else, as a JWT does.
 func (f Format) Claims(token string) bool {
 	if rest, ok := strings.CutPrefix(token, f.prefix()); ok && strings.HasPrefix(rest, "_") {
 		return true

@@ -19,15 +19,22 @@ const (
 
 // A Grant is what a key is issued for.
 type Grant struct {
-	Organization string            // required; at most 255 bytes
-	Actor        string            // who issues it, kept as CreatedBy; at most 255 bytes
-	Name         string            // at most 100 characters, none of them control characters
-	Environment  Environment       // required
-	Scopes       []scope.Name      // each known to the Issuer's registry; repeated ones count once
-	Attributes   map[string]string // at most 16; names of 1 to 40 bytes of [0-9A-Za-z_.-], values of at most 200 bytes; one without a value is none
-	Networks     []netip.Prefix    // at most 20; none: the key may be used from anywhere
-	ExpiresAt    time.Time         // zero: never; kept to the microsecond
-	IssueToken   string            // makes Issue repeatable; unique within (Organization, Actor) unless empty; at most 255 bytes
+	Organization string       // required; at most 255 bytes
+	Actor        string       // who issues it, kept as CreatedBy; at most 255 bytes
+	Name         string       // at most 100 characters, none of them control characters
+	Environment  Environment  // required
+	Scopes       []scope.Name // each known to the Issuer's registry; repeated ones count once
+
+	// Attributes are at most 16, with names of 1 to 40 bytes of [0-9A-Za-z_.-]
+	// and values of at most 200 bytes. One with an empty value is left out.
+	Attributes map[string]string
+
+	Networks  []netip.Prefix // at most 20; none: the key may be used from anywhere
+	ExpiresAt time.Time      // zero: never; kept to the microsecond
+
+	// IssueToken, unless empty, makes Issue repeatable. It is unique within
+	// (Organization, Actor), and has at most 255 bytes.
+	IssueToken string
 }
 
 // A FieldError is one thing that is wrong with a [Grant]. Field is the name of
@@ -53,8 +60,8 @@ func (e *GrantError) Error() string {
 	return b.String()
 }
 
-// Validate returns a [*GrantError] with all that is wrong with the grant, or nil.
-// [Issuer.Issue] does the same.
+// Validate returns a [*GrantError] with all that is wrong with the grant, or
+// nil. [Issuer.Issue] returns the same error.
 func (g Grant) Validate(r *scope.Registry) error { return g.check(r, instant()) }
 
 func (g Grant) check(r *scope.Registry, now time.Time) error {

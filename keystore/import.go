@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// maxHint is how many bytes of a secret a record may show. A legacy token has
-// at least twice as many.
+// maxHint is how many bytes of a secret a record may show: at most half of a
+// legacy token, which has minLegacy bytes or more.
 const maxHint = 8
 
 // Import stores a key for a token that another system issued.
@@ -68,8 +68,8 @@ type LegacyKey struct {
 
 // ImportDigest stores a key for a token that an older system issued and of
 // which only the hash is known. The key is marked as legacy until it is
-// rotated. Keys that the older system has revoked, and those that have expired,
-// are left out by the caller.
+// rotated. Do not import keys that the older system has revoked, or that have
+// expired.
 //
 // ImportDigest returns [ErrExists] when there is such a key already, and the
 // key too when it belongs to the organization: a program that imports many can
@@ -107,8 +107,8 @@ func (k LegacyKey) problems(f Format) (problems []FieldError) {
 	return problems
 }
 
-// insertImported stores k. With [ErrExists] it returns the key that is there, if
-// that belongs to the organization.
+// insertImported stores k. With [ErrExists] it returns the existing key, if that
+// belongs to the organization.
 func (i *Issuer) insertImported(ctx context.Context, k *Key) (*Key, error) {
 	stored, err := i.insert(ctx, k)
 	if !errors.Is(err, ErrExists) || stored != nil {

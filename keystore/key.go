@@ -29,11 +29,11 @@ type Key struct {
 	Organization string
 	Environment  Environment
 	Name         string            // what its owner calls it; may be empty
-	Hint         string            // the last characters of the secret: four, or as many as were imported
-	Scopes       []scope.Name      // as they were granted; unknown names survive and grant nothing
+	Hint         string            // the last characters of the secret, usually four
+	Scopes       []scope.Name      // as they were granted; unknown names stay and grant nothing
 	Attributes   map[string]string // what a service wants to know of the key, such as its plan
-	Networks     []netip.Prefix    // from which it may be used; none: from anywhere. See AllowsAddress
-	Legacy       string            // name of the [LegacyFormat] shape that its token has; empty: the present one
+	Networks     []netip.Prefix    // where it may be used from, see AllowsAddress; none: anywhere
+	Legacy       string            // Name of its token's [LegacyFormat]; empty: the present shape
 	CreatedAt    time.Time
 	CreatedBy    string    // who issued it; the key outlives that account
 	ExpiresAt    time.Time // zero: never. At exactly this instant the key is refused
@@ -106,8 +106,8 @@ func (k *Key) Status(now time.Time) Status {
 func wallTime(t time.Time) time.Time { return t.Round(0) }
 
 // Refused returns nil when the key may be used now, by the wall clock, and
-// otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. It has to be asked for
-// every request, since a key can expire while it is cached.
+// otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. Call it for every
+// request, since a key can expire while it is cached.
 func (k *Key) Refused() error {
 	// Reading the clock costs as much as the rest of a lookup.
 	if k.ExpiresAt.IsZero() && k.RevokedAt.IsZero() && !k.Suspended {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	minLegacy     = 16 // bytes; what is shorter can be guessed, and shows too much of itself in a hint
+	minLegacy     = 16 // bytes; a shorter token can be guessed, and its hint shows too much
 	maxLegacyName = 32
-	maxDigests    = 4 // and so many questions to the store an unknown legacy token costs at most
+	maxDigests    = 4 // each is a question to the store about an unknown token
 )
 
 // A LegacyFormat is a shape of tokens that an older system issued, such as

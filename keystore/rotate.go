@@ -11,13 +11,13 @@ import (
 // Rotate makes a key that replaces another one, with the same name,
 // environment, scopes, attributes, networks and expiry, and revokes the old one
 // after overlap, during which both work. With an overlap of zero the old key is
-// revoked at once. An old key that was to end earlier still does. The new token
-// has the shape of [Format], whatever that of the old one.
+// revoked at once. An old key that would end before that still does. The new
+// token has the shape of [Format], whatever shape the old one has.
 //
 // A key that is revoked, expired or suspended cannot be rotated; the error is
-// that of [Key.Refused]. A key can be rotated once: the error is [ErrRotated]
-// when it has a successor, whoever made it, and also when several calls meet.
-// The successor can be rotated in turn.
+// that of [Key.Refused]. A key can be rotated once. The error is [ErrRotated]
+// when it has a successor, whoever made it; of several concurrent calls one
+// succeeds. The successor can be rotated in turn.
 //
 // When token, with actor, made a key already, Rotate returns that key, no
 // secret, and [ErrExists], after it has revoked the old key in case the first

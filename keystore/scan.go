@@ -25,8 +25,8 @@ type ScanRule struct {
 // ScanRule returns the rule for the keys of f, legacy ones left out.
 func (f Format) ScanRule() ScanRule {
 	prefix := f.prefix()
-	// Scanners take the first capturing group for the secret, and would weigh
-	// and hide the word of the environment alone.
+	// Scanners take the first capturing group for the secret. Here that would
+	// be "live" or "test" alone.
 	r := ScanRule{Pattern: `\b` + strings.ReplaceAll(f.Pattern(), "(", "(?:") + `\b`}
 	body := prefix + "_live_" + strings.Repeat("0", randomLength)
 	sum := checksum(body)

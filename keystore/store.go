@@ -68,12 +68,11 @@ type Manager interface {
 	// or not at all.
 	List(ctx context.Context, organization string, p Page) ([]*Key, error)
 
-	// Update stores Name, Scopes, Attributes, Networks, ExpiresAt, RevokedAt and
-	// Suspended of k and leaves every other field, LastUsedAt among them, as it
-	// is. It returns
-	// [ErrNotFound] when no key has this Organization, ID and Digest, and
-	// [ErrConflict] when its Version is not k.Version. Otherwise the stored
-	// Version grows by one. k is neither kept nor changed.
+	// Update stores Name, Scopes, Attributes, Networks, ExpiresAt, RevokedAt
+	// and Suspended of k and leaves every other field, LastUsedAt among them,
+	// as it is. It returns [ErrNotFound] when no key has this Organization, ID
+	// and Digest, and [ErrConflict] when its Version is not k.Version.
+	// Otherwise the stored Version grows by one. k is neither kept nor changed.
 	Update(ctx context.Context, k *Key) error
 }
 

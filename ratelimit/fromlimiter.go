@@ -13,9 +13,10 @@ import (
 //
 //   - The store counts in fixed windows. A bucket can spend its burst at the
 //     end of a window and again at the start of the next, and a denial lasts to
-//     the end of the window. Wait is rounded up to the second in which ulule says
-//     that the window ends. A window is the time in which a burst comes back
-//     (Period, when Burst is Count), rounded up to a millisecond.
+//     the end of the window. Wait is rounded up to the end of the second in
+//     which ulule says that the window ends. A window is the time in which a
+//     burst comes back (Period, when Burst is Count), rounded up to a
+//     millisecond.
 //   - The store decides one counter at a time. Several charges, and a cost over
 //     1, are first compared with all counters and then made one after another.
 //     If another call comes between, a charge may be denied although others of

@@ -31,8 +31,9 @@ type Policy struct {
 	Limit     Limit
 	OnFailure FailureMode
 
-	// ReportOnly says that the policy counts and reports, and refuses nothing: to
-	// see whom a limit would meet. Package middleware reads it; a Store does not.
+	// ReportOnly says that the policy counts and reports, and refuses nothing.
+	// It shows which callers a limit would refuse. Package middleware reads it;
+	// a Store does not.
 	ReportOnly bool
 }
 

@@ -9,12 +9,12 @@ import (
 // A Resetter is a Store that can forget what was spent.
 //
 // Reset makes the bucket of each charge full, in one step for each bucket, and
-// changes no other. The Cost of a charge is ignored. The list should be one that
-// is taken from: a store may keep its counters by the first bucket of a list.
-// What it has told of the buckets before, to this process or to another, may hold
-// until the Wait of that is over. A bucket that is full is no error. The errors
-// for charges that no store accepts are those of Check. An error that wraps
-// errors.ErrUnsupported says that the store behind a Resetter is none.
+// changes no other. The Cost of a charge is ignored. Pass the same list as to
+// Take: a store may keep the counters of a list by its first bucket. A process
+// that was told of a denial before may repeat it until its Wait is over. It is
+// no error that a bucket is full already. The errors for charges that no store
+// accepts are those of Check. An error that wraps errors.ErrUnsupported says
+// that the store behind a Resetter is not one.
 type Resetter interface {
 	Reset(ctx context.Context, charges []Charge) error
 }
@@ -51,9 +51,9 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 	return nil
 }
 
-// Reset implements Resetter for the store and for Options.Local. It asks the store
-// even while that is not called for decisions, and waits for it as long as ctx
-// lets it.
+// Reset implements Resetter, for the store and for FailoverOptions.Local. It
+// calls the store even while Take does not, and with ctx alone: the budget does
+// not apply.
 func (f *Failover) Reset(ctx context.Context, charges []Charge) error {
 	return errors.Join(reset(ctx, f.local, charges), reset(ctx, f.store, charges))
 }
