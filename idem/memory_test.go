@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -151,6 +152,45 @@ func TestMemoryRefusesNonsense(t *testing.T) {
 	if err := s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Retention: 1}); err != nil {
 		t.Errorf("Settle for 1ns: got error %v", err)
 	}
+}
+
+// A caller who has left gets the error of its context, and nothing is done.
+func TestMemoryOfACallerWhoLeft(t *testing.T) {
+	s := newShop(t, idem.MemoryOptions{})
+	c := s.claim("a", "key")
+	before := s.Stats()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r, err := s.Begin(ctx, claimOf("a", "other")); err != context.Canceled || r.State != 0 {
+		t.Errorf("Begin: got %v, error %v, want context.Canceled", r.State, err)
+	}
+	if err := s.Extend(ctx, c.Key, c.Token, time.Minute); err != context.Canceled {
+		t.Errorf("Extend: got error %v, want context.Canceled", err)
+	}
+	if err := s.Settle(ctx, c.Key, c.Token, freed); err != context.Canceled {
+		t.Errorf("Settle: got error %v, want context.Canceled", err)
+	}
+	if after := s.Stats(); after != before {
+		t.Errorf("got %+v, want %+v as before", after, before)
+	}
+}
+
+// The defaults are what the documentation says.
+func TestMemoryDefaults(t *testing.T) {
+	const budget = 256 << 20
+	for _, test := range []struct {
+		payload int
+		whole   bool
+	}{{budget - ownerCost - 400, true}, {budget - ownerCost - 400 + 1, false}} {
+		s := newShop(t, idem.MemoryOptions{})
+		s.settle(s.claim("a", "key"), test.payload, 0)
+		s.mustBeWhole("a", "key", test.whole)
+	}
+	s := newShop(t, idem.MemoryOptions{})
+	for i := range 65_536 {
+		s.claim(fmt.Sprint(i), "key")
+	}
+	s.mustBeFull("one more", "key")
 }
 
 func TestNewMemoryPanics(t *testing.T) {

@@ -448,6 +448,30 @@ func TestMemoryTakeOverWithoutRoom(t *testing.T) {
 	}
 }
 
+// A claim that was taken over is charged as any other, and leaves nothing.
+func TestMemoryChargesATakeOver(t *testing.T) {
+	s := newShop(t, idem.MemoryOptions{})
+	first := s.claim("a", "key")
+	claimed := s.Stats().Bytes
+	if err := s.Settle(t.Context(), first.Key, first.Token, idem.Settlement{Retention: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	taker := claimOf("a", "key")
+	taker.Reexecute = true
+	if r, err := s.Begin(t.Context(), taker); err != nil || r.Attempt != 2 {
+		t.Fatalf("got %v, attempt %d, error %v, want a take-over", r.State, r.Attempt, err)
+	}
+	if got := s.Stats().Bytes; got != claimed {
+		t.Errorf("%d bytes are taken, want %d as by the first claim", got, claimed)
+	}
+	if err := s.Settle(t.Context(), taker.Key, taker.Token, freed); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Stats(); got != (idem.MemoryStats{}) {
+		t.Errorf("got %+v at the end, want nothing", got)
+	}
+}
+
 func TestMemoryWarnsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -95,6 +95,18 @@ func TestMaxStaleness(t *testing.T) {
 	}
 }
 
+// The bound holds from the first poll on, also of a Cached that is as old as
+// that poll.
+func TestMaxStalenessAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here := keystore.NewCached(newFeedFake(), keystore.CacheOptions{})
+		defer run(t, here)()
+		if got := here.MaxStaleness(); got != 7*time.Second {
+			t.Errorf("MaxStaleness() after the first poll = %v, want 7s", got)
+		}
+	})
+}
+
 // Without the feed the revocation would not have been noticed for an hour.
 func TestFeedForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
