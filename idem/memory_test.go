@@ -280,7 +280,7 @@ func randomWork(t *testing.T, random *rand.Rand) {
 		}
 	}
 	if refused == 0 || short == 0 {
-		t.Errorf("got %d refused and %d shortened, want pressure in this test", refused, short)
+		t.Errorf("got %d refused and %d evicted, want pressure in this test", refused, short)
 	}
 	// In the end nothing is left, in the store or on its account.
 	time.Sleep(time.Hour)

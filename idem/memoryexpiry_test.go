@@ -90,7 +90,7 @@ func TestMemoryForgetsOnTime(t *testing.T) {
 	})
 }
 
-// Expired keys go first: no answer is shortened while there are any.
+// Expired keys go first: no answer is evicted while there are any.
 func TestMemoryDropsTheExpiredFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, idem.MemoryOptions{Budget: 100_000})

@@ -19,7 +19,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-func TestMemoryShortensTheLeastRecentlyUsed(t *testing.T) {
+func TestMemoryEvictsTheLeastRecentlyUsed(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{Budget: ownerCost + 10*15_000})
 	s.fill("a", 8, 14_500) // each is charged 15,000 with its summary of 100
 	s.look("a", "0")
@@ -29,17 +29,17 @@ func TestMemoryShortensTheLeastRecentlyUsed(t *testing.T) {
 	s.mustBeWhole("a", "9", true)
 	s.put("a", "10", 14_500)
 	if got := s.Stats(); got.Evicted == 0 || got.Evicted > 3 || got.Whole+got.Evicted != 11 {
-		t.Fatalf("got %+v, want one to three of 11 shortened", got)
+		t.Fatalf("got %+v, want one to three of 11 evicted", got)
 	}
 	for name, whole := range map[string]bool{"0": true, "3": true, "1": false, "8": true, "9": true, "10": true} {
 		s.mustBeWhole("a", name, whole)
 	}
 	if r := s.look("a", "1"); len(r.Payload) != 100 || r.Fingerprint != (idem.Fingerprint{1}) {
-		t.Errorf("got %d bytes and fingerprint %x of what was shortened, want the summary of 100 bytes", len(r.Payload), r.Fingerprint)
+		t.Errorf("got %d bytes and fingerprint %x of what was evicted, want the summary of 100 bytes", len(r.Payload), r.Fingerprint)
 	}
 }
 
-func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
+func TestMemorySettlesAgainWhatItEvicted(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{Budget: 16_000})
 	c := s.claim("a", "first")
 	settlement := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 8000), Summary: []byte("short"), Retention: time.Hour}
@@ -89,7 +89,7 @@ func TestMemoryRefusesNewWork(t *testing.T) {
 		}
 	}
 	if got := s.Stats(); got.Refused != 1 || got.Forgotten != 0 || got.Claims != 10 || got.Evicted == 0 {
-		t.Errorf("got %+v, want 1 refused, 0 forgotten, 10 claims, some shortened", got)
+		t.Errorf("got %+v, want 1 refused, 0 forgotten, 10 claims, some evicted", got)
 	}
 	// What is in flight is settled all the same, with its summary, however full
 	// it is and however large the payload.
@@ -234,7 +234,7 @@ func TestMemoryFloodBesideOthers(t *testing.T) {
 		s.mustBeWhole("modest", fmt.Sprint(i), true)
 	}
 	if got := s.Stats(); got.Evicted < 250 {
-		t.Errorf("got %+v, want a flood that had to be shortened", got)
+		t.Errorf("got %+v, want a flood that had to be evicted", got)
 	}
 }
 
@@ -349,7 +349,7 @@ func TestMemoryFindsWhoHasPayloads(t *testing.T) {
 			s.put("newcomer", fmt.Sprint(i), 2000)
 		}
 		if got := s.Stats(); got.Evicted == 0 || got.Refused != 0 {
-			t.Errorf("got %+v, want answers shortened and nothing refused", got)
+			t.Errorf("got %+v, want answers evicted and nothing refused", got)
 		}
 		for i := range 60 {
 			s.mustBeWhole("newcomer", fmt.Sprint(i), true)

@@ -126,19 +126,19 @@ func TestNoWait(t *testing.T) {
 	})
 }
 
-// Without waiting, a duplicate that meets the leader of a flight before the
-// store has answered must still learn what the store knows: to call a finished
-// request in flight would be wrong.
+// Without Options.Wait, a duplicate that comes before the store has answered the
+// first caller must still get what the store knows: a finished request is not in
+// flight.
 func TestNoWaitForReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
 		r := newRunner(f, idem.Options{Wait: noWait})
 		mustSettle(t, mustRun(t, r, request), answer("created"))
 		f.Next(idemtest.Begin, idemtest.StallAnswer)
-		leader, follower := begin(t.Context(), r, request), begin(t.Context(), r, request)
+		first, second := begin(t.Context(), r, request), begin(t.Context(), r, request)
 		synctest.Wait()
 		f.Release()
-		for _, c := range []<-chan result{leader, follower} {
+		for _, c := range []<-chan result{first, second} {
 			if got := <-c; got.record.State != idem.Done {
 				t.Errorf("got %v, error %v, want done", got.record.State, got.err)
 			}
@@ -171,37 +171,37 @@ func TestMismatchInFlight(t *testing.T) {
 	})
 }
 
-// Until the store has spoken, nobody in the process knows which fingerprint the
-// key's first request had.
-func TestMismatchIsTheStoresWord(t *testing.T) {
+// Until the store answers, the fingerprint of the key's first request is not
+// known in this process.
+func TestMismatchIsForTheStoreToSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
 		r := newRunner(f, idem.Options{})
 
-		// The leader is the first request: those who differ hear of it when the
-		// claim is granted, not when it is settled.
+		// The first caller has the key's first request. Those that differ get
+		// ErrMismatch when the claim is granted, not when it is settled.
 		f.Next(idemtest.Begin, idemtest.StallAnswer)
-		leader := begin(t.Context(), r, request)
+		first := begin(t.Context(), r, request)
 		synctest.Wait()
 		differs := begin(t.Context(), r, other)
 		synctest.Wait()
 		f.Release()
-		got := <-leader
+		got := <-first
 		if d := <-differs; d.err != idem.ErrMismatch {
 			t.Errorf("the one who differs from the first request: got %v, error %v, want ErrMismatch", d.record.State, d.err)
 		}
 		mustSettle(t, got.e, answer("created"))
 
-		// The leader differs from the first request: those who are the same as
-		// that get its answer.
+		// The first caller differs from the key's first request. Those that do
+		// not differ get the answer.
 		f.Next(idemtest.Begin, idemtest.StallAnswer)
-		leader = begin(t.Context(), r, other)
+		first = begin(t.Context(), r, other)
 		synctest.Wait()
 		same := begin(t.Context(), r, request)
 		synctest.Wait()
 		f.Release()
-		if d := <-leader; d.err != idem.ErrMismatch {
-			t.Errorf("the leader who differs: got %v, error %v, want ErrMismatch", d.record.State, d.err)
+		if d := <-first; d.err != idem.ErrMismatch {
+			t.Errorf("the first caller, who differs: got %v, error %v, want ErrMismatch", d.record.State, d.err)
 		}
 		if s := <-same; s.record.State != idem.Done || string(s.record.Payload) != "created" {
 			t.Errorf("the one who is the same: got %v, error %v, want the answer", s.record.State, s.err)
@@ -248,7 +248,7 @@ func TestWaiterWhoLeaves(t *testing.T) {
 		holder := newRunner(s, idem.Options{})
 		e := mustRun(t, holder, request)
 		// One waits in the process of the holder, one in another, where it
-		// leads the flight of those who wait with it.
+		// asks the store for those who wait with it.
 		for _, r := range []*idem.Runner{holder, newRunner(s, idem.Options{})} {
 			ctx, cancel := context.WithCancel(t.Context())
 			leaves := begin(ctx, r, request)
@@ -328,7 +328,7 @@ func TestPolling(t *testing.T) {
 	})
 }
 
-// A leader that polls sees the key freed elsewhere, and runs.
+// A caller that polls sees the key freed elsewhere, and runs.
 func TestPollingClaims(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		e := mustRun(t, newRunner(s, idem.Options{}), request)
@@ -345,9 +345,9 @@ func TestPollingClaims(t *testing.T) {
 	})
 }
 
-// Those who wait for the leader's word from the store share its error: each of
+// Callers that wait while the first one asks the store share its error: each of
 // them would have to wait as long for the same.
-func TestFollowersShareTheError(t *testing.T) {
+func TestWaitersShareTheError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
 		r := newRunner(f, idem.Options{})
@@ -374,7 +374,7 @@ func TestFollowersShareTheError(t *testing.T) {
 
 // The first caller left while the store was asked. The store's error is no less
 // true for the others: each of them would have to wait as long for the same.
-func TestFollowersShareTheErrorOfOneWhoLeft(t *testing.T) {
+func TestWaitersShareTheErrorOfOneWhoLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
 		r := newRunner(f, idem.Options{})

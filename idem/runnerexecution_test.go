@@ -26,7 +26,7 @@ func elsewhere(t *testing.T, s idem.Store, req idem.Request) idem.State {
 	return record.State
 }
 
-func TestHeartbeats(t *testing.T) {
+func TestRenewals(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		f := idemtest.NewFaulty(s)
 		e := mustRun(t, newRunner(f, idem.Options{}), request)
@@ -38,7 +38,7 @@ func TestHeartbeats(t *testing.T) {
 			}
 		}
 		if n := f.Calls(idemtest.Extend); n < 9 || n > 10 {
-			t.Errorf("got %d heartbeats in 50s, want one every 5s", n)
+			t.Errorf("got %d renewals in 50s, want one every 5s", n)
 		}
 		if ctx.Err() != nil {
 			t.Errorf("the execution was cancelled: %v", context.Cause(ctx))
@@ -47,19 +47,19 @@ func TestHeartbeats(t *testing.T) {
 		n := f.Calls(idemtest.Extend)
 		time.Sleep(time.Minute)
 		if f.Calls(idemtest.Extend) != n {
-			t.Error("a settled execution has heartbeats")
+			t.Error("a settled execution has renewals")
 		}
 	})
 }
 
-func TestNoHeartbeatForAShortRequest(t *testing.T) {
+func TestNoRenewalForAShortRequest(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		f := idemtest.NewFaulty(s)
 		e := mustRun(t, newRunner(f, idem.Options{}), request)
 		time.Sleep(5*time.Second - 1)
 		mustSettle(t, e, answer("created"))
 		if n := f.Calls(idemtest.Extend); n != 0 {
-			t.Errorf("got %d heartbeats, want none", n)
+			t.Errorf("got %d renewals, want none", n)
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestLeaseLeftOfDuplicates(t *testing.T) {
 		for _, step := range []struct{ sleep, want time.Duration }{
 			{0, 15 * time.Second},
 			{4 * time.Second, 11 * time.Second},
-			{2 * time.Second, 14 * time.Second}, // after the heartbeat
+			{2 * time.Second, 14 * time.Second}, // after the renewal
 		} {
 			time.Sleep(step.sleep)
 			synctest.Wait()
@@ -103,9 +103,9 @@ func TestLeaseCountsFromTheCall(t *testing.T) {
 	})
 }
 
-// A claim in a Memory needs no heartbeat: it is held however long the request
+// A claim in a Memory needs no renewal: it is held however long the request
 // runs, and by that is no news of when to come back.
-func TestMemoryHoldsWithoutHeartbeats(t *testing.T) {
+func TestMemoryHoldsWithoutRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory()
 		short := idem.Options{Lease: time.Second, Retention: 2 * time.Second, Wait: noWait}
@@ -129,8 +129,8 @@ func TestMemoryHoldsWithoutHeartbeats(t *testing.T) {
 	})
 }
 
-// One failed heartbeat is made up for long before the lease ends.
-func TestHeartbeatFailsOnce(t *testing.T) {
+// After one failed renewal the next one succeeds long before the lease ends.
+func TestRenewalFailsOnce(t *testing.T) {
 	for _, fault := range []idemtest.Fault{idemtest.Fail, idemtest.LoseAnswer, idemtest.Hang, idemtest.Panic} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newMemory()
@@ -147,7 +147,7 @@ func TestHeartbeatFailsOnce(t *testing.T) {
 				}
 			}
 			if n := r.Stats().RenewalErrors; n != 2 {
-				t.Errorf("fault %d: got %d heartbeat errors, want 2", fault, n)
+				t.Errorf("fault %d: got %d renewal errors, want 2", fault, n)
 			}
 			mustSettle(t, e, answer("created"))
 		})
@@ -159,7 +159,7 @@ func notRenewed(cause error) bool { return errors.Is(cause, idem.ErrLost) && cau
 
 // An execution that cannot renew its claim hears of it while it still holds the
 // claim.
-func TestHeartbeatsFail(t *testing.T) {
+func TestRenewalsFail(t *testing.T) {
 	for _, fault := range []idemtest.Fault{idemtest.Fail, idemtest.Hang, idemtest.Stall, idemtest.Panic} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newMemory()
@@ -183,7 +183,7 @@ func TestHeartbeatsFail(t *testing.T) {
 				t.Errorf("fault %d: a context made afterwards has cause %v, want ErrLost for want of renewal", fault, context.Cause(late))
 			}
 			if r.Stats().RenewalErrors < 3 {
-				t.Errorf("fault %d: got %d heartbeat errors, want some tries", fault, r.Stats().RenewalErrors)
+				t.Errorf("fault %d: got %d renewal errors, want some tries", fault, r.Stats().RenewalErrors)
 			}
 			time.Sleep(20 * time.Second)
 			if got := elsewhere(t, s, request); got != idem.Unknown {
@@ -200,7 +200,7 @@ func TestHeartbeatsFail(t *testing.T) {
 
 // A renewal that fails is tried again after a fifteenth of the lease, the last
 // time at nine tenths of it. Then the execution is cancelled.
-func TestHeartbeatTriesAgain(t *testing.T) {
+func TestRenewalTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
 		e := mustRun(t, newRunner(f, idem.Options{Lease: 30 * time.Second}), request)
@@ -225,9 +225,9 @@ func TestHeartbeatTriesAgain(t *testing.T) {
 	})
 }
 
-// A heartbeat may hang for longer than the lease lasts; the execution is told
+// A renewal may hang for longer than the lease lasts; the execution is told
 // all the same while it holds the claim.
-func TestHeartbeatHangsLongerThanTheLease(t *testing.T) {
+func TestRenewalHangsLongerThanTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
 		e := mustRun(t, newRunner(f, idem.Options{Timeout: time.Minute}), request)
@@ -268,8 +268,8 @@ func TestNothingToTellAfterSettle(t *testing.T) {
 	})
 }
 
-// A heartbeat that is under way when the execution settles is the last one.
-func TestHeartbeatDuringSettle(t *testing.T) {
+// A renewal that is under way when the execution settles is the last one.
+func TestRenewalDuringSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
 		e := mustRun(t, newRunner(f, idem.Options{}), request)
@@ -280,14 +280,14 @@ func TestHeartbeatDuringSettle(t *testing.T) {
 		f.Release()
 		time.Sleep(time.Minute)
 		if n := f.Calls(idemtest.Extend); n != 1 {
-			t.Errorf("got %d heartbeats, want 1", n)
+			t.Errorf("got %d renewals, want 1", n)
 		}
 	})
 }
 
 // When the store comes back after the lease, and nobody took the claim over,
-// the heartbeats renew it.
-func TestHeartbeatsComeBack(t *testing.T) {
+// the renewals renew it.
+func TestRenewalsComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory()
 		f := idemtest.NewFaulty(s)
@@ -348,7 +348,7 @@ func TestTakenOver(t *testing.T) {
 	})
 }
 
-func TestHeartbeatFindsTheClaimLost(t *testing.T) {
+func TestRenewalFindsTheClaimLost(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		f := idemtest.NewFaulty(s)
 		e := mustRun(t, newRunner(f, idem.Options{}), request)
@@ -362,13 +362,13 @@ func TestHeartbeatFindsTheClaimLost(t *testing.T) {
 		n := f.Calls(idemtest.Extend)
 		time.Sleep(time.Minute)
 		if f.Calls(idemtest.Extend) != n {
-			t.Error("heartbeats go on after the claim was lost")
+			t.Error("renewals go on after the claim was lost")
 		}
 		mustSettle(t, e, answer("late"))
 	})
 }
 
-// The first heartbeat is due a third of the lease after the store was asked,
+// The first renewal is due a third of the lease after the store was asked,
 // not after it answered.
 func TestSlowBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -381,7 +381,7 @@ func TestSlowBegin(t *testing.T) {
 		got := <-c
 		synctest.Wait()
 		if n := f.Calls(idemtest.Extend); n != 1 {
-			t.Errorf("got %d heartbeats by 1.9s of a lease of 3s, want 1", n)
+			t.Errorf("got %d renewals by 1.9s of a lease of 3s, want 1", n)
 		}
 		mustSettle(t, got.e, freed)
 	})

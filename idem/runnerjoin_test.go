@@ -192,8 +192,8 @@ func TestJoinedSettleFails(t *testing.T) {
 	})
 }
 
-// A joined execution has no heartbeat: the transaction is the claim.
-func TestJoinedHasNoHeartbeat(t *testing.T) {
+// A joined execution has no renewal: the transaction is the claim.
+func TestJoinedHasNoRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRunner(newJoiner(), joining)
 		e := mustRun(t, r, request)
@@ -226,9 +226,9 @@ func TestJoinedElsewhere(t *testing.T) {
 	})
 }
 
-// Join may have to wait for its turn, longer than a call may last. One who
-// leaves meanwhile takes nothing along: the others of the flight start over,
-// and a transaction that comes too late is rolled back.
+// Join may have to wait for its turn, longer than a call may last. When the
+// first caller leaves meanwhile, those that wait for it start over, and a
+// transaction that comes too late is rolled back.
 func TestJoinWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJoiner()
@@ -261,7 +261,7 @@ func TestJoinWaitsForItsTurn(t *testing.T) {
 
 // Those who wait for the first caller share the error of a Join, unless that
 // ended because the caller left.
-func TestJoinedFollowersShareTheError(t *testing.T) {
+func TestJoinedWaitersShareTheError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("the database is down")
 		var joins atomic.Int64

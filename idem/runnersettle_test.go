@@ -178,7 +178,7 @@ func TestSavedWithoutHearingOfIt(t *testing.T) {
 			t.Error("got nil, want an error")
 		}
 		mustReplay(t, newRunner(s, idem.Options{}), request, "created")
-		time.Sleep(time.Hour) // heartbeats find the claim settled, which is no loss
+		time.Sleep(time.Hour) // renewals find the claim settled, which is no loss
 		f.Always(idemtest.Settle, idemtest.None)
 		r.WaitSettled(t.Context())
 		if got := r.Stats(); got.Lost != 0 {
@@ -232,7 +232,7 @@ func TestSavingEnds(t *testing.T) {
 			n := f.Calls(idemtest.Extend)
 			time.Sleep(time.Minute)
 			if f.Calls(idemtest.Extend) != n {
-				t.Error("heartbeats go on after saving was given up")
+				t.Error("renewals go on after saving was given up")
 			}
 		})
 	})
@@ -301,7 +301,7 @@ func TestSettleForOneWhoLeft(t *testing.T) {
 	})
 }
 
-// A settled execution holds on to nothing until its next heartbeat would have
+// A settled execution holds on to nothing until its next renewal would have
 // been due.
 func TestSettledExecutionsAreNotKept(t *testing.T) {
 	r := newRunner(newMemory(), idem.Options{})

@@ -180,11 +180,11 @@ func TestFullStoreSaysWhen(t *testing.T) {
 			r = newRunner(full.Memory, idem.Options{})
 		}
 		f.Next(idemtest.Begin, idemtest.StallAnswer)
-		first, follower := begin(t.Context(), r, request), begin(t.Context(), r, request)
+		first, second := begin(t.Context(), r, request), begin(t.Context(), r, request)
 		synctest.Wait()
 		time.Sleep(time.Second)
 		f.Release()
-		for _, c := range []<-chan result{first, follower} {
+		for _, c := range []<-chan result{first, second} {
 			if got := <-c; got.err != idem.ErrFull || got.record.RetryAfter <= 59*time.Minute || got.record.RetryAfter > time.Hour {
 				t.Errorf("got error %v and %v, want ErrFull and about an hour", got.err, got.record.RetryAfter)
 			}
