@@ -264,8 +264,8 @@ func (c *Cached) forgetAll() {
 }
 
 // after is t + d. It saturates, for a time that is meant to have no end. t is
-// never negative.
-func after(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-t) }
+// negative in a test whose synctest bubble is younger than the Cached.
+func after(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-max(t, 0)) }
 
 // now returns the time of the monotonic clock, which no correction of the wall
 // clock moves.

@@ -51,6 +51,19 @@ func TestCachedRemembersForTTL(t *testing.T) {
 	})
 }
 
+// A Cached made outside a bubble serves inside it, where the clock is another.
+func TestCachedFromOutsideTheBubble(t *testing.T) {
+	store := newFake()
+	d := store.add(t)
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	synctest.Test(t, func(t *testing.T) {
+		for range 2 {
+			want(t, cached, d, nil, "a key")
+		}
+	})
+	store.wantCalls(t, 1, "two lookups in the bubble")
+}
+
 func TestCachedBinds(t *testing.T) {
 	store := newFake()
 	d := store.add(t, func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead, "future:thing"} })
