@@ -24,7 +24,7 @@
 //     else ends as an answer or as an unknown outcome. Neither is run again,
 //     except an unknown one by a caller that asks for it ([Claim.Reexecute]).
 //   - An outcome that could not be saved is not forgotten: its claim is renewed
-//     while the save is retried. When the store fails to answer a Begin, it may
-//     hold a claim that nobody runs. The Runner tries to undo it until the store
-//     confirms that, as long as the process lives.
+//     while the save is retried. When the store fails to answer a Begin, it
+//     may hold a claim that nobody runs. The Runner tries to undo it until the
+//     store confirms that, as long as the process lives.
 package idem

@@ -40,8 +40,8 @@ func (q *expiryQueue) remove(e *entry) {
 	(*q)[last] = expiring{}
 	*q = (*q)[:last]
 	if e != moved.entry {
-		// From another branch of the heap, so it may belong above or below.
-		(*q)[e.place] = expiring{q.at(e), moved.entry}
+		// The last entry takes the place of e. It is from another branch of the
+		// heap, so it may belong above or below.
 		moved.entry.place = e.place
 		q.move(moved.entry, moved.at)
 	}

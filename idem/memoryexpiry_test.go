@@ -31,6 +31,20 @@ func TestMemoryReclaims(t *testing.T) {
 	})
 }
 
+// What is added last may expire first.
+func TestMemoryReclaimsTheLastFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, idem.MemoryOptions{})
+		s.claimFor("a", "long", 2*time.Hour)
+		s.claimFor("a", "short", time.Hour)
+		time.Sleep(time.Hour)
+		s.settleAs(claimOf("other", "key"), idem.NotStarted)
+		if got := s.Stats().Claims; got != 1 {
+			t.Errorf("got %d claims after an hour, want the one of two hours", got)
+		}
+	})
+}
+
 // Retentions differ: those that end first go first, and none before its time.
 func TestMemoryReclaimsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +69,14 @@ func TestMemoryReclaimsInOrder(t *testing.T) {
 		for _, i := range random.Perm(len(freed)) {
 			s.Settle(t.Context(), freed[i].Key, freed[i].Token, idem.Settlement{Outcome: idem.NotStarted})
 		}
-		for range 24 {
+		for step := range 24 {
+			// More come while others go.
+			for i := range 50 {
+				end := time.Duration(1+random.IntN(120)) * time.Minute
+				c := s.claimFor("a", fmt.Sprint("step ", step, " ", i), end)
+				s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Retention: end})
+				ends = append(ends, time.Since(start)+end)
+			}
 			time.Sleep(5 * time.Minute)
 			for range 1000 {
 				s.settleAs(claimOf("other", "key"), idem.NotStarted)

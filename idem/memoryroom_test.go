@@ -205,6 +205,17 @@ func TestMemorySaysWhenThereIsRoom(t *testing.T) {
 		time.Sleep(r.RetryAfter)
 		s.claim("a", "more")
 
+		// A time of 0 would mean that it is not known.
+		s = newShop(t, idem.MemoryOptions{Claims: 1})
+		for i := range 3 {
+			s.put("a", fmt.Sprint(i), 0)
+		}
+		s.claimFor("a", "long", 2*time.Hour)
+		time.Sleep(time.Hour) // one that has expired is left by the next call
+		if r, err := s.Begin(t.Context(), claimOf("b", "key")); err != idem.ErrFull || r.RetryAfter <= 0 {
+			t.Errorf("got %v, error %v, want ErrFull and more than 0", r.RetryAfter, err)
+		}
+
 		// A claim without end is no hint.
 		s = newShop(t, idem.MemoryOptions{Claims: 1})
 		c := claimOf("a", "endless")

@@ -126,9 +126,9 @@ func TestNoWait(t *testing.T) {
 	})
 }
 
-// Without Options.Wait, a duplicate that comes before the store has answered the
-// first caller must still get what the store knows: a finished request is not in
-// flight.
+// Without Options.Wait, a duplicate that comes before the store has answered
+// the first caller must still get what the store knows: a finished request is
+// not in flight.
 func TestNoWaitForReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())

@@ -368,6 +368,26 @@ func TestRenewalFindsTheClaimLost(t *testing.T) {
 	})
 }
 
+// A Begin may take longer than the lease lasts. The first renewal may still
+// succeed, and until it fails the execution is not cancelled.
+func TestBeginSlowerThanTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{Lease: time.Second})
+		f.Next(idemtest.Begin, idemtest.StallAnswer)
+		c := begin(t.Context(), r, request)
+		time.Sleep(1900 * time.Millisecond)
+		f.Release()
+		got := <-c
+		ctx := got.e.Context(t.Context())
+		time.Sleep(time.Minute)
+		if err := context.Cause(ctx); err != nil {
+			t.Errorf("the execution was cancelled: %v", err)
+		}
+		mustSettle(t, got.e, freed)
+	})
+}
+
 // The first renewal is due a third of the lease after the store was asked,
 // not after it answered.
 func TestSlowBegin(t *testing.T) {

@@ -27,9 +27,9 @@ func (i *Issuer) Edit(ctx context.Context, organization, id string, change func(
 	return k, err
 }
 
-// edit copies the fields that differ in edited to k. It reports whether there are
-// any, and what is wrong with them. A field that is as before is not checked: a
-// key that another program stored can be outside the limits.
+// edit copies the fields that differ in edited to k. It reports whether there
+// are any, and what is wrong with them. A field that is as before is not
+// checked: a key that another program stored can be outside the limits.
 func (k *Key) edit(edited *Key) (changed bool, problems []FieldError) {
 	if k.Name != edited.Name {
 		if problem := nameProblem(edited.Name); problem != "" {

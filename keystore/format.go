@@ -171,9 +171,9 @@ func isBase62(c byte) bool {
 	return (c|0x20)-'a' < 26 || c-'0' < 10 // 0x20 makes a letter small
 }
 
-// Claims reports whether a token begins like one of this service, in the present
-// shape or in a legacy one with a Prefix. If not, it may belong to something
-// else, as a JWT does.
+// Claims reports whether a token begins like one of this service, in the
+// present shape or in a legacy one with a Prefix. If not, it may belong to
+// something else, as a JWT does.
 func (f Format) Claims(token string) bool {
 	if rest, ok := strings.CutPrefix(token, f.prefix()); ok && strings.HasPrefix(rest, "_") {
 		return true

@@ -107,7 +107,7 @@ func (k LegacyKey) problems(f Format) (problems []FieldError) {
 	return problems
 }
 
-// insertImported stores k. With [ErrExists] it returns the existing key, if that
+// insertImported stores k. With [ErrExists] it returns the existing key, if it
 // belongs to the organization.
 func (i *Issuer) insertImported(ctx context.Context, k *Key) (*Key, error) {
 	stored, err := i.insert(ctx, k)
