@@ -35,7 +35,7 @@ type keyAuthenticator struct {
 	clientIP  ClientIP
 	throttle  *throttle
 	challenge string   // of a refused token
-	invalid   *Problem // for a token that names no live key
+	invalid   *Problem // for a token that names no live key; nil if other code may change it
 	joined    bool     // leave tokens of another shape to the next authenticator
 	unclaimed error    // for those
 }
@@ -63,8 +63,7 @@ func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
 	a := &keyAuthenticator{KeyOptions: o.Keys, registry: o.Registry, keys: keys, clientIP: o.ClientIP, throttle: newThrottle(o)}
 	a.challenge = `Bearer realm="` + o.Keys.Realm + `", error="invalid_token"`
 	a.cache, _ = keys.(cache)
-	a.invalid = a.refusal("")
-	a.unclaimed = &unclaimedToken{a.invalid}
+	a.unclaimed = &unclaimedToken{a.refusal("")}
 	return a
 }
 
@@ -159,7 +158,10 @@ func (a *keyAuthenticator) verify(r *http.Request, c *keystore.Candidates) (*key
 	case err == nil:
 		return a.judge(key)
 	case errors.Is(err, keystore.ErrNotFound):
-		return nil, a.invalid
+		if a.invalid != nil {
+			return nil, a.invalid
+		}
+		return nil, a.refusal("")
 	}
 	return nil, err
 }

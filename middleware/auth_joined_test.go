@@ -166,6 +166,35 @@ func TestJoinedThrottle(t *testing.T) {
 	}
 }
 
+// TestProblemsOfAuthenticatorsAreTheirOwn: an authenticator may change the refusal
+// of the one it calls, and no other request gets what it has written there.
+func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
+	ring := newKeyring()
+	tokens := []string{keystore.Format{}.Generate(keystore.Production).Reveal(), ring.plant(t, keystore.Key{Suspended: true}), "opaque", "svc_live_x"}
+	for name, keys := range map[string]middleware.Authenticator{
+		"alone":     middleware.KeyAuthenticator(ring.keys, middleware.Options{}),
+		"throttled": middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1000-S")}),
+		"joined":    middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
+	} {
+		changing := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+			p, err := keys.Authenticate(r)
+			if refused, ok := err.(*middleware.Problem); ok {
+				refused.Status, refused.Detail = 418, "changed"
+			}
+			return p, err
+		})
+		plain := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: keys})
+		for _, token := range tokens {
+			before := serve(plain, request("GET", "/api/v1/any", token, ""))
+			serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: changing}), request("GET", "/api/v1/any", token, ""))
+			after := serve(plain, request("GET", "/api/v1/any", token, ""))
+			if before.StatusCode != 401 || after.StatusCode != 401 || after.problem(t).Detail != before.problem(t).Detail {
+				t.Errorf("%s, %.8s…: got %s, want %s", name, token, after.body, before.body)
+			}
+		}
+	}
+}
+
 // TestNilAuthenticators: nothing that would panic at the first request gets past
 // a constructor.
 func TestNilAuthenticators(t *testing.T) {

@@ -49,7 +49,9 @@ func New(keys keystore.Store, o Options) *Guard {
 		if absent(keys) {
 			panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
 		}
-		g.auth = newKeyAuthenticator(keys, o)
+		own := newKeyAuthenticator(keys, o)
+		own.invalid = own.refusal("") // shared by all requests: only the Guard has it
+		g.auth = own
 	}
 	g.keys = keyAuthenticators(g.auth)
 	g.missing = refusal(codeAPIKeyMissing)
