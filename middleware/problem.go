@@ -3,6 +3,7 @@ package middleware
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -31,7 +32,7 @@ type Problem struct {
 	Challenge string
 
 	Policy  string       // "policy": the rate limit that refused
-	Missing []scope.Name // "missing_scopes"; not to be written to
+	Missing []scope.Name // "missing_scopes"
 
 	OriginalStatus   int    // "original_status" and "original_location": what is left of
 	OriginalLocation string // a response that was not retained
@@ -230,6 +231,7 @@ func (g *Guard) problemBody(hooks *Hooks, x *exchange, w http.ResponseWriter, r 
 	if x != nil {
 		f.response, f.principal = x, x.principal // an API refuses before it makes the context for the handler
 	}
+	p.Missing = slices.Clone(p.Missing) // otherwise those of the Requirement
 	return hooks.Problem(r.WithContext(f), p)
 }
 

@@ -151,6 +151,27 @@ func TestProblemHook(t *testing.T) {
 	}
 }
 
+// TestProblemHookThatWrites: what a hook writes into its Problem changes neither
+// other refusals nor the requirement.
+func TestProblemHookThatWrites(t *testing.T) {
+	hooks := quiet()
+	hooks.Problem = func(_ *http.Request, p middleware.Problem) (string, []byte) {
+		p.Missing[0] = "changed"
+		return "", nil
+	}
+	ring, need := newKeyring(), middleware.Require(scope.TasksWrite, scope.TasksRead)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
+	api.HandleFunc("GET /api/v1/x", need, sayOK)
+	for _, token := range []string{ring.issue(t), ring.issue(t), ring.issue(t, scope.TasksRead)} {
+		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.problem(t).Missing[0] != "tasks:write" {
+			t.Errorf("got %s", res.body)
+		}
+	}
+	if got := need.String(); got != "tasks:write tasks:read" {
+		t.Errorf("the requirement is now %q", got)
+	}
+}
+
 func TestProblemHookThatLeavesItToTheDefault(t *testing.T) {
 	for name, hook := range map[string]func(r *http.Request, p middleware.Problem) (string, []byte){
 		"returns nothing": func(r *http.Request, p middleware.Problem) (string, []byte) { return "text/plain", nil },
