@@ -217,6 +217,11 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 		g.faults.log(g.hooks(r), requestID(w, r), "the authenticator breaks its contract", errors.New("it returned "+broken))
 		return Principal{}, refusal(codeInternal)
 	}
-	g.faults.log(g.hooks(r), requestID(w, r), "the credentials of a request could not be checked", err)
+	if unlogged, due := g.faults.due(); due {
+		// The error may quote the credentials, such as that of a request to another
+		// server with the token in its URL.
+		g.hooks(r).logger().Error("the credentials of a request could not be checked",
+			"error", g.redacted(fmt.Sprint(err), x, r), "request_id", requestID(w, r), "unlogged", unlogged)
+	}
 	return Principal{}, refusal(codeKeyStore)
 }

@@ -86,13 +86,20 @@ type faults struct {
 }
 
 func (f *faults) log(hooks *Hooks, id, message string, err error) {
+	if unlogged, due := f.due(); due {
+		hooks.logger().Error(message, "error", err, "request_id", id, "unlogged", unlogged)
+	}
+}
+
+// due reports whether a line may be written now, and how many were suppressed.
+func (f *faults) due() (unlogged int64, due bool) {
 	now := time.Now().UnixNano()
 	next := f.next.Load()
 	if now < next || !f.next.CompareAndSwap(next, now+int64(time.Second)) {
 		f.silent.Add(1)
-		return
+		return 0, false
 	}
-	hooks.logger().Error(message, "error", err, "request_id", id, "unlogged", f.silent.Swap(0))
+	return f.silent.Swap(0), true
 }
 
 // Stage names one stage on the path of a request.

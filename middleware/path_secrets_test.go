@@ -155,3 +155,20 @@ func TestPanicWithARemovedKey(t *testing.T) {
 		t.Errorf("the log holds the key: %s", text)
 	}
 }
+
+// An error of an authenticator that quotes the credentials is in the log without
+// them.
+func TestAuthenticatorErrorWithCredentials(t *testing.T) {
+	log := newLogged()
+	introspect := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		return middleware.Principal{}, fmt.Errorf("Get %q: %w", "https://login.example/introspect?token="+token, context.DeadlineExceeded)
+	})
+	for _, auth := range []middleware.Authenticator{introspect, middleware.FirstOf(middleware.KeyAuthenticator(keystore.NewMemory(), middleware.Options{}), introspect)} {
+		api := testAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: auth})
+		wantRefusal(t, "introspection is down", serve(api, request("GET", "/api/v1/any", jwt, "")), 503, "key_store_unavailable", "")
+	}
+	if text := log.String(); strings.Contains(text, jwt) || strings.Count(text, "introspect?token=[secret]") != 2 || !strings.Contains(text, "deadline exceeded") {
+		t.Errorf("got the log %s", text)
+	}
+}
