@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -102,8 +103,16 @@ func (g *Guard) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 // misuse answers 500 for stages that are put together wrongly, because to pass the
 // request on would be unsafe.
 func (g *Guard) misuse(w http.ResponseWriter, r *http.Request, stage Stage, what string) {
-	g.hooks(r).logger().Error("middleware: "+what, "method", r.Method, "path", r.URL.Path, "request_id", requestID(w, r))
+	g.logger(w, r).Error("middleware: " + what)
 	g.refuse(w, r, stage, refusal(codeInternal))
+}
+
+// logger returns a logger whose lines say which request they are about. A client
+// may have put its key into the path. The header is not looked at: a handler that
+// outlives its request may be the caller.
+func (g *Guard) logger(w http.ResponseWriter, r *http.Request) *slog.Logger {
+	path := g.keyShapes().ReplaceAllLiteralString(r.URL.Path, "[secret]")
+	return g.hooks(r).logger().With("request_id", requestID(w, r), "method", r.Method, "path", path)
 }
 
 // Chain joins stages into one. The first is the outermost: it sees the request

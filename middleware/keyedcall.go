@@ -104,12 +104,12 @@ func (c *keyedCall) Stored(status int, silent bool) {
 
 // Bypassed implements keyed.Stage.
 func (c *keyedCall) Bypassed() {
-	c.stage.Bypassed(c.stage.guard.hooks(c.r).logger(), requestID(c.w, c.r), c.r)
+	c.stage.Bypassed(c.stage.guard.logger(c.w, c.r))
 }
 
 // Late implements keyed.Stage.
 func (c *keyedCall) Late() {
-	c.stage.Late(c.stage.guard.hooks(c.r).logger(), requestID(c.w, c.r), c.r, c.key, c.stage.Runner.Options().Retention)
+	c.stage.Late(c.stage.guard.logger(c.w, c.r), c.key, c.stage.Runner.Options().Retention)
 }
 
 // answer serves a repeat from the record.

@@ -172,3 +172,40 @@ func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 		t.Errorf("got the log %s", text)
 	}
 }
+
+// A key that a client has put into its path is in no line about that request.
+func TestKeyInThePath(t *testing.T) {
+	ring, log := newKeyring(), newLogged()
+	o := middleware.Options{Hooks: log.hooks(), Keys: middleware.KeyOptions{Format: acme()}, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	api := middleware.NewAPI(ring.keys, o)
+	var late http.ResponseWriter
+	for path, h := range map[string]http.HandlerFunc{
+		"panic":  func(http.ResponseWriter, *http.Request) { panic("boom") },
+		"misuse": func(w http.ResponseWriter, r *http.Request) { api.ServeHTTP(w, r) },
+		"late":   func(w http.ResponseWriter, _ *http.Request) { late = w },
+		"bypassed": func(w http.ResponseWriter, r *http.Request) {
+			r.Context().Value(writerKey{}).(http.ResponseWriter).WriteHeader(201)
+		},
+	} {
+		api.HandleFunc("POST /api/v1/"+path+"/{key}", middleware.AnyKey(), h)
+	}
+	token := ring.issue(t)
+	for _, path := range []string{"panic", "misuse", "late", "bypassed"} {
+		for _, key := range []string{token, oldKey} {
+			r, w := request("POST", "/api/v1/"+path+"/"+key, token, "{}", "Idempotency-Key: "+path+key[:5]), httptest.NewRecorder()
+			middleware.New(nil, o).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), writerKey{}, w)))
+			})).ServeHTTP(w, r)
+			if late != nil {
+				late.WriteHeader(422)
+				late = nil
+			}
+		}
+		if got := strings.Count(log.String(), "path=/api/v1/"+path+"/[secret]"); got != 2 {
+			t.Errorf("%s: got %d lines about the request: %s", path, got, log)
+		}
+	}
+	wantNoSecret(t, "the log", log.String(), token, oldKey)
+}
+
+type writerKey struct{}

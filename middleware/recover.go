@@ -62,7 +62,7 @@ func (g *Guard) recovered(w http.ResponseWriter, r *http.Request, p any, before 
 // logPanic logs a panic while the response of x, or nil, was made.
 func (g *Guard) logPanic(x *exchange, r *http.Request, p any) {
 	g.hooks(r).logger().Error("panic while serving a request",
-		slog.String("request_id", x.idOr(r.Context())), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.String("request_id", x.idOr(r.Context())), slog.String("method", r.Method), slog.String("path", g.redacted(r.URL.Path, x, r)),
 		slog.String("panic", g.redacted(fmt.Sprintf("%+v", p), x, r)), slog.String("stack", g.redacted(string(debug.Stack()), x, r)))
 }
 
@@ -71,7 +71,6 @@ func (g *Guard) logPanic(x *exchange, r *http.Request, p any) {
 // those of the request and of requests outside it, and every text of the form of
 // an API key.
 func (g *Guard) redacted(text string, x *exchange, r *http.Request) string {
-	patterns := []string{g.options.Keys.Format.Pattern()}
 	var secrets []string
 	for name, values := range r.Header {
 		if secretHeader.MatchString(name) {
@@ -80,12 +79,6 @@ func (g *Guard) redacted(text string, x *exchange, r *http.Request) string {
 	}
 	for _, keys := range g.keys {
 		secrets = append(secrets, r.Header[keys.Header]...)
-		patterns = append(patterns, keys.Format.Pattern())
-		for _, legacy := range keys.Format.Legacy {
-			if len(legacy.Prefix) > 3 { // a shorter one would hide words
-				patterns = append(patterns, regexp.QuoteMeta(legacy.Prefix)+`[^\s"'\\,;<>(){}\[\]]{8,}`)
-			}
-		}
 	}
 	if x != nil {
 		secrets = append(secrets, x.authorization, x.apiKey)
@@ -98,7 +91,21 @@ func (g *Guard) redacted(text string, x *exchange, r *http.Request) string {
 	for _, value := range secrets {
 		text = redact.Header(text, value)
 	}
-	return regexp.MustCompile(strings.Join(patterns, "|")).ReplaceAllLiteralString(text, "[secret]")
+	return g.keyShapes().ReplaceAllLiteralString(text, "[secret]")
+}
+
+// keyShapes matches every text of the form of an API key.
+func (g *Guard) keyShapes() *regexp.Regexp {
+	patterns := []string{g.options.Keys.Format.Pattern()}
+	for _, keys := range g.keys {
+		patterns = append(patterns, keys.Format.Pattern())
+		for _, legacy := range keys.Format.Legacy {
+			if len(legacy.Prefix) > 3 { // a shorter one would hide words
+				patterns = append(patterns, regexp.QuoteMeta(legacy.Prefix)+`[^\s"'\\,;<>(){}\[\]]{8,}`)
+			}
+		}
+	}
+	return regexp.MustCompile(strings.Join(patterns, "|"))
 }
 
 var secretHeader = regexp.MustCompile(`(?i)authorization|cookie|key|token|secret|password`)

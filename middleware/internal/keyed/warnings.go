@@ -53,11 +53,10 @@ func (t *Warnings) first(what string, r *http.Request) bool {
 
 // Late reports a response that was written after the stage had ended. An empty 200
 // was stored and sent, which is not what the handler decided. The last such keys
-// are remembered, so that the false reply is not repeated.
-func (t *Warnings) Late(log *slog.Logger, id string, r *http.Request, key idem.Key, retention time.Duration) {
-	log.Error("the response to a keyed request was written after the Idempotency stage had ended; the client got an empty 200, and repeats get 409. "+
-		"An adapter lets the router write its errors too late: write them inside the handler that the stage wraps, or put the stage around the whole router",
-		"request_id", id, "method", r.Method, "path", r.URL.Path)
+// are remembered, so that the false reply is not repeated. log names the request.
+func (t *Warnings) Late(log *slog.Logger, key idem.Key, retention time.Duration) {
+	log.Error("the response to a keyed request was written after the Idempotency stage had ended; the client got an empty 200, and repeats get 409. " +
+		"An adapter lets the router write its errors too late: write them inside the handler that the stage wraps, or put the stage around the whole router")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.falses == nil {
@@ -67,10 +66,9 @@ func (t *Warnings) Late(log *slog.Logger, id string, r *http.Request, key idem.K
 }
 
 // Bypassed reports a response that the handler sent past the stage.
-func (t *Warnings) Bypassed(log *slog.Logger, id string, r *http.Request) {
-	log.Error("the response to a keyed request was sent past the Idempotency stage, so it was not stored, and repeats get 409. "+
-		"An adapter between router and stage hands on the request and not the writer, or a writer of which some methods go past the stage",
-		"request_id", id, "method", r.Method, "path", r.URL.Path)
+func (t *Warnings) Bypassed(log *slog.Logger) {
+	log.Error("the response to a keyed request was sent past the Idempotency stage, so it was not stored, and repeats get 409. " +
+		"An adapter between router and stage hands on the request and not the writer, or a writer of which some methods go past the stage")
 }
 
 // IsFalse reports whether the stored reply of a key is known to be false.
