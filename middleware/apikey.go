@@ -63,7 +63,7 @@ func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
 	a := &keyAuthenticator{KeyOptions: o.Keys, registry: o.Registry, keys: keys, clientIP: o.ClientIP, throttle: newThrottle(o)}
 	a.challenge = `Bearer realm="` + o.Keys.Realm + `", error="invalid_token"`
 	a.cache, _ = keys.(cache)
-	a.unclaimed = &unclaimedToken{a.refusal("")}
+	a.unclaimed = &unclaimedToken{a, a.refusal("")}
 	return a
 }
 

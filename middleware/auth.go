@@ -107,7 +107,10 @@ func (j *joined) Authenticate(r *http.Request) (Principal, error) {
 // An unclaimedToken is the answer of a joined keyAuthenticator for a Bearer token
 // of another shape: no credentials of its kind. If nobody else takes the token,
 // the client learns that it is not valid, rather than that none was sent.
-type unclaimedToken struct{ refused *Problem }
+type unclaimedToken struct {
+	keys    *keyAuthenticator
+	refused *Problem
+}
 
 func (u *unclaimedToken) Error() string { return u.refused.Error() }
 func (u *unclaimedToken) Unwrap() error { return ErrNoCredentials }
@@ -201,7 +204,7 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 		return Principal{}, refused
 	case errors.Is(err, ErrNoCredentials):
 		if unclaimed, ok := err.(*unclaimedToken); ok {
-			return Principal{}, unclaimed.refused
+			return Principal{}, unclaimed.keys.failed(r, unclaimed.refused)
 		}
 		return Principal{}, g.missing
 	case err == nil && principal.known():

@@ -150,18 +150,25 @@ func TestJoinedKeysAreACopy(t *testing.T) {
 }
 
 // TestJoinedThrottle: the throttle of a KeyAuthenticator also holds where it is
-// joined, and does not count the tokens of others.
+// joined, and does not count the tokens of others. A token that nobody takes
+// counts as a wrong key.
 func TestJoinedThrottle(t *testing.T) {
 	ring := newKeyring()
-	keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-H")})
-	api := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(keys, bearerJWT(by(t, "service")))})
 	unknown := keystore.Format{}.Generate(keystore.Production).Reveal()
-	for i, step := range []struct {
+	type step struct {
 		token string
 		want  int
-	}{{jwt, 200}, {jwt, 200}, {unknown, 401}, {unknown, 429}, {swapLast(unknown), 429}, {jwt, 200}} {
-		if res := serve(api, request("GET", "/api/v1/any", step.token, "")); res.StatusCode != step.want {
-			t.Errorf("request %d: got %d, want %d", i+1, res.StatusCode, step.want)
+	}
+	for name, steps := range map[string][]step{
+		"an unknown key": {{jwt, 200}, {jwt, 200}, {unknown, 401}, {unknown, 429}, {swapLast(unknown), 429}, {"opaque", 429}, {jwt, 200}},
+		"no key":         {{jwt, 200}, {"", 401}, {"", 401}, {"opaque", 401}, {"opaque", 429}, {unknown, 429}, {"", 401}, {jwt, 200}},
+	} {
+		keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-H")})
+		api := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(keys, bearerJWT(by(t, "service")))})
+		for i, step := range steps {
+			if res := serve(api, request("GET", "/api/v1/any", step.token, "")); res.StatusCode != step.want {
+				t.Errorf("%s, request %d: got %d, want %d", name, i+1, res.StatusCode, step.want)
+			}
 		}
 	}
 }
