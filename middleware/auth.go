@@ -13,7 +13,7 @@ import (
 //   - a principal and no error: the request is that caller's;
 //   - [ErrNoCredentials], also wrapped: the request carries no credentials of this
 //     kind;
-//   - a [*Problem]: the credentials are refused, with this response;
+//   - a [*Problem], also wrapped: the credentials are refused, with this response;
 //   - any other error: the credentials could not be checked. The client gets 503
 //     and may retry; the error goes to the log.
 //
@@ -82,7 +82,7 @@ func (j *joined) Authenticate(r *http.Request) (Principal, error) {
 	for i, a := range j.authenticators {
 		principal, err := a.Authenticate(r)
 		if errors.Is(err, ErrNoCredentials) {
-			if unclaimed, ok := err.(*unclaimedToken); ok {
+			if unclaimed, ok := errors.AsType[*unclaimedToken](err); ok {
 				none = unclaimed
 			}
 			continue
@@ -197,13 +197,13 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 		x.principal = principal
 		return principal, nil
 	}
-	refused, isProblem := err.(*Problem)
+	refused, isProblem := errors.AsType[*Problem](err)
 	broken := ""
 	switch {
 	case isProblem && refused != nil && refused.Status >= 400 && refused.Status <= 599:
 		return Principal{}, refused
 	case errors.Is(err, ErrNoCredentials):
-		if unclaimed, ok := err.(*unclaimedToken); ok {
+		if unclaimed, ok := errors.AsType[*unclaimedToken](err); ok {
 			return Principal{}, unclaimed.keys.failed(r, unclaimed.refused)
 		}
 		return Principal{}, g.missing

@@ -202,6 +202,41 @@ func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
 	}
 }
 
+// TestWrappedAnswers: an authenticator may wrap the errors of another one, and the
+// client gets the same answer.
+func TestWrappedAnswers(t *testing.T) {
+	ring := newKeyring()
+	keys := middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session(by(t, "user")))
+	wrapping := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+		p, err := keys.Authenticate(r)
+		if err != nil {
+			err = fmt.Errorf("who is it: %w", err)
+		}
+		return p, err
+	})
+	for _, lines := range [][]string{
+		nil,
+		{"Authorization: Bearer " + ring.plant(t, keystore.Key{Suspended: true})},
+		{"Authorization: Bearer opaque"},
+		{"Cookie: session=ended"},
+		{"Cookie: session=down"},
+		{"Cookie: session=nil"},
+		{"Cookie: session=1"},
+		{"Authorization: Bearer " + ring.issue(t), "Cookie: session=1"},
+	} {
+		got := map[middleware.Authenticator]string{}
+		forms := []middleware.Authenticator{keys, middleware.FirstOf(wrapping), middleware.FirstOf(nobody{}, wrapping)}
+		for _, auth := range forms {
+			res := serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: auth}), request("GET", "/api/v1/any", "", "", lines...))
+			body, _, _ := strings.Cut(res.body, "request_id")
+			got[auth] = fmt.Sprint(res.StatusCode, " ", res.Header.Get("Www-Authenticate"), " ", body)
+		}
+		if want := got[forms[0]]; got[forms[1]] != want || got[forms[2]] != want {
+			t.Errorf("%v: got %q and %q, want %q", lines, got[forms[1]], got[forms[2]], want)
+		}
+	}
+}
+
 // TestNilAuthenticators: nothing that would panic at the first request gets past
 // a constructor.
 func TestNilAuthenticators(t *testing.T) {
