@@ -254,6 +254,29 @@ func TestWithPrincipalInside(t *testing.T) {
 	}
 }
 
+// TestWithPrincipalInsideWithoutRequestID: a replay would skip the stages inside
+// Idempotent, whoever they are told the caller is.
+func TestWithPrincipalInsideWithoutRequestID(t *testing.T) {
+	ring, log := newKeyring(), newLogged()
+	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
+	ran := false
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })
+	outside := middleware.Chain(as(by(t, "user")), g.AnyKey, g.Idempotent)
+	for name, h := range map[string]http.Handler{
+		"Authenticate":               outside(g.Authenticate(handler)),
+		"WithPrincipal":              outside(as(by(t, "other"))(g.Authenticate(handler))),
+		"WithPrincipal and API":      outside(as(by(t, "other"))(api)),
+		"WithPrincipal, and Require": outside(as(by(t, "other"))(g.AnyKey(handler))),
+	} {
+		before := len(log.String())
+		r := request("POST", "/api/v1/any", ring.issue(t), "{}", "Idempotency-Key: "+strings.ReplaceAll(name, " ", ""))
+		if res := serve(h, r); res.StatusCode != 500 || ran || !strings.Contains(log.String()[before:], "inside Idempotent") {
+			t.Errorf("%s: got %d, ran %t, and the log %s", name, res.StatusCode, ran, log.String()[before:])
+		}
+	}
+}
+
 // TestNotStartedAsAnother: a handler creates something and calls another handler
 // as somebody else, who calls NotStarted. That frees nothing.
 func TestNotStartedAsAnother(t *testing.T) {
