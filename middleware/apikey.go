@@ -209,7 +209,7 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, c *keystore.Candidat
 		}
 		return key, err
 	}
-	failed := true
+	failed := false // unless the answer says so: a panic of the store is not the client's fault
 	defer func() { release(failed) }()
 	key, err := a.verify(r, c)
 	_, failed = err.(*Problem)

@@ -119,12 +119,15 @@ func TestThrottleManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestThrottleRefunds: neither keys that are good nor a store that is down use the
-// budget up.
+// TestThrottleRefunds: neither keys that are good nor a store that is down or
+// panics use the budget up.
 func TestThrottleRefunds(t *testing.T) {
 	ring := newKeyring()
-	down := false
+	down, panics := false, false
 	api := testAPI(lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		if panics {
+			panic("boom")
+		}
 		if down {
 			return nil, errors.New("down")
 		}
@@ -141,7 +144,11 @@ func TestThrottleRefunds(t *testing.T) {
 	for range 10 {
 		wantRefusal(t, "store down", ask(wellFormed()), 503, "key_store_unavailable", "")
 	}
-	down = false
+	panics = true
+	for range 10 {
+		wantRefusal(t, "store panics", ask(wellFormed()), 500, "internal", "")
+	}
+	down, panics = false, false
 	wantRefusal(t, "the second wrong key", ask(wellFormed()), 401, "api_key_invalid", invalid)
 	wantRefusal(t, "the third", ask(wellFormed()), 429, "too_many_failures", "")
 }
