@@ -40,7 +40,8 @@ var ErrNoCredentials = errors.New("middleware: the request carries no credential
 // A [KeyAuthenticator] that is joined leaves Bearer tokens of another shape, such
 // as JWTs, to the others. One that nobody takes is refused as an invalid key. Two
 // of them need different prefixes: each refuses tokens of its own shape that its
-// store does not have.
+// store does not have. An Authenticator around a KeyAuthenticator hides it, so that
+// it refuses JWTs too: put it around what FirstOf returns.
 //
 // FirstOf panics without authenticators and on a nil one.
 func FirstOf(authenticators ...Authenticator) Authenticator {

@@ -147,6 +147,10 @@ func TestJoinedKeysAreACopy(t *testing.T) {
 	if !strings.Contains(res.body, "character") {
 		t.Errorf("got %s", res.body)
 	}
+	// So is one that is joined where FirstOf does not see it.
+	hidden := middleware.FirstOf(middleware.AuthenticatorFunc(keys.Authenticate), bearerJWT(by(t, "service")))
+	res = serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: hidden}), request("GET", "/api/v1/any", jwt, ""))
+	wantRefusal(t, "a JWT beside hidden keys", res, 401, "api_key_invalid", invalid)
 }
 
 // TestJoinedThrottle: the throttle of a KeyAuthenticator also holds where it is
