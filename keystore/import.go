@@ -60,7 +60,7 @@ type LegacyKey struct {
 	// Format is the Name of the [LegacyFormat] that the token has.
 	Format string
 
-	ID         string    // kept if there is one; at most 255 bytes
+	ID         string    // kept if there is one; at most 255 bytes, unique among all organizations
 	Hint       string    // the end of the token, if it is known; at most 8 bytes
 	CreatedAt  time.Time // zero: now
 	LastUsedAt time.Time // zero: never
@@ -73,7 +73,7 @@ type LegacyKey struct {
 //
 // ImportDigest returns [ErrExists] when there is such a key already, and the
 // key too when it belongs to the organization: a program that imports many can
-// be run again.
+// be run again. For an ID that another key has, the error is a [*GrantError].
 func (i *Issuer) ImportDigest(ctx context.Context, g Grant, old LegacyKey) (*Key, error) {
 	now := instant()
 	if problems := append(g.problems(i.registry, now), old.problems(i.format)...); problems != nil {
@@ -108,13 +108,18 @@ func (k LegacyKey) problems(f Format) (problems []FieldError) {
 }
 
 // insertImported stores k. With [ErrExists] it returns the existing key, if it
-// belongs to the organization.
+// belongs to the organization. If only the ID is taken, the error is another
+// one: the caller of an import takes ErrExists for success.
 func (i *Issuer) insertImported(ctx context.Context, k *Key) (*Key, error) {
 	stored, err := i.insert(ctx, k)
 	if !errors.Is(err, ErrExists) || stored != nil {
 		return stored, err
 	}
-	if existing, lookupErr := i.manager.Lookup(ctx, k.Digest); lookupErr == nil {
+	existing, lookupErr := i.manager.Lookup(ctx, k.Digest)
+	if errors.Is(lookupErr, ErrNotFound) {
+		return nil, &GrantError{[]FieldError{{"id", "Another key has this ID."}}}
+	}
+	if lookupErr == nil {
 		stored = ownCopy(existing, k.Organization)
 	}
 	return stored, err

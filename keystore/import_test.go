@@ -145,6 +145,14 @@ func TestImportDigest(t *testing.T) {
 	if again, err := issuer.ImportDigest(t.Context(), other, old); !errors.Is(err, keystore.ErrExists) || again != nil {
 		t.Errorf("ImportDigest by another organization returned %v, %v, want ErrExists and nothing about whose it is", again, err)
 	}
+	// A key that cannot be stored is not taken for one that is there: two older
+	// systems may both have a key 17.
+	for _, g := range []keystore.Grant{g, other} {
+		taken := keystore.LegacyKey{Digest: hmacOf(pepper, acme("3")), Format: "v1", ID: "ak_17"}
+		if k, err := issuer.ImportDigest(t.Context(), g, taken); k != nil || errors.Is(err, keystore.ErrExists) || err == nil || !strings.Contains(err.Error(), "id: Another key has this ID.") {
+			t.Errorf("ImportDigest with the ID of another key returned %v, %v", k, err)
+		}
+	}
 	least, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: hmacOf(pepper, acme("2")), Format: "v1"})
 	if err != nil || !strings.HasPrefix(least.ID, "key_") || least.CreatedAt.IsZero() || !least.LastUsedAt.IsZero() || issuer.Masked(least) != "acme_…" {
 		t.Errorf("ImportDigest of no more than a digest returned %+v, %v", least, err)
