@@ -85,6 +85,29 @@ func TestSecretsOfOtherSchemes(t *testing.T) {
 	}
 }
 
+// A RequestIDOptions.Trust that panics trusts nobody. The panic stands outside
+// Recover, and net/http would log it with the key.
+func TestTrustThatPanics(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, pieces := range []bool{false, true} {
+		log := newLogged()
+		o := middleware.Options{Hooks: log.hooks(), RequestID: middleware.RequestIDOptions{Trust: func(r *http.Request) bool { panic(r.Header) }}}
+		g := middleware.New(ring.keys, o)
+		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(http.HandlerFunc(sayOK))
+		if !pieces {
+			h = testAPI(ring.keys, o)
+		}
+		res := serve(h, request("GET", "/api/v1/any", token, "", "Svc-Request-Id: mine"))
+		if res.StatusCode != 200 || wantID(t, res.Response) == "mine" {
+			t.Errorf("pieces %t: got %d with %v", pieces, res.StatusCode, res.Header)
+		}
+		if text := log.String(); !strings.Contains(text, "panic while serving") || strings.Contains(text, token) {
+			t.Errorf("pieces %t: got the log %s", pieces, text)
+		}
+	}
+}
+
 func TestInnerKeyInOuterLog(t *testing.T) {
 	ring := newKeyring()
 	token, inner := ring.issue(t), ring.issue(t)

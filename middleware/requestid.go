@@ -25,7 +25,7 @@ type RequestIDOptions struct {
 
 	// Trust reports whether the request comes from a trusted proxy. Then the id that
 	// it brings in the same header is kept, if there is exactly one and it matches
-	// ^[A-Za-z0-9._-]{1,64}$. Nil trusts nobody.
+	// ^[A-Za-z0-9._-]{1,64}$. Nil trusts nobody, and so does a Trust that panics.
 	Trust func(*http.Request) bool
 }
 
@@ -62,7 +62,7 @@ func (g *Guard) RequestID(next http.Handler) http.Handler {
 // assignID gives the response its id.
 func (x *exchange) assignID(r *http.Request, trust func(*http.Request) bool) {
 	if trust != nil {
-		if v := r.Header[x.IDHeader]; len(v) == 1 && validID(v[0]) && trust(r) {
+		if v := r.Header[x.IDHeader]; len(v) == 1 && validID(v[0]) && x.trusts(r, trust) {
 			x.ID = v[0]
 		}
 	}
@@ -72,6 +72,12 @@ func (x *exchange) assignID(r *http.Request, trust func(*http.Request) bool) {
 		x.ID = unsafe.String(&text[0], len(text))
 	}
 	rawconn.Own(r.Context(), x.ID)
+}
+
+// trusts calls trust. Its panic goes to the log: Recover stands inside.
+func (x *exchange) trusts(r *http.Request, trust func(*http.Request) bool) bool {
+	defer x.contain(r)
+	return trust(r)
 }
 
 func validID(id string) bool {
