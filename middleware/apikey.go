@@ -15,7 +15,7 @@ import (
 
 // KeyAuthenticator returns the authenticator of API keys, to be joined with others
 // by [FirstOf]. Alone, a Guard makes it from its key store. Of the options it uses
-// Registry, Keys, Failures and ClientIP. It panics on those that
+// Registry, Keys, Failures and ClientIP; the Guard needs the same ClientIP. It panics on those that
 // [Options.Validate] refuses, and on a nil store.
 func KeyAuthenticator(keys keystore.Store, o Options) Authenticator {
 	if absent(keys) {
@@ -69,7 +69,7 @@ func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
 
 // Authenticate returns the principal of the live key that the request carries.
 func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
-	token, found, own := a.token(r)
+	token, found, ownHeader := a.token(r)
 	switch found {
 	case bearer.Nothing:
 		return Principal{}, ErrNoCredentials
@@ -79,7 +79,7 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 	candidates, err := a.Format.Candidates(token)
 	malformed, isMalformed := err.(*keystore.FormatError)
 	switch {
-	case isMalformed && a.joined && !own && !a.Format.Claims(token):
+	case isMalformed && a.joined && !ownHeader && !a.Format.Claims(token):
 		return Principal{}, a.unclaimed
 	case a.RejectBrowsers && fromPage(r.Header):
 		return Principal{}, a.failed(r, a.refusal("A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
@@ -110,7 +110,7 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 
 // token returns the token of the request, and whether it came in the header for
 // keys alone.
-func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Found, own bool) {
+func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Found, ownHeader bool) {
 	token, found = bearer.Parse(r.Header["Authorization"])
 	if a.Header == "" {
 		return token, found, false

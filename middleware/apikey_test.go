@@ -104,7 +104,7 @@ func TestKeyAuthenticatorOptions(t *testing.T) {
 	keys := middleware.KeyAuthenticator(ring.memory, middleware.Options{
 		Registry: own, ClientIP: proxy, Failures: ratelimit.MustParse("1-H"), Keys: middleware.KeyOptions{Header: "X-API-Key", Realm: "parcels"},
 	})
-	api := middleware.NewAPI(nil, middleware.Options{Hooks: quiet(), Registry: own, Authenticator: keys})
+	api := middleware.NewAPI(nil, middleware.Options{Hooks: quiet(), Registry: own, ClientIP: proxy, Authenticator: keys})
 	api.HandleFunc("GET /api/v1/parcels", middleware.Require("parcels:read"), func(w http.ResponseWriter, r *http.Request) {
 		p, _ := middleware.PrincipalFrom(r.Context())
 		fmt.Fprint(w, p.Has("parcels:read"))
@@ -124,6 +124,31 @@ func TestKeyAuthenticatorOptions(t *testing.T) {
 	}
 	if res := from("192.0.2.3", "wrong"); res.StatusCode != 401 {
 		t.Errorf("another client behind the proxy: got %d", res.StatusCode)
+	}
+}
+
+// TestOptionsThatDoNotFit: what a KeyAuthenticator and its Guard must share is
+// compared when the Guard is made.
+func TestOptionsThatDoNotFit(t *testing.T) {
+	proxy, header := trust(t, "10.0.0.0/8"), middleware.KeyOptions{Header: "svc-request-id"}
+	keys := func(o middleware.Options) middleware.Authenticator {
+		return middleware.KeyAuthenticator(keystore.NewMemory(), o)
+	}
+	named := keys(middleware.Options{Keys: middleware.KeyOptions{Header: "X-Id"}})
+	for want, o := range map[string]middleware.Options{
+		"Options.ClientIP: a KeyAuthenticator was made with another one": {Authenticator: keys(middleware.Options{ClientIP: proxy})},
+		"give both the same": {ClientIP: proxy, Authenticator: middleware.FirstOf(nobody{}, keys(middleware.Options{}))},
+		"Options.Keys: the header Svc-Request-Id is that of the request id":                      {Keys: header},
+		"Options.Authenticator: the header X-Id of a KeyAuthenticator is that of the request id": {Authenticator: named, RequestID: middleware.RequestIDOptions{Header: "X-ID"}},
+	} {
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	for _, o := range []middleware.Options{{Authenticator: named}, {ClientIP: proxy, Authenticator: keys(middleware.Options{ClientIP: trust(t, "10.1.2.3/8")})}} {
+		if err := o.Validate(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

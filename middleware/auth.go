@@ -55,11 +55,11 @@ func Prefer(authenticators ...Authenticator) Authenticator {
 
 type joined struct {
 	authenticators []Authenticator
-	alone          bool // refuse several kinds of credentials
+	exclusive      bool // refuse several kinds of credentials
 }
 
-func join(name string, authenticators []Authenticator, alone bool) Authenticator {
-	j := &joined{alone: alone}
+func join(name string, authenticators []Authenticator, exclusive bool) Authenticator {
+	j := &joined{exclusive: exclusive}
 	if len(authenticators) == 0 {
 		panic("middleware: " + name + ": there is no authenticator")
 	}
@@ -88,7 +88,7 @@ func (j *joined) Authenticate(r *http.Request) (Principal, error) {
 			}
 			continue
 		}
-		if j.alone && err == nil && principal.known() {
+		if j.exclusive && err == nil && principal.known() {
 			for _, other := range j.authenticators[i+1:] {
 				second, err := other.Authenticate(r)
 				switch {

@@ -81,6 +81,18 @@ func (o Options) Validate() error {
 	if o.Authenticator != nil && absent(o.Authenticator) {
 		add("Authenticator", fmt.Errorf("it is a nil %T", o.Authenticator))
 	}
+	if o.Keys.Header == o.RequestID.Header {
+		add("Keys", fmt.Errorf("the header %s is that of the request id", o.Keys.Header))
+	}
+	for _, keys := range keyAuthenticators(o.Authenticator) {
+		if keys.Header == o.RequestID.Header {
+			add("Authenticator", fmt.Errorf("the header %s of a KeyAuthenticator is that of the request id", keys.Header))
+		}
+		if !slices.Equal(keys.clientIP.trusted, o.ClientIP.trusted) {
+			// The networks of keys would be compared with the address of a proxy.
+			add("ClientIP", errors.New("a KeyAuthenticator was made with another one; give both the same"))
+		}
+	}
 	if o.Preflight != nil && absent(o.Preflight) {
 		add("Preflight", fmt.Errorf("it is a nil %T", o.Preflight))
 	}

@@ -27,8 +27,9 @@ type Identity struct {
 	Scopes       []scope.Name         // each must be registered
 
 	// Subject is who acts for the organization, such as the id of a user: at most
-	// 255 bytes, "" for nobody in particular. An Idempotency-Key belongs to the
-	// subject, so that no user gets the response of another.
+	// 255 bytes. An Idempotency-Key belongs to the subject, so that no user gets the
+	// response of another. "" is nobody in particular: all such callers share their
+	// Idempotency-Keys with each other and with the organization's API keys.
 	Subject string
 
 	// Attributes are further facts, such as the organization's plan, within the
