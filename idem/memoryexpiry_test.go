@@ -115,11 +115,11 @@ func TestMemoryForgetsOnTime(t *testing.T) {
 func TestMemoryDropsTheExpiredFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, idem.MemoryOptions{Budget: 100_000})
-		s.fill("old", 20, 3000)
+		s.fill("old", 20, 1000)
 		time.Sleep(30 * time.Minute)
-		s.fill("young", 5, 3000)
+		s.fill("young", 5, 7000) // holds more than what has expired
 		time.Sleep(30 * time.Minute)
-		s.put("huge", "key", 60_000)
+		s.put("huge", "key", 59_000)
 		s.mustBeWhole("huge", "key", true)
 		for i := range 5 {
 			s.mustBeWhole("young", fmt.Sprint(i), true)

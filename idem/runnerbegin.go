@@ -144,8 +144,8 @@ func (w *waiter) ask(e *Execution) (record Record, _ *Execution, err error) {
 			e.start(c.Token, record.Attempt, joined, asked)
 			return record, e, nil
 		case record.Fingerprint != c.Fingerprint && !unread:
-			record = Record{} // no answer to this request or to its waiters
-			return record, nil, ErrMismatch
+			// The record is no answer to this request or to its waiters.
+			return Record{}, nil, ErrMismatch
 		case record.State != InFlight:
 			return record, nil, nil
 		}

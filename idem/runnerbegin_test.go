@@ -107,6 +107,21 @@ func TestLeaseLeftAfterPolling(t *testing.T) {
 	})
 }
 
+// When the lease ends just before the wait does, nothing of it is left.
+func TestLeaseEndsWhilePolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		c := idem.Claim{Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint, Lease: 15 * time.Second, Retention: time.Hour}
+		if _, err := s.Begin(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		got := <-begin(t.Context(), newRunner(s, idem.Options{Wait: 15*time.Second + 1}), request)
+		if got.record.State != idem.InFlight || got.record.RetryAfter != 0 {
+			t.Errorf("got %v, %v of the lease left, want in flight, 0 left", got.record.State, got.record.RetryAfter)
+		}
+	})
+}
+
 func TestNoWait(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		r := newRunner(s, idem.Options{Wait: noWait})

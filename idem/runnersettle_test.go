@@ -301,6 +301,27 @@ func TestSettleForOneWhoLeft(t *testing.T) {
 	})
 }
 
+// In the background each try comes after twice as long. Jitter takes a quarter,
+// or adds it.
+func TestSaveIsTriedLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{})
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		if err := e.Settle(t.Context(), answer("created")); err == nil {
+			t.Fatal("got no error of a store that fails")
+		}
+		now := f.Calls(idemtest.Settle)
+		time.Sleep(2200 * time.Millisecond) // 100, 200, 400 and 800 ms, and not yet 1,600
+		if n := f.Calls(idemtest.Settle) - now; n != 4 {
+			t.Errorf("got %d tries in 2.2s, want 4", n)
+		}
+		f.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
+	})
+}
+
 // A settled execution holds on to nothing until its next renewal would have
 // been due.
 func TestSettledExecutionsAreNotKept(t *testing.T) {

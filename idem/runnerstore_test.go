@@ -110,6 +110,24 @@ func TestClaimIsUndoneAfterAnOutage(t *testing.T) {
 	})
 }
 
+// An undo is tried at once, and then each time after twice as long.
+func TestUndoIsTriedLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{})
+		f.Next(idemtest.Begin, idemtest.LoseAnswer)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		mustRefuse(t, r, request, idemtest.ErrInjected)
+		time.Sleep(2200 * time.Millisecond) // at once, after 100, 200, 400 and 800 ms, and not yet 1,600
+		if n := f.Calls(idemtest.Settle); n != 5 {
+			t.Errorf("got %d tries in 2.2s, want 5", n)
+		}
+		f.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
+		mustBeIdle(t, r)
+	})
+}
+
 // A repeat that comes when the store is back, and the claim is not undone yet,
 // waits for that and runs.
 func TestRepeatWaitsForTheUndo(t *testing.T) {
