@@ -36,14 +36,14 @@ type Memory struct {
 	options MemoryOptions
 	tokens  atomic.Uint64 // of its Runners
 
-	mu      sync.Mutex
-	entries map[Key]*entry
-	owners  map[string]*account
-	payers  map[*account]struct{} // owners that have payloads to evict
-	expiry  expiryQueue
-	firm    int64 // the part of stats.Bytes that cannot be evicted
-	stats   MemoryStats
-	warned  bool
+	mu           sync.Mutex
+	entries      map[Key]*entry
+	owners       map[string]*account
+	withPayloads map[*account]struct{} // owners that have payloads to evict
+	expiry       expiryQueue
+	fixed        int64 // the part of stats.Bytes that cannot be evicted
+	stats        MemoryStats
+	warned       bool
 }
 
 // MemoryOptions are the settings of a [Memory]. The zero value of each field
@@ -87,11 +87,11 @@ func NewMemory(o MemoryOptions) *Memory {
 	o.Claims = cmp.Or(o.Claims, 65_536)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return &Memory{
-		epoch:   time.Now(),
-		options: o,
-		entries: make(map[Key]*entry),
-		owners:  make(map[string]*account),
-		payers:  make(map[*account]struct{}),
+		epoch:        time.Now(),
+		options:      o,
+		entries:      make(map[Key]*entry),
+		owners:       make(map[string]*account),
+		withPayloads: make(map[*account]struct{}),
 	}
 }
 
@@ -166,7 +166,7 @@ func (m *Memory) takeOver(e *entry, c *Claim, now int64) (Record, error) {
 		// While it is off the lists, admit cannot forget this entry to make
 		// room for it.
 		m.unlist(e)
-		more := claimCost - e.firm()
+		more := claimCost - e.fixed()
 		if !m.admit(e.owner, more, now) {
 			m.list(e)
 			return m.refuse(now)
@@ -270,10 +270,10 @@ func (m *Memory) Settle(ctx context.Context, key Key, token ClaimToken, s Settle
 func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	m.unhold(e)
 	e.outcome, e.retained, e.summary = s.Outcome, true, s.Summary
-	if !m.makeRoom(e.owner, e.firm()-claimCost, now) {
+	if !m.makeRoom(e.owner, e.fixed()-claimCost, now) {
 		e.summary = nil // it is longer than what Begin reserved
 	}
-	m.charge(e.owner, e.firm()-claimCost, 0)
+	m.charge(e.owner, e.fixed()-claimCost, 0)
 	if size := int64(len(s.Payload)); m.makeRoom(e.owner, size, now) {
 		e.payload = s.Payload
 		m.charge(e.owner, 0, size)
@@ -315,7 +315,7 @@ func (m *Memory) find(key Key, now int64) *entry {
 // drop forgets an entry.
 func (m *Memory) drop(e *entry) {
 	m.expiry.remove(e)
-	m.charge(e.owner, -e.firm(), -int64(len(e.payload)))
+	m.charge(e.owner, -e.fixed(), -int64(len(e.payload)))
 	if e.held {
 		m.unhold(e)
 	} else {

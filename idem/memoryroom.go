@@ -38,9 +38,9 @@ type entry struct {
 	retained    bool    // once settled: payload is all of it
 }
 
-// firm is how many bytes an entry is charged that cannot be evicted. Only its
-// payload can be, which is charged apart.
-func (e *entry) firm() int64 {
+// fixed is how many bytes an entry is charged apart from its payload. Only the
+// payload can be evicted.
+func (e *entry) fixed() int64 {
 	if e.held {
 		return claimCost
 	}
@@ -50,8 +50,8 @@ func (e *entry) firm() int64 {
 // evictable reports whether a settled entry has a payload to evict.
 func (e *entry) evictable() bool { return len(e.payload) > 0 }
 
-// settledAs reports whether e was settled by s. Of an evicted payload, the
-// summary decides.
+// settledAs reports whether e was settled by s. When the payload was evicted,
+// the summaries are compared.
 func (e *entry) settledAs(s *Settlement) bool {
 	if e.outcome != s.Outcome {
 		return false
@@ -68,11 +68,16 @@ type lru = simplelru.LRU[*entry, struct{}]
 
 // account is what one owner has in a Memory.
 type account struct {
-	owner       string
-	entries     int
-	claims      int   // those of the entries that are held
-	firm, loose int64 // bytes that cannot be evicted, and of payloads, which can
-	whole, bare *lru  // settled entries with a payload to evict, and without; nil until needed
+	owner   string
+	entries int
+	claims  int // those of the entries that are held
+
+	// Bytes that are charged: for payloads, which can be evicted, and for
+	// everything else, which cannot.
+	fixed, payloads int64
+	// Settled entries, by whether they have a payload to evict. Nil until one
+	// is added.
+	withPayload, withoutPayload *lru
 }
 
 // account returns an owner's account, and opens it.
@@ -97,9 +102,9 @@ func (m *Memory) leave(a *account) {
 // list returns the list that a settled entry belongs to.
 func (a *account) list(e *entry) **lru {
 	if e.evictable() {
-		return &a.whole
+		return &a.withPayload
 	}
-	return &a.bare
+	return &a.withoutPayload
 }
 
 func (a *account) touch(e *entry) { (*a.list(e)).Get(e) }
@@ -125,15 +130,15 @@ func (m *Memory) list(e *entry) {
 	(*l).Add(e, struct{}{})
 	*m.count(e)++
 	if e.evictable() {
-		m.payers[e.owner] = struct{}{}
+		m.withPayloads[e.owner] = struct{}{}
 	}
 }
 
 func (m *Memory) unlist(e *entry) {
 	(*e.owner.list(e)).Remove(e)
 	*m.count(e)--
-	if e.evictable() && e.owner.whole.Len() == 0 {
-		delete(m.payers, e.owner)
+	if e.evictable() && e.owner.withPayload.Len() == 0 {
+		delete(m.withPayloads, e.owner)
 	}
 }
 
@@ -149,20 +154,20 @@ func (m *Memory) count(e *entry) *int {
 }
 
 // charge charges an owner for more bytes, or for fewer.
-func (m *Memory) charge(a *account, firm, loose int64) {
-	a.firm += firm
-	a.loose += loose
-	m.firm += firm
-	m.stats.Bytes += firm + loose
+func (m *Memory) charge(a *account, fixed, payloads int64) {
+	a.fixed += fixed
+	a.payloads += payloads
+	m.fixed += fixed
+	m.stats.Bytes += fixed + payloads
 }
 
-// admit makes room for one more claim of an owner, which takes n firm bytes. It
+// admit makes room for one more claim of an owner, which is charged n bytes. It
 // returns false if the owner may not have one.
 func (m *Memory) admit(a *account, n, now int64) bool {
 	if !fair(int64(a.claims), 1, int64(m.stats.Claims), int64(m.options.Claims)) {
 		return false
 	}
-	for !fair(a.firm-ownerCost, n, m.firm, m.options.Budget) {
+	for !fair(a.fixed-ownerCost, n, m.fixed, m.options.Budget) {
 		if !m.dropExpired(now) && !m.forget(a) {
 			return false
 		}
@@ -187,7 +192,7 @@ func (m *Memory) makeRoom(a *account, n, now int64) bool {
 	for m.stats.Bytes+n > m.options.Budget {
 		switch {
 		case m.dropExpired(now):
-		case m.firm+n > m.options.Budget: // evicting payloads would not help
+		case m.fixed+n > m.options.Budget: // evicting payloads would not help
 			return false
 		case !m.evictPayload(m.victim(a)):
 			return false
@@ -200,8 +205,8 @@ func (m *Memory) makeRoom(a *account, n, now int64) bool {
 // looked at the one that holds most, if that is more than a holds, else a.
 func (m *Memory) victim(a *account) *account {
 	most, left := a, victims
-	for b := range m.payers {
-		if b.firm+b.loose > most.firm+most.loose {
+	for b := range m.withPayloads {
+		if b.fixed+b.payloads > most.fixed+most.payloads {
 			most = b
 		}
 		if left--; left == 0 {
@@ -214,7 +219,7 @@ func (m *Memory) victim(a *account) *account {
 // evictPayload evicts the least recently used payload of an owner, if it has
 // one.
 func (m *Memory) evictPayload(a *account) bool {
-	e := oldest(a.whole)
+	e := oldest(a.withPayload)
 	if e == nil {
 		return false
 	}
@@ -230,9 +235,9 @@ func (m *Memory) forget(a *account) bool {
 	if !m.options.ForgetUnexpired {
 		return false
 	}
-	e := oldest(a.bare)
+	e := oldest(a.withoutPayload)
 	if e == nil {
-		e = oldest(a.whole)
+		e = oldest(a.withPayload)
 	}
 	if e == nil {
 		return false

@@ -45,8 +45,8 @@ type Runner struct {
 	outage                          outage
 
 	mu         sync.Mutex
-	executions map[Key]*Execution
-	undoing    map[Key]int // claims of a key that are being undone
+	executions map[Key]*Execution // from the first call of Begin to the end of the request
+	undoing    map[Key]int        // claims of a key that are being undone
 	owners     map[string]load
 	waiting    int
 	running    int           // executions that count as running, of all owners

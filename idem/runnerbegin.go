@@ -208,19 +208,19 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 	defer r.mu.Unlock()
 	// Until the store answers, the fingerprint of the first caller is not
 	// confirmed: the record in the store may match this caller.
-	known := e.phase != asking
+	confirmed := e.phase != asking
 	switch {
 	case e.phase == endedEmpty && e.err != nil:
 		return Record{RetryAfter: e.retryAfter}, true, nil, e.err
 	case e.phase == endedEmpty:
 		return Record{}, false, nil, nil
-	case known && e.fingerprint != w.fingerprint:
+	case confirmed && e.fingerprint != w.fingerprint:
 		return Record{}, true, nil, ErrMismatch
 	case e.phase == answered || e.phase == ended:
 		return Record{State: Done, Fingerprint: e.fingerprint, Payload: e.payload, Retained: e.whole}, true, nil, nil
-	case w.mayWait(known):
+	case w.mayWait(confirmed):
 		return Record{}, false, e.wait(), nil
-	case known:
+	case confirmed:
 		left := time.Duration(e.leaseEnds.Load()) - r.now()
 		return Record{State: InFlight, Fingerprint: e.fingerprint, RetryAfter: max(left, 0)}, true, nil, nil
 	}
