@@ -145,7 +145,7 @@ func TestMemoryRefusesNonsense(t *testing.T) {
 			t.Errorf("Settle as %v for %v: got error %v, want one that is no refusal", settlement.Outcome, settlement.Retention, err)
 		}
 	}
-	// The shortest times that are none of that.
+	// The shortest times that are accepted.
 	if err := s.Extend(t.Context(), c.Key, c.Token, 1); err != nil {
 		t.Errorf("Extend by 1ns: got error %v", err)
 	}
@@ -206,8 +206,8 @@ func TestNewMemoryPanics(t *testing.T) {
 	}
 }
 
-// Random work in a small store: no fact is forgotten before its time, no answer
-// is another's, and the budget holds.
+// Random work in a small store. No key is forgotten before its time, none gets
+// the answer of another, and the budget is kept.
 func TestMemoryRandomWork(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) { randomWork(t, rand.New(rand.NewPCG(seed, 1))) })

@@ -58,8 +58,7 @@ func TestMemorySettlesAgainWhatItEvicted(t *testing.T) {
 	}
 }
 
-// Nothing that was claimed is ever evicted: when only facts are left, new work
-// is refused.
+// No key is ever evicted: when no payload is left to evict, new work is refused.
 func TestMemoryRefusesNewWork(t *testing.T) {
 	const budget = ownerCost + 4*20*claimCost // of which one owner may have a quarter
 	s := newShop(t, idem.MemoryOptions{Budget: budget})
@@ -105,7 +104,8 @@ func TestMemoryRefusesNewWork(t *testing.T) {
 	}
 }
 
-// A summary over 1 KiB is not promised room. The fact is.
+// Room is reserved for a summary of 1 KiB. A longer one may be dropped, but not
+// the record that the request is done.
 func TestMemoryDropsALongSummary(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{Budget: ownerCost + claimCost})
 	s.settle(s.claim("a", "key"), 5000, 2000)
@@ -249,7 +249,7 @@ func TestMemoryFloodBesideOthers(t *testing.T) {
 	}
 }
 
-// A owner that needs room takes it from whichever holds most, not from one that
+// An owner that needs room takes it from whichever holds most, not from one that
 // holds less than itself, and not from itself while another holds more.
 func TestMemoryTakesFromTheLargest(t *testing.T) {
 	const budget = 90_000
@@ -637,7 +637,7 @@ type panickingLog struct{ slog.Handler }
 
 func (panickingLog) Handle(context.Context, slog.Record) error { panic("the log is full") }
 
-// What the log does with the warning is no matter to the claim that led to it.
+// When the Logger panics, the claim that led to the warning is not lost.
 func TestMemoryWarnsALogThatPanics(t *testing.T) {
 	log := slog.New(panickingLog{slog.NewTextHandler(io.Discard, nil)})
 	m := idem.NewMemory(idem.MemoryOptions{Budget: 200_000, Logger: log})

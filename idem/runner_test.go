@@ -242,8 +242,8 @@ func TestManyAtOnceInParallel(t *testing.T) {
 	}
 }
 
-// No answer of the store is taken for none because it came at the same time as
-// something else.
+// An answer of the store counts, also when the context of its call ends at the
+// same time.
 func TestAnswersAreHeard(t *testing.T) {
 	r := newRunner(remote{newMemory()}, idem.Options{})
 	for i := range 3000 {

@@ -106,7 +106,7 @@ func TestLeaseCountsFromTheCall(t *testing.T) {
 }
 
 // A claim in a Memory needs no renewal: it is held however long the request
-// runs, and by that is no news of when to come back.
+// runs. So there is no hint of when to come back.
 func TestMemoryHoldsWithoutRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory()
@@ -156,7 +156,8 @@ func TestRenewalFailsOnce(t *testing.T) {
 	}
 }
 
-// notRenewed tells a claim that could not be renewed from one that is lost.
+// notRenewed reports whether the cause is that a claim could not be renewed, and
+// not that it is lost.
 func notRenewed(cause error) bool { return errors.Is(cause, idem.ErrLost) && cause != idem.ErrLost }
 
 // An execution that cannot renew its claim hears of it while it still holds the
@@ -244,8 +245,8 @@ func TestRenewalHangsLongerThanTheLease(t *testing.T) {
 	})
 }
 
-// Once it has settled, nobody is there to be told, and the log does not say so
-// either.
+// After Settle there is nothing to cancel, and the log does not say that
+// anything was.
 func TestNothingToTellAfterSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -206,8 +206,8 @@ func TestJoinedHasNoRenewal(t *testing.T) {
 	})
 }
 
-// In another process nobody can read the fingerprint of what a transaction
-// holds: one who differs waits, and hears of it then.
+// Another process cannot read the fingerprint of what a transaction holds: a
+// request that differs waits, and gets ErrMismatch when the transaction ends.
 func TestJoinedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJoiner()

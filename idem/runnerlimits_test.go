@@ -108,7 +108,7 @@ func TestLimitOfExecutionsWhilePolling(t *testing.T) {
 	})
 }
 
-// Of an owner nothing is kept when nothing of it runs or waits.
+// An owner that has nothing running or waiting takes no memory.
 func TestOwnersLeaveNothingBehind(t *testing.T) {
 	r := newRunner(newMemory(), idem.Options{})
 	before := heap()

@@ -119,8 +119,7 @@ func TestRevokeWhileLoading(t *testing.T) {
 	}
 }
 
-// The old answer arrives last, after the new one was remembered and forgotten
-// by nobody.
+// An old answer that arrives last does not replace the new one.
 func TestOldAnswerArrivesLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()

@@ -238,8 +238,7 @@ func TestForget(t *testing.T) {
 	store.wantCalls(t, 2, "what was forgotten")
 }
 
-// What the store refused last is not a token that was usable when it was last
-// asked.
+// A token that the store refused last is not remembered as one that was usable.
 func TestRemembersTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()
@@ -368,7 +367,7 @@ func TestCachedSizeOfMany(t *testing.T) {
 	}
 }
 
-// A Logger that panics ends its own request, and nobody waits for that one.
+// When a Logger panics, its own request ends, and nobody waits for it.
 func TestCachedLoggerPanics(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(panicHandler{})})

@@ -76,7 +76,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// A function that does not keep its contract is no reason to call a key wrong.
+// When a LegacyFormat does not keep its contract, no token is called wrong.
 func TestCandidatesOfABrokenFormat(t *testing.T) {
 	for n, ok := range map[int]bool{4: true, 5: false} {
 		format := keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Digests: func(string) []keystore.Digest { return make([]keystore.Digest, n) }}}}

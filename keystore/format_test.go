@@ -157,7 +157,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// No slip of a finger reaches the store.
+// No typing error reaches the store.
 func TestParseFindsTypos(t *testing.T) {
 	for range 20 {
 		token := keystore.Format{}.Generate(keystore.Production).Reveal()
@@ -247,7 +247,7 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// What begins like a token of this service is the service's, whole or not.
+// A text that begins like a token of this service is claimed, complete or not.
 func TestClaims(t *testing.T) {
 	hex := func(string) bool { return true }
 	f := keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v0", Match: hex}}}

@@ -102,7 +102,7 @@ func TestImportTwice(t *testing.T) {
 		t.Errorf("Import with an issue token that was used returned %v, %v, want ErrExists and the key that it made", k, err)
 	}
 
-	// Of a key that is there nothing is said when the store fails.
+	// When the store fails, no key is returned, also if it exists.
 	broken := keystore.NewIssuer(failing{Manager: memory, insert: down}, keystore.IssuerOptions{})
 	if k, err := broken.Import(t.Context(), grant(), token); !errors.Is(err, errStoreDown) || k != nil {
 		t.Errorf("Import into a store that fails returned %v, %v, want no key and the error of the store", k, err)

@@ -31,7 +31,7 @@ func newBook(fail touchFunc) *book {
 	return b
 }
 
-// A logged is what a logger wrote, safe to be read while it writes.
+// A logged keeps what a logger wrote. It can be read while the logger writes.
 type logged struct {
 	mu  sync.Mutex
 	out bytes.Buffer

@@ -134,7 +134,7 @@ func TestScanRuleNearMisses(t *testing.T) {
 	}
 }
 
-// The example in the words is right.
+// The example in Checksum is right.
 func TestScanRuleChecksum(t *testing.T) {
 	words := regexp.MustCompile(`The last 6 characters .* CRC-32 .* For (\S+) they are (\S+)\.$`)
 	for _, prefix := range []string{"", "acme"} {

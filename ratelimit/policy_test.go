@@ -7,7 +7,7 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// Unlimited is a word for callers of a store. A store that gets it refuses.
+// Unlimited is for code that calls a store. A store refuses it.
 func TestUnlimited(t *testing.T) {
 	if ratelimit.Unlimited.Validate() == nil {
 		t.Error("Unlimited is valid, so a store would count it")

@@ -58,8 +58,8 @@ func TestSuggestBounds(t *testing.T) {
 	}
 }
 
-// A scope of 63 characters is the longest that a name of 65 can be meant for,
-// and such a name is not compared.
+// A name of 65 characters could be meant for a scope of 63, but names that long
+// are not compared.
 func TestSuggestTooLong(t *testing.T) {
 	r := scope.New(scope.Definition{Name: scope.Name(strings.Repeat("x", 63))})
 	for length, want := range map[int]bool{64: true, 65: false} {
