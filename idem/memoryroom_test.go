@@ -58,7 +58,8 @@ func TestMemorySettlesAgainWhatItEvicted(t *testing.T) {
 	}
 }
 
-// No key is ever evicted: when no payload is left to evict, new work is refused.
+// No key is ever evicted: when no payload is left to evict, new work is
+// refused.
 func TestMemoryRefusesNewWork(t *testing.T) {
 	const budget = ownerCost + 4*20*claimCost // of which one owner may have a quarter
 	s := newShop(t, idem.MemoryOptions{Budget: budget})
@@ -249,8 +250,9 @@ func TestMemoryFloodBesideOthers(t *testing.T) {
 	}
 }
 
-// An owner that needs room takes it from whichever holds most, not from one that
-// holds less than itself, and not from itself while another holds more.
+// An owner that needs room takes it from the owner that holds most: not from
+// one that holds less than itself, and not from itself while another holds
+// more.
 func TestMemoryTakesFromTheLargest(t *testing.T) {
 	const budget = 90_000
 	s := newShop(t, idem.MemoryOptions{Budget: budget})

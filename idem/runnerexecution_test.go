@@ -156,8 +156,8 @@ func TestRenewalFailsOnce(t *testing.T) {
 	}
 }
 
-// notRenewed reports whether the cause is that a claim could not be renewed, and
-// not that it is lost.
+// notRenewed reports whether the cause is that a claim could not be renewed,
+// and not that it is lost.
 func notRenewed(cause error) bool { return errors.Is(cause, idem.ErrLost) && cause != idem.ErrLost }
 
 // An execution that cannot renew its claim hears of it while it still holds the

@@ -54,9 +54,9 @@ type Cached struct {
 //     changes a key in the store calls it after the change.
 //
 // When forget returns, no old answer is remembered. A question that was open
-// then is no longer in loads: its answer goes to those who waited for it, and is
-// not remembered. A later Lookup finds neither and asks the store, which has the
-// change.
+// then is no longer in loads: its answer goes to those who waited for it, and
+// is not remembered. A later Lookup finds neither and asks the store, which has
+// the change.
 type shard struct {
 	mu       sync.Mutex
 	accepted *simplelru.LRU[Digest, answer] // tokens that were usable when the store was last asked
@@ -239,9 +239,9 @@ func (c *Cached) Forget(d Digest) {
 	s.forget(d)
 }
 
-// forget drops the answer and the open question. Of a usable token it keeps that
-// it was usable, so that its next question gets one of the places in known. The
-// shard is locked.
+// forget drops the answer and the open question. Of a usable token it keeps
+// that it was usable, so that its next question gets one of the places in
+// known. The shard is locked.
 func (s *shard) forget(d Digest) {
 	if s.accepted.Contains(d) {
 		s.accepted.Add(d, tooOld)
