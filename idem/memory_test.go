@@ -136,6 +136,11 @@ func TestMemoryRefusesNonsense(t *testing.T) {
 			t.Errorf("Begin with a lease of %v and a retention of %v: got %v, want an error", d.lease, d.retention, r.State)
 		}
 	}
+	shortest := claimOf("a", "shortest")
+	shortest.Lease, shortest.Retention = 1, 1
+	if _, err := s.Begin(t.Context(), shortest); err != nil {
+		t.Errorf("Begin with a lease and a retention of 1ns: got error %v", err)
+	}
 	c := s.claim("a", "key")
 	if err := s.Extend(t.Context(), c.Key, c.Token, 0); err == nil || errors.Is(err, idem.ErrLost) {
 		t.Errorf("Extend by nothing: got error %v, want one that is no refusal", err)

@@ -217,6 +217,13 @@ func TestMemorySaysWhenThereIsRoom(t *testing.T) {
 			t.Errorf("got %v, error %v, want ErrFull and more than 0", r.RetryAfter, err)
 		}
 
+		// The only record is the next to expire.
+		s = newShop(t, idem.MemoryOptions{Claims: 1})
+		s.claim("a", "key")
+		if r, err := s.Begin(t.Context(), claimOf("b", "key")); err != idem.ErrFull || r.RetryAfter != time.Hour {
+			t.Errorf("got %v, error %v, want ErrFull and 1h", r.RetryAfter, err)
+		}
+
 		// A claim without end is no hint.
 		s = newShop(t, idem.MemoryOptions{Claims: 1})
 		c := claimOf("a", "endless")
@@ -569,15 +576,25 @@ func TestMemoryDefaultLogger(t *testing.T) {
 }
 
 // A payload that is the beginning of a large buffer does not keep the buffer.
+// One that fills its buffer is not copied.
 func TestMemoryKeepsNoLargeBuffers(t *testing.T) {
-	s := newShop(t, idem.MemoryOptions{})
-	c := s.claim("a", "key")
-	settlement := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 100, 1<<20), Retention: time.Hour}
-	if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
-		t.Fatal(err)
-	}
-	if r := s.look("a", "key"); len(r.Payload) != 100 || cap(r.Payload) > 200 {
-		t.Errorf("got %d bytes in a buffer of %d, want 100 in one of their size", len(r.Payload), cap(r.Payload))
+	for _, test := range []struct {
+		length, room int
+		copied       bool
+	}{{100, 100, false}, {100, 1 << 20, true}, {1000, 1000, false}, {1000, 2000, true}} {
+		s := newShop(t, idem.MemoryOptions{})
+		c := s.claim("a", "key")
+		given := make([]byte, test.length, test.room)
+		if err := s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Payload: given, Retention: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		r := s.look("a", "key")
+		if len(r.Payload) != test.length || cap(r.Payload) > 2*test.length {
+			t.Errorf("%+v: got %d bytes in a buffer of %d, want one of their size", test, len(r.Payload), cap(r.Payload))
+		}
+		if copied := &r.Payload[0] != &given[0]; copied != test.copied {
+			t.Errorf("%+v: copied %t", test, copied)
+		}
 	}
 }
 

@@ -402,6 +402,11 @@ func TestWaitSettledWaitsForWhatRuns(t *testing.T) {
 	})
 }
 
+// The lease may be as long as the retention.
+func TestNewRunnerWithOneTime(t *testing.T) {
+	idem.NewRunner(newMemory(), idem.Options{Lease: time.Minute, Retention: time.Minute})
+}
+
 func TestNewRunnerPanics(t *testing.T) {
 	for name, make := range map[string]func(){
 		"no store":                         func() { idem.NewRunner(nil, idem.Options{}) },

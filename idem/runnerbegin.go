@@ -95,9 +95,9 @@ type waiter struct {
 	owner       string
 	fingerprint Fingerprint
 	waiting     func()
-	counted     bool        // as a waiter of the owner
-	timer       *time.Timer // fires when it has waited long enough; nil until it waits
-	timedOut    bool        // it does not wait any more
+	counted     bool             // as a waiter of the owner
+	timeout     <-chan time.Time // of the wait; nil until it waits
+	timedOut    bool             // it does not wait any more
 }
 
 // ask asks the store for the claim, and polls while another process holds it.
@@ -243,12 +243,12 @@ func (w *waiter) mayWait(runs bool) bool {
 // pause waits for one of the channels, for the end of the caller's time or for
 // draining. It returns an error only when the caller has left.
 func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
-	if w.timer == nil {
+	if w.timeout == nil {
 		d := w.runner.options.Wait
 		if d < 0 {
 			d = w.runner.options.Timeout
 		}
-		w.timer = time.NewTimer(d)
+		w.timeout = time.After(d)
 		if w.waiting != nil {
 			w.waiting()
 		}
@@ -256,7 +256,7 @@ func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 	select {
 	case <-changed:
 	case <-poll:
-	case <-w.timer.C:
+	case <-w.timeout:
 		w.timedOut = true
 	case <-w.runner.options.Draining:
 		w.timedOut = true
@@ -267,9 +267,6 @@ func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 }
 
 func (w *waiter) leave() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
 	if w.counted {
 		w.runner.mu.Lock()
 		w.runner.endWaiting(w.owner)

@@ -323,7 +323,13 @@ func TestPolling(t *testing.T) {
 		for range 10 {
 			waiting = append(waiting, begin(t.Context(), r, request))
 		}
-		time.Sleep(5 * time.Second)
+		// At once, and after about 25, 50 and 100 ms.
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		if n := f.Calls(idemtest.Begin); n != 4 {
+			t.Errorf("the store was asked %d times in 250ms, want 4", n)
+		}
+		time.Sleep(4750 * time.Millisecond)
 		// 25 ms doubling to 500 ms is 5 calls in the first half second and two
 		// a second then; jitter takes a quarter, or adds it.
 		if n := f.Calls(idemtest.Begin); n < 10 || n > 20 {

@@ -228,21 +228,30 @@ func TestRenewalTriesAgain(t *testing.T) {
 	})
 }
 
-// A renewal may hang for longer than the lease lasts; the execution is told
-// all the same while it holds the claim.
-func TestRenewalHangsLongerThanTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		e := mustRun(t, newRunner(f, idem.Options{Timeout: time.Minute}), request)
-		ctx := e.Context(t.Context())
-		start := time.Now()
-		f.Next(idemtest.Extend, idemtest.Hang)
-		<-ctx.Done()
-		if told := time.Since(start); !notRenewed(context.Cause(ctx)) || told >= 15*time.Second {
-			t.Errorf("got cause %v after %v, want ErrLost for want of renewal before 15s", context.Cause(ctx), told)
-		}
-		mustSettle(t, e, answer("late"))
-	})
+// A renewal may hang, for less time than the lease lasts or for more. The
+// execution is cancelled at nine tenths of the lease, while it holds the claim.
+func TestRenewalHangs(t *testing.T) {
+	for _, test := range []struct{ timeout, from, cancelled time.Duration }{
+		{8 * time.Second, 0, 13500 * time.Millisecond},
+		{time.Minute, 0, 13500 * time.Millisecond},
+		{8 * time.Second, 6 * time.Second, 18500 * time.Millisecond}, // after a renewal
+		{time.Minute, 6 * time.Second, 18500 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := idemtest.NewFaulty(newMemory())
+			e := mustRun(t, newRunner(f, idem.Options{Timeout: test.timeout}), request)
+			ctx := e.Context(t.Context())
+			start := time.Now()
+			time.Sleep(test.from)
+			f.Always(idemtest.Extend, idemtest.Hang)
+			<-ctx.Done()
+			if took := time.Since(start); !notRenewed(context.Cause(ctx)) || took != test.cancelled {
+				t.Errorf("%+v: got cause %v after %v, want ErrLost for want of renewal", test, context.Cause(ctx), took)
+			}
+			mustSettle(t, e, answer("late"))
+			time.Sleep(test.timeout) // until the last call ends
+		})
+	}
 }
 
 // After Settle there is nothing to cancel, and the log does not say that

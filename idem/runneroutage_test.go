@@ -57,6 +57,13 @@ func TestOutage(t *testing.T) {
 				t.Errorf("the store is back: got %v after %v", err, took)
 			}
 		}
+		// The count begins again.
+		store.Always(idemtest.Begin, idemtest.Hang)
+		for i, want := range []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 0} {
+			if took, err := begin(); err == nil || took != want {
+				t.Errorf("request %d of the second outage: got %v after %v, want an error after %v", i, err, took, want)
+			}
+		}
 		store.Release()
 	})
 }

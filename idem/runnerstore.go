@@ -188,8 +188,7 @@ func (r *Runner) undo(ctx context.Context, c Claim, late <-chan reply) {
 			r.countUndo(c.Key, -1)
 			r.background(-1)
 		}()
-		end := time.NewTimer(c.Retention)
-		defer end.Stop()
+		end := time.After(c.Retention)
 		for delay := firstRetry; ; delay = min(2*delay, longestRetry) {
 			err := r.settle(ctx, r.undos, c.Key, c.Token, &Settlement{Outcome: NotStarted}, r.options.Timeout)
 			var again <-chan time.Time
@@ -202,7 +201,7 @@ func (r *Runner) undo(ctx context.Context, c Claim, late <-chan reply) {
 			case <-late:
 				late = nil
 			case <-again:
-			case <-end.C:
+			case <-end:
 				return
 			}
 		}

@@ -99,8 +99,8 @@ func TestClaimIsUndoneAfterAnOutage(t *testing.T) {
 		if got := elsewhere(t, s, request); got != idem.Unknown {
 			t.Errorf("elsewhere: got %v, want unknown until the claim is undone", got)
 		}
-		if n := f.Calls(idemtest.Settle); n < 100 || n > 170 {
-			t.Errorf("got %d tries in 10 minutes, want about one in 5s", n)
+		if n := f.Calls(idemtest.Settle); n < 114 || n > 138 {
+			t.Errorf("got %d tries in 10 minutes, want about 126: one in 5s", n)
 		}
 		f.Always(idemtest.Settle, idemtest.None)
 		time.Sleep(7 * time.Second)
@@ -363,17 +363,18 @@ func TestStoreThatIsDown(t *testing.T) {
 		r := newRunner(f, idem.Options{})
 		f.Always(idemtest.Begin, idemtest.Fail)
 		f.Always(idemtest.Settle, idemtest.Fail)
-		for i := range 2000 {
+		for i := range 600 {
+			time.Sleep(time.Second) // after a few failures, one call a second is let through
 			if _, _, err := r.Begin(t.Context(), numberedRequest(i)); err == nil || errors.Is(err, idem.ErrMismatch) {
 				t.Fatalf("got error %v from a store that is down, want one that says so", err)
 			}
 		}
-		if n := r.Stats().Unsaved; n > 512 {
-			t.Errorf("got %d claims to be taken back, want at most 512", n)
+		if n := r.Stats().Unsaved; n != 512 {
+			t.Errorf("got %d claims to be taken back, want 512", n)
 		}
 		f.Always(idemtest.Begin, idemtest.None)
 		f.Always(idemtest.Settle, idemtest.None)
-		time.Sleep(2 * time.Second)
+		time.Sleep(7 * time.Second)
 		mustSettle(t, mustRun(t, r, request), answer("created"))
 		mustBeIdle(t, r)
 	})
