@@ -361,6 +361,24 @@ func TestFeedTimeout(t *testing.T) {
 	})
 }
 
+// When a poll is answered its context is cancelled, so that its timer does not
+// stay until Timeout.
+func TestContextOfAPollIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		var polled context.Context
+		store.changes.set(func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+			polled = ctx
+			return store.Memory.Changes(ctx, since)
+		})
+		stop := run(t, keystore.NewCached(store, keystore.CacheOptions{}))
+		if err := polled.Err(); err != context.Canceled {
+			t.Errorf("after the poll its context says %v, want that it is cancelled", err)
+		}
+		stop()
+	})
+}
+
 // A Cached in front of a Cached passes the feed on.
 func TestFeedThroughTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

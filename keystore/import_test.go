@@ -67,7 +67,7 @@ func TestImportProblems(t *testing.T) {
 		t.Errorf("Import of a live token into the sandbox, with a bad name, returned %v, want both problems", err)
 	}
 	g = grant()
-	g.Environment = ""
+	g.Environment = "" // is missing, and not also another than that of the token
 	if _, err := issuer.Import(t.Context(), g, token); !errors.As(err, &problems) || len(problems.Fields) != 1 {
 		t.Errorf("Import without an environment returned %v, want one problem", err)
 	}
