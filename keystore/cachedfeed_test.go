@@ -229,24 +229,26 @@ func TestFeedAsksUntilNothingIsLeft(t *testing.T) {
 		store := newFeedFake()
 		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
 		keys := []keystore.Digest{store.add(t), store.add(t), store.add(t)}
-		var left []keystore.Digest
-		store.changes.set(func(_ context.Context, since string) ([]keystore.Digest, string, error) {
-			// A position can move without a change, as that of a log can that
-			// others write to as well.
-			next := fmt.Sprint("position ", store.polls.Load())
-			if since == "" || len(left) == 0 {
-				return nil, next, nil
-			}
-			changed := left[:1]
-			left = left[1:]
-			return changed, next, nil
+		// A position can move without a change, as that of a log can that others
+		// write to as well.
+		position := func() string { return fmt.Sprint("position ", store.polls.Load()) }
+		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
+			return nil, position(), nil
 		})
 		defer run(t, here)()
 		for _, d := range keys {
 			want(t, here, d, nil, "a key")
 			store.edit(t, d, suspended)
 		}
-		left = keys
+		left := keys
+		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
+			if len(left) == 0 {
+				return nil, position(), nil
+			}
+			changed := left[:1]
+			left = left[1:]
+			return changed, position(), nil
+		})
 		time.Sleep(time.Second + time.Nanosecond)
 		for i, d := range keys {
 			want(t, here, d, keystore.ErrSuspended, fmt.Sprintf("change %d of 3, after one poll", i+1))
