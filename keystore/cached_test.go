@@ -179,7 +179,7 @@ func TestPeek(t *testing.T) {
 // However many tokens somebody makes up, a key that is remembered stays so.
 func TestCachedFloodOfUnknownTokens(t *testing.T) {
 	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 10, NegativeSize: 10, TTL: time.Hour})
+	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 10, NegativeSize: 10, TTL: time.Hour, Timeout: time.Hour})
 	var keys []keystore.Digest
 	for range 10 {
 		keys = append(keys, store.add(t))
@@ -280,7 +280,7 @@ func TestOneLoadForMany(t *testing.T) {
 // answers at once.
 func TestOneLoadForManyAtFullSpeed(t *testing.T) {
 	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, Timeout: time.Hour})
 	for range 200 {
 		d := store.add(t)
 		start := make(chan struct{})

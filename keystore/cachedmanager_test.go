@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -84,7 +85,7 @@ func TestCachedOverPlainStore(t *testing.T) {
 // else is going on.
 func TestCachedRevocationHolds(t *testing.T) {
 	memory := keystore.NewMemory()
-	cached := keystore.NewCached(memory, keystore.CacheOptions{})
+	cached := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour, Timeout: time.Hour})
 	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
 	for range 200 {
 		token, k := issue(t, issuer, grant())

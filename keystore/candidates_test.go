@@ -366,7 +366,7 @@ func TestCandidatesRevokeAmongEvictions(t *testing.T) {
 	peppers := [][]byte{[]byte("p1"), []byte("p2"), []byte("p3")}
 	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
 	for _, size := range []int{1, 3, 100} {
-		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Size: size, NegativeSize: size, Loads: 1000})
+		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Size: size, NegativeSize: size, Loads: 1000, TTL: time.Hour, Timeout: time.Hour})
 		issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{Format: format})
 		const keys = 16
 		var candidates [keys]keystore.Candidates

@@ -299,7 +299,7 @@ func TestRecordDoesNotWait(t *testing.T) {
 // Uses are written while the key is revoked, through the same cache.
 func TestLastUsedBesideRevoke(t *testing.T) {
 	memory := keystore.NewMemory()
-	keys := keystore.NewCached(memory, keystore.CacheOptions{})
+	keys := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour, Timeout: time.Hour})
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
 	token, k := issue(t, issuer, grant())

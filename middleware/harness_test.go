@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -30,6 +31,7 @@ func newKeyring(options ...keystore.CacheOptions) *keyring {
 	if len(options) > 0 {
 		o = options[0]
 	}
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second) // a slow machine may need more than the default
 	memory := keystore.NewMemory()
 	keys := keystore.NewCached(memory, o)
 	return &keyring{keys: keys, memory: memory, issuer: keystore.NewIssuer(keys, keystore.IssuerOptions{})}
@@ -168,5 +170,6 @@ func runnerOf(store idem.Store, o ...idem.Options) *idem.Runner {
 	if len(o) == 0 {
 		o = make([]idem.Options, 1)
 	}
+	o[0].Timeout = cmp.Or(o[0].Timeout, 30*time.Second) // a slow machine may need more than the default
 	return idem.NewRunner(store, o[0])
 }

@@ -74,7 +74,7 @@ func (f *failing) List(ctx context.Context, organization string, p keystore.Page
 func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 	t.Helper()
 	b := &bench{store: &failing{Memory: keystore.NewMemory()}, log: new(bytes.Buffer)}
-	b.keys = keystore.NewCached(b.store, keystore.CacheOptions{})
+	b.keys = keystore.NewCached(b.store, keystore.CacheOptions{Timeout: 30 * time.Second})
 	b.issuer = keystore.NewIssuer(b.keys, keystore.IssuerOptions{})
 	o := console.Options{
 		Logger: slog.New(slog.NewTextHandler(b.log, nil)),
