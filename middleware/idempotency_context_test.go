@@ -61,7 +61,7 @@ func TestHandlerContext(t *testing.T) {
 			if end, _ := child.Deadline(); end.Sub(begin) != time.Minute {
 				t.Errorf("a context made of it has the deadline %v, want one in a minute", end)
 			}
-			if n := runtime.NumGoroutine() - before; n != 0 {
+			if n := runtime.NumGoroutine() - before; n > 0 { // those of an earlier test may end
 				t.Errorf("a context made of it took %d goroutines, want none", n)
 			}
 			if ctx.Err() != nil || child.Err() != nil {
