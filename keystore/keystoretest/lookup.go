@@ -23,6 +23,7 @@ var lookupCases = []testCase{
 		// The bytes are such as end, quote or fold a text somewhere.
 		first := newKey(unique("org"))
 		copy(first.Digest[10:], "\x00\xff'\"\\%_aA ")
+		copy(first.Digest[30:], "zz")
 		var keys []*keystore.Key
 		for _, last := range []string{"\x00\x00", "\x00 ", "a\x00", "aa", "aA", "\xff\xff"} {
 			k := newKey(first.Organization)
