@@ -163,7 +163,7 @@ func (e *env) claim() idem.Claim {
 // lasting returns a claim that does not lapse while the check runs.
 func (e *env) lasting() idem.Claim {
 	c := e.claim()
-	c.Lease, c.Retention = time.Minute, time.Hour
+	c.Lease, c.Retention = 24*time.Hour, 24*time.Hour
 	return c
 }
 
