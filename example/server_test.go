@@ -324,15 +324,16 @@ func TestShutdownWaitsForWhatWasBegun(t *testing.T) {
 	}
 }
 
-// A lateStore fails to save a few times.
+// A lateStore saves nothing while it is broken.
 type lateStore struct {
 	idem.Store
-	failures atomic.Int32
-	saved    atomic.Bool
+	calls         atomic.Int32
+	broken, saved atomic.Bool
 }
 
 func (s *lateStore) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, settlement idem.Settlement) error {
-	if s.failures.Add(-1) >= 0 {
+	s.calls.Add(1)
+	if s.broken.Load() {
 		return errBroken
 	}
 	err := s.Store.Settle(ctx, key, token, settlement)
@@ -343,16 +344,22 @@ func (s *lateStore) Settle(ctx context.Context, key idem.Key, token idem.ClaimTo
 func TestShutdownWaitsForRepliesThatAreNotSavedYet(t *testing.T) {
 	s := memoryStores()
 	late := &lateStore{Store: s.replies}
-	late.failures.Store(3)
+	late.broken.Store(true)
 	s.replies = late
 	srv := startWith(t, s)
 	if got := <-srv.createAside(t.Context(), "k"); got.Response == nil || got.StatusCode != http.StatusCreated {
 		t.Fatalf("got %v %s, want 201", got.Response, got.text)
 	}
-	if late.saved.Load() {
-		t.Fatal("the reply was saved at once")
-	}
 	srv.end()
+	for before := late.calls.Load(); late.calls.Load() < before+2; { // until saving was tried again
+		<-time.After(10 * time.Millisecond)
+	}
+	select {
+	case <-srv.ended:
+		t.Fatalf("the server ended, with %v, before the reply was saved", srv.err)
+	default:
+	}
+	late.broken.Store(false)
 	<-srv.ended
 	if srv.err != nil || !late.saved.Load() {
 		t.Errorf("got %v, and the reply saved: %v", srv.err, late.saved.Load())
