@@ -42,6 +42,12 @@ func (f *fake) decide(keys []string, args []any) ([]any, error) {
 		return nil, errors.New("the fake is down")
 	}
 	f.trips++
+	if len(args) == 0 { // the script of Reset
+		for _, key := range keys {
+			delete(f.tats, key)
+		}
+		return nil, nil
+	}
 	now := time.Now().UnixMicro()
 	number := func(i int) int64 { return args[i].(int64) }
 	debt := func(tats map[string]int64, i int) int64 {
@@ -71,7 +77,10 @@ func (f *fake) decide(keys []string, args []any) ([]any, error) {
 		}
 	}
 	reply := []any{amount}
-	for i := range keys {
+	for i, key := range keys {
+		if full := now + number(1+2*i); denied && waits[i] > 0 && f.tats[key] > full {
+			f.tats[key] = full
+		}
 		reply = append(reply, debt(f.tats, i), waits[i])
 	}
 	return reply, nil

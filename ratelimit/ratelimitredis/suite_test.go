@@ -52,13 +52,11 @@ func TestSuiteOfUlule(t *testing.T) {
 	}.Run(t)
 }
 
-// With units ahead the Store decides as without.
+// With units ahead the Store decides as without. In a bubble, since units in
+// hand lapse while a slow machine does something else, and are then missing.
 func TestSuiteAhead(t *testing.T) {
-	t.Parallel()
-	client := connect(t, options(t))
-	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Ahead: horizon, Failover: patient})
 	ratelimittest.Suite{
-		New:    func(t *testing.T) ratelimit.Store { return store },
-		Atomic: true, Smooth: true, DenialWritesNothing: true,
+		New:    func(t *testing.T) ratelimit.Store { return aheadOn(newFake(0)) },
+		Atomic: true, Smooth: true, DenialWritesNothing: true, Bubble: true,
 	}.Run(t)
 }
