@@ -31,13 +31,15 @@ var (
 //
 // The store may fail, panic or hang; no request runs twice because of it. No
 // call is waited for longer than Options.Timeout, except Join, which may take
-// Options.Wait more. The number of calls that never return is bounded. A
-// request runs only after the store said that the claim is its own, and an
-// answer that breaks the contract of [Store] is an error.
+// Options.Wait more, and those of a store that says it is [Prompt] and is not.
+// The number of calls that never return is bounded. A request runs only after
+// the store said that the claim is its own, and an answer that breaks the
+// contract of [Store] is an error.
 type Runner struct {
 	store   Store
 	joiner  Joiner  // nil: claims have leases
 	memory  *Memory // the store, if it is one: calls need neither timeout nor goroutine
+	prompt  bool    // the store is Prompt: calls need no goroutine
 	options Options
 	epoch   time.Time
 
@@ -154,6 +156,8 @@ func NewRunner(s Store, o Options) *Runner {
 			panic("idem: NewRunner with Join and a store that is not a Joiner")
 		}
 		r.joiner = j
+	} else {
+		_, r.prompt = s.(Prompt)
 	}
 	return r
 }
