@@ -1,7 +1,10 @@
 // Package idemredis keeps claims and answers in Redis, where all servers of a
 // fleet see them.
 //
-//	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"redis:6379"}})
+//	client := redis.NewUniversalClient(&redis.UniversalOptions{
+//		Addrs:                 []string{"redis:6379"},
+//		ContextTimeoutEnabled: true,
+//	})
 //	replies := idemredis.New(client, idemredis.Options{})
 //	if err := replies.Check(ctx); err != nil {
 //		log.Fatal(err)
@@ -68,18 +71,26 @@ type Client interface {
 // Store is an idem.Store in Redis. It has no goroutine beyond those of its
 // calls, and nothing to close; closing the client is the caller's business.
 //
-// A method returns when its context is done, also where the client does not
-// heed deadlines (ContextTimeoutEnabled). Its command may then still be carried
-// out at any later time, which is safe, and so is that the client sends a
-// command again which was not answered (MaxRetries). A Begin that arrives after
-// its claim was freed is an error and claims nothing.
+// A method returns when its context is done. A client with
+// ContextTimeoutEnabled and without TLS returns at the deadline by itself, and
+// so does the method, even if the context was canceled before. For any other
+// client, or without a deadline, each call costs a goroutine.
+//
+// A command that a method did not wait for may be carried out at any later
+// time, which is safe, and so is that the client sends a command again which
+// was not answered (MaxRetries). A Begin that arrives after its claim was freed
+// is an error and claims nothing.
 type Store struct {
 	client Client
 	prefix string
+	heeds  bool        // the client returns at the deadline of a context
 	old    atomic.Bool // Redis is older than version 7
 }
 
-var _ idem.Store = (*Store)(nil)
+var (
+	_ idem.Store  = (*Store)(nil)
+	_ idem.Prompt = (*Store)(nil)
+)
 
 // New returns a Store that asks client. It asks nothing yet, and panics when
 // client is nil.
@@ -90,8 +101,23 @@ func New(client Client, o Options) *Store {
 	if o.Prefix == "" {
 		o.Prefix = "sallyport:idem:"
 	}
-	return &Store{client: client, prefix: o.Prefix}
+	return &Store{client: client, prefix: o.Prefix, heeds: heedsDeadlines(client)}
 }
+
+// heedsDeadlines reports whether the client returns at the deadline of a
+// context. With TLS, go-redis may connect for its whole DialTimeout.
+func heedsDeadlines(client Client) bool {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ContextTimeoutEnabled && c.Options().TLSConfig == nil
+	case *redis.ClusterClient:
+		return c.Options().ContextTimeoutEnabled && c.Options().TLSConfig == nil
+	}
+	return false
+}
+
+// Prompt implements idem.Prompt.
+func (s *Store) Prompt() {}
 
 // Begin claims a key or says what is there. A plain SET does both for a new
 // request and for one that has an answer. What else there may be, a script
@@ -132,7 +158,7 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 // claim sets the key if there is none, and returns the one there is. The error
 // is redis.Nil when there was none.
 func (s *Store) claim(ctx context.Context, c *idem.Claim) (string, error) {
-	return wait(ctx, func() (string, error) {
+	return call(ctx, s, func() (string, error) {
 		ttl := time.Duration(millis(c.Retention)) * time.Millisecond
 		return s.client.SetArgs(ctx, s.name(c.Key), claimed(c), redis.SetArgs{Mode: "NX", Get: true, TTL: ttl}).Result()
 	})
@@ -165,18 +191,31 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 
 // run runs a script on a key.
 func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, args ...any) (any, error) {
-	return wait(ctx, func() (any, error) {
+	return call(ctx, s, func() (any, error) {
 		return script.Run(ctx, s.client, []string{s.name(key)}, args...).Result()
 	})
 }
 
-// wait calls do and leaves it behind when ctx is done first: at most one call
-// for each connection of the client's pool hangs, because who waits for a
-// connection heeds ctx.
-func wait[T any](ctx context.Context, do func() (T, error)) (reply T, err error) {
+// call calls do and returns when ctx is done.
+func call[T any](ctx context.Context, s *Store, do func() (T, error)) (reply T, err error) {
 	if err := ctx.Err(); err != nil {
 		return reply, err
 	}
+	if _, bounded := ctx.Deadline(); bounded && s.heeds {
+		reply, err = do()
+	} else {
+		reply, err = wait(ctx, do)
+	}
+	if err != nil {
+		err = fmt.Errorf("idemredis: %w", err)
+	}
+	return reply, err
+}
+
+// wait calls do in a goroutine, and leaves it behind when ctx is done first: at
+// most one for each connection of the client's pool hangs, because the client
+// heeds ctx while it waits for a connection.
+func wait[T any](ctx context.Context, do func() (T, error)) (reply T, err error) {
 	type answer struct {
 		reply T
 		err   error
@@ -188,9 +227,6 @@ func wait[T any](ctx context.Context, do func() (T, error)) (reply T, err error)
 	}()
 	select {
 	case a := <-answers:
-		if a.err != nil {
-			a.err = fmt.Errorf("idemredis: %w", a.err)
-		}
 		return a.reply, a.err
 	case <-ctx.Done():
 		return reply, ctx.Err()

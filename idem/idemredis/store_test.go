@@ -1,11 +1,15 @@
 package idemredis_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
+	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,21 +71,89 @@ func TestNewAsksNothing(t *testing.T) {
 }
 
 // A Redis that refuses connections, or takes them and does not answer, is an
-// error and no refusal, and the context is heeded even if the client does not.
+// error and no refusal, and the context is heeded whatever the client does.
 func TestAway(t *testing.T) {
 	hung, err := net.Listen("tcp", "127.0.0.1:0") // and nobody accepts
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer hung.Close()
-	for name, addr := range map[string]string{"refused": "127.0.0.1:1", "hung": hung.Addr().String()} {
-		store := idemredis.New(connect(t, &redis.Options{Addr: addr, ReadTimeout: time.Hour}), idemredis.Options{})
-		for method, call := range calls(store, aClaim("k")) {
+	for name, o := range map[string]*redis.Options{
+		"a client that heeds no deadlines": {},
+		"a client that heeds deadlines":    {ContextTimeoutEnabled: true},
+		"a client that connects with TLS":  {ContextTimeoutEnabled: true, TLSConfig: &tls.Config{}},
+	} {
+		// Each call would take an hour, if it did not heed its context.
+		o.ReadTimeout, o.WriteTimeout, o.DialTimeout = time.Hour, time.Hour, time.Hour
+		o.Addr = "127.0.0.1:1"
+		away := idemredis.New(connect(t, o), idemredis.Options{})
+		slow := *o
+		slow.Addr = hung.Addr().String()
+		hangs := idemredis.New(connect(t, &slow), idemredis.Options{})
+		for method, call := range calls(away, aClaim("k")) {
+			if err := call(t.Context()); err == nil || isRefusal(err) {
+				t.Errorf("%s, %s, refused: got %v, want an error that is no refusal", name, method, err)
+			}
+		}
+		for method, call := range calls(hangs, aClaim("k")) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			err := call(ctx) // which would take an hour, if it did not heed ctx
+			err := call(ctx)
 			cancel()
-			if err == nil || isRefusal(err) || name == "hung" && !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s, %s: got %v, want an error that is no refusal", method, name, err)
+			if err == nil || isRefusal(err) {
+				t.Errorf("%s, %s, hung: got %v, want an error that is no refusal", name, method, err)
+			}
+			ctx, cancel = context.WithCancel(t.Context())
+			time.AfterFunc(10*time.Millisecond, cancel)
+			if err := call(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s, %s, canceled: got %v, want context.Canceled", name, method, err)
+			}
+		}
+	}
+}
+
+// stacks is a hook that notes whether commands come from the goroutine that
+// called a method of the Store.
+type stacks struct{ direct, elsewhere atomic.Int64 }
+
+func (*stacks) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*stacks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *stacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if bytes.Contains(debug.Stack(), []byte("TestGoroutineOfCommands")) {
+			s.direct.Add(1)
+		} else {
+			s.elsewhere.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Where the client heeds deadlines, a command with one costs no goroutine.
+func TestGoroutineOfCommands(t *testing.T) {
+	for _, heeds := range []bool{false, true} {
+		o := options(t)
+		o.ContextTimeoutEnabled = heeds
+		client := connect(t, o)
+		var commands stacks
+		client.AddHook(&commands)
+		bounded, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		for _, ctx := range []context.Context{t.Context(), bounded} {
+			commands.direct.Store(0)
+			commands.elsewhere.Store(0)
+			store := ownStore(t, client)
+			for _, method := range []string{"Begin", "Extend", "Settle", "free"} {
+				if err := calls(store, aClaim(method))[method](ctx); err != nil && !isRefusal(err) {
+					t.Errorf("%s: %v", method, err)
+				}
+			}
+			want := heeds && ctx == bounded
+			if direct, elsewhere := commands.direct.Load(), commands.elsewhere.Load(); (direct > 0) != want || (elsewhere > 0) == want {
+				t.Errorf("heeds deadlines %t, with a deadline %t: %d commands from the goroutine of the call, %d from others",
+					heeds, ctx == bounded, direct, elsewhere)
 			}
 		}
 	}
