@@ -1,7 +1,7 @@
 // Serve runs one of the compositions as a whole server on an address of this
 // machine, prints a token that it accepts, and serves until it is killed.
 //
-//	serve PEER ADDRESS
+//	serve PEER ADDRESS [ADDRESS OF REDIS]
 package main
 
 import (
@@ -13,16 +13,20 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 3 {
-		for _, p := range bench.Peers() {
+	peers := bench.Peers()
+	if len(os.Args) == 4 {
+		peers = bench.PeersOnRedis(os.Args[3])
+	}
+	if len(os.Args) == 3 || len(os.Args) == 4 {
+		for _, p := range peers {
 			if p.Name == os.Args[1] {
 				serve(p, os.Args[2])
 				return
 			}
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: serve PEER ADDRESS, where PEER is one of:")
-	for _, p := range bench.Peers() {
+	fmt.Fprintln(os.Stderr, "usage: serve PEER ADDRESS [ADDRESS OF REDIS], where PEER is one of:")
+	for _, p := range append(bench.Peers(), bench.PeersOnRedis("")...) {
 		fmt.Fprintln(os.Stderr, " ", p.Name)
 	}
 	os.Exit(2)
