@@ -58,6 +58,23 @@ func BenchmarkCreate(b *testing.B) {
 	})
 }
 
+// BenchmarkRun is what a server does for a create: the claim and the answer,
+// through a Runner.
+func BenchmarkRun(b *testing.B) {
+	answer := make([]byte, 400)
+	benchmark(b, func(c client) func() error {
+		runner := idem.NewRunner(idemredis.New(c, idemredis.Options{}), idem.Options{Timeout: time.Minute, ExecutionsPerOwner: 1 << 20})
+		return func() error {
+			c := claim()
+			_, e, err := runner.Begin(context.Background(), idem.Request{Key: c.Key, Fingerprint: c.Fingerprint})
+			if err != nil {
+				return err
+			}
+			return e.Settle(context.Background(), idem.Settlement{Outcome: idem.Finished, Payload: answer})
+		}
+	})
+}
+
 // benchmark compares a plain client with an AutoPipeliner: the time of one call
 // among so many callers, and that of the processor here and in the server.
 func benchmark(b *testing.B, prepare func(client) func() error) {
@@ -65,7 +82,7 @@ func benchmark(b *testing.B, prepare func(client) func() error) {
 		for _, way := range []string{"plain", "auto"} {
 			b.Run(fmt.Sprint(way, "/", callers), func(b *testing.B) {
 				o, _ := startServer(b)
-				o.PoolSize = callers
+				o.ContextTimeoutEnabled, o.PoolSize = true, callers
 				plain, auto := connect(b, o)
 				var c client = plain
 				if way == "auto" {
