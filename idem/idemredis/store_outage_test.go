@@ -11,18 +11,23 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// outages are the ways in which a Redis fails, and comes back.
+// outages are the ways in which a Redis, or the network to it, fails and comes
+// back.
 var outages = []struct {
 	name    string
-	fail    func(s *server)
-	mend    func(s *server)
+	fail    func(s *server, p *proxy)
+	mend    func(s *server, p *proxy)
 	timeout time.Duration // of each call; a Redis that hangs is given up by it
 	code    string        // what a new create gets
 	replay  int           // what a repeat of an old one gets
 }{
-	{"killed", (*server).kill, (*server).start, patience, "idempotency_store_unavailable", 503},
-	{"hung", (*server).hang, (*server).resume, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
-	{"out of memory", (*server).fill, (*server).empty, patience, "idempotency_store_full", 201},
+	{"killed", func(s *server, _ *proxy) { s.kill() }, func(s *server, _ *proxy) { s.start() }, patience, "idempotency_store_unavailable", 503},
+	{"hung", func(s *server, _ *proxy) { s.hang() }, func(s *server, _ *proxy) { s.resume() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
+	{"out of memory", func(s *server, _ *proxy) { s.fill() }, func(s *server, _ *proxy) { s.empty() }, patience, "idempotency_store_full", 201},
+	// Redis does at once what it is asked, and says so too late.
+	{"slow answers", func(_ *server, p *proxy) { p.answers.close() }, func(_ *server, p *proxy) { p.answers.open() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
+	// Redis is asked when nobody waits for the answer any more.
+	{"slow requests", func(_ *server, p *proxy) { p.requests.close() }, func(_ *server, p *proxy) { p.requests.open() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
 }
 
 func outageOptions(timeout time.Duration) idem.Options {
@@ -61,7 +66,8 @@ func TestOutages(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, deadlines heeded %v", outage.name, heeds), func(t *testing.T) {
 				t.Parallel()
 				server := startServer(t)
-				o := server.options()
+				proxy := startProxy(t, server)
+				o := proxy.options()
 				o.ContextTimeoutEnabled = heeds
 				o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour
 				rows := newRows()
@@ -76,7 +82,7 @@ func TestOutages(t *testing.T) {
 
 				// Redis fails while the handler of this one runs, or shortly
 				// before.
-				rows.after["during"] = func() { outage.fail(server) }
+				rows.after["during"] = func() { outage.fail(server, proxy) }
 				succeeds(t, "a create during which Redis fails", func() *httptest.ResponseRecorder { return s.post("during") })
 				rows.after["during"] = nil
 				if w := ask(t, "a repeat of it", func() *httptest.ResponseRecorder { return s.post("during") }); w.Code != 201 {
@@ -95,7 +101,7 @@ func TestOutages(t *testing.T) {
 					t.Errorf("a read: got %d, want 200\n%s", w.Code, w.Body)
 				}
 
-				outage.mend(server)
+				outage.mend(server, proxy)
 				bounded, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				if err := s.runner.WaitSettled(bounded); err != nil {
