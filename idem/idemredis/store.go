@@ -31,9 +31,10 @@
 //     promise: replication by Sentinel or Cluster is asynchronous, and a
 //     primary that dies may lose its last claims and answers. A repeat whose
 //     claim was lost then runs a second time, and one whose answer was lost has
-//     an unknown outcome. min-replicas-to-write and min-replicas-max-lag limit
-//     how much is lost. Where even that is too much, idemsql joins the
-//     request's own transaction.
+//     an unknown outcome. A request that still runs when its claim is lost gets
+//     the answer of one whose claim was taken over. min-replicas-to-write and
+//     min-replicas-max-lag limit how much is lost. Where even that is too much,
+//     idemsql joins the request's own transaction.
 //
 // Answers lie in Redis as plain text for as long as they are retained. A key is
 // named by its [idem.Key] in hex, and takes about 400 bytes beside the answer.
