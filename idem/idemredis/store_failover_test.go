@@ -22,7 +22,7 @@ import (
 func startReplica(t testing.TB, primary *server) *server {
 	t.Helper()
 	primary.set("repl-diskless-sync-delay", "0")
-	replica := startServer(t, "--replicaof", "127.0.0.1", fmt.Sprint(primary.port))
+	replica := startTCP(t, "--replicaof", "127.0.0.1", fmt.Sprint(primary.port))
 	replicates(t, primary, replica)
 	return replica
 }
@@ -94,7 +94,7 @@ var failoverOptions = idem.Options{Timeout: time.Minute, Lease: 2 * time.Second,
 // comment says what becomes of the rest.
 func TestPromotedReplica(t *testing.T) {
 	t.Parallel()
-	old := startServer(t)
+	old := startTCP(t)
 	replica := startReplica(t, old)
 	var at address
 	at.Store(old)
@@ -151,7 +151,7 @@ func TestPromotedReplica(t *testing.T) {
 // nothing, so that nothing is lost with it.
 func TestPrimaryWithoutItsReplica(t *testing.T) {
 	t.Parallel()
-	old := startServer(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10")
+	old := startTCP(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10")
 	replica := startReplica(t, old)
 	var at address
 	at.Store(old)
@@ -190,7 +190,7 @@ func TestPrimaryWithoutItsReplica(t *testing.T) {
 // the new one, and nothing runs twice.
 func TestDemotedPrimary(t *testing.T) {
 	t.Parallel()
-	old := startServer(t)
+	old := startTCP(t)
 	replica := startReplica(t, old)
 	var at address
 	at.Store(old)
@@ -225,9 +225,7 @@ func startSentinel(t *testing.T, primary *server) string {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(t)
-	s.args = []string{s.args[0], file, "--sentinel", "--port", fmt.Sprint(s.port), "--bind", "127.0.0.1"}
-	s.start()
+	s := startProgram(t, func(program []string) []string { return []string{program[0], file, "--sentinel"} })
 	sentinel := redis.NewSentinelClient(s.options())
 	t.Cleanup(func() { sentinel.Close() })
 	eventually(t, "the Sentinel knows the replica", func() bool {
@@ -240,7 +238,7 @@ func startSentinel(t *testing.T, primary *server) string {
 // A primary dies, and a Sentinel promotes its replica, while requests go on.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	old := startServer(t)
+	old := startTCP(t)
 	replica := startReplica(t, old)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: "creates", SentinelAddrs: []string{startSentinel(t, old)}, ContextTimeoutEnabled: true,
