@@ -16,15 +16,18 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
 
-// outages are ways in which Redis fails and comes back.
+// outages are ways in which Redis, or the network to it, fails and comes back.
 var outages = []struct {
 	name string
-	fail func(s *server)
-	mend func(s *server)
+	fail func(s *server, p *proxy)
+	mend func(s *server, p *proxy)
 }{
-	{"killed", (*server).kill, (*server).start},
-	{"hung", (*server).hang, (*server).resume},
-	{"out of memory", (*server).fill, (*server).empty},
+	{"killed", func(s *server, _ *proxy) { s.kill() }, func(s *server, _ *proxy) { s.start() }},
+	{"hung", func(s *server, _ *proxy) { s.hang() }, func(s *server, _ *proxy) { s.resume() }},
+	{"out of memory", func(s *server, _ *proxy) { s.fill() }, func(s *server, _ *proxy) { s.empty() }},
+	// Redis does at once what it is asked, and says so too late.
+	{"slow answers", func(_ *server, p *proxy) { p.answers.close() }, func(_ *server, p *proxy) { p.answers.open() }},
+	{"slow requests", func(_ *server, p *proxy) { p.requests.close() }, func(_ *server, p *proxy) { p.requests.open() }},
 }
 
 // fill lowers the server's memory limit below what it uses; empty removes it.
@@ -111,14 +114,16 @@ func TestOutages(t *testing.T) {
 				name = outage.name + ", by a client that heeds deadlines"
 			}
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				server := startServer(t)
-				o := server.options()
+				proxy := startProxy(t, server)
+				o := proxy.options()
 				o.ContextTimeoutEnabled = heeds
 				m := newModes(t, o)
 				eventually(t, "Redis counts", func() bool { return m.closed().Code == 200 })
-				outage.fail(server)
+				outage.fail(server, proxy)
 				m.mustServe(t)
-				outage.mend(server)
+				outage.mend(server, proxy)
 				m.mustResume(t)
 			})
 		}
