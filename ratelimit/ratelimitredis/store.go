@@ -54,6 +54,10 @@
 // answer was lost may have been charged, and is charged again when the client
 // repeats it.
 //
+// While a Redis Cluster moves a slot, it cannot decide about counters of which
+// one server has some and another the rest. It charges none of them then, and
+// the decision is made as if Redis was unreachable.
+//
 // Redis counts whole microseconds, and intervals are rounded up to them. Beyond
 // 100,000 a second a limit becomes noticeably stricter: 300,000 becomes
 // 250,000.
