@@ -37,7 +37,7 @@ func TestCheck(t *testing.T) {
 
 // A client that asks one server of a cluster has not asked the others.
 func TestCheckOfOneServerOfACluster(t *testing.T) {
-	server := startNode(t)
+	server := startTCP(t, "--cluster-enabled", "yes")
 	if err := idemredis.New(server.client(), idemredis.Options{}).Check(t.Context()); err == nil {
 		t.Error("got no error")
 	}

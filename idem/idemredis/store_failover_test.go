@@ -221,7 +221,7 @@ func TestDemotedPrimary(t *testing.T) {
 func startSentinel(t *testing.T, primary *server) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor creates 127.0.0.1 %d 1\nsentinel down-after-milliseconds creates 500\nsentinel failover-timeout creates 5000\n", primary.port)
+	text := fmt.Sprintf("sentinel monitor creates 127.0.0.1 %d 1\nsentinel down-after-milliseconds creates 3000\nsentinel failover-timeout creates 5000\n", primary.port)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

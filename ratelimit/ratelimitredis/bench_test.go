@@ -53,7 +53,7 @@ func distant(b *testing.B, addr string) string {
 			if err != nil {
 				return
 			}
-			far, err := net.Dial("tcp", addr)
+			far, err := net.Dial("unix", addr)
 			if err != nil {
 				near.Close()
 				continue

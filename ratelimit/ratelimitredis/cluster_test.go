@@ -16,7 +16,7 @@ import (
 // startCluster starts one server that has all slots of a cluster, and refuses
 // scripts on more than one of them with CROSSSLOT.
 func startCluster(t testing.TB) *redis.ClusterClient {
-	s := startNode(t, "--cluster-require-full-coverage", "no")
+	s := startTCP(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
 	if err := s.client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}

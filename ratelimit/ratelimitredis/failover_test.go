@@ -26,7 +26,7 @@ func startReplica(t testing.TB, primary *server) *server {
 	if err := client.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	replica := startServer(t, "--replicaof", "127.0.0.1", fmt.Sprint(primary.port))
+	replica := startTCP(t, "--replicaof", "127.0.0.1", fmt.Sprint(primary.port))
 	replicates(t, primary, replica)
 	return replica
 }
@@ -60,7 +60,7 @@ func field(t testing.TB, c *redis.Client, name string) string {
 // since then is lost with it: the bucket is as full as it was before.
 func TestPromotedReplica(t *testing.T) {
 	t.Parallel()
-	old := startServer(t)
+	old := startTCP(t)
 	replica := startReplica(t, old)
 	var at atomic.Pointer[server]
 	at.Store(old)
@@ -110,16 +110,14 @@ func TestPromotedReplica(t *testing.T) {
 // None fails, and then the limits are those of the fleet again.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	old := startServer(t)
+	old := startTCP(t)
 	replica := startReplica(t, old)
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor limits 127.0.0.1 %d 1\nsentinel down-after-milliseconds limits 500\nsentinel failover-timeout limits 5000\n", old.port)
+	text := fmt.Sprintf("sentinel monitor limits 127.0.0.1 %d 1\nsentinel down-after-milliseconds limits 3000\nsentinel failover-timeout limits 5000\n", old.port)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	watcher := newServer(t)
-	watcher.args = []string{watcher.args[0], file, "--sentinel", "--port", fmt.Sprint(watcher.port), "--bind", "127.0.0.1"}
-	watcher.start()
+	watcher := startProgram(t, func(program []string) []string { return []string{program[0], file, "--sentinel"} })
 	sentinel := redis.NewSentinelClient(watcher.options())
 	t.Cleanup(func() { sentinel.Close() })
 	eventually(t, "the Sentinel knows the replica", func() bool {

@@ -68,7 +68,7 @@ func startProxy(t testing.TB, s *server) *proxy {
 				return
 			}
 			go func() {
-				far, err := net.Dial("tcp", s.options().Addr)
+				far, err := net.Dial("unix", s.addr)
 				if err != nil {
 					near.Close()
 					return

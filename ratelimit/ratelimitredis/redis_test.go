@@ -113,6 +113,7 @@ type server struct {
 	t     testing.TB
 	args  []string
 	addr  string
+	port  int // of startTCP
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when cmd has ended
 }
@@ -142,14 +143,22 @@ func newServer(t testing.TB, args ...string) *server {
 	return s
 }
 
-// startNode starts a server of a cluster, which cannot do with a socket. Its
-// bus has the port 10,000 above. Another server may have taken either port.
-func startNode(t testing.TB, args ...string) *server {
+// startTCP starts a server that other servers find, which cannot do with a
+// socket. The bus of a cluster has the port 10,000 above. Another server may
+// have taken either port.
+func startTCP(t testing.TB, args ...string) *server {
+	t.Helper()
+	return startProgram(t, func(program []string) []string { return append(program, args...) })
+}
+
+// startProgram starts what arguments returns, given those of newServer.
+func startProgram(t testing.TB, arguments func([]string) []string) *server {
 	t.Helper()
 	for range 100 {
-		port := 12_000 + mathrand.IntN(10_000) // below those that connections get
-		s := newServer(t, append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"}, args...)...)
-		s.addr = fmt.Sprintf("127.0.0.1:%d", port)
+		s := newServer(t)
+		s.port = 12_000 + mathrand.IntN(10_000) // below those that connections get
+		s.addr = fmt.Sprintf("127.0.0.1:%d", s.port)
+		s.args = append(arguments(s.args), "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1")
 		if s.starts() {
 			return s
 		}

@@ -22,7 +22,7 @@ func startThree(t testing.TB) []*server {
 	t.Helper()
 	var servers []*server
 	for range 3 {
-		servers = append(servers, startServer(t, "--cluster-enabled", "yes"))
+		servers = append(servers, startTCP(t, "--cluster-enabled", "yes"))
 	}
 	for i, s := range servers {
 		c := s.client()
