@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -27,12 +28,19 @@ func again(err error) bool {
 
 // decide claims a key, or returns the record that keeps it from being claimed.
 // A row that it claims is to be swept after the retention.
-func (s *Store) decide(ctx context.Context, q querier, statements []string, c idem.Claim, retention time.Duration) (idem.Record, error) {
+func (s *Store) decide(ctx context.Context, q querier, statements claiming, c idem.Claim, retention time.Duration) (idem.Record, error) {
 	args := claimArgs(c)
-	if s.locks {
-		args = append(args, int32(binary.BigEndian.Uint32(c.Key[:])), retention.Microseconds())
+	if statements.fresh != "" {
+		args = append(args, lockNumber(c.Key), retention.Microseconds())
+		err := s.write(ctx, q, statements.fresh, slices.Delete(slices.Clone(args), 3, 4)...)
+		if err == nil {
+			return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, nil
+		}
+		if err != idem.ErrLost {
+			return idem.Record{}, err
+		}
 	}
-	for _, statement := range statements {
+	for _, statement := range statements.decide {
 		n := len(args)
 		if statement == s.peek {
 			n = len(peekArgs(c))
@@ -44,6 +52,10 @@ func (s *Store) decide(ctx context.Context, q querier, statements []string, c id
 	}
 	return idem.Record{}, errOvertaken
 }
+
+// lockNumber returns the second number of the advisory lock of a key. Keys that
+// share one are told that the other is in flight, until it has ended.
+func lockNumber(key idem.Key) int32 { return int32(binary.BigEndian.Uint32(key[:])) }
 
 // peekArgs returns the parameters of dialect.peek.
 func peekArgs(c idem.Claim) []any {

@@ -17,21 +17,27 @@ var sqliteSchema string
 //go:embed schema/mysql.sql
 var mysqlSchema string
 
+// claiming are the statements that claim a key, or find out why not.
+type claiming struct {
+	// fresh claims a key that has no row, and is empty where that would not be
+	// quicker.
+	fresh string
+	// Of these, the first that returns a row has decided. None does when another
+	// changed the row meanwhile.
+	decide []string
+}
+
 // dialect is what differs between the databases.
 type dialect struct {
-	// begin and join are the statements that decide about a claim, outside a
-	// transaction and as the first of one: the first that returns a row has
-	// decided. None does when another changed the row meanwhile.
-	begin, join []string
-	peek        string // the part of them that only looks
-	locks       bool   // they take two parameters more, see statements.go
+	begin, join claiming // outside a transaction, and as the first statement of one
+	peek        string   // the part of them that only looks
 	oneWriter   bool
 	sweepLooks  bool             // sweep returns how many rows it has removed, and looked at
 	mysql       *mysqlStatements // nil in Postgres and SQLite
 
 	sql func(query string, args []any) (string, []any) // makes the database's form of a statement
 
-	extend, settle, release, settled, sweep string
+	extend, settle, settledAs, release, settled, sweep string
 
 	steps  []string // the schema: how to get from each version to the next
 	engine          // that of the migration
@@ -44,9 +50,8 @@ var postgres = func() dialect {
 		"{left}", "(extract(epoch FROM r.lease_ends - statement_timestamp()) * 1000000)::bigint",
 	).Replace
 	d := common(expand)
-	d.begin = []string{expand(postgresBegin("pg_try_advisory_xact_lock_shared"))}
-	d.join = []string{expand(postgresBegin("pg_try_advisory_xact_lock"))}
-	d.locks = true
+	d.begin = claiming{fresh: expand(postgresFresh(lockShared)), decide: []string{expand(postgresBegin(lockShared))}}
+	d.join = claiming{fresh: expand(postgresFresh(lockAlone)), decide: []string{expand(postgresBegin(lockAlone))}}
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
 	d.steps, d.engine = []string{postgresSchema, postgresSweepAt}, postgresEngine
 	return d
@@ -64,8 +69,8 @@ var sqlite = func() dialect {
 	// Outside a transaction the read comes first, so that a replay does not
 	// wait for a writer. In a transaction the write comes first: SQLite refuses
 	// to write in a transaction that has read what another has changed since.
-	d.begin = []string{d.peek, claim}
-	d.join = []string{claim, d.peek}
+	d.begin.decide = []string{d.peek, claim}
+	d.join.decide = []string{claim, d.peek}
 	d.oneWriter = true
 	d.sweep = expand(sqliteSweep)
 	d.steps, d.engine = []string{sqliteSchema}, sqliteEngine
@@ -74,11 +79,12 @@ var sqlite = func() dialect {
 
 func common(expand func(string) string) dialect {
 	return dialect{
-		sql:     func(query string, args []any) (string, []any) { return query, args },
-		peek:    expand(peek),
-		extend:  expand(extend),
-		settle:  expand(settle),
-		release: expand(release),
-		settled: expand(settled),
+		sql:       func(query string, args []any) (string, []any) { return query, args },
+		peek:      expand(peek),
+		extend:    expand(extend),
+		settle:    expand(settle),
+		settledAs: expand(settledAs),
+		release:   expand(release),
+		settled:   expand(settled),
 	}
 }

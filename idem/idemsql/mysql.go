@@ -54,12 +54,6 @@ const (
 
 	mysqlTaken = "SELECT 1, r.fingerprint, r.attempt, 0, r.payload FROM sallyport_idem AS r WHERE " + theKey + " AND r.token = $2 AND r.state = 1"
 
-	mysqlSettle = `
-		UPDATE sallyport_idem AS r SET state = $3, payload = $4, expires_at = {now} + $5
-		WHERE ` + held + " AND r.state = 1"
-
-	mysqlSettledAs = "SELECT state = $3 AND payload = $4 FROM sallyport_idem AS r WHERE " + held
-
 	// Rows that a joined request is about to reuse are locked, and left to it.
 	// In the other order of the join all rows would be.
 	mysqlSweep = `
@@ -70,7 +64,7 @@ const (
 
 // mysqlStatements are those that other dialects have as one.
 type mysqlStatements struct {
-	look, lookAndLock, insert, takeOver, taken, settledAs string
+	look, lookAndLock, insert, takeOver, taken string
 	// finish gives a connection back as it was; $1 is the key. SET commits what
 	// is open, so that has to be ended first.
 	finish string
@@ -89,7 +83,6 @@ var mysql = func() dialect {
 		return columns(strings.NewReplacer("{open}", mysqlOpen, "{lock}", lock).Replace(mysqlLook))
 	}
 	d := common(columns)
-	d.settle = columns(mysqlSettle)
 	d.sweep = strings.NewReplacer("{now}", now).Replace(mysqlSweep)
 	d.sql = literals
 	d.mysql = &mysqlStatements{
@@ -98,7 +91,6 @@ var mysql = func() dialect {
 		insert:      columns(mysqlInsert),
 		takeOver:    columns(mysqlTakeOver),
 		taken:       columns(mysqlTaken),
-		settledAs:   columns(mysqlSettledAs),
 		finish:      "SET autocommit = 1, @sallyport = RELEASE_LOCK(" + mysqlLock + ")",
 	}
 	d.steps, d.engine = []string{mysqlSchema}, mysqlEngine
@@ -179,21 +171,4 @@ func (s *Store) beginMySQL(ctx context.Context, q querier, c idem.Claim) (idem.R
 		return r, err
 	}
 	return s.claimMySQL(ctx, q, c, there)
-}
-
-// saveMySQL replaces a claim by its outcome.
-func (s *Store) saveMySQL(ctx context.Context, q querier, args ...any) error {
-	err := s.write(ctx, q, s.settle, args...)
-	if err != idem.ErrLost {
-		return err
-	}
-	var same bool
-	switch err := s.one(ctx, q, s.mysql.settledAs, []any{&same}, args...); {
-	case errors.Is(err, sql.ErrNoRows):
-		return idem.ErrLost
-	case err == nil && !same:
-		return idem.ErrSettled
-	default:
-		return err
-	}
 }

@@ -1,5 +1,7 @@
 package idemsql
 
+import "strings"
+
 // The statements are written for both databases; a dialect puts its own words
 // for what stands in braces: the database's time now, a microsecond, and how
 // many of those are left of a lease. States are the numbers of idem.State.
@@ -32,15 +34,12 @@ const (
 			expires_at = CASE WHEN r.expires_at < {now} + {us} * $3 THEN {now} + {us} * $3 ELSE r.expires_at END
 		WHERE ` + held + " AND r.state = 1"
 
-	// settle changes a row only while it is claimed. It returns whether the row
-	// then holds the outcome that was to be saved.
 	settle = `
-		UPDATE sallyport_idem AS r
-		SET state = CASE WHEN r.state = 1 THEN $3 ELSE r.state END,
-			payload = CASE WHEN r.state = 1 THEN $4 ELSE r.payload END,
-			expires_at = CASE WHEN r.state = 1 THEN {now} + {us} * $5 ELSE r.expires_at END
-		WHERE ` + held + `
-		RETURNING state = $3 AND payload = $4`
+		UPDATE sallyport_idem AS r SET state = $3, payload = $4, expires_at = {now} + {us} * $5
+		WHERE ` + held + " AND r.state = 1"
+
+	// settledAs returns whether a row holds the outcome that was to be saved.
+	settledAs = "SELECT r.state = $3 AND r.payload = $4 FROM sallyport_idem AS r WHERE " + held
 
 	release = "DELETE FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1"
 	settled = "SELECT true FROM sallyport_idem AS r WHERE " + held + " AND r.state <> 1"
@@ -65,11 +64,10 @@ const (
 func claim(more, values string) string {
 	set := ""
 	if more != "" {
-		more, set = ", "+more, ",\n\t\t\t"+more+" = excluded."+more
+		set = ",\n\t\t\t" + more + " = excluded." + more
 	}
 	return `
-		INSERT INTO sallyport_idem AS r
-			(request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload` + more + `)
+		INSERT INTO sallyport_idem AS r ` + columns(more) + `
 		` + values + `
 		ON CONFLICT (request_key) DO UPDATE
 		SET token = excluded.token,
@@ -77,7 +75,7 @@ func claim(more, values string) string {
 			attempt = CASE WHEN r.expires_at <= {now} THEN 1
 				WHEN r.state = 1 AND r.token = excluded.token THEN r.attempt
 				ELSE r.attempt + 1 END,
-			state = 1,
+			state = excluded.state,
 			lease_ends = excluded.lease_ends,
 			expires_at = excluded.expires_at,
 			payload = excluded.payload` + set + `
@@ -85,23 +83,53 @@ func claim(more, values string) string {
 		RETURNING 1, fingerprint, attempt, 0, payload`
 }
 
+// The lock of a key in Postgres. A joined request holds it to the end of its
+// transaction, alone; those who claim with a lease share it for as long as the
+// statement takes. Without it they would wait at the joined one's uncommitted
+// row. The lock's first number is the table's, and the application's own locks
+// are not likely to have it.
+const (
+	lockAlone  = "pg_try_advisory_xact_lock('sallyport_idem'::regclass::oid::int4, {lock}::int4)"
+	lockShared = "pg_try_advisory_xact_lock_shared('sallyport_idem'::regclass::oid::int4, {lock}::int4)"
+)
+
+// postgresFresh claims a key that has no row, as most have not, for the least
+// that a claim can cost. It writes nothing when there is a row or another holds
+// the lock. Its parameters are $1 the key, $2 the token, $3 the fingerprint, $4
+// the lease, $5 the retention, $6 the number of the key's lock and $7 the
+// retention that the sweep goes by.
+func postgresFresh(lock string) string {
+	return `
+		INSERT INTO sallyport_idem ` + columns("sweep_at") + `
+		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $4, {now} + {us} * $5, ''::bytea, ` + sweepAt("$7") + `
+		WHERE ` + strings.Replace(lock, "{lock}", "$6", 1) + `
+		ON CONFLICT (request_key) DO NOTHING`
+}
+
 // postgresBegin looks and claims in one statement, so that a replay writes
-// nothing and a fresh claim takes one round trip.
-//
-// A joined request holds the lock of its key to the end of its transaction,
-// alone; those who claim with a lease share it for as long as the statement
-// takes. Without it they would wait at the joined one's uncommitted row. The
-// lock's first number is the table's, and the application's own locks are not
-// likely to have it.
-func postgresBegin(tryLock string) string {
+// nothing.
+func postgresBegin(lock string) string {
 	return `
 		WITH seen (state, fingerprint, attempt, lease_left, payload) AS MATERIALIZED (` + peek + `),
-		lock AS MATERIALIZED (SELECT ` + tryLock + `('sallyport_idem'::regclass::oid::int4, $7::int4) AS ours),
+		lock AS MATERIALIZED (SELECT ` + strings.Replace(lock, "{lock}", "$7", 1) + ` AS ours),
 		claim (state, fingerprint, attempt, lease_left, payload) AS (` +
-		claim("sweep_at", `SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $5, {now} + {us} * $6, ''::bytea,
-				{now} + {us} * $8 + interval '5 minutes' -- after the end of most replies
+		claim("sweep_at", `
+			SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $5, {now} + {us} * $6, ''::bytea, `+sweepAt("$8")+`
 			FROM lock WHERE ours AND NOT EXISTS (SELECT FROM seen)`) + `)
 		SELECT * FROM seen
 		UNION ALL SELECT * FROM claim
 		UNION ALL SELECT 2, ''::bytea, 0, 0, ''::bytea FROM lock WHERE NOT ours AND NOT EXISTS (SELECT FROM seen)`
+}
+
+// sweepAt is when a row is to be swept: after the end of most replies.
+func sweepAt(retention string) string {
+	return "{now} + {us} * " + retention + " + interval '5 minutes'"
+}
+
+// columns are those that a claim fills, and more if it is not empty.
+func columns(more string) string {
+	if more != "" {
+		more = ", " + more
+	}
+	return "(request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload" + more + ")"
 }

@@ -19,8 +19,9 @@ import (
 type Options struct {
 	// Isolation is that of the transactions of joined requests. The default is
 	// what the database has as its own: READ COMMITTED in Postgres, REPEATABLE
-	// READ in MySQL. With a higher one a transaction may fail to serialize when it is to be
-	// committed; it then leaves nothing, and the client is told to try again.
+	// READ in MySQL. With a higher one a transaction may fail to serialize when
+	// it is to be committed; it then leaves nothing, and the client is told to
+	// try again.
 	Isolation sql.IsolationLevel
 	// Logger gets a line for each handler that breaks the rules of joined mode.
 	// The default is slog.Default().
@@ -126,7 +127,8 @@ func (s *Store) do(ctx context.Context, doing string, do func(ctx context.Contex
 	return err
 }
 
-// save replaces a claim by its outcome.
+// save replaces a claim by its outcome. Its second statement only says why
+// there was no claim.
 func (s *Store) save(ctx context.Context, q querier, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
 	state, payload := idem.Unknown, []byte{}
 	if t.Outcome == idem.Finished {
@@ -136,18 +138,19 @@ func (s *Store) save(ctx context.Context, q querier, key idem.Key, token idem.Cl
 		}
 	}
 	args := []any{key[:], token[:], int64(state), payload, t.Retention.Microseconds()}
-	if s.mysql != nil {
-		return s.saveMySQL(ctx, q, args...)
+	err := s.write(ctx, q, s.settle, args...)
+	if err != idem.ErrLost {
+		return err
 	}
 	var same bool
-	err := s.one(ctx, q, s.settle, []any{&same}, args...)
-	switch {
+	switch err := s.one(ctx, q, s.settledAs, []any{&same}, args[:4]...); {
 	case errors.Is(err, sql.ErrNoRows):
 		return idem.ErrLost
 	case err == nil && !same:
 		return idem.ErrSettled
+	default:
+		return err
 	}
-	return err
 }
 
 // free removes a claim. Its second statement only says why there was none.
