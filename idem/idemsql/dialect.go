@@ -31,6 +31,7 @@ type claiming struct {
 type dialect struct {
 	begin, join claiming // outside a transaction, and as the first statement of one
 	peek        string   // the part of them that only looks
+	keep        string   // stores a reply without a claim; empty where a transaction can undo a part of itself
 	oneWriter   bool
 	sweepLooks  bool             // sweep returns how many rows it has removed, and looked at
 	mysql       *mysqlStatements // nil in Postgres and SQLite
@@ -52,6 +53,7 @@ var postgres = func() dialect {
 	d := common(expand)
 	d.begin = claiming{fresh: expand(postgresFresh(lockShared)), decide: []string{expand(postgresBegin(lockShared))}}
 	d.join = claiming{fresh: expand(postgresFresh(lockAlone)), decide: []string{expand(postgresBegin(lockAlone))}}
+	d.keep = expand(postgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
 	d.steps, d.engine = []string{postgresSchema, postgresSweepAt}, postgresEngine
 	return d

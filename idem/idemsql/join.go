@@ -128,7 +128,7 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 	// it.
 	txCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	j := &joined{store: s, ctx: txCtx, cancel: cancel, conn: conn, key: c.Key, token: c.Token}
+	j := &joined{store: s, ctx: txCtx, cancel: cancel, conn: conn, key: c.Key, token: c.Token, claim: c}
 	record, err := s.claimIn(ctx, j, c)
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -156,7 +156,7 @@ func (s *Store) claimIn(ctx context.Context, j *joined, c idem.Claim) (record id
 	}
 	ctx = s.calm(ctx)
 	record, err = s.decide(ctx, j.tx, s.dialect.join, c, retention)
-	if err == nil && record.State == idem.Claimed {
+	if err == nil && record.State == idem.Claimed && s.oneWriter {
 		_, err = j.tx.ExecContext(ctx, "SAVEPOINT "+savepoint)
 	}
 	return record, err

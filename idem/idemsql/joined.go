@@ -2,6 +2,7 @@ package idemsql
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -11,7 +12,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// savepoint is where the handler's part of the transaction begins.
+// savepoint is where the handler's part of a transaction of SQLite begins.
 const savepoint = "sallyport_handler"
 
 // Tx returns the transaction of a joined request, and whether there is one: a
@@ -39,11 +40,11 @@ type joined struct {
 	key    idem.Key
 	token  idem.ClaimToken
 	timer  *time.Timer
-
-	// In MySQL: whether the name of the key is locked, the claim, and whether
-	// the key had a row before it.
-	locked bool
 	claim  idem.Claim
+
+	// In MySQL: whether the name of the key is locked, and whether the key had a
+	// row before the claim.
+	locked bool
 	there  bool
 }
 
@@ -59,6 +60,9 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	defer context.AfterFunc(ctx, j.cancel)()
 	if t.Outcome != idem.Finished {
 		return j.notSaved(ctx, j.rollBack())
+	}
+	if t.Undo && j.store.keep != "" {
+		return j.rollBackAndKeep(ctx, t)
 	}
 	err := ctx.Err()
 	if err == nil {
@@ -99,6 +103,39 @@ func (j *joined) record(ctx context.Context, t idem.Settlement) error {
 		return fmt.Errorf("%w (%v)", sql.ErrTxDone, err)
 	}
 	return err
+}
+
+// rollBackAndKeep rolls back, which works after any error of a statement too,
+// and then stores the reply by itself. The lock of the key ends with the
+// transaction, so another request may take the key in between. It then owns the
+// key: this reply is not stored, and the client is told to try again.
+//
+// The reply gets a token of its own. A claim by the old one that is still there
+// was committed by the handler, and is not overwritten.
+func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
+	if err := j.rollBack(); err != nil {
+		return j.notSaved(ctx, err)
+	}
+	c := j.claim
+	rand.Read(c.Token[:])
+	payload := append([]byte{}, t.Payload...) // nil would be NULL
+	args := append(peekArgs(c), t.Retention.Microseconds(), lockNumber(c.Key), payload)
+	err := errOvertaken
+	for again(err) {
+		if ctx.Err() != nil {
+			return failed(ctx, "settle", ctx.Err())
+		}
+		err = j.store.write(ctx, j.conn, j.store.keep, args...)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case err == idem.ErrLost:
+		return errors.New("idemsql: settle: the key was taken before the reply was stored")
+	case refused(err):
+		return fmt.Errorf("idemsql: settle: %w", err)
+	}
+	return fmt.Errorf("idemsql: %w: %w", idem.ErrCommitUnknown, err)
 }
 
 func (j *joined) commit(ctx context.Context) error {

@@ -197,60 +197,25 @@ func TestNoKeyNoTransaction(t *testing.T) {
 	s.post("", "title").mustBe(t, 200, "")
 }
 
-// quickRollback is a connection to SQLite whose transactions end on their own
-// just before they are committed, as SQLite does when the disk is full.
-type quickRollback struct{ driver.Conn }
-
-func (c quickRollback) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
-}
-
-func (c quickRollback) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
-}
-
-func (c quickRollback) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
-	return quickRollbackTx{tx, c}, err
-}
-
-type quickRollbackTx struct {
-	driver.Tx
-	conn quickRollback
-}
-
-func (x quickRollbackTx) Commit() error {
-	if _, err := x.conn.ExecContext(context.Background(), "ROLLBACK", nil); err != nil {
-		return err
-	}
-	return x.Tx.Commit()
-}
-
-// connector opens connections to SQLite as quickRollbacks.
-type connector struct {
-	driver driver.Driver
-	dsn    string
-}
-
-func (c connector) Driver() driver.Driver { return c.driver }
-
-func (c connector) Connect(context.Context) (driver.Conn, error) {
-	conn, err := c.driver.Open(c.dsn)
-	return quickRollback{conn}, err
-}
-
 // A connection in an unknown state does not go back to the pool: the next
 // request would begin in what the last one left.
 func TestDoubtfulConnectionsAreClosed(t *testing.T) {
 	d := sqliteFile(t)
-	plain := d.open(t)
 	for name, test := range map[string]struct {
 		db  *sql.DB
 		end func(t *testing.T, tx *sql.Tx)
 	}{
 		"the transaction cannot be rolled back": {d.open(t), func(t *testing.T, tx *sql.Tx) { execute(t, tx, "ROLLBACK") }},
 		"nor after a failed commit": {
-			sql.OpenDB(connector{plain.Driver(), sqliteDSN(d.file, time.Second)}), func(*testing.T, *sql.Tx) {},
+			// The transaction ends on its own just before it is committed, as SQLite
+			// does when the disk is full.
+			d.watched(t, func(ctx context.Context, c driver.Conn, statement string) error {
+				if statement != "COMMIT" {
+					return nil
+				}
+				_, err := c.(driver.ExecerContext).ExecContext(ctx, "ROLLBACK", nil)
+				return err
+			}), func(*testing.T, *sql.Tx) {},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -121,6 +121,15 @@ func postgresBegin(lock string) string {
 		UNION ALL SELECT 2, ''::bytea, 0, 0, ''::bytea FROM lock WHERE NOT ours AND NOT EXISTS (SELECT FROM seen)`
 }
 
+// postgresKeep stores a reply for a key that nothing keeps from being claimed
+// and nobody holds. Its parameters are $1 to $4 as in those that begin, $5 the
+// retention, $6 the number of the key's lock and $7 the reply.
+func postgresKeep() string {
+	return claim("sweep_at", `
+		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 3, {now}, {now} + {us} * $5, $7::bytea, `+sweepAt("$5")+`
+		WHERE `+strings.Replace(lockAlone, "{lock}", "$6", 1))
+}
+
 // sweepAt is when a row is to be swept: after the end of most replies.
 func sweepAt(retention string) string {
 	return "{now} + {us} * " + retention + " + interval '5 minutes'"

@@ -21,7 +21,8 @@ type Options struct {
 	// what the database has as its own: READ COMMITTED in Postgres, REPEATABLE
 	// READ in MySQL. With a higher one a transaction may fail to serialize when
 	// it is to be committed; it then leaves nothing, and the client is told to
-	// try again.
+	// try again. In Postgres a 4xx rolls back, so nothing checks what its handler
+	// has read.
 	Isolation sql.IsolationLevel
 	// Logger gets a line for each handler that breaks the rules of joined mode.
 	// The default is slog.Default().
