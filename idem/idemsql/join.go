@@ -20,6 +20,10 @@ const (
 	// longestHandler is longer than any handler holds a transaction.
 	longestHandler = 24 * time.Hour
 
+	// lookAfter is how long a joined request waits for its turn before it looks
+	// whether its reply is there.
+	lookAfter = 50 * time.Millisecond
+
 	// stall is how long a joined request runs before it is asked whether it
 	// waits for itself.
 	stall = time.Second
@@ -42,7 +46,8 @@ func (s *Store) newTurns() *semaphore.Weighted {
 // Join implements [idem.Joiner]. At most half as many transactions are open as
 // the pool may have connections, 32 if it has no limit, and in SQLite one;
 // the next get their turn in the order in which they came. Set the pool's size
-// before the first Join. What is known already is answered out of turn.
+// before the first Join. What is known already is answered out of turn, after 50
+// milliseconds.
 //
 // The transaction ends with the Joined's Settle and not with ctx, so every
 // Joined must be settled.
@@ -66,13 +71,9 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joine
 		return known, nil, failed(ctx, "join", err)
 	}
 	if !s.turns().TryAcquire(1) {
-		if known, err := s.look(ctx, c); err == nil {
+		if known, err := s.wait(ctx, c); err != nil || known.State != 0 {
 			s.unreserve(c.Key)
-			return known, nil, nil
-		}
-		if err := s.turns().Acquire(ctx, 1); err != nil {
-			s.unreserve(c.Key)
-			return idem.Record{}, nil, fmt.Errorf("idemsql: join: waiting for a turn: %w", err)
+			return known, nil, err
 		}
 	}
 	// From here on turn and key belong to the goroutine that joins, or to the
@@ -97,6 +98,37 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joine
 		return a.record, nil, err
 	}
 	return a.record, a.joined, nil
+}
+
+// wait waits for a turn. It returns a record if there is one that keeps the key
+// from being claimed; then there is no turn.
+//
+// It looks for the record only after a while, and without giving its place up:
+// where turns are short, a look would be one round trip more for each request.
+func (s *Store) wait(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	found := make(chan idem.Record, 1)
+	looks := time.AfterFunc(lookAfter, func() {
+		// Not bounded by the wait: a query that is cancelled costs its connection.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
+		defer cancel()
+		if known, err := s.look(ctx, c); err == nil {
+			found <- known
+			stop()
+		}
+	})
+	defer looks.Stop()
+	err := s.turns().Acquire(waiting, 1)
+	if err == nil {
+		return idem.Record{}, nil
+	}
+	select {
+	case known := <-found:
+		return known, nil
+	default:
+		return idem.Record{}, fmt.Errorf("idemsql: join: waiting for a turn: %w", err)
+	}
 }
 
 // look returns the record of a key, or sql.ErrNoRows when it may be claimed.

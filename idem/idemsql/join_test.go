@@ -203,3 +203,36 @@ func TestHandlerWritesBesideItsTransaction(t *testing.T) {
 	}
 	mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
 }
+
+// A request that soon gets its turn does not look before: that would be a round
+// trip for nothing.
+func TestShortWaitTakesNoTrip(t *testing.T) {
+	file := sqliteFile(t)
+	synctest.Test(t, func(t *testing.T) {
+		var seen trips
+		db := file.watched(t, seen.watch)
+		defer db.Close()
+		store := idemsql.SQLite(db, idemsql.Options{})
+		_, first := join(t, store, claim("first"), idem.Claimed)
+		seen.take()
+		joined := make(chan idem.Joined)
+		go func() {
+			_, j, err := store.Join(t.Context(), claim("second"))
+			if err != nil {
+				t.Error(err)
+			}
+			joined <- j
+		}()
+		synctest.Wait()
+		if err := first.Settle(t.Context(), notStarted); err != nil {
+			t.Error(err)
+		}
+		second := <-joined
+		if got, want := seen.take(), []string{"ROLLBACK", "BEGIN", "INSERT", "SAVEPOINT"}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if second != nil {
+			second.Settle(t.Context(), notStarted)
+		}
+	})
+}
