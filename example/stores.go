@@ -105,7 +105,7 @@ func (s *stores) openPostgres(ctx context.Context, dsn string, logger *slog.Logg
 	db.SetMaxIdleConns(32)
 	replies := idemsql.Postgres(db, idemsql.Options{Logger: logger})
 	tasks := &sqlTasks{db: db, dialect: postgresTasks}
-	if err := s.useSQL(ctx, keysql.Postgres(db), replies, tasks, logger); err != nil {
+	if err := s.useSQL(ctx, keysql.Postgres(db, keysql.Options{}), replies, tasks, logger); err != nil {
 		return fmt.Errorf("-postgres: %w", err)
 	}
 	return nil
@@ -129,7 +129,7 @@ func (s *stores) openSQLite(ctx context.Context, file string, logger *slog.Logge
 	db.SetMaxOpenConns(8)
 	replies := idemsql.SQLite(db, idemsql.Options{Logger: logger})
 	tasks := &sqlTasks{db: db, dialect: sqliteTasks}
-	if err := s.useSQL(ctx, keysql.SQLite(db), replies, tasks, logger); err != nil {
+	if err := s.useSQL(ctx, keysql.SQLite(db, keysql.Options{}), replies, tasks, logger); err != nil {
 		return fmt.Errorf("-sqlite: %w", err)
 	}
 	return nil

@@ -16,7 +16,7 @@ var errOvertaken = errors.New("another request was quicker")
 
 // errCorrupt means that something else than this package has written to the
 // table.
-var errCorrupt = errors.New("a row of sallyport_idem has no valid fingerprint")
+var errCorrupt = errors.New("a row of the table has no valid fingerprint")
 
 // again reports whether the same statement may succeed now. In Postgres a
 // statement outside a transaction can fail to serialize when the server's

@@ -19,7 +19,7 @@ import (
 //
 // Nothing else in this package calls it.
 func (s *Store) Migrate(ctx context.Context) error {
-	if err := (migration{"sallyport_idem", s.steps, s.engine}).run(ctx, s.db); err != nil {
+	if err := (migration{s.options.Prefix + "idem", s.steps, s.engine}).run(ctx, s.db); err != nil {
 		return fmt.Errorf("idemsql: migrate: %w", err)
 	}
 	return nil

@@ -19,11 +19,11 @@ import (
 // A joined request holds the named lock of its key (GET_LOCK) from the look to
 // the end of its transaction. Those who look learn from it at once that the key
 // is taken, where they would wait at the uncommitted row. The name has a hash
-// of the database in it, since all databases of a server share the names. The
-// lock does nothing between the nodes of a Galera cluster: two of them may then
-// run a handler at the same time, and one of the transactions fails.
+// of the database and the table in it, since all of a server share the names.
+// The lock does nothing between the nodes of a Galera cluster: two of them may
+// then run a handler at the same time, and one of the transactions fails.
 const (
-	mysqlLock = "CONCAT('sallyport ', LEFT(SHA2(CONCAT(DATABASE(), HEX($1)), 256), 48))"
+	mysqlLock = "CONCAT('sallyport ', LEFT(SHA2(CONCAT(DATABASE(), 'sallyport_idem', HEX($1)), 256), 48))"
 
 	// mysqlLook returns whether there is a row, whether the key is ours to
 	// claim, and the columns of peek. It asks for the lock only when nothing

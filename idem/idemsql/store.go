@@ -1,6 +1,7 @@
 package idemsql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -24,6 +25,11 @@ type Options struct {
 	// try again. In Postgres a 4xx rolls back, so nothing checks what its handler
 	// has read.
 	Isolation sql.IsolationLevel
+	// Prefix is what the names of the table, its indexes and the table with its
+	// version begin with, in place of "sallyport_": at most 40 of the characters
+	// a-z, 0-9 and _, and no digit first. Stores with different prefixes in one
+	// database do not see each other.
+	Prefix string
 	// Logger gets a line for each handler that breaks the rules of joined mode.
 	// The default is slog.Default().
 	Logger *slog.Logger
@@ -57,26 +63,26 @@ var (
 
 // Postgres returns a Store in the Postgres database db, which it asks nothing
 // yet. The table is the one that the search_path of its connections finds. It
-// panics when db is nil.
+// panics when db is nil or the prefix is not valid.
 func Postgres(db *sql.DB, o Options) *Store { return newStore(db, postgres, o) }
 
 // SQLite returns a Store in the SQLite database db, which it asks nothing yet.
-// It panics when db is nil.
+// It panics when db is nil or the prefix is not valid.
 func SQLite(db *sql.DB, o Options) *Store { return newStore(db, sqlite, o) }
 
 // MySQL returns a Store in the MySQL or MariaDB database db, which it asks
 // nothing yet. The connections must have that database as their default. It
-// panics when db is nil.
+// panics when db is nil or the prefix is not valid.
 func MySQL(db *sql.DB, o Options) *Store { return newStore(db, mysql, o) }
 
 func newStore(db *sql.DB, d dialect, o Options) *Store {
 	if db == nil {
 		panic("idemsql: a Store needs a database")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	s := &Store{db: db, dialect: d, options: o, joining: make(map[idem.Key]bool)}
+	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
+	checkPrefix("idemsql", o.Prefix)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	s := &Store{db: db, dialect: d.withPrefix(o.Prefix), options: o, joining: make(map[idem.Key]bool)}
 	// The pool's size is set after sql.Open, so it is not looked at before the
 	// first request needs it.
 	s.turns = sync.OnceValue(s.newTurns)

@@ -31,7 +31,7 @@ type database struct {
 	open func(t testing.TB) *sql.DB // another pool of connections
 	away func(t testing.TB) *sql.DB // a pool that reaches no database
 	tool func(t testing.TB) *sql.DB // a pool that takes several statements at once
-	wrap func(*sql.DB) *keysql.Store
+	wrap func(*sql.DB, keysql.Options) *keysql.Store
 }
 
 // inEach runs f as a subtest on a database of each kind, with its tables made.
@@ -41,7 +41,7 @@ func inEach(t *testing.T, f func(t *testing.T, d database)) {
 	t.Run("mariadb", func(t *testing.T) { f(t, mariadb(t)) })
 }
 
-func (d database) store(t testing.TB) *keysql.Store { return d.wrap(d.open(t)) }
+func (d database) store(t testing.TB) *keysql.Store { return d.wrap(d.open(t), keysql.Options{}) }
 
 func (d database) migrated(t testing.TB) database {
 	t.Helper()

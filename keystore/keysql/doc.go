@@ -6,7 +6,7 @@
 //
 //	db, err := sql.Open("pgx", dsn)
 //	…
-//	store := keysql.Postgres(db)
+//	store := keysql.Postgres(db, keysql.Options{})
 //	if err := store.Migrate(ctx); err != nil { … }
 //	keys := keystore.NewCached(store, keystore.CacheOptions{})
 //	go keys.Run(ctx)

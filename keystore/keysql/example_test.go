@@ -32,7 +32,7 @@ func Example() {
 	defer db.Close()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	store := keysql.SQLite(db) // keysql.Postgres takes a database of driver pgx in the same way
+	store := keysql.SQLite(db, keysql.Options{}) // keysql.Postgres takes a database of driver pgx in the same way
 	if err := store.Migrate(ctx); err != nil {
 		log.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestPromotedReplica(t *testing.T) {
 	primary.run("initdb", "-D", primary.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	primary.start()
 	db := primary.open()
-	store := keysql.Postgres(db)
+	store := keysql.Postgres(db, keysql.Options{})
 	migrate(t, store)
 	k := inserted(t, store, "acme", 1)[0]
 	replica.run("pg_basebackup", "-D", replica.data, "-R", "-c", "fast", "--no-sync", "-h", primary.dir, "-U", "postgres")
@@ -47,7 +47,7 @@ func TestPromotedReplica(t *testing.T) {
 	replica.start()
 	replica.run("pg_ctl", "promote", "-w", "-t", "600", "-D", replica.data)
 	db = replica.open()
-	store = keysql.Postgres(db)
+	store = keysql.Postgres(db, keysql.Options{})
 	k.RevokedAt = time.Now()
 	update(t, store, k)
 	spendTransactions(t, db, 200)

@@ -202,7 +202,7 @@ func TestMigrateIsOneStep(t *testing.T) {
 // there.
 func TestMigrateInterrupted(t *testing.T) {
 	statements := func(s *keysql.Store) []string { return strings.Split(s.Schema()[0], ";\n\n") }
-	for n := range len(statements(keysql.MySQL(new(sql.DB)))) + 1 {
+	for n := range len(statements(keysql.MySQL(new(sql.DB), keysql.Options{}))) + 1 {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			d := emptyMariaDB(t)
 			store, db := d.store(t), d.open(t)
@@ -228,7 +228,7 @@ func TestMigrateWithoutRights(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.db")
 	writer := emptySQLite(file).migrated(t).store(t)
 	k := inserted(t, writer, "acme", 1)[0]
-	reader := keysql.SQLite(opened(t, "file:"+file+"?mode=ro"))
+	reader := keysql.SQLite(opened(t, "file:"+file+"?mode=ro"), keysql.Options{})
 	migrate(t, reader)
 	lookup(t, reader, k)
 }
@@ -253,7 +253,7 @@ func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
 	db := d.open(t)
 	db.SetMaxOpenConns(1)
 	execute(t, db, "SET ROLE "+role)
-	store := d.wrap(db)
+	store := d.wrap(db, keysql.Options{})
 	if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "the version of the tables cannot be read") || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("got %v, want an error that names the table of the version", err)
 	}

@@ -37,7 +37,7 @@ func TestSuiteWithSettings(t *testing.T) {
 			store := d.store(t)
 			keystoretest.Suite{
 				New:         func(*testing.T) keystore.Manager { return store },
-				Unavailable: func(t *testing.T) keystore.Manager { return d.wrap(d.away(t)) },
+				Unavailable: func(t *testing.T) keystore.Manager { return d.wrap(d.away(t), keysql.Options{}) },
 			}.Run(t)
 		})
 	}

@@ -43,7 +43,7 @@ func TestAway(t *testing.T) {
 		closed := d.open(t)
 		closed.Close()
 		for kind, db := range map[string]*sql.DB{"closed": closed, "not there": d.away(t)} {
-			for method, call := range calls(d.wrap(db), newKey("acme")) {
+			for method, call := range calls(d.wrap(db, keysql.Options{}), newKey("acme")) {
 				if err := call(t.Context()); err == nil || isAnswer(err) || errors.Is(err, sql.ErrNoRows) {
 					t.Errorf("%s of a database that is %s returned %v, want an error that says nothing about the key", method, kind, err)
 				}
@@ -158,7 +158,7 @@ func testBackendsKilled(t *testing.T, d database, end func(admin *sql.DB)) {
 func TestInterruptedIsNotUnknown(t *testing.T) {
 	db := sql.OpenDB(interrupted{})
 	defer db.Close()
-	for method, call := range calls(keysql.SQLite(db), newKey("acme")) {
+	for method, call := range calls(keysql.SQLite(db, keysql.Options{}), newKey("acme")) {
 		if method != "Lookup" && method != "Find" && method != "FindIssued" {
 			continue
 		}

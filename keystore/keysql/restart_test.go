@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
 // A program that ends and starts again finds every key as it was, and a
@@ -14,7 +15,7 @@ import (
 func TestRestart(t *testing.T) {
 	d := emptySQLite(filepath.Join(t.TempDir(), "keys.db"))
 	db := d.open(t)
-	store := d.wrap(db)
+	store := d.wrap(db, keysql.Options{})
 	migrate(t, store)
 	keys := inserted(t, store, "acme", 20)
 	start := present(t, store)

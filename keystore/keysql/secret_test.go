@@ -66,7 +66,7 @@ func TestNoSecretInColumns(t *testing.T) {
 	}
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
-		tokens := used(t, d.wrap(db))
+		tokens := used(t, d.wrap(db, keysql.Options{}))
 		var dump bytes.Buffer
 		for _, name := range values(t, db, tables[d.name]) {
 			for _, value := range values(t, db, "SELECT * FROM "+string(name)) {
@@ -109,7 +109,7 @@ func values(t testing.TB, db *sql.DB, query string) (all [][]byte) {
 func TestNoSecretInFile(t *testing.T) {
 	d := sqliteFile(t)
 	db := d.open(t)
-	tokens := used(t, d.wrap(db))
+	tokens := used(t, d.wrap(db, keysql.Options{}))
 	var file string
 	if err := db.QueryRowContext(t.Context(), "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&file); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package keysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -21,6 +22,16 @@ import (
 type Store struct {
 	db *sql.DB
 	dialect
+	prefix string
+}
+
+// Options are the settings of a [Store].
+type Options struct {
+	// Prefix is what the names of the tables, their indexes and their triggers
+	// begin with, in place of "sallyport_": at most 40 of the characters a-z, 0-9
+	// and _, and no digit first. Stores with different prefixes in one database do
+	// not see each other.
+	Prefix string
 }
 
 var (
@@ -31,23 +42,25 @@ var (
 
 // Postgres returns a Store in the Postgres database db, which it asks nothing
 // yet. The tables are those that the search_path of its connections finds. It
-// panics when db is nil.
-func Postgres(db *sql.DB) *Store { return newStore(db, postgres) }
+// panics when db is nil or the prefix is not valid.
+func Postgres(db *sql.DB, o Options) *Store { return newStore(db, postgres, o) }
 
 // SQLite returns a Store in the SQLite database db, which it asks nothing yet.
-// It panics when db is nil.
-func SQLite(db *sql.DB) *Store { return newStore(db, sqlite) }
+// It panics when db is nil or the prefix is not valid.
+func SQLite(db *sql.DB, o Options) *Store { return newStore(db, sqlite, o) }
 
 // MySQL returns a Store in the MySQL or MariaDB database db, which it asks
 // nothing yet. The connections must have that database as their default. It
-// panics when db is nil.
-func MySQL(db *sql.DB) *Store { return newStore(db, mysql) }
+// panics when db is nil or the prefix is not valid.
+func MySQL(db *sql.DB, o Options) *Store { return newStore(db, mysql, o) }
 
-func newStore(db *sql.DB, d dialect) *Store {
+func newStore(db *sql.DB, d dialect, o Options) *Store {
 	if db == nil {
 		panic("keysql: a Store needs a database")
 	}
-	return &Store{db, d}
+	prefix := cmp.Or(o.Prefix, defaultPrefix)
+	checkPrefix("keysql", prefix)
+	return &Store{db, d.withPrefix(prefix), prefix}
 }
 
 // Lookup implements [keystore.Store].

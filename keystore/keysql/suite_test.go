@@ -15,7 +15,7 @@ func TestSuite(t *testing.T) {
 		keystoretest.Suite{
 			New: func(*testing.T) keystore.Manager { return store },
 			Unavailable: func(t *testing.T) keystore.Manager {
-				return d.wrap(d.away(t))
+				return d.wrap(d.away(t), keysql.Options{})
 			},
 		}.Run(t)
 	})
@@ -24,7 +24,7 @@ func TestSuite(t *testing.T) {
 func TestSuiteOnOneConnection(t *testing.T) {
 	keystoretest.Suite{
 		New: func(t *testing.T) keystore.Manager {
-			store := keysql.SQLite(sqliteMemory(t))
+			store := keysql.SQLite(sqliteMemory(t), keysql.Options{})
 			if err := store.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -33,20 +33,20 @@ func TestSuiteOnOneConnection(t *testing.T) {
 		Unavailable: func(t *testing.T) keystore.Manager {
 			db := sqliteMemory(t)
 			db.Close()
-			return keysql.SQLite(db)
+			return keysql.SQLite(db, keysql.Options{})
 		},
 	}.Run(t)
 }
 
 func TestNilDatabase(t *testing.T) {
-	for name, store := range map[string]func(*sql.DB) *keysql.Store{"Postgres": keysql.Postgres, "SQLite": keysql.SQLite, "MySQL": keysql.MySQL} {
+	for name, store := range map[string]func(*sql.DB, keysql.Options) *keysql.Store{"Postgres": keysql.Postgres, "SQLite": keysql.SQLite, "MySQL": keysql.MySQL} {
 		func() {
 			defer func() {
 				if recover() == nil {
 					t.Errorf("%s(nil) returned, want a panic where the mistake is", name)
 				}
 			}()
-			store(nil)
+			store(nil, keysql.Options{})
 		}()
 	}
 }
