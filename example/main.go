@@ -66,11 +66,11 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Timeout: c.patience, Logger: logger})
 	if s.durable {
 		// Other servers may revoke a key in the same database.
-		s.upkeep = append(s.upkeep, func(ctx context.Context) { _ = cached.Run(ctx) })
+		s.upkeep = append(s.upkeep, cached.Run)
 	}
 	s.keys = cached
 	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
-	s.upkeep = append(s.upkeep, func(ctx context.Context) { _ = lastUsed.Run(ctx) })
+	s.upkeep = append(s.upkeep, lastUsed.Run)
 	issuer := keystore.NewIssuer(s.keys, keystore.IssuerOptions{Format: c.format})
 	keys, err := issueKeys(ctx, issuer)
 	if err != nil {
@@ -81,7 +81,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	defer running.Wait()
 	defer stopUpkeep()
 	for _, f := range s.upkeep {
-		running.Go(func() { f(upkeep) })
+		running.Go(func() { _ = f(upkeep) })
 	}
 	base := baseURL(ln.Addr())
 	developer, consoleURL := mountDeveloper(c, ln.Addr(), issuer, logger)

@@ -33,9 +33,9 @@ type stores struct {
 	limits  ratelimit.Store
 	tasks   taskStore
 
-	joined  bool                        // tasks and replies are written in one transaction
-	durable bool                        // keys survive the process
-	upkeep  []func(ctx context.Context) // run for as long as the server does
+	joined  bool                              // tasks and replies are written in one transaction
+	durable bool                              // keys survive the process
+	upkeep  []func(ctx context.Context) error // run for as long as the server does
 	closers []func() error
 	pings   []func(ctx context.Context) error // of what has to be reached
 }
@@ -105,7 +105,7 @@ func (s *stores) openPostgres(ctx context.Context, dsn string, logger *slog.Logg
 	db.SetMaxIdleConns(32)
 	replies := idemsql.Postgres(db, idemsql.Options{Logger: logger})
 	tasks := &sqlTasks{db: db, dialect: postgresTasks}
-	if err := s.useSQL(ctx, keysql.Postgres(db, keysql.Options{}), replies, tasks, logger); err != nil {
+	if err := s.useSQL(ctx, keysql.Postgres(db, keysql.Options{}), replies, tasks); err != nil {
 		return fmt.Errorf("-postgres: %w", err)
 	}
 	return nil
@@ -129,7 +129,7 @@ func (s *stores) openSQLite(ctx context.Context, file string, logger *slog.Logge
 	db.SetMaxOpenConns(8)
 	replies := idemsql.SQLite(db, idemsql.Options{Logger: logger})
 	tasks := &sqlTasks{db: db, dialect: sqliteTasks}
-	if err := s.useSQL(ctx, keysql.SQLite(db, keysql.Options{}), replies, tasks, logger); err != nil {
+	if err := s.useSQL(ctx, keysql.SQLite(db, keysql.Options{}), replies, tasks); err != nil {
 		return fmt.Errorf("-sqlite: %w", err)
 	}
 	return nil
@@ -138,7 +138,7 @@ func (s *stores) openSQLite(ctx context.Context, file string, logger *slog.Logge
 // escapeFile escapes what has a meaning in a URI of SQLite.
 var escapeFile = strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23")
 
-func (s *stores) useSQL(ctx context.Context, keys *keysql.Store, replies *idemsql.Store, tasks *sqlTasks, logger *slog.Logger) error {
+func (s *stores) useSQL(ctx context.Context, keys *keysql.Store, replies *idemsql.Store, tasks *sqlTasks) error {
 	for _, migrate := range []func(context.Context) error{keys.Migrate, replies.Migrate, tasks.migrate} {
 		if err := migrate(ctx); err != nil {
 			return err
@@ -147,13 +147,7 @@ func (s *stores) useSQL(ctx context.Context, keys *keysql.Store, replies *idemsq
 	s.keys, s.replies, s.tasks = keys, replies, tasks
 	s.joined, s.durable = true, true
 	s.pings = append(s.pings, tasks.db.PingContext)
-	s.upkeep = append(s.upkeep, func(ctx context.Context) {
-		every(ctx, time.Minute, func() {
-			if _, err := replies.Sweep(ctx); err != nil && ctx.Err() == nil {
-				logger.Warn("replies that expired were not removed; the next sweep tries again", "error", err)
-			}
-		})
-	})
+	s.upkeep = append(s.upkeep, replies.Run)
 	return nil
 }
 
@@ -192,18 +186,4 @@ func (s *stores) openRedis(ctx context.Context, c config, logger *slog.Logger) e
 	}
 	s.replies = replies
 	return nil
-}
-
-// every calls f at each interval until ctx ends.
-func every(ctx context.Context, interval time.Duration, f func()) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			f()
-		}
-	}
 }

@@ -52,9 +52,9 @@ func BenchmarkStore(b *testing.B) {
 				b.Run("sweep", func(b *testing.B) {
 					for b.Loop() {
 						b.StopTimer()
-						d.fillExpired(b, db, idemsql.SweepBatch)
+						d.fillExpired(b, db, idemsql.SweepSize)
 						b.StartTimer()
-						sweep(b, store, idemsql.SweepBatch)
+						sweep(b, store, idemsql.SweepSize)
 					}
 				})
 				b.Run("replay", func(b *testing.B) {

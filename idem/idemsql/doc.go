@@ -4,6 +4,7 @@
 //
 //	store := idemsql.Postgres(db, idemsql.Options{})
 //	err := store.Migrate(ctx) // makes the table; a team with a migration tool of its own runs store.Schema() there
+//	go store.Run(ctx)         // removes what has expired
 //
 // A [Store] works in two modes, and both see the same keys.
 //
@@ -113,6 +114,6 @@
 //
 // Rows are kept for the retention, 24 hours unless the route says otherwise,
 // and hold the replies as plain text: whoever reads the table or its backups
-// reads what clients were told. Call [Store.Sweep] every minute or so, from one
-// server or from all, to remove those whose time is over.
+// reads what clients were told. [Store.Run] removes those whose time is over;
+// run it in one server or in all.
 package idemsql

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	_ "modernc.org/sqlite"
 
@@ -85,23 +84,4 @@ func Example() {
 	// 201 task 1, replayed: false
 	// 201 task 1, replayed: true
 	// 1 row
-}
-
-// Rows whose retention is over are removed a batch at a time.
-func ExampleStore_Sweep() {
-	var (
-		ctx     context.Context
-		replies *idemsql.Store
-	)
-	sweep := func() {
-		for range time.Tick(time.Minute) {
-			for n := idemsql.SweepBatch; n == idemsql.SweepBatch; {
-				var err error
-				if n, err = replies.Sweep(ctx); err != nil {
-					log.Print(err)
-				}
-			}
-		}
-	}
-	_ = sweep
 }

@@ -1,5 +1,7 @@
 package idemsql
 
+import "context"
+
 // WithStep returns the store of a later version of this package, whose schema
 // has one step more.
 func (s *Store) WithStep(statements string) *Store {
@@ -14,3 +16,8 @@ func (s *Store) Version(n int) *Store {
 	earlier.steps = s.Schema()[:n]
 	return earlier
 }
+
+const SweepSize = sweepSize
+
+// Sweep is one sweep of Run.
+func (s *Store) Sweep(ctx context.Context) (removed int, err error) { return s.sweepBatch(ctx) }

@@ -191,6 +191,12 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
+func (l *logged) lines() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.text.Bytes(), []byte("\n"))
+}
+
 func (l *logged) mustSay(t testing.TB, what string) {
 	t.Helper()
 	l.mu.Lock()

@@ -2,23 +2,19 @@ package idemsql
 
 import "context"
 
-// SweepBatch is how many rows a call of [Store.Sweep] removes at most.
-const SweepBatch = 1000
+// sweepSize is how many rows a call of sweepBatch removes at most.
+const sweepSize = 1000
 
-// Sweep removes rows whose retention is over, those first that ended first,
-// and returns how many. When it returns SweepBatch there may be more. It is
-// safe while requests are served, and from several servers at once. Expired
-// rows count for nothing whether they are removed or not: Sweep is for the
-// room that they take. In Postgres it finds them five minutes later, by a time
-// that is set with the claim, so that no reply changes an index.
-func (s *Store) Sweep(ctx context.Context) (removed int, err error) {
+// sweepBatch removes rows whose retention is over, those first that ended
+// first, and returns how many. When it returns sweepSize there may be more.
+func (s *Store) sweepBatch(ctx context.Context) (removed int, err error) {
 	return await(ctx, "sweep", func() (removed int, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
 			for {
-				limit := SweepBatch - removed
+				limit := sweepSize - removed
 				n, looked, err := s.sweepSome(ctx, q, limit)
 				removed += n
-				if err != nil || looked < limit || removed == SweepBatch {
+				if err != nil || looked < limit || removed == sweepSize {
 					return err
 				}
 			}
