@@ -11,6 +11,9 @@ var postgresSchema string
 //go:embed schema/postgres2.sql
 var postgresSweepAt string
 
+//go:embed schema/postgres3.sql
+var postgresNoChecks string
+
 //go:embed schema/sqlite.sql
 var sqliteSchema string
 
@@ -55,7 +58,7 @@ var postgres = func() dialect {
 	d.join = claiming{fresh: expand(postgresFresh(lockAlone)), decide: []string{expand(postgresBegin(lockAlone))}}
 	d.keep = expand(postgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
-	d.steps, d.engine = []string{postgresSchema, postgresSweepAt}, postgresEngine
+	d.steps, d.engine = []string{postgresSchema, postgresSweepAt, postgresNoChecks}, postgresEngine
 	return d
 }()
 

@@ -141,3 +141,12 @@ func TestMigrateSweepAt(t *testing.T) {
 	d.advance(t, db, 25*time.Hour)
 	sweep(t, store, 2)
 }
+
+// The checks of the first version are gone from a table with any prefix.
+func TestMigrateAwayChecks(t *testing.T) {
+	d := postgres(t)
+	db := d.open(t)
+	mustMigrate(t, "the longest prefix", idemsql.Postgres(db, idemsql.Options{Prefix: strings.Repeat("x", 40)}))
+	mustCount(t, db, "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND connamespace = current_schema()::regnamespace", 0)
+	mustCount(t, db, "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE '%idem'", 2)
+}
