@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
@@ -61,6 +63,20 @@ func TestSuiteUnderIsolation(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
 			suite(d, d.with("default_transaction_isolation", level).open(t)).Run(t)
+		})
+	}
+}
+
+// The modes of pgx that are safe behind a pooler do not ask the server for the
+// types of parameters, or not each time.
+func TestSuiteInExecModes(t *testing.T) {
+	d := postgres(t)
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			d := d
+			d.conf = d.conf.Copy()
+			d.conf.DefaultQueryExecMode = mode
+			suite(d, d.open(t)).Run(t)
 		})
 	}
 }
