@@ -21,7 +21,6 @@ func TestPrefix(t *testing.T) {
 		}
 		migrate(t, other)
 		migrate(t, other)
-		position := present(t, plain)
 
 		k := inserted(t, other, "acme", 1)[0]
 		if _, err := plain.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
@@ -30,8 +29,7 @@ func TestPrefix(t *testing.T) {
 		if err := plain.Insert(t.Context(), k); err != nil {
 			t.Errorf("Insert of the same key in the other store: %v", err)
 		}
-		position = present(t, plain)
-		of := present(t, other)
+		position, of := present(t, plain), present(t, other)
 		k.Name = "changed"
 		update(t, other, k)
 		if changed, _ := changes(t, plain, position); len(changed) != 0 {
