@@ -1,9 +1,12 @@
 package idem_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,7 +222,8 @@ func TestSavingEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newMemory()
 			f := idemtest.NewFaulty(s)
-			r := newRunner(f, idem.Options{Retention: time.Hour})
+			var log bytes.Buffer
+			r := idem.NewRunner(f, idem.Options{Retention: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			e := mustRun(t, r, request)
 			f.Always(idemtest.Settle, idemtest.Fail)
 			start := time.Now()
@@ -231,6 +235,9 @@ func TestSavingEnds(t *testing.T) {
 				t.Errorf("given up after %v, want after an hour", took)
 			}
 			mustBeIdle(t, r)
+			if text := "is not saved and will not be"; strings.Count(log.String(), text) != 1 {
+				t.Errorf("the log does not say %q once:\n%s", text, &log)
+			}
 			n := f.Calls(idemtest.Extend)
 			time.Sleep(time.Minute)
 			if f.Calls(idemtest.Extend) != n {
