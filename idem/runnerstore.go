@@ -82,19 +82,19 @@ func (r *Runner) callBounded(ctx context.Context, cancel context.CancelFunc, s s
 		}()
 		a = r.guard(ctx, do)
 	}()
+	var a reply
 	select {
-	case a := <-done:
-		return a, nil
+	case a = <-done:
 	case <-ctx.Done():
+		// Both may be ready, and select chooses at random: a reply that is
+		// there counts.
+		select {
+		case a = <-done:
+		default:
+			return reply{err: fmt.Errorf("idem: the store did not answer in time: %w", context.Cause(ctx))}, done
+		}
 	}
-	// Both may be ready, and select chooses at random: a reply that is there
-	// counts.
-	select {
-	case a := <-done:
-		return a, nil
-	default:
-		return reply{err: fmt.Errorf("idem: the store did not answer in time: %w", context.Cause(ctx))}, done
-	}
+	return a, nil
 }
 
 // guard turns a panic of the store into an error.

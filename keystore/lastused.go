@@ -124,7 +124,6 @@ func (l *LastUsed) putBack(uses []Use) {
 // down.
 func (l *LastUsed) Run(ctx context.Context) error {
 	ticks := time.NewTicker(l.options.Interval)
-	defer ticks.Stop()
 	for {
 		select {
 		case <-ctx.Done():

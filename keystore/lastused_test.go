@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -334,5 +335,20 @@ func TestNewLastUsedPanics(t *testing.T) {
 		if !panics(func() { keystore.NewLastUsed(keystore.NewMemory(), o) }) {
 			t.Errorf("NewLastUsed with %+v did not panic", o)
 		}
+	}
+}
+
+// Without a Size 100,000 keys may wait to be written.
+func TestLastUsedDefaultSize(t *testing.T) {
+	var log logged
+	l := keystore.NewLastUsed(keystore.NewMemory(), keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for i := range 100_001 {
+		l.Record(&keystore.Key{Organization: "acme", ID: strconv.Itoa(i)})
+	}
+	if err := l.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "uses=1\n") {
+		t.Errorf("the log does not say that one use was dropped: %s", log.String())
 	}
 }
