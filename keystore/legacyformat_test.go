@@ -73,6 +73,7 @@ func TestLegacyFormatValidate(t *testing.T) {
 		{nil, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: strings.Repeat("a-9z", 8), Match: hex40}}, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 255)}}, nil},
+		{[]keystore.LegacyFormat{{Name: "az-09", Prefix: "x"}}, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 256)}}, []string{`the prefix of the legacy shape "v1"`}},
 		{[]keystore.LegacyFormat{{Prefix: "acme_"}}, []string{`the name "" of a legacy shape`}},
 		{[]keystore.LegacyFormat{{Name: strings.Repeat("a", 33), Prefix: "acme_"}}, []string{"is not 1 to 32 characters"}},
