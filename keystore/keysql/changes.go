@@ -26,10 +26,16 @@ const (
 		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS latest,
 		CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`
 
-	// In SQLite there is one writer. In MySQL the row of the counter is locked
-	// by a transaction that has changed a key, and the next waits for its end.
-	// So what is numbered can be seen.
-	counterHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest, '' AS timeline FROM sallyport_keys_changes`
+	// In SQLite there is one writer, so what is numbered can be seen.
+	sqliteHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest, '' AS timeline FROM sallyport_keys_changes`
+
+	// In MySQL the row of the counter is locked by a transaction that has changed
+	// a key, and the next waits for its end. But one snapshot may have the change
+	// of the next and not its own: MariaDB collects the running transactions one
+	// by one, while they end. So the counter is read first, by a statement of its
+	// own: any later snapshot has all that it counts.
+	mysqlCounter = `SELECT number + 1 FROM sallyport_keys_changes`
+	mysqlHorizon = `SELECT CAST(?4 AS SIGNED) AS horizon, CAST(?4 AS SIGNED) AS latest, '' AS timeline`
 
 	// The comparison of changed alone lets Postgres use the partial index.
 	changesAfter = ` SELECT h.horizon, h.latest, h.timeline, c.changed, c.digest
@@ -68,7 +74,15 @@ func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.D
 			return nil, "", keystore.ErrNotFound
 		}
 	}
-	rows, err := s.query(ctx, "WITH h AS ("+s.horizon+")"+changesAfter, at.Changed, at.Digest, limit)
+	args := []any{at.Changed, at.Digest, limit}
+	if s.counter != "" {
+		var number int64
+		if err := s.queryRow(ctx, s.counter).Scan(&number); err != nil {
+			return nil, "", failed(ctx, "changes", err)
+		}
+		args = append(args, number)
+	}
+	rows, err := s.query(ctx, "WITH h AS ("+s.horizon+")"+changesAfter, args...)
 	if err != nil {
 		return nil, "", failed(ctx, "changes", err)
 	}

@@ -1,11 +1,16 @@
 package keysql_test
 
 import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
@@ -78,6 +83,60 @@ func TestFeedLateCommit(t *testing.T) {
 	}
 	changed, _ = changes(t, store, next)
 	wantNamed(t, changed, late, "a change that was committed after a reader had seen later ones")
+}
+
+// In MariaDB one snapshot may have a change and not the one before it. So the
+// number that a round ends with comes from a snapshot before that of its
+// changes, and what is committed between the two is not passed over.
+func TestFeedReadsTheCounterFirst(t *testing.T) {
+	var config *mysql.Config
+	d := mariadbWith(t, func(c *mysql.Config) { config = c }).migrated(t)
+	store := d.store(t)
+	keys := inserted(t, store, "acme", 2)
+	first, second := keys[0], keys[1]
+	start := present(t, store)
+	update(t, store, first)
+
+	below, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements := 0
+	reader := sql.OpenDB(preparing{below, func() {
+		statements++
+		if statements == 2 {
+			update(t, store, second)
+		}
+	}})
+	defer reader.Close()
+	changed, next, err := d.wrap(reader, keysql.Options{}).Changes(t.Context(), start)
+	if err != nil || statements != 2 {
+		t.Fatalf("got %v after %d statements, want two statements", err, statements)
+	}
+	wantNamed(t, changed, first, "a change that was committed before")
+	more, _ := changes(t, store, next)
+	wantNamed(t, append(changed, more...), second, "a change that was committed between the statements")
+}
+
+// preparing calls a function before each statement.
+type preparing struct {
+	driver.Connector
+	before func()
+}
+
+func (p preparing) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := p.Connector.Connect(ctx)
+	return preparingConn{conn, p.before}, err
+}
+
+type preparingConn struct {
+	driver.Conn // without the abilities to query in other ways
+	before      func()
+}
+
+func (c preparingConn) Prepare(query string) (driver.Stmt, error) {
+	c.before()
+	return c.Conn.Prepare(query)
 }
 
 // A change is named again only while an older transaction is open, which in

@@ -35,6 +35,7 @@ type dialect struct {
 	engine                                                 // that of the migration
 	issued  string                                         // says of a key that the issue token ?3 made it
 	touch   string
+	counter string // read before horizon, whose ?4 it is; empty where one statement does
 	horizon string
 
 	jsonText func(text string) string // how a text of a batch travels
@@ -61,7 +62,7 @@ var sqlite = dialect{
 	engine:  sqliteEngine,
 	issued:  issued,
 	touch:   sqliteTouch,
-	horizon: counterHorizon,
+	horizon: sqliteHorizon,
 
 	jsonText: func(text string) string { return text },
 }
@@ -74,7 +75,8 @@ var mysql = dialect{
 	engine:  mysqlEngine,
 	issued:  "issued = ?3",
 	touch:   mysqlTouch,
-	horizon: counterHorizon,
+	counter: mysqlCounter,
+	horizon: mysqlHorizon,
 
 	jsonText: func(text string) string { return hex.EncodeToString([]byte(text)) },
 }
