@@ -56,6 +56,7 @@ var keyTests = []struct {
 	{"a tab within quotation marks", "\"a\tb\"", ""},
 	{"an escaped control character", "\"a\\\x01b\"", ""},
 	{"a control character after an escape", "\"\\\\\x01b\"", ""},
+	{"the last control character", "a\x1fb", ""},
 	{"delete", "a\x7fb", ""},
 	{"not ASCII", "schlüssel", ""},
 	{"not UTF-8", "a\xffb", ""},
@@ -76,6 +77,11 @@ func TestParseKeyCountsValues(t *testing.T) {
 		if got, err := idem.ParseKey(values); err == nil {
 			t.Errorf("%q: got %q, want an error", values, got)
 		}
+	}
+	_, none := idem.ParseKey(nil)
+	_, two := idem.ParseKey([]string{"a", "a"})
+	if none.Error() == two.Error() {
+		t.Errorf("got %v for no key and for two", none)
 	}
 }
 
