@@ -6,8 +6,9 @@ import (
 	"github.com/go-chi/httprate"
 )
 
-// newChi is chi with its own request id and recovery, and httprate by organization.
-// chi's request id is put on the request only, so one line puts it on the response.
+// newChi is chi with its own request id and recovery, and httprate by
+// organization. chi's request id is put on the request only, so one line puts
+// it on the response.
 func newChi(s *Setup) Server {
 	a := application{s}
 	m := chi.NewRouter()

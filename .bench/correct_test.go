@@ -70,7 +70,8 @@ func (s *served) send(q bench.Request, token, key string) answer {
 
 const aKey = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 
-// a question is one row of the table: what a contract says of it, and what to do.
+// a question is one row of the table: what a contract says of it, and what to
+// do.
 type question struct {
 	name  string
 	right string // what the answer begins with when it is right
@@ -235,8 +236,8 @@ func often(n int64) string {
 
 func times(status int, n int64) string { return fmt.Sprintf("%d, ran %s", status, often(n)) }
 
-// TestCorrect sends the same requests to each peer over a connection and logs the
-// answers as a table. Only what Sallyport promises is asserted.
+// TestCorrect sends the same requests to each peer over a connection and logs
+// the answers as a table. Only what Sallyport promises is asserted.
 func TestCorrect(t *testing.T) {
 	peers := slices.DeleteFunc(append(bench.Peers(), bench.Defaults()...), func(p bench.Peer) bool { return !p.Scopes })
 	keys := bench.NewSetup(2)

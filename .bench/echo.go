@@ -22,9 +22,9 @@ func echoNeed(scope string) echo.MiddlewareFunc {
 	}
 }
 
-// newEcho is echo with its own request id, recovery, key auth and rate limiter. Its
-// limiter forgets whoever was silent for ExpiresIn, so that is twice the period. Echo
-// has no idempotency. The refusals are those of its error handler.
+// newEcho is echo with its own request id, recovery, key auth and rate limiter.
+// Its limiter forgets whoever was silent for ExpiresIn, so that is twice the
+// period. Echo has no idempotency. The refusals are those of its error handler.
 func newEcho(s *Setup) Server {
 	return echoServer(s, func(c *echo.Context, err error) error {
 		switch {

@@ -16,8 +16,8 @@ import (
 
 // fiberServer is a Server on fasthttp, which is not net/http: it has no
 // http.Handler, no HTTP/2, no context that ends with the request, and it uses
-// requests and responses again. Its figures are of its own handler, called with a
-// fasthttp.RequestCtx that is used again as in its server.
+// requests and responses again. Its figures are of its own handler, called with
+// a fasthttp.RequestCtx that is used again as in its server.
 type fiberServer struct{ app *fiber.App }
 
 func (f fiberServer) Loop(q Request) func(authorization, key string) int {
@@ -77,8 +77,8 @@ func fiberPost(s *Setup) fiber.Handler {
 }
 
 // newFiber is fiber v3 with its own request id, recovery, key auth, limiter and
-// idempotency. The headers of a replay are listed, because without a list it adds the
-// first response's id to the replay's own.
+// idempotency. The headers of a replay are listed, because without a list it
+// adds the first response's id to the replay's own.
 func newFiber(s *Setup) Server {
 	return newFiberWith(s, []string{fiber.HeaderContentType, fiber.HeaderLocation}, func(c fiber.Ctx, err error) error {
 		if errors.Is(err, keyauth.ErrMissingOrMalformedAPIKey) {

@@ -35,9 +35,9 @@ func (c *floorContext) Value(key any) any {
 }
 
 // newFloor is the physical limit of such a server: the mux and the handler, and
-// only what nobody can leave out. It makes an xid and sets its header, hashes the
-// token, reads one map, does one compare-and-swap for the limit, and copies the
-// request once, to hand on who calls. It answers nothing but 200 well.
+// only what nobody can leave out. It makes an xid and sets its header, hashes
+// the token, reads one map, does one compare-and-swap for the limit, and copies
+// the request once, to hand on who calls. It answers nothing but 200 well.
 func newFloor(s *Setup) Server {
 	a := application{s}
 	mux := http.NewServeMux()

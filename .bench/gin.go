@@ -44,8 +44,8 @@ func ginNeed(scope string) gin.HandlerFunc {
 	}
 }
 
-// newGin is gin in release mode with its recovery, gin-contrib/requestid and the
-// gin driver of ulule/limiter. gin has no API keys and no idempotency.
+// newGin is gin in release mode with its recovery, gin-contrib/requestid and
+// the gin driver of ulule/limiter. gin has no API keys and no idempotency.
 func newGin(s *Setup) Server {
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()

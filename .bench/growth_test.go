@@ -34,7 +34,8 @@ func digest(i int) (d [32]byte) {
 	return d
 }
 
-// answered is what idem keeps for a create: the length of what the path benchmarks store.
+// answered is what idem keeps for a create: the length of what the path
+// benchmarks store.
 const answered = 300
 
 func remember(m *idem.Memory, i int) {
@@ -116,8 +117,9 @@ var growing = []grown{
 	}, func(int) int { return 0 }},
 }
 
-// BenchmarkGrowth is one call of our stores that hold as many keys, organizations or
-// replies as the name says, in random order. bytes/entry is what lives for each.
+// BenchmarkGrowth is one call of our stores that hold as many keys,
+// organizations or replies as the name says, in random order. bytes/entry is
+// what lives for each.
 func BenchmarkGrowth(b *testing.B) {
 	for _, g := range growing {
 		for _, n := range sizes {

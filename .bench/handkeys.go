@@ -19,8 +19,8 @@ type identity struct {
 
 func (i *identity) may(scope string) bool { return slices.Contains(i.scopes, scope) }
 
-// handKeys is the table that a team writes for itself: digests of tokens in a map
-// behind a lock.
+// handKeys is the table that a team writes for itself: digests of tokens in a
+// map behind a lock.
 type handKeys struct {
 	down *atomic.Bool
 	mu   sync.RWMutex

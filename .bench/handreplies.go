@@ -12,8 +12,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/expirable"
 )
 
-// handReplies is the idempotency that a careful engineer writes in an afternoon:
-// by organization, with a digest of the request, and repeats that wait.
+// handReplies is the idempotency that a careful engineer writes in an
+// afternoon: by organization, with a digest of the request, and repeats that
+// wait.
 type handReplies struct {
 	mu    sync.Mutex
 	known *expirable.LRU[string, *handReply]

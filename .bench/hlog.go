@@ -26,8 +26,8 @@ func recovered(next http.Handler) http.Handler {
 	})
 }
 
-// newHlog is zerolog's request id, golang-lru before the table of keys, and ulule's
-// own middleware, on http.ServeMux.
+// newHlog is zerolog's request id, golang-lru before the table of keys, and
+// ulule's own middleware, on http.ServeMux.
 func newHlog(s *Setup) Server {
 	a := application{s}
 	cache, err := lru.New[[32]byte, *identity](100_000)

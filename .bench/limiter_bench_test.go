@@ -19,8 +19,8 @@ func bucketNames(n int) []string {
 	return names
 }
 
-// BenchmarkLimiter is one decision; -cpu 1,2 shows how they scale. bytes/key is what
-// the limiter keeps for each key.
+// BenchmarkLimiter is one decision; -cpu 1,2 shows how they scale. bytes/key is
+// what the limiter keeps for each key.
 func BenchmarkLimiter(b *testing.B) {
 	rows := []struct {
 		name  string
@@ -79,7 +79,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestCorrectLimiter asks whether an exhausted key is still denied after a flood of others.
+// TestCorrectLimiter asks whether an exhausted key is still denied after a
+// flood of others.
 func TestCorrectLimiter(t *testing.T) {
 	others := bucketNames(200_000)
 	for _, l := range bench.Limiters() {

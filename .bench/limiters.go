@@ -18,8 +18,8 @@ import (
 // Limiter is a rate limiter alone, one decision for one key.
 type Limiter struct {
 	Name string
-	// New returns a function that goroutines ask at once: keys is how many there
-	// will be, for limiters that have a size.
+	// New returns a function that goroutines ask at once: keys is how many
+	// there will be, for limiters that have a size.
 	New func(limit int, period time.Duration, keys int) func() func(key string) bool
 }
 
@@ -28,8 +28,8 @@ func each(take func(key string) bool) func() func(string) bool {
 	return func() func(string) bool { return take }
 }
 
-// Limiters are all of them. The first is ours. The others forget nobody who still
-// owes, as long as their room and time are set as here.
+// Limiters are all of them. The first is ours. The others forget nobody who
+// still owes, as long as their room and time are set as here.
 func Limiters() []Limiter {
 	ctx := context.Background()
 	return []Limiter{

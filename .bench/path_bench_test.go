@@ -12,7 +12,8 @@ import (
 
 var world = sync.OnceValue(func() *bench.Setup { return bench.NewSetup(bench.ManyKeys) })
 
-// keyNames makes idempotency keys that look like UUIDs, since fiber takes no others.
+// keyNames makes idempotency keys that look like UUIDs, since fiber takes no
+// others.
 type keyNames struct {
 	n    uint64
 	text [36]byte
@@ -34,7 +35,8 @@ var (
 	create  = bench.Request{Method: "POST", Path: "/api/v1/tasks", Body: `{"title":"Call the bank"}`}
 )
 
-// a path is one row: how to prepare a server for it, and what to do again and again.
+// a path is one row: how to prepare a server for it, and what to do again and
+// again.
 type path struct {
 	name   string
 	status int
@@ -92,8 +94,9 @@ var paths = []path{
 	}},
 }
 
-// BenchmarkPath serves one request again and again, without a connection. The peers
-// of a row follow one another, so that a change of the machine's speed meets all.
+// BenchmarkPath serves one request again and again, without a connection. The
+// peers of a row follow one another, so that a change of the machine's speed
+// meets all.
 func BenchmarkPath(b *testing.B) {
 	for _, p := range paths {
 		for _, peer := range bench.Peers() {
@@ -110,7 +113,8 @@ func BenchmarkPath(b *testing.B) {
 				if got := serve(); got != p.status {
 					b.Fatalf("got %d, want %d", got, p.status)
 				}
-				// What the previous peer left behind is not this one's to sweep.
+				// What the previous peer left behind is not this one's to
+				// sweep.
 				runtime.GC()
 				b.ReportAllocs()
 				before := cpuTime()
@@ -126,8 +130,8 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-// BenchmarkParallel is the GETs from as many goroutines as there are processors, to
-// one server.
+// BenchmarkParallel is the GETs from as many goroutines as there are
+// processors, to one server.
 func BenchmarkParallel(b *testing.B) {
 	for _, row := range []struct {
 		name string

@@ -12,8 +12,8 @@ import (
 )
 
 // options are those of the README's program. The budget for replies is larger,
-// because a benchmark creates more for one organization than the default has room
-// for.
+// because a benchmark creates more for one organization than the default has
+// room for.
 func options(s *Setup) middleware.Options {
 	quiet := slog.New(slog.DiscardHandler)
 	replies := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30, Logger: quiet})

@@ -8,7 +8,8 @@ import (
 	"github.com/sethvargo/go-limiter/memorystore"
 )
 
-// newSethvargo is go-limiter's middleware with a hand-written idempotency inside.
+// newSethvargo is go-limiter's middleware with a hand-written idempotency
+// inside.
 func newSethvargo(s *Setup) Server {
 	a := application{s}
 	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(s.Limit), Interval: s.Period})

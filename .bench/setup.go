@@ -1,9 +1,10 @@
 // Package bench measures Sallyport beside what an engineer would compose from
 // other libraries, on the same requests, and shows what each answers.
 //
-// It is a module of its own in a hidden folder, so that no importer of Sallyport
-// sees its requirements. ./run prints the table of ratios, ./loopback compares
-// whole servers, and "go test -run Correct -v" says what each peer answers.
+// It is a module of its own in a hidden folder, so that no importer of
+// Sallyport sees its requirements. ./run prints the table of ratios, ./loopback
+// compares whole servers, and "go test -run Correct -v" says what each peer
+// answers.
 package bench
 
 import (
@@ -116,7 +117,8 @@ type Peer struct {
 	New    func(*Setup) Server
 }
 
-// Peers are all compositions. The first is ours, and the bare handlers are last.
+// Peers are all compositions. The first is ours, and the bare handlers are
+// last.
 func Peers() []Peer {
 	return []Peer{
 		{"sallyport", true, true, newSallyport},

@@ -1,4 +1,5 @@
-// Package openapitest has the tests that need an OpenAPI library, apart from the module, whose importers do not.
+// Package openapitest has the tests that need an OpenAPI library, apart from
+// the module, whose importers do not.
 package openapitest
 
 import (

@@ -9,8 +9,10 @@ import (
 	"github.com/rs/xid"
 )
 
-// A cursor names the last task of a page by what pages are ordered by: when it was created, and its id. It holds no tenant, because
-// the key that brings it back decides whose tasks are listed. The zero value stands before the newest task.
+// A cursor names the last task of a page by what pages are ordered by: when it
+// was created, and its id. It holds no tenant, because the key that brings it
+// back decides whose tasks are listed. The zero value stands before the newest
+// task.
 type cursor struct {
 	micros int64 // since 1970
 	id     xid.ID
@@ -26,7 +28,8 @@ func cursorAt(t task) (cursor, error) {
 
 func (c cursor) taskID() string { return "task_" + c.id.String() }
 
-// String is the text that clients carry from page to page and need not understand.
+// String is the text that clients carry from page to page and need not
+// understand.
 func (c cursor) String() string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(c.micros))
 	return base64.RawURLEncoding.EncodeToString(append(b, c.id[:]...))

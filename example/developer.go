@@ -32,14 +32,16 @@ var people = []person{
 	{console.Actor{ID: "user_max", Organization: harbour, Name: "Max Moor"}, false},
 }
 
-// developer is the Developer section behind a sign-in that asks for no password. There is one session a person, made up anew
-// by each start: a cookie that holds it shows nothing but that its owner has pressed the button.
+// developer is the Developer section behind a sign-in that asks for no
+// password. There is one session a person, made up anew by each start: a cookie
+// that holds it shows nothing but that its owner has pressed the button.
 type developer struct {
 	sessions map[string]person
 	origins  http.CrossOriginProtection
 }
 
-// mountDeveloper returns the Developer section and its address for people, or nil and "" where strangers could reach it.
+// mountDeveloper returns the Developer section and its address for people, or
+// nil and "" where strangers could reach it.
 func mountDeveloper(c config, addr net.Addr, issuer *keystore.Issuer, logger *slog.Logger) (http.Handler, string) {
 	base := baseURL(addr)
 	switch {
@@ -59,7 +61,8 @@ func consoleLine(address string) string {
 	return "Console at " + address + " (a demo: its sign-in asks for no password)"
 }
 
-// newDeveloper returns the console of the issuer's keys, for the paths under developerPath.
+// newDeveloper returns the console of the issuer's keys, for the paths under
+// developerPath.
 func newDeveloper(issuer *keystore.Issuer, baseURL string, logger *slog.Logger) http.Handler {
 	d := &developer{sessions: make(map[string]person)}
 	for _, p := range people {
@@ -122,7 +125,8 @@ func (d *developer) signInPage(w http.ResponseWriter, r *http.Request) {
 	}{people, who})
 }
 
-// signIn starts the session of whoever the form names, and ends any when it names nobody.
+// signIn starts the session of whoever the form names, and ends any when it
+// names nobody.
 func (d *developer) signIn(w http.ResponseWriter, r *http.Request) {
 	if err := d.origins.Check(r); err != nil {
 		http.Error(w, "Another site may not sign anybody in here.", http.StatusForbidden)
@@ -153,8 +157,9 @@ func personName(_ context.Context, _, id string) string {
 	return ""
 }
 
-// onLoopback refuses requests whose Host is not this machine's own. A page of any site can have its name resolve to
-// 127.0.0.1, and would then be of the same origin as the console.
+// onLoopback refuses requests whose Host is not this machine's own. A page of
+// any site can have its name resolve to 127.0.0.1, and would then be of the
+// same origin as the console.
 func onLoopback(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLoopback(r.Host) {

@@ -14,7 +14,8 @@ import (
 
 const formType = "application/x-www-form-urlencoded"
 
-// browse gives the server's client a browser's cookies, without following redirects.
+// browse gives the server's client a browser's cookies, without following
+// redirects.
 func (srv *running) browse(t *testing.T) {
 	t.Helper()
 	jar, err := cookiejar.New(nil)

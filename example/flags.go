@@ -35,7 +35,8 @@ type config struct {
 	insecureConsole bool // serve the console, whose sign-in asks for no password, wherever the listener is
 }
 
-// maxLatency leaves a create time to end before the API's own deadline for it, 30 s.
+// maxLatency leaves a create time to end before the API's own deadline for it,
+// 30 s.
 const maxLatency = 25 * time.Second
 
 // A usageError is a mistake in the arguments, or several, a line each.
@@ -43,7 +44,8 @@ type usageError struct{ error }
 
 var headerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]*$`)
 
-// parseFlags returns a usageError that tells all mistakes, or flag.ErrHelp. Both times the usage is on stderr.
+// parseFlags returns a usageError that tells all mistakes, or flag.ErrHelp.
+// Both times the usage is on stderr.
 func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	fs := flag.NewFlagSet("example", flag.ContinueOnError)

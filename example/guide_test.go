@@ -17,8 +17,8 @@ import (
 // slog.Logger, and the two of package middleware that lead to one.
 var logCalls = []string{"Error", "Warn", "Info", "Log", "ErrorContext", "WarnContext", "InfoContext", "LogAttrs", "log"}
 
-// TestTheGuideHasEveryLineOfTheLog: the operator's guide has a row for each text
-// that the library logs, and no other.
+// TestTheGuideHasEveryLineOfTheLog: the operator's guide has a row for each
+// text that the library logs, and no other.
 func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
 	guide, err := os.ReadFile("../.github/OPERATING.md")
 	if err != nil {
@@ -98,7 +98,8 @@ func logTexts(t *testing.T) map[string]string {
 	return texts
 }
 
-// leadingText returns the text that an expression begins with, "" if it is none.
+// leadingText returns the text that an expression begins with, "" if it is
+// none.
 func leadingText(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -23,8 +23,8 @@ const (
 	maxLimit     = 1000
 )
 
-// readPage returns the page that the query asks for, or the problem with it, which has a Status then. Other parameters are
-// left alone.
+// readPage returns the page that the query asks for, or the problem with it,
+// which has a Status then. Other parameters are left alone.
 func readPage(r *http.Request) (limit int, after cursor, problem middleware.Problem) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -46,9 +46,10 @@ func readPage(r *http.Request) (limit int, after cursor, problem middleware.Prob
 	return limit, after, middleware.Problem{}
 }
 
-// readTitle returns the title of the task that the body asks for, or the problem with it, which has a Status then. The body
-// is read as JSON whatever the Content-Type says, and members other than title are left alone, so that a newer client is not
-// refused.
+// readTitle returns the title of the task that the body asks for, or the
+// problem with it, which has a Status then. The body is read as JSON whatever
+// the Content-Type says, and members other than title are left alone, so that a
+// newer client is not refused.
 func readTitle(w http.ResponseWriter, r *http.Request) (string, middleware.Problem) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxTaskBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {

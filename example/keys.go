@@ -14,8 +14,9 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// The organizations that the five keys belong to. They are fixed, so that with a store that survives a restart the new keys
-// find the old tasks, and the old keys still work.
+// The organizations that the five keys belong to. They are fixed, so that with
+// a store that survives a restart the new keys find the old tasks, and the old
+// keys still work.
 const (
 	harbour = "org_harbour"
 	lantern = "org_lantern"
@@ -67,8 +68,9 @@ func issueKeys(ctx context.Context, issuer *keystore.Issuer) (demoKeys, error) {
 	return keys, nil
 }
 
-// writeKeys puts the keys into a file that only its owner can read. It is always a new file, renamed into place: what stood
-// under that name, with its mode, its links and whoever has it open, gets none of the secrets.
+// writeKeys puts the keys into a file that only its owner can read. It is
+// always a new file, renamed into place: what stood under that name, with its
+// mode, its links and whoever has it open, gets none of the secrets.
 func writeKeys(path, baseURL string, keys demoKeys) (err error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
 		return fmt.Errorf("%s is there and is not a file", path)
@@ -96,7 +98,8 @@ func writeKeys(path, baseURL string, keys demoKeys) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// printKeys writes the keys for a person, and requests that can be pasted into a shell.
+// printKeys writes the keys for a person, and requests that can be pasted into
+// a shell.
 func printKeys(w io.Writer, baseURL string, keys demoKeys) error {
 	_, err := fmt.Fprintf(w, `  full     %[2]s  all scopes, %[7]s
   sandbox  %[3]s  all scopes, %[7]s's sandbox

@@ -1,8 +1,10 @@
-// Example is a server that keeps Sallyport's whole contract: an account and tasks, behind API keys that it issues when it starts.
+// Example is a server that keeps Sallyport's whole contract: an account and
+// tasks, behind API keys that it issues when it starts.
 //
 //	go run ./example
 //
-// prints the keys and requests to try. It ends at SIGINT or SIGTERM, once the requests it has begun are answered.
+// prints the keys and requests to try. It ends at SIGINT or SIGTERM, once the
+// requests it has begun are answered.
 package main
 
 import (
@@ -55,9 +57,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(serve(ctx, c, s, stdout, logger), s.close())
 }
 
-// serve answers requests until ctx ends, and then until everything that was begun is answered and stored.
+// serve answers requests until ctx ends, and then until everything that was
+// begun is answered and stored.
 func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *slog.Logger) error {
-	// Before the keys: a port that is taken must not leave keys whose secrets nobody has.
+	// Before the keys: a port that is taken must not leave keys whose secrets
+	// nobody has.
 	ln, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		return err
@@ -105,7 +109,8 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	return errors.Join(err, api.WaitSettled(drain), srv.Close())
 }
 
-// announce tells the keys, and where they are good, now that the server can be reached.
+// announce tells the keys, and where they are good, now that the server can be
+// reached.
 func announce(stdout io.Writer, keysOut, baseURL, consoleURL string, keys demoKeys, durable bool) error {
 	if keysOut == "" {
 		until := "until the server stops"

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// asServer makes the test binary the example itself, for tests that need a process.
+// asServer makes the test binary the example itself, for tests that need a
+// process.
 const asServer = "SALLYPORT_EXAMPLE_AS_SERVER"
 
 func TestMain(m *testing.M) {
@@ -93,7 +94,8 @@ type reply struct {
 	text string
 }
 
-// do sends a request; header is name, value, name, value and so on. An empty secret sends no Authorization.
+// do sends a request; header is name, value, name, value and so on. An empty
+// secret sends no Authorization.
 func (srv *running) do(ctx context.Context, secret, method, path, body string, header ...string) (reply, error) {
 	r, err := http.NewRequestWithContext(ctx, method, srv.base+path, strings.NewReader(body))
 	if err != nil {

@@ -120,8 +120,8 @@ func words(line string) []string {
 	return all
 }
 
-// curl says what a command of curl sends, in a shell with that KEY. The method is
-// empty if the line is another command.
+// curl says what a command of curl sends, in a shell with that KEY. The method
+// is empty if the line is another command.
 func curl(line, key string) (method, target, body string, header []string) {
 	args := words(strings.ReplaceAll(line, "$KEY", key))
 	if len(args) == 0 || args[0] != "curl" {

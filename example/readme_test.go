@@ -177,7 +177,8 @@ func TestTheExamplePrintsTheCommandsOfTheREADME(t *testing.T) {
 	}
 }
 
-// What differs from run to run: xids and times. Equal ones get equal names, so that a replay must repeat the first response's.
+// What differs from run to run: xids and times. Equal ones get equal names, so
+// that a replay must repeat the first response's.
 var variable = regexp.MustCompile(`\b(task_)?[0-9a-v]{20}\b|\d{4}-\d\d-\d\dT[0-9:.]+Z`)
 
 func masked(text string) string {
@@ -207,7 +208,8 @@ func TestTheTranscriptOfTheREADME(t *testing.T) {
 	}
 }
 
-// curl performs a command of the transcript and prints the response with those header fields that head shows.
+// curl performs a command of the transcript and prints the response with those
+// header fields that head shows.
 func (srv *running) curl(t *testing.T, command string, head []string) string {
 	t.Helper()
 	method, target, body, header := curl(command, srv.keys.Full)

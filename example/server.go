@@ -21,8 +21,9 @@ import (
 
 const basePath = "/api/v1"
 
-// newServer puts the API and its routes together. The server tells the API when it is shut down. Without a developer there is
-// no console. busy is the number of requests in progress.
+// newServer puts the API and its routes together. The server tells the API when
+// it is shut down. Without a developer there is no console. busy is the number
+// of requests in progress.
 func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.LastUsed, logger *slog.Logger) (_ *http.Server, _ *middleware.API, busy *atomic.Int64) {
 	busy = new(atomic.Int64)
 	draining := make(chan struct{})
@@ -46,7 +47,8 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	api.HandleFunc("GET "+tasksPath+"/{id}", middleware.Require(scope.TasksRead), within(storeTimeout, tasks.find))
 	api.HandleFunc("POST "+tasksPath+"/{id}/cancel", middleware.Require(scope.TasksCancel), within(storeTimeout, tasks.cancel))
 
-	// No mux stands before the API: it would answer some paths without a key, with a redirect to what it takes for a better one.
+	// No mux stands before the API: it would answer some paths without a key,
+	// with a redirect to what it takes for a better one.
 	root := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		busy.Add(1)
 		defer busy.Add(-1)
@@ -86,7 +88,8 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	return srv, api, busy
 }
 
-// storeTimeout bounds what a handler waits for its database. The server's WriteTimeout does not: it ends no handler.
+// storeTimeout bounds what a handler waits for its database. The server's
+// WriteTimeout does not: it ends no handler.
 const storeTimeout = 4 * time.Second
 
 func within(d time.Duration, h http.HandlerFunc) http.HandlerFunc {

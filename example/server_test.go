@@ -106,7 +106,8 @@ func TestRates(t *testing.T) {
 			}
 			return 0
 		}
-		// The limit is the organization's and not the key's: full and none spend the same.
+		// The limit is the organization's and not the key's: full and none
+		// spend the same.
 		if got := admitted(srv.keys.Full, srv.keys.None); got != row.full {
 			t.Errorf("%q: production was refused after %d requests, want %d", row.args, got, row.full)
 		}
@@ -217,7 +218,8 @@ func (g *gatedTasks) Create(ctx context.Context, tenant, title string) (task, er
 	return g.memoryTasks.Create(ctx, tenant, title)
 }
 
-// watchedLimits tell of each request that came as far as its rate limit, just before it runs or waits for one that does.
+// watchedLimits tell of each request that came as far as its rate limit, just
+// before it runs or waits for one that does.
 type watchedLimits struct {
 	ratelimit.Store
 	passed chan struct{}

@@ -13,8 +13,9 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
-// sqlTasks keeps tasks in a database. In a joined request it writes in the request's transaction, so that a task and the reply
-// that tells of it are there together or not at all.
+// sqlTasks keeps tasks in a database. In a joined request it writes in the
+// request's transaction, so that a task and the reply that tells of it are
+// there together or not at all.
 type sqlTasks struct {
 	db      *sql.DB
 	dialect tasksDialect
@@ -87,7 +88,8 @@ func (s *sqlTasks) Create(ctx context.Context, tenant, title string) (task, erro
 	return t, err
 }
 
-// knows reports whether an id is one that Create makes. Other text need not even be text to a database.
+// knows reports whether an id is one that Create makes. Other text need not
+// even be text to a database.
 func knows(id string) bool {
 	_, err := cursorAt(task{ID: id})
 	return err == nil && strings.HasPrefix(id, "task_")

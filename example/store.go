@@ -27,16 +27,19 @@ const (
 	cancelled state = "cancelled"
 )
 
-// errNoTask says that the tenant has no task of that id, whoever else may have one.
+// errNoTask says that the tenant has no task of that id, whoever else may have
+// one.
 var errNoTask = errors.New("example: no such task")
 
-// memoryTasks keeps tasks until the process ends. The zero value is ready for use, by many goroutines at once.
+// memoryTasks keeps tasks until the process ends. The zero value is ready for
+// use, by many goroutines at once.
 type memoryTasks struct {
 	mu      sync.RWMutex
 	tenants map[string]*ledger
 }
 
-// A ledger holds one tenant's tasks, oldest first. No two were created at the same time, so that a time names a place in it.
+// A ledger holds one tenant's tasks, oldest first. No two were created at the
+// same time, so that a time names a place in it.
 type ledger struct {
 	tasks []task
 	index map[string]int // id → place in tasks
@@ -59,8 +62,8 @@ func (m *memoryTasks) Create(_ context.Context, tenant, title string) (task, err
 	return t, nil
 }
 
-// next is the present, or just after the newest task where the clock stood still or went back. Microseconds are what
-// databases keep of a time.
+// next is the present, or just after the newest task where the clock stood
+// still or went back. Microseconds are what databases keep of a time.
 func (l *ledger) next() time.Time {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	if n := len(l.tasks); n > 0 && !now.After(l.tasks[n-1].CreatedAt) {

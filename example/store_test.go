@@ -51,7 +51,8 @@ func pages(t *testing.T, s taskStore, tenant string, size int, between func()) [
 }
 
 func TestPagesHoldEachTaskOnceNewestFirst(t *testing.T) {
-	// In the bubble the clock stands still, and all tasks are created in the same microsecond.
+	// In the bubble the clock stands still, and all tasks are created in the
+	// same microsecond.
 	synctest.Test(t, func(t *testing.T) {
 		var s memoryTasks
 		var want []string

@@ -50,8 +50,9 @@ func memoryStores() stores {
 	}
 }
 
-// openStores returns the stores that the flags name, each ready for use. A database keeps keys, tasks and replies; Redis counts
-// the limits, and keeps the replies where there is no database.
+// openStores returns the stores that the flags name, each ready for use. A
+// database keeps keys, tasks and replies; Redis counts the limits, and keeps
+// the replies where there is no database.
 func openStores(ctx context.Context, c config, logger *slog.Logger) (s stores, err error) {
 	s = memoryStores()
 	defer func() {

@@ -21,7 +21,8 @@ import (
 	"github.com/rs/xid"
 )
 
-// databases are the flags of a database that no other test sees, for each kind that is there.
+// databases are the flags of a database that no other test sees, for each kind
+// that is there.
 func databases(t *testing.T) map[string][]string {
 	t.Helper()
 	kinds := map[string][]string{"sqlite": {"-sqlite", filepath.Join(t.TempDir(), "example.db")}}
@@ -125,7 +126,8 @@ func TestTasksInADatabase(t *testing.T) {
 	}
 }
 
-// A handler that fails after it has written leaves nothing, since its rows and its reply are one transaction.
+// A handler that fails after it has written leaves nothing, since its rows and
+// its reply are one transaction.
 func TestAFailedCreateLeavesNoTask(t *testing.T) {
 	for kind, flags := range databases(t) {
 		t.Run(kind, func(t *testing.T) {

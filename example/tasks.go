@@ -14,14 +14,17 @@ import (
 
 const tasksPath = basePath + "/tasks"
 
-// A taskStore keeps tasks apart by tenant. Each method is one atomic step. Find and Cancel return errNoTask when the tenant
-// has no such task; any other error means that the store could not answer.
+// A taskStore keeps tasks apart by tenant. Each method is one atomic step. Find
+// and Cancel return errNoTask when the tenant has no such task; any other error
+// means that the store could not answer.
 type taskStore interface {
 	Create(ctx context.Context, tenant, title string) (task, error)
 	Find(ctx context.Context, tenant, id string) (task, error)
-	// List returns at most limit tasks, newest first, that stand behind the cursor.
+	// List returns at most limit tasks, newest first, that stand behind the
+	// cursor.
 	List(ctx context.Context, tenant string, after cursor, limit int) ([]task, error)
-	// Cancel returns the task as it is afterwards. A task that was cancelled before stays as it was.
+	// Cancel returns the task as it is afterwards. A task that was cancelled
+	// before stays as it was.
 	Cancel(ctx context.Context, tenant, id string) (task, error)
 }
 
@@ -60,7 +63,8 @@ func (t *tasks) find(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, found)
 }
 
-// cancel answers 200 with the task, as often as it is asked: what the client wants is that the task is cancelled, and it is.
+// cancel answers 200 with the task, as often as it is asked: what the client
+// wants is that the task is cancelled, and it is.
 func (t *tasks) cancel(w http.ResponseWriter, r *http.Request) {
 	found, err := t.store.Cancel(r.Context(), tenant(r), r.PathValue("id"))
 	if err != nil {
@@ -88,7 +92,8 @@ func (t *tasks) list(w http.ResponseWriter, r *http.Request) {
 			t.fail(w, r, err)
 			return
 		}
-		// RFC 8288 resolves it against the URL of the request, so it is right behind any proxy that keeps the path.
+		// RFC 8288 resolves it against the URL of the request, so it is right
+		// behind any proxy that keeps the path.
 		w.Header().Set("Link", fmt.Sprintf(`<%s?limit=%d&cursor=%s>; rel="next"`, tasksPath, limit, next))
 	}
 	writeJSON(w, http.StatusOK, struct {
@@ -119,7 +124,8 @@ func (t *tasks) fail(w http.ResponseWriter, r *http.Request, err error) {
 	})
 }
 
-// tenant is the organization and environment of the key that called. The API lets nobody reach a handler without one.
+// tenant is the organization and environment of the key that called. The API
+// lets nobody reach a handler without one.
 func tenant(r *http.Request) string {
 	p, _ := middleware.PrincipalFrom(r.Context())
 	return p.Tenant()

@@ -229,8 +229,8 @@ func TestFeedAsksUntilNothingIsLeft(t *testing.T) {
 		store := newFeedFake()
 		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
 		keys := []keystore.Digest{store.add(t), store.add(t), store.add(t)}
-		// A position can move without a change, as that of a log can that others
-		// write to as well.
+		// A position can move without a change, as that of a log can that
+		// others write to as well.
 		position := func() string { return fmt.Sprint("position ", store.polls.Load()) }
 		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
 			return nil, position(), nil

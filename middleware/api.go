@@ -11,15 +11,17 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// API is an http.Handler that implements the whole contract for the routes registered
-// with it. It owns the order of the stages, which is the security of the whole:
+// API is an http.Handler that implements the whole contract for the routes
+// registered with it. It owns the order of the stages, which is the security of
+// the whole:
 //
 //	RequestID → Recover → Authenticate → (mux) → RateLimit → Require → Idempotent → handler
 //
-// Everything up to Authenticate runs before the mux, so that without a key every
-// path, known or not, is a 401. The rest runs for the pattern that matched, never
-// for the text of the URL. A 404, a 405 or a redirect of the mux is charged to
-// the organization and key like any request. path.go is that path.
+// Everything up to Authenticate runs before the mux, so that without a key
+// every path, known or not, is a 401. The rest runs for the pattern that
+// matched, never for the text of the URL. A 404, a 405 or a redirect of the mux
+// is charged to the organization and key like any request. path.go is that
+// path.
 //
 // Register all routes, then serve: Handle must not be called concurrently with
 // ServeHTTP.
@@ -64,18 +66,20 @@ func (a *API) WaitSettled(ctx context.Context) error { return a.guard.WaitSettle
 
 // RouteOptions are the options of one route, beside the API's.
 type RouteOptions struct {
-	// Limit is a policy of this route, beside the API's limits. Routes with the same
-	// policy share its buckets, one for each organization and environment. It needs
-	// RateLimit.Store.
+	// Limit is a policy of this route, beside the API's limits. Routes with the
+	// same policy share its buckets, one for each organization and environment.
+	// It needs RateLimit.Store.
 	Limit *ratelimit.Policy
 	// Cost is what one request spends of each policy; 0 means 1. A request that
-	// costs more than a policy's burst is refused with 400: it never could pass.
+	// costs more than a policy's burst is refused with 400: it never could
+	// pass.
 	Cost int64
-	// ReportOnly makes the requirement and all limits of the route refuse nothing.
-	// [Event].Reported tells what would have been refused. Concurrent still refuses.
+	// ReportOnly makes the requirement and all limits of the route refuse
+	// nothing. [Event].Reported tells what would have been refused. Concurrent
+	// still refuses.
 	ReportOnly bool
-	// Idempotency takes the place of the API's, for example with another Runner.
-	// Runner nil means that the route is not idempotent.
+	// Idempotency takes the place of the API's, for example with another
+	// Runner. Runner nil means that the route is not idempotent.
 	Idempotency *IdempotencyOptions
 }
 

@@ -214,8 +214,8 @@ func TestRegistrationMistakes(t *testing.T) {
 	}
 }
 
-// TestNames: the service's own abbreviation, the base and the scopes come from one
-// place each.
+// TestNames: the service's own abbreviation, the base and the scopes come from
+// one place each.
 func TestNames(t *testing.T) {
 	registry := scope.New(scope.Definition{Name: "cars:drive", Meaning: "Drive."})
 	memory := keystore.NewMemory()
@@ -320,9 +320,9 @@ func TestPatternInAccessLogs(t *testing.T) {
 	}
 }
 
-// TestAPIBehindTimeoutHandler: http.TimeoutHandler leaves the goroutine of a late
-// handler running. What RequestID does when the response ends must not read what
-// that handler may still write.
+// TestAPIBehindTimeoutHandler: http.TimeoutHandler leaves the goroutine of a
+// late handler running. What RequestID does when the response ends must not
+// read what that handler may still write.
 func TestAPIBehindTimeoutHandler(t *testing.T) {
 	release, left := make(chan struct{}), make(chan struct{})
 	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { <-release }, middleware.Options{Hooks: quiet()})

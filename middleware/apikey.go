@@ -13,10 +13,11 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// KeyAuthenticator returns the authenticator of API keys, to be joined with others
-// by [FirstOf]. Alone, a Guard makes it from its key store. Of the options it uses
-// Registry, Keys, Failures and ClientIP; the Guard needs the same ClientIP. It panics on those that
-// [Options.Validate] refuses, and on a nil store.
+// KeyAuthenticator returns the authenticator of API keys, to be joined with
+// others by [FirstOf]. Alone, a Guard makes it from its key store. Of the
+// options it uses Registry, Keys, Failures and ClientIP; the Guard needs the
+// same ClientIP. It panics on those that [Options.Validate] refuses, and on a
+// nil store.
 func KeyAuthenticator(keys keystore.Store, o Options) Authenticator {
 	if absent(keys) {
 		panic("middleware: KeyAuthenticator: the key store is nil")
@@ -140,8 +141,8 @@ func (a *keyAuthenticator) address(r *http.Request, key *keystore.Key) (client n
 	return client
 }
 
-// lookupTimeout bounds a look-up in a store that is not behind a keystore.Cached,
-// which has a bound of its own.
+// lookupTimeout bounds a look-up in a store that is not behind a
+// keystore.Cached, which has a bound of its own.
 const lookupTimeout = 5 * time.Second
 
 // verify asks the store. The look-up goes on when the client leaves: net/http
@@ -201,8 +202,8 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, c *keystore.Candidat
 		if !remembered {
 			return nil, refused
 		}
-		// Only keys that were once live are remembered. One that is not live any more
-		// gets the throttle's refusal.
+		// Only keys that were once live are remembered. One that is not live
+		// any more gets the throttle's refusal.
 		key, err := a.verify(r, c)
 		if _, wrong := err.(*Problem); wrong {
 			return nil, refused
@@ -242,8 +243,8 @@ func fromPage(h http.Header) bool {
 	return len(site) > 0 && site[0] != "none" || len(h["Origin"]) > 0
 }
 
-// refusedDetail explains the refusal. It leaks nothing: only a holder of the key
-// can send it.
+// refusedDetail explains the refusal. It leaks nothing: only a holder of the
+// key can send it.
 func refusedDetail(key *keystore.Key, err error) string {
 	switch {
 	case errors.Is(err, keystore.ErrExpired):

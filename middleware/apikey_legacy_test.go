@@ -28,7 +28,8 @@ func mac(pepper, token string) (d keystore.Digest) {
 	return d
 }
 
-// acme is a format with keys of an older system, hashed with one of two peppers.
+// acme is a format with keys of an older system, hashed with one of two
+// peppers.
 func acme() keystore.Format {
 	return keystore.Format{Legacy: []keystore.LegacyFormat{{
 		Name: "acme", Prefix: "acme_", Match: func(token string) bool { return len(token) == 45 },
@@ -95,8 +96,8 @@ func TestLegacyKeys(t *testing.T) {
 	}
 }
 
-// TestThrottleLegacyKeys: over budget, a live key that the cache knows under any
-// of its digests passes, and no other token reaches the store.
+// TestThrottleLegacyKeys: over budget, a live key that the cache knows under
+// any of its digests passes, and no other token reaches the store.
 func TestThrottleLegacyKeys(t *testing.T) { synctest.Test(t, throttleLegacyKeys) }
 
 func throttleLegacyKeys(t *testing.T) {

@@ -91,8 +91,8 @@ func TestKeyAuthenticatorMistakes(t *testing.T) {
 	}
 }
 
-// TestKeyAuthenticatorOptions: it reads Registry, Keys, Failures and ClientIP of
-// its own options.
+// TestKeyAuthenticatorOptions: it reads Registry, Keys, Failures and ClientIP
+// of its own options.
 func TestKeyAuthenticatorOptions(t *testing.T) {
 	ring := newKeyring()
 	own := scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."})
@@ -152,8 +152,8 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestKeyNetworks: a key is refused from an address outside its networks. Behind
-// a trusted proxy that is the client's; nobody else's word counts.
+// TestKeyNetworks: a key is refused from an address outside its networks.
+// Behind a trusted proxy that is the client's; nobody else's word counts.
 func TestKeyNetworks(t *testing.T) {
 	ring := newKeyring()
 	bound := ring.plant(t, keystore.Key{ID: "key_bound", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}})
@@ -220,8 +220,8 @@ func TestKeyNetworks(t *testing.T) {
 	}
 }
 
-// TestPanicsKeepTheKey: whichever header a key came in, whichever shape it has, a
-// panic with it or with the request does not bring it into the log.
+// TestPanicsKeepTheKey: whichever header a key came in, whichever shape it has,
+// a panic with it or with the request does not bring it into the log.
 func TestPanicsKeepTheKey(t *testing.T) {
 	ring := newKeyring()
 	importOld(t, ring, oldKey, "old pepper", keystore.Production)

@@ -11,11 +11,12 @@ import (
 // use. Its answer is one of four:
 //
 //   - a principal and no error: the request is that caller's;
-//   - [ErrNoCredentials], also wrapped: the request carries no credentials of this
-//     kind;
-//   - a [*Problem], also wrapped: the credentials are refused, with this response;
-//   - any other error: the credentials could not be checked. The client gets 503
-//     and may retry; the error goes to the log.
+//   - [ErrNoCredentials], also wrapped: the request carries no credentials of
+//     this kind;
+//   - a [*Problem], also wrapped: the credentials are refused, with this
+//     response;
+//   - any other error: the credentials could not be checked. The client gets
+//     503 and may retry; the error goes to the log.
 //
 // For anything else the client gets 500, with a line in the log.
 type Authenticator interface {
@@ -28,20 +29,21 @@ type AuthenticatorFunc func(*http.Request) (Principal, error)
 // Authenticate implements [Authenticator].
 func (f AuthenticatorFunc) Authenticate(r *http.Request) (Principal, error) { return f(r) }
 
-// ErrNoCredentials is the error of an [Authenticator] for a request that carries
-// no credentials of its kind.
+// ErrNoCredentials is the error of an [Authenticator] for a request that
+// carries no credentials of its kind.
 var ErrNoCredentials = errors.New("middleware: the request carries no credentials")
 
-// FirstOf joins authenticators: the first whose answer is not [ErrNoCredentials]
-// decides. So a revoked API key is refused, even beside a valid session. A request
-// with credentials of several kinds is refused with 400, because two parties may
-// believe different ones; see [Prefer].
+// FirstOf joins authenticators: the first whose answer is not
+// [ErrNoCredentials] decides. So a revoked API key is refused, even beside a
+// valid session. A request with credentials of several kinds is refused with
+// 400, because two parties may believe different ones; see [Prefer].
 //
-// A [KeyAuthenticator] that is joined leaves Bearer tokens of another shape, such
-// as JWTs, to the others. One that nobody takes is refused as an invalid key. Two
-// of them need different prefixes: each refuses tokens of its own shape that its
-// store does not have. An Authenticator around a KeyAuthenticator hides it, so that
-// it refuses JWTs too: put it around what FirstOf returns.
+// A [KeyAuthenticator] that is joined leaves Bearer tokens of another shape,
+// such as JWTs, to the others. One that nobody takes is refused as an invalid
+// key. Two of them need different prefixes: each refuses tokens of its own
+// shape that its store does not have. An Authenticator around a
+// KeyAuthenticator hides it, so that it refuses JWTs too: put it around what
+// FirstOf returns.
 //
 // FirstOf panics without authenticators and on a nil one.
 func FirstOf(authenticators ...Authenticator) Authenticator {
@@ -105,9 +107,10 @@ func (j *joined) Authenticate(r *http.Request) (Principal, error) {
 	return Principal{}, none
 }
 
-// An unclaimedToken is the answer of a joined keyAuthenticator for a Bearer token
-// of another shape: no credentials of its kind. If nobody else takes the token,
-// the client learns that it is not valid, rather than that none was sent.
+// An unclaimedToken is the answer of a joined keyAuthenticator for a Bearer
+// token of another shape: no credentials of its kind. If nobody else takes the
+// token, the client learns that it is not valid, rather than that none was
+// sent.
 type unclaimedToken struct {
 	keys    *keyAuthenticator
 	refused *Problem
@@ -116,8 +119,8 @@ type unclaimedToken struct {
 func (u *unclaimedToken) Error() string { return u.refused.Error() }
 func (u *unclaimedToken) Unwrap() error { return ErrNoCredentials }
 
-// absent reports whether v is nil, or a nil pointer or function in an interface,
-// which would panic at the first request.
+// absent reports whether v is nil, or a nil pointer or function in an
+// interface, which would panic at the first request.
 func absent(v any) bool {
 	if v == nil {
 		return true
@@ -126,17 +129,17 @@ func absent(v any) bool {
 	return (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()
 }
 
-// Authenticate lets a request pass that carries a live API key as a Bearer token
-// (RFC 6750, section 2.1), and tells the stages and handlers inside who the
-// caller is (see [PrincipalFrom]).
+// Authenticate lets a request pass that carries a live API key as a Bearer
+// token (RFC 6750, section 2.1), and tells the stages and handlers inside who
+// the caller is (see [PrincipalFrom]).
 //
 //   - No credentials, or a scheme other than Bearer: 401 with a challenge.
 //   - Anything else that is not a live key: 401 with error="invalid_token".
-//   - The store does not answer: 503 with Retry-After, never 401, because clients
-//     do not retry a 401.
-//   - This client address has used up Options.Failures: 429. A live key that the
-//     keystore.Cached remembers still passes, so wrong keys cannot lock out a key
-//     that is in use.
+//   - The store does not answer: 503 with Retry-After, never 401, because
+//     clients do not retry a 401.
+//   - This client address has used up Options.Failures: 429. A live key that
+//     the keystore.Cached remembers still passes, so wrong keys cannot lock out
+//     a key that is in use.
 //
 // Nothing has to stand before it. [Guard.RequestID] and [Guard.Recover] SHOULD.
 // Put a keystore.Cached in front of a store that is not in memory.
@@ -156,8 +159,8 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 				x.IDHeader, x.ID = f.response.IDHeader, f.response.ID
 			}
 		}
-		// Start from empty facts: nothing that was decided for an outer caller holds
-		// for this one.
+		// Start from empty facts: nothing that was decided for an outer caller
+		// holds for this one.
 		f := &facts{Context: r.Context(), response: x, hooks: g.hooks(r)}
 		if g.isPreflight(r) {
 			f.serve(g.options.Preflight, w, r)
@@ -222,8 +225,8 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 		return Principal{}, refusal(codeInternal)
 	}
 	if unlogged, due := g.faults.due(); due {
-		// The error may quote the credentials, such as that of a request to another
-		// server with the token in its URL.
+		// The error may quote the credentials, such as that of a request to
+		// another server with the token in its URL.
 		g.hooks(r).logger().Error("the credentials of a request could not be checked",
 			"error", g.redacted(fmt.Sprint(err), x, r), "request_id", requestID(w, r), "unlogged", unlogged)
 	}

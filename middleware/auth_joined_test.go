@@ -53,8 +53,8 @@ func bearerJWT(p middleware.Principal) middleware.AuthenticatorFunc {
 	}
 }
 
-// TestJoinedAuthenticators: which answer a request gets that carries credentials
-// of no kind, of one or of two.
+// TestJoinedAuthenticators: which answer a request gets that carries
+// credentials of no kind, of one or of two.
 func TestJoinedAuthenticators(t *testing.T) {
 	ring := newKeyring()
 	live, suspended := ring.issue(t), ring.plant(t, keystore.Key{Suspended: true})
@@ -136,8 +136,8 @@ func TestJoinedAuthenticators(t *testing.T) {
 	}
 }
 
-// TestJoinedKeysAreACopy: a KeyAuthenticator that was joined is as strict as ever
-// where it stands alone.
+// TestJoinedKeysAreACopy: a KeyAuthenticator that was joined is as strict as
+// ever where it stands alone.
 func TestJoinedKeysAreACopy(t *testing.T) {
 	ring := newKeyring()
 	keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{})
@@ -177,8 +177,9 @@ func TestJoinedThrottle(t *testing.T) {
 	}
 }
 
-// TestProblemsOfAuthenticatorsAreTheirOwn: an authenticator may change the refusal
-// of the one it calls, and no other request gets what it has written there.
+// TestProblemsOfAuthenticatorsAreTheirOwn: an authenticator may change the
+// refusal of the one it calls, and no other request gets what it has written
+// there.
 func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
 	ring := newKeyring()
 	tokens := []string{keystore.Format{}.Generate(keystore.Production).Reveal(), ring.plant(t, keystore.Key{Suspended: true}), "opaque", "svc_live_x"}
@@ -206,8 +207,8 @@ func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestWrappedAnswers: an authenticator may wrap the errors of another one, and the
-// client gets the same answer.
+// TestWrappedAnswers: an authenticator may wrap the errors of another one, and
+// the client gets the same answer.
 func TestWrappedAnswers(t *testing.T) {
 	ring := newKeyring()
 	keys := middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session(by(t, "user")))
@@ -241,8 +242,8 @@ func TestWrappedAnswers(t *testing.T) {
 	}
 }
 
-// TestNilAuthenticators: nothing that would panic at the first request gets past
-// a constructor.
+// TestNilAuthenticators: nothing that would panic at the first request gets
+// past a constructor.
 func TestNilAuthenticators(t *testing.T) {
 	none, nilFunc := (*pointerAuthenticator)(nil), middleware.AuthenticatorFunc(nil)
 	for name, join := range map[string]func(...middleware.Authenticator) middleware.Authenticator{"FirstOf": middleware.FirstOf, "Prefer": middleware.Prefer} {

@@ -106,8 +106,8 @@ func TestEnvironmentOfHost(t *testing.T) {
 }
 
 // TestStoreAnswers: only "no such key" is 401. A store that fails, gives back
-// nothing or a record that does not fit is an error of ours: 503, and the cause is
-// in the log. A cache in front of the store changes nothing.
+// nothing or a record that does not fit is an error of ours: 503, and the cause
+// is in the log. A cache in front of the store changes nothing.
 func TestStoreAnswers(t *testing.T) {
 	ring := newKeyring()
 	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
@@ -159,8 +159,8 @@ func TestStoreAnswers(t *testing.T) {
 	}
 }
 
-// TestClientLeavesDuringLookup: the look-up goes on, because net/http also reports
-// a client that has only closed its sending half.
+// TestClientLeavesDuringLookup: the look-up goes on, because net/http also
+// reports a client that has only closed its sending half.
 func TestClientLeavesDuringLookup(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -323,8 +323,8 @@ type authenticatorFunc func(*http.Request) (middleware.Principal, error)
 
 func (f authenticatorFunc) Authenticate(r *http.Request) (middleware.Principal, error) { return f(r) }
 
-// TestAuthenticator: each of the answers that an Authenticator may give, and those
-// that it may not.
+// TestAuthenticator: each of the answers that an Authenticator may give, and
+// those that it may not.
 func TestAuthenticator(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// TestAuthorizationHeader has a row for each form of credentials. {K} stands for a
-// live key, "ok" for an accepted request.
+// TestAuthorizationHeader has a row for each form of credentials. {K} stands
+// for a live key, "ok" for an accepted request.
 func TestAuthorizationHeader(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -127,8 +127,8 @@ func TestAuthorizationOnTheWire(t *testing.T) {
 		{"control character", "Authorization: Bearer " + token + "\x01\r\n", 400},
 		{"NUL", "Authorization: Bearer " + token + "\x00\r\n", 400},
 		{"high byte", "Authorization: Bearer " + token + "\xe9\r\n", 401},
-		// The header is hop-by-hop by its sender's word, which net/http passes on
-		// all the same; whoever has sent it meant it for us.
+		// The header is hop-by-hop by its sender's word, which net/http passes
+		// on all the same; whoever has sent it meant it for us.
 		{"named by Connection", "Connection: Authorization\r\nAuthorization: Bearer " + token + "\r\n", 200},
 	}
 	for _, tt := range tests {
@@ -141,8 +141,8 @@ func TestAuthorizationOnTheWire(t *testing.T) {
 	}
 }
 
-// TestKeyElsewhere: a key that is not in the Authorization header is no key, and
-// no log of ours shows it.
+// TestKeyElsewhere: a key that is not in the Authorization header is no key,
+// and no log of ours shows it.
 func TestKeyElsewhere(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

@@ -91,8 +91,8 @@ func BenchmarkChain(b *testing.B) {
 }
 
 // BenchmarkCreate is a POST with a small body: on the bare mux, along the chain
-// without a key, as the first of its key, and as a repeat. Replies are kept for a
-// moment only, so that the store is as full at the end as at the beginning.
+// without a key, as the first of its key, and as a repeat. Replies are kept for
+// a moment only, so that the store is as full at the end as at the beginning.
 func BenchmarkCreate(b *testing.B) {
 	api, token, bare := benchAPI(b)
 	for _, size := range []int{100, 16 << 10} {

@@ -36,8 +36,8 @@ func TestChain(t *testing.T) {
 	wantPanic(t, "a stage is nil", func() { middleware.Chain(mark("a"), nil) })
 }
 
-// TestMisplacedPieces: a stage that misses what must stand before it answers every
-// request with 500 and says in the log what is missing.
+// TestMisplacedPieces: a stage that misses what must stand before it answers
+// every request with 500 and says in the log what is missing.
 func TestMisplacedPieces(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -79,8 +79,8 @@ func TestMisplacedPieces(t *testing.T) {
 	}
 }
 
-// TestPiecesOnAnotherRouter puts the stages around a router that knows nothing of
-// them, copies the request and wraps the writer between them.
+// TestPiecesOnAnotherRouter puts the stages around a router that knows nothing
+// of them, copies the request and wraps the writer between them.
 func TestPiecesOnAnotherRouter(t *testing.T) {
 	type key struct{}
 	foreign := func(next http.Handler) http.Handler {
@@ -163,8 +163,8 @@ func TestRequestIDBehindAuthenticate(t *testing.T) {
 	}
 }
 
-// unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap and
-// no optional interface of its own.
+// unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap
+// and no optional interface of its own.
 type unwrapper struct{ http.ResponseWriter }
 
 func (u unwrapper) Unwrap() http.ResponseWriter { return u.ResponseWriter }

@@ -41,10 +41,10 @@ func TrustProxies(cidrs ...string) (ClientIP, error) {
 }
 
 // From returns the client's address: the connection's peer, or, when that is a
-// trusted proxy, the rightmost entry of X-Forwarded-For that is not one. Several
-// header lines are one list (RFC 9110, section 5.3). At an entry
-// that is not an address, the client is the address to its right. The
-// address is invalid when the peer's is not an IP address, as on a unix socket.
+// trusted proxy, the rightmost entry of X-Forwarded-For that is not one.
+// Several header lines are one list (RFC 9110, section 5.3). At an entry that
+// is not an address, the client is the address to its right. The address is
+// invalid when the peer's is not an IP address, as on a unix socket.
 func (c ClientIP) From(r *http.Request) netip.Addr {
 	peer, ok := parseAddr(r.RemoteAddr)
 	if !ok || !c.trusts(peer) {

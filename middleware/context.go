@@ -10,10 +10,10 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 )
 
-// facts are what the stages have found out about a request, as one context value.
-// They do not change once other code can see them: a stage that finds out more
-// hands on a copy. So a request that a handler sends on its own context cannot
-// change what is known about the request outside.
+// facts are what the stages have found out about a request, as one context
+// value. They do not change once other code can see them: a stage that finds
+// out more hands on a copy. So a request that a handler sends on its own
+// context cannot change what is known about the request outside.
 type facts struct {
 	context.Context
 
@@ -56,9 +56,9 @@ func factsOf(ctx context.Context) *facts {
 	return f
 }
 
-// detached is facts as a context for the store of counters. It does not end when
-// the client leaves: net/http also reports a client that has only closed its
-// sending half.
+// detached is facts as a context for the store of counters. It does not end
+// when the client leaves: net/http also reports a client that has only closed
+// its sending half.
 type detached facts
 
 func (d *detached) Deadline() (time.Time, bool) { return time.Time{}, false }
@@ -79,9 +79,9 @@ func extend(ctx context.Context) *facts {
 	return f
 }
 
-// serve calls next with a copy of r whose context is f. Then it copies back what
-// outer code reads: MultipartForm, whose files the server removes, and Pattern,
-// for access logs.
+// serve calls next with a copy of r whose context is f. Then it copies back
+// what outer code reads: MultipartForm, whose files the server removes, and
+// Pattern, for access logs.
 func (f *facts) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	inner := r.WithContext(f)
 	defer func() {

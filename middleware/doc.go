@@ -3,8 +3,9 @@
 // idempotent creates.
 //
 // [API] is all of it as one http.Handler. A [Guard] has each stage as a
-// func(http.Handler) http.Handler, for any router. Both take the same [Options].
-// The path of a request through an API is path.go; each stage has one file:
+// func(http.Handler) http.Handler, for any router. Both take the same
+// [Options]. The path of a request through an API is path.go; each stage has
+// one file:
 //
 //	requestid.go    RequestID     every response carries one id
 //	recover.go      Recover       500 for a panic; after the first byte, an abort
@@ -16,8 +17,8 @@
 // With a Guard, keep these rules:
 //
 //   - RequestID MUST be the outermost stage.
-//   - Authenticate MUST stand before Require, and before a RateLimit that counts
-//     by organization or key.
+//   - Authenticate MUST stand before Require, and before a RateLimit that
+//     counts by organization or key.
 //   - Require, RequireAny or AnyKey MUST stand before Idempotent, and never
 //     inside it: a stored reply must not reach a key that may not see it.
 //   - RateLimit SHOULD stand before Idempotent.
@@ -25,17 +26,18 @@
 //     RequestID.
 //
 // A stage that misses what it needs answers every request with 500 and says in
-// the log what is missing. Mistakes that can be seen at construction panic there;
-// [Options.Validate] returns them.
+// the log what is missing. Mistakes that can be seen at construction panic
+// there; [Options.Validate] returns them.
 //
-// Refusals are application/problem+json (RFC 9457); problem.go has the one table
-// of them, and [Hooks].Problem replaces their form. A handler learns who the
-// caller is from [PrincipalFrom], and writes its own refusals by [WriteProblem].
-// When a response ends, [Hooks].Observe is told of it by one [Event].
+// Refusals are application/problem+json (RFC 9457); problem.go has the one
+// table of them, and [Hooks].Problem replaces their form. A handler learns who
+// the caller is from [PrincipalFrom], and writes its own refusals by
+// [WriteProblem]. When a response ends, [Hooks].Observe is told of it by one
+// [Event].
 //
 // What the stages find out about a request is in its context. What they share
 // about a response is in its writer, which has the same optional interfaces as
-// the server's writer (http.Flusher, http.Hijacker, io.ReaderFrom, http.Pusher).
-// With an Idempotency-Key the response is held in memory until it is saved; its
-// writer is only an http.Flusher.
+// the server's writer (http.Flusher, http.Hijacker, io.ReaderFrom,
+// http.Pusher). With an Idempotency-Key the response is held in memory until it
+// is saved; its writer is only an http.Flusher.
 package middleware

@@ -28,8 +28,8 @@ func (o *observed) hooks() *middleware.Hooks {
 	return hooks
 }
 
-// ask sends a request as an access log would that stands outside h. It checks that
-// both ways to observe tell the same and returns the Event.
+// ask sends a request as an access log would that stands outside h. It checks
+// that both ways to observe tell the same and returns the Event.
 func (o *observed) ask(h http.Handler, r *http.Request) (middleware.Event, answer) {
 	o.t.Helper()
 	o.events = nil
@@ -257,8 +257,8 @@ func TestEventOfAHijackedConnection(t *testing.T) {
 	}
 }
 
-// TestEventOfARequestWithin: the request that a handler makes has an Event of its
-// own, and changes nothing in the outer one.
+// TestEventOfARequestWithin: the request that a handler makes has an Event of
+// its own, and changes nothing in the outer one.
 func TestEventOfARequestWithin(t *testing.T) {
 	ring, o := newKeyring(), &observed{t: t}
 	token := ring.issue(t)
@@ -342,8 +342,8 @@ func TestEventPatternInsideIdempotent(t *testing.T) {
 	}
 }
 
-// TestEventOfARefusedKey: whoever watches learns which key it was; the client is
-// nobody.
+// TestEventOfARefusedKey: whoever watches learns which key it was; the client
+// is nobody.
 func TestEventOfARefusedKey(t *testing.T) {
 	ring := newKeyring()
 	revoked, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})

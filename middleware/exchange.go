@@ -8,9 +8,10 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
-// exchange is what all stages of one response share. Stages find it by the writer
-// that they are given, not by the context, so a request within a request, with a
-// writer of its own, has its own exchange. It is not safe for concurrent use.
+// exchange is what all stages of one response share. Stages find it by the
+// writer that they are given, not by the context, so a request within a
+// request, with a writer of its own, has its own exchange. It is not safe for
+// concurrent use.
 type exchange struct {
 	response.Writer
 	idText        [20]byte
@@ -30,14 +31,15 @@ func exchangeOf(w http.ResponseWriter) *exchange {
 	return nil
 }
 
-// open begins the response that is sent to w, for a request with these outer facts
-// or nil. It returns the writer for the handlers inside.
+// open begins the response that is sent to w, for a request with these outer
+// facts or nil. It returns the writer for the handlers inside.
 func (x *exchange) open(g *Guard, w http.ResponseWriter, r *http.Request, outer *facts) http.ResponseWriter {
 	x.Owner, x.Request, x.guard = x, r, g
 	x.hooks = g.hooks(r)
 	nested := outer != nil && outer.id() != ""
 	if nested {
-		// The same request behind a foreign writer, or a request within a request.
+		// The same request behind a foreign writer, or a request within a
+		// request.
 		x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
 	} else {
 		x.IDHeader = g.options.RequestID.Header

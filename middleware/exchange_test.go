@@ -33,8 +33,8 @@ func TestOneWriter(t *testing.T) {
 	}
 }
 
-// TestForeignWriters: a stage of somebody else may stand outside ours or between
-// two of ours, and nobody flushes past the commit.
+// TestForeignWriters: a stage of somebody else may stand outside ours or
+// between two of ours, and nobody flushes past the commit.
 func TestForeignWriters(t *testing.T) {
 	foreign := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(unwrapper{w}, r) })
@@ -93,7 +93,8 @@ func afterHijack(w http.ResponseWriter, r *http.Request) {
 }
 
 // TestSuperfluousWriteHeader: the first status counts. The server's log has the
-// line that it has without the stages: the call that was wrong is the handler's.
+// line that it has without the stages: the call that was wrong is the
+// handler's.
 func TestSuperfluousWriteHeader(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -144,7 +145,8 @@ func TestInvalidStatus(t *testing.T) {
 	}
 }
 
-// The hooks of an API are told of a response, whatever hooks an outer Guard has.
+// The hooks of an API are told of a response, whatever hooks an outer Guard
+// has.
 func TestObserveBehindOuterHooks(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

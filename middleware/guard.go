@@ -18,9 +18,9 @@ import (
 //	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
 //	r.With(guard.Require(scope.TasksWrite), guard.Idempotent).Post("/tasks", create)
 //
-// Each method says which stage must stand before it. If that one is missing, the
-// stage answers every request with 500 and logs what is missing. A Guard is safe
-// for concurrent use.
+// Each method says which stage must stand before it. If that one is missing,
+// the stage answers every request with 500 and logs what is missing. A Guard is
+// safe for concurrent use.
 //
 // An [API] is the same stages with the order and the routing decided.
 type Guard struct {
@@ -35,8 +35,8 @@ type Guard struct {
 }
 
 // New returns a Guard for the keys in a store. keys may be nil when
-// [Guard.Authenticate] is not used or Options.Authenticator is set. New panics on
-// options that [Options.Validate] refuses.
+// [Guard.Authenticate] is not used or Options.Authenticator is set. New panics
+// on options that [Options.Validate] refuses.
 func New(keys keystore.Store, o Options) *Guard {
 	if err := o.Validate(); err != nil {
 		panic(err.Error())
@@ -64,8 +64,8 @@ func New(keys keystore.Store, o Options) *Guard {
 	return g
 }
 
-// WaitSettled waits, after http.Server.Shutdown, until no idempotent request runs
-// and the outcomes of all of them are saved, or until ctx is done.
+// WaitSettled waits, after http.Server.Shutdown, until no idempotent request
+// runs and the outcomes of all of them are saved, or until ctx is done.
 func (g *Guard) WaitSettled(ctx context.Context) error {
 	for _, runner := range g.runners {
 		if err := runner.WaitSettled(ctx); err != nil {
@@ -94,21 +94,21 @@ func (g *Guard) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 	if f == nil || f.idempotency == nil {
 		return false
 	}
-	// WithPrincipal hides the claim, and without RequestID there is no response to
-	// compare.
+	// WithPrincipal hides the claim, and without RequestID there is no response
+	// to compare.
 	return keyed.Answers(w) || f.run == nil && f.response == exchangeOf(w)
 }
 
-// misuse answers 500 for stages that are put together wrongly, because to pass the
-// request on would be unsafe.
+// misuse answers 500 for stages that are put together wrongly, because to pass
+// the request on would be unsafe.
 func (g *Guard) misuse(w http.ResponseWriter, r *http.Request, stage Stage, what string) {
 	g.logger(w, r).Error("middleware: " + what)
 	g.refuse(w, r, stage, refusal(codeInternal))
 }
 
-// logger returns a logger whose lines say which request they are about. A client
-// may have put its key into the path. The header is not looked at: a handler that
-// outlives its request may be the caller.
+// logger returns a logger whose lines say which request they are about. A
+// client may have put its key into the path. The header is not looked at: a
+// handler that outlives its request may be the caller.
 func (g *Guard) logger(w http.ResponseWriter, r *http.Request) *slog.Logger {
 	path := g.keyShapes().ReplaceAllLiteralString(r.URL.Path, "[secret]")
 	return g.hooks(r).logger().With("request_id", requestID(w, r), "method", r.Method, "path", path)

@@ -22,8 +22,8 @@ type Hooks struct {
 
 	// Problem returns the body of a refusal and its media type, in place of
 	// application/problem+json. The status and the headers that belong to the
-	// refusal are the stage's: WWW-Authenticate, Retry-After, Cache-Control and the
-	// request id. For a nil body the client gets the default.
+	// refusal are the stage's: WWW-Authenticate, Retry-After, Cache-Control and
+	// the request id. For a nil body the client gets the default.
 	Problem func(r *http.Request, p Problem) (contentType string, body []byte)
 
 	// Observe is told of each response when it ends. It is called on the
@@ -31,15 +31,15 @@ type Hooks struct {
 	// Without Observe and WithEvent, no Event is made. See [AccessLog].
 	Observe func(ctx context.Context, e Event)
 
-	// Pattern finds the pattern of a route for the Event where a router other than
-	// http.ServeMux knows it. It is called in Guard.Require, which should stand on
-	// the route, and when the response ends, until it returns one.
+	// Pattern finds the pattern of a route for the Event where a router other
+	// than http.ServeMux knows it. It is called in Guard.Require, which should
+	// stand on the route, and when the response ends, until it returns one.
 	Pattern func(r *http.Request) string
 }
 
 // AccessLog returns a function for Hooks.Observe that logs each response as one
-// line: at level error if it has a status of 500 or more or was aborted, at info
-// otherwise. Nil means slog.Default().
+// line: at level error if it has a status of 500 or more or was aborted, at
+// info otherwise. Nil means slog.Default().
 func AccessLog(l *slog.Logger) func(context.Context, Event) {
 	hooks := &Hooks{Logger: l}
 	return func(ctx context.Context, e Event) {
@@ -131,8 +131,8 @@ type Event struct {
 	// key, organization and environment.
 	Principal Principal
 
-	// RefusedKey is the id of the API key that was refused because it is revoked,
-	// expired or suspended, or may not be used here; "" for none.
+	// RefusedKey is the id of the API key that was refused because it is
+	// revoked, expired or suspended, or may not be used here; "" for none.
 	RefusedKey string
 
 	// Stage is the stage that decided on the response. Outcome is the code of a
@@ -145,23 +145,23 @@ type Event struct {
 	// Waited is how long a repeat waited for the first request with its key.
 	Waited time.Duration
 
-	// Policy is the rate limit that decided, "" without one. Limit is its burst,
-	// Remaining what is left of it, and RetryAfter what a refused client was told
-	// to wait.
+	// Policy is the rate limit that decided, "" without one. Limit is its
+	// burst, Remaining what is left of it, and RetryAfter what a refused client
+	// was told to wait.
 	Policy           string
 	Limit, Remaining int64
 	RetryAfter       time.Duration
 
-	// Reported is the code of the refusal that the request would have got, had the
-	// limit or requirement not been report-only; "" for none.
+	// Reported is the code of the refusal that the request would have got, had
+	// the limit or requirement not been report-only; "" for none.
 	Reported string
 
 	Hijacked bool // the handler took over the connection
 	Aborted  bool // the connection was aborted: the client sees no whole response
 
-	// Nested is set for a response within another one: of a request that a handler
-	// sent on its own context, or behind an http.TimeoutHandler. It has the outer
-	// one's RequestID.
+	// Nested is set for a response within another one: of a request that a
+	// handler sent on its own context, or behind an http.TimeoutHandler. It has
+	// the outer one's RequestID.
 	Nested bool
 }
 
@@ -219,8 +219,8 @@ func (x *exchange) match(pattern string) {
 	}
 }
 
-// notePattern asks for the pattern of the route where the request is now, unless
-// it is known.
+// notePattern asks for the pattern of the route where the request is now,
+// unless it is known.
 func (x *exchange) notePattern(r *http.Request) {
 	if x == nil || x.record == nil || x.record.matched {
 		return
@@ -277,9 +277,9 @@ func (x *exchange) report(r *http.Request, aborted bool) {
 type eventSlot = atomic.Pointer[Event]
 
 // WithEvent lets middleware outside the stages, such as an access log, see the
-// Event of the response. Pass the returned context on with the request. After the
-// inner handler has returned, event returns the Event of the first RequestID or
-// API inside; false when none has ended a response.
+// Event of the response. Pass the returned context on with the request. After
+// the inner handler has returned, event returns the Event of the first
+// RequestID or API inside; false when none has ended a response.
 func WithEvent(ctx context.Context) (_ context.Context, event func() (Event, bool)) {
 	f := extend(ctx)
 	slot := new(eventSlot)

@@ -10,8 +10,8 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// router is a router that tells the pattern by a function and in a context value,
-// as chi does. It answers /none by itself.
+// router is a router that tells the pattern by a function and in a context
+// value, as chi does. It answers /none by itself.
 type router struct{ h http.Handler }
 
 type routed struct{ pattern string }
@@ -111,8 +111,8 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// TestPatternIsAskedForTheEventAlone: once it has answered it is not asked again,
-// and never where nobody observes.
+// TestPatternIsAskedForTheEventAlone: once it has answered it is not asked
+// again, and never where nobody observes.
 func TestPatternIsAskedForTheEventAlone(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -136,8 +136,8 @@ func TestPatternIsAskedForTheEventAlone(t *testing.T) {
 	}
 }
 
-// TestPanickingHooks: a hook that watches cannot spoil a response. The log tells
-// of it, without the key.
+// TestPanickingHooks: a hook that watches cannot spoil a response. The log
+// tells of it, without the key.
 func TestPanickingHooks(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

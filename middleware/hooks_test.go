@@ -11,8 +11,8 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// TestHooksOfTheOutermost: a stage without hooks uses those of the stage outside
-// it, and one with hooks of its own uses these.
+// TestHooksOfTheOutermost: a stage without hooks uses those of the stage
+// outside it, and one with hooks of its own uses these.
 func TestHooksOfTheOutermost(t *testing.T) {
 	outer, inner := newLogged(), newLogged()
 	misplaced := func(o *middleware.Hooks) http.Handler {

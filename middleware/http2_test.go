@@ -33,8 +33,8 @@ func field(name, value string) []byte {
 	return append(append(b, byte(len(value))), value...)
 }
 
-// http2Get sends a GET with one more field over a bare connection and returns the
-// header block of the response.
+// http2Get sends a GET with one more field over a bare connection and returns
+// the header block of the response.
 func http2Get(t *testing.T, c *wire, stream uint32, fields ...[]byte) []byte {
 	t.Helper()
 	block := bytes.Join(append([][]byte{field(":method", "GET"), field(":scheme", "http"), field(":authority", "a"), field(":path", "/")}, fields...), nil)
@@ -54,9 +54,9 @@ func http2Get(t *testing.T, c *wire, stream uint32, fields ...[]byte) []byte {
 	}
 }
 
-// TestHTTP2AnswersOfNetHTTP notes what the documentation of RequestIDListener excepts, so that
-// a change in net/http does not go unnoticed: over HTTP/2 its 400 and 431 reach no
-// handler and carry no id.
+// TestHTTP2AnswersOfNetHTTP notes what the documentation of RequestIDListener
+// excepts, so that a change in net/http does not go unnoticed: over HTTP/2 its
+// 400 and 431 reach no handler and carry no id.
 func TestHTTP2AnswersOfNetHTTP(t *testing.T) {
 	srv := start(t, stage()(http.HandlerFunc(sayOK)), func(srv *httptest.Server) {
 		srv.Config.MaxHeaderBytes = 4 << 10
@@ -90,8 +90,8 @@ func TestHTTP2AnswersOfNetHTTP(t *testing.T) {
 	}
 }
 
-// TestRefusalsKeepHTTP2Connections: what closes an HTTP/1.1 connection, because a
-// body is still to come, would end all streams of this one.
+// TestRefusalsKeepHTTP2Connections: what closes an HTTP/1.1 connection, because
+// a body is still to come, would end all streams of this one.
 func TestRefusalsKeepHTTP2Connections(t *testing.T) {
 	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too large", http.StatusRequestEntityTooLarge)

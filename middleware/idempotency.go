@@ -13,44 +13,47 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 )
 
-// IdempotencyOptions configure [Guard.Idempotent] and the idempotent routes of an
-// [API].
+// IdempotencyOptions configure [Guard.Idempotent] and the idempotent routes of
+// an [API].
 type IdempotencyOptions struct {
 	// Runner decides who runs and who waits, and has the store, the durations
 	// and the limits of that. Nil means no idempotency.
 	Runner *idem.Runner
 
-	// Methods are the methods that are made idempotent; nil means POST. On others
-	// the header is ignored. GET and HEAD are refused: they are idempotent.
+	// Methods are the methods that are made idempotent; nil means POST. On
+	// others the header is ignored. GET and HEAD are refused: they are
+	// idempotent.
 	Methods []string
 
 	// Required refuses requests without an Idempotency-Key with 400.
 	Required bool
 
-	// Partition returns a further part of what an Idempotency-Key belongs to, beside
-	// organization and environment: a project, or the name of the service where
-	// several share a store. Nil adds none. It gets a copy of the request, whose body
-	// it may read.
+	// Partition returns a further part of what an Idempotency-Key belongs to,
+	// beside organization and environment: a project, or the name of the
+	// service where several share a store. Nil adds none. It gets a copy of the
+	// request, whose body it may read.
 	Partition func(*http.Request) string
 
-	// Host returns the canonical name of a service that has several hosts. A repeat
-	// to another host is another request, and gets 422. Nil keeps the host as sent.
+	// Host returns the canonical name of a service that has several hosts. A
+	// repeat to another host is another request, and gets 422. Nil keeps the
+	// host as sent.
 	Host func(host string) string
 
 	// MaxBody is the largest body that a request with a key may have, in bytes;
 	// 0 means 1 MiB. The body is in memory while the handler runs. MaxBodies is
-	// how many bytes of such bodies may be in memory at once in this process, over
-	// all routes with these options, beyond which requests get 503; 0 means 256 MiB.
+	// how many bytes of such bodies may be in memory at once in this process,
+	// over all routes with these options, beyond which requests get 503; 0
+	// means 256 MiB.
 	MaxBody, MaxBodies int64
 
 	// MaxResponse is the largest response body that is retained, in bytes; 0
 	// means 1 MiB. A larger one is sent once, and repeats get 409.
 	MaxResponse int
 
-	// Streaming adds media types to those whose responses are sent as the handler
-	// flushes them, and not retained: text/event-stream, application/x-ndjson,
-	// application/json-seq and multipart/x-mixed-replace. All other responses are
-	// held back until they are saved, flushed or not.
+	// Streaming adds media types to those whose responses are sent as the
+	// handler flushes them, and not retained: text/event-stream,
+	// application/x-ndjson, application/json-seq and multipart/x-mixed-replace.
+	// All other responses are held back until they are saved, flushed or not.
 	Streaming []string
 
 	// Timeout is the deadline of the handler's context, which does not end when
@@ -59,8 +62,9 @@ type IdempotencyOptions struct {
 
 	// FreeOn are statuses by which a handler says that nothing happened: the
 	// response is not kept, and a repeat runs the handler again. By default a
-	// status frees no key, because a handler may have created something before it
-	// passed on the 429 of another service. [NotStarted] says it for one request.
+	// status frees no key, because a handler may have created something before
+	// it passed on the 429 of another service. [NotStarted] says it for one
+	// request.
 	FreeOn []int
 }
 
@@ -113,16 +117,16 @@ func (o IdempotencyOptions) validate() error {
 // stored response with Idempotent-Replayed: true, the first one's id in
 // Svc-Original-Request-Id and a request id of its own.
 //
-//   - A key belongs to organization, environment, subject and Partition. The same key
-//     with another method, host, path, query, Range, content type or
+//   - A key belongs to organization, environment, subject and Partition. The
+//     same key with another method, host, path, query, Range, content type or
 //     body gets 422.
 //   - A repeat of a request in progress waits for it.
-//   - The handler runs on the request's goroutine with a context that does not end
-//     when the client leaves. Its response is saved, then sent.
+//   - The handler runs on the request's goroutine with a context that does not
+//     end when the client leaves. Its response is saved, then sent.
 //   - Every response is kept, whatever its status, unless the handler calls
 //     [NotStarted] or the status is in FreeOn. After a panic the 500 is kept.
-//   - A response over MaxResponse, or a flushed one of a streaming media type, is
-//     sent and not retained: repeats get 409 and never run it again.
+//   - A response over MaxResponse, or a flushed one of a streaming media type,
+//     is sent and not retained: repeats get 409 and never run it again.
 //   - When the store does not answer, the handler does not run: 503.
 //
 // A decision of [Guard.Require], RequireAny or AnyKey MUST stand before it,
@@ -161,9 +165,9 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 }
 
 // NotStarted tells the Idempotency stage that the handler did nothing, so that
-// its response is not kept and a repeat with the same key runs again. It concerns
-// the request whose context is given. A handler that has written anything
-// anywhere must not call it.
+// its response is not kept and a repeat with the same key runs again. It
+// concerns the request whose context is given. A handler that has written
+// anything anywhere must not call it.
 func NotStarted(ctx context.Context) {
 	if f := factsOf(ctx); f != nil && f.run != nil {
 		f.run.NotStarted()
@@ -173,8 +177,8 @@ func NotStarted(ctx context.Context) {
 }
 
 // Attempt returns how often the operation of this request was begun, this time
-// included: 1, except where idem.Options.Reexecute lets a later attempt run after
-// the outcome of an earlier one was lost.
+// included: 1, except where idem.Options.Reexecute lets a later attempt run
+// after the outcome of an earlier one was lost.
 func Attempt(ctx context.Context) int {
 	if f := factsOf(ctx); f != nil && f.run != nil {
 		return f.run.Attempt()
@@ -226,7 +230,8 @@ type idempotentStage struct {
 	next  http.Handler
 }
 
-// serve handles a request under facts, which say that a scope decision was made.
+// serve handles a request under facts, which say that a scope decision was
+// made.
 func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request) {
 	values := r.Header["Idempotency-Key"]
 	if !slices.Contains(s.Methods, r.Method) || len(values) == 0 && !s.Required {
@@ -256,8 +261,8 @@ func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request
 	}
 	record, execution, err := s.Runner.Begin(r.Context(), request)
 	if err != nil && err == r.Context().Err() && c.waiting.IsZero() {
-		// Nothing was claimed yet. The client has left, or has only closed its sending
-		// half and still reads.
+		// Nothing was claimed yet. The client has left, or has only closed its
+		// sending half and still reads.
 		record, execution, err = s.Runner.Begin(context.WithoutCancel(r.Context()), request)
 	}
 	if !c.waiting.IsZero() {
@@ -269,7 +274,8 @@ func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request
 	case execution == nil:
 		s.answer(w, r, record)
 	case c.body.Dropped:
-		// The first request freed the key, and this one cannot run without its body.
+		// The first request freed the key, and this one cannot run without its
+		// body.
 		if err := execution.Settle(r.Context(), idem.Settlement{Outcome: idem.NotStarted}); err != nil && !errors.Is(err, idem.ErrLost) {
 			s.faults.log(s.guard.hooks(r), requestID(w, r), "a claim that was not used is not freed yet", err)
 		}

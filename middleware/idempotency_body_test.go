@@ -81,8 +81,8 @@ func TestBadBodies(t *testing.T) {
 			if n := faulty.Calls(idemtest.Begin); n != 0 || runs.Load() != 0 {
 				t.Errorf("%d claims and %d runs, want none", n, runs.Load())
 			}
-			// The connection is not kept, because nobody knows where the next request
-			// would begin.
+			// The connection is not kept, because nobody knows where the next
+			// request would begin.
 			if !a.Close {
 				if rest := c.rest(); rest != "" {
 					t.Errorf("after the answer came %q", rest)
@@ -133,8 +133,8 @@ func TestLargestBody(t *testing.T) {
 	}
 }
 
-// TestExpectContinueKeyed: with a key that is in order the client is asked for its
-// body; with one that is not it is refused without.
+// TestExpectContinueKeyed: with a key that is in order the client is asked for
+// its body; with one that is not it is refused without.
 func TestExpectContinueKeyed(t *testing.T) {
 	ring := newKeyring()
 	var runs atomic.Int64
@@ -157,8 +157,8 @@ func TestExpectContinueKeyed(t *testing.T) {
 	}
 }
 
-// TestRequestOfTheHandler: reading the body ahead changes nothing that a handler
-// sees of the request.
+// TestRequestOfTheHandler: reading the body ahead changes nothing that a
+// handler sees of the request.
 func TestRequestOfTheHandler(t *testing.T) {
 	type view struct {
 		Length   int64
@@ -239,8 +239,9 @@ func TestRequestOfTheHandler(t *testing.T) {
 	}
 }
 
-// TestUploadsAreRemoved: the files that a parsed form leaves on the disk are gone
-// when the request is over, although the handler has a copy of the request.
+// TestUploadsAreRemoved: the files that a parsed form leaves on the disk are
+// gone when the request is over, although the handler has a copy of the
+// request.
 func TestUploadsAreRemoved(t *testing.T) {
 	var form bytes.Buffer
 	parts := multipart.NewWriter(&form)
@@ -280,8 +281,8 @@ func TestUploadsAreRemoved(t *testing.T) {
 	}
 }
 
-// TestUnkeyedStreams: without an Idempotency-Key the handler has the body before
-// it is all there, and the client the response.
+// TestUnkeyedStreams: without an Idempotency-Key the handler has the body
+// before it is all there, and the client the response.
 func TestUnkeyedStreams(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -361,8 +362,8 @@ func (u *unfinished) Read(p []byte) (int, error) {
 	return u.letters.Read(p)
 }
 
-// TestMaxBodies: the bodies in memory are bounded. Beyond that a request gets 503,
-// and however a request ends, it gives its room back.
+// TestMaxBodies: the bodies in memory are bounded. Beyond that a request gets
+// 503, and however a request ends, it gives its room back.
 func TestMaxBodies(t *testing.T) {
 	const size = 1 << 20
 	ends := map[string]struct {

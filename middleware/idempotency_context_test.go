@@ -21,8 +21,8 @@ import (
 
 type outsideKey struct{}
 
-// withHandlerContext runs f in a handler under a claim, in a bubble, and returns
-// the handler's context.
+// withHandlerContext runs f in a handler under a claim, in a bubble, and
+// returns the handler's context.
 func withHandlerContext(t *testing.T, joined bool, f func(ctx context.Context)) (kept context.Context, token string) {
 	t.Helper()
 	ring := newKeyring()
@@ -83,8 +83,8 @@ func TestHandlerContext(t *testing.T) {
 	})
 }
 
-// A goroutine that outlives its handler finds the context cancelled, whether or not
-// the handler had looked at it.
+// A goroutine that outlives its handler finds the context cancelled, whether or
+// not the handler had looked at it.
 func TestHandlerContextEnds(t *testing.T) {
 	for _, joined := range []bool{false, true} {
 		for _, looked := range []bool{false, true} {
@@ -152,8 +152,8 @@ func TestKeptContextKeepsNoBodies(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// The context of a transaction is made before the handler runs, whether or not the
-// handler asks for it.
+// The context of a transaction is made before the handler runs, whether or not
+// the handler asks for it.
 func TestJoinedContextIsMadeFirst(t *testing.T) {
 	ring := newKeyring()
 	store := newJoiner()

@@ -133,8 +133,8 @@ func TestWaitsEnd(t *testing.T) {
 	}
 }
 
-// TestReuseInFlight: another request under the same key is wrong for good, so it
-// is told so at once and not put off.
+// TestReuseInFlight: another request under the same key is wrong for good, so
+// it is told so at once and not put off.
 func TestReuseInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
@@ -151,9 +151,9 @@ func TestReuseInFlight(t *testing.T) {
 	})
 }
 
-// TestDisconnect: the client that sent a create leaves, by closing its connection
-// or by taking back its stream. The create is finished and kept, and whoever
-// repeats it gets its response.
+// TestDisconnect: the client that sent a create leaves, by closing its
+// connection or by taking back its stream. The create is finished and kept, and
+// whoever repeats it gets its response.
 func TestDisconnect(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -238,8 +238,8 @@ func waitUntil(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// TestTimeoutHandlerOutside: the client is told 503 in time, and the create goes
-// on to its end, which a repeat gets.
+// TestTimeoutHandlerOutside: the client is told 503 in time, and the create
+// goes on to its end, which a repeat gets.
 func TestTimeoutHandlerOutside(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -364,8 +364,8 @@ func TestServerTimeoutsAndSlowStore(t *testing.T) {
 	}
 }
 
-// TestShutdown: http.Server.Shutdown waits for a create whose client is gone, and
-// the waits of repeats end when it begins.
+// TestShutdown: http.Server.Shutdown waits for a create whose client is gone,
+// and the waits of repeats end when it begins.
 func TestShutdown(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// joiner is a Store with transactions, in memory: the rows that a handler writes
-// with insert are there for others once Settle has committed.
+// joiner is a Store with transactions, in memory: the rows that a handler
+// writes with insert are there for others once Settle has committed.
 type joiner struct {
 	*idem.Memory
 
@@ -17,8 +17,8 @@ type joiner struct {
 	rows []string
 	// ending, when set, is told when a transaction is about to end.
 	ending func()
-	// commit, when set, stands in for COMMIT: it makes it happen by do or fail by
-	// undo, and the error is what the database says.
+	// commit, when set, stands in for COMMIT: it makes it happen by do or fail
+	// by undo, and the error is what the database says.
 	commit func(do, undo func()) error
 }
 

@@ -161,8 +161,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestOutcomesThatFree: only NotStarted and the statuses in FreeOn free the key.
-// A status alone proves nothing.
+// TestOutcomesThatFree: only NotStarted and the statuses in FreeOn free the
+// key. A status alone proves nothing.
 func TestOutcomesThatFree(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -444,9 +444,9 @@ func TestHooksThatPanic(t *testing.T) {
 	}
 }
 
-// lateAdapter puts a stage into a router whose handlers return errors, and writes
-// the response for an error when the stage has ended, as echo's WrapMiddleware
-// does. It wraps the handler anew for each request.
+// lateAdapter puts a stage into a router whose handlers return errors, and
+// writes the response for an error when the stage has ended, as echo's
+// WrapMiddleware does. It wraps the handler anew for each request.
 func lateAdapter(stage func(http.Handler) http.Handler, handle func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
@@ -499,8 +499,8 @@ func TestLateResponse(t *testing.T) {
 	}
 }
 
-// TestResponsePastTheStage: a response that is sent past the stage is an error in
-// the log, and is not replayed as what the stage saw.
+// TestResponsePastTheStage: a response that is sent past the stage is an error
+// in the log, and is not replayed as what the stage saw.
 func TestResponsePastTheStage(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -530,7 +530,8 @@ func TestResponsePastTheStage(t *testing.T) {
 }
 
 // TestPassedOnRefusal: a handler that creates something and then passes on the
-// 429 of another service runs once. The log says so once, with the two ways out.
+// 429 of another service runs once. The log says so once, with the two ways
+// out.
 func TestPassedOnRefusal(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

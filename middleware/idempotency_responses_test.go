@@ -130,8 +130,8 @@ var responses = []struct {
 	}},
 }
 
-// TestResponsesAndReplays compares the first response and the replay with what the
-// same handler answers without any middleware.
+// TestResponsesAndReplays compares the first response and the replay with what
+// the same handler answers without any middleware.
 func TestResponsesAndReplays(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, mode := range []string{"lease", "joined"} {

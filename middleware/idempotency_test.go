@@ -16,8 +16,8 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// TestKeyHeader has each kind of Idempotency-Key. The first request was sent with
-// the key abc.
+// TestKeyHeader has each kind of Idempotency-Key. The first request was sent
+// with the key abc.
 func TestKeyHeader(t *testing.T) {
 	rows := []struct {
 		name   string
@@ -93,8 +93,8 @@ func TestKeyHeader(t *testing.T) {
 	}
 }
 
-// FuzzKeyHeader: whatever the header is, the answer is the create, its replay or
-// a 400, the same each time, and a key that was taken runs once.
+// FuzzKeyHeader: whatever the header is, the answer is the create, its replay
+// or a 400, the same each time, and a key that was taken runs once.
 func FuzzKeyHeader(f *testing.F) {
 	for _, s := range []string{"abc", `"abc"`, `"a\"b"`, `"a`, "", "\x00", "a\tb", strings.Repeat("a", 256), `"` + strings.Repeat(`\\`, 256) + `"`, "clé"} {
 		f.Add(s, false)
@@ -129,8 +129,8 @@ func FuzzKeyHeader(f *testing.F) {
 	})
 }
 
-// TestKeyBelongsTo: what makes the same Idempotency-Key another key (a run of its
-// own), and what makes the request under it another request (422).
+// TestKeyBelongsTo: what makes the same Idempotency-Key another key (a run of
+// its own), and what makes the request under it another request (422).
 func TestKeyBelongsTo(t *testing.T) {
 	ring := newKeyring()
 	grant := func(organization string, e keystore.Environment) string {
@@ -234,8 +234,8 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestWithoutKey: without the header two equal creates are two, unless the header
-// is required.
+// TestWithoutKey: without the header two equal creates are two, unless the
+// header is required.
 func TestWithoutKey(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -321,9 +321,9 @@ func TestReplayBehindScopes(t *testing.T) {
 	}
 }
 
-// TestStagesAreNotDoubled: the same Idempotency twice is one, one inside another is
-// a mistake that no request gets past, and the API leaves a request to a route's
-// own.
+// TestStagesAreNotDoubled: the same Idempotency twice is one, one inside
+// another is a mistake that no request gets past, and the API leaves a request
+// to a route's own.
 func TestStagesAreNotDoubled(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -441,8 +441,8 @@ func TestIdempotencyPanics(t *testing.T) {
 	wantPanic(t, "no status of a failure", func() { stage(middleware.IdempotencyOptions{FreeOn: []int{201}}) })
 }
 
-// TestRequireInside: a scope decision inside Idempotent does not stand in the way
-// of a replay, so it is refused, at the first request.
+// TestRequireInside: a scope decision inside Idempotent does not stand in the
+// way of a replay, so it is refused, at the first request.
 func TestRequireInside(t *testing.T) {
 	ring := newKeyring()
 	with, without := ring.issue(t, scope.TasksWrite), ring.issue(t)
@@ -478,8 +478,8 @@ func TestRequireInside(t *testing.T) {
 		}
 	}
 
-	// Authenticate in between does not help: a replay would skip it as well. The
-	// key stays taken, because a handler may have called the stage.
+	// Authenticate in between does not help: a replay would skip it as well.
+	// The key stays taken, because a handler may have called the stage.
 	runs := 0
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent, g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))

@@ -38,7 +38,8 @@ func lettersRequest(token string, size int) *http.Request {
 	return r
 }
 
-// TestWaitersLetGoOfTheirBodies: what waits keeps the hash of a large body alone.
+// TestWaitersLetGoOfTheirBodies: what waits keeps the hash of a large body
+// alone.
 func TestWaitersLetGoOfTheirBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters, size = 64, 1 << 20
@@ -77,7 +78,8 @@ func TestWaitersLetGoOfTheirBodies(t *testing.T) {
 
 // TestWaiterTakesOver: the first request frees the key. A repeat that kept its
 // body runs in its place; one whose body was too large to keep is told to come
-// again, and leaves the key free. Both also where another process had the first.
+// again, and leaves the key free. Both also where another process had the
+// first.
 func TestWaiterTakesOver(t *testing.T) {
 	const kept = 16 << 10
 	for _, elsewhere := range []bool{false, true} {

@@ -16,8 +16,8 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// TestRecorderAbilities: the handler of a keyed request can do what concerns the
-// connection, and nothing that leads past the recorder.
+// TestRecorderAbilities: the handler of a keyed request can do what concerns
+// the connection, and nothing that leads past the recorder.
 func TestRecorderAbilities(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -69,9 +69,9 @@ func TestDeadlineOfTheHandler(t *testing.T) {
 	}
 }
 
-// TestPanicKeepsOuterHeaders: the 500 in a panicking handler's place has what the
-// stages outside have set, and nothing of the handler's. The replay of it gets the
-// outer stages' fields from them, not from the record.
+// TestPanicKeepsOuterHeaders: the 500 in a panicking handler's place has what
+// the stages outside have set, and nothing of the handler's. The replay of it
+// gets the outer stages' fields from them, not from the record.
 func TestPanicKeepsOuterHeaders(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -96,8 +96,8 @@ func TestPanicKeepsOuterHeaders(t *testing.T) {
 	}
 }
 
-// TestAbortLeavesNoHeader: of a handler that was interrupted nothing is left for
-// whoever outside answers in its place.
+// TestAbortLeavesNoHeader: of a handler that was interrupted nothing is left
+// for whoever outside answers in its place.
 func TestAbortLeavesNoHeader(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -155,8 +155,8 @@ func TestLateHandlerWritesNowhere(t *testing.T) {
 	}
 }
 
-// TestWritesAroundTheReturn: a goroutine of the handler writes while the handler
-// returns. Whatever of it is in the response, the replay has the same.
+// TestWritesAroundTheReturn: a goroutine of the handler writes while the
+// handler returns. Whatever of it is in the response, the replay has the same.
 func TestWritesAroundTheReturn(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -284,8 +284,8 @@ func (s settling) Settle(ctx context.Context, key idem.Key, token idem.ClaimToke
 	return s.Store.Settle(ctx, key, token, o)
 }
 
-// A goroutine that still uses the header map when the response is saved does not
-// race with sending it.
+// A goroutine that still uses the header map when the response is saved does
+// not race with sending it.
 func TestHeaderAfterTheReturn(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

@@ -14,8 +14,8 @@ import (
 
 const module = "github.com/sallyport-go/sallyport"
 
-// The domain packages know no HTTP, and nothing but what design and go.mod promise
-// to an importer's build.
+// The domain packages know no HTTP, and nothing but what design and go.mod
+// promise to an importer's build.
 var mayImport = map[string][]string{
 	"scope":                    {},
 	"keystore":                 {"scope", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "golang.org/x/sync"},

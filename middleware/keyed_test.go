@@ -45,8 +45,8 @@ func keyedRequest(t testing.TB, url, token, key string) *http.Request {
 	return r
 }
 
-// outcome is what clients get for the first request of a key and for a repeat. A
-// status of 0 is a response that does not come to its end.
+// outcome is what clients get for the first request of a key and for a repeat.
+// A status of 0 is a response that does not come to its end.
 type outcome struct {
 	status int
 	code   string // of a problem

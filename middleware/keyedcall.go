@@ -37,7 +37,8 @@ func (c *keyedCall) request(f *facts, key string) idem.Request {
 	if path, query, _ := strings.Cut(target, "?"); target == "" {
 		target = r.URL.RequestURI() // a request that a handler made
 	} else if !strings.HasSuffix(path, r.URL.EscapedPath()) || query != r.URL.RawQuery {
-		// The URL was rewritten, and not just by StripPrefix: include both forms.
+		// The URL was rewritten, and not just by StripPrefix: include both
+		// forms.
 		target += "\x00" + r.URL.RequestURI()
 	}
 	return idem.Request{
@@ -56,8 +57,8 @@ func (c *keyedCall) wait() {
 	c.body.Wait()
 }
 
-// handlerContext is the context of a keyed handler. It is allocated apart from the
-// call: a handler may retain it.
+// handlerContext is the context of a keyed handler. It is allocated apart from
+// the call: a handler may retain it.
 type handlerContext struct {
 	facts facts
 	run   keyed.Context
@@ -138,13 +139,14 @@ func (s *idempotentStage) answer(w http.ResponseWriter, r *http.Request, record 
 	first.Send(w)
 }
 
-// extendDeadline gives a request the time that waiting, running and the store may
-// take, where the server's WriteTimeout would cut it off before. Its ReadTimeout
-// does not matter: the body is read.
+// extendDeadline gives a request the time that waiting, running and the store
+// may take, where the server's WriteTimeout would cut it off before. Its
+// ReadTimeout does not matter: the body is read.
 func (s *idempotentStage) extendDeadline(w http.ResponseWriter, r *http.Request) {
 	server, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if server != nil && server.WriteTimeout > 0 {
-		// An error says that a foreign writer has no deadlines, so none can fire.
+		// An error says that a foreign writer has no deadlines, so none can
+		// fire.
 		var deadline time.Time // none, when the sum overflows
 		if d := s.wait + server.WriteTimeout; s.wait > 0 && d > 0 {
 			deadline = time.Now().Add(d)

@@ -30,9 +30,9 @@ func (a *API) Limits(ctx context.Context, p Principal) ([]LimitState, error) {
 	return a.guard.limits.states(ctx, p, a.own)
 }
 
-// ResetLimits gives the caller all units of what [Guard.Limits] returns: that is
-// the organization's limit for all its keys in this environment. The error wraps
-// errors.ErrUnsupported if the store is no ratelimit.Resetter.
+// ResetLimits gives the caller all units of what [Guard.Limits] returns: that
+// is the organization's limit for all its keys in this environment. The error
+// wraps errors.ErrUnsupported if the store is no ratelimit.Resetter.
 func (g *Guard) ResetLimits(ctx context.Context, p Principal) error {
 	return g.limits.reset(ctx, p, nil)
 }
@@ -71,8 +71,8 @@ func (l *limiter) reset(ctx context.Context, p Principal, routes []RouteOptions)
 	})
 }
 
-// each calls do with the lists in which requests of the caller are charged, at a
-// cost of 0: a store may keep its counters by the first bucket of a list.
+// each calls do with the lists in which requests of the caller are charged, at
+// a cost of 0: a store may keep its counters by the first bucket of a list.
 func (l *limiter) each(ctx context.Context, p Principal, routes []RouteOptions, do func([]ratelimit.Charge) error) error {
 	if !p.known() {
 		return errors.New("middleware: the limits of nobody were asked for")

@@ -23,8 +23,8 @@ func statesText(states []middleware.LimitState) string {
 	return strings.Join(texts, ", ")
 }
 
-// TestLimits: what requests were charged can be looked at, which changes nothing,
-// and be reset.
+// TestLimits: what requests were charged can be looked at, which changes
+// nothing, and be reset.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
@@ -112,7 +112,8 @@ func TestLimitsOfAGuard(t *testing.T) {
 	}
 }
 
-// TestLimitsOfAChangingPlan: a policy that Plan makes anew for each call is one.
+// TestLimitsOfAChangingPlan: a policy that Plan makes anew for each call is
+// one.
 func TestLimitsOfAChangingPlan(t *testing.T) {
 	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: middleware.RateLimitOptions{
 		Store: ratelimit.NewMemory(),
@@ -126,8 +127,8 @@ func TestLimitsOfAChangingPlan(t *testing.T) {
 	}
 }
 
-// TestLimitsOfAStore: its errors come back; one that cannot be reset says so; the
-// lists are those of requests.
+// TestLimitsOfAStore: its errors come back; one that cannot be reset says so;
+// the lists are those of requests.
 func TestLimitsOfAStore(t *testing.T) {
 	down := errors.New("store is down")
 	guard := func(s ratelimit.Store) *middleware.Guard {

@@ -10,17 +10,19 @@ import (
 )
 
 // RequestIDListener returns a listener for srv.Serve. On it, the answers that
-// net/http itself writes also carry the request id and a problem body: it answers malformed requests (400), oversized headers (431), unknown transfer
+// net/http itself writes also carry the request id and a problem body: it
+// answers malformed requests (400), oversized headers (431), unknown transfer
 // codings (501), unknown versions (505) and expectations (417). The head that a
-// handler writes on a hijacked connection, as WebSocket libraries do, gets the id.
-// Responses of handlers are not touched and cost nothing more; sendfile still
-// works.
+// handler writes on a hijacked connection, as WebSocket libraries do, gets the
+// id. Responses of handlers are not touched and cost nothing more; sendfile
+// still works.
 //
 // Call it before srv serves, give the result to srv.Serve as it is, and set
-// srv.ConnContext and srv.ConnState before, not after: it composes with them. It
-// sets srv.DisableGeneralOptionsHandler, so that "OPTIONS *" reaches the handler.
-// Of the options it uses RequestID.Header alone: there is no request to show to
-// Hooks.Problem. It panics on a Header that [Options.Validate] refuses.
+// srv.ConnContext and srv.ConnState before, not after: it composes with them.
+// It sets srv.DisableGeneralOptionsHandler, so that "OPTIONS *" reaches the
+// handler. Of the options it uses RequestID.Header alone: there is no request
+// to show to Hooks.Problem. It panics on a Header that [Options.Validate]
+// refuses.
 //
 // Two things stay net/http's own: the automatic "100 Continue", and over HTTP/2
 // the 400 for a connection-specific field and the 431. For HTTPS use
@@ -29,8 +31,8 @@ func RequestIDListener(srv *http.Server, ln net.Listener, o Options) net.Listene
 	return rawconn.Listen(srv, ln, o.raw())
 }
 
-// RequestIDListenerTLS is [RequestIDListener] for HTTPS, with the certificates of
-// srv.TLSConfig. Give its result to srv.Serve, not to srv.ServeTLS.
+// RequestIDListenerTLS is [RequestIDListener] for HTTPS, with the certificates
+// of srv.TLSConfig. Give its result to srv.Serve, not to srv.ServeTLS.
 func RequestIDListenerTLS(srv *http.Server, ln net.Listener, o Options) net.Listener {
 	return rawconn.ListenTLS(srv, ln, o.raw())
 }

@@ -73,8 +73,8 @@ func TestRequestIDListenerSharesTheTable(t *testing.T) {
 	})
 }
 
-// TestRequestIDListenerOptionsStar: the chain answers it, so it needs a key like anything
-// else.
+// TestRequestIDListenerOptionsStar: the chain answers it, so it needs a key
+// like anything else.
 func TestRequestIDListenerOptionsStar(t *testing.T) {
 	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
 	srv := start(t, api, withRequestIDs)
@@ -89,8 +89,8 @@ func TestRequestIDListenerOptionsStar(t *testing.T) {
 	}
 }
 
-// TestRequestIDListenerLeavesBodiesAlone: bytes that look like an answer of net/http are a
-// body's.
+// TestRequestIDListenerLeavesBodiesAlone: bytes that look like an answer of
+// net/http are a body's.
 func TestRequestIDListenerLeavesBodiesAlone(t *testing.T) {
 	body := strings.Repeat("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request", 10_000)
 	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {

@@ -131,8 +131,9 @@ func TestUnusedAllocations(t *testing.T) {
 	}
 }
 
-// TestCreateAllocations: what claim, recording and settlement of a create add to
-// the handler, and what a replay does. The maps of the store grow now and then.
+// TestCreateAllocations: what claim, recording and settlement of a create add
+// to the handler, and what a replay does. The maps of the store grow now and
+// then.
 func TestCreateAllocations(t *testing.T) {
 	api, token, bare := benchAPI(t)
 	body := bytes.Repeat([]byte("a"), 100)

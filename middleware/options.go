@@ -21,8 +21,8 @@ type Options struct {
 	Base string
 
 	// Registry gives the scopes their meaning; nil means scope.Contract(). Give
-	// a keystore.Cached the same one; otherwise the scopes of a key are resolved on
-	// every request.
+	// a keystore.Cached the same one; otherwise the scopes of a key are
+	// resolved on every request.
 	Registry *scope.Registry
 
 	// RequestID and Keys.Format are the two places that carry the service's own
@@ -35,12 +35,13 @@ type Options struct {
 	// credentials, give FirstOf a KeyAuthenticator.
 	Authenticator Authenticator
 
-	// Preflight, when set, answers CORS preflight requests (OPTIONS with Origin and
-	// Access-Control-Request-Method), which carry no credentials, in place of a 401.
+	// Preflight, when set, answers CORS preflight requests (OPTIONS with Origin
+	// and Access-Control-Request-Method), which carry no credentials, in place
+	// of a 401.
 	Preflight http.Handler
 
-	// Failures, when set, is how many requests with refused credentials one client
-	// address may send. See [Guard.Authenticate].
+	// Failures, when set, is how many requests with refused credentials one
+	// client address may send. See [Guard.Authenticate].
 	Failures ratelimit.Limit
 
 	// ClientIP finds the client's address, for Failures and RateLimit.Client.
@@ -49,13 +50,14 @@ type Options struct {
 	RateLimit   RateLimitOptions
 	Idempotency IdempotencyOptions
 
-	// Hooks may be nil. A Guard without Hooks uses those of the stage outside it.
+	// Hooks may be nil. A Guard without Hooks uses those of the stage outside
+	// it.
 	Hooks *Hooks
 }
 
-// Validate returns all mistakes in the options, joined by [errors.Join], or nil.
-// New and NewAPI panic with the same error. A program that reads its options from
-// a configuration calls Validate first.
+// Validate returns all mistakes in the options, joined by [errors.Join], or
+// nil. New and NewAPI panic with the same error. A program that reads its
+// options from a configuration calls Validate first.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var errs []error
@@ -89,7 +91,8 @@ func (o Options) Validate() error {
 			add("Authenticator", fmt.Errorf("the header %s of a KeyAuthenticator is that of the request id", keys.Header))
 		}
 		if !slices.Equal(keys.clientIP.trusted, o.ClientIP.trusted) {
-			// The networks of keys would be compared with the address of a proxy.
+			// The networks of keys would be compared with the address of a
+			// proxy.
 			add("ClientIP", errors.New("a KeyAuthenticator was made with another one; give both the same"))
 		}
 	}
@@ -139,8 +142,8 @@ type KeyOptions struct {
 	Environment keystore.Environment
 
 	// RejectBrowsers refuses requests that a browser sent from a page
-	// (Sec-Fetch-Site other than "none", or an Origin header): a secret key in a
-	// page is a leaked key. Revoke such a key.
+	// (Sec-Fetch-Site other than "none", or an Origin header): a secret key in
+	// a page is a leaked key. Revoke such a key.
 	RejectBrowsers bool
 
 	// LastUsed, when set, records each accepted key. Its Run writes them down.

@@ -10,7 +10,8 @@ import (
 // ServeHTTP is the path of a request up to its route.
 //
 // A handler may send another request through the API on its own context. That
-// request needs its own API key; no decision about the outer request holds for it.
+// request needs its own API key; no decision about the outer request holds for
+// it.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{api: a}
 	c.open(w, r) // the request id, on whatever is sent
@@ -41,7 +42,8 @@ func (c *call) serve(g *Guard) {
 	}
 }
 
-// ServeHTTP is the rest of the path of a request, from its route to the handler.
+// ServeHTTP is the rest of the path of a request, from its route to the
+// handler.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, g := (*call)(w.(*muxWriter)), rt.api.guard
 	c.matched = true
@@ -136,8 +138,8 @@ func (c *call) open(w http.ResponseWriter, r *http.Request) {
 	}
 	c.given = r
 	if r.Pattern != "" {
-		// ServeMux overwrites Pattern and path values in place: an outer mux keeps its
-		// own.
+		// ServeMux overwrites Pattern and path values in place: an outer mux
+		// keeps its own.
 		r = r.WithContext(r.Context())
 	}
 	c.w, c.r = w, r
@@ -177,8 +179,8 @@ type route struct {
 }
 
 // muxWriter is the call as the writer for ServeMux: it carries the call to its
-// route. If no route matches, it keeps the answer of ServeMux, so that the request
-// can be charged before it is answered.
+// route. If no route matches, it keeps the answer of ServeMux, so that the
+// request can be charged before it is answered.
 type muxWriter call
 
 type muxAnswer struct {

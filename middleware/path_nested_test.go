@@ -16,8 +16,8 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A handler may send requests of its own through the API on its own context. Each
-// is decided for itself, and none changes who the outer one is.
+// A handler may send requests of its own through the API on its own context.
+// Each is decided for itself, and none changes who the outer one is.
 func TestRequestWithinRequest(t *testing.T) {
 	ring := newKeyring()
 	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
@@ -111,8 +111,8 @@ func TestRequestsWithinRequestIDAlone(t *testing.T) {
 	}
 }
 
-// TestKeyFromAnotherHeader: a stage in between that puts the key where it belongs
-// does not put it into the log.
+// TestKeyFromAnotherHeader: a stage in between that puts the key where it
+// belongs does not put it into the log.
 func TestKeyFromAnotherHeader(t *testing.T) {
 	ring := newKeyring()
 	token, logged := ring.issue(t), newLogged()
@@ -130,7 +130,8 @@ func TestKeyFromAnotherHeader(t *testing.T) {
 	}
 }
 
-// TestPathValuesOfALargerMux: the API's mux leaves alone what one outside has found.
+// TestPathValuesOfALargerMux: the API's mux leaves alone what one outside has
+// found.
 func TestPathValuesOfALargerMux(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -148,8 +149,8 @@ func TestPathValuesOfALargerMux(t *testing.T) {
 	}
 }
 
-// NotStarted speaks for the operation whose claim the handler runs under, through
-// whatever stages stand in between, and for no other.
+// NotStarted speaks for the operation whose claim the handler runs under,
+// through whatever stages stand in between, and for no other.
 func TestNotStartedOfWhom(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -182,7 +183,8 @@ func TestNotStartedOfWhom(t *testing.T) {
 	}
 }
 
-// TestHedgedRequest: somebody outside the API may pass on one request twice at once.
+// TestHedgedRequest: somebody outside the API may pass on one request twice at
+// once.
 func TestHedgedRequest(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// wantNoSecret checks that no eight characters in a row of a token's random part
-// are in text, as they are or in hexadecimal.
+// wantNoSecret checks that no eight characters in a row of a token's random
+// part are in text, as they are or in hexadecimal.
 func wantNoSecret(t testing.TB, where, text string, tokens ...string) {
 	t.Helper()
 	for _, token := range tokens {
@@ -40,8 +40,8 @@ func wantNoSecret(t testing.TB, where, text string, tokens ...string) {
 
 var verbs = []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%f"}
 
-// TestNoSecretLeaks sends keys, good and bad, along every way that logs, reports
-// or answers something.
+// TestNoSecretLeaks sends keys, good and bad, along every way that logs,
+// reports or answers something.
 func TestNoSecretLeaks(t *testing.T) {
 	ring := newKeyring()
 	live := ring.issue(t, scope.TasksWrite)
@@ -156,8 +156,8 @@ func TestPanicWithARemovedKey(t *testing.T) {
 	}
 }
 
-// An error of an authenticator that quotes the credentials is in the log without
-// them.
+// An error of an authenticator that quotes the credentials is in the log
+// without them.
 func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 	log := newLogged()
 	introspect := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {

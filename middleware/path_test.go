@@ -35,8 +35,8 @@ const (
 	replyStoreDown fault = "reply store down"
 )
 
-// TestOrder has one row for each fault and each pair of neighbours: the order in
-// which the stages look at a request is the product. The golden file has the
+// TestOrder has one row for each fault and each pair of neighbours: the order
+// in which the stages look at a request is the product. The golden file has the
 // responses.
 func TestOrder(t *testing.T) {
 	rows := []struct {
@@ -103,7 +103,8 @@ func TestOrder(t *testing.T) {
 		}
 		titles = append(titles, name)
 		t.Run(strings.ReplaceAll(name, " + ", "+"), func(t *testing.T) {
-			// In a bubble the waits and dates in the responses are always the same.
+			// In a bubble the waits and dates in the responses are always the
+			// same.
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, func(o *middleware.Options) {
 					if len(row.faults) == 2 && row.faults[0] == inFlight && row.faults[1] == replay {
@@ -143,8 +144,8 @@ func TestOrder(t *testing.T) {
 func (w *world) try(t *testing.T, faults []fault) (answer, middleware.Event, int64) {
 	has := func(f fault) bool { return slices.Contains(faults, f) }
 
-	// What was before the request, sent with a key of the same organization that
-	// nothing is wrong with.
+	// What was before the request, sent with a key of the same organization
+	// that nothing is wrong with.
 	release := make(chan struct{})
 	if has(handlerPanics) {
 		w.does(func(http.ResponseWriter, *http.Request) { panic("a bug") })

@@ -26,10 +26,11 @@ type Identity struct {
 	Environment  keystore.Environment // "" means production
 	Scopes       []scope.Name         // each must be registered
 
-	// Subject is who acts for the organization, such as the id of a user: at most
-	// 255 bytes. An Idempotency-Key belongs to the subject, so that no user gets the
-	// response of another. "" is nobody in particular: all such callers share their
-	// Idempotency-Keys with each other and with the organization's API keys.
+	// Subject is who acts for the organization, such as the id of a user: at
+	// most 255 bytes. An Idempotency-Key belongs to the subject, so that no
+	// user gets the response of another. "" is nobody in particular: all such
+	// callers share their Idempotency-Keys with each other and with the
+	// organization's API keys.
 	Subject string
 
 	// Attributes are further facts, such as the organization's plan, within the
@@ -68,10 +69,10 @@ func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
 }
 
 // WithPrincipal returns a context in which the caller is p: for middleware that
-// authenticates in place of [Guard.Authenticate], and for tests of handlers. What
-// stages outside decided about another caller does not hold for p: no scope, and
-// no Idempotency-Key that [NotStarted] could free. Like Authenticate it MUST NOT
-// stand inside [Guard.Idempotent].
+// authenticates in place of [Guard.Authenticate], and for tests of handlers.
+// What stages outside decided about another caller does not hold for p: no
+// scope, and no Idempotency-Key that [NotStarted] could free. Like Authenticate
+// it MUST NOT stand inside [Guard.Idempotent].
 func WithPrincipal(ctx context.Context, p Principal) context.Context {
 	f := extend(ctx)
 	f.principal, f.scoped, f.run = p, false, nil
@@ -100,8 +101,8 @@ func (p Principal) record() *keystore.Key {
 // byKey reports whether the caller sent an API key.
 func (p Principal) byKey() bool { return p.known() && p.key.Digest != keystore.Digest{} }
 
-// fits reports whether the registry knows all scopes of a principal that was made
-// by hand. Of a key that was stored before, unknown scopes grant nothing.
+// fits reports whether the registry knows all scopes of a principal that was
+// made by hand. Of a key that was stored before, unknown scopes grant nothing.
 func (p Principal) fits(r *scope.Registry) bool {
 	return p.key.Granted().Registry() == r || p.byKey()
 }
@@ -131,8 +132,8 @@ func (p Principal) client() string {
 	return "subject " + strconv.Itoa(len(p.Subject())) + ":" + p.Subject() + " " + p.Tenant()
 }
 
-// Attribute returns an attribute of the key or Identity, "" if it has none of this
-// name.
+// Attribute returns an attribute of the key or Identity, "" if it has none of
+// this name.
 func (p Principal) Attribute(name string) string { return p.record().Attribute(name) }
 
 // Organization returns the organization on whose behalf the caller acts.
@@ -142,7 +143,8 @@ func (p Principal) Organization() string { return p.record().Organization }
 func (p Principal) Environment() keystore.Environment { return p.record().Environment }
 
 // Tenant returns organization and environment as one string that no other pair
-// shares, "" for nobody. Data kept under it never mixes production with sandbox.
+// shares, "" for nobody. Data kept under it never mixes production with
+// sandbox.
 func (p Principal) Tenant() string {
 	if p.key == nil {
 		return ""
@@ -150,7 +152,8 @@ func (p Principal) Tenant() string {
 	return p.key.Tenant()
 }
 
-// Scopes returns a copy of the scopes as they were granted, unknown ones included.
+// Scopes returns a copy of the scopes as they were granted, unknown ones
+// included.
 func (p Principal) Scopes() []scope.Name { return slices.Clone(p.record().Scopes) }
 
 // Has reports whether the key holds a scope.

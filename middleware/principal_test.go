@@ -112,8 +112,8 @@ func principalService(o middleware.Options, h http.Handler) http.Handler {
 	return middleware.Chain(g.RateLimit, g.Require(scope.TasksWrite), g.Idempotent)(h)
 }
 
-// TestWithPrincipal: everything inward works for a principal made by hand as for a
-// key, with and without RequestID.
+// TestWithPrincipal: everything inward works for a principal made by hand as
+// for a key, with and without RequestID.
 func TestWithPrincipal(t *testing.T) {
 	for _, ids := range []bool{true, false} {
 		runs := 0
@@ -194,8 +194,8 @@ func TestPartitionsOfCallers(t *testing.T) {
 			}
 		}
 	}
-	// A key and a subject are two callers, too: the one by its name, which another
-	// store may choose, the other by its own.
+	// A key and a subject are two callers, too: the one by its name, which
+	// another store may choose, the other by its own.
 	h := principalService(middleware.Options{Hooks: quiet(), RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	ring := newKeyring()
 	token := ring.plant(t, keystore.Key{ID: "user_1", Scopes: []scope.Name{scope.TasksWrite}})
@@ -207,8 +207,8 @@ func TestPartitionsOfCallers(t *testing.T) {
 	}
 }
 
-// TestWithPrincipalInside: what stages outside decided for another caller does not
-// hold for the one that WithPrincipal names, and not the other way round.
+// TestWithPrincipalInside: what stages outside decided for another caller does
+// not hold for the one that WithPrincipal names, and not the other way round.
 func TestWithPrincipalInside(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t, scope.TasksWrite)
@@ -254,8 +254,8 @@ func TestWithPrincipalInside(t *testing.T) {
 	}
 }
 
-// TestWithPrincipalInsideWithoutRequestID: a replay would skip the stages inside
-// Idempotent, whoever they are told the caller is.
+// TestWithPrincipalInsideWithoutRequestID: a replay would skip the stages
+// inside Idempotent, whoever they are told the caller is.
 func TestWithPrincipalInsideWithoutRequestID(t *testing.T) {
 	ring, log := newKeyring(), newLogged()
 	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
@@ -277,8 +277,8 @@ func TestWithPrincipalInsideWithoutRequestID(t *testing.T) {
 	}
 }
 
-// TestNotStartedAsAnother: a handler creates something and calls another handler
-// as somebody else, who calls NotStarted. That frees nothing.
+// TestNotStartedAsAnother: a handler creates something and calls another
+// handler as somebody else, who calls NotStarted. That frees nothing.
 func TestNotStartedAsAnother(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

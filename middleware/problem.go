@@ -144,8 +144,8 @@ func (p *Problem) Error() string { return "middleware: " + p.Code + ": " + p.Det
 // WriteProblem answers with p. Handlers use it so that their refusals look like
 // the stages' own; the request id is filled in, and a response that was
 // committed already is left alone, with a line in the server's log. An empty
-// Detail is left out of the body. A handler that has set fields for another body,
-// such as Content-Encoding, removes them first.
+// Detail is left out of the body. A handler that has set fields for another
+// body, such as Content-Encoding, removes them first.
 func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	g, x := &Guard{}, exchangeOf(w)
 	if caller, ok := PrincipalFrom(r.Context()); ok {
@@ -190,8 +190,8 @@ func (g *Guard) writeProblem(x *exchange, w http.ResponseWriter, r *http.Request
 		h["Retry-After"] = values[3:]
 	}
 	if !known && r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// Without this, a client without a key could hold the response back: the
-		// server would read the body before it answers.
+		// Without this, a client without a key could hold the response back:
+		// the server would read the body before it answers.
 		h["Connection"] = []string{"close"}
 	}
 	delete(h, "Content-Length") // of a response that the handler had in mind before
@@ -213,8 +213,8 @@ func (g *Guard) writeProblem(x *exchange, w http.ResponseWriter, r *http.Request
 	}
 }
 
-// problemBody asks the Problem hook. It returns a nil body when there is none or
-// it panics.
+// problemBody asks the Problem hook. It returns a nil body when there is none
+// or it panics.
 func (g *Guard) problemBody(hooks *Hooks, x *exchange, w http.ResponseWriter, r *http.Request, p Problem) (contentType string, body []byte) {
 	if hooks == nil || hooks.Problem == nil {
 		return "", nil
@@ -242,8 +242,8 @@ var bodies = sync.Pool{New: func() any {
 	return &body
 }}
 
-// append writes the body by hand, because encoding/json would cost more than the
-// rest of the stage.
+// append writes the body by hand, because encoding/json would cost more than
+// the rest of the stage.
 func (p *Problem) append(b []byte) []byte {
 	if h := p.head; h != nil && h.status == p.Status && h.detail == p.Detail && h.code == p.Code {
 		b = append(b, h.body...)
@@ -275,8 +275,8 @@ func (p *Problem) appendHead(b []byte) []byte {
 }
 
 // A head is the start of a body, made in advance for the problems that are sent
-// often: a refusal has to be cheaper than what it refuses. It depends on nothing
-// but these fields.
+// often: a refusal has to be cheaper than what it refuses. It depends on
+// nothing but these fields.
 type head struct {
 	status       int
 	detail, code string

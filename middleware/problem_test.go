@@ -114,8 +114,8 @@ func FuzzProblemIsJSON(f *testing.F) {
 }
 
 // TestProblemHook: the hook's form takes the place of ours, for the refusals of
-// stages, of the mux and of handlers, and for panics; what belongs to the refusal
-// is set for it.
+// stages, of the mux and of handlers, and for panics; what belongs to the
+// refusal is set for it.
 func TestProblemHook(t *testing.T) {
 	hooks := quiet()
 	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
@@ -151,8 +151,8 @@ func TestProblemHook(t *testing.T) {
 	}
 }
 
-// TestProblemHookThatWrites: what a hook writes into its Problem changes neither
-// other refusals nor the requirement.
+// TestProblemHookThatWrites: what a hook writes into its Problem changes
+// neither other refusals nor the requirement.
 func TestProblemHookThatWrites(t *testing.T) {
 	hooks := quiet()
 	hooks.Problem = func(_ *http.Request, p middleware.Problem) (string, []byte) {
@@ -189,8 +189,8 @@ func TestProblemHookThatLeavesItToTheDefault(t *testing.T) {
 	}
 }
 
-// TestAlteredProblem: an authenticator may pass on the refusal of another one with
-// fields of its own, and all of them reach the client.
+// TestAlteredProblem: an authenticator may pass on the refusal of another one
+// with fields of its own, and all of them reach the client.
 func TestAlteredProblem(t *testing.T) {
 	keys := middleware.KeyAuthenticator(newKeyring().keys, middleware.Options{})
 	for name, alter := range map[string]func(p *middleware.Problem){

@@ -18,8 +18,9 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// provoked has a way to get each refusal out of an API. The function returns the
-// answer; it runs in a bubble, and what it starts with go is released at its end.
+// provoked has a way to get each refusal out of an API. The function returns
+// the answer; it runs in a bubble, and what it starts with go is released at
+// its end.
 var provoked = []struct {
 	code      string
 	configure func(*middleware.Options)

@@ -12,23 +12,24 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// RateLimitOptions say how many requests are let through. The policies that apply
-// to a request are decided together: all of them admit it, or none is charged. A
-// nil policy limits nothing. Each policy must have a name of its own.
+// RateLimitOptions say how many requests are let through. The policies that
+// apply to a request are decided together: all of them admit it, or none is
+// charged. A nil policy limits nothing. Each policy must have a name of its
+// own.
 type RateLimitOptions struct {
 	// Store keeps the counters. It is required as soon as there is a policy. A
-	// store outside the process belongs behind a ratelimit.Failover, which bounds
-	// how long it may take; ratelimitredis has one.
+	// store outside the process belongs behind a ratelimit.Failover, which
+	// bounds how long it may take; ratelimitredis has one.
 	Store ratelimit.Store
 
 	// Organization limits each organization, production and sandbox apart.
 	Organization *ratelimit.Policy
 	// Sandbox, when set, takes the place of Organization for sandbox keys.
 	Sandbox *ratelimit.Policy
-	// Plan, when set, chooses the policy of a caller in place of Organization and
-	// Sandbox. A nil policy means theirs; ratelimit.Unlimited means none. For an
-	// error, or a policy that is not valid, the client gets 503. Plan is called for
-	// every request and must be quick.
+	// Plan, when set, chooses the policy of a caller in place of Organization
+	// and Sandbox. A nil policy means theirs; ratelimit.Unlimited means none.
+	// For an error, or a policy that is not valid, the client gets 503. Plan is
+	// called for every request and must be quick.
 	Plan func(context.Context, Principal) (*ratelimit.Policy, error)
 	// Key limits each API key, and each subject of principals that were made by
 	// hand.
@@ -38,10 +39,10 @@ type RateLimitOptions struct {
 	Client *ratelimit.Policy
 
 	// Concurrent is how many requests an organization and environment may have
-	// in progress at once in this process; 0 is no limit. A repeat that waits for
-	// the first request with its Idempotency-Key counts. The Retry-After of these
-	// refusals is a hint: nobody knows when a request in progress will end. A request
-	// that is refused for it was charged to the policies.
+	// in progress at once in this process; 0 is no limit. A repeat that waits
+	// for the first request with its Idempotency-Key counts. The Retry-After of
+	// these refusals is a hint: nobody knows when a request in progress will
+	// end. A request that is refused for it was charged to the policies.
 	Concurrent int
 
 	// FieldsDraft11 adds the fields RateLimit-Policy and RateLimit of
@@ -189,9 +190,9 @@ func (l *limiter) charge(ctx context.Context, f *facts, g *Guard, w http.Respons
 	return d.Allowed
 }
 
-// enforced moves the charges of report-only policies to the end, and returns how
-// many stand before them. Otherwise the order stays: ratelimitredis keeps counters
-// by the first bucket of a decision.
+// enforced moves the charges of report-only policies to the end, and returns
+// how many stand before them. Otherwise the order stays: ratelimitredis keeps
+// counters by the first bucket of a decision.
 func enforced(charges []ratelimit.Charge, reportAll bool) (n int) {
 	if reportAll {
 		return 0

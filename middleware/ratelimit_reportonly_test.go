@@ -20,8 +20,8 @@ func reportOnly(name, limit string) *ratelimit.Policy {
 	return p
 }
 
-// TestReportOnlyLimits: a report-only policy refuses nothing, the Event says what
-// it would have refused, and no enforced limit depends on it.
+// TestReportOnlyLimits: a report-only policy refuses nothing, the Event says
+// what it would have refused, and no enforced limit depends on it.
 func TestReportOnlyLimits(t *testing.T) {
 	const limitedCode, costCode = "rate_limited", "bad_request"
 	type step struct {
@@ -112,8 +112,8 @@ func TestReportOnlyCharges(t *testing.T) {
 	}
 }
 
-// TestReportOnlyFails: a store that fails for a report-only limit, and a Plan that
-// fails on a report-only route, refuse nothing and are in the log.
+// TestReportOnlyFails: a store that fails for a report-only limit, and a Plan
+// that fails on a report-only route, refuse nothing and are in the log.
 func TestReportOnlyFails(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -146,7 +146,8 @@ func TestReportOnlyFails(t *testing.T) {
 	}
 }
 
-// TestReportOnlyConcurrent: the limit of what is in progress is not report-only.
+// TestReportOnlyConcurrent: the limit of what is in progress is not
+// report-only.
 func TestReportOnlyConcurrent(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -231,8 +232,9 @@ func (l *lists) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit
 	return l.Store.Take(ctx, charges)
 }
 
-// TestReportOnlyOrder: taking report-only policies out of a decision changes the
-// order of no others. ratelimitredis keeps counters by the first of a decision.
+// TestReportOnlyOrder: taking report-only policies out of a decision changes
+// the order of no others. ratelimitredis keeps counters by the first of a
+// decision.
 func TestReportOnlyOrder(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

@@ -177,8 +177,8 @@ func TestRateLimitBuckets(t *testing.T) {
 	}
 }
 
-// TestWhatIsCharged: whatever passes Authenticate costs, known route or not, and
-// the limit answers before the scope and the mux.
+// TestWhatIsCharged: whatever passes Authenticate costs, known route or not,
+// and the limit answers before the scope and the mux.
 func TestWhatIsCharged(t *testing.T) {
 	for _, tt := range []struct {
 		method, path, token string
@@ -221,7 +221,8 @@ func TestPlanChange(t *testing.T) {
 			t.Errorf("got a wait of %v", got)
 		}
 		plan = policy("plan", "100-M", 0)
-		// What was spent is kept as time, of which a minute is a full burst of both.
+		// What was spent is kept as time, of which a minute is a full burst of
+		// both.
 		if got := wait(t, ask()); got != time.Second {
 			t.Errorf("raised: got a wait of %v", got)
 		}

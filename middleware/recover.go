@@ -14,13 +14,13 @@ import (
 )
 
 // Recover answers a panic with 500 and keeps the connection. If the response is
-// already committed, it aborts the connection, so that a truncated body is never
-// taken for a whole one.
-// The panic and its stack go to the log without the request's API key.
-// http.ErrAbortHandler passes through without a log line, as in net/http.
+// already committed, it aborts the connection, so that a truncated body is
+// never taken for a whole one. The panic and its stack go to the log without
+// the request's API key. http.ErrAbortHandler passes through without a log
+// line, as in net/http.
 //
-// It SHOULD stand directly inside [Guard.RequestID]; without one outside, it adds
-// one.
+// It SHOULD stand directly inside [Guard.RequestID]; without one outside, it
+// adds one.
 func (g *Guard) Recover(next http.Handler) http.Handler {
 	var alone, inside http.Handler
 	inside = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,10 +66,10 @@ func (g *Guard) logPanic(x *exchange, r *http.Request, p any) {
 		slog.String("panic", g.redacted(fmt.Sprintf("%+v", p), x, r)), slog.String("stack", g.redacted(string(debug.Stack()), x, r)))
 }
 
-// redacted removes credentials from a text: a handler may panic with the request
-// itself, with an error that quotes it, or with a part of the key. Credentials are
-// those of the request and of requests outside it, and every text of the form of
-// an API key.
+// redacted removes credentials from a text: a handler may panic with the
+// request itself, with an error that quotes it, or with a part of the key.
+// Credentials are those of the request and of requests outside it, and every
+// text of the form of an API key.
 func (g *Guard) redacted(text string, x *exchange, r *http.Request) string {
 	var secrets []string
 	for name, values := range r.Header {

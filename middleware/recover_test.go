@@ -94,8 +94,8 @@ func TestPanics(t *testing.T) {
 	})
 }
 
-// TestPanicKeepsTheConnection: a 500 does not cost the client its connection, and
-// what stages outside had set is still there.
+// TestPanicKeepsTheConnection: a 500 does not cost the client its connection,
+// and what stages outside had set is still there.
 func TestPanicKeepsTheConnection(t *testing.T) {
 	outer := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -78,8 +78,8 @@ func (p *payloads) Settle(ctx context.Context, key idem.Key, token idem.ClaimTok
 	return p.Store.Settle(ctx, key, token, s)
 }
 
-// TestReplayIsOfTheHandler: what stages outside write is of the moment and never
-// part of the record.
+// TestReplayIsOfTheHandler: what stages outside write is of the moment and
+// never part of the record.
 func TestReplayIsOfTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
@@ -256,8 +256,8 @@ type compressor struct {
 
 func (c compressor) Write(p []byte) (int, error) { return c.body.Write(p) }
 
-// TestReplyGivenUp: when the store has given up the response for want of room, a
-// repeat is told what it was and does not run.
+// TestReplyGivenUp: when the store has given up the response for want of room,
+// a repeat is told what it was and does not run.
 func TestReplyGivenUp(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

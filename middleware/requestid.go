@@ -23,9 +23,10 @@ type RequestIDOptions struct {
 	// [DefaultRequestIDHeader].
 	Header string
 
-	// Trust reports whether the request comes from a trusted proxy. Then the id that
-	// it brings in the same header is kept, if there is exactly one and it matches
-	// ^[A-Za-z0-9._-]{1,64}$. Nil trusts nobody, and so does a Trust that panics.
+	// Trust reports whether the request comes from a trusted proxy. Then the id
+	// that it brings in the same header is kept, if there is exactly one and it
+	// matches ^[A-Za-z0-9._-]{1,64}$. Nil trusts nobody, and so does a Trust
+	// that panics.
 	Trust func(*http.Request) bool
 }
 

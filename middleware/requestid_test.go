@@ -75,8 +75,8 @@ func TestRequestIDCannotBeChanged(t *testing.T) {
 	})
 }
 
-// TestRequestIDOfEachStatus: whatever the handlers of net/http answer carries one
-// id.
+// TestRequestIDOfEachStatus: whatever the handlers of net/http answer carries
+// one id.
 func TestRequestIDOfEachStatus(t *testing.T) {
 	mux := http.NewServeMux()
 	status := func(pattern string, code int) {
@@ -181,8 +181,9 @@ func TestRequestIDOfInterimResponses(t *testing.T) {
 	})
 }
 
-// TestRequestIDBehindReverseProxy: the upstream's id, and its interim responses,
-// which make httputil.ReverseProxy clear the header map, change nothing.
+// TestRequestIDBehindReverseProxy: the upstream's id, and its interim
+// responses, which make httputil.ReverseProxy clear the header map, change
+// nothing.
 func TestRequestIDBehindReverseProxy(t *testing.T) {
 	upstream := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(idHeader, "upstream")
@@ -220,8 +221,8 @@ func TestRequestIDBehindReverseProxy(t *testing.T) {
 
 var acceptable = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// hostileIDs are values that a request can bring along; net/http lets all of them
-// through.
+// hostileIDs are values that a request can bring along; net/http lets all of
+// them through.
 var hostileIDs = []struct {
 	name   string
 	values []string
@@ -326,8 +327,8 @@ func TestRequestIDHeaderOfChoice(t *testing.T) {
 	}
 }
 
-// TestRequestIDTwice: the inner one does nothing, so that an API may stand behind
-// a RequestID of the whole server.
+// TestRequestIDTwice: the inner one does nothing, so that an API may stand
+// behind a RequestID of the whole server.
 func TestRequestIDTwice(t *testing.T) {
 	inner := named("Other-Id").RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, middleware.RequestIDFrom(r.Context()))

@@ -11,8 +11,8 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A Requirement says which scopes a key needs. The zero Requirement panics where
-// it is used; use [AnyKey] to require no scope.
+// A Requirement says which scopes a key needs. The zero Requirement panics
+// where it is used; use [AnyKey] to require no scope.
 type Requirement struct {
 	names []scope.Name
 	any   bool // one of names is enough
@@ -30,12 +30,12 @@ func RequireAny(oneOf ...scope.Name) Requirement {
 }
 
 // AnyKey accepts any live key, even one without scopes. A replay repeats the
-// requirement and not the handler's own checks: on an idempotent route, put every
-// check of the key into the requirement.
+// requirement and not the handler's own checks: on an idempotent route, put
+// every check of the key into the requirement.
 func AnyKey() Requirement { return Requirement{none: true} }
 
-// ReportOnly returns the requirement as one that refuses nobody. [Event].Reported
-// tells who would have been refused.
+// ReportOnly returns the requirement as one that refuses nobody.
+// [Event].Reported tells who would have been refused.
 func (n Requirement) ReportOnly() Requirement {
 	n.reportOnly = true
 	return n
@@ -56,7 +56,8 @@ func (n Requirement) String() string {
 }
 
 // Require lets a request pass whose key holds all of the named scopes and
-// answers others with 403 and error="insufficient_scope" (RFC 6750, section 3.1).
+// answers others with 403 and error="insufficient_scope" (RFC 6750, section
+// 3.1).
 //
 // [Guard.Authenticate] MUST stand before it. It MUST NOT stand inside
 // [Guard.Idempotent]: a replay would not pass through it. Require panics when no

@@ -135,7 +135,8 @@ func TestRequirementIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestPrincipal: what a handler learns cannot change what another request may do.
+// TestPrincipal: what a handler learns cannot change what another request may
+// do.
 func TestPrincipal(t *testing.T) {
 	ring := newKeyring()
 	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
@@ -170,8 +171,8 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestTenants: production and sandbox of one organization, and organizations with
-// odd names, never meet.
+// TestTenants: production and sandbox of one organization, and organizations
+// with odd names, never meet.
 func TestTenants(t *testing.T) {
 	ring := newKeyring()
 	tenants := map[string]string{}
@@ -191,8 +192,8 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestChallengeIsQuoted: a scope that a registry accepts can stand in the header
-// as it is.
+// TestChallengeIsQuoted: a scope that a registry accepts can stand in the
+// header as it is.
 func TestChallengeIsQuoted(t *testing.T) {
 	odd := scope.Name("a!#$%&'()*+,-./:;<=>?@[]^_`{|}~")
 	registry := scope.New(scope.Definition{Name: odd, Meaning: "Odd."})

@@ -165,8 +165,8 @@ func wantID(t testing.TB, res *http.Response) string {
 	return ids[0]
 }
 
-// plant puts a key into the store as it is and returns its token. ID, Digest and
-// Environment are filled in.
+// plant puts a key into the store as it is and returns its token. ID, Digest
+// and Environment are filled in.
 func (k *keyring) plant(t testing.TB, key keystore.Key) string {
 	t.Helper()
 	if key.Environment == "" {
@@ -186,9 +186,10 @@ func (k *keyring) plant(t testing.TB, key keystore.Key) string {
 	return token
 }
 
-// testAPI returns an API with GET /api/v1/account for account:read, GET and POST
-// /api/v1/tasks for tasks:read and tasks:write, POST /api/v1/tasks/{id}/cancel for
-// tasks:cancel and GET /api/v1/any for any key, all of which answer "ok".
+// testAPI returns an API with GET /api/v1/account for account:read, GET and
+// POST /api/v1/tasks for tasks:read and tasks:write, POST
+// /api/v1/tasks/{id}/cancel for tasks:cancel and GET /api/v1/any for any key,
+// all of which answer "ok".
 func testAPI(keys keystore.Store, o middleware.Options) *middleware.API {
 	api := middleware.NewAPI(keys, o)
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), sayOK)
@@ -199,8 +200,8 @@ func testAPI(keys keystore.Store, o middleware.Options) *middleware.API {
 	return api
 }
 
-// oneRoute returns an API whose GET and PUT /api/v1/x answer with h, and a token
-// that may.
+// oneRoute returns an API whose GET and PUT /api/v1/x answer with h, and a
+// token that may.
 func oneRoute(t testing.TB, h http.HandlerFunc, o middleware.Options) (*middleware.API, string) {
 	t.Helper()
 	ring := newKeyring()

@@ -6,8 +6,8 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// Stats are figures for metrics, of the parts that a [Guard] was given. They are
-// zero for a part that is missing or of another type.
+// Stats are figures for metrics, of the parts that a [Guard] was given. They
+// are zero for a part that is missing or of another type.
 type Stats struct {
 	Keys keystore.CacheStats // of a [keystore.Cached]; of several together
 

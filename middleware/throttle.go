@@ -10,10 +10,10 @@ import (
 )
 
 // throttle limits how many requests with a wrong key one address may send (one
-// /64 for IPv6). Each look-up reserves a failure first and refunds it unless the
-// key is wrong. Concurrent requests with the same key share a reservation. A
-// request without room waits if another look-up of its address may refund: a live
-// key with a slow first look-up is not refused. Counters are per process.
+// /64 for IPv6). Each look-up reserves a failure first and refunds it unless
+// the key is wrong. Concurrent requests with the same key share a reservation.
+// A request without room waits if another look-up of its address may refund: a
+// live key with a slow first look-up is not refused. Counters are per process.
 type throttle struct {
 	clientIP ClientIP
 	policy   ratelimit.Policy
@@ -61,8 +61,8 @@ func (t *throttle) failure(address string) ratelimit.Charge {
 	return ratelimit.Charge{Policy: &t.policy, Bucket: address, Cost: 1}
 }
 
-// reserve takes one failure for the look-up of a digest, or refuses. release ends
-// the look-up and gives the failure back unless it failed.
+// reserve takes one failure for the look-up of a digest, or refuses. release
+// ends the look-up and gives the failure back unless it failed.
 func (t *throttle) reserve(r *http.Request, digest keystore.Digest) (release func(failed bool), refused *Problem) {
 	address := t.clientIP.bucket(r)
 	var timeout <-chan time.Time

@@ -15,8 +15,8 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// throttled is an API that allows limit failures for an address, on a store that
-// counts.
+// throttled is an API that allows limit failures for an address, on a store
+// that counts.
 func throttled(ring *keyring, limit string, o middleware.Options) (*middleware.API, *countedStore) {
 	store := &countedStore{Store: ring.memory}
 	o.Failures = ratelimit.MustParse(limit)
@@ -247,8 +247,8 @@ func TestThrottlePieces(t *testing.T) {
 	})
 }
 
-// TestThrottleSparesLiveKeys: keys that never failed are not refused, however many
-// of their requests are verified at once.
+// TestThrottleSparesLiveKeys: keys that never failed are not refused, however
+// many of their requests are verified at once.
 func TestThrottleSparesLiveKeys(t *testing.T) {
 	for _, tt := range []struct {
 		name       string

@@ -14,9 +14,9 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// TestUpgrade takes the connection over as the two best-known WebSocket libraries
-// do: one writes its own head after the hijack, the other calls WriteHeader
-// before.
+// TestUpgrade takes the connection over as the two best-known WebSocket
+// libraries do: one writes its own head after the hijack, the other calls
+// WriteHeader before.
 func TestUpgrade(t *testing.T) {
 	const head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
 	ours, servers, left := newLogged(), newLogged(), make(chan struct{}, 8)
@@ -83,7 +83,8 @@ func TestUpgrade(t *testing.T) {
 }
 
 // TestProxiedUpgrade: httputil.ReverseProxy writes the upstream's head on the
-// connection it has taken over, and behind RequestIDListener that head has our id alone.
+// connection it has taken over, and behind RequestIDListener that head has our
+// id alone.
 func TestProxiedUpgrade(t *testing.T) {
 	upstream := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := w.(http.Hijacker).Hijack()

@@ -1,5 +1,6 @@
 // Ratios reads what "go test -bench" printed in several rounds and prints, as
-// Markdown, each peer's median and Sallyport's ratio to the best peer of each row.
+// Markdown, each peer's median and Sallyport's ratio to the best peer of each
+// row.
 //
 //	ratios [-metric cpu-ns/op] [-quantile 0.5] < rounds.txt
 package main

@@ -112,7 +112,8 @@ func finished(payload string) idem.Settlement {
 }
 
 // server is a Redis of the test's own, on a socket of its own: nobody else can
-// get that while the server is down. It keeps what it acknowledged over kill -9.
+// get that while the server is down. It keeps what it acknowledged over kill
+// -9.
 type server struct {
 	t     testing.TB
 	args  []string

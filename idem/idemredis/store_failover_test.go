@@ -284,6 +284,7 @@ func TestSentinel(t *testing.T) {
 	for _, key := range keys {
 		succeeds(t, key, func() *httptest.ResponseRecorder { return elsewhere.post(key) })
 	}
-	// Each request was made once, so none may have run twice, whatever was lost.
+	// Each request was made once, so none may have run twice, whatever was
+	// lost.
 	rows.mustBeOneEach(t, keys...)
 }

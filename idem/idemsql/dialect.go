@@ -25,8 +25,8 @@ type claiming struct {
 	// fresh claims a key that has no row, and is empty where that would not be
 	// quicker.
 	fresh string
-	// Of these, the first that returns a row has decided. None does when another
-	// changed the row meanwhile.
+	// Of these, the first that returns a row has decided. None does when
+	// another changed the row meanwhile.
 	decide []string
 }
 

@@ -27,14 +27,14 @@
 // alone is kept, also when the database had refused a statement; after a 5xx, a
 // panic or a deadline nothing is kept and the key is free. When the connection
 // breaks during COMMIT nobody knows ([idem.ErrCommitUnknown]); a repeat finds
-// out. A serialization failure, a deadlock or SQLITE_BUSY leaves nothing, and a handler is never run again within one request. What the
-// handler does outside the transaction, such as sending a message, is not
-// covered.
+// out. A serialization failure, a deadlock or SQLITE_BUSY leaves nothing, and a
+// handler is never run again within one request. What the handler does outside
+// the transaction, such as sending a message, is not covered.
 //
 // # What it costs
 //
-// A connection for as long as the handler runs, and in Postgres four round trips
-// beside the handler's own:
+// A connection for as long as the handler runs, and in Postgres four round
+// trips beside the handler's own:
 //
 //	BEGIN
 //	INSERT  takes the lock of the key and writes the claim
@@ -43,34 +43,34 @@
 //	COMMIT
 //
 // After a 4xx the last two are ROLLBACK and an INSERT of the reply, which takes
-// the lock again. After a 5xx it is the ROLLBACK alone. A repeat takes BEGIN, the
-// INSERT that finds a row, the statement that reads it, and ROLLBACK. A claim
-// with a lease and its settlement take one trip each, a repeat two.
+// the lock again. After a 5xx it is the ROLLBACK alone. A repeat takes BEGIN,
+// the INSERT that finds a row, the statement that reads it, and ROLLBACK. A
+// claim with a lease and its settlement take one trip each, a repeat two.
 //
 // Joined requests take at most half of the pool, or 32 connections if it has no
 // limit; the others wait in the order in which they came. That leaves
-// connections for handlers that use the *sql.DB beside their transaction. In the
-// database such a handler can still wait for itself, for a row that its
+// connections for handlers that use the *sql.DB beside their transaction. In
+// the database such a handler can still wait for itself, for a row that its
 // transaction has locked or in SQLite for the file: until its deadline or
 // SQLite's busy_timeout. A warning is logged when that uses up the pool. Give
 // the *sql.DB a limit, and of at least two.
 //
 // Duplicates hold no connection while they wait. In Postgres they find out by
 // an advisory lock that the key is taken. Its numbers are the table's and the
-// first 32 bits of the key's hash; while a joined request runs, another key with
-// the same bits is told that it is in flight. The lock belongs to the
+// first 32 bits of the key's hash; while a joined request runs, another key
+// with the same bits is told that it is in flight. The lock belongs to the
 // transaction, so a pooler may have transaction mode.
 //
 // The claim is a row from the first statement on, and not only a lock: a
 // statement takes its snapshot before it gets the lock, so it could miss the
-// reply that the last holder has just committed, which no INSERT does. A handler
-// that commits the transaction also leaves a claim then.
+// reply that the last holder has just committed, which no INSERT does. A
+// handler that commits the transaction also leaves a claim then.
 //
-// After a 4xx the lock is free between the ROLLBACK and the INSERT of the reply.
-// A request from another process that takes the key in that moment owns it: the
-// reply of the first is not stored, its client gets 503 and finds the other's
-// when it tries again. A savepoint would leave no such moment, but costs one
-// more round trip for every request.
+// After a 4xx the lock is free between the ROLLBACK and the INSERT of the
+// reply. A request from another process that takes the key in that moment owns
+// it: the reply of the first is not stored, its client gets 503 and finds the
+// other's when it tries again. A savepoint would leave no such moment, but
+// costs one more round trip for every request.
 //
 // The transactions have the database's isolation, READ COMMITTED unless
 // somebody changed it, or that of [Options]. A server that vanishes without

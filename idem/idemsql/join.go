@@ -44,10 +44,10 @@ func (s *Store) newTurns() *semaphore.Weighted {
 }
 
 // Join implements [idem.Joiner]. At most half as many transactions are open as
-// the pool may have connections, 32 if it has no limit, and in SQLite one;
-// the next get their turn in the order in which they came. Set the pool's size
-// before the first Join. What is known already is answered out of turn, after 50
-// milliseconds.
+// the pool may have connections, 32 if it has no limit, and in SQLite one; the
+// next get their turn in the order in which they came. Set the pool's size
+// before the first Join. What is known already is answered out of turn, after
+// 50 milliseconds.
 //
 // The transaction ends with the Joined's Settle and not with ctx, so every
 // Joined must be settled.
@@ -110,7 +110,8 @@ func (s *Store) wait(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	defer stop()
 	found := make(chan idem.Record, 1)
 	looks := time.AfterFunc(lookAfter, func() {
-		// Not bounded by the wait: a query that is cancelled costs its connection.
+		// Not bounded by the wait: a query that is cancelled costs its
+		// connection.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
 		defer cancel()
 		if known, err := s.look(ctx, c); err == nil {

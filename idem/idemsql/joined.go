@@ -42,8 +42,8 @@ type joined struct {
 	timer  *time.Timer
 	claim  idem.Claim
 
-	// In MySQL: whether the name of the key is locked, and whether the key had a
-	// row before the claim.
+	// In MySQL: whether the name of the key is locked, and whether the key had
+	// a row before the claim.
 	locked bool
 	there  bool
 }

@@ -207,8 +207,8 @@ func TestDoubtfulConnectionsAreClosed(t *testing.T) {
 	}{
 		"the transaction cannot be rolled back": {d.open(t), func(t *testing.T, tx *sql.Tx) { execute(t, tx, "ROLLBACK") }},
 		"nor after a failed commit": {
-			// The transaction ends on its own just before it is committed, as SQLite
-			// does when the disk is full.
+			// The transaction ends on its own just before it is committed, as
+			// SQLite does when the disk is full.
 			d.watched(t, func(ctx context.Context, c driver.Conn, statement string) error {
 				if statement != "COMMIT" {
 					return nil

@@ -28,7 +28,8 @@ func TestPrefix(t *testing.T) {
 
 		_, j := join(t, plain, c, idem.Claimed)
 		if d.name != "sqlite" { // which has one writer
-			// Not fatal: the end of the test would wait for the open transaction.
+			// Not fatal: the end of the test would wait for the open
+			// transaction.
 			if r, k, err := other.Join(t.Context(), again(c)); k == nil {
 				t.Errorf("Join: got %v, error %v, want claimed", r.State, err)
 			} else if err := k.Settle(t.Context(), notStarted); err != nil {

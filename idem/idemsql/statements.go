@@ -9,8 +9,8 @@ import "strings"
 // The parameters of the statements that begin are $1 the key, $2 the token, $3
 // the fingerprint, $4 whether to take over, $5 the lease and $6 the retention,
 // and in Postgres $7 the number of the key's lock and $8 the retention that the
-// sweep goes by. They return state, fingerprint, attempt, the lease left and the
-// payload.
+// sweep goes by. They return state, fingerprint, attempt, the lease left and
+// the payload.
 const (
 	theKey = "r.request_key = $1"
 

@@ -22,13 +22,13 @@ type Options struct {
 	// what the database has as its own: READ COMMITTED in Postgres, REPEATABLE
 	// READ in MySQL. With a higher one a transaction may fail to serialize when
 	// it is to be committed; it then leaves nothing, and the client is told to
-	// try again. In Postgres a 4xx rolls back, so nothing checks what its handler
-	// has read.
+	// try again. In Postgres a 4xx rolls back, so nothing checks what its
+	// handler has read.
 	Isolation sql.IsolationLevel
 	// Prefix is what the names of the table, its indexes and the table with its
-	// version begin with, in place of "sallyport_": at most 40 of the characters
-	// a-z, 0-9 and _, and no digit first. Stores with different prefixes in one
-	// database do not see each other.
+	// version begin with, in place of "sallyport_": at most 40 of the
+	// characters a-z, 0-9 and _, and no digit first. Stores with different
+	// prefixes in one database do not see each other.
 	Prefix string
 	// Logger gets a line for each handler that breaks the rules of joined mode.
 	// The default is slog.Default().

@@ -141,7 +141,8 @@ func (x *exchange) restrictionForm(typed restriction, problems map[string]string
 			continue
 		}
 		in := attributeInput{Field: attributeField(a), Title: a.title(), Value: typed.Attributes[a.Name], Values: a.Values}
-		// A value from before the choice was narrowed stays until it is changed.
+		// A value from before the choice was narrowed stays until it is
+		// changed.
 		if in.Values != nil && in.Value != "" && !slices.Contains(in.Values, in.Value) {
 			in.Values = append(slices.Clone(in.Values), in.Value)
 		}

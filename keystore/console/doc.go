@@ -18,7 +18,8 @@
 //   - A secret is in the body of the one response to the POST that made it, and
 //     nowhere else. A repeat of that POST makes no second key and shows none.
 //   - Serve it from a host that only your dashboard uses, or that you trust
-//     every page of: pages of the same origin can do what the administrator can.
+//     every page of: pages of the same origin can do what the administrator
+//     can.
 //
 // # JSON
 //

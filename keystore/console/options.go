@@ -31,8 +31,8 @@ type Options struct {
 	// Assignable returns the scopes that an actor may assign in an environment.
 	// None means that they can neither create nor rotate keys there. A key can
 	// be rotated and edited only by those who may assign all it has, since they
-	// get its secret. What a scope implies comes with it. Everybody can revoke. Nil:
-	// all scopes of the issuer's registry.
+	// get its secret. What a scope implies comes with it. Everybody can revoke.
+	// Nil: all scopes of the issuer's registry.
 	Assignable func(Actor, keystore.Environment) []scope.Name
 
 	// Check can refuse a key that is otherwise valid, for example when a quota
@@ -54,9 +54,9 @@ type Options struct {
 	// assign all its scopes. Nil: [DefaultPresets].
 	Presets []Preset
 
-	// Attributes are those of a key that the pages show, in this order, and that
-	// administrators set when they create a key or edit it. One that decides
-	// what an organization pays for has to be ReadOnly. Nil: none.
+	// Attributes are those of a key that the pages show, in this order, and
+	// that administrators set when they create a key or edit it. One that
+	// decides what an organization pays for has to be ReadOnly. Nil: none.
 	Attributes []Attribute
 
 	// Networks lets administrators say from which networks a key may be used.

@@ -18,8 +18,8 @@ import (
 // Numbers from the latest on belong to another database: rows that were
 // restored from a dump keep the numbers of the server they were changed on.
 //
-// A replica that is promoted goes on from an earlier number than its primary may
-// have reached. So a position names the timeline, which changes then.
+// A replica that is promoted goes on from an earlier number than its primary
+// may have reached. So a position names the timeline, which changes then.
 const (
 	postgresHorizon = `SELECT
 		pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon,
@@ -29,11 +29,11 @@ const (
 	// In SQLite there is one writer, so what is numbered can be seen.
 	sqliteHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest, '' AS timeline FROM sallyport_keys_changes`
 
-	// In MySQL the row of the counter is locked by a transaction that has changed
-	// a key, and the next waits for its end. But one snapshot may have the change
-	// of the next and not its own: MariaDB collects the running transactions one
-	// by one, while they end. So the counter is read first, by a statement of its
-	// own: any later snapshot has all that it counts.
+	// In MySQL the row of the counter is locked by a transaction that has
+	// changed a key, and the next waits for its end. But one snapshot may have
+	// the change of the next and not its own: MariaDB collects the running
+	// transactions one by one, while they end. So the counter is read first, by
+	// a statement of its own: any later snapshot has all that it counts.
 	mysqlCounter = `SELECT number + 1 FROM sallyport_keys_changes`
 	mysqlHorizon = `SELECT CAST(?4 AS SIGNED) AS horizon, CAST(?4 AS SIGNED) AS latest, '' AS timeline`
 

@@ -27,8 +27,8 @@
 //	UPDATE sallyport_keys SET revoked_at = now() WHERE organization = 'acme';
 //
 // and with unixepoch() * 1000000 instead of now() in SQLite, UNIX_TIMESTAMP() *
-// 1000000 in MySQL, where times are microseconds. A row that is deleted is not in the feed, and its key can
-// live in caches for their TTL: revoke first.
+// 1000000 in MySQL, where times are microseconds. A row that is deleted is not
+// in the feed, and its key can live in caches for their TTL: revoke first.
 //
 // Postgres has to be version 13 or later, and at its default isolation level,
 // READ COMMITTED. SQLite has to be 3.38 or later, and wants journal_mode(WAL),
@@ -39,9 +39,9 @@
 // MariaDB has to be 10.6 or later and is what the tests run on; MySQL 8.0.29 or
 // later has the same statements and is untried. The driver's errors must have
 // the field Number of go-sql-driver/mysql; no setting of its DSN is needed, and
-// interpolateParams=true spares a round trip. Texts are in binary columns, which
-// some clients print as hexadecimal, and identifiers have at most 512 bytes.
-// Changes of keys wait for each other, so do not leave a transaction open that
-// has changed some. With a binary log, Migrate needs the privilege SUPER or
-// log_bin_trust_function_creators = 1 for its trigger.
+// interpolateParams=true spares a round trip. Texts are in binary columns,
+// which some clients print as hexadecimal, and identifiers have at most 512
+// bytes. Changes of keys wait for each other, so do not leave a transaction
+// open that has changed some. With a binary log, Migrate needs the privilege
+// SUPER or log_bin_trust_function_creators = 1 for its trigger.
 package keysql

@@ -25,8 +25,9 @@ type ownPostgres struct {
 }
 
 // TestPromotedReplica: a replica that was promoted counts its changes from an
-// earlier number than the primary had reached. A position of the primary is then
-// unknown to it, however many transactions follow, so that caches forget all.
+// earlier number than the primary had reached. A position of the primary is
+// then unknown to it, however many transactions follow, so that caches forget
+// all.
 func TestPromotedReplica(t *testing.T) {
 	if os.Getenv("SALLYPORT_POSTGRES") == "" {
 		t.Skip("left out: keysql on a Postgres that fails over; with SALLYPORT_POSTGRES set it runs where Postgres is installed")

@@ -7,8 +7,8 @@ import (
 )
 
 // Migrate makes the tables, or brings those of an older version of this package
-// up to date. It does nothing when they are. Any number of servers may call it at
-// the same time. What it does it does in one transaction, and it needs the
+// up to date. It does nothing when they are. Any number of servers may call it
+// at the same time. What it does it does in one transaction, and it needs the
 // right to create tables only when there is something to do. In SQLite it waits
 // for the lock of the file as long as the busy_timeout of the connection says,
 // also when ctx ends before. In MySQL, where a schema cannot be taken back, an

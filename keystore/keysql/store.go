@@ -28,9 +28,9 @@ type Store struct {
 // Options are the settings of a [Store].
 type Options struct {
 	// Prefix is what the names of the tables, their indexes and their triggers
-	// begin with, in place of "sallyport_": at most 40 of the characters a-z, 0-9
-	// and _, and no digit first. Stores with different prefixes in one database do
-	// not see each other.
+	// begin with, in place of "sallyport_": at most 40 of the characters a-z,
+	// 0-9 and _, and no digit first. Stores with different prefixes in one
+	// database do not see each other.
 	Prefix string
 }
 

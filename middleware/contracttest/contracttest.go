@@ -68,9 +68,9 @@ type Target struct {
 	// more, give the two that differ most.
 	Creates []Create
 
-	// Without names what the target does not offer: keys by the names that
-	// they have in a keys file, "create", "second-create", "list",
-	// "second-list" and "rate-limit". Rules that need it are left out. Without a name here they
+	// Without names what the target does not offer: keys by the names that they
+	// have in a keys file, "create", "second-create", "list", "second-list" and
+	// "rate-limit". Rules that need it are left out. Without a name here they
 	// fail, so that no test passes that has not looked.
 	Without []string
 

@@ -14,18 +14,22 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/openapi"
 )
 
-// OpenAPIDrift compares a team's own OpenAPI document with what is registered. It returns an error that names every
-// difference, in both directions: operations that only one of them has, and operations that ask for other scopes. It returns
-// nil when there is none.
+// OpenAPIDrift compares a team's own OpenAPI document with what is registered.
+// It returns an error that names every difference, in both directions:
+// operations that only one of them has, and operations that ask for other
+// scopes. It returns nil when there is none.
 //
 //	if err := contracttest.OpenAPIDrift(api, document); err != nil {
 //		t.Error(err)
 //	}
 //
-// The document is JSON. A path counts with the path of the first server in front; the names of path parameters do not count. The
-// scopes of an operation are those of its security requirement, or else of the document's, under a scheme that is http with
-// bearer, oauth2 or openIdConnect. An operation that is not registered and says "security": [] is somebody else's, and left
-// alone. Of routes for several hosts that share a method and path, the one without a host counts.
+// The document is JSON. A path counts with the path of the first server in
+// front; the names of path parameters do not count. The scopes of an operation
+// are those of its security requirement, or else of the document's, under a
+// scheme that is http with bearer, oauth2 or openIdConnect. An operation that
+// is not registered and says "security": [] is somebody else's, and left alone.
+// Of routes for several hosts that share a method and path, the one without a
+// host counts.
 func OpenAPIDrift(api *middleware.API, document []byte) error {
 	described, err := operations(document)
 	if err != nil {
@@ -65,7 +69,8 @@ func OpenAPIDrift(api *middleware.API, document []byte) error {
 	return nil
 }
 
-// hosts returns the hosts that patterns name, and at last "", whose routes count where they share a path with others.
+// hosts returns the hosts that patterns name, and at last "", whose routes
+// count where they share a path with others.
 func hosts(api *middleware.API) []string {
 	var all []string
 	for _, r := range api.Routes() {
@@ -77,7 +82,8 @@ func hosts(api *middleware.API) []string {
 	return append(slices.Compact(all), "")
 }
 
-// security are the ways to be let in: each is sorted scopes, or one of the two words below. Nil is a document that says nothing.
+// security are the ways to be let in: each is sorted scopes, or one of the two
+// words below. Nil is a document that says nothing.
 type security []string
 
 const (
@@ -113,7 +119,8 @@ type openAPIServer struct {
 
 type requirement map[string][]string
 
-// operations returns what the document says of each operation, under "GET /path/{}".
+// operations returns what the document says of each operation, under "GET
+// /path/{}".
 func operations(document []byte) (map[string]security, error) {
 	var d openAPI
 	if err := json.Unmarshal(document, &d); err != nil {
@@ -197,7 +204,8 @@ func (d openAPI) securityOf(needs *[]requirement) security {
 	return slices.Compact(s)
 }
 
-// serverPath returns the path of the first server, which stands in front of all paths.
+// serverPath returns the path of the first server, which stands in front of all
+// paths.
 func serverPath(servers []openAPIServer) (string, error) {
 	if len(servers) == 0 {
 		return "", nil

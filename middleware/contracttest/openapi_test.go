@@ -29,7 +29,8 @@ func newAPI() *middleware.API {
 	return api
 }
 
-// A document that says what newAPI registers, in words of its own: paths under a server, other parameter names, a default.
+// A document that says what newAPI registers, in words of its own: paths under
+// a server, other parameter names, a default.
 const document = `{
   "openapi": "3.1.1",
   "info": {"title": "Tasks", "version": "7"},

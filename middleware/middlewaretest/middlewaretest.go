@@ -1,7 +1,8 @@
 // Package middlewaretest helps to test handlers that stand inside the stages of
 // package middleware, without the stages, an API key or a store.
 //
-// For a handler that asks for the transaction of its request, see idemsql.WithTx.
+// For a handler that asks for the transaction of its request, see
+// idemsql.WithTx.
 package middlewaretest
 
 import (
@@ -12,13 +13,14 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// As returns a copy of the request whose caller is an organization, in production,
-// with these scopes of scope.Contract(). middleware.PrincipalFrom returns it, and
-// Guard.Require, RateLimit and Idempotent take it for authenticated. A Guard's
-// Authenticate and an API do not: they want a key.
+// As returns a copy of the request whose caller is an organization, in
+// production, with these scopes of scope.Contract(). middleware.PrincipalFrom
+// returns it, and Guard.Require, RateLimit and Idempotent take it for
+// authenticated. A Guard's Authenticate and an API do not: they want a key.
 //
-// As panics if there is no such scope. For a caller with a registry, environment,
-// subject or attributes of its own, see middleware.NewPrincipal and WithPrincipal.
+// As panics if there is no such scope. For a caller with a registry,
+// environment, subject or attributes of its own, see middleware.NewPrincipal
+// and WithPrincipal.
 func As(r *http.Request, organization string, scopes ...scope.Name) *http.Request {
 	p, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: organization, Scopes: scopes})
 	if err != nil {
@@ -27,9 +29,9 @@ func As(r *http.Request, organization string, scopes ...scope.Name) *http.Reques
 	return r.WithContext(middleware.WithPrincipal(r.Context(), p))
 }
 
-// Keyed returns a copy of the request as a handler inside Guard.Idempotent sees it:
-// middleware.Attempt returns attempt, and notStarted reports whether the handler
-// has called middleware.NotStarted.
+// Keyed returns a copy of the request as a handler inside Guard.Idempotent sees
+// it: middleware.Attempt returns attempt, and notStarted reports whether the
+// handler has called middleware.NotStarted.
 func Keyed(r *http.Request, attempt int) (_ *http.Request, notStarted func() bool) {
 	claim := &keyed.Fake{Attempt: attempt}
 	return r.WithContext(keyed.WithFake(r.Context(), claim)), claim.NotStarted.Load

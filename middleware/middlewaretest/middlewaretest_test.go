@@ -82,7 +82,8 @@ func TestKeyed(t *testing.T) {
 	}
 }
 
-// TestKeyedInsideAClaim: where there is a real claim, the handler speaks for that.
+// TestKeyedInsideAClaim: where there is a real claim, the handler speaks for
+// that.
 func TestKeyedInsideAClaim(t *testing.T) {
 	g := middleware.New(nil, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})}})
 	runs := 0

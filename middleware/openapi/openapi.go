@@ -24,22 +24,22 @@ type Info struct {
 	Servers     []string // URLs without the base path, such as "https://api.example.com"
 
 	// Host chooses the routes whose pattern names this host, beside those that
-	// name none. "" leaves out routes that name a host, because a document has one
-	// operation for each method and path.
+	// name none. "" leaves out routes that name a host, because a document has
+	// one operation for each method and path.
 	Host string
 }
 
-// Document returns an OpenAPI 3.1 document of the routes, as JSON: paths and their
-// parameters, which scopes each operation needs of the API key (as role names of
-// the bearer scheme, which OpenAPI 3.1 allows and 3.0 does not), the
-// Idempotency-Key, and the refusals with their headers. It does not know what the
-// handlers take and return. The same routes give the same bytes.
+// Document returns an OpenAPI 3.1 document of the routes, as JSON: paths and
+// their parameters, which scopes each operation needs of the API key (as role
+// names of the bearer scheme, which OpenAPI 3.1 allows and 3.0 does not), the
+// Idempotency-Key, and the refusals with their headers. It does not know what
+// the handlers take and return. The same routes give the same bytes.
 //
 // It leaves out methods that OpenAPI 3.1 has no place for, such as CONNECT. A
 // path that ends in a slash stands for all paths under it, as in
-// [http.ServeMux], which OpenAPI cannot say. Paths that differ only in the names of
-// their wildcards are one path, and have the names of one of them. Where
-// Hooks.Problem writes the refusals, their bodies are left out.
+// [http.ServeMux], which OpenAPI cannot say. Paths that differ only in the
+// names of their wildcards are one path, and have the names of one of them.
+// Where Hooks.Problem writes the refusals, their bodies are left out.
 func Document(api *middleware.API, info Info) []byte {
 	o := api.Options()
 	d := document{
@@ -86,7 +86,8 @@ func Document(api *middleware.API, info Info) []byte {
 // documentMethods are those of a path item of OpenAPI 3.1.
 var documentMethods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
-// documented describes the parts of a document that depend on the API's options.
+// documented describes the parts of a document that depend on the API's
+// options.
 type documented struct{ middleware.Options }
 
 type (
@@ -128,9 +129,9 @@ type documentRoute struct {
 	precision    int
 }
 
-// documentRoutes returns the routes that a document about a host has, sorted. Of
-// routes that OpenAPI cannot tell apart the more precise one counts, which is
-// also the one that [http.ServeMux] prefers.
+// documentRoutes returns the routes that a document about a host has, sorted.
+// Of routes that OpenAPI cannot tell apart the more precise one counts, which
+// is also the one that [http.ServeMux] prefers.
 func documentRoutes(routes []middleware.Route, host string) []documentRoute {
 	chosen := make(map[string]documentRoute)
 	for _, r := range routes {

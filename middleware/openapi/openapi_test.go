@@ -188,7 +188,8 @@ func TestWithAProblemHook(t *testing.T) {
 	}
 }
 
-// Every code is told, and every member that a problem can have is in the schema.
+// Every code is told, and every member that a problem can have is in the
+// schema.
 func TestKnowsEveryProblem(t *testing.T) {
 	text := string(openapi.Document(newAPI(middleware.Options{}, inOrder()), openapi.Info{}))
 	for _, code := range []string{"api_key_invalid", "insufficient_scope", "idempotency_key_invalid", "idempotency_in_progress", "body_too_large", "idempotency_key_reused", "rate_limited", "key_store_unavailable"} {

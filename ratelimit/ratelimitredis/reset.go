@@ -16,8 +16,8 @@ var _ ratelimit.Resetter = (*Store)(nil)
 var resetScript = redis.NewScript(`return redis.call('DEL', unpack(KEYS))`)
 
 // Reset implements ratelimit.Resetter. This process forgets all denials that it
-// remembers. Those that other processes remember hold until their waits are over,
-// and units in hand can still be spent for Options.Ahead.
+// remembers. Those that other processes remember hold until their waits are
+// over, and units in hand can still be spent for Options.Ahead.
 func (s *Store) Reset(ctx context.Context, charges []ratelimit.Charge) error {
 	free := slices.Clone(charges)
 	for i := range free {

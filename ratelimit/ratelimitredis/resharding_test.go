@@ -93,7 +93,8 @@ func (r *resharding) move(between func()) {
 	r.at = to
 }
 
-// redirected returns how often the servers answered with an error such as MOVED.
+// redirected returns how often the servers answered with an error such as
+// MOVED.
 func (r *resharding) redirected(name string) (sum int) {
 	for _, c := range r.clients {
 		for line := range strings.Lines(c.Info(r.t.Context(), "errorstats").Val()) {

@@ -24,8 +24,8 @@
 //     any number of processes, instead of burst + floor(W/interval). The
 //     interval is Limit.Interval in whole microseconds, rounded up.
 //   - Units that are not spent within Ahead are lost to the client: in the long
-//     run at most one for eight that it spends, and those that were in hand when
-//     a process ended.
+//     run at most one for eight that it spends, and those that were in hand
+//     when a process ended.
 //   - Units in hand elsewhere are spent already for this process. It may deny
 //     earlier, by as long as the others take to spend them, which is less than
 //     Ahead. Redis denies, never a lack of units in hand.
@@ -94,8 +94,8 @@ type Options struct {
 
 	// Ahead is how long this process may keep units that it takes from Redis
 	// for requests to come, as the package comment says. 0 means that it takes
-	// none; 100 ms is a good value. All processes should have the same. It costs
-	// 1 MB of memory.
+	// none; 100 ms is a good value. All processes should have the same. It
+	// costs 1 MB of memory.
 	Ahead time.Duration
 
 	// Failover says how long Redis may take, and how to decide if it takes
@@ -119,10 +119,10 @@ type Store struct {
 
 var _ ratelimit.Store = (*Store)(nil)
 
-// New returns a Store that uses client: a *redis.Client, a *redis.ClusterClient,
-// one that sends the commands of concurrent requests in pipelines, such as a
-// redis.AutoPipeliner, or anything else that runs scripts. New calls nothing
-// yet. It panics if client is nil or an option is not valid.
+// New returns a Store that uses client: a *redis.Client, a
+// *redis.ClusterClient, one that sends the commands of concurrent requests in
+// pipelines, such as a redis.AutoPipeliner, or anything else that runs scripts.
+// New calls nothing yet. It panics if client is nil or an option is not valid.
 func New(client redis.Scripter, o Options) *Store {
 	if client == nil {
 		panic("ratelimitredis: New: nil client")

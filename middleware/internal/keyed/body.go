@@ -46,9 +46,9 @@ func (b *Body) Release() {
 	b.held, b.Bytes = 0, nil
 }
 
-// Read reads the whole body of r into body. The caller calls Release. The error is
-// an *http.MaxBytesError for a body over limit, ErrBodies when there is no room,
-// and else that of reading.
+// Read reads the whole body of r into body. The caller calls Release. The error
+// is an *http.MaxBytesError for a body over limit, ErrBodies when there is no
+// room, and else that of reading.
 func (b *Bodies) Read(body *Body, w http.ResponseWriter, r *http.Request, limit int64) error {
 	body.from = b
 	if r.Body == nil || r.Body == http.NoBody {
@@ -87,8 +87,8 @@ func (b *Bodies) Read(body *Body, w http.ResponseWriter, r *http.Request, limit 
 	}
 }
 
-// grow makes room for more. What counts is never more than the limit: the rest is
-// for the end to be read into.
+// grow makes room for more. What counts is never more than the limit: the rest
+// is for the end to be read into.
 func (b *Body) grow(room, limit int64) error {
 	counted := min(room, limit)
 	if !b.from.reserve(counted - b.held) {
@@ -104,8 +104,8 @@ type reader struct{ bytes.Reader }
 
 func (*reader) Close() error { return nil }
 
-// Reader returns the body from its beginning. A second call resets what the first
-// returned.
+// Reader returns the body from its beginning. A second call resets what the
+// first returned.
 func (b *Body) Reader() io.ReadCloser {
 	b.reader.Reset(b.Bytes)
 	return &b.reader
@@ -116,8 +116,8 @@ func (b *Body) Reader() io.ReadCloser {
 const waitingBody = 16 << 10
 
 // Wait is called when the request is about to wait. It releases a large body:
-// many may wait. Should the first request free the key, such a request is told to
-// come again.
+// many may wait. Should the first request free the key, such a request is told
+// to come again.
 func (b *Body) Wait() {
 	if len(b.Bytes) > waitingBody {
 		b.Release()

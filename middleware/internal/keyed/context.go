@@ -11,10 +11,11 @@ import (
 
 // Context is the context of a handler that runs under a claim. It does not end
 // when the client leaves. It ends with the run, at its deadline, or when the
-// claim is lost; in joined mode it carries the transaction. Its values are those
-// of the request's context.
+// claim is lost; in joined mode it carries the transaction. Its values are
+// those of the request's context.
 //
-// A handler may retain it: it holds neither the request's body nor the response.
+// A handler may retain it: it holds neither the request's body nor the
+// response.
 type Context struct {
 	parent   context.Context
 	deadline time.Time
@@ -39,8 +40,8 @@ func (c *Context) start(parent context.Context, e *idem.Execution, timeout time.
 }
 
 // whole returns the chain of contexts behind c. It is built when it is first
-// needed: it takes a timer and five allocations, and most handlers never ask for
-// Done, Err or a value.
+// needed: it takes a timer and five allocations, and most handlers never ask
+// for Done, Err or a value.
 func (c *Context) whole() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,8 +19,8 @@ type Reply struct {
 	header fields
 }
 
-// replyVersion is the first byte of every stored reply. Of a version that it does
-// not know, a process answers that the response was not retained.
+// replyVersion is the first byte of every stored reply. Of a version that it
+// does not know, a process answers that the response was not retained.
 const replyVersion = 1
 
 var errReply = errors.New("middleware: the stored reply is not readable")
@@ -75,8 +75,9 @@ func (f fields) set(h http.Header) {
 //
 //	version retained status id #names (name #values value…)… body
 //
-// with its length as a uvarint before each string, the names sorted, and the body
-// as the rest. Only the header fields that of.keeps are kept; of nil keeps all.
+// with its length as a uvarint before each string, the names sorted, and the
+// body as the rest. Only the header fields that of.keeps are kept; of nil keeps
+// all.
 func (r Reply) encode(of *Run) []byte {
 	var room [8]field
 	kept := room[:0]
@@ -200,8 +201,8 @@ func (r Reply) Send(w http.ResponseWriter) {
 	}
 }
 
-// replayable reports whether a handler's header field is part of a replay. Fields
-// that belong to one connection, one client or one moment are not.
+// replayable reports whether a handler's header field is part of a replay.
+// Fields that belong to one connection, one client or one moment are not.
 func replayable(name string) bool {
 	switch http.CanonicalHeaderKey(name) {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",

@@ -37,8 +37,8 @@ func TestReplyRoundTrip(t *testing.T) {
 	}
 }
 
-// TestReplySummary: what takes the place of a response stays under the 1 KiB that
-// stores set aside.
+// TestReplySummary: what takes the place of a response stays under the 1 KiB
+// that stores set aside.
 func TestReplySummary(t *testing.T) {
 	long := "/" + strings.Repeat("a", 512)
 	for _, row := range []struct {

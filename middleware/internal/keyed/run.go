@@ -31,7 +31,8 @@ type Run struct {
 	R         *http.Request
 	Body      *Body
 	RequestID string
-	// Omit are header fields that are not part of a replay: those of the request id.
+	// Omit are header fields that are not part of a replay: those of the
+	// request id.
 	Omit   [2]string
 	Logger *slog.Logger
 
@@ -50,7 +51,8 @@ type Stage interface {
 	// Stored is told the status of a response that was stored. silent says that
 	// the handler wrote nothing, so that it is an implicit 200.
 	Stored(status int, silent bool)
-	// Bypassed is told that the handler's response reached the client past the run.
+	// Bypassed is told that the handler's response reached the client past the
+	// run.
 	Bypassed()
 	// Late is told that a silent handler's response was written after the run.
 	Late()
@@ -67,9 +69,9 @@ const (
 	Aborted                     // abort the connection
 )
 
-// Serve runs next under ctx, whose parent is the context of R, settles the claim,
-// and then sends the response. inner is the context that next gets: ctx, or one
-// derived from it.
+// Serve runs next under ctx, whose parent is the context of R, settles the
+// claim, and then sends the response. inner is the context that next gets: ctx,
+// or one derived from it.
 func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (result Result) {
 	x.ctx = ctx
 	ctx.start(x.R.Context(), x.Execution, x.Timeout)
@@ -97,8 +99,8 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (res
 	if x.Execution.Joined() {
 		// A joined response is held back whole: its transaction may roll back.
 		x.handler.limit = -1
-		// The transaction's context is made now: a goroutine that the handler leaves
-		// behind must not ask for it while the transaction ends.
+		// The transaction's context is made now: a goroutine that the handler
+		// leaves behind must not ask for it while the transaction ends.
 		ctx.whole()
 	}
 	x.handler.open() // may panic in the Header method of a foreign writer
@@ -134,7 +136,8 @@ func (x *Run) interrupted(p any) Result {
 	case joined:
 		x.rollBack()
 	case x.handler.streaming || x.handler.discarded:
-		// The outcome is settled. The client must see that the response is not whole.
+		// The outcome is settled. The client must see that the response is not
+		// whole.
 		if !abort {
 			x.Stage.Panicked(nil, p)
 		}

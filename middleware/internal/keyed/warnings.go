@@ -11,16 +11,17 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// Warnings tell the operator what handlers and adapters do wrong. All stages with
-// the same options share them: some routers apply a stage anew for each request.
+// Warnings tell the operator what handlers and adapters do wrong. All stages
+// with the same options share them: some routers apply a stage anew for each
+// request.
 type Warnings struct {
 	mu     sync.Mutex
 	warned map[string]bool                     // what and route
 	falses *simplelru.LRU[idem.Key, time.Time] // keys whose stored reply is known to be false, and until when; nil for none
 }
 
-// Stored warns, once a route, of a stored response that cannot be meant: one that
-// tells the client to retry, or one that the handler did not write.
+// Stored warns, once a route, of a stored response that cannot be meant: one
+// that tells the client to retry, or one that the handler did not write.
 func (t *Warnings) Stored(log *slog.Logger, r *http.Request, status int, silent bool) {
 	switch {
 	case (status == http.StatusTooEarly || status == http.StatusTooManyRequests) && t.first("retry", r):
@@ -51,9 +52,10 @@ func (t *Warnings) first(what string, r *http.Request) bool {
 	return true
 }
 
-// Late reports a response that was written after the stage had ended. An empty 200
-// was stored and sent, which is not what the handler decided. The last such keys
-// are remembered, so that the false reply is not repeated. log names the request.
+// Late reports a response that was written after the stage had ended. An empty
+// 200 was stored and sent, which is not what the handler decided. The last such
+// keys are remembered, so that the false reply is not repeated. log names the
+// request.
 func (t *Warnings) Late(log *slog.Logger, key idem.Key, retention time.Duration) {
 	log.Error("the response to a keyed request was written after the Idempotency stage had ended; the client got an empty 200, and repeats get 409. " +
 		"An adapter lets the router write its errors too late: write them inside the handler that the stage wraps, or put the stage around the whole router")

@@ -12,9 +12,9 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
-// writer is what the handler of a keyed request writes to. It holds the response
-// back until its outcome is saved, so that no client sees a response that a
-// repeat would not get. It has no Unwrap, Hijack or Push, which would
+// writer is what the handler of a keyed request writes to. It holds the
+// response back until its outcome is saved, so that no client sees a response
+// that a repeat would not get. It has no Unwrap, Hijack or Push, which would
 // bypass it.
 //
 // A response that grows over the limit, or that is flushed and of a streaming
@@ -29,8 +29,8 @@ type writer struct {
 	below http.ResponseWriter
 	limit int // bytes of body that are held back; < 0 means no limit
 
-	// header is the handler's own: nothing that happens to it reaches the response
-	// before it is sent. It begins with what outer stages have set.
+	// header is the handler's own: nothing that happens to it reaches the
+	// response before it is sent. It begins with what outer stages have set.
 	header http.Header
 
 	mu        sync.Mutex
@@ -178,8 +178,8 @@ func (w *writer) startStreaming() {
 }
 
 // tooLate handles a write after the handler has returned. If the handler had
-// written nothing, its router writes too late, which is reported. Otherwise it is
-// a goroutine that was left behind.
+// written nothing, its router writes too late, which is reported. Otherwise it
+// is a goroutine that was left behind.
 func (w *writer) tooLate() {
 	switch {
 	case !w.silent:
@@ -264,7 +264,8 @@ func (w *writer) finish() {
 	w.closed = true
 	_, typed := w.head.get("Content-Type")
 	if encoding, _ := w.head.get("Content-Encoding"); !typed && len(w.body) > 0 && (len(encoding) == 0 || encoding[0] == "") {
-		// net/http would look at the same bytes; a replay must not depend on it.
+		// net/http would look at the same bytes; a replay must not depend on
+		// it.
 		w.head = append(w.head, field{"Content-Type", []string{http.DetectContentType(w.body)}})
 	}
 	// Read once, now: from here on a goroutine that the handler left behind may

@@ -47,7 +47,8 @@ func addToList(h http.Header, name string, items []byte) {
 	h[name] = []string{string(items)}
 }
 
-// maxInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
+// maxInteger is the largest integer of a structured field (RFC 9651, section
+// 3.3.1).
 const maxInteger = 999_999_999_999_999
 
 func appendClamped(b []byte, n int64) []byte { return strconv.AppendInt(b, min(n, maxInteger), 10) }

@@ -30,8 +30,8 @@ func Header(text, value string) string {
 	return text
 }
 
-// Secret removes a secret from a text, with and without its public prefix, in any
-// letter case and in the forms in which fmt and encoding/json write bytes.
+// Secret removes a secret from a text, with and without its public prefix, in
+// any letter case and in the forms in which fmt and encoding/json write bytes.
 func Secret(text, secret string) string {
 	forms := []string{secret}
 	if cut := strings.LastIndexByte(secret, '_'); len(secret)-cut > 16 {
@@ -53,8 +53,8 @@ func Secret(text, secret string) string {
 }
 
 // base64Forms returns what the Base64 of a longer text has of the secret. It
-// depends on how many bytes stand before it. Characters that also hold bits of the
-// neighbours are left out.
+// depends on how many bytes stand before it. Characters that also hold bits of
+// the neighbours are left out.
 func base64Forms(secret string) (forms []string) {
 	for before := range 3 {
 		text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat(" ", before) + secret))

@@ -15,8 +15,8 @@ import (
 )
 
 // TestWrap: a handler's writer shows optional interfaces of the one below, none
-// that it lacks, and each reaches it. Combinations that no known server or wrapper
-// has are shown in part.
+// that it lacks, and each reaches it. Combinations that no known server or
+// wrapper has are shown in part.
 func TestWrap(t *testing.T) {
 	calls := map[rune]string{'F': "Flush", 'H': "Hijack", 'R': "ReadFrom", 'P': "Push", 'N': "CloseNotify"}
 	for _, tt := range writers {
@@ -132,8 +132,8 @@ func TestFlushErrors(t *testing.T) {
 	}
 }
 
-// TestFlushThatCannotBe: a flush that no writer below can do commits nothing, also
-// where a foreign writer stands between two of ours.
+// TestFlushThatCannotBe: a flush that no writer below can do commits nothing,
+// also where a foreign writer stands between two of ours.
 func TestFlushThatCannotBe(t *testing.T) {
 	b := &bare{}
 	w := wrap(unwrapper{wrap(b)})
@@ -149,8 +149,8 @@ func TestFlushThatCannotBe(t *testing.T) {
 	}
 }
 
-// unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap and
-// no optional interface of its own.
+// unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap
+// and no optional interface of its own.
 type unwrapper struct{ http.ResponseWriter }
 
 func (u unwrapper) Unwrap() http.ResponseWriter { return u.ResponseWriter }
@@ -208,8 +208,8 @@ func (d deadliner) SetReadDeadline(t time.Time) error { d.b.note("SetReadDeadlin
 
 func (d deadliner) SetWriteDeadline(t time.Time) error { d.b.note("SetWriteDeadline"); return nil }
 
-// writers has a writer for each combination of the optional interfaces, named by
-// letters: F http.Flusher, H http.Hijacker, R io.ReaderFrom, P http.Pusher,
+// writers has a writer for each combination of the optional interfaces, named
+// by letters: F http.Flusher, H http.Hijacker, R io.ReaderFrom, P http.Pusher,
 // N http.CloseNotifier.
 var writers = []struct {
 	has   string
@@ -343,7 +343,8 @@ var writers = []struct {
 	}},
 }
 
-// abilities lists the optional interfaces of a writer in the letters of writers.
+// abilities lists the optional interfaces of a writer in the letters of
+// writers.
 func abilities(w http.ResponseWriter) string {
 	has := ""
 	if _, ok := w.(http.Flusher); ok {
@@ -364,8 +365,8 @@ func abilities(w http.ResponseWriter) string {
 	return has
 }
 
-// exercise calls each optional method that w has, in an order in which each still
-// reaches the writer below.
+// exercise calls each optional method that w has, in an order in which each
+// still reaches the writer below.
 func exercise(w http.ResponseWriter) {
 	if n, ok := w.(interface{ CloseNotify() <-chan bool }); ok {
 		n.CloseNotify()

@@ -44,10 +44,10 @@ type Writer struct {
 	fields   int32 // of the header, when it was committed
 }
 
-// Find returns the first writer that matches, from w inwards. A foreign wrapper on
-// the way, followed by Unwrap, must have the header map of what it wraps:
-// otherwise it is another response on the same connection. Find returns nil when
-// there is none.
+// Find returns the first writer that matches, from w inwards. A foreign wrapper
+// on the way, followed by Unwrap, must have the header map of what it wraps:
+// otherwise it is another response on the same connection. Find returns nil
+// when there is none.
 func Find(w http.ResponseWriter, matches func(http.ResponseWriter) bool) http.ResponseWriter {
 	outer := w
 	for {
@@ -68,7 +68,8 @@ func Find(w http.ResponseWriter, matches func(http.ResponseWriter) bool) http.Re
 	}
 }
 
-// Of returns the Writer of the response that w is part of; nil when there is none.
+// Of returns the Writer of the response that w is part of; nil when there is
+// none.
 func Of(w http.ResponseWriter) *Writer {
 	if t, ok := w.(interface{ response() *Writer }); ok {
 		return t.response() // the common case
@@ -85,8 +86,8 @@ func Of(w http.ResponseWriter) *Writer {
 	}
 }
 
-// ours reports whether w is a Writer, or one that holds back what it is given for
-// the Writer below.
+// ours reports whether w is a Writer, or one that holds back what it is given
+// for the Writer below.
 func ours(w http.ResponseWriter) bool {
 	switch w.(type) {
 	case interface{ response() *Writer }, interface{ Below() http.ResponseWriter }:
@@ -112,7 +113,8 @@ func Committed(w http.ResponseWriter) bool {
 }
 
 // Innermost returns the server's own writer. http.MaxBytesReader has to be
-// given that one: it asks for a method that no wrapper can have (golang/go#73754).
+// given that one: it asks for a method that no wrapper can have
+// (golang/go#73754).
 func Innermost(w http.ResponseWriter) http.ResponseWriter {
 	for {
 		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -211,8 +213,8 @@ func (w *Writer) readFrom(src io.Reader) (int64, error) {
 	return n, err
 }
 
-// FlushError is part of every form, because http.ResponseController looks for it
-// before it follows Unwrap: a writer below that can flush without being an
+// FlushError is part of every form, because http.ResponseController looks for
+// it before it follows Unwrap: a writer below that can flush without being an
 // http.Flusher would flush past the commit.
 func (w *Writer) FlushError() error {
 	if flushes(w.below) {
@@ -250,8 +252,8 @@ func (w *Writer) push(target string, o *http.PushOptions) error {
 }
 
 // Finish is called when the handlers have returned. A response to which nothing
-// was written becomes an empty 200 of net/http, and a trailer may have been added
-// to any other: both are stamped once more.
+// was written becomes an empty 200 of net/http, and a trailer may have been
+// added to any other: both are stamped once more.
 func (w *Writer) Finish() {
 	if w.Status == 0 && !w.Hijacked {
 		w.prepare(http.StatusOK)

@@ -138,8 +138,8 @@ func TestStreamIsNotHeldBack(t *testing.T) {
 	}
 }
 
-// TestEventsArriveOneByOne: each event reaches the client before the next one is
-// made.
+// TestEventsArriveOneByOne: each event reaches the client before the next one
+// is made.
 func TestEventsArriveOneByOne(t *testing.T) {
 	received := make(chan struct{})
 	overBoth(t, func(w http.ResponseWriter, r *http.Request) {

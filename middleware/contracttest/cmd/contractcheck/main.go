@@ -23,7 +23,8 @@
 //
 // With -keys - it is read from standard input, as from a secret of a CI:
 //
-//   - run: go install github.com/sallyport-go/sallyport/middleware/contracttest/cmd/contractcheck@latest
+//   - run: go install
+//     github.com/sallyport-go/sallyport/middleware/contracttest/cmd/contractcheck@latest
 //   - run: contractcheck -keys - -junit contract.xml <<<"$CONTRACT_KEYS"
 //     env:
 //     CONTRACT_KEYS: ${{ secrets.CONTRACT_KEYS }}
@@ -31,8 +32,9 @@
 // It ends with status 0 when every contract rule holds, with 1 when one is
 // broken or, with -strict, could not be checked, and with 2 when it was called
 // wrongly, when the server is not what it is said to be, when something could
-// not be found out, or when -run and -skip leave no rule to check. Advice is reported and does not count. With
-// GITHUB_ACTIONS=true in the environment it annotates the run.
+// not be found out, or when -run and -skip leave no rule to check. Advice is
+// reported and does not count. With GITHUB_ACTIONS=true in the environment it
+// annotates the run.
 package main
 
 import (
