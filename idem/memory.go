@@ -17,10 +17,10 @@ import (
 // same request. NewMemory makes one; the zero Memory is not usable.
 //
 // Its room is a budget of bytes. Under pressure it removes expired records
-// first. Then it evicts payloads, least recently used first: those requests are
-// still known and are not run again, but their answer is only a summary
-// ([Record.Retained]). The payload of one owner is evicted for another only if
-// the other holds less.
+// first. Then it evicts payloads: those requests are still known and are not
+// run again, but their answer is only a summary ([Record.Retained]). Owner A
+// loses a payload to owner B only while A holds more than B, and first the one
+// that it used least recently.
 //
 // Claims, outcomes and summaries are never evicted. With them, one owner may
 // fill at most a quarter of what the other owners leave free, so that no number

@@ -97,7 +97,7 @@ type waiter struct {
 	waiting     func()
 	counted     bool             // as a waiter of the owner
 	timeout     <-chan time.Time // of the wait; nil until it waits
-	timedOut    bool             // it does not wait any more
+	mustNotWait bool             // its time is over, or the Runner drains
 }
 
 // ask asks the store for the claim, and polls while another process holds it.
@@ -172,7 +172,7 @@ func (w *waiter) poll(e *Execution, leaseEnds, delay time.Duration, known bool) 
 	may := w.mayWait(true)
 	r.mu.Unlock()
 	for may && !again {
-		if err := w.pause(nil, time.After(jittered(delay))); err != nil || w.timedOut {
+		if err := w.pause(nil, time.After(jittered(delay))); err != nil || w.mustNotWait {
 			return false, err
 		}
 		r.mu.Lock()
@@ -231,7 +231,7 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 // says that the request is known to run; otherwise the caller only waits for
 // the store to say whether it does. Runner.mu is held.
 func (w *waiter) mayWait(runs bool) bool {
-	if w.timedOut || runs && w.runner.options.Wait < 0 {
+	if w.mustNotWait || runs && w.runner.options.Wait < 0 {
 		return false
 	}
 	if !w.counted {
@@ -257,9 +257,9 @@ func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 	case <-changed:
 	case <-poll:
 	case <-w.timeout:
-		w.timedOut = true
+		w.mustNotWait = true
 	case <-w.runner.options.Draining:
-		w.timedOut = true
+		w.mustNotWait = true
 	case <-w.ctx.Done():
 		return w.ctx.Err()
 	}

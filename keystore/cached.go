@@ -25,23 +25,24 @@ import (
 //     for one, so no flood of strange tokens stops a live key.
 //   - Only answers are remembered. An error other than [ErrNotFound] is passed
 //     on, and the next lookup asks again.
-//   - No lookup yields what was true before a change: once Insert, Update or
-//     [Cached.Forget] has returned, or the feed has named the key, the next
-//     lookup asks the store, and no answer from before is remembered.
+//   - No lookup yields what was true before a change: once Insert or Update has
+//     returned without an error, [Cached.Forget] has returned, or the feed has
+//     named the key, the next lookup asks the store, and no answer from before
+//     is remembered.
 //
 // A Cached is a [Manager], a [Toucher] and a [Feed] if its store is; what the
 // store lacks returns an error that wraps [errors.ErrUnsupported]. It is safe
 // for concurrent use, and starts no goroutine that outlives the question it
 // was started for.
 type Cached struct {
-	store   Store
-	options CacheOptions
-	epoch   time.Time // the times of answers count from here
-	shards  []shard
-	strange chan struct{} // semaphore for questions about tokens that were never usable
-	known   chan struct{} // and about tokens that were usable before
-	unknown unknownScopes // that were reported
-	polled  atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
+	store         Store
+	options       CacheOptions
+	epoch         time.Time // the times of answers count from here
+	shards        []shard
+	strange       chan struct{} // semaphore for questions about tokens that were never usable
+	known         chan struct{} // and about tokens that were usable before
+	unknownScopes unknownScopes // that were reported
+	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 }
 
 // A shard caches the answers for its digests. This is why no answer from before

@@ -266,3 +266,10 @@ func TestNewIssuerPanics(t *testing.T) {
 		t.Error("NewIssuer with a bad prefix did not panic")
 	}
 }
+
+func TestGrantErrorSaysWhatIsWrong(t *testing.T) {
+	err := &keystore.GrantError{Fields: []keystore.FieldError{{Field: "name", Message: "is too long"}, {Field: "actor", Message: "is missing"}}}
+	if want := "keystore: grant is not valid; name: is too long; actor: is missing"; err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}

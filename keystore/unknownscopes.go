@@ -21,7 +21,7 @@ const maxUnknownScopes = 100
 func (c *Cached) reportUnknown(k *Key) {
 	_, unknown := c.options.Registry.Parse(k.Scopes)
 	for _, n := range unknown {
-		if c.unknown.first(n) {
+		if c.unknownScopes.first(n) {
 			c.options.Logger.Warn("keystore: a key has a scope that the registry does not know; it grants nothing", "scope", string(n), "key", k.ID)
 		}
 	}

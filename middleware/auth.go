@@ -141,7 +141,8 @@ func absent(v any) bool {
 //     the keystore.Cached remembers still passes, so wrong keys cannot lock out
 //     a key that is in use.
 //
-// Nothing has to stand before it. [Guard.RequestID] and [Guard.Recover] SHOULD.
+// [Guard.RequestID] and [Guard.Recover] SHOULD stand before it. Nothing checks
+// that: without RequestID its refusals have no id.
 // Put a keystore.Cached in front of a store that is not in memory.
 func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	if g.auth == nil {

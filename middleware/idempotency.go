@@ -255,7 +255,8 @@ func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request
 	}
 	s.extendDeadline(w, r)
 	request := c.request(f, key)
-	if c.key = request.Key; s.IsFalse(c.key) {
+	c.key = request.Key
+	if s.IsFalse(c.key) {
 		s.guard.refuse(w, r, StageIdempotency, refusal(codeNotRetained))
 		return
 	}

@@ -48,12 +48,13 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, g := (*call)(w.(*muxWriter)), rt.api.guard
 	c.matched = true
 	c.facts.response.match(r.Pattern)
-	f := &c.facts // complete now: from here on others may hold it
-	f.scoped = true
+	f := &c.facts
+	f.scoped = true // for the handler, which runs only after Require below
 	if rt.idempotent != nil {
 		f.idempotency = rt.idempotent.idempotency
 	}
 
+	// From here on f does not change: others may hold it.
 	var refused Problem
 	if !g.limits.check(f, g, c.w, r, &rt.options, c.charges[:0], &refused) {
 		g.refuse(c.w, r, StageRateLimit, &refused) // 429, 400, 503
