@@ -373,3 +373,11 @@ func TestAPIWithinAPI(t *testing.T) {
 		t.Errorf("a key of both: got %d %s", res.StatusCode, res.body)
 	}
 }
+
+// TestOptionsOfAPI: they come back with the defaults filled in.
+func TestOptionsOfAPI(t *testing.T) {
+	got := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Base: "/v2"}).Options()
+	if got.Base != "/v2" || got.RequestID.Header != middleware.DefaultRequestIDHeader || got.Registry != scope.Contract() {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -29,7 +29,6 @@ func TrustProxies(cidrs ...string) (ClientIP, error) {
 				errs = append(errs, fmt.Errorf("middleware: trusted proxy %q is neither an address nor a CIDR prefix", text))
 				continue
 			}
-			addr = addr.Unmap().WithZone("")
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
 		}
 		if a := prefix.Addr(); a.Is4In6() && prefix.Bits() >= 96 {
