@@ -61,6 +61,7 @@ func TestValidateAccepts(t *testing.T) {
 	for name, o := range map[string]middleware.Options{
 		"nothing":       {},
 		"authenticator": {Authenticator: nobody{}},
+		"statuses":      {Idempotency: middleware.IdempotencyOptions{Runner: replies(), FreeOn: []int{400, 599}}},
 		"one name for organization and sandbox": {RateLimit: middleware.RateLimitOptions{
 			Store:        ratelimit.NewMemory(),
 			Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("9-S")},
