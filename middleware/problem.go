@@ -222,7 +222,6 @@ func (g *Guard) problemBody(hooks *Hooks, x *exchange, w http.ResponseWriter, r 
 	defer func() {
 		if v := recover(); v != nil {
 			g.logPanic(x, r, v)
-			body = nil
 		}
 	}()
 	f, once := extend(r.Context()), *hooks
