@@ -37,11 +37,13 @@ func (c *floorContext) Value(key any) any {
 // newFloor is the physical limit of such a server: the mux and the handler, and
 // only what nobody can leave out. It makes an xid and sets its header, hashes
 // the token, reads one map, does one compare-and-swap for the limit, and copies
-// the request once, to hand on who calls. It answers nothing but 200 well.
+// the request once, to hand on who calls. It refuses without a body, and replays
+// nothing.
 func newFloor(s *Setup) Server {
 	a := application{s}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/tasks", a.list)
+	mux.HandleFunc("POST /api/v1/tasks", a.post)
 	keys := make(map[[32]byte]*floorKey, len(s.Tokens))
 	for _, token := range s.Tokens {
 		digest := sha256.Sum256([]byte(token))
