@@ -431,3 +431,16 @@ func TestHalfClosedClient(t *testing.T) {
 		t.Errorf("got the log %s", got)
 	}
 }
+
+// TestRefusalsOfAuthenticators: a status of the classes 4xx and 5xx is sent, any
+// other breaks the contract.
+func TestRefusalsOfAuthenticators(t *testing.T) {
+	for status, want := range map[int]int{399: 500, 400: 400, 599: 599, 600: 500} {
+		guard := middleware.New(nil, middleware.Options{Hooks: quiet(), Authenticator: middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+			return middleware.Principal{}, &middleware.Problem{Status: status, Code: "mine"}
+		})})
+		if res := serve(guard.Authenticate(http.HandlerFunc(sayOK)), request("GET", "/", "", "")); res.StatusCode != want {
+			t.Errorf("status %d: got %d, want %d", status, res.StatusCode, want)
+		}
+	}
+}

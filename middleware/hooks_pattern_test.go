@@ -190,3 +190,20 @@ func TestUnknownPathAsksThePattern(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestOuterPatternStays: a mux inside the stages of a guard leaves the pattern of
+// the mux outside to whoever reads it there.
+func TestOuterPatternStays(t *testing.T) {
+	inner := http.NewServeMux()
+	inner.HandleFunc("GET /a/b", sayOK)
+	guard := middleware.New(nil, middleware.Options{Hooks: quiet()})
+	outer := http.NewServeMux()
+	var after string
+	outer.HandleFunc("/a/", func(w http.ResponseWriter, r *http.Request) {
+		guard.RequestID(inner).ServeHTTP(w, r)
+		after = r.Pattern
+	})
+	if res := serve(outer, request("GET", "/a/b", "", "")); res.StatusCode != 200 || after != "/a/" {
+		t.Errorf("got %d and the pattern %q afterwards, want %q", res.StatusCode, after, "/a/")
+	}
+}

@@ -113,3 +113,20 @@ func TestClientLeavesDuringTake(t *testing.T) {
 		t.Errorf("got %d %s, want 200", a.StatusCode, a.body)
 	}
 }
+
+// denier is a store that denies and names no wait, against its contract.
+type denier struct{}
+
+func (denier) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
+	return ratelimit.Decision{}, nil
+}
+
+// TestDenialWithoutAWait: a 429 has a Retry-After all the same.
+func TestDenialWithoutAWait(t *testing.T) {
+	ring := newKeyring()
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.PerOrganization(denier{}, ratelimit.MustParse("1-S"))})
+	res := serve(api, request("GET", "/api/v1/any", ring.issue(t), ""))
+	if got := res.Header.Get("Retry-After"); res.StatusCode != 429 || got != "1" {
+		t.Errorf("got %d and Retry-After %q, want 429 and 1", res.StatusCode, got)
+	}
+}
