@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/textproto"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -143,10 +145,28 @@ func (p *probe) once(r request) answer {
 // try sends a request and looks at what every response has to have.
 func (s *Session) try(ctx context.Context, r request) (answer, error) {
 	a, err := s.exchange(ctx, r)
+	for range 5 {
+		if !unread(err) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+		a, err = s.exchange(ctx, r)
+	}
 	if err == nil {
 		s.note(a)
 	}
 	return a, err
+}
+
+// unread reports whether the server closed the connection before it had read
+// the request. It may have answered, such as with 429, but the client has lost
+// the answer: nobody is accused for that at once.
+func unread(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, syscall.EPIPE) || errors.As(err, &op) && op.Op != "read" && errors.Is(err, syscall.ECONNRESET)
 }
 
 func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
