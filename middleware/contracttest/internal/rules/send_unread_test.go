@@ -1,12 +1,17 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
+
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 )
 
 func TestUnread(t *testing.T) {
@@ -24,5 +29,39 @@ func TestUnread(t *testing.T) {
 		if unread(err) != want {
 			t.Errorf("%v: got %t, want %t", err, !want, want)
 		}
+	}
+}
+
+// closing is a connection that the server closes before it has read a request.
+type closing struct{ net.Conn }
+
+func (c closing) Write([]byte) (int, error) {
+	return 0, &net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)}
+}
+
+// What a server has not read is sent again, until it is clear that the server
+// never reads it.
+func TestUnreadRequestIsSentAgain(t *testing.T) {
+	for closes, answered := range map[int]bool{0: true, 1: true, 5: true, 6: false} {
+		synctest.Test(t, func(t *testing.T) {
+			network, stop := reference.Serve(func(s *http.Server) {
+				s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201) })
+			})
+			defer stop()
+			left := closes
+			s := &Session{redact: newRedactor(nil), target: Target{URL: "http://kit.test", Dial: func(ctx context.Context, name, address string) (net.Conn, error) {
+				conn, err := network.Dial(ctx, name, address)
+				if left--; left >= 0 {
+					conn = closing{conn}
+				}
+				return conn, err
+			}}}
+			s.clients.byKey, s.seen.ids = make(map[string]*http.Client), make(map[string]request)
+			defer s.Close()
+			a, err := s.try(t.Context(), request{method: "POST", path: "/", body: "x"})
+			if (err == nil) != answered || answered && a.status != 201 || !answered && !errors.Is(err, syscall.EPIPE) {
+				t.Errorf("%d connections closed: got %d, %v", closes, a.status, err)
+			}
+		})
 	}
 }
