@@ -80,7 +80,7 @@ func (l *limiter) each(ctx context.Context, p Principal, routes []RouteOptions, 
 	for _, route := range append([]RouteOptions{{}}, routes...) {
 		charges, err := l.charges(ctx, nil, p, &route, nil)
 		if err != nil {
-			return fmt.Errorf("middleware: RateLimit.Plan gave no usable policy: %w", err)
+			return fmt.Errorf("middleware: RateLimit.Plan or KeyPlan gave no usable policy: %w", err)
 		}
 		for i := range charges {
 			charges[i].Cost = 0

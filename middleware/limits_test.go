@@ -101,7 +101,7 @@ func TestLimitsOfAGuard(t *testing.T) {
 	if res := serve(as(one)(h), request("GET", "/", "", "")); res.StatusCode != 200 {
 		t.Errorf("after a reset: got %d", res.StatusCode)
 	}
-	if _, err := g.Limits(t.Context(), by(t, "user_3")); err == nil || !strings.Contains(err.Error(), "Plan gave no usable policy") {
+	if _, err := g.Limits(t.Context(), by(t, "user_3")); err == nil || !strings.Contains(err.Error(), "KeyPlan gave no usable policy") {
 		t.Errorf("a plan without sense: got %v", err)
 	}
 	if _, err := g.Limits(t.Context(), middleware.Principal{}); err == nil {

@@ -34,6 +34,10 @@ type RateLimitOptions struct {
 	// Key limits each API key, and each subject of principals that were made by
 	// hand.
 	Key *ratelimit.Policy
+	// KeyPlan, when set, chooses that policy in place of Key, such as by an
+	// attribute of the key's own record. It is to Key what Plan is to
+	// Organization.
+	KeyPlan func(context.Context, Principal) (*ratelimit.Policy, error)
 	// Client limits each client address, one /64 for IPv6. Alone it needs no
 	// Authenticate before it.
 	Client *ratelimit.Policy
@@ -76,7 +80,7 @@ func (o RateLimitOptions) validate() error {
 		}
 		names[p.Name] = true
 	}
-	if o.Store == nil && (len(names) > 0 || o.Plan != nil) {
+	if o.Store == nil && (len(names) > 0 || o.Plan != nil || o.KeyPlan != nil) {
 		errs = append(errs, errors.New("there is a policy and Store is nil"))
 	}
 	if o.Concurrent < 0 {
@@ -140,7 +144,7 @@ func newLimiter(o Options) *limiter {
 
 // needsPrincipal reports whether a limit can be decided for principals only.
 func (l *limiter) needsPrincipal() bool {
-	return l.Organization != nil || l.Sandbox != nil || l.Plan != nil || l.Key != nil || l.Concurrent > 0
+	return l.Organization != nil || l.Sandbox != nil || l.Plan != nil || l.Key != nil || l.KeyPlan != nil || l.Concurrent > 0
 }
 
 func (l *limiter) none() bool { return !l.needsPrincipal() && l.Client == nil }
@@ -151,7 +155,7 @@ func (l *limiter) check(f *facts, g *Guard, w http.ResponseWriter, r *http.Reque
 	ctx := (*detached)(f)
 	charges, err := l.charges(ctx, r, f.principal, route, room)
 	if err != nil {
-		l.faults.log(g.hooks(r), requestID(w, r), "RateLimit.Plan gave no usable policy", err)
+		l.faults.log(g.hooks(r), requestID(w, r), "RateLimit.Plan or KeyPlan gave no usable policy", err)
 		*refused = *refusal(codeRateStore)
 		return route.ReportOnly
 	}
@@ -232,15 +236,27 @@ func (l *limiter) report(ctx context.Context, f *facts, g *Guard, r *http.Reques
 func (l *limiter) charges(ctx context.Context, r *http.Request, p Principal, route *RouteOptions, charges []ratelimit.Charge) ([]ratelimit.Charge, error) {
 	cost := max(route.Cost, 1)
 	if p.known() {
-		policy, err := l.organization(ctx, p)
+		usual := l.Organization
+		if l.Sandbox != nil && p.Environment() == keystore.Sandbox {
+			usual = l.Sandbox
+		}
+		policy, err := planned(ctx, p, l.Plan, usual)
 		if err != nil {
 			return nil, err
 		}
 		if policy != nil {
 			charges = append(charges, ratelimit.Charge{Policy: policy, Bucket: p.Tenant(), Cost: cost})
 		}
-		if l.Key != nil {
-			charges = append(charges, ratelimit.Charge{Policy: l.Key, Bucket: p.client(), Cost: cost})
+		policy, err = planned(ctx, p, l.KeyPlan, l.Key)
+		if err != nil {
+			return nil, err
+		}
+		if policy != nil {
+			bucket := p.client()
+			if l.KeyPlan != nil {
+				bucket = "key " + bucket // both plans may use one name
+			}
+			charges = append(charges, ratelimit.Charge{Policy: policy, Bucket: bucket, Cost: cost})
 		}
 		if route.Limit != nil {
 			charges = append(charges, ratelimit.Charge{Policy: route.Limit, Bucket: "route " + p.Tenant(), Cost: cost})
@@ -252,23 +268,22 @@ func (l *limiter) charges(ctx context.Context, r *http.Request, p Principal, rou
 	return charges, nil
 }
 
-// organization returns the policy of the caller's organization, nil for none.
-func (l *limiter) organization(ctx context.Context, p Principal) (*ratelimit.Policy, error) {
-	if l.Plan != nil {
-		policy, err := l.Plan(ctx, p)
-		switch {
-		case err != nil:
-			return nil, err
-		case policy == ratelimit.Unlimited:
-			return nil, nil
-		case policy != nil:
-			return policy, policy.Validate()
-		}
+// planned returns the policy that a plan chooses for the caller, or the usual
+// one; nil for none.
+func planned(ctx context.Context, p Principal, plan func(context.Context, Principal) (*ratelimit.Policy, error), usual *ratelimit.Policy) (*ratelimit.Policy, error) {
+	if plan == nil {
+		return usual, nil
 	}
-	if l.Sandbox != nil && p.Environment() == keystore.Sandbox {
-		return l.Sandbox, nil
+	policy, err := plan(ctx, p)
+	switch {
+	case err != nil:
+		return nil, err
+	case policy == ratelimit.Unlimited:
+		return nil, nil
+	case policy != nil:
+		return policy, policy.Validate()
 	}
-	return l.Organization, nil
+	return usual, nil
 }
 
 // begin counts a request in progress, or reports false.

@@ -432,7 +432,7 @@ func TestPlan(t *testing.T) {
 		if strings.Join(got, " ") != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, strings.Join(got, " "), tt.want)
 		}
-		if text := log.String(); tt.log == "" && text != "" || tt.log != "" && !(strings.Contains(text, "RateLimit.Plan gave no usable policy") && strings.Contains(text, tt.log)) || strings.Contains(text, "store does not answer") {
+		if text := log.String(); tt.log == "" && text != "" || tt.log != "" && !(strings.Contains(text, "RateLimit.Plan or KeyPlan gave no usable policy") && strings.Contains(text, tt.log)) || strings.Contains(text, "store does not answer") {
 			t.Errorf("%s: the log has %q, want %q in it", tt.name, text, tt.log)
 		}
 	}
@@ -455,5 +455,67 @@ func TestPlanAndRouteOfOneName(t *testing.T) {
 	}
 	if want := "200 200 200 200 429"; strings.Join(got, " ") != want {
 		t.Errorf("got %s, want %s", strings.Join(got, " "), want)
+	}
+}
+
+// TestKeyPlan: each key has the limit of its own record, beside that of the
+// organization, whose plan may have the same name.
+func TestKeyPlan(t *testing.T) {
+	ring := newKeyring()
+	token := func(rate string) string {
+		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Attributes: map[string]string{"rate": rate}})
+		return token
+	}
+	plan := &ratelimit.Policy{Name: "plan", Limit: ratelimit.MustParse("9-H")}
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
+		Store: ratelimit.NewMemory(),
+		Plan:  func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return plan, nil },
+		Key:   &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("2-H")},
+		KeyPlan: func(_ context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
+			switch rate := p.Attribute("rate"); rate {
+			case "usual":
+				return nil, nil
+			case "none":
+				return ratelimit.Unlimited, nil
+			default:
+				limit, err := ratelimit.Parse(rate)
+				return &ratelimit.Policy{Name: "plan", Limit: limit}, err
+			}
+		},
+	}})
+	one, another, usual, none, broken := token("1-H"), token("1-H"), token("usual"), token("none"), token("nonsense")
+	for i, tt := range []struct {
+		token  string
+		status int
+		policy string
+	}{
+		{one, 200, ""}, {one, 429, "plan"}, {another, 200, ""}, // 2 of the organization's 9
+		{usual, 200, ""}, {usual, 200, ""}, {usual, 429, "key"},
+		{broken, 503, ""},
+		{none, 200, ""}, {none, 200, ""}, {none, 200, ""}, {none, 200, ""}, {none, 200, ""},
+		{none, 429, "plan"}, {usual, 429, "key"},
+	} {
+		res := serve(api, request("GET", "/api/v1/any", tt.token, ""))
+		if res.StatusCode != tt.status || tt.status == 429 && res.problem(t).Policy != tt.policy {
+			t.Errorf("request %d: got %d %s, want %d by %q", i+1, res.StatusCode, res.body, tt.status, tt.policy)
+		}
+	}
+	// Counters of a key and of an organization stay apart, whatever the key's id.
+	alike := keystore.Key{Organization: "org_2", Environment: keystore.Production, Attributes: map[string]string{"rate": "9-H"}}
+	alike.ID = alike.Tenant()
+	mixed := ring.plant(t, alike)
+	for range 9 {
+		if res := serve(api, request("GET", "/api/v1/any", mixed, "")); res.StatusCode != 200 {
+			t.Errorf("with the name of an organization's counter as its id: got %d", res.StatusCode)
+		}
+	}
+	guard := middleware.New(ring.keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
+		Store: ratelimit.NewMemory(), KeyPlan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil },
+	}})
+	if res := serve(guard.RateLimit(http.HandlerFunc(sayOK)), request("GET", "/", "", "")); res.StatusCode != 500 {
+		t.Errorf("by KeyPlan without Authenticate: got %d, want 500", res.StatusCode)
+	}
+	if err := (middleware.Options{RateLimit: middleware.RateLimitOptions{KeyPlan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil }}}).Validate(); err == nil {
+		t.Error("a KeyPlan without a Store was accepted")
 	}
 }
