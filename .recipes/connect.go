@@ -19,8 +19,9 @@ const (
 )
 
 func Connect(keys keystore.Store, options middleware.Options, tasks *Tasks) http.Handler {
-	options.Base = "/tasks.v1.Tasks"
-	options.Hooks.Problem = connectError
+	hooks := *options.Hooks // a copy: another API may share it
+	hooks.Problem = connectError
+	options.Base, options.Hooks = "/tasks.v1.Tasks", &hooks
 	api := middleware.NewAPI(keys, options)
 	api.Handle("POST "+createProcedure, middleware.Require(scope.TasksWrite), connect.NewUnaryHandler(createProcedure, tasks.connectCreate))
 	api.Handle("POST "+getProcedure, middleware.Require(scope.TasksRead), connect.NewUnaryHandler(getProcedure, tasks.connectGet))

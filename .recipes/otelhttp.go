@@ -14,11 +14,13 @@ import (
 )
 
 func OtelHTTP(keys keystore.Store, options middleware.Options, tasks *Tasks, tracers trace.TracerProvider) http.Handler {
-	options.Hooks.Observe = func(ctx context.Context, e middleware.Event) {
+	hooks := *options.Hooks // a copy: another API may share it
+	hooks.Observe = func(ctx context.Context, e middleware.Event) {
 		trace.SpanFromContext(ctx).SetAttributes(
 			attribute.String("api.request_id", e.RequestID), attribute.String("api.organization", e.Principal.Organization()),
 			attribute.String("api.stage", string(e.Stage)), attribute.String("api.outcome", e.Outcome))
 	}
+	options.Hooks = &hooks
 	api := middleware.NewAPI(keys, options)
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), tasks.Create)
 	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.Require(scope.TasksRead), tasks.Get)

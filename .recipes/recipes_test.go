@@ -56,6 +56,7 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 	s.full = issue(keystore.Production, scope.TasksRead, scope.TasksWrite)
 	s.narrow = issue(keystore.Production, scope.AccountRead)
 	s.limited = issue(keystore.Sandbox, scope.TasksRead)
+	hooks := &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(&s.log, nil))}
 	h := recipe(keys, middleware.Options{
 		RateLimit: middleware.RateLimitOptions{
 			Store:        ratelimit.NewMemory(),
@@ -63,8 +64,11 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 			Sandbox:      &ratelimit.Policy{Name: "once", Limit: ratelimit.MustParse("1-H")},
 		},
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})},
-		Hooks:       &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(&s.log, nil))},
+		Hooks:       hooks,
 	}, &s.tasks)
+	if hooks.Problem != nil || hooks.Observe != nil || hooks.Pattern != nil {
+		t.Error("the recipe writes into its caller's Hooks, which another API may share")
+	}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, event := middleware.WithEvent(r.Context())
 		defer func() {
