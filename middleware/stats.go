@@ -14,9 +14,12 @@ type Stats struct {
 	Runner  idem.RunnerStats // of all Runners together
 	Replies idem.MemoryStats // of an [idem.Memory] of Options.Idempotency
 
-	LimitsDown bool  // the store behind a [ratelimit.Failover] is not called at present
-	Fallbacks  int64 // decisions of the Failover without its store, since the start
-	Forgotten  int64 // buckets that a [ratelimit.Memory] dropped while in debt, since the start
+	// Of a [ratelimit.Failover], or a store that has one inside, such as that of
+	// ratelimitredis.
+	LimitsDown bool  // the store behind it is not called at present
+	Fallbacks  int64 // decisions without that store, since the start
+
+	Forgotten int64 // buckets that a [ratelimit.Memory] dropped while in debt, since the start
 }
 
 // Stats returns the figures of the Guard's parts. It may be called at any time.
@@ -49,7 +52,10 @@ func (g *Guard) Stats() Stats {
 		}
 	}
 	switch store := g.limits.Store.(type) {
-	case *ratelimit.Failover:
+	case interface {
+		Down() bool
+		Fallbacks() int64
+	}:
 		s.LimitsDown, s.Fallbacks = store.Down(), store.Fallbacks()
 	case *ratelimit.Memory:
 		s.Forgotten = store.Forgotten()

@@ -192,3 +192,18 @@ func TestAheadOutage(t *testing.T) {
 		})
 	}
 }
+
+// The figures that OPERATING.md tells operators to watch are those of the store.
+func TestStats(t *testing.T) {
+	server := newFake(0)
+	store := ratelimitredis.New(server, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Failures: 1, Logger: slog.New(slog.DiscardHandler)}})
+	guard := middleware.New(nil, middleware.Options{RateLimit: middleware.PerOrganization(store, ratelimit.MustParse("100-S"))})
+	if s := guard.Stats(); s.LimitsDown || s.Fallbacks != 0 {
+		t.Errorf("before the outage: got %+v", s)
+	}
+	server.set(true)
+	take(t, store, ratelimit.Charge{Policy: policy(100, time.Hour), Bucket: "b", Cost: 1})
+	if s := guard.Stats(); !s.LimitsDown || s.Fallbacks != 1 {
+		t.Errorf("in the outage: got %+v, want a store that is down and 1 fallback", s)
+	}
+}
