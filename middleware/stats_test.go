@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -68,4 +71,51 @@ type failing struct{}
 
 func (failing) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
 	return ratelimit.Decision{}, errors.New("away")
+}
+
+// TestStatsOfTwoRunners: each figure is the sum of those of all Runners.
+func TestStatsOfTwoRunners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+		var want idem.RunnerStats
+		for _, path := range []string{"/api/v1/tasks", "/api/v1/notes"} {
+			runner := runnerOf(&losing{Memory: idem.NewMemory(idem.MemoryOptions{})}, idem.Options{Lease: time.Second, Logger: quiet().Logger})
+			api.HandleWith("POST "+path, middleware.Require(scope.TasksWrite), middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: runner}},
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(2 * time.Second)
+					w.WriteHeader(201)
+				}))
+			serve(api, request("POST", path, ring.issue(t, scope.TasksWrite), "", "Idempotency-Key: k"))
+			time.Sleep(time.Minute) // until the settlement was tried again
+			s := runner.Stats()
+			if s.RenewalErrors == 0 || s.SaveErrors == 0 || s.Lost == 0 {
+				t.Fatalf("got %+v, want errors of each kind", s)
+			}
+			want.RenewalErrors += s.RenewalErrors
+			want.SaveErrors += s.SaveErrors
+			want.Lost += s.Lost
+		}
+		if got := api.Stats().Runner; got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
+// losing is a store that renews nothing, fails at the first settlement and has
+// lost the claim at the second.
+type losing struct {
+	*idem.Memory
+	settlements atomic.Int64
+}
+
+func (*losing) Extend(context.Context, idem.Key, idem.ClaimToken, time.Duration) error {
+	return errors.New("away")
+}
+
+func (l *losing) Settle(context.Context, idem.Key, idem.ClaimToken, idem.Settlement) error {
+	if l.settlements.Add(1) == 1 {
+		return errors.New("away")
+	}
+	return idem.ErrLost
 }
