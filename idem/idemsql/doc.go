@@ -61,10 +61,12 @@
 // with the same bits is told that it is in flight. The lock belongs to the
 // transaction, so a pooler may have transaction mode.
 //
-// The claim is a row from the first statement on, and not only a lock: a
-// statement takes its snapshot before it gets the lock, so it could miss the
-// reply that the last holder has just committed, which no INSERT does. A
-// handler that commits the transaction also leaves a claim then.
+// The claim is a row from the first statement on, and not only a lock. A
+// statement takes its snapshot before it gets the lock, so a SELECT could miss
+// the reply that the last holder has just committed; an INSERT does not. A
+// function in the database could lock first and then look, but only in READ
+// COMMITTED, and it saved about a twentieth of the processor time of a
+// create. The row is also what remains when a handler commits the transaction.
 //
 // After a 4xx the lock is free between the ROLLBACK and the INSERT of the
 // reply. A request from another process that takes the key in that moment owns
