@@ -7,13 +7,13 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// A change is numbered before it can be seen, in Postgres by the id of its
-// transaction, so numbers become visible in another order than that in which
-// they are given out. The horizon is the number below which nothing can become
-// visible any more. A reader names all changes from the last horizon on, also
-// those above the present one, and starts the next round at the horizon that
-// held when this one began. It names some changes twice and misses none,
-// whatever else is still running in the database.
+// A change is numbered before it can be seen, and so is a new key: in Postgres
+// by the id of the transaction, so that numbers become visible in another order
+// than that in which they are given out. The horizon is the number below which
+// nothing can become visible any more. A reader names all changes from the last
+// horizon on, also those above the present one, and starts the next round at
+// the horizon that held when this one began. It names some changes twice and
+// misses none, whatever else is still running in the database.
 //
 // Numbers from the latest on belong to another database: rows that were
 // restored from a dump keep the numbers of the server they were changed on.
@@ -30,10 +30,11 @@ const (
 	sqliteHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest, '' AS timeline FROM sallyport_keys_changes`
 
 	// In MySQL the row of the counter is locked by a transaction that has
-	// changed a key, and the next waits for its end. But one snapshot may have
-	// the change of the next and not its own: MariaDB collects the running
-	// transactions one by one, while they end. So the counter is read first, by
-	// a statement of its own: any later snapshot has all that it counts.
+	// changed or inserted a key, and the next waits for its end. But one
+	// snapshot may have the change of the next and not its own: MariaDB
+	// collects the running transactions one by one, while they end. So the
+	// counter is read first, by a statement of its own: any later snapshot has
+	// all that it counts.
 	mysqlCounter = `SELECT number + 1 FROM sallyport_keys_changes`
 	mysqlHorizon = `SELECT CAST(?4 AS SIGNED) AS horizon, CAST(?4 AS SIGNED) AS latest, '' AS timeline`
 
@@ -62,9 +63,9 @@ type position struct {
 
 // Changes implements [keystore.Feed]. One call returns 1000 digests at most.
 //
-// In Postgres a transaction that stays open, in any database of the server,
-// makes each round name all changes since it began again; caches then ask for
-// those keys more often than they would have to.
+// In Postgres a transaction that has written and stays open, in any database of
+// the server, makes each round name all changes and new keys since it began
+// again; caches then ask for those keys more often than they would have to.
 func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error) {
 	// Not nil, which would be NULL: a text that every digest comes after.
 	at, limit := position{Digest: []byte{}}, 0

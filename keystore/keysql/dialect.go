@@ -14,6 +14,8 @@ var (
 	postgresSuccessor string
 	//go:embed schema/postgres3.sql
 	postgresAttributes string
+	//go:embed schema/postgres4.sql
+	postgresInserts string
 
 	//go:embed schema/sqlite.sql
 	sqliteTables string
@@ -21,9 +23,13 @@ var (
 	sqliteSuccessor string
 	//go:embed schema/sqlite3.sql
 	sqliteAttributes string
+	//go:embed schema/sqlite4.sql
+	sqliteInserts string
 
 	//go:embed schema/mysql.sql
 	mysqlTables string
+	//go:embed schema/mysql2.sql
+	mysqlInserts string
 )
 
 // A dialect is what differs between the databases.
@@ -46,7 +52,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:    func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:   []string{postgresTables, postgresSuccessor, postgresAttributes},
+	steps:   []string{postgresTables, postgresSuccessor, postgresAttributes, postgresInserts},
 	engine:  postgresEngine,
 	issued:  issued,
 	touch:   postgresTouch,
@@ -58,7 +64,7 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:     func(query string, args []any) (string, []any) { return query, args },
 	time:    func(t time.Time) any { return t.UnixMicro() },
-	steps:   []string{sqliteTables, sqliteSuccessor, sqliteAttributes},
+	steps:   []string{sqliteTables, sqliteSuccessor, sqliteAttributes, sqliteInserts},
 	engine:  sqliteEngine,
 	issued:  issued,
 	touch:   sqliteTouch,
@@ -71,7 +77,7 @@ var mysql = dialect{
 	sql:     positional,
 	time:    func(t time.Time) any { return t.UnixMicro() },
 	longest: 512,
-	steps:   []string{mysqlTables},
+	steps:   []string{mysqlTables, mysqlInserts},
 	engine:  mysqlEngine,
 	issued:  "issued = ?3",
 	touch:   mysqlTouch,

@@ -13,16 +13,17 @@
 //
 // A team needs one table, sallyport_keys, with the six indexes of the schema:
 // the id, the digest that each request looks up, the list of an organization,
-// the issue token, the key that a key replaces, and the changes that caches ask
-// for. A key takes about 500
-// bytes of Postgres and 300 of SQLite, indexes included, plus its texts beyond
-// a few words. [Store.Migrate] makes all of it, or a tool of the team's own
-// does from [Store.Schema]. Secrets are not in it: the digest leads to no token
-// and the hint is the last four characters.
+// the issue token, the key that a key replaces, and the new and changed keys
+// that caches ask for. A key takes about 600 bytes of Postgres and 350 of
+// SQLite, indexes included, plus its texts beyond a few words. [Store.Migrate]
+// makes all of it, or a tool of the team's own does from [Store.Schema].
+// Secrets are not in it: the digest leads to no token and the hint is the last
+// four characters.
 //
-// A key that is changed with SQL is changed for all servers too, within
-// [keystore.Cached.MaxStaleness]: a trigger puts it into the feed. To revoke
-// every key of an organization, in Postgres,
+// The feed also has the keys that are inserted or changed with SQL, because the
+// schema numbers them. They reach all servers as soon as others do, see
+// [keystore.Cached.MaxStaleness]. To revoke every key of an organization, in
+// Postgres,
 //
 //	UPDATE sallyport_keys SET revoked_at = now() WHERE organization = 'acme';
 //
@@ -41,7 +42,7 @@
 // the field Number of go-sql-driver/mysql; no setting of its DSN is needed, and
 // interpolateParams=true spares a round trip. Texts are in binary columns,
 // which some clients print as hexadecimal, and identifiers have at most 512
-// bytes. Changes of keys wait for each other, so do not leave a transaction
-// open that has changed some. With a binary log, Migrate needs the privilege
-// SUPER or log_bin_trust_function_creators = 1 for its trigger.
+// bytes. Inserts and changes of keys wait for each other, so do not leave a
+// transaction open that has made some. With a binary log, Migrate needs the
+// privilege SUPER or log_bin_trust_function_creators = 1 for its triggers.
 package keysql

@@ -165,6 +165,28 @@ func TestMigrateAttributes(t *testing.T) {
 	})
 }
 
+// Versions up to the third, and the first in MySQL, left new keys out of the
+// feed. Their servers go on beside newer ones, and after the migration the keys
+// that they insert are in it.
+func TestMigrateInserts(t *testing.T) {
+	inEachEmpty(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		earlier := store.Version(map[string]int{"sqlite": 3, "postgres": 3, "mariadb": 1}[d.name])
+		migrate(t, earlier)
+		start := present(t, store)
+		before := inserted(t, earlier, "acme", 1)[0]
+		migrate(t, store)
+		if changed, _ := changes(t, store, start); len(changed) > 0 {
+			t.Errorf("the feed names %d keys of the version before, want none", len(changed))
+		}
+		after := inserted(t, earlier, "acme", 1)[0]
+		update(t, earlier, before)
+		changed, _ := changes(t, store, start)
+		wantNamed(t, changed, after, "a key that an earlier server has inserted after the migration")
+		wantNamed(t, changed, before, "a change of a key from before the migration")
+	})
+}
+
 // What is changed by hand reaches the caches, and is not undone by a program
 // that has read the key before.
 func TestAttributesByHand(t *testing.T) {

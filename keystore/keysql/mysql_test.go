@@ -1,6 +1,7 @@
 package keysql_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -43,35 +44,55 @@ func TestSuiteWithSettings(t *testing.T) {
 	}
 }
 
-// A change waits for a transaction that has changed a key, so that nothing
-// becomes visible with a number that readers have passed.
+// A change or an insert waits for a transaction that has changed or inserted a
+// key, so that nothing becomes visible with a number that readers have passed.
 func TestFeedWaitsForTransactions(t *testing.T) {
 	d := mariadb(t)
 	store, db := d.store(t), d.open(t)
-	keys := inserted(t, store, "acme", 2)
-	start := present(t, store)
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	execute(t, tx, "UPDATE sallyport_keys SET suspended = true WHERE id = '"+keys[0].ID+"'")
-	updated := make(chan error)
-	go func() { updated <- d.store(t).Update(t.Context(), keys[1]) }()
-	eventually(t, "Update never waits for the transaction", func() bool { return lockWaits(t, db) > 0 })
-	changed, next := changes(t, store, start)
-	if len(changed) > 0 {
-		t.Errorf("the feed named %d keys while nothing was committed", len(changed))
-	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-updated; err != nil {
-		t.Error(err)
-	}
-	changed, _ = changes(t, store, next)
-	for _, k := range keys {
-		wantNamed(t, changed, k, "a change after a reader had come")
+	old := inserted(t, store, "acme", 2)
+	made := []*keystore.Key{{Digest: seeded("acme", 1)}, newKey("acme")}
+	for name, row := range map[string]struct {
+		first  string
+		second func(ctx context.Context, s *keysql.Store) error
+		keys   []*keystore.Key
+	}{
+		"Update": {
+			"UPDATE sallyport_keys SET suspended = true WHERE id = '" + old[0].ID + "'",
+			func(ctx context.Context, s *keysql.Store) error { return s.Update(ctx, old[1]) },
+			old,
+		},
+		"Insert": {
+			seeding(d, "acme", 1),
+			func(ctx context.Context, s *keysql.Store) error { return s.Insert(ctx, made[1]) },
+			made,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := present(t, store)
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback()
+			execute(t, tx, row.first)
+			written := make(chan error)
+			go func() { written <- row.second(t.Context(), d.store(t)) }()
+			eventually(t, name+" never waits for the transaction", func() bool { return lockWaits(t, db) > 0 })
+			changed, next := changes(t, store, start)
+			if len(changed) > 0 {
+				t.Errorf("the feed named %d keys while nothing was committed", len(changed))
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-written; err != nil {
+				t.Error(err)
+			}
+			changed, _ = changes(t, store, next)
+			for _, k := range row.keys {
+				wantNamed(t, changed, k, "a change after a reader had come")
+			}
+		})
 	}
 }
 

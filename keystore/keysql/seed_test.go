@@ -13,6 +13,12 @@ import (
 // digest seeded(organization, i), and is older than the one after it.
 func seed(t testing.TB, d database, organization string, n int) {
 	t.Helper()
+	execute(t, d.open(t), seeding(d, organization, n))
+}
+
+// seeding returns the statement of seed, which leaves the columns to their
+// defaults that an earlier version did not have.
+func seeding(d database, organization string, n int) string {
 	statement := `
 		INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at, created_by, suspended, issue_token, rotated_from, version)
 		WITH RECURSIVE series (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM series WHERE i < $n)
@@ -35,7 +41,7 @@ func seed(t testing.TB, d database, organization string, n int) {
 		words = append(words, "$digest", "unhex('"+hash+"' || printf('%032x', i))",
 			"$created", "(unixepoch() - 86400) * 1000000 + i * 1000", "$false", "0")
 	}
-	execute(t, d.open(t), strings.NewReplacer(words...).Replace(statement))
+	return strings.NewReplacer(words...).Replace(statement)
 }
 
 func digestPrefix(organization string) []byte {
