@@ -119,17 +119,18 @@ type Use struct {
 	At           time.Time
 }
 
-// A Feed is a store that can say which keys were changed, so that caches of
-// other processes learn of a revocation early.
+// A Feed is a store that can say which keys are new or were changed, so that
+// caches of other processes learn early of a revocation, and of a key that they
+// have looked up before it was there.
 //
-// Changes returns digests of keys that [Manager.Update] changed after the
-// position since, and the position after them. With an empty since it returns
-// the present position and no digests. It may return a part of the changes:
-// everything has been read when it returns none, or since itself as the next
-// position. It may name a key more than once, and inserted keys too, and MUST
-// NOT leave out a change whose Update returned before Changes began. A
-// position that the store no longer knows is [ErrNotFound]: the caller forgets
-// all it has cached and starts again.
+// Changes returns digests of keys that [Manager.Insert] stored or
+// [Manager.Update] changed after the position since, and the position after
+// them. With an empty since it returns the present position and no digests. It
+// may return a part of the digests: everything has been read when it returns
+// none, or since itself as the next position. It may name a key more than once,
+// and MUST NOT leave out a key whose Insert or Update returned before Changes
+// began. A position that the store no longer knows is [ErrNotFound]: the caller
+// forgets all it has cached and starts again.
 type Feed interface {
 	Changes(ctx context.Context, since string) (changed []Digest, next string, err error)
 }

@@ -149,7 +149,7 @@ var brokenWrites = []defect{
 			return b.Memory.Changes(ctx, since)
 		}
 	}},
-	{"never has news", []string{"Feed/Updates", "Feed/Race"}, func(b *broken) {
+	{"never has news", []string{"Feed/Updates", "Feed/Race", "Feed/Inserts", "Feed/InsertRace"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 			_, next, err := b.Memory.Changes(ctx, since)
 			return nil, next, err
@@ -161,7 +161,22 @@ var brokenWrites = []defect{
 			return changed[:min(len(changed), 100)], next, err
 		}
 	}},
-	{"numbers changes before they are there", []string{"Feed/Race"}, numberedTooEarly},
+	{"names changed keys alone", []string{"Feed/Inserts", "Feed/InsertRace"}, func(b *broken) {
+		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+			changed, next, err := b.Memory.Changes(ctx, since)
+			isNew := func(d keystore.Digest) bool {
+				k, err := b.Memory.Lookup(ctx, d)
+				return err == nil && k.Version == 1
+			}
+			return slices.DeleteFunc(changed, isNew), next, err
+		}
+	}},
+	{"numbers changes before they are there", []string{"Feed/Race"}, func(b *broken) {
+		b.update = numberedTooEarly(b, b.Memory.Update)
+	}},
+	{"numbers new keys before they are there", []string{"Feed/InsertRace"}, func(b *broken) {
+		b.insert = numberedTooEarly(b, b.Memory.Insert)
+	}},
 	{"starts again at an unknown position", []string{"Feed/UnknownPosition"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 			changed, next, err := b.Memory.Changes(ctx, since)
@@ -173,28 +188,14 @@ var brokenWrites = []defect{
 	}},
 }
 
-// numberedTooEarly makes a feed like one over a sequence in a database: the
-// first update draws its number, and commits when a reader has seen the
-// numbers of others already.
-func numberedTooEarly(b *broken) {
+// numberedTooEarly gives b a feed of what is written by the function that it
+// returns, like one over a sequence in a database: the first write draws its
+// number, and commits when a reader has seen the numbers of others already.
+func numberedTooEarly(b *broken, write func(context.Context, *keystore.Key) error) func(context.Context, *keystore.Key) error {
 	var mu sync.Mutex
 	var drawn int
 	committed := make(map[int]keystore.Digest)
 	overtaken := make(chan struct{})
-	b.update = func(ctx context.Context, k *keystore.Key) error {
-		mu.Lock()
-		drawn++
-		number := drawn
-		mu.Unlock()
-		if number == 1 {
-			<-overtaken
-		}
-		err := b.Memory.Update(ctx, k)
-		mu.Lock()
-		defer mu.Unlock()
-		committed[number] = k.Digest
-		return err
-	}
 	b.changes = func(_ context.Context, since string) (changed []keystore.Digest, next string, err error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -210,5 +211,19 @@ func numberedTooEarly(b *broken) {
 			close(overtaken)
 		}
 		return changed, strconv.Itoa(last), nil
+	}
+	return func(ctx context.Context, k *keystore.Key) error {
+		mu.Lock()
+		drawn++
+		number := drawn
+		mu.Unlock()
+		if number == 1 {
+			<-overtaken
+		}
+		err := write(ctx, k)
+		mu.Lock()
+		defer mu.Unlock()
+		committed[number] = k.Digest
+		return err
 	}
 }

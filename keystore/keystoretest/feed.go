@@ -1,6 +1,8 @@
 package keystoretest
 
 import (
+	"context"
+	"maps"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -45,8 +47,37 @@ func wantSeen(t testing.TB, seen map[keystore.Digest]bool, keys []*keystore.Key,
 		}
 	}
 	if missing > 0 {
-		t.Errorf("%s: the feed left out %d of %d keys that were updated", rule, missing, len(keys))
+		t.Errorf("%s: the feed left out %d of %d keys", rule, missing, len(keys))
 	}
+}
+
+// feedRace reads the feed while keys are written, in whatever order the writes
+// commit.
+func feedRace(t testing.TB, m keystore.Manager, keys []*keystore.Key, method string, write func(context.Context, *keystore.Key) error) {
+	t.Helper()
+	f := feed(t, m)
+	at := position(t, f)
+	all := make(map[keystore.Digest]bool)
+	done := make(chan []error)
+	go func() {
+		done <- atOnce(len(keys), func(i int) error { return write(t.Context(), keys[i]) })
+	}()
+	for running := true; running; {
+		select {
+		case errs := <-done:
+			for _, err := range errs {
+				if err != nil {
+					t.Errorf("%s of one of several keys at once returned %v, want nil", method, err)
+				}
+			}
+			running = false
+		default:
+		}
+		var seen map[keystore.Digest]bool
+		seen, at = drain(t, f, at)
+		maps.Copy(all, seen)
+	}
+	wantSeen(t, all, keys, "Changes read during calls of "+method)
 }
 
 var feedCases = []testCase{
@@ -81,34 +112,25 @@ var feedCases = []testCase{
 	}},
 
 	{"Feed/Race", func(t testing.TB, m keystore.Manager) {
-		f := feed(t, m)
 		keys := inOrder(unique("org"), racers)
 		insert(t, m, keys...)
-		at := position(t, f)
-		all := make(map[keystore.Digest]bool)
-		done := make(chan []error)
-		go func() {
-			done <- atOnce(racers, func(i int) error { return m.Update(t.Context(), keys[i]) })
-		}()
-		// Reading goes on while updates commit, in whatever order they do.
-		for running := true; running; {
-			select {
-			case errs := <-done:
-				for _, err := range errs {
-					if err != nil {
-						t.Errorf("Update of one of several keys at once returned %v, want nil", err)
-					}
-				}
-				running = false
-			default:
-			}
-			var seen map[keystore.Digest]bool
-			seen, at = drain(t, f, at)
-			for d := range seen {
-				all[d] = true
-			}
-		}
-		wantSeen(t, all, keys, "Changes read while the Updates were running")
+		feedRace(t, m, keys, "Update", m.Update)
+	}},
+
+	{"Feed/Inserts", func(t testing.TB, m keystore.Manager) {
+		f := feed(t, m)
+		keys := inOrder(unique("org"), 3)
+		start := position(t, f)
+		insert(t, m, keys[:2]...)
+		seen, middle := drain(t, f, start)
+		wantSeen(t, seen, keys[:2], "Changes after two Inserts")
+		insert(t, m, keys[2])
+		seen, _ = drain(t, f, middle)
+		wantSeen(t, seen, keys[2:], "Changes after another Insert, from the position that was returned")
+	}},
+
+	{"Feed/InsertRace", func(t testing.TB, m keystore.Manager) {
+		feedRace(t, m, inOrder(unique("org"), racers), "Insert", m.Insert)
 	}},
 
 	{"Feed/UnknownPosition", func(t testing.TB, m keystore.Manager) {
