@@ -15,12 +15,15 @@ import (
 //     FeedInterval and Timeout, if that is shorter.
 //
 // A change made through this Cached is noticed before the call returns. A key
-// that becomes usable elsewhere is noticed within NegativeTTL.
+// that becomes usable elsewhere, such as a new one, is noticed within
+// NegativeTTL, and that of another Cached behind this one; while Run polls and
+// the feed answers, within the time that the feed takes for a revocation, if
+// that is shorter.
 //
-// Two things can add to it. A feed with more changes than fit into one answer
-// needs more answers, each of up to Timeout. And a process whose wall clock is
-// behind that of the process that revoked a key accepts the key for that much
-// longer.
+// Two things can add to these times. A feed with more new and changed keys than
+// fit into one answer needs more answers, each of up to Timeout. And a process
+// whose wall clock is behind that of the process that revoked a key accepts the
+// key for that much longer.
 func (c *Cached) MaxStaleness() time.Duration {
 	most := c.options.TTL
 	if behind, ok := c.store.(*Cached); ok {
@@ -40,10 +43,13 @@ func (c *Cached) feedBound() time.Duration {
 	return after(max(c.options.FeedInterval, c.options.Timeout), c.options.Timeout)
 }
 
-// Run forgets each key that the store's feed says has changed, until ctx ends,
-// and returns nil then. When it starts it forgets everything, because it
-// cannot know what changed before. It returns an error that wraps
+// Run forgets each key that the store's feed says is new or has changed, until
+// ctx ends, and returns nil then. When it starts it forgets everything, because
+// it cannot know what changed before. It returns an error that wraps
 // [errors.ErrUnsupported] at once when the store is not a [Feed].
+//
+// A named key that is not remembered evicts none that is, and the store is not
+// asked for it: an import of many keys does not empty the cache.
 //
 // A feed that fails is asked again an interval later; meanwhile keys are
 // forgotten after TTL as without a feed.

@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,11 +71,7 @@ func TestMaxStaleness(t *testing.T) {
 				here := keystore.NewCached(store, c.options)
 				if c.feed {
 					// The feed is as slow as it may be.
-					store.changes.set(func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-						changed, next, err := store.Memory.Changes(ctx, since)
-						time.Sleep(min(2*time.Second, max(c.options.Timeout, time.Millisecond)) - time.Nanosecond)
-						return changed, next, err
-					})
+					store.changes.set(slowly(store.Memory.Changes, cmp.Or(c.options.Timeout, 2*time.Second)))
 					defer run(t, here)()
 					time.Sleep(10 * time.Second)
 				}
@@ -93,6 +90,92 @@ func TestMaxStaleness(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Two processes with one store: a key that one makes the other accepts within
+// NegativeTTL or the time of the feed, also when it was asked for the key
+// before.
+func TestNewKeyElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		options keystore.CacheOptions
+		feed    bool
+		want    time.Duration
+	}{
+		{"no feed", keystore.CacheOptions{}, false, 5 * time.Second},
+		{"feed", keystore.CacheOptions{NegativeTTL: time.Hour}, true, 7 * time.Second},
+		{"feed slower than NegativeTTL", keystore.CacheOptions{NegativeTTL: time.Second}, true, time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFeedFake()
+				here := keystore.NewCached(store, c.options)
+				if c.feed {
+					store.changes.set(slowly(store.Memory.Changes, 2*time.Second))
+					defer run(t, here)()
+					time.Sleep(10 * time.Second)
+				}
+				// Wherever between two polls the insert falls.
+				for i := range 20 {
+					d := unknown(i)
+					want(t, here, d, keystore.ErrNotFound, "a key that is not there yet")
+					store.add(t, func(k *keystore.Key) { k.Digest = d })
+					want(t, here, d, keystore.ErrNotFound, "a key that was made elsewhere, at once")
+					time.Sleep(c.want)
+					want(t, here, d, nil, "a key that was made elsewhere, after the bound")
+					time.Sleep(330 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// Without a feed the refusals of a Cached in front of a Cached add up.
+func TestNewKeyBehindTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		inner := keystore.NewCached(store, keystore.CacheOptions{NegativeTTL: 10 * time.Second})
+		outer := keystore.NewCached(inner, keystore.CacheOptions{NegativeTTL: 3 * time.Second})
+		d := unknown(1)
+		want(t, inner, d, keystore.ErrNotFound, "a key that is not there yet")
+		store.add(t, func(k *keystore.Key) { k.Digest = d })
+		time.Sleep(10*time.Second - time.Nanosecond)
+		want(t, outer, d, keystore.ErrNotFound, "a key that the inner one does not know yet")
+		time.Sleep(3*time.Second - time.Nanosecond)
+		want(t, outer, d, keystore.ErrNotFound, "a key that the outer one does not know yet")
+		time.Sleep(2 * time.Nanosecond)
+		want(t, outer, d, nil, "a key, after both")
+	})
+}
+
+// slowly returns a feed that answers almost too late.
+func slowly(changes changesFunc, timeout time.Duration) changesFunc {
+	return func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+		changed, next, err := changes(ctx, since)
+		time.Sleep(timeout - time.Nanosecond)
+		return changed, next, err
+	}
+}
+
+// A cache that is full of keys and refusals keeps them while the feed names
+// keys of which it knows nothing.
+func TestFeedOfManyNewKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, Size: 1, NegativeSize: 1})
+		d := store.add(t)
+		defer run(t, here)()
+		want(t, here, d, nil, "a key")
+		want(t, here, unknown(1), keystore.ErrNotFound, "a token without a key")
+		for range 5000 {
+			store.add(t)
+		}
+		store.calls.Store(0)
+		time.Sleep(5*time.Second + time.Nanosecond)
+		want(t, here, d, nil, "a key")
+		want(t, here, unknown(1), keystore.ErrNotFound, "a token without a key")
+		store.wantCalls(t, 0, "a poll that named 5000 keys which are not remembered")
+	})
 }
 
 // The bound holds from the first poll on, also of a Cached that is as old as
@@ -385,16 +468,22 @@ func TestContextOfAPollIsCancelled(t *testing.T) {
 func TestFeedThroughTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := keystore.NewMemory()
-		inner := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Second})
-		outer := keystore.NewCached(inner, keystore.CacheOptions{TTL: time.Hour})
+		inner := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Second, NegativeTTL: time.Hour})
+		outer := keystore.NewCached(inner, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
 		token, k := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
 		defer run(t, outer)()
 		want(t, outer, keystore.DigestOf(token), nil, "a key")
+		early := unknown(1)
+		want(t, outer, early, keystore.ErrNotFound, "a key that is not there yet")
 		if _, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Revoke(t.Context(), "acme", k.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := memory.Insert(t.Context(), &keystore.Key{ID: "key_early", Digest: early, Organization: "acme", Environment: keystore.Sandbox}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(6 * time.Second)
 		want(t, outer, keystore.DigestOf(token), keystore.ErrRevoked, "after the feed's interval")
+		want(t, outer, early, nil, "a new key, after the feed's interval")
 	})
 }
 

@@ -17,7 +17,8 @@ type CacheOptions struct {
 
 	// NegativeTTL is how long a refusal is remembered: that a token has no
 	// key, or that its key is revoked, expired or suspended. It bounds how
-	// long a key made elsewhere stays unknown. Zero means 5 s.
+	// long a key made elsewhere stays unknown, unless [Cached.Run] learns of
+	// it earlier. Zero means 5 s.
 	NegativeTTL time.Duration
 
 	// Size is the number of usable keys that are remembered, about 700 bytes
@@ -42,7 +43,8 @@ type CacheOptions struct {
 	// Registry is what keys are bound to. Nil means [scope.Contract].
 	Registry *scope.Registry
 
-	// FeedInterval is how often [Cached.Run] asks for changes. Zero means 5 s.
+	// FeedInterval is how often [Cached.Run] asks for new and changed keys.
+	// Zero means 5 s.
 	FeedInterval time.Duration
 
 	// Logger gets a line when the feed fails, when it is back, when the store
