@@ -16,13 +16,6 @@ func (s *Store) WithStep(statements string) *Store {
 	return &later
 }
 
-// WithFirstStep returns the store of a package whose schema is one step.
-func (s *Store) WithFirstStep(statements string) *Store {
-	other := *s
-	other.steps = []string{statements}
-	return &other
-}
-
 // Version returns the store of an earlier version of this package.
 func (s *Store) Version(n int) *Store {
 	earlier := *s

@@ -223,25 +223,29 @@ func TestMigrateIsOneStep(t *testing.T) {
 // interrupted after any of them is finished by the next one, whatever of it is
 // there.
 func TestMigrateInterrupted(t *testing.T) {
-	statements := func(s *keysql.Store) []string { return strings.Split(s.Schema()[0], ";\n\n") }
-	for n := range len(statements(keysql.MySQL(new(sql.DB), keysql.Options{}))) + 1 {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			d := emptyMariaDB(t)
-			store, db := d.store(t), d.open(t)
-			broken := store.WithFirstStep(strings.Join(append(statements(store)[:n:n], "SELECT no_such_function()"), ";\n\n"))
-			if err := broken.Migrate(t.Context()); err == nil {
-				t.Fatal("Migrate with a statement that fails returned nil, want its error")
-			}
-			for range 2 { // also when a statement was carried out and not recorded
-				migrate(t, store)
-				k := inserted(t, store, "acme", 1)[0]
-				start := present(t, store)
-				update(t, store, k)
-				changed, _ := changes(t, store, start)
-				wantNamed(t, changed, k, "a change after the migration was finished")
-				execute(t, db, "UPDATE sallyport_keys_schema SET version = 0")
-			}
-		})
+	for i, step := range keysql.MySQL(new(sql.DB), keysql.Options{}).Schema() {
+		statements := strings.Split(step, ";\n\n")
+		for n := range len(statements) + 1 {
+			t.Run(fmt.Sprintf("version %d after %d", i+1, n), func(t *testing.T) {
+				d := emptyMariaDB(t)
+				store, db := d.store(t), d.open(t)
+				broken := store.Version(i).WithStep(strings.Join(append(statements[:n:n], "SELECT no_such_function()"), ";\n\n"))
+				if err := broken.Migrate(t.Context()); err == nil {
+					t.Fatal("Migrate with a statement that fails returned nil, want its error")
+				}
+				for range 2 { // also when a statement was carried out and not recorded
+					migrate(t, store)
+					start := present(t, store)
+					k := inserted(t, store, "acme", 1)[0]
+					changed, next := changes(t, store, start)
+					wantNamed(t, changed, k, "a new key after the migration was finished")
+					update(t, store, k)
+					changed, _ = changes(t, store, next)
+					wantNamed(t, changed, k, "a change after the migration was finished")
+					execute(t, db, "UPDATE sallyport_keys_schema SET version = 0")
+				}
+			})
+		}
 	}
 }
 
