@@ -26,7 +26,7 @@ const (
 		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS latest,
 		CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`
 
-	// In SQLite there is one writer, so what is numbered can be seen.
+	// SQLite has one writer at a time, so every number given out is visible.
 	sqliteHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest, '' AS timeline FROM sallyport_keys_changes`
 
 	// In MySQL the row of the counter is locked by a transaction that has
@@ -51,8 +51,8 @@ const (
 // changesPage is how many changes one call returns at most.
 const changesPage = 1000
 
-// A position is how far a reader of the feed has come: between rounds to a
-// horizon, within one to a row.
+// A position is how far a reader of the feed has come: to a horizon between two
+// rounds, to a row within a round.
 type position struct {
 	Changed int64  `json:"changed"`
 	Digest  []byte `json:"digest,omitempty"`  // empty between rounds

@@ -39,12 +39,12 @@ type dialect struct {
 	longest int                                            // bytes of an identifier; 0 means any number
 	steps   []string                                       // the schema: how to get from each version to the next
 	engine                                                 // that of the migration
-	issued  string                                         // says of a key that the issue token ?3 made it
+	issued  string                                         // condition: the issue token ?3 made the key
 	touch   string
-	counter string // read before horizon, whose ?4 it is; empty where one statement does
+	counter string // query for ?4 of horizon; empty if horizon has none
 	horizon string
 
-	jsonText func(text string) string // how a text of a batch travels
+	jsonText func(text string) string // encodes a text of the batch that touch gets
 }
 
 var postgres = dialect{

@@ -8,13 +8,13 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// statuses are those that a page may ask for. A statement has their places in
-// this list: MySQL compares texts that are not in a table as the connection's
-// collation says.
+// statuses are those that a page may ask for. A statement gets the index of one
+// in this list and not its text, because MySQL compares two texts that are not
+// from a table by the collation of the connection.
 var statuses = []keystore.Status{"", keystore.Revoked, keystore.Expired, keystore.Suspended, keystore.Active}
 
-// The statuses come in the order in which [keystore.Key.Status] reports them.
-// A NULL is before nothing.
+// The order of the statuses is that of [keystore.Key.Status]. A time that is
+// NULL is never in the past: the comparison is not true.
 const (
 	listKeys = "SELECT " + columns + ` FROM sallyport_keys
 		WHERE organization = ?1
@@ -36,8 +36,9 @@ func (s *Store) List(ctx context.Context, organization string, p keystore.Page) 
 		return nil, nil
 	}
 	query, args := listKeys, []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size()}
-	// Not a condition that the first page switches off with a parameter: the
-	// database could no longer start reading the index at the cursor.
+	// The first page has another statement: if a parameter switched the
+	// condition off, the database could not start to read the index at the
+	// cursor.
 	if p.After != (keystore.Cursor{}) {
 		query, args = query+listAfter, append(args, s.time(p.After.CreatedAt), p.After.ID)
 	}

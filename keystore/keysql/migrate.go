@@ -8,11 +8,11 @@ import (
 
 // Migrate makes the tables, or brings those of an older version of this package
 // up to date. It does nothing when they are. Any number of servers may call it
-// at the same time. What it does it does in one transaction, and it needs the
-// right to create tables only when there is something to do. In SQLite it waits
-// for the lock of the file as long as the busy_timeout of the connection says,
-// also when ctx ends before. In MySQL, where a schema cannot be taken back, an
-// interrupted Migrate is finished by the next one.
+// at the same time. It takes one transaction, and needs the right to create
+// tables only when there is something to do. In SQLite it waits for the lock of
+// the file as long as the busy_timeout of the connection says, even if ctx ends
+// before. MySQL cannot roll back changes of a schema: there the next Migrate
+// finishes one that was interrupted.
 //
 // It returns an error when the tables are of a later version than this package
 // knows, and when they were not made by Migrate.

@@ -42,7 +42,8 @@ func migrate(t testing.TB, s *keysql.Store) {
 	}
 }
 
-// Whoever forgets to migrate is told so, and not that each key is wrong.
+// A schema that is missing is an error of the database, and no key is reported
+// as unknown.
 func TestNotMigrated(t *testing.T) {
 	inEachEmpty(t, func(t *testing.T, d database) {
 		_, err := d.store(t).Lookup(t.Context(), keystore.Digest{})

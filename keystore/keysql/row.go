@@ -28,7 +28,7 @@ func scanKey(row interface{ Scan(...any) error }) (*keystore.Key, error) {
 	return k, nil
 }
 
-// An instant scans a time of either dialect. NULL is the zero time.
+// An instant scans a time from any of the databases. NULL is the zero time.
 type instant time.Time
 
 func (t *instant) Scan(value any) error {
@@ -156,8 +156,8 @@ func networksText(k *keystore.Key) string {
 }
 
 // isText reports whether each of the texts can be stored: Postgres takes UTF-8
-// without a NUL byte and nothing else. SQLite takes more and is held to the
-// same, so that keys can move from one to the other.
+// without a NUL byte and nothing else. The other databases take more, and
+// are held to the same so that keys can move between them.
 func isText(texts ...string) bool {
 	for _, t := range texts {
 		if !utf8.ValidString(t) || strings.IndexByte(t, 0) >= 0 {

@@ -95,8 +95,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// Postgres cannot store a NUL byte or what is not UTF-8. Both databases refuse
-// it with the same words, and what cannot be stored is not there.
+// Postgres cannot store a NUL byte or text that is not UTF-8. The stores refuse
+// it in all databases with the same words, and find no key by such a text.
 func TestNotText(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)

@@ -154,8 +154,8 @@ func (s *Store) Update(ctx context.Context, k *keystore.Key) error {
 	if err != nil || changed == 1 {
 		return err
 	}
-	// Nothing was written, and what makes the difference now never changes in
-	// the life of a key.
+	// Nothing was written. The organization, id and digest of a key never
+	// change, so a second statement can still tell why.
 	switch stored, err := s.Find(ctx, k.Organization, k.ID); {
 	case err != nil:
 		return err
