@@ -83,7 +83,7 @@ func (r Reply) encode(of *Run) []byte {
 	kept := room[:0]
 	size := 16 + len(r.RequestID) + len(r.Body)
 	for _, f := range r.header {
-		if of != nil && !of.keeps(f.name) {
+		if of != nil && !of.keeps(f) {
 			continue
 		}
 		kept = append(kept, f)
@@ -201,19 +201,16 @@ func (r Reply) Send(w http.ResponseWriter) {
 	}
 }
 
-// replayable reports whether a handler's header field is part of a replay.
-// Fields that belong to one connection, one client or one moment are not.
+// replayable reports whether a handler's header field of that canonical name is
+// part of a replay. Fields that belong to one connection, one client or one
+// moment are not.
 func replayable(name string) bool {
-	switch http.CanonicalHeaderKey(name) {
+	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
 		"Te", "Trailer", "Transfer-Encoding", "Upgrade", // hop-by-hop (RFC 9110, section 7.6.1)
 		"Date", "Set-Cookie", "Authorization", "Idempotent-Replayed":
 		return false
 	}
-	return !hasPrefixFold(name, "Ratelimit") && !hasPrefixFold(name, "X-Ratelimit-") &&
-		!hasPrefixFold(name, "Access-Control-") && !hasPrefixFold(name, http.TrailerPrefix)
-}
-
-func hasPrefixFold(s, prefix string) bool {
-	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+	return !strings.HasPrefix(name, "Ratelimit") && !strings.HasPrefix(name, "X-Ratelimit-") &&
+		!strings.HasPrefix(name, "Access-Control-") && !strings.HasPrefix(name, http.TrailerPrefix)
 }

@@ -199,16 +199,12 @@ func (x *Run) reply() Reply {
 
 // keeps reports whether a header field is part of the stored reply: one that is
 // replayable and was set by the handler, not by an outer stage.
-func (x *Run) keeps(name string) bool {
-	if !replayable(name) || slices.Contains(x.Omit[:], http.CanonicalHeaderKey(name)) {
+func (x *Run) keeps(f field) bool {
+	if outer, has := x.W.Header()[f.name]; has && slices.Equal(f.values, outer) {
 		return false
 	}
-	outer, has := x.W.Header()[name]
-	if !has {
-		return true
-	}
-	values, _ := x.writer.head.get(name)
-	return !slices.Equal(values, outer)
+	name := http.CanonicalHeaderKey(f.name) // a handler may have written to the map
+	return replayable(name) && !slices.Contains(x.Omit[:], name)
 }
 
 func (x *Run) settlement() idem.Settlement {
