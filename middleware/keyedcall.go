@@ -46,10 +46,19 @@ func (c *keyedCall) request(f *facts, key string) idem.Request {
 		Owner: p.Organization(),
 		Fingerprint: idem.Content{
 			Method: r.Method, Host: host, Target: target,
-			Range: r.Header.Get("Range"), ContentType: r.Header.Get("Content-Type"), Body: c.body.Bytes,
+			Range: first(r.Header["Range"]), ContentType: first(r.Header["Content-Type"]), Body: c.body.Bytes,
 		}.Fingerprint(),
 		Waiting: c.wait,
 	}
+}
+
+// first returns the value that Header.Get would, without making the name
+// canonical.
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
 }
 
 func (c *keyedCall) wait() {
