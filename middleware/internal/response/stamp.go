@@ -47,4 +47,4 @@ func hasOther(h http.Header, idPresent bool) bool {
 
 // usual is ordered by how often the names occur. None of them may be the name
 // of the request id's header.
-var usual = [...]string{"Content-Type", "Cache-Control", "Www-Authenticate", "Retry-After"}
+var usual = [...]string{"Content-Type", "Cache-Control", "Www-Authenticate", "Location", "Retry-After"}
