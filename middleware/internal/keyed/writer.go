@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -49,13 +50,12 @@ type writer struct {
 
 // open makes w ready for a handler.
 func (w *writer) open() {
-	h := w.below.Header()
-	w.header = make(http.Header, len(h))
-	for name, values := range h {
-		if name != w.run.Omit[0] { // the request id is set again when it is sent
-			values = slices.Clone(values)
-		}
-		w.header[name] = values
+	w.header = maps.Clone(w.below.Header())
+	if _, id := w.header[w.run.Omit[0]]; id && len(w.header) == 1 {
+		return // the common case: the request id is set again when it is sent
+	}
+	for name, values := range w.header {
+		w.header[name] = slices.Clone(values)
 	}
 }
 
