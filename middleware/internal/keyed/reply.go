@@ -45,15 +45,16 @@ func (f fields) get(name string) (values []string, has bool) {
 
 // copyFields returns a deep copy of the fields of h, with room for one more.
 func copyFields(h http.Header) fields {
-	n := 0
-	for _, values := range h {
+	f, n := make(fields, 0, len(h)+1), 0
+	for name, values := range h {
+		f = append(f, field{name, values})
 		n += len(values)
 	}
-	f, all := make(fields, 0, len(h)+1), make([]string, 0, n)
-	for name, values := range h {
+	all := make([]string, 0, n)
+	for i := range f {
 		begin := len(all)
-		all = append(all, values...)
-		f = append(f, field{name, all[begin:len(all):len(all)]})
+		all = append(all, f[i].values...)
+		f[i].values = all[begin:len(all):len(all)]
 	}
 	return f
 }
