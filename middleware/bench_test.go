@@ -42,7 +42,7 @@ func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.Serv
 	created := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Type"] = jsonType
 		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write(okBody)
+		_, _ = w.Write(taskBody)
 	})
 	api.Handle("GET /api/v1/tasks", middleware.Require(scope.TasksRead), ok)
 	api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), created)
@@ -55,6 +55,7 @@ func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.Serv
 
 var (
 	okBody   = []byte(`{"ok":true}`)
+	taskBody = []byte(`{"id":"task_1","title":"Call the bank","state":"open","created_at":"2026-11-21T00:00:00Z"}`)
 	jsonType = []string{"application/json"}
 )
 

@@ -78,11 +78,11 @@ func (f fields) set(h http.Header) {
 //
 // with its length as a uvarint before each string, the names sorted, and the
 // body as the rest. Only the header fields that of.keeps are kept; of nil keeps
-// all.
-func (r Reply) encode(of *Run) []byte {
-	var room [8]field
-	kept := room[:0]
-	size := 16 + len(r.RequestID) + len(r.Body)
+// all. There is room for so many bytes more.
+func (r Reply) encode(of *Run, room int) []byte {
+	var few [8]field
+	kept := few[:0]
+	size := 16 + len(r.RequestID) + len(r.Body) + room
 	for _, f := range r.header {
 		if of != nil && !of.keeps(f) {
 			continue

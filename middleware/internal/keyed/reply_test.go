@@ -17,7 +17,7 @@ func TestReplyRoundTrip(t *testing.T) {
 		{Status: 200, header: fields{{"Big", []string{strings.Repeat("a", 70_000)}}}, Body: make([]byte, 70_000), Retained: true},
 	}
 	for _, want := range rows {
-		encoded := want.encode(nil)
+		encoded := want.encode(nil, 0)
 		got, err := Decode(encoded)
 		if want.Body == nil {
 			want.Body = []byte{}
@@ -28,11 +28,15 @@ func TestReplyRoundTrip(t *testing.T) {
 		shuffled := want
 		shuffled.header = slices.Clone(want.header)
 		slices.Reverse(shuffled.header)
-		if again := shuffled.encode(nil); !bytes.Equal(again, encoded) {
+		if again := shuffled.encode(nil, 0); !bytes.Equal(again, encoded) {
 			t.Errorf("%+.200v was written in two ways", want)
 		}
 		if cap(encoded) > len(encoded)+64 {
 			t.Errorf("%d bytes were set aside for %d", cap(encoded), len(encoded))
+		}
+		whole := len(encoded) + 1000
+		if roomy := want.encode(nil, 1000); cap(roomy) < whole || cap(roomy) > whole+whole/8+64 {
+			t.Errorf("%d bytes were set aside for %d and 1000 more", cap(roomy), len(encoded))
 		}
 	}
 }
@@ -52,7 +56,7 @@ func TestReplySummary(t *testing.T) {
 		{[]string{"/a", "/b"}, nil},
 	} {
 		full := Reply{RequestID: strings.Repeat("i", 64), Status: 201, header: fields{{"Etag", []string{"a"}}, {"Location", row.location}}, Body: make([]byte, 1<<20), Retained: true}
-		encoded := full.summary().encode(nil)
+		encoded := full.summary().encode(nil, 0)
 		got, err := Decode(encoded)
 		if err != nil || got.Retained || got.Status != 201 || got.RequestID != full.RequestID || !reflect.DeepEqual(got.header, row.want) || len(got.Body) != 0 || len(encoded) > 1024 {
 			t.Errorf("%.20q: %d bytes, %+v, %v", row.location, len(encoded), got, err)
@@ -61,7 +65,7 @@ func TestReplySummary(t *testing.T) {
 }
 
 func TestDecodeReplyRefuses(t *testing.T) {
-	whole := Reply{RequestID: "id", Status: 201, header: fields{{"Location", []string{"/a"}}}, Retained: true}.encode(nil)
+	whole := Reply{RequestID: "id", Status: 201, header: fields{{"Location", []string{"/a"}}}, Retained: true}.encode(nil, 0)
 	for n := range whole {
 		if r, err := Decode(whole[:n]); err == nil {
 			t.Errorf("%d of %d bytes were read as %+v", n, len(whole), r)
@@ -86,8 +90,8 @@ func TestDecodeReplyRefuses(t *testing.T) {
 // and what it can read it writes again as something that reads the same.
 func FuzzDecodeReply(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(Reply{RequestID: "id", Status: 201, header: fields{{"Location", []string{"/a"}}, {"Link", []string{"a", "b"}}}, Body: []byte("{}"), Retained: true}.encode(nil))
-	f.Add(Reply{Status: 500}.encode(nil))
+	f.Add(Reply{RequestID: "id", Status: 201, header: fields{{"Location", []string{"/a"}}, {"Link", []string{"a", "b"}}}, Body: []byte("{}"), Retained: true}.encode(nil, 0))
+	f.Add(Reply{Status: 500}.encode(nil, 0))
 	f.Add([]byte{replyVersion, 1, 0xc8, 1, 0, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := bytes.Clone(b)
@@ -111,7 +115,7 @@ func FuzzDecodeReply(f *testing.F) {
 		if size > len(b) || r.Status < 200 || r.Status > 999 {
 			t.Fatalf("%d bytes were read as %d of %+v", len(b), size, r)
 		}
-		again, err := Decode(r.encode(nil))
+		again, err := Decode(r.encode(nil, 0))
 		if err != nil || len(again.header) != len(r.header) {
 			t.Fatalf("%+v was written as %+v, %v", r, again, err)
 		}

@@ -192,10 +192,7 @@ func (x *Run) nothingHappened() bool {
 	return false
 }
 
-func (x *Run) reply() Reply {
-	w := x.writer
-	return Reply{RequestID: x.RequestID, Status: w.status, Body: w.body, Retained: true, header: w.head}
-}
+func (x *Run) summary() []byte { return x.writer.reply().summary().encode(nil, 0) }
 
 // keeps reports whether a header field is part of the stored reply: one that is
 // replayable and was set by the handler, not by an outer stage.
@@ -211,12 +208,11 @@ func (x *Run) settlement() idem.Settlement {
 	if x.nothingHappened() {
 		return idem.Settlement{Outcome: idem.NotStarted}
 	}
-	full := x.reply()
-	summary := full.summary().encode(nil)
-	if x.bypass || len(full.Body) > x.MaxResponse || x.writer.truncated() {
+	summary := x.summary()
+	if x.bypass || len(x.writer.body()) > x.MaxResponse || x.writer.truncated() {
 		return idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
 	}
-	return idem.Settlement{Outcome: idem.Finished, Payload: full.encode(x), Summary: summary}
+	return idem.Settlement{Outcome: idem.Finished, Payload: x.writer.payload(), Summary: summary}
 }
 
 // save settles the claim. The client's leaving does not interrupt that.
@@ -254,7 +250,7 @@ func (x *Run) logUnsaved(err error) {
 func (x *Run) saveStreaming() bool {
 	s := idem.Settlement{Outcome: idem.NotStarted}
 	if !x.nothingHappened() {
-		summary := x.reply().summary().encode(nil)
+		summary := x.summary()
 		s = idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
 	}
 	err := x.save(s)

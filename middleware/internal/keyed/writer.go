@@ -38,7 +38,8 @@ type writer struct {
 	head      fields // the header as it was at WriteHeader
 	status    int    // 0 before WriteHeader
 	length    int64  // the Content-Length that the handler declared, or -1
-	body      []byte
+	encoded   []byte // the reply as it is stored, begun with the first byte of body
+	bodyAt    int    // where the body begins in encoded
 	trailer   fields // once closed
 	streaming bool
 	discarded bool // another attempt owns the key: nothing is sent
@@ -127,7 +128,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	case w.streaming:
 		return w.below.Write(p)
 	}
-	w.body = append(w.body, p...)
+	w.encoded = append(w.encoded, p...)
 	return len(p), nil
 }
 
@@ -143,7 +144,7 @@ func (w *writer) WriteString(s string) (int, error) {
 	case w.streaming:
 		return io.WriteString(w.below, s)
 	}
-	w.body = append(w.body, s...)
+	w.encoded = append(w.encoded, s...)
 	return len(s), nil
 }
 
@@ -159,12 +160,36 @@ func (w *writer) admit(n int) error {
 		return http.ErrBodyNotAllowed
 	case w.streaming || w.discarded:
 		return nil
-	case w.length >= 0 && int64(len(w.body)+n) > w.length:
+	case w.length >= 0 && int64(len(w.body())+n) > w.length:
 		return http.ErrContentLength
-	case w.limit >= 0 && len(w.body)+n > w.limit:
+	case w.limit >= 0 && len(w.body())+n > w.limit:
 		w.startStreaming()
+	case w.encoded == nil:
+		w.encode(n)
 	}
 	return nil
+}
+
+// encode begins the stored reply, to which the body is appended. There is room
+// for so many bytes of it: most handlers write theirs at once.
+func (w *writer) encode(room int) {
+	w.encoded = w.reply().encode(w.run, room)
+	w.bodyAt = len(w.encoded)
+}
+
+// reply returns the reply without its body.
+func (w *writer) reply() Reply {
+	return Reply{RequestID: w.run.RequestID, Status: w.status, Retained: true, header: w.head}
+}
+
+func (w *writer) body() []byte { return w.encoded[w.bodyAt:] }
+
+// payload returns the whole reply as it is stored.
+func (w *writer) payload() []byte {
+	if w.encoded == nil {
+		w.encode(0) // there is no body
+	}
+	return w.encoded
 }
 
 func (w *writer) startStreaming() {
@@ -174,7 +199,7 @@ func (w *writer) startStreaming() {
 	} else {
 		w.discarded = true
 	}
-	w.body = nil
+	w.encoded, w.bodyAt = nil, 0
 }
 
 // tooLate handles a write after the handler has returned. If the handler had
@@ -262,11 +287,14 @@ func (w *writer) finish() {
 	w.silent = w.status == 0
 	w.writeHeader(http.StatusOK)
 	w.closed = true
+	body := w.body()
 	_, typed := w.head.get("Content-Type")
-	if encoding, _ := w.head.get("Content-Encoding"); !typed && len(w.body) > 0 && (len(encoding) == 0 || encoding[0] == "") {
+	if encoding, _ := w.head.get("Content-Encoding"); !typed && len(body) > 0 && (len(encoding) == 0 || encoding[0] == "") {
 		// net/http would look at the same bytes; a replay must not depend on
 		// it.
-		w.head = append(w.head, field{"Content-Type", []string{http.DetectContentType(w.body)}})
+		w.head = append(w.head, field{"Content-Type", []string{http.DetectContentType(body)}})
+		w.encode(len(body))
+		w.encoded = append(w.encoded, body...)
 	}
 	// Read once, now: from here on a goroutine that the handler left behind may
 	// write to the map.
@@ -284,8 +312,8 @@ func (w *writer) send() {
 	h := w.below.Header()
 	w.head.replace(h)
 	w.below.WriteHeader(w.status)
-	if len(w.body) > 0 {
-		_, _ = w.below.Write(w.body) // the client has left: a repeat gets it
+	if body := w.body(); len(body) > 0 {
+		_, _ = w.below.Write(body) // the client has left: a repeat gets it
 	}
 	w.trailer.set(h)
 }
@@ -313,7 +341,7 @@ func (w *writer) trailers() (set fields) {
 // truncated reports whether the body ends before the Content-Length that the
 // handler declared. Such a response must not look whole when it is repeated.
 func (w *writer) truncated() bool {
-	return int64(len(w.body)) < w.length && bodyAllowed(w.status)
+	return int64(len(w.body())) < w.length && bodyAllowed(w.status)
 }
 
 func bodyAllowed(status int) bool {
