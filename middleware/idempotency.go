@@ -247,9 +247,9 @@ func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request
 		s.guard.refuse(w, r, StageIdempotency, keyProblem(err))
 		return
 	}
-	c := &keyedCall{stage: s, w: w, r: r}
-	defer c.body.Release()
-	if err := s.bodies.Read(&c.body, w, r, s.MaxBody); err != nil {
+	c := &keyedCall{stage: s, Run: keyed.Run{W: w, R: r}}
+	defer c.Body.Release()
+	if err := s.bodies.Read(&c.Body, w, r, s.MaxBody); err != nil {
 		s.guard.refuse(w, r, StageIdempotency, bodyProblem(err))
 		return
 	}
@@ -274,7 +274,7 @@ func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request
 		s.guard.refuse(w, r, StageIdempotency, s.beginProblem(w, r, record, err))
 	case execution == nil:
 		s.answer(w, r, record)
-	case c.body.Dropped:
+	case c.Body.Dropped:
 		// The first request freed the key, and this one cannot run without its
 		// body.
 		if err := execution.Settle(r.Context(), idem.Settlement{Outcome: idem.NotStarted}); err != nil && !errors.Is(err, idem.ErrLost) {

@@ -14,20 +14,17 @@ import (
 // keyedCall is one request with an Idempotency-Key.
 type keyedCall struct {
 	stage   *idempotentStage
-	w       http.ResponseWriter
-	r       *http.Request
 	key     idem.Key
-	body    keyed.Body
 	waiting time.Time // start of the wait for the first request; zero if it did not wait
-	run     keyed.Run
+	keyed.Run
 }
 
 // request describes the request to the runner.
 func (c *keyedCall) request(f *facts, key string) idem.Request {
-	s, r, p, extra := c.stage, c.r, f.principal, ""
+	s, r, p, extra := c.stage, c.R, f.principal, ""
 	if s.Partition != nil {
 		inner := r.WithContext(f)
-		inner.Body = c.body.Reader()
+		inner.Body = c.Body.Reader()
 		extra = s.Partition(inner)
 	}
 	host, target := r.Host, r.RequestURI
@@ -46,7 +43,7 @@ func (c *keyedCall) request(f *facts, key string) idem.Request {
 		Owner: p.Organization(),
 		Fingerprint: idem.Content{
 			Method: r.Method, Host: host, Target: target,
-			Range: first(r.Header["Range"]), ContentType: first(r.Header["Content-Type"]), Body: c.body.Bytes,
+			Range: first(r.Header["Range"]), ContentType: first(r.Header["Content-Type"]), Body: c.Body.Bytes,
 		}.Fingerprint(),
 		Waiting: c.wait,
 	}
@@ -63,7 +60,7 @@ func first(values []string) string {
 
 func (c *keyedCall) wait() {
 	c.waiting = time.Now()
-	c.body.Wait()
+	c.Body.Wait()
 }
 
 // handlerContext is the context of a keyed handler. It is allocated apart from
@@ -78,21 +75,19 @@ func (c *keyedCall) serve(f *facts, execution *idem.Execution) {
 	s, g := c.stage, c.stage.guard
 	ctx := &handlerContext{facts: *f}
 	ctx.facts.Context, ctx.facts.run = &ctx.run, &ctx.run
-	c.run = keyed.Run{
-		Options: &s.keyed, Stage: c, Execution: execution, W: c.w, R: c.r, Body: &c.body,
-		RequestID: requestID(c.w, c.r), Omit: [2]string{f.response.IDHeader, s.original}, Logger: g.hooks(c.r).logger(),
-	}
-	switch c.run.Serve(s.next, &ctx.run, &ctx.facts) {
+	c.Options, c.Stage, c.Execution, c.Logger = &s.keyed, c, execution, g.hooks(c.R).logger()
+	c.RequestID, c.Omit = requestID(c.W, c.R), [2]string{f.response.IDHeader, s.original}
+	switch c.Serve(s.next, &ctx.run, &ctx.facts) {
 	case keyed.Sent:
-		exchangeOf(c.w).decide(StageIdempotency, executed)
+		exchangeOf(c.W).decide(StageIdempotency, executed)
 	case keyed.Lost:
 		p := refusal(codeInProgress)
 		p.Detail = "Another request with this Idempotency-Key took over. Retry after the wait to get its response."
-		g.refuse(c.w, c.r, StageIdempotency, p)
+		g.refuse(c.W, c.R, StageIdempotency, p)
 	case keyed.NotSaved:
-		g.refuse(c.w, c.r, StageIdempotency, refusal(codeReplyStore))
+		g.refuse(c.W, c.R, StageIdempotency, refusal(codeReplyStore))
 	case keyed.CommitUnknown:
-		g.refuse(c.w, c.r, StageIdempotency, refusal(codeCommitUnknown))
+		g.refuse(c.W, c.R, StageIdempotency, refusal(codeCommitUnknown))
 	case keyed.Aborted:
 		panic(http.ErrAbortHandler)
 	}
@@ -100,26 +95,26 @@ func (c *keyedCall) serve(f *facts, execution *idem.Execution) {
 
 // Panicked implements keyed.Stage.
 func (c *keyedCall) Panicked(w http.ResponseWriter, p any) {
-	c.stage.guard.logPanic(exchangeOf(c.w), c.r, p)
-	exchangeOf(c.w).note(func(e *Event) { e.Stage, e.Outcome = StageRecover, codeInternal })
+	c.stage.guard.logPanic(exchangeOf(c.W), c.R, p)
+	exchangeOf(c.W).note(func(e *Event) { e.Stage, e.Outcome = StageRecover, codeInternal })
 	if w != nil {
-		c.stage.guard.writeProblem(exchangeOf(w), w, c.r, refusal(codeInternal))
+		c.stage.guard.writeProblem(exchangeOf(w), w, c.R, refusal(codeInternal))
 	}
 }
 
 // Stored implements keyed.Stage.
 func (c *keyedCall) Stored(status int, silent bool) {
-	c.stage.Stored(c.stage.guard.hooks(c.r).logger(), c.r, status, silent)
+	c.stage.Stored(c.stage.guard.hooks(c.R).logger(), c.R, status, silent)
 }
 
 // Bypassed implements keyed.Stage.
 func (c *keyedCall) Bypassed() {
-	c.stage.Bypassed(c.stage.guard.logger(c.w, c.r))
+	c.stage.Bypassed(c.stage.guard.logger(c.W, c.R))
 }
 
 // Late implements keyed.Stage.
 func (c *keyedCall) Late() {
-	c.stage.Late(c.stage.guard.logger(c.w, c.r), c.key, c.stage.Runner.Options().Retention)
+	c.stage.Late(c.stage.guard.logger(c.W, c.R), c.key, c.stage.Runner.Options().Retention)
 }
 
 // answer serves a repeat from the record.

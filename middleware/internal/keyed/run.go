@@ -29,7 +29,7 @@ type Run struct {
 	Execution *idem.Execution
 	W         http.ResponseWriter
 	R         *http.Request
-	Body      *Body
+	Body      Body
 	RequestID string
 	// Omit are header fields that are not part of a replay: those of the
 	// request id.
@@ -77,7 +77,7 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (res
 	ctx.start(x.R.Context(), x.Execution, x.Timeout)
 	r := x.R.WithContext(inner)
 	r.Body = x.Body.Reader()
-	x.handler = writer{run: x, below: x.W, limit: x.MaxResponse}
+	x.handler = writer{run: x}
 	x.writer = &x.handler
 
 	defer func() {
@@ -97,8 +97,6 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (res
 		}
 	}()
 	if x.Execution.Joined() {
-		// A joined response is held back whole: its transaction may roll back.
-		x.handler.limit = -1
 		// The transaction's context is made now: a goroutine that the handler
 		// leaves behind must not ask for it while the transaction ends.
 		ctx.whole()
@@ -153,7 +151,7 @@ func (x *Run) interrupted(p any) Result {
 		return Sent
 	}
 	x.ctx.notStarted.Store(false)
-	x.writer = &writer{run: x, below: x.W, limit: x.MaxResponse}
+	x.writer = &writer{run: x}
 	x.writer.open()
 	x.Stage.Panicked(x.writer, p)
 	x.writer.finish()

@@ -26,9 +26,7 @@ import (
 // they change nothing, as in http.TimeoutHandler: from then on the run owns the
 // rest. It must not use the map that Header returned, as in net/http.
 type writer struct {
-	run   *Run
-	below http.ResponseWriter
-	limit int // bytes of body that are held back; < 0 means no limit
+	run *Run
 
 	// header is the handler's own: nothing that happens to it reaches the
 	// response before it is sent. It begins with what outer stages have set.
@@ -51,7 +49,7 @@ type writer struct {
 
 // open makes w ready for a handler.
 func (w *writer) open() {
-	w.header = maps.Clone(w.below.Header())
+	w.header = maps.Clone(w.run.W.Header())
 	if _, id := w.header[w.run.Omit[0]]; id && len(w.header) == 1 {
 		return // the common case: the request id is set again when it is sent
 	}
@@ -63,7 +61,7 @@ func (w *writer) open() {
 func (w *writer) Header() http.Header { return w.header }
 
 // Below lets inner stages find the response that this one is part of.
-func (w *writer) Below() http.ResponseWriter { return w.below }
+func (w *writer) Below() http.ResponseWriter { return w.run.W }
 
 // Committed reports whether the handler has decided on a status.
 func (w *writer) Committed() bool {
@@ -109,10 +107,10 @@ func (w *writer) writeHeader(status int) {
 // inform sends an informational response with the handler's header, and leaves
 // nothing of that in the header of the final one.
 func (w *writer) inform(status int) {
-	h := w.below.Header()
+	h := w.run.W.Header()
 	outer := copyFields(h)
 	copyFields(w.header).replace(h)
-	w.below.WriteHeader(status)
+	w.run.W.WriteHeader(status)
 	outer.replace(h)
 }
 
@@ -126,7 +124,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	case w.discarded:
 		return len(p), nil
 	case w.streaming:
-		return w.below.Write(p)
+		return w.run.W.Write(p)
 	}
 	w.encoded = append(w.encoded, p...)
 	return len(p), nil
@@ -142,7 +140,7 @@ func (w *writer) WriteString(s string) (int, error) {
 	case w.discarded:
 		return len(s), nil
 	case w.streaming:
-		return io.WriteString(w.below, s)
+		return io.WriteString(w.run.W, s)
 	}
 	w.encoded = append(w.encoded, s...)
 	return len(s), nil
@@ -162,7 +160,7 @@ func (w *writer) admit(n int) error {
 		return nil
 	case w.length >= 0 && int64(len(w.body())+n) > w.length:
 		return http.ErrContentLength
-	case w.limit >= 0 && len(w.body())+n > w.limit:
+	case len(w.body())+n > w.run.MaxResponse && w.mayStream():
 		w.startStreaming()
 	case w.encoded == nil:
 		w.encode(n)
@@ -191,6 +189,10 @@ func (w *writer) payload() []byte {
 	}
 	return w.encoded
 }
+
+// mayStream reports whether the response need not be held back whole. That of a
+// transaction must: it may roll back.
+func (w *writer) mayStream() bool { return !w.run.Execution.Joined() }
 
 func (w *writer) startStreaming() {
 	if w.run.saveStreaming() {
@@ -227,7 +229,7 @@ func (w *writer) FlushError() error {
 		return nil
 	}
 	w.writeHeader(http.StatusOK)
-	if !w.streaming && !w.discarded && w.limit >= 0 {
+	if !w.streaming && !w.discarded && w.mayStream() {
 		if v, _ := w.head.get("Content-Type"); len(v) > 0 && w.run.Streams(v[0]) {
 			w.startStreaming()
 		}
@@ -235,7 +237,7 @@ func (w *writer) FlushError() error {
 	if !w.streaming {
 		return nil
 	}
-	return http.NewResponseController(w.below).Flush()
+	return http.NewResponseController(w.run.W).Flush()
 }
 
 // Deadlines and full duplex belong to the connection, not to the response that
@@ -259,7 +261,7 @@ func (w *writer) control(f func(*http.ResponseController) error) error {
 	if w.closed {
 		return http.ErrHandlerTimeout
 	}
-	return f(http.NewResponseController(w.below))
+	return f(http.NewResponseController(w.run.W))
 }
 
 // store notes that the response of the handler was stored.
@@ -300,7 +302,7 @@ func (w *writer) finish() {
 	// write to the map.
 	w.trailer = w.trailers()
 	if w.streaming {
-		w.trailer.set(w.below.Header())
+		w.trailer.set(w.run.W.Header())
 	}
 }
 
@@ -309,11 +311,11 @@ func (w *writer) send() {
 	if w.run.bypass {
 		return // the client has a response already
 	}
-	h := w.below.Header()
+	h := w.run.W.Header()
 	w.head.replace(h)
-	w.below.WriteHeader(w.status)
+	w.run.W.WriteHeader(w.status)
 	if body := w.body(); len(body) > 0 {
-		_, _ = w.below.Write(body) // the client has left: a repeat gets it
+		_, _ = w.run.W.Write(body) // the client has left: a repeat gets it
 	}
 	w.trailer.set(h)
 }
