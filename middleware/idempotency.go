@@ -192,11 +192,10 @@ func Attempt(ctx context.Context) int {
 // idempotency is an IdempotencyOptions made ready.
 type idempotency struct {
 	IdempotencyOptions
-	keyed    keyed.Options
-	bodies   keyed.Bodies
-	original string // header of the first response's request id
-	wait     time.Duration
-	faults   faults
+	keyed  keyed.Options
+	bodies keyed.Bodies
+	wait   time.Duration
+	faults faults
 	keyed.Warnings
 }
 
@@ -204,11 +203,11 @@ func (g *Guard) newIdempotency(o IdempotencyOptions) *idempotency {
 	if !slices.Contains(g.runners, o.Runner) { // routes may share one
 		g.runners = append(g.runners, o.Runner)
 	}
-	i := &idempotency{
-		IdempotencyOptions: o, bodies: keyed.Bodies{Max: o.MaxBodies},
-		original: OriginalRequestIDHeader(g.options.RequestID.Header),
+	i := &idempotency{IdempotencyOptions: o, bodies: keyed.Bodies{Max: o.MaxBodies}}
+	i.keyed = keyed.Options{
+		MaxResponse: o.MaxResponse, Timeout: o.Timeout, FreeOn: o.FreeOn, Streams: keyed.Streams(o.Streaming),
+		OriginalID: OriginalRequestIDHeader(g.options.RequestID.Header),
 	}
-	i.keyed = keyed.Options{MaxResponse: o.MaxResponse, Timeout: o.Timeout, FreeOn: o.FreeOn, Streams: keyed.Streams(o.Streaming)}
 	runner := o.Runner.Options()
 	i.wait = max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout
 	return i

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -75,8 +76,8 @@ func (c *keyedCall) serve(f *facts, execution *idem.Execution) {
 	s, g := c.stage, c.stage.guard
 	ctx := &handlerContext{facts: *f}
 	ctx.facts.Context, ctx.facts.run = &ctx.run, &ctx.run
-	c.Options, c.Stage, c.Execution, c.Logger = &s.keyed, c, execution, g.hooks(c.R).logger()
-	c.RequestID, c.Omit = requestID(c.W, c.R), [2]string{f.response.IDHeader, s.original}
+	c.Options, c.Stage, c.Execution = &s.keyed, c, execution
+	c.IDHeader, c.RequestID = f.response.IDHeader, requestID(c.W, c.R)
 	switch c.Serve(s.next, &ctx.run, &ctx.facts) {
 	case keyed.Sent:
 		exchangeOf(c.W).decide(StageIdempotency, executed)
@@ -93,6 +94,9 @@ func (c *keyedCall) serve(f *facts, execution *idem.Execution) {
 	}
 }
 
+// Logger implements keyed.Stage.
+func (c *keyedCall) Logger() *slog.Logger { return c.stage.guard.hooks(c.R).logger() }
+
 // Panicked implements keyed.Stage.
 func (c *keyedCall) Panicked(w http.ResponseWriter, p any) {
 	c.stage.guard.logPanic(exchangeOf(c.W), c.R, p)
@@ -104,7 +108,7 @@ func (c *keyedCall) Panicked(w http.ResponseWriter, p any) {
 
 // Stored implements keyed.Stage.
 func (c *keyedCall) Stored(status int, silent bool) {
-	c.stage.Stored(c.stage.guard.hooks(c.R).logger(), c.R, status, silent)
+	c.stage.Stored(c.Logger(), c.R, status, silent)
 }
 
 // Bypassed implements keyed.Stage.
@@ -130,7 +134,7 @@ func (s *idempotentStage) answer(w http.ResponseWriter, r *http.Request, record 
 	first, err := keyed.Decode(record.Payload)
 	x := exchangeOf(w)
 	if x != nil && x.IDHeader != "" && first.RequestID != "" {
-		w.Header()[s.original] = []string{first.RequestID}
+		w.Header()[s.keyed.OriginalID] = []string{first.RequestID}
 	}
 	if err != nil || !first.Retained {
 		p := refusal(codeNotRetained)

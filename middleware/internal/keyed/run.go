@@ -19,6 +19,7 @@ type Options struct {
 	MaxResponse int                           // bytes of body that are retained
 	Timeout     time.Duration                 // of the handler
 	FreeOn      []int                         // statuses by which a handler says that nothing happened
+	OriginalID  string                        // header of a replay that has the id of the first response
 	Streams     func(contentType string) bool // reports whether a flushed response is sent as it comes
 }
 
@@ -30,21 +31,18 @@ type Run struct {
 	W         http.ResponseWriter
 	R         *http.Request
 	Body      Body
+	IDHeader  string // of RequestID
 	RequestID string
-	// Omit are header fields that are not part of a replay: those of the
-	// request id.
-	Omit   [2]string
-	Logger *slog.Logger
 
 	ctx     *Context
 	handler writer  // the handler's
 	writer  *writer // &handler, or after a panic a second one, which holds the 500
-	settled bool    // save was called
-	bypass  bool    // the handler's response was sent past its writer
 }
 
 // Stage is the caller of a Run.
 type Stage interface {
+	// Logger returns where the run reports what it could not save.
+	Logger() *slog.Logger
 	// Panicked logs a panic of the handler and writes the response for it to w,
 	// unless w is nil.
 	Panicked(w http.ResponseWriter, p any)
@@ -85,9 +83,9 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (res
 		if x.R.Pattern == "" {
 			x.R.Pattern = r.Pattern // for access logs
 		}
-		if !x.settled { // Panicked panicked: without an outcome the key would stay held
-			_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown})
-		}
+		// Unless Panicked panicked, this changes nothing: the claim is settled.
+		// Without an outcome the key would stay held.
+		_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown})
 		ctx.end()
 	}()
 	returned := false
@@ -161,7 +159,7 @@ func (x *Run) interrupted(p any) Result {
 // bypassed notes that the client has got another response than the handler's
 // writer: an adapter does not hand on the writer, or not all of its methods.
 func (x *Run) bypassed() {
-	x.bypass, x.writer.silent = true, false
+	x.writer.bypassed, x.writer.silent = true, false
 	if core := response.Of(x.W); core != nil && core.Status != 0 {
 		x.writer.status = core.Status
 	}
@@ -199,7 +197,7 @@ func (x *Run) keeps(f field) bool {
 		return false
 	}
 	name := http.CanonicalHeaderKey(f.name) // a handler may have written to the map
-	return replayable(name) && !slices.Contains(x.Omit[:], name)
+	return replayable(name) && name != x.IDHeader && name != x.OriginalID
 }
 
 func (x *Run) settlement() idem.Settlement {
@@ -207,7 +205,7 @@ func (x *Run) settlement() idem.Settlement {
 		return idem.Settlement{Outcome: idem.NotStarted}
 	}
 	summary := x.summary()
-	if x.bypass || len(x.writer.body()) > x.MaxResponse || x.writer.truncated() {
+	if x.writer.bypassed || len(x.writer.body()) > x.MaxResponse || x.writer.truncated() {
 		return idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
 	}
 	return idem.Settlement{Outcome: idem.Finished, Payload: x.writer.payload(), Summary: summary}
@@ -215,7 +213,6 @@ func (x *Run) settlement() idem.Settlement {
 
 // save settles the claim. The client's leaving does not interrupt that.
 func (x *Run) save(s idem.Settlement) error {
-	x.settled = true
 	return x.Execution.Settle(x.R.Context(), s)
 }
 
@@ -239,7 +236,7 @@ func (x *Run) settle() Result {
 
 func (x *Run) logUnsaved(err error) {
 	if err != nil && !errors.Is(err, idem.ErrLost) {
-		x.Logger.Error("the outcome of an idempotent request is not saved yet; saving goes on", "error", err, "request_id", x.RequestID)
+		x.Stage.Logger().Error("the outcome of an idempotent request is not saved yet; saving goes on", "error", err, "request_id", x.RequestID)
 	}
 }
 
@@ -266,7 +263,7 @@ func (x *Run) commit(ctx context.Context) Result {
 	}
 	if ctx.Err() != nil {
 		x.rollBack()
-		x.Logger.Error("a joined handler ran past its deadline; its transaction was rolled back", "error", context.Cause(ctx), "request_id", x.RequestID)
+		x.Stage.Logger().Error("a joined handler ran past its deadline; its transaction was rolled back", "error", context.Cause(ctx), "request_id", x.RequestID)
 		return NotSaved
 	}
 	s := x.settlement()
@@ -276,16 +273,16 @@ func (x *Run) commit(ctx context.Context) Result {
 		w.send()
 		return Sent
 	case errors.Is(err, idem.ErrCommitUnknown):
-		x.Logger.Error("the database did not say whether a transaction was committed", "error", err, "request_id", x.RequestID)
+		x.Stage.Logger().Error("the database did not say whether a transaction was committed", "error", err, "request_id", x.RequestID)
 		return CommitUnknown
 	default:
-		x.Logger.Error("a transaction was not committed", "error", err, "request_id", x.RequestID)
+		x.Stage.Logger().Error("a transaction was not committed", "error", err, "request_id", x.RequestID)
 		return NotSaved
 	}
 }
 
 func (x *Run) rollBack() {
 	if err := x.save(idem.Settlement{Outcome: idem.NotStarted}); err != nil && !errors.Is(err, idem.ErrLost) {
-		x.Logger.Error("a transaction was not rolled back cleanly; the database drops it with its connection", "error", err, "request_id", x.RequestID)
+		x.Stage.Logger().Error("a transaction was not rolled back cleanly; the database drops it with its connection", "error", err, "request_id", x.RequestID)
 	}
 }

@@ -41,6 +41,7 @@ type writer struct {
 	trailer   fields // once closed
 	streaming bool
 	discarded bool // another attempt owns the key: nothing is sent
+	bypassed  bool // the handler's response was sent past w
 	closed    bool // the handler has returned
 	silent    bool // the handler returned without having written anything
 	wroteLate bool // after that, before the response was stored
@@ -50,7 +51,7 @@ type writer struct {
 // open makes w ready for a handler.
 func (w *writer) open() {
 	w.header = maps.Clone(w.run.W.Header())
-	if _, id := w.header[w.run.Omit[0]]; id && len(w.header) == 1 {
+	if _, id := w.header[w.run.IDHeader]; id && len(w.header) == 1 {
 		return // the common case: the request id is set again when it is sent
 	}
 	for name, values := range w.header {
@@ -308,7 +309,7 @@ func (w *writer) finish() {
 
 // send sends what was held back.
 func (w *writer) send() {
-	if w.run.bypass {
+	if w.bypassed {
 		return // the client has a response already
 	}
 	h := w.run.W.Header()
