@@ -43,18 +43,18 @@ func (f fields) get(name string) (values []string, has bool) {
 	return nil, false
 }
 
-// copyFields returns a deep copy of the fields of h, with room for one more.
+// copyFields returns a deep copy of the fields of h. A few single values and
+// one field more take one allocation.
 func copyFields(h http.Header) fields {
-	f, n := make(fields, 0, len(h)+1), 0
+	few := new(struct {
+		fields [4]field
+		values [3]string
+	})
+	f, all := few.fields[:0], few.values[:0]
 	for name, values := range h {
-		f = append(f, field{name, values})
-		n += len(values)
-	}
-	all := make([]string, 0, n)
-	for i := range f {
 		begin := len(all)
-		all = append(all, f[i].values...)
-		f[i].values = all[begin:len(all):len(all)]
+		all = append(all, values...)
+		f = append(f, field{name, all[begin:len(all):len(all)]})
 	}
 	return f
 }
