@@ -78,38 +78,34 @@ func (f fields) set(h http.Header) {
 //
 // with its length as a uvarint before each string, the names sorted, and the
 // body as the rest. Only the header fields that of.keeps are kept; of nil keeps
-// all. There is room for so many bytes more.
+// all. The capacity is exact, with room for so many bytes more, because a store
+// keeps it as long as the reply.
 func (r Reply) encode(of *Run, room int) []byte {
 	var few [8]field
 	kept := few[:0]
-	size := 16 + len(r.RequestID) + len(r.Body) + room
 	for _, f := range r.header {
-		if of != nil && !of.keeps(f) {
-			continue
-		}
-		kept = append(kept, f)
-		size += len(f.name) + 4
-		for _, v := range f.values {
-			size += len(v) + 3
+		if of == nil || of.keeps(f) {
+			kept = append(kept, f)
 		}
 	}
 	slices.SortFunc(kept, func(a, b field) int { return strings.Compare(a.name, b.name) })
-	b := make([]byte, 0, size)
-	b = append(b, replyVersion, 0)
+	var short [256]byte
+	head := append(short[:0], replyVersion, 0)
 	if r.Retained {
-		b[1] = 1
+		head[1] = 1
 	}
-	b = binary.AppendUvarint(b, uint64(r.Status))
-	b = appendText(b, r.RequestID)
-	b = binary.AppendUvarint(b, uint64(len(kept)))
+	head = binary.AppendUvarint(head, uint64(r.Status))
+	head = appendText(head, r.RequestID)
+	head = binary.AppendUvarint(head, uint64(len(kept)))
 	for _, f := range kept {
-		b = appendText(b, f.name)
-		b = binary.AppendUvarint(b, uint64(len(f.values)))
+		head = appendText(head, f.name)
+		head = binary.AppendUvarint(head, uint64(len(f.values)))
 		for _, v := range f.values {
-			b = appendText(b, v)
+			head = appendText(head, v)
 		}
 	}
-	return append(b, r.Body...)
+	b := make([]byte, 0, len(head)+len(r.Body)+room)
+	return append(append(b, head...), r.Body...)
 }
 
 // summary returns the reply without its body and without long fields.
