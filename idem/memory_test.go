@@ -20,10 +20,11 @@ func TestMemorySuite(t *testing.T) {
 	idemtest.Suite{New: func(t *testing.T) idem.Store { return newMemory() }, Bubble: true}.Run(t)
 }
 
-// What a Memory charges for a claim in flight, and for an owner.
+// What a Memory charges for a key, for a claim in flight, and for an owner.
 const (
-	claimCost = 400 + 1024
-	ownerCost = 1024
+	entryCost = 320
+	claimCost = entryCost + 1024
+	ownerCost = 256
 )
 
 // shop is a Memory with shorthands. A key is an owner and a name.
@@ -186,7 +187,7 @@ func TestMemoryDefaults(t *testing.T) {
 	for _, test := range []struct {
 		payload int
 		whole   bool
-	}{{budget - ownerCost - 400, true}, {budget - ownerCost - 400 + 1, false}} {
+	}{{budget - ownerCost - entryCost, true}, {budget - ownerCost - entryCost + 1, false}} {
 		s := newShop(t, idem.MemoryOptions{})
 		s.settle(s.claim("a", "key"), test.payload, 0)
 		s.mustBeWhole("a", "key", test.whole)

@@ -1,16 +1,10 @@
 package idem
 
-import (
-	"math"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-)
-
 // What is charged beside payloads and summaries: the measured bytes of a key,
 // and of an owner, in maps, lists and the queue, rounded up.
 const (
-	entryCost = 400
-	ownerCost = 1024
+	entryCost = 320
+	ownerCost = 256
 	// claimCost reserves 1 KiB for the summary, so that settling always finds
 	// that much room.
 	claimCost = entryCost + 1024
@@ -20,23 +14,6 @@ const (
 // A map hands them out in random order; looking at all of them would make each
 // Begin on a full store slow.
 const victims = 32
-
-// entry is one key of a Memory: a claim while it is held, a settled record
-// afterwards. There may be hundreds of thousands, so its size matters.
-type entry struct {
-	key         Key
-	fingerprint Fingerprint
-	token       ClaimToken
-	owner       *account
-	payload     []byte // once settled
-	summary     []byte // once settled
-	leaseEnds   int64
-	place       int32 // in the expiryQueue
-	attempt     int32
-	held        bool
-	outcome     Outcome // once settled
-	retained    bool    // once settled: payload is all of it
-}
 
 // fixed is how many bytes an entry is charged apart from its payload. Only the
 // payload can be evicted.
@@ -62,10 +39,6 @@ func (e *entry) settledAs(s *Settlement) bool {
 	return string(e.payload) == string(s.Payload)
 }
 
-// lru orders settled entries by their last use. It never evicts by its length:
-// Memory counts bytes.
-type lru = simplelru.LRU[*entry, struct{}]
-
 // account is what one owner has in a Memory.
 type account struct {
 	owner   string
@@ -75,9 +48,8 @@ type account struct {
 	// Bytes that are charged: for payloads, which can be evicted, and for
 	// everything else, which cannot.
 	fixed, payloads int64
-	// Settled entries, by whether they have a payload to evict. Nil until one
-	// is added.
-	withPayload, withoutPayload *lru
+	// Settled entries, by whether they have a payload to evict.
+	withPayload, withoutPayload useList
 }
 
 // account returns an owner's account, and opens it.
@@ -100,34 +72,16 @@ func (m *Memory) leave(a *account) {
 }
 
 // list returns the list that a settled entry belongs to.
-func (a *account) list(e *entry) **lru {
+func (a *account) list(e *entry) *useList {
 	if e.evictable() {
 		return &a.withPayload
 	}
 	return &a.withoutPayload
 }
 
-func (a *account) touch(e *entry) { (*a.list(e)).Get(e) }
-
-func oldest(l *lru) *entry {
-	if l == nil {
-		return nil
-	}
-	e, _, _ := l.GetOldest()
-	return e
-}
-
 // list makes a settled entry one that can be evicted.
 func (m *Memory) list(e *entry) {
-	l := e.owner.list(e)
-	if *l == nil {
-		made, err := simplelru.NewLRU[*entry, struct{}](math.MaxInt, nil)
-		if err != nil {
-			panic("idem: " + err.Error()) // only for a length that is not positive
-		}
-		*l = made
-	}
-	(*l).Add(e, struct{}{})
+	m.entries.push(e.owner.list(e), e)
 	*m.count(e)++
 	if e.evictable() {
 		m.withPayloads[e.owner] = struct{}{}
@@ -135,9 +89,9 @@ func (m *Memory) list(e *entry) {
 }
 
 func (m *Memory) unlist(e *entry) {
-	(*e.owner.list(e)).Remove(e)
+	m.entries.unlink(e.owner.list(e), e)
 	*m.count(e)--
-	if e.evictable() && e.owner.withPayload.Len() == 0 {
+	if e.owner.withPayload == 0 {
 		delete(m.withPayloads, e.owner)
 	}
 }
@@ -219,7 +173,7 @@ func (m *Memory) victim(a *account) *account {
 // evictPayload evicts the least recently used payload of an owner, if it has
 // one.
 func (m *Memory) evictPayload(a *account) bool {
-	e := oldest(a.withPayload)
+	e := m.entries.oldest(a.withPayload)
 	if e == nil {
 		return false
 	}
@@ -235,9 +189,9 @@ func (m *Memory) forget(a *account) bool {
 	if !m.options.ForgetUnexpired {
 		return false
 	}
-	e := oldest(a.withoutPayload)
+	e := m.entries.oldest(a.withoutPayload)
 	if e == nil {
-		e = oldest(a.withPayload)
+		e = m.entries.oldest(a.withPayload)
 	}
 	if e == nil {
 		return false
@@ -249,11 +203,11 @@ func (m *Memory) forget(a *account) bool {
 
 // dropExpired drops one expired entry, if there is one.
 func (m *Memory) dropExpired(now int64) bool {
-	e := m.expiry.expired(now)
-	if e != nil {
-		m.drop(e)
+	number := m.expiry.expired(now)
+	if number != 0 {
+		m.drop(m.entries.at(number))
 	}
-	return e != nil
+	return number != 0
 }
 
 // nearlyFull reports that four fifths of the budget are taken. It reports that

@@ -21,13 +21,13 @@ import (
 
 func TestMemoryEvictsTheLeastRecentlyUsed(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{Budget: ownerCost + 10*15_000})
-	s.fill("a", 8, 14_500) // each is charged 15,000 with its summary of 100
+	s.fill("a", 8, 14_580) // each is charged 15,000 with its summary of 100
 	s.look("a", "0")
 	s.look("a", "3")
-	s.put("a", "8", 14_500)
-	s.put("a", "9", 14_500)
+	s.put("a", "8", 14_580)
+	s.put("a", "9", 14_580)
 	s.mustBeWhole("a", "9", true)
-	s.put("a", "10", 14_500)
+	s.put("a", "10", 14_580)
 	if got := s.Stats(); got.Evicted == 0 || got.Evicted > 3 || got.Whole+got.Evicted != 11 {
 		t.Fatalf("got %+v, want one to three of 11 evicted", got)
 	}
@@ -118,7 +118,7 @@ func TestMemoryDropsALongSummary(t *testing.T) {
 // Settling takes no more room than it needs: while all bytes fit, no payload is
 // evicted for them.
 func TestMemorySettlesIntoTheLastBytes(t *testing.T) {
-	const others = ownerCost + 400 + 100 + 5000
+	const others = ownerCost + entryCost + 100 + 5000
 	for _, test := range []struct {
 		summary int
 		room    int64 // for the settled key
@@ -126,8 +126,8 @@ func TestMemorySettlesIntoTheLastBytes(t *testing.T) {
 	}{
 		{100, claimCost, true},
 		{1024, claimCost, true},
-		{1500, 400 + 1500, true},
-		{1500, 400 + 1499, false},
+		{1500, entryCost + 1500, true},
+		{1500, entryCost + 1499, false},
 	} {
 		s := newShop(t, idem.MemoryOptions{Budget: others + ownerCost + test.room})
 		s.put("other", "key", 5000)
@@ -261,7 +261,7 @@ func TestMemoryFloodBesideOthers(t *testing.T) {
 // one that holds less than itself, and not from itself while another holds
 // more.
 func TestMemoryTakesFromTheLargest(t *testing.T) {
-	const budget = 90_000
+	const budget = 85_000
 	s := newShop(t, idem.MemoryOptions{Budget: budget})
 	s.fill("large", 10, 5000)
 	s.fill("middle", 5, 3000)
@@ -283,7 +283,7 @@ func TestMemoryTakesFromTheLargest(t *testing.T) {
 // The largest is the one with the most bytes, not the one with the most keys.
 // A payload that was evicted no longer counts.
 func TestMemoryComparesOwnersByBytes(t *testing.T) {
-	const budget = 60_000
+	const budget = 55_500
 	s := newShop(t, idem.MemoryOptions{Budget: budget})
 	s.fill("few keys", 2, 15_000)
 	s.fill("many keys", 20, 500)
@@ -304,9 +304,9 @@ func TestMemoryComparesOwnersByBytes(t *testing.T) {
 // of owners are looked at in random order, hence the rounds.
 func TestMemoryTakesNothingFromAnEqual(t *testing.T) {
 	for range 20 {
-		s := newShop(t, idem.MemoryOptions{Budget: 30_000})
+		s := newShop(t, idem.MemoryOptions{Budget: 2*ownerCost + 4*entryCost + 26_400})
 		s.settle(s.claim("a", "old"), 10_000, 0)
-		s.settle(s.claim("b", "old"), 10_400, 0) // with the 400 bytes of a's new key
+		s.settle(s.claim("b", "old"), 10_000+entryCost, 0) // as much as a has with its new key
 		s.settle(s.claim("a", "new"), 8000, 0)
 		s.mustBeWhole("b", "old", true)
 		s.mustBeWhole("a", "old", false)
@@ -317,7 +317,7 @@ func TestMemoryTakesNothingFromAnEqual(t *testing.T) {
 // A payload goes for a claim that needs all of its bytes, or a single one.
 func TestMemoryEvictsToTheLastByte(t *testing.T) {
 	for _, payload := range []int{1, ownerCost + claimCost} {
-		s := newShop(t, idem.MemoryOptions{Budget: ownerCost + 500 + ownerCost + claimCost})
+		s := newShop(t, idem.MemoryOptions{Budget: ownerCost + entryCost + 100 + ownerCost + claimCost})
 		s.put("other", "key", payload)
 		s.claim("a", "first")
 		s.mustBeWhole("other", "key", false)
@@ -355,7 +355,7 @@ func TestMemoryEvictsNoEmptyPayload(t *testing.T) {
 // have been forgotten.
 func TestMemoryFindsWhoHasPayloads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const budget = 1 << 20
+		const budget = 700_000
 		s := newShop(t, idem.MemoryOptions{Budget: budget})
 		for i := range 400 {
 			s.put(fmt.Sprint("forgotten ", i), "key", 100)
@@ -498,8 +498,8 @@ func TestMemoryWarnsOnce(t *testing.T) {
 		s := newShop(t, idem.MemoryOptions{Budget: 1_000_000, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for round := range 2 {
 			for i := range 70 {
-				// Each is charged 12,484: 64 of them and the owner, 800,000.
-				s.put("a", fmt.Sprint(round, " ", i), 11_984)
+				// Each is charged 12,496: 64 of them and the owner, 800,000.
+				s.put("a", fmt.Sprint(round, " ", i), 12_496-entryCost-100)
 				if used := s.Stats().Bytes; (used >= 800_000) != (strings.Count(log.String(), "WARN") > round) {
 					t.Fatalf("round %d: at %d bytes the log says %q", round, used, &log)
 				}
@@ -528,7 +528,7 @@ func TestMemoryWarnsAgain(t *testing.T) {
 			if _, err := s.Begin(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			settlement := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 10_000-ownerCost-400), Retention: retention}
+			settlement := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 10_000-ownerCost-entryCost), Retention: retention}
 			if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
 				t.Fatal(err)
 			}

@@ -19,7 +19,7 @@ const module = "github.com/sallyport-go/sallyport"
 var mayImport = map[string][]string{
 	"scope":                    {},
 	"keystore":                 {"scope", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "golang.org/x/sync"},
-	"idem":                     {"github.com/hashicorp/golang-lru/v2"},
+	"idem":                     {},
 	"ratelimit":                {"github.com/ulule/limiter/v3"},
 	"middleware":               {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
 	"keystore/keystoretest":    {"keystore", "scope"},
