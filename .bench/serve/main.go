@@ -1,13 +1,14 @@
 // Serve runs one of the compositions as a whole server on an address of this
 // machine, prints a token that it accepts, and serves until it is killed.
 //
-//	serve PEER ADDRESS [ADDRESS OF REDIS]
+//	serve PEER ADDRESS [ADDRESS OF REDIS, or URL of Postgres]
 package main
 
 import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	bench "github.com/sallyport-go/sallyport/bench"
 )
@@ -15,7 +16,7 @@ import (
 func main() {
 	peers := bench.Peers()
 	if len(os.Args) == 4 {
-		peers = bench.PeersOnRedis(os.Args[3])
+		peers = append(bench.PeersOnRedis(os.Args[3]), bench.PeersOnPostgres(os.Args[3])...)
 	}
 	if len(os.Args) == 3 || len(os.Args) == 4 {
 		for _, p := range peers {
@@ -25,8 +26,8 @@ func main() {
 			}
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: serve PEER ADDRESS [ADDRESS OF REDIS], where PEER is one of:")
-	for _, p := range append(bench.Peers(), bench.PeersOnRedis("")...) {
+	fmt.Fprintln(os.Stderr, "usage: serve PEER ADDRESS [ADDRESS OF REDIS, or URL of Postgres], where PEER is one of:")
+	for _, p := range slices.Concat(bench.Peers(), bench.PeersOnRedis(""), bench.PeersOnPostgres("")) {
 		fmt.Fprintln(os.Stderr, " ", p.Name)
 	}
 	os.Exit(2)
