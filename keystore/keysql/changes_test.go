@@ -151,24 +151,24 @@ func TestFeedReadsTheCounterFirst(t *testing.T) {
 	wantNamed(t, append(changed, more...), second, "a change that was committed between the statements")
 }
 
-// preparing calls a function before each statement.
+// preparing calls a function when a statement is prepared, before it is run.
 type preparing struct {
 	driver.Connector
-	before func()
+	prepared func()
 }
 
 func (p preparing) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := p.Connector.Connect(ctx)
-	return preparingConn{conn, p.before}, err
+	return preparingConn{conn, p.prepared}, err
 }
 
 type preparingConn struct {
 	driver.Conn // without the abilities to query in other ways
-	before      func()
+	prepared    func()
 }
 
 func (c preparingConn) Prepare(query string) (driver.Stmt, error) {
-	c.before()
+	defer c.prepared()
 	return c.Conn.Prepare(query)
 }
 

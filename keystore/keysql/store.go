@@ -175,6 +175,8 @@ func (s *Store) query(ctx context.Context, query string, args ...any) (*sql.Rows
 	return s.db.QueryContext(ctx, query, args...)
 }
 
+const mysqlNoTable = 1146 // beside those in mysqlerror.go, for this package alone
+
 // exec runs a write and returns how many rows it wrote.
 func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (rows int64, err error) {
 	if err := ctx.Err(); err != nil {
@@ -190,6 +192,11 @@ func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (row
 	query, args = s.sql(query, args)
 	go func() {
 		result, err := s.db.ExecContext(ctx, query, args...)
+		if mysqlNumber(err) == mysqlNoTable && ctx.Err() == nil {
+			// A server that migrates has made a trigger since the statement was
+			// prepared. MariaDB then may miss the table that it counts in.
+			result, err = s.db.ExecContext(ctx, query, args...)
+		}
 		for mysqlNumber(err) == mysqlDeadlock && ctx.Err() == nil { // nothing was written
 			result, err = s.db.ExecContext(ctx, query, args...)
 		}
