@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -153,6 +155,49 @@ func TestLateHandlerWritesNowhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLateHandlerOfABypass: a goroutine may also write while the stage notes
+// that the response was sent past it. The race detector fails this test.
+func TestLateHandlerOfABypass(t *testing.T) {
+	ring := newKeyring()
+	var writes atomic.Int64
+	// The report of the bypass waits for two writes, so that one of them begins
+	// after it.
+	slow := slog.NewTextHandler(onWrite(func() {
+		for n := writes.Load(); writes.Load() < n+2; {
+			runtime.Gosched()
+		}
+	}), nil)
+	var outer http.ResponseWriter
+	var over atomic.Bool
+	var late sync.WaitGroup
+	o := middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slow)}}
+	inner := keyed(ring, o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		late.Go(func() {
+			for !over.Load() {
+				w.WriteHeader(http.StatusAccepted)
+				writes.Add(1)
+			}
+		})
+		outer.WriteHeader(http.StatusTeapot)
+	}))
+	got := serve(middleware.New(nil, o).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		outer = w
+		inner.ServeHTTP(w, r)
+	})), keyedRequest(t, "/x", ring.issue(t), "a"))
+	over.Store(true)
+	late.Wait()
+	if got.StatusCode != http.StatusTeapot {
+		t.Errorf("%d, want 418", got.StatusCode)
+	}
+}
+
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
 }
 
 // TestWritesAroundTheReturn: a goroutine of the handler writes while the

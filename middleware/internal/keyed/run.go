@@ -159,10 +159,11 @@ func (x *Run) interrupted(p any) Result {
 // bypassed notes that the client has got another response than the handler's
 // writer: an adapter does not hand on the writer, or not all of its methods.
 func (x *Run) bypassed() {
-	x.writer.bypassed, x.writer.silent = true, false
+	status := x.writer.status
 	if core := response.Of(x.W); core != nil && core.Status != 0 {
-		x.writer.status = core.Status
+		status = core.Status
 	}
+	x.writer.bypass(status)
 	x.Stage.Bypassed()
 }
 

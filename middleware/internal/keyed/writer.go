@@ -307,6 +307,13 @@ func (w *writer) finish() {
 	}
 }
 
+// bypass notes that the client has got another response, with that status.
+func (w *writer) bypass(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bypassed, w.silent, w.status = true, false, status
+}
+
 // send sends what was held back.
 func (w *writer) send() {
 	if w.bypassed {
