@@ -14,6 +14,10 @@ import (
 // before. MySQL cannot roll back changes of a schema: there the next Migrate
 // finishes one that was interrupted.
 //
+// In Postgres and MySQL it waits for the transactions that have read or written
+// the keys, such as a backup, and meanwhile all lookups wait for it. Give ctx a
+// deadline of a few seconds, and call Migrate again if that was too short.
+//
 // It returns an error when the tables are of a later version than this package
 // knows, and when they were not made by Migrate.
 //

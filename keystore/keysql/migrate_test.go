@@ -188,6 +188,49 @@ func TestMigrateInserts(t *testing.T) {
 	})
 }
 
+// Lookups wait behind a migration that waits for a transaction, and go on when
+// its context ends. The next call finishes it.
+func TestMigrateGivesUp(t *testing.T) {
+	waits := map[string]string{
+		"postgres": "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'sallyport_keys'::regclass",
+		"mariadb":  "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() AND state = 'Waiting for table metadata lock'",
+	}
+	for name, empty := range map[string]func(testing.TB) database{"postgres": emptyPostgres, "mariadb": emptyMariaDB} {
+		t.Run(name, func(t *testing.T) {
+			d := empty(t)
+			store, db := d.store(t), d.open(t)
+			migrate(t, store.Version(map[string]int{"postgres": 3, "mariadb": 1}[name]))
+			k := inserted(t, store, "acme", 1)[0]
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback()
+			execute(t, tx, "SELECT 1 FROM sallyport_keys")
+			ctx, giveUp := context.WithCancel(t.Context())
+			defer giveUp()
+			migrated := make(chan error)
+			go func() { migrated <- store.Migrate(ctx) }()
+			eventually(t, "Migrate never waits for the transaction", func() bool { return len(values(t, db, waits[name])) > 0 })
+			found := make(chan error)
+			go func() {
+				_, err := store.Lookup(t.Context(), k.Digest)
+				found <- err
+			}()
+			eventually(t, "Lookup never waits for Migrate", func() bool { return len(values(t, db, waits[name])) > 1 })
+			giveUp()
+			if err := <-migrated; !errors.Is(err, context.Canceled) {
+				t.Errorf("Migrate returned %v, want %v", err, context.Canceled)
+			}
+			if err := <-found; err != nil {
+				t.Error(err)
+			}
+			tx.Rollback()
+			migrate(t, store)
+		})
+	}
+}
+
 // What is changed by hand reaches the caches, and is not undone by a program
 // that has read the key before.
 func TestAttributesByHand(t *testing.T) {
