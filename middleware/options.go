@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -105,20 +106,11 @@ func (o Options) Validate() error {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Base == "" {
-		o.Base = "/api/v1"
-	}
-	if o.Registry == nil {
-		o.Registry = scope.Contract()
-	}
-	if o.RequestID.Header == "" {
-		o.RequestID.Header = DefaultRequestIDHeader
-	}
-	o.RequestID.Header = textproto.CanonicalMIMEHeaderKey(o.RequestID.Header)
+	o.Base = cmp.Or(o.Base, "/api/v1")
+	o.Registry = cmp.Or(o.Registry, scope.Contract())
+	o.RequestID.Header = textproto.CanonicalMIMEHeaderKey(cmp.Or(o.RequestID.Header, DefaultRequestIDHeader))
 	o.Keys.Header = textproto.CanonicalMIMEHeaderKey(o.Keys.Header)
-	if o.Keys.Realm == "" {
-		o.Keys.Realm = "api"
-	}
+	o.Keys.Realm = cmp.Or(o.Keys.Realm, "api")
 	o.Idempotency = o.Idempotency.withDefaults()
 	return o
 }

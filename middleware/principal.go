@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -43,16 +44,11 @@ type Identity struct {
 // scope.Contract(). It must be that of the Options. The error is a
 // *keystore.GrantError that names all wrong fields of the Identity.
 func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
-	if r == nil {
-		r = scope.Contract()
-	}
-	if i.Environment == "" {
-		i.Environment = keystore.Production
-	}
+	r = cmp.Or(r, scope.Contract())
+	i.Environment = cmp.Or(i.Environment, keystore.Production)
 	grant := keystore.Grant{Organization: i.Organization, Environment: i.Environment, Scopes: i.Scopes, Actor: i.Subject, Attributes: i.Attributes}
 	if err := grant.Validate(r); err != nil {
-		var wrong *keystore.GrantError
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[*keystore.GrantError](err); ok {
 			for n, field := range wrong.Fields {
 				if field.Field == "actor" {
 					wrong.Fields[n] = keystore.FieldError{Field: "subject", Message: strings.Replace(field.Message, "actor", "subject", 1)}

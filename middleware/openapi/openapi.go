@@ -44,14 +44,8 @@ func Document(api *middleware.API, info Info) []byte {
 	o := api.Options()
 	d := document{
 		OpenAPI: "3.1.0",
-		Info:    documentInfo{Title: info.Title, Version: info.Version, Description: info.Description},
+		Info:    documentInfo{Title: cmp.Or(info.Title, "API"), Version: cmp.Or(info.Version, "1"), Description: info.Description},
 		Paths:   make(map[string]map[string]operation),
-	}
-	if d.Info.Title == "" {
-		d.Info.Title = "API"
-	}
-	if d.Info.Version == "" {
-		d.Info.Version = "1"
 	}
 	for _, url := range info.Servers {
 		d.Servers = append(d.Servers, documentServer{url})
