@@ -81,18 +81,7 @@ func (x *exchange) trusts(r *http.Request, trust func(*http.Request) bool) bool 
 	return trust(r)
 }
 
-func validID(id string) bool {
-	if len(id) == 0 || len(id) > 64 {
-		return false
-	}
-	for i := range len(id) {
-		c := id[i]
-		if !isAlphanumeric(c) && c != '.' && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
-}
+func validID(id string) bool { return len(id) <= 64 && isWord(id, "._-") }
 
 // validHeader returns an error for a name that cannot carry a request id: it is
 // not a field name (RFC 9110, section 5.1), or it has a meaning of its own in a
@@ -114,14 +103,16 @@ var reserved = []string{
 	"Server", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Vary", "Www-Authenticate",
 }
 
-func isAlphanumeric(c byte) bool {
-	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
-}
-
 // validToken reports whether s is a token of RFC 9110, section 5.6.2.
-func validToken(s string) bool {
+func validToken(s string) bool { return isWord(s, "!#$%&'*+-.^_`|~") }
+
+// isWord reports whether s has only ASCII letters, digits and characters of
+// others, and at least one.
+func isWord(s, others string) bool {
 	for i := range len(s) {
-		if !isAlphanumeric(s[i]) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(s[i])) {
+		c := s[i]
+		alphanumeric := '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+		if !alphanumeric && strings.IndexByte(others, c) < 0 {
 			return false
 		}
 	}
