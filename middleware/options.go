@@ -147,7 +147,8 @@ func (o KeyOptions) validate() error {
 	if err := o.Format.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	if !validQuoted(o.Realm) {
+	unquotable := func(c rune) bool { return c < 0x20 || c > 0x7e || c == '"' || c == '\\' }
+	if strings.ContainsFunc(o.Realm, unquotable) {
 		errs = append(errs, fmt.Errorf("the realm %q has a character that a challenge cannot carry", o.Realm))
 	}
 	switch {
@@ -160,15 +161,4 @@ func (o KeyOptions) validate() error {
 		errs = append(errs, fmt.Errorf("unknown environment %q", o.Environment))
 	}
 	return errors.Join(errs...)
-}
-
-// validQuoted reports whether s can stand between the quotes of a quoted-string
-// as it is.
-func validQuoted(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
 }
