@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 
@@ -46,25 +47,17 @@ func (o Options) raw() rawconn.Options {
 		Header: o.RequestID.Header,
 		NewID:  func() string { return xid.New().String() },
 		Body: func(status int, id string) (string, []byte) {
-			return problemType, rawProblem(status, id).append(nil)
+			p := refusal(cmp.Or(rawCodes[status], codeBadRequest))
+			p.Status, p.RequestID = status, id
+			return problemType, p.append(nil)
 		},
 	}
 }
 
-// rawProblem returns the table's row for an answer that net/http gives.
-func rawProblem(status int, id string) *Problem {
-	code := codeBadRequest
-	switch status {
-	case http.StatusExpectationFailed:
-		code = codeExpectation
-	case http.StatusRequestHeaderFieldsTooLarge:
-		code = codeHeaderTooLarge
-	case http.StatusNotImplemented:
-		code = codeTransferCoding
-	case http.StatusHTTPVersionNotSupported:
-		code = codeVersion
-	}
-	p := refusal(code)
-	p.Status, p.RequestID = status, id
-	return p
+// rawCodes has the codes of the statuses that net/http alone answers with.
+var rawCodes = map[int]string{
+	http.StatusExpectationFailed:           codeExpectation,
+	http.StatusRequestHeaderFieldsTooLarge: codeHeaderTooLarge,
+	http.StatusNotImplemented:              codeTransferCoding,
+	http.StatusHTTPVersionNotSupported:     codeVersion,
 }
