@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -100,7 +99,7 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 	if err != nil {
 		return Principal{}, err
 	}
-	if !key.AllowsAddress(a.address(r, key)) {
+	if len(key.Networks) > 0 && !key.AllowsAddress(a.clientIP.From(r)) {
 		return Principal{}, refusal(codeAddressNotAllowed).of(key)
 	}
 	if a.LastUsed != nil {
@@ -131,14 +130,6 @@ func (a *keyAuthenticator) badHeader() string {
 		return "The API key must be sent once, in one header: as " + a.Header + ": YOUR_API_KEY, or as Authorization: Bearer YOUR_API_KEY, with a space in between."
 	}
 	return "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between."
-}
-
-// address returns the client's address, if the key needs it.
-func (a *keyAuthenticator) address(r *http.Request, key *keystore.Key) (client netip.Addr) {
-	if len(key.Networks) > 0 {
-		client = a.clientIP.From(r)
-	}
-	return client
 }
 
 // lookupTimeout bounds a look-up in a store that is not behind a
