@@ -136,8 +136,9 @@ func (a *keyAuthenticator) badHeader() string {
 // keystore.Cached, which has a bound of its own.
 const lookupTimeout = 5 * time.Second
 
-// verify asks the store. The look-up goes on when the client leaves: net/http
-// also reports a client that has only closed its sending half.
+// verify asks the store, and returns the key, bound, if it may be used now and
+// here. The look-up goes on when the client leaves: net/http also reports a
+// client that has only closed its sending half.
 func (a *keyAuthenticator) verify(r *http.Request, c *keystore.Candidates) (*keystore.Key, error) {
 	ctx := r.Context()
 	if a.cache == nil {
@@ -147,19 +148,13 @@ func (a *keyAuthenticator) verify(r *http.Request, c *keystore.Candidates) (*key
 	}
 	key, err := c.Lookup(ctx, a.keys)
 	switch {
-	case err == nil:
-		return a.judge(key)
+	case errors.Is(err, keystore.ErrNotFound) && a.invalid != nil:
+		return nil, a.invalid
 	case errors.Is(err, keystore.ErrNotFound):
-		if a.invalid != nil {
-			return nil, a.invalid
-		}
 		return nil, a.refusal("")
+	case err != nil:
+		return nil, err
 	}
-	return nil, err
-}
-
-// judge returns the key, bound, if it may be used now and here.
-func (a *keyAuthenticator) judge(key *keystore.Key) (*keystore.Key, error) {
 	if err := key.Refused(); err != nil {
 		return nil, a.refusal(refusedDetail(key, err)).of(key)
 	}
