@@ -183,7 +183,7 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, c *keystore.Candidat
 			remembered = remembered || a.cache.Remembers(digest)
 		}
 	}
-	release, refused := a.throttle.reserve(r, c.Digests()[0])
+	release, refused := a.throttle.reserve(r.Context(), a.clientIP.bucket(r), c.Digests()[0])
 	if refused != nil {
 		if !remembered {
 			return nil, refused
@@ -206,7 +206,7 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, c *keystore.Candidat
 // failed charges a failure that needed no store.
 func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
 	if a.throttle != nil {
-		if spent := a.throttle.charge(r); spent != nil {
+		if spent := a.throttle.take(r.Context(), a.clientIP.bucket(r)); spent != nil {
 			return spent
 		}
 	}

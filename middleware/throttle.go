@@ -1,7 +1,7 @@
 package middleware
 
 import (
-	"net/http"
+	"context"
 	"sync"
 	"time"
 
@@ -15,7 +15,6 @@ import (
 // A request without room waits if another look-up of its address may refund: a
 // live key with a slow first look-up is not refused. Counters are per process.
 type throttle struct {
-	clientIP ClientIP
 	policy   ratelimit.Policy
 	counters *ratelimit.Memory
 
@@ -34,18 +33,14 @@ func newThrottle(o Options) *throttle {
 		return nil
 	}
 	return &throttle{
-		clientIP: o.ClientIP, policy: ratelimit.Policy{Name: "failures", Limit: o.Failures},
+		policy:   ratelimit.Policy{Name: "failures", Limit: o.Failures},
 		counters: ratelimit.NewMemory(), addresses: make(map[string]*lookups),
 	}
 }
 
-// charge takes one failure from the address of the request, or refuses.
-func (t *throttle) charge(r *http.Request) *Problem {
-	return t.take(r, t.clientIP.bucket(r))
-}
-
-func (t *throttle) take(r *http.Request, address string) *Problem {
-	d, err := t.counters.Take(r.Context(), []ratelimit.Charge{t.failure(address)})
+// take takes one failure from an address, or refuses.
+func (t *throttle) take(ctx context.Context, address string) *Problem {
+	d, err := t.counters.Take(ctx, []ratelimit.Charge{t.failure(address)})
 	if err != nil {
 		return refusal(codeRateStore)
 	}
@@ -63,8 +58,7 @@ func (t *throttle) failure(address string) ratelimit.Charge {
 
 // reserve takes one failure for the look-up of a digest, or refuses. release
 // ends the look-up and gives the failure back unless it failed.
-func (t *throttle) reserve(r *http.Request, digest keystore.Digest) (release func(failed bool), refused *Problem) {
-	address := t.clientIP.bucket(r)
+func (t *throttle) reserve(ctx context.Context, address string, digest keystore.Digest) (release func(failed bool), refused *Problem) {
 	var timeout <-chan time.Time
 	for {
 		t.mu.Lock()
@@ -73,7 +67,7 @@ func (t *throttle) reserve(r *http.Request, digest keystore.Digest) (release fun
 			t.mu.Unlock()
 			return func(bool) {}, nil // the first look-up decides for both
 		}
-		refused = t.take(r, address)
+		refused = t.take(ctx, address)
 		if refused == nil {
 			if l == nil {
 				l = &lookups{reserved: make(map[keystore.Digest]bool), changed: make(chan struct{})}
