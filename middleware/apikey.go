@@ -36,8 +36,7 @@ type keyAuthenticator struct {
 	throttle  *throttle
 	challenge string   // of a refused token
 	invalid   *Problem // for a token that names no live key; nil if other code may change it
-	joined    bool     // leave tokens of another shape to the next authenticator
-	unclaimed error    // for those
+	unclaimed error    // for tokens of another shape, which a joined one leaves to the others; else nil
 }
 
 // keyAuthenticators returns those of an authenticator, joined ones included.
@@ -63,7 +62,6 @@ func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
 	a := &keyAuthenticator{KeyOptions: o.Keys, registry: o.Registry, keys: keys, clientIP: o.ClientIP, throttle: newThrottle(o)}
 	a.challenge = `Bearer realm="` + o.Keys.Realm + `", error="invalid_token"`
 	a.cache, _ = keys.(cache)
-	a.unclaimed = &unclaimedToken{a, a.refusal("")}
 	return a
 }
 
@@ -79,7 +77,7 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 	candidates, err := a.Format.Candidates(token)
 	malformed, isMalformed := err.(*keystore.FormatError)
 	switch {
-	case isMalformed && a.joined && !ownHeader && !a.Format.Claims(token):
+	case isMalformed && a.unclaimed != nil && !ownHeader && !a.Format.Claims(token):
 		return Principal{}, a.unclaimed
 	case a.RejectBrowsers && fromPage(r.Header):
 		return Principal{}, a.failed(r, a.refusal("A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))

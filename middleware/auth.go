@@ -71,7 +71,7 @@ func join(name string, authenticators []Authenticator, exclusive bool) Authentic
 		}
 		if keys, ok := a.(*keyAuthenticator); ok {
 			joinedKeys := *keys
-			joinedKeys.joined = true
+			joinedKeys.unclaimed = &unclaimedToken{keys, keys.refusal("")}
 			a = &joinedKeys
 		}
 		j.authenticators = append(j.authenticators, a)
