@@ -237,19 +237,19 @@ func (x *exchange) notePattern(r *http.Request) {
 }
 
 func (x *exchange) askPattern(r *http.Request) (pattern string) {
-	defer x.contain(r)
+	defer x.guard.contain(x, r)
 	return x.hooks.Pattern(r)
 }
 
 func (x *exchange) tell(r *http.Request) {
-	defer x.contain(r)
+	defer x.guard.contain(x, r)
 	x.record.observe(r.Context(), x.record.event)
 }
 
-// contain, deferred, logs the panic of a hook that only watches.
-func (x *exchange) contain(r *http.Request) {
+// contain, deferred, logs the panic of a hook. x may be nil.
+func (g *Guard) contain(x *exchange, r *http.Request) {
 	if p := recover(); p != nil {
-		x.guard.logPanic(x, r, p)
+		g.logPanic(x, r, p)
 	}
 }
 

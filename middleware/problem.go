@@ -197,7 +197,7 @@ func (g *Guard) writeProblem(x *exchange, w http.ResponseWriter, r *http.Request
 	delete(h, "Content-Length") // of a response that the handler had in mind before
 	full := *p
 	full.RequestID = x.idOr(r.Context())
-	if contentType, body := g.problemBody(hooks, x, w, r, full); body != nil {
+	if contentType, body := g.problemBody(hooks, x, r, full); body != nil {
 		h["Content-Type"] = []string{contentType}
 		w.WriteHeader(p.Status)
 		_, _ = w.Write(body) // the client has left: nobody to tell
@@ -215,15 +215,11 @@ func (g *Guard) writeProblem(x *exchange, w http.ResponseWriter, r *http.Request
 
 // problemBody asks the Problem hook. It returns a nil body when there is none
 // or it panics.
-func (g *Guard) problemBody(hooks *Hooks, x *exchange, w http.ResponseWriter, r *http.Request, p Problem) (contentType string, body []byte) {
+func (g *Guard) problemBody(hooks *Hooks, x *exchange, r *http.Request, p Problem) (contentType string, body []byte) {
 	if hooks == nil || hooks.Problem == nil {
 		return "", nil
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			g.logPanic(x, r, v)
-		}
-	}()
+	defer g.contain(x, r)
 	f, once := extend(r.Context()), *hooks
 	once.Problem = nil // the hook may call WriteProblem for the default
 	f.hooks = &once

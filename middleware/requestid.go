@@ -77,7 +77,7 @@ func (x *exchange) assignID(r *http.Request, trust func(*http.Request) bool) {
 
 // trusts calls trust. Its panic goes to the log: Recover stands inside.
 func (x *exchange) trusts(r *http.Request, trust func(*http.Request) bool) bool {
-	defer x.contain(r)
+	defer x.guard.contain(x, r)
 	return trust(r)
 }
 
