@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -97,9 +98,7 @@ func (c *call) unmatched() {
 		g.refuse(c.w, c.r, StageRoute, refusal(codeBadRequest))
 	default: // a redirect to the clean path
 		c.facts.response.decide(StageRoute, redirected)
-		for name, values := range mux.header {
-			h[name] = values
-		}
+		maps.Copy(h, mux.header)
 		c.w.WriteHeader(mux.status)
 		_, _ = mux.body.WriteTo(c.w)
 	}
