@@ -97,9 +97,6 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler) {
 
 // HandleFunc is [API.Handle] for a function.
 func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseWriter, *http.Request)) {
-	if h == nil {
-		mistake(pattern, "the handler is nil")
-	}
 	a.Handle(pattern, need, http.HandlerFunc(h))
 }
 
@@ -107,7 +104,7 @@ func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseW
 // options that are not valid, too.
 func (a *API) HandleWith(pattern string, need Requirement, o RouteOptions, h http.Handler) {
 	method, path := a.split(pattern)
-	if h == nil {
+	if absent(h) {
 		mistake(pattern, "the handler is nil")
 	}
 	need.reportOnly = need.reportOnly || o.ReportOnly
