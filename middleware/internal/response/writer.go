@@ -4,7 +4,7 @@ package response
 
 import (
 	"bufio"
-	"context"
+	"cmp"
 	"io"
 	"log"
 	"net"
@@ -168,7 +168,11 @@ func (w *Writer) logSuperfluous() {
 	for more && (strings.HasPrefix(frame.Function, ours+".") || strings.HasPrefix(frame.Function, ours+"/internal/") || strings.HasPrefix(frame.Function, "net/http.")) {
 		frame, more = frames.Next()
 	}
-	logf(w.Request.Context(), "http: %s from %s (%s:%d)", what, frame.Function, path.Base(frame.File), frame.Line)
+	logger := log.Default()
+	if server, ok := w.Request.Context().Value(http.ServerContextKey).(*http.Server); ok {
+		logger = cmp.Or(server.ErrorLog, logger)
+	}
+	logger.Printf("http: %s from %s (%s:%d)", what, frame.Function, path.Base(frame.File), frame.Line)
 }
 
 // commit decides on status 200 before a body byte or a flush, unless a status
@@ -264,13 +268,4 @@ func (w *Writer) Finish() {
 	if id := h[w.IDHeader]; int32(len(h)) != w.fields || len(id) != 1 || id[0] != w.ID {
 		w.Stamp(h)
 	}
-}
-
-// logf logs where the server of the request logs.
-func logf(ctx context.Context, format string, args ...any) {
-	if server, ok := ctx.Value(http.ServerContextKey).(*http.Server); ok && server.ErrorLog != nil {
-		server.ErrorLog.Printf(format, args...)
-		return
-	}
-	log.Printf(format, args...)
 }
