@@ -48,7 +48,7 @@ func Document(api *middleware.API, info Info) []byte {
 		Paths:   make(map[string]map[string]operation),
 	}
 	for _, url := range info.Servers {
-		d.Servers = append(d.Servers, documentServer{url})
+		d.Servers = append(d.Servers, object{"url": url})
 	}
 	described := documented{o}
 	used := make(map[scope.Name]bool)
@@ -91,7 +91,7 @@ type (
 	document struct {
 		OpenAPI    string                          `json:"openapi"`
 		Info       documentInfo                    `json:"info"`
-		Servers    []documentServer                `json:"servers,omitempty"`
+		Servers    []object                        `json:"servers,omitempty"`
 		Paths      map[string]map[string]operation `json:"paths"`
 		Components object                          `json:"components"`
 	}
@@ -99,9 +99,6 @@ type (
 		Title       string `json:"title"`
 		Version     string `json:"version"`
 		Description string `json:"description,omitempty"`
-	}
-	documentServer struct {
-		URL string `json:"url"`
 	}
 	operation struct {
 		Security   []map[string][]scope.Name `json:"security"`
@@ -177,7 +174,7 @@ func (d documented) operation(r documentRoute, wildcards []string) operation {
 		}
 		o.Parameters = append(o.Parameters, p)
 	}
-	success := object{"RequestId": ref("headers", "RequestId")}
+	var success []string
 	if names, _ := r.Need.Scopes(); len(names) > 0 {
 		o.Responses["403"] = ref("responses", "Forbidden")
 	}
@@ -191,9 +188,9 @@ func (d documented) operation(r documentRoute, wildcards []string) operation {
 		o.Responses["409"] = ref("responses", "Conflict")
 		o.Responses["413"] = ref("responses", "TooLarge")
 		o.Responses["422"] = ref("responses", "Unprocessable")
-		success["Replayed"], success["Original"] = ref("headers", "Replayed"), ref("headers", "OriginalRequestId")
+		success = []string{"Replayed", "OriginalRequestId"}
 	}
-	o.Responses["2XX"] = object{"description": "Success.", "headers": d.named(success)}
+	o.Responses["2XX"] = object{"description": "Success.", "headers": d.headers(success...)}
 	o.Responses["default"] = ref("responses", "Problem")
 	return o
 }
@@ -212,17 +209,18 @@ func security(need middleware.Requirement) []map[string][]scope.Name {
 	return alternatives
 }
 
-// named gives headers the names that they have on the wire.
-func (d documented) named(headers object) object {
-	names := map[string]string{
-		"RequestId": d.RequestID.Header, "Original": middleware.OriginalRequestIDHeader(d.RequestID.Header), "Replayed": "Idempotent-Replayed",
+// headers returns the request id and the named headers of components, under the
+// names that they have on the wire.
+func (d documented) headers(names ...string) object {
+	wire := map[string]string{
+		"RequestId": d.RequestID.Header, "OriginalRequestId": middleware.OriginalRequestIDHeader(d.RequestID.Header), "Replayed": "Idempotent-Replayed",
 		"RetryAfter": "Retry-After", "Challenge": "WWW-Authenticate",
 	}
-	on := make(object, len(headers))
-	for key, header := range headers {
-		on[names[key]] = header
+	headers := make(object)
+	for _, name := range append(names, "RequestId") {
+		headers[wire[name]] = ref("headers", name)
 	}
-	return on
+	return headers
 }
 
 func (d documented) components(used map[scope.Name]bool) object {
@@ -284,11 +282,7 @@ func (d documented) refusal(status int, text string, headers ...string) object {
 	if len(codes) > 0 {
 		text += " Codes: " + strings.Join(codes, ", ") + "."
 	}
-	on := object{"RequestId": ref("headers", "RequestId")}
-	for _, name := range headers {
-		on[name] = ref("headers", name)
-	}
-	r := object{"description": text, "headers": d.named(on)}
+	r := object{"description": text, "headers": d.headers(headers...)}
 	if d.Hooks == nil || d.Hooks.Problem == nil {
 		r["content"] = object{"application/problem+json": object{"schema": ref("schemas", "Problem")}}
 	}
