@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -50,17 +51,10 @@ func (c ClientIP) From(r *http.Request) netip.Addr {
 		return peer
 	}
 	client := peer
-	lines := r.Header["X-Forwarded-For"]
-	for i := len(lines) - 1; i >= 0; i-- {
-		rest := lines[i]
+	for _, rest := range slices.Backward(r.Header["X-Forwarded-For"]) {
 		for more := true; more; {
-			var entry string
 			cut := strings.LastIndexByte(rest, ',')
-			entry, more = rest[cut+1:], cut >= 0
-			if more {
-				rest = rest[:cut]
-			}
-			addr, ok := parseAddr(strings.Trim(entry, " \t"))
+			addr, ok := parseAddr(strings.Trim(rest[cut+1:], " \t"))
 			if !ok {
 				return client
 			}
@@ -68,18 +62,14 @@ func (c ClientIP) From(r *http.Request) netip.Addr {
 			if !c.trusts(addr) {
 				return client
 			}
+			rest, more = rest[:max(cut, 0)], cut >= 0
 		}
 	}
 	return client
 }
 
 func (c ClientIP) trusts(a netip.Addr) bool {
-	for _, p := range c.trusted {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.trusted, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // bucket returns the client's name in a rate limit: the address, or the /64 of
