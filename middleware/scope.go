@@ -163,13 +163,7 @@ func (c *scopeCheck) refuse(p Principal, x *exchange) *Problem {
 	case !granted.HasAny(c.set):
 		return c.all
 	}
-	var missing []scope.Name
-	for _, name := range c.need.names {
-		if !granted.Has(name) {
-			missing = append(missing, name)
-		}
-	}
-	return c.refusal(missing)
+	return c.refusal(slices.DeleteFunc(slices.Clone(c.need.names), granted.Has))
 }
 
 func (c *scopeCheck) refusal(missing []scope.Name) *Problem {
