@@ -153,9 +153,7 @@ func (p Principal) Tenant() string {
 func (p Principal) Scopes() []scope.Name { return slices.Clone(p.record().Scopes) }
 
 // Has reports whether the key holds a scope.
-func (p Principal) Has(name scope.Name) bool {
-	return p.key != nil && p.key.Granted().Has(name)
-}
+func (p Principal) Has(name scope.Name) bool { return p.record().Granted().Has(name) }
 
 // LogValue logs who the caller is, without what the key may do.
 func (p Principal) LogValue() slog.Value {
