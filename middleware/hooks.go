@@ -226,7 +226,9 @@ func (x *exchange) notePattern(r *http.Request) {
 		return
 	}
 	if x.hooks != nil && x.hooks.Pattern != nil {
-		if pattern := x.askPattern(r); pattern != "" {
+		pattern := ""
+		x.guard.contain(x, r, func() { pattern = x.hooks.Pattern(r) })
+		if pattern != "" {
 			x.match(pattern)
 			return
 		}
@@ -236,21 +238,14 @@ func (x *exchange) notePattern(r *http.Request) {
 	}
 }
 
-func (x *exchange) askPattern(r *http.Request) (pattern string) {
-	defer x.guard.contain(x, r)
-	return x.hooks.Pattern(r)
-}
-
-func (x *exchange) tell(r *http.Request) {
-	defer x.guard.contain(x, r)
-	x.record.observe(r.Context(), x.record.event)
-}
-
-// contain, deferred, logs the panic of a hook. x may be nil.
-func (g *Guard) contain(x *exchange, r *http.Request) {
-	if p := recover(); p != nil {
-		g.logPanic(x, r, p)
-	}
+// contain calls a hook and logs its panic. x may be nil.
+func (g *Guard) contain(x *exchange, r *http.Request, hook func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.logPanic(x, r, p)
+		}
+	}()
+	hook()
 }
 
 // report completes the Event and hands it to whoever observes.
@@ -270,7 +265,7 @@ func (x *exchange) report(r *http.Request, aborted bool) {
 		x.record.slot.Store(e)
 	}
 	if x.record.observe != nil {
-		x.tell(r)
+		x.guard.contain(x, r, func() { x.record.observe(r.Context(), *e) })
 	}
 }
 

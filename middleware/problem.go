@@ -219,7 +219,6 @@ func (g *Guard) problemBody(hooks *Hooks, x *exchange, r *http.Request, p Proble
 	if hooks == nil || hooks.Problem == nil {
 		return "", nil
 	}
-	defer g.contain(x, r)
 	f, once := extend(r.Context()), *hooks
 	once.Problem = nil // the hook may call WriteProblem for the default
 	f.hooks = &once
@@ -227,7 +226,8 @@ func (g *Guard) problemBody(hooks *Hooks, x *exchange, r *http.Request, p Proble
 		f.response, f.principal = x, x.principal // an API refuses before it makes the context for the handler
 	}
 	p.Missing = slices.Clone(p.Missing) // otherwise those of the Requirement
-	return hooks.Problem(r.WithContext(f), p)
+	g.contain(x, r, func() { contentType, body = hooks.Problem(r.WithContext(f), p) })
+	return contentType, body
 }
 
 const problemType = "application/problem+json"

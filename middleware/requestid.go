@@ -63,8 +63,12 @@ func (g *Guard) RequestID(next http.Handler) http.Handler {
 // assignID gives the response its id.
 func (x *exchange) assignID(r *http.Request, trust func(*http.Request) bool) {
 	if trust != nil {
-		if v := r.Header[x.IDHeader]; len(v) == 1 && validID(v[0]) && x.trusts(r, trust) {
-			x.ID = v[0]
+		if v := r.Header[x.IDHeader]; len(v) == 1 && validID(v[0]) {
+			x.guard.contain(x, r, func() { // Recover stands inside
+				if trust(r) {
+					x.ID = v[0]
+				}
+			})
 		}
 	}
 	if x.ID == "" {
@@ -73,12 +77,6 @@ func (x *exchange) assignID(r *http.Request, trust func(*http.Request) bool) {
 		x.ID = unsafe.String(&text[0], len(text))
 	}
 	rawconn.Own(r.Context(), x.ID)
-}
-
-// trusts calls trust. Its panic goes to the log: Recover stands inside.
-func (x *exchange) trusts(r *http.Request, trust func(*http.Request) bool) bool {
-	defer x.guard.contain(x, r)
-	return trust(r)
 }
 
 func validID(id string) bool { return len(id) <= 64 && isWord(id, "._-") }
