@@ -36,7 +36,7 @@ type keyAuthenticator struct {
 	throttle  *throttle
 	challenge string   // of a refused token
 	invalid   *Problem // for a token that names no live key; nil if other code may change it
-	unclaimed error    // for tokens of another shape, which a joined one leaves to the others; else nil
+	unclaimed error    // answer of a joined one to a token of another shape; nil if it is not joined
 }
 
 // keyAuthenticators returns those of an authenticator, joined ones included.
@@ -170,7 +170,6 @@ func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
 	return a.refusal("This host takes " + string(a.Environment) + " keys, and the API key is a " + string(e) + " one.")
 }
 
-// verifyThrottled is verify under the throttle.
 func (a *keyAuthenticator) verifyThrottled(r *http.Request, c *keystore.Candidates) (*keystore.Key, error) {
 	remembered := false
 	if a.cache != nil {

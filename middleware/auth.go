@@ -183,7 +183,6 @@ func (g *Guard) isPreflight(r *http.Request) bool {
 	return g.options.Preflight != nil && r.Method == http.MethodOptions && len(h["Origin"]) > 0 && len(h["Access-Control-Request-Method"]) > 0
 }
 
-// authenticate returns the caller, or the refusal.
 func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request) (Principal, *Problem) {
 	if values := r.Header["Authorization"]; len(values) > 0 {
 		x.authorization = values[0]

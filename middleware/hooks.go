@@ -212,7 +212,6 @@ func (x *exchange) admit(p Principal) {
 	}
 }
 
-// match notes the pattern of the route.
 func (x *exchange) match(pattern string) {
 	if x != nil && x.record != nil {
 		x.record.event.Pattern, x.record.matched = pattern, true

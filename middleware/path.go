@@ -169,7 +169,6 @@ func (c *call) end(aborted bool) {
 	}
 }
 
-// route is a registered pattern with its handler, requirement and options.
 type route struct {
 	api        *API
 	scope      *scopeCheck

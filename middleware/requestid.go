@@ -60,7 +60,6 @@ func (g *Guard) RequestID(next http.Handler) http.Handler {
 	})
 }
 
-// assignID gives the response its id.
 func (x *exchange) assignID(r *http.Request, trust func(*http.Request) bool) {
 	if trust != nil {
 		if v := r.Header[x.IDHeader]; len(v) == 1 && validID(v[0]) {

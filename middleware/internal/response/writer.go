@@ -132,7 +132,6 @@ func (w *Writer) response() *Writer { return w }
 
 func (w *Writer) http1() bool { return w.Request.ProtoMajor == 1 }
 
-// Header returns the header map of the response.
 func (w *Writer) Header() http.Header { return w.below.Header() }
 
 // Unwrap serves http.ResponseController for what commits nothing: deadlines and
