@@ -146,11 +146,12 @@ func (a *keyAuthenticator) verify(r *http.Request, c *keystore.Candidates) (*key
 	}
 	key, err := c.Lookup(ctx, a.keys)
 	switch {
+	case err == nil:
 	case errors.Is(err, keystore.ErrNotFound) && a.invalid != nil:
 		return nil, a.invalid
 	case errors.Is(err, keystore.ErrNotFound):
 		return nil, a.refusal("")
-	case err != nil:
+	default:
 		return nil, err
 	}
 	if err := key.Refused(); err != nil {
