@@ -97,7 +97,7 @@ func (o RateLimitOptions) validate() error {
 // RateLimit SHOULD stand before [Guard.Idempotent], so that a refusal is never
 // taken for the operation's response; inside it, a refusal frees the key.
 func (g *Guard) RateLimit(next http.Handler) http.Handler {
-	if g.limits.none() {
+	if !g.limits.needsPrincipal() && g.limits.Client == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -146,8 +146,6 @@ func newLimiter(o Options) *limiter {
 func (l *limiter) needsPrincipal() bool {
 	return l.Organization != nil || l.Sandbox != nil || l.Plan != nil || l.Key != nil || l.KeyPlan != nil || l.Concurrent > 0
 }
-
-func (l *limiter) none() bool { return !l.needsPrincipal() && l.Client == nil }
 
 // check charges the request to all its limits. If they refuse it, check returns
 // false and sets refused. room and refused are parameters to avoid allocations.
