@@ -88,6 +88,18 @@ func TestRequestIDHeadersWithAMeaning(t *testing.T) {
 	}
 }
 
+// TestRealms: a realm stands in quotes in a challenge, as it is.
+func TestRealms(t *testing.T) {
+	for realm, ok := range map[string]bool{
+		"acme (v1), live": true, `a"b`: false, `a\b`: false, "a\tb": false, "a\x7f": false, "über": false, "a\xff": false,
+	} {
+		err := middleware.Options{Keys: middleware.KeyOptions{Realm: realm}}.Validate()
+		if (err == nil) != ok {
+			t.Errorf("%q: got %v", realm, err)
+		}
+	}
+}
+
 func TestConfigurationThatWouldFailOpen(t *testing.T) {
 	for _, methods := range [][]string{{"post"}, {""}, {"PO ST"}} {
 		mustPanic(t, fmt.Sprint(methods), func() {

@@ -237,6 +237,8 @@ var hostileIDs = []struct {
 	{"script", []string{"<script>"}, false},
 	{"tab", []string{"a\tb"}, false},
 	{"comma", []string{"a,b"}, false},
+	{"other characters of a token", []string{"a!#$%&'*+^`|~b"}, false},
+	{"one of them", []string{"a!b"}, false},
 	{"space", []string{"a b"}, false},
 	{"two", []string{"a", "a"}, false},
 	{"empty", []string{""}, false},
