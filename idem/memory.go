@@ -274,7 +274,7 @@ func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 		e.summary = nil // it is longer than what Begin reserved
 	}
 	m.charge(e.owner, e.fixed()-claimCost, 0)
-	if size := int64(len(s.Payload)); m.makeRoom(e.owner, size, now) {
+	if size := int64(cap(s.Payload)); m.makeRoom(e.owner, size, now) {
 		e.payload = s.Payload
 		m.charge(e.owner, 0, size)
 	} else {
@@ -284,8 +284,8 @@ func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	m.expiry.move(e.number, after(now, s.Retention))
 }
 
-// fitted returns b, or a copy of it when b is a small part of a large buffer:
-// its owner is charged for the slice, and the buffer would stay with it.
+// fitted returns b, or a copy of it when b leaves much of its buffer unused. The
+// whole buffer stays in memory, so that is what its owner is charged for.
 func fitted(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
@@ -319,7 +319,7 @@ func (m *Memory) find(key Key, now int64) *entry {
 // drop forgets an entry.
 func (m *Memory) drop(e *entry) {
 	m.expiry.remove(e.number)
-	m.charge(e.owner, -e.fixed(), -int64(len(e.payload)))
+	m.charge(e.owner, -e.fixed(), -int64(cap(e.payload)))
 	if e.held {
 		m.unhold(e)
 	} else {

@@ -21,7 +21,7 @@ func (e *entry) fixed() int64 {
 	if e.held {
 		return claimCost
 	}
-	return entryCost + int64(len(e.summary))
+	return entryCost + int64(cap(e.summary))
 }
 
 // evictable reports whether a settled entry has a payload to evict.
@@ -178,7 +178,7 @@ func (m *Memory) evictPayload(a *account) bool {
 		return false
 	}
 	m.unlist(e)
-	m.charge(a, 0, -int64(len(e.payload)))
+	m.charge(a, 0, -int64(cap(e.payload)))
 	e.payload, e.retained = nil, false
 	m.list(e)
 	return true

@@ -576,12 +576,15 @@ func TestMemoryDefaultLogger(t *testing.T) {
 }
 
 // A payload that is the beginning of a large buffer does not keep the buffer.
-// One that fills its buffer is not copied.
+// One that nearly fills its buffer is not copied, and the whole buffer is
+// charged.
 func TestMemoryKeepsNoLargeBuffers(t *testing.T) {
+	empty := newShop(t, idem.MemoryOptions{})
+	empty.settle(empty.claim("a", "key"), 0, 0)
 	for _, test := range []struct {
 		length, room int
 		copied       bool
-	}{{100, 100, false}, {100, 1 << 20, true}, {1000, 1000, false}, {1000, 2000, true}} {
+	}{{100, 100, false}, {100, 1 << 20, true}, {1000, 1000, false}, {1000, 1100, false}, {1000, 2000, true}} {
 		s := newShop(t, idem.MemoryOptions{})
 		c := s.claim("a", "key")
 		given := make([]byte, test.length, test.room)
@@ -594,6 +597,9 @@ func TestMemoryKeepsNoLargeBuffers(t *testing.T) {
 		}
 		if copied := &r.Payload[0] != &given[0]; copied != test.copied {
 			t.Errorf("%+v: copied %t", test, copied)
+		}
+		if charged := s.Stats().Bytes - empty.Stats().Bytes; charged != int64(cap(r.Payload)) {
+			t.Errorf("%+v: charged are %d bytes, want the %d of the buffer", test, charged, cap(r.Payload))
 		}
 	}
 }
