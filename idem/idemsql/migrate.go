@@ -14,6 +14,11 @@ import (
 // also when ctx ends before. In MySQL, where a schema cannot be taken back, an
 // interrupted Migrate is finished by the next one.
 //
+// In Postgres a step to a later version waits for the transactions that have
+// used the table, such as a backup, and meanwhile all keyed requests wait for
+// it. Give ctx a deadline of a few seconds, and call Migrate again if that was
+// too short.
+//
 // It returns an error when the table is of a later version than this package
 // knows, and when it was not made by Migrate.
 //
