@@ -89,8 +89,8 @@ type RouteOptions struct {
 // path. A POST handler is idempotent when the API has an Idempotency.Runner.
 //
 // It panics on a pattern that is malformed, without a method, outside the base
-// or registered before, and on a requirement that is empty or names an unknown
-// scope.
+// or registered before, on a requirement that is empty or names an unknown
+// scope, and on a nil handler, also a nil pointer or function.
 func (a *API) Handle(pattern string, need Requirement, h http.Handler) {
 	a.HandleWith(pattern, need, RouteOptions{}, h)
 }

@@ -187,6 +187,7 @@ func TestRegistrationMistakes(t *testing.T) {
 		{"GET /api/v1/taken", any, ok, "conflicts with pattern"},
 		{"GET /api/v1/x", any, nil, "the handler is nil"},
 		{"GET /api/v1/x", any, http.HandlerFunc(nil), "the handler is nil"},
+		{"GET /api/v1/x", any, (*http.ServeMux)(nil), "the handler is nil"},
 		{"GET /api/v1/x", middleware.Requirement{}, ok, "the requirement is empty"},
 		{"GET /api/v1/x", middleware.Require("task:read"), ok, `did you mean "tasks:read"`},
 	}

@@ -44,15 +44,14 @@ func (c *keyedCall) request(f *facts, key string) idem.Request {
 		Owner: p.Organization(),
 		Fingerprint: idem.Content{
 			Method: r.Method, Host: host, Target: target,
-			Range: first(r.Header["Range"]), ContentType: first(r.Header["Content-Type"]), Body: c.Body.Bytes,
+			Range: firstValue(r.Header["Range"]), ContentType: firstValue(r.Header["Content-Type"]), Body: c.Body.Bytes,
 		}.Fingerprint(),
 		Waiting: c.wait,
 	}
 }
 
-// first returns the value that Header.Get would, without making the name
-// canonical.
-func first(values []string) string {
+// firstValue returns what Header.Get would, without making the name canonical.
+func firstValue(values []string) string {
 	if len(values) == 0 {
 		return ""
 	}

@@ -2,6 +2,7 @@ package idemsql_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -140,6 +141,49 @@ func TestMigrateSweepAt(t *testing.T) {
 	sweep(t, store, 0)
 	d.advance(t, db, 25*time.Hour)
 	sweep(t, store, 2)
+}
+
+// Keyed requests wait behind a migration that waits for a transaction, and go
+// on when its context ends. The next call finishes it.
+func TestMigrateGivesUp(t *testing.T) {
+	d := postgres(t)
+	db := d.open(t)
+	store := d.on(db, idemsql.Options{})
+	execute(t, db, "DROP TABLE sallyport_idem, sallyport_idem_schema")
+	mustMigrate(t, "the version before", store.Version(2))
+	reader, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Rollback()
+	execute(t, reader, "SELECT 1 FROM sallyport_idem")
+	waitFor := func(n int, what string) {
+		deadline := time.Now().Add(patience)
+		for count(t, db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'sallyport_idem'::regclass") < n {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
+		}
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	migrated, begun := make(chan error, 1), make(chan error, 1)
+	go func() { migrated <- store.Migrate(ctx) }()
+	waitFor(1, "Migrate never waits for the transaction")
+	go func() {
+		_, err := store.Begin(t.Context(), claim("key"))
+		begun <- err
+	}()
+	waitFor(2, "Begin never waits for Migrate")
+	giveUp()
+	if err := <-migrated; !errors.Is(err, context.Canceled) {
+		t.Errorf("Migrate returned %v, want %v", err, context.Canceled)
+	}
+	if err := <-begun; err != nil {
+		t.Error(err)
+	}
+	reader.Rollback()
+	mustMigrate(t, "again", store)
 }
 
 // The checks of the first version are gone from a table with any prefix.
