@@ -19,3 +19,37 @@ tested_without_skips() { # arguments of go test
 packages_with() { # extended regular expression
 	grep -rlE --include='*_test.go' --exclude-dir='.?*' "$1" . | xargs -rn1 dirname | sort -u
 }
+
+staticcheck_version=v0.8.2
+govulncheck_version=v1.8.0
+
+# The side modules lie in hidden folders, which ./... leaves out.
+modules=(.)
+for file in .[a-z]*/go.mod; do modules+=("${file%/*}"); done
+
+# tool prints the path of the program that a module installs, at exactly that version.
+tool() { # package version
+	local name=${1##*/} installed
+	installed="$(go env GOPATH | cut -d: -f1)/bin/$name"
+	if ! go version -m "$installed" 2>/dev/null | grep -P "\tmod\t\S+\t\Q$2\E\t" >/dev/null; then
+		installed="$work/bin/$name"
+		GOBIN="$work/bin" go install "$1@$2" >&2 || return 1
+	fi
+	echo "$installed"
+}
+
+# advisories compares every module with the published advisories and notes the
+# day in .ci/advisories. Its status is 2 when it cannot reach them.
+advisories() {
+	local govulncheck module
+	govulncheck=$(tool golang.org/x/vuln/cmd/govulncheck "$govulncheck_version") || return 2
+	for module in "${modules[@]}"; do
+		echo "-- $module"
+		(cd "$module" && "$govulncheck" ./...) >"$work/vuln.log" 2>&1 || {
+			cat "$work/vuln.log"
+			if grep -q 'fetching vulnerabilities' "$work/vuln.log"; then return 2; fi
+			return 1
+		}
+	done
+	date -u +%F >.ci/advisories
+}

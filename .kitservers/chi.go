@@ -37,7 +37,7 @@ func Chi() http.Handler {
 				}
 				if wait := limit.admit(c.org); wait > 0 {
 					w.Header().Set("Retry-After", retryAfter(wait))
-					http.Error(w, "slow down", 429)
+					http.Error(w, "slow down", http.StatusTooManyRequests)
 					return
 				}
 				next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
@@ -46,7 +46,7 @@ func Chi() http.Handler {
 		scope := func(name string, h http.HandlerFunc) http.HandlerFunc {
 			return func(w http.ResponseWriter, r *http.Request) {
 				if !r.Context().Value(callerKey{}).(caller).may(name) {
-					http.Error(w, "forbidden", 403)
+					http.Error(w, "forbidden", http.StatusForbidden)
 					return
 				}
 				h(w, r)

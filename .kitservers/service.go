@@ -31,11 +31,6 @@ var callers = map[string]caller{
 	"acme_live_Ov7jPy6aSn4XcGm0": {"org_2", " account:read tasks:read tasks:write "},
 }
 
-// A limiter admits a caller, or says how long to wait.
-type limiter interface {
-	admit(org string) time.Duration
-}
-
 // windows counts in fixed windows, as most do.
 type windows struct {
 	mu     sync.Mutex
@@ -45,6 +40,7 @@ type windows struct {
 	used   map[string]int
 }
 
+// admit returns how long to wait, which is 0 if the caller is admitted.
 func (l *windows) admit(org string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -190,7 +190,7 @@ func TestSpans(t *testing.T) {
 		span := spans.Ended()[i]
 		got := map[string]string{}
 		for _, a := range span.Attributes() {
-			got[string(a.Key)] = a.Value.Emit()
+			got[string(a.Key)] = a.Value.String()
 		}
 		if span.Name() != name || got["api.outcome"] != outcome || got["api.organization"] != organization || got["api.request_id"] == "" {
 			t.Errorf("got the span %q with %v, want %q with the outcome %s", span.Name(), got, name, outcome)
