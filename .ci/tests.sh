@@ -1,7 +1,7 @@
 # What run and nightly share; they source it. work is a directory.
 
-# tested_without_skips runs tests one by one and takes a skipped one for a
-# failure: what the caller is for was then not tested.
+# tested_without_skips runs tests one by one and takes a skipped one, and a
+# package that runs none, for a failure: what the caller is for was then not tested.
 tested_without_skips() { # arguments of go test
 	local log="$work/test.log"
 	if ! go test -v "$@" >"$log" 2>&1; then
@@ -12,12 +12,21 @@ tested_without_skips() { # arguments of go test
 		echo 'the tests above were skipped'
 		return 1
 	fi
+	if grep -F '[no tests to run]' "$log"; then
+		echo 'the packages above ran no test'
+		return 1
+	fi
 	grep -E '^(ok|FAIL|\?)[[:space:]]' "$log"
 }
 
-# packages_with prints the packages whose tests contain a pattern.
+# packages_with sets packages to those whose tests contain a pattern. There always
+# are some.
 packages_with() { # extended regular expression
-	grep -rlE --include='*_test.go' --exclude-dir='.?*' "$1" . | xargs -rn1 dirname | sort -u
+	mapfile -t packages < <(grep -rlE --include='*_test.go' --exclude-dir='.?*' "$1" . | xargs -rn1 dirname | sort -u)
+	if [ "${#packages[@]}" = 0 ]; then
+		echo "no test has $1"
+		return 1
+	fi
 }
 
 staticcheck_version=v0.8.2

@@ -1,0 +1,101 @@
+# The servers that tests need; scripts source it. work is a directory.
+#
+# Each server has a port, a directory and a folder for temporary files of its
+# own: a MariaDB that starts removes the files of others from a shared one.
+
+# launch starts a server and sets port. A server that finds its port taken
+# ends, and the next port is tried. NAME_answers asks on a socket in the
+# server's directory, where no other server can answer.
+launch() { # name
+	local pid deadline=$((SECONDS + 300))
+	for port in $(shuf -i 20000-32000 -n 20); do
+		"$1_server" "$port" >>"$work/$1.log" 2>&1 &
+		pid=$!
+		while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$deadline" ]; do
+			if "$1_answers" "$port" >/dev/null 2>&1; then
+				echo "$1: a server of our own on port $port"
+				return
+			fi
+			sleep 0.1
+		done
+	done
+	cat "$work/$1.log"
+	return 1
+}
+
+# as becomes a program that refuses to be root.
+as() { # user program argument…
+	if [ "$(id -u)" = 0 ]; then
+		cd "$work" && exec setpriv --reuid="$1" --regid="$1" --clear-groups "${@:2}"
+	fi
+	exec "${@:2}"
+}
+
+directory() { # name user
+	mkdir "$work/$1"
+	if [ "$(id -u)" = 0 ]; then chown "$2" "$work/$1"; fi
+}
+
+postgres_programs() {
+	{ ls /usr/lib/postgresql/*/bin/initdb; command -v initdb; } 2>/dev/null | sort -V | tail -n 1 | xargs -r dirname
+}
+
+# No test waits for a lock, or leaves a transaction idle, for as long as these
+# timeouts. They let a test clean up that failed with a transaction open.
+postgres_server() {
+	as postgres "$(postgres_programs)/postgres" -D "$work/postgres/data" -p "$1" -k "$work/postgres" -c listen_addresses=127.0.0.1 \
+		-c max_connections=200 -c lock_timeout=2min -c idle_in_transaction_session_timeout=5min
+}
+
+postgres_answers() { psql -X -w -h "$work/postgres" -p "$1" -U postgres -d postgres -c 'select 1'; }
+
+start_postgres() {
+	directory postgres postgres
+	(as postgres "$(postgres_programs)/initdb" -D "$work/postgres/data" -U postgres -A trust -E UTF8 --locale=C --no-sync) >"$work/postgres.log" 2>&1 || {
+		cat "$work/postgres.log"
+		return 1
+	}
+	launch postgres
+	export SALLYPORT_POSTGRES="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable"
+}
+
+redis_server() {
+	exec redis-server --port "$1" --bind 127.0.0.1 --unixsocket "$work/redis/socket" --dir "$work/redis" --save '' --appendonly no \
+		--maxmemory-policy noeviction
+}
+
+redis_answers() { [ "$(redis-cli -s "$work/redis/socket" ping)" = PONG ]; }
+
+start_redis() {
+	mkdir "$work/redis"
+	launch redis
+	export SALLYPORT_REDIS="redis://127.0.0.1:$port/0"
+}
+
+mariadb_server() {
+	as mysql mariadbd --no-defaults --datadir="$work/mariadb/data" --tmpdir="$work/mariadb" --socket="$work/mariadb/socket" \
+		--pid-file="$work/mariadb/pid" --port="$1" --bind-address=127.0.0.1 --skip-grant-tables --max-connections=300 --lock-wait-timeout=120
+}
+
+mariadb_answers() { mariadb --no-defaults --socket="$work/mariadb/socket" -u root -e 'select 1' test; }
+
+start_mariadb() {
+	directory mariadb mysql
+	(as mysql mariadb-install-db --no-defaults --datadir="$work/mariadb/data" --tmpdir="$work/mariadb") >"$work/mariadb.log" 2>&1 || {
+		cat "$work/mariadb.log"
+		return 1
+	}
+	launch mariadb
+	export SALLYPORT_MARIADB="root@tcp(127.0.0.1:$port)/test"
+}
+
+# stop_servers ends what this shell has started. Postgres and MariaDB take QUIT
+# for at once, Redis heeds only TERM.
+stop_servers() {
+	local pids
+	mapfile -t pids < <(jobs -pr)
+	[ "${#pids[@]}" -gt 0 ] || return 0
+	kill -QUIT "${pids[@]}" 2>/dev/null || true
+	kill "${pids[@]}" 2>/dev/null || true
+	wait 2>/dev/null
+}
