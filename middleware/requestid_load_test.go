@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/middleware"
@@ -36,11 +37,14 @@ func TestRequestIDsArePipelinedInOrder(t *testing.T) {
 func TestRequestIDsAreDistinct(t *testing.T) {
 	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const n = 200
-		var arrived sync.WaitGroup
-		arrived.Add(n)
+		var arrived atomic.Int64
+		all := make(chan struct{})
+		release := sync.OnceFunc(func() { close(all) })
 		srv := serve(stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			arrived.Done()
-			arrived.Wait() // all are in progress at once
+			if arrived.Add(1) == n {
+				release()
+			}
+			<-all // are in progress at once, unless a request failed
 			io.WriteString(w, middleware.RequestIDFrom(r.Context()))
 		})))
 		var mu sync.Mutex
@@ -52,6 +56,7 @@ func TestRequestIDsAreDistinct(t *testing.T) {
 				res, err := srv.Client().Do(r)
 				if err != nil {
 					t.Error(err)
+					release()
 					return
 				}
 				defer res.Body.Close()

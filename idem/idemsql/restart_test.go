@@ -124,7 +124,7 @@ func newMariaDB(t *testing.T) *ownMariaDB {
 	}
 	m.dir, m.attr = ownDirectory(t, "mysql")
 	t.Cleanup(m.kill)
-	cmd := exec.Command(install, "--no-defaults", "--datadir="+m.dir+"/data", "--skip-test-db")
+	cmd := exec.Command(install, "--no-defaults", "--datadir="+m.dir+"/data", "--tmpdir="+m.dir, "--skip-test-db")
 	cmd.SysProcAttr, cmd.Dir = m.attr, m.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
@@ -143,6 +143,7 @@ func (m *ownMariaDB) dsn() string {
 func (m *ownMariaDB) start() {
 	m.t.Helper()
 	m.cmd = exec.Command(m.server, "--no-defaults", "--datadir="+m.dir+"/data", "--socket="+m.dir+"/socket", "--pid-file="+m.dir+"/pid",
+		"--tmpdir="+m.dir, // a server that starts removes the temporary files of others
 		"--skip-networking", "--skip-grant-tables", "--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=16M")
 	m.cmd.SysProcAttr, m.cmd.Dir = m.attr, m.dir
 	if err := m.cmd.Start(); err != nil {
@@ -157,6 +158,10 @@ func (m *ownMariaDB) start() {
 		if time.Now().After(deadline) {
 			m.t.Fatal("MariaDB does not start")
 		}
+	}
+	var tmpdir string
+	if err := db.QueryRowContext(m.t.Context(), "SELECT @@tmpdir").Scan(&tmpdir); err != nil || tmpdir != m.dir {
+		m.t.Fatalf("the folder for temporary files: got %q, %v, want %q", tmpdir, err, m.dir)
 	}
 }
 

@@ -104,7 +104,9 @@ func emptyPostgres(t testing.TB) database {
 	execute(t, admin, "CREATE SCHEMA "+schema)
 	t.Cleanup(func() {
 		defer admin.Close()
-		if _, err := admin.ExecContext(context.Background(), "DROP SCHEMA "+schema+" CASCADE"); err != nil {
+		// A test that ended early may have left transactions open.
+		if _, err := admin.ExecContext(context.Background(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '"+schema+"' AND pid <> pg_backend_pid(); "+
+			"SET lock_timeout = '1min'; DROP SCHEMA "+schema+" CASCADE"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -162,7 +164,20 @@ func mariadbWith(t testing.TB, set func(*mysql.Config)) database {
 	name := "keysql_" + strings.ToLower(rand.Text())
 	execute(t, admin, "CREATE DATABASE "+name)
 	t.Cleanup(func() {
-		if _, err := admin.ExecContext(context.Background(), "DROP DATABASE "+name); err != nil {
+		// A transaction that a test left open ends with its connection.
+		ids, err := admin.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE db = '"+name+"'")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ids.Close()
+		for ids.Next() {
+			var id string
+			if err := ids.Scan(&id); err != nil {
+				t.Fatal(err)
+			}
+			admin.ExecContext(context.Background(), "KILL "+id) // it may have ended
+		}
+		if _, err := admin.ExecContext(context.Background(), "SET STATEMENT lock_wait_timeout = 60 FOR DROP DATABASE "+name); err != nil {
 			t.Error(err)
 		}
 	})
