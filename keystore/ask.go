@@ -21,6 +21,10 @@ var (
 	ErrCorrupt = errors.New("keystore: record is corrupt")
 )
 
+// maxLoads is how many questions about strange tokens may be open at the store
+// at once, and how many about tokens that were usable before.
+const maxLoads = 64
+
 // ask puts one question to the store and returns its answer, checked and bound.
 // It returns at the deadline at the latest.
 func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadline time.Duration) (*Key, error) {

@@ -183,7 +183,7 @@ func TestCorruptRecords(t *testing.T) {
 func TestStoreThatPanics(t *testing.T) {
 	var log logged
 	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	cached := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	d := store.add(t)
 	for name, c := range map[string]struct {
 		fail func()
@@ -196,7 +196,7 @@ func TestStoreThatPanics(t *testing.T) {
 			c.fail()
 			return nil, nil
 		})
-		for range 3 {
+		for range 65 { // one more than there are places
 			k, err := cached.Lookup(t.Context(), d)
 			if err == nil || errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrOverloaded) || k != nil {
 				t.Errorf("Lookup of a store that ends with %s returned %v, %v, want an error that says nothing about the key", name, k, err)
@@ -205,30 +205,30 @@ func TestStoreThatPanics(t *testing.T) {
 			}
 		}
 	}
-	if out := log.String(); strings.Count(out, "\n") != 3 || !strings.Contains(out, "index out of range") || !strings.Contains(out, "ask_test.go") {
-		t.Errorf("three panics logged %q, want a line each with the stack", out)
+	if out := log.String(); strings.Count(out, "\n") != 65 || !strings.Contains(out, "index out of range") || !strings.Contains(out, "ask_test.go") {
+		t.Errorf("65 panics logged %q, want a line each with the stack", out)
 	}
 	store.lookup.set(store.Memory.Lookup)
 	want(t, cached, d, nil, "the store is well again")
 }
 
-// Whatever comes in, no more than Loads questions are open.
+// Whatever comes in, no more than 64 questions are open.
 func TestLoadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 5})
+		cached := keystore.NewCached(store, keystore.CacheOptions{})
 		var open, most atomic.Int64
 		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
 			now := open.Add(1)
 			defer open.Add(-1)
 			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(12850 * time.Microsecond)
 			return nil, keystore.ErrNotFound
 		})
 		var answered, refused atomic.Int64
 		var callers sync.WaitGroup
-		for n := range 300 {
+		for n := range 600 {
 			callers.Go(func() {
 				time.Sleep(time.Duration(n) * 100 * time.Microsecond)
 				switch _, err := cached.Lookup(t.Context(), unknown(n)); {
@@ -242,8 +242,8 @@ func TestLoadsAreBounded(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		if most.Load() != 5 || answered.Load() < 140 || refused.Load() < 140 {
-			t.Errorf("%d questions were open at once, %d were answered and %d refused, want 5 and about half each", most.Load(), answered.Load(), refused.Load())
+		if most.Load() != 64 || answered.Load() < 280 || refused.Load() < 280 {
+			t.Errorf("%d questions were open at once, %d were answered and %d refused, want 64 and about half each", most.Load(), answered.Load(), refused.Load())
 		}
 	})
 }
@@ -288,8 +288,8 @@ func TestFloodStopsNoLiveKey(t *testing.T) {
 func TestLiveKeysWaitForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 2, Timeout: 100 * time.Millisecond})
-		keys := make([]keystore.Digest, 10)
+		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 100 * time.Millisecond})
+		keys := make([]keystore.Digest, 320)
 		for i := range keys {
 			keys[i] = store.add(t)
 			want(t, cached, keys[i], nil, "a key")
@@ -307,11 +307,11 @@ func TestLiveKeysWaitForAPlace(t *testing.T) {
 		})
 		var callers sync.WaitGroup
 		for _, d := range keys {
-			callers.Go(func() { want(t, cached, d, nil, "one of 10 keys with 2 places") })
+			callers.Go(func() { want(t, cached, d, nil, "one of 320 keys with 64 places") })
 		}
 		callers.Wait()
-		if most.Load() != 2 {
-			t.Errorf("%d questions were open at once, want 2", most.Load())
+		if most.Load() != 64 {
+			t.Errorf("%d questions were open at once, want 64", most.Load())
 		}
 
 		time.Sleep(30 * time.Second)
@@ -331,8 +331,8 @@ func TestLiveKeysWaitForAPlace(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		if answered.Load() != 2 || refused.Load() != 8 || time.Since(start) != 100*time.Millisecond {
-			t.Errorf("after %v %d keys were found and %d were not, want 2 and 8 after Timeout", time.Since(start), answered.Load(), refused.Load())
+		if answered.Load() != 64 || refused.Load() != 256 || time.Since(start) != 100*time.Millisecond {
+			t.Errorf("after %v %d keys were found and %d were not, want 64 and 256 after Timeout", time.Since(start), answered.Load(), refused.Load())
 		}
 		time.Sleep(time.Second) // until the store has returned
 	})

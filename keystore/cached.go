@@ -18,7 +18,7 @@ import (
 //     with its context: a client may close its side of the connection as soon
 //     as it has sent a request, and still waits for the answer. The store gets
 //     the values of the context.
-//   - At most Loads questions about strange tokens are open at once, also when
+//   - At most 64 questions about strange tokens are open at once, also when
 //     the store ignores its context. A lookup beyond that fails with
 //     [ErrOverloaded] at once: anybody can make up tokens with a valid
 //     checksum. A token that was usable before has places of its own and waits
@@ -96,19 +96,19 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		store:   s,
 		options: o,
 		epoch:   time.Now(),
-		strange: make(chan struct{}, o.Loads),
-		known:   make(chan struct{}, o.Loads),
+		strange: make(chan struct{}, maxLoads),
+		known:   make(chan struct{}, maxLoads),
 	}
 	// One lock is enough for a small cache, and keeps its order exact.
 	shards := 16
-	if min(o.Size, o.NegativeSize) < 1<<10 {
+	if o.Size < 1<<10 {
 		shards = 1
 	}
 	c.shards = make([]shard, shards)
 	for i := range c.shards {
 		c.shards[i] = shard{
 			accepted: newLRU((o.Size-1)/shards + 1),
-			refused:  newLRU((o.NegativeSize-1)/shards + 1),
+			refused:  newLRU((o.Size-1)/shards + 1),
 			loads:    make(map[Digest]*load),
 		}
 	}

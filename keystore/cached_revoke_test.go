@@ -16,7 +16,7 @@ import (
 // the moment at which Revoke has returned nobody finds the key usable.
 func TestRevokeAmongEvictions(t *testing.T) {
 	for _, size := range []int{1, 2, 5, 100} {
-		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Size: size, NegativeSize: size, Loads: 1000, TTL: time.Hour, Timeout: time.Hour})
+		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Size: size, TTL: time.Hour, Timeout: time.Hour})
 		issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
 		type issued struct {
 			id      string

@@ -179,7 +179,7 @@ func TestPeek(t *testing.T) {
 // However many tokens somebody makes up, a key that is remembered stays so.
 func TestCachedFloodOfUnknownTokens(t *testing.T) {
 	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 10, NegativeSize: 10, TTL: time.Hour, Timeout: time.Hour})
+	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 10, TTL: time.Hour, Timeout: time.Hour})
 	var keys []keystore.Digest
 	for range 10 {
 		keys = append(keys, store.add(t))
@@ -201,7 +201,7 @@ func TestCachedFloodOfUnknownTokens(t *testing.T) {
 func TestCachedSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2, NegativeSize: 2})
+		cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2})
 		a, b, c := store.add(t), store.add(t), store.add(t)
 		for _, d := range []keystore.Digest{a, b, a, c} {
 			want(t, cached, d, nil, "a key")
@@ -348,7 +348,7 @@ func TestCallerWhoLeaves(t *testing.T) {
 func TestCachedSizeOfMany(t *testing.T) {
 	const size = 2048
 	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: size, NegativeSize: size})
+	cached := keystore.NewCached(store, keystore.CacheOptions{Size: size})
 	var keys []keystore.Digest
 	for range 2 * size {
 		keys = append(keys, store.add(t))

@@ -162,7 +162,7 @@ func slowly(changes changesFunc, timeout time.Duration) changesFunc {
 func TestFeedOfManyNewKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, Size: 1, NegativeSize: 1})
+		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, Size: 1})
 		d := store.add(t)
 		defer run(t, here)()
 		want(t, here, d, nil, "a key")

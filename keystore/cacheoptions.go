@@ -22,23 +22,15 @@ type CacheOptions struct {
 	NegativeTTL time.Duration
 
 	// Size is the number of usable keys that are remembered, about 700 bytes
-	// each and what their attributes and networks take. Beyond it the least
-	// recently used are evicted. Zero means 100,000.
-	Size int
-
-	// NegativeSize is the number of refusals that are remembered, about 200
-	// bytes each. They are kept apart from the keys, so that no flood of
+	// each and what their attributes and networks take, and the number of
+	// refusals, about 200 bytes each. Beyond it the least recently used are
+	// evicted. Refusals are kept apart from the keys, so that no flood of
 	// made-up tokens evicts a key. Zero means 100,000.
-	NegativeSize int
+	Size int
 
 	// Timeout bounds one question to the store, and so the wait of every
 	// lookup that needs its answer. Zero means 2 s; it is at most TTL.
 	Timeout time.Duration
-
-	// Loads is how many questions about strange tokens may be open at the
-	// store at once, and how many about tokens that were usable before. Zero
-	// means 64.
-	Loads int
 
 	// Registry is what keys are bound to. Nil means [scope.Contract].
 	Registry *scope.Registry
@@ -57,10 +49,8 @@ func (o CacheOptions) withDefaults() CacheOptions {
 	o.TTL = orDefault("TTL", o.TTL, 30*time.Second)
 	o.NegativeTTL = orDefault("NegativeTTL", o.NegativeTTL, 5*time.Second)
 	o.Size = orDefault("Size", o.Size, 100_000)
-	o.NegativeSize = orDefault("NegativeSize", o.NegativeSize, 100_000)
 	// An answer that took longer than TTL would be too old to be used.
 	o.Timeout = min(orDefault("Timeout", o.Timeout, 2*time.Second), o.TTL)
-	o.Loads = orDefault("Loads", o.Loads, 64)
 	o.FeedInterval = orDefault("FeedInterval", o.FeedInterval, 5*time.Second)
 	if o.Registry == nil {
 		o.Registry = scope.Contract()

@@ -14,8 +14,8 @@ import (
 // The defaults are what the documentation says.
 func TestCacheOptionsDefaults(t *testing.T) {
 	want := keystore.CacheOptions{
-		TTL: 30 * time.Second, NegativeTTL: 5 * time.Second, Size: 100_000, NegativeSize: 100_000, Timeout: 2 * time.Second,
-		Loads: 64, Registry: scope.Contract(), FeedInterval: 5 * time.Second, Logger: slog.Default(),
+		TTL: 30 * time.Second, NegativeTTL: 5 * time.Second, Size: 100_000, Timeout: 2 * time.Second,
+		Registry: scope.Contract(), FeedInterval: 5 * time.Second, Logger: slog.Default(),
 	}
 	if got := keystore.WithDefaults(keystore.CacheOptions{}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -44,8 +44,8 @@ func TestCachedDefaults(t *testing.T) {
 
 func TestCachedOptionsPanic(t *testing.T) {
 	for name, o := range map[string]keystore.CacheOptions{
-		"TTL": {TTL: -1}, "NegativeTTL": {NegativeTTL: -1}, "Size": {Size: -1}, "NegativeSize": {NegativeSize: -1},
-		"Timeout": {Timeout: -1}, "Loads": {Loads: -1}, "FeedInterval": {FeedInterval: -1},
+		"TTL": {TTL: -1}, "NegativeTTL": {NegativeTTL: -1}, "Size": {Size: -1},
+		"Timeout": {Timeout: -1}, "FeedInterval": {FeedInterval: -1},
 	} {
 		if !panics(func() { keystore.NewCached(keystore.NewMemory(), o) }) {
 			t.Errorf("a negative %s did not panic", name)
@@ -82,7 +82,7 @@ func TestCachedWithoutEnd(t *testing.T) {
 // A size that is meant as no bound takes no memory for what is not there.
 func TestCachedUnbounded(t *testing.T) {
 	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: math.MaxInt, NegativeSize: math.MaxInt})
+	cached := keystore.NewCached(store, keystore.CacheOptions{Size: math.MaxInt})
 	d := store.add(t)
 	want(t, cached, d, nil, "a key")
 	want(t, cached, d, nil, "a key")

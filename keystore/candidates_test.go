@@ -327,7 +327,7 @@ func TestCandidatesInAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("new"), []byte("old"))}}
 		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{Loads: 1, TTL: time.Minute})
+		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
 		live := keystore.LegacyKey{Digest: hmacOf([]byte("old"), acme("1")), Format: "v1"}
 		if _, err := keystore.NewIssuer(store, keystore.IssuerOptions{Format: format}).ImportDigest(t.Context(), grant(), live); err != nil {
 			t.Fatal(err)
@@ -346,9 +346,11 @@ func TestCandidatesInAFlood(t *testing.T) {
 			return store.Memory.Lookup(ctx, d)
 		})
 		var flood sync.WaitGroup
-		flood.Go(func() { cached.Lookup(t.Context(), unknown(1)) })
+		for n := range 64 {
+			flood.Go(func() { cached.Lookup(t.Context(), unknown(n)) })
+		}
 		synctest.Wait()
-		if _, err := cached.Lookup(t.Context(), unknown(2)); !errors.Is(err, keystore.ErrOverloaded) {
+		if _, err := cached.Lookup(t.Context(), unknown(64)); !errors.Is(err, keystore.ErrOverloaded) {
 			t.Errorf("an unknown token in the flood: got %v, want ErrOverloaded", err)
 		}
 		if k, err := c.Lookup(t.Context(), cached); err != nil || k.Legacy != "v1" {
@@ -366,7 +368,7 @@ func TestCandidatesRevokeAmongEvictions(t *testing.T) {
 	peppers := [][]byte{[]byte("p1"), []byte("p2"), []byte("p3")}
 	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
 	for _, size := range []int{1, 3, 100} {
-		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Size: size, NegativeSize: size, Loads: 1000, TTL: time.Hour, Timeout: time.Hour})
+		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Size: size, TTL: time.Hour, Timeout: time.Hour})
 		issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{Format: format})
 		const keys = 16
 		var candidates [keys]keystore.Candidates

@@ -62,10 +62,8 @@ func (e *GrantError) Error() string {
 
 // Validate returns a [*GrantError] with all that is wrong with the grant, or
 // nil. [Issuer.Issue] returns the same error.
-func (g Grant) Validate(r *scope.Registry) error { return g.check(r, instant()) }
-
-func (g Grant) check(r *scope.Registry, now time.Time) error {
-	if problems := g.problems(r, now); problems != nil {
+func (g Grant) Validate(r *scope.Registry) error {
+	if problems := g.problems(r, instant()); problems != nil {
 		return &GrantError{problems}
 	}
 	return nil

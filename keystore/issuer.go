@@ -57,7 +57,7 @@ func (i *Issuer) Registry() *scope.Registry { return i.registry }
 // g.IssueToken makes no second one.
 func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 	now := instant()
-	if err := g.check(i.registry, now); err != nil {
+	if err := g.Validate(i.registry); err != nil {
 		return Secret{}, nil, err
 	}
 	secret := i.format.Generate(g.Environment)

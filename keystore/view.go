@@ -59,8 +59,3 @@ func (i *Issuer) Masked(k *Key) string {
 	}
 	return i.format.prefix() + "_" + k.Environment.word() + "_…" + k.Hint
 }
-
-// Check returns the [*GrantError] with which Issue would refuse g now, or nil.
-func (i *Issuer) Check(g Grant) error {
-	return g.check(i.registry, instant())
-}

@@ -19,14 +19,12 @@ func ExampleRegistry_Parse() {
 	// may write tasks: false
 }
 
-func ExampleSet_Minus() {
+func ExampleSet_HasAll() {
 	required, _ := scope.Contract().Parse([]scope.Name{scope.TasksRead, scope.TasksCancel})
 	held, _ := scope.Contract().Parse([]scope.Name{scope.TasksRead})
 
-	if !held.HasAll(required) {
-		fmt.Println("missing:", required.Minus(held))
-	}
-	// Output: missing: tasks:cancel
+	fmt.Println(held.HasAll(required), held.HasAny(required))
+	// Output: false true
 }
 
 func ExampleRegistry_Imply() {

@@ -16,9 +16,6 @@ type Set struct {
 // Registry returns the registry that s was parsed by, or nil for the zero Set.
 func (s Set) Registry() *Registry { return s.registry }
 
-// Empty reports whether s holds no scope.
-func (s Set) Empty() bool { return s.bits == 0 }
-
 // Has reports whether s grants n, because it holds n or a scope that implies
 // n. It does not allocate.
 func (s Set) Has(n Name) bool {
@@ -40,16 +37,6 @@ func (s Set) HasAll(t Set) bool {
 // is empty or belongs to another registry.
 func (s Set) HasAny(t Set) bool {
 	return s.registry == t.registry && t.bits&s.grants() != 0
-}
-
-// Minus returns the scopes of s that t does not grant, so that
-// required.Minus(held) is what a key lacks. A t of another registry grants
-// nothing, and all of s remains.
-func (s Set) Minus(t Set) Set {
-	if s.registry == t.registry {
-		s.bits &^= t.grants()
-	}
-	return s
 }
 
 // Names returns the scopes of s in the order of its registry, without those

@@ -28,7 +28,7 @@ func (o Options) check(issuer *keystore.Issuer) {
 		}
 		seen[a.Name] = true
 		for _, value := range append([]string{"x"}, a.Values...) {
-			err := issuer.Check(keystore.Grant{Organization: "x", Environment: keystore.Sandbox, Attributes: map[string]string{a.Name: value}})
+			err := keystore.Grant{Organization: "x", Environment: keystore.Sandbox, Attributes: map[string]string{a.Name: value}}.Validate(issuer.Registry())
 			if err != nil || value == "" {
 				panic(fmt.Sprintf("console: Attributes: %q with the value %q: %v", a.Name, value, err))
 			}

@@ -118,7 +118,7 @@ func (x *exchange) issue(g keystore.Grant, problems []keystore.FieldError) (keys
 	if len(g.Scopes) == 0 {
 		problems = append(problems, keystore.FieldError{Field: "scopes", Message: "Pick at least one scope: a key without any can do nothing."})
 	}
-	if invalid, ok := errors.AsType[*keystore.GrantError](x.issuer.Check(g)); ok {
+	if invalid, ok := errors.AsType[*keystore.GrantError](g.Validate(x.registry)); ok {
 		problems = append(problems, invalid.Fields...)
 	}
 	problems = append(problems, x.assignProblems(g)...)
