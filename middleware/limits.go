@@ -44,14 +44,14 @@ func (a *API) ResetLimits(ctx context.Context, p Principal) error {
 
 // states reads each limit of a caller once.
 func (l *limiter) states(ctx context.Context, p Principal, routes []RouteOptions) (states []LimitState, err error) {
-	seen := map[[2]string]bool{} // Plan may make a policy anew for each list
+	seen := map[string]bool{} // Plan may make a policy anew for each list
 	err = l.each(ctx, p, routes, func(charges []ratelimit.Charge) error {
 		d, err := l.Store.Take(ctx, charges)
 		if err != nil {
 			return err
 		}
 		for i, c := range charges {
-			if bucket := [2]string{c.Policy.Name, c.Bucket}; !seen[bucket] {
+			if bucket := string(c.AppendKey(nil)); !seen[bucket] {
 				seen[bucket] = true
 				states = append(states, LimitState{c.Policy, d.States[i].Remaining, d.States[i].Reset})
 			}

@@ -127,6 +127,39 @@ func TestLimitsOfAChangingPlan(t *testing.T) {
 	}
 }
 
+// TestLimitsAfterAPlanChange: what is shown and reset is the budget of the
+// caller's present plan.
+func TestLimitsAfterAPlanChange(t *testing.T) {
+	plan := policy("plan", "3-H", 0)
+	g := middleware.New(nil, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
+		Store: ratelimit.NewMemory(), Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return plan, nil },
+	}})
+	p := by(t, "user_1")
+	h := as(p)(g.RateLimit(http.HandlerFunc(sayOK)))
+	left := func(limit string) (left int64) {
+		plan = policy("plan", limit, 0)
+		states, err := g.Limits(t.Context(), p)
+		if err != nil || len(states) != 1 {
+			t.Fatalf("got %v, %v", states, err)
+		}
+		return states[0].Remaining
+	}
+	for range 2 {
+		serve(h, request("GET", "/", "", ""))
+	}
+	if a, b := left("5-D"), left("3-H"); a != 5 || b != 1 {
+		t.Errorf("got %d of 5 and %d of 3, want 5 and 1", a, b)
+	}
+	left("5-D")
+	serve(h, request("GET", "/", "", ""))
+	if err := g.ResetLimits(t.Context(), p); err != nil {
+		t.Error(err)
+	}
+	if a, b := left("5-D"), left("3-H"); a != 5 || b != 1 {
+		t.Errorf("after a reset: got %d of 5 and %d of 3, want 5 and 1", a, b)
+	}
+}
+
 // TestLimitsOfAStore: its errors come back; one that cannot be reset says so;
 // the lists are those of requests.
 func TestLimitsOfAStore(t *testing.T) {

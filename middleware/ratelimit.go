@@ -229,8 +229,9 @@ func (l *limiter) report(ctx context.Context, f *facts, g *Guard, r *http.Reques
 }
 
 // charges lists what the request spends; without one, what each request of the
-// caller does. A counter belongs to a policy's name and a bucket: the prefix
-// "route " keeps a route's policy apart from a plan's of the same name.
+// caller does. A counter belongs to a policy's name, its limit and a bucket:
+// the prefix "route " keeps a route's policy apart from a plan's of the same
+// name.
 func (l *limiter) charges(ctx context.Context, r *http.Request, p Principal, route *RouteOptions, charges []ratelimit.Charge) ([]ratelimit.Charge, error) {
 	cost := max(route.Cost, 1)
 	if p.known() {

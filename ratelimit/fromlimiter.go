@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/ulule/limiter/v3"
@@ -73,11 +72,7 @@ func (s limiterStore) Take(ctx context.Context, charges []Charge) (Decision, err
 	return Decide(charges, states), nil
 }
 
-// limiterKey is different for any two pairs of policy and bucket, whatever
-// bytes they hold: the length says where the name ends.
-func limiterKey(c *Charge) string {
-	return strconv.Itoa(len(c.Policy.Name)) + ":" + c.Policy.Name + ":" + c.Bucket
-}
+func limiterKey(c *Charge) string { return string(c.AppendKey(make([]byte, 0, 128))) }
 
 func limiterRate(c *Charge) limiter.Rate {
 	l := c.Policy.Limit

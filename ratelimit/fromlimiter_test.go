@@ -55,13 +55,13 @@ func TestFromLimiterCalls(t *testing.T) {
 		charges []ratelimit.Charge
 		calls   []string
 	}{
-		{"one unit", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 1}}, []string{"add 1 to 3:org:o"}},
-		{"a cost", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 3}}, []string{"peek 3:org:o", "add 3 to 3:org:o"}},
-		{"a look", []ratelimit.Charge{{Policy: org, Bucket: "o"}}, []string{"peek 3:org:o"}},
+		{"one unit", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 1}}, []string{"add 1 to 10/6000000000:3:org:o"}},
+		{"a cost", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 3}}, []string{"peek 10/6000000000:3:org:o", "add 3 to 10/6000000000:3:org:o"}},
+		{"a look", []ratelimit.Charge{{Policy: org, Bucket: "o"}}, []string{"peek 10/6000000000:3:org:o"}},
 		{"two", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k", Cost: 2}},
-			[]string{"peek 3:org:o", "peek 3:key:k", "add 1 to 3:org:o", "add 2 to 3:key:k"}},
+			[]string{"peek 10/6000000000:3:org:o", "peek 5/12000000000:3:key:k", "add 1 to 10/6000000000:3:org:o", "add 2 to 5/12000000000:3:key:k"}},
 		{"a charge and a look", []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k"}},
-			[]string{"peek 3:org:o", "peek 3:key:k", "add 1 to 3:org:o"}},
+			[]string{"peek 10/6000000000:3:org:o", "peek 5/12000000000:3:key:k", "add 1 to 10/6000000000:3:org:o"}},
 		{"none", nil, nil},
 	} {
 		store := newRecording()
@@ -134,20 +134,12 @@ func TestFromLimiterWindowIsOver(t *testing.T) {
 	}
 }
 
-func TestFromLimiterPlanChange(t *testing.T) {
-	store := ratelimit.FromLimiter(newRecording())
-	exhaust(t, store, policy("plan", "10-M"), "o")
-	if d := takeOne(t, store, policy("plan", "100-M"), "o"); !d.Allowed || d.States[0].Remaining != 88 {
-		t.Errorf("after 11 units of 10 and a raise to 100: %+v, want 88 remaining", d)
-	}
-}
-
 // Another client takes the last unit between the comparison and the charge.
 func TestFromLimiterRace(t *testing.T) {
 	store := newRecording()
 	s, org, key := ratelimit.FromLimiter(store), policy("org", "10-M"), policy("key", "1-M")
 	store.between = func() {
-		store.Store.Increment(context.Background(), "3:key:k", 1, limiter.Rate{Limit: 1, Period: time.Minute})
+		store.Store.Increment(context.Background(), "1/60000000000:3:key:k", 1, limiter.Rate{Limit: 1, Period: time.Minute})
 	}
 	d := take(t, s, ratelimit.Charge{Policy: org, Bucket: "o", Cost: 1}, ratelimit.Charge{Policy: key, Bucket: "k", Cost: 1})
 	if d.Allowed || d.Limiting != 1 {

@@ -6,8 +6,9 @@ import (
 )
 
 // GCRA decides one charge by the generic cell rate algorithm. Its whole state
-// is one number: tat, the time at which the bucket is full again. now and tat
-// are nanoseconds of one clock. For a new bucket, any tat up to now will do.
+// is one number: tat, the time at which the bucket is full again under this
+// limit; never use the tat of another one. now and tat are nanoseconds of one
+// clock. For a new bucket, any tat up to now will do.
 //
 // It returns the tat to store and the State that follows. A Wait of 0 means
 // that the charge is admitted. After exactly that Wait it is admitted, a
@@ -15,9 +16,9 @@ import (
 // window of time W admits at most burst + floor(W/Interval) units.
 //
 // A denial or a cost of 0 returns the tat it was given, with one exception. A
-// clock that stepped back, or a larger plan, can leave a tat that is further
-// ahead than a full burst. It counts as a full burst, and a denial returns it
-// as that. Store it, or the bucket stays denied until the old tat is near.
+// clock that stepped back can leave a tat that is further ahead than a full
+// burst. It counts as a full burst, and a denial returns it as that. Store it,
+// or the bucket stays denied until the old tat is near.
 //
 // GCRA panics on a limit or a cost that Check refuses.
 func GCRA(now, tat int64, l Limit, cost int64) (next int64, s State) {

@@ -40,8 +40,8 @@ func TestGCRA(t *testing.T) {
 		{"a clock before zero", -100 * second, -130 * second, perMinute, 1, -94 * second, 9, 6 * time.Second, 0},
 		{"a clock at its end", math.MaxInt64, 0, perMinute, 1, math.MaxInt64, 10, 0, 0},
 		{"a small burst", 0, 0, ratelimit.Limit{Count: 10, Period: time.Minute, Burst: 2}, 2, 12 * second, 0, 12 * time.Second, 0},
-		{"a raised plan", 100 * second, 160 * second, ratelimit.Limit{Count: 100, Period: time.Minute}, 1, 160 * second, 0, time.Minute, 600 * time.Millisecond},
-		{"a cut plan", 100 * second, 3700 * second, perMinute, 10, 160 * second, 0, time.Minute, time.Minute},
+		{"exhausted, of a hundred", 100 * second, 160 * second, ratelimit.Limit{Count: 100, Period: time.Minute}, 1, 160 * second, 0, time.Minute, 600 * time.Millisecond},
+		{"an hour beyond a full burst, all of it", 100 * second, 3700 * second, perMinute, 10, 160 * second, 0, time.Minute, time.Minute},
 	} {
 		next, s := ratelimit.GCRA(tt.now, tt.tat, tt.limit, tt.cost)
 		want := ratelimit.State{Remaining: tt.remaining, Reset: tt.reset, Wait: tt.wait}

@@ -12,11 +12,10 @@ import (
 // Memory is a Store in the memory of this process, of fixed size.
 //
 // A bucket that has refilled needs no memory. Each bucket may lie in one of
-// sixteen places. If all of them are in debt, a new bucket replaces the one
-// with the least debt, so a flood of new buckets does not reset the exhausted
-// ones. Debt is compared as time: a bucket with a limit per second is forgotten
-// before one with an hourly limit. Where that matters, give each its own
-// Memory.
+// sixteen places. When these are full, the bucket that has spent least is
+// dropped first. What is spent counts as the time in which it comes back: a
+// bucket with a limit per second is dropped before one with an hourly limit.
+// Where that matters, give each its own Memory.
 //
 // A bucket is known by a 64-bit hash with a random seed. Two of 100,000 buckets
 // share a counter by accident in one of 3 billion processes.
@@ -76,7 +75,7 @@ func (m *Memory) Take(_ context.Context, charges []Charge) (d Decision, err erro
 		if p.pace, err = charges[i].pace(); err != nil {
 			return d, err
 		}
-		p.key = m.key(&charges[i])
+		p.key = m.key(&charges[i], p.pace)
 		locks[i] = m.index(p.key)
 		p.shard = &m.shards[locks[i]]
 	}
@@ -88,13 +87,15 @@ func (m *Memory) Take(_ context.Context, charges []Charge) (d Decision, err erro
 	}
 	// Read the clock before locking, to hold the locks for less time. Another
 	// call may get them first with a later time. Then this one sees more debt
-	// than there is, which never admits too much.
+	// than there is, even more than a full burst, which never admits too much.
 	now := m.now()
 	for _, i := range locks {
 		m.shards[i].mu.Lock()
 	}
 	admitted := read(ps, charges, now)
-	m.commit(ps, admitted, now)
+	if admitted {
+		m.commit(ps, now)
+	}
 	for _, i := range locks {
 		m.shards[i].mu.Unlock()
 	}
@@ -131,15 +132,12 @@ func read(ps []pending, charges []Charge, now int64) (admitted bool) {
 	return admitted
 }
 
-// commit writes what read has worked out. A denial charges nothing. It only
-// cuts a tat beyond a full burst, which a larger plan left behind: without that
-// its Wait would not be true.
-//
-// The caller holds the locks, as for read.
-func (m *Memory) commit(ps []pending, admitted bool, now int64) {
+// commit writes what read has worked out. The caller holds the locks, as for
+// read.
+func (m *Memory) commit(ps []pending, now int64) {
 	for i := range ps {
 		p := &ps[i]
-		if p.first != i || p.next == p.tat || !admitted && p.wait == 0 {
+		if p.first != i || p.next == p.tat {
 			continue
 		}
 		// A new bucket of this decision may have replaced this one since read.
@@ -161,7 +159,7 @@ func (m *Memory) Refund(c Charge) {
 	if err != nil {
 		return // it was never admitted
 	}
-	key, now := m.key(&c), m.now()
+	key, now := m.key(&c, pace), m.now()
 	s := &m.shards[m.index(key)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,10 +169,15 @@ func (m *Memory) Refund(c Charge) {
 	}
 }
 
-// key is never 0, the key of an empty place.
-func (m *Memory) key(c *Charge) uint64 {
+// key is a hash of the same facts as Charge.AppendKey. It is never 0, the key
+// of an empty place.
+func (m *Memory) key(c *Charge, p pace) uint64 {
 	bucket, policy := maphash.String(m.seed, c.Bucket), maphash.String(m.seed, c.Policy.Name)
-	return max(1, bucket^bits.RotateLeft64(policy, 17))
+	// The product changes every bit of the hash for a small change of a limit.
+	// The constant is 2^64 divided by the golden ratio. Without it a p.full that
+	// is a power of two would only shift the other factor.
+	high, low := bits.Mul64(policy^p.interval, p.full^0x9e3779b97f4a7c15)
+	return max(1, bucket^high^low)
 }
 
 // index is that of the shard of a key.

@@ -98,35 +98,6 @@ func TestMemorySandbox(t *testing.T) {
 	})
 }
 
-func TestMemoryPlanChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := ratelimit.NewMemory()
-		small, large := policy("plan", "10-M"), policy("plan", "100-M")
-		exhaust(t, store, small, "raised")
-		if d := takeOne(t, store, large, "raised"); d.Allowed || d.Wait() != 600*time.Millisecond {
-			t.Errorf("right after a raise: %+v, want a wait of 600 ms", d)
-		}
-		time.Sleep(600 * time.Millisecond)
-		if !takeOne(t, store, large, "raised").Allowed {
-			t.Error("denied one new interval after a raise")
-		}
-		// The debt of a slower limit can be longer than a full burst of the new
-		// one.
-		slow := ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 3}
-		exhaust(t, store, &ratelimit.Policy{Name: "plan", Limit: slow}, "sped up")
-		pair := []ratelimit.Charge{{Policy: small, Bucket: "sped up", Cost: 1}, {Policy: small, Bucket: "other", Cost: 1}}
-		d := take(t, store, pair...)
-		time.Sleep(d.Wait())
-		if !take(t, store, pair...).Allowed {
-			t.Errorf("denied after the wait of %v", d.Wait())
-		}
-		exhaust(t, store, large, "cut")
-		if d := takeOne(t, store, small, "cut"); d.Allowed || d.Wait() > time.Minute {
-			t.Errorf("right after a cut: %+v, want a wait of at most a minute", d)
-		}
-	})
-}
-
 func TestMemoryAllocatesNothing(t *testing.T) {
 	store := ratelimit.NewMemory()
 	large, once := policy("large", "1000000-S"), policy("once", "1-D")

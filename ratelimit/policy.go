@@ -21,11 +21,11 @@ const (
 
 // Policy is a limit and the name under which its counters are kept.
 //
-// The name is the identity. A policy with the same name and another limit is
-// the same policy after a change of plan: what its buckets have spent carries
-// over, up to a full burst of the new limit. Policies that must not share
-// counters need different names. Do not write to a policy while a store uses
-// it.
+// Policies share their counters if they have the same name and limits of the
+// same Interval and Capacity. Under another limit each bucket is another one,
+// and full: while a limit is changed, such as by a deploy, a caller may spend
+// both budgets. What is spent under the old one is forgotten when it would have
+// come back. Do not write to a policy while a store uses it.
 type Policy struct {
 	Name      string // a token of RFC 9651 section 3.3.4; clients see it
 	Limit     Limit

@@ -40,7 +40,8 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 		return err
 	}
 	for i := range charges {
-		key := m.key(&charges[i])
+		pace, _ := charges[i].Policy.Limit.pace() // checkReset found no error
+		key := m.key(&charges[i], pace)
 		s := &m.shards[m.index(key)]
 		s.mu.Lock()
 		if e := s.find(key); e != nil {

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -31,7 +32,7 @@ var ErrCost = errors.New("ratelimit: cost exceeds the burst")
 // Charge asks for Cost units of Policy from a bucket.
 type Charge struct {
 	Policy *Policy
-	Bucket string // any bytes; buckets of two policies are never the same
+	Bucket string // any bytes; two policies, or two limits of one name, never share a bucket
 	Cost   int64  // 0 reads the bucket and changes nothing
 }
 
@@ -87,12 +88,16 @@ func Check(charges []Charge) error {
 	}
 	for i := range charges {
 		c := &charges[i]
-		if _, err := c.pace(); err != nil {
+		p, err := c.pace()
+		if err != nil {
 			return err
 		}
 		left := c.Policy.Limit.Capacity() - c.Cost
 		for _, before := range charges[:i] {
 			if before.Bucket != c.Bucket || before.Policy.Name != c.Policy.Name {
+				continue
+			}
+			if other, _ := before.pace(); other != p {
 				continue
 			}
 			if left -= before.Cost; left < 0 {
@@ -102,6 +107,18 @@ func Check(charges []Charge) error {
 		}
 	}
 	return nil
+}
+
+// AppendKey appends a key that is unique to the policy's name, Interval,
+// Capacity and bucket. Stores that keep counters by name use it. The length of
+// the policy's name is in the key because name and bucket may hold any bytes:
+// it says where the one ends.
+func (c *Charge) AppendKey(b []byte) []byte {
+	l := c.Policy.Limit
+	b = append(strconv.AppendInt(b, l.Capacity(), 10), '/')
+	b = append(strconv.AppendInt(b, int64(l.Interval()), 10), ':')
+	b = append(strconv.AppendInt(b, int64(len(c.Policy.Name)), 10), ':')
+	return append(append(append(b, c.Policy.Name...), ':'), c.Bucket...)
 }
 
 // pace is that of the charge's limit, if Check accepts the charge by itself.

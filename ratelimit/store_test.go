@@ -23,6 +23,7 @@ func TestCheck(t *testing.T) {
 		{"four", []ratelimit.Charge{one, one, one, one}, "", false},
 		{"of two buckets", []ratelimit.Charge{good, {Policy: policy, Bucket: "org2", Cost: 5}}, "", false},
 		{"of two policies", []ratelimit.Charge{good, {Policy: other, Bucket: "org", Cost: 5}}, "", false},
+		{"of two limits", []ratelimit.Charge{good, {Policy: &ratelimit.Policy{Name: "live", Limit: ratelimit.Limit{Count: 5, Period: time.Minute}}, Bucket: "org", Cost: 5}}, "", false},
 		{"together the burst", []ratelimit.Charge{one, {Policy: policy, Bucket: "org", Cost: 4}}, "", false},
 		{"together over the burst", []ratelimit.Charge{{Policy: policy, Bucket: "org", Cost: 2}, {Policy: other, Bucket: "org", Cost: 1}, {Policy: policy, Bucket: "org", Cost: 4}}, `more than one charge of a bucket, burst 5`, true},
 		{"a look", []ratelimit.Charge{{Policy: policy}}, "", false},
@@ -38,6 +39,32 @@ func TestCheck(t *testing.T) {
 		}
 		if errors.Is(err, ratelimit.ErrCost) != tt.cost {
 			t.Errorf("%s: error %v wraps ErrCost: %v", tt.name, err, !tt.cost)
+		}
+	}
+}
+
+// TestAppendKey: the key has the name, the pace of the limit and the bucket.
+// Those of an earlier version began with the name's length and a colon, so no
+// key is both.
+func TestAppendKey(t *testing.T) {
+	key := func(name string, count int64, period time.Duration, burst int64, bucket string) string {
+		p := &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: period, Burst: burst}}
+		c := ratelimit.Charge{Policy: p, Bucket: bucket, Cost: 1}
+		return string(c.AppendKey([]byte("{prefix}")))
+	}
+	const want = "{prefix}60/1000000000:3:org:o:1"
+	for _, same := range []string{
+		key("org", 60, time.Minute, 0, "o:1"), key("org", 60, time.Minute, 60, "o:1"), key("org", 1, time.Second, 60, "o:1"),
+	} {
+		if same != want {
+			t.Errorf("got %q, want %q", same, want)
+		}
+	}
+	for _, other := range []string{
+		key("org:o", 60, time.Minute, 0, "1"), key("org", 60, time.Minute, 0, "o:2"), key("org", 60, time.Minute, 61, "o:1"), key("org", 60, time.Hour, 0, "o:1"),
+	} {
+		if other == want {
+			t.Errorf("another counter has the key %q", other)
 		}
 	}
 }

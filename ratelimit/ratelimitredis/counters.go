@@ -46,7 +46,7 @@ end
 
 for i, key in ipairs(KEYS) do
 	local full, charge = tonumber(ARGV[2 * i]), amount * tonumber(ARGV[2 * i + 1])
-	-- A clock that stepped back, or a plan that was larger, counts as a full burst.
+	-- After a clock that stepped back, no more than a full burst.
 	local debt = math.min(math.max(new[key] - now, 0), full)
 	waits[i] = 0
 	if charge > full - debt then
@@ -172,19 +172,19 @@ func (c *counters) trip(ctx context.Context, charges []ratelimit.Charge, amount 
 	return a, nil
 }
 
-// keys names the counters of charges. The part in braces decides the slot. No
-// two pairs of policy and bucket have the same name, whatever bytes they hold.
+// keys names the counters of charges. The part in braces decides the slot.
 func (c *counters) keys(charges []ratelimit.Charge) []string {
-	tag := "{" + c.prefix
+	tag := append(make([]byte, 0, 128), '{')
+	tag = append(tag, c.prefix...)
 	if c.spread {
 		h := fnv.New32a()
 		h.Write([]byte(charges[0].Bucket))
-		tag += ":" + strconv.FormatUint(uint64(h.Sum32()), 36)
+		tag = strconv.AppendUint(append(tag, ':'), uint64(h.Sum32()), 36)
 	}
-	tag += "}"
+	tag = append(tag, '}')
 	keys := make([]string, len(charges))
-	for i, c := range charges {
-		keys[i] = tag + strconv.Itoa(len(c.Policy.Name)) + ":" + c.Policy.Name + ":" + c.Bucket
+	for i := range charges {
+		keys[i] = string(charges[i].AppendKey(tag))
 	}
 	return keys
 }

@@ -1,7 +1,9 @@
 package ratelimittest
 
 import (
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -52,6 +54,33 @@ var bucketRules = []rule{
 				}
 				// The next pairs begin anew.
 				e.tag += "x"
+			}
+		},
+	},
+	{
+		name: "Bucket/Limits",
+		text: "Two limits under one name never share a counter: a decision under one neither spends nor gives back what the other admits.",
+		check: func(e *env) {
+			daily := e.policy("", ratelimit.Limit{Count: 5, Period: 24 * time.Hour})
+			for i, l := range []ratelimit.Limit{
+				{Count: 5, Period: time.Hour},
+				{Count: 5, Period: 24 * time.Hour, Burst: 3},
+				{Count: 5, Period: 24 * time.Hour, Burst: 9},
+				{Count: 1, Period: time.Hour, Burst: 5},
+				brisk,
+			} {
+				other, bucket := e.policy("", l), strconv.Itoa(i)
+				if n, _ := e.exhaust(daily, bucket); n != 5 {
+					e.failf("%d of 5 a day were admitted", n)
+				}
+				d := e.admitted(ratelimit.Charge{Policy: daily, Bucket: bucket}, ratelimit.Charge{Policy: other, Bucket: bucket, Cost: 1})
+				if a, b := d.States[0].Remaining, d.States[1].Remaining; a != 0 || b != l.Capacity()-1 {
+					e.failf("after 5 of 5 a day and one of %+v, %d and %d are left", l, a, b)
+				}
+				e.exhaust(other, bucket)
+				if d := e.take(one(daily, bucket, 1)...); d.Allowed {
+					e.failf("decisions under %+v gave back units that were spent under 5 a day", l)
+				}
 			}
 		},
 	},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -17,6 +18,7 @@ var resetRules = []rule{{
 			return
 		}
 		p, other := e.hourly("p", 3), e.hourly("other", 3)
+		daily := e.policy("p", ratelimit.Limit{Count: 3, Period: 24 * time.Hour})
 		reset := func(charges ...ratelimit.Charge) error {
 			before := slices.Clone(charges)
 			err := store.Reset(e.t.Context(), charges)
@@ -35,12 +37,13 @@ var resetRules = []rule{{
 		for _, bucket := range []string{"a", "b"} {
 			e.exhaust(p, bucket)
 			e.exhaust(other, bucket)
+			e.exhaust(daily, bucket)
 		}
 		if err := reset(charges...); err != nil {
 			e.failf("Reset returned the error %v", err)
 		}
-		if a, b := e.remaining(p, "b"), e.remaining(other, "a"); a != 0 || b != 0 {
-			e.failf("%d and %d units are left in buckets that were not reset", a, b)
+		if a, b, c := e.remaining(p, "b"), e.remaining(other, "a"), e.remaining(daily, "a"); a != 0 || b != 0 || c != 0 {
+			e.failf("%d, %d and %d units are left in buckets that were not reset", a, b, c)
 		}
 		if a, b := e.remaining(p, "a"), e.remaining(other, "b"); a != 3 || b != 3 {
 			e.failf("%d and %d of 3 are left in buckets that were reset", a, b)

@@ -101,33 +101,4 @@ var timeRules = []rule{
 			}
 		},
 	},
-	{
-		name:  "Time/Plan",
-		text:  "A policy with the same name and another limit keeps its buckets: after a raise the next unit comes within the new interval, after a cut within the time of a new burst, and after the wait it is there.",
-		needs: smoothOnly,
-		check: func(e *env) {
-			small, large := ratelimit.Limit{Count: 10, Period: time.Minute}, ratelimit.Limit{Count: 100, Period: time.Minute}
-			began := e.now()
-			e.exhaust(e.policy("", small), "raised")
-			if d := e.take(one(e.policy("", large), "raised", 1)...); d.Wait() > large.Interval() {
-				e.failf("after a raise from 10 to 100 a minute the wait is %v, want %v or less", d.Wait(), large.Interval())
-			}
-			n, _ := e.exhaust(e.policy("", large), "raised")
-			if passed := e.now().Sub(began); n > 10+int64(passed/large.Interval()) {
-				e.failf("a raise from 10 to 100 a minute gave %d units within %v", n, passed)
-			}
-			e.exhaust(e.policy("", large), "cut")
-			if d := e.take(one(e.policy("", small), "cut", 1)...); d.Wait() > small.Period {
-				e.failf("after a cut from 100 to 10 a minute the wait is %v, want %v or less", d.Wait(), small.Period)
-			}
-			slow := ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 3}
-			e.exhaust(e.policy("", slow), "sped up")
-			d := e.take(one(e.policy("", brisk), "sped up", 1)...)
-			if d.Wait() > brisk.Interval() {
-				e.failf("after a change from 1 an hour to 2 a second the wait is %v, want %v or less", d.Wait(), brisk.Interval())
-			}
-			e.advance(d.Wait())
-			e.admitted(one(e.policy("", brisk), "sped up", 1)...)
-		},
-	},
 }
