@@ -134,7 +134,7 @@ type RunnerStats struct {
 // the Joiner that Options.Join asks for, when a limit or a duration other than
 // Wait is negative, and when Retention is shorter than Lease.
 func NewRunner(s Store, o Options) *Runner {
-	if s == nil {
+	if absent(s) {
 		panic("idem: NewRunner without a store")
 	}
 	r := &Runner{

@@ -410,6 +410,7 @@ func TestNewRunnerWithOneTime(t *testing.T) {
 func TestNewRunnerPanics(t *testing.T) {
 	for name, make := range map[string]func(){
 		"no store":                         func() { idem.NewRunner(nil, idem.Options{}) },
+		"nil store":                        func() { idem.NewRunner((*idem.Memory)(nil), idem.Options{}) },
 		"join with a store that cannot":    func() { idem.NewRunner(newMemory(), idem.Options{Join: true}) },
 		"negative lease":                   func() { idem.NewRunner(newMemory(), idem.Options{Lease: -1}) },
 		"negative timeout":                 func() { idem.NewRunner(newMemory(), idem.Options{Timeout: -1}) },

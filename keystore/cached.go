@@ -88,7 +88,7 @@ type load struct {
 // NewCached returns a Cached in front of s. It panics when s is nil or an
 // option is negative.
 func NewCached(s Store, o CacheOptions) *Cached {
-	if s == nil {
+	if absent(s) {
 		panic("keystore: NewCached with a nil Store")
 	}
 	o = o.withDefaults()

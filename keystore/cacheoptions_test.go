@@ -51,8 +51,10 @@ func TestCachedOptionsPanic(t *testing.T) {
 			t.Errorf("a negative %s did not panic", name)
 		}
 	}
-	if !panics(func() { keystore.NewCached(nil, keystore.CacheOptions{}) }) {
-		t.Error("NewCached without a store did not panic")
+	for _, store := range []keystore.Store{nil, (*keystore.Memory)(nil)} {
+		if !panics(func() { keystore.NewCached(store, keystore.CacheOptions{}) }) {
+			t.Errorf("NewCached with a nil %T did not panic", store)
+		}
 	}
 }
 

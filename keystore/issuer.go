@@ -31,7 +31,7 @@ type IssuerOptions struct {
 // NewIssuer returns an Issuer of keys in m. It panics when m is nil or the
 // format is not valid.
 func NewIssuer(m Manager, o IssuerOptions) *Issuer {
-	if m == nil {
+	if absent(m) {
 		panic("keystore: NewIssuer with a nil Manager")
 	}
 	if err := o.Format.Validate(); err != nil {

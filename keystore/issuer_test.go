@@ -257,8 +257,10 @@ func TestIssueWhenTheStoreFails(t *testing.T) {
 }
 
 func TestNewIssuerPanics(t *testing.T) {
-	if !panics(func() { keystore.NewIssuer(nil, keystore.IssuerOptions{}) }) {
-		t.Error("NewIssuer without a Manager did not panic")
+	for _, manager := range []keystore.Manager{nil, (*keystore.Memory)(nil), (*keystore.Cached)(nil)} {
+		if !panics(func() { keystore.NewIssuer(manager, keystore.IssuerOptions{}) }) {
+			t.Errorf("NewIssuer with a nil %T did not panic", manager)
+		}
 	}
 	if !panics(func() {
 		keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: keystore.Format{Prefix: "A"}})

@@ -39,7 +39,7 @@ const touchBatch = 1000
 // NewLastUsed returns a LastUsed that writes to t. It panics when t is nil or
 // an option is negative.
 func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed {
-	if t == nil {
+	if absent(t) {
 		panic("keystore: NewLastUsed with a nil Toucher")
 	}
 	o.Interval = orDefault("Interval", o.Interval, time.Minute)

@@ -328,8 +328,10 @@ func TestLastUsedBesideRevoke(t *testing.T) {
 }
 
 func TestNewLastUsedPanics(t *testing.T) {
-	if !panics(func() { keystore.NewLastUsed(nil, keystore.LastUsedOptions{}) }) {
-		t.Error("NewLastUsed without a store did not panic")
+	for _, store := range []keystore.Toucher{nil, (*keystore.Memory)(nil)} {
+		if !panics(func() { keystore.NewLastUsed(store, keystore.LastUsedOptions{}) }) {
+			t.Errorf("NewLastUsed with a nil %T did not panic", store)
+		}
 	}
 	for _, o := range []keystore.LastUsedOptions{{Interval: -1}, {Timeout: -1}, {Size: -1}} {
 		if !panics(func() { keystore.NewLastUsed(keystore.NewMemory(), o) }) {

@@ -3,6 +3,7 @@ package keystore
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 )
 
@@ -133,4 +134,10 @@ type Use struct {
 // forgets all it has cached and starts again.
 type Feed interface {
 	Changes(ctx context.Context, since string) (changed []Digest, next string, err error)
+}
+
+// absent reports whether v is nil, or a nil pointer in an interface.
+func absent(v any) bool {
+	value := reflect.ValueOf(v)
+	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }

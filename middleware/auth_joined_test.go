@@ -255,11 +255,13 @@ func TestNilAuthenticators(t *testing.T) {
 	for want, o := range map[string]middleware.Options{
 		"Options.Authenticator: it is a nil *middleware_test.pointerAuthenticator": {Authenticator: none},
 		"Options.Authenticator: it is a nil middleware.AuthenticatorFunc":          {Authenticator: nilFunc},
+		"Options.RateLimit: the store is a nil *ratelimit.Failover":                {RateLimit: middleware.RateLimitOptions{Store: (*ratelimit.Failover)(nil)}},
 		"Options.Preflight: it is a nil http.HandlerFunc":                          {Preflight: http.HandlerFunc(nil)},
 	} {
 		wantPanic(t, want, func() { middleware.New(nil, o) })
 		wantPanic(t, want, func() { middleware.NewAPI(nil, o) })
 	}
+	wantPanic(t, "KeyAuthenticator: the key store is nil", func() { middleware.KeyAuthenticator((*keystore.Cached)(nil), middleware.Options{}) })
 	wantPanic(t, "the key store is a nil *keystore.Memory", func() { middleware.New((*keystore.Memory)(nil), middleware.Options{}) })
 	wantPanic(t, "neither a key store nor", func() { middleware.NewAPI(nil, middleware.Options{}) })
 }

@@ -83,6 +83,9 @@ func (o RateLimitOptions) validate() error {
 	if o.Store == nil && (len(names) > 0 || o.Plan != nil || o.KeyPlan != nil) {
 		errs = append(errs, errors.New("there is a policy and Store is nil"))
 	}
+	if o.Store != nil && absent(o.Store) {
+		errs = append(errs, fmt.Errorf("the store is a nil %T", o.Store))
+	}
 	if o.Concurrent < 0 {
 		errs = append(errs, errors.New("the limit Concurrent is negative"))
 	}

@@ -54,7 +54,7 @@ type Failover struct {
 
 // NewFailover panics if s is nil or an option is negative.
 func NewFailover(s Store, o FailoverOptions) *Failover {
-	if s == nil {
+	if absent(s) || o.Local != nil && absent(o.Local) {
 		panic("ratelimit: NewFailover: nil store")
 	}
 	if o.Budget < 0 || o.Failures < 0 || o.Cooldown < 0 {

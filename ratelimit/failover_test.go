@@ -559,6 +559,8 @@ func TestFailoverCopiesTakes(t *testing.T) {
 func TestNewFailoverPanics(t *testing.T) {
 	for name, build := range map[string]func(){
 		"nil":      func() { ratelimit.NewFailover(nil, ratelimit.FailoverOptions{}) },
+		"nil *T":   func() { ratelimit.NewFailover((*ratelimit.Memory)(nil), ratelimit.FailoverOptions{}) },
+		"local":    func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Local: (*ratelimit.Memory)(nil)}) },
 		"budget":   func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Budget: -1}) },
 		"failures": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Failures: -1}) },
 		"cooldown": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Cooldown: -1}) },

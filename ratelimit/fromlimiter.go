@@ -29,7 +29,7 @@ import (
 // grows with the number of buckets, and runs a goroutine that ends only when
 // the garbage collector finds the store.
 func FromLimiter(s limiter.Store) Store {
-	if s == nil {
+	if absent(s) {
 		panic("ratelimit: FromLimiter: nil store")
 	}
 	return limiterStore{s}

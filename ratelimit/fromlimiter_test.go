@@ -166,12 +166,16 @@ func TestFromLimiterErrors(t *testing.T) {
 }
 
 func TestFromLimiterPanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("FromLimiter(nil) does not panic")
-		}
-	}()
-	ratelimit.FromLimiter(nil)
+	for _, store := range []limiter.Store{nil, (*recording)(nil)} {
+		func() {
+			defer func() {
+				if v, _ := recover().(string); v != "ratelimit: FromLimiter: nil store" {
+					t.Errorf("FromLimiter of a nil %T panics with %q", store, v)
+				}
+			}()
+			ratelimit.FromLimiter(store)
+		}()
+	}
 }
 
 // A charge may take all that is left. A bucket has a Reset unless it is full.
