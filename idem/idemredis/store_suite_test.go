@@ -70,6 +70,27 @@ func TestSuiteOnOldRedis(t *testing.T) {
 	}.Run(t)
 }
 
+// TestRights: the operator's guide names the rights that a Store needs.
+func TestRights(t *testing.T) {
+	server := startServer(t)
+	admin, client := server.client(), connect(t, server.rights("replies"))
+	for _, scripter := range []idemredis.Client{client, &old{Client: client}} {
+		idemtest.Suite{
+			New: func(t *testing.T) idem.Store {
+				prefix := "sallyport:idem:" + rand.Text()
+				return moved{idemredis.New(scripter, idemredis.Options{Prefix: prefix}), admin, prefix}
+			},
+			Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
+		}.Run(t)
+	}
+	if err := idemredis.New(client, idemredis.Options{}).Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	if refused := server.refusals(); len(refused) > 0 {
+		t.Errorf("Redis refused %q", refused)
+	}
+}
+
 // That Redis is old is found out once.
 func TestOldRedisIsRemembered(t *testing.T) {
 	client := connect(t, options(t))

@@ -2,6 +2,7 @@ package keysql_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
@@ -360,4 +362,41 @@ func TestSchemaByHand(t *testing.T) {
 		execute(t, d.open(t), fmt.Sprintf("UPDATE sallyport_keys_schema SET version = %d", len(store.Schema())))
 		migrate(t, store)
 	})
+}
+
+// The rights that the guide names are enough for all but Migrate.
+func TestRightsOfTheGuide(t *testing.T) {
+	d := postgres(t)
+	admin, db := d.open(t), d.open(t)
+	role := "rights_" + strings.ToLower(rand.Text())
+	execute(t, admin, "CREATE ROLE "+role)
+	t.Cleanup(func() {
+		for _, statement := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} {
+			if _, err := admin.ExecContext(context.Background(), statement); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var schema string
+	if err := admin.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, admin, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
+	execute(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "+schema+" TO "+role)
+	db.SetMaxOpenConns(1)
+	execute(t, db, "SET ROLE "+role)
+	store := keysql.Postgres(db, keysql.Options{})
+	since := present(t, store)
+	k := inserted(t, store, "acme", 1)[0]
+	k.RevokedAt = time.Now()
+	update(t, store, k)
+	if err := store.Touch(t.Context(), uses([]*keystore.Key{k}, time.Now())); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := store.Changes(t.Context(), since); err != nil {
+		t.Error(err)
+	}
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Errorf("Migrate of a current schema: %v", err)
+	}
 }

@@ -16,6 +16,11 @@ import (
 // startCluster starts one server that has all slots of a cluster, and refuses
 // scripts on more than one of them with CROSSSLOT.
 func startCluster(t testing.TB) *redis.ClusterClient {
+	_, client := startClusterServer(t)
+	return client
+}
+
+func startClusterServer(t testing.TB) (*server, *redis.ClusterClient) {
 	s := startTCP(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
 	if err := s.client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
@@ -23,7 +28,7 @@ func startCluster(t testing.TB) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.options().Addr}})
 	t.Cleanup(func() { client.Close() })
 	eventually(t, "the cluster serves", func() bool { return client.Set(t.Context(), "a", "b", time.Second).Err() == nil })
-	return client
+	return s, client
 }
 
 // All counters of a decision are in one slot. A script on several is refused.

@@ -238,6 +238,44 @@ func (s *server) options() *redis.Options {
 
 func (s *server) client() *redis.Client { return connect(s.t, s.options()) }
 
+// rights makes the user that the operator's guide names, and returns the
+// options of its client.
+func (s *server) rights(user string) *redis.Options {
+	s.t.Helper()
+	guide, err := os.ReadFile("../../.github/OPERATING.md")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(guide), "  ACL SETUSER "+user+" ")
+	line, _, _ = strings.Cut(line, "\n")
+	args := []any{"ACL", "SETUSER", user}
+	for _, right := range strings.Fields(line) {
+		args = append(args, right)
+	}
+	if err := s.client().Do(s.t.Context(), args...).Err(); err != nil || len(args) < 6 {
+		s.t.Fatalf("the guide's rights of %s are %q: %v", user, line, err)
+	}
+	o := s.options()
+	o.Username, o.Password = user, "PASSWORD"
+	return o
+}
+
+// refusals returns what the server has refused for want of a right, but for the
+// names that clients give themselves, which they may not.
+func (s *server) refusals() (refused []string) {
+	s.t.Helper()
+	entries, err := s.client().ACLLog(s.t.Context(), 100).Result()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Object, "client|") {
+			refused = append(refused, e.Reason+" "+e.Object)
+		}
+	}
+	return refused
+}
+
 // scriptCalls returns how many scripts the server has run.
 func scriptCalls(t testing.TB, client *redis.Client) int {
 	t.Helper()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -148,6 +150,40 @@ func TestAskedNothing(t *testing.T) {
 	}
 	if d, err := store.Take(t.Context(), nil); err != nil || !d.Allowed {
 		t.Errorf("no charges: got %+v, %v", d, err)
+	}
+}
+
+// TestRights: the operator's guide names the rights that a Store needs.
+func TestRights(t *testing.T) {
+	server := startServer(t)
+	cluster, _ := startClusterServer(t)
+	client, user := connect(t, server.rights("counters")), cluster.rights("counters")
+	ofCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{user.Addr}, Username: user.Username, Password: user.Password})
+	t.Cleanup(func() { ofCluster.Close() })
+	for i, o := range []ratelimitredis.Options{{}, {Ahead: time.Minute}, {Spread: true}} {
+		o.Failover = patient
+		var scripter redis.Scripter = client
+		if o.Spread {
+			scripter = ofCluster
+		}
+		store, charge := ratelimitredis.New(scripter, o), ratelimit.Charge{Policy: policy(2, time.Hour), Bucket: strconv.Itoa(i), Cost: 1}
+		if err := store.Ready(t.Context()); err != nil {
+			t.Errorf("%+v: Ready: %v", o, err)
+		}
+		for _, want := range []bool{true, true, false} {
+			if d := take(t, store, charge); d.Allowed != want {
+				t.Errorf("%+v: got Allowed %v, want %v", o, d.Allowed, want)
+			}
+		}
+		if err := store.Reset(t.Context(), []ratelimit.Charge{charge}); err != nil || !take(t, store, charge).Allowed {
+			t.Errorf("%+v: Reset: %v, and whether a charge is admitted after it", o, err)
+		}
+		if n := store.Fallbacks(); n > 0 {
+			t.Errorf("%+v: %d decisions were made without Redis", o, n)
+		}
+	}
+	if refused := slices.Concat(server.refusals(), cluster.refusals()); len(refused) > 0 {
+		t.Errorf("Redis refused %q", refused)
 	}
 }
 
