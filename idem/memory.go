@@ -14,7 +14,7 @@ import (
 
 // Memory is a [Store] in the memory of one process. Its records are lost with
 // the process, and two processes, each with its own Memory, may both run the
-// same request. NewMemory makes one; the zero Memory is not usable.
+// same request. The zero Memory has the default options.
 //
 // Its room is a budget of bytes. Under pressure it removes expired records
 // first. Then it evicts payloads: those requests are still known and are not
@@ -83,16 +83,19 @@ func NewMemory(o MemoryOptions) *Memory {
 	if o.Budget < 0 || o.Claims < 0 {
 		panic("idem: NewMemory with a negative option")
 	}
-	o.Budget = cmp.Or(o.Budget, 256<<20)
-	o.Claims = cmp.Or(o.Claims, 65_536)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	return &Memory{
-		epoch:        time.Now(),
-		options:      o,
-		entries:      entryTable{numbers: make(map[Key]uint32)},
-		owners:       make(map[string]*account),
-		withPayloads: make(map[*account]struct{}),
+	return &Memory{options: o}
+}
+
+func (m *Memory) lock() {
+	m.mu.Lock()
+	if m.owners != nil {
+		return
 	}
+	m.epoch = time.Now()
+	o := &m.options
+	o.Budget, o.Claims, o.Logger = cmp.Or(o.Budget, 256<<20), cmp.Or(o.Claims, 65_536), cmp.Or(o.Logger, slog.Default())
+	m.entries.numbers = make(map[Key]uint32)
+	m.owners, m.withPayloads = make(map[string]*account), make(map[*account]struct{})
 }
 
 var _ Store = (*Memory)(nil)
@@ -105,7 +108,7 @@ func (m *Memory) Begin(ctx context.Context, c Claim) (Record, error) {
 	if c.Lease <= 0 || c.Retention < c.Lease {
 		return Record{}, fmt.Errorf("idem: a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
 	}
-	m.mu.Lock()
+	m.lock()
 	now := m.now()
 	// A Begin adds one entry at most. Removing two each time removes expired
 	// entries faster than new ones are added.
@@ -216,7 +219,7 @@ func (m *Memory) Extend(ctx context.Context, key Key, token ClaimToken, lease ti
 	if lease <= 0 {
 		return fmt.Errorf("idem: a lease of %v", lease)
 	}
-	m.mu.Lock()
+	m.lock()
 	defer m.unlock()
 	now := m.now()
 	e := m.find(key, now)
@@ -246,7 +249,7 @@ func (m *Memory) Settle(ctx context.Context, key Key, token ClaimToken, s Settle
 	}
 	s.Payload, s.Summary = fitted(s.Payload), fitted(s.Summary)
 
-	m.mu.Lock()
+	m.lock()
 	defer m.unlock()
 	now := m.now()
 	e := m.find(key, now)

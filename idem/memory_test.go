@@ -199,6 +199,34 @@ func TestMemoryDefaults(t *testing.T) {
 	s.mustBeFull("one more", "key")
 }
 
+// TestZeroMemory: the zero Memory works, whatever is called first.
+func TestZeroMemory(t *testing.T) {
+	claim := idem.Claim{Key: idem.NewKey("1"), Token: idem.ClaimToken{1}, Owner: "a", Lease: time.Minute, Retention: time.Hour}
+	for name, first := range map[string]func(*idem.Memory) error{
+		"Begin":  func(m *idem.Memory) error { return nil },
+		"Extend": func(m *idem.Memory) error { return m.Extend(t.Context(), claim.Key, claim.Token, time.Minute) },
+		"Settle": func(m *idem.Memory) error {
+			return m.Settle(t.Context(), claim.Key, claim.Token, idem.Settlement{Outcome: idem.NotStarted})
+		},
+		"Stats": func(m *idem.Memory) error { m.Stats(); return nil },
+	} {
+		m := new(idem.Memory)
+		if err := first(m); err != nil && !errors.Is(err, idem.ErrLost) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if r, err := m.Begin(t.Context(), claim); err != nil || r.State != idem.Claimed {
+			t.Errorf("Begin after %s: got %+v, %v", name, r, err)
+		}
+		if err := m.Settle(t.Context(), claim.Key, claim.Token, idem.Settlement{Outcome: idem.Finished, Payload: []byte("x"), Retention: time.Hour}); err != nil {
+			t.Errorf("Settle after %s: %v", name, err)
+		}
+		claim.Token[0]++
+		if r, err := m.Begin(t.Context(), claim); err != nil || r.State != idem.Done || string(r.Payload) != "x" {
+			t.Errorf("a repeat after %s: got %+v, %v", name, r, err)
+		}
+	}
+}
+
 func TestNewMemoryPanics(t *testing.T) {
 	for _, o := range []idem.MemoryOptions{{Budget: -1}, {Claims: -1}} {
 		func() {

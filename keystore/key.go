@@ -44,8 +44,9 @@ type Key struct {
 	RotatedFrom  string    // id of the key it replaces, or empty
 	Version      int64     // 1 after Insert, and one more after each Update
 
-	granted scope.Set
-	tenant  string
+	granted  scope.Set
+	tenant   string
+	tenantOf [2]string // what tenant was made of: a copy may have another Organization
 }
 
 // Bind returns a copy of k that knows what it grants in r, or k itself when it
@@ -57,7 +58,7 @@ func (k *Key) Bind(r *scope.Registry) *Key {
 	}
 	bound := *k
 	bound.granted, _ = r.Parse(k.Scopes)
-	bound.tenant = bound.Tenant()
+	bound.tenant, bound.tenantOf = k.Tenant(), [2]string{k.Organization, string(k.Environment)}
 	return &bound
 }
 
@@ -69,7 +70,7 @@ func (k *Key) Granted() scope.Set { return k.granted }
 // yields, whatever characters they hold. It is what data, limits and replies
 // of a key are kept under. It does not allocate on a bound key.
 func (k *Key) Tenant() string {
-	if k.tenant != "" {
+	if k.tenant != "" && k.tenantOf[0] == k.Organization && k.tenantOf[1] == string(k.Environment) {
 		return k.tenant
 	}
 	return strconv.Itoa(len(k.Environment)) + ":" + string(k.Environment) + "/" + k.Organization

@@ -85,6 +85,24 @@ func TestBind(t *testing.T) {
 	}
 }
 
+// TestTenantOfACopy: a copy of a bound key that is given to somebody else keeps
+// nothing of the first one's.
+func TestTenantOfACopy(t *testing.T) {
+	bound := (&keystore.Key{Organization: "acme", Environment: keystore.Sandbox}).Bind(scope.Contract())
+	for _, to := range []keystore.Key{{Organization: "other", Environment: keystore.Sandbox}, {Organization: "acme", Environment: keystore.Production}} {
+		moved := *bound
+		moved.Organization, moved.Environment = to.Organization, to.Environment
+		for _, k := range []*keystore.Key{&moved, moved.Bind(scope.Contract()), moved.Bind(scope.New())} {
+			if got, want := k.Tenant(), to.Tenant(); got != want {
+				t.Errorf("the tenant of %s %s is %q, want %q", k.Organization, k.Environment, got, want)
+			}
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { bound.Tenant() }); n != 0 {
+		t.Errorf("Tenant of a bound key allocates %v times", n)
+	}
+}
+
 func TestClone(t *testing.T) {
 	k := (&keystore.Key{Organization: "acme", Scopes: []scope.Name{"tasks:read"}}).Bind(scope.Contract())
 	c := k.Clone()
