@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,7 +68,7 @@ func TestContextEndsWait(t *testing.T) {
 	}
 	t.Cleanup(func() { db.Close() })
 	store := d.on(db, idemsql.Options{})
-	c := claim("held")
+	c, gone := claim("held"), claim("gone")
 	begin(t, store, c, idem.Claimed)
 	writer, err := d.open(t).Conn(t.Context())
 	if err != nil {
@@ -81,6 +82,7 @@ func TestContextEndsWait(t *testing.T) {
 		"Join":   func(ctx context.Context) error { _, _, err := store.Join(ctx, claim("joined")); return err },
 		"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
 		"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
+		"free":   func(ctx context.Context) error { return store.Settle(ctx, gone.Key, gone.Token, notStarted) },
 		"Sweep":  func(ctx context.Context) error { _, err := store.Sweep(ctx); return err },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -97,6 +99,47 @@ func TestContextEndsWait(t *testing.T) {
 	if err := j.Settle(t.Context(), notStarted); err != nil {
 		t.Error(err)
 	}
+	// A claim that came late is freed, also when whoever asked for it has freed
+	// it before.
+	mustBeIdle(t, db)
+	for deadline := time.Now().Add(patience); count(t, db, "SELECT count(*) FROM sallyport_idem") != 1; {
+		if time.Now().After(deadline) {
+			t.Fatal("a claim of which nobody knows stays")
+		}
+	}
+}
+
+// No method outlasts its context when the database does not answer.
+func TestPrompt(t *testing.T) {
+	inServers(t, func(t *testing.T, d database) {
+		store := hungStore(t, d)
+		c := claim("key")
+		for name, call := range map[string]func(context.Context) error{
+			"Begin":  func(ctx context.Context) error { _, err := store.Begin(ctx, c); return err },
+			"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
+			"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
+			"free":   func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, notStarted) },
+		} {
+			within(t, name, func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: got error %v, want that of the deadline", name, err)
+				}
+			})
+		}
+	})
+}
+
+// hungStore returns a store whose database accepts connections and never
+// answers.
+func hungStore(t *testing.T, d database) *idemsql.Store {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return d.on(d.at(uint16(listener.Addr().(*net.TCPAddr).Port)).open(t), idemsql.Options{})
 }
 
 // The retention of a joined answer begins when it is stored, not when its

@@ -59,6 +59,7 @@ type Store struct {
 var (
 	_ idem.Store  = (*Store)(nil)
 	_ idem.Joiner = (*Store)(nil)
+	_ idem.Prompt = (*Store)(nil)
 )
 
 // Postgres returns a Store in the Postgres database db, which it asks nothing
@@ -104,8 +105,17 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 			return err
 		})
 		return r, err
-	}, nil)
+	}, func(r idem.Record) {
+		// The Runner may have freed the key before.
+		if r.State == idem.Claimed {
+			s.free(context.WithoutCancel(ctx), c.Key, c.Token)
+		}
+	})
 }
+
+// Prompt implements [idem.Prompt]: with whichever driver, no call outlasts its
+// context.
+func (s *Store) Prompt() {}
 
 // Extend implements [idem.Store].
 func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
