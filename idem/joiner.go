@@ -14,10 +14,12 @@ type Joiner interface {
 	// lease, and only Joined.Settle ends it. After an error nothing is held.
 	//
 	// ctx bounds Join and nothing else: the transaction outlives it. Where only
-	// few transactions can be open, Join may wait for its turn until ctx is
-	// done. It must not wait for a transaction that holds the same key: the
-	// answer is then InFlight, with a zero Fingerprint where the other's cannot
-	// be read.
+	// few transactions can be open, Join may wait for its turn until c.Timeout
+	// before the deadline of ctx, or for half of the time up to it where that is
+	// longer; the error is [ErrNoTurn] if none came. With a turn it takes no
+	// longer than c.Timeout. It must not wait for a transaction
+	// that holds the same key: the answer is then InFlight, with a zero
+	// Fingerprint where the other's cannot be read.
 	Join(ctx context.Context, c Claim) (Record, Joined, error)
 }
 
@@ -37,6 +39,11 @@ type Joined interface {
 	// then reports ErrCommitUnknown itself.
 	Settle(ctx context.Context, s Settlement) error
 }
+
+// ErrNoTurn means that as many transactions as may be open were in use all the
+// time. It says nothing about the database. A Runner also reports it while 1024
+// calls of Join have not returned.
+var ErrNoTurn = errors.New("idem: all transactions were in use")
 
 // ErrCommitUnknown means that a transaction may or may not have been committed.
 // A repeat of the request finds either all of it or nothing.

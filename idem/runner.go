@@ -68,8 +68,11 @@ type Options struct {
 	// Retention is how long a key is remembered, and at least the Lease. The
 	// default is 24 h.
 	Retention time.Duration
-	// Wait is how long a duplicate waits for the first request. The default is
-	// 10 s; when negative, it does not wait for a request that runs.
+	// Wait is how long a duplicate waits for the first request, and in joined
+	// mode how long any request waits for a transaction while too many are
+	// open; then the error is ErrNoTurn. The default is 10 s; when negative, a
+	// duplicate does not wait for a request that runs, and half of Timeout is
+	// for the wait for a transaction.
 	Wait time.Duration
 	// Timeout bounds each call of the store, and all that Settle tries before
 	// it goes on in the background. The default is 2 s. After five claims in a

@@ -10,13 +10,20 @@ import (
 // for its turn, so a Join gets Options.Wait beside the timeout, and ends when
 // the caller leaves.
 func (r *Runner) join(ctx context.Context, c Claim) (Record, Joined, error) {
+	c.Timeout = r.options.Timeout
+	if r.options.Wait < 0 {
+		c.Timeout /= 2 // the other half is for the turn
+	}
 	bounded, cancel := context.WithTimeout(ctx, r.options.Timeout+max(r.options.Wait, 0))
 	a, late := r.callBounded(bounded, cancel, r.begins, func(ctx context.Context) reply {
 		record, joined, err := r.joiner.Join(ctx, c)
 		return reply{record: record, joined: joined, err: err}
 	})
-	if a.err == nil {
+	switch a.err {
+	case nil:
 		a.err = broken(&a.record, &c)
+	case errNotCalled: // slotsPerKind calls of Join have not returned
+		a.err = fmt.Errorf("%w: %w", ErrNoTurn, a.err)
 	}
 	if a.err == nil && (a.record.State == Claimed) != (a.joined != nil) {
 		a.err = fmt.Errorf("idem: the store broke its contract: %v with the transaction %v", a.record.State, a.joined)

@@ -3,6 +3,8 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +21,7 @@ type joiner struct {
 	*idem.Memory
 	onJoin   func(ctx context.Context) error
 	onSettle func(s idem.Settlement) error
+	timeout  time.Duration // Claim.Timeout of the last Join
 
 	mu   sync.Mutex
 	open int
@@ -34,6 +37,9 @@ type transaction struct {
 type transactionKey struct{}
 
 func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joined, error) {
+	j.mu.Lock()
+	j.timeout = c.Timeout
+	j.mu.Unlock()
 	if j.onJoin != nil {
 		if err := j.onJoin(ctx); err != nil {
 			return idem.Record{}, nil, err
@@ -303,6 +309,62 @@ func TestJoinedWaitersShareTheError(t *testing.T) {
 		}
 		r.WaitSettled(t.Context())
 		mustBeIdle(t, r)
+	})
+}
+
+// A Join that found no turn says nothing about the database, so the others go
+// on asking, however many there are. Its time is the wait, and the database's
+// the timeout.
+func TestNoTurnIsNoOutage(t *testing.T) {
+	for _, test := range []struct{ wait, all, database time.Duration }{
+		{0, 12 * time.Second, 2 * time.Second},
+		{time.Second, 3 * time.Second, 2 * time.Second},
+		{-1, 2 * time.Second, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJoiner()
+			var left time.Duration
+			j.onJoin = func(ctx context.Context) error {
+				deadline, _ := ctx.Deadline()
+				left = time.Until(deadline)
+				return fmt.Errorf("%w: %w", idem.ErrNoTurn, context.DeadlineExceeded)
+			}
+			r := newRunner(j, idem.Options{Join: true, Wait: test.wait})
+			for i := range 20 {
+				if got := <-begin(t.Context(), r, idem.Request{Key: idem.NewKey("org", strconv.Itoa(i))}); !errors.Is(got.err, idem.ErrNoTurn) {
+					t.Fatalf("number %d: got error %v, want ErrNoTurn", i, got.err)
+				}
+			}
+			if left != test.all || j.timeout != test.database {
+				t.Errorf("with Wait %v a Join has %v, and the database %v of them, want %v and %v", test.wait, left, j.timeout, test.all, test.database)
+			}
+			j.onJoin = nil
+			mustSettle(t, mustRun(t, r, request), freed)
+			mustBeIdle(t, r)
+		})
+	}
+}
+
+// More Joins than may be open wait for the others, not for the database.
+func TestTooManyJoinsAreNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJoiner()
+		j.onJoin = func(ctx context.Context) error { time.Sleep(time.Hour); return nil }
+		r := newRunner(j, idem.Options{Join: true, ExecutionsPerOwner: 2000})
+		var waiting []<-chan result
+		for i := range 1025 {
+			waiting = append(waiting, begin(t.Context(), r, idem.Request{Key: idem.NewKey("org", strconv.Itoa(i))}))
+		}
+		refused := 0
+		for _, c := range waiting {
+			if got := <-c; errors.Is(got.err, idem.ErrNoTurn) {
+				refused++
+			}
+		}
+		if refused != 1 {
+			t.Errorf("%d of 1025 Joins got ErrNoTurn, want 1", refused)
+		}
+		time.Sleep(time.Hour)
 	})
 }
 

@@ -146,7 +146,7 @@ func (r *Runner) begin(ctx context.Context, c Claim) (Record, Joined, error) {
 		record, err = r.beginRemote(ctx, c)
 	}
 	// A Join also ends when its caller leaves.
-	if left := r.joiner != nil && ctx.Err() != nil; !left {
+	if left := r.joiner != nil && ctx.Err() != nil; !left && !errors.Is(err, ErrNoTurn) {
 		r.outage.told(err == nil || errors.Is(err, ErrFull), r.now())
 	}
 	return record, joined, err

@@ -138,6 +138,19 @@ func TestJoined(t *testing.T) {
 	}
 }
 
+// TestNoTurn: a request that got no transaction in time, because others had
+// them all, is told so. Nothing is said of the store.
+func TestNoTurn(t *testing.T) {
+	ring, store, log := newKeyring(), newJoiner(), newLogged()
+	store.noTurn = true
+	h := keyed(ring, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(store, idem.Options{Join: true})}}, http.NotFoundHandler())
+	a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
+	wantRefusal(t, "no turn", a, 503, "too_many_in_flight", "")
+	if a.Header.Get("Retry-After") != "1" || strings.Contains(a.body, "organization") {
+		t.Errorf("Retry-After %q, %s, want 1 and nothing of this organization", a.Header.Get("Retry-After"), a.body)
+	}
+}
+
 // TestJoinedDuplicates: a repeat waits for the transaction, also for one that
 // ends without a trace, and then runs.
 func TestJoinedDuplicates(t *testing.T) {

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -15,6 +16,8 @@ type joiner struct {
 
 	mu   sync.Mutex
 	rows []string
+	// noTurn says that no Join gets a turn.
+	noTurn bool
 	// ending, when set, is told when a transaction is about to end.
 	ending func()
 	// commit, when set, stands in for COMMIT: it makes it happen by do or fail
@@ -31,6 +34,9 @@ func (j *joiner) committed() []string {
 }
 
 func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joined, error) {
+	if j.noTurn {
+		return idem.Record{}, nil, fmt.Errorf("busy: %w", idem.ErrNoTurn)
+	}
 	record, err := j.Begin(ctx, c)
 	if err != nil || record.State != idem.Claimed {
 		return record, nil, err

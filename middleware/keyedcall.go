@@ -196,6 +196,11 @@ func (s *idempotentStage) beginProblem(w http.ResponseWriter, r *http.Request, r
 		return p
 	case errors.Is(err, idem.ErrTooMany):
 		return refusal(codeTooManyInFlight)
+	case errors.Is(err, idem.ErrNoTurn):
+		s.faults.log(s.guard.hooks(r), requestID(w, r), "a keyed request found no free transaction in time", err)
+		p := refusal(codeTooManyInFlight)
+		p.Detail = "Too many operations are being worked on at the moment. Nothing was done: retry after the wait."
+		return p
 	case errors.Is(err, idem.ErrFull):
 		s.faults.log(s.guard.hooks(r), requestID(w, r), "the idempotency store is full", err)
 		p := refusal(codeReplyStoreFull)

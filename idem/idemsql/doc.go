@@ -48,7 +48,8 @@
 // claim with a lease and its settlement take one trip each, a repeat two.
 //
 // Joined requests take at most half of the pool, or 32 connections if it has no
-// limit; the others wait in the order in which they came. That leaves
+// limit; the others wait in the order in which they came, for as long as
+// [idem.Options].Wait, and then get 503 too_many_in_flight. That leaves
 // connections for handlers that use the *sql.DB beside their transaction. In
 // the database such a handler can still wait for itself, for a row that its
 // transaction has locked or in SQLite for the file: until its deadline or

@@ -1,6 +1,7 @@
 package idemsql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -64,6 +65,8 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joine
 	case held:
 		return idem.Record{State: idem.InFlight}, nil, nil
 	case !ours:
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, longestHandler))
+		defer cancel()
 		known, err := s.look(ctx, c)
 		if errors.Is(err, sql.ErrNoRows) {
 			return idem.Record{State: idem.InFlight}, nil, nil
@@ -76,6 +79,8 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joine
 			return known, nil, err
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, longestHandler))
+	defer cancel()
 	// From here on turn and key belong to the goroutine that joins, or to the
 	// transaction.
 	type answer struct {
@@ -106,7 +111,14 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joine
 // It looks for the record only after a while, and without giving its place up:
 // where turns are short, a look would be one round trip more for each request.
 func (s *Store) wait(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	waiting, stop := context.WithCancel(ctx)
+	most := longestHandler
+	if deadline, ok := ctx.Deadline(); ok {
+		// Half of a time that is not long enough for both: a time limit outside
+		// may be shorter than the database's own.
+		left := time.Until(deadline)
+		most = max(left-c.Timeout, left/2)
+	}
+	waiting, stop := context.WithTimeout(ctx, most)
 	defer stop()
 	found := make(chan idem.Record, 1)
 	looks := time.AfterFunc(lookAfter, func() {
@@ -128,8 +140,11 @@ func (s *Store) wait(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	case known := <-found:
 		return known, nil
 	default:
-		return idem.Record{}, fmt.Errorf("idemsql: join: waiting for a turn: %w", err)
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", idem.ErrNoTurn, err)
+	}
+	return idem.Record{}, fmt.Errorf("idemsql: join: waiting for a turn: %w", err)
 }
 
 // look returns the record of a key, or sql.ErrNoRows when it may be claimed.

@@ -161,6 +161,98 @@ func TestKnownOutOfTurn(t *testing.T) {
 	})
 }
 
+// A Join that gets no turn says so; see TestTurnInLittleTime for how long it
+// waits.
+func TestNoTurn(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		db.SetMaxOpenConns(2)
+		store := d.on(db, idemsql.Options{})
+		_, j := join(t, store, claim("running"), idem.Claimed)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		c := claim("another")
+		c.Timeout = patience
+		if _, _, err := store.Join(ctx, c); !errors.Is(err, idem.ErrNoTurn) {
+			t.Errorf("got error %v, want ErrNoTurn", err)
+		}
+		if err := j.Settle(t.Context(), notStarted); err != nil {
+			t.Error(err)
+		}
+		if _, j, err := store.Join(t.Context(), c); err != nil {
+			t.Errorf("with a turn: %v", err)
+		} else if err := j.Settle(t.Context(), notStarted); err != nil {
+			t.Error(err)
+		}
+		mustBeIdle(t, db)
+	})
+}
+
+// A Join leaves the time of the database alone while it waits for a turn. Where
+// its context has less than twice that, it waits for half of it.
+func TestTurnInLittleTime(t *testing.T) {
+	file := sqliteFile(t)
+	synctest.Test(t, func(t *testing.T) {
+		db, err := file.pool()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		store := idemsql.SQLite(db, idemsql.Options{})
+		for _, row := range []struct {
+			limit, timeout, busy, waited time.Duration
+			err                          error
+		}{
+			{2 * time.Second, 2 * time.Second, 500 * time.Millisecond, 500 * time.Millisecond, nil},
+			{2 * time.Second, 2 * time.Second, 5 * time.Second, time.Second, idem.ErrNoTurn},
+			{time.Second, 2 * time.Second, 5 * time.Second, 500 * time.Millisecond, idem.ErrNoTurn},
+			{3 * time.Second, 2 * time.Second, 5 * time.Second, 1500 * time.Millisecond, idem.ErrNoTurn},
+			{10 * time.Second, 2 * time.Second, 20 * time.Second, 8 * time.Second, idem.ErrNoTurn},
+		} {
+			_, first := join(t, store, claim("first"), idem.Claimed)
+			settled := make(chan error)
+			time.AfterFunc(row.busy, func() { settled <- first.Settle(t.Context(), notStarted) })
+			ctx, cancel := context.WithTimeout(t.Context(), row.limit)
+			c, begun := claim("second"), time.Now()
+			c.Timeout = row.timeout
+			_, j, err := store.Join(ctx, c)
+			if waited := time.Since(begun); !errors.Is(err, row.err) || waited != row.waited {
+				t.Errorf("of %v: got error %v after %v, want %v after %v", row.limit, err, waited, row.err, row.waited)
+			}
+			if err := <-settled; err != nil {
+				t.Error(err)
+			}
+			if j != nil {
+				if err := j.Settle(t.Context(), notStarted); err != nil {
+					t.Error(err)
+				}
+			}
+			cancel()
+		}
+	})
+}
+
+// A database that does not answer holds a Join for its own part of the time
+// only, also the second of a key, and is no want of turns.
+func TestHungDatabaseAtJoin(t *testing.T) {
+	inServers(t, func(t *testing.T, d database) {
+		store := hungStore(t, d)
+		c := claim("key")
+		c.Timeout = 100 * time.Millisecond
+		within(t, "two Joins", func() {
+			var running sync.WaitGroup
+			for range 2 {
+				running.Go(func() {
+					if _, _, err := store.Join(t.Context(), again(c)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, idem.ErrNoTurn) {
+						t.Errorf("got error %v, want that of the deadline", err)
+					}
+				})
+			}
+			running.Wait()
+		})
+	})
+}
+
 // A handler that waits for what it holds itself gets an error in bounded time,
 // and the operator a word about it.
 func TestHandlerWaitsForItself(t *testing.T) {
