@@ -2,6 +2,7 @@ package idem
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -22,31 +23,43 @@ var errOutage = errors.New("idem: the store was not asked, because it failed sev
 type outage struct {
 	mu       sync.Mutex
 	failures int
+	last     error         // the store's last error
+	since    time.Duration // when the first of the failures was told
 	next     time.Duration // when the store may be asked again
 }
 
-// asks reports whether the store is to be asked now.
-func (o *outage) asks(now time.Duration) bool {
+// asks returns nil if the store is to be asked now, else why it is not.
+func (o *outage) asks(now time.Duration) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failures < outageFailures {
-		return true
+		return nil
 	}
 	if now < o.next {
-		return false
+		return fmt.Errorf("%w; the last time: %v", errOutage, o.last)
 	}
 	o.next = now + outageProbe
-	return true
+	return nil
 }
 
-// told records whether the store answered.
-func (o *outage) told(answered bool, now time.Duration) {
+// told records whether the store answered. It returns how long it did not, if
+// this is the end of an outage, else 0.
+func (o *outage) told(err error, now time.Duration) (over time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if answered {
+	if err == nil || errors.Is(err, ErrFull) {
+		if o.failures >= outageFailures {
+			over = max(now-o.since, 1)
+		}
 		o.failures = 0
-		return
+		return over
 	}
-	o.failures++
+	if o.failures++; o.failures == 1 {
+		o.since = now
+	}
+	if o.failures == 1 || err != errUndoing && err != errNotCalled {
+		o.last = err
+	}
 	o.next = now + outageProbe
+	return 0
 }

@@ -1,7 +1,10 @@
 package idem_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +20,8 @@ func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
 		store.Always(idemtest.Begin, idemtest.Hang)
-		r := newRunner(store, idem.Options{Timeout: 2 * time.Second, Wait: -1})
+		var log strings.Builder
+		r := idem.NewRunner(store, idem.Options{Timeout: 2 * time.Second, Wait: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		n := 0
 		begin := func() (time.Duration, error) {
 			n++
@@ -36,8 +40,8 @@ func TestOutage(t *testing.T) {
 		}
 		asked := store.Calls(idemtest.Begin)
 		for range 100 {
-			if took, err := begin(); err == nil || took != 0 {
-				t.Fatalf("got %v after %v, want an error at once", err, took)
+			if took, err := begin(); err == nil || took != 0 || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+				t.Fatalf("got %v after %v, want an error at once that names the cause", err, took)
 			}
 		}
 		if calls := store.Calls(idemtest.Begin); calls != asked {
@@ -57,6 +61,9 @@ func TestOutage(t *testing.T) {
 				t.Errorf("the store is back: got %v after %v", err, took)
 			}
 		}
+		if text := "the store of idempotent requests answers again"; strings.Count(log.String(), text) != 1 || !strings.Contains(log.String(), "after=12s") {
+			t.Errorf("the log does not say %q once, after=12s:\n%s", text, log.String())
+		}
 		// The count begins again.
 		store.Always(idemtest.Begin, idemtest.Hang)
 		for i, want := range []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 0} {
@@ -65,6 +72,32 @@ func TestOutage(t *testing.T) {
 			}
 		}
 		store.Release()
+	})
+}
+
+// When claims that may have been made are being undone, the store is not asked
+// any more. What it said is not forgotten for that.
+func TestOutageNamesTheStoresError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+		store.Always(idemtest.Begin, idemtest.Fail)
+		store.Always(idemtest.Settle, idemtest.Fail)
+		r := newRunner(store, idem.Options{Wait: -1})
+		begin := func(n int) error {
+			_, _, err := r.Begin(t.Context(), idem.Request{Key: idem.NewKey(fmt.Sprint(n)), Owner: "org"})
+			return err
+		}
+		for n := range 600 {
+			time.Sleep(time.Second) // each is a probe
+			if err := begin(n); err == nil {
+				t.Fatal("got no error")
+			}
+		}
+		if err := begin(600); err == nil || !strings.Contains(err.Error(), idemtest.ErrInjected.Error()) {
+			t.Errorf("got error %v, want one that names the store's", err)
+		}
+		store.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
 	})
 }
 

@@ -90,6 +90,9 @@ func (e *Execution) saveNow(s saving) error {
 	for try := 1; ; try++ {
 		err, final := e.save(&s, left)
 		if final {
+			if errors.Is(err, ErrSettled) {
+				e.logNotSaved(s.ctx, err)
+			}
 			e.end(&s.settlement, err)
 			return err
 		}
@@ -158,11 +161,14 @@ func (e *Execution) saveAgain(s *saving) {
 	if err == nil {
 		r.options.Logger.InfoContext(s.ctx, "the outcome of an idempotent request is saved", "key", e.name())
 	} else {
-		r.options.Logger.ErrorContext(s.ctx, "the outcome of an idempotent request is not saved and will not be",
-			"key", e.name(), "error", err)
+		e.logNotSaved(s.ctx, err)
 	}
 	e.end(&s.settlement, err)
 	r.background(-1)
+}
+
+func (e *Execution) logNotSaved(ctx context.Context, err error) {
+	e.runner.options.Logger.ErrorContext(ctx, "the outcome of an idempotent request is not saved and will not be", "key", e.name(), "error", err)
 }
 
 // end stops the renewals, cancels the contexts, and gives the answer, if there

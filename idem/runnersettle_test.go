@@ -325,3 +325,22 @@ func TestSettledExecutionsAreNotKept(t *testing.T) {
 	}
 	runtime.KeepAlive(r)
 }
+
+// settledStore has an outcome for each claim already.
+type settledStore struct{ idem.Store }
+
+func (settledStore) Settle(context.Context, idem.Key, idem.ClaimToken, idem.Settlement) error {
+	return idem.ErrSettled
+}
+
+// A store that has another outcome for the claim is not silent about it.
+func TestAnotherOutcomeIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := idem.NewRunner(settledStore{newMemory()}, idem.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		e := mustRun(t, r, request)
+		if err := e.Settle(t.Context(), answer("created")); err != idem.ErrSettled || !strings.Contains(log.String(), "is not saved and will not be") {
+			t.Errorf("got error %v, want ErrSettled and a line of it:\n%s", err, &log)
+		}
+	})
+}

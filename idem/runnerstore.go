@@ -134,8 +134,8 @@ func (r *Runner) begin(ctx context.Context, c Claim) (Record, Joined, error) {
 		record, err := r.memory.Begin(context.Background(), c)
 		return record, nil, err
 	}
-	if !r.outage.asks(r.now()) {
-		return Record{}, nil, errOutage
+	if err := r.outage.asks(r.now()); err != nil {
+		return Record{}, nil, err
 	}
 	var record Record
 	var joined Joined
@@ -147,7 +147,9 @@ func (r *Runner) begin(ctx context.Context, c Claim) (Record, Joined, error) {
 	}
 	// A Join also ends when its caller leaves.
 	if left := r.joiner != nil && ctx.Err() != nil; !left && !errors.Is(err, ErrNoTurn) {
-		r.outage.told(err == nil || errors.Is(err, ErrFull), r.now())
+		if over := r.outage.told(err, r.now()); over > 0 {
+			r.options.Logger.InfoContext(ctx, "the store of idempotent requests answers again", "after", over)
+		}
 	}
 	return record, joined, err
 }

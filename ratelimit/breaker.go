@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ type breaker struct {
 	warm     bool      // the store has answered once
 	running  int       // calls that have not returned
 	failures int       // in a row
+	cause    error     // the last of these that was not the end of the budget
 	open     bool
 	since    time.Time // open since
 	next     time.Time // when the next probe may start
@@ -85,18 +87,29 @@ func (b *breaker) answered(c *call) {
 	if closes {
 		b.open, b.probing = false, false
 	}
-	b.warm, b.failures = true, 0
+	b.warm, b.failures, b.cause = true, 0, nil
 	b.mu.Unlock()
 	if closes {
 		b.log.Info("rate limit store answers again", "after", time.Since(since))
 	}
 }
 
-// failed records a failure.
-func (b *breaker) failed(c *call, err error) {
+// failed records a failure. It returns the error with what is known of it.
+func (b *breaker) failed(c *call, err error) error {
 	b.mu.Lock()
 	now := time.Now()
-	connecting := errors.Is(err, errOverBudget) && !b.warm && now.Sub(b.first) < b.cooldown
+	overBudget := errors.Is(err, errOverBudget)
+	switch {
+	case !overBudget:
+		b.cause = err
+	case b.cause == nil:
+		err = fmt.Errorf("%w; if the store usually needs longer, raise FailoverOptions.Budget", err)
+	default:
+		// A client that is refused a connection tries again until its time ends,
+		// and says only now and then why.
+		err = fmt.Errorf("%w; the store's last error: %w", err, b.cause)
+	}
+	connecting := overBudget && !b.warm && now.Sub(b.first) < b.cooldown
 	if !connecting {
 		b.failures++
 	}
@@ -109,6 +122,7 @@ func (b *breaker) failed(c *call, err error) {
 	if opens {
 		b.log.Warn("rate limit store fails; each policy follows its failure mode until it is back", "error", err)
 	}
+	return err
 }
 
 // abandoned records that the caller left, which says nothing about the store.

@@ -142,9 +142,7 @@ func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error)
 	case ctx.Err() != nil:
 		f.breaker.abandoned(c)
 	case bounded.Err() != nil:
-		a.err = fmt.Errorf("%w of %v; if the store usually needs longer, raise FailoverOptions.Budget",
-			errOverBudget, f.budget)
-		f.breaker.failed(c, a.err)
+		a.err = f.breaker.failed(c, fmt.Errorf("%w of %v", errOverBudget, f.budget))
 	default:
 		f.breaker.failed(c, a.err)
 	}

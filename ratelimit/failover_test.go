@@ -428,6 +428,22 @@ func TestFailoverFirstConnection(t *testing.T) {
 			t.Errorf("the log is %q, want it to say what to do if the store is only slow", line)
 		}
 
+		// A client that is refused connections tries again until the budget
+		// ends, and says only now and then why.
+		log.Reset()
+		store = newFaulty()
+		f = ratelimit.NewFailover(store, options)
+		crowd(f)
+		store.fail(func(context.Context) error { return errors.New("connection refused") })
+		takeOne(t, f, p, "org")
+		store.fail(hang(t))
+		if crowd(f); !f.Down() {
+			t.Error("up after errors and calls over budget")
+		}
+		if line := log.String(); !strings.Contains(line, "connection refused") || strings.Contains(line, "raise") {
+			t.Errorf("the log is %q, want the store's own error and no advice", line)
+		}
+
 		store = newFaulty()
 		store.fail(hang(t))
 		f = ratelimit.NewFailover(store, options)
