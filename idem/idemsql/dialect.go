@@ -43,8 +43,9 @@ type dialect struct {
 
 	extend, settle, settledAs, release, settled, sweep string
 
-	steps  []string // the schema: how to get from each version to the next
-	engine          // that of the migration
+	steps      []string // the schema: how to get from each version to the next
+	oldColumns string   // asks whether {table} has the columns of before 2026-11-22
+	engine              // that of the migration
 }
 
 var postgres = func() dialect {
@@ -59,6 +60,7 @@ var postgres = func() dialect {
 	d.keep = expand(postgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
 	d.steps, d.engine = []string{postgresSchema, postgresSweepAt, postgresNoChecks}, postgresEngine
+	d.oldColumns = "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{table}') AND attname = 'partition_hash')"
 	return d
 }()
 
@@ -79,6 +81,7 @@ var sqlite = func() dialect {
 	d.oneWriter = true
 	d.sweep = expand(sqliteSweep)
 	d.steps, d.engine = []string{sqliteSchema}, sqliteEngine
+	d.oldColumns = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('{table}') WHERE name = 'partition_hash')"
 	return d
 }()
 

@@ -194,3 +194,48 @@ func TestMigrateAwayChecks(t *testing.T) {
 	mustCount(t, db, "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND connamespace = current_schema()::regnamespace", 0)
 	mustCount(t, db, "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE '%idem'", 2)
 }
+
+// The first text of version 1 was replaced: tables that it made have no column
+// request_key, and are of a version that Migrate knows.
+func TestMigrateFromHalvedKeys(t *testing.T) {
+	for _, test := range []struct {
+		open           func(testing.TB) database
+		bytes, integer string
+		time, more     string
+	}{
+		{sqliteFile, "BLOB", "INTEGER", "INTEGER", " STRICT"},
+		{postgres, "bytea", "integer", "timestamptz", " WITH (fillfactor = 85)"},
+	} {
+		t.Run(test.bytes, func(t *testing.T) {
+			d := test.open(t)
+			db := d.open(t)
+			store := d.on(db, idemsql.Options{})
+			words := strings.NewReplacer("BYTES", test.bytes, "INTEGER", test.integer, "TIME", test.time)
+			execute(t, db, "DROP TABLE sallyport_idem")
+			execute(t, db, words.Replace(`
+				CREATE TABLE sallyport_idem (
+					partition_hash BYTES NOT NULL,
+					digest         BYTES NOT NULL,
+					token          BYTES NOT NULL,
+					fingerprint    BYTES NOT NULL,
+					attempt        INTEGER NOT NULL,
+					state          INTEGER NOT NULL CHECK (state IN (1, 3, 4)),
+					lease_ends     TIME NOT NULL,
+					expires_at     TIME NOT NULL,
+					payload        BYTES NOT NULL,
+					PRIMARY KEY (digest, partition_hash)
+				)`)+test.more)
+			execute(t, db, "CREATE INDEX sallyport_idem_expiry ON sallyport_idem (expires_at)")
+			// A Migrate that did not look may have brought it to any version.
+			for version := range len(store.Schema()) {
+				execute(t, db, fmt.Sprintf("UPDATE sallyport_idem_schema SET version = %d", version+1))
+				mustMigrate(t, "a table of the first text", store, "the table sallyport_idem is from before 2026-11-22", "max(expires_at)", "drop sallyport_idem and sallyport_idem_schema")
+			}
+			mustCount(t, db, "SELECT count(*) FROM sallyport_idem", 0)
+			execute(t, db, "DROP TABLE sallyport_idem")
+			execute(t, db, "DROP TABLE sallyport_idem_schema")
+			mustMigrate(t, "after what the error says", store)
+			begin(t, store, claim("key"), idem.Claimed)
+		})
+	}
+}
