@@ -157,13 +157,17 @@ func (j *joined) commit(ctx context.Context) error {
 }
 
 // undone rolls back a transaction that SQLite neither committed nor ended. A
-// rollback that succeeds proves that nothing was committed.
+// rollback that succeeds proves that nothing was committed, and after one that
+// the driver or SQLite has done already it is proved by the reply's absence.
 func (j *joined) undone(ctx context.Context) bool {
-	_, err := j.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-	if err != nil {
-		j.discard()
+	ctx = context.WithoutCancel(ctx)
+	_, err := j.conn.ExecContext(ctx, "ROLLBACK")
+	if err == nil {
+		return true
 	}
-	return err == nil
+	err = j.store.one(ctx, j.conn, j.store.settled, []any{new(bool)}, j.key[:], j.token[:])
+	j.discard()
+	return err == sql.ErrNoRows
 }
 
 func (j *joined) rollBack() error {

@@ -197,26 +197,32 @@ func TestNoKeyNoTransaction(t *testing.T) {
 	s.post("", "title").mustBe(t, 200, "")
 }
 
+// ending returns a pool whose transactions end by a statement just before they
+// are committed.
+func ending(t *testing.T, d database, by string) *sql.DB {
+	return d.watched(t, func(ctx context.Context, c driver.Conn, statement string) error {
+		if statement != "COMMIT" {
+			return nil
+		}
+		_, err := c.(driver.ExecerContext).ExecContext(ctx, by, nil)
+		return err
+	})
+}
+
 // A connection in an unknown state does not go back to the pool: the next
 // request would begin in what the last one left.
 func TestDoubtfulConnectionsAreClosed(t *testing.T) {
 	d := sqliteFile(t)
 	for name, test := range map[string]struct {
-		db  *sql.DB
-		end func(t *testing.T, tx *sql.Tx)
+		db      *sql.DB
+		end     func(t *testing.T, tx *sql.Tx)
+		unknown bool // whether something may have been committed
 	}{
-		"the transaction cannot be rolled back": {d.open(t), func(t *testing.T, tx *sql.Tx) { execute(t, tx, "ROLLBACK") }},
-		"nor after a failed commit": {
-			// The transaction ends on its own just before it is committed, as
-			// SQLite does when the disk is full.
-			d.watched(t, func(ctx context.Context, c driver.Conn, statement string) error {
-				if statement != "COMMIT" {
-					return nil
-				}
-				_, err := c.(driver.ExecerContext).ExecContext(ctx, "ROLLBACK", nil)
-				return err
-			}), func(*testing.T, *sql.Tx) {},
-		},
+		"the transaction cannot be rolled back": {d.open(t), func(t *testing.T, tx *sql.Tx) { execute(t, tx, "ROLLBACK") }, true},
+		// The transaction ends on its own just before it is committed, as SQLite
+		// does when the disk is full.
+		"nor after a failed commit":       {ending(t, d, "ROLLBACK"), func(*testing.T, *sql.Tx) {}, false},
+		"a commit took effect and failed": {ending(t, d, "COMMIT"), func(*testing.T, *sql.Tx) {}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer test.db.Close()
@@ -227,8 +233,8 @@ func TestDoubtfulConnectionsAreClosed(t *testing.T) {
 			_, j := join(t, store, claim(name), idem.Claimed)
 			tx, _ := idemsql.Tx(j.Context(t.Context()))
 			test.end(t, tx)
-			if err := j.Settle(t.Context(), finished("answer")); !errors.Is(err, idem.ErrCommitUnknown) {
-				t.Errorf("Settle: got error %v, want ErrCommitUnknown", err)
+			if err := j.Settle(t.Context(), finished("answer")); err == nil || errors.Is(err, idem.ErrCommitUnknown) != test.unknown {
+				t.Errorf("Settle: got error %v; ErrCommitUnknown: want %t", err, test.unknown)
 			}
 			if _, err := test.db.ExecContext(t.Context(), "INSERT INTO of_the_connection VALUES (1)"); err == nil {
 				t.Error("the connection is still in the pool")
