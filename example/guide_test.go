@@ -7,10 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sallyport-go/sallyport/middleware"
 )
 
 // logCalls are the methods whose first text is a line of the log: those of
@@ -41,6 +44,40 @@ func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
 		if texts[row] == "" {
 			t.Errorf("the guide has a row for %q, which nothing logs", row)
 		}
+	}
+}
+
+// TestTheGuideWatchesFiguresThatExist: each figure of the guide that comes from
+// API.Stats is a field of it.
+func TestTheGuideWatchesFiguresThatExist(t *testing.T) {
+	guide, err := os.ReadFile("../.github/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := 0
+	for line := range strings.Lines(string(guide)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 || !strings.Contains(cells[2], "`API.Stats`") {
+			continue
+		}
+		for i, quoted := range strings.Split(cells[1], "`") {
+			if i%2 == 0 {
+				continue
+			}
+			figures++
+			of := reflect.TypeFor[middleware.Stats]()
+			for name := range strings.SplitSeq(quoted, ".") {
+				field, there := of.FieldByName(name)
+				if !there {
+					t.Errorf("the guide watches %q, which API.Stats does not have", quoted)
+					break
+				}
+				of = field.Type
+			}
+		}
+	}
+	if figures < 8 {
+		t.Errorf("found %d figures only", figures)
 	}
 }
 

@@ -42,6 +42,7 @@ type Cached struct {
 	strange       chan struct{} // semaphore for questions about tokens that were never usable
 	known         chan struct{} // and about tokens that were usable before
 	unknownScopes unknownScopes // that were reported
+	runChecked    atomic.Bool   // Run was called, or a line says that it was not
 	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 }
 
@@ -182,6 +183,7 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		s.mu.Unlock()
 		close(l.done)
 	}()
+	c.noticeNoRun(began)
 	l.key, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout))
 }
 

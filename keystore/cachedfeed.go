@@ -58,6 +58,7 @@ func (c *Cached) Run(ctx context.Context) error {
 	if !ok {
 		return c.unsupported("has no feed")
 	}
+	c.runChecked.Store(true)
 	defer c.polled.Store(0)
 	var position string
 	failing := false
@@ -84,6 +85,19 @@ func (c *Cached) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// noticeNoRun logs once that the program has not called Run a minute after
+// NewCached. A [Memory] needs no Run: only this process changes it.
+func (c *Cached) noticeNoRun(now time.Duration) {
+	if now < time.Minute || c.runChecked.Load() {
+		return
+	}
+	_, feed := c.store.(Feed)
+	_, memory := c.store.(*Memory)
+	if !c.runChecked.Swap(true) && feed && !memory {
+		c.options.Logger.Warn("keystore: Cached.Run was not started, revocations elsewhere take longer to be noticed", "max_staleness", c.MaxStaleness())
+	}
 }
 
 // poll forgets what changed since position and returns the new one, which is

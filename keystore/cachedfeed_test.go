@@ -537,3 +537,64 @@ func TestCachedOverCached(t *testing.T) {
 		})
 	}
 }
+
+// A cache that nobody polls for says so once, after a minute. Only one in front
+// of a feed that others write to needs it.
+func TestRunWasNotStarted(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		store func() keystore.Store
+		run   bool
+		lines int
+	}{
+		{"a feed", func() keystore.Store { return newFeedFake() }, false, 1},
+		{"a feed that is polled", func() keystore.Store { return newFeedFake() }, true, 0},
+		{"a Memory", func() keystore.Store { return keystore.NewMemory() }, false, 0},
+		{"no feed", func() keystore.Store { return struct{ keystore.Store }{keystore.NewMemory()} }, false, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log logged
+			c := keystore.NewCached(row.store(), keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			said := func() int { return strings.Count(log.String(), "Run was not started") }
+			ask := func() { c.Lookup(t.Context(), keystore.Digest{}) }
+			if row.run {
+				run(t, c)()
+			}
+			time.Sleep(time.Minute - time.Nanosecond)
+			ask()
+			if said() != 0 {
+				t.Errorf("%s: said within a minute", row.name)
+			}
+			for range 3 {
+				time.Sleep(time.Minute)
+				ask()
+			}
+			if got := said(); got != row.lines {
+				t.Errorf("%s: said %d times, want %d", row.name, got, row.lines)
+			}
+			if !c.Stats().Polled.IsZero() {
+				t.Errorf("%s: polled at %v, and Run does not run", row.name, c.Stats().Polled)
+			}
+		})
+	}
+}
+
+func TestPolledInTheFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFeedFake()
+		c := keystore.NewCached(f, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
+		time.Sleep(time.Hour)
+		stop := run(t, c)
+		time.Sleep(12 * time.Second)
+		last := time.Now().Add(-2 * time.Second)
+		f.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", errors.New("away") })
+		time.Sleep(time.Minute)
+		if got := c.Stats().Polled; !got.Equal(last) {
+			t.Errorf("got %v, want the last poll that succeeded, %v", got, last)
+		}
+		stop()
+		if got := c.Stats().Polled; !got.IsZero() {
+			t.Errorf("after Run got %v, want zero", got)
+		}
+	})
+}

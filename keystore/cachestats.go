@@ -1,6 +1,9 @@
 package keystore
 
-// CacheStats are figures of a [Cached]. The last three count since its start.
+import "time"
+
+// CacheStats are figures of a [Cached]. Hits, Asked and Failed count since its
+// start.
 type CacheStats struct {
 	Usable  int // tokens remembered that were usable when the store was last asked
 	Refused int // tokens remembered that were not
@@ -8,6 +11,10 @@ type CacheStats struct {
 	Hits   uint64 // lookups that were answered from memory
 	Asked  uint64 // questions to the store; lookups that share one count once
 	Failed uint64 // those of them without an answer, [ErrOverloaded] included
+
+	// Polled is when the last poll of the feed that succeeded began. It is zero
+	// unless [Cached.Run] runs and one has.
+	Polled time.Time
 }
 
 // Stats returns the figures of c.
@@ -22,6 +29,9 @@ func (c *Cached) Stats() CacheStats {
 		sum.Asked += s.asked
 		sum.Failed += s.failed
 		s.mu.Unlock()
+	}
+	if at := time.Duration(c.polled.Load()); at != 0 {
+		sum.Polled = c.epoch.Add(at)
 	}
 	return sum
 }

@@ -27,7 +27,8 @@ type LastUsed struct {
 
 	mu      sync.Mutex
 	pending map[keyID]time.Time
-	dropped int // uses of keys for which there was no room, since the last flush
+	dropped int       // uses of keys for which there was no room, since the last flush
+	due     time.Time // for Run or a flush; zero after one, and when a line says that there was none
 }
 
 // keyID names a key with the organization it must belong to.
@@ -48,7 +49,7 @@ func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &LastUsed{toucher: t, options: o, pending: make(map[keyID]time.Time)}
+	return &LastUsed{toucher: t, options: o, pending: make(map[keyID]time.Time), due: time.Now().Add(o.Interval + time.Minute)}
 }
 
 // Record notes that k is used now. It never waits for the store, and does not
@@ -57,8 +58,15 @@ func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed {
 func (l *LastUsed) Record(k *Key) {
 	now := time.Now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.note(keyID{k.Organization, k.ID}, now)
+	late := !l.due.IsZero() && now.After(l.due)
+	if late {
+		l.due = time.Time{}
+	}
+	l.mu.Unlock()
+	if late {
+		l.options.Logger.Warn("keystore: LastUsed.Run was not started, no use of a key is written")
+	}
 }
 
 // note stores the later of at and the time noted before. The lock is held.
@@ -101,7 +109,7 @@ func (l *LastUsed) take() (uses []Use, dropped int) {
 	l.mu.Lock()
 	pending := l.pending
 	l.pending = make(map[keyID]time.Time)
-	dropped, l.dropped = l.dropped, 0
+	dropped, l.dropped, l.due = l.dropped, 0, time.Time{}
 	l.mu.Unlock()
 
 	uses = make([]Use, 0, len(pending))
@@ -123,15 +131,24 @@ func (l *LastUsed) putBack(uses []Use) {
 // the error of that last one. A program waits for it after the server has shut
 // down.
 func (l *LastUsed) Run(ctx context.Context) error {
+	l.mu.Lock()
+	l.due = time.Time{}
+	l.mu.Unlock()
 	ticks := time.NewTicker(l.options.Interval)
+	failing := false
 	for {
 		select {
 		case <-ctx.Done():
 			return l.Flush(context.WithoutCancel(ctx))
 		case <-ticks.C:
-			if err := l.Flush(ctx); err != nil && ctx.Err() == nil {
+			err := l.Flush(ctx)
+			switch {
+			case err == nil && failing:
+				l.options.Logger.Info("keystore: last uses of keys are written again")
+			case err != nil && !failing && ctx.Err() == nil:
 				l.options.Logger.Warn("keystore: last uses of keys could not be written and are kept", "error", err)
 			}
+			failing = err != nil
 		}
 	}
 }

@@ -132,11 +132,14 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 		if calls := written.take(); len(calls) != 2 || len(calls[1]) != 2 {
 			t.Errorf("two failed flushes made the calls %v, want both uses tried twice", calls)
 		}
-		if !strings.Contains(log.String(), errStoreDown.Error()) {
-			t.Errorf("the log does not say why flushing failed: %s", log.String())
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, errStoreDown.Error()) {
+			t.Errorf("the log does not say once why flushing failed: %s", got)
 		}
 		written.fail.set(nil)
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
+		if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "written again") {
+			t.Errorf("the log does not say once that uses are written again: %s", got)
+		}
 		calls := written.take()
 		if len(calls) != 1 || len(calls[0]) != 2 {
 			t.Fatalf("when the store is back the calls are %v, want both uses at once", calls)
@@ -352,5 +355,30 @@ func TestLastUsedDefaultSize(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "uses=1\n") {
 		t.Errorf("the log does not say that one use was dropped: %s", log.String())
+	}
+}
+
+func TestLastUsedRunWasNotStarted(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		run       bool
+		runsAfter time.Duration
+		want      int
+	}{{"never", false, 0, 1}, {"started", true, 0, 0}, {"started later", true, 30 * time.Minute, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			var log logged
+			uses := keystore.NewLastUsed(newBook(nil), keystore.LastUsedOptions{Interval: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			time.Sleep(row.runsAfter)
+			if row.run {
+				defer runLastUsed(t, uses)()
+			}
+			for range 8 { // of a later Run the first is due, and before its first flush
+				time.Sleep(35 * time.Minute)
+				uses.Record(key(1))
+			}
+			if got := strings.Count(log.String(), "Run was not started"); got != row.want {
+				t.Errorf("%s: said %d times, want %d: %s", row.name, got, row.want, log.String())
+			}
+		})
 	}
 }

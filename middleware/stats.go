@@ -1,6 +1,8 @@
 package middleware
 
 import (
+	"time"
+
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -9,10 +11,17 @@ import (
 // Stats are figures for metrics, of the parts that a [Guard] was given. They
 // are zero for a part that is missing or of another type.
 type Stats struct {
-	Keys keystore.CacheStats // of a [keystore.Cached]; of several together
+	// Of all [keystore.Cached] together. With several caches, Polled is the
+	// oldest.
+	Keys keystore.CacheStats
 
 	Runner  idem.RunnerStats // of all Runners together
 	Replies idem.MemoryStats // of an [idem.Memory] of Options.Idempotency
+
+	// Swept is the end of the last successful sweep of expired rows in this
+	// process, if the store of replies has a method Swept, such as that of
+	// idemsql. Zero means none.
+	Swept time.Time
 
 	// Of a [ratelimit.Failover], or a store that has one inside, such as that of
 	// ratelimitredis.
@@ -30,6 +39,9 @@ func (g *Guard) Stats() Stats {
 		if cached, ok := a.keys.(*keystore.Cached); ok && !seen[cached] {
 			seen[cached] = true
 			k := cached.Stats()
+			if len(seen) == 1 || k.Polled.Before(s.Keys.Polled) {
+				s.Keys.Polled = k.Polled
+			}
 			s.Keys.Usable += k.Usable
 			s.Keys.Refused += k.Refused
 			s.Keys.Hits += k.Hits
@@ -47,8 +59,11 @@ func (g *Guard) Stats() Stats {
 		s.Runner.Lost += r.Lost
 	}
 	if g.idempotency != nil {
-		if memory, ok := g.idempotency.Runner.Store().(*idem.Memory); ok {
-			s.Replies = memory.Stats()
+		switch store := g.idempotency.Runner.Store().(type) {
+		case *idem.Memory:
+			s.Replies = store.Stats()
+		case interface{ Swept() time.Time }:
+			s.Swept = store.Swept()
 		}
 	}
 	switch store := g.limits.Store.(type) {

@@ -66,6 +66,44 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// TestStatsOfRuns: what was never started is zero, and of several caches the
+// figure is that of the one that has waited longest.
+func TestStatsOfRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var caches [2]*keystore.Cached
+		var authenticators [2]middleware.Authenticator
+		o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(sweeping{replies().Store()}, idem.Options{})}}
+		for i := range caches {
+			caches[i] = keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+			authenticators[i] = middleware.KeyAuthenticator(caches[i], o)
+		}
+		o.Authenticator = middleware.FirstOf(authenticators[0], authenticators[1])
+		g := middleware.New(nil, o)
+		if got := g.Stats(); !got.Swept.Equal(sweptAt) {
+			t.Errorf("swept at %v, want what the store says, %v", got.Swept, sweptAt)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for i := range caches {
+			if got := g.Stats().Keys.Polled; !got.IsZero() {
+				t.Errorf("with %d of 2 polled: got %v, want zero", i, got)
+			}
+			time.Sleep(time.Second)
+			go caches[i].Run(ctx)
+			synctest.Wait()
+		}
+		if got, want := g.Stats().Keys.Polled, time.Now().Add(-time.Second); !got.Equal(want) {
+			t.Errorf("got %v, want the older one, %v", got, want)
+		}
+	})
+}
+
+var sweptAt = time.Unix(1e9, 0)
+
+type sweeping struct{ idem.Store }
+
+func (sweeping) Swept() time.Time { return sweptAt }
+
 // failing is a store of counters that is away.
 type failing struct{}
 

@@ -31,11 +31,22 @@ func (s *Store) Run(ctx context.Context) error {
 	return nil
 }
 
+// Swept returns when the last sweep of [Store.Run] in this process that
+// succeeded ended. It is zero before the first.
+func (s *Store) Swept() time.Time {
+	if at := s.swept.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
 func (s *Store) sweepOnce(ctx context.Context) (removed int) {
 	bounded, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	removed, err := s.sweepBatch(bounded)
 	if err == nil {
+		now := time.Now()
+		s.swept.Store(&now)
 		return removed
 	}
 	if ctx.Err() == nil {

@@ -30,6 +30,9 @@ func TestRun(t *testing.T) {
 		}
 		const rows = "SELECT count(*) FROM sallyport_idem"
 
+		if !store.Swept().IsZero() {
+			t.Errorf("swept at %v, before Run", store.Swept())
+		}
 		expire(2*idemsql.SweepSize + 5)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -49,6 +52,9 @@ func TestRun(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		log.mustSay(t, "the next sweep tries again")
+		if got, want := store.Swept(), time.Now().Add(-time.Minute); !got.Equal(want) {
+			t.Errorf("swept at %v, want the last sweep that succeeded, %v", got, want)
+		}
 		execute(t, db, "ALTER TABLE away RENAME TO sallyport_idem")
 		expire(3)
 		time.Sleep(time.Minute)

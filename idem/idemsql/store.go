@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -54,6 +55,8 @@ type Store struct {
 
 	mu      sync.Mutex
 	joining map[idem.Key]bool // keys of Joins under way, and true once a transaction holds them
+
+	swept atomic.Pointer[time.Time] // see Swept
 }
 
 var (
