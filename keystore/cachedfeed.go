@@ -105,8 +105,12 @@ func (c *Cached) noticeNoRun(now time.Duration) {
 func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, error) {
 	for {
 		changed, next, err := c.changes(ctx, feed, position)
-		if errors.Is(err, ErrNotFound) {
+		if position != "" && errors.Is(err, ErrNotFound) {
+			// Forget now, because the next poll may fail.
+			c.forgetAll()
+			c.options.Logger.Info("keystore: the feed of changes does not know where it was, as after a failover; all keys are looked up again")
 			position = ""
+			continue
 		}
 		if err != nil {
 			return position, err

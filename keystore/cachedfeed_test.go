@@ -402,25 +402,64 @@ func TestFeedHangs(t *testing.T) {
 	})
 }
 
+// A feed that does not know its position any more is asked for a new one at
+// once, and MaxStaleness holds, also when that answer does not come.
 func TestFeedLosesThePosition(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		behind bool  // another Cached
+		anew   error // at the first question for a new position
+		log    string
+	}{
+		{"answers", false, nil, "does not know where it was"},
+		{"fails then", false, errStoreDown, errStoreDown.Error()},
+		{"fails then, behind another Cached", true, errStoreDown, errStoreDown.Error()},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log logged
+				store := newFeedFake()
+				o := keystore.CacheOptions{TTL: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+				here := keystore.NewCached(store, o)
+				if test.behind {
+					here = keystore.NewCached(here, o)
+				}
+				defer run(t, here)()
+				time.Sleep(10 * time.Second)
+				d := store.add(t)
+				want(t, here, d, nil, "a key")
+				store.edit(t, d, suspended)
+				lost := false
+				store.changes.set(slowly(func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+					if since != "" && !lost {
+						lost = true
+						return nil, "", keystore.ErrNotFound
+					}
+					_, next, err := store.Memory.Changes(ctx, "")
+					return nil, next, cmp.Or(test.anew, err)
+				}, 2*time.Second))
+				time.Sleep(7 * time.Second)
+				want(t, here, d, keystore.ErrSuspended, "a change that the feed no longer knows")
+				time.Sleep(2 * time.Second)
+				if got := log.String(); !strings.Contains(got, test.log) || strings.Contains(got, keystore.ErrNotFound.Error()) {
+					t.Errorf("the log does not say %q, or calls the position a key: %s", test.log, got)
+				}
+			})
+		})
+	}
+}
+
+// A feed that knows no position, not even the first, fails.
+func TestFeedWithoutAPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second, Logger: slog.New(slog.DiscardHandler)})
+		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", keystore.ErrNotFound })
+		here := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
 		defer run(t, here)()
-		d := store.add(t)
-		want(t, here, d, nil, "a key")
-		store.edit(t, d, suspended)
-		lost := false
-		store.changes.set(func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			if since != "" && !lost {
-				lost = true
-				return nil, "", keystore.ErrNotFound
-			}
-			_, next, err := store.Memory.Changes(ctx, "")
-			return nil, next, err
-		})
-		time.Sleep(2*time.Second + time.Nanosecond)
-		want(t, here, d, keystore.ErrSuspended, "a change that the feed no longer knows")
+		time.Sleep(time.Minute)
+		if got, polls := here.MaxStaleness(), store.polls.Load(); got != 30*time.Second || polls > 13 {
+			t.Errorf("MaxStaleness is %v after %d polls in a minute, want TTL and one each 5 s", got, polls)
+		}
 	})
 }
 

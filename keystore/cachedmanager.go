@@ -1,6 +1,9 @@
 package keystore
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 var (
 	_ Manager = (*Cached)(nil)
@@ -83,7 +86,7 @@ func (c *Cached) Changes(ctx context.Context, since string) (changed []Digest, n
 		return nil, "", c.unsupported("has no feed")
 	}
 	changed, next, err = f.Changes(ctx, since)
-	if err == nil && since == "" {
+	if err == nil && since == "" || errors.Is(err, ErrNotFound) {
 		c.forgetAll()
 	}
 	for _, d := range changed {

@@ -19,15 +19,17 @@ import (
 // restored from a dump keep the numbers of the server they were changed on.
 //
 // A replica that is promoted goes on from an earlier number than its primary
-// may have reached. So a position names the timeline, which changes then.
+// may have reached, and so may a server that has crashed, without its last
+// unflushed commits. So a position names the start of the server. Its timeline
+// would be less, and Amazon Aurora refuses to name it.
 const (
 	postgresHorizon = `SELECT
 		pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon,
 		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS latest,
-		CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`
+		CASE WHEN pg_is_in_recovery() THEN '' ELSE (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text END AS server`
 
 	// SQLite has one writer at a time, so every number given out is visible.
-	sqliteHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest, '' AS timeline FROM sallyport_keys_changes`
+	sqliteHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest, '' AS server FROM sallyport_keys_changes`
 
 	// In MySQL the row of the counter is locked by a transaction that has
 	// changed or inserted a key, and the next waits for its end. But one
@@ -36,10 +38,10 @@ const (
 	// counter is read first, by a statement of its own: any later snapshot has
 	// all that it counts.
 	mysqlCounter = `SELECT number + 1 FROM sallyport_keys_changes`
-	mysqlHorizon = `SELECT CAST(?4 AS SIGNED) AS horizon, CAST(?4 AS SIGNED) AS latest, '' AS timeline`
+	mysqlHorizon = `SELECT CAST(?4 AS SIGNED) AS horizon, CAST(?4 AS SIGNED) AS latest, '' AS server`
 
 	// The comparison of changed alone lets Postgres use the partial index.
-	changesAfter = ` SELECT h.horizon, h.latest, h.timeline, c.changed, c.digest
+	changesAfter = ` SELECT h.horizon, h.latest, h.server, c.changed, c.digest
 		FROM h LEFT JOIN (
 			SELECT changed, digest FROM sallyport_keys
 			WHERE changed >= ?1 AND (changed, digest) > (?1, ?2) AND changed < (SELECT latest FROM h)
@@ -58,7 +60,7 @@ type position struct {
 	Digest  []byte `json:"digest,omitempty"`  // empty between rounds
 	Horizon int64  `json:"horizon,omitempty"` // where the next round starts; 0 between rounds
 
-	Timeline string `json:"timeline,omitempty"` // of Postgres; another one after a failover
+	Server string `json:"server,omitempty"` // of Postgres: when it was started
 }
 
 // Changes implements [keystore.Feed]. One call returns 1000 digests at most.
@@ -89,11 +91,11 @@ func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.D
 	}
 	defer rows.Close()
 	var horizon, latest int64
-	var timeline string
+	var server string
 	for rows.Next() {
 		var number *int64
 		var d []byte
-		if err := rows.Scan(&horizon, &latest, &timeline, &number, &d); err != nil {
+		if err := rows.Scan(&horizon, &latest, &server, &number, &d); err != nil {
 			return nil, "", failed(ctx, "changes", err)
 		}
 		if number == nil {
@@ -106,7 +108,7 @@ func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.D
 	if err := rows.Err(); err != nil {
 		return nil, "", failed(ctx, "changes", err)
 	}
-	if at.Changed > latest || since != "" && at.Timeline != timeline {
+	if at.Changed > latest || since != "" && at.Server != server {
 		return nil, "", keystore.ErrNotFound
 	}
 	// A round that needs more than one page ends with an empty one, so that its
@@ -118,7 +120,7 @@ func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.D
 	if single || len(changed) == 0 {
 		at = position{Changed: at.Horizon}
 	}
-	at.Timeline = timeline
+	at.Server = server
 	text, err := json.Marshal(at)
 	return changed, string(text), err
 }

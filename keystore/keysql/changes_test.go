@@ -118,6 +118,26 @@ func TestFeedLateCommit(t *testing.T) {
 	wantNamed(t, changed, &keystore.Key{Digest: seeded("late", 1)}, "a key that was inserted by that transaction")
 }
 
+// Amazon Aurora refuses to name the end of its log.
+func TestFeedOnAurora(t *testing.T) {
+	d := postgres(t)
+	for _, f := range []string{"pg_current_wal_lsn", "pg_current_wal_insert_lsn", "pg_current_wal_flush_lsn", "pg_last_wal_replay_lsn"} {
+		execute(t, d.open(t), "CREATE FUNCTION "+f+"() RETURNS pg_lsn LANGUAGE plpgsql AS $$ BEGIN RAISE '"+f+"() is not supported in Aurora' USING ERRCODE = '0A000'; END $$")
+	}
+	db := d.open(t)
+	db.SetMaxOpenConns(1)
+	// Else pg_catalog comes first.
+	execute(t, db, "SELECT set_config('search_path', current_schema() || ', pg_catalog', false)")
+	if err := db.QueryRowContext(t.Context(), "SELECT pg_current_wal_lsn()").Err(); err == nil {
+		t.Fatal("the functions of the catalog are not hidden")
+	}
+	store := d.wrap(db, keysql.Options{})
+	start := present(t, store)
+	k := inserted(t, store, "acme", 1)[0]
+	changed, _ := changes(t, store, start)
+	wantNamed(t, changed, k, "a key on Aurora")
+}
+
 // In MariaDB one snapshot may have a change and not the one before it. So the
 // number that a round ends with comes from a snapshot before that of its
 // changes, and what is committed between the two is not passed over.

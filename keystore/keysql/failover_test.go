@@ -60,6 +60,13 @@ func TestPromotedReplica(t *testing.T) {
 	if _, _, err := store.Changes(t.Context(), since); err != nil {
 		t.Errorf("a position of its own: got %v", err)
 	}
+	// A crash may lose the last numbers too.
+	replica.run("pg_ctl", "restart", "-w", "-t", "600", "-D", replica.data, "-m", "immediate", "-l", os.DevNull)
+	db = replica.open()
+	spendTransactions(t, db, 200)
+	if _, _, err := keysql.Postgres(db, keysql.Options{}).Changes(t.Context(), since); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("a position of before a crash: got %v, want ErrNotFound", err)
+	}
 }
 
 func newPostgres(t *testing.T) *ownPostgres {
