@@ -28,7 +28,7 @@ func BenchmarkParse(b *testing.B) {
 
 func BenchmarkCandidates(b *testing.B) {
 	present := keystore.Format{}.Generate(keystore.Production).Reveal()
-	one, four := []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Match: hex40}}, []keystore.LegacyFormat{legacyHMAC([]byte("a"), []byte("b"), []byte("c"), []byte("d"))}
+	one, four := []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Match: hex40}}, []keystore.LegacyFormat{legacyHMAC([]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"), []byte("the 4th pepper"))}
 	for _, c := range []struct {
 		name   string
 		legacy []keystore.LegacyFormat

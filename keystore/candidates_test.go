@@ -20,9 +20,9 @@ const incomplete = "The key is mistyped or was not copied whole."
 func TestCandidates(t *testing.T) {
 	present := withChecksum("svc_live_" + strings.Repeat("aB", 16))
 	uuid := "3f0c8f0e-7d1c-4c8e-9b1f-0a2b3c4d5e6f"
-	twoPeppers := []keystore.Digest{hmacOf([]byte("new"), acme("0")), hmacOf([]byte("old"), acme("0"))}
+	twoPeppers := []keystore.Digest{hmacOf([]byte("the new pepper"), acme("0")), hmacOf([]byte("the old pepper"), acme("0"))}
 	format := keystore.Format{Legacy: []keystore.LegacyFormat{
-		legacyHMAC([]byte("new"), []byte("old")),
+		legacyHMAC([]byte("the new pepper"), []byte("the old pepper")),
 		{Name: "uuid", Match: regexp.MustCompile("^[0-9a-f-]{36}$").MatchString},
 		{Name: "same-prefix", Prefix: "acme_", Match: func(token string) bool { return strings.HasSuffix(token, "=") || strings.HasSuffix(token, "0") }},
 		{Name: "ours", Prefix: "svc_live_", Match: func(token string) bool { return len(token) == 33 }},
@@ -115,7 +115,7 @@ func TestCandidatesOfThePresentShape(t *testing.T) {
 }
 
 func TestCandidatesLookup(t *testing.T) {
-	peppers := [][]byte{[]byte("p1"), []byte("p2"), []byte("p3"), []byte("p4")}
+	peppers := [][]byte{[]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"), []byte("the 4th pepper")}
 	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
 	digests := func(digit string) (all []keystore.Digest) {
 		for _, pepper := range peppers {
@@ -208,7 +208,7 @@ func TestCandidatesLookup(t *testing.T) {
 }
 
 func TestCandidatesPeek(t *testing.T) {
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("new"), []byte("old"))}}
+	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
 	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{Format: format})
@@ -260,7 +260,7 @@ func (l liar) Peek(keystore.Digest) (*keystore.Key, bool) { return l.key, true }
 // The digest that comes first decides also when its key is refused, and the
 // zero Candidates lead nowhere.
 func TestCandidatesFirstDecides(t *testing.T) {
-	newer, older := []byte("new"), []byte("old")
+	newer, older := []byte("the new pepper"), []byte("the old pepper")
 	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(newer, older)}}
 	memory := keystore.NewMemory()
 	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Format: format})
@@ -325,10 +325,10 @@ func TestCandidatesCorrupt(t *testing.T) {
 // older pepper: its question has a place of its own.
 func TestCandidatesInAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("new"), []byte("old"))}}
+		format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
-		live := keystore.LegacyKey{Digest: hmacOf([]byte("old"), acme("1")), Format: "v1"}
+		live := keystore.LegacyKey{Digest: hmacOf([]byte("the old pepper"), acme("1")), Format: "v1"}
 		if _, err := keystore.NewIssuer(store, keystore.IssuerOptions{Format: format}).ImportDigest(t.Context(), grant(), live); err != nil {
 			t.Fatal(err)
 		}
@@ -365,7 +365,7 @@ func TestCandidatesInAFlood(t *testing.T) {
 // the same time. From the moment at which Revoke has returned nobody finds one
 // usable.
 func TestCandidatesRevokeAmongEvictions(t *testing.T) {
-	peppers := [][]byte{[]byte("p1"), []byte("p2"), []byte("p3")}
+	peppers := [][]byte{[]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper")}
 	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
 	for _, size := range []int{1, 3, 100} {
 		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Size: size, TTL: time.Hour, Timeout: time.Hour})

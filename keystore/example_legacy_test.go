@@ -17,7 +17,7 @@ import (
 // HMAC-SHA256 of each token, changes over. Its clients go on with their keys.
 func Example_legacyKeys() {
 	ctx := context.Background()
-	newPepper, oldPepper := []byte("of this year"), []byte("of last year")
+	newPepper, oldPepper := []byte("the pepper of this year"), []byte("the pepper of last year")
 	format := keystore.Format{Legacy: []keystore.LegacyFormat{{
 		Name:    "v1",
 		Prefix:  "acme_",

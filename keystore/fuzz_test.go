@@ -41,7 +41,7 @@ func FuzzCandidates(f *testing.F) {
 	for _, token := range []string{withChecksum("svc_live_" + strings.Repeat("0", 32)), acme("0"), acme("0") + "0", "acme_", "svc_live_x", ""} {
 		f.Add(token)
 	}
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("new"), []byte("old"))}}
+	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
 	pattern := regexp.MustCompile("^acme_[0-9a-f]{40}$")
 	f.Fuzz(func(t *testing.T, token string) {
 		c, err := format.Candidates(token)

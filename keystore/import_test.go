@@ -110,7 +110,7 @@ func TestImportTwice(t *testing.T) {
 }
 
 func TestImportDigest(t *testing.T) {
-	pepper := []byte("pepper")
+	pepper := []byte("the sole pepper")
 	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(pepper)}}
 	memory := keystore.NewMemory()
 	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Format: format})
@@ -205,20 +205,20 @@ func TestImportDigestProblems(t *testing.T) {
 // first.
 func TestImportUnderAnotherPepper(t *testing.T) {
 	store := failing{Manager: keystore.NewMemory()}
-	before := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("old"))}}})
-	after := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("new"), []byte("old"))}}})
+	before := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the old pepper"))}}})
+	after := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}})
 	first, err := before.Import(t.Context(), grant(), acme("1"))
-	if err != nil || first.Digest != hmacOf([]byte("old"), acme("1")) {
+	if err != nil || first.Digest != hmacOf([]byte("the old pepper"), acme("1")) {
 		t.Fatalf("Import returned %+v, %v", first, err)
 	}
 	if again, err := after.Import(t.Context(), grant(), acme("1")); !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != first.ID {
 		t.Errorf("Import of the token under a newer pepper returned %v, %v, want ErrExists and the key", again, err)
 	}
 	second, err := after.Import(t.Context(), grant(), acme("2"))
-	if err != nil || second.Digest != hmacOf([]byte("new"), acme("2")) {
+	if err != nil || second.Digest != hmacOf([]byte("the new pepper"), acme("2")) {
 		t.Errorf("Import returned %+v, %v, want the digest of the newest pepper", second, err)
 	}
-	unsure := keystore.NewIssuer(unsureManager{store}, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("new"), []byte("old"))}}})
+	unsure := keystore.NewIssuer(unsureManager{store}, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}})
 	if _, err := unsure.Import(t.Context(), grant(), acme("3")); !errors.Is(err, errStoreDown) {
 		t.Errorf("Import where the older digest cannot be looked up returned %v, want the error of the store", err)
 	}

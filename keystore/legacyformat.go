@@ -12,7 +12,8 @@ import (
 const (
 	minLegacy     = 16 // bytes; a shorter token can be guessed, and its hint shows too much
 	maxLegacyName = 32
-	maxDigests    = 4 // each is a question to the store about an unknown token
+	maxDigests    = 4  // each is a question to the store about an unknown token
+	minPepper     = 14 // bytes: 112 bits, the least that NIST SP 800-131A allows for HMAC
 )
 
 // A LegacyFormat is a shape of tokens that an older system issued, such as
@@ -55,16 +56,17 @@ type LegacyFormat struct {
 // comes first. Adding one does not change the digests of keys that are stored
 // already; a pepper can be left out when no key is stored under it any more.
 //
-// It panics unless there are 1 to 4 peppers and none is empty or the same as
-// another.
+// It panics unless there are 1 to 4 peppers, each of at least 14 bytes and none
+// the same as another. An older system with a shorter pepper needs a function
+// of its own.
 func HMACDigests(peppers ...[]byte) func(token string) []Digest {
 	if len(peppers) == 0 || len(peppers) > maxDigests {
 		panic(fmt.Sprintf("keystore: HMACDigests with %d peppers, want 1 to %d", len(peppers), maxDigests))
 	}
 	own := make([][]byte, len(peppers))
 	for i, pepper := range peppers {
-		if len(pepper) == 0 {
-			panic("keystore: HMACDigests with an empty pepper")
+		if len(pepper) < minPepper {
+			panic(fmt.Sprintf("keystore: HMACDigests with a pepper of %d bytes, want at least %d", len(pepper), minPepper))
 		}
 		for _, other := range own[:i] {
 			if bytes.Equal(pepper, other) {
@@ -111,8 +113,12 @@ func (f Format) validateLegacy() error {
 	var errs []error
 	for i, l := range f.Legacy {
 		errs = append(errs, l.validate())
-		if (Format{Legacy: f.Legacy[:i]}).legacy(l.Name) != nil {
-			errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
+		for _, earlier := range f.Legacy[:i] {
+			if earlier.Name == l.Name {
+				errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
+			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {
+				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it and has its prefix", l.Name, earlier.Name))
+			}
 		}
 	}
 	return errors.Join(errs...)

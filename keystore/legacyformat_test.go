@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -30,12 +31,12 @@ func hmacOf(pepper []byte, token string) (d keystore.Digest) {
 }
 
 func TestHMACDigests(t *testing.T) {
-	// RFC 4231, test case 2.
-	got := keystore.HMACDigests([]byte("Jefe"))("what do ya want for nothing?")
-	if want := "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"; len(got) != 1 || hex.EncodeToString(got[0][:]) != want {
+	// RFC 4231, test case 1.
+	got := keystore.HMACDigests(bytes.Repeat([]byte{0x0b}, 20))("Hi There")
+	if want := "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"; len(got) != 1 || hex.EncodeToString(got[0][:]) != want {
 		t.Errorf("got %x, want %s", got, want)
 	}
-	old, newer := []byte("old"), []byte("new")
+	old, newer := []byte("the old pepper"), []byte("the new pepper")
 	digests := keystore.HMACDigests(newer, old)
 	want := []keystore.Digest{hmacOf(newer, "token"), hmacOf(old, "token")}
 	newer[0] = 'x' // the caller's, which may be wiped
@@ -44,7 +45,7 @@ func TestHMACDigests(t *testing.T) {
 	}
 	p := func(texts ...string) (peppers [][]byte) {
 		for _, text := range texts {
-			peppers = append(peppers, []byte(text))
+			peppers = append(peppers, []byte(strings.Repeat(text, 14)))
 		}
 		return peppers
 	}
@@ -63,6 +64,9 @@ func TestHMACDigests(t *testing.T) {
 			t.Errorf("HMACDigests(%q) panicked: %t, want %t", c.peppers, got, c.panics)
 		}
 	}
+	if !panics(func() { keystore.HMACDigests([]byte("13 bytes long")) }) {
+		t.Error("a pepper of 13 bytes is taken")
+	}
 }
 
 func TestLegacyFormatValidate(t *testing.T) {
@@ -73,6 +77,8 @@ func TestLegacyFormatValidate(t *testing.T) {
 		{nil, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: strings.Repeat("a-9z", 8), Match: hex40}}, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 255)}}, nil},
+		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "a_", Match: hex40}, {Name: "v2", Prefix: "a_b"}, {Name: "v3", Prefix: "a_"}}, nil},
+		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "a_"}, {Name: "v2", Prefix: "a_b"}}, []string{`no token reaches the legacy shape "v2"`}},
 		{[]keystore.LegacyFormat{{Name: "az-09", Prefix: "x"}}, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 256)}}, []string{`the prefix of the legacy shape "v1"`}},
 		{[]keystore.LegacyFormat{{Prefix: "acme_"}}, []string{`the name "" of a legacy shape`}},
@@ -104,7 +110,7 @@ func TestLegacyFormatValidate(t *testing.T) {
 
 // A pepper does not show when the configuration is printed.
 func TestPeppersAreNotPrinted(t *testing.T) {
-	f := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("secretpepper"))}}
+	f := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("secretpepper of acme"))}}
 	for _, verb := range []string{"%v", "%+v", "%#v"} {
 		if text := fmt.Sprintf(verb, f); strings.Contains(text, "secretpepper") || strings.Contains(text, fmt.Sprint([]byte("secret"))[1:20]) {
 			t.Errorf("%s prints %s", verb, text)

@@ -33,7 +33,7 @@ func mac(pepper, token string) (d keystore.Digest) {
 func acme() keystore.Format {
 	return keystore.Format{Legacy: []keystore.LegacyFormat{{
 		Name: "acme", Prefix: "acme_", Match: func(token string) bool { return len(token) == 45 },
-		Digests: keystore.HMACDigests([]byte("new pepper"), []byte("old pepper")),
+		Digests: keystore.HMACDigests([]byte("the new pepper"), []byte("the old pepper")),
 	}}}
 }
 
@@ -53,8 +53,8 @@ func importOld(t *testing.T, ring *keyring, token, pepper string, e keystore.Env
 // their record says of which environment they are.
 func TestLegacyKeys(t *testing.T) {
 	ring := newKeyring()
-	key := importOld(t, ring, oldKey, "old pepper", keystore.Production)
-	importOld(t, ring, oldKey2, "new pepper", keystore.Sandbox)
+	key := importOld(t, ring, oldKey, "the old pepper", keystore.Production)
+	importOld(t, ring, oldKey2, "the new pepper", keystore.Sandbox)
 	token := ring.issue(t)
 	store := &countedStore{Store: ring.memory}
 	api := testAPI(store, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{Format: acme(), Environment: keystore.Production}})
@@ -102,8 +102,8 @@ func TestThrottleLegacyKeys(t *testing.T) { synctest.Test(t, throttleLegacyKeys)
 
 func throttleLegacyKeys(t *testing.T) {
 	ring := newKeyring()
-	importOld(t, ring, oldKey, "old pepper", keystore.Production)
-	key2 := importOld(t, ring, oldKey2, "old pepper", keystore.Production)
+	importOld(t, ring, oldKey, "the old pepper", keystore.Production)
+	key2 := importOld(t, ring, oldKey2, "the old pepper", keystore.Production)
 	store := &countedStore{Store: ring.memory}
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
 	api := testAPI(cached, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("2-H"), Keys: middleware.KeyOptions{Format: acme()}})

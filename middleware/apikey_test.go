@@ -64,7 +64,8 @@ func TestAPIKeyHeader(t *testing.T) {
 func TestAPIKeyHeaderMistakes(t *testing.T) {
 	for header, want := range map[string]string{
 		"X API Key": "not a header field name", "authorization": "meaning of its own", "Cookie": "meaning of its own",
-		"host": "meaning of its own", "Idempotency-Key": "meaning of its own",
+		"host": "meaning of its own", "Idempotency-Key": "meaning of its own", "Origin": "meaning of its own", "sec-fetch-site": "meaning of its own",
+		"X-Forwarded-For": "meaning of its own", "If-Match": "meaning of its own", "Content-Type": "meaning of its own",
 	} {
 		err := middleware.Options{Keys: middleware.KeyOptions{Header: header}}.Validate()
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -224,7 +225,7 @@ func TestKeyNetworks(t *testing.T) {
 // a panic with it or with the request does not bring it into the log.
 func TestPanicsKeepTheKey(t *testing.T) {
 	ring := newKeyring()
-	importOld(t, ring, oldKey, "old pepper", keystore.Production)
+	importOld(t, ring, oldKey, "the old pepper", keystore.Production)
 	token := ring.issue(t)
 	elsewhere := keystore.Format{Prefix: "globex"}.Generate(keystore.Production).Reveal()
 	format := acme()

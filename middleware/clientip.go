@@ -18,7 +18,8 @@ type ClientIP struct {
 
 // TrustProxies returns a ClientIP that believes the given proxies, each an
 // address or a CIDR prefix ("10.0.0.0/8"). The error lists every text that is
-// neither.
+// neither, and every prefix of all addresses: with it, a client can choose its
+// address.
 func TrustProxies(cidrs ...string) (ClientIP, error) {
 	var c ClientIP
 	var errs []error
@@ -34,6 +35,9 @@ func TrustProxies(cidrs ...string) (ClientIP, error) {
 		}
 		if a := prefix.Addr(); a.Is4In6() && prefix.Bits() >= 96 {
 			prefix = netip.PrefixFrom(a.Unmap(), prefix.Bits()-96)
+		}
+		if prefix.Bits() == 0 {
+			errs = append(errs, fmt.Errorf("middleware: trusted proxy %q is every address, so a client could choose its own", text))
 		}
 		c.trusted = append(c.trusted, prefix.Masked())
 	}

@@ -103,6 +103,11 @@ func (o IdempotencyOptions) validate() error {
 	if o.MaxBodies < o.MaxBody {
 		errs = append(errs, errors.New("MaxBodies is smaller than MaxBody"))
 	}
+	for _, mediaType := range o.Streaming {
+		if main, sub, _ := strings.Cut(mediaType, "/"); !validToken(main) || !validToken(sub) {
+			errs = append(errs, fmt.Errorf("%q in Streaming is not a media type without parameters", mediaType))
+		}
+	}
 	for _, status := range o.FreeOn {
 		if status < 400 || status > 599 {
 			errs = append(errs, fmt.Errorf("FreeOn has %d, which is no status of a failure", status))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/textproto"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -122,8 +123,8 @@ type KeyOptions struct {
 	Format keystore.Format
 
 	// Header, when set, is a header that may carry the key in place of
-	// Authorization, such as "X-API-Key". A request with a Bearer token too is
-	// refused.
+	// Authorization, such as "X-API-Key", and no header that a browser or proxy
+	// writes. A request with a Bearer token too is refused.
 	Header string
 
 	// Realm is named in challenges (RFC 9110, section 11.5); "" means "api".
@@ -154,7 +155,7 @@ func (o KeyOptions) validate() error {
 	switch {
 	case o.Header != "" && !validToken(o.Header):
 		errs = append(errs, fmt.Errorf("%q is not a header field name", o.Header))
-	case slices.Contains([]string{"Authorization", "Cookie", "Host", "Idempotency-Key"}, o.Header):
+	case o.Header != "" && (validHeader(o.Header) != nil || requestHeader.MatchString(o.Header)):
 		errs = append(errs, fmt.Errorf("the header %s has a meaning of its own; choose another one for the key, such as X-API-Key", o.Header))
 	}
 	if o.Environment != "" && !o.Environment.Known() {
@@ -162,3 +163,7 @@ func (o KeyOptions) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// requestHeader matches headers that browsers, proxies and other stages write.
+var requestHeader = regexp.MustCompile(`^(Accept|If-|Proxy-|Sec-|X-Forwarded-|(Cookie2?|Dnt|Expect|Forwarded|From|Host|Idempotency-Key` +
+	`|Max-Forwards|Origin|Priority|Range|Referer|Traceparent|Tracestate|User-Agent|Via|X-Real-Ip|X-Requested-With)$)`)

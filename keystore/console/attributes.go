@@ -19,8 +19,16 @@ type Attribute struct {
 	ReadOnly bool     // administrators see it and cannot set it
 }
 
-// check panics when an attribute cannot be stored.
+// check panics when an attribute cannot be stored, or a preset never be offered.
 func (o Options) check(issuer *keystore.Issuer) {
+	for _, p := range o.Presets {
+		if len(p.Scopes) == 0 {
+			panic(fmt.Sprintf("console: Presets: %q has no scopes", p.Name))
+		}
+		if _, unknown := issuer.Registry().Parse(p.Scopes); len(unknown) > 0 {
+			panic(fmt.Sprintf("console: Presets: %q has scopes that the issuer's registry lacks: %q", p.Name, unknown))
+		}
+	}
 	seen := make(map[string]bool)
 	for _, a := range o.Attributes {
 		if seen[a.Name] {

@@ -34,13 +34,13 @@ func New(issuer *keystore.Issuer, admin func(*http.Request) (Actor, error), o Op
 	if issuer == nil || admin == nil {
 		panic("console: New needs an issuer and an admin function")
 	}
+	o.check(issuer)
 	if o.Presets == nil {
 		o.Presets = DefaultPresets()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	o.check(issuer)
 	return &console{issuer: issuer, registry: issuer.Registry(), admin: admin, options: o, csp: policy(o.frameAncestors())}
 }
 

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,35 +16,55 @@ import (
 // A preset is offered when the form can pick all of it.
 func TestPresetsThatTheFormCannotPick(t *testing.T) {
 	presets := []console.Preset{
-		{Name: "All there", Scopes: []scope.Name{"books:read"}}, {Name: "Half there", Scopes: []scope.Name{"books:read", "chat:read"}},
-		{Name: "Not there", Scopes: []scope.Name{"chat:read"}}, {Name: "Empty"},
+		{Name: "All there", Scopes: []scope.Name{"books:read"}}, {Name: "Half there", Scopes: []scope.Name{"books:read", "films:read"}},
+		{Name: "Not there", Scopes: []scope.Name{"films:read"}},
 	}
 	for name, c := range map[string]struct {
 		change func(*console.Options)
 		want   []string
 	}{
 		"default":              {func(*console.Options) {}, nil},
-		"presets of one's own": {func(o *console.Options) { o.Presets = presets }, []string{"All there"}},
+		"presets of one's own": {func(o *console.Options) { o.Presets = presets }, []string{"All there", "Half there", "Not there"}},
+		"books": {func(o *console.Options) {
+			o.Presets = presets
+			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name {
+				return []scope.Name{"books:read", "music:read"}
+			}
+		}, []string{"All there"}},
 		"narrowed": {func(o *console.Options) {
 			o.Presets = presets
-			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return []scope.Name{"films:read"} }
+			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return []scope.Name{"music:read"} }
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
-				Registry: scope.New(scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"}),
+				Registry: scope.New(scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"}, scope.Definition{Name: "music:read"}),
 			})
 			o := console.Options{}
 			c.change(&o)
 			b := &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, o))}
 			got := b.get("/new")
-			wantText(t, "the form", got, 200, "films")
+			wantText(t, "the form", got, 200, "music")
 			for _, p := range append(presets, console.DefaultPresets()...) {
 				if offered := strings.Contains(got.text, `value="`+p.Name+`"`); offered != slices.Contains(c.want, p.Name) {
 					t.Errorf("preset %q is offered: %t", p.Name, offered)
 				}
 			}
 		})
+	}
+}
+
+// A preset that can never be offered is a mistake.
+func TestPresetMistakes(t *testing.T) {
+	for _, p := range []console.Preset{{Name: "Unknown", Scopes: []scope.Name{scope.TasksRead, "chat:raed"}}, {Name: "Empty"}} {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "console: Presets: \""+p.Name) {
+					t.Errorf("%s: got %s", p.Name, text)
+				}
+			}()
+			newBench(t, func(o *console.Options) { o.Presets = []console.Preset{p} })
+		}()
 	}
 }
 
