@@ -39,7 +39,7 @@ func (x *exchange) mayRotate(k *keystore.Key) bool {
 }
 
 func notAssignable() error {
-	return &failure{status: http.StatusForbidden, code: "not_assignable", title: "Not yours to rotate", detail: "This key has scopes that you may not assign, so you cannot be shown its new secret. You can revoke it."}
+	return &failure{status: http.StatusForbidden, title: "Not yours to rotate", detail: "This key has scopes that you may not assign, so you cannot be shown its new secret. You can revoke it."}
 }
 
 // assignProblems says what of a grant the actor may not assign.

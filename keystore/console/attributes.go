@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -75,36 +74,24 @@ func networkTexts(networks []netip.Prefix) (texts []string) {
 	return texts
 }
 
-// attributeProblems says which of the attributes cannot be set for k here. A
-// value may stay that could not be chosen any more.
-func (x *exchange) attributeProblems(k *keystore.Key, attributes map[string]string) (problems []keystore.FieldError) {
-	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		message := ""
-		i := slices.IndexFunc(x.options.Attributes, func(a Attribute) bool { return a.Name == name })
-		// Whether a value is the one of an attribute that nobody is shown is
-		// not told either.
-		switch value := attributes[name]; {
-		case i < 0:
-			message = fmt.Sprintf("There is no attribute %.40q here.", name)
-		case value == k.Attribute(name):
-		case x.options.Attributes[i].ReadOnly:
-			message = fmt.Sprintf("The attribute %s cannot be set here.", name)
-		case value != "" && x.options.Attributes[i].Values != nil && !slices.Contains(x.options.Attributes[i].Values, value):
-			message = fmt.Sprintf("The attribute %s cannot be %.40q.", name, value)
-		}
-		if message != "" {
-			problems = append(problems, keystore.FieldError{Field: "attributes", Message: message})
+// attributeProblems says which of the values typed cannot be chosen for k. The
+// one that it has may stay.
+func (x *exchange) attributeProblems(k *keystore.Key, typed map[string]string) (problems []keystore.FieldError) {
+	for _, a := range x.options.Attributes {
+		value := typed[a.Name]
+		if value != "" && value != k.Attribute(a.Name) && a.Values != nil && !slices.Contains(a.Values, value) {
+			problems = append(problems, keystore.FieldError{Field: "attributes", Message: fmt.Sprintf("The attribute %s cannot be %.40q.", a.Name, value)})
 		}
 	}
 	return problems
 }
 
 // parseNetworks reads networks, and addresses that stand for themselves.
-func (x *exchange) parseNetworks(texts []string) (networks []netip.Prefix, problems []keystore.FieldError) {
-	if texts != nil && !x.options.Networks {
+func (x *exchange) parseNetworks(typed string) (networks []netip.Prefix, problems []keystore.FieldError) {
+	if typed != "" && !x.options.Networks {
 		return nil, []keystore.FieldError{{Field: "networks", Message: "The networks of a key cannot be set here."}}
 	}
-	for _, text := range texts {
+	for _, text := range strings.FieldsFunc(typed, func(r rune) bool { return r == ',' || r == ';' || r <= ' ' }) {
 		network, err := netip.ParsePrefix(text)
 		if address, addressErr := netip.ParseAddr(text); addressErr == nil && address.Zone() == "" {
 			network, err = netip.PrefixFrom(address, address.BitLen()), nil
@@ -119,14 +106,6 @@ func (x *exchange) parseNetworks(texts []string) (networks []netip.Prefix, probl
 		networks = append(networks, network.Masked())
 	}
 	return networks, problems
-}
-
-// splitNetworks splits what was typed into a form, and returns nil for nothing.
-func splitNetworks(text string) []string {
-	if text == "" {
-		return nil
-	}
-	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ';' || r <= ' ' })
 }
 
 // A restrictionForm is a restriction as a page shows it.
@@ -177,14 +156,4 @@ func (x *exchange) attributeViews(k *keystore.Key) (views []attributeView) {
 		}
 	}
 	return views
-}
-
-func (x *exchange) attributesJSON(k *keystore.Key) map[string]string {
-	known := make(map[string]string)
-	for _, a := range x.options.Attributes {
-		if value := k.Attribute(a.Name); value != "" {
-			known[a.Name] = value
-		}
-	}
-	return known
 }

@@ -51,12 +51,11 @@ type exchange struct {
 	r     *http.Request
 	actor Actor
 	root  string            // the console's root, relative to the request
-	json  bool              // answer as JSON
 	names map[string]string // of people, by id
 }
 
 func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{console: c, w: w, r: r, json: wantsJSON(r), names: make(map[string]string)}
+	x := &exchange{console: c, w: w, r: r, names: make(map[string]string)}
 	c.setHeaders(w.Header())
 	at := r.URL.EscapedPath()
 	if at == "" && x.addSlash() {
@@ -74,7 +73,7 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (x *exchange) serve(segments []string) error {
 	if err := x.origins.Check(x.r); err != nil {
-		return &failure{status: http.StatusForbidden, code: "cross_origin", title: "Refused", detail: "This request comes from another site, or the browser does not say where it comes from. Use the console's own pages, over HTTPS."}
+		return &failure{status: http.StatusForbidden, title: "Refused", detail: "This request comes from another site, or the browser does not say where it comes from. Use the console's own pages, over HTTPS."}
 	}
 	actor, err := x.admin(x.r)
 	if err != nil {
@@ -138,7 +137,7 @@ func (x *exchange) methods(get, post func() error) error {
 		allow += ", POST"
 	}
 	x.w.Header().Set("Allow", allow)
-	return &failure{status: http.StatusMethodNotAllowed, code: "method_not_allowed", title: "Not possible", detail: "This address does not know the method " + x.r.Method + "."}
+	return &failure{status: http.StatusMethodNotAllowed, title: "Not possible", detail: "This address does not know the method " + x.r.Method + "."}
 }
 
 // addSlash redirects from the prefix itself to the console's root, without

@@ -39,39 +39,31 @@ func TestCreate(t *testing.T) {
 // Nothing but the body of the one answer has the secret, nor eight characters
 // of it.
 func TestTheSecretIsNowhereElse(t *testing.T) {
-	for name, create := range map[string]func(*testing.T, *bench) reply{
-		"form": func(t *testing.T, b *bench) reply { return b.post("/keys", b.form(t)) },
-		"JSON": func(t *testing.T, b *bench) reply {
-			return b.program("POST", "/keys", `{"name":"n","environment":"production","scopes":["tasks:read"]}`, "Idempotency-Key", "k")
-		},
-	} {
-		b := newBench(t)
-		got := create(t, b)
-		token := secretOf(t, got)
-		var elsewhere strings.Builder
-		if err := got.Header.Write(&elsewhere); err != nil {
-			t.Fatal(err)
+	b := newBench(t)
+	got := b.post("/keys", b.form(t))
+	token := secretOf(t, got)
+	var elsewhere strings.Builder
+	if err := got.Header.Write(&elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	k := b.all(t, "acme")[0]
+	for _, path := range []string{"/", "/new", "/keys/" + k.ID, "/keys/" + k.ID + "/rotate", "/keys/" + k.ID + "/revoke"} {
+		elsewhere.WriteString(b.get(path).text)
+	}
+	elsewhere.WriteString(b.log.String())
+	for _, e := range b.events {
+		for _, s := range append([]string{e.KeyID, e.Name, e.Replaced, string(e.Act)}, e.Actor.ID) {
+			elsewhere.WriteString(" " + s)
 		}
-		k := b.all(t, "acme")[0]
-		for _, path := range []string{"/", "/new", "/keys/" + k.ID, "/keys/" + k.ID + "/rotate", "/keys/" + k.ID + "/revoke"} {
-			elsewhere.WriteString(b.get(path).text)
-			elsewhere.WriteString(b.program("GET", path, "").text)
+	}
+	random := token[len("svc_live_"):]
+	for i := range len(random) - 8 {
+		if strings.Contains(elsewhere.String(), random[i:i+8]) {
+			t.Fatalf("a part of the secret is in\n%s", &elsewhere)
 		}
-		elsewhere.WriteString(b.log.String())
-		for _, e := range b.events {
-			for _, s := range append([]string{e.KeyID, e.Name, e.Replaced, string(e.Act)}, e.Actor.ID) {
-				elsewhere.WriteString(" " + s)
-			}
-		}
-		random := token[len("svc_live_"):]
-		for i := range len(random) - 8 {
-			if strings.Contains(elsewhere.String(), random[i:i+8]) {
-				t.Fatalf("%s: a part of the secret is in\n%s", name, &elsewhere)
-			}
-		}
-		if len(b.events) != 1 {
-			t.Errorf("%s: got events %v, want one", name, b.events)
-		}
+	}
+	if len(b.events) != 1 {
+		t.Errorf("got events %v, want one", b.events)
 	}
 }
 
@@ -139,6 +131,8 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		"expiry in the past":     {url.Values{"expiry": {"date"}, "expires_on": {"2020-02-02"}}, "The expiry must lie in the future."},
 		"a date but no expiry":   {url.Values{"expires_on": {"2090-02-02"}}, "A date is filled in."},
 		"no token":               {url.Values{"issue_token": nil}, "The form arrived incomplete."},
+		"token of two lines":     {url.Values{"issue_token": {"a\nb"}}, "The form arrived incomplete."},
+		"token that is no ASCII": {url.Values{"issue_token": {"é"}}, "The form arrived incomplete."},
 		"token too long":         {url.Values{"issue_token": {strings.Repeat("x", 256)}}, "The form arrived incomplete."},
 		"quota reached":          {url.Values{"name": {"one too many"}}, "No more keys, please."},
 	} {
@@ -261,10 +255,6 @@ func TestNamesAreEscaped(t *testing.T) {
 			t.Errorf("the name is not escaped in %s", text)
 		}
 	}
-	got := b.program("GET", "/keys/"+k.ID, "")
-	if decode[struct{ Name string }](t, got).Name != evil || strings.Contains(got.text, "<script") {
-		t.Errorf("got %s", got.text)
-	}
 }
 
 func TestBodiesAreBounded(t *testing.T) {
@@ -274,7 +264,6 @@ func TestBodiesAreBounded(t *testing.T) {
 		_, k := b.add(t, "acme")
 		path = strings.Replace(path, "ID", k.ID, 1)
 		wantText(t, path, b.post(path, url.Values{"name": {huge}}), 413)
-		wantProblem(t, path, b.program("POST", path, `{"name":"`+huge+`"}`), 413, "body_too_large")
 	}
 }
 
@@ -284,13 +273,12 @@ func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 	b.store.insert = func() error { return errors.New("disk on fire at 10.0.0.7") }
 	got := b.post("/keys", f)
 	wantText(t, "a failing store", got, 503, "It is not known whether anything was changed.")
-	if got.Header.Get("Retry-After") == "" || strings.Contains(got.text, "10.0.0.7") || !strings.Contains(b.log.String(), "10.0.0.7") {
+	if got.Header.Get("Retry-After") == "" || strings.Contains(got.text, "10.0.0.7") || !strings.Contains(b.log.String(), "10.0.0.7") || !strings.Contains(b.log.String(), "code=key_store_unavailable") {
 		t.Errorf("got %v with %s, log %s", got.Header, plain(got), b.log)
 	}
 	if tokenOf(t, got) != f.Get("issue_token") {
 		t.Error("the form came back with another token, so that a repeat could make a second key")
 	}
-	wantProblem(t, "a failing store", b.program("POST", "/keys", `{"name":"n","environment":"production","scopes":["tasks:read"]}`), 503, "key_store_unavailable")
 	b.store.insert = nil
 	secretOf(t, b.post("/keys", f))
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/rand"
 	"net/http"
 	"net/url"
 	"slices"
@@ -91,13 +92,10 @@ func (x *exchange) pickPreset() error {
 }
 
 func (x *exchange) presetForm(f createForm, preset string) error {
-	if x.json {
-		return keystore.ErrNotFound
-	}
 	if len(x.creatable()) == 0 {
-		return &failure{status: http.StatusForbidden, code: "not_assignable", title: "Not yours to create", detail: "There is no scope that you may assign to a key."}
+		return &failure{status: http.StatusForbidden, title: "Not yours to create", detail: "There is no scope that you may assign to a key."}
 	}
-	f.IssueToken = newToken()
+	f.IssueToken = rand.Text()
 	if i := slices.IndexFunc(x.options.Presets, func(p Preset) bool { return p.Name == preset }); i >= 0 {
 		f.Scopes = x.options.Presets[i].Scopes
 	}

@@ -101,5 +101,5 @@ func TestPresetKeepsWhatWasTyped(t *testing.T) {
 		t.Error("a preset's button does not send the form to /new")
 	}
 	wantText(t, "a body that is no form", b.do("ada", "POST", "/new", "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"), 415, "Not understood")
-	wantProblem(t, "JSON", b.program("POST", "/new", "{}"), 415, "unsupported_media_type")
+	wantText(t, "JSON", b.do("ada", "POST", "/keys", "{}", "Content-Type", "application/json"), 415, "A program uses a keystore.Issuer.")
 }

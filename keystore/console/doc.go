@@ -21,20 +21,5 @@
 //     every page of: pages of the same origin can do what the administrator
 //     can.
 //
-// # JSON
-//
-// With "Accept: application/json" the same paths answer as JSON, for a team
-// that builds its own pages:
-//
-//	GET  keys                the keys; query environment, status, limit, after
-//	GET  keys/{id}           one key
-//	POST keys                {"name", "environment", "scopes", "expires_at",
-//	                          "attributes", "networks"}
-//	POST keys/{id}/edit      {"name", "attributes", "networks"}; what is left
-//	                         out stays, and "" removes an attribute
-//	POST keys/{id}/rotate    {"overlap_seconds"}
-//	POST keys/{id}/revoke    no body
-//
-// The two that make a key take an Idempotency-Key. Refusals are
-// application/problem+json with a "code", and "errors" for the fields at fault.
+// A program that makes keys calls a [keystore.Issuer].
 package console

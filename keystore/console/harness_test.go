@@ -3,7 +3,6 @@ package console_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"html"
 	"io"
 	"log/slog"
@@ -144,11 +143,6 @@ func (b *bench) post(path string, form url.Values) reply {
 	return b.do("ada", "POST", path, form.Encode(), "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
 }
 
-// program sends JSON as a program of ada's does.
-func (b *bench) program(method, path, body string, header ...string) reply {
-	return b.do("ada", method, path, body, append([]string{"Accept", "application/json", "Content-Type", "application/json"}, header...)...)
-}
-
 // form is one that is valid, with the token of a page that was asked for.
 func (b *bench) form(t *testing.T) url.Values {
 	t.Helper()
@@ -219,15 +213,6 @@ func (b *bench) status(t *testing.T, token string) keystore.Status {
 	return k.Status(time.Now())
 }
 
-func decode[T any](t *testing.T, r reply) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal([]byte(r.text), &v); err != nil {
-		t.Fatalf("%v in %q", err, r.text)
-	}
-	return v
-}
-
 var tag = regexp.MustCompile(`<[^>]*>`)
 
 // plain is what a page says.
@@ -246,22 +231,6 @@ func wantText(t *testing.T, what string, r reply, status int, texts ...string) {
 			t.Errorf("%s: the page does not say %q:\n%s", what, text, plain(r))
 		}
 	}
-}
-
-type problem struct {
-	Status int
-	Code   string
-	Detail string
-	Errors []struct{ Field, Message string }
-}
-
-func wantProblem(t *testing.T, what string, r reply, status int, code string) problem {
-	t.Helper()
-	p := decode[problem](t, r)
-	if r.StatusCode != status || p.Status != status || p.Code != code || p.Detail == "" || r.Header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("%s: got %s %s, want %d %s", what, r.Status, r.text, status, code)
-	}
-	return p
 }
 
 var linked = regexp.MustCompile(`(?:href|action|src)="([^"#]+)"`)

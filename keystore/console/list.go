@@ -2,7 +2,6 @@ package console
 
 import (
 	"encoding/base64"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,10 +11,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-const (
-	defaultPage = 25  // keys
-	maxPage     = 100 // keys; one more is asked for, which the issuer's 200 allow
-)
+const pageSize = 25 // keys
 
 // list shows a page of the organization's keys.
 func (x *exchange) list() error {
@@ -23,27 +19,11 @@ func (x *exchange) list() error {
 	if err != nil {
 		return err
 	}
-	size := p.Limit
-	p.Limit++ // the key beyond the page tells whether there is another page
+	// The key beyond the page tells whether there is another page.
+	p.Limit = pageSize + 1
 	keys, err := x.issuer.Keys(x.r.Context(), x.actor.Organization, p)
 	if err != nil {
 		return err
-	}
-	next := ""
-	if len(keys) > size {
-		keys = keys[:size]
-		next = cursorText(keys[size-1].Cursor())
-	}
-	if x.json {
-		listed := struct {
-			Keys []keyJSON `json:"keys"`
-			Next string    `json:"next,omitempty"`
-		}{Keys: make([]keyJSON, 0, len(keys)), Next: next}
-		for _, k := range keys {
-			listed.Keys = append(listed.Keys, x.keyJSON(k))
-		}
-		x.writeJSON(http.StatusOK, listed)
-		return nil
 	}
 	body := struct {
 		Keys             []view
@@ -58,8 +38,9 @@ func (x *exchange) list() error {
 		First:     "?" + query(p, "").Encode(),
 		Creatable: len(x.creatable()) > 0,
 	}
-	if next != "" {
-		body.NextQuery = "?" + query(p, next).Encode()
+	if len(keys) > pageSize {
+		keys = keys[:pageSize]
+		body.NextQuery = "?" + query(p, cursorText(keys[pageSize-1].Cursor())).Encode()
 	}
 	for _, k := range keys {
 		body.Keys = append(body.Keys, x.view(k))
@@ -83,7 +64,7 @@ func readPage(u *url.URL) (keystore.Page, error) {
 	if err != nil {
 		return keystore.Page{}, badRequest("The query could not be read.")
 	}
-	p := keystore.Page{Limit: defaultPage, Environment: keystore.Environment(q.Get("environment")), Status: keystore.Status(q.Get("status"))}
+	p := keystore.Page{Environment: keystore.Environment(q.Get("environment")), Status: keystore.Status(q.Get("status"))}
 	if p.Environment != "" && !p.Environment.Known() {
 		return p, badRequest("The filter environment is production or sandbox.")
 	}
@@ -91,12 +72,6 @@ func readPage(u *url.URL) (keystore.Page, error) {
 	case "", keystore.Active, keystore.Suspended, keystore.Expired, keystore.Revoked:
 	default:
 		return p, badRequest("The filter status is active, suspended, expired or revoked.")
-	}
-	if q.Has("limit") {
-		p.Limit, err = strconv.Atoi(q.Get("limit"))
-		if err != nil || p.Limit < 1 || p.Limit > maxPage {
-			return p, badRequest(fmt.Sprintf("The parameter limit is a number from 1 to %d.", maxPage))
-		}
 	}
 	if q.Get("after") != "" {
 		if p.After, err = parseCursor(q.Get("after")); err != nil {
@@ -122,5 +97,5 @@ func parseCursor(text string) (keystore.Cursor, error) {
 }
 
 func badRequest(detail string) error {
-	return &failure{status: http.StatusBadRequest, code: "bad_request", title: "Not understood", detail: detail}
+	return &failure{status: http.StatusBadRequest, title: "Not understood", detail: detail}
 }

@@ -17,13 +17,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-type listed struct {
-	Keys []struct {
-		ID, Name, Hint, Status string
-	}
-	Next string
-}
-
 func TestPagesOfAThousandKeys(t *testing.T) {
 	b := newBench(t)
 	var want []string
@@ -33,23 +26,6 @@ func TestPagesOfAThousandKeys(t *testing.T) {
 	}
 	b.add(t, "other")
 	slices.Reverse(want)
-
-	var programs []string
-	query := "?limit=100"
-	for query != "" {
-		page := decode[listed](t, b.program("GET", "/keys"+query, ""))
-		for _, k := range page.Keys {
-			programs = append(programs, k.ID)
-		}
-		query = ""
-		if page.Next != "" {
-			b.add(t, "acme") // a key made between two pages moves nothing
-			query = "?limit=100&after=" + page.Next
-		}
-	}
-	if !slices.Equal(programs, want) {
-		t.Errorf("JSON: got %d keys, want the %d in the order they were made, the newest first", len(programs), len(want))
-	}
 
 	var people []string
 	link := regexp.MustCompile(`rel="next" href="\./keys(\?[^"]+)"`)
@@ -61,11 +37,12 @@ func TestPagesOfAThousandKeys(t *testing.T) {
 		}
 		at = ""
 		if m := link.FindStringSubmatch(got.text); m != nil {
+			b.add(t, "acme") // a key made between two pages moves nothing
 			at = "/keys" + strings.ReplaceAll(m[1], "&amp;", "&")
 		}
 	}
-	if people = people[len(people)-1000:]; !slices.Equal(people, want) {
-		t.Error("the pages show other keys than JSON")
+	if !slices.Equal(people, want) {
+		t.Errorf("got %d keys, want the %d in the order they were made, the newest first", len(people), len(want))
 	}
 }
 
@@ -74,10 +51,8 @@ func TestNoListTellsADigestOrAToken(t *testing.T) {
 	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.IssueToken = "issue-token-of-mine" })
 	digest := fmt.Sprintf("%x", k.Digest[:])
 	for _, path := range []string{"/", "/keys/" + k.ID} {
-		for _, text := range []string{b.get(path).text, b.program("GET", path, "").text} {
-			if strings.Contains(text, digest[:8]) || strings.Contains(text, "issue-token-of-mine") || strings.Contains(strings.ToLower(text), "digest") {
-				t.Errorf("%s: got %s", path, text)
-			}
+		if text := b.get(path).text; strings.Contains(text, digest[:8]) || strings.Contains(text, "issue-token-of-mine") || strings.Contains(strings.ToLower(text), "digest") {
+			t.Errorf("%s: got %s", path, text)
 		}
 	}
 }
@@ -97,6 +72,7 @@ func TestFilters(t *testing.T) {
 	if _, err := b.issuer.Suspend(t.Context(), "acme", asleep.ID); err != nil {
 		t.Fatal(err)
 	}
+	named := regexp.MustCompile(`href="\./keys/key_[a-z0-9]+">([^<]+)</a>`)
 	for query, want := range map[string][]string{
 		"":                                      {"asleep", "gone", "test", "live"},
 		"?environment=sandbox":                  {"test"},
@@ -107,22 +83,15 @@ func TestFilters(t *testing.T) {
 		"?environment=&status=":                 {"asleep", "gone", "test", "live"},
 	} {
 		var names []string
-		for _, k := range decode[listed](t, b.program("GET", "/keys"+query, "")).Keys {
-			names = append(names, k.Name)
+		for _, m := range named.FindAllStringSubmatch(b.get("/keys"+query).text, -1) {
+			names = append(names, m[1])
 		}
 		if !slices.Equal(names, want) {
 			t.Errorf("%q: got %v, want %v", query, names, want)
 		}
-		page := b.get("/keys" + query)
-		for _, name := range []string{"live", "test", "gone", "asleep"} {
-			if shown := strings.Contains(page.text, ">"+name+"</a>"); shown != slices.Contains(want, name) {
-				t.Errorf("%q: the page shows %s: %v", query, name, shown)
-			}
-		}
 	}
 	wantText(t, "nothing matches", b.get("/keys?status=expired"), 200, "No such keys", "Show all keys")
-	for _, bad := range []string{"?environment=moon", "?status=odd", "?limit=0", "?limit=101", "?limit=x", "?after=%21", "?after=" + url.QueryEscape("bm90YW51bWJlcg"), "?%zz"} {
-		wantProblem(t, bad, b.program("GET", "/keys"+bad, ""), 400, "bad_request")
+	for _, bad := range []string{"?environment=moon", "?status=odd", "?after=%21", "?after=" + url.QueryEscape("bm90YW51bWJlcg"), "?%zz"} {
 		wantText(t, bad, b.get("/keys"+bad), 400, "Not understood")
 	}
 }
@@ -247,12 +216,6 @@ func TestUnknownScopesAreShownAsSuch(t *testing.T) {
 	}
 	wantText(t, "the page", b.get("/keys/"+k.ID), 200, "future:thing (unknown)", "It grants nothing.")
 	wantText(t, "the list", b.get("/"), 200, "future:thing (unknown)")
-	got := decode[struct {
-		Unknown []string `json:"unknown_scopes"`
-	}](t, b.program("GET", "/keys/"+k.ID, ""))
-	if !slices.Equal(got.Unknown, []string{"future:thing"}) {
-		t.Errorf("got %v", got.Unknown)
-	}
 	// It survives a rotation.
 	f := url.Values{"issue_token": {"x"}, "overlap": {"0"}}
 	secretOf(t, b.post("/keys/"+k.ID+"/rotate", f))
@@ -266,7 +229,6 @@ func TestAListThatCannotBeRead(t *testing.T) {
 	b.store.list = func() error { return errors.New("no route to 10.0.0.7") }
 	got := b.get("/")
 	wantText(t, "the page", got, 503, "Not available at the moment")
-	wantProblem(t, "JSON", b.program("GET", "/keys", ""), 503, "key_store_unavailable")
 	if strings.Contains(got.text, "10.0.0.7") {
 		t.Error("the page tells the cause")
 	}

@@ -11,23 +11,23 @@ import (
 // A failure is a refusal as the console answers it.
 type failure struct {
 	status   int
-	code     string // stable, for programs
+	code     string // in the log, of those that are logged
 	title    string // of the page
 	detail   string
 	problems []keystore.FieldError
-	cause    error // for the log alone
+	cause    error // never shown
 }
 
-func (f *failure) Error() string { return "console: " + f.code }
+func (f *failure) Error() string { return "console: " + f.detail }
 
 func (f *failure) Unwrap() error { return f.cause }
 
 func authError(err error) *failure {
 	switch {
 	case errors.Is(err, ErrSignedOut):
-		return &failure{status: http.StatusUnauthorized, code: "signed_out", title: "Sign in first", detail: "The Developer section is for administrators who are signed in."}
+		return &failure{status: http.StatusUnauthorized, title: "Sign in first", detail: "The Developer section is for administrators who are signed in.", cause: err}
 	case errors.Is(err, ErrNotAdmin):
-		return &failure{status: http.StatusForbidden, code: "not_admin", title: "For administrators", detail: "Only an administrator of the organization can open the Developer section."}
+		return &failure{status: http.StatusForbidden, title: "For administrators", detail: "Only an administrator of the organization can open the Developer section.", cause: err}
 	}
 	return &failure{status: http.StatusServiceUnavailable, code: "sign_in_unavailable", cause: err}
 }
@@ -39,22 +39,19 @@ func failureOf(err error) *failure {
 		return f
 	}
 	if g, ok := errors.AsType[*keystore.GrantError](err); ok {
-		return &failure{status: http.StatusUnprocessableEntity, code: "invalid_fields", title: "Not valid", detail: "Some of the fields are not valid.", problems: g.Fields}
-	}
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &failure{status: http.StatusRequestEntityTooLarge, code: "body_too_large", title: "Too large", detail: "The request is larger than any that makes a key.", cause: tooLarge}
+		return &failure{status: http.StatusUnprocessableEntity, title: "Not valid", detail: "Some of the fields are not valid.", problems: g.Fields}
 	}
 	switch {
 	case errors.Is(err, keystore.ErrNotFound):
-		return &failure{status: http.StatusNotFound, code: "not_found", title: "Nothing here", detail: "There is no such page, and no such key in your organization."}
+		return &failure{status: http.StatusNotFound, title: "Nothing here", detail: "There is no such page, and no such key in your organization."}
 	case errors.Is(err, keystore.ErrRotated):
-		return &failure{status: http.StatusConflict, code: "key_rotated", title: "This key was rotated before", detail: "A key is replaced once, and this one has a successor already. If the secret of that one is lost, create a new key."}
+		return &failure{status: http.StatusConflict, title: "This key was rotated before", detail: "A key is replaced once, and this one has a successor already. If the secret of that one is lost, create a new key."}
 	case errors.Is(err, keystore.ErrRevoked):
-		return &failure{status: http.StatusConflict, code: "key_revoked", title: "This key is revoked", detail: "A revoked key cannot be rotated. Create a new one instead."}
+		return &failure{status: http.StatusConflict, title: "This key is revoked", detail: "A revoked key cannot be rotated. Create a new one instead."}
 	case errors.Is(err, keystore.ErrExpired):
-		return &failure{status: http.StatusConflict, code: "key_expired", title: "This key has expired", detail: "An expired key cannot be rotated. Create a new one instead."}
+		return &failure{status: http.StatusConflict, title: "This key has expired", detail: "An expired key cannot be rotated. Create a new one instead."}
 	case errors.Is(err, keystore.ErrSuspended):
-		return &failure{status: http.StatusConflict, code: "key_suspended", title: "This key is suspended", detail: "A suspended key cannot be rotated until it is resumed. It can be revoked."}
+		return &failure{status: http.StatusConflict, title: "This key is suspended", detail: "A suspended key cannot be rotated until it is resumed. It can be revoked."}
 	}
 	return &failure{status: http.StatusServiceUnavailable, code: "key_store_unavailable", cause: err}
 }
@@ -62,10 +59,6 @@ func failureOf(err error) *failure {
 // refuse answers a request that failed.
 func (x *exchange) refuse(err error) {
 	f := x.explain(err)
-	if x.json {
-		x.writeProblem(f)
-		return
-	}
 	again := x.sendAgain(f)
 	if again != nil {
 		f.detail += " Nothing was changed. Sign in in another tab, then send the form again: this page has kept what you filled in."
@@ -81,7 +74,7 @@ type formField struct{ Name, Value string }
 // sendAgain returns the fields of a form that came when nobody was signed in
 // any more, and nil for any other request.
 func (x *exchange) sendAgain(f *failure) (fields []formField) {
-	if f.code != "signed_out" || x.r.Method != http.MethodPost || x.readForm() != nil {
+	if !errors.Is(f, ErrSignedOut) || x.r.Method != http.MethodPost || x.readForm() != nil {
 		return nil
 	}
 	names := []string{"issue_token", "name", "environment", "scopes", "networks", "expiry", "expires_on", "overlap"}
@@ -106,9 +99,6 @@ func (x *exchange) explain(err error) *failure {
 		f.title, f.detail = "Not available at the moment", "Try again in a moment."
 		if x.r.Method == http.MethodPost && x.actor.ID != "" {
 			f.detail = "It is not known whether anything was changed. Try again in a moment: sending the same again makes no second key."
-			if x.json {
-				f.detail = "It is not known whether anything was changed. Try again in a moment: with the same Idempotency-Key that makes no second key."
-			}
 		}
 	case http.StatusInternalServerError:
 		f.title, f.detail = "Something is wrong", "The console could not answer. The operator finds the reason in the log."
@@ -120,7 +110,7 @@ func (x *exchange) explain(err error) *failure {
 }
 
 func (x *exchange) signIn(f *failure) string {
-	if f.code == "signed_out" || f.code == "not_admin" {
+	if errors.Is(f, ErrSignedOut) || errors.Is(f, ErrNotAdmin) {
 		return x.options.SignIn
 	}
 	return ""

@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"embed"
-	"encoding/json"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -51,40 +50,6 @@ func (x *exchange) render(status int, name, title string, body any) {
 		return
 	}
 	x.write(status, "text/html; charset=utf-8", b.Bytes())
-}
-
-func (x *exchange) writeJSON(status int, body any) {
-	x.encode(status, "application/json", body)
-}
-
-// writeProblem answers as RFC 9457 describes, with the members that the API's
-// own refusals have.
-func (x *exchange) writeProblem(f *failure) {
-	type field struct {
-		Field   string `json:"field"`
-		Message string `json:"message"`
-	}
-	var fields []field
-	for _, p := range f.problems {
-		fields = append(fields, field{p.Field, p.Message})
-	}
-	x.encode(f.status, "application/problem+json", struct {
-		Type   string  `json:"type"`
-		Title  string  `json:"title"`
-		Status int     `json:"status"`
-		Detail string  `json:"detail"`
-		Code   string  `json:"code"`
-		Errors []field `json:"errors,omitempty"`
-	}{"about:blank", http.StatusText(f.status), f.status, f.detail, f.code, fields})
-}
-
-func (x *exchange) encode(status int, kind string, body any) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		x.options.Logger.ErrorContext(x.r.Context(), "console: an answer could not be encoded", "error", err)
-		status, text = http.StatusInternalServerError, []byte("{}")
-	}
-	x.write(status, kind, append(text, '\n'))
 }
 
 func (x *exchange) write(status int, kind string, body []byte) {

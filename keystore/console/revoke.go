@@ -10,9 +10,6 @@ import (
 
 // revokeForm asks before a key is ended for good.
 func (x *exchange) revokeForm(k *keystore.Key) error {
-	if x.json {
-		return keystore.ErrNotFound
-	}
 	if k.Status(time.Now()) == keystore.Revoked {
 		x.toKey(k)
 		return nil
@@ -29,10 +26,6 @@ func (x *exchange) revoke(k *keystore.Key) error {
 	}
 	if before != keystore.Revoked {
 		x.audit(Event{Act: Revoked}, k)
-	}
-	if x.json {
-		x.writeJSON(http.StatusOK, x.keyJSON(k))
-		return nil
 	}
 	x.toKey(k)
 	return nil

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -22,13 +23,10 @@ var overlaps = []overlapChoice{
 }
 
 func (x *exchange) rotateForm(k *keystore.Key) error {
-	if x.json {
-		return keystore.ErrNotFound
-	}
 	if err := x.rotatable(k); err != nil {
 		return err
 	}
-	x.showRotateForm(http.StatusOK, k, newToken(), "86400", "")
+	x.showRotateForm(http.StatusOK, k, rand.Text(), "86400", "")
 	return nil
 }
 
@@ -51,73 +49,43 @@ func (x *exchange) rotatable(k *keystore.Key) error {
 	return k.Refused()
 }
 
-// rotate replaces k, told by the form of rotateForm or by JSON.
+// rotate replaces k, as the form of rotateForm says.
 func (x *exchange) rotate(k *keystore.Key) error {
 	if !x.mayRotate(k) {
 		return notAssignable()
-	}
-	if x.json {
-		var body struct {
-			OverlapSeconds *int64 `json:"overlap_seconds"`
-		}
-		token, err := x.idempotencyKey()
-		if err != nil {
-			return err
-		}
-		if err := x.readJSON(&body); err != nil {
-			return err
-		}
-		if body.OverlapSeconds == nil {
-			return overlapError()
-		}
-		return x.replace(k, *body.OverlapSeconds, token)
 	}
 	if err := x.readForm(); err != nil {
 		return err
 	}
 	token, overlap := x.formToken(), x.r.PostForm.Get("overlap")
-	seconds, err := strconv.ParseInt(overlap, 10, 64)
-	switch {
-	case token == "":
-		x.showRotateForm(http.StatusUnprocessableEntity, k, newToken(), overlap, "The form arrived incomplete. Nothing was changed; send it again.")
+	if token == "" {
+		x.showRotateForm(http.StatusUnprocessableEntity, k, rand.Text(), overlap, "The form arrived incomplete. Nothing was changed; send it again.")
 		return nil
-	case err != nil:
-		err = overlapError()
-	default:
-		err = x.replace(k, seconds, token)
 	}
-	switch f := failureOf(err); {
-	case err == nil:
+	seconds, err := strconv.ParseInt(overlap, 10, 64)
+	if err != nil || seconds < 0 || seconds > int64(maxOverlap/time.Second) {
+		x.showRotateForm(http.StatusUnprocessableEntity, k, token, overlap, fmt.Sprintf("Choose when the old secret stops working: from 0, which is at once, to %d seconds.", maxOverlap/time.Second))
 		return nil
-	case f.problems != nil:
-		x.showRotateForm(f.status, k, token, overlap, f.problems[0].Message)
-		return nil
-	case f.status == http.StatusServiceUnavailable:
+	}
+	err = x.replace(k, time.Duration(seconds)*time.Second, token)
+	if err != nil && failureOf(err).status == http.StatusServiceUnavailable {
 		// With the same token, so that trying again makes no second key.
-		f = x.explain(err)
+		f := x.explain(err)
 		x.showRotateForm(f.status, k, token, overlap, f.detail)
 		return nil
 	}
 	return err
 }
 
-func overlapError() error {
-	return &keystore.GrantError{Fields: []keystore.FieldError{{Field: "overlap", Message: fmt.Sprintf("Choose when the old secret stops working: from 0, which is at once, to %d seconds.", maxOverlap/time.Second)}}}
-}
-
 // replace rotates k and answers, or returns why it did not.
-func (x *exchange) replace(k *keystore.Key, seconds int64, token string) error {
-	if seconds < 0 || seconds > int64(maxOverlap/time.Second) {
-		return overlapError()
-	}
-	overlap := time.Duration(seconds) * time.Second
+func (x *exchange) replace(k *keystore.Key, overlap time.Duration, token string) error {
 	secret, next, err := x.issuer.Rotate(x.r.Context(), x.actor.Organization, k.ID, x.actor.ID, overlap, token)
 	switch {
 	case next == nil:
 		return err
 	case errors.Is(err, keystore.ErrExists):
 		if next.RotatedFrom != k.ID {
-			return tokenReused()
+			return &failure{status: http.StatusUnprocessableEntity, title: "Sent before", detail: "This form has been used for something else. Nothing was changed."}
 		}
 		x.auditLateEnd(k)
 		x.showReplay(next)

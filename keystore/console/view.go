@@ -88,58 +88,8 @@ func (v view) Few() []scopeView {
 // More returns how many scopes Few leaves out.
 func (v view) More() int { return len(v.Scopes) - len(v.Few()) }
 
-// A keyJSON is a key as a program is told of it. It has neither the digest nor
-// the issue token.
-type keyJSON struct {
-	ID          string               `json:"id"`
-	Name        string               `json:"name"`
-	Environment keystore.Environment `json:"environment"`
-	Hint        string               `json:"hint"`
-	Scopes      []scope.Name         `json:"scopes"`
-	Unknown     []scope.Name         `json:"unknown_scopes,omitempty"`
-	Status      keystore.Status      `json:"status"`
-	CreatedAt   time.Time            `json:"created_at"`
-	CreatedBy   personJSON           `json:"created_by"`
-	LastUsedAt  *time.Time           `json:"last_used_at"`
-	ExpiresAt   *time.Time           `json:"expires_at"`
-	RevokedAt   *time.Time           `json:"revoked_at"`
-	RotatedFrom string               `json:"rotated_from,omitempty"`
-	Legacy      string               `json:"legacy,omitempty"`
-	Attributes  map[string]string    `json:"attributes,omitempty"`
-	Networks    []string             `json:"networks,omitempty"`
-}
-
-type personJSON struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-}
-
-func (x *exchange) keyJSON(k *keystore.Key) keyJSON {
-	_, unknown := x.registry.Parse(k.Scopes)
-	return keyJSON{
-		ID: k.ID, Name: k.Name, Environment: k.Environment, Hint: x.issuer.Masked(k),
-		Scopes: append([]scope.Name{}, k.Scopes...), Unknown: unknown,
-		Status:    k.Status(time.Now()),
-		CreatedAt: k.CreatedAt, CreatedBy: personJSON{k.CreatedBy, x.personName(k.CreatedBy)},
-		LastUsedAt: orNull(k.LastUsedAt), ExpiresAt: orNull(k.ExpiresAt), RevokedAt: orNull(k.RevokedAt),
-		RotatedFrom: k.RotatedFrom, Legacy: k.Legacy, Attributes: x.attributesJSON(k), Networks: networkTexts(k.Networks),
-	}
-}
-
-func orNull(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
 // show is the page of one key.
 func (x *exchange) show(k *keystore.Key) error {
-	if x.json {
-		x.writeJSON(http.StatusOK, x.keyJSON(k))
-		return nil
-	}
 	x.render(http.StatusOK, "key.html", x.view(k).Name, struct {
 		view
 		Rotatable, Editable bool
