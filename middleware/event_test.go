@@ -6,7 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -217,6 +222,61 @@ func TestEventOfAWait(t *testing.T) {
 		e, _ := o.ask(g.RequestID(api), create())
 		if e.Waited != 3*time.Second || e.Outcome != "replayed" || e.Duration != 3*time.Second {
 			t.Errorf("got %+v, want a replay after a wait of 3s", e)
+		}
+	})
+}
+
+// TestEventBytesOfACopy: the body counts whole however it is sent, also past the
+// writer from a file to the connection.
+func TestEventBytesOfACopy(t *testing.T) {
+	const size = 100_000
+	file := filepath.Join(t.TempDir(), "file.bin")
+	if err := os.WriteFile(file, make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func() *os.File {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Error(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	tests := []struct {
+		name  string
+		h     http.HandlerFunc
+		lines []string
+		want  int64
+	}{
+		{"ServeFile", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }, nil, size},
+		{"a range of ServeFile", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }, []string{"Range: bytes=10-1999"}, 1990},
+		{"a copied file", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, open()) }, nil, size},
+		{"a copied file of a known length", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", strconv.Itoa(size))
+			io.Copy(w, open())
+		}, nil, size},
+		{"a copied part", func(w http.ResponseWriter, r *http.Request) { io.CopyN(w, open(), 600) }, nil, 600},
+		{"two copies", func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, "first")
+			io.CopyN(w, open(), 70_000)
+			io.CopyN(w, open(), 5)
+		}, nil, 70_010},
+		{"a copy that fails", func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(w, io.MultiReader(io.LimitReader(open(), 2000), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		}, nil, 2000},
+		{"a copy of nothing", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, strings.NewReader("")) }, nil, 0},
+	}
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		for _, tt := range tests {
+			events := make(chan middleware.Event, 1)
+			hooks := quiet()
+			hooks.Observe = func(_ context.Context, e middleware.Event) { events <- e }
+			api, token := oneRoute(t, tt.h, middleware.Options{Hooks: hooks})
+			srv := serve(api)
+			res := do(t, srv.Client(), request("GET", srv.URL+"/api/v1/x", token, "", tt.lines...))
+			if e := <-events; e.Bytes != tt.want || int64(len(res.body)) != tt.want {
+				t.Errorf("%s: the event has %d bytes, the client got %d, want %d", tt.name, e.Bytes, len(res.body), tt.want)
+			}
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -178,20 +179,36 @@ func TestServeFileReachesTheConnection(t *testing.T) {
 	if err := os.WriteFile(file, bytes.Repeat([]byte("5 MiB..."), size/8), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }, middleware.Options{Hooks: quiet()})
+	serveFile := func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }
+	copyFile := func(w http.ResponseWriter, r *http.Request) {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		w.Header().Set("Content-Length", strconv.Itoa(size)) // without it the body is chunked
+		io.Copy(w, f)
+	}
+	// net/http copies the first 512 bytes itself, to find the type. Before a
+	// status is sent, so does the response.
 	for _, tt := range []struct {
 		name  string
+		serve http.HandlerFunc
+		own   int64
 		outer func(srv *httptest.Server)
 	}{
-		{"plain", func(*httptest.Server) {}},
-		{"with request ids", withRequestIDs},
+		{"plain", serveFile, 512, func(*httptest.Server) {}},
+		{"with request ids", serveFile, 512, withRequestIDs},
+		{"io.Copy", copyFile, 1024, func(*httptest.Server) {}},
+		{"io.Copy with request ids", copyFile, 1024, withRequestIDs},
 	} {
+		api, token := oneRoute(t, tt.serve, middleware.Options{Hooks: quiet()})
 		var sent atomic.Int64
 		srv := start(t, api, func(srv *httptest.Server) { srv.Listener = countedListener{srv.Listener, &sent} }, tt.outer)
 		res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
 		wantID(t, res.Response)
-		// net/http copies the first 512 bytes itself, to find the type.
-		if got := sent.Load(); len(res.body) != size || got < size-512 {
+		if got := sent.Load(); len(res.body) != size || got < size-tt.own {
 			t.Errorf("%s: %d of %d bytes went through the connection's ReadFrom", tt.name, got, len(res.body))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware"
@@ -36,6 +37,11 @@ func TestPanics(t *testing.T) {
 			boom()
 		}, 500, true, 1},
 		{"after early hints", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); boom() }, 500, true, 1},
+		{"after a copy of nothing", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, strings.NewReader("")); boom() }, 500, true, 1},
+		{"after a copy that failed", func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(w, iotest.ErrReader(io.ErrUnexpectedEOF))
+			boom()
+		}, 500, true, 1},
 		{"after WriteHeader", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201); boom() }, 0, false, 1},
 		{"after half", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "half"); boom() }, 0, false, 1},
 		{"after flush", func(w http.ResponseWriter, r *http.Request) {

@@ -368,6 +368,7 @@ func abilities(w http.ResponseWriter) string {
 // exercise calls each optional method that w has, in an order in which each
 // still reaches the writer below.
 func exercise(w http.ResponseWriter) {
+	w.WriteHeader(http.StatusOK) // after which ReadFrom goes on below at once
 	if n, ok := w.(interface{ CloseNotify() <-chan bool }); ok {
 		n.CloseNotify()
 	}

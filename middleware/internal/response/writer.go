@@ -209,11 +209,22 @@ func (w *Writer) WriteString(s string) (int, error) {
 	return n, err
 }
 
-func (w *Writer) readFrom(src io.Reader) (int64, error) {
-	w.commit()
-	n, err := w.below.(io.ReaderFrom).ReadFrom(src)
-	w.Bytes += n
-	return n, err
+// sniffed is how much of a source net/http reads before it commits a response.
+const sniffed = 512
+
+// readFrom commits with the first byte, as net/http does: a source may fail
+// before it. So the first bytes go through Write, and the rest, which may be
+// sent from file to connection by the kernel, through the writer below.
+func (w *Writer) readFrom(src io.Reader) (n int64, err error) {
+	if !w.Committed() {
+		n, err = io.Copy(struct{ io.Writer }{w}, io.LimitReader(src, sniffed))
+		if err != nil || n < sniffed {
+			return n, err
+		}
+	}
+	rest, err := w.below.(io.ReaderFrom).ReadFrom(src)
+	w.Bytes += rest
+	return n + rest, err
 }
 
 // FlushError is part of every form, because http.ResponseController looks for
@@ -258,7 +269,7 @@ func (w *Writer) push(target string, o *http.PushOptions) error {
 // was written becomes an empty 200 of net/http, and a trailer may have been
 // added to any other: both are stamped once more.
 func (w *Writer) Finish() {
-	if w.Status == 0 && !w.Hijacked {
+	if !w.Committed() {
 		w.prepare(http.StatusOK)
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
@@ -135,6 +136,49 @@ func TestStreamIsNotHeldBack(t *testing.T) {
 	}
 	if src.heap > before+8<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", before, src.heap)
+	}
+}
+
+// TestCopyCommitsWithTheFirstByte: a source that ends or fails before its first
+// byte leaves the handler free to answer something else.
+func TestCopyCommitsWithTheFirstByte(t *testing.T) {
+	failed := errors.New("failed")
+	type want struct {
+		status int
+		body   string
+	}
+	long := strings.Repeat("x", 3000)
+	for name, tt := range map[string]struct {
+		src  io.Reader
+		err  error
+		then func(w http.ResponseWriter)
+		want want
+	}{
+		"fails":                    {iotest.ErrReader(failed), failed, func(w http.ResponseWriter) { http.Error(w, "down", http.StatusBadGateway) }, want{502, "down\n"}},
+		"is empty":                 {strings.NewReader(""), nil, func(w http.ResponseWriter) { w.WriteHeader(404) }, want{404, ""}},
+		"is empty for us":          {struct{ io.Reader }{strings.NewReader("")}, nil, func(w http.ResponseWriter) { w.WriteHeader(404) }, want{404, ""}},
+		"fails at once":            {io.MultiReader(strings.NewReader("a"), iotest.ErrReader(failed)), failed, func(w http.ResponseWriter) { http.Error(w, "b", http.StatusBadGateway) }, want{200, "ab\n"}},
+		"fails late":               {io.MultiReader(strings.NewReader(long), iotest.ErrReader(failed)), failed, func(http.ResponseWriter) {}, want{200, long}},
+		"is read bytewise":         {struct{ io.Reader }{iotest.OneByteReader(strings.NewReader(long))}, nil, func(http.ResponseWriter) {}, want{200, long}},
+		"ends with its last bytes": {struct{ io.Reader }{iotest.DataErrReader(strings.NewReader(long))}, nil, func(http.ResponseWriter) {}, want{200, long}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := start(t, stamped(func(w http.ResponseWriter, r *http.Request) {
+				w.Header()[idHeader] = []string{"forged"}
+				n, err := io.Copy(w, tt.src)
+				if err != tt.err {
+					t.Errorf("got error %v, want %v", err, tt.err)
+				}
+				if committed := response.Committed(w); committed != (n > 0) || response.Of(w).Bytes != n {
+					t.Errorf("after %d bytes: committed %t, counted %d", n, committed, response.Of(w).Bytes)
+				}
+				tt.then(w)
+			}))
+			res, body := get(t, srv)
+			if wantID(t, res); res.StatusCode != tt.want.status || body != tt.want.body {
+				t.Errorf("got %d %q, want %d %q", res.StatusCode, body, tt.want.status, tt.want.body)
+			}
+		})
 	}
 }
 
