@@ -13,12 +13,21 @@ func TestNoOtherIDInTrailers(t *testing.T) {
 	for _, protocol := range []string{"h1", "h2"} {
 		for _, line := range []string{"X-Nothing: 1", "Idempotency-Key: 1"} {
 			for name, trail := range map[string]func(http.Header){
-				"prefix":   func(h http.Header) { h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed") },
+				"prefix": func(h http.Header) { h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed") },
+				"another header vanished": func(h http.Header) {
+					delete(h, "X-Early")
+					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
+				},
+				"another header vanished, lower case": func(h http.Header) {
+					delete(h, "X-Early")
+					h[http.TrailerPrefix+"svc-request-id"] = []string{"spoofed"}
+				},
 				"declared": func(h http.Header) { h.Set("Svc-Request-Id", "spoofed") },
 			} {
 				ring := newKeyring()
 				api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 				api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("X-Early", "1")
 					if name == "declared" {
 						w.Header().Set("Trailer", "Svc-Request-Id")
 					}

@@ -83,8 +83,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 // TestProxiedUpgrade: httputil.ReverseProxy writes the upstream's head on the
-// connection it has taken over, and behind RequestIDListener that head has our
-// id alone.
+// connection it has taken over, and that head has our id alone.
 func TestProxiedUpgrade(t *testing.T) {
 	upstream := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := w.(http.Hijacker).Hijack()
@@ -99,14 +98,16 @@ func TestProxiedUpgrade(t *testing.T) {
 	target, _ := url.Parse(upstream.URL)
 	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}
 	api, token := oneRoute(t, proxy.ServeHTTP, middleware.Options{Hooks: quiet()})
-	c := dial(t, start(t, api, withRequestIDs))
-	c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAuthorization: Bearer " + token + "\r\n\r\n")
-	if res := c.head("GET"); res.StatusCode != 101 || wantID(t, res) == "" {
-		t.Errorf("got %d %v", res.StatusCode, res.Header)
-	}
-	c.send("hello")
-	if got := c.rest(); got != "hello" {
-		t.Errorf("got %q", got)
+	for _, configure := range []func(*httptest.Server){func(*httptest.Server) {}, withRequestIDs} {
+		c := dial(t, start(t, api, configure))
+		c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		if res := c.head("GET"); res.StatusCode != 101 || wantID(t, res) == "" {
+			t.Errorf("got %d %v", res.StatusCode, res.Header)
+		}
+		c.send("hello")
+		if got := c.rest(); got != "hello" {
+			t.Errorf("got %q", got)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync/atomic"
 )
 
 // Writer is one response. It sets the header of the request id when the
@@ -38,10 +39,11 @@ type Writer struct {
 	Owner any
 
 	// Status is 0 until a final status is sent. Bytes counts the body.
-	Status   int
-	Bytes    int64
-	Hijacked bool
-	fields   int32 // of the header, when it was committed
+	Status          int
+	Bytes           int64
+	Hijacked        bool
+	fields          int32       // of the header, when it was committed
+	headerAskedLate atomic.Bool // Header was called since then
 }
 
 // Find returns the first writer that matches, from w inwards. A foreign wrapper
@@ -132,7 +134,18 @@ func (w *Writer) response() *Writer { return w }
 
 func (w *Writer) http1() bool { return w.Request.ProtoMajor == 1 }
 
-func (w *Writer) Header() http.Header { return w.below.Header() }
+// Header returns the header map. Whoever has hijacked the connection may send
+// it, as httputil.ReverseProxy does after it has added that of a 101.
+func (w *Writer) Header() http.Header {
+	h := w.below.Header()
+	if w.Hijacked {
+		w.Stamp(h)
+	}
+	if w.Status != 0 {
+		w.headerAskedLate.Store(true)
+	}
+	return h
+}
 
 // Unwrap serves http.ResponseController for what commits nothing: deadlines and
 // full duplex.
@@ -273,9 +286,11 @@ func (w *Writer) Finish() {
 		w.prepare(http.StatusOK)
 		return
 	}
-	// In the common case, nothing was added and the id is still there.
+	// In the common case nobody has touched the header since. To search it each
+	// time would take a twentieth of a GET. Not seen: a handler that kept the
+	// map from before and replaces one field by another.
 	h := w.below.Header()
-	if id := h[w.IDHeader]; int32(len(h)) != w.fields || len(id) != 1 || id[0] != w.ID {
+	if id := h[w.IDHeader]; w.headerAskedLate.Load() || int32(len(h)) != w.fields || len(id) != 1 || id[0] != w.ID {
 		w.Stamp(h)
 	}
 }
