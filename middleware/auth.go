@@ -224,7 +224,7 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 		g.faults.log(g.hooks(r), requestID(w, r), "the authenticator breaks its contract", errors.New("it returned "+broken))
 		return Principal{}, refusal(codeInternal)
 	}
-	if unlogged, due := g.faults.due(); due {
+	if unlogged, due := g.unchecked.due(); due {
 		// The error may quote the credentials, such as that of a request to
 		// another server with the token in its URL.
 		g.hooks(r).logger().Error("the credentials of a request could not be checked",

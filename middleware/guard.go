@@ -32,6 +32,7 @@ type Guard struct {
 	idempotency *idempotency // nil without a Runner
 	runners     []*idem.Runner
 	faults      faults
+	unchecked   fault // of credentials
 }
 
 // New returns a Guard for the keys in a store. keys may be nil when

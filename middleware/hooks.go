@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -78,24 +79,33 @@ func (h *Hooks) logger() *slog.Logger {
 	return h.Logger
 }
 
-// faults logs that a store fails, at most once a second: while it fails, every
-// request would have a line, and anybody can send requests.
-type faults struct {
-	next   atomic.Int64 // when the next line may be written, in Unix nanoseconds
+// faults logs failures, each text at most once a second: otherwise each request
+// of any client would write a line while a store fails.
+type faults struct{ texts sync.Map } // to *fault
+
+// fault counts the lines with one text.
+type fault struct {
+	next   atomic.Int64 // when the next line may be written, in nanoseconds since started; 0 before the first
 	silent atomic.Int64 // lines suppressed since the last one
 }
 
 func (f *faults) log(hooks *Hooks, id, message string, err error) {
-	if unlogged, due := f.due(); due {
+	known, ok := f.texts.Load(message)
+	if !ok {
+		known, _ = f.texts.LoadOrStore(message, new(fault))
+	}
+	if unlogged, due := known.(*fault).due(); due {
 		hooks.logger().Error(message, "error", err, "request_id", id, "unlogged", unlogged)
 	}
 }
 
+var started = time.Now()
+
 // due reports whether a line may be written now, and how many were suppressed.
-func (f *faults) due() (unlogged int64, due bool) {
-	now := time.Now().UnixNano()
+func (f *fault) due() (unlogged int64, due bool) {
+	now := int64(time.Since(started)) // monotonic: the wall clock may be set back
 	next := f.next.Load()
-	if now < next || !f.next.CompareAndSwap(next, now+int64(time.Second)) {
+	if next != 0 && now < next || !f.next.CompareAndSwap(next, now+int64(time.Second)) {
 		f.silent.Add(1)
 		return 0, false
 	}

@@ -2,12 +2,15 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
@@ -27,6 +30,26 @@ func TestHooksOfTheOutermost(t *testing.T) {
 	if !strings.Contains(inner.String(), "no Authenticate") || strings.Count(outer.String(), "\n") != 1 {
 		t.Errorf("got the inner log %q, the outer %q", inner, outer)
 	}
+}
+
+// TestOutageLines: one line a second, which counts those left out.
+func TestOutageLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLogged()
+		api := testAPI(lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") }), middleware.Options{Hooks: log.hooks()})
+		token := keystore.Format{}.Generate(keystore.Production).Reveal()
+		for _, wait := range []time.Duration{0, 0, time.Second - 1, 1, time.Second} {
+			time.Sleep(wait) // in the bubble
+			serve(api, request("GET", "/api/v1/any", token, ""))
+		}
+		var unlogged []string
+		for _, line := range strings.Split(log.String(), "unlogged=")[1:] {
+			unlogged = append(unlogged, line[:1])
+		}
+		if got := strings.Join(unlogged, " "); got != "0 2 0" {
+			t.Errorf("got lines that count %q, want \"0 2 0\"", got)
+		}
+	})
 }
 
 // TestAccessLog: one line for each response, with what is there to be told.

@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -68,6 +69,23 @@ func imports(t *testing.T, dir string) []string {
 		}
 	}
 	return all
+}
+
+// A clock that is set back holds nothing up. UnixNano is the wall clock's, and
+// so is what Round(0) leaves.
+func TestNoWallClock(t *testing.T) {
+	for _, pkg := range []string{"idem", "middleware", "middleware/internal/keyed", "middleware/internal/response", "middleware/internal/rawconn"} {
+		files, _ := filepath.Glob(filepath.Join("..", filepath.FromSlash(pkg), "*.go"))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(file, "_test.go") && (strings.Contains(string(text), ".Unix") || strings.Contains(string(text), ".Round(0)")) {
+				t.Errorf("%s reads the wall clock", file)
+			}
+		}
+	}
 }
 
 // Nothing but the packages listed above and the HTTP ones may come about.

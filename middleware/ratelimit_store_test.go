@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -78,6 +79,28 @@ func TestRateStoreDownIsLogged(t *testing.T) {
 	if got := log.String(); strings.Count(got, "\n") != 1 {
 		t.Errorf("a client that has left is in the log: %q", got)
 	}
+}
+
+// TestRateFaultsHideNoOther: two causes within one second have a line each.
+func TestRateFaultsHideNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		token, log := ring.issue(t), newLogged()
+		limits := middleware.PerOrganization(brokenStore{}, ratelimit.MustParse("1-S"))
+		broken := errors.New("no such plan")
+		limits.Plan = func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, broken }
+		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: limits})
+		serve(api, request("GET", "/api/v1/any", token, ""))
+		broken = nil
+		for range 2 {
+			serve(api, request("GET", "/api/v1/any", token, ""))
+		}
+		for _, want := range []string{"gave no usable policy", "the rate limit store does not answer"} {
+			if n := strings.Count(log.String(), want); n != 1 {
+				t.Errorf("%d lines say %q, want 1: %s", n, want, log)
+			}
+		}
+	})
 }
 
 // TestPlanWithoutSense: a plan that is no limit fails closed.
