@@ -228,7 +228,7 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 		// The error may quote the credentials, such as that of a request to
 		// another server with the token in its URL.
 		g.hooks(r).logger().Error("the credentials of a request could not be checked",
-			"error", g.redacted(fmt.Sprint(err), x, r), "request_id", requestID(w, r), "unlogged", unlogged)
+			"error", g.secrets(x, r).Redact(fmt.Sprint(err)), "request_id", requestID(w, r), "unlogged", unlogged)
 	}
 	return Principal{}, refusal(codeKeyStore)
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"regexp"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+	"github.com/sallyport-go/sallyport/middleware/internal/redact"
 )
 
 // A Guard is the stages of one set of options, for a router of your own. Each
@@ -27,6 +29,7 @@ type Guard struct {
 	options     Options
 	auth        Authenticator
 	keys        []*keyAuthenticator // of auth
+	shapes      *regexp.Regexp      // of API keys
 	missing     *Problem            // for a request without credentials
 	limits      *limiter
 	idempotency *idempotency // nil without a Runner
@@ -56,6 +59,11 @@ func New(keys keystore.Store, o Options) *Guard {
 		g.auth = own
 	}
 	g.keys = keyAuthenticators(g.auth)
+	formats := []keystore.Format{o.Keys.Format}
+	for _, keys := range g.keys {
+		formats = append(formats, keys.Format)
+	}
+	g.shapes = keyShapes(formats...)
 	g.missing = refusal(codeAPIKeyMissing)
 	g.missing.Challenge = `Bearer realm="` + o.Keys.Realm + `"`
 	g.limits = newLimiter(o)
@@ -111,8 +119,18 @@ func (g *Guard) misuse(w http.ResponseWriter, r *http.Request, stage Stage, what
 // client may have put its key into the path. The header is not looked at: a
 // handler that outlives its request may be the caller.
 func (g *Guard) logger(w http.ResponseWriter, r *http.Request) *slog.Logger {
-	path := g.keyShapes().ReplaceAllLiteralString(r.URL.Path, "[secret]")
-	return g.hooks(r).logger().With("request_id", requestID(w, r), "method", r.Method, "path", path)
+	return g.hooks(r).logger().With("request_id", requestID(w, r), "method", g.method(r), "path", (&redact.Secrets{Shapes: g.shapes}).Redact(r.URL.Path))
+}
+
+// method returns the method of a request for a log. Net/http takes any token of
+// up to a megabyte for one, and it may be an API key: of the first 16 bytes a
+// key has no more than redaction leaves.
+func (g *Guard) method(r *http.Request) string {
+	m := r.Method
+	if len(m) <= len(http.MethodOptions) {
+		return m
+	}
+	return (&redact.Secrets{Shapes: g.shapes}).Redact(m[:min(len(m), 16)])
 }
 
 // Chain joins stages into one. The first is the outermost: it sees the request

@@ -5,11 +5,14 @@ package middleware_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -180,5 +183,48 @@ func TestCreateAllocations(t *testing.T) {
 	}
 	if got := count(api, one); got > base+9 {
 		t.Errorf("a replay: got %v allocations, want at most 9 more than the %v of mux and handler", got, base)
+	}
+}
+
+// TestPanicWork: a client cannot make a panic, or the line about a store that is
+// down, cost more by what it sends. What is allocated stands for the work.
+func TestPanicWork(t *testing.T) {
+	const mebibyte = 1 << 20
+	log := newLogged()
+	down := lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") })
+	g := middleware.New(nil, middleware.Options{Hooks: log.hooks()})
+	panics := g.Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { panic("boom") }))
+	api := func() http.Handler { return testAPI(down, middleware.Options{Hooks: log.hooks()}) } // one line a second
+	token := keystore.Format{}.Generate(keystore.Production).Reveal()
+	for name, fill := range map[string]func(http.Header){
+		"a Cookie": func(h http.Header) { h.Set("Cookie", strings.Repeat("name=value1234567890; ", mebibyte/22)) },
+		"a token":  func(h http.Header) { h.Set("X-Token", strings.Repeat("abcdef0123456789", mebibyte/16)) },
+		"tokens": func(h http.Header) {
+			for i := range mebibyte / 16 {
+				h["X-Token"] = append(h["X-Token"], fmt.Sprintf("abcd%d", i))
+			}
+		},
+		"parts": func(h http.Header) { h.Set("X-Token", strings.Repeat("abcd;", mebibyte/5)) },
+		"names": func(h http.Header) {
+			for i := range mebibyte / 16 {
+				h[fmt.Sprintf("X-Token-%d", i)] = []string{"abcd"}
+			}
+		},
+	} {
+		for kind, h := range map[string]func() http.Handler{"panic": func() http.Handler { return panics }, "store": api} {
+			r := request("GET", "/api/v1/any", token, "")
+			fill(r.Header)
+			runtime.GC()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			serve(h(), r)
+			runtime.ReadMemStats(&after)
+			if n, bytes := after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc; n > 100_000 || bytes > 10*mebibyte {
+				t.Errorf("%s, %s: %d allocations of %d bytes, want at most 100,000 of 10 MiB", name, kind, n, bytes)
+			}
+		}
+	}
+	if got := log.String(); strings.Contains(got, "boom") || strings.Count(got, "[left out") != 15 {
+		t.Errorf("got the log %s", got)
 	}
 }

@@ -1,22 +1,29 @@
 package middleware
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/redact"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
 // Recover answers a panic with 500 and keeps the connection. If the response is
 // already committed, it aborts the connection, so that a truncated body is
-// never taken for a whole one. The panic and its stack go to the log without
-// the request's API key. http.ErrAbortHandler passes through without a log
+// never taken for a whole one. The panic and its stack, which has no arguments,
+// go to the log without the request's credentials: no eight characters of one
+// in a row. A credential of less than four characters stays. A text of more
+// than 8 KiB is cut. If the credentials are more than 8 KiB, the type of the
+// panic replaces its text. http.ErrAbortHandler passes through without a log
 // line, as in net/http.
 //
 // It SHOULD stand directly inside [Guard.RequestID]; without one outside, it
@@ -61,45 +68,56 @@ func (g *Guard) recovered(w http.ResponseWriter, r *http.Request, p any, before 
 
 // logPanic logs a panic while the response of x, or nil, was made.
 func (g *Guard) logPanic(x *exchange, r *http.Request, p any) {
+	secrets := g.secrets(x, r)
+	// The first line names the goroutine and may have its labels. Arguments may
+	// be bytes of a secret. What is left is the same for all requests.
+	_, stack, _ := bytes.Cut(debug.Stack(), []byte("\n"))
+	text := secrets.Redact(fmt.Sprintf("%+v", p))
+	if text == redact.LeftOut {
+		text = fmt.Sprintf("%T: %s", p, text)
+	}
 	g.hooks(r).logger().Error("panic while serving a request",
-		slog.String("request_id", x.idOr(r.Context())), slog.String("method", r.Method), slog.String("path", g.redacted(r.URL.Path, x, r)),
-		slog.String("panic", g.redacted(fmt.Sprintf("%+v", p), x, r)), slog.String("stack", g.redacted(string(debug.Stack()), x, r)))
+		slog.String("request_id", x.idOr(r.Context())), slog.String("method", g.method(r)), slog.String("path", secrets.Redact(r.URL.Path)),
+		slog.String("panic", text), slog.String("stack", string(stackArguments.ReplaceAll(stack, []byte("(...)")))))
 }
 
-// redacted removes credentials from a text: a handler may panic with the
-// request itself, with an error that quotes it, or with a part of the key.
-// Credentials are those of the request and of requests outside it, and every
-// text of the form of an API key.
-func (g *Guard) redacted(text string, x *exchange, r *http.Request) string {
-	var secrets []string
-	for name, values := range r.Header {
-		if secretHeader.MatchString(name) {
-			secrets = append(secrets, values...)
-		}
+var stackArguments = regexp.MustCompile(`(?m)\([^()\n]*\)$`)
+
+// secrets returns the credentials of a request, to keep them out of the log: a
+// handler may panic with the request itself, with an error that quotes it, or
+// with a part of the key. They are those of the request and of requests outside
+// it, and every text of the form of an API key.
+func (g *Guard) secrets(x *exchange, r *http.Request) *redact.Secrets {
+	s := &redact.Secrets{Shapes: g.shapes}
+	if g.shapes == nil { // the Guard of WriteProblem
+		s.Shapes = contractKey
 	}
-	for _, keys := range g.keys {
-		secrets = append(secrets, r.Header[keys.Header]...)
+	for name, values := range r.Header {
+		if !s.Spend(1) {
+			break
+		}
+		if secretHeader.MatchString(name) || slices.ContainsFunc(g.keys, func(keys *keyAuthenticator) bool { return keys.Header == name }) {
+			s.AddHeaders(values...)
+		}
 	}
 	if x != nil {
-		secrets = append(secrets, x.authorization, x.apiKey)
+		s.AddHeaders(x.authorization, x.apiKey)
 	}
 	for f := factsOf(r.Context()); f != nil; f = factsOf(f.Context) {
-		if f.response != nil {
-			secrets = append(secrets, f.response.authorization, f.response.apiKey)
+		if f.response != nil && f.response != x {
+			s.AddHeaders(f.response.authorization, f.response.apiKey)
 		}
 	}
-	for _, value := range secrets {
-		text = redact.Header(text, value)
-	}
-	return g.keyShapes().ReplaceAllLiteralString(text, "[secret]")
+	return s
 }
 
-// keyShapes matches every text of the form of an API key.
-func (g *Guard) keyShapes() *regexp.Regexp {
-	patterns := []string{g.options.Keys.Format.Pattern()}
-	for _, keys := range g.keys {
-		patterns = append(patterns, keys.Format.Pattern())
-		for _, legacy := range keys.Format.Legacy {
+// keyShapes matches every text that begins like an API key of these formats, so
+// that one cut short matches too.
+func keyShapes(formats ...keystore.Format) *regexp.Regexp {
+	var patterns []string
+	for _, f := range formats {
+		patterns = append(patterns, cmp.Or(f.Prefix, "svc")+`_(live|test)_[0-9A-Za-z]{8,}`)
+		for _, legacy := range f.Legacy {
 			if len(legacy.Prefix) > 3 { // a shorter one would hide words
 				patterns = append(patterns, regexp.QuoteMeta(legacy.Prefix)+`[^\s"'\\,;<>(){}\[\]]{8,}`)
 			}
@@ -107,5 +125,7 @@ func (g *Guard) keyShapes() *regexp.Regexp {
 	}
 	return regexp.MustCompile(strings.Join(patterns, "|"))
 }
+
+var contractKey = keyShapes(keystore.Format{})
 
 var secretHeader = regexp.MustCompile(`(?i)authorization|cookie|key|token|secret|password`)

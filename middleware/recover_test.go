@@ -233,6 +233,9 @@ func TestPanicShowsNoKey(t *testing.T) {
 		"JSON, a longer text":    func(s string) any { return inJSON([]byte("token=" + s + "&more")) },
 		"JSON, without prefix":   func(s string) any { return inJSON([]byte(s[len("svc_live_"):])) },
 		"base64 of URLs":         func(s string) any { return base64.URLEncoding.EncodeToString([]byte("1234" + s + "?>")) },
+		"cut off":                func(s string) any { return fmt.Sprintf("%.40s", s) },
+		"cut off, bytes":         func(s string) any { return fmt.Sprintf("% x", s[:17]) },
+		"cut off at the front":   func(s string) any { return s[len(s)-8:] },
 		"a wrapped bytes.Buffer": func(s string) any { return *bytes.NewBufferString(s) },
 	}
 	var value any
@@ -286,3 +289,48 @@ func TestPanicShowsNoKey(t *testing.T) {
 		}
 	}
 }
+
+// TestPanicShowsNoCookie: the values of cookies are secrets, their names are
+// not.
+func TestPanicShowsNoCookie(t *testing.T) {
+	const session = "c2Vzc2lvbi1vZi1hZGE"
+	for name, value := range map[string]func(*http.Request) any{
+		"the request": func(r *http.Request) any { return r.Header },
+		"a cookie":    func(r *http.Request) any { c, _ := r.Cookie("session"); return c },
+		"its value":   func(r *http.Request) any { c, _ := r.Cookie("session"); return c.Value },
+		"a part":      func(r *http.Request) any { c, _ := r.Cookie("session"); return c.Value[:12] },
+		"its bytes":   func(r *http.Request) any { c, _ := r.Cookie("session"); return []byte(c.Value) },
+	} {
+		log := newLogged()
+		h := middleware.New(nil, middleware.Options{Hooks: log.hooks()}).Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			panic(fmt.Sprintf("no session= for %+v", value(r)))
+		}))
+		serve(h, request("GET", "/", "", "", "Cookie: theme=dark; session="+session))
+		if got := log.String(); strings.Contains(got, session[:8]) || strings.Contains(got, fmt.Sprint([]byte(session[:8]))[1:20]) || !strings.Contains(got, "[secret]") || !strings.Contains(got, "no session= for") {
+			t.Errorf("%s: got the log %s", name, got)
+		}
+	}
+}
+
+// TestPanicStack: the stack has no arguments, which may be bytes of a secret,
+// and no client can have it left out.
+func TestPanicStack(t *testing.T) {
+	log := newLogged()
+	h := middleware.New(nil, middleware.Options{Hooks: log.hooks()}).Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		passed([16]byte([]byte(r.Header.Get("Authorization")[7:])))
+	}))
+	for _, cookie := range []string{"a=b", "a=recover_test.go; b=goroutine", "a=" + strings.Repeat("x", 1<<20)} {
+		before := len(log.String())
+		serve(h, request("GET", "/", "0123456789abcdef", "", "Cookie: "+cookie))
+		got := log.String()[before:]
+		if !strings.Contains(got, "middleware_test.passed(...)") || !strings.Contains(got, "recover_test.go:") || strings.Contains(got, "0x31, 0x32") || strings.Contains(got, "boom of 48") {
+			t.Errorf("Cookie of %d bytes: got %s", len(cookie), got)
+		}
+		if long := len(cookie) > 1<<20; strings.Contains(got, "string: [left out") != long || strings.Contains(got, "boom") == long {
+			t.Errorf("Cookie of %d bytes: got %s", len(cookie), got)
+		}
+	}
+}
+
+//go:noinline
+func passed(b [16]byte) { panic("boom of " + fmt.Sprint(b[:8])) }

@@ -3,81 +3,203 @@ package redact
 
 import (
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
+	"math/bits"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 )
 
-// Header removes from a text what the value of a header carries as a secret: a
-// token, the values of cookies, the password of Basic.
-func Header(text, value string) string {
+// The work is bounded, whatever a client sends. A text longer than MaxText is
+// cut. If the secrets are more than MaxSecrets, LeftOut replaces the text.
+const (
+	MaxText    = 8 << 10
+	MaxSecrets = 8 << 10 // bytes; a header counts as 8 more
+	LeftOut    = "[left out: the request has more than 8 KiB of credentials]"
+)
+
+const (
+	run      = 8 // characters in a row that a text must not hold
+	shortest = 4 // of a secret: without shorter ones the log would be unreadable
+	mark     = "[secret]"
+)
+
+// Secrets are what must not be in a text: eight characters of one in a row, or
+// the whole of a shorter one. The zero value is ready to use.
+type Secrets struct {
+	// Shapes, when set, matches further secrets. One that is cut off at the end
+	// of a text must match too.
+	Shapes *regexp.Regexp
+
+	parts  map[string]bool // every piece that must not appear; false if it is only a public prefix
+	widths uint64          // bit n: a part has n bytes
+	spent  int
+	added  []string // headers
+}
+
+// Spend takes n bytes of MaxSecrets, and reports whether there were as many.
+func (s *Secrets) Spend(n int) bool {
+	s.spent += n
+	return s.spent <= MaxSecrets
+}
+
+// AddHeaders adds what the values of headers carry as secrets: tokens, the
+// values of cookies, the password of Basic.
+func (s *Secrets) AddHeaders(values ...string) {
+	for _, value := range values {
+		if !s.Spend(8) {
+			return // also for a value that comes again, which is searched for
+		}
+		if !slices.Contains(s.added, value) && s.Spend(len(value)) {
+			s.added = append(s.added, value)
+			s.addHeader(value)
+		}
+	}
+}
+
+func (s *Secrets) addHeader(value string) {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(value), " ")
 	if strings.EqualFold(scheme, "Basic") {
 		if b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest)); err == nil {
 			_, password, _ := strings.Cut(string(b), ":")
-			text = Secret(text, password)
+			s.Add(password)
 		}
 	}
-	if strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "Basic") {
+	switch {
+	case strings.EqualFold(scheme, "Bearer"):
+		s.Add(strings.TrimRight(strings.TrimSpace(rest), "=")) // without the padding of Base64
+		return
+	case strings.EqualFold(scheme, "Basic"):
 		value = rest
 	}
 	for _, part := range strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(" \t;,", r) }) {
-		text = Secret(text, part)
-		if _, after, ok := strings.Cut(part, "="); ok {
-			text = Secret(text, after)
+		name, after, _ := strings.Cut(part, "=")
+		if after = strings.Trim(after, `="`); after == "" {
+			s.Add(part) // what follows is the padding of Base64
+			continue
+		}
+		s.add(part, len(name)+1+publicPrefix(after))
+		if len(after) < run {
+			s.Add(after)
 		}
 	}
-	return text
 }
 
-// Secret removes a secret from a text, with and without its public prefix, in
-// any letter case and in the forms in which fmt and encoding/json write bytes.
-func Secret(text, secret string) string {
-	forms := []string{secret}
-	if cut := strings.LastIndexByte(secret, '_'); len(secret)-cut > 16 {
-		forms = append(forms, secret[cut+1:])
-	}
-	for _, form := range forms {
-		if len(form) < 4 {
-			continue // no secret, and the log would be unreadable without it
-		}
-		b := []byte(form)
-		for _, written := range append(base64Forms(form),
-			form, strings.Trim(fmt.Sprint(b), "[]"), strings.Trim(strings.TrimPrefix(fmt.Sprintf("%#v", b), "[]byte"), "{}"),
-			hex.EncodeToString(b), fmt.Sprintf("% x", b),
-		) {
-			text = replaceFold(text, written, "[secret]")
-		}
-	}
-	return text
+// Add adds a secret. Its public prefix alone, such as svc_live_, is none.
+func (s *Secrets) Add(secret string) { s.add(secret, publicPrefix(secret)) }
+
+var words = regexp.MustCompile(`^([a-z]+_){1,3}`)
+
+// publicPrefix returns how much of a secret is words that end with "_", before
+// at least 16 other characters.
+func publicPrefix(secret string) int {
+	return len(words.FindString(secret[:max(min(len(secret)-16, 24), 0)]))
 }
 
-// base64Forms returns what the Base64 of a longer text has of the secret. It
-// depends on how many bytes stand before it. Characters that also hold bits of
-// the neighbours are left out.
-func base64Forms(secret string) (forms []string) {
+func (s *Secrets) add(secret string, public int) {
+	n := len(secret)
+	if n < shortest {
+		return
+	}
+	if s.parts == nil {
+		s.parts = make(map[string]bool, 8*n)
+	}
+	b := []byte(secret)
+	s.addParts(secret, "", n, run, public)
+	s.addParts(fmt.Sprintf("%x", b), "", n, run, public)
+	s.addParts(fmt.Sprintf("% x", b), " ", n, run, public)
+	s.addParts(fmt.Sprintf("%# x", b), " ", n, run, public)
+	decimal := strings.Trim(fmt.Sprint(b), "[]")
+	s.addParts(decimal, " ", n, run, public)
+	s.addParts(strings.ReplaceAll(decimal, " ", ","), ",", n, run, public)
+	s.addParts(strings.Trim(strings.TrimPrefix(fmt.Sprintf("%#v", b), "[]byte"), "{}"), ", ", n, run, public)
+	// The Base64 of a longer text depends on how many bytes stand before the
+	// secret. Characters that also hold bits of the neighbours are left out, so
+	// of 8 bytes there are at least 10.
 	for before := range 3 {
-		text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat(" ", before) + secret))
-		forms = append(forms, text[(before*8+5)/6:(before+len(secret))*8/6])
+		text := base64.RawStdEncoding.EncodeToString(append([]byte("  ")[:before], b...))
+		first, end := (before*8+5)/6, (before+n)*8/6
+		s.addParts(text[first:end], "", end-first, 10, (before+public)*8/6-first)
 	}
-	return forms
 }
 
-// replaceFold replaces old in text in any case of ASCII letters.
-func replaceFold(text, old, by string) string {
-	lower := lowerASCII(text)
-	old = lowerASCII(old)
-	var b strings.Builder
-	for {
-		i := strings.Index(lower, old)
-		if i < 0 {
-			b.WriteString(text)
-			return b.String()
+// addParts adds what n units in a row look like in a form of all of them, or
+// else the whole.
+func (s *Secrets) addParts(form, between string, units, n, public int) {
+	n = min(n, units)
+	form = lowerASCII(form) + between
+	starts := []int{0}
+	for i := range units {
+		next := len(form) / units
+		if between != "" {
+			next = strings.Index(form[starts[i]:], between) + len(between)
 		}
-		b.WriteString(text[:i])
-		b.WriteString(by)
-		text, lower = text[i+len(old):], lower[i+len(old):]
+		starts = append(starts, starts[i]+next)
+		if first := i + 1 - n; first >= 0 {
+			part := form[starts[first] : starts[i+1]-len(between)]
+			s.parts[part] = s.parts[part] || i+1 > public
+			s.widths |= 1 << len(part)
+		}
 	}
+}
+
+// Redact returns a text without the secrets, in any letter case and in the
+// forms in which fmt and encoding/json write bytes.
+func (s *Secrets) Redact(text string) string {
+	if s.spent > MaxSecrets {
+		return LeftOut
+	}
+	rest := ""
+	if len(text) > MaxText {
+		text, rest = text[:MaxText], " [and "+strconv.Itoa(len(text)-MaxText)+" bytes]"
+	}
+	if len(s.parts) > 0 {
+		text = s.replace(text)
+	}
+	if s.Shapes != nil && s.Shapes.MatchString(text) { // which does not allocate
+		text = s.Shapes.ReplaceAllLiteralString(text, mark)
+	}
+	return text + rest
+}
+
+func (s *Secrets) replace(text string) string {
+	lower := lowerASCII(text)
+	secret := make([]bool, len(text)) // which bytes are part of one
+	hide := func(from, to int) {
+		for i := from; i < to; i++ {
+			secret[i] = true
+		}
+	}
+	var public [][2]int
+	for from := range lower {
+		for widths := s.widths; widths != 0; widths &= widths - 1 {
+			to := from + bits.TrailingZeros64(widths)
+			if to > len(lower) {
+				break
+			}
+			if whole, found := s.parts[lower[from:to]]; whole {
+				hide(from, to)
+			} else if found {
+				public = append(public, [2]int{from, to})
+			}
+		}
+	}
+	// A public prefix goes with what follows it. It may be longer than a part.
+	for _, p := range slices.Backward(public) {
+		if secret[p[1]-1] {
+			hide(p[0], p[1])
+		}
+	}
+	var b strings.Builder
+	for i := range len(text) {
+		if !secret[i] {
+			b.WriteByte(text[i])
+		} else if i == 0 || !secret[i-1] {
+			b.WriteString(mark)
+		}
+	}
+	return b.String()
 }
 
 // lowerASCII keeps the length of s, as strings.ToLower does not.
