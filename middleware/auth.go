@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+
+	"github.com/sallyport-go/sallyport/keystore"
 )
 
 // An Authenticator finds out who sent a request. It must be safe for concurrent
@@ -14,7 +16,8 @@ import (
 //   - [ErrNoCredentials], also wrapped: the request carries no credentials of
 //     this kind;
 //   - a [*Problem], also wrapped: the credentials are refused, with this
-//     response;
+//     response; or the *keystore.GrantError of [NewPrincipal], also wrapped:
+//     they are refused with 403, and the error goes to the log at level info;
 //   - any other error: the credentials could not be checked. The client gets
 //     503 and may retry; the error goes to the log.
 //
@@ -219,6 +222,14 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 		broken = "a nil *Problem"
 	case isProblem:
 		broken = fmt.Sprintf("a *Problem of status %d, which is no refusal", refused.Status)
+	}
+	if _, ok := errors.AsType[*keystore.GrantError](err); ok && !isProblem {
+		// Not a fault: anybody with an account elsewhere may cause it.
+		if unlogged, due := g.refusals.due(); due {
+			g.hooks(r).logger().Info("the credentials name a caller that is not accepted",
+				"error", g.secrets(x, r).Redact(fmt.Sprint(err)), "request_id", requestID(w, r), "unlogged", unlogged)
+		}
+		return Principal{}, refusal(codeCallerNotAccepted)
 	}
 	if broken != "" {
 		g.faults.log(g.hooks(r), requestID(w, r), "the authenticator breaks its contract", errors.New("it returned "+broken))

@@ -337,3 +337,57 @@ func TestPreflight(t *testing.T) {
 		t.Errorf("inside Idempotent: got %d of %q", res.StatusCode, ran)
 	}
 }
+
+// TestCallerNotAccepted: what a token of another kind says is no fault of a
+// store. Whoever has such a token cannot have lines about outages written, nor
+// keep them back.
+func TestCallerNotAccepted(t *testing.T) {
+	ring := newKeyring()
+	for name, i := range map[string]middleware.Identity{
+		"no organization": {Subject: "user_1"},
+		"unknown scope":   {Organization: "org_1", Scopes: []scope.Name{"profile"}},
+		"long subject":    {Organization: "org_1", Subject: strings.Repeat("a", 256)},
+	} {
+		for _, wrapping := range []string{"%w", "claims: %w"} {
+			log, down := newLogged(), false
+			user := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+				if down {
+					return middleware.Principal{}, errors.New("issuer is down")
+				}
+				p, err := middleware.NewPrincipal(nil, i)
+				return p, fmt.Errorf(wrapping+" of "+r.Header.Get("Authorization"), err)
+			})
+			for _, auth := range []middleware.Authenticator{user, middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), user)} {
+				down = false
+				o := &observed{t: t}
+				hooks := o.hooks()
+				hooks.Logger = log.hooks().Logger
+				api, before := testAPI(nil, middleware.Options{Hooks: hooks, Authenticator: auth}), len(log.String())
+				for range 3 {
+					e, got := o.ask(api, request("GET", "/api/v1/any", jwt, ""))
+					wantRefusal(t, name, got, 403, "caller_not_accepted", "")
+					if got.Header["Retry-After"] != nil || e.Stage != middleware.StageAuth || e.Outcome != "caller_not_accepted" || e.Principal != (middleware.Principal{}) {
+						t.Errorf("%s: got %v and the Event %+v", name, got.Header, e)
+					}
+				}
+				down = true
+				wantRefusal(t, name, serve(api, request("GET", "/api/v1/any", jwt, "")), 503, "key_store_unavailable", "")
+				got := log.String()[before:]
+				if strings.Count(got, "level=INFO") != 1 || strings.Count(got, "level=ERROR") != 1 || !strings.Contains(got, "issuer is down") || !strings.Contains(got, "grant is not valid") || strings.Contains(got, jwt) {
+					t.Errorf("%s: got the log %s", name, got)
+				}
+			}
+		}
+	}
+}
+
+// TestTextsForOtherCredentials: nobody who has no API key reads about one.
+func TestTextsForOtherCredentials(t *testing.T) {
+	o := middleware.Options{Hooks: quiet(), Authenticator: bearerJWT(by(t, "service"))}
+	api := testAPI(nil, o)
+	for _, got := range []answer{serve(api, request("GET", "/api/v1/account", "", "")), serve(api, request("GET", "/api/v1/account", jwt, ""))} {
+		if got.StatusCode != 401 && got.StatusCode != 403 || strings.Contains(got.problem(t).Detail, "API key") {
+			t.Errorf("got %d %s", got.StatusCode, got.body)
+		}
+	}
+}

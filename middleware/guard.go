@@ -36,6 +36,7 @@ type Guard struct {
 	runners     []*idem.Runner
 	faults      faults
 	unchecked   fault // of credentials
+	refusals    fault // of callers that NewPrincipal does not accept
 }
 
 // New returns a Guard for the keys in a store. keys may be nil when

@@ -28,7 +28,7 @@ func TestProblemHookThatAsksForTheDefault(t *testing.T) {
 		}
 		rec := httptest.NewRecorder()
 		middleware.WriteProblem(struct{ http.ResponseWriter }{rec}, r, p)
-		return "application/json", bytes.ReplaceAll(rec.Body.Bytes(), []byte("API key"), []byte("token"))
+		return "application/json", bytes.ReplaceAll(rec.Body.Bytes(), []byte("credentials were"), []byte("token was"))
 	}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
 	done := make(chan struct{})

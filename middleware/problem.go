@@ -52,6 +52,7 @@ const (
 	codeAPIKeyInvalid      = "api_key_invalid"
 	codeInsufficientScope  = "insufficient_scope"
 	codeAddressNotAllowed  = "address_not_allowed"
+	codeCallerNotAccepted  = "caller_not_accepted"
 	codeNotFound           = "not_found"
 	codeMethodNotAllowed   = "method_not_allowed"
 	codeInProgress         = "idempotency_in_progress"
@@ -84,11 +85,12 @@ var problems = complete(map[string]*Problem{
 	codeKeyInvalid:         {Status: 400, Detail: "The Idempotency-Key header is not valid."},
 	codeKeyRequired:        {Status: 400, Detail: "This operation needs an Idempotency-Key header. Choose a value that is unique to the operation, and send the same one when you retry."},
 
-	codeAPIKeyMissing: {Status: 401, Detail: "No API key was sent. Send the header Authorization: Bearer YOUR_API_KEY."},
+	codeAPIKeyMissing: {Status: 401, Detail: "No credentials were sent. Send the header Authorization: Bearer YOUR_API_KEY."},
 	codeAPIKeyInvalid: {Status: 401, Detail: "The API key is not valid. Check that it is whole, and that it has not been revoked."},
 
-	codeInsufficientScope: {Status: 403, Detail: "The API key lacks a scope that this operation needs."},
+	codeInsufficientScope: {Status: 403, Detail: "The credentials lack a scope that this operation needs."},
 	codeAddressNotAllowed: {Status: 403, Detail: "The API key may not be used from this address. Its owner has named the networks that it may be used from."},
+	codeCallerNotAccepted: {Status: 403, Detail: "The credentials are valid, but what they say about the caller cannot be used here: the organization, a scope or another field is missing or not known."},
 
 	codeNotFound:         {Status: 404, Detail: "There is nothing at this path."},
 	codeMethodNotAllowed: {Status: 405, Detail: "This path does not answer to the request's method. The Allow header lists those it answers to."},
@@ -106,7 +108,7 @@ var problems = complete(map[string]*Problem{
 
 	codeInternal: {Status: 500, Detail: "Something went wrong on our side. Quote the request id to support."},
 
-	codeKeyStore:        {Status: 503, Detail: "The API key cannot be checked at the moment. It has not been refused: retry after the wait.", RetryAfter: time.Second},
+	codeKeyStore:        {Status: 503, Detail: "The credentials cannot be checked at the moment. They have not been refused: retry after the wait.", RetryAfter: time.Second},
 	codeTooManyInFlight: {Status: 503, Detail: "Too many operations of this organization are being worked on. Nothing was done: retry after the wait.", RetryAfter: time.Second},
 	codeReplyStore:      {Status: 503, Detail: "The Idempotency-Key cannot be checked at the moment. Nothing was done: retry after the wait with the same key.", RetryAfter: time.Second},
 	codeReplyStoreFull:  {Status: 503, Detail: "No more operations can be remembered at the moment. Nothing was done: retry after the wait with the same key.", RetryAfter: 5 * time.Second},

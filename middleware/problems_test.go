@@ -53,6 +53,12 @@ var provoked = []struct {
 		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
 	}},
+	{"caller_not_accepted", nil, func(t *testing.T, w *world) answer {
+		user := middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
+			return middleware.NewPrincipal(nil, middleware.Identity{})
+		})
+		return serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: user}), request("GET", "/api/v1/any", "", ""))
+	}},
 	{"not_found", nil, faulty(unknownPath)},
 	{"method_not_allowed", nil, faulty(wrongMethod)},
 	{"idempotency_in_progress", nil, faulty(inFlight)},

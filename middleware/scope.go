@@ -169,7 +169,7 @@ func (c *scopeCheck) refuse(p Principal, x *exchange) *Problem {
 func (c *scopeCheck) refusal(missing []scope.Name) *Problem {
 	p := refusal(codeInsufficientScope)
 	p.Missing = missing
-	p.Detail = "The API key lacks " + describe(missing, c.need.any) + "."
+	p.Detail = "The credentials lack " + describe(missing, c.need.any) + "."
 	p.Challenge = c.challenge
 	return p
 }

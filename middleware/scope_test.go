@@ -29,20 +29,20 @@ func TestRequirements(t *testing.T) {
 		detail   string
 	}{
 		{"one, held", nil, middleware.Require(read), []scope.Name{read}, nil, "", ""},
-		{"one, not held", nil, middleware.Require(cancel), []scope.Name{read, write}, []string{"tasks:cancel"}, "tasks:cancel", "The API key lacks the scope tasks:cancel."},
-		{"no implication", nil, middleware.Require(read), []scope.Name{write}, []string{"tasks:read"}, "tasks:read", "The API key lacks the scope tasks:read."},
+		{"one, not held", nil, middleware.Require(cancel), []scope.Name{read, write}, []string{"tasks:cancel"}, "tasks:cancel", "The credentials lack the scope tasks:cancel."},
+		{"no implication", nil, middleware.Require(read), []scope.Name{write}, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
 		{"implication", implying, middleware.Require(read), []scope.Name{write}, nil, "", ""},
-		{"implication one way", implying, middleware.Require(write), []scope.Name{read}, []string{"tasks:write"}, "tasks:write", "The API key lacks the scope tasks:write."},
-		{"no scopes", nil, middleware.Require(read), nil, []string{"tasks:read"}, "tasks:read", "The API key lacks the scope tasks:read."},
+		{"implication one way", implying, middleware.Require(write), []scope.Name{read}, []string{"tasks:write"}, "tasks:write", "The credentials lack the scope tasks:write."},
+		{"no scopes", nil, middleware.Require(read), nil, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
 		{"no scopes, any key", nil, middleware.AnyKey(), nil, nil, "", ""},
 		{"all, all held", nil, middleware.Require(read, write), []scope.Name{write, cancel, read}, nil, "", ""},
-		{"all, one held", nil, middleware.Require(read, write), []scope.Name{read}, []string{"tasks:write"}, "tasks:read tasks:write", "The API key lacks the scope tasks:write."},
-		{"all, none held", nil, middleware.Require(read, write), []scope.Name{cancel}, []string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The API key lacks the scopes tasks:read tasks:write."},
+		{"all, one held", nil, middleware.Require(read, write), []scope.Name{read}, []string{"tasks:write"}, "tasks:read tasks:write", "The credentials lack the scope tasks:write."},
+		{"all, none held", nil, middleware.Require(read, write), []scope.Name{cancel}, []string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The credentials lack the scopes tasks:read tasks:write."},
 		{"any, one held", nil, middleware.RequireAny(read, write), []scope.Name{write}, nil, "", ""},
-		{"any, none held", nil, middleware.RequireAny(read, write), []scope.Name{cancel}, []string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The API key lacks any of the scopes tasks:read tasks:write."},
+		{"any, none held", nil, middleware.RequireAny(read, write), []scope.Name{cancel}, []string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The credentials lack any of the scopes tasks:read tasks:write."},
 		{"unknown beside a known one", nil, middleware.Require(read), []scope.Name{"future:thing", read}, nil, "", ""},
-		{"unknown alone", nil, middleware.Require(read), []scope.Name{"future:thing"}, []string{"tasks:read"}, "tasks:read", "The API key lacks the scope tasks:read."},
-		{"wildcards and spellings", nil, middleware.Require(read), []scope.Name{"tasks:*", "*", "TASKS:READ", "tasks:read ", "tasks:rea"}, []string{"tasks:read"}, "tasks:read", "The API key lacks the scope tasks:read."},
+		{"unknown alone", nil, middleware.Require(read), []scope.Name{"future:thing"}, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
+		{"wildcards and spellings", nil, middleware.Require(read), []scope.Name{"tasks:*", "*", "TASKS:READ", "tasks:read ", "tasks:rea"}, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
 	}
 	for _, tt := range tests {
 		ring := newKeyring()

@@ -246,7 +246,7 @@ func (d documented) components(used map[scope.Name]bool) object {
 		"responses": object{
 			"BadRequest":      d.refusal(http.StatusBadRequest, "The request or its Idempotency-Key cannot be read."),
 			"Unauthorized":    d.refusal(http.StatusUnauthorized, "The API key is missing or not valid.", "Challenge"),
-			"Forbidden":       d.refusal(http.StatusForbidden, "The API key lacks a scope.", "Challenge"),
+			"Forbidden":       d.refusal(http.StatusForbidden, "The credentials lack a scope.", "Challenge"),
 			"Conflict":        d.refusal(http.StatusConflict, "The original response to this Idempotency-Key cannot be returned, or not yet; Retry-After is there in the second case.", "RetryAfter"),
 			"TooLarge":        d.refusal(http.StatusRequestEntityTooLarge, "The body of a request with an Idempotency-Key is too large."),
 			"Unprocessable":   d.refusal(http.StatusUnprocessableEntity, "The Idempotency-Key was used for a different request."),
