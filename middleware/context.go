@@ -79,18 +79,21 @@ func extend(ctx context.Context) *facts {
 	return f
 }
 
-// serve calls next with a copy of r whose context is f. Then it copies back
-// what outer code reads: MultipartForm, whose files the server removes, and
-// Pattern, for access logs.
+// serve calls next with a copy of r whose context is f.
 func (f *facts) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	inner := r.WithContext(f)
-	defer func() {
-		if inner.MultipartForm != nil && r.MultipartForm == nil {
-			r.MultipartForm = inner.MultipartForm
-		}
-		if inner.Pattern != "" && r.Pattern == "" {
-			r.Pattern = inner.Pattern
-		}
-	}()
+	defer copyBack(r, inner)
 	next.ServeHTTP(w, inner)
+}
+
+// copyBack copies what outer code reads at the end: MultipartForm, whose files
+// the server removes, and the innermost Pattern, for access logs and traces. It
+// writes only what changes: a handler may send one request several times.
+func copyBack(outer, inner *http.Request) {
+	if inner.MultipartForm != nil && outer.MultipartForm == nil {
+		outer.MultipartForm = inner.MultipartForm
+	}
+	if inner.Pattern != "" && inner.Pattern != outer.Pattern {
+		outer.Pattern = inner.Pattern
+	}
 }

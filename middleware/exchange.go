@@ -53,7 +53,7 @@ func (x *exchange) open(g *Guard, w http.ResponseWriter, r *http.Request, outer 
 	}
 	x.observe(x.hooks)
 	if x.record != nil {
-		x.record.event.Nested = nested
+		x.record.event.Nested, x.record.outer = nested, r.Pattern
 	}
 	w = x.Wrap(w)
 	x.Stamp(w.Header()) // for an outer handler that answers in place of an aborted one

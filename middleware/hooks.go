@@ -187,7 +187,8 @@ type record struct {
 	start   time.Time
 	slot    *eventSlot // of WithEvent, or nil
 	observe func(context.Context, Event)
-	matched bool // event.Pattern is that of the route
+	outer   string // the pattern of a mux outside
+	matched bool   // event.Pattern is that of the route
 	event   Event
 }
 
@@ -242,7 +243,7 @@ func (x *exchange) notePattern(r *http.Request) {
 			return
 		}
 	}
-	if x.record.event.Pattern == "" {
+	if r.Pattern != x.record.outer || x.record.event.Pattern == "" {
 		x.record.event.Pattern = r.Pattern
 	}
 }

@@ -191,19 +191,69 @@ func TestUnknownPathAsksThePattern(t *testing.T) {
 	}
 }
 
-// TestOuterPatternStays: a mux inside the stages of a guard leaves the pattern of
-// the mux outside to whoever reads it there.
-func TestOuterPatternStays(t *testing.T) {
-	inner := http.NewServeMux()
-	inner.HandleFunc("GET /a/b", sayOK)
-	guard := middleware.New(nil, middleware.Options{Hooks: quiet()})
-	outer := http.NewServeMux()
-	var after string
-	outer.HandleFunc("/a/", func(w http.ResponseWriter, r *http.Request) {
-		guard.RequestID(inner).ServeHTTP(w, r)
-		after = r.Pattern
-	})
-	if res := serve(outer, request("GET", "/a/b", "", "")); res.StatusCode != 200 || after != "/a/" {
-		t.Errorf("got %d and the pattern %q afterwards, want %q", res.StatusCode, after, "/a/")
+// TestInnerPatternOutside: what stands outside an outer mux, such as otelhttp,
+// reads the inner pattern at the end, as with a stock mux inside. What stands
+// between the two reads the outer one until then.
+func TestInnerPatternOutside(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var events []middleware.Event
+	hooks := quiet()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { events = append(events, e) }
+	o := middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	boom := func(http.ResponseWriter, *http.Request) { panic("boom") }
+	stock, api, g := http.NewServeMux(), middleware.NewAPI(ring.keys, o), middleware.New(ring.keys, o)
+	for pattern, h := range map[string]http.HandlerFunc{"GET /api/v1/a/{id}": sayOK, "POST /api/v1/a/{id}": sayOK, "PUT /api/v1/a/{id}": boom} {
+		stock.HandleFunc(pattern, h)
+		api.HandleFunc(pattern, middleware.AnyKey(), h)
+	}
+	for name, inner := range map[string]http.Handler{
+		"stock": middleware.Chain(g.Recover, g.Authenticate)(stock), "API": api,
+		"pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey, g.Idempotent)(stock),
+	} {
+		for _, tt := range []struct{ method, path, token, key, want string }{
+			{"GET", "/api/v1/a/1", token, "", "GET /api/v1/a/{id}"},
+			{"HEAD", "/api/v1/a/1", token, "", "GET /api/v1/a/{id}"},
+			{"POST", "/api/v1/a/1", token, "k", "POST /api/v1/a/{id}"},
+			{"PUT", "/api/v1/a/1", token, "", "PUT /api/v1/a/{id}"},
+			{"GET", "/api/v1/none", token, "", "/api/v1/"},
+			{"GET", "/api/v1/a/1", "", "", "/api/v1/"},
+		} {
+			var outside *http.Request
+			between, mux := "", http.NewServeMux()
+			mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, r *http.Request) {
+				defer func() { between = r.Pattern }()
+				inner.ServeHTTP(w, r.WithContext(r.Context()))
+			})
+			events = nil
+			otel := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				outside = r
+				mux.ServeHTTP(w, r)
+			})
+			line := "X-None: 1"
+			if tt.key != "" {
+				line = "Idempotency-Key: " + tt.key
+			}
+			serve(otel, request(tt.method, tt.path, tt.token, "", line+name))
+			if between != "/api/v1/" {
+				t.Errorf("%s, %s %s: behind a copy got %q", name, tt.method, tt.path, between)
+			}
+			mux = http.NewServeMux()
+			mux.Handle("/api/v1/", inner)
+			serve(otel, request(tt.method, tt.path, tt.token, "", line+name+"2"))
+			if outside.Pattern != tt.want {
+				t.Errorf("%s, %s %s: got %q outside, want %q", name, tt.method, tt.path, outside.Pattern, tt.want)
+			}
+			if name == "stock" {
+				continue // no Event
+			}
+			want := tt.want
+			if name == "API" && tt.path == "/api/v1/none" {
+				want = ""
+			}
+			if e := events[len(events)-1]; len(events) != 2 || e.Pattern != want {
+				t.Errorf("%s, %s %s: got the Events %+v, want the pattern %q", name, tt.method, tt.path, events, want)
+			}
+		}
 	}
 }

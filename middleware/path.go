@@ -138,8 +138,8 @@ func (c *call) open(w http.ResponseWriter, r *http.Request) {
 	}
 	c.given = r
 	if r.Pattern != "" {
-		// ServeMux overwrites Pattern and path values in place: an outer mux
-		// keeps its own.
+		// ServeMux overwrites Pattern and path values in place: middleware
+		// inside an outer mux has its own until the request ends.
 		r = r.WithContext(r.Context())
 	}
 	c.w, c.r = w, r
@@ -161,8 +161,8 @@ func (c *call) close() {
 }
 
 func (c *call) end(aborted bool) {
-	if c.given != c.r && c.given.MultipartForm == nil {
-		c.given.MultipartForm = c.r.MultipartForm // the server removes its files
+	if c.given != c.r {
+		copyBack(c.given, c.r)
 	}
 	if c.facts.response == &c.own {
 		c.own.close(c.r, aborted)

@@ -80,7 +80,7 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (res
 
 	defer func() {
 		x.R.MultipartForm = r.MultipartForm // the server removes its files
-		if x.R.Pattern == "" {
+		if r.Pattern != "" {
 			x.R.Pattern = r.Pattern // for access logs
 		}
 		// Unless Panicked panicked, this changes nothing: the claim is settled.
