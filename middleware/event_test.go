@@ -190,6 +190,7 @@ func TestEvent(t *testing.T) {
 					t.Errorf("%s, %s: got %d remaining of 1000", form, tt.name, got.Remaining)
 				}
 				want.RequestID, want.Method, want.Principal, want.Remaining = got.RequestID, tt.method, got.Principal, got.Remaining
+				want.Path, want.ClientIP = request(tt.method, tt.path, "", "").URL.Path, netip.MustParseAddr("192.0.2.1")
 				if want.RetryAfter == 0 && got.Status >= 400 && res.Header.Get("Retry-After") != "" {
 					want.RetryAfter = got.RetryAfter
 				}
@@ -425,6 +426,91 @@ func TestEventOfARefusedKey(t *testing.T) {
 		e, _ := o.ask(api, request("GET", "/api/v1/any", tt.token, ""))
 		if e.RefusedKey != tt.key || name != "live" && e.Principal != (middleware.Principal{}) {
 			t.Errorf("a key that is %s: got %+v, want RefusedKey %q", name, e, tt.key)
+		}
+	}
+}
+
+// TestEventOfTheClient: the Event tells who asked for what, without keys, for
+// every refusal too.
+func TestEventOfTheClient(t *testing.T) {
+	ring, o := newKeyring(), &observed{t: t}
+	token := ring.issue(t)
+	proxies, err := middleware.TrustProxies("192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := middleware.Options{Hooks: o.hooks(), ClientIP: proxies, Keys: middleware.KeyOptions{Format: acme()}}
+	api, g := testAPI(ring.keys, options), middleware.New(ring.keys, options)
+	for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(http.NotFoundHandler())} {
+		for path, want := range map[string]string{
+			"/api/v1/none":                         "/api/v1/none",
+			"/api/v1/none/" + token:                "/api/v1/none/[secret]",
+			"/api/v1/none/" + token[:20]:           "/api/v1/none/[secret]",
+			"/api/v1/none/" + oldKey + "?a=b":      "/api/v1/none/[secret]",
+			"/api/v1/" + strings.Repeat("x", 9000): "/api/v1/" + strings.Repeat("x", 8192-8) + " [and 816 bytes]",
+		} {
+			for _, key := range []string{token, ""} {
+				e, _ := o.ask(h, request("GET", path, key, "", "X-Forwarded-For: 10.0.0.1, 203.0.113.9", "User-Agent: curl/8 "+token))
+				if e.Path != want || e.Agent != "curl/8 [secret]" || e.ClientIP != netip.MustParseAddr("203.0.113.9") {
+					t.Errorf("%s, %.60s: got %q from %v, %q", form, path, e.Path, e.ClientIP, e.Agent)
+				}
+			}
+		}
+	}
+}
+
+// TestMethodInLogs: by its method a client can neither fill a log nor write an
+// API key there.
+func TestMethodInLogs(t *testing.T) {
+	ring, o, log := newKeyring(), &observed{t: t}, newLogged()
+	token := ring.issue(t)
+	hooks := o.hooks()
+	hooks.Logger = log.hooks().Logger
+	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, Keys: middleware.KeyOptions{Format: acme()}})
+	handlers := map[string]http.Handler{
+		"Event":  g.RequestID(http.NotFoundHandler()),
+		"misuse": middleware.Chain(g.RequestID, g.AnyKey)(http.NotFoundHandler()),
+		"panic":  middleware.Chain(g.RequestID, g.Recover)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })),
+	}
+	for method, want := range map[string]string{
+		"GET": "GET", "PROPPATCH": "PROPPATCH", strings.Repeat("A", 900_000): strings.Repeat("A", 16), token: token[:len("svc_live_")+7], oldKey: "[secret]",
+	} {
+		for name, h := range handlers {
+			before := len(log.String())
+			r := request("GET", "/", "", "")
+			r.Method = method
+			if e, _ := o.ask(h, r); e.Method != want {
+				t.Errorf("%s: the Event has the method %.40q, want %q", name, e.Method, want)
+			}
+			if line := log.String()[before:]; name != "Event" && !strings.Contains(line, " method="+want+" ") {
+				t.Errorf("%s: the log has not the method %q: %.200s", name, want, line)
+			}
+		}
+	}
+}
+
+// TestEventOfAHandlersProblem: its code is known, whatever the stage says.
+func TestEventOfAHandlersProblem(t *testing.T) {
+	ring, o := newKeyring(), &observed{t: t}
+	token := ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: o.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	api.HandleFunc("POST /api/v1/taken", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "name_taken"})
+	})
+	api.HandleFunc("POST /api/v1/late", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		sayOK(w, r)
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "too_late"})
+	})
+	for _, tt := range []struct{ path, key, outcome, code string }{
+		{"taken", "", "handled", "name_taken"}, {"taken", "1", "executed", "name_taken"}, {"taken", "1", "replayed", ""},
+		{"late", "", "handled", ""}, {"none", "", "not_found", ""},
+	} {
+		line := "X-None: 1"
+		if tt.key != "" {
+			line = "Idempotency-Key: " + tt.key
+		}
+		if e, _ := o.ask(api, request("POST", "/api/v1/"+tt.path, token, "{}", line)); e.Outcome != tt.outcome || e.Problem != tt.code {
+			t.Errorf("%+v: got the Event %+v", tt, e)
 		}
 	}
 }

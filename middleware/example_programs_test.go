@@ -189,7 +189,7 @@ func ExampleAccessLog() {
 	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: middleware.AccessLog(log)}})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(http.ResponseWriter, *http.Request) {})
 	send(api, "GET", "/api/v1/account", issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1"), "")
-	// Output: level=INFO msg=request method=GET pattern="GET /api/v1/account" status=403 bytes=210 caller.organization=org_1 caller.environment=production stage=scope outcome=insufficient_scope
+	// Output: level=INFO msg=request method=GET pattern="GET /api/v1/account" path=/api/v1/account status=403 bytes=210 caller.organization=org_1 caller.environment=production stage=scope outcome=insufficient_scope client=192.0.2.1 agent=""
 }
 
 // Before a limit and a scope are enforced, the log tells whom they would refuse.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sallyport-go/sallyport/middleware/internal/redact"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
@@ -49,9 +51,13 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 			level = slog.LevelError
 		}
 		attrs := []slog.Attr{
-			slog.String("request_id", e.RequestID), slog.String("method", e.Method), slog.String("pattern", e.Pattern),
+			slog.String("request_id", e.RequestID), slog.String("method", e.Method), slog.String("pattern", e.Pattern), slog.String("path", e.Path),
 			slog.Int("status", e.Status), slog.Int64("bytes", e.Bytes), slog.Duration("duration", e.Duration),
 			slog.Any("caller", e.Principal), slog.String("stage", string(e.Stage)), slog.String("outcome", e.Outcome),
+			slog.Any("client", e.ClientIP), slog.String("agent", e.Agent),
+		}
+		if e.Problem != "" {
+			attrs = append(attrs, slog.String("problem", e.Problem))
 		}
 		if e.RefusedKey != "" {
 			attrs = append(attrs, slog.String("refused_key", e.RefusedKey))
@@ -130,8 +136,14 @@ const (
 // holds no secret.
 type Event struct {
 	RequestID string
-	Method    string
+	Method    string // cut to 16 bytes
 	Pattern   string // of the mux inside, or else of the one outside; "" for an unknown path
+
+	// Path is that of the URL, and Agent the User-Agent header: without API keys
+	// and cut to 8 KiB. ClientIP is the address as Options.ClientIP of the
+	// outermost stage finds it, zero on a unix socket.
+	Path, Agent string
+	ClientIP    netip.Addr
 
 	Status   int   // 0 if the connection was hijacked or aborted before a status was sent
 	Bytes    int64 // of the body, as the handlers wrote it
@@ -151,6 +163,10 @@ type Event struct {
 	// StageHandler).
 	Stage   Stage
 	Outcome string
+
+	// Problem is the code of the Problem that a handler wrote with
+	// [WriteProblem], "" for none.
+	Problem string
 
 	// Waited is how long a repeat waited for the first request with its key.
 	Waited time.Duration
@@ -261,9 +277,11 @@ func (g *Guard) contain(x *exchange, r *http.Request, hook func()) {
 // report completes the Event and hands it to whoever observes.
 func (x *exchange) report(r *http.Request, aborted bool) {
 	e := &x.record.event
-	e.RequestID, e.Method, e.Principal = x.ID, r.Method, x.principal
+	e.RequestID, e.Method, e.Principal = x.ID, x.guard.method(r), x.principal
 	e.Status, e.Bytes, e.Duration = x.Status, x.Bytes, time.Since(x.record.start)
 	e.Hijacked, e.Aborted = x.Hijacked, aborted
+	shapes := redact.Secrets{Shapes: x.guard.shapes}
+	e.Path, e.Agent, e.ClientIP = shapes.Redact(r.URL.Path), shapes.Redact(r.UserAgent()), x.guard.options.ClientIP.From(r)
 	x.notePattern(r)
 	if e.Status == 0 && !x.Hijacked && !aborted {
 		e.Status = http.StatusOK // net/http's own, for a handler that wrote nothing

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,12 +60,13 @@ func TestAccessLog(t *testing.T) {
 		event middleware.Event
 		want  string
 	}{
-		{middleware.Event{RequestID: "r1", Method: "GET", Pattern: "GET /x", Status: 200, Bytes: 2, Duration: time.Millisecond, Principal: user, Stage: "handler", Outcome: "handled"},
-			`level=INFO msg=request request_id=r1 method=GET pattern="GET /x" status=200 bytes=2 duration=1ms caller.subject=user_1 caller.organization=org_1 caller.environment=production stage=handler outcome=handled`},
-		{middleware.Event{Status: 499, Stage: "scope"}, `level=INFO msg=request request_id="" method="" pattern="" status=499 bytes=0 duration=0s caller.subject="" caller.organization="" caller.environment="" stage=scope outcome=""`},
+		{middleware.Event{RequestID: "r1", Method: "GET", Pattern: "GET /x", Path: "/x", ClientIP: netip.MustParseAddr("192.0.2.9"), Agent: "curl/8", Status: 200, Bytes: 2, Duration: time.Millisecond, Principal: user, Stage: "handler", Outcome: "handled"},
+			`level=INFO msg=request request_id=r1 method=GET pattern="GET /x" path=/x status=200 bytes=2 duration=1ms caller.subject=user_1 caller.organization=org_1 caller.environment=production stage=handler outcome=handled client=192.0.2.9 agent=curl/8`},
+		{middleware.Event{Status: 499, Stage: "scope"}, `level=INFO msg=request request_id="" method="" pattern="" path="" status=499 bytes=0 duration=0s caller.subject="" caller.organization="" caller.environment="" stage=scope outcome="" client="" agent=""`},
 		{middleware.Event{Status: 500}, `level=ERROR`},
 		{middleware.Event{Status: 200, Aborted: true}, `level=ERROR * aborted=true`},
 		{middleware.Event{Policy: "organization", Limit: 9, Remaining: 3}, `* policy=organization limit=9 remaining=3`},
+		{middleware.Event{Problem: "name_taken"}, `* problem=name_taken`},
 		{middleware.Event{Waited: time.Second}, `* waited=1s`},
 		{middleware.Event{Reported: "rate_limited"}, `* reported=rate_limited`},
 	} {

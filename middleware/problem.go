@@ -148,10 +148,16 @@ func (p *Problem) Error() string { return "middleware: " + p.Code + ": " + p.Det
 // committed already is left alone, with a line in the server's log. An empty
 // Detail is left out of the body. A handler that has set fields for another
 // body, such as Content-Encoding, removes them first.
+//
+// The Event of the response names p.Code as its Problem, and as its Principal
+// the one in the context of r, if that has one of [WithPrincipal].
 func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	g, x := &Guard{}, exchangeOf(w)
 	if caller, ok := PrincipalFrom(r.Context()); ok {
 		x.admit(caller) // of a WithPrincipal inside
+	}
+	if !response.Committed(w) {
+		x.note(func(e *Event) { e.Problem = p.Code })
 	}
 	g.writeProblem(x, w, r, &p)
 }
