@@ -78,7 +78,7 @@ func TestValidateAccepts(t *testing.T) {
 // that clients or proxies read.
 func TestRequestIDHeadersWithAMeaning(t *testing.T) {
 	for header, ok := range map[string]bool{
-		"X-Request-Id": true, "Contents": true, "content-length": false, "Access-Control-Allow-Origin": false, "Set-Cookie": false,
+		"X-Request-Id": true, "Contents": true, "content-length": false, "Access-Control-Allow-Origin": false, "Set-Cookie": false, "X-RateLimit-Reset": false,
 		"RateLimit": false, "Idempotent-Replayed": false, "LOCATION": false,
 	} {
 		err := middleware.Options{RequestID: middleware.RequestIDOptions{Header: header}}.Validate()

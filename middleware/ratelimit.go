@@ -49,10 +49,27 @@ type RateLimitOptions struct {
 	// end. A request that is refused for it was charged to the policies.
 	Concurrent int
 
-	// FieldsDraft11 adds the fields RateLimit-Policy and RateLimit of
-	// draft-ietf-httpapi-ratelimit-headers-11 to the responses.
-	FieldsDraft11 bool
+	// Fields are the header fields that tell clients what is left; 0 adds none.
+	// They tell of no report-only policy.
+	Fields RateLimitFields
 }
+
+// RateLimitFields chooses the header fields of [RateLimitOptions].
+type RateLimitFields uint8
+
+const (
+	// FieldsDraft11 are RateLimit-Policy and RateLimit as in
+	// draft-ietf-httpapi-ratelimit-headers-11. A later draft with other names
+	// will be a constant of its own.
+	FieldsDraft11 RateLimitFields = iota + 1
+	// FieldsGitHub are X-RateLimit-Limit, -Remaining, -Used, -Reset and
+	// -Resource, as GitHub documents them in "Rate limits for the REST API"
+	// (docs.github.com). They tell of one policy of the innermost RateLimit: the
+	// one that refused, or else has the smallest share of its burst left.
+	// Resource is its name and Limit its burst. Reset is in Unix seconds: when
+	// the request may be repeated after a refusal, else when nothing is used.
+	FieldsGitHub
+)
 
 // PerOrganization limits each organization, production and sandbox apart, under
 // the policy name "organization".
@@ -88,6 +105,9 @@ func (o RateLimitOptions) validate() error {
 	}
 	if o.Concurrent < 0 {
 		errs = append(errs, errors.New("the limit Concurrent is negative"))
+	}
+	if o.Fields > FieldsGitHub {
+		errs = append(errs, fmt.Errorf("unknown Fields %d", o.Fields))
 	}
 	return errors.Join(errs...)
 }
@@ -183,8 +203,11 @@ func (l *limiter) charge(ctx context.Context, f *facts, g *Guard, w http.Respons
 		*refused = *refusal(codeRateStore)
 		return false
 	}
-	if l.FieldsDraft11 {
-		ratefields.Set(w.Header(), charges, d)
+	switch l.Fields {
+	case FieldsDraft11:
+		ratefields.SetDraft11(w.Header(), charges, d)
+	case FieldsGitHub:
+		ratefields.SetGitHub(w.Header(), charges, d)
 	}
 	policy, left := charges[d.Limiting].Policy, d.State()
 	f.response.noteLimit(policy, left)

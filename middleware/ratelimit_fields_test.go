@@ -51,7 +51,7 @@ func items(t testing.TB, h http.Header, name string) []item {
 func TestRateLimitFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, live, _, _ := limited(t, middleware.RateLimitOptions{
-			FieldsDraft11: true, Organization: policy("organization", "4-M", 0), Key: policy("key", "100-S", 50),
+			Fields: middleware.FieldsDraft11, Organization: policy("organization", "4-M", 0), Key: policy("key", "100-S", 50),
 		})
 		for i := range 6 {
 			path := []string{"/api/v1/tasks", "/api/v1/account", "/api/v1/none"}[i%3]
@@ -99,7 +99,7 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 		{"odd name", ratelimit.Limit{Count: 5, Period: time.Second}, `"p";q=5;w=1 "p";r=4;t=1`},
 	}
 	for _, tt := range tests {
-		api, live, _, _ := limited(t, middleware.RateLimitOptions{FieldsDraft11: true, Organization: &ratelimit.Policy{Name: "p", Limit: tt.limit}})
+		api, live, _, _ := limited(t, middleware.RateLimitOptions{Fields: middleware.FieldsDraft11, Organization: &ratelimit.Policy{Name: "p", Limit: tt.limit}})
 		res := serve(api, request("GET", "/api/v1/tasks", live, ""))
 		items(t, res.Header, "RateLimit-Policy")
 		items(t, res.Header, "RateLimit")
@@ -113,13 +113,53 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 	}
 }
 
+// TestRateLimitFieldsOfGitHub: the fields tell of the limiting policy. After a
+// refusal nothing is left, also where a cost is more than what is left.
+func TestRateLimitFieldsOfGitHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		token := ring.issue(t)
+		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
+			Store: ratelimit.NewMemory(), Fields: middleware.FieldsGitHub, Organization: policy("organization", "4-M", 0), Key: policy("key", "100-S", 50),
+		}})
+		api.HandleWith("GET /api/v1/one", middleware.AnyKey(), middleware.RouteOptions{}, http.HandlerFunc(sayOK))
+		api.HandleWith("GET /api/v1/two", middleware.AnyKey(), middleware.RouteOptions{Cost: 2}, http.HandlerFunc(sayOK))
+		time.Sleep(300 * time.Millisecond)
+		began := time.Now().Add(-300 * time.Millisecond).Unix()
+		for _, tt := range []struct {
+			path   string
+			status int
+			want   string
+			reset  int64 // seconds after began, rounded up
+		}{
+			{"one", 200, "4 3 1 organization", 16},
+			{"two", 200, "4 1 3 organization", 46},
+			{"two", 429, "4 0 4 organization", 16},
+			{"one", 200, "4 0 4 organization", 61},
+			{"one", 429, "4 0 4 organization", 16},
+		} {
+			h := serve(api, request("GET", "/api/v1/"+tt.path, token, "")).Header
+			var got []string
+			for _, name := range []string{"Limit", "Remaining", "Used", "Resource"} {
+				got = append(got, h.Get("X-RateLimit-"+name))
+			}
+			if text := strings.Join(got, " "); text != tt.want || h.Get("X-RateLimit-Reset") != fmt.Sprint(began+tt.reset) || h["Ratelimit"] != nil {
+				t.Errorf("%s: got %v, want %s and a reset at %d", tt.path, h, tt.want, began+tt.reset)
+			}
+			if (h.Get("Retry-After") == "") != (tt.status == 200) {
+				t.Errorf("%s: got Retry-After %q, want status %d", tt.path, h.Get("Retry-After"), tt.status)
+			}
+		}
+	})
+}
+
 // TestRateLimitTwice: two pieces, one by address before authentication and one
 // behind it, make one field with an item of each.
 func TestRateLimitTwice(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	limit := func(o middleware.RateLimitOptions) *middleware.Guard {
-		o.Store, o.FieldsDraft11 = ratelimit.NewMemory(), true
+		o.Store, o.Fields = ratelimit.NewMemory(), middleware.FieldsDraft11
 		return middleware.New(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: o})
 	}
 	client, organization := limit(middleware.RateLimitOptions{Client: policy("client", "9-S", 0)}), limit(middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)})

@@ -96,7 +96,7 @@ func TestReportOnlyCharges(t *testing.T) {
 	token := ring.issue(t)
 	store := ratelimit.NewMemory()
 	reported, enforced := reportOnly("organization", "9-H"), policy("key", "2-H", 0)
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: store, Organization: reported, Key: enforced, FieldsDraft11: true}})
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: store, Organization: reported, Key: enforced, Fields: middleware.FieldsDraft11}})
 	for i, status := range []int{200, 200, 429, 429} {
 		res := serve(api, request("GET", "/api/v1/any", token, ""))
 		if res.StatusCode != status {

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,7 +17,11 @@ func TestRouteLimit(t *testing.T) {
 	token := ring.issue(t)
 	hooks := quiet()
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}, RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(), Organization: policy("organization", "10-H", 0), FieldsDraft11: true,
+		Store: ratelimit.NewMemory(), Fields: middleware.FieldsDraft11,
+		// A plan, because a cost over the burst of a fixed policy is a mistake.
+		Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+			return policy("organization", "10-H", 0), nil
+		},
 	}})
 	exports := policy("exports", "1-H", 3)
 	ok := http.HandlerFunc(sayOK)

@@ -43,7 +43,7 @@ func TestRateStoreDown(t *testing.T) {
 		{"Closed beside Open", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Open), Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("9-S"), OnFailure: ratelimit.Closed}}, "503 503 503 503"},
 	}
 	for _, tt := range tests {
-		tt.limits.FieldsDraft11 = true
+		tt.limits.Fields = middleware.FieldsDraft11
 		api, live, _, _ := limited(t, tt.limits)
 		var got []string
 		for range 4 {

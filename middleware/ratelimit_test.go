@@ -316,6 +316,7 @@ func TestLimitsMistakes(t *testing.T) {
 		`two policies are named "p"`:                            {Store: store, Organization: p, Key: q},
 		`policies are named "p"`:                                {Store: store, Sandbox: p, Client: q},
 		"Concurrent is negative":                                {Concurrent: -1},
+		"unknown Fields 3":                                      {Fields: 3},
 		`name "" is not a token`:                                {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
 		`policy "p"`:                                            {Store: store, Key: &ratelimit.Policy{Name: "p"}},
 		`is not a token`:                                        {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},

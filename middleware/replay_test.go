@@ -102,7 +102,7 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 			})
 		}
 		limits := middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-H"))
-		limits.FieldsDraft11 = true
+		limits.Fields = middleware.FieldsDraft11
 		g := middleware.New(ring.keys, middleware.Options{
 			RequestID: middleware.RequestIDOptions{Header: "X-Trace-Request-Id"}, Hooks: quiet(),
 			RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()},

@@ -88,7 +88,8 @@ func validHeader(header string) error {
 		return errors.New(strconv.Quote(header) + " is not a header field name")
 	}
 	name := textproto.CanonicalMIMEHeaderKey(header)
-	if strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "Access-Control-") || slices.Contains(reserved, name) {
+	if strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "Access-Control-") ||
+		strings.HasPrefix(name, "X-Ratelimit-") || slices.Contains(reserved, name) {
 		return errors.New(strconv.Quote(header) + " is a standard header of responses; choose another name")
 	}
 	return nil

@@ -1,5 +1,4 @@
-// Package ratefields writes the RateLimit header fields of
-// draft-ietf-httpapi-ratelimit-headers-11.
+// Package ratefields writes the header fields that tell of rate limits.
 package ratefields
 
 import (
@@ -11,9 +10,10 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// Set writes the fields: one item a policy, named by it. The window is left out
-// where it is not a whole number of seconds.
-func Set(h http.Header, charges []ratelimit.Charge, d ratelimit.Decision) {
+// SetDraft11 writes the fields of draft-ietf-httpapi-ratelimit-headers-11: one
+// item a policy, named by it. The window is left out where it is not a whole
+// number of seconds.
+func SetDraft11(h http.Header, charges []ratelimit.Charge, d ratelimit.Decision) {
 	var policies, states []byte
 	for i, c := range charges {
 		if i > 0 {
@@ -28,14 +28,34 @@ func Set(h http.Header, charges []ratelimit.Charge, d ratelimit.Decision) {
 		state := d.States[i]
 		states = append(strconv.AppendQuote(states, c.Policy.Name), ";r="...)
 		states = appendClamped(states, max(state.Remaining, 0))
-		reset := state.Reset
-		if !d.Allowed && state.Wait > 0 {
-			reset = state.Wait
-		}
-		states = appendClamped(append(states, ";t="...), CeilSeconds(reset))
+		states = appendClamped(append(states, ";t="...), CeilSeconds(until(state)))
 	}
 	addToList(h, "Ratelimit-Policy", policies)
 	addToList(h, "Ratelimit", states)
+}
+
+// SetGitHub writes the fields of GitHub's REST API for the limiting policy.
+// After a refusal GitHub's clients expect that nothing is left.
+func SetGitHub(h http.Header, charges []ratelimit.Charge, d ratelimit.Decision) {
+	policy, state := charges[d.Limiting].Policy, d.State()
+	limit, left := policy.Limit.Capacity(), max(state.Remaining, 0)
+	if !d.Allowed {
+		left = 0
+	}
+	set := func(name string, n int64) { h[name] = []string{strconv.FormatInt(n, 10)} }
+	set("X-Ratelimit-Limit", limit)
+	set("X-Ratelimit-Remaining", left)
+	set("X-Ratelimit-Used", limit-left)
+	set("X-Ratelimit-Reset", time.Now().Add(until(state)+time.Second-1).Unix())
+	h["X-Ratelimit-Resource"] = []string{policy.Name}
+}
+
+// until is the time until a denied charge is admitted, else until all is left.
+func until(s ratelimit.State) time.Duration {
+	if s.Wait > 0 {
+		return s.Wait
+	}
+	return s.Reset
 }
 
 // addToList joins the items with those of an outer RateLimit: some clients read
