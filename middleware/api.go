@@ -71,9 +71,10 @@ type RouteOptions struct {
 	// same policy share its buckets, one for each organization and environment.
 	// It needs RateLimit.Store.
 	Limit *ratelimit.Policy
-	// Cost is what one request spends of each policy; 0 means 1. A request that
-	// costs more than a policy's burst is refused with 400: it never could
-	// pass.
+	// Cost is what one request spends of each policy; 0 means 1. It needs a
+	// policy. HandleWith panics if Cost is above the burst of Limit, or of a
+	// policy that refuses and that no plan replaces. Where a plan chooses a
+	// policy with a smaller burst, the request gets 400.
 	Cost int64
 	// ReportOnly makes the requirement and all limits of the route refuse
 	// nothing. [Event].Reported tells what would have been refused. Concurrent
@@ -160,24 +161,34 @@ func mistake(pattern, what string) {
 	panic("middleware: API.Handle(" + strconv.Quote(pattern) + "): " + what)
 }
 
-// validRoute says what is wrong with the limit of a route, or "".
+// counts reports whether there is a policy for every route.
+func (o RateLimitOptions) counts() bool {
+	return o.Plan != nil || o.KeyPlan != nil || slices.ContainsFunc(o.policies(), func(p *ratelimit.Policy) bool { return p != nil })
+}
+
+// validRoute says what is wrong with the limit or the cost of a route, or "".
 func (l *limiter) validRoute(o RouteOptions) string {
 	switch {
 	case o.Cost < 0:
 		return "RouteOptions.Cost is negative"
-	case o.Limit == nil:
-		return ""
-	case l.Store == nil:
+	case o.Cost > 0 && o.Limit == nil && !l.counts():
+		return "RouteOptions.Cost is set and no policy applies to the route"
+	case o.Limit != nil && l.Store == nil:
 		return "the route has a rate limit and RateLimit.Store is nil"
+	case o.Limit != nil:
+		if err := o.Limit.Validate(); err != nil {
+			return "RouteOptions.Limit: " + err.Error()
+		}
 	}
-	if err := o.Limit.Validate(); err != nil {
-		return "RouteOptions.Limit: " + err.Error()
-	}
-	if o.Cost > o.Limit.Limit.Capacity() {
-		return "the cost is more than the burst of policy " + strconv.Quote(o.Limit.Name) + ", so no request would ever pass"
-	}
-	for _, p := range l.policies() {
-		if p != nil && p.Name == o.Limit.Name {
+	policies := l.policies() // Organization, Sandbox, Key, Client
+	for i, p := range append(policies, o.Limit) {
+		own := i == len(policies)
+		replaced := i < 2 && l.Plan != nil || i == 2 && l.KeyPlan != nil
+		switch {
+		case p == nil:
+		case o.Cost > p.Limit.Capacity() && (own || !replaced && !p.ReportOnly && !o.ReportOnly):
+			return "the cost is more than the burst of policy " + strconv.Quote(p.Name) + ", so no request under it would ever pass"
+		case o.Limit != nil && !own && p.Name == o.Limit.Name:
 			return "the route's rate limit has the name " + strconv.Quote(p.Name) + " of one of the API's"
 		}
 	}

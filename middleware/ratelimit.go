@@ -197,6 +197,7 @@ func (l *limiter) charge(ctx context.Context, f *facts, g *Guard, w http.Respons
 		if errors.Is(err, ratelimit.ErrCost) {
 			*refused = *refusal(codeBadRequest)
 			refused.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
+			l.faults.log(g.hooks(r), requestID(w, r), "a route costs more than the burst of a policy, so requests are refused", err)
 			return false
 		}
 		l.faults.log(g.hooks(r), requestID(w, r), "the rate limit store does not answer", err)

