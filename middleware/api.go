@@ -38,7 +38,7 @@ type API struct {
 // NewAPI returns an API without routes, for the keys in a store. It panics on
 // options that [Options.Validate] refuses.
 func NewAPI(keys keystore.Store, o Options) *API {
-	g := New(keys, o)
+	g := newGuard(keys, o, nil)
 	if g.auth == nil {
 		panic("middleware: NewAPI: there is neither a key store nor an Options.Authenticator")
 	}
@@ -101,8 +101,8 @@ func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseW
 	a.Handle(pattern, need, http.HandlerFunc(h))
 }
 
-// HandleWith is [API.Handle] for a route with options of its own. It panics on
-// options that are not valid, too.
+// HandleWith is [API.Handle] for a route with options of its own. It also
+// panics if the options are not valid.
 func (a *API) HandleWith(pattern string, need Requirement, o RouteOptions, h http.Handler) {
 	method, path := a.split(pattern)
 	if absent(h) {

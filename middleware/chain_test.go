@@ -46,6 +46,7 @@ func TestMisplacedPieces(t *testing.T) {
 		RateLimit:   middleware.PerOrganization(store, ratelimit.MustParse("9-S")),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 	})
+	g.RateLimit(http.NotFoundHandler()) // else there is a warning of its own
 	other := middleware.New(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	limited := func(o middleware.RateLimitOptions) func(http.Handler) http.Handler {
 		return middleware.New(nil, middleware.Options{RateLimit: o}).RateLimit

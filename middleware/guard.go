@@ -2,10 +2,14 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"regexp"
+	"slices"
+	"sync/atomic"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -21,8 +25,10 @@ import (
 //	r.With(guard.Require(scope.TasksWrite), guard.Idempotent).Post("/tasks", create)
 //
 // Each method says which stage must stand before it. If that one is missing,
-// the stage answers every request with 500 and logs what is missing. A Guard is
-// safe for concurrent use.
+// the stage answers every request with 500 and logs what is missing. If the
+// options have limits or a Runner, and no handler uses that stage, the first
+// request past Require that shows it logs a warning. A Guard is safe for
+// concurrent use.
 //
 // An [API] is the same stages with the order and the routing decided.
 type Guard struct {
@@ -37,13 +43,34 @@ type Guard struct {
 	faults      faults
 	unchecked   fault // of credentials
 	refusals    fault // of callers that NewPrincipal does not accept
+
+	// No handler has the stage yet, although the options configure it.
+	noRateLimit, noIdempotent atomic.Bool
 }
 
 // New returns a Guard for the keys in a store. keys may be nil when
 // [Guard.Authenticate] is not used or Options.Authenticator is set. New panics
-// on options that [Options.Validate] refuses.
+// on options that [Options.Validate] refuses. With keys or an Authenticator it
+// also panics on a Base and on a RateLimit without a policy: only an API uses
+// them. Without either it accepts an API's options, for example to use one
+// stage.
 func New(keys keystore.Store, o Options) *Guard {
-	if err := o.Validate(); err != nil {
+	var errs []error
+	if keys != nil || o.Authenticator != nil {
+		if o.Base != "" {
+			errs = append(errs, errors.New("middleware: Options.Base: a Guard has no routes"))
+		}
+		limits := o.RateLimit
+		limits.Concurrent = 0 // needs nothing else
+		if !limits.counts() && !reflect.ValueOf(limits).IsZero() {
+			errs = append(errs, errors.New("middleware: Options.RateLimit: a field is set, and there is no policy"))
+		}
+	}
+	return newGuard(keys, o, errors.Join(errs...))
+}
+
+func newGuard(keys keystore.Store, o Options, unused error) *Guard {
+	if err := errors.Join(o.Validate(), unused); err != nil {
 		panic(err.Error())
 	}
 	if keys != nil && o.Authenticator != nil {
@@ -70,7 +97,9 @@ func New(keys keystore.Store, o Options) *Guard {
 	g.limits = newLimiter(o)
 	if o.Idempotency.Runner != nil {
 		g.idempotency = g.newIdempotency(o.Idempotency)
+		g.noIdempotent.Store(true)
 	}
+	g.noRateLimit.Store(g.limits.needsPrincipal() || g.limits.Client != nil)
 	return g
 }
 
@@ -114,6 +143,18 @@ func (g *Guard) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 func (g *Guard) misuse(w http.ResponseWriter, r *http.Request, stage Stage, what string) {
 	g.logger(w, r).Error("middleware: " + what)
 	g.refuse(w, r, stage, refusal(codeInternal))
+}
+
+// warnUnused warns, once for each stage, of a request that has passed a Guard
+// without a stage which its options configure. It is called at the end: some
+// routers apply a stage anew for each request.
+func (g *Guard) warnUnused(w http.ResponseWriter, r *http.Request) {
+	if g.noRateLimit.Load() && g.noRateLimit.CompareAndSwap(true, false) {
+		g.logger(w, r).Warn("middleware: Options.RateLimit has limits, and nothing counts requests: the Guard's RateLimit has not been used so far")
+	}
+	if g.noIdempotent.Load() && len(r.Header["Idempotency-Key"]) > 0 && slices.Contains(g.idempotency.Methods, r.Method) && g.noIdempotent.CompareAndSwap(true, false) {
+		g.logger(w, r).Warn("middleware: Options.Idempotency has a Runner, and an Idempotency-Key was ignored: the Guard's Idempotent has not been used so far")
+	}
 }
 
 // logger returns a logger whose lines say which request they are about. A

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // TestWaitSettled: a shutdown waits for creates that run, as long as its
@@ -84,5 +87,72 @@ func TestWaitSettledOfARoute(t *testing.T) {
 	}
 	if err := api.WaitSettled(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOptionsOfAnAPI: a Guard for credentials refuses what only an API uses. One
+// without takes the API's options, for the sake of a stage outside it.
+func TestOptionsOfAnAPI(t *testing.T) {
+	o := middleware.Options{Base: "/v2", RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Concurrent: 1}}
+	for _, want := range []string{"Options.Base: a Guard has no routes", "Options.RateLimit: a field is set, and there is no policy"} {
+		wantPanic(t, want, func() { middleware.New(keystore.NewMemory(), o) })
+		wantPanic(t, want, func() {
+			middleware.New(nil, middleware.Options{Base: o.Base, RateLimit: o.RateLimit, Authenticator: nobody{}})
+		})
+	}
+	middleware.New(nil, middleware.NewAPI(keystore.NewMemory(), o).Options())
+	middleware.New(keystore.NewMemory(), middleware.Options{RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
+}
+
+// TestUnusedStages: a Guard whose options have limits or a Runner, and whose
+// stage no handler has, says so once.
+func TestUnusedStages(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, row := range []struct {
+		method, header string
+		use            func(*middleware.Guard) []func(http.Handler) http.Handler
+		want           []string
+	}{
+		{"POST", "Idempotency-Key: a", nil, []string{"RateLimit has not been used so far", "Idempotent has not been used so far"}},
+		{"POST", "X-Nothing: a", nil, []string{"RateLimit has not been used so far"}},
+		{"GET", "Idempotency-Key: a", nil, []string{"RateLimit has not been used so far"}},
+		{"POST", "Idempotency-Key: a", func(g *middleware.Guard) []func(http.Handler) http.Handler {
+			return []func(http.Handler) http.Handler{g.Idempotent}
+		}, []string{"RateLimit has not been used so far"}},
+		{"POST", "Idempotency-Key: a", func(g *middleware.Guard) []func(http.Handler) http.Handler {
+			late := func(next http.Handler) http.Handler { // as routers that apply stages to each request
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.RateLimit(g.Idempotent(next)).ServeHTTP(w, r) })
+			}
+			return []func(http.Handler) http.Handler{late}
+		}, nil},
+	} {
+		log := newLogged()
+		g := middleware.New(ring.keys, middleware.Options{
+			Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "9-S", 0)},
+		})
+		h := http.Handler(http.HandlerFunc(sayOK))
+		if row.use != nil {
+			h = middleware.Chain(row.use(g)...)(h)
+		}
+		h = middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(h)
+		if text := log.String(); text != "" {
+			t.Errorf("before a request: got %s", text)
+		}
+		for range 3 {
+			if res := serve(h, request(row.method, "/", token, "", row.header)); res.StatusCode != 200 {
+				t.Fatalf("got %d", res.StatusCode)
+			}
+		}
+		text := log.String()
+		if strings.Count(text, "\n") != len(row.want) || strings.Count(text, "level=WARN") != len(row.want) {
+			t.Errorf("%s with %s: got %q, want %q", row.method, row.header, text, row.want)
+		}
+		for _, want := range row.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s with %s: got %q, want %q", row.method, row.header, text, want)
+			}
+		}
 	}
 }

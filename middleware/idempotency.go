@@ -146,6 +146,7 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 	if g.idempotency == nil {
 		panic("middleware: Idempotent: Options.Idempotency.Runner is nil")
 	}
+	g.noIdempotent.Store(false)
 	s := &idempotentStage{g.idempotency, g, next}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := factsOf(r.Context())

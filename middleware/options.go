@@ -19,7 +19,7 @@ import (
 // checks scopes, without rate limits and idempotency.
 type Options struct {
 	// Base is the path under which every route of an API lies; "" means
-	// "/api/v1". A Guard does not use it.
+	// "/api/v1". A Guard has no routes, and refuses it.
 	Base string
 
 	// Registry gives the scopes their meaning; nil means scope.Contract(). Give

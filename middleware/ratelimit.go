@@ -35,8 +35,7 @@ type RateLimitOptions struct {
 	// hand.
 	Key *ratelimit.Policy
 	// KeyPlan, when set, chooses that policy in place of Key, such as by an
-	// attribute of the key's own record. It is to Key what Plan is to
-	// Organization.
+	// attribute of the key's own record, as Plan does for an organization.
 	KeyPlan func(context.Context, Principal) (*ratelimit.Policy, error)
 	// Client limits each client address, one /64 for IPv6. Alone it needs no
 	// Authenticate before it.
@@ -120,6 +119,7 @@ func (o RateLimitOptions) validate() error {
 // RateLimit SHOULD stand before [Guard.Idempotent], so that a refusal is never
 // taken for the operation's response; inside it, a refusal frees the key.
 func (g *Guard) RateLimit(next http.Handler) http.Handler {
+	g.noRateLimit.Store(false)
 	if !g.limits.needsPrincipal() && g.limits.Client == nil {
 		return next
 	}

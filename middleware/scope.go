@@ -107,6 +107,7 @@ func (g *Guard) Check(need Requirement) func(http.Handler) http.Handler {
 			inner := extend(r.Context())
 			inner.scoped = true
 			inner.serve(next, w, r)
+			g.warnUnused(w, r)
 		})
 	}
 }
@@ -143,9 +144,9 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 	set, unknown := r.Parse(n.names)
 	if len(unknown) > 0 {
 		if meant, ok := r.Suggest(unknown[0]); ok {
-			return scope.Set{}, fmt.Errorf("scope %q is not registered; did you mean %q?", unknown[0], meant)
+			return scope.Set{}, fmt.Errorf("scope %q is not registered in Options.Registry; did you mean %q?", unknown[0], meant)
 		}
-		return scope.Set{}, fmt.Errorf("scope %q is not registered", unknown[0])
+		return scope.Set{}, fmt.Errorf("scope %q is not registered in Options.Registry", unknown[0])
 	}
 	return set, nil
 }

@@ -97,8 +97,8 @@ func TestRequirementMistakes(t *testing.T) {
 		"the requirement is empty": {},
 		"is empty":                 middleware.Require(),
 		"or say AnyKey()":          middleware.RequireAny(),
-		`scope "task:read" is not registered; did you mean "tasks:read"?`: middleware.Require("task:read"),
-		`scope "nothing:like-it" is not registered`:                       middleware.Require(scope.TasksRead, "nothing:like-it"),
+		`scope "task:read" is not registered in Options.Registry; did you mean "tasks:read"?`: middleware.Require("task:read"),
+		`scope "nothing:like-it" is not registered in Options.Registry`:                       middleware.Require(scope.TasksRead, "nothing:like-it"),
 	} {
 		names, anyOf := need.Scopes()
 		wantPanic(t, want, func() {
