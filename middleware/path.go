@@ -50,7 +50,8 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.matched = true
 	c.facts.response.match(r.Pattern)
 	f := &c.facts
-	f.scoped = true // for the handler, which runs only after Require below
+	// For the handler. A Plan may get this context before the scope check below.
+	f.scoped = rt.scope.refuse(f.principal, nil) == nil
 	if rt.idempotent != nil {
 		f.idempotency = rt.idempotent.idempotency
 	}

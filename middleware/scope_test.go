@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -217,5 +219,25 @@ func TestChallengeNamesTheRealm(t *testing.T) {
 		h := middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksRead))(http.HandlerFunc(sayOK))
 		wantRefusal(t, realm, serve(h, request("GET", "/", "", "")), 401, "api_key_missing", `Bearer realm="`+realm+`"`)
 		wantRefusal(t, realm, serve(h, request("GET", "/", token, "")), 403, "insufficient_scope", `Bearer realm="`+realm+`", error="insufficient_scope", scope="tasks:read"`)
+	}
+}
+
+// TestPlanBeforeTheScopeCheck: what a Plan does with its context is refused like
+// the request, if that lacks the scope.
+func TestPlanBeforeTheScopeCheck(t *testing.T) {
+	ring := newKeyring()
+	stage := middleware.New(nil, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}).Idempotent(http.HandlerFunc(sayOK))
+	var inside int
+	plan := func(ctx context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
+		inside = serve(stage, request("POST", "/", "", "{}", "Idempotency-Key: 1").WithContext(ctx)).StatusCode
+		return nil, nil
+	}
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}})
+	api.HandleFunc("GET /api/v1/x", middleware.Require(scope.TasksRead), sayOK)
+	for token, want := range map[string]int{ring.issue(t, scope.ChatRead): 500, ring.issue(t, scope.TasksRead): 200} {
+		got := serve(api, request("GET", "/api/v1/x", token, "")).StatusCode
+		if inside != want || (got == 200) != (want == 200) {
+			t.Errorf("got %d, and %d from within Plan, want %d there", got, inside, want)
+		}
 	}
 }
