@@ -80,9 +80,13 @@ type RouteOptions struct {
 	// nothing. [Event].Reported tells what would have been refused. Concurrent
 	// still refuses.
 	ReportOnly bool
-	// Idempotency takes the place of the API's, for example with another
-	// Runner. Runner nil means that the route is not idempotent.
+	// Idempotency changes the API's for this route: a field that is zero has
+	// the API's value, the Runner too. It must name the route's method, where
+	// the API does not.
 	Idempotency *IdempotencyOptions
+	// NotIdempotent takes the route out of idempotency: an Idempotency-Key is
+	// ignored.
+	NotIdempotent bool
 }
 
 // Handle registers a handler for a pattern of [http.ServeMux] and says which
@@ -116,6 +120,10 @@ func (a *API) HandleWith(pattern string, need Requirement, o RouteOptions, h htt
 	if err := a.guard.limits.validRoute(o); err != "" {
 		mistake(pattern, err)
 	}
+	idempotency, err := a.guard.routeIdempotency(method, o)
+	if err != nil {
+		mistake(pattern, err.Error())
+	}
 	if p := o.Limit; p != nil {
 		if other, taken := a.limits[p.Name]; taken && other != p.Limit {
 			mistake(pattern, "another route has a different rate limit of the name "+strconv.Quote(p.Name))
@@ -123,19 +131,9 @@ func (a *API) HandleWith(pattern string, need Requirement, o RouteOptions, h htt
 		a.limits[p.Name] = p.Limit
 		a.own = append(a.own, o)
 	}
-	idempotency := a.guard.idempotency
-	if o.Idempotency != nil {
-		idempotency = nil
-		if own := o.Idempotency.withDefaults(); own.Runner != nil {
-			if err := own.validate(); err != nil {
-				mistake(pattern, err.Error())
-			}
-			idempotency = a.guard.newIdempotency(own)
-		}
-	}
 	rt := &route{api: a, scope: check, options: o, handler: h}
 	described := Route{Method: method, Path: path, Need: need}
-	if idempotency != nil && slices.Contains(idempotency.Methods, method) {
+	if idempotency != nil {
 		rt.idempotent = &idempotentStage{idempotency, a.guard, h}
 		described.Idempotent, described.KeyRequired = true, idempotency.Required
 	}

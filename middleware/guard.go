@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ type Guard struct {
 	missing     *Problem            // for a request without credentials
 	limits      *limiter
 	idempotency *idempotency // nil without a Runner
-	runners     []*idem.Runner
+	runners     map[*idem.Runner]*runnerLog
+	bodies      *keyed.Bodies // of idempotent requests
 	faults      faults
 	unchecked   fault // of credentials
 	refusals    fault // of callers that NewPrincipal does not accept
@@ -95,8 +97,10 @@ func newGuard(keys keystore.Store, o Options, unused error) *Guard {
 	g.missing = refusal(codeAPIKeyMissing)
 	g.missing.Challenge = `Bearer realm="` + o.Keys.Realm + `"`
 	g.limits = newLimiter(o)
+	g.runners = make(map[*idem.Runner]*runnerLog)
+	g.bodies = &keyed.Bodies{Max: cmp.Or(o.Idempotency.MaxBodies, defaultMaxBodies)}
 	if o.Idempotency.Runner != nil {
-		g.idempotency = g.newIdempotency(o.Idempotency)
+		g.idempotency = g.newIdempotency(o.Idempotency, g.bodies)
 		g.noIdempotent.Store(true)
 	}
 	g.noRateLimit.Store(g.limits.needsPrincipal() || g.limits.Client != nil)
@@ -106,7 +110,7 @@ func newGuard(keys keystore.Store, o Options, unused error) *Guard {
 // WaitSettled waits, after http.Server.Shutdown, until no idempotent request
 // runs and the outcomes of all of them are saved, or until ctx is done.
 func (g *Guard) WaitSettled(ctx context.Context) error {
-	for _, runner := range g.runners {
+	for runner := range g.runners {
 		if err := runner.WaitSettled(ctx); err != nil {
 			return err
 		}

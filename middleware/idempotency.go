@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,10 +15,11 @@ import (
 )
 
 // IdempotencyOptions configure [Guard.Idempotent] and the idempotent routes of
-// an [API].
+// an [API]. In [RouteOptions] a field that is zero has the API's value.
 type IdempotencyOptions struct {
 	// Runner decides who runs and who waits, and has the store, the durations
-	// and the limits of that. Nil means no idempotency.
+	// and the limits of that. Without one there is no idempotency, and the
+	// other fields must be zero.
 	Runner *idem.Runner
 
 	// Methods are the methods that are made idempotent; nil means POST. On
@@ -25,7 +27,8 @@ type IdempotencyOptions struct {
 	// idempotent.
 	Methods []string
 
-	// Required refuses requests without an Idempotency-Key with 400.
+	// Required refuses requests without an Idempotency-Key with 400. What the
+	// API requires, every idempotent route requires.
 	Required bool
 
 	// Partition returns a further part of what an Idempotency-Key belongs to,
@@ -68,27 +71,38 @@ type IdempotencyOptions struct {
 	FreeOn []int
 }
 
-func (o IdempotencyOptions) withDefaults() IdempotencyOptions {
-	if len(o.Methods) == 0 {
-		o.Methods = []string{http.MethodPost}
-	}
-	if o.MaxBody == 0 {
-		o.MaxBody = 1 << 20
-	}
-	if o.MaxBodies == 0 {
-		o.MaxBodies = 256 << 20
-	}
-	if o.MaxResponse == 0 {
-		o.MaxResponse = 1 << 20
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
+// orElse returns o with the values of other in its zero fields.
+func (o IdempotencyOptions) orElse(other IdempotencyOptions) IdempotencyOptions {
+	fields, values := reflect.ValueOf(&o).Elem(), reflect.ValueOf(other)
+	for i := range fields.NumField() {
+		if fields.Field(i).IsZero() {
+			fields.Field(i).Set(values.Field(i))
+		}
 	}
 	return o
 }
 
+// defaultMaxBodies is MaxBodies where neither an API nor a route says one.
+const defaultMaxBodies = 256 << 20
+
+func (o IdempotencyOptions) withDefaults() IdempotencyOptions {
+	if o.Runner == nil {
+		return o // validate refuses what is set
+	}
+	return o.orElse(IdempotencyOptions{
+		Methods: []string{http.MethodPost},
+		MaxBody: 1 << 20, MaxBodies: defaultMaxBodies, MaxResponse: 1 << 20, Timeout: 30 * time.Second,
+	})
+}
+
 func (o IdempotencyOptions) validate() error {
 	var errs []error
+	if o.Runner == nil && !reflect.ValueOf(o).IsZero() {
+		errs = append(errs, errors.New("a field is set and Runner is nil"))
+	}
+	if o.Methods != nil && len(o.Methods) == 0 {
+		errs = append(errs, errors.New("the field Methods is empty and not nil"))
+	}
 	for _, method := range o.Methods {
 		if !validToken(method) || method != strings.ToUpper(method) {
 			errs = append(errs, fmt.Errorf("%q in Methods is not a method; methods are in capital letters", method))
@@ -199,17 +213,22 @@ func Attempt(ctx context.Context) int {
 type idempotency struct {
 	IdempotencyOptions
 	keyed  keyed.Options
-	bodies keyed.Bodies
+	bodies *keyed.Bodies
 	wait   time.Duration
+	*runnerLog
+}
+
+// runnerLog is what all stages with one Runner share.
+type runnerLog struct {
 	faults faults
 	keyed.Warnings
 }
 
-func (g *Guard) newIdempotency(o IdempotencyOptions) *idempotency {
-	if !slices.Contains(g.runners, o.Runner) { // routes may share one
-		g.runners = append(g.runners, o.Runner)
+func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idempotency {
+	if g.runners[o.Runner] == nil {
+		g.runners[o.Runner] = new(runnerLog)
 	}
-	i := &idempotency{IdempotencyOptions: o, bodies: keyed.Bodies{Max: o.MaxBodies}}
+	i := &idempotency{IdempotencyOptions: o, bodies: bodies, runnerLog: g.runners[o.Runner]}
 	i.keyed = keyed.Options{
 		MaxResponse: o.MaxResponse, Timeout: o.Timeout, FreeOn: o.FreeOn, Streams: keyed.Streams(o.Streaming),
 		OriginalID: OriginalRequestIDHeader(g.options.RequestID.Header),
@@ -217,6 +236,33 @@ func (g *Guard) newIdempotency(o IdempotencyOptions) *idempotency {
 	runner := o.Runner.Options()
 	i.wait = max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout
 	return i
+}
+
+// routeIdempotency returns that of a route, or nil if the route has none.
+func (g *Guard) routeIdempotency(method string, o RouteOptions) (*idempotency, error) {
+	switch own := o.Idempotency; {
+	case o.NotIdempotent && own != nil:
+		return nil, errors.New("RouteOptions has both Idempotency and NotIdempotent")
+	case own == nil && (o.NotIdempotent || g.idempotency == nil || !slices.Contains(g.idempotency.Methods, method)):
+		return nil, nil
+	case own == nil:
+		return g.idempotency, nil
+	case reflect.ValueOf(*own).IsZero():
+		return nil, errors.New("RouteOptions.Idempotency is empty; NotIdempotent takes the route out of idempotency")
+	}
+	merged := o.Idempotency.orElse(g.options.Idempotency).withDefaults()
+	err := merged.validate()
+	if merged.Runner != nil && !slices.Contains(merged.Methods, method) {
+		err = errors.Join(err, fmt.Errorf("the field Methods is %q and does not have the route's %s", merged.Methods, method))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("RouteOptions.Idempotency: %w", err)
+	}
+	bodies := g.bodies
+	if o.Idempotency.MaxBodies != 0 {
+		bodies = &keyed.Bodies{Max: merged.MaxBodies}
+	}
+	return g.newIdempotency(merged, bodies), nil
 }
 
 // OriginalRequestIDHeader names the header in which a replay tells the first

@@ -378,6 +378,97 @@ func TestStagesAreNotDoubled(t *testing.T) {
 	}
 }
 
+// TestRouteIdempotency: a route's options change the API's, field by field, and
+// only NotIdempotent takes the route out.
+func TestRouteIdempotency(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var runs atomic.Int64
+	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{
+		Runner: replies(), Methods: []string{"POST", "PUT"}, MaxBody: 3, Required: true,
+		Partition: func(r *http.Request) string { return r.Header.Get("X-Part") },
+	}})
+	for _, row := range []struct {
+		method, path string
+		o            middleware.RouteOptions
+		body         string
+		want         []int // of a request, its repeat, another partition, and no key
+		runs         int64
+	}{
+		{"POST", "/api/v1/body", middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{MaxBody: 8 << 20}}, "1234", []int{201, 201, 201, 400}, 2},
+		{"PUT", "/api/v1/timeout", middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Timeout: time.Hour}}, "123", []int{201, 201, 201, 400}, 2},
+		{"POST", "/api/v1/plain", middleware.RouteOptions{}, "1234", []int{413, 413, 413, 400}, 0},
+		{"POST", "/api/v1/own", middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies()}}, "1234", []int{413, 413, 413, 400}, 0},
+		{"POST", "/api/v1/off", middleware.RouteOptions{NotIdempotent: true}, "1234", []int{201, 201, 201, 201}, 4},
+	} {
+		api.HandleWith(row.method+" "+row.path, middleware.AnyKey(), row.o, numbered(&runs, nil))
+		runs.Store(0)
+		var got []int
+		for _, lines := range [][]string{{"Idempotency-Key: " + row.path}, {"Idempotency-Key: " + row.path}, {"Idempotency-Key: " + row.path, "X-Part: 2"}, nil} {
+			got = append(got, serve(api, request(row.method, row.path, token, row.body, lines...)).StatusCode)
+		}
+		if !slices.Equal(got, row.want) || runs.Load() != row.runs {
+			t.Errorf("%s: got %v with %d runs, want %v with %d", row.path, got, runs.Load(), row.want, row.runs)
+		}
+		route := api.Routes()[len(api.Routes())-1]
+		if route.Idempotent == row.o.NotIdempotent || route.KeyRequired == row.o.NotIdempotent {
+			t.Errorf("%s: got %+v", row.path, route)
+		}
+	}
+}
+
+// TestRouteIdempotencyMistakes: what a route sets has an effect, or the route is
+// not registered.
+func TestRouteIdempotencyMistakes(t *testing.T) {
+	for want, row := range map[string]struct {
+		runner *idem.Runner
+		route  middleware.RouteOptions
+	}{
+		"has both": {replies(), middleware.RouteOptions{NotIdempotent: true, Idempotency: &middleware.IdempotencyOptions{Required: true}}},
+		"is empty": {replies(), middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{}}},
+		"RouteOptions.Idempotency: a field is set and Runner is nil": {nil, middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Required: true}}},
+		`["PUT"] and does not have the route's POST`:                 {replies(), middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Methods: []string{"PUT"}}}},
+		"Methods is empty":                        {replies(), middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Methods: []string{}}}},
+		"MaxBodies is smaller than twice MaxBody": {replies(), middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{MaxBody: 257 << 20}}},
+	} {
+		api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: row.runner}})
+		wantPanic(t, want, func() {
+			api.HandleWith("POST /api/v1/x", middleware.AnyKey(), row.route, http.HandlerFunc(sayOK))
+		})
+	}
+}
+
+// TestBodiesOfRoutes: a route takes its bodies from the API's budget, unless it
+// has one of its own.
+func TestBodiesOfRoutes(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var api *middleware.API
+	post := func(path string) int {
+		return serve(api, request("POST", path, token, strings.Repeat("x", 7000), "Idempotency-Key: "+path)).StatusCode
+	}
+	for _, row := range []struct {
+		outer, inner middleware.IdempotencyOptions
+		want         int
+	}{
+		{middleware.IdempotencyOptions{MaxResponse: 9}, middleware.IdempotencyOptions{MaxResponse: 8}, 503},
+		{middleware.IdempotencyOptions{Runner: replies()}, middleware.IdempotencyOptions{Timeout: time.Hour}, 503},
+		{middleware.IdempotencyOptions{MaxBodies: 14_000}, middleware.IdempotencyOptions{Timeout: time.Hour}, 201},
+		{middleware.IdempotencyOptions{Timeout: time.Hour}, middleware.IdempotencyOptions{MaxBodies: 14_000}, 201},
+	} {
+		var inside int
+		api = middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies(), MaxBody: 7000, MaxBodies: 14_000}})
+		api.HandleWith("POST /api/v1/outer", middleware.AnyKey(), middleware.RouteOptions{Idempotency: &row.outer}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			inside = post("/api/v1/inner") // while the body of this one is held
+			w.WriteHeader(201)
+		}))
+		api.HandleWith("POST /api/v1/inner", middleware.AnyKey(), middleware.RouteOptions{Idempotency: &row.inner}, numbered(new(atomic.Int64), nil))
+		if got := post("/api/v1/outer"); got != 201 || inside != row.want {
+			t.Errorf("%+v, %+v: got %d and %d, want 201 and %d", row.outer, row.inner, got, inside, row.want)
+		}
+	}
+}
+
 // TestRateLimitInside: with the limit inside, a 429 frees the key as well.
 func TestRateLimitInside(t *testing.T) {
 	ring := newKeyring()
@@ -438,6 +529,7 @@ func TestIdempotencyPanics(t *testing.T) {
 		wantPanic(t, "negative", func() { stage(o) })
 	}
 	wantPanic(t, "smaller than MaxBody", func() { stage(middleware.IdempotencyOptions{MaxBody: 2, MaxBodies: 1}) })
+	wantPanic(t, "a field is set and Runner is nil", func() { stage(middleware.IdempotencyOptions{Required: true}) })
 	wantPanic(t, "no status of a failure", func() { stage(middleware.IdempotencyOptions{FreeOn: []int{201}}) })
 }
 

@@ -49,7 +49,7 @@ func (g *Guard) Stats() Stats {
 			s.Keys.Failed += k.Failed
 		}
 	}
-	for _, runner := range g.runners {
+	for runner := range g.runners {
 		r := runner.Stats()
 		s.Runner.Executions += r.Executions
 		s.Runner.Waiters += r.Waiters

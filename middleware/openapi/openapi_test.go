@@ -218,15 +218,17 @@ func TestKnowsEveryProblem(t *testing.T) {
 func TestOfAKeyThatIsRequired(t *testing.T) {
 	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	required := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies(), Required: true}}
+	required := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Required: true}}
 	api.Handle("POST /api/v1/a", middleware.AnyKey(), nothing)
 	api.HandleWith("POST /api/v1/b", middleware.AnyKey(), required, nothing)
 	api.Handle("GET /api/v1/c", middleware.AnyKey(), nothing)
+	api.HandleWith("POST /api/v1/d", middleware.AnyKey(), middleware.RouteOptions{NotIdempotent: true}, nothing)
 	d := parse(t, openapi.Document(api, openapi.Info{}))
 	for _, tt := range []struct{ path, method, want string }{
 		{"/api/v1/a", "post", "#/components/parameters/IdempotencyKey"},
 		{"/api/v1/b", "post", "#/components/parameters/RequiredIdempotencyKey"},
 		{"/api/v1/c", "get", ""},
+		{"/api/v1/d", "post", ""},
 	} {
 		got := ""
 		for _, p := range d.Paths[tt.path][tt.method].Parameters {

@@ -12,8 +12,7 @@ import (
 )
 
 // Warnings tell the operator what handlers and adapters do wrong. All stages
-// with the same options share them: some routers apply a stage anew for each
-// request.
+// with one Runner share them: some routers apply a stage anew for each request.
 type Warnings struct {
 	mu     sync.Mutex
 	warned map[string]bool                     // what and route
