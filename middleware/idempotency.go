@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,12 @@ type IdempotencyOptions struct {
 
 	// MaxBody is the largest body that a request with a key may have, in bytes;
 	// 0 means 1 MiB. The body is in memory while the handler runs. MaxBodies is
-	// how many bytes of such bodies may be in memory at once in this process,
-	// over all routes with these options, beyond which requests get 503; 0
-	// means 256 MiB.
+	// how many bytes of such bodies, and of responses that are recorded while
+	// they stream, may be in memory at once in this process; at least twice
+	// MaxBody; 0 means 256 MiB. One organization in one environment may have as
+	// much as is left free, so alone half of it. Beyond that its requests get
+	// 503, and its streams are not recorded any more. A body of up to 4 KiB does
+	// not count. A route without MaxBodies of its own shares the API's.
 	MaxBody, MaxBodies int64
 
 	// MaxResponse is the largest response body that is retained, in bytes; 0
@@ -114,8 +118,8 @@ func (o IdempotencyOptions) validate() error {
 	if o.MaxBody < 0 || o.MaxBodies < 0 || o.MaxResponse < 0 || o.Timeout < 0 {
 		errs = append(errs, errors.New("a limit is negative"))
 	}
-	if o.MaxBodies < o.MaxBody {
-		errs = append(errs, errors.New("MaxBodies is smaller than MaxBody"))
+	if cmp.Or(o.MaxBodies, defaultMaxBodies)/2 < o.MaxBody {
+		errs = append(errs, errors.New("MaxBodies is smaller than twice MaxBody"))
 	}
 	for _, mediaType := range o.Streaming {
 		if main, sub, _ := strings.Cut(mediaType, "/"); !validToken(main) || !validToken(sub) {
@@ -300,7 +304,7 @@ func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request
 	}
 	c := &keyedCall{stage: s, Run: keyed.Run{W: w, R: r}}
 	defer c.Body.Release()
-	if err := s.bodies.Read(&c.Body, w, r, s.MaxBody); err != nil {
+	if err := s.bodies.Read(&c.Body, f.principal.Tenant(), w, r, s.MaxBody); err != nil {
 		s.guard.refuse(w, r, StageIdempotency, bodyProblem(err))
 		return
 	}

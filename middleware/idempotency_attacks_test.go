@@ -168,15 +168,15 @@ func TestHugeTimeout(t *testing.T) {
 func TestMaxBodiesOfOneBody(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	for _, n := range []int{1023, 1024} {
-		h := keyed(ring, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{MaxBody: 1024, MaxBodies: 1024}}, http.HandlerFunc(sayOK))
+	for _, n := range []int{8191, 8192} {
+		h := keyed(ring, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{MaxBody: 8192, MaxBodies: 16384}}, http.HandlerFunc(sayOK))
 		a := serve(h, request("POST", "/", token, strings.Repeat("x", n), fmt.Sprintf("Idempotency-Key: a%d", n)))
 		r := request("POST", "/", token, strings.Repeat("x", n), fmt.Sprintf("Idempotency-Key: b%d", n))
 		r.ContentLength = -1
 		b := serve(h, r)
 		t.Log(n, a.StatusCode, b.StatusCode)
 		if a.StatusCode == 503 || b.StatusCode == 503 {
-			t.Errorf("%d bytes, with MaxBody 1024 and MaxBodies 1024: 503 for ever", n)
+			t.Errorf("%d bytes, with MaxBody 8192 and MaxBodies 16384: 503 for ever", n)
 		}
 	}
 }
@@ -250,7 +250,7 @@ func TestBodiesAreReleased(t *testing.T) {
 		token := ring.issue(t)
 		block := make(chan struct{})
 		h := keyed(ring, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
-			Runner: replies(idem.Options{Wait: 300 * time.Millisecond}), MaxBody: 40_000, MaxBodies: 100_000,
+			Runner: replies(idem.Options{Wait: 300 * time.Millisecond}), MaxBody: 40_000, MaxBodies: 167_000,
 			Partition: func(r *http.Request) string {
 				if r.Header.Get("X-Partition") != "" {
 					panic("partition")

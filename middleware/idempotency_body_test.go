@@ -19,6 +19,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
@@ -362,8 +363,9 @@ func (u *unfinished) Read(p []byte) (int, error) {
 	return u.letters.Read(p)
 }
 
-// TestMaxBodies: the bodies in memory are bounded. Beyond that a request gets
-// 503, and however a request ends, it gives its room back.
+// TestMaxBodies: the bodies in memory are bounded, for one owner by what is left
+// free. Beyond that a request gets 503, and however a request ends, it gives its
+// room back.
 func TestMaxBodies(t *testing.T) {
 	const size = 1 << 20
 	ends := map[string]struct {
@@ -380,7 +382,7 @@ func TestMaxBodies(t *testing.T) {
 			token := ring.issue(t)
 			var runs atomic.Int64
 			h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{
-				Runner: replies(), MaxBody: size, MaxBodies: 2 * size,
+				Runner: replies(), MaxBody: size, MaxBodies: 4 * size,
 			}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				runs.Add(1)
 				tt.end(r)
@@ -399,7 +401,7 @@ func TestMaxBodies(t *testing.T) {
 					go func() { answers <- send(fmt.Sprint(round, i), &unfinished{letters{size - 1}, more}) }()
 					synctest.Wait() // it waits for its last byte
 				}
-				for _, tooMany := range []int{1, size} {
+				for _, tooMany := range []int{8 << 10, size} {
 					a := send("one more", &letters{tooMany})
 					wantRefusal(t, "beyond MaxBodies", a, 503, "too_many_in_flight", "")
 				}
@@ -426,4 +428,62 @@ func TestMaxBodies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBodiesOfOneOwner: whoever sends bodies slowly, in however many requests,
+// leaves room for the bodies of others, and the sandbox for production.
+func TestBodiesOfOneOwner(t *testing.T) {
+	const size = 1 << 20
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}}, http.HandlerFunc(sayOK))
+		tokenOf := func(organization string, environment keystore.Environment) string {
+			token, _ := ring.grant(t, keystore.Grant{Organization: organization, Environment: environment})
+			return token
+		}
+		more := make(chan struct{})
+		var refused, open int
+		answers := make(chan answer)
+		flood := func(token, key string) {
+			for i := range 20 {
+				r := httptest.NewRequest("POST", "/", &unfinished{letters{size - 1}, more})
+				r.Header.Set("Authorization", "Bearer "+token)
+				r.Header.Set("Idempotency-Key", fmt.Sprint(key, i))
+				go func() { answers <- serve(h, r) }()
+				synctest.Wait()
+				select {
+				case a := <-answers:
+					wantRefusal(t, "beyond its share", a, 503, "too_many_in_flight", "")
+					refused++
+				default:
+					open++
+				}
+			}
+		}
+		wantFree := func(when string) {
+			t.Helper()
+			for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
+				token := tokenOf("quiet", environment)
+				if a := serve(h, request("POST", "/", token, strings.Repeat("x", size), "Idempotency-Key: "+when)); a.StatusCode != 200 {
+					t.Errorf("%s: another owner got %d %s", when, a.StatusCode, a.body)
+				}
+			}
+		}
+		flood(tokenOf("loud", keystore.Sandbox), "a")
+		if open != 8 || refused != 12 {
+			t.Errorf("one owner has %d bodies and was refused %d, want 8 and 12", open, refused)
+		}
+		wantFree("one loud owner")
+		if a := serve(h, request("POST", "/", tokenOf("loud", keystore.Production), strings.Repeat("x", size), "Idempotency-Key: a")); a.StatusCode != 200 {
+			t.Errorf("production of the same organization got %d %s", a.StatusCode, a.body)
+		}
+		flood(tokenOf("louder", keystore.Production), "b")
+		wantFree("two loud owners")
+		close(more)
+		for range open {
+			if a := <-answers; a.StatusCode != 200 {
+				t.Errorf("a slow body: %d %s", a.StatusCode, a.body)
+			}
+		}
+	})
 }

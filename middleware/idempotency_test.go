@@ -528,8 +528,8 @@ func TestIdempotencyPanics(t *testing.T) {
 	for _, o := range []middleware.IdempotencyOptions{{MaxBody: -1}, {MaxBodies: -1}, {MaxResponse: -1}, {Timeout: -1}} {
 		wantPanic(t, "negative", func() { stage(o) })
 	}
-	wantPanic(t, "smaller than MaxBody", func() { stage(middleware.IdempotencyOptions{MaxBody: 2, MaxBodies: 1}) })
 	wantPanic(t, "a field is set and Runner is nil", func() { stage(middleware.IdempotencyOptions{Required: true}) })
+	wantPanic(t, "smaller than twice MaxBody", func() { stage(middleware.IdempotencyOptions{Runner: replies(), MaxBody: 2, MaxBodies: 3}) })
 	wantPanic(t, "no status of a failure", func() { stage(middleware.IdempotencyOptions{FreeOn: []int{201}}) })
 }
 

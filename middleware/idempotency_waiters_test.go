@@ -142,7 +142,7 @@ func TestWaitersLeaveRoomForBodies(t *testing.T) {
 		ring := newKeyring()
 		token := ring.issue(t)
 		var runs atomic.Int64
-		h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies(), MaxBodies: 2 * (size + 1)}}, numbered(&runs, func(r *http.Request) {
+		h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies(), MaxBodies: 4 * (size + 1)}}, numbered(&runs, func(r *http.Request) {
 			time.Sleep(time.Second)
 		}))
 		answers := make(chan answer, waiters+1)

@@ -24,7 +24,7 @@ func TestValidate(t *testing.T) {
 		Failures:      ratelimit.Limit{Count: -1},
 		RateLimit:     middleware.RateLimitOptions{Organization: bad, Key: bad, Concurrent: -1},
 		Idempotency: middleware.IdempotencyOptions{
-			Methods: []string{"GET", "post"}, MaxBody: 2, MaxBodies: 1, Timeout: -1, FreeOn: []int{200},
+			Methods: []string{"GET", "post"}, MaxBody: 2, MaxBodies: 1, Timeout: -1, FreeOn: []int{200}, Streaming: []string{"text/x-log; charset=utf-8"},
 		},
 	}
 	err := o.Validate()
@@ -38,7 +38,7 @@ func TestValidate(t *testing.T) {
 		`prefix "No!"`, `the realm "a\"b"`, `unknown environment "staging"`,
 		"Options.Failures: ratelimit:", "it applies to API keys only",
 		`two policies are named "same"`, "there is a policy and Store is nil", "Concurrent is negative",
-		"leave GET out of Methods", `"post" in Methods`, "a limit is negative", "MaxBodies is smaller than MaxBody", "FreeOn has 200",
+		"leave GET out of Methods", `"post" in Methods`, "a limit is negative", "MaxBodies is smaller than twice MaxBody", "FreeOn has 200", `charset=utf-8" in Streaming`, "Options.Idempotency: a field is set and Runner is nil",
 	} {
 		n := 0
 		for _, line := range lines {

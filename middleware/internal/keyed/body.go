@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync/atomic"
+	"sync"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
@@ -14,17 +14,34 @@ import (
 // them.
 var ErrBodies = errors.New("middleware: no room for another request body")
 
-// Bodies counts the bytes of the request bodies that are in memory.
+// Bodies counts the bytes of bodies that are in memory. An owner may have as
+// many as are left free: k owners that take what they can leave one part in k+1
+// to others (A. Choudhury and E. Hahne, "Dynamic Queue Length
+// Thresholds for Shared-Memory Packet Switches", 1998).
 type Bodies struct {
-	Max  int64
-	used atomic.Int64
+	Max int64
+
+	mu     sync.Mutex
+	used   int64
+	owners map[string]int64 // what each has; none has 0
 }
 
-func (b *Bodies) reserve(n int64) bool {
-	if b.used.Add(n) > b.Max {
-		b.used.Add(-n)
+// reserve counts n more bytes of an owner, up to one part in so many of what is
+// left free.
+func (b *Bodies) reserve(owner string, n, parts int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	has := b.owners[owner] + n
+	if n > 0 && has > (b.Max-b.used)/parts {
 		return false
 	}
+	if b.owners == nil {
+		b.owners = make(map[string]int64)
+	}
+	if b.owners[owner] = has; has == 0 {
+		delete(b.owners, owner)
+	}
+	b.used += n
 	return true
 }
 
@@ -34,23 +51,36 @@ type Body struct {
 	Dropped bool // it was released while the request waited
 
 	from   *Bodies
+	owner  string
 	held   int64
+	more   int64 // that Hold has taken
 	reader reader
 }
 
 // Release gives back the room that the body takes.
 func (b *Body) Release() {
-	if b.from != nil { // Read was called
-		b.from.used.Add(-b.held)
+	if all := b.held + b.more; all > 0 {
+		b.from.reserve(b.owner, -all, 1)
 	}
-	b.held, b.Bytes = 0, nil
+	b.held, b.more, b.Bytes = 0, 0, nil
 }
 
-// Read reads the whole body of r into body. The caller calls Release. The error
-// is an *http.MaxBytesError for a body over limit, ErrBodies when there is no
-// room, and else that of reading.
-func (b *Bodies) Read(body *Body, w http.ResponseWriter, r *http.Request, limit int64) error {
-	body.from = b
+// Hold takes room for n bytes that the request has in memory beside its body, in
+// place of those before, until Release. It reports whether there was room: half
+// of what there is for the bodies of requests, which need it more.
+func (b *Body) Hold(n int) bool {
+	ok := b.from.reserve(b.owner, int64(n)-b.more, 2)
+	if ok {
+		b.more = int64(n)
+	}
+	return ok
+}
+
+// Read reads the whole body of r into body, on the account of an owner. The
+// caller calls Release. The error is an *http.MaxBytesError for a body over
+// limit, ErrBodies when there is no room, and else that of reading.
+func (b *Bodies) Read(body *Body, owner string, w http.ResponseWriter, r *http.Request, limit int64) error {
+	body.from, body.owner, body.reader.of = b, owner, r
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
@@ -87,11 +117,17 @@ func (b *Bodies) Read(body *Body, w http.ResponseWriter, r *http.Request, limit 
 	}
 }
 
+// uncounted is the largest room that is not counted. The connection of the
+// request takes more.
+const uncounted = 4 << 10
+
 // grow makes room for more. What counts is never more than the limit: the rest
 // is for the end to be read into.
 func (b *Body) grow(room, limit int64) error {
 	counted := min(room, limit)
-	if !b.from.reserve(counted - b.held) {
+	if room <= uncounted {
+		counted = 0
+	} else if !b.from.reserve(b.owner, counted-b.held, 1) {
 		return ErrBodies
 	}
 	b.held = counted
@@ -100,14 +136,29 @@ func (b *Body) grow(room, limit int64) error {
 }
 
 // reader is a body that a handler reads.
-type reader struct{ bytes.Reader }
+type reader struct {
+	bytes bytes.Reader  // not embedded: a body cannot be rewound
+	begun bool          // the handler has begun to read
+	of    *http.Request // whose body was read
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	r.begun = true
+	return r.bytes.Read(p)
+}
+
+func (r *reader) WriteTo(w io.Writer) (int64, error) {
+	r.begun = true
+	return r.bytes.WriteTo(w)
+}
 
 func (*reader) Close() error { return nil }
 
 // Reader returns the body from its beginning. A second call resets what the
 // first returned.
 func (b *Body) Reader() io.ReadCloser {
-	b.reader.Reset(b.Bytes)
+	b.reader.bytes.Reset(b.Bytes)
+	b.reader.begun = false
 	return &b.reader
 }
 
