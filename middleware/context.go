@@ -22,6 +22,7 @@ type facts struct {
 	principal   Principal
 	scoped      bool           // a scope decision let the request pass
 	idempotency *idempotency   // the stage that the request is inside of
+	repeatable  *http.Request  // as that stage was given it
 	run         *keyed.Context // of the handler's claim, or nil
 	event       *eventSlot     // of WithEvent: where the next response reports
 }

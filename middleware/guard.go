@@ -130,8 +130,10 @@ func (g *Guard) hooks(r *http.Request) *Hooks {
 	return nil
 }
 
-// insideIdempotent reports whether the response to w is that of an outer
-// Idempotent. A request within a request has another response.
+// insideIdempotent reports whether w and r belong to the request of an outer
+// Idempotent: w is part of its response, or r is that request, behind a writer
+// that hides it. A request within a request is another one, with another
+// response.
 func (g *Guard) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 	f := factsOf(r.Context())
 	if f == nil || f.idempotency == nil {
@@ -139,7 +141,7 @@ func (g *Guard) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 	}
 	// WithPrincipal hides the claim, and without RequestID there is no response
 	// to compare.
-	return keyed.Answers(w) || f.run == nil && f.response == exchangeOf(w)
+	return keyed.Answers(w) || f.run == nil && f.response == exchangeOf(w) || keyed.SameRequest(f.repeatable, r)
 }
 
 // misuse answers 500 for stages that are put together wrongly, because to pass

@@ -170,16 +170,16 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 		f := factsOf(r.Context())
 		switch {
 		case f == nil || !f.principal.known() || !f.scoped:
-			keyed.FreeKey(w)
+			keyed.FreeKey(w, r)
 			g.misuse(w, r, StageIdempotency, "Idempotent has no Require before it; use guard.AnyKey if no scope is needed")
 		case g.insideIdempotent(w, r) && f.idempotency == s.idempotency:
 			next.ServeHTTP(w, r) // the same stage stands outside
 		case g.insideIdempotent(w, r):
-			keyed.FreeKey(w)
+			keyed.FreeKey(w, r)
 			g.misuse(w, r, StageIdempotency, "Idempotent stands inside another Idempotent; leave one of them out, or give the route its own by RouteOptions.Idempotency")
 		default:
 			inner := extend(r.Context())
-			inner.idempotency, inner.run = s.idempotency, nil // not those of an outer request
+			inner.idempotency, inner.repeatable, inner.run = s.idempotency, r, nil // not those of an outer request
 			if inner.response == nil {
 				inner.response = new(exchange) // the caller came by WithPrincipal, without RequestID
 			}

@@ -12,7 +12,9 @@ import (
 //
 // A handler may send another request through the API on its own context. That
 // request needs its own API key; no decision about the outer request holds for
-// it.
+// it. A handler that clones its request to send another one clears RequestURI:
+// inside [Guard.Idempotent] a clone is otherwise taken for the request itself,
+// which an API refuses with 500.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{api: a}
 	c.open(w, r) // the request id, on whatever is sent
@@ -53,7 +55,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// For the handler. A Plan may get this context before the scope check below.
 	f.scoped = rt.scope.refuse(f.principal, nil) == nil
 	if rt.idempotent != nil {
-		f.idempotency = rt.idempotent.idempotency
+		f.idempotency, f.repeatable = rt.idempotent.idempotency, r
 	}
 
 	// From here on f does not change: others may hold it.

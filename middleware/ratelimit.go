@@ -117,7 +117,9 @@ func (o RateLimitOptions) validate() error {
 //
 // [Guard.Authenticate] MUST stand before it, unless Client is the only limit.
 // RateLimit SHOULD stand before [Guard.Idempotent], so that a refusal is never
-// taken for the operation's response; inside it, a refusal frees the key.
+// taken for the operation's response. Inside it, a refusal frees the key, unless
+// the body was read or the response begun: nothing between the two may have an
+// effect.
 func (g *Guard) RateLimit(next http.Handler) http.Handler {
 	g.noRateLimit.Store(false)
 	if !g.limits.needsPrincipal() && g.limits.Client == nil {
@@ -127,7 +129,7 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 		f := extend(r.Context())
 		principal := f.principal
 		if !principal.known() && g.limits.needsPrincipal() {
-			keyed.FreeKey(w)
+			keyed.FreeKey(w, r)
 			g.misuse(w, r, StageRateLimit, "RateLimit counts by organization or key, and has no Authenticate before it")
 			return
 		}
@@ -140,7 +142,7 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 			refused, ok = *refusal(codeTooManyConcurrent), false
 		}
 		if !ok {
-			keyed.FreeKey(w)
+			keyed.FreeKey(w, r)
 			g.refuse(w, r, StageRateLimit, &refused)
 			return
 		}

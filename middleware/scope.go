@@ -85,15 +85,15 @@ func (g *Guard) Check(need Requirement) func(http.Handler) http.Handler {
 			f := factsOf(r.Context())
 			switch {
 			case f == nil || !f.principal.known():
-				keyed.FreeKey(w)
+				keyed.FreeKey(w, r)
 				g.misuse(w, r, StageScope, "Require has no Authenticate before it")
 				return
 			case !f.principal.fits(g.options.Registry):
-				keyed.FreeKey(w)
+				keyed.FreeKey(w, r)
 				g.misuse(w, r, StageScope, "the principal was made for another scope registry than Options.Registry")
 				return
 			case f.idempotency != nil:
-				keyed.FreeKey(w)
+				keyed.FreeKey(w, r)
 				g.misuse(w, r, StageScope, "Require stands inside Idempotent, so a replay would skip it; put it outside")
 				return
 			}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
 // writer is what the handler of a keyed request writes to. It holds the
@@ -33,6 +31,7 @@ type writer struct {
 	header http.Header
 
 	mu        sync.Mutex
+	begun     bool   // an interim response was sent
 	head      fields // the header as it was at WriteHeader
 	status    int    // 0 before WriteHeader
 	length    int64  // the Content-Length that the handler declared, or -1
@@ -108,6 +107,7 @@ func (w *writer) writeHeader(status int) {
 // inform sends an informational response with the handler's header, and leaves
 // nothing of that in the header of the final one.
 func (w *writer) inform(status int) {
+	w.begun = true
 	h := w.run.W.Header()
 	outer := copyFields(h)
 	copyFields(w.header).replace(h)
@@ -356,24 +356,4 @@ func (w *writer) truncated() bool {
 
 func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
-}
-
-// FreeKey frees the key of the keyed request that w answers, for a stage that
-// refuses it before its handler begins. It goes by w, not by the context: a
-// request within a request shares the context and must not free the outer key.
-func FreeKey(w http.ResponseWriter) {
-	if k, ok := find(w); ok {
-		k.run.ctx.NotStarted()
-	}
-}
-
-// Answers reports whether w is the writer of a keyed request, or wraps it.
-func Answers(w http.ResponseWriter) bool {
-	_, ok := find(w)
-	return ok
-}
-
-func find(w http.ResponseWriter) (*writer, bool) {
-	k, ok := response.Find(w, func(w http.ResponseWriter) bool { _, ok := w.(*writer); return ok }).(*writer)
-	return k, ok
 }
