@@ -17,8 +17,8 @@ import (
 )
 
 // logCalls are the methods whose first text is a line of the log: those of
-// slog.Logger, and the two of package middleware that lead to one.
-var logCalls = []string{"Error", "Warn", "Info", "Log", "ErrorContext", "WarnContext", "InfoContext", "LogAttrs", "log"}
+// slog.Logger, and those of package middleware that lead to one.
+var logCalls = []string{"Error", "Warn", "Info", "Log", "ErrorContext", "WarnContext", "InfoContext", "LogAttrs", "log", "failed", "Failed"}
 
 // TestTheGuideHasEveryLineOfTheLog: the operator's guide has a row for each
 // text that the library logs, and no other.

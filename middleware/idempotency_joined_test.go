@@ -138,6 +138,33 @@ func TestJoined(t *testing.T) {
 	}
 }
 
+// TestFailedCommitsAreSampled: each cause has one line a second, with the
+// number of those in between.
+func TestFailedCommitsAreSampled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring, store, log := newKeyring(), newJoiner(), newLogged()
+		h := keyed(ring, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(store, idem.Options{Join: true})}}, http.HandlerFunc(sayOK))
+		token := ring.issue(t)
+		for second := range 2 {
+			for i := range 20 {
+				for _, err := range []error{idem.ErrCommitUnknown, errors.New("refused")} {
+					store.commit = func(_, undo func()) error { undo(); return err }
+					serve(h, request("POST", "/", token, "{}", "Idempotency-Key: "+fmt.Sprint(second, i, err)))
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		for _, text := range []string{"the database did not say whether a transaction was committed", "a transaction was not committed"} {
+			if n := strings.Count(log.String(), text); n != 2 {
+				t.Errorf("%d lines in two seconds say that %s, want 2\n%s", n, text, log)
+			}
+		}
+		if n := strings.Count(log.String(), "unlogged=19"); n != 2 {
+			t.Errorf("%d lines count the 19 before them, want 2\n%s", n, log)
+		}
+	})
+}
+
 // TestNoTurn: a request that got no transaction in time, because others had
 // them all, is told so. Nothing is said of the store.
 func TestNoTurn(t *testing.T) {

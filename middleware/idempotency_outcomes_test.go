@@ -682,3 +682,26 @@ func TestRefusalInsideFreesTheKey(t *testing.T) {
 		})
 	}
 }
+
+// TestOneLineForAnOutcome: the outcome of a request that could not be saved has
+// one line in the log until it is saved, and one then.
+func TestOneLineForAnOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring, log := newKeyring(), newLogged()
+		store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+		store.Always(idemtest.Settle, idemtest.Fail)
+		runner := runnerOf(store, idem.Options{Logger: log.hooks().Logger})
+		h := keyed(ring, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: runner}}, http.HandlerFunc(sayOK))
+		if a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a")); a.StatusCode != 200 {
+			t.Errorf("got %d %s, want the response", a.StatusCode, a.body)
+		}
+		for _, want := range []string{"could not be saved", "is saved"} {
+			if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), want) {
+				t.Errorf("%d lines, want one that says that the outcome %s:\n%s", n, want, log)
+			}
+			log.text.Reset()
+			store.Always(idemtest.Settle, idemtest.None)
+			runner.WaitSettled(t.Context())
+		}
+	})
+}

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -93,8 +92,10 @@ func (c *keyedCall) serve(f *facts, execution *idem.Execution) {
 	}
 }
 
-// Logger implements keyed.Stage.
-func (c *keyedCall) Logger() *slog.Logger { return c.stage.guard.hooks(c.R).logger() }
+// Failed implements keyed.Stage.
+func (c *keyedCall) Failed(what string, err error) {
+	c.stage.faults.log(c.stage.guard.hooks(c.R), c.RequestID, what, err)
+}
 
 // Panicked implements keyed.Stage.
 func (c *keyedCall) Panicked(w http.ResponseWriter, p any) {
@@ -107,7 +108,7 @@ func (c *keyedCall) Panicked(w http.ResponseWriter, p any) {
 
 // Stored implements keyed.Stage.
 func (c *keyedCall) Stored(status int, silent bool) {
-	c.stage.Stored(c.Logger(), c.R, status, silent)
+	c.stage.Stored(c.stage.guard.hooks(c.R).logger(), c.R, status, silent)
 }
 
 // Bypassed implements keyed.Stage.

@@ -5,7 +5,6 @@ package keyed
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"slices"
 	"time"
@@ -41,8 +40,8 @@ type Run struct {
 
 // Stage is the caller of a Run.
 type Stage interface {
-	// Logger returns where the run reports what it could not save.
-	Logger() *slog.Logger
+	// Failed logs what became of a transaction, and why.
+	Failed(what string, err error)
 	// Panicked logs a panic of the handler and writes the response for it to w,
 	// unless w is nil.
 	Panicked(w http.ResponseWriter, p any)
@@ -226,19 +225,12 @@ func (x *Run) settle() Result {
 		// A second attempt took over, and its response is the one that counts.
 		return Lost
 	}
-	x.logUnsaved(err)
 	if s.Outcome == idem.Finished {
 		x.Stage.Stored(x.writer.status, x.writer.silent)
 		x.writer.store()
 	}
 	x.writer.send()
 	return Sent
-}
-
-func (x *Run) logUnsaved(err error) {
-	if err != nil && !errors.Is(err, idem.ErrLost) {
-		x.Stage.Logger().Error("the outcome of an idempotent request is not saved yet; saving goes on", "error", err, "request_id", x.RequestID)
-	}
 }
 
 // saveStreaming saves that there was a response that could not be held back. It
@@ -250,7 +242,6 @@ func (x *Run) saveStreaming() bool {
 		s = idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
 	}
 	err := x.save(s)
-	x.logUnsaved(err)
 	return !errors.Is(err, idem.ErrLost)
 }
 
@@ -264,7 +255,7 @@ func (x *Run) commit(ctx context.Context) Result {
 	}
 	if ctx.Err() != nil {
 		x.rollBack()
-		x.Stage.Logger().Error("a joined handler ran past its deadline; its transaction was rolled back", "error", context.Cause(ctx), "request_id", x.RequestID)
+		x.Stage.Failed("a joined handler ran past its deadline; its transaction was rolled back", context.Cause(x.ctx))
 		return NotSaved
 	}
 	s := x.settlement()
@@ -274,16 +265,16 @@ func (x *Run) commit(ctx context.Context) Result {
 		w.send()
 		return Sent
 	case errors.Is(err, idem.ErrCommitUnknown):
-		x.Stage.Logger().Error("the database did not say whether a transaction was committed", "error", err, "request_id", x.RequestID)
+		x.Stage.Failed("the database did not say whether a transaction was committed", err)
 		return CommitUnknown
 	default:
-		x.Stage.Logger().Error("a transaction was not committed", "error", err, "request_id", x.RequestID)
+		x.Stage.Failed("a transaction was not committed", err)
 		return NotSaved
 	}
 }
 
 func (x *Run) rollBack() {
 	if err := x.save(idem.Settlement{Outcome: idem.NotStarted}); err != nil && !errors.Is(err, idem.ErrLost) {
-		x.Stage.Logger().Error("a transaction was not rolled back cleanly; the database drops it with its connection", "error", err, "request_id", x.RequestID)
+		x.Stage.Failed("a transaction was not rolled back cleanly; the database drops it with its connection", err)
 	}
 }
