@@ -54,24 +54,30 @@ type IdempotencyOptions struct {
 	MaxBody, MaxBodies int64
 
 	// MaxResponse is the largest response body that is retained, in bytes; 0
-	// means 1 MiB. A larger one is sent once, and repeats get 409.
+	// means 1 MiB. A larger one is sent whole, once, and repeats get 409. In
+	// joined mode it is in memory until it is sent.
 	MaxResponse int
 
-	// Streaming adds media types to those whose responses are sent as the
-	// handler flushes them, and not retained: text/event-stream,
-	// application/x-ndjson, application/json-seq and multipart/x-mixed-replace.
-	// All other responses are held back until they are saved, flushed or not.
+	// Streaming adds media types to those whose responses stream from the
+	// handler's first flush on: text/event-stream, application/x-ndjson,
+	// application/json-seq and multipart/x-mixed-replace. All other responses
+	// are held back until they are saved, flushed or not. A route with an empty
+	// list that is not nil adds none of the API's; so it is with FreeOn.
 	Streaming []string
 
-	// Timeout is the deadline of the handler's context, which does not end when
-	// the client leaves; 0 means 30 s.
+	// Timeout is how long the handler's context lives, which does not end when
+	// the client leaves; 0 means 30 s. For a response that streams it begins
+	// anew with each write, and Context.Deadline returns no deadline; a client
+	// that takes nothing for so long is cut off. A handler that limits a stream
+	// by a longer timeout of its own derives that context after the first
+	// flush: before it, package context sees that this Timeout is shorter.
 	Timeout time.Duration
 
 	// FreeOn are statuses by which a handler says that nothing happened: the
-	// response is not kept, and a repeat runs the handler again. By default a
-	// status frees no key, because a handler may have created something before
-	// it passed on the 429 of another service. [NotStarted] says it for one
-	// request.
+	// key is free, and a repeat runs the handler again. By default a status
+	// frees no key, except in joined mode (see [Guard.Idempotent]), because a
+	// handler may have created something before it passed on the 429 of another
+	// service. [NotStarted] says it for one request.
 	FreeOn []int
 }
 
@@ -146,10 +152,28 @@ func (o IdempotencyOptions) validate() error {
 //   - A repeat of a request in progress waits for it.
 //   - The handler runs on the request's goroutine with a context that does not
 //     end when the client leaves. Its response is saved, then sent.
-//   - Every response is kept, whatever its status, unless the handler calls
-//     [NotStarted] or the status is in FreeOn. After a panic the 500 is kept.
-//   - A response over MaxResponse, or a flushed one of a streaming media type,
-//     is sent and not retained: repeats get 409 and never run it again.
+//   - With leases ([idem.Options].Join is false) every response is retained,
+//     whatever its status, unless the handler calls [NotStarted] or the status
+//     is in FreeOn: then the key is free, and a repeat runs the handler again.
+//     After a panic the 500 is retained.
+//   - In joined mode a 2xx or 3xx is retained with the handler's rows, and a 4xx
+//     without them. A 401, 403, 425, 429, 5xx and a panic roll back and free
+//     the key.
+//   - With leases a response of a streaming media type streams from its first
+//     flush on. It is recorded meanwhile, and if it ends within MaxResponse, a
+//     repeat gets all of it at once. If the client leaves, the handler may go on
+//     for one Timeout; without the recording its context ends, as without a key.
+//     A response that grows over MaxResponse streams too, and is not retained.
+//   - In joined mode a flushed response of a streaming media type is committed
+//     before its first byte leaves, and is not retained. All others are held
+//     back to their end, whatever their size.
+//   - A stream whose context ends before its handler returns is aborted and not
+//     retained: it may be cut short. A panic or an abort in the middle leaves an
+//     unknown outcome.
+//   - Repeats of a response that is not retained get 409, and never run the
+//     handler again. The log has a line for each route and reason.
+//   - A replay has no Set-Cookie, no trailers and no 1xx responses, and neither
+//     Date nor the RateLimit and CORS fields of the original.
 //   - When the store does not answer, the handler does not run: 503.
 //
 // A decision of [Guard.Require], RequireAny or AnyKey MUST stand before it,
@@ -189,9 +213,8 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 }
 
 // NotStarted tells the Idempotency stage that the handler did nothing, so that
-// its response is not kept and a repeat with the same key runs again. It
-// concerns the request whose context is given. A handler that has written
-// anything anywhere must not call it.
+// the key is free and a repeat runs again. It concerns the request whose context
+// is given. A handler that has written anything anywhere must not call it.
 func NotStarted(ctx context.Context) {
 	if f := factsOf(ctx); f != nil && f.run != nil {
 		f.run.NotStarted()

@@ -111,6 +111,11 @@ func (c *keyedCall) Stored(status int, silent bool) {
 	c.stage.Stored(c.stage.guard.hooks(c.R).logger(), c.R, status, silent)
 }
 
+// Unretained implements keyed.Stage.
+func (c *keyedCall) Unretained(why string) {
+	c.stage.Unretained(c.stage.guard.hooks(c.R).logger(), c.R, why)
+}
+
 // Bypassed implements keyed.Stage.
 func (c *keyedCall) Bypassed() {
 	c.stage.Bypassed(c.stage.guard.logger(c.W, c.R))

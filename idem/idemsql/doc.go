@@ -31,6 +31,12 @@
 // handler is never run again within one request. What the handler does outside
 // the transaction, such as sending a message, is not covered.
 //
+// A response that streams (text/event-stream and the like, from its first flush
+// on) is committed before its first byte leaves. After that flush the
+// transaction has ended: its statements return sql.ErrTxDone, a handler that
+// fails cannot take its rows back, and a repeat is told that the response was
+// not kept. Write all rows before the first flush.
+//
 // # What it costs
 //
 // A connection for as long as the handler runs, and in Postgres four round

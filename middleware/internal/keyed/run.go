@@ -34,6 +34,7 @@ type Run struct {
 	RequestID string
 
 	ctx     *Context
+	refused Result  // why the handler's response is discarded
 	handler writer  // the handler's
 	writer  *writer // &handler, or after a panic a second one, which holds the 500
 }
@@ -48,6 +49,8 @@ type Stage interface {
 	// Stored is told the status of a response that was stored. silent says that
 	// the handler wrote nothing, so that it is an implicit 200.
 	Stored(status int, silent bool)
+	// Unretained is told why a response is not retained.
+	Unretained(why string)
 	// Bypassed is told that the handler's response reached the client past the
 	// run.
 	Bypassed()
@@ -82,8 +85,8 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (res
 		if r.Pattern != "" {
 			x.R.Pattern = r.Pattern // for access logs
 		}
-		// Unless Panicked panicked, this changes nothing: the claim is settled.
-		// Without an outcome the key would stay held.
+		// This changes nothing if the claim is settled. Otherwise a stream was
+		// interrupted, or Panicked panicked, and the key must not stay held.
 		_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown})
 		ctx.end()
 	}()
@@ -102,21 +105,29 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (res
 	next.ServeHTTP(x.writer, r)
 	x.writer.finish()
 	returned = true
-	if !x.writer.streaming && !x.writer.discarded && response.Committed(x.W) {
+	if x.writer.state == holding && response.Committed(x.W) {
 		x.bypassed()
 	}
-	return x.returned(inner)
+	return x.returned()
 }
 
 // returned ends the run of a handler that returned.
-func (x *Run) returned(ctx context.Context) Result {
-	switch {
-	case x.writer.streaming:
-		return Sent
-	case x.writer.discarded:
-		return Lost
-	case x.Execution.Joined():
-		return x.commit(ctx)
+func (x *Run) returned() Result {
+	switch joined := x.Execution.Joined(); {
+	case x.writer.state == discarding:
+		return x.refused
+	case x.writer.state.sends() && x.ctx.Err() != nil:
+		// The handler may have ended early for that. A response that may be cut
+		// must not look whole, neither here nor to a repeat.
+		x.writer.unrecord(contextEnded)
+		if !joined {
+			_ = x.save(x.settlement()) // the runner goes on with it
+		}
+		return Aborted
+	case joined && x.writer.state == streaming:
+		return Sent // it was committed first
+	case joined:
+		return x.commit()
 	}
 	return x.settle()
 }
@@ -128,15 +139,15 @@ func (x *Run) interrupted(p any) Result {
 	abort := p == nil || p == http.ErrAbortHandler
 	joined := x.Execution.Joined()
 	switch {
-	case joined:
-		x.rollBack()
-	case x.handler.streaming || x.handler.discarded:
-		// The outcome is settled. The client must see that the response is not
-		// whole.
+	case x.handler.state != holding:
+		// The client must see that the response is not whole. What a
+		// transaction has committed stays.
 		if !abort {
 			x.Stage.Panicked(nil, p)
 		}
-		return Aborted
+		return Aborted // Serve settles the claim
+	case joined:
+		x.rollBack()
 	case abort:
 		_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown}) // the runner goes on with it
 	}
@@ -204,11 +215,16 @@ func (x *Run) settlement() idem.Settlement {
 	if x.nothingHappened() {
 		return idem.Settlement{Outcome: idem.NotStarted}
 	}
-	summary := x.summary()
-	if x.writer.bypassed || len(x.writer.body()) > x.MaxResponse || x.writer.truncated() {
-		return idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
+	s := idem.Settlement{Outcome: idem.Finished, Summary: x.summary()}
+	if why, kept := x.writer.kept(); kept {
+		s.Payload = x.writer.payload()
+	} else {
+		s.Payload = s.Summary
+		if why != "" {
+			x.Stage.Unretained(why)
+		}
 	}
-	return idem.Settlement{Outcome: idem.Finished, Payload: x.writer.payload(), Summary: summary}
+	return s
 }
 
 // save settles the claim. The client's leaving does not interrupt that.
@@ -217,11 +233,14 @@ func (x *Run) save(s idem.Settlement) error {
 }
 
 // settle saves the outcome of a run without a transaction, then sends the
-// response.
+// response, unless it was sent as it was written.
 func (x *Run) settle() Result {
-	s := x.settlement()
+	s, sent := x.settlement(), x.writer.state.sends()
+	if sent {
+		x.writer.setDeadline(time.Time{}) // what is buffered waits for the store
+	}
 	err := x.save(s)
-	if errors.Is(err, idem.ErrLost) && s.Outcome != idem.NotStarted {
+	if errors.Is(err, idem.ErrLost) && s.Outcome != idem.NotStarted && !sent {
 		// A second attempt took over, and its response is the one that counts.
 		return Lost
 	}
@@ -229,31 +248,23 @@ func (x *Run) settle() Result {
 		x.Stage.Stored(x.writer.status, x.writer.silent)
 		x.writer.store()
 	}
-	x.writer.send()
+	if sent {
+		x.writer.setDeadline(time.Now().Add(x.Timeout))
+	} else {
+		x.writer.send()
+	}
 	return Sent
 }
 
-// saveStreaming saves that there was a response that could not be held back. It
-// reports false when another attempt owns the key.
-func (x *Run) saveStreaming() bool {
-	s := idem.Settlement{Outcome: idem.NotStarted}
-	if !x.nothingHappened() {
-		summary := x.summary()
-		s = idem.Settlement{Outcome: idem.Finished, Payload: summary, Summary: summary}
-	}
-	err := x.save(s)
-	return !errors.Is(err, idem.ErrLost)
-}
-
 // commit ends a run whose rows and reply are one transaction.
-func (x *Run) commit(ctx context.Context) Result {
+func (x *Run) commit() Result {
 	w := x.writer
 	if w.status >= 500 || x.nothingHappened() {
 		x.rollBack()
 		w.send()
 		return Sent
 	}
-	if ctx.Err() != nil {
+	if x.ctx.Err() != nil {
 		x.rollBack()
 		x.Stage.Failed("a joined handler ran past its deadline; its transaction was rolled back", context.Cause(x.ctx))
 		return NotSaved

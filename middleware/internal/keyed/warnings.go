@@ -35,6 +35,14 @@ func (t *Warnings) Stored(log *slog.Logger, r *http.Request, status int, silent 
 	}
 }
 
+// Unretained warns, once a route and reason, of a response that repeats do not
+// get.
+func (t *Warnings) Unretained(log *slog.Logger, r *http.Request, why string) {
+	if t.first(why, r) {
+		log.Warn("the response to a keyed request is not retained, and repeats get 409", "why", why, "method", r.Method, "pattern", r.Pattern)
+	}
+}
+
 // first reports whether it is called for the first time for this warning and
 // route.
 func (t *Warnings) first(what string, r *http.Request) bool {

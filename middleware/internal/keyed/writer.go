@@ -1,14 +1,15 @@
 package keyed
 
 import (
-	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // writer is what the handler of a keyed request writes to. It holds the
@@ -17,8 +18,15 @@ import (
 // bypass it.
 //
 // A response that grows over the limit, or that is flushed and of a streaming
-// media type, cannot be held back. It starts streaming: the run saves that the
-// response was not retained, and what was held back goes out.
+// media type, cannot be held back. It streams, and is recorded meanwhile as
+// long as there is room:
+//
+//	holding ──→ recording ──→ streaming
+//	   ├────────────────────────↗
+//	   └──→ discarding
+//
+// In joined mode only the flush of a streaming media type starts that: the
+// transaction commits, and nothing is recorded.
 //
 // A goroutine that outlives the handler may still call the methods. After close
 // they change nothing, as in http.TimeoutHandler: from then on the run owns the
@@ -30,22 +38,38 @@ type writer struct {
 	// response before it is sent. It begins with what outer stages have set.
 	header http.Header
 
+	// connection guards closed, beside mu, for what must not wait for a write.
+	connection sync.Mutex
+	deadlines  atomic.Bool // the handler has set a write deadline
+
 	mu        sync.Mutex
-	begun     bool   // an interim response was sent
-	head      fields // the header as it was at WriteHeader
-	status    int    // 0 before WriteHeader
-	length    int64  // the Content-Length that the handler declared, or -1
-	encoded   []byte // the reply as it is stored, begun with the first byte of body
-	bodyAt    int    // where the body begins in encoded
-	trailer   fields // once closed
-	streaming bool
-	discarded bool // another attempt owns the key: nothing is sent
-	bypassed  bool // the handler's response was sent past w
-	closed    bool // the handler has returned
-	silent    bool // the handler returned without having written anything
-	wroteLate bool // after that, before the response was stored
+	moved     time.Time // when the write deadline was moved
+	begun     bool      // an interim response was sent
+	head      fields    // the header as it was at WriteHeader
+	status    int       // 0 before WriteHeader
+	length    int64     // the Content-Length that the handler declared, or -1
+	encoded   []byte    // the reply as it is stored, begun with the first byte of body
+	bodyAt    int       // where the body begins in encoded
+	trailer   fields    // once closed
+	state     state
+	unkept    string // why a response that streams is not recorded
+	bypassed  bool   // the handler's response was sent past w
+	closed    bool   // the handler has returned
+	silent    bool   // the handler returned without having written anything
+	wroteLate bool   // after that, before the response was stored
 	stored    bool
 }
+
+type state uint8
+
+const (
+	holding    state = iota // nothing is sent yet
+	recording               // what is written is sent, and kept
+	streaming               // what is written is sent
+	discarding              // nothing is sent: the run has failed
+)
+
+func (s state) sends() bool { return s == recording || s == streaming }
 
 // open makes w ready for a handler.
 func (w *writer) open() {
@@ -121,30 +145,21 @@ func (w *writer) Write(p []byte) (int, error) {
 	if err := w.admit(len(p)); err != nil {
 		return 0, err
 	}
-	switch {
-	case w.discarded:
-		return len(p), nil
-	case w.streaming:
-		return w.run.W.Write(p)
+	switch w.state {
+	case holding:
+		w.encoded = append(w.encoded, p...)
+	case recording:
+		w.record(p)
+		return w.sendBody(p)
+	case streaming:
+		return w.sendBody(p)
 	}
-	w.encoded = append(w.encoded, p...)
 	return len(p), nil
 }
 
 func (w *writer) WriteString(s string) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.admit(len(s)); err != nil {
-		return 0, err
-	}
-	switch {
-	case w.discarded:
-		return len(s), nil
-	case w.streaming:
-		return io.WriteString(w.run.W, s)
-	}
-	w.encoded = append(w.encoded, s...)
-	return len(s), nil
+	// Nobody may change or keep what is written (io.Writer), so no copy is needed.
+	return w.Write(unsafe.Slice(unsafe.StringData(s), len(s)))
 }
 
 // admit prepares for n more bytes of body, or says why there may be none.
@@ -157,12 +172,16 @@ func (w *writer) admit(n int) error {
 	switch {
 	case !bodyAllowed(w.status):
 		return http.ErrBodyNotAllowed
-	case w.streaming || w.discarded:
+	case w.state == discarding:
+		return http.ErrHandlerTimeout
+	case w.state == streaming:
 		return nil
 	case w.length >= 0 && int64(len(w.body())+n) > w.length:
 		return http.ErrContentLength
-	case len(w.body())+n > w.run.MaxResponse && w.mayStream():
-		w.startStreaming()
+	case w.state == recording:
+		return nil
+	case len(w.body())+n > w.run.MaxResponse && !w.run.Execution.Joined():
+		return w.startStreaming(overLimit)
 	case w.encoded == nil:
 		w.encode(n)
 	}
@@ -191,20 +210,6 @@ func (w *writer) payload() []byte {
 	return w.encoded
 }
 
-// mayStream reports whether the response need not be held back whole. That of a
-// transaction must: it may roll back.
-func (w *writer) mayStream() bool { return !w.run.Execution.Joined() }
-
-func (w *writer) startStreaming() {
-	if w.run.saveStreaming() {
-		w.streaming = true
-		w.send()
-	} else {
-		w.discarded = true
-	}
-	w.encoded, w.bodyAt = nil, 0
-}
-
 // tooLate handles a write after the handler has returned. If the handler had
 // written nothing, its router writes too late, which is reported. Otherwise it
 // is a goroutine that was left behind.
@@ -230,15 +235,19 @@ func (w *writer) FlushError() error {
 		return nil
 	}
 	w.writeHeader(http.StatusOK)
-	if !w.streaming && !w.discarded && w.mayStream() {
+	if w.state == holding {
 		if v, _ := w.head.get("Content-Type"); len(v) > 0 && w.run.Streams(v[0]) {
-			w.startStreaming()
+			_ = w.startStreaming("") // the state says what became of it
 		}
 	}
-	if !w.streaming {
+	switch w.state {
+	case holding:
 		return nil
+	case discarding:
+		return http.ErrHandlerTimeout
 	}
-	return http.NewResponseController(w.run.W).Flush()
+	_, err := w.toClient(func() (int, error) { return 0, http.NewResponseController(w.run.W).Flush() })
+	return err
 }
 
 // Deadlines and full duplex belong to the connection, not to the response that
@@ -249,16 +258,20 @@ func (w *writer) SetReadDeadline(t time.Time) error {
 }
 
 func (w *writer) SetWriteDeadline(t time.Time) error {
-	return w.control(func(c *http.ResponseController) error { return c.SetWriteDeadline(t) })
+	return w.control(func(c *http.ResponseController) error {
+		w.deadlines.Store(true)
+		return c.SetWriteDeadline(t)
+	})
 }
 
 func (w *writer) EnableFullDuplex() error {
 	return w.control((*http.ResponseController).EnableFullDuplex)
 }
 
+// control does not wait for a write, which a deadline may have to end.
 func (w *writer) control(f func(*http.ResponseController) error) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.connection.Lock()
+	defer w.connection.Unlock()
 	if w.closed {
 		return http.ErrHandlerTimeout
 	}
@@ -280,6 +293,8 @@ func (w *writer) store() {
 func (w *writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.connection.Lock()
+	defer w.connection.Unlock()
 	w.closed = true
 }
 
@@ -289,7 +304,9 @@ func (w *writer) finish() {
 	defer w.mu.Unlock()
 	w.silent = w.status == 0
 	w.writeHeader(http.StatusOK)
+	w.connection.Lock()
 	w.closed = true
+	w.connection.Unlock()
 	body := w.body()
 	_, typed := w.head.get("Content-Type")
 	if encoding, _ := w.head.get("Content-Encoding"); !typed && len(body) > 0 && (len(encoding) == 0 || encoding[0] == "") {
@@ -302,7 +319,7 @@ func (w *writer) finish() {
 	// Read once, now: from here on a goroutine that the handler left behind may
 	// write to the map.
 	w.trailer = w.trailers()
-	if w.streaming {
+	if w.state.sends() {
 		w.trailer.set(w.run.W.Header())
 	}
 }
@@ -319,13 +336,22 @@ func (w *writer) send() {
 	if w.bypassed {
 		return // the client has a response already
 	}
+	h := w.sendHead()
+	switch body := w.body(); { // an error: the client has left, and a repeat gets it
+	case len(body) > w.run.MaxResponse:
+		_, _ = w.sendBody(body) // of a transaction
+		w.setDeadline(time.Now().Add(w.run.Timeout))
+	case len(body) > 0:
+		_, _ = w.run.W.Write(body)
+	}
+	w.trailer.set(h)
+}
+
+func (w *writer) sendHead() http.Header {
 	h := w.run.W.Header()
 	w.head.replace(h)
 	w.run.W.WriteHeader(w.status)
-	if body := w.body(); len(body) > 0 {
-		_, _ = w.run.W.Write(body) // the client has left: a repeat gets it
-	}
-	w.trailer.set(h)
+	return h
 }
 
 // trailers returns what the handler has set in its header after WriteHeader and
@@ -346,6 +372,31 @@ func (w *writer) trailers() (set fields) {
 		}
 	}
 	return set
+}
+
+// Why a response is not retained. The log tells it.
+const (
+	overLimit    = "it is larger than IdempotencyOptions.MaxResponse"
+	noRoom       = "the bodies in memory leave no room for it; see IdempotencyOptions.MaxBodies"
+	contextEnded = "its context ended before the handler, so it may be cut short"
+	transaction  = "it streams, and its transaction had to be committed first; without idem.Options.Join it is retained"
+	tooShort     = "it is shorter than its Content-Length"
+)
+
+// kept reports whether the whole response is kept, or why it is not; the reason
+// is "" where it needs no line in the log.
+func (w *writer) kept() (why string, kept bool) {
+	switch {
+	case w.bypassed:
+		return "", false
+	case w.state == streaming:
+		return w.unkept, false
+	case len(w.body()) > w.run.MaxResponse:
+		return overLimit, false
+	case w.truncated():
+		return tooShort, false
+	}
+	return "", true
 }
 
 // truncated reports whether the body ends before the Content-Length that the
