@@ -47,8 +47,9 @@ func NewIssuer(m Manager, o IssuerOptions) *Issuer {
 func (i *Issuer) Registry() *scope.Registry { return i.registry }
 
 // Issue makes a key. The Secret is the only copy of the token there will ever
-// be. A key without scopes is allowed, and authenticates without permitting
-// anything.
+// be: an endpoint that issues keys under an Idempotency-Key calls
+// middleware.NotRetained, so that no stored reply holds it. A key without
+// scopes is allowed, and authenticates without permitting anything.
 //
 // It returns a [*GrantError] when g is not valid. When g.IssueToken made a key
 // already, it returns that key, no secret, and [ErrExists]: a caller who lost

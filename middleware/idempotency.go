@@ -171,7 +171,8 @@ func (o IdempotencyOptions) validate() error {
 //     retained: it may be cut short. A panic or an abort in the middle leaves an
 //     unknown outcome.
 //   - Repeats of a response that is not retained get 409, and never run the
-//     handler again. The log has a line for each route and reason.
+//     handler again. The log has a line for each route and reason, unless the
+//     handler called [NotRetained].
 //   - A replay has no Set-Cookie, no trailers and no 1xx responses, and neither
 //     Date nor the RateLimit and CORS fields of the original.
 //   - When the store does not answer, the handler does not run: 503.
@@ -220,6 +221,17 @@ func NotStarted(ctx context.Context) {
 		f.run.NotStarted()
 	} else if fake := keyed.FakeOf(ctx); fake != nil {
 		fake.NotStarted.Store(true)
+	}
+}
+
+// NotRetained tells the Idempotency stage not to keep the response of the
+// request whose context is given: repeats get 409
+// idempotency_response_not_retained, and the handler does not run again. It is
+// for responses that carry a secret, such as a new API key, which a store of
+// replies would hold for its retention. Call it before the handler returns.
+func NotRetained(ctx context.Context) {
+	if f := factsOf(ctx); f != nil && f.run != nil {
+		f.run.NotRetained()
 	}
 }
 

@@ -86,6 +86,11 @@ func TestStreams(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			_, _ = w.Write([]byte(export))
 		}, "", "larger than IdempotencyOptions.MaxResponse"},
+		{"NotRetained", func(w http.ResponseWriter, r *http.Request) {
+			events(2, 0, func(*http.Request, error) {})(w, r)
+			middleware.NotRetained(r.Context())
+			_, _ = w.Write([]byte("more"))
+		}, "", ""},
 	}
 	for _, protocol := range protocols {
 		for _, row := range rows {
@@ -154,6 +159,26 @@ func TestStreamsBeyondTheRoom(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "IdempotencyOptions.MaxBodies"); n != 1 {
 		t.Errorf("%d lines name MaxBodies, want one: %s", n, log)
+	}
+}
+
+// TestNotRetained: a response that the handler says is secret reaches its client
+// and no repeat.
+func TestNotRetained(t *testing.T) {
+	for name, runner := range map[string]*idem.Runner{"lease": replies(), "joined": runnerOf(newJoiner(), idem.Options{Join: true})} {
+		ring, log, runs := newKeyring(), newLogged(), 0
+		token := ring.issue(t)
+		h := keyed(ring, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: runner}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			middleware.NotRetained(r.Context())
+			w.WriteHeader(201)
+			fmt.Fprint(w, "the secret")
+		}))
+		first := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+		again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+		if first.StatusCode != 201 || first.body != "the secret" || again.StatusCode != 409 || again.problem(t).OriginalStatus != 201 || runs != 1 || log.String() != "" {
+			t.Errorf("%s: %d %s, then %d %s with %d runs and the log %q", name, first.StatusCode, first.body, again.StatusCode, again.body, runs, log)
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ var problems = complete(map[string]*Problem{
 
 	codeInProgress:     {Status: 409, Detail: "The first request with this Idempotency-Key is still being worked on. Retry after the wait to get its response.", RetryAfter: time.Second},
 	codeOutcomeUnknown: {Status: 409, Detail: "The first request with this Idempotency-Key was interrupted, and whether it took effect is not known. Look at the resource before you try again with a new key."},
-	codeNotRetained:    {Status: 409, Detail: "The first request with this Idempotency-Key was completed, but its response was not kept: it was too large, streamed or cut short, or there was no room for it."},
+	codeNotRetained:    {Status: 409, Detail: "The first request with this Idempotency-Key was completed, but its response was not kept: it was too large, streamed, cut short or secret, or there was no room for it."},
 
 	codeBodyTooLarge: {Status: 413, Detail: "The request body is too large."},
 	codeKeyReused:    {Status: 422, Detail: "This Idempotency-Key was used for a different request. A key belongs to one method, host, path, query, Range, content type and body; use a new key for a new operation."},

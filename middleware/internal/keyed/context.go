@@ -26,7 +26,8 @@ type Context struct {
 	timeout time.Duration
 	attempt int
 
-	notStarted atomic.Bool
+	notStarted  atomic.Bool
+	notRetained atomic.Bool
 
 	mu        sync.Mutex
 	deadline  time.Time
@@ -45,6 +46,9 @@ type Context struct {
 
 // NotStarted notes that the handler did nothing.
 func (c *Context) NotStarted() { c.notStarted.Store(true) }
+
+// NotRetained notes that the response must not be kept.
+func (c *Context) NotRetained() { c.notRetained.Store(true) }
 
 // Attempt returns how often the operation was begun, this time included.
 func (c *Context) Attempt() int { return c.attempt }

@@ -387,7 +387,7 @@ const (
 // is "" where it needs no line in the log.
 func (w *writer) kept() (why string, kept bool) {
 	switch {
-	case w.bypassed:
+	case w.bypassed, w.run.ctx.notRetained.Load():
 		return "", false
 	case w.state == streaming:
 		return w.unkept, false
