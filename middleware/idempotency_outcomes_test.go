@@ -530,6 +530,48 @@ func TestResponsePastTheStage(t *testing.T) {
 	}
 }
 
+// written is a writer that tells whether it was written to, as gin's does.
+type written struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *written) Written() bool { return w.status != 0 }
+
+func (w *written) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// TestResponsePastAllStages: where all stages stand behind an adapter that does
+// not hand on their writer, a router's own writer tells that the response was
+// sent past them. A repeat does not get the empty 200 that the stages saw.
+func TestResponsePastAllStages(t *testing.T) {
+	ring, log, runs := newKeyring(), newLogged(), 0
+	token := ring.issue(t)
+	runner := replies()
+	stages := func(next http.Handler) http.Handler {
+		return keyed(ring, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: runner}}, next)
+	}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		of := &written{ResponseWriter: w}
+		stages(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			runs++
+			of.WriteHeader(201)
+		})).ServeHTTP(of, r)
+	})
+	if a := serve(h, request("POST", "/tasks", token, "{}", "Idempotency-Key: a")); a.StatusCode != 201 || a.body != "" {
+		t.Errorf("got %d %q, want the handler's 201 alone", a.StatusCode, a.body)
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "sent past the Idempotency stage") {
+		t.Errorf("the log has %q", text)
+	}
+	a := serve(h, request("POST", "/tasks", token, "{}", "Idempotency-Key: a"))
+	if p := a.problem(t); p.Code != "idempotency_response_not_retained" || p.OriginalStatus != 0 || runs != 1 {
+		t.Errorf("repeat: %d %s with %d runs, want 409 without the status, which is not known", a.StatusCode, a.body, runs)
+	}
+}
+
 // TestPassedOnRefusal: a handler that creates something and then passes on the
 // 429 of another service runs once. The log says so once, with the two ways
 // out.

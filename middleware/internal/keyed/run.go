@@ -105,7 +105,7 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (res
 	next.ServeHTTP(x.writer, r)
 	x.writer.finish()
 	returned = true
-	if x.writer.state == holding && response.Committed(x.W) {
+	if x.writer.state == holding && (response.Committed(x.W) || x.writer.silent && response.Written(x.W)) {
 		x.bypassed()
 	}
 	return x.returned()
@@ -169,8 +169,8 @@ func (x *Run) interrupted(p any) Result {
 // bypassed notes that the client has got another response than the handler's
 // writer: an adapter does not hand on the writer, or not all of its methods.
 func (x *Run) bypassed() {
-	status := x.writer.status
-	if core := response.Of(x.W); core != nil && core.Status != 0 {
+	status := 0 // not known
+	if core := response.Of(x.W); core != nil {
 		status = core.Status
 	}
 	x.writer.bypass(status)

@@ -114,6 +114,21 @@ func Committed(w http.ResponseWriter) bool {
 	return false
 }
 
+// Written reports whether a writer of a router outside, such as that of gin,
+// was written to. An adapter may let a handler write to it, past ours.
+func Written(w http.ResponseWriter) bool {
+	for {
+		if t, ok := w.(interface{ Written() bool }); ok && t.Written() {
+			return true
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = u.Unwrap()
+	}
+}
+
 // Innermost returns the server's own writer. http.MaxBytesReader has to be
 // given that one: it asks for a method that no wrapper can have
 // (golang/go#73754).
