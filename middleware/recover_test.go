@@ -42,6 +42,9 @@ func TestPanics(t *testing.T) {
 			io.Copy(w, iotest.ErrReader(io.ErrUnexpectedEOF))
 			boom()
 		}, 500, true, 1},
+		{"while copying", func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(w, readerFunc(func([]byte) (int, error) { panic("boom") }))
+		}, 500, true, 1},
 		{"after WriteHeader", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201); boom() }, 0, false, 1},
 		{"after half", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "half"); boom() }, 0, false, 1},
 		{"after flush", func(w http.ResponseWriter, r *http.Request) {
