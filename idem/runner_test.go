@@ -3,7 +3,10 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -458,5 +461,123 @@ func TestDefaults(t *testing.T) {
 	}
 	if got := idem.NewRunner(newMemory(), idem.Options{}).Options(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// noting is a store without a type that the Runner knows. It notes the claims.
+type noting struct {
+	idem.Store
+	mu   sync.Mutex
+	text strings.Builder
+	down bool
+	back atomic.Bool // settles again
+}
+
+func (n *noting) note(what ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fmt.Fprintln(&n.text, what...)
+}
+
+func (n *noting) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	n.note("begin", c.Lease, c.Retention, c.Reexecute)
+	if n.down {
+		<-ctx.Done()
+		return idem.Record{}, ctx.Err()
+	}
+	return n.Store.Begin(ctx, c)
+}
+
+func (n *noting) Settle(ctx context.Context, k idem.Key, c idem.ClaimToken, s idem.Settlement) error {
+	if !n.back.Load() {
+		return errors.New("away")
+	}
+	return n.Store.Settle(ctx, k, c, s)
+}
+
+// TestOptions: each option has an effect, or is refused.
+func TestOptions(t *testing.T) {
+	seen := func(set func(*idem.Options)) (text string) {
+		defer func() {
+			if p := recover(); p != nil {
+				text = fmt.Sprint("refused: ", p)
+			}
+		}()
+		var o idem.Options
+		var log strings.Builder
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		set(&o)
+		if o.Join {
+			return fmt.Sprint(idem.NewRunner(newMemory(), o)) // panics
+		}
+		synctest.Test(t, func(t *testing.T) {
+			if o.Draining != nil {
+				drained := make(chan struct{})
+				close(drained)
+				o.Draining = drained // of this bubble
+			}
+			s := &noting{Store: newMemory()}
+			r := idem.NewRunner(s, o)
+			begun := time.Now()
+			begin := func(req idem.Request) *idem.Execution {
+				record, e, err := r.Begin(t.Context(), req)
+				s.note(time.Since(begun), record.State, err != nil) // of two errors of the deadline, either may come
+				return e
+			}
+			first, second := begin(request), begin(numberedRequest(1))
+			var duplicates sync.WaitGroup
+			for range 3 {
+				duplicates.Go(func() { begin(request) })
+				synctest.Wait()
+			}
+			duplicates.Wait()
+			_ = first.Settle(t.Context(), answer("created"))
+			if second != nil {
+				_ = second.Settle(t.Context(), answer("created"))
+			}
+			s.down = true
+			begin(numberedRequest(2))
+			s.back.Store(true)
+			if err := r.WaitSettled(t.Context()); err != nil {
+				t.Error(err)
+			}
+			text = s.text.String() + fmt.Sprint(log.Len() > 0)
+		})
+		return text
+	}
+	everyOption(t, seen, map[string]func(*idem.Options){
+		"Lease":              func(o *idem.Options) { o.Lease = time.Minute },
+		"Retention":          func(o *idem.Options) { o.Retention = time.Hour },
+		"Wait":               func(o *idem.Options) { o.Wait = time.Second },
+		"Timeout":            func(o *idem.Options) { o.Timeout = time.Second },
+		"Waiters":            func(o *idem.Options) { o.Waiters = 1 },
+		"WaitersPerOwner":    func(o *idem.Options) { o.WaitersPerOwner = 1 },
+		"ExecutionsPerOwner": func(o *idem.Options) { o.ExecutionsPerOwner = 1 },
+		"Reexecute":          func(o *idem.Options) { o.Reexecute = true },
+		"Join":               func(o *idem.Options) { o.Join = true },
+		"Draining":           func(o *idem.Options) { o.Draining = make(chan struct{}) },
+		"Logger":             func(o *idem.Options) { o.Logger = quiet },
+	})
+}
+
+// everyOption fails for a row that changes nothing of what is seen, and for a
+// field without a row.
+func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
+	t.Helper()
+	usual := seen(func(*O) {})
+	if again := seen(func(*O) {}); again != usual {
+		t.Fatalf("without a change: got %s and %s", usual, again)
+	}
+	fields := reflect.TypeFor[O]()
+	for _, field := range reflect.VisibleFields(fields) {
+		set := rows[field.Name]
+		if set == nil {
+			t.Errorf("no row says what %s.%s does", fields, field.Name)
+		} else if seen(set) == usual {
+			t.Errorf("%s.%s has no effect", fields, field.Name)
+		}
+	}
+	if len(rows) > fields.NumField() {
+		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
 	}
 }

@@ -1,15 +1,24 @@
 package middleware_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/netip"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // TestValidate: a configuration hears of all its mistakes at once, and New and
@@ -127,4 +136,213 @@ func mustPanic(t *testing.T, what string, f func()) {
 		}
 	}()
 	f()
+}
+
+// probed is what TestEveryOption changes.
+type probed struct {
+	o        middleware.Options
+	route    middleware.RouteOptions
+	keyless  bool // NewAPI gets no key store
+	lastUsed *keystore.LastUsed
+	uses     *uses
+	log      bytes.Buffer
+}
+
+// TestEveryOption: each option changes what a fixed list of requests sees, or is
+// refused. A field that nobody has written a row for fails.
+func TestEveryOption(t *testing.T) {
+	one := func(name string) *ratelimit.Policy { return policy(name, "1-H", 0) }
+	plan := func(name string) func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+		return func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return one(name), nil }
+	}
+	rows := map[string]func(*probed){
+		"Options.Base": func(p *probed) { p.o.Base = "/v2" },
+		"Options.Registry": func(p *probed) {
+			p.o.Registry = scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."})
+		},
+		"Options.Authenticator": func(p *probed) { p.o.Authenticator, p.keyless = nobody{}, true },
+		"Options.Preflight":     func(p *probed) { p.o.Preflight = http.HandlerFunc(sayOK) },
+		"Options.Failures":      func(p *probed) { p.o.Failures = ratelimit.MustParse("1-H") },
+		"Options.ClientIP":      func(p *probed) { p.o.ClientIP = trust(t, "192.0.2.0/24") }, // the peer's of httptest
+		"Options.Hooks":         func(p *probed) { p.o.Hooks = &middleware.Hooks{Logger: quiet().Logger} },
+
+		"RequestIDOptions.Header": func(p *probed) { p.o.RequestID.Header = "Acme-Request-Id" },
+		"RequestIDOptions.Trust":  func(p *probed) { p.o.RequestID.Trust = func(*http.Request) bool { return true } },
+
+		"KeyOptions.Format":         func(p *probed) { p.o.Keys.Format.Prefix = "acme" },
+		"KeyOptions.Header":         func(p *probed) { p.o.Keys.Header = "X-API-Key" },
+		"KeyOptions.Realm":          func(p *probed) { p.o.Keys.Realm = "acme" },
+		"KeyOptions.Environment":    func(p *probed) { p.o.Keys.Environment = keystore.Sandbox },
+		"KeyOptions.RejectBrowsers": func(p *probed) { p.o.Keys.RejectBrowsers = true },
+		"KeyOptions.LastUsed":       func(p *probed) { p.o.Keys.LastUsed = p.lastUsed },
+
+		"RateLimitOptions.Store":        func(p *probed) { p.o.RateLimit.Store = failing{} },
+		"RateLimitOptions.Organization": func(p *probed) { p.o.RateLimit.Organization = one("x") },
+		"RateLimitOptions.Sandbox":      func(p *probed) { p.o.RateLimit.Sandbox = one("x") },
+		"RateLimitOptions.Plan":         func(p *probed) { p.o.RateLimit.Plan = plan("x") },
+		"RateLimitOptions.Key":          func(p *probed) { p.o.RateLimit.Key = one("x") },
+		"RateLimitOptions.KeyPlan":      func(p *probed) { p.o.RateLimit.KeyPlan = plan("x") },
+		"RateLimitOptions.Client":       func(p *probed) { p.o.RateLimit.Client = one("x") },
+		"RateLimitOptions.Concurrent":   func(p *probed) { p.o.RateLimit.Concurrent = 1 },
+		"RateLimitOptions.Fields":       func(p *probed) { p.o.RateLimit.Fields = middleware.FieldsGitHub },
+
+		"IdempotencyOptions.Runner":   func(p *probed) { p.o.Idempotency.Runner = nil },
+		"IdempotencyOptions.Methods":  func(p *probed) { p.o.Idempotency.Methods = []string{"PUT"} },
+		"IdempotencyOptions.Required": func(p *probed) { p.o.Idempotency.Required = true },
+		"IdempotencyOptions.Partition": func(p *probed) {
+			p.o.Idempotency.Partition = func(r *http.Request) string { return r.Header.Get("X-Part") }
+		},
+		"IdempotencyOptions.Host":        func(p *probed) { p.o.Idempotency.Host = func(string) string { return "one" } },
+		"IdempotencyOptions.MaxBody":     func(p *probed) { p.o.Idempotency.MaxBody = 1 },
+		"IdempotencyOptions.MaxBodies":   func(p *probed) { p.o.Idempotency.MaxBodies = 1 }, // smaller than MaxBody
+		"IdempotencyOptions.MaxResponse": func(p *probed) { p.o.Idempotency.MaxResponse = 1 },
+		"IdempotencyOptions.Streaming":   func(p *probed) { p.o.Idempotency.Streaming = []string{"text/x-log"} },
+		"IdempotencyOptions.Timeout":     func(p *probed) { p.o.Idempotency.Timeout = time.Minute },
+		"IdempotencyOptions.FreeOn":      func(p *probed) { p.o.Idempotency.FreeOn = []int{418} },
+
+		"RouteOptions.Limit":         func(p *probed) { p.route.Limit = one("x") },
+		"RouteOptions.Cost":          func(p *probed) { p.route.Cost = 600 },
+		"RouteOptions.ReportOnly":    func(p *probed) { p.route.ReportOnly = true },
+		"RouteOptions.Idempotency":   func(p *probed) { p.route.Idempotency = &middleware.IdempotencyOptions{Required: true} },
+		"RouteOptions.NotIdempotent": func(p *probed) { p.route.NotIdempotent = true },
+
+		"Hooks.Logger": func(p *probed) { p.o.Hooks.Logger = p.o.Hooks.Logger.With("own", true) },
+		"Hooks.Problem": func(p *probed) {
+			p.o.Hooks.Problem = func(*http.Request, middleware.Problem) (string, []byte) { return "text/plain", []byte("no") }
+		},
+		"Hooks.Observe": func(p *probed) { p.o.Hooks.Observe = nil },
+		"Hooks.Pattern": func(p *probed) {
+			p.o.Hooks.Pattern = func(*http.Request) string { return "a pattern of another router" }
+		},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		usual := transcript(t, func(*probed) {})
+		if again := transcript(t, func(*probed) {}); again != usual || strings.HasPrefix(usual, "refused") {
+			t.Fatalf("the requests see different things without a change:\n%s\n%s", usual, again)
+		}
+		for name, set := range rows {
+			if transcript(t, set) == usual {
+				t.Errorf("%s has no effect and is not refused", name)
+			}
+		}
+	})
+	own := []reflect.Type{
+		reflect.TypeFor[middleware.Options](), reflect.TypeFor[middleware.RequestIDOptions](), reflect.TypeFor[middleware.KeyOptions](),
+		reflect.TypeFor[middleware.RateLimitOptions](), reflect.TypeFor[middleware.IdempotencyOptions](), reflect.TypeFor[middleware.RouteOptions](),
+		reflect.TypeFor[middleware.Hooks](),
+	}
+	for _, options := range own {
+		for _, field := range reflect.VisibleFields(options) {
+			name := options.Name() + "." + field.Name
+			if rows[name] == nil && field.IsExported() && !slices.Contains(own, field.Type) {
+				t.Errorf("no row says what %s does", name)
+			}
+			delete(rows, name)
+		}
+	}
+	for name := range rows {
+		t.Errorf("there is no field %s", name)
+	}
+}
+
+// transcript returns what requests to an API and a Guard see, and what is
+// logged, observed and recorded; or the text of the panic that refuses the
+// options.
+func transcript(t *testing.T, set func(*probed)) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprint("refused: ", p)
+		}
+	}()
+	ring := newKeyring()
+	full := ring.issue(t, scope.TasksWrite)
+	poor := ring.issue(t)
+	sandbox, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite}})
+	bound, _ := ring.grant(t, keystore.Grant{
+		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite}, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
+	})
+
+	p := &probed{uses: new(uses)}
+	p.lastUsed = keystore.NewLastUsed(p.uses, keystore.LastUsedOptions{})
+	p.o = middleware.Options{
+		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-H")),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+		Hooks:       &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(&p.log, nil))},
+	}
+	p.o.Hooks.Observe = func(_ context.Context, e middleware.Event) {
+		fmt.Fprintf(&p.log, "event %s %d %s %s %s\n", e.Pattern, e.Status, e.Outcome, e.Policy, e.Reported)
+	}
+	set(p)
+	var keys keystore.Store
+	if !p.keyless {
+		keys = ring.keys
+	}
+	api := middleware.NewAPI(keys, p.o)
+	runs := 0
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		runs++
+		deadline, _ := r.Context().Deadline()
+		left := time.Until(deadline).Round(time.Second)
+		switch do := r.Header.Get("X-Do"); do {
+		case "panic":
+			panic("boom")
+		case "refuse":
+			w.WriteHeader(418)
+		case "stream":
+			w.Header().Set("Content-Type", "text/x-log")
+			_ = http.NewResponseController(w).Flush()
+			_, held := r.Context().Deadline()
+			fmt.Fprint(w, "held back ", held, " ")
+		case "nest":
+			fmt.Fprint(w, "inside ", serve(api, request("POST", "/api/v1/tasks", full, "{}")).StatusCode)
+		}
+		fmt.Fprint(w, "run ", runs, ", ends in ", left)
+	}
+	api.HandleWith("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), p.route, http.HandlerFunc(handler))
+	api.HandleFunc("PUT /api/v1/tasks", middleware.Require(scope.TasksWrite), handler)
+	p.o.Base = ""
+	g := middleware.New(keys, p.o)
+	piece := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey)(http.HandlerFunc(sayOK))
+
+	var b strings.Builder
+	send := func(h http.Handler, method, token string, lines ...string) {
+		res := serve(h, request(method, "/api/v1/tasks", token, "{}", lines...))
+		fmt.Fprintf(&b, "%s %q: %d %s\n", method, lines, res.StatusCode, res.body)
+		_ = res.Header.WriteSubset(&b, map[string]bool{"Date": true})
+	}
+	for _, token := range []string{"", full, poor, sandbox, sandbox, bound, "wrong", "wrong"} {
+		send(api, "POST", token, "X-Forwarded-For: 198.51.100.1")
+	}
+	send(api, "POST", "wrong", "X-Forwarded-For: 198.51.100.2")
+	send(api, "POST", "", "X-API-Key: "+full)
+	send(api, "POST", full, "Origin: https://example.com")
+	send(api, "POST", full, "Svc-Request-Id: chosen")
+	send(api, "OPTIONS", "", "Origin: https://example.com", "Access-Control-Request-Method: POST")
+	for _, lines := range [][]string{{"X-Part: 1"}, {"X-Part: 2"}, {"X-Do: refuse"}, {"X-Do: stream"}, {"X-Do: panic"}, {"X-Do: nest"}} {
+		for _, method := range []string{"POST", "PUT"} {
+			for range 2 {
+				send(api, method, full, append(lines, "Idempotency-Key: "+strings.TrimPrefix(lines[0], "X-Part: "))...)
+			}
+		}
+	}
+	send(api, "POST", full, "X-Part: 2", "Idempotency-Key: 1")
+	r := request("POST", "/api/v1/tasks", full, "{}", "Idempotency-Key: 1", "X-Part: 1")
+	r.Host = "another.example"
+	fmt.Fprintln(&b, serve(api, r).StatusCode)
+	send(piece, "GET", full)
+	_ = p.lastUsed.Flush(t.Context())
+	fmt.Fprint(&b, p.log.String(), len(*p.uses))
+	return changing.ReplaceAllString(b.String(), "…")
+}
+
+// changing matches what differs from run to run: ids, times and the addresses
+// and numbers of a stack.
+var changing = regexp.MustCompile(`[0-9a-v]{20}|time=\S+|stack=.*|svc_(live|test)_\w+`)
+
+// uses are those that a LastUsed has written.
+type uses []keystore.Use
+
+func (u *uses) Touch(_ context.Context, batch []keystore.Use) error {
+	*u = append(*u, batch...)
+	return nil
 }

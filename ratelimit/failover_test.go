@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -589,5 +591,64 @@ func TestNewFailoverPanics(t *testing.T) {
 			}()
 			build()
 		}()
+	}
+}
+
+// TestFailoverOptions: each option has an effect.
+func TestFailoverOptions(t *testing.T) {
+	seen := func(set func(*ratelimit.FailoverOptions)) (text string) {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			o := ratelimit.FailoverOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+			set(&o)
+			s := newFaulty()
+			s.fail(func(context.Context) error { time.Sleep(2010 * time.Millisecond); return errRefused })
+			f := ratelimit.NewFailover(s, o)
+			begun := time.Now()
+			for range 60 {
+				d, err := f.Take(t.Context(), []ratelimit.Charge{{Policy: &ratelimit.Policy{Name: "p", Limit: ratelimit.MustParse("1-H")}, Bucket: "a", Cost: 1}})
+				text += fmt.Sprintln(time.Since(begun), d.Allowed, err, s.calls.Load())
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(time.Minute) // until all calls have ended
+			text += log.String()
+		})
+		return text
+	}
+	everyOption(t, seen, map[string]func(*ratelimit.FailoverOptions){
+		"Budget":   func(o *ratelimit.FailoverOptions) { o.Budget = time.Second },
+		"Failures": func(o *ratelimit.FailoverOptions) { o.Failures = 1 },
+		"Cooldown": func(o *ratelimit.FailoverOptions) { o.Cooldown = time.Minute },
+		"Local":    func(o *ratelimit.FailoverOptions) { o.Local = exhausted{} },
+		"Logger":   func(o *ratelimit.FailoverOptions) { o.Logger = slog.New(slog.DiscardHandler) },
+	})
+}
+
+// exhausted admits nothing.
+type exhausted struct{}
+
+func (exhausted) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
+	return ratelimit.Decision{}, nil
+}
+
+// everyOption fails for a row that changes nothing of what is seen, and for a
+// field without a row.
+func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
+	t.Helper()
+	usual := seen(func(*O) {})
+	if again := seen(func(*O) {}); again != usual {
+		t.Fatalf("without a change: got %s and %s", usual, again)
+	}
+	fields := reflect.TypeFor[O]()
+	for _, field := range reflect.VisibleFields(fields) {
+		set := rows[field.Name]
+		if set == nil {
+			t.Errorf("no row says what %s.%s does", fields, field.Name)
+		} else if seen(set) == usual {
+			t.Errorf("%s.%s has no effect", fields, field.Name)
+		}
+	}
+	if len(rows) > fields.NumField() {
+		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
 	}
 }

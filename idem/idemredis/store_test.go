@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"reflect"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -246,5 +247,63 @@ func TestMemoryOfAKey(t *testing.T) {
 	}
 	if n := client.MemoryUsage(t.Context(), keysOf(t, client, prefix)[0]).Val(); n < 1200 || n > 1500 {
 		t.Errorf("a key with an answer of 1000 bytes takes %d, want about 1350", n)
+	}
+}
+
+// commands notes what a client sends, and sends nothing.
+type commands []string
+
+func (c *commands) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *commands) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		*c = append(*c, cmd.String())
+		return errors.New("nothing is sent")
+	}
+}
+
+// TestOptions: each option has an effect, and without one the keys begin as the
+// documents say.
+func TestOptions(t *testing.T) {
+	sent := func(set func(*idemredis.Options)) string {
+		var o idemredis.Options
+		set(&o)
+		client, c := redis.NewClient(&redis.Options{}), new(commands)
+		defer client.Close()
+		client.AddHook(c)
+		_, _ = idemredis.New(client, o).Begin(t.Context(), idem.Claim{Lease: time.Second, Retention: time.Second})
+		return strings.Join(*c, "\n")
+	}
+	everyOption(t, sent, map[string]func(*idemredis.Options){
+		"Prefix": func(o *idemredis.Options) { o.Prefix = "acme:" },
+	})
+	if got := sent(func(*idemredis.Options) {}); !strings.HasPrefix(got, "set sallyport:idem:") {
+		t.Errorf("got the command %q, want a key that begins with sallyport:idem:", got)
+	}
+}
+
+// everyOption fails for a row that changes nothing of what is seen, and for a
+// field without a row.
+func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
+	t.Helper()
+	usual := seen(func(*O) {})
+	if again := seen(func(*O) {}); again != usual {
+		t.Fatalf("without a change: got %s and %s", usual, again)
+	}
+	fields := reflect.TypeFor[O]()
+	for _, field := range reflect.VisibleFields(fields) {
+		set := rows[field.Name]
+		if set == nil {
+			t.Errorf("no row says what %s.%s does", fields, field.Name)
+		} else if seen(set) == usual {
+			t.Errorf("%s.%s has no effect", fields, field.Name)
+		}
+	}
+	if len(rows) > fields.NumField() {
+		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
 	}
 }

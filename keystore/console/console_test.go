@@ -1,14 +1,22 @@
 package console_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // everywhere is each kind of path with each method that means something there.
@@ -272,5 +280,69 @@ func TestAnyMount(t *testing.T) {
 			}
 		}
 		srv.Close()
+	}
+}
+
+// TestEveryOption: each option changes what a page, the log or the audit shows.
+func TestEveryOption(t *testing.T) {
+	changing := regexp.MustCompile(`[0-9a-v]{20}|[A-Z2-7]{26}|issue_token" value="[^"]*|…\w{4}|time=\S+|` + secretShape.String())
+	seen := func(set func(*console.Options)) (text string) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, set)
+			b.add(t, "acme", func(g *keystore.Grant) { g.Actor, g.Attributes = "bea", map[string]string{"plan": "free"} })
+			show := func(r reply) { text += fmt.Sprintln(r.Status, r.Header, r.text) }
+			form := b.form(t)
+			show(b.get("/new"))
+			show(b.post("/keys", form))
+			show(b.get("/"))
+			show(b.get("/keys/" + b.all(t, "acme")[0].ID))
+			show(b.get("/keys/" + b.all(t, "acme")[len(b.all(t, "acme"))-1].ID))
+			show(b.do("mem", "GET", "/", "", "Accept", "text/html"))
+			b.store.list = func() error { return errors.New("away") }
+			show(b.get("/"))
+			text = changing.ReplaceAllString(text+b.log.String(), "?") + fmt.Sprint(len(b.events))
+		})
+		return text
+	}
+	everyOption(t, seen, map[string]func(*console.Options){
+		"Assignable": func(o *console.Options) {
+			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return []scope.Name{scope.TasksRead} }
+		},
+		"Check": func(o *console.Options) {
+			o.Check = func(context.Context, console.Actor, keystore.Grant) error { return errors.New("a quota") }
+		},
+		"Audit": func(o *console.Options) { o.Audit = nil },
+		"PersonName": func(o *console.Options) {
+			o.PersonName = func(context.Context, string, string) string { return "A. L." }
+		},
+		"Presets":        func(o *console.Options) { o.Presets = []console.Preset{} },
+		"Attributes":     func(o *console.Options) { o.Attributes = []console.Attribute{{Name: "plan"}} },
+		"Networks":       func(o *console.Options) { o.Networks = true },
+		"FrameAncestors": func(o *console.Options) { o.FrameAncestors = []string{"'self'"} },
+		"SignIn":         func(o *console.Options) { o.SignIn = "/elsewhere" },
+		"BaseURL":        func(o *console.Options) { o.BaseURL = "https://api.example.com/api/v1" },
+		"Logger":         func(o *console.Options) { o.Logger = slog.New(slog.DiscardHandler) },
+	})
+}
+
+// everyOption fails for a row that changes nothing of what is seen, and for a
+// field without a row.
+func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
+	t.Helper()
+	usual := seen(func(*O) {})
+	if again := seen(func(*O) {}); again != usual {
+		t.Fatalf("without a change: got %s and %s", usual, again)
+	}
+	fields := reflect.TypeFor[O]()
+	for _, field := range reflect.VisibleFields(fields) {
+		set := rows[field.Name]
+		if set == nil {
+			t.Errorf("no row says what %s.%s does", fields, field.Name)
+		} else if seen(set) == usual {
+			t.Errorf("%s.%s has no effect", fields, field.Name)
+		}
+	}
+	if len(rows) > fields.NumField() {
+		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
 	}
 }

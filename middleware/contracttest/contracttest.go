@@ -188,6 +188,9 @@ func (target Target) start(t *testing.T) rules.Target {
 	if (target.Handler == nil) == (target.URL == "") {
 		t.Fatal("contracttest: a Target has either a Handler or a URL")
 	}
+	if target.Handler != nil && target.RootCAs != nil || target.URL != "" && target.Listen != nil {
+		t.Fatal("contracttest: RootCAs are for a URL, and Listen is for a Handler")
+	}
 	if target.Handler == nil {
 		return to
 	}

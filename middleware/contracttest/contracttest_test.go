@@ -2,6 +2,8 @@ package contracttest_test
 
 import (
 	"crypto/rand"
+	"crypto/x509"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -70,6 +72,8 @@ func TestRunFails(t *testing.T) {
 		"advice":            {Handler: reference.New("no-challenge"), Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1], Without: append(undeclared, "rate-limit"), Advice: true, Timeout: patience},
 		"hangs":             {Handler: hang, Keys: contracttest.Keys{Full: keys().Full}, Without: append(undeclared, "rate-limit", "create", "list"), Timeout: time.Minute},
 		"has neither":       {Keys: keys()},
+		"has no RootCAs":    {Handler: refuse, Keys: keys(), RootCAs: x509.NewCertPool()},
+		"has no Listen":     {URL: "http://127.0.0.1:1", Keys: keys(), Listen: func(_ *http.Server, ln net.Listener) net.Listener { return ln }},
 	}
 	if name := os.Getenv("CONTRACTTEST_TARGET"); name != "" {
 		contracttest.Run(t, targets[name])
@@ -87,9 +91,10 @@ func TestRunFails(t *testing.T) {
 			"--- FAIL: TestRunFails/idempotency/replay", "after 3 repeats: GET /api/v1/tasks shows 4 resources, want 1",
 			"--- PASS: TestRunFails/auth/missing-key", "--- SKIP: TestRunFails/wire/header", "rules failed: idempotency/replay",
 		},
-		"advice":      {"--- FAIL: TestRunFails/auth/challenge"},
-		"hangs":       {"--- FAIL: TestRunFails/auth/bearer-only", "a handler goes on after its connection was closed"},
-		"has neither": {"a Target has either a Handler or a URL"},
+		"advice":         {"--- FAIL: TestRunFails/auth/challenge"},
+		"hangs":          {"--- FAIL: TestRunFails/auth/bearer-only", "a handler goes on after its connection was closed"},
+		"has neither":    {"a Target has either a Handler or a URL"},
+		"has no RootCAs": {"RootCAs are for a URL"}, "has no Listen": {"Listen is for a Handler"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,9 +7,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -145,4 +147,66 @@ func TestSentinel(t *testing.T) {
 		return field(t, replica.client(), "role") == "master"
 	})
 	eventually(t, "the new primary decides", decides)
+}
+
+// keysSent notes the keys and arguments of scripts.
+type keysSent struct {
+	*fake
+	text []string
+}
+
+func (k *keysSent) EvalSha(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+	k.text = append(k.text, fmt.Sprint(keys, args))
+	return k.fake.EvalSha(ctx, "", keys, args...)
+}
+
+// TestOptions: each option has an effect, and without one the keys begin as the
+// documents say.
+func TestOptions(t *testing.T) {
+	sent := func(set func(*ratelimitredis.Options)) (text string) {
+		synctest.Test(t, func(t *testing.T) {
+			o := ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Logger: slog.New(slog.DiscardHandler)}}
+			set(&o)
+			k := &keysSent{fake: newFake(time.Millisecond)}
+			s := ratelimitredis.New(k, o)
+			for i := range 100 {
+				time.Sleep(time.Millisecond)
+				k.fake.down = i > 97
+				_, _ = s.Take(t.Context(), []ratelimit.Charge{{Policy: policy(5000, time.Second), Bucket: "a", Cost: 1}})
+			}
+			text = fmt.Sprint(k.text, s.Fallbacks(), s.Down())
+		})
+		return text
+	}
+	everyOption(t, sent, map[string]func(*ratelimitredis.Options){
+		"Prefix":   func(o *ratelimitredis.Options) { o.Prefix = "acme:" },
+		"Spread":   func(o *ratelimitredis.Options) { o.Spread = true },
+		"Ahead":    func(o *ratelimitredis.Options) { o.Ahead = horizon },
+		"Failover": func(o *ratelimitredis.Options) { o.Failover.Failures = 1 },
+	})
+	if got := sent(func(*ratelimitredis.Options) {}); !strings.HasPrefix(got, "[[{sallyport:rate}") {
+		t.Errorf("got the keys %q, want them to begin with {sallyport:rate}", got)
+	}
+}
+
+// everyOption fails for a row that changes nothing of what is seen, and for a
+// field without a row.
+func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
+	t.Helper()
+	usual := seen(func(*O) {})
+	if again := seen(func(*O) {}); again != usual {
+		t.Fatalf("without a change: got %s and %s", usual, again)
+	}
+	fields := reflect.TypeFor[O]()
+	for _, field := range reflect.VisibleFields(fields) {
+		set := rows[field.Name]
+		if set == nil {
+			t.Errorf("no row says what %s.%s does", fields, field.Name)
+		} else if seen(set) == usual {
+			t.Errorf("%s.%s has no effect", fields, field.Name)
+		}
+	}
+	if len(rows) > fields.NumField() {
+		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
+	}
 }
