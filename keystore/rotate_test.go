@@ -69,6 +69,23 @@ func TestRotateAtOnce(t *testing.T) {
 	}
 }
 
+// A key for tests is replaced by one for tests, in the record and in the token.
+func TestRotateKeepsTheEnvironment(t *testing.T) {
+	for _, e := range []keystore.Environment{keystore.Sandbox, keystore.Production} {
+		issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+		g := grant()
+		g.Environment = e
+		_, old := issue(t, issuer, g)
+		secret, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", 0, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := (keystore.Format{}).Parse(secret.Reveal()); err != nil || got != e || next.Environment != e {
+			t.Errorf("a key of %s was replaced by one of %s with a token of %s (%v)", e, next.Environment, got, err)
+		}
+	}
+}
+
 // An end that was set before stays if it is the earlier one.
 func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -66,6 +66,7 @@ func TestAccessLog(t *testing.T) {
 		{middleware.Event{Status: 500}, `level=ERROR`},
 		{middleware.Event{Status: 200, Aborted: true}, `level=ERROR * aborted=true`},
 		{middleware.Event{Policy: "organization", Limit: 9, Remaining: 3}, `* policy=organization limit=9 remaining=3`},
+		{middleware.Event{RefusedKey: "key_1"}, `* refused_key=key_1`},
 		{middleware.Event{Problem: "name_taken"}, `* problem=name_taken`},
 		{middleware.Event{Waited: time.Second}, `* waited=1s`},
 		{middleware.Event{Reported: "rate_limited"}, `* reported=rate_limited`},

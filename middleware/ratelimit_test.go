@@ -307,6 +307,29 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
+// TestConcurrentPiece: the stage by itself holds a slot while its handler runs,
+// and frees it also when the handler panics.
+func TestConcurrentPiece(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
+	var h http.Handler
+	h = middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wantRefusal(t, "a second request", serve(h, request("GET", "/", token, "")), 429, "too_many_concurrent", "")
+		if r.Method == "PUT" {
+			panic("boom")
+		}
+	}))
+	for _, tt := range []struct {
+		method string
+		status int
+	}{{"GET", 200}, {"PUT", 500}, {"PUT", 500}, {"GET", 200}} {
+		if res := serve(h, request(tt.method, "/", token, "")); res.StatusCode != tt.status {
+			t.Errorf("%s: got %d %s, want %d", tt.method, res.StatusCode, res.body, tt.status)
+		}
+	}
+}
+
 func TestLimitsMistakes(t *testing.T) {
 	store := ratelimit.NewMemory()
 	p, q := policy("p", "1-S", 0), policy("p", "2-S", 0)

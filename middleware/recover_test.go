@@ -133,6 +133,36 @@ func TestPanicKeepsTheConnection(t *testing.T) {
 	}
 }
 
+// TestPanicInAnAPIKeepsOuterHeaders: the 500 of an API has what stages outside
+// had set, as they had set it, with and without a RequestID outside.
+func TestPanicInAnAPIKeepsOuterHeaders(t *testing.T) {
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Vary"][0] = "changed in place"
+		w.Header().Del("Strict-Transport-Security")
+		w.Header().Set("Inside", "1")
+		panic("boom")
+	}, middleware.Options{Hooks: quiet()})
+	outer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Origin")
+		w.Header().Set("Strict-Transport-Security", "max-age=1")
+		api.ServeHTTP(w, r)
+	})
+	for name, h := range map[string]http.Handler{"outside": outer, "inside RequestID": stage()(outer), "behind a foreign writer": foreignWriter(outer)} {
+		a := serve(h, request("GET", "/api/v1/x", token, ""))
+		if got := a.Header; a.StatusCode != 500 || got.Get("Vary") != "Origin" || got.Get("Strict-Transport-Security") != "max-age=1" || got.Get("Inside") != "" {
+			t.Errorf("%s: got %d with %v, want the outer header alone", name, a.StatusCode, got)
+		}
+		wantID(t, a.Response)
+	}
+}
+
+// foreignWriter puts h behind a writer without any optional interface.
+func foreignWriter(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+	})
+}
+
 // TestTimeoutHandlerInside: http.TimeoutHandler belongs inside; its own 503 has
 // the id too.
 func TestTimeoutHandlerInside(t *testing.T) {

@@ -1,6 +1,7 @@
 package idemsql_test
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
 
@@ -68,4 +69,12 @@ func TestPrefix(t *testing.T) {
 		sweep(t, other, 0)
 		sweep(t, plain, 2)
 	})
+}
+
+// TestDefaultPrefix: without an option the names begin as the documents say.
+func TestDefaultPrefix(t *testing.T) {
+	schema := strings.Join(idemsql.Postgres(new(sql.DB), idemsql.Options{}).Schema(), "\n")
+	if !strings.Contains(schema, "CREATE TABLE sallyport_idem (") {
+		t.Errorf("got the schema %s, want the table sallyport_idem", schema)
+	}
 }

@@ -89,6 +89,19 @@ func networkTexts(k *keystore.Key) (texts []string) {
 	return texts
 }
 
+// The first attribute of a key that has none.
+func TestEditTheFirstAttribute(t *testing.T) {
+	b := newBench(t, restricted)
+	_, k := b.add(t, "acme")
+	if k.Attributes != nil {
+		t.Fatalf("a key without attributes has %v", k.Attributes)
+	}
+	b.post("/keys/"+k.ID+"/edit", url.Values{"name": {k.Name}, "attribute.project": {"x"}})
+	if got := b.key(t, k.ID).Attributes; !maps.Equal(got, map[string]string{"project": "x"}) {
+		t.Errorf("got the attributes %v, want the project x", got)
+	}
+}
+
 func TestEditProblems(t *testing.T) {
 	b := newBench(t, restricted)
 	_, k := b.add(t, "acme", limited)

@@ -64,6 +64,56 @@ func TestRotateWithOverlap(t *testing.T) {
 	})
 }
 
+// Only a key that works can be rotated. The administrator is told why, before
+// and after the form was filled.
+func TestRotateAKeyThatDoesNotWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			name, text string
+			change     func(k *keystore.Key)
+		}{
+			{"expired", "This key has expired", func(k *keystore.Key) { k.ExpiresAt = time.Now().Add(-time.Second) }},
+			{"suspended", "A suspended key cannot be rotated until it is resumed.", func(k *keystore.Key) { k.Suspended = true }},
+		} {
+			b := newBench(t)
+			_, k := b.add(t, "acme")
+			test.change(k)
+			if err := b.keys.Update(t.Context(), k); err != nil {
+				t.Fatal(err)
+			}
+			path := "/keys/" + k.ID + "/rotate"
+			wantText(t, test.name+", its form", b.get(path), 409, test.text)
+			wantText(t, test.name, b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"0"}}), 409, test.text)
+			if len(b.all(t, "acme")) != 1 || len(b.events) != 0 {
+				t.Errorf("%s: got %d keys and events %+v, want the old key alone", test.name, len(b.all(t, "acme")), b.events)
+			}
+		}
+	})
+}
+
+// While the store is away nothing is replaced, and the same form makes one key
+// when it is back.
+func TestRotateWhileTheStoreIsAway(t *testing.T) {
+	b := newBench(t)
+	old, k := b.add(t, "acme")
+	path := "/keys/" + k.ID + "/rotate"
+	f := url.Values{"issue_token": {tokenOf(t, b.get(path))}, "overlap": {"0"}}
+	b.store.insert = func() error { return errors.New("disk on fire") }
+	got := b.post(path, f)
+	wantText(t, "the form", got, 503, "Rotate “Old one”")
+	if tokenOf(t, got) != f.Get("issue_token") || secretShape.MatchString(got.text) || strings.Contains(got.text, "disk") {
+		t.Errorf("the form has another token, a secret or the cause:\n%s", got.text)
+	}
+	if b.status(t, old) != keystore.Active || len(b.events) != 0 || !strings.Contains(b.log.String(), "disk on fire") {
+		t.Errorf("the old key is %s, events %+v, log %s", b.status(t, old), b.events, b.log)
+	}
+	b.store.insert = nil
+	token := secretOf(t, b.post(path, url.Values{"issue_token": {tokenOf(t, got)}, "overlap": {"0"}}))
+	if b.status(t, old) != keystore.Revoked || b.status(t, token) != keystore.Active || len(b.all(t, "acme")) != 2 {
+		t.Errorf("the old key is %s, the new one %s, of %d", b.status(t, old), b.status(t, token), len(b.all(t, "acme")))
+	}
+}
+
 // Two administrators rotate one key: the second one is told what to do.
 func TestRotateTwice(t *testing.T) {
 	b := newBench(t)
@@ -94,6 +144,25 @@ func TestRotationsThatAreNotValid(t *testing.T) {
 	wantText(t, "no token", b.post(path, url.Values{"overlap": {"0"}}), 422, "The form arrived incomplete.")
 	if b.status(t, token) != keystore.Active || len(b.all(t, "acme")) != 1 || len(b.events) > 0 {
 		t.Error("something was changed")
+	}
+}
+
+// A token that made another key rotates nothing.
+func TestRotateWithTheTokenOfAnotherForm(t *testing.T) {
+	b := newBench(t)
+	token, k := b.add(t, "acme")
+	created := b.form(t)
+	secretOf(t, b.post("/keys", created))
+	for name, token := range map[string]string{"a creation": created.Get("issue_token"), "a rotation": "x"} {
+		if name == "a rotation" {
+			_, other := b.add(t, "acme")
+			secretOf(t, b.post("/keys/"+other.ID+"/rotate", url.Values{"issue_token": {token}, "overlap": {"0"}}))
+		}
+		got := b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {token}, "overlap": {"0"}})
+		wantText(t, name, got, 422, "This form has been used for something else. Nothing was changed.")
+	}
+	if b.status(t, token) != keystore.Active {
+		t.Error("the key was revoked")
 	}
 }
 
