@@ -160,6 +160,36 @@ func TestGoroutineOfCommands(t *testing.T) {
 	}
 }
 
+// Keys outlive the program that made them, and two versions may run beside each
+// other. Another layout needs other letters for its states, so that each
+// version refuses the keys of the other.
+func TestLayoutIsFrozen(t *testing.T) {
+	client := connect(t, options(t))
+	prefix := ownPrefix(t, client)
+	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+	c := idem.Claim{Key: idem.NewKey("organization", "key"), Fingerprint: idem.Fingerprint([]byte("fingerprint of thirty-two bytes.")), Lease: 15 * time.Second, Retention: 24 * time.Hour}
+	copy(c.Token[:], "0123456789abcdef")
+	rest := "fingerprint of thirty-two bytes.0123456789abcdef" + "0000000001" + "0000000086385000" + "00"
+	for _, step := range []struct {
+		do   func() error
+		want string
+	}{
+		{func() error { _, err := store.Begin(t.Context(), c); return err }, "c" + rest},
+		{func() error { return store.Settle(t.Context(), c.Key, c.Token, finished("answer")) }, "d" + rest + "answer"},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		names := keysOf(t, client, prefix)
+		if got := client.Get(t.Context(), names[0]).Val(); len(names) != 1 || got != step.want {
+			t.Errorf("the keys %q hold %q, want %q", names, got, step.want)
+		}
+		if want := prefix + "81673e8e7673db71489da9fc993cff6a54c58dfb410d391af7c719f6875ea219"; names[0] != want {
+			t.Errorf("the key is %q, want %q", names[0], want)
+		}
+	}
+}
+
 // Somebody else's key is an error, and left alone.
 func TestForeignKey(t *testing.T) {
 	client := connect(t, options(t))

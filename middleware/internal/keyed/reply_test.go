@@ -39,6 +39,19 @@ func TestReplyRoundTrip(t *testing.T) {
 	}
 }
 
+// TestReplyIsFrozen: a reply outlives the program that stored it. Another layout
+// needs another version.
+func TestReplyIsFrozen(t *testing.T) {
+	const want = "\x01\x01\xc9\x01\x02id\x02\x04Etag\x02\x01a\x01b\x08Location\x01\x02/abody"
+	reply := Reply{RequestID: "id", Status: 201, Retained: true, header: fields{{"Etag", []string{"a", "b"}}, {"Location", []string{"/a"}}}, Body: []byte("body")}
+	if got := reply.encode(nil, 0); string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, err := Decode([]byte(want)); err != nil || !reflect.DeepEqual(got, reply) {
+		t.Errorf("%q was read as %+v, %v", want, got, err)
+	}
+}
+
 // TestReplySummary: what takes the place of a response stays under the 1 KiB
 // that stores set aside.
 func TestReplySummary(t *testing.T) {
