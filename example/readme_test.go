@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -222,4 +223,44 @@ func (srv *running) curl(t *testing.T, command string, head []string) string {
 		}
 	}
 	return strings.Join(lines, "\n") + "\n\n" + strings.TrimSpace(r.text)
+}
+
+// What an importer builds beside this module. The adapters bring no driver of
+// a database along.
+func TestTheModulesOfTheREADME(t *testing.T) {
+	const four = "github.com/hashicorp/golang-lru/v2 github.com/pkg/errors github.com/rs/xid github.com/ulule/limiter/v3"
+	for _, test := range []struct{ pkg, want string }{
+		{"middleware", four},
+		{"keystore/keysql", "github.com/hashicorp/golang-lru/v2 github.com/rs/xid"},
+		{"idem/idemsql", "golang.org/x/sync"},
+	} {
+		out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "../"+test.pkg).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		modules := strings.Fields(string(out))
+		slices.Sort(modules)
+		if got := strings.Join(slices.Compact(modules), " "); got != test.want {
+			t.Errorf("%s builds %s, want %s", test.pkg, got, test.want)
+		}
+	}
+}
+
+// The table of the stages names files that exist.
+func TestTheFilesOfTheREADME(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## The path of a request\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	files := regexp.MustCompile(`[a-z]+\.go`).FindAllString(table, -1)
+	for _, file := range files {
+		if _, err := os.Stat("../middleware/" + file); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(files) < 10 {
+		t.Errorf("found %d files only", len(files))
+	}
 }

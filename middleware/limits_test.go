@@ -62,6 +62,11 @@ func TestLimits(t *testing.T) {
 		for range 3 {
 			want(production, spent)
 		}
+		support, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: production.Organization()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(support, "organization 56/60 4s, key 10/10 0s, own 2/5 36s, report 2/3 20s")
 		want(sandbox, "sandbox 5/6 10s, key 9/10 6s, own 5/5 0s, report 2/3 20s")
 		time.Sleep(4 * time.Second)
 		want(production, "organization 60/60 0s, key 6/10 20s, own 2/5 32s, report 2/3 16s")

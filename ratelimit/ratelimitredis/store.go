@@ -33,6 +33,10 @@
 //   - What clients see as left does not know what other processes took since
 //     the latest trip.
 //
+// When a caller sends far more than its limit, processes near Redis get most of
+// it: at 16 times a limit of 100 a second, processes 3 ms farther away admit a
+// third of what the near ones do, with Ahead and without.
+//
 // Redis may be unreachable at any time, from the start on. A [Store] decides
 // within its budget all the same, each policy by its FailureMode, and notices
 // when Redis is back. A call that hangs is left behind, with its connection,
