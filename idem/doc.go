@@ -5,8 +5,8 @@
 // time: the second request gets the answer of the first. This package keeps
 // that promise without HTTP:
 //
-//   - [ParseKey] and [NewKey] say what a key is. [Content] says when two
-//     requests are the same.
+//   - A [Key] names a request of one client. Two requests with one Key are the
+//     same if their [Fingerprint] is.
 //   - A [Store] keeps claims and answers; [Memory] is one.
 //   - A [Runner] decides which request runs, which waits and what each gets.
 //

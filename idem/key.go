@@ -1,6 +1,9 @@
 package idem
 
-import "crypto/sha256"
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
 
 // Key names one request of one client. It is a hash, so that a key of any
 // length and content takes the same room in a store, needs no escaping there,
@@ -21,3 +24,12 @@ func NewKey(parts ...string) Key {
 	}
 	return sha256.Sum256(b)
 }
+
+func appendPart(b []byte, part string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(part)))
+	return append(b, part...)
+}
+
+// Fingerprint is a hash of what a repeat must have in common with the first
+// request of its key.
+type Fingerprint [32]byte

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
 )
 
 // IdempotencyOptions configure [Guard.Idempotent] and the idempotent routes of
@@ -332,9 +333,11 @@ func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request
 		s.guard.refuse(w, r, StageIdempotency, refusal(codeKeyRequired))
 		return
 	}
-	key, err := idem.ParseKey(values)
+	key, err := repeat.Key(values)
 	if err != nil {
-		s.guard.refuse(w, r, StageIdempotency, keyProblem(err))
+		p := refusal(codeKeyInvalid)
+		p.Detail = "The Idempotency-Key header cannot be used: " + err.Error() + "."
+		s.guard.refuse(w, r, StageIdempotency, p)
 		return
 	}
 	c := &keyedCall{stage: s, Run: keyed.Run{W: w, R: r}}

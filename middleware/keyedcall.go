@@ -9,6 +9,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
 )
 
 // keyedCall is one request with an Idempotency-Key.
@@ -41,7 +42,7 @@ func (c *keyedCall) request(f *facts, key string) idem.Request {
 	return idem.Request{
 		Key:   idem.NewKey(p.Organization(), string(p.Environment()), p.Subject(), extra, key),
 		Owner: p.Organization(),
-		Fingerprint: idem.Content{
+		Fingerprint: repeat.Content{
 			Method: r.Method, Host: host, Target: target,
 			Range: firstValue(r.Header["Range"]), ContentType: firstValue(r.Header["Content-Type"]), Body: c.Body.Bytes,
 		}.Fingerprint(),
@@ -166,14 +167,6 @@ func (s *idempotentStage) extendDeadline(w http.ResponseWriter, r *http.Request)
 		}
 		_ = http.NewResponseController(w).SetWriteDeadline(deadline)
 	}
-}
-
-func keyProblem(err error) *Problem {
-	p := refusal(codeKeyInvalid)
-	if bad, ok := errors.AsType[idem.KeyError](err); ok {
-		p.Detail = "The Idempotency-Key header cannot be used: " + string(bad) + "."
-	}
-	return p
 }
 
 func bodyProblem(err error) *Problem {

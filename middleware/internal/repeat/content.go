@@ -1,13 +1,12 @@
-package idem
+package repeat
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"strings"
-)
 
-// Fingerprint is a SHA-256 hash.
-type Fingerprint [32]byte
+	"github.com/sallyport-go/sallyport/idem"
+)
 
 // Content is what a repeat must have in common with the first request of its
 // key. Two requests are the same when all fields are, byte for byte, with the
@@ -36,7 +35,7 @@ type Content struct {
 // Fingerprint returns the hash of the content. It outlives the program: a retry
 // that reaches the next version must match. It does not allocate while the
 // fields before the body take less than about 400 bytes.
-func (c Content) Fingerprint() Fingerprint {
+func (c Content) Fingerprint() idem.Fingerprint {
 	var room [512]byte
 	// Each part is preceded by its length, so that no part can end where
 	// another began.

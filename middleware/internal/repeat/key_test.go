@@ -1,10 +1,10 @@
-package idem_test
+package repeat_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
 )
 
 var keyTests = []struct {
@@ -63,63 +63,40 @@ var keyTests = []struct {
 	{"not ASCII, quoted", `"schlüssel"`, ""},
 }
 
-func TestParseKey(t *testing.T) {
+func TestKey(t *testing.T) {
 	for _, test := range keyTests {
-		got, err := idem.ParseKey([]string{test.value})
+		got, err := repeat.Key([]string{test.value})
 		if got != test.want || (err == nil) != (test.want != "") {
 			t.Errorf("%s: got %.40q, error %v, want %.40q", test.name, got, err, test.want)
 		}
 	}
 }
 
-func TestParseKeyCountsValues(t *testing.T) {
-	for _, values := range [][]string{nil, {}, {"a", "a"}, {"a", "b"}, {"", "a"}, {"a", ""}} {
-		if got, err := idem.ParseKey(values); err == nil {
-			t.Errorf("%q: got %q, want an error", values, got)
-		}
-	}
-	_, none := idem.ParseKey(nil)
-	_, two := idem.ParseKey([]string{"a", "a"})
-	if none.Error() == two.Error() {
-		t.Errorf("got %v for no key and for two", none)
-	}
-}
-
-// A quoted key and the bare one are one key, so that a client may change its
-// habit between two tries.
-func TestParseKeyQuotedOrBare(t *testing.T) {
-	for _, key := range []string{"abc", "a b", "a,b", "a;b=c", "8e03978e-40d5-43dd-bc93-6894a57f9324"} {
-		bare, _ := idem.ParseKey([]string{key})
-		quoted, _ := idem.ParseKey([]string{`"` + key + `"`})
-		if bare != key || quoted != key {
-			t.Errorf("%q: got %q bare and %q quoted", key, bare, quoted)
-		}
-	}
-}
-
 // Every error tells the client what is wrong in a text that contains nothing of
 // what it sent.
-func TestParseKeyErrors(t *testing.T) {
-	for _, test := range []struct{ value, says string }{
-		{"", "empty"}, {strings.Repeat("Q", 300), "longer than 255 bytes"}, {"QQ\x00QQ", "printable ASCII"}, {`"QQQ`, "close"},
-		{`"QQQ\`, "close"}, {`"QQ\QQ"`, "backslash"}, {`"QQ";QQ=QQ`, "after"},
+func TestKeyErrors(t *testing.T) {
+	for _, test := range []struct {
+		values []string
+		says   string
+	}{
+		{nil, "is missing"}, {[]string{"QQ", "QQ"}, "more than once"}, {[]string{"QQ", ""}, "more than once"},
+		{[]string{""}, "is empty"}, {[]string{strings.Repeat("Q", 300)}, "longer than 255 bytes"},
+		{[]string{"QQ\x00QQ"}, "printable ASCII"}, {[]string{`"QQQ`}, "none at its end"}, {[]string{`"QQQ\`}, "none at its end"},
+		{[]string{`"QQ\QQ"`}, "backslash"}, {[]string{`"QQ";QQ=QQ`}, "after its closing"},
 	} {
-		_, err := idem.ParseKey([]string{test.value})
+		_, err := repeat.Key(test.values)
 		if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "QQ") {
-			t.Errorf("%.40q: got error %v, want one that says %q and does not repeat the value", test.value, err, test.says)
+			t.Errorf("%.40q: got error %v, want one that says %q and does not repeat the value", test.values, err, test.says)
 		}
-	}
-	if _, err := idem.ParseKey([]string{"QQ", "QQ"}); err == nil || !strings.Contains(err.Error(), "more than once") {
-		t.Errorf("sent twice: got error %v", err)
 	}
 }
 
-func FuzzParseKey(f *testing.F) {
+func FuzzKey(f *testing.F) {
 	for _, test := range keyTests {
 		f.Add(test.value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		key, err := idem.ParseKey([]string{value})
+		key, err := repeat.Key([]string{value})
 		if err != nil {
 			if key != "" {
 				t.Errorf("%q: got %q with an error", value, key)
@@ -134,9 +111,10 @@ func FuzzParseKey(f *testing.F) {
 				t.Errorf("%q: got a key with the byte %#x", value, key[i])
 			}
 		}
-		// Every key can be written as a string, which names the same key.
+		// Every key can be written as a string, which names the same key: a
+		// client may change its habit between two tries.
 		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
-		if again, err := idem.ParseKey([]string{quoted}); again != key || err != nil {
+		if again, err := repeat.Key([]string{quoted}); again != key || err != nil {
 			t.Errorf("%q: got %q, but %q, error %v, for %q", value, key, again, err, quoted)
 		}
 	})

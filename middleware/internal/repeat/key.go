@@ -1,0 +1,102 @@
+// Package repeat says when a request repeats another: it has the same
+// Idempotency-Key and the same content.
+package repeat
+
+import (
+	"errors"
+	"strings"
+)
+
+// maxKeyLength is how many bytes a client's idempotency key may have.
+const maxKeyLength = 255
+
+// The errors are sentences for the client, without a full stop, that say what
+// to change. They contain nothing of what the client sent.
+var (
+	errMissing   = errors.New("the idempotency key is missing")
+	errTwice     = errors.New("the idempotency key was sent more than once; send one")
+	errEmpty     = errors.New("the idempotency key is empty; send 1 to 255 printable ASCII characters")
+	errLong      = errors.New("the idempotency key is longer than 255 bytes")
+	errCharacter = errors.New("the idempotency key has a character that is not printable ASCII")
+	errQuote     = errors.New("the idempotency key begins with a quotation mark and has none at its end; " +
+		"close it, or send the key without quotation marks")
+	errEscape = errors.New("the idempotency key has a backslash that is not followed by a quotation mark or a backslash; " +
+		`within quotation marks write \" and \\`)
+	errParameters = errors.New("the idempotency key is followed by something after its closing quotation mark; " +
+		"send nothing after it")
+)
+
+// Key reads the values of an idempotency key's header field, one for each
+// field line, and returns the key: 1 to 255 printable ASCII characters.
+//
+// A value that begins with a quotation mark is a structured field string (RFC
+// 9651, section 3.3.3), in which \" stands for " and \\ for \; it names the
+// same key as the bare text. Parameters after the string are refused, because
+// keys that differ only in them would be ambiguous. Spaces and tabs around a
+// value are ignored.
+//
+// The text of an error is meant for the client, and repeats nothing of what it
+// sent.
+func Key(values []string) (string, error) {
+	switch len(values) {
+	case 0:
+		return "", errMissing
+	case 1:
+	default:
+		return "", errTwice
+	}
+	value := strings.Trim(values[0], " \t")
+	if !strings.HasPrefix(value, `"`) {
+		return checkKey(value)
+	}
+	return unquoteKey(value[1:])
+}
+
+func checkKey(key string) (string, error) {
+	switch {
+	case key == "":
+		return "", errEmpty
+	case len(key) > maxKeyLength:
+		return "", errLong
+	}
+	for i := range len(key) {
+		if key[i] < 0x20 || key[i] > 0x7e {
+			return "", errCharacter
+		}
+	}
+	return key, nil
+}
+
+// unquoteKey reads what follows the opening quotation mark.
+func unquoteKey(s string) (string, error) {
+	// Without an escape the key is part of the value, and nothing is copied.
+	if end := strings.IndexAny(s, `"\`); end >= 0 && s[end] == '"' {
+		if end != len(s)-1 {
+			return "", errParameters
+		}
+		return checkKey(s[:end])
+	}
+	if len(s) > 2*maxKeyLength+1 {
+		return "", errLong
+	}
+	key := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '"':
+			if i != len(s)-1 {
+				return "", errParameters
+			}
+			return checkKey(string(key))
+		case '\\':
+			i++
+			if i == len(s) {
+				return "", errQuote
+			}
+			if s[i] != '"' && s[i] != '\\' {
+				return "", errEscape
+			}
+		}
+		key = append(key, s[i])
+	}
+	return "", errQuote
+}
