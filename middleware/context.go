@@ -20,11 +20,11 @@ type facts struct {
 	response    *exchange // the one that the request is answered by; nil before the first stage
 	hooks       *Hooks
 	principal   Principal
-	scoped      bool           // a scope decision let the request pass
-	idempotency *idempotency   // the stage that the request is inside of
-	repeatable  *http.Request  // as that stage was given it
-	run         *keyed.Context // of the handler's claim, or nil
-	event       *eventSlot     // of WithEvent: where the next response reports
+	scoped      bool          // a scope decision let the request pass
+	idempotency *idempotency  // the stage that the request is inside of
+	repeatable  *http.Request // as that stage was given it
+	claim       *keyed.Claim  // that the handler runs under, or nil
+	event       *eventSlot    // of WithEvent: where the next response reports
 }
 
 type factsKey struct{}

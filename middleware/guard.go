@@ -141,7 +141,7 @@ func (g *Guard) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 	}
 	// WithPrincipal hides the claim, and without RequestID there is no response
 	// to compare.
-	return keyed.Answers(w) || f.run == nil && f.response == exchangeOf(w) || keyed.SameRequest(f.repeatable, r)
+	return keyed.Answers(w) || f.claim == nil && f.response == exchangeOf(w) || keyed.SameRequest(f.repeatable, r)
 }
 
 // misuse answers 500 for stages that are put together wrongly, because to pass

@@ -78,7 +78,7 @@ type IdempotencyOptions struct {
 	// key is free, and a repeat runs the handler again. By default a status
 	// frees no key, except in joined mode (see [Guard.Idempotent]), because a
 	// handler may have created something before it passed on the 429 of another
-	// service. [NotStarted] says it for one request.
+	// service. [FreeKey] says it for one request.
 	FreeOn []int
 }
 
@@ -154,7 +154,7 @@ func (o IdempotencyOptions) validate() error {
 //   - The handler runs on the request's goroutine with a context that does not
 //     end when the client leaves. Its response is saved, then sent.
 //   - With leases ([idem.Options].Join is false) every response is retained,
-//     whatever its status, unless the handler calls [NotStarted] or the status
+//     whatever its status, unless the handler calls [FreeKey] or the status
 //     is in FreeOn: then the key is free, and a repeat runs the handler again.
 //     After a panic the 500 is retained.
 //   - In joined mode a 2xx or 3xx is retained with the handler's rows, and a 4xx
@@ -205,7 +205,7 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 			g.misuse(w, r, StageIdempotency, "Idempotent stands inside another Idempotent; leave one of them out, or give the route its own by RouteOptions.Idempotency")
 		default:
 			inner := extend(r.Context())
-			inner.idempotency, inner.repeatable, inner.run = s.idempotency, r, nil // not those of an outer request
+			inner.idempotency, inner.repeatable, inner.claim = s.idempotency, r, nil // not those of an outer request
 			if inner.response == nil {
 				inner.response = new(exchange) // the caller came by WithPrincipal, without RequestID
 			}
@@ -214,14 +214,13 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 	})
 }
 
-// NotStarted tells the Idempotency stage that the handler did nothing, so that
-// the key is free and a repeat runs again. It concerns the request whose context
-// is given. A handler that has written anything anywhere must not call it.
-func NotStarted(ctx context.Context) {
-	if f := factsOf(ctx); f != nil && f.run != nil {
-		f.run.NotStarted()
-	} else if fake := keyed.FakeOf(ctx); fake != nil {
-		fake.NotStarted.Store(true)
+// FreeKey tells the Idempotency stage that the handler did nothing: the key is
+// free, and a repeat runs the handler again. It concerns the request whose
+// context is given. A handler that has written anything anywhere must not call
+// it.
+func FreeKey(ctx context.Context) {
+	if c := claimOf(ctx); c != nil {
+		c.FreeKey()
 	}
 }
 
@@ -231,22 +230,27 @@ func NotStarted(ctx context.Context) {
 // for responses that carry a secret, such as a new API key, which a store of
 // replies would hold for its retention. Call it before the handler returns.
 func NotRetained(ctx context.Context) {
-	if f := factsOf(ctx); f != nil && f.run != nil {
-		f.run.NotRetained()
+	if c := claimOf(ctx); c != nil {
+		c.NotRetained()
 	}
 }
 
-// Attempt returns how often the operation of this request was begun, this time
-// included: 1, except where idem.Options.Reexecute lets a later attempt run
-// after the outcome of an earlier one was lost.
-func Attempt(ctx context.Context) int {
-	if f := factsOf(ctx); f != nil && f.run != nil {
-		return f.run.Attempt()
-	}
-	if fake := keyed.FakeOf(ctx); fake != nil {
-		return fake.Attempt
+// Executions returns how often the operation of this request was begun, this
+// time included: 1, except where idem.Options.Reexecute lets another execution
+// follow one whose outcome was lost.
+func Executions(ctx context.Context) int {
+	if c := claimOf(ctx); c != nil {
+		return c.Executions
 	}
 	return 1
+}
+
+// claimOf returns the claim that the handler of a request runs under, or nil.
+func claimOf(ctx context.Context) *keyed.Claim {
+	if f := factsOf(ctx); f != nil && f.claim != nil {
+		return f.claim
+	}
+	return keyed.ClaimOf(ctx)
 }
 
 // idempotency is an IdempotencyOptions made ready.
@@ -271,7 +275,7 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 	i := &idempotency{IdempotencyOptions: o, bodies: bodies, runnerLog: g.runners[o.Runner]}
 	i.keyed = keyed.Options{
 		MaxResponse: o.MaxResponse, Timeout: o.Timeout, FreeOn: o.FreeOn, Streams: keyed.Streams(o.Streaming),
-		OriginalID: OriginalRequestIDHeader(g.options.RequestID.Header),
+		OriginalID: keyed.OriginalIDHeader(g.options.RequestID.Header),
 	}
 	runner := o.Runner.Options()
 	i.wait = max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout
@@ -303,15 +307,6 @@ func (g *Guard) routeIdempotency(method string, o RouteOptions) (*idempotency, e
 		bodies = &keyed.Bodies{Max: merged.MaxBodies}
 	}
 	return g.newIdempotency(merged, bodies), nil
-}
-
-// OriginalRequestIDHeader names the header in which a replay tells the first
-// response's id: Svc-Request-Id gives Svc-Original-Request-Id.
-func OriginalRequestIDHeader(header string) string {
-	if prefix, ok := strings.CutSuffix(header, "Request-Id"); ok {
-		return prefix + "Original-Request-Id"
-	}
-	return "Original-" + header
 }
 
 // idempotentStage is the stage of one route or chain.

@@ -21,7 +21,7 @@ import (
 )
 
 // E
-func TestNotStartedBehindTheSameGuard(t *testing.T) {
+func TestFreeKeyBehindTheSameGuard(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
@@ -39,7 +39,7 @@ func TestNotStartedBehindTheSameGuard(t *testing.T) {
 	inner := 0
 	mux.Handle("POST /inner", g.Idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inner++
-		middleware.NotStarted(r.Context())
+		middleware.FreeKey(r.Context())
 		w.WriteHeader(409)
 	})))
 	for range 3 {
@@ -182,13 +182,13 @@ func TestMaxBodiesOfOneBody(t *testing.T) {
 }
 
 // J
-func TestLateResponseAfterNotStarted(t *testing.T) {
+func TestLateResponseAfterFreeKey(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	fail := true
 	handle := func(w http.ResponseWriter, r *http.Request) error {
 		if fail {
-			middleware.NotStarted(r.Context())
+			middleware.FreeKey(r.Context())
 			return errors.New("nothing happened")
 		}
 		w.WriteHeader(201)
@@ -263,7 +263,7 @@ func TestBodiesAreReleased(t *testing.T) {
 			case "abort":
 				panic(http.ErrAbortHandler)
 			case "free":
-				middleware.NotStarted(r.Context())
+				middleware.FreeKey(r.Context())
 			case "block":
 				<-block
 			}

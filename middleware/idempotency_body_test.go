@@ -372,9 +372,9 @@ func TestMaxBodies(t *testing.T) {
 		end    func(*http.Request)
 		status int
 	}{
-		"return":     {func(*http.Request) {}, 200},
-		"panic":      {func(*http.Request) { panic("boom") }, 500},
-		"NotStarted": {func(r *http.Request) { middleware.NotStarted(r.Context()) }, 200},
+		"return":  {func(*http.Request) {}, 200},
+		"panic":   {func(*http.Request) { panic("boom") }, 500},
+		"FreeKey": {func(r *http.Request) { middleware.FreeKey(r.Context()) }, 200},
 	}
 	for name, tt := range ends {
 		synctest.Test(t, func(t *testing.T) {

@@ -408,7 +408,7 @@ func TestShutdown(t *testing.T) {
 func TestLateHandlers(t *testing.T) {
 	late := func(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
-		middleware.NotStarted(r.Context())
+		middleware.FreeKey(r.Context())
 		w.Header().Set("Svc-Request-Id", "late")
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "late"})
 	}

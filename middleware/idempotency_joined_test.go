@@ -43,8 +43,8 @@ func TestJoined(t *testing.T) {
 		{"429", status(429), nil, same(429), true, outcome{}, 0},
 		{"500", status(500), nil, same(500), true, outcome{}, 0},
 		{"503", status(503), nil, same(503), true, outcome{}, 0},
-		{"NotStarted", func(w http.ResponseWriter, r *http.Request) {
-			middleware.NotStarted(r.Context())
+		{"FreeKey", func(w http.ResponseWriter, r *http.Request) {
+			middleware.FreeKey(r.Context())
 			status(202)(w, r)
 		}, nil, same(202), true, outcome{}, 0},
 		{"panic", func(w http.ResponseWriter, r *http.Request) {

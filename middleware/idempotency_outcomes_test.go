@@ -49,8 +49,8 @@ func TestOutcomes(t *testing.T) {
 			w.WriteHeader(103)
 			panic("boom")
 		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
-		{"panic after NotStarted", func(w http.ResponseWriter, r *http.Request) {
-			middleware.NotStarted(r.Context())
+		{"panic after FreeKey", func(w http.ResponseWriter, r *http.Request) {
+			middleware.FreeKey(r.Context())
 			panic("boom")
 		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
 		{"invalid status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "invalid WriteHeader code 42"},
@@ -162,7 +162,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestOutcomesThatFree: only NotStarted and the statuses in FreeOn free the
+// TestOutcomesThatFree: only FreeKey and the statuses in FreeOn free the
 // key. A status alone proves nothing.
 func TestOutcomesThatFree(t *testing.T) {
 	ring := newKeyring()
@@ -186,8 +186,8 @@ func TestOutcomesThatFree(t *testing.T) {
 			w.WriteHeader(429)
 			w.(http.Flusher).Flush()
 		}, false},
-		{"NotStarted", func(w http.ResponseWriter, r *http.Request) {
-			middleware.NotStarted(r.Context())
+		{"FreeKey", func(w http.ResponseWriter, r *http.Request) {
+			middleware.FreeKey(r.Context())
 			w.WriteHeader(503)
 		}, true},
 		{"400", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) }, false},
@@ -607,7 +607,7 @@ func TestPassedOnRefusal(t *testing.T) {
 			if !frees && (status == 425 || status == 429) {
 				lines = 1
 			}
-			if text := log.String(); strings.Count(text, "\n") != lines || lines == 1 && !(strings.Contains(text, "NotStarted") && strings.Contains(text, "FreeOn")) {
+			if text := log.String(); strings.Count(text, "\n") != lines || lines == 1 && !(strings.Contains(text, "FreeKey") && strings.Contains(text, "FreeOn")) {
 				t.Errorf("%d, in FreeOn %t: the log has %q, want %d lines", status, frees, text, lines)
 			}
 		}

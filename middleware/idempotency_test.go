@@ -493,7 +493,7 @@ func TestAttempt(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		var attempts []int
 		h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Reexecute: again})}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if attempts = append(attempts, middleware.Attempt(r.Context())); len(attempts) == 1 {
+			if attempts = append(attempts, middleware.Executions(r.Context())); len(attempts) == 1 {
 				panic(http.ErrAbortHandler)
 			}
 		}))
@@ -509,7 +509,7 @@ func TestAttempt(t *testing.T) {
 			t.Errorf("default: %d with attempts %v, want 409 with %v", a.StatusCode, attempts, want)
 		}
 	}
-	if n := middleware.Attempt(t.Context()); n != 1 {
+	if n := middleware.Executions(t.Context()); n != 1 {
 		t.Errorf("Attempt outside a request is %d, want 1", n)
 	}
 }

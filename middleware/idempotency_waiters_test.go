@@ -96,7 +96,7 @@ func TestWaiterTakesOver(t *testing.T) {
 						}
 						if n == 1 {
 							time.Sleep(time.Second)
-							middleware.NotStarted(r.Context())
+							middleware.FreeKey(r.Context())
 							return
 						}
 						w.WriteHeader(201)

@@ -74,7 +74,7 @@ type handlerContext struct {
 func (c *keyedCall) serve(f *facts, execution *idem.Execution) {
 	s, g := c.stage, c.stage.guard
 	ctx := &handlerContext{facts: *f}
-	ctx.facts.Context, ctx.facts.run = &ctx.run, &ctx.run
+	ctx.facts.Context, ctx.facts.claim = &ctx.run, &ctx.run.Claim
 	c.Options, c.Stage, c.Execution = &s.keyed, c, execution
 	c.IDHeader, c.RequestID = f.response.IDHeader, requestID(c.W, c.R)
 	switch c.Serve(s.next, &ctx.run, &ctx.facts) {

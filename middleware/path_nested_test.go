@@ -149,9 +149,9 @@ func TestPathValuesOfALargerMux(t *testing.T) {
 	}
 }
 
-// NotStarted speaks for the operation whose claim the handler runs under,
+// FreeKey speaks for the operation whose claim the handler runs under,
 // through whatever stages stand in between, and for no other.
-func TestNotStartedOfWhom(t *testing.T) {
+func TestFreeKeyOfWhom(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	between := func(next http.Handler) http.Handler {
@@ -159,12 +159,12 @@ func TestNotStartedOfWhom(t *testing.T) {
 	}
 	limited := middleware.New(nil, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))}).RateLimit
 	api := middleware.NewAPI(ring.keys, middleware.Options{})
-	api.HandleFunc("POST /api/v1/inner", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { middleware.NotStarted(r.Context()) })
+	api.HandleFunc("POST /api/v1/inner", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { middleware.FreeKey(r.Context()) })
 	for name, tt := range map[string]struct {
 		handler http.HandlerFunc
 		freed   bool
 	}{
-		"its own": {func(w http.ResponseWriter, r *http.Request) { middleware.NotStarted(r.Context()) }, true},
+		"its own": {func(w http.ResponseWriter, r *http.Request) { middleware.FreeKey(r.Context()) }, true},
 		"of a request within": {func(w http.ResponseWriter, r *http.Request) {
 			serve(api, request("POST", "/api/v1/inner", token, "").WithContext(r.Context()))
 		}, false},
@@ -214,10 +214,10 @@ func TestHedgedRequest(t *testing.T) {
 	}
 }
 
-// TestNotStartedOfANestedRequest: a keyed handler creates something and then
-// sends a request on its own context to a handler that calls NotStarted. That
+// TestFreeKeyOfANestedRequest: a keyed handler creates something and then
+// sends a request on its own context to a handler that calls FreeKey. That
 // frees the claim of the inner request alone.
-func TestNotStartedOfANestedRequest(t *testing.T) {
+func TestFreeKeyOfANestedRequest(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	options := func() middleware.Options {
@@ -264,7 +264,7 @@ func TestNotStartedOfANestedRequest(t *testing.T) {
 				w.WriteHeader(http.StatusCreated)
 			}, func(w http.ResponseWriter, r *http.Request) {
 				inner++
-				middleware.NotStarted(r.Context())
+				middleware.FreeKey(r.Context())
 			})
 			for range 3 {
 				if a := serve(h, request("POST", "/api/v1/batch", token, "{}", "Idempotency-Key: outer")); a.StatusCode != 201 {

@@ -67,11 +67,11 @@ func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
 // WithPrincipal returns a context in which the caller is p: for middleware that
 // authenticates in place of [Guard.Authenticate], and for tests of handlers.
 // What stages outside decided about another caller does not hold for p: no
-// scope, and no Idempotency-Key that [NotStarted] could free. Like Authenticate
+// scope, and no Idempotency-Key that [FreeKey] could free. Like Authenticate
 // it MUST NOT stand inside [Guard.Idempotent].
 func WithPrincipal(ctx context.Context, p Principal) context.Context {
 	f := extend(ctx)
-	f.principal, f.scoped, f.run = p, false, nil
+	f.principal, f.scoped, f.claim = p, false, nil
 	return f
 }
 

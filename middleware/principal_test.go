@@ -277,15 +277,15 @@ func TestWithPrincipalInsideWithoutRequestID(t *testing.T) {
 	}
 }
 
-// TestNotStartedAsAnother: a handler creates something and calls another
-// handler as somebody else, who calls NotStarted. That frees nothing.
-func TestNotStartedAsAnother(t *testing.T) {
+// TestFreeKeyAsAnother: a handler creates something and calls another
+// handler as somebody else, who calls FreeKey. That frees nothing.
+func TestFreeKeyAsAnother(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	created := 0
 	h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		created++
-		serve(as(by(t, "other"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { middleware.NotStarted(r.Context()) })), r)
+		serve(as(by(t, "other"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { middleware.FreeKey(r.Context()) })), r)
 	}))
 	for range 3 {
 		serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))

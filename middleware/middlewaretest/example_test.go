@@ -15,7 +15,7 @@ import (
 func createTask(w http.ResponseWriter, r *http.Request) {
 	caller, _ := middleware.PrincipalFrom(r.Context())
 	if r.ContentLength == 0 {
-		middleware.NotStarted(r.Context()) // the client may send the key again
+		middleware.FreeKey(r.Context()) // the client may send the key again
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 400, Code: "task_missing", Detail: "The body is empty."})
 		return
 	}
@@ -27,10 +27,10 @@ func createTask(w http.ResponseWriter, r *http.Request) {
 func Example() {
 	for _, body := range []string{`{"title":"Call back"}`, ""} {
 		r := httptest.NewRequest("POST", "/api/v1/tasks", strings.NewReader(body))
-		r, notStarted := middlewaretest.Keyed(r, 1)
+		r, freed := middlewaretest.Keyed(r, 1)
 		w := httptest.NewRecorder()
 		createTask(w, middlewaretest.As(r, "org_1", scope.TasksWrite))
-		fmt.Println(w.Code, w.Body, notStarted())
+		fmt.Println(w.Code, w.Body, freed())
 	}
 	// Output:
 	// 201 a task of org_1 false

@@ -30,9 +30,9 @@ func As(r *http.Request, organization string, scopes ...scope.Name) *http.Reques
 }
 
 // Keyed returns a copy of the request as a handler inside Guard.Idempotent sees
-// it: middleware.Attempt returns attempt, and notStarted reports whether the
-// handler has called middleware.NotStarted.
-func Keyed(r *http.Request, attempt int) (_ *http.Request, notStarted func() bool) {
-	claim := &keyed.Fake{Attempt: attempt}
-	return r.WithContext(keyed.WithFake(r.Context(), claim)), claim.NotStarted.Load
+// it: middleware.Executions returns the number that is given, and freed reports
+// whether the handler has called middleware.FreeKey.
+func Keyed(r *http.Request, executions int) (_ *http.Request, freed func() bool) {
+	claim := &keyed.Claim{Executions: executions}
+	return r.WithContext(keyed.WithClaim(r.Context(), claim)), claim.Freed
 }

@@ -69,15 +69,15 @@ func TestKeyed(t *testing.T) {
 		"As outside Keyed": func(r *http.Request) *http.Request { return middlewaretest.As(r, "org_1") },
 	} {
 		given := httptest.NewRequest("POST", "/", nil)
-		r, notStarted := middlewaretest.Keyed(dress(given), 2)
-		if r = dress(r); middleware.Attempt(r.Context()) != 2 || middleware.Attempt(given.Context()) != 1 {
-			t.Errorf("%s: got attempt %d, and %d without", name, middleware.Attempt(r.Context()), middleware.Attempt(given.Context()))
+		r, freed := middlewaretest.Keyed(dress(given), 2)
+		if r = dress(r); middleware.Executions(r.Context()) != 2 || middleware.Executions(given.Context()) != 1 {
+			t.Errorf("%s: got %d executions, and %d without", name, middleware.Executions(r.Context()), middleware.Executions(given.Context()))
 		}
-		if middleware.NotStarted(given.Context()); notStarted() {
-			t.Errorf("%s: NotStarted of another request counts", name)
+		if middleware.FreeKey(given.Context()); freed() {
+			t.Errorf("%s: FreeKey of another request counts", name)
 		}
-		if middleware.NotStarted(r.Context()); !notStarted() {
-			t.Errorf("%s: NotStarted does not count", name)
+		if middleware.FreeKey(r.Context()); !freed() {
+			t.Errorf("%s: FreeKey does not count", name)
 		}
 	}
 }
@@ -89,17 +89,17 @@ func TestKeyedInsideAClaim(t *testing.T) {
 	runs := 0
 	h := middleware.Chain(g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++
-		if got := middleware.Attempt(r.Context()); got != 1 {
-			t.Errorf("got attempt %d", got)
+		if got := middleware.Executions(r.Context()); got != 1 {
+			t.Errorf("got %d executions", got)
 		}
-		middleware.NotStarted(r.Context())
+		middleware.FreeKey(r.Context())
 	}))
-	r, notStarted := middlewaretest.Keyed(middlewaretest.As(httptest.NewRequest("POST", "/", nil), "org_1"), 7)
+	r, freed := middlewaretest.Keyed(middlewaretest.As(httptest.NewRequest("POST", "/", nil), "org_1"), 7)
 	r.Header.Set("Idempotency-Key", "1")
 	for range 2 {
 		h.ServeHTTP(httptest.NewRecorder(), r.Clone(context.WithoutCancel(r.Context())))
 	}
-	if runs != 2 || notStarted() {
-		t.Errorf("ran %d times, the fake claim was freed: %t", runs, notStarted())
+	if runs != 2 || freed() {
+		t.Errorf("ran %d times, the fake claim was freed: %t", runs, freed())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -213,7 +214,7 @@ func security(need middleware.Requirement) []map[string][]scope.Name {
 // names that they have on the wire.
 func (d documented) headers(names ...string) object {
 	wire := map[string]string{
-		"RequestId": d.RequestID.Header, "OriginalRequestId": middleware.OriginalRequestIDHeader(d.RequestID.Header), "Replayed": "Idempotent-Replayed",
+		"RequestId": d.RequestID.Header, "OriginalRequestId": keyed.OriginalIDHeader(d.RequestID.Header), "Replayed": "Idempotent-Replayed",
 		"RetryAfter": "Retry-After", "Challenge": "WWW-Authenticate",
 	}
 	headers := make(object)

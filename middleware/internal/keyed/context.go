@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -22,12 +21,9 @@ import (
 // A handler may retain it: it holds neither the request's body nor the
 // response.
 type Context struct {
+	Claim
 	parent  context.Context
 	timeout time.Duration
-	attempt int
-
-	notStarted  atomic.Bool
-	notRetained atomic.Bool
 
 	mu        sync.Mutex
 	deadline  time.Time
@@ -44,17 +40,8 @@ type Context struct {
 	unwatch  func() bool // set while the client is watched
 }
 
-// NotStarted notes that the handler did nothing.
-func (c *Context) NotStarted() { c.notStarted.Store(true) }
-
-// NotRetained notes that the response must not be kept.
-func (c *Context) NotRetained() { c.notRetained.Store(true) }
-
-// Attempt returns how often the operation was begun, this time included.
-func (c *Context) Attempt() int { return c.attempt }
-
 func (c *Context) start(parent context.Context, e *idem.Execution, timeout time.Duration) {
-	c.parent, c.execution, c.attempt, c.timeout = parent, e, e.Attempt(), timeout
+	c.parent, c.execution, c.Executions, c.timeout = parent, e, e.Attempt(), timeout
 	c.deadline = time.Now().Add(timeout)
 }
 

@@ -19,6 +19,15 @@ type Reply struct {
 	header fields
 }
 
+// OriginalIDHeader names the header in which a replay tells the first
+// response's id: Svc-Request-Id gives Svc-Original-Request-Id.
+func OriginalIDHeader(header string) string {
+	if prefix, ok := strings.CutSuffix(header, "Request-Id"); ok {
+		return prefix + "Original-Request-Id"
+	}
+	return "Original-" + header
+}
+
 // replyVersion is the first byte of every stored reply. Of a version that it
 // does not know, a process answers that the response was not retained.
 const replyVersion = 1

@@ -36,7 +36,7 @@ func SameRequest(outer, r *http.Request) bool {
 // has read its body or begun its response.
 func FreeKey(w http.ResponseWriter, r *http.Request) {
 	if k, ok := find(w); ok && !k.Committed() && !k.begun && k.run.untouched(r) {
-		k.run.ctx.NotStarted()
+		k.run.ctx.FreeKey()
 	}
 }
 

@@ -158,7 +158,7 @@ func (x *Run) interrupted(p any) Result {
 		x.Stage.Panicked(x.W, p)
 		return Sent
 	}
-	x.ctx.notStarted.Store(false)
+	x.ctx.freed.Store(false)
 	x.writer = &writer{run: x}
 	x.writer.open()
 	x.Stage.Panicked(x.writer, p)
@@ -180,7 +180,7 @@ func (x *Run) bypassed() {
 // nothingHappened reports whether the key may be freed: the handler said so, or
 // the rollback proves it.
 func (x *Run) nothingHappened() bool {
-	if x.ctx.notStarted.Load() {
+	if x.ctx.Freed() {
 		return true
 	}
 	if x.writer != &x.handler {

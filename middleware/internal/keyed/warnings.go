@@ -25,7 +25,7 @@ func (t *Warnings) Stored(log *slog.Logger, r *http.Request, status int, silent 
 	switch {
 	case (status == http.StatusTooEarly || status == http.StatusTooManyRequests) && t.first("retry", r):
 		log.Warn("a handler answered a keyed request with a status that asks for a retry, and the response was stored: a retry with the same Idempotency-Key gets it again. "+
-			"If nothing happened before it, call middleware.NotStarted, or name the status in IdempotencyOptions.FreeOn",
+			"If nothing happened before it, call middleware.FreeKey, or name the status in IdempotencyOptions.FreeOn",
 			"status", status, "method", r.Method, "pattern", r.Pattern)
 	case silent && t.first("silent", r):
 		log.Warn("the handler of a keyed request wrote nothing, and an empty 200 was stored. "+
