@@ -1,10 +1,12 @@
+//go:build unix
+
 package idemsql_test
 
 import (
 	"database/sql"
 	"errors"
-	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -20,27 +22,21 @@ func TestCommitThatSQLiteRefuses(t *testing.T) {
 		size          string // of the title that the handler writes
 		reads         bool   // another connection, which a COMMIT without a WAL waits for
 	}{
-		{"full, with a WAL", "WAL", "2000000", false},
-		{"full, with a journal", "DELETE", "2000000", false},
+		{"no room, with a WAL", "WAL", "2000000", false},
+		{"no room, with a journal", "DELETE", "2000000", false},
 		{"busy", "DELETE", "1", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); errors.Is(err, os.ErrPermission) {
-				t.Skip("left out: idemsql on a disk that is full; it needs root, to mount a small one")
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
-			d := database{name: "sqlite", file: filepath.Join(dir, "idem.db")}
+			d := database{name: "sqlite", file: filepath.Join(t.TempDir(), "idem.db")}
 			// The cache has room for all that the transaction writes.
-			db, err := sql.Open("sqlite", "file:"+d.file+"?_pragma=busy_timeout(1)&_pragma=cache_size(-64000)&_pragma=journal_mode("+test.journal+")")
+			db, err := sql.Open("sqlite", "file:"+d.file+
+				"?_pragma=busy_timeout(1)&_pragma=cache_size(-64000)&_pragma=journal_mode("+test.journal+")")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer db.Close()
 			store := idemsql.SQLite(db, idemsql.Options{})
-			mustMigrate(t, "a small disk", store)
+			mustMigrate(t, test.name, store)
 			execute(t, db, "CREATE TABLE tasks (title text)")
 
 			c := claim("key")
@@ -53,9 +49,11 @@ func TestCommitThatSQLiteRefuses(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			unlimited := limitFiles(t)
 			if err := j.Settle(t.Context(), finished("answer")); err == nil || errors.Is(err, idem.ErrCommitUnknown) {
 				t.Errorf("got error %v, want one that does not leave open whether it was committed", err)
 			}
+			unlimited()
 			if reader != nil {
 				reader.Close()
 			}
@@ -67,4 +65,21 @@ func TestCommitThatSQLiteRefuses(t *testing.T) {
 			begin(t, store, again(c), idem.Done)
 		})
 	}
+}
+
+// limitFiles lets no file of this process grow beyond 1 MiB, which SQLite
+// meets like a full disk, until the function is called that it returns.
+func limitFiles(t *testing.T) (unlimited func()) {
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	small := was
+	small.Cur = 1 << 20
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
+		t.Fatal(err)
+	}
+	unlimited = sync.OnceFunc(func() { syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was) })
+	t.Cleanup(unlimited)
+	return unlimited
 }
