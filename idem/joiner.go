@@ -9,9 +9,10 @@ import (
 // the request writes and its answer into one transaction, so that all of it
 // takes effect or nothing does.
 type Joiner interface {
-	// Join decides as [Store.Begin] does. Joined is not nil exactly when
-	// Record.State is Claimed. A transaction then holds the claim: it needs no
-	// lease, and only Joined.Settle ends it. After an error nothing is held.
+	// Join decides as [Store.Begin] does. The Transaction is not
+	// nil exactly when Record.State is Claimed. It then holds the claim, which
+	// needs no lease, and only its Settle ends it. After an error nothing is
+	// held.
 	//
 	// ctx bounds Join and nothing else: the transaction outlives it. Where only
 	// few transactions can be open, Join may wait for its turn until c.Timeout
@@ -20,11 +21,11 @@ type Joiner interface {
 	// longer than c.Timeout. It must not wait for a transaction
 	// that holds the same key: the answer is then InFlight, with a zero
 	// Fingerprint where the other's cannot be read.
-	Join(ctx context.Context, c Claim) (Record, Joined, error)
+	Join(ctx context.Context, c Claim) (Record, Transaction, error)
 }
 
-// Joined is a claim held by a transaction.
-type Joined interface {
+// Transaction is a transaction that holds a claim.
+type Transaction interface {
 	// Context returns a context that carries the transaction to the handler of
 	// the request.
 	Context(parent context.Context) context.Context

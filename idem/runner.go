@@ -1,10 +1,11 @@
 package idem
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
-	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,95 +32,26 @@ var (
 //
 // The store may fail, panic or hang; no request runs twice because of it. No
 // call is waited for longer than Options.Timeout, except Join, which may take
-// Options.Wait more, and those of a store that says it is [Prompt] and is not.
-// The number of calls that never return is bounded. A request runs only after
+// Options.Wait more, and those of a store that says that it honors contexts and
+// does not, see [Store]. The number of calls that never return is bounded. A request runs only after
 // the store said that the claim is its own, and an answer that breaks the
 // contract of [Store] is an error.
 type Runner struct {
-	store   Store
-	joiner  Joiner  // nil: claims have leases
-	memory  *Memory // the store, if it is one: calls need neither timeout nor goroutine
-	prompt  bool    // the store is Prompt: calls need no goroutine
 	options Options
+	backend *backend
 	epoch   time.Time
 
-	begins, extends, settles, undos slots
-	outage                          outage
+	lease, retention time.Duration // of claims; forever in a store in this process
+	firstToken       ClaimToken    // what the tokens of such claims begin with
+	tokens           atomic.Uint64 // claims with such tokens
 
 	mu         sync.Mutex
 	executions map[Key]*Execution // from the first call of Begin to the end of the request
-	undoing    map[Key]int        // claims of a key that are being undone
-	owners     map[string]load
-	waiting    int
-	running    int           // executions that count as running, of all owners
+	loads      loads
 	unsaved    int           // tasks in the background
-	idle       chan struct{} // closed when running and unsaved are zero; nil while nobody waits
+	idle       chan struct{} // closed when nothing runs and unsaved is zero; nil while nobody waits
 
 	renewalErrors, saveErrors, lost atomic.Uint64
-}
-
-// Options are the settings of a [Runner]. The zero value of each field stands
-// for its default.
-type Options struct {
-	// Lease is how long a claim is held unless it is renewed. A Runner renews
-	// it every third of that. The default is 15 s. In a [Memory] claims need no
-	// renewing: they end with the process.
-	Lease time.Duration
-	// Retention is how long a key is remembered, and at least the Lease. The
-	// default is 24 h.
-	Retention time.Duration
-	// Wait is how long a duplicate waits for the first request, and in joined
-	// mode how long any request waits for a transaction while too many are
-	// open; then the error is ErrNoTurn. The default is 10 s; when negative, a
-	// duplicate does not wait for a request that runs, and half of Timeout is
-	// for the wait for a transaction.
-	Wait time.Duration
-	// Timeout bounds each call of the store, and all that Settle tries before
-	// it goes on in the background. The default is 2 s. After five claims in a
-	// row that failed, others fail at once, but for one each second.
-	Timeout time.Duration
-	// Waiters is how many duplicates may wait at once, WaitersPerOwner how many
-	// of one owner. Beyond that a duplicate gets InFlight at once. The defaults
-	// are 4,096 and 256.
-	Waiters, WaitersPerOwner int
-	// ExecutionsPerOwner is how many requests of one owner may run at once.
-	// Beyond that a request gets ErrTooMany, and the store is not asked whether
-	// it is a repeat. A request whose save is retried in the background still
-	// counts, so that the answers in memory are bounded. The default is 1,024.
-	ExecutionsPerOwner int
-	// Reexecute takes over a claim with an unknown outcome. The request may
-	// then run twice.
-	Reexecute bool
-	// Join uses the store's ability to join transactions; the store must be a
-	// [Joiner].
-	Join bool
-	// Draining ends all waits when it is closed, and lets none begin. It does
-	// not touch what runs.
-	Draining <-chan struct{}
-	// Logger gets a line for each claim that could not be renewed or saved. The
-	// default is slog.Default().
-	Logger *slog.Logger
-}
-
-func (o Options) withDefaults() Options {
-	if min(o.Lease, o.Retention, o.Timeout) < 0 {
-		panic("idem: NewRunner with a negative duration")
-	}
-	if min(o.Waiters, o.WaitersPerOwner, o.ExecutionsPerOwner) < 0 {
-		panic("idem: NewRunner with a negative limit")
-	}
-	o.Lease = cmp.Or(o.Lease, 15*time.Second)
-	o.Retention = cmp.Or(o.Retention, 24*time.Hour)
-	o.Wait = cmp.Or(o.Wait, 10*time.Second)
-	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
-	o.Waiters = cmp.Or(o.Waiters, 4096)
-	o.WaitersPerOwner = cmp.Or(o.WaitersPerOwner, 256)
-	o.ExecutionsPerOwner = cmp.Or(o.ExecutionsPerOwner, 1024)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	if o.Retention < o.Lease {
-		panic("idem: NewRunner with a Retention shorter than the Lease")
-	}
-	return o
 }
 
 // RunnerStats describes what a [Runner] does now and what failed since its
@@ -133,6 +65,10 @@ type RunnerStats struct {
 	RenewalErrors, SaveErrors, Lost uint64
 }
 
+// forever is the lease of a claim in this process. A lease ends the claim of a
+// process that died; this one ends with its process.
+const forever = time.Duration(math.MaxInt64)
+
 // NewRunner returns a Runner on a store. It panics when the store is nil or not
 // the Joiner that Options.Join asks for, when a limit or a duration other than
 // Wait is negative, and when Retention is shorter than Lease.
@@ -140,27 +76,19 @@ func NewRunner(s Store, o Options) *Runner {
 	if absent(s) {
 		panic("idem: NewRunner without a store")
 	}
+	o = o.withDefaults()
 	r := &Runner{
-		store:      s,
-		options:    o.withDefaults(),
+		options:    o,
+		backend:    newBackend(s, &o),
 		epoch:      time.Now(),
-		begins:     make(slots, slotsPerKind),
-		extends:    make(slots, slotsPerKind),
-		settles:    make(slots, slotsPerKind),
-		undos:      make(slots, slotsPerKind),
 		executions: make(map[Key]*Execution),
-		undoing:    make(map[Key]int),
-		owners:     make(map[string]load),
+		loads:      loads{owners: make(map[string]load)},
 	}
-	r.memory, _ = s.(*Memory)
-	if o.Join {
-		j, ok := s.(Joiner)
-		if !ok {
-			panic("idem: NewRunner with Join and a store that is not a Joiner")
-		}
-		r.joiner = j
-	} else {
-		_, r.prompt = s.(Prompt)
+	r.backend.now, r.backend.background = r.now, r.background
+	r.lease, r.retention = o.Lease, o.Retention
+	if r.backend.local {
+		r.lease, r.retention = forever, forever
+		rand.Read(r.firstToken[:])
 	}
 	return r
 }
@@ -169,15 +97,15 @@ func NewRunner(s Store, o Options) *Runner {
 func (r *Runner) Options() Options { return r.options }
 
 // Store returns the store that NewRunner was given.
-func (r *Runner) Store() Store { return r.store }
+func (r *Runner) Store() Store { return r.backend.store }
 
 // Stats returns what the Runner does now.
 func (r *Runner) Stats() RunnerStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return RunnerStats{
-		Executions:    r.running,
-		Waiters:       r.waiting,
+		Executions:    r.loads.executions,
+		Waiters:       r.loads.waiters,
 		Unsaved:       r.unsaved,
 		RenewalErrors: r.renewalErrors.Load(),
 		SaveErrors:    r.saveErrors.Load(),
@@ -192,7 +120,7 @@ func (r *Runner) Stats() RunnerStats {
 func (r *Runner) WaitSettled(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		if r.running == 0 && r.unsaved == 0 {
+		if r.loads.executions+r.unsaved == 0 {
 			r.mu.Unlock()
 			return nil
 		}
@@ -219,7 +147,7 @@ func (r *Runner) background(n int) {
 
 // signalIdle wakes WaitSettled when nothing is left to wait for. r.mu is held.
 func (r *Runner) signalIdle() {
-	if r.running == 0 && r.unsaved == 0 && r.idle != nil {
+	if r.loads.executions+r.unsaved == 0 && r.idle != nil {
 		close(r.idle)
 		r.idle = nil
 	}
@@ -227,3 +155,24 @@ func (r *Runner) signalIdle() {
 
 // now counts from the start of the Runner, on the monotonic clock.
 func (r *Runner) now() time.Duration { return time.Since(r.epoch) }
+
+// newToken returns a token that no other claim has. Within a process a number
+// is enough; a random one costs a tenth of a short create.
+func (r *Runner) newToken() (t ClaimToken) {
+	if r.lease == forever {
+		t = r.firstToken
+		binary.LittleEndian.PutUint64(t[8:], r.tokens.Add(1))
+		return t
+	}
+	rand.Read(t[:]) // never returns an error: it ends the program instead
+	return t
+}
+
+// clock is now, for claims with leases. Others do not need it, and reading the
+// clock twice takes a tenth of a short create.
+func (r *Runner) clock() time.Duration {
+	if r.lease == forever {
+		return 0
+	}
+	return r.now()
+}

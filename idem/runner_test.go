@@ -217,7 +217,7 @@ func TestManyAtOnce(t *testing.T) {
 // needs.
 func TestManyAtOnceInParallel(t *testing.T) {
 	for _, s := range []idem.Store{newMemory(), remote{newMemory()}} {
-		r := newRunner(s, idem.Options{Waiters: 1000, WaitersPerOwner: 1000})
+		r := newRunner(s, idem.Options{})
 		for key := range 20 {
 			var runs atomic.Int64
 			start := make(chan struct{})
@@ -417,7 +417,7 @@ func TestNewRunnerPanics(t *testing.T) {
 		"join with a store that cannot":    func() { idem.NewRunner(newMemory(), idem.Options{Join: true}) },
 		"negative lease":                   func() { idem.NewRunner(newMemory(), idem.Options{Lease: -1}) },
 		"negative timeout":                 func() { idem.NewRunner(newMemory(), idem.Options{Timeout: -1}) },
-		"negative limit":                   func() { idem.NewRunner(newMemory(), idem.Options{Waiters: -1}) },
+		"negative limit":                   func() { idem.NewRunner(newMemory(), idem.Options{ExecutionsPerOwner: -1}) },
 		"retention shorter than the lease": func() { idem.NewRunner(newMemory(), idem.Options{Retention: time.Second}) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -457,7 +457,7 @@ func TestAllocationsOfExecution(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	want := idem.Options{
 		Lease: 15 * time.Second, Retention: 24 * time.Hour, Wait: 10 * time.Second, Timeout: 2 * time.Second,
-		Waiters: 4096, WaitersPerOwner: 256, ExecutionsPerOwner: 1024, Logger: slog.Default(),
+		ExecutionsPerOwner: 1024, Logger: slog.Default(),
 	}
 	if got := idem.NewRunner(newMemory(), idem.Options{}).Options(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -550,8 +550,6 @@ func TestOptions(t *testing.T) {
 		"Retention":          func(o *idem.Options) { o.Retention = time.Hour },
 		"Wait":               func(o *idem.Options) { o.Wait = time.Second },
 		"Timeout":            func(o *idem.Options) { o.Timeout = time.Second },
-		"Waiters":            func(o *idem.Options) { o.Waiters = 1 },
-		"WaitersPerOwner":    func(o *idem.Options) { o.WaitersPerOwner = 1 },
 		"ExecutionsPerOwner": func(o *idem.Options) { o.ExecutionsPerOwner = 1 },
 		"Reexecute":          func(o *idem.Options) { o.Reexecute = true },
 		"Join":               func(o *idem.Options) { o.Join = true },

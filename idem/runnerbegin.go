@@ -1,10 +1,6 @@
 package idem
 
-import (
-	"context"
-	"math"
-	"time"
-)
+import "context"
 
 // Request is a request as a [Runner] sees it.
 type Request struct {
@@ -29,10 +25,10 @@ type Request struct {
 //
 // The errors are [ErrMismatch], also while the first request is in flight;
 // [ErrTooMany], before the store was asked; [ErrFull], with Record.RetryAfter;
-// [ErrNoTurn], in joined mode;
-// ctx.Err() when ctx is done before the store is asked or while waiting; and
-// anything else when the store could not answer. After such an error the claim
-// that may have been made is undone in the background.
+// [ErrNoTurn], in joined mode; ctx.Err() when ctx is done before the store is
+// asked or while waiting; and anything else when the store could not answer.
+// After such an error the claim that may have been made is undone in the
+// background.
 //
 // The end of ctx does not cut a call of the store short, because its answer
 // would be lost. An Execution may therefore be returned to a caller whose ctx
@@ -46,13 +42,13 @@ func (r *Runner) Begin(ctx context.Context, req Request) (Record, *Execution, er
 	if err := ctx.Err(); err != nil {
 		return Record{}, nil, err
 	}
-	w := waiter{runner: r, ctx: ctx, owner: req.Owner, fingerprint: req.Fingerprint, waiting: req.Waiting}
+	w := waiter{runner: r, ctx: ctx, request: req}
 	defer w.leave()
 	for {
-		e, first, err := r.enter(ctx, &req)
+		e, first := r.enter(&w)
 		switch {
-		case err != nil:
-			return Record{}, nil, err
+		case e == nil:
+			return Record{}, nil, ErrTooMany
 		case first:
 			return w.ask(e)
 		}
@@ -63,214 +59,76 @@ func (r *Runner) Begin(ctx context.Context, req Request) (Record, *Execution, er
 }
 
 // enter returns the execution of the key, and whether the caller is its first
-// and must ask the store.
-func (r *Runner) enter(ctx context.Context, req *Request) (e *Execution, first bool, err error) {
+// and must ask the store. It returns nil when the owner has too many.
+func (r *Runner) enter(w *waiter) (e *Execution, first bool) {
+	req := &w.request
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.executions[req.Key]; e != nil {
-		return e, false, nil
+		return e, false
 	}
-	if !r.startExecution(req.Owner) {
-		return nil, false, ErrTooMany
+	if !r.loads.startExecution(req.Owner, r.options.ExecutionsPerOwner) {
+		return nil, false
 	}
-	e = &Execution{runner: r, key: req.Key, owner: req.Owner, fingerprint: req.Fingerprint, ctx: ctx, counted: true}
+	e = &Execution{runner: r, ctx: w.ctx, counted: true, claim: Claim{
+		Key: req.Key, Owner: req.Owner, Fingerprint: req.Fingerprint,
+		Lease: r.lease, Retention: r.retention, Reexecute: r.options.Reexecute,
+	}}
 	r.executions[req.Key] = e
-	return e, true, nil
-}
-
-// How long the first caller waits before it asks again while another process
-// holds the claim.
-const (
-	firstPoll   = 25 * time.Millisecond
-	longestPoll = 500 * time.Millisecond
-)
-
-// forever is the lease of a claim in a Memory. A lease ends the claim of a
-// process that died; a claim in a Memory is gone with its process.
-const forever = time.Duration(math.MaxInt64)
-
-// waiter is one call of Begin.
-type waiter struct {
-	runner      *Runner
-	ctx         context.Context
-	owner       string
-	fingerprint Fingerprint
-	waiting     func()
-	counted     bool             // as a waiter of the owner
-	timeout     <-chan time.Time // of the wait; nil until it waits
-	mustNotWait bool             // its time is over, or the Runner drains
+	return e, true
 }
 
 // ask asks the store for the claim, and polls while another process holds it.
-func (w *waiter) ask(e *Execution) (record Record, _ *Execution, err error) {
-	r := w.runner
-	c := Claim{
-		Key: e.key, Token: r.newToken(), Owner: w.owner, Fingerprint: w.fingerprint,
-		Lease: r.options.Lease, Retention: r.options.Retention, Reexecute: r.options.Reexecute,
-	}
-	if r.memory != nil {
-		c.Lease, c.Retention = forever, forever
-	}
+func (w *waiter) ask(e *Execution) (record Record, claimed *Execution, err error) {
 	// Without a claim the execution ends here, also when Request.Waiting
-	// panics: nobody else would wake its waiters. They share record, and
-	// shared, the error.
-	var shared error
-	claimed := false
+	// panics: nobody else would wake its waiters.
 	defer func() {
-		if !claimed {
-			r.finish(e, &record, shared)
+		if claimed == nil {
+			w.runner.finish(e, &record)
 		}
 	}()
+	e.claim.Token = w.runner.newToken()
 	for delay := firstPoll; ; delay = min(2*delay, longestPoll) {
-		asked := r.clock()
-		var joined Joined
-		record, joined, err = r.begin(w.ctx, c)
-		if (record.State == Unknown || record.State == InFlight) && r.isUndone(e.key) {
-			// The record is probably a claim of this process that never ran.
-			// It is about to be freed, so its fingerprint does not count.
-			record = Record{State: InFlight, RetryAfter: longestRetry}
-		}
-		// A Joiner may not be able to read what another transaction holds.
-		unread := record.State == InFlight && record.Fingerprint == Fingerprint{}
-		switch {
-		case err != nil:
-			// A Join ends when its caller leaves, which says nothing about the
-			// store: the others must ask for themselves.
-			if r.joiner == nil || w.ctx.Err() == nil {
-				shared = err
-			}
+		record, err = w.askOnce(e)
+		if err != nil {
 			return record, nil, err
-		case record.State == Claimed:
-			claimed = true
-			e.start(c.Token, record.Attempt, joined, asked)
+		}
+		switch record.State {
+		case Claimed:
 			return record, e, nil
-		case record.Fingerprint != c.Fingerprint && !unread:
-			// The record is no answer to this request or to its waiters.
-			return Record{}, nil, ErrMismatch
-		case record.State != InFlight:
+		case InFlight:
+			again, err := w.poll(e, &record, delay)
+			if !again {
+				return record, nil, err
+			}
+		default:
 			return record, nil, nil
 		}
-		ends := r.now() + record.RetryAfter
-		again, err := w.poll(e, ends, delay, !unread)
-		if !again {
-			record.RetryAfter = max(ends-r.now(), 0)
-			return record, nil, err
-		}
 	}
 }
 
-// poll waits until it is time to ask the store again. It returns false when the
-// caller has waited long enough or has left. known says that the store gave the
-// fingerprint of the key's first request.
-func (w *waiter) poll(e *Execution, leaseEnds, delay time.Duration, known bool) (again bool, err error) {
+// askOnce asks the store for the claim, and starts the execution with it.
+func (w *waiter) askOnce(e *Execution) (Record, error) {
 	r := w.runner
-	e.leaseEnds.Store(int64(leaseEnds))
-	r.mu.Lock()
-	r.uncount(e) // it does not run here
-	if known {
-		e.advance(elsewhere)
-	}
-	may := w.mayWait(true)
-	r.mu.Unlock()
-	for may && !again {
-		if err := w.pause(nil, time.After(jittered(delay))); err != nil || w.mustNotWait {
-			return false, err
-		}
-		r.mu.Lock()
-		// Asking counts as an execution. While the owner has too many, go on
-		// waiting.
-		again = r.startExecution(e.owner)
-		e.counted = again
-		r.mu.Unlock()
-	}
-	return again, nil
-}
-
-// await waits for the execution of another caller. When that ends with nothing
-// to share, decided is false and this caller must enter again.
-func (w *waiter) await(e *Execution) (record Record, err error, decided bool) {
-	for {
-		record, decided, changed, err := w.look(e)
-		if changed == nil {
-			return record, err, decided
-		}
-		// Without the lock: pause calls Request.Waiting, which may panic.
-		if err := w.pause(changed, nil); err != nil {
-			return Record{}, err, true
-		}
-	}
-}
-
-// look says what the execution of another caller means for this one, or returns
-// a channel that is closed when it is worth another look.
-func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan struct{}, err error) {
-	r := w.runner
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	// Until the store answers, the fingerprint of the first caller is not
-	// confirmed: the record in the store may match this caller.
-	confirmed := e.phase != asking
+	asked := r.clock()
+	record, transaction, err := r.backend.begin(w.ctx, &e.claim)
 	switch {
-	case e.phase == endedEmpty && e.err != nil:
-		return Record{RetryAfter: e.retryAfter}, true, nil, e.err
-	case e.phase == endedEmpty:
-		return Record{}, false, nil, nil
-	case confirmed && e.fingerprint != w.fingerprint:
-		return Record{}, true, nil, ErrMismatch
-	case e.phase == answered || e.phase == ended:
-		return Record{State: Done, Fingerprint: e.fingerprint, Payload: e.payload, Retained: e.whole}, true, nil, nil
-	case w.mayWait(confirmed):
-		return Record{}, false, e.wait(), nil
-	case confirmed:
-		left := time.Duration(e.leaseEnds.Load()) - r.now()
-		return Record{State: InFlight, Fingerprint: e.fingerprint, RetryAfter: max(left, 0)}, true, nil, nil
-	}
-	return Record{State: InFlight}, true, nil, nil
-}
-
-// mayWait reports whether the caller may wait, and counts it as a waiter. runs
-// says that the request is known to run; otherwise the caller only waits for
-// the store to say whether it does. Runner.mu is held.
-func (w *waiter) mayWait(runs bool) bool {
-	if w.mustNotWait || runs && w.runner.options.Wait < 0 {
-		return false
-	}
-	if !w.counted {
-		w.counted = w.runner.startWaiting(w.owner)
-	}
-	return w.counted
-}
-
-// pause waits for one of the channels, for the end of the caller's time or for
-// draining. It returns an error only when the caller has left.
-func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
-	if w.timeout == nil {
-		d := w.runner.options.Wait
-		if d < 0 {
-			d = w.runner.options.Timeout
+	case err != nil:
+		// The waiters share the error. But a Join ends when its caller leaves,
+		// which says nothing about the store: they must ask for themselves.
+		if !r.options.Join || w.ctx.Err() == nil {
+			e.err = err
 		}
-		w.timeout = time.After(d)
-		if w.waiting != nil {
-			w.waiting()
-		}
+		return record, err
+	case record.State == Claimed:
+		e.start(record.Attempt, transaction, asked)
+	case record.Fingerprint != e.claim.Fingerprint && !unread(&record):
+		// The record is no answer to this request or to its waiters.
+		return Record{}, ErrMismatch
 	}
-	select {
-	case <-changed:
-	case <-poll:
-	case <-w.timeout:
-		w.mustNotWait = true
-	case <-w.runner.options.Draining:
-		w.mustNotWait = true
-	case <-w.ctx.Done():
-		return w.ctx.Err()
-	}
-	return nil
+	return record, nil
 }
 
-func (w *waiter) leave() {
-	if w.counted {
-		w.runner.mu.Lock()
-		w.runner.endWaiting(w.owner)
-		w.runner.mu.Unlock()
-	}
-}
+// unread reports whether the store could not read the fingerprint of the key's
+// first request: a Joiner may not see what another transaction holds.
+func unread(r *Record) bool { return r.State == InFlight && r.Fingerprint == Fingerprint{} }

@@ -27,23 +27,18 @@ const (
 // whatever happens: until then the claim is renewed, or held in a Memory, and
 // everybody who sends the key again waits.
 type Execution struct {
-	runner  *Runner
-	key     Key
-	owner   string
-	ctx     context.Context // of Begin, for its values
-	token   ClaimToken
-	attempt int
-	joined  Joined // nil: the claim has a lease
+	runner      *Runner
+	claim       Claim
+	ctx         context.Context // of Begin, for its values
+	attempt     int
+	transaction Transaction // nil: the claim has a lease
 
 	// Runner.mu guards these, which are for the waiters.
-	phase       phase
-	counted     bool          // as running, on the owner's account
-	fingerprint Fingerprint   // that of the key's first request, once past asking
-	changed     chan struct{} // closed at the next change of the phase; nil while nobody waits
-	payload     []byte        // once answered, or ended with an answer
-	whole       bool          // Record.Retained of that payload
-	err         error         // once ended without an answer: why the store could not give one
-	retryAfter  time.Duration // beside err
+	phase   phase
+	counted bool          // as running, on the owner's account
+	changed chan struct{} // closed at the next change of the phase; nil while nobody waits
+	answer  Record        // what they get, once answered or ended
+	err     error         // beside it: why the store could not give one
 
 	leaseEnds atomic.Int64 // on the clock of Runner.now, as far as is known
 
@@ -58,14 +53,14 @@ type Execution struct {
 }
 
 // start makes the execution one that runs. asked is when the store was asked.
-func (e *Execution) start(token ClaimToken, attempt int, joined Joined, asked time.Duration) {
+func (e *Execution) start(attempt int, t Transaction, asked time.Duration) {
 	r := e.runner
-	e.token, e.attempt, e.joined = token, attempt, joined
-	if joined == nil && r.memory == nil {
+	e.attempt, e.transaction = attempt, t
+	if t == nil && r.lease != forever {
 		// The store began to count when it was asked, or later.
-		e.leaseEnds.Store(int64(asked + r.options.Lease))
+		e.leaseEnds.Store(int64(asked + r.lease))
 		e.mu.Lock() // the timer may fire before it is assigned
-		e.timer = time.AfterFunc(r.options.Lease/3-(r.now()-asked), e.renew)
+		e.timer = time.AfterFunc(r.lease/3-(r.now()-asked), e.renew)
 		e.mu.Unlock()
 	}
 	r.mu.Lock()
@@ -79,8 +74,8 @@ func (e *Execution) start(token ClaimToken, attempt int, joined Joined, asked ti
 // returns. In joined mode it carries the transaction, and only the end of
 // parent cancels it.
 func (e *Execution) Context(parent context.Context) context.Context {
-	if e.joined != nil {
-		return e.joined.Context(parent)
+	if e.transaction != nil {
+		return e.transaction.Context(parent)
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	e.mu.Lock()
@@ -105,7 +100,7 @@ func (e *Execution) Attempt() int { return e.attempt }
 
 // Joined reports whether the request runs within a transaction that ends with
 // Settle.
-func (e *Execution) Joined() bool { return e.joined != nil }
+func (e *Execution) Joined() bool { return e.transaction != nil }
 
 // advance brings an execution into a phase and wakes its waiters. Runner.mu is
 // held.
@@ -131,25 +126,34 @@ func (e *Execution) wait() <-chan struct{} {
 
 // finish takes an execution out of the table. Its waiters get the answer of a
 // record that is Done, or the error. With neither they start over.
-func (r *Runner) finish(e *Execution, record *Record, err error) {
+func (r *Runner) finish(e *Execution, record *Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.executions, e.key)
+	delete(r.executions, e.claim.Key)
 	r.uncount(e)
-	if err == nil && record.State == Done {
-		e.payload, e.whole = record.Payload, record.Retained
+	if e.err == nil && record.State == Done {
+		e.answer = *record
 		e.advance(ended)
 		return
 	}
-	e.err, e.retryAfter = err, record.RetryAfter
+	e.answer = Record{RetryAfter: record.RetryAfter}
 	e.advance(endedEmpty)
 }
 
-// uncount no longer counts an execution among those of its owner. r.mu is held.
+// count counts an execution among those of its owner, if it may have one more.
+func (r *Runner) count(e *Execution) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.counted = r.loads.startExecution(e.claim.Owner, r.options.ExecutionsPerOwner)
+	return e.counted
+}
+
+// uncount no longer does. r.mu is held.
 func (r *Runner) uncount(e *Execution) {
 	if e.counted {
 		e.counted = false
-		r.endExecution(e.owner)
+		r.loads.endExecution(e.claim.Owner)
+		r.signalIdle()
 	}
 }
 
@@ -160,7 +164,7 @@ var errNotRenewed = fmt.Errorf("%w: it could not be renewed in time", ErrLost)
 // are cancelled at nine tenths of it, while the claim is still held.
 func (e *Execution) renew() {
 	r := e.runner
-	lease := r.options.Lease
+	lease := r.lease
 	asked := r.now()
 	// Without a renewal by then the contexts are cancelled.
 	last := time.Duration(e.leaseEnds.Load()) - lease/10
@@ -177,7 +181,7 @@ func (e *Execution) renew() {
 	} else if failing {
 		e.lose(errNotRenewed)
 	}
-	err := r.extend(e, timeout)
+	err := r.backend.extend(e.ctx, &e.claim, timeout)
 	next := lease / 3
 	switch now := r.now(); {
 	case err == nil:
@@ -235,4 +239,4 @@ func (e *Execution) release() {
 
 // name is what logs say of the key: enough to find it in a store, and nothing
 // of what the client sent.
-func (e *Execution) name() string { return hex.EncodeToString(e.key[:8]) }
+func (e *Execution) name() string { return hex.EncodeToString(e.claim.Key[:8]) }

@@ -4,63 +4,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/sallyport-go/sallyport/idem/internal/bounded"
 )
 
 // join asks for a claim within a transaction. The store may let the caller wait
 // for its turn, so a Join gets Options.Wait beside the timeout, and ends when
 // the caller leaves.
-func (r *Runner) join(ctx context.Context, c Claim) (Record, Joined, error) {
-	c.Timeout = r.options.Timeout
-	if r.options.Wait < 0 {
-		c.Timeout /= 2 // the other half is for the turn
+func (b *backend) join(ctx context.Context, c *Claim) (reply, error) {
+	given := *c
+	given.Timeout = b.timeout
+	if b.wait < 0 {
+		given.Timeout /= 2 // the other half is for the turn
 	}
-	bounded, cancel := context.WithTimeout(ctx, r.options.Timeout+max(r.options.Wait, 0))
-	a, late := r.callBounded(bounded, cancel, r.begins, func(ctx context.Context) reply {
-		record, joined, err := r.joiner.Join(ctx, c)
-		return reply{record: record, joined: joined, err: err}
+	within, cancel := context.WithTimeout(ctx, b.timeout+max(b.wait, 0))
+	defer cancel()
+	a, late, err := b.callUntil(within, b.begins, func(ctx context.Context) (a reply, err error) {
+		a.record, a.transaction, err = b.joiner.Join(ctx, given)
+		return a, err
 	})
-	switch a.err {
+	switch err {
 	case nil:
-		a.err = broken(&a.record, &c)
+		err = broken(&a, c)
 	case errNotCalled: // slotsPerKind calls of Join have not returned
-		a.err = fmt.Errorf("%w: %w", ErrNoTurn, a.err)
+		err = fmt.Errorf("%w: %w", ErrNoTurn, err)
 	}
-	if a.err == nil && (a.record.State == Claimed) != (a.joined != nil) {
-		a.err = fmt.Errorf("idem: the store broke its contract: %v with the transaction %v", a.record.State, a.joined)
+	if err == nil && (a.record.State == Claimed) != (a.transaction != nil) {
+		err = fmt.Errorf("idem: the store broke its contract: %v with the transaction %v", a.record.State, a.transaction)
 	}
-	if a.err != nil {
-		r.rollBack(ctx, a.joined, late)
-		return Record{}, nil, a.err
+	if err != nil {
+		b.rollBack(ctx, a.transaction, late)
+		return reply{}, err
 	}
-	return a.record, a.joined, nil
+	return a, nil
 }
 
 // rollBack ends a transaction that no caller takes: it came with an error, or
 // it may come too late.
-func (r *Runner) rollBack(ctx context.Context, joined Joined, late <-chan reply) {
-	if joined == nil && late == nil {
+func (b *backend) rollBack(ctx context.Context, t Transaction, late lateReply) {
+	if t == nil && late == nil {
 		return
 	}
-	r.background(1)
+	b.background(1)
 	go func() {
-		defer r.background(-1)
-		if joined == nil {
-			joined = (<-late).joined
+		defer b.background(-1)
+		if t == nil {
+			t = (<-late).Value.transaction
 		}
-		if joined != nil {
-			r.settleJoined(ctx, joined, Settlement{Outcome: NotStarted})
+		if t != nil {
+			b.end(ctx, t, Settlement{Outcome: NotStarted})
 		}
 	}()
 }
 
-// settleJoined ends a transaction. It takes no slot: a transaction must be
-// ended, and there are no more of them than there are executions.
-func (r *Runner) settleJoined(ctx context.Context, joined Joined, s Settlement) error {
-	a, late := r.call(ctx, nil, r.options.Timeout, func(ctx context.Context) reply {
-		return reply{err: joined.Settle(ctx, s)}
-	})
-	if s.Outcome == Finished && (late != nil || errors.Is(a.err, errPanicked) || errors.Is(a.err, errNoReturn)) {
-		return fmt.Errorf("%w: %w", ErrCommitUnknown, a.err)
+// end ends a transaction. It takes no slot: a transaction must be ended, and
+// there are no more of them than there are executions.
+func (b *backend) end(ctx context.Context, t Transaction, s Settlement) error {
+	_, late, err := b.call(ctx, nil, b.timeout, func(ctx context.Context) (reply, error) { return reply{}, t.Settle(ctx, s) })
+	if s.Outcome == Finished && (late != nil || errors.Is(err, errPanicked) || errors.Is(err, bounded.ErrNoReturn)) {
+		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	}
-	return a.err
+	return err
 }

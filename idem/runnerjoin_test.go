@@ -36,7 +36,7 @@ type transaction struct {
 
 type transactionKey struct{}
 
-func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joined, error) {
+func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
 	j.mu.Lock()
 	j.timeout = c.Timeout
 	j.mu.Unlock()
@@ -392,10 +392,10 @@ func TestJoinIsGivenUp(t *testing.T) {
 type brokenJoiner struct {
 	*joiner
 	record idem.Record
-	joined idem.Joined
+	joined idem.Transaction
 }
 
-func (b *brokenJoiner) Join(context.Context, idem.Claim) (idem.Record, idem.Joined, error) {
+func (b *brokenJoiner) Join(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
 	return b.record, b.joined, nil
 }
 

@@ -1,52 +1,52 @@
 package idem
 
-// load is what one owner has running and waiting. An owner without either has
-// no entry. The methods that change it are called with r.mu held.
+// How many duplicates may wait at once. Beyond that a duplicate gets InFlight
+// at once.
+const (
+	maxWaiters         = 4096
+	maxWaitersPerOwner = 256
+)
+
+// loads counts what runs and waits, of all owners and of each. Runner.mu guards
+// it.
+type loads struct {
+	load
+	owners map[string]load // those that have something running or waiting
+}
+
 type load struct{ executions, waiters int }
 
 // startExecution counts an execution of the owner, if it may have one more.
-func (r *Runner) startExecution(owner string) bool {
-	l := r.owners[owner]
-	if l.executions >= r.options.ExecutionsPerOwner {
+func (l *loads) startExecution(owner string, most int) bool {
+	if l.owners[owner].executions >= most {
 		return false
 	}
-	l.executions++
-	r.running++
-	r.owners[owner] = l
+	l.add(owner, load{executions: 1})
 	return true
 }
 
-func (r *Runner) endExecution(owner string) {
-	l := r.owners[owner]
-	l.executions--
-	r.running--
-	r.setLoad(owner, l)
-	r.signalIdle()
-}
+func (l *loads) endExecution(owner string) { l.add(owner, load{executions: -1}) }
 
 // startWaiting counts a waiter of the owner, if it may have one more.
-func (r *Runner) startWaiting(owner string) bool {
-	l := r.owners[owner]
-	if r.waiting >= r.options.Waiters || l.waiters >= r.options.WaitersPerOwner {
+func (l *loads) startWaiting(owner string) bool {
+	if l.waiters >= maxWaiters || l.owners[owner].waiters >= maxWaitersPerOwner {
 		return false
 	}
-	r.waiting++
-	l.waiters++
-	r.owners[owner] = l
+	l.add(owner, load{waiters: 1})
 	return true
 }
 
-func (r *Runner) endWaiting(owner string) {
-	l := r.owners[owner]
-	r.waiting--
-	l.waiters--
-	r.setLoad(owner, l)
-}
+func (l *loads) endWaiting(owner string) { l.add(owner, load{waiters: -1}) }
 
-func (r *Runner) setLoad(owner string, l load) {
-	if l == (load{}) {
-		delete(r.owners, owner)
+func (l *loads) add(owner string, more load) {
+	l.executions += more.executions
+	l.waiters += more.waiters
+	o := l.owners[owner]
+	o.executions += more.executions
+	o.waiters += more.waiters
+	if o == (load{}) {
+		delete(l.owners, owner)
 		return
 	}
-	r.owners[owner] = l
+	l.owners[owner] = o
 }

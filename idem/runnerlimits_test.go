@@ -15,39 +15,38 @@ import (
 // Those who would wait beyond a limit are told at once, and the limit is free
 // again when the others are done.
 func TestLimitsOfWaiters(t *testing.T) {
-	for _, limits := range []idem.Options{{Waiters: 5, WaitersPerOwner: 100}, {Waiters: 100, WaitersPerOwner: 5}} {
-		both(t, func(t *testing.T, s idem.Store) {
-			holder := newRunner(s, limits)
-			e := mustRun(t, holder, request)
-			for _, r := range []*idem.Runner{holder, newRunner(s, limits)} {
-				var waiting []<-chan result
-				for range 5 {
-					waiting = append(waiting, begin(t.Context(), r, request))
+	const perOwner, inAll = 256, 4096
+	both(t, func(t *testing.T, s idem.Store) {
+		holder := newRunner(s, idem.Options{})
+		e := mustRun(t, holder, request)
+		for _, r := range []*idem.Runner{holder, newRunner(s, idem.Options{})} {
+			var waiting []<-chan result
+			for owner := range inAll / perOwner {
+				req := request
+				req.Owner = fmt.Sprint("organization ", owner)
+				for range perOwner {
+					waiting = append(waiting, begin(t.Context(), r, req))
 				}
 				synctest.Wait()
-				for range 3 {
-					if got := <-begin(t.Context(), r, request); got.record.State != idem.InFlight || got.after != 0 {
-						t.Errorf("one too many: got %v after %v, want in flight at once", got.record.State, got.after)
-					}
-				}
-				stranger := request
-				stranger.Owner = "another organization"
-				got := begin(t.Context(), r, stranger)
-				synctest.Wait()
-				if n := r.Stats().Waiters; (n == 6) != (limits.Waiters == 100) {
-					t.Errorf("got %d waiters once another owner came", n)
-				}
-				<-got
-				for _, c := range waiting {
-					<-c
-				}
-				if n := r.Stats().Waiters; n != 0 {
-					t.Errorf("got %d waiters at the end, want 0", n)
+				if got := <-begin(t.Context(), r, req); got.record.State != idem.InFlight || got.after != 0 {
+					t.Errorf("one too many of an owner: got %v after %v, want in flight at once", got.record.State, got.after)
 				}
 			}
-			mustSettle(t, e, answer("created"))
-		})
-	}
+			if n := r.Stats().Waiters; n != inAll {
+				t.Errorf("got %d waiters, want %d", n, inAll)
+			}
+			if got := <-begin(t.Context(), r, request); got.record.State != idem.InFlight || got.after != 0 {
+				t.Errorf("one too many of all: got %v after %v, want in flight at once", got.record.State, got.after)
+			}
+			for _, c := range waiting {
+				<-c
+			}
+			if n := r.Stats().Waiters; n != 0 {
+				t.Errorf("got %d waiters at the end, want 0", n)
+			}
+		}
+		mustSettle(t, e, answer("created"))
+	})
 }
 
 func TestLimitOfExecutions(t *testing.T) {

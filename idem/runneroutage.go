@@ -12,7 +12,12 @@ const (
 	outageProbe    = time.Second // from one question to the next while it fails
 )
 
-var errOutage = errors.New("idem: the store was not asked, because it failed several times in a row")
+// Why the store was not asked.
+var (
+	errOutage    = errors.New("idem: the store was not asked, because it failed several times in a row")
+	errNotCalled = errors.New("idem: too many calls of the store have not returned")
+	errUndoing   = errors.New("idem: the store has failed too often; claims are being undone")
+)
 
 // outage is a circuit breaker for claims. After five failures in a row it lets
 // one call a second through, and the others fail at once: without it each

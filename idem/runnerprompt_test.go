@@ -12,10 +12,10 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
-// prompt is a Store that is Prompt.
+// prompt is a Store that honors contexts.
 type prompt struct{ idem.Store }
 
-func (prompt) Prompt() {}
+func (prompt) HonorsContext() {}
 
 // callers is a Store that notes whether a Runner calls it in the goroutine of
 // its own caller.
@@ -146,9 +146,9 @@ type hangingJoiner struct {
 	release chan struct{}
 }
 
-func (*hangingJoiner) Prompt() {}
+func (*hangingJoiner) HonorsContext() {}
 
-func (s *hangingJoiner) Join(context.Context, idem.Claim) (idem.Record, idem.Joined, error) {
+func (s *hangingJoiner) Join(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
 	<-s.release
 	return idem.Record{}, nil, context.Canceled
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
@@ -12,13 +11,6 @@ import (
 const (
 	triesNow   = 3
 	firstPause = 50 * time.Millisecond
-)
-
-// How long a task in the background waits before it tries again: twice as long
-// each time.
-const (
-	firstRetry   = 100 * time.Millisecond
-	longestRetry = 5 * time.Second
 )
 
 // Settle ends the execution: it saves the outcome, wakes the waiters, and
@@ -56,7 +48,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if s.Retention <= 0 {
 		s.Retention = e.runner.options.Retention
 	}
-	if e.joined != nil {
+	if e.transaction != nil {
 		return e.commit(ctx, &s)
 	}
 	return e.saveNow(saving{ctx: ctx, settlement: s, since: e.runner.clock()})
@@ -67,7 +59,7 @@ func (e *Execution) commit(ctx context.Context, s *Settlement) error {
 	if s.Outcome == OutcomeUnknown {
 		s.Outcome = NotStarted
 	}
-	err := e.runner.settleJoined(ctx, e.joined, *s)
+	err := e.runner.backend.end(ctx, e.transaction, *s)
 	e.end(s, err)
 	return err
 }
@@ -109,7 +101,7 @@ func (e *Execution) saveNow(s saving) error {
 // save calls the store once and reports whether that is the end of it.
 func (e *Execution) save(s *saving, timeout time.Duration) (err error, final bool) {
 	r := e.runner
-	err = r.settle(s.ctx, r.settles, e.key, e.token, &s.settlement, timeout)
+	err = r.backend.settle(s.ctx, r.backend.settles, &e.claim, s.settlement, timeout)
 	switch {
 	case err == nil:
 		return nil, true
@@ -138,7 +130,7 @@ func (e *Execution) saveLater(s saving, err error) {
 	r.background(1)
 	r.mu.Lock()
 	if s.settlement.Outcome == Finished {
-		e.payload, e.whole = s.settlement.Payload, true
+		e.answer = e.answerOf(&s.settlement)
 		e.advance(answered)
 	}
 	r.mu.Unlock()
@@ -183,10 +175,12 @@ func (e *Execution) end(s *Settlement, err error) {
 	e.mu.Unlock()
 	var record Record
 	if err == nil && s.Outcome == Finished {
-		record = Record{State: Done, Payload: s.Payload, Retained: true}
+		record = e.answerOf(s)
 	}
-	e.runner.finish(e, &record, nil)
+	e.runner.finish(e, &record)
 }
 
-// jittered spreads callers that wait for the same thing.
-func jittered(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2) }
+// answerOf returns what a finished request answers to its repeats.
+func (e *Execution) answerOf(s *Settlement) Record {
+	return Record{State: Done, Fingerprint: e.claim.Fingerprint, Payload: s.Payload, Retained: true}
+}

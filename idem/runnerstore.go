@@ -2,13 +2,75 @@ package idem
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
+	"sync"
 	"time"
+
+	"github.com/sallyport-go/sallyport/idem/internal/bounded"
 )
+
+// backend is the store as a Runner calls it. No call takes longer than the
+// timeout, and a claim that may have been made although its Begin failed is
+// undone. It knows nothing of executions and of those who wait for them.
+type backend struct {
+	store   Store
+	joiner  Joiner // nil: claims have leases
+	local   bool   // the store is inProcess, and joiner is nil
+	honors  bool   // the store honors contexts, and joiner is nil
+	timeout time.Duration
+	wait    time.Duration // of a Join for its turn
+	logger  *slog.Logger
+	now     func() time.Duration
+	// background counts one task more, or one less, that goes on in the
+	// background.
+	background func(n int)
+
+	begins, extends, settles, undos slots
+	outage                          outage
+
+	mu      sync.Mutex
+	undoing map[Key]int // claims of a key that are being undone
+}
+
+// inProcess is a Store in the memory of this process, and returns it. Its
+// claims end with the process and need no lease, and its calls return at once.
+// A store that embeds one is another Store, and none.
+type inProcess interface{ inProcess() Store }
+
+func (m *Memory) inProcess() Store { return m }
+
+// honorsContext is a Store that promises what its documentation says of the
+// method HonorsContext.
+type honorsContext interface{ HonorsContext() }
+
+func newBackend(s Store, o *Options) *backend {
+	b := &backend{
+		store:   s,
+		timeout: o.Timeout,
+		wait:    o.Wait,
+		logger:  o.Logger,
+		begins:  make(slots, slotsPerKind),
+		extends: make(slots, slotsPerKind),
+		settles: make(slots, slotsPerKind),
+		undos:   make(slots, slotsPerKind),
+		undoing: make(map[Key]int),
+	}
+	if o.Join {
+		joiner, ok := s.(Joiner)
+		if !ok {
+			panic("idem: NewRunner with Join and a store that is not a Joiner")
+		}
+		b.joiner = joiner
+		return b
+	}
+	l, ok := s.(inProcess)
+	b.local = ok && l.inProcess() == s
+	_, b.honors = s.(honorsContext)
+	return b
+}
 
 // slotsPerKind is how many calls of one kind may be open at once. A call that
 // never returns keeps its slot.
@@ -18,251 +80,142 @@ const slotsPerKind = 1024
 // Begin hangs, the outcomes of earlier claims can still be saved.
 type slots chan struct{}
 
-// reply is what a call of the store returned.
+// reply is what a claim got: a record, and in joined mode the transaction that
+// holds the claim.
 type reply struct {
-	record Record
-	joined Joined
-	err    error
+	record      Record
+	transaction Transaction
 }
 
-var (
-	errNotCalled = errors.New("idem: too many calls of the store have not returned")
-	errNoReturn  = errors.New("idem: the call of the store ended its goroutine")
-	errPanicked  = errors.New("idem: the store panicked")
-	errUndoing   = errors.New("idem: the store has failed too often; claims are being undone")
-)
+// lateReply receives the reply to a call that was left behind.
+type lateReply = <-chan bounded.Result[reply]
 
-// Prompt is implemented by a [Store] whose methods return soon after their
-// context is done, whatever the network and the driver do. A [Runner] calls
-// such a store in the goroutine of the request. For any other one it starts a
-// goroutine with each call, to be able to leave it behind, which takes a
-// quarter of the processor time of a create in Redis. So it does for a [Joiner]
-// when Options.Join is set.
-type Prompt interface{ Prompt() }
+var errPanicked = errors.New("idem: the store panicked")
 
-// call calls the store and waits for its reply no longer than the timeout, even
-// if the store ignores its context, unless it is Prompt. The end of ctx does
-// not end the call. If the store did not reply in time, late receives its
-// reply, if there ever is one.
-func (r *Runner) call(ctx context.Context, s slots, timeout time.Duration, do func(context.Context) reply) (a reply, late <-chan reply) {
+// call calls the store and waits for its reply no longer than the timeout. The
+// end of ctx does not end the call.
+func (b *backend) call(ctx context.Context, s slots, timeout time.Duration, do func(context.Context) (reply, error)) (reply, lateReply, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	return r.callBounded(ctx, cancel, s, do)
+	defer cancel()
+	return b.callUntil(ctx, s, do)
 }
 
-// callBounded is call with a context that is bounded already. It calls cancel
-// when the store has replied.
-func (r *Runner) callBounded(ctx context.Context, cancel context.CancelFunc, s slots, do func(context.Context) reply) (reply, <-chan reply) {
+// callUntil calls the store and waits for its reply until ctx is done, even if
+// the store does not honor it. Then late receives the reply, if there ever is
+// one.
+func (b *backend) callUntil(ctx context.Context, s slots, do func(context.Context) (reply, error)) (a reply, late lateReply, err error) {
 	if s != nil {
 		select {
 		case s <- struct{}{}:
 		case <-ctx.Done():
-			return reply{err: errNotCalled}, nil
+			return reply{}, nil, errNotCalled
 		}
 	}
-	if r.prompt {
+	guarded := func() (a reply, err error) {
 		defer func() {
-			cancel()
 			if s != nil {
 				<-s
 			}
-		}()
-		return r.guard(ctx, do), nil
-	}
-	done := make(chan reply, 1)
-	go func() {
-		a := reply{err: errNoReturn} // unless do returns: it may call runtime.Goexit
-		defer func() {
-			// Send the reply before cancel: otherwise the caller would see a
-			// timeout.
-			done <- a
-			cancel()
-			if s != nil {
-				<-s
+			if p := recover(); p != nil {
+				b.logger.ErrorContext(ctx, "the store of idempotent requests panicked", "panic", p, "stack", string(debug.Stack()))
+				a, err = reply{}, fmt.Errorf("%w: %v", errPanicked, p)
 			}
 		}()
-		a = r.guard(ctx, do)
-	}()
-	var a reply
-	select {
-	case a = <-done:
-	case <-ctx.Done():
-		// Both may be ready, and select chooses at random: a reply that is
-		// there counts.
-		select {
-		case a = <-done:
-		default:
-			return reply{err: fmt.Errorf("idem: the store did not answer in time: %w", context.Cause(ctx))}, done
-		}
+		return do(ctx)
 	}
-	return a, nil
-}
-
-// guard turns a panic of the store into an error.
-func (r *Runner) guard(ctx context.Context, do func(context.Context) reply) (a reply) {
-	defer func() {
-		if p := recover(); p != nil {
-			r.options.Logger.ErrorContext(ctx, "the store of idempotent requests panicked", "panic", p, "stack", string(debug.Stack()))
-			a = reply{err: fmt.Errorf("%w: %v", errPanicked, p)}
-		}
-	}()
-	return do(ctx)
-}
-
-// newToken returns a token that no other claim has. In a Memory a number is
-// enough; a random one costs a tenth of a short create.
-func (r *Runner) newToken() (t ClaimToken) {
-	if r.memory != nil {
-		binary.LittleEndian.PutUint64(t[8:], r.memory.tokens.Add(1))
-		return t
+	if b.honors {
+		a, err = guarded()
+		return a, nil, err
 	}
-	rand.Read(t[:]) // never returns an error: it ends the program instead
-	return t
-}
-
-// clock is now, for a store whose claims have leases. With a Memory it is not
-// needed, and reading the clock twice takes a tenth of a short create.
-func (r *Runner) clock() time.Duration {
-	if r.memory != nil {
-		return 0
+	r, late := bounded.Call(ctx, guarded)
+	if late != nil {
+		r.Err = fmt.Errorf("idem: the store did not answer in time: %w", context.Cause(ctx))
 	}
-	return r.now()
+	return r.Value, late, r.Err
 }
 
 // begin asks the store for a claim.
-func (r *Runner) begin(ctx context.Context, c Claim) (Record, Joined, error) {
-	if r.memory != nil && r.joiner == nil {
-		record, err := r.memory.Begin(context.Background(), c)
+func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, error) {
+	if b.local {
+		record, err := b.store.Begin(context.Background(), *c)
 		return record, nil, err
 	}
-	if err := r.outage.asks(r.now()); err != nil {
+	if err := b.outage.asks(b.now()); err != nil {
 		return Record{}, nil, err
 	}
-	var record Record
-	var joined Joined
+	var a reply
 	var err error
-	if r.joiner != nil {
-		record, joined, err = r.join(ctx, c)
+	if b.joiner != nil {
+		a, err = b.join(ctx, c)
 	} else {
-		record, err = r.beginRemote(ctx, c)
+		a, err = b.beginWithLease(ctx, c)
 	}
 	// A Join also ends when its caller leaves.
-	if left := r.joiner != nil && ctx.Err() != nil; !left && !errors.Is(err, ErrNoTurn) {
-		if over := r.outage.told(err, r.now()); over > 0 {
-			r.options.Logger.InfoContext(ctx, "the store of idempotent requests answers again", "after", over)
+	if left := b.joiner != nil && ctx.Err() != nil; !left && !errors.Is(err, ErrNoTurn) {
+		if over := b.outage.told(err, b.now()); over > 0 {
+			b.logger.InfoContext(ctx, "the store of idempotent requests answers again", "after", over)
 		}
 	}
-	return record, joined, err
+	if (a.record.State == Unknown || a.record.State == InFlight) && b.isUndone(c.Key) {
+		// The record is probably a claim of this process that never ran. It is
+		// about to be freed, so its fingerprint does not count.
+		a.record = Record{State: InFlight, RetryAfter: longestRetry}
+	}
+	return a.record, a.transaction, err
 }
 
-// beginRemote is apart from begin because c escapes to the heap here.
-func (r *Runner) beginRemote(ctx context.Context, c Claim) (Record, error) {
-	if r.tooManyUndone() {
+func (b *backend) beginWithLease(ctx context.Context, c *Claim) (reply, error) {
+	if b.tooManyUndone() {
 		// Each Begin that failed is being undone. Without this bound a store
 		// that is down would add one such task for each request.
-		return Record{}, errUndoing
+		return reply{}, errUndoing
 	}
-	a, late := r.call(ctx, r.begins, r.options.Timeout, func(ctx context.Context) reply {
-		record, err := r.store.Begin(ctx, c)
-		return reply{record: record, err: err}
+	a, late, err := b.call(ctx, b.begins, b.timeout, func(ctx context.Context) (a reply, err error) {
+		a.record, err = b.store.Begin(ctx, *c)
+		return a, err
 	})
-	if a.err == nil {
-		a.err = broken(&a.record, &c)
+	if err == nil {
+		err = broken(&a, c)
 	}
 	switch {
-	case a.err == nil:
-		return a.record, nil
-	case errors.Is(a.err, ErrFull):
-		return Record{RetryAfter: a.record.RetryAfter}, a.err
-	case a.err != errNotCalled:
-		r.undo(ctx, c, late)
+	case err == nil:
+		return a, nil
+	case errors.Is(err, ErrFull):
+		return reply{record: Record{RetryAfter: a.record.RetryAfter}}, err
+	case err != errNotCalled:
+		b.undo(ctx, *c, late)
 	}
-	return Record{}, a.err
+	return reply{}, err
 }
 
-// broken returns an error for an answer that the contract of Store excludes.
-// Such an answer could run a request twice, or answer one with nothing.
-func broken(record *Record, c *Claim) error {
+// broken returns an error for an answer that the contracts of Store and Joiner
+// exclude. Such an answer could run a request twice, or answer one with
+// nothing.
+func broken(a *reply, c *Claim) error {
+	r := &a.record
 	switch {
-	case record.State < Claimed || record.State > Unknown:
-	case record.State == Claimed && (record.Attempt < 1 || record.Fingerprint != c.Fingerprint):
-	case record.State != InFlight && record.Fingerprint == Fingerprint{} && c.Fingerprint != Fingerprint{}:
+	case r.State < Claimed || r.State > Unknown:
+	case r.State == Claimed && (r.Attempt < 1 || r.Fingerprint != c.Fingerprint):
+	case r.State != InFlight && r.Fingerprint == Fingerprint{} && c.Fingerprint != Fingerprint{}:
 	default:
 		return nil
 	}
-	return fmt.Errorf("idem: the store broke its contract: %v, attempt %d, fingerprint %x", record.State, record.Attempt, record.Fingerprint[:4])
+	return fmt.Errorf("idem: the store broke its contract: %v, attempt %d, fingerprint %x", r.State, r.Attempt, r.Fingerprint[:4])
 }
 
-// undo frees a claim that the store may have made although Begin failed. The
-// request has not run, but its repeats would get Unknown for the whole
-// retention. So undo tries until the store has answered, as saving does. The
-// token makes that safe at any later time.
-//
-// late receives the reply of a Begin that has not returned. It may claim the
-// key after the undo, so undo then frees the key again.
-func (r *Runner) undo(ctx context.Context, c Claim, late <-chan reply) {
-	r.countUndo(c.Key, 1)
-	r.background(1)
-	go func() {
-		defer func() {
-			r.countUndo(c.Key, -1)
-			r.background(-1)
-		}()
-		end := time.After(c.Retention)
-		for delay := firstRetry; ; delay = min(2*delay, longestRetry) {
-			err := r.settle(ctx, r.undos, c.Key, c.Token, &Settlement{Outcome: NotStarted}, r.options.Timeout)
-			var again <-chan time.Time
-			if answered := err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrSettled); !answered {
-				again = time.After(jittered(delay))
-			} else if late == nil {
-				return
-			}
-			select {
-			case <-late:
-				late = nil
-			case <-again:
-			case <-end:
-				return
-			}
-		}
-	}()
-}
-
-func (r *Runner) countUndo(key Key, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.undoing[key] += n; r.undoing[key] == 0 {
-		delete(r.undoing, key)
-	}
-}
-
-// tooManyUndone reports whether the store must not be asked for more claims.
-func (r *Runner) tooManyUndone() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.undoing) >= slotsPerKind/2
-}
-
-// isUndone reports whether a claim of the key is being undone.
-func (r *Runner) isUndone(key Key) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.undoing[key] > 0
-}
-
-func (r *Runner) extend(e *Execution, timeout time.Duration) error {
-	a, _ := r.call(e.ctx, r.extends, timeout, func(ctx context.Context) reply {
-		return reply{err: r.store.Extend(ctx, e.key, e.token, r.options.Lease)}
+func (b *backend) extend(ctx context.Context, c *Claim, timeout time.Duration) error {
+	_, _, err := b.call(ctx, b.extends, timeout, func(ctx context.Context) (reply, error) {
+		return reply{}, b.store.Extend(ctx, c.Key, c.Token, c.Lease)
 	})
-	return a.err
+	return err
 }
 
-func (r *Runner) settle(ctx context.Context, s slots, key Key, token ClaimToken, settlement *Settlement, timeout time.Duration) error {
-	if r.memory != nil {
-		return r.memory.Settle(context.Background(), key, token, *settlement)
+func (b *backend) settle(ctx context.Context, s slots, c *Claim, settlement Settlement, timeout time.Duration) error {
+	if b.local {
+		return b.store.Settle(context.Background(), c.Key, c.Token, settlement)
 	}
-	given := *settlement // so that the caller's does not escape to the heap
-	a, _ := r.call(ctx, s, timeout, func(ctx context.Context) reply {
-		return reply{err: r.store.Settle(ctx, key, token, given)}
+	_, _, err := b.call(ctx, s, timeout, func(ctx context.Context) (reply, error) {
+		return reply{}, b.store.Settle(ctx, c.Key, c.Token, settlement)
 	})
-	return a.err
+	return err
 }

@@ -220,7 +220,7 @@ type brokenStore struct {
 
 func (s brokenStore) Begin(context.Context, idem.Claim) (idem.Record, error) { return s.answer, nil }
 
-func (s brokenStore) Join(context.Context, idem.Claim) (idem.Record, idem.Joined, error) {
+func (s brokenStore) Join(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
 	return s.answer, nil, nil
 }
 

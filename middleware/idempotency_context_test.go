@@ -172,7 +172,7 @@ type contextCounter struct {
 	made atomic.Int64
 }
 
-func (c *contextCounter) Join(ctx context.Context, claim idem.Claim) (idem.Record, idem.Joined, error) {
+func (c *contextCounter) Join(ctx context.Context, claim idem.Claim) (idem.Record, idem.Transaction, error) {
 	record, joined, err := c.Store.(idem.Joiner).Join(ctx, claim)
 	if joined == nil {
 		return record, nil, err
@@ -181,11 +181,11 @@ func (c *contextCounter) Join(ctx context.Context, claim idem.Claim) (idem.Recor
 }
 
 type countedContext struct {
-	idem.Joined
+	idem.Transaction
 	counter *contextCounter
 }
 
 func (c countedContext) Context(parent context.Context) context.Context {
 	c.counter.made.Add(1)
-	return c.Joined.Context(parent)
+	return c.Transaction.Context(parent)
 }

@@ -33,7 +33,7 @@ func (j *joiner) committed() []string {
 	return slices.Clone(j.rows)
 }
 
-func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joined, error) {
+func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
 	if j.noTurn {
 		return idem.Record{}, nil, fmt.Errorf("busy: %w", idem.ErrNoTurn)
 	}

@@ -88,10 +88,7 @@ type Store struct {
 	old    atomic.Bool // Redis is older than version 7
 }
 
-var (
-	_ idem.Store  = (*Store)(nil)
-	_ idem.Prompt = (*Store)(nil)
-)
+var _ idem.Store = (*Store)(nil)
 
 // New returns a Store that asks client. It asks nothing yet, and panics when
 // client is nil.
@@ -117,8 +114,8 @@ func heedsDeadlines(client Client) bool {
 	return false
 }
 
-// Prompt implements idem.Prompt.
-func (s *Store) Prompt() {}
+// HonorsContext says, as [idem.Store] has it, that no call outlasts its context.
+func (s *Store) HonorsContext() {}
 
 // Begin claims a key or says what is there. A plain SET does both for a new
 // request and for one that has an answer. What else there may be, a script

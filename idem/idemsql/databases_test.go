@@ -297,7 +297,7 @@ func begin(t testing.TB, s idem.Store, c idem.Claim, want idem.State) idem.Recor
 	return r
 }
 
-func join(t testing.TB, s *idemsql.Store, c idem.Claim, want idem.State) (idem.Record, idem.Joined) {
+func join(t testing.TB, s *idemsql.Store, c idem.Claim, want idem.State) (idem.Record, idem.Transaction) {
 	t.Helper()
 	r, j, err := s.Join(t.Context(), c)
 	if err != nil || r.State != want || (j != nil) != (want == idem.Claimed) {

@@ -52,7 +52,7 @@ func (s *Store) newTurns() *semaphore.Weighted {
 //
 // The transaction ends with the Joined's Settle and not with ctx, so every
 // Joined must be settled.
-func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Joined, error) {
+func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
 	if err := check(c); err != nil {
 		return idem.Record{}, nil, err
 	}

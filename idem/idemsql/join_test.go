@@ -61,7 +61,7 @@ func TestUnlimitedPool(t *testing.T) {
 		db := d.open(t)
 		db.SetMaxOpenConns(0)
 		store := d.on(db, idemsql.Options{})
-		var open []idem.Joined
+		var open []idem.Transaction
 		for i := range 32 {
 			_, j := join(t, store, claim(strconv.Itoa(i)), idem.Claimed)
 			open = append(open, j)
@@ -307,7 +307,7 @@ func TestShortWaitTakesNoTrip(t *testing.T) {
 		store := idemsql.SQLite(db, idemsql.Options{})
 		_, first := join(t, store, claim("first"), idem.Claimed)
 		seen.take()
-		joined := make(chan idem.Joined)
+		joined := make(chan idem.Transaction)
 		go func() {
 			_, j, err := store.Join(t.Context(), claim("second"))
 			if err != nil {

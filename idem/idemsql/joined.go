@@ -48,12 +48,12 @@ type joined struct {
 	there  bool
 }
 
-// Context implements [idem.Joined]; see [Tx].
+// Context implements [idem.Transaction]; see [Tx].
 func (j *joined) Context(parent context.Context) context.Context {
 	return context.WithValue(parent, txKey{}, j.tx)
 }
 
-// Settle implements [idem.Joined].
+// Settle implements [idem.Transaction].
 func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	defer j.end()
 	// A driver has no other context for the end of a transaction.

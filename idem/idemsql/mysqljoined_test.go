@@ -97,17 +97,17 @@ func TestConnectionIsGivenBack(t *testing.T) {
 	store := d.on(db, idemsql.Options{})
 	undo := finished("answer")
 	undo.Undo = true
-	for name, end := range map[string]func(c idem.Claim, j idem.Joined) error{
-		"committed":   func(_ idem.Claim, j idem.Joined) error { return j.Settle(t.Context(), finished("answer")) },
-		"undone":      func(_ idem.Claim, j idem.Joined) error { return j.Settle(t.Context(), undo) },
-		"rolled back": func(_ idem.Claim, j idem.Joined) error { return j.Settle(t.Context(), notStarted) },
-		"ended by the handler": func(_ idem.Claim, j idem.Joined) error {
+	for name, end := range map[string]func(c idem.Claim, j idem.Transaction) error{
+		"committed":   func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), finished("answer")) },
+		"undone":      func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), undo) },
+		"rolled back": func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), notStarted) },
+		"ended by the handler": func(_ idem.Claim, j idem.Transaction) error {
 			tx, _ := idemsql.Tx(j.Context(t.Context()))
 			tx.Rollback()
 			j.Settle(t.Context(), finished("answer"))
 			return nil
 		},
-		"known": func(c idem.Claim, j idem.Joined) error {
+		"known": func(c idem.Claim, j idem.Transaction) error {
 			err := j.Settle(t.Context(), finished("answer"))
 			join(t, store, again(c), idem.Done)
 			return err
@@ -137,7 +137,7 @@ func TestDatabasesDoNotMeet(t *testing.T) {
 	c := claim("key")
 	_, j := join(t, here.on(here.open(t), idemsql.Options{}), c, idem.Claimed)
 	_, k := join(t, there.on(there.open(t), idemsql.Options{}), again(c), idem.Claimed)
-	for _, j := range []idem.Joined{j, k} {
+	for _, j := range []idem.Transaction{j, k} {
 		if err := j.Settle(t.Context(), notStarted); err != nil {
 			t.Error(err)
 		}

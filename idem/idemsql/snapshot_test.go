@@ -36,7 +36,7 @@ func TestReplyCommittedAfterSnapshot(t *testing.T) {
 			second := slow.on(slow.open(t), idemsql.Options{Isolation: level})
 			type answer struct {
 				record idem.Record
-				joined idem.Joined
+				joined idem.Transaction
 				err    error
 			}
 			answers := make(chan answer)

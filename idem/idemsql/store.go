@@ -62,7 +62,6 @@ type Store struct {
 var (
 	_ idem.Store  = (*Store)(nil)
 	_ idem.Joiner = (*Store)(nil)
-	_ idem.Prompt = (*Store)(nil)
 )
 
 // Postgres returns a Store in the Postgres database db, which it asks nothing
@@ -116,9 +115,9 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	})
 }
 
-// Prompt implements [idem.Prompt]: with whichever driver, no call outlasts its
-// context.
-func (s *Store) Prompt() {}
+// HonorsContext says, as [idem.Store] has it, that no call outlasts its context,
+// with whichever driver.
+func (s *Store) HonorsContext() {}
 
 // Extend implements [idem.Store].
 func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {

@@ -14,7 +14,7 @@ import (
 // wrong thing takes that long.
 const joinPatience = 2 * time.Minute
 
-func (e *env) join(c idem.Claim) (idem.Record, idem.Joined) {
+func (e *env) join(c idem.Claim) (idem.Record, idem.Transaction) {
 	ctx, cancel := context.WithTimeout(e.ctx, joinPatience)
 	defer cancel()
 	r, j, err := e.store.(idem.Joiner).Join(ctx, c)
@@ -28,7 +28,7 @@ func (e *env) join(c idem.Claim) (idem.Record, idem.Joined) {
 }
 
 // mustJoin joins c and wants it claimed as that attempt.
-func (e *env) mustJoin(what string, c idem.Claim, attempt int) idem.Joined {
+func (e *env) mustJoin(what string, c idem.Claim, attempt int) idem.Transaction {
 	r, j := e.join(c)
 	if r.State != idem.Claimed || r.Attempt != attempt || r.Fingerprint != c.Fingerprint {
 		e.failf("%s: Join got %v, attempt %d, fingerprint %x, want claimed, attempt %d, fingerprint %x",
@@ -50,13 +50,13 @@ func (e *env) mustNotJoin(what string, c idem.Claim, want idem.State) idem.Recor
 }
 
 // write writes a row in the transaction.
-func (e *env) write(j idem.Joined, row string) {
+func (e *env) write(j idem.Transaction, row string) {
 	if err := e.suite.Write(j.Context(e.ctx), row); err != nil {
 		e.failf("Write in the transaction: got error %v", err)
 	}
 }
 
-func (e *env) settleJoined(what string, j idem.Joined, s idem.Settlement) {
+func (e *env) settleJoined(what string, j idem.Transaction, s idem.Settlement) {
 	e.mustBe(what+": Settle", j.Settle(e.ctx, s), nil)
 }
 
@@ -149,7 +149,7 @@ var joinedRules = []rule{
 				claims[i] = again(c)
 			}
 			var mu sync.Mutex
-			var joined []idem.Joined
+			var joined []idem.Transaction
 			e.atOnce(len(claims), func(i int) error {
 				ctx, cancel := context.WithTimeout(e.ctx, joinPatience)
 				defer cancel()

@@ -1,0 +1,66 @@
+package idem
+
+import (
+	"cmp"
+	"log/slog"
+	"time"
+)
+
+// Options are the settings of a [Runner]. The zero value of each field stands
+// for its default.
+type Options struct {
+	// Lease is how long a claim is held unless it is renewed. A Runner renews
+	// it every third of that. The default is 15 s. In a [Memory] claims need no
+	// renewing: they end with the process.
+	Lease time.Duration
+	// Retention is how long a key is remembered, and at least the Lease. The
+	// default is 24 h.
+	Retention time.Duration
+	// Wait is how long a duplicate waits for the first request, and in joined
+	// mode how long any request waits for a transaction while too many are
+	// open; then the error is ErrNoTurn. The default is 10 s; when negative, a
+	// duplicate does not wait for a request that runs, and half of Timeout is
+	// for the wait for a transaction. At most 4,096 duplicates wait at once,
+	// and 256 of one owner; the next get InFlight at once.
+	Wait time.Duration
+	// Timeout bounds each call of the store, and all that Settle tries before
+	// it goes on in the background. The default is 2 s. After five claims in a
+	// row that failed, others fail at once, but for one each second.
+	Timeout time.Duration
+	// ExecutionsPerOwner is how many requests of one owner may run at once.
+	// Beyond that a request gets ErrTooMany, and the store is not asked whether
+	// it is a repeat. A request whose save is retried in the background still
+	// counts, so that the answers in memory are bounded. The default is 1,024.
+	ExecutionsPerOwner int
+	// Reexecute takes over a claim with an unknown outcome. The request may
+	// then run twice.
+	Reexecute bool
+	// Join uses the store's ability to join transactions; the store must be a
+	// [Joiner].
+	Join bool
+	// Draining ends all waits when it is closed, and lets none begin. It does
+	// not touch what runs.
+	Draining <-chan struct{}
+	// Logger gets a line for each claim that could not be renewed or saved. The
+	// default is slog.Default().
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if min(o.Lease, o.Retention, o.Timeout) < 0 {
+		panic("idem: NewRunner with a negative duration")
+	}
+	if o.ExecutionsPerOwner < 0 {
+		panic("idem: NewRunner with a negative limit")
+	}
+	o.Lease = cmp.Or(o.Lease, 15*time.Second)
+	o.Retention = cmp.Or(o.Retention, 24*time.Hour)
+	o.Wait = cmp.Or(o.Wait, 10*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
+	o.ExecutionsPerOwner = cmp.Or(o.ExecutionsPerOwner, 1024)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	if o.Retention < o.Lease {
+		panic("idem: NewRunner with a Retention shorter than the Lease")
+	}
+	return o
+}
