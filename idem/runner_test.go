@@ -245,15 +245,6 @@ func TestManyAtOnceInParallel(t *testing.T) {
 	}
 }
 
-// An answer of the store counts, also when the context of its call ends at the
-// same time.
-func TestAnswersAreHeard(t *testing.T) {
-	r := newRunner(remote{newMemory()}, idem.Options{})
-	for i := range 3000 {
-		mustSettle(t, mustRun(t, r, numberedRequest(i)), answer("created"))
-	}
-}
-
 func TestManyAtOnceInTwoProcesses(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		runners := []*idem.Runner{newRunner(s, idem.Options{}), newRunner(s, idem.Options{})}

@@ -52,6 +52,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/bounded"
 )
 
 // Options adjust a Store. The zero value is ready to use.
@@ -194,41 +195,24 @@ func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, arg
 	})
 }
 
-// call calls do and returns when ctx is done.
-func call[T any](ctx context.Context, s *Store, do func() (T, error)) (reply T, err error) {
+// call calls do and returns when ctx is done. Where the client does not, it
+// leaves do behind in a goroutine: at most one for each connection of the
+// client's pool hangs, because the client heeds ctx while it waits for a
+// connection.
+func call[T any](ctx context.Context, s *Store, do func() (T, error)) (T, error) {
+	var r bounded.Result[T]
 	if err := ctx.Err(); err != nil {
-		return reply, err
+		return r.Value, err
 	}
-	if _, bounded := ctx.Deadline(); bounded && s.heeds {
-		reply, err = do()
+	if _, deadline := ctx.Deadline(); deadline && s.heeds {
+		r.Value, r.Err = do()
 	} else {
-		reply, err = wait(ctx, do)
+		r, _ = bounded.Call(ctx, do)
 	}
-	if err != nil {
-		err = fmt.Errorf("idemredis: %w", err)
+	if r.Err != nil {
+		r.Err = fmt.Errorf("idemredis: %w", r.Err)
 	}
-	return reply, err
-}
-
-// wait calls do in a goroutine, and leaves it behind when ctx is done first: at
-// most one for each connection of the client's pool hangs, because the client
-// heeds ctx while it waits for a connection.
-func wait[T any](ctx context.Context, do func() (T, error)) (reply T, err error) {
-	type answer struct {
-		reply T
-		err   error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		reply, err := do()
-		answers <- answer{reply, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.reply, a.err
-	case <-ctx.Done():
-		return reply, ctx.Err()
-	}
+	return r.Value, r.Err
 }
 
 func (s *Store) name(key idem.Key) string {

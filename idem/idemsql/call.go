@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/bounded"
 )
 
 // querier is a pool, a connection or a transaction.
@@ -79,32 +80,22 @@ func (s *Store) write(ctx context.Context, q querier, statement string, args ...
 // await calls do in a goroutine and returns when ctx ends, which not every
 // driver does: SQLite waits for the file's lock for its busy_timeout. What do
 // returns after that goes to late, unless late is nil.
-func await[T any](ctx context.Context, doing string, do func() (T, error), late func(T)) (value T, err error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	done := make(chan answer, 1)
-	go func() {
+func await[T any](ctx context.Context, doing string, do func() (T, error), late func(T)) (T, error) {
+	r, later := bounded.Call(ctx, func() (T, error) {
 		value, err := do()
 		for again(err) && ctx.Err() == nil {
 			value, err = do()
 		}
-		done <- answer{value, err}
-	}()
-	select {
-	case a := <-done:
-		return a.value, failed(ctx, doing, a.err)
-	case <-ctx.Done():
-	}
-	if late != nil {
+		return value, err
+	})
+	if later != nil && late != nil {
 		go func() {
-			if a := <-done; a.err == nil {
-				late(a.value)
+			if r := <-later; r.Err == nil {
+				late(r.Value)
 			}
 		}()
 	}
-	return value, fmt.Errorf("idemsql: %s: %w", doing, ctx.Err())
+	return r.Value, failed(ctx, doing, r.Err)
 }
 
 // failed returns the error of a statement as the caller gets it.
