@@ -20,7 +20,8 @@ const module = "github.com/sallyport-go/sallyport"
 var mayImport = map[string][]string{
 	"scope":                    {},
 	"keystore":                 {"scope", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "golang.org/x/sync"},
-	"idem":                     {},
+	"idem":                     {"idem/internal"},
+	"idem/internal/bounded":    {},
 	"ratelimit":                {"github.com/ulule/limiter/v3"},
 	"middleware":               {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
 	"keystore/keystoretest":    {"keystore", "scope"},
