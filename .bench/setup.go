@@ -68,7 +68,7 @@ func NewSetup(keys int) *Setup {
 		s.hand.add(secret.Reveal(), &identity{key: k.ID, org: g.Organization, scopes: []string{"tasks:read", "tasks:write"}})
 	}
 	rand.Shuffle(len(s.Tokens), func(i, j int) { s.Tokens[i], s.Tokens[j] = s.Tokens[j], s.Tokens[i] })
-	s.Stray = keystore.Format{}.Generate(keystore.Production).Reveal()
+	s.Stray = keystore.Service{}.Generate(keystore.Production).Reveal()
 	return s
 }
 

@@ -22,7 +22,7 @@ type config struct {
 	rate            ratelimit.Limit
 	sandboxRate     ratelimit.Limit
 	requestIDHeader string
-	format          keystore.Format
+	service         keystore.Service
 	latency         time.Duration
 
 	sqlite   string // a file
@@ -55,7 +55,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	rate := fs.String("rate", "100-S", "`requests` of an organization's production keys together, per S(econd), M, H or D;\nwithout -sandbox-rate its sandbox gets the same")
 	sandboxRate := fs.String("sandbox-rate", "25-S", "`requests` of an organization's sandbox keys together")
 	fs.StringVar(&c.requestIDHeader, "request-id-header", middleware.DefaultRequestIDHeader, "`name` of the response header that carries the request id")
-	fs.StringVar(&c.format.Prefix, "key-prefix", "svc", "`prefix` of the API keys")
+	fs.StringVar(&c.service.Prefix, "key-prefix", "svc", "`prefix` of the API keys")
 	latency := fs.String("latency", "0s", "`duration` that creating a task takes longer, at most "+maxLatency.String())
 	fs.StringVar(&c.sqlite, "sqlite", "", "keep keys, tasks and replies in this SQLite `file`, which one request at a time can\nwrite to; needs go run -tags sqlite")
 	fs.StringVar(&c.postgres, "postgres", "", "keep keys, tasks and replies in Postgres at this `DSN`")
@@ -109,7 +109,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	if c.sqlite != "" && c.postgres != "" {
 		check("sqlite", errors.New("-postgres is given too; choose one"))
 	}
-	check("key-prefix", c.format.Validate())
+	_, err = c.service.Resolve(nil)
+	check("key-prefix", err)
 	c.latency, err = time.ParseDuration(*latency)
 	check("latency", err)
 	if c.latency < 0 || c.latency > maxLatency {

@@ -19,7 +19,7 @@ func TestFlags(t *testing.T) {
 		rate:            ratelimit.MustParse("100-S"),
 		sandboxRate:     ratelimit.MustParse("25-S"),
 		requestIDHeader: "Svc-Request-Id",
-		format:          keystore.Format{Prefix: "svc"},
+		service:         keystore.Service{Prefix: "svc"},
 	}
 	for _, row := range []struct {
 		args string
@@ -33,7 +33,7 @@ func TestFlags(t *testing.T) {
 		{"-rate 7-M -sandbox-rate 3-H", func(c *config) { c.rate = ratelimit.MustParse("7-M"); c.sandboxRate = ratelimit.MustParse("3-H") }},
 		{"-sandbox-rate 3-H", func(c *config) { c.sandboxRate = ratelimit.MustParse("3-H") }},
 		{"-request-id-header X-Request-Id", func(c *config) { c.requestIDHeader = "X-Request-Id" }},
-		{"-key-prefix ship", func(c *config) { c.format.Prefix = "ship" }},
+		{"-key-prefix ship", func(c *config) { c.service.Prefix = "ship" }},
 		{"-latency 250ms", func(c *config) { c.latency = 250 * time.Millisecond }},
 		{"-sqlite tasks.db", func(c *config) { c.sqlite = "tasks.db" }},
 		{"-postgres postgres://db -redis redis://cache", func(c *config) { c.postgres, c.redis = "postgres://db", "redis://cache" }},

@@ -16,7 +16,7 @@ import (
 
 func TestIssuedKeys(t *testing.T) {
 	store := keystore.NewMemory()
-	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Prefix: "ship"}})
+	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
 	var last demoKeys
 	for range 2 { // a second start in the same store issues five more
 		keys, err := issueKeys(t.Context(), issuer)
@@ -43,8 +43,8 @@ func TestIssuedKeys(t *testing.T) {
 			if k.Name != want.name || k.Organization != want.organization || k.Environment != want.environment || len(k.Scopes) != want.scopes {
 				t.Errorf("%s: got %s in %s, %s, with %d scopes", want.name, k.Name, k.Organization, k.Environment, len(k.Scopes))
 			}
-			if environment, err := (keystore.Format{Prefix: "ship"}).Parse(want.secret); err != nil || environment != want.environment {
-				t.Errorf("%s: the secret is of %v (%v), want %v", want.name, environment, err, want.environment)
+			if token, err := (keystore.Service{Prefix: "ship"}).Parse(want.secret); err != nil || token.Environment != want.environment {
+				t.Errorf("%s: the secret is of %v (%v), want %v", want.name, token.Environment, err, want.environment)
 			}
 			if want.secret == want.before {
 				t.Errorf("%s: a second start issued the same secret", want.name)

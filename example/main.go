@@ -67,7 +67,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		return err
 	}
 	defer ln.Close()
-	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Timeout: c.patience, Logger: logger})
+	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Service: c.service, Timeout: c.patience, Logger: logger})
 	if s.durable {
 		// Other servers may revoke a key in the same database.
 		s.upkeep = append(s.upkeep, cached.Run)
@@ -75,7 +75,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	s.keys = cached
 	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
 	s.upkeep = append(s.upkeep, lastUsed.Run)
-	issuer := keystore.NewIssuer(s.keys, keystore.IssuerOptions{Format: c.format})
+	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
 	keys, err := issueKeys(ctx, issuer)
 	if err != nil {
 		return err

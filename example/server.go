@@ -34,7 +34,7 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	api := middleware.NewAPI(s.keys, middleware.Options{
 		Base:        basePath,
 		RequestID:   middleware.RequestIDOptions{Header: c.requestIDHeader},
-		Keys:        middleware.KeyOptions{Format: c.format, LastUsed: lastUsed},
+		Keys:        middleware.KeyOptions{LastUsed: lastUsed},
 		RateLimit:   limits,
 		Idempotency: middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
 		Hooks:       &middleware.Hooks{Logger: logger},

@@ -85,20 +85,15 @@ func (c *Cached) enter(ctx context.Context, places chan struct{}) error {
 	}
 }
 
-// checked returns an answer of the store as a lookup may pass it on. It fails
-// closed: a mixed-up row must not let one organization act as another.
+// checked returns an answer of the store as a lookup may pass it on.
 func (c *Cached) checked(k *Key, err error, d Digest) (*Key, error) {
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case k == nil:
-		return nil, fmt.Errorf("%w: the store returned neither a key nor an error", ErrCorrupt)
-	case k.Digest != d:
-		return nil, fmt.Errorf("%w: key %q came for the digest of another one", ErrCorrupt, k.ID)
-	case !k.Environment.Known():
-		return nil, fmt.Errorf("%w: key %q is of environment %q", ErrCorrupt, k.ID, k.Environment)
 	}
-	k = k.Bind(c.options.Registry)
+	if err := k.fits(d); err != nil {
+		return nil, err
+	}
+	k = k.Bind(c.options.Service.Scopes)
 	c.reportUnknown(k)
 	return k, nil
 }

@@ -62,7 +62,7 @@ func TestAttributeLimits(t *testing.T) {
 	g := grant()
 	g.Attributes = map[string]string{"b b": "x", "a a": "x"}
 	var problems *keystore.GrantError
-	if err := g.Validate(issuer.Registry()); !errors.As(err, &problems) || len(problems.Fields) != 2 || !strings.Contains(problems.Fields[0].Message, "a a") {
+	if err := g.Validate(issuer.Service().Scopes); !errors.As(err, &problems) || len(problems.Fields) != 2 || !strings.Contains(problems.Fields[0].Message, "a a") {
 		t.Errorf("Check returned %v, want both problems in order", err)
 	}
 }

@@ -14,20 +14,20 @@ import (
 
 func BenchmarkParse(b *testing.B) {
 	for name, token := range map[string]string{
-		"accepted": keystore.Format{}.Generate(keystore.Production).Reveal(),
+		"accepted": keystore.Service{}.Generate(keystore.Production).Reveal(),
 		"checksum": "svc_live_00000000000000000000000000000000000000",
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				keystore.Format{}.Parse(token)
+				keystore.Service{}.Parse(token)
 			}
 		})
 	}
 }
 
 func BenchmarkCandidates(b *testing.B) {
-	present := keystore.Format{}.Generate(keystore.Production).Reveal()
+	present := keystore.Service{}.Generate(keystore.Production).Reveal()
 	one, four := []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Match: hex40}}, []keystore.LegacyFormat{legacyHMAC([]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"), []byte("the 4th pepper"))}
 	for _, c := range []struct {
 		name   string
@@ -40,16 +40,16 @@ func BenchmarkCandidates(b *testing.B) {
 		{"legacy/4 HMACs", four, acme("0")},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			format := keystore.Format{Legacy: c.legacy}
+			format := keystore.Service{Legacy: c.legacy}
 			b.ReportAllocs()
 			for b.Loop() {
-				format.Candidates(c.token)
+				format.Parse(c.token)
 			}
 		})
 	}
 	b.Run("Parse and DigestOf", func(b *testing.B) {
 		for b.Loop() {
-			keystore.Format{}.Parse(present)
+			keystore.Service{}.Parse(present)
 			keystore.DigestOf(present)
 		}
 	})
@@ -58,12 +58,12 @@ func BenchmarkCandidates(b *testing.B) {
 func BenchmarkGenerate(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		keystore.Format{}.Generate(keystore.Production)
+		keystore.Service{}.Generate(keystore.Production)
 	}
 }
 
 func BenchmarkDigestOf(b *testing.B) {
-	token := keystore.Format{}.Generate(keystore.Production).Reveal()
+	token := keystore.Service{}.Generate(keystore.Production).Reveal()
 	b.ReportAllocs()
 	for b.Loop() {
 		keystore.DigestOf(token)

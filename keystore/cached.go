@@ -86,13 +86,18 @@ type load struct {
 	err  error
 }
 
-// NewCached returns a Cached in front of s. It panics when s is nil or an
-// option is negative.
+// NewCached returns a Cached in front of s. It panics when s is nil, an option
+// is negative or the service is not valid.
 func NewCached(s Store, o CacheOptions) *Cached {
 	if absent(s) {
 		panic("keystore: NewCached with a nil Store")
 	}
 	o = o.withDefaults()
+	service, err := o.Service.Resolve(s)
+	if err != nil {
+		panic(err.Error())
+	}
+	o.Service = service
 	c := &Cached{
 		store:   s,
 		options: o,
@@ -128,7 +133,7 @@ func newLRU(size int) *simplelru.LRU[Digest, answer] {
 
 func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shards)] }
 
-// Lookup implements [Store]. What it returns is bound to the registry and
+// Lookup implements [Store]. What it returns is bound to the scopes of the Service and
 // shared with other callers. The caller asks [Key.Refused]: a key that was
 // usable when it was loaded may have expired since.
 //
@@ -210,28 +215,36 @@ func (c *Cached) remember(s *shard, d Digest, k *Key, err error, began time.Dura
 	}
 }
 
-// Peek returns the key only if it is remembered and usable now. It never asks
-// the store and does not wait for it.
-func (c *Cached) Peek(d Digest) (*Key, bool) {
+// Remembered says what c knows of a token without asking the store: its key, if
+// that is usable now, or nil; and whether the token was usable when the store
+// was last asked, also when that answer is too old by now.
+func (c *Cached) Remembered(t Token) (k *Key, wasUsable bool) {
 	now := c.now()
-	s := c.shard(d)
-	s.mu.Lock()
-	found, ok := s.find(d, now)
-	s.mu.Unlock()
-	if !ok || found.key == nil || found.key.Refused() != nil {
-		return nil, false
+	for _, d := range t.Digests() {
+		s := c.shard(d)
+		s.mu.Lock()
+		found, ok := s.find(d, now)
+		wasUsable = wasUsable || s.accepted.Contains(d)
+		s.mu.Unlock()
+		if !ok || found.key == nil || found.key.Refused() != nil {
+			continue
+		}
+		if k, err := t.checked(found.key, d); err == nil {
+			return k, true
+		}
 	}
-	return found.key, true
+	return nil, wasUsable
 }
 
-// Remembers reports whether the token was usable when the store was last asked,
-// even if that answer is too old by now. It never asks the store.
-func (c *Cached) Remembers(d Digest) bool {
+// wasUsable reports whether the token was usable when the store was last asked.
+func (c *Cached) wasUsable(d Digest) bool {
 	s := c.shard(d)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.accepted.Contains(d)
 }
+
+func (c *Cached) service() Service { return c.options.Service }
 
 // Forget drops what is remembered of a token. A lookup that begins after Forget
 // has returned asks the store.

@@ -73,7 +73,7 @@ func TestCachedBinds(t *testing.T) {
 		t.Errorf("Lookup returned a key that grants %v, %v, want tasks:read of the contract", k.Granted(), err)
 	}
 	other := scope.New(scope.Definition{Name: "future:thing"})
-	k, err = keystore.NewCached(store, keystore.CacheOptions{Registry: other, Logger: quiet}).Lookup(t.Context(), d)
+	k, err = keystore.NewCached(store, keystore.CacheOptions{Service: keystore.Service{Scopes: other}, Logger: quiet}).Lookup(t.Context(), d)
 	if err != nil || k.Granted().Registry() != other || k.Granted().String() != "future:thing" {
 		t.Errorf("Lookup with another registry returned a key that grants %v, %v, want future:thing", k.Granted(), err)
 	}

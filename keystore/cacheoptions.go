@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // CacheOptions configures a [Cached]. The zero value is ready to use.
 type CacheOptions struct {
+	// Service says what keys may do: they are bound to its Scopes. An [Issuer]
+	// and middleware over the Cached take it over.
+	Service Service
+
 	// TTL is how long a key is used without asking the store again, counted
 	// from the moment the store was asked. It bounds how long a revocation
 	// made elsewhere can go unnoticed. Zero means 30 s.
@@ -32,15 +34,12 @@ type CacheOptions struct {
 	// lookup that needs its answer. Zero means 2 s; it is at most TTL.
 	Timeout time.Duration
 
-	// Registry is what keys are bound to. Nil means [scope.Contract].
-	Registry *scope.Registry
-
 	// FeedInterval is how often [Cached.Run] asks for new and changed keys.
 	// Zero means 5 s.
 	FeedInterval time.Duration
 
 	// Logger gets a line when the feed fails, when it is back, when the store
-	// panics, and for each scope that a key has and Registry does not. Nil
+	// panics, and for each scope that a key has and the Service does not. Nil
 	// means [slog.Default].
 	Logger *slog.Logger
 }
@@ -52,9 +51,6 @@ func (o CacheOptions) withDefaults() CacheOptions {
 	// An answer that took longer than TTL would be too old to be used.
 	o.Timeout = min(orDefault("Timeout", o.Timeout, 2*time.Second), o.TTL)
 	o.FeedInterval = orDefault("FeedInterval", o.FeedInterval, 5*time.Second)
-	if o.Registry == nil {
-		o.Registry = scope.Contract()
-	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}

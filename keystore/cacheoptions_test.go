@@ -20,9 +20,9 @@ import (
 func TestCacheOptionsDefaults(t *testing.T) {
 	want := keystore.CacheOptions{
 		TTL: 30 * time.Second, NegativeTTL: 5 * time.Second, Size: 100_000, Timeout: 2 * time.Second,
-		Registry: scope.Contract(), FeedInterval: 5 * time.Second, Logger: slog.Default(),
+		FeedInterval: 5 * time.Second, Logger: slog.Default(),
 	}
-	if got := keystore.WithDefaults(keystore.CacheOptions{}); got != want {
+	if got := keystore.WithDefaults(keystore.CacheOptions{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -104,7 +104,7 @@ func TestEveryOption(t *testing.T) {
 		"NegativeTTL":  func(o *keystore.CacheOptions) { o.NegativeTTL = time.Hour },
 		"Size":         func(o *keystore.CacheOptions) { o.Size = 1 },
 		"Timeout":      func(o *keystore.CacheOptions) { o.Timeout = time.Second },
-		"Registry":     func(o *keystore.CacheOptions) { o.Registry = own },
+		"Service":      func(o *keystore.CacheOptions) { o.Service.Scopes = own },
 		"FeedInterval": func(o *keystore.CacheOptions) { o.FeedInterval = time.Second },
 		"Logger":       func(o *keystore.CacheOptions) { o.Logger = slog.New(slog.DiscardHandler) },
 	})
@@ -115,22 +115,27 @@ func TestEveryOption(t *testing.T) {
 		_, _, err := i.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Sandbox, Name: "n", Scopes: []scope.Name{"parcels:read"}})
 		return fmt.Sprint(err, i.Masked(&keystore.Key{Environment: keystore.Sandbox, Hint: "abcd"}))
 	}, map[string]func(*keystore.IssuerOptions){
-		"Format":   func(o *keystore.IssuerOptions) { o.Format.Prefix = "acme" },
-		"Registry": func(o *keystore.IssuerOptions) { o.Registry = own },
+		"Service": func(o *keystore.IssuerOptions) { o.Service.Prefix = "acme" },
 	})
-	everyOption(t, func(set func(*keystore.Format)) string {
-		var f keystore.Format
+	everyOption(t, func(set func(*keystore.Service)) string {
+		var f keystore.Service
 		set(&f)
-		c, err := f.Candidates(acme("0"))
-		return fmt.Sprint(f.Pattern(), c, err)
-	}, map[string]func(*keystore.Format){
-		"Prefix": func(f *keystore.Format) { f.Prefix = "acme" },
-		"Legacy": func(f *keystore.Format) { f.Legacy = []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}} },
+		c, err := f.Parse(acme("0"))
+		_, _, issued := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: f}).Issue(t.Context(), keystore.Grant{
+			Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"parcels:read"},
+		})
+		return fmt.Sprint(f.Pattern(), c, err, issued)
+	}, map[string]func(*keystore.Service){
+		"Scopes": func(f *keystore.Service) { f.Scopes = own },
+		"Prefix": func(f *keystore.Service) { f.Prefix = "acme" },
+		"Live":   func(f *keystore.Service) { f.Live = "prod" },
+		"Test":   func(f *keystore.Service) { f.Test = "sandbox" },
+		"Legacy": func(f *keystore.Service) { f.Legacy = []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}} },
 	})
 	everyOption(t, func(set func(*keystore.LegacyFormat)) string {
 		l := keystore.LegacyFormat{Name: "v1", Prefix: "acme_"}
 		set(&l)
-		c, err := keystore.Format{Legacy: []keystore.LegacyFormat{l}}.Candidates(acme("0"))
+		c, err := keystore.Service{Legacy: []keystore.LegacyFormat{l}}.Parse(acme("0"))
 		return fmt.Sprint(c, err)
 	}, map[string]func(*keystore.LegacyFormat){
 		"Name":    func(l *keystore.LegacyFormat) { l.Name = "v2" },

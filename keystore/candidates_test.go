@@ -3,6 +3,7 @@ package keystore_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ func TestCandidates(t *testing.T) {
 	present := withChecksum("svc_live_" + strings.Repeat("aB", 16))
 	uuid := "3f0c8f0e-7d1c-4c8e-9b1f-0a2b3c4d5e6f"
 	twoPeppers := []keystore.Digest{hmacOf([]byte("the new pepper"), acme("0")), hmacOf([]byte("the old pepper"), acme("0"))}
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{
 		legacyHMAC([]byte("the new pepper"), []byte("the old pepper")),
 		{Name: "uuid", Match: regexp.MustCompile("^[0-9a-f-]{36}$").MatchString},
 		{Name: "same-prefix", Prefix: "acme_", Match: func(token string) bool { return strings.HasSuffix(token, "=") || strings.HasSuffix(token, "0") }},
@@ -63,13 +64,13 @@ func TestCandidates(t *testing.T) {
 		{strings.Replace(present, "live", "pub", 1), "", "", nil, publishable},
 		{"", "", "", nil, otherPrefix},
 	} {
-		got, err := format.Candidates(c.token)
-		var refused *keystore.FormatError
+		got, err := format.Parse(c.token)
+		var refused keystore.TokenError
 		reason := ""
 		if errors.As(err, &refused) {
-			reason = refused.Detail
+			reason = string(refused)
 		}
-		if reason != c.refused || (err == nil) != (c.refused == "") || got.Environment != c.environment || got.Legacy != c.legacy || !slices.Equal(got.Digests(), c.digests) {
+		if reason != c.refused || (err == nil) != (c.refused == "") || got.Environment != c.environment || got.Legacy() != c.legacy || !slices.Equal(got.Digests(), c.digests) {
 			t.Errorf("Candidates(%.60q) = %+v, %v, want environment %q, legacy %q, digests %x, refused because %q",
 				c.token, got, err, c.environment, c.legacy, c.digests, c.refused)
 		}
@@ -79,9 +80,9 @@ func TestCandidates(t *testing.T) {
 // When a LegacyFormat does not keep its contract, no token is called wrong.
 func TestCandidatesOfABrokenFormat(t *testing.T) {
 	for n, ok := range map[int]bool{4: true, 5: false} {
-		format := keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Digests: func(string) []keystore.Digest { return make([]keystore.Digest, n) }}}}
-		c, err := format.Candidates(acme("0"))
-		var refused *keystore.FormatError
+		format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Digests: func(string) []keystore.Digest { return make([]keystore.Digest, n) }}}}
+		c, err := format.Parse(acme("0"))
+		var refused keystore.TokenError
 		if (err == nil) != ok || errors.As(err, &refused) || ok && len(c.Digests()) != n || !ok && !strings.Contains(err.Error(), `"v1" gave 5 digests, want at most 4`) {
 			t.Errorf("with %d digests got %d and %v", n, len(c.Digests()), err)
 		}
@@ -91,7 +92,7 @@ func TestCandidatesOfABrokenFormat(t *testing.T) {
 // A token of the present shape costs no more than it does without legacy
 // formats.
 func TestCandidatesOfThePresentShape(t *testing.T) {
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{{
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{{
 		Name:    "any",
 		Match:   func(string) bool { t.Error("a token of the present shape was matched"); return true },
 		Digests: func(string) []keystore.Digest { t.Error("a token of the present shape was hashed"); return nil },
@@ -99,9 +100,9 @@ func TestCandidatesOfThePresentShape(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
 	for _, s := range []keystore.Store{store, cached} {
-		token, _ := issue(t, keystore.NewIssuer(store, keystore.IssuerOptions{Format: format}), grant())
-		for _, text := range []string{token, keystore.Format{}.Generate(keystore.Sandbox).Reveal()} {
-			c, err := format.Candidates(text)
+		token, _ := issue(t, keystore.NewIssuer(store, keystore.IssuerOptions{Service: format}), grant())
+		for _, text := range []string{token, keystore.Service{}.Generate(keystore.Sandbox).Reveal()} {
+			c, err := format.Parse(text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +117,7 @@ func TestCandidatesOfThePresentShape(t *testing.T) {
 
 func TestCandidatesLookup(t *testing.T) {
 	peppers := [][]byte{[]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"), []byte("the 4th pepper")}
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
 	digests := func(digit string) (all []keystore.Digest) {
 		for _, pepper := range peppers {
 			all = append(all, hmacOf(pepper, acme(digit)))
@@ -125,7 +126,7 @@ func TestCandidatesLookup(t *testing.T) {
 	}
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{NegativeTTL: time.Nanosecond})
-	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Format: format})
+	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format})
 	if _, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: digests("1")[2], Format: "v1", ID: "third"}); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func TestCandidatesLookup(t *testing.T) {
 		{"the third pepper again", store, "1", "third", 3},
 		{"the third pepper, remembered", cached, "1", "third", 0},
 	} {
-		candidates, err := format.Candidates(acme(c.digit))
+		candidates, err := format.Parse(acme(c.digit))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +160,7 @@ func TestCandidatesLookup(t *testing.T) {
 
 	// What is remembered but too old is asked for first.
 	cached.Forget(digests("1")[2])
-	candidates, _ := format.Candidates(acme("1"))
+	candidates, _ := format.Parse(acme("1"))
 	if _, err := candidates.Lookup(t.Context(), cached); err != nil {
 		t.Error(err)
 	}
@@ -184,7 +185,7 @@ func TestCandidatesLookup(t *testing.T) {
 		}
 		return store.Memory.Lookup(ctx, d)
 	})
-	candidates, _ = format.Candidates(acme("2"))
+	candidates, _ = format.Parse(acme("2"))
 	if k, err := candidates.Lookup(t.Context(), cached); err != nil || k.ID != "second" {
 		t.Errorf("got %v, %v, want the second key", k, err)
 	}
@@ -200,7 +201,7 @@ func TestCandidatesLookup(t *testing.T) {
 		}
 		return store.Memory.Lookup(ctx, d)
 	})
-	candidates, _ = format.Candidates(acme("0"))
+	candidates, _ = format.Parse(acme("0"))
 	if _, err := candidates.Lookup(t.Context(), store); !errors.Is(err, errStoreDown) {
 		t.Errorf("got %v, want the error of the store", err)
 	}
@@ -208,11 +209,11 @@ func TestCandidatesLookup(t *testing.T) {
 }
 
 func TestCandidatesPeek(t *testing.T) {
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
 	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{Format: format})
-	c, _ := format.Candidates(acme("1"))
+	cached := keystore.NewCached(store, keystore.CacheOptions{Service: format})
+	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
+	c, _ := format.Parse(acme("1"))
 	imported, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: c.Digests()[1], Format: "v1"})
 	if err != nil {
 		t.Fatal(err)
@@ -220,8 +221,8 @@ func TestCandidatesPeek(t *testing.T) {
 	want := func(ok bool, rule string) {
 		t.Helper()
 		store.wantCalls(t, 0, "before")
-		if k, got := c.Peek(cached); got != ok || ok && k.ID != imported.ID || !ok && k != nil {
-			t.Errorf("%s: Peek returned %v, %t, want %t", rule, k, got, ok)
+		if k, _ := cached.Remembered(c); (k != nil) != ok || ok && k.ID != imported.ID || !ok && k != nil {
+			t.Errorf("%s: Peek returned %v, want one: %t", rule, k, ok)
 		}
 		store.wantCalls(t, 0, rule)
 	}
@@ -237,7 +238,7 @@ func TestCandidatesPeek(t *testing.T) {
 	store.wantCalls(t, 0, "a revocation")
 	want(false, "a key that was revoked")
 
-	// A cache that lies lets nobody in.
+	// A store that lies lets nobody in.
 	now := time.Now()
 	for name, k := range map[string]*keystore.Key{
 		"nothing":             nil,
@@ -246,24 +247,26 @@ func TestCandidatesPeek(t *testing.T) {
 		"a key without mark":  {Digest: c.Digests()[0], Environment: keystore.Sandbox},
 		"a key of no tenancy": {Digest: c.Digests()[0], Legacy: "v1"},
 	} {
-		if got, ok := c.Peek(liar{k}); ok || got != nil {
-			t.Errorf("of a cache that has %s Peek returned %v, %t", name, got, ok)
+		lying := keystore.NewCached(liar{k}, keystore.CacheOptions{Service: format, Logger: slog.New(slog.DiscardHandler)})
+		lying.Lookup(t.Context(), c.Digests()[0])
+		if got, _ := lying.Remembered(c); got != nil {
+			t.Errorf("of a store that has %s Remembered returned %v", name, got)
 		}
 	}
 }
 
-// A liar is a cache that remembers one key for whatever digest.
+// A liar is a store that has one key for whatever digest.
 type liar struct{ key *keystore.Key }
 
-func (l liar) Peek(keystore.Digest) (*keystore.Key, bool) { return l.key, true }
+func (l liar) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) { return l.key, nil }
 
 // The digest that comes first decides also when its key is refused, and the
 // zero Candidates lead nowhere.
 func TestCandidatesFirstDecides(t *testing.T) {
 	newer, older := []byte("the new pepper"), []byte("the old pepper")
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(newer, older)}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(newer, older)}}
 	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Format: format})
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: format})
 	for id, pepper := range map[string][]byte{"newer": newer, "older": older} {
 		if _, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: hmacOf(pepper, acme("1")), Format: "v1", ID: id}); err != nil {
 			t.Fatal(err)
@@ -272,11 +275,11 @@ func TestCandidatesFirstDecides(t *testing.T) {
 	if _, err := issuer.Revoke(t.Context(), "acme", "newer"); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := format.Candidates(acme("1"))
+	c, _ := format.Parse(acme("1"))
 	if k, err := c.Lookup(t.Context(), memory); err != nil || k.ID != "newer" || !errors.Is(k.Refused(), keystore.ErrRevoked) {
 		t.Errorf("got %v, %v, want the revoked key", k, err)
 	}
-	c = keystore.Candidates{}
+	c = keystore.Token{}
 	if k, err := c.Lookup(t.Context(), memory); !errors.Is(err, keystore.ErrNotFound) || k != nil || len(c.Digests()) != 0 {
 		t.Errorf("the zero Candidates: got %v, %v, want ErrNotFound", k, err)
 	}
@@ -284,7 +287,7 @@ func TestCandidatesFirstDecides(t *testing.T) {
 
 // A store that gives what cannot be the key of the token lets nobody in.
 func TestCandidatesCorrupt(t *testing.T) {
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v2", Prefix: "two_"}}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v2", Prefix: "two_"}}}
 	present := withChecksum("svc_test_" + strings.Repeat("aB", 16))
 	for _, c := range []struct {
 		name, token string
@@ -310,7 +313,7 @@ func TestCandidatesCorrupt(t *testing.T) {
 			}
 			return c.key, nil
 		})
-		candidates, err := format.Candidates(c.token)
+		candidates, err := format.Parse(c.token)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,14 +328,14 @@ func TestCandidatesCorrupt(t *testing.T) {
 // older pepper: its question has a place of its own.
 func TestCandidatesInAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
+		format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
 		live := keystore.LegacyKey{Digest: hmacOf([]byte("the old pepper"), acme("1")), Format: "v1"}
-		if _, err := keystore.NewIssuer(store, keystore.IssuerOptions{Format: format}).ImportDigest(t.Context(), grant(), live); err != nil {
+		if _, err := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format}).ImportDigest(t.Context(), grant(), live); err != nil {
 			t.Fatal(err)
 		}
-		c, _ := format.Candidates(acme("1"))
+		c, _ := format.Parse(acme("1"))
 		if _, err := c.Lookup(t.Context(), cached); err != nil {
 			t.Fatal(err)
 		}
@@ -366,17 +369,17 @@ func TestCandidatesInAFlood(t *testing.T) {
 // usable.
 func TestCandidatesRevokeAmongEvictions(t *testing.T) {
 	peppers := [][]byte{[]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper")}
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
 	for _, size := range []int{1, 3, 100} {
-		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Size: size, TTL: time.Hour, Timeout: time.Hour})
-		issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{Format: format})
+		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: format, Size: size, TTL: time.Hour, Timeout: time.Hour})
+		issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
 		const keys = 16
-		var candidates [keys]keystore.Candidates
+		var candidates [keys]keystore.Token
 		var revoked [keys]atomic.Bool
 		var ids [keys]string
 		for i := range keys {
 			var err error
-			candidates[i], err = format.Candidates(acme("0123456789abcdef"[i : i+1]))
+			candidates[i], err = format.Parse(acme("0123456789abcdef"[i : i+1]))
 			if err != nil {
 				t.Fatal(err)
 			}

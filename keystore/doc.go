@@ -2,7 +2,7 @@
 // again for each request.
 //
 // A token is the text a client sends, such as svc_live_ and 38 characters; a
-// [Format] makes and reads it, and accepts those of an older system when it is
+// [Service] makes and reads it, and accepts those of an older system when it is
 // told their [LegacyFormat]. A [Key] is the record of one token, without its
 // secret. A [Store] finds a Key by the [Digest] of its token; a [Manager] also
 // changes keys. [Memory] is a Manager that keeps them in the process,
@@ -17,7 +17,7 @@
 //   - Only [ErrNotFound], and a record that [Key.Refused] refuses, mean that a
 //     key is invalid. Any other error means that the store could not answer:
 //     the request MUST be refused, and MUST NOT be told that its key is wrong.
-//   - A token that [Format.Candidates] refuses MUST NOT reach the store.
+//   - A text that [Service.Parse] refuses MUST NOT reach the store.
 //   - Key.Refused MUST be asked for every request, also when the record comes
 //     from a cache. So MUST [Key.AllowsAddress], by whoever knows the address
 //     that a request comes from.

@@ -18,14 +18,14 @@ import (
 func Example_legacyKeys() {
 	ctx := context.Background()
 	newPepper, oldPepper := []byte("the pepper of this year"), []byte("the pepper of last year")
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{{
+	service := keystore.Service{Legacy: []keystore.LegacyFormat{{
 		Name:    "v1",
 		Prefix:  "acme_",
 		Match:   regexp.MustCompile("^acme_[0-9a-f]{40}$").MatchString,
 		Digests: keystore.HMACDigests(newPepper, oldPepper),
 	}}}
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{Format: format})
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: service})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 
 	// A row of the old table has the hash and not the token.
 	token := "acme_" + strings.Repeat("0123456789", 4)
@@ -43,11 +43,11 @@ func Example_legacyKeys() {
 	fmt.Println(issuer.Masked(key), key.Legacy)
 
 	// What happens to the token of a request.
-	candidates, err := format.Candidates(token)
+	presented, err := service.Parse(token)
 	if err != nil {
 		log.Fatal(err)
 	}
-	found, err := candidates.Lookup(ctx, keys)
+	found, err := presented.Lookup(ctx, keys)
 	fmt.Println(found.Name, err)
 
 	// A rotation makes a key of the present shape.

@@ -8,8 +8,8 @@ import (
 
 // What to put into .gitleaks.toml, so that a leaked key is found before others
 // find it.
-func ExampleFormat_ScanRule() {
-	fmt.Print(keystore.Format{Prefix: "acme"}.ScanRule().Gitleaks)
+func ExampleService_ScanRule() {
+	fmt.Print(keystore.Service{Prefix: "acme"}.ScanRule().Gitleaks)
 	// Output:
 	// [[rules]]
 	// id = "acme-api-key"

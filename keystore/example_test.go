@@ -17,8 +17,7 @@ import (
 func Example() {
 	ctx := context.Background()
 	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	format := keystore.Format{}
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{Format: format})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 
 	secret, key, err := issuer.Issue(ctx, keystore.Grant{
 		Organization: "acme",
@@ -34,12 +33,12 @@ func Example() {
 
 	// What happens to the token of each request.
 	decide := func() {
-		candidates, err := format.Candidates(token)
+		presented, err := issuer.Service().Parse(token)
 		if err != nil {
 			fmt.Println("malformed:", err)
 			return
 		}
-		found, err := candidates.Lookup(ctx, keys)
+		found, err := presented.Lookup(ctx, keys)
 		switch {
 		case errors.Is(err, keystore.ErrNotFound):
 			fmt.Println("unknown")
@@ -61,13 +60,13 @@ func Example() {
 	// refused: keystore: key is revoked
 }
 
-func ExampleFormat_Parse() {
+func ExampleService_Parse() {
 	for _, token := range []string{
 		"svc_live_0123456789",
 		"svc_pub_0123456789",
 		"'svc_live_0123456789'",
 	} {
-		_, err := keystore.Format{}.Parse(token)
+		_, err := keystore.Service{}.Parse(token)
 		fmt.Println(err)
 	}
 	// Output:
@@ -80,7 +79,7 @@ func ExampleSecret() {
 	issued := struct {
 		ID     string
 		secret keystore.Secret
-	}{"key_1", keystore.Format{}.Generate(keystore.Production)}
+	}{"key_1", keystore.Service{}.Generate(keystore.Production)}
 
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -180,7 +179,7 @@ func (f fixedKeys) Lookup(_ context.Context, d keystore.Digest) (*keystore.Key, 
 }
 
 func ExampleStore() {
-	token := keystore.Format{}.Generate(keystore.Production).Reveal()
+	token := keystore.Service{}.Generate(keystore.Production).Reveal()
 	digest := keystore.DigestOf(token)
 	keys := keystore.NewCached(fixedKeys{
 		digest: {ID: "batch", Digest: digest, Organization: "acme", Environment: keystore.Production},

@@ -7,4 +7,21 @@ func WithDefaults(o CacheOptions) CacheOptions { return o.withDefaults() }
 func NewSecret(text string) Secret { return newSecret(text) }
 
 // Word returns the part of a token that stands for e.
-func (e Environment) Word() string { return e.word() }
+func (e Environment) Word() string { return Service{}.word(e) }
+
+// Legacy returns the name of the token's legacy shape.
+func (t *Token) Legacy() string { return t.legacy }
+
+// Peek returns the key of a digest that c remembers and that is usable now.
+func (c *Cached) Peek(d Digest) (*Key, bool) {
+	for _, t := range []Token{{Environment: Production}, {Environment: Sandbox}, {legacy: "any"}} {
+		t.digests[0], t.n = d, 1
+		if k, _ := c.Remembered(t); k != nil {
+			return k, true
+		}
+	}
+	return nil, false
+}
+
+// Remembers reports whether the token was usable when the store was last asked.
+func (c *Cached) Remembers(d Digest) bool { return c.wasUsable(d) }

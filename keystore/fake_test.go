@@ -46,7 +46,7 @@ func (f *fake) wantCalls(t testing.TB, want int64, rule string) {
 // add stores a key and returns its digest.
 func (f *fake) add(t testing.TB, change ...func(k *keystore.Key)) keystore.Digest {
 	t.Helper()
-	token := keystore.Format{}.Generate(keystore.Sandbox).Reveal()
+	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 	k := &keystore.Key{
 		ID:           "key_" + token[9:20],
 		Digest:       keystore.DigestOf(token),

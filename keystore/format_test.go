@@ -35,23 +35,23 @@ const (
 	badCharacter       = "The key has a character that no key has; it may have been copied with a quote or a line break."
 	otherPrefix        = "The key does not begin with the prefix of this service."
 	publishable        = "This is a publishable key, which is made for browsers. This API needs a secret key."
-	unknownEnvironment = "The key is neither a live nor a test key."
+	unknownEnvironment = "The key names no environment of this service; it may be mistyped."
 	badLength          = "The key has the wrong length; it may have been cut off."
 	badChecksum        = "The key is mistyped or has been altered."
 )
 
 // reasonOf returns why a token was refused, or "" when it was accepted.
-func reasonOf(t *testing.T, f keystore.Format, token string) string {
+func reasonOf(t *testing.T, f keystore.Service, token string) string {
 	t.Helper()
-	environment, err := f.Parse(token)
+	got, err := f.Parse(token)
 	if err == nil {
 		return ""
 	}
-	var refused *keystore.FormatError
-	if !errors.As(err, &refused) || refused.Detail == "" || environment != "" {
-		t.Fatalf("Parse(%q) = %q, %v, want no environment and a *FormatError with a reason", token, environment, err)
+	var refused keystore.TokenError
+	if !errors.As(err, &refused) || refused == "" || len(got.Digests()) > 0 {
+		t.Fatalf("Parse(%q) = %v, %v, want no digest and a TokenError with a reason", token, got, err)
 	}
-	return refused.Detail
+	return string(refused)
 }
 
 func TestGenerate(t *testing.T) {
@@ -62,12 +62,12 @@ func TestGenerate(t *testing.T) {
 		if i%2 == 1 {
 			environment, word = keystore.Sandbox, "test"
 		}
-		token := keystore.Format{}.Generate(environment).Reveal()
+		token := keystore.Service{}.Generate(environment).Reveal()
 		if !pattern.MatchString(token) || token[4:8] != word {
 			t.Fatalf("Generate(%s) = %q, want it to match %v with %q", environment, token, pattern, word)
 		}
-		if got, err := (keystore.Format{}).Parse(token); got != environment || err != nil {
-			t.Fatalf("Parse(%q) = %q, %v, want %q", token, got, err, environment)
+		if got, err := (keystore.Service{}).Parse(token); got.Environment != environment || err != nil {
+			t.Fatalf("Parse(%q) = %q, %v, want %q", token, got.Environment, err, environment)
 		}
 		if want := withChecksum(token[:len(token)-6]); token != want {
 			t.Fatalf("Generate(%s) = %q, want the checksum of %q", environment, token, want)
@@ -83,7 +83,7 @@ func TestGenerateIsFair(t *testing.T) {
 	var counts [256]int
 	const tokens = 10_000
 	for range tokens {
-		token := keystore.Format{}.Generate(keystore.Production).Reveal()
+		token := keystore.Service{}.Generate(keystore.Production).Reveal()
 		for i := range 32 {
 			counts[token[9+i]]++
 		}
@@ -155,7 +155,7 @@ func TestParse(t *testing.T) {
 		{"svc_live_" + strings.Repeat("a", 248), tooLong},
 		{strings.Repeat("\x00", 1<<20), tooLong},
 	} {
-		if got := reasonOf(t, keystore.Format{}, c.token); got != c.want {
+		if got := reasonOf(t, keystore.Service{}, c.token); got != c.want {
 			t.Errorf("Parse(%.80q) was refused because %q, want %q", c.token, got, c.want)
 		}
 	}
@@ -164,20 +164,20 @@ func TestParse(t *testing.T) {
 // No typing error reaches the store.
 func TestParseFindsTypos(t *testing.T) {
 	for range 20 {
-		token := keystore.Format{}.Generate(keystore.Production).Reveal()
+		token := keystore.Service{}.Generate(keystore.Production).Reveal()
 		for i := range len(token) {
 			for _, c := range []byte(base62 + "_-. ") {
-				if typo := token[:i] + string(c) + token[i+1:]; typo != token && reasonOf(t, keystore.Format{}, typo) == "" {
+				if typo := token[:i] + string(c) + token[i+1:]; typo != token && reasonOf(t, keystore.Service{}, typo) == "" {
 					t.Errorf("%q was accepted for %q", typo, token)
 				}
 			}
 			if i > 0 && token[i] != token[i-1] {
 				swapped := token[:i-1] + string(token[i]) + string(token[i-1]) + token[i+1:]
-				if reasonOf(t, keystore.Format{}, swapped) == "" {
+				if reasonOf(t, keystore.Service{}, swapped) == "" {
 					t.Errorf("%q was accepted for %q", swapped, token)
 				}
 			}
-			if reasonOf(t, keystore.Format{}, token[:i]) == "" {
+			if reasonOf(t, keystore.Service{}, token[:i]) == "" {
 				t.Errorf("%q was accepted for %q", token[:i], token)
 			}
 		}
@@ -191,7 +191,7 @@ func TestParseRefusesNoise(t *testing.T) {
 		for i := 9; i < len(token); i++ {
 			token[i] = base62[random.IntN(62)]
 		}
-		if reasonOf(t, keystore.Format{}, string(token)) == "" {
+		if reasonOf(t, keystore.Service{}, string(token)) == "" {
 			t.Fatalf("noise was accepted: %q", token)
 		}
 	}
@@ -204,7 +204,7 @@ func TestFormatErrorsHoldNothingOfTheToken(t *testing.T) {
 		strings.Repeat(secret, 30), withChecksum("svc_live_"+strings.Repeat(secret, 3)[:32]) + "0",
 		"svc_live_" + strings.Repeat(secret, 4)[:38],
 	} {
-		_, err := keystore.Format{}.Parse(token)
+		_, err := keystore.Service{}.Parse(token)
 		if err == nil {
 			t.Fatalf("Parse(%q) accepted it", token)
 		}
@@ -214,39 +214,40 @@ func TestFormatErrorsHoldNothingOfTheToken(t *testing.T) {
 			}
 		}
 	}
-	if got, want := (&keystore.FormatError{Detail: badLength}).Error(), "keystore: the key has the wrong length; it may have been cut off"; got != want {
+	if got, want := keystore.TokenError(badLength).Error(), "keystore: the key has the wrong length; it may have been cut off"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestPrefix(t *testing.T) {
-	f := keystore.Format{Prefix: "acme2"}
+	f := keystore.Service{Prefix: "acme2"}
 	token := f.Generate(keystore.Sandbox).Reveal()
 	if !strings.HasPrefix(token, "acme2_test_") || reasonOf(t, f, token) != "" {
 		t.Errorf("a Format with prefix acme2 generated %q", token)
 	}
-	if got := reasonOf(t, keystore.Format{}, token); got != otherPrefix {
+	if got := reasonOf(t, keystore.Service{}, token); got != otherPrefix {
 		t.Errorf("the default Format refused %q because %q, want %q", token, got, otherPrefix)
 	}
 	for prefix, ok := range map[string]bool{
 		"": true, "svc": true, "a": true, "0": true, "az09": true, "a/": false, "a:": false, "a`": false, "a{": false, "abcdefghijklmnop": true,
 		"abcdefghijklmnopq": false, "Svc": false, "my_svc": false, "s-c": false, "s c": false, "é": false, ".*": false,
 	} {
-		f := keystore.Format{Prefix: prefix}
-		if err := f.Validate(); (err == nil) != ok {
-			t.Errorf("Format{Prefix: %q}.Validate() = %v, want it valid: %v", prefix, err, ok)
-		}
-		for method, call := range map[string]func(){
-			"Generate": func() { f.Generate(keystore.Sandbox) },
-			"Parse":    func() { f.Parse("x") },
-			"Pattern":  func() { f.Pattern() },
-		} {
-			if panicked := panics(call); panicked == ok {
-				t.Errorf("%s with prefix %q panicked: %v, want %v", method, prefix, panicked, !ok)
+		for _, f := range []keystore.Service{{Prefix: prefix}, {Live: prefix}, {Test: prefix}} {
+			if _, err := f.Resolve(nil); (err == nil) != ok {
+				t.Errorf("%+v.Resolve(nil): got %v, want it valid: %v", f, err, ok)
+			}
+			for method, call := range map[string]func(){
+				"Generate":  func() { f.Generate(keystore.Sandbox) },
+				"NewCached": func() { keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: f}) },
+				"NewIssuer": func() { keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: f}) },
+			} {
+				if panicked := panics(call); panicked == ok {
+					t.Errorf("%s with %+v panicked: %v, want %v", method, f, panicked, !ok)
+				}
 			}
 		}
 	}
-	if !panics(func() { keystore.Format{}.Generate("staging") }) {
+	if !panics(func() { keystore.Service{}.Generate("staging") }) {
 		t.Error("Generate for an unknown environment did not panic")
 	}
 }
@@ -254,7 +255,7 @@ func TestPrefix(t *testing.T) {
 // A text that begins like a token of this service is claimed, complete or not.
 func TestClaims(t *testing.T) {
 	hex := func(string) bool { return true }
-	f := keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v0", Match: hex}}}
+	f := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v0", Match: hex}}}
 	for token, want := range map[string]bool{
 		"svc_live_x": true, "svc_": true, "acme_x": true, "acme_": true,
 		"": false, "svc": false, "svcx_live_x": false, "acme": false, "eyJhbGciOiJIUzI1NiJ9.e30.x": false,
@@ -263,7 +264,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("Claims(%q) = %t, want %t", token, got, want)
 		}
 	}
-	if (keystore.Format{}).Claims("acme_x") {
+	if (keystore.Service{}).Claims("acme_x") {
 		t.Error("a Format without a legacy shape claims acme_x")
 	}
 }
@@ -275,11 +276,11 @@ func panics(f func()) (panicked bool) {
 }
 
 func TestPattern(t *testing.T) {
-	if got, want := (keystore.Format{}).Pattern(), `svc_(live|test)_[0-9A-Za-z]{38}`; got != want {
+	if got, want := (keystore.Service{}).Pattern(), `svc_(live|test)_[0-9A-Za-z]{38}`; got != want {
 		t.Errorf("Pattern() = %q, want %q", got, want)
 	}
-	found := regexp.MustCompile(keystore.Format{}.Pattern()).FindString("key=" + withChecksum("svc_test_"+strings.Repeat("x", 32)) + "\n")
-	if reasonOf(t, keystore.Format{}, found) != "" {
+	found := regexp.MustCompile(keystore.Service{}.Pattern()).FindString("key=" + withChecksum("svc_test_"+strings.Repeat("x", 32)) + "\n")
+	if reasonOf(t, keystore.Service{}, found) != "" {
 		t.Errorf("the pattern found %q in a text, want the token", found)
 	}
 }

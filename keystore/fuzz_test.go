@@ -14,12 +14,13 @@ func FuzzParse(f *testing.F) {
 	for _, token := range []string{live, strings.Replace(live, "live", "test", 1), live[:40], "svc_pub_1", "svc_live_" + strings.Repeat("-", 30), ""} {
 		f.Add(token)
 	}
-	pattern := regexp.MustCompile("^(?:" + keystore.Format{}.Pattern() + ")$")
+	pattern := regexp.MustCompile("^(?:" + keystore.Service{}.Pattern() + ")$")
 	f.Fuzz(func(t *testing.T, token string) {
-		environment, err := keystore.Format{}.Parse(token)
+		got, err := keystore.Service{}.Parse(token)
+		environment := got.Environment
 		if err != nil {
-			if environment != "" {
-				t.Errorf("Parse(%q) returned %q beside %v", token, environment, err)
+			if len(got.Digests()) > 0 {
+				t.Errorf("Parse(%q) returned %v beside %v", token, got, err)
 			}
 			return
 		}
@@ -41,18 +42,18 @@ func FuzzCandidates(f *testing.F) {
 	for _, token := range []string{withChecksum("svc_live_" + strings.Repeat("0", 32)), acme("0"), acme("0") + "0", "acme_", "svc_live_x", ""} {
 		f.Add(token)
 	}
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
 	pattern := regexp.MustCompile("^acme_[0-9a-f]{40}$")
 	f.Fuzz(func(t *testing.T, token string) {
-		c, err := format.Candidates(token)
-		_, parseErr := keystore.Format{}.Parse(token)
-		var refused *keystore.FormatError
+		c, err := format.Parse(token)
+		_, parseErr := keystore.Service{}.Parse(token)
+		var refused keystore.TokenError
 		switch {
 		case err != nil:
 			if !errors.As(err, &refused) || len(c.Digests()) > 0 || parseErr == nil || pattern.MatchString(token) {
 				t.Errorf("Candidates(%q) = %+v, %v", token, c, err)
 			}
-		case c.Legacy == "":
+		case c.Legacy() == "":
 			if parseErr != nil || len(c.Digests()) != 1 || c.Digests()[0] != keystore.DigestOf(token) {
 				t.Errorf("Candidates(%q) = %+v, which Parse refuses: %v", token, c, parseErr)
 			}

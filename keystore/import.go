@@ -12,7 +12,7 @@ import (
 const maxHint = 8
 
 // Import stores a key for a token that another system issued.
-// [Format.Candidates] decides whether the token is acceptable, as it does for
+// [Service.Parse] decides whether the token is acceptable, as it does for
 // every request later, so no token is imported that would then be refused. Its
 // error is returned unchanged. g.Environment must be the one that the token
 // names, if it names one. A legacy token is stored under the first of its
@@ -24,22 +24,22 @@ const maxHint = 8
 // Import returns [ErrExists] when there is such a key already, under whichever
 // digest, and the key too when it belongs to the organization.
 func (i *Issuer) Import(ctx context.Context, g Grant, token string) (*Key, error) {
-	c, err := i.format.Candidates(token)
+	t, err := i.service.Parse(token)
 	if err != nil {
 		return nil, err
 	}
 	now := instant()
-	problems := g.problems(i.registry, now)
-	if g.Environment.Known() && c.Environment != "" && g.Environment != c.Environment {
-		problems = append(problems, FieldError{"environment", "The token is a " + string(c.Environment) + " key."})
+	problems := g.problems(i.service.Scopes, now)
+	if g.Environment.Known() && t.Environment != "" && g.Environment != t.Environment {
+		problems = append(problems, FieldError{"environment", "The token is a " + string(t.Environment) + " key."})
 	}
 	if problems != nil {
 		return nil, &GrantError{problems}
 	}
-	k := g.key(c.digests[0], hint(token), now)
-	k.Legacy = c.Legacy
+	k := g.key(t.digests[0], hint(token), now)
+	k.Legacy = t.legacy
 	// A second record would outlive the revocation of the first one.
-	for _, d := range c.Digests()[1:] {
+	for _, d := range t.Digests()[1:] {
 		switch existing, err := i.manager.Lookup(ctx, d); {
 		case err == nil:
 			return ownCopy(existing, g.Organization), ErrExists
@@ -76,7 +76,7 @@ type LegacyKey struct {
 // be run again. For an ID that another key has, the error is a [*GrantError].
 func (i *Issuer) ImportDigest(ctx context.Context, g Grant, old LegacyKey) (*Key, error) {
 	now := instant()
-	if problems := append(g.problems(i.registry, now), old.problems(i.format)...); problems != nil {
+	if problems := append(g.problems(i.service.Scopes, now), old.problems(i.service)...); problems != nil {
 		return nil, &GrantError{problems}
 	}
 	k := g.key(old.Digest, old.Hint, now)
@@ -91,11 +91,11 @@ func (i *Issuer) ImportDigest(ctx context.Context, g Grant, old LegacyKey) (*Key
 	return i.insertImported(ctx, k)
 }
 
-func (k LegacyKey) problems(f Format) (problems []FieldError) {
+func (k LegacyKey) problems(s Service) (problems []FieldError) {
 	if k.Digest == (Digest{}) {
 		problems = append(problems, FieldError{"digest", "The digest is missing."})
 	}
-	if f.legacy(k.Format) == nil {
+	if s.legacy(k.Format) == nil {
 		problems = append(problems, FieldError{"format", fmt.Sprintf("There is no legacy format %.64q.", k.Format)})
 	}
 	if problem := textProblem("ID", k.ID); problem != "" {

@@ -16,21 +16,21 @@ func TestImport(t *testing.T) {
 	older := []keystore.LegacyFormat{{Name: "older", Prefix: "svc_test_"}}
 	for _, c := range []struct {
 		name   string
-		format keystore.Format
+		format keystore.Service
 		token  string
 		reason string
 	}{
-		{"our own", keystore.Format{}, withChecksum("svc_test_" + strings.Repeat("aB", 16)), ""},
-		{"an older one, not accepted", keystore.Format{}, old, badLength},
-		{"an older one, accepted", keystore.Format{Legacy: older}, old, ""},
-		{"another prefix", keystore.Format{Legacy: older}, "x" + old, otherPrefix},
-		{"a publishable one", keystore.Format{Legacy: older}, strings.Replace(old, "test", "pub", 1), publishable},
+		{"our own", keystore.Service{}, withChecksum("svc_test_" + strings.Repeat("aB", 16)), ""},
+		{"an older one, not accepted", keystore.Service{}, old, badLength},
+		{"an older one, accepted", keystore.Service{Legacy: older}, old, ""},
+		{"another prefix", keystore.Service{Legacy: older}, "x" + old, otherPrefix},
+		{"a publishable one", keystore.Service{Legacy: older}, strings.Replace(old, "test", "pub", 1), publishable},
 	} {
 		memory := keystore.NewMemory()
-		k, err := keystore.NewIssuer(memory, keystore.IssuerOptions{Format: c.format}).Import(t.Context(), grant(), c.token)
+		k, err := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: c.format}).Import(t.Context(), grant(), c.token)
 		if c.reason != "" {
-			var refused *keystore.FormatError
-			if !errors.As(err, &refused) || refused.Detail != c.reason || k != nil {
+			var refused keystore.TokenError
+			if !errors.As(err, &refused) || string(refused) != c.reason || k != nil {
 				t.Errorf("Import of %s returned %v, %v, want it refused because %q", c.name, k, err, c.reason)
 			}
 			continue
@@ -40,7 +40,7 @@ func TestImport(t *testing.T) {
 			continue
 		}
 		// What was imported passes the parser of the request path and is found.
-		candidates, err := c.format.Candidates(c.token)
+		candidates, err := c.format.Parse(c.token)
 		if err != nil {
 			t.Errorf("Candidates of %s returned %v", c.name, err)
 		}
@@ -111,9 +111,9 @@ func TestImportTwice(t *testing.T) {
 
 func TestImportDigest(t *testing.T) {
 	pepper := []byte("the sole pepper")
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC(pepper)}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(pepper)}}
 	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Format: format})
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: format})
 	created, used := time.Date(2024, 5, 6, 7, 8, 9, 1234, time.FixedZone("east", 3600)), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	g := grant()
 	g.Attributes = map[string]string{"plan": "pro"}
@@ -166,7 +166,7 @@ func TestImportDigest(t *testing.T) {
 }
 
 func TestImportDigestProblems(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}})
 	digest := keystore.DigestOf("x")
 	for _, c := range []struct {
 		old  keystore.LegacyKey
@@ -205,8 +205,8 @@ func TestImportDigestProblems(t *testing.T) {
 // first.
 func TestImportUnderAnotherPepper(t *testing.T) {
 	store := failing{Manager: keystore.NewMemory()}
-	before := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the old pepper"))}}})
-	after := keystore.NewIssuer(store, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}})
+	before := keystore.NewIssuer(store, keystore.IssuerOptions{Service: keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the old pepper"))}}})
+	after := keystore.NewIssuer(store, keystore.IssuerOptions{Service: keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}})
 	first, err := before.Import(t.Context(), grant(), acme("1"))
 	if err != nil || first.Digest != hmacOf([]byte("the old pepper"), acme("1")) {
 		t.Fatalf("Import returned %+v, %v", first, err)
@@ -218,7 +218,7 @@ func TestImportUnderAnotherPepper(t *testing.T) {
 	if err != nil || second.Digest != hmacOf([]byte("the new pepper"), acme("2")) {
 		t.Errorf("Import returned %+v, %v, want the digest of the newest pepper", second, err)
 	}
-	unsure := keystore.NewIssuer(unsureManager{store}, keystore.IssuerOptions{Format: keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}})
+	unsure := keystore.NewIssuer(unsureManager{store}, keystore.IssuerOptions{Service: keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}})
 	if _, err := unsure.Import(t.Context(), grant(), acme("3")); !errors.Is(err, errStoreDown) {
 		t.Errorf("Import where the older digest cannot be looked up returned %v, want the error of the store", err)
 	}

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/rs/xid"
-
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // An Issuer issues, rotates and revokes keys. Every method acts for one
@@ -17,34 +15,32 @@ import (
 // Over a [Cached], a key that the Issuer revokes is refused as soon as the
 // call returns. An Issuer is safe for concurrent use.
 type Issuer struct {
-	manager  Manager
-	format   Format
-	registry *scope.Registry
+	manager Manager
+	service Service
 }
 
 // IssuerOptions configures an [Issuer]. The zero value is ready to use.
 type IssuerOptions struct {
-	Format   Format          // the shape of the tokens
-	Registry *scope.Registry // the scopes that can be granted; nil means [scope.Contract]
+	// Service says which scopes can be granted and what the tokens look like.
+	// Zero: that of the [Cached], if the Issuer is over one, or the contract's.
+	Service Service
 }
 
-// NewIssuer returns an Issuer of keys in m. It panics when m is nil or the
-// format is not valid.
+// NewIssuer returns an Issuer of keys in m. It panics when m is nil, or the
+// service is not valid or another one than that of m.
 func NewIssuer(m Manager, o IssuerOptions) *Issuer {
 	if absent(m) {
 		panic("keystore: NewIssuer with a nil Manager")
 	}
-	if err := o.Format.Validate(); err != nil {
+	service, err := o.Service.Resolve(m)
+	if err != nil {
 		panic(err.Error())
 	}
-	if o.Registry == nil {
-		o.Registry = scope.Contract()
-	}
-	return &Issuer{manager: m, format: o.Format, registry: o.Registry}
+	return &Issuer{manager: m, service: service}
 }
 
-// Registry returns the scopes that can be granted.
-func (i *Issuer) Registry() *scope.Registry { return i.registry }
+// Service returns the service whose keys are issued.
+func (i *Issuer) Service() Service { return i.service }
 
 // Issue makes a key. The Secret is the only copy of the token there will ever
 // be: an endpoint that issues keys under an Idempotency-Key calls
@@ -58,10 +54,10 @@ func (i *Issuer) Registry() *scope.Registry { return i.registry }
 // g.IssueToken makes no second one.
 func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 	now := instant()
-	if err := g.Validate(i.registry); err != nil {
+	if err := g.Validate(i.service.Scopes); err != nil {
 		return Secret{}, nil, err
 	}
-	secret := i.format.Generate(g.Environment)
+	secret := i.service.Generate(g.Environment)
 	k, err := i.insert(ctx, g.key(DigestOf(secret.Reveal()), hint(secret.Reveal()), now))
 	if err != nil {
 		return Secret{}, k, err

@@ -191,8 +191,7 @@ func TestIssueProblems(t *testing.T) {
 
 func TestIssueInOtherRegistry(t *testing.T) {
 	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
-		Format:   keystore.Format{Prefix: "acme"},
-		Registry: scope.New(scope.Definition{Name: "billing:read"}),
+		Service: keystore.Service{Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "billing:read"})},
 	})
 	g := grant()
 	g.Scopes = []scope.Name{"billing:read"}
@@ -263,7 +262,7 @@ func TestNewIssuerPanics(t *testing.T) {
 		}
 	}
 	if !panics(func() {
-		keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: keystore.Format{Prefix: "A"}})
+		keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Prefix: "A"}})
 	}) {
 		t.Error("NewIssuer with a bad prefix did not panic")
 	}

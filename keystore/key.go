@@ -2,6 +2,7 @@ package keystore
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -121,6 +122,21 @@ func (k *Key) Refused() error {
 		return ErrExpired
 	case Suspended:
 		return ErrSuspended
+	}
+	return nil
+}
+
+// fits returns an error unless k, which came from a store, can be the key of
+// the digest. It fails closed: a mixed-up row must not let one organization act
+// as another.
+func (k *Key) fits(d Digest) error {
+	switch {
+	case k == nil:
+		return fmt.Errorf("%w: the store returned neither a key nor an error", ErrCorrupt)
+	case k.Digest != d:
+		return fmt.Errorf("%w: key %q came for the digest of another one", ErrCorrupt, k.ID)
+	case !k.Environment.Known():
+		return fmt.Errorf("%w: key %q is of environment %q", ErrCorrupt, k.ID, k.Environment)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ const (
 )
 
 // A LegacyFormat is a shape of tokens that an older system issued, such as
-// acme_ and 40 hexadecimal digits. A [Format] accepts them beside its own, so
+// acme_ and 40 hexadecimal digits. A [Service] accepts them beside its own, so
 // that a service can change over without new keys for everybody:
 // [Issuer.ImportDigest] takes the records over, and [Issuer.Rotate] replaces
 // such a key by one of the present shape.
@@ -100,20 +100,20 @@ func (l LegacyFormat) validate() error {
 }
 
 // legacy returns the shape with this name, or nil.
-func (f Format) legacy(name string) *LegacyFormat {
-	for i := range f.Legacy {
-		if f.Legacy[i].Name == name {
-			return &f.Legacy[i]
+func (s Service) legacy(name string) *LegacyFormat {
+	for i := range s.Legacy {
+		if s.Legacy[i].Name == name {
+			return &s.Legacy[i]
 		}
 	}
 	return nil
 }
 
-func (f Format) validateLegacy() error {
+func (s Service) validateLegacy() error {
 	var errs []error
-	for i, l := range f.Legacy {
+	for i, l := range s.Legacy {
 		errs = append(errs, l.validate())
-		for _, earlier := range f.Legacy[:i] {
+		for _, earlier := range s.Legacy[:i] {
 			if earlier.Name == l.Name {
 				errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
 			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {

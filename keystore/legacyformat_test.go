@@ -88,8 +88,8 @@ func TestLegacyFormatValidate(t *testing.T) {
 		{[]keystore.LegacyFormat{{Name: "v1"}}, []string{`"v1" needs a Prefix or a Match`}},
 		{[]keystore.LegacyFormat{{Name: "v1"}, {Name: "v1", Prefix: "acme_"}, {Name: "", Prefix: "x"}}, []string{"needs a Prefix", `two legacy shapes "v1"`, `the name ""`}},
 	} {
-		f := keystore.Format{Legacy: c.legacy}
-		err := f.Validate()
+		f := keystore.Service{Legacy: c.legacy}
+		_, err := f.Resolve(nil)
 		if (err == nil) != (c.want == nil) {
 			t.Errorf("Validate of %+v returned %v, want %q", c.legacy, err, c.want)
 			continue
@@ -99,18 +99,18 @@ func TestLegacyFormatValidate(t *testing.T) {
 				t.Errorf("Validate of %+v returned %v, want %q in it", c.legacy, err, text)
 			}
 		}
-		if got := panics(func() { keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: f}) }); got != (c.want != nil) {
+		if got := panics(func() { keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: f}) }); got != (c.want != nil) {
 			t.Errorf("NewIssuer with %+v panicked: %t, want %t", c.legacy, got, c.want != nil)
 		}
 	}
-	if err := (keystore.Format{Prefix: "No!", Legacy: []keystore.LegacyFormat{{Name: "v1"}}}).Validate(); err == nil || !strings.Contains(err.Error(), "No!") || !strings.Contains(err.Error(), "v1") {
+	if _, err := (keystore.Service{Prefix: "No!", Legacy: []keystore.LegacyFormat{{Name: "v1"}}}).Resolve(nil); err == nil || !strings.Contains(err.Error(), "No!") || !strings.Contains(err.Error(), "v1") {
 		t.Errorf("got %v, want both mistakes", err)
 	}
 }
 
 // A pepper does not show when the configuration is printed.
 func TestPeppersAreNotPrinted(t *testing.T) {
-	f := keystore.Format{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("secretpepper of acme"))}}
+	f := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("secretpepper of acme"))}}
 	for _, verb := range []string{"%v", "%+v", "%#v"} {
 		if text := fmt.Sprintf(verb, f); strings.Contains(text, "secretpepper") || strings.Contains(text, fmt.Sprint([]byte("secret"))[1:20]) {
 			t.Errorf("%s prints %s", verb, text)

@@ -12,7 +12,7 @@ import (
 // environment, scopes, attributes, networks and expiry, and revokes the old one
 // after overlap, during which both work. With an overlap of zero the old key is
 // revoked at once. An old key that would end before that still does. The new
-// token has the shape of [Format], whatever shape the old one has.
+// token has the shape of the [Service], whatever shape the old one has.
 //
 // A key that is revoked, expired or suspended cannot be rotated; the error is
 // that of [Key.Refused]. A key can be rotated once. The error is [ErrRotated]
@@ -56,7 +56,7 @@ func (i *Issuer) Rotate(ctx context.Context, organization, id, actor string, ove
 	if !old.Environment.Known() {
 		return Secret{}, nil, ErrCorrupt
 	}
-	secret := i.format.Generate(old.Environment)
+	secret := i.service.Generate(old.Environment)
 	next, err := i.insert(ctx, &Key{
 		ID:           newID(),
 		Digest:       DigestOf(secret.Reveal()),

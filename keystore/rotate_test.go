@@ -80,8 +80,8 @@ func TestRotateKeepsTheEnvironment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := (keystore.Format{}).Parse(secret.Reveal()); err != nil || got != e || next.Environment != e {
-			t.Errorf("a key of %s was replaced by one of %s with a token of %s (%v)", e, next.Environment, got, err)
+		if got, err := (keystore.Service{}).Parse(secret.Reveal()); err != nil || got.Environment != e || next.Environment != e {
+			t.Errorf("a key of %s was replaced by one of %s with a token of %s (%v)", e, next.Environment, got.Environment, err)
 		}
 	}
 }

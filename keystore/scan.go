@@ -22,13 +22,20 @@ type ScanRule struct {
 	Gitleaks string
 }
 
-// ScanRule returns the rule for the keys of f, legacy ones left out.
-func (f Format) ScanRule() ScanRule {
-	prefix := f.prefix()
+// Pattern returns a regular expression, in the syntax common to RE2 and PCRE
+// and without anchors, that matches the tokens of the present shape. It does
+// not know the checksum, so it also matches others.
+func (s Service) Pattern() string {
+	return fmt.Sprintf("%s_(%s|%s)_[0-9A-Za-z]{%d}", s.prefix(), s.word(Production), s.word(Sandbox), randomLength+checksumLength)
+}
+
+// ScanRule returns the rule for the keys of s, legacy ones left out.
+func (s Service) ScanRule() ScanRule {
 	// Scanners take the first capturing group for the secret. Here that would
-	// be "live" or "test" alone.
-	r := ScanRule{Pattern: `\b` + strings.ReplaceAll(f.Pattern(), "(", "(?:") + `\b`}
-	body := prefix + "_live_" + strings.Repeat("0", randomLength)
+	// be the word for the environment alone.
+	r := ScanRule{Pattern: `\b` + strings.ReplaceAll(s.Pattern(), "(", "(?:") + `\b`}
+	live, test := s.begin(Production), s.begin(Sandbox)
+	body := live + strings.Repeat("0", randomLength)
 	sum := checksum(body)
 	r.Checksum = fmt.Sprintf("The last %d characters are the CRC-32 (IEEE 802.3, as in zlib) of all characters before them, "+
 		"from the prefix on, written in base 62 with the digits 0-9, A-Z and a-z in this order, the most significant first, "+
@@ -38,8 +45,8 @@ id = "%[1]s-api-key"
 description = "%[1]s secret API key"
 regex = '''%[2]s'''
 entropy = %[3]d
-keywords = ["%[1]s_live_", "%[1]s_test_"]
-`, prefix, r.Pattern, scanEntropy)
+keywords = [%[4]q, %[5]q]
+`, s.prefix(), r.Pattern, scanEntropy, live, test)
 	return r
 }
 

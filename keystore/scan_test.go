@@ -61,7 +61,7 @@ func entropy(s string) (bits float64) {
 }
 
 func TestScanRuleFindsKeys(t *testing.T) {
-	for _, f := range []keystore.Format{{}, {Prefix: "acme2"}} {
+	for _, f := range []keystore.Service{{}, {Prefix: "acme2"}} {
 		rule, keywords := gitleaksRule(t, f.ScanRule().Gitleaks)
 		threshold, err := strconv.ParseFloat(rule["entropy"], 64)
 		if err != nil || rule["id"] == "" || rule["description"] == "" {
@@ -96,7 +96,7 @@ func TestScanRuleFindsKeys(t *testing.T) {
 }
 
 func TestScanRuleNearMisses(t *testing.T) {
-	pattern := regexp.MustCompile(keystore.Format{}.ScanRule().Pattern)
+	pattern := regexp.MustCompile(keystore.Service{}.ScanRule().Pattern)
 	key := withChecksum("svc_live_" + strings.Repeat("Az09", 8))
 	for _, text := range []string{
 		key[:len(key)-1],                // cut off
@@ -122,10 +122,10 @@ func TestScanRuleNearMisses(t *testing.T) {
 		t.Errorf("in the key found %q", got)
 	}
 	// What the pattern takes for a key and the checksum does not.
-	if mistyped := key[:12] + "x" + key[13:]; pattern.FindString(mistyped) == "" || reasonOf(t, keystore.Format{}, mistyped) != badChecksum {
+	if mistyped := key[:12] + "x" + key[13:]; pattern.FindString(mistyped) == "" || reasonOf(t, keystore.Service{}, mistyped) != badChecksum {
 		t.Errorf("%q: want it found, and told from a key by its checksum", mistyped)
 	}
-	rule, _ := gitleaksRule(t, keystore.Format{}.ScanRule().Gitleaks)
+	rule, _ := gitleaksRule(t, keystore.Service{}.ScanRule().Gitleaks)
 	threshold, _ := strconv.ParseFloat(rule["entropy"], 64)
 	for _, placeholder := range []string{"svc_live_" + strings.Repeat("x", 38), "svc_test_" + strings.Repeat("0", 38), "svc_live_" + strings.Repeat("ab", 19)} {
 		if bits := entropy(placeholder); pattern.FindString(placeholder) == "" || bits >= threshold {
@@ -138,7 +138,7 @@ func TestScanRuleNearMisses(t *testing.T) {
 func TestScanRuleChecksum(t *testing.T) {
 	words := regexp.MustCompile(`The last 6 characters .* CRC-32 .* For (\S+) they are (\S+)\.$`)
 	for _, prefix := range []string{"", "acme"} {
-		f := keystore.Format{Prefix: prefix}
+		f := keystore.Service{Prefix: prefix}
 		m := words.FindStringSubmatch(f.ScanRule().Checksum)
 		if m == nil {
 			t.Fatalf("got the words %q", f.ScanRule().Checksum)

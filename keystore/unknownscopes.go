@@ -6,7 +6,7 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// unknownScopes are the scopes of loaded keys that the registry does not have.
+// unknownScopes are the scopes of loaded keys that the service does not have.
 // They grant nothing. A log line says so, because that can surprise the owner
 // of a key, for example after a release was rolled back.
 type unknownScopes struct {
@@ -19,10 +19,10 @@ const maxUnknownScopes = 100
 
 // reportUnknown logs each unknown scope the first time a key has it.
 func (c *Cached) reportUnknown(k *Key) {
-	_, unknown := c.options.Registry.Parse(k.Scopes)
+	_, unknown := c.options.Service.Scopes.Parse(k.Scopes)
 	for _, n := range unknown {
 		if c.unknownScopes.first(n) {
-			c.options.Logger.Warn("keystore: a key has a scope that the registry does not know; it grants nothing", "scope", string(n), "key", k.ID)
+			c.options.Logger.Warn("keystore: a key has a scope that the service does not; it grants nothing", "scope", string(n), "key", k.ID)
 		}
 	}
 }

@@ -52,10 +52,10 @@ func owned(k *Key, err error, organization string) (*Key, error) {
 func (i *Issuer) Masked(k *Key) string {
 	if k.Legacy != "" {
 		prefix := ""
-		if l := i.format.legacy(k.Legacy); l != nil {
+		if l := i.service.legacy(k.Legacy); l != nil {
 			prefix = l.Prefix
 		}
 		return prefix + "…" + k.Hint
 	}
-	return i.format.prefix() + "_" + k.Environment.word() + "_…" + k.Hint
+	return i.service.begin(k.Environment) + "…" + k.Hint
 }

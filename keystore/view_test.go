@@ -11,7 +11,7 @@ import (
 )
 
 func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: keystore.Format{Prefix: "ship"}})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
 	g := grant()
 	g.IssueToken = "once"
 	_, k := issue(t, issuer, g)
@@ -45,7 +45,7 @@ func TestKeysWhenTheStoreFails(t *testing.T) {
 }
 
 func TestMasked(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Format: keystore.Format{Prefix: "ship"}})
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
 	token, k := issue(t, issuer, grant())
 	if got, want := issuer.Masked(k), "ship_test_…"+token[len(token)-4:]; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -58,11 +58,11 @@ func TestMasked(t *testing.T) {
 func TestValidateJudgesAsIssueDoes(t *testing.T) {
 	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	g := grant()
-	if err := g.Validate(issuer.Registry()); err != nil {
+	if err := g.Validate(issuer.Service().Scopes); err != nil {
 		t.Errorf("a valid grant: got %v", err)
 	}
 	g.Scopes, g.Environment = []scope.Name{"task:read"}, "moon"
-	checked, ok := errors.AsType[*keystore.GrantError](g.Validate(issuer.Registry()))
+	checked, ok := errors.AsType[*keystore.GrantError](g.Validate(issuer.Service().Scopes))
 	_, _, err := issuer.Issue(t.Context(), g)
 	if issued, _ := errors.AsType[*keystore.GrantError](err); !ok || len(checked.Fields) != 2 || checked.Error() != issued.Error() {
 		t.Errorf("got %v, want what Issue returns, %v", checked, issued)
@@ -90,7 +90,7 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 				t.Errorf("%s: %s returned %v, want ErrCorrupt alone", name, method, err)
 			}
 		}
-		token := keystore.Format{}.Generate(keystore.Sandbox).Reveal()
+		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 		if got, err := issuer.Import(ctx, grant(), token); !errors.Is(err, keystore.ErrExists) || got != nil {
 			t.Errorf("%s: Import of a token that exists returned %v, %v, want ErrExists alone", name, got, err)
 		}

@@ -209,7 +209,7 @@ func TestRegistrationMistakes(t *testing.T) {
 			middleware.NewAPI(ring.keys, middleware.Options{RequestID: middleware.RequestIDOptions{Header: "a b"}})
 		},
 		`prefix "A"`: func() {
-			middleware.NewAPI(ring.keys, middleware.Options{Keys: middleware.KeyOptions{Format: keystore.Format{Prefix: "A"}}})
+			middleware.NewAPI(ring.keys, middleware.Options{Service: keystore.Service{Prefix: "A"}})
 		},
 	} {
 		wantPanic(t, want, f)
@@ -221,22 +221,22 @@ func TestRegistrationMistakes(t *testing.T) {
 func TestNames(t *testing.T) {
 	registry := scope.New(scope.Definition{Name: "cars:drive", Meaning: "Drive."})
 	memory := keystore.NewMemory()
-	format := keystore.Format{Prefix: "acme"}
-	token := format.Generate(keystore.Sandbox).Reveal()
+	service := keystore.Service{Prefix: "acme", Scopes: registry}
+	token := service.Generate(keystore.Sandbox).Reveal()
 	key := &keystore.Key{ID: "key_1", Organization: "o", Environment: keystore.Sandbox, Digest: keystore.DigestOf(token), Scopes: []scope.Name{"cars:drive"}}
 	if err := memory.Insert(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
 	for base, path := range map[string]string{"/": "/cars", "/v7/": "/v7/cars", "/v7": "/v7/cars"} {
 		api := middleware.NewAPI(memory, middleware.Options{
-			Base: base, Keys: middleware.KeyOptions{Format: format}, Registry: registry, Hooks: quiet(), RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
+			Base: base, Service: service, Hooks: quiet(), RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
 		})
 		api.HandleFunc("GET "+path, middleware.Require("cars:drive"), sayOK)
 		res := serve(api, request("GET", path, token, ""))
 		if res.StatusCode != 200 || res.Header.Get("Acme-Request-Id") == "" || res.Header.Get(idHeader) != "" {
 			t.Errorf("%s: got %d %v", base, res.StatusCode, res.Header)
 		}
-		other := keystore.Format{}.Generate(keystore.Sandbox).Reveal()
+		other := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 		if res := serve(api, request("GET", path, other, "")); res.StatusCode != 401 || !strings.Contains(res.problem(t).Detail, "prefix") {
 			t.Errorf("%s: got %d %s", base, res.StatusCode, res.body)
 		}
@@ -379,7 +379,7 @@ func TestAPIWithinAPI(t *testing.T) {
 // TestOptionsOfAPI: they come back with the defaults filled in.
 func TestOptionsOfAPI(t *testing.T) {
 	got := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Base: "/v2"}).Options()
-	if got.Base != "/v2" || got.RequestID.Header != middleware.DefaultRequestIDHeader || got.Registry != scope.Contract() {
+	if got.Base != "/v2" || got.RequestID.Header != middleware.DefaultRequestIDHeader || got.Service.Scopes != scope.Contract() {
 		t.Errorf("got %+v", got)
 	}
 }

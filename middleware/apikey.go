@@ -9,14 +9,13 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // KeyAuthenticator returns the authenticator of API keys, to be joined with
 // others by [FirstOf]. Alone, a Guard makes it from its key store. Of the
-// options it uses Registry, Keys, Failures and ClientIP; the Guard needs the
-// same ClientIP. It panics on those that [Options.Validate] refuses, and on a
-// nil store.
+// options it uses Service, Keys, Failures and ClientIP; the Guard needs the
+// same ClientIP. It panics on those that [Options.Validate] refuses, on a nil
+// store and on a keystore.Cached of another Service.
 func KeyAuthenticator(keys keystore.Store, o Options) Authenticator {
 	if absent(keys) {
 		panic("middleware: KeyAuthenticator: the key store is nil")
@@ -24,12 +23,18 @@ func KeyAuthenticator(keys keystore.Store, o Options) Authenticator {
 	if err := o.Validate(); err != nil {
 		panic(err.Error())
 	}
-	return newKeyAuthenticator(keys, o.withDefaults())
+	o = o.withDefaults()
+	service, err := o.Service.Resolve(keys)
+	if err != nil {
+		panic("middleware: KeyAuthenticator: " + err.Error())
+	}
+	o.Service = service
+	return newKeyAuthenticator(keys, o)
 }
 
 type keyAuthenticator struct {
 	KeyOptions
-	registry  *scope.Registry
+	service   keystore.Service
 	keys      keystore.Store
 	cache     cache // nil when keys is no cache
 	clientIP  ClientIP
@@ -54,12 +59,11 @@ func keyAuthenticators(a Authenticator) (all []*keyAuthenticator) {
 
 // cache is the part of keystore.Cached that answers from memory.
 type cache interface {
-	Peek(d keystore.Digest) (*keystore.Key, bool)
-	Remembers(d keystore.Digest) bool
+	Remembered(t keystore.Token) (k *keystore.Key, wasUsable bool)
 }
 
 func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
-	a := &keyAuthenticator{KeyOptions: o.Keys, registry: o.Registry, keys: keys, clientIP: o.ClientIP, throttle: newThrottle(o)}
+	a := &keyAuthenticator{KeyOptions: o.Keys, service: o.Service, keys: keys, clientIP: o.ClientIP, throttle: newThrottle(o)}
 	a.challenge = `Bearer realm="` + o.Keys.Realm + `", error="invalid_token"`
 	a.cache, _ = keys.(cache)
 	return a
@@ -74,25 +78,25 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 	case bearer.Bad:
 		return Principal{}, a.failed(r, a.refusal(a.badHeader()))
 	}
-	candidates, err := a.Format.Candidates(token)
-	malformed, isMalformed := err.(*keystore.FormatError)
+	parsed, err := a.service.Parse(token)
+	malformed, isMalformed := err.(keystore.TokenError)
 	switch {
-	case isMalformed && a.unclaimed != nil && !ownHeader && !a.Format.Claims(token):
+	case isMalformed && a.unclaimed != nil && !ownHeader && !a.service.Claims(token):
 		return Principal{}, a.unclaimed
 	case a.RejectBrowsers && fromPage(r.Header):
 		return Principal{}, a.failed(r, a.refusal("A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
 	case isMalformed:
-		return Principal{}, a.failed(r, a.refusal(malformed.Detail))
+		return Principal{}, a.failed(r, a.refusal(string(malformed)))
 	case err != nil:
 		return Principal{}, err
-	case candidates.Legacy == "" && !a.serves(candidates.Environment):
-		return Principal{}, a.failed(r, a.otherEnvironment(candidates.Environment))
+	case parsed.Environment != "" && !a.serves(parsed.Environment):
+		return Principal{}, a.failed(r, a.otherEnvironment(parsed.Environment))
 	}
 	var key *keystore.Key
 	if a.throttle == nil {
-		key, err = a.verify(r, &candidates)
+		key, err = a.verify(r, &parsed)
 	} else {
-		key, err = a.verifyThrottled(r, &candidates)
+		key, err = a.verifyThrottled(r, &parsed)
 	}
 	if err != nil {
 		return Principal{}, err
@@ -137,14 +141,14 @@ const lookupTimeout = 5 * time.Second
 // verify asks the store, and returns the key, bound, if it may be used now and
 // here. The look-up goes on when the client leaves: net/http also reports a
 // client that has only closed its sending half.
-func (a *keyAuthenticator) verify(r *http.Request, c *keystore.Candidates) (*keystore.Key, error) {
+func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore.Key, error) {
 	ctx := r.Context()
 	if a.cache == nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
 	}
-	key, err := c.Lookup(ctx, a.keys)
+	key, err := t.Lookup(ctx, a.keys)
 	switch {
 	case err == nil:
 	case errors.Is(err, keystore.ErrNotFound) && a.invalid != nil:
@@ -160,7 +164,7 @@ func (a *keyAuthenticator) verify(r *http.Request, c *keystore.Candidates) (*key
 	if !a.serves(key.Environment) {
 		return nil, a.otherEnvironment(key.Environment).of(key)
 	}
-	return key.Bind(a.registry), nil
+	return key.Bind(a.service.Scopes), nil
 }
 
 func (a *keyAuthenticator) serves(e keystore.Environment) bool {
@@ -171,24 +175,22 @@ func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
 	return a.refusal("This host takes " + string(a.Environment) + " keys, and the API key is a " + string(e) + " one.")
 }
 
-func (a *keyAuthenticator) verifyThrottled(r *http.Request, c *keystore.Candidates) (*keystore.Key, error) {
+func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Key, error) {
 	remembered := false
 	if a.cache != nil {
-		if key, ok := c.Peek(a.cache); ok && a.serves(key.Environment) {
-			return key.Bind(a.registry), nil
-		}
-		for _, digest := range c.Digests() {
-			remembered = remembered || a.cache.Remembers(digest)
+		var key *keystore.Key
+		if key, remembered = a.cache.Remembered(*t); key != nil && a.serves(key.Environment) {
+			return key.Bind(a.service.Scopes), nil
 		}
 	}
-	release, refused := a.throttle.reserve(r.Context(), a.clientIP.bucket(r), c.Digests()[0])
+	release, refused := a.throttle.reserve(r.Context(), a.clientIP.bucket(r), t.Digests()[0])
 	if refused != nil {
 		if !remembered {
 			return nil, refused
 		}
 		// Only keys that were once live are remembered. One that is not live
 		// any more gets the throttle's refusal.
-		key, err := a.verify(r, c)
+		key, err := a.verify(r, t)
 		if _, wrong := err.(*Problem); wrong {
 			return nil, refused
 		}
@@ -196,7 +198,7 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, c *keystore.Candidat
 	}
 	failed := false // unless the answer says so: a panic of the store is not the client's fault
 	defer func() { release(failed) }()
-	key, err := a.verify(r, c)
+	key, err := a.verify(r, t)
 	_, failed = err.(*Problem)
 	return key, err
 }

@@ -28,10 +28,10 @@ func mac(pepper, token string) (d keystore.Digest) {
 	return d
 }
 
-// acme is a format with keys of an older system, hashed with one of two
+// acme is a service with keys of an older system, hashed with one of two
 // peppers.
-func acme() keystore.Format {
-	return keystore.Format{Legacy: []keystore.LegacyFormat{{
+func acme() keystore.Service {
+	return keystore.Service{Legacy: []keystore.LegacyFormat{{
 		Name: "acme", Prefix: "acme_", Match: func(token string) bool { return len(token) == 45 },
 		Digests: keystore.HMACDigests([]byte("the new pepper"), []byte("the old pepper")),
 	}}}
@@ -40,7 +40,7 @@ func acme() keystore.Format {
 // importOld stores the key of an older system under the digest of a pepper.
 func importOld(t *testing.T, ring *keyring, token, pepper string, e keystore.Environment) *keystore.Key {
 	t.Helper()
-	issuer := keystore.NewIssuer(ring.keys, keystore.IssuerOptions{Format: acme()})
+	issuer := keystore.NewIssuer(ring.memory, keystore.IssuerOptions{Service: acme()})
 	key, err := issuer.ImportDigest(t.Context(), keystore.Grant{Organization: "org_1", Actor: "import", Name: "old", Environment: e},
 		keystore.LegacyKey{Format: "acme", Digest: mac(pepper, token), Hint: token[len(token)-4:]})
 	if err != nil {
@@ -57,7 +57,7 @@ func TestLegacyKeys(t *testing.T) {
 	importOld(t, ring, oldKey2, "the new pepper", keystore.Sandbox)
 	token := ring.issue(t)
 	store := &countedStore{Store: ring.memory}
-	api := testAPI(store, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{Format: acme(), Environment: keystore.Production}})
+	api := testAPI(store, middleware.Options{Hooks: quiet(), Service: acme(), Keys: middleware.KeyOptions{Environment: keystore.Production}})
 	for _, tt := range []struct {
 		name, token string
 		status      int
@@ -90,7 +90,7 @@ func TestLegacyKeys(t *testing.T) {
 	broken := acme()
 	broken.Legacy[0].Digests = func(string) []keystore.Digest { return make([]keystore.Digest, 9) }
 	log := newLogged()
-	res := serve(testAPI(store, middleware.Options{Hooks: log.hooks(), Keys: middleware.KeyOptions{Format: broken}}), request("GET", "/api/v1/any", oldKey, ""))
+	res := serve(testAPI(store, middleware.Options{Hooks: log.hooks(), Service: broken}), request("GET", "/api/v1/any", oldKey, ""))
 	if wantRefusal(t, "broken Digests", res, 503, "key_store_unavailable", ""); !strings.Contains(log.String(), "9 digests") {
 		t.Errorf("broken Digests: got the log %s", log)
 	}
@@ -105,8 +105,8 @@ func throttleLegacyKeys(t *testing.T) {
 	importOld(t, ring, oldKey, "the old pepper", keystore.Production)
 	key2 := importOld(t, ring, oldKey2, "the old pepper", keystore.Production)
 	store := &countedStore{Store: ring.memory}
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
-	api := testAPI(cached, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("2-H"), Keys: middleware.KeyOptions{Format: acme()}})
+	cached := keystore.NewCached(store, keystore.CacheOptions{Service: acme()})
+	api := testAPI(cached, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("2-H")})
 	ask := func(token string) int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
 	unknown := func(i int) string { return fmt.Sprintf("acme_%040d", i) }
 

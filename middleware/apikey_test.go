@@ -79,7 +79,7 @@ func TestKeyAuthenticatorMistakes(t *testing.T) {
 	wantPanic(t, "KeyAuthenticator: the key store is nil", func() { middleware.KeyAuthenticator(nil, middleware.Options{}) })
 	wantPanic(t, "KeyAuthenticator: the key store is nil", func() { middleware.KeyAuthenticator((*keystore.Memory)(nil), middleware.Options{}) })
 	wantPanic(t, `prefix "No!"`, func() {
-		middleware.KeyAuthenticator(keystore.NewMemory(), middleware.Options{Keys: middleware.KeyOptions{Format: keystore.Format{Prefix: "No!"}}})
+		middleware.KeyAuthenticator(keystore.NewMemory(), middleware.Options{Service: keystore.Service{Prefix: "No!"}})
 	})
 	for field, o := range map[string]middleware.Options{
 		"Keys":     {Keys: middleware.KeyOptions{Header: "X-API-Key"}},
@@ -92,7 +92,7 @@ func TestKeyAuthenticatorMistakes(t *testing.T) {
 	}
 }
 
-// TestKeyAuthenticatorOptions: it reads Registry, Keys, Failures and ClientIP
+// TestKeyAuthenticatorOptions: it reads Service, Keys, Failures and ClientIP
 // of its own options.
 func TestKeyAuthenticatorOptions(t *testing.T) {
 	ring := newKeyring()
@@ -103,9 +103,9 @@ func TestKeyAuthenticatorOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := middleware.KeyAuthenticator(ring.memory, middleware.Options{
-		Registry: own, ClientIP: proxy, Failures: ratelimit.MustParse("1-H"), Keys: middleware.KeyOptions{Header: "X-API-Key", Realm: "parcels"},
+		Service: keystore.Service{Scopes: own}, ClientIP: proxy, Failures: ratelimit.MustParse("1-H"), Keys: middleware.KeyOptions{Header: "X-API-Key", Realm: "parcels"},
 	})
-	api := middleware.NewAPI(nil, middleware.Options{Hooks: quiet(), Registry: own, ClientIP: proxy, Authenticator: keys})
+	api := middleware.NewAPI(nil, middleware.Options{Hooks: quiet(), ClientIP: proxy, Authenticator: keys})
 	api.HandleFunc("GET /api/v1/parcels", middleware.Require("parcels:read"), func(w http.ResponseWriter, r *http.Request) {
 		p, _ := middleware.PrincipalFrom(r.Context())
 		fmt.Fprint(w, p.Has("parcels:read"))
@@ -227,10 +227,10 @@ func TestPanicsKeepTheKey(t *testing.T) {
 	ring := newKeyring()
 	importOld(t, ring, oldKey, "the old pepper", keystore.Production)
 	token := ring.issue(t)
-	elsewhere := keystore.Format{Prefix: "globex"}.Generate(keystore.Production).Reveal()
-	format := acme()
-	format.Legacy = append(format.Legacy, keystore.LegacyFormat{Name: "bare", Match: func(token string) bool { return len(token) == 40 }})
-	options := middleware.Options{Keys: middleware.KeyOptions{Format: format, Header: "X-Caller"}}
+	elsewhere := keystore.Service{Prefix: "globex"}.Generate(keystore.Production).Reveal()
+	service := acme()
+	service.Legacy = append(service.Legacy, keystore.LegacyFormat{Name: "bare", Match: func(token string) bool { return len(token) == 40 }})
+	options := middleware.Options{Service: service, Keys: middleware.KeyOptions{Header: "X-Caller"}}
 	bare := &keystore.Key{ID: "key_bare", Legacy: "bare", Digest: keystore.DigestOf(bareKey), Organization: "org_1", Environment: keystore.Production}
 	if err := ring.memory.Insert(t.Context(), bare); err != nil {
 		t.Fatal(err)
@@ -239,11 +239,11 @@ func TestPanicsKeepTheKey(t *testing.T) {
 		"alone": func(hooks *middleware.Hooks) *middleware.API {
 			o := options
 			o.Hooks = hooks
-			return middleware.NewAPI(ring.keys, o)
+			return middleware.NewAPI(ring.memory, o)
 		},
 		"joined": func(hooks *middleware.Hooks) *middleware.API {
-			keys := middleware.Prefer(nobody{}, middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, options), middleware.KeyAuthenticator(ring.keys, middleware.Options{
-				Keys: middleware.KeyOptions{Format: keystore.Format{Prefix: "globex"}},
+			keys := middleware.Prefer(nobody{}, middleware.FirstOf(middleware.KeyAuthenticator(ring.memory, options), middleware.KeyAuthenticator(ring.memory, middleware.Options{
+				Service: keystore.Service{Prefix: "globex"},
 			})))
 			return middleware.NewAPI(nil, middleware.Options{Hooks: hooks, Authenticator: keys})
 		},
@@ -300,7 +300,7 @@ func TestPanicsKeepTheKey(t *testing.T) {
 // TestPanicOfALookup: a store or an authenticator that panics is a 500, and the
 // key is not in the log.
 func TestPanicOfALookup(t *testing.T) {
-	token := keystore.Format{}.Generate(keystore.Production).Reveal()
+	token := keystore.Service{}.Generate(keystore.Production).Reveal()
 	store := lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { panic("lost " + token) })
 	log := newLogged()
 	keys := middleware.KeyAuthenticator(store, middleware.Options{})

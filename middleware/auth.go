@@ -200,7 +200,7 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 	}
 	x.principal = Principal{} // of an outer caller
 	principal, err := g.auth.Authenticate(r)
-	if err == nil && principal.known() && principal.fits(g.options.Registry) {
+	if err == nil && principal.known() && principal.fits(g.options.Service.Scopes) {
 		x.principal = principal
 		return principal, nil
 	}

@@ -58,7 +58,7 @@ func bearerJWT(p middleware.Principal) middleware.AuthenticatorFunc {
 func TestJoinedAuthenticators(t *testing.T) {
 	ring := newKeyring()
 	live, suspended := ring.issue(t), ring.plant(t, keystore.Key{Suspended: true})
-	unknown := keystore.Format{}.Generate(keystore.Production).Reveal()
+	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
 	keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{Keys: middleware.KeyOptions{Header: "X-API-Key"}})
 	user, service := session(by(t, "user")), bearerJWT(by(t, "service"))
 	const cookie, bearer = "Cookie: session=", "Authorization: Bearer "
@@ -158,7 +158,7 @@ func TestJoinedKeysAreACopy(t *testing.T) {
 // counts as a wrong key.
 func TestJoinedThrottle(t *testing.T) {
 	ring := newKeyring()
-	unknown := keystore.Format{}.Generate(keystore.Production).Reveal()
+	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
 	type step struct {
 		token string
 		want  int
@@ -182,7 +182,7 @@ func TestJoinedThrottle(t *testing.T) {
 // there.
 func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
 	ring := newKeyring()
-	tokens := []string{keystore.Format{}.Generate(keystore.Production).Reveal(), ring.plant(t, keystore.Key{Suspended: true}), "opaque", "svc_live_x"}
+	tokens := []string{keystore.Service{}.Generate(keystore.Production).Reveal(), ring.plant(t, keystore.Key{Suspended: true}), "opaque", "svc_live_x"}
 	for name, keys := range map[string]middleware.Authenticator{
 		"alone":     middleware.KeyAuthenticator(ring.keys, middleware.Options{}),
 		"throttled": middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1000-S")}),

@@ -62,7 +62,7 @@ func TestAuthorizationHeader(t *testing.T) {
 		{"publishable", []string{"Bearer svc_pub_0123456789"}, invalid, 0},
 		{"other service", []string{"Bearer sk_live_0123456789"}, invalid, 0},
 		{"1 MB", []string{"Bearer " + strings.Repeat("a", 1<<20)}, invalid, 0},
-		{"well-formed and unknown", []string{"Bearer " + keystore.Format{}.Generate(keystore.Production).Reveal()}, invalid, 1},
+		{"well-formed and unknown", []string{"Bearer " + keystore.Service{}.Generate(keystore.Production).Reveal()}, invalid, 1},
 	}
 	for _, tt := range tests {
 		store := &countedStore{Store: ring.memory}
@@ -188,7 +188,7 @@ func FuzzAuthorization(f *testing.F) {
 
 		scheme, rest, _ := strings.Cut(strings.Trim(first, " \t"), " ")
 		candidate := strings.TrimLeft(rest, " ")
-		_, err := keystore.Format{}.Parse(candidate)
+		_, err := keystore.Service{}.Parse(candidate)
 		wellFormed := !both && strings.EqualFold(scheme, "bearer") && err == nil
 		switch {
 		case res.StatusCode != 200 && res.StatusCode != 401:

@@ -420,7 +420,7 @@ func TestEventOfARefusedKey(t *testing.T) {
 		"revoked":                {revoked, key.ID},
 		"from another network":   {elsewhere, bound.ID},
 		"of another environment": {sandbox, ""}, // its token says so, and no store was asked
-		"unknown":                {keystore.Format{}.Generate(keystore.Production).Reveal(), ""},
+		"unknown":                {keystore.Service{}.Generate(keystore.Production).Reveal(), ""},
 		"live":                   {ring.issue(t), ""},
 	} {
 		e, _ := o.ask(api, request("GET", "/api/v1/any", tt.token, ""))
@@ -433,13 +433,13 @@ func TestEventOfARefusedKey(t *testing.T) {
 // TestEventOfTheClient: the Event tells who asked for what, without keys, for
 // every refusal too.
 func TestEventOfTheClient(t *testing.T) {
-	ring, o := newKeyring(), &observed{t: t}
+	ring, o := newKeyring(keystore.CacheOptions{Service: acme()}), &observed{t: t}
 	token := ring.issue(t)
 	proxies, err := middleware.TrustProxies("192.0.2.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := middleware.Options{Hooks: o.hooks(), ClientIP: proxies, Keys: middleware.KeyOptions{Format: acme()}}
+	options := middleware.Options{Hooks: o.hooks(), ClientIP: proxies, Service: acme()}
 	api, g := testAPI(ring.keys, options), middleware.New(ring.keys, options)
 	for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(http.NotFoundHandler())} {
 		for path, want := range map[string]string{
@@ -462,11 +462,11 @@ func TestEventOfTheClient(t *testing.T) {
 // TestMethodInLogs: by its method a client can neither fill a log nor write an
 // API key there.
 func TestMethodInLogs(t *testing.T) {
-	ring, o, log := newKeyring(), &observed{t: t}, newLogged()
+	ring, o, log := newKeyring(keystore.CacheOptions{Service: acme()}), &observed{t: t}, newLogged()
 	token := ring.issue(t)
 	hooks := o.hooks()
 	hooks.Logger = log.hooks().Logger
-	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, Keys: middleware.KeyOptions{Format: acme()}})
+	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, Service: acme()})
 	handlers := map[string]http.Handler{
 		"Event":  g.RequestID(http.NotFoundHandler()),
 		"misuse": middleware.Chain(g.RequestID, g.AnyKey)(http.NotFoundHandler()),

@@ -22,6 +22,26 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
+// A service with a name and two scopes of its own. The Issuer and the API take
+// them from the Cached.
+func ExampleNewAPI_ownService() {
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: keystore.Service{
+		Prefix: "acme",
+		Scopes: scope.New(
+			scope.Definition{Name: "parcels:read", Meaning: "See parcels."},
+			scope.Definition{Name: "parcels:write", Meaning: "Send parcels."},
+		),
+	}})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	api := middleware.NewAPI(keys, middleware.Options{Base: "/v2", RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"}})
+	api.HandleFunc("GET /v2/parcels", middleware.Require("parcels:read"), func(http.ResponseWriter, *http.Request) {})
+
+	key := issue(issuer, "org_1", "parcels:read")
+	w := send(api, "GET", "/v2/parcels", key, "")
+	fmt.Println(w.Code, key[:10], w.Header().Get("Acme-Request-Id") != "")
+	// Output: 200 acme_live_ true
+}
+
 // Keys that an older system has issued, in its own table and of its own shape:
 // acme_ and 40 digits, kept under their SHA-256.
 func ExampleNewAPI_ownKeyShape() {
@@ -30,12 +50,12 @@ func ExampleNewAPI_ownKeyShape() {
 	rows := table{digest: {
 		ID: "17", Digest: digest, Legacy: "acme", Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead},
 	}}
-	api := middleware.NewAPI(keystore.NewCached(rows, keystore.CacheOptions{}), middleware.Options{Keys: middleware.KeyOptions{
-		Header: "X-API-Key",
-		Format: keystore.Format{Prefix: "acme", Legacy: []keystore.LegacyFormat{{
-			Name: "acme", Prefix: "acme_", Match: func(token string) bool { return len(token) == 45 },
-		}}},
-	}})
+	service := keystore.Service{Prefix: "acme", Legacy: []keystore.LegacyFormat{{
+		Name: "acme", Prefix: "acme_", Match: func(token string) bool { return len(token) == 45 },
+	}}}
+	api := middleware.NewAPI(keystore.NewCached(rows, keystore.CacheOptions{Service: service}), middleware.Options{
+		Keys: middleware.KeyOptions{Header: "X-API-Key"},
+	})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(w http.ResponseWriter, r *http.Request) {
 		caller, _ := middleware.PrincipalFrom(r.Context())
 		_, _ = io.WriteString(w, "key "+caller.KeyID())

@@ -191,7 +191,7 @@ func (t table) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, er
 // A store of one's own needs one method. A keystore.Cached in front of it bounds
 // how long it may take and how often it is asked.
 func ExampleNewAPI_ownStore() {
-	secret := keystore.Format{}.Generate(keystore.Production)
+	secret := keystore.Service{}.Generate(keystore.Production)
 	digest := keystore.DigestOf(secret.Reveal())
 	keys := table{digest: {
 		ID: "key_1", Digest: digest, Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead},

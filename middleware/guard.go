@@ -78,22 +78,25 @@ func newGuard(keys keystore.Store, o Options, unused error) *Guard {
 	if keys != nil && o.Authenticator != nil {
 		panic("middleware: both a key store and Options.Authenticator are given; leave one of them nil")
 	}
+	if keys != nil && absent(keys) {
+		panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
+	}
 	o = o.withDefaults()
+	if err := o.resolveService(keys); err != nil {
+		panic("middleware: Options.Service: " + err.Error())
+	}
 	g := &Guard{options: o, auth: o.Authenticator}
 	if keys != nil {
-		if absent(keys) {
-			panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
-		}
 		own := newKeyAuthenticator(keys, o)
 		own.invalid = own.refusal("") // shared by all requests: only the Guard has it
 		g.auth = own
 	}
 	g.keys = keyAuthenticators(g.auth)
-	formats := []keystore.Format{o.Keys.Format}
+	services := []keystore.Service{o.Service}
 	for _, keys := range g.keys {
-		formats = append(formats, keys.Format)
+		services = append(services, keys.service)
 	}
-	g.shapes = keyShapes(formats...)
+	g.shapes = keyShapes(services...)
 	g.missing = refusal(codeAPIKeyMissing)
 	g.missing.Challenge = `Bearer realm="` + o.Keys.Realm + `"`
 	g.limits = newLimiter(o)
@@ -105,6 +108,25 @@ func newGuard(keys keystore.Store, o Options, unused error) *Guard {
 	}
 	g.noRateLimit.Store(g.limits.needsPrincipal() || g.limits.Client != nil)
 	return g
+}
+
+// resolveService makes o.Service that of the key store or of the key
+// authenticators, unless it is given. These may differ in the shape of their
+// keys, not in the scopes.
+func (o *Options) resolveService(keys keystore.Store) (err error) {
+	joined := keyAuthenticators(o.Authenticator)
+	if len(joined) > 0 && reflect.ValueOf(o.Service).IsZero() {
+		o.Service = joined[0].service
+	}
+	if o.Service, err = o.Service.Resolve(keys); err != nil {
+		return err
+	}
+	for _, a := range joined {
+		if a.service.Scopes != o.Service.Scopes {
+			return fmt.Errorf("it has the scopes %v; a KeyAuthenticator has the scopes %v; give both the same Service", o.Service.Scopes, a.service.Scopes)
+		}
+	}
+	return nil
 }
 
 // WaitSettled waits, after http.Server.Shutdown, until no idempotent request

@@ -38,7 +38,7 @@ func TestOutageLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLogged()
 		api := testAPI(lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") }), middleware.Options{Hooks: log.hooks()})
-		token := keystore.Format{}.Generate(keystore.Production).Reveal()
+		token := keystore.Service{}.Generate(keystore.Production).Reveal()
 		for _, wait := range []time.Duration{0, 0, time.Second - 1, 1, time.Second} {
 			time.Sleep(wait) // in the bubble
 			serve(api, request("GET", "/api/v1/any", token, ""))

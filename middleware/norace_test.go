@@ -50,7 +50,7 @@ func allocsOf(f func()) float64 {
 func TestAllocations(t *testing.T) {
 	api, token, bare := benchAPI(t)
 	ring := newKeyring()
-	spent, wrong := ring.issue(t), keystore.Format{}.Generate(keystore.Production).Reveal()
+	spent, wrong := ring.issue(t), keystore.Service{}.Generate(keystore.Production).Reveal()
 	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1-M"))})
 	serve(limited, request("GET", "/api/v1/any", spent, ""))
 	throttled := testAPI(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-M")})
@@ -112,7 +112,7 @@ func TestUnusedAllocations(t *testing.T) {
 		if o.Hooks == nil {
 			o.Hooks = quiet()
 		}
-		keys := keystore.Store(ring.keys)
+		keys := keystore.Store(keystore.NewCached(ring.memory, keystore.CacheOptions{Service: o.Service}))
 		if o.Authenticator != nil {
 			keys = nil
 		}
@@ -139,7 +139,7 @@ func TestUnusedAllocations(t *testing.T) {
 			"a header for keys":          count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, "X-API-Key"),
 			"a header that is not used":  count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, ""),
 			"networks":                   count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
-			"legacy shapes":              count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Format: acme()}}, pieces, need, token, ""),
+			"legacy shapes":              count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
 			"preflights":                 count(middleware.Options{RateLimit: limits, Preflight: http.NotFoundHandler()}, pieces, need, token, ""),
 			"joined authenticators":      count(middleware.Options{RateLimit: limits, Authenticator: middleware.FirstOf(key, nobody{})}, pieces, need, token, ""),
 			"a report-only requirement":  count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),
@@ -195,7 +195,7 @@ func TestPanicWork(t *testing.T) {
 	g := middleware.New(nil, middleware.Options{Hooks: log.hooks()})
 	panics := g.Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { panic("boom") }))
 	api := func() http.Handler { return testAPI(down, middleware.Options{Hooks: log.hooks()}) } // one line a second
-	token := keystore.Format{}.Generate(keystore.Production).Reveal()
+	token := keystore.Service{}.Generate(keystore.Production).Reveal()
 	for name, fill := range map[string]func(http.Header){
 		"a Cookie": func(h http.Header) { h.Set("Cookie", strings.Repeat("name=value1234567890; ", mebibyte/22)) },
 		"a token":  func(h http.Header) { h.Set("X-Token", strings.Repeat("abcdef0123456789", mebibyte/16)) },

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/ratelimit"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // Options configure an [API] or a [Guard]. The zero value authenticates and
@@ -22,13 +21,13 @@ type Options struct {
 	// "/api/v1". A Guard has no routes, and refuses it.
 	Base string
 
-	// Registry gives the scopes their meaning; nil means scope.Contract(). Give
-	// a keystore.Cached the same one; otherwise the scopes of a key are
-	// resolved on every request.
-	Registry *scope.Registry
+	// Service says which scopes there are and what the keys look like. Zero:
+	// that of the keystore.Cached or the KeyAuthenticator, if there is one, or
+	// the contract's. Without a Cached, give it the Service of the
+	// keystore.Issuer.
+	Service keystore.Service
 
-	// RequestID and Keys.Format are the two places that carry the service's own
-	// abbreviation.
+	// RequestID names the header of the request id.
 	RequestID RequestIDOptions
 	Keys      KeyOptions
 
@@ -71,6 +70,8 @@ func (o Options) Validate() error {
 	if !strings.HasPrefix(o.Base, "/") || strings.ContainsAny(o.Base, "{} ") {
 		add("Base", fmt.Errorf("%q is not a path; write it as \"/api/v1\"", o.Base))
 	}
+	_, err := o.Service.Resolve(nil)
+	add("Service", err)
 	add("RequestID.Header", validHeader(o.RequestID.Header))
 	add("Keys", o.Keys.validate())
 	if o.Failures != (ratelimit.Limit{}) {
@@ -108,7 +109,6 @@ func (o Options) Validate() error {
 
 func (o Options) withDefaults() Options {
 	o.Base = cmp.Or(o.Base, "/api/v1")
-	o.Registry = cmp.Or(o.Registry, scope.Contract())
 	o.RequestID.Header = textproto.CanonicalMIMEHeaderKey(cmp.Or(o.RequestID.Header, DefaultRequestIDHeader))
 	o.Keys.Header = textproto.CanonicalMIMEHeaderKey(o.Keys.Header)
 	o.Keys.Realm = cmp.Or(o.Keys.Realm, "api")
@@ -118,10 +118,6 @@ func (o Options) withDefaults() Options {
 
 // KeyOptions say which API keys are accepted.
 type KeyOptions struct {
-	// Format is the shape of this service's keys. A token of another shape is
-	// refused without a call of the store.
-	Format keystore.Format
-
 	// Header, when set, is a header that may carry the key in place of
 	// Authorization, such as "X-API-Key", and no header that a browser or proxy
 	// writes. A request with a Bearer token too is refused.
@@ -145,9 +141,6 @@ type KeyOptions struct {
 
 func (o KeyOptions) validate() error {
 	var errs []error
-	if err := o.Format.Validate(); err != nil {
-		errs = append(errs, err)
-	}
 	unquotable := func(c rune) bool { return c < 0x20 || c > 0x7e || c == '"' || c == '\\' }
 	if strings.ContainsFunc(o.Realm, unquotable) {
 		errs = append(errs, fmt.Errorf("the realm %q has a character that a challenge cannot carry", o.Realm))

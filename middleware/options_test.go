@@ -28,7 +28,8 @@ func TestValidate(t *testing.T) {
 	o := middleware.Options{
 		Base:          "api",
 		RequestID:     middleware.RequestIDOptions{Header: "Content-Type"},
-		Keys:          middleware.KeyOptions{Format: keystore.Format{Prefix: "No!"}, Realm: `a"b`, Environment: "staging"},
+		Service:       keystore.Service{Prefix: "No!"},
+		Keys:          middleware.KeyOptions{Realm: `a"b`, Environment: "staging"},
 		Authenticator: nobody{},
 		Failures:      ratelimit.Limit{Count: -1},
 		RateLimit:     middleware.RateLimitOptions{Organization: bad, Key: bad, Concurrent: -1},
@@ -157,8 +158,8 @@ func TestEveryOption(t *testing.T) {
 	}
 	rows := map[string]func(*probed){
 		"Options.Base": func(p *probed) { p.o.Base = "/v2" },
-		"Options.Registry": func(p *probed) {
-			p.o.Registry = scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."})
+		"Options.Service": func(p *probed) {
+			p.o.Service.Scopes = scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."})
 		},
 		"Options.Authenticator": func(p *probed) { p.o.Authenticator, p.keyless = nobody{}, true },
 		"Options.Preflight":     func(p *probed) { p.o.Preflight = http.HandlerFunc(sayOK) },
@@ -169,7 +170,6 @@ func TestEveryOption(t *testing.T) {
 		"RequestIDOptions.Header": func(p *probed) { p.o.RequestID.Header = "Acme-Request-Id" },
 		"RequestIDOptions.Trust":  func(p *probed) { p.o.RequestID.Trust = func(*http.Request) bool { return true } },
 
-		"KeyOptions.Format":         func(p *probed) { p.o.Keys.Format.Prefix = "acme" },
 		"KeyOptions.Header":         func(p *probed) { p.o.Keys.Header = "X-API-Key" },
 		"KeyOptions.Realm":          func(p *probed) { p.o.Keys.Realm = "acme" },
 		"KeyOptions.Environment":    func(p *probed) { p.o.Keys.Environment = keystore.Sandbox },
@@ -345,4 +345,29 @@ type uses []keystore.Use
 func (u *uses) Touch(_ context.Context, batch []keystore.Use) error {
 	*u = append(*u, batch...)
 	return nil
+}
+
+// TestOneService: an API takes the service of the keys below it, and does not
+// start when it is given another one.
+func TestOneService(t *testing.T) {
+	definition := scope.Definition{Name: "parcels:read", Meaning: "See parcels."}
+	acme := keystore.Service{Prefix: "acme", Scopes: scope.New(definition)}
+	memory := keystore.NewMemory()
+	contract, own := keystore.NewCached(memory, keystore.CacheOptions{}), keystore.NewCached(memory, keystore.CacheOptions{Service: acme})
+	joined := middleware.FirstOf(nobody{}, middleware.KeyAuthenticator(memory, middleware.Options{Service: acme}))
+	for name, api := range map[string]*middleware.API{
+		"a Cached":           middleware.NewAPI(own, middleware.Options{}),
+		"a KeyAuthenticator": middleware.NewAPI(nil, middleware.Options{Authenticator: joined}),
+		"both the same":      middleware.NewAPI(own, middleware.Options{Service: acme}),
+	} {
+		if got := api.Options().Service; got.Prefix != "acme" || got.Scopes != acme.Scopes || got.Live != "live" {
+			t.Errorf("%s: got the service %+v", name, got)
+		}
+	}
+	wantPanic(t, "Options.Service: keystore: two services meet: one has tokens acme_live_", func() { middleware.NewAPI(contract, middleware.Options{Service: acme}) })
+	wantPanic(t, "the Cached below it has tokens svc_live_", func() { middleware.New(contract, middleware.Options{Service: acme}) })
+	wantPanic(t, "KeyAuthenticator: keystore: two services meet", func() { middleware.KeyAuthenticator(contract, middleware.Options{Service: acme}) })
+	wantPanic(t, "it has the scopes parcels:read tasks:own; a KeyAuthenticator has the scopes parcels:read", func() {
+		middleware.NewAPI(nil, middleware.Options{Authenticator: joined, Service: keystore.Service{Scopes: scope.New(definition, scope.Definition{Name: "tasks:own"})}})
+	})
 }

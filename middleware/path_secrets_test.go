@@ -47,7 +47,7 @@ func TestNoSecretLeaks(t *testing.T) {
 	live := ring.issue(t, scope.TasksWrite)
 	expired, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
 	ring.expire(t, key)
-	unknown := keystore.Format{}.Generate(keystore.Production).Reveal()
+	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
 	mistyped := swapLast(live)
 	tokens := []string{live, expired, unknown}
 
@@ -175,8 +175,8 @@ func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 
 // A key that a client has put into its path is in no line about that request.
 func TestKeyInThePath(t *testing.T) {
-	ring, log := newKeyring(), newLogged()
-	o := middleware.Options{Hooks: log.hooks(), Keys: middleware.KeyOptions{Format: acme()}, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	ring, log := newKeyring(keystore.CacheOptions{Service: acme()}), newLogged()
+	o := middleware.Options{Hooks: log.hooks(), Service: acme(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
 	api := middleware.NewAPI(ring.keys, o)
 	var late http.ResponseWriter
 	for path, h := range map[string]http.HandlerFunc{

@@ -206,7 +206,7 @@ func TestAlteredProblem(t *testing.T) {
 			alter(&want)
 			return caller, &want
 		})})
-		res := serve(guard.Authenticate(http.HandlerFunc(sayOK)), request("GET", "/", keystore.Format{}.Generate(keystore.Production).Reveal(), ""))
+		res := serve(guard.Authenticate(http.HandlerFunc(sayOK)), request("GET", "/", keystore.Service{}.Generate(keystore.Production).Reveal(), ""))
 		got := res.problem(t)
 		if got.Status != want.Status || got.Title != http.StatusText(want.Status) || got.Code != want.Code || got.Detail != want.Detail {
 			t.Errorf("%s: got %s, want %+v", name, res.body, want)

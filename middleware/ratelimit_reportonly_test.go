@@ -207,7 +207,7 @@ func TestReportOnlyRequirement(t *testing.T) {
 		t.Error("ReportOnly changed the requirement that it was called on")
 	}
 	wantPanic(t, "the requirement is empty", func() { g.Check(middleware.Requirement{}.ReportOnly()) })
-	wantPanic(t, "is not registered", func() { g.Check(middleware.Require("tasks:raed").ReportOnly()) })
+	wantPanic(t, "is not one of the contract", func() { g.Check(middleware.Require("tasks:raed").ReportOnly()) })
 	if res := serve(g.RequestID(g.Check(need.ReportOnly())(ok)), request("GET", "/", "", "")); res.StatusCode != 500 {
 		t.Errorf("without Authenticate: got %d", res.StatusCode)
 	}

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -111,13 +110,14 @@ func (g *Guard) secrets(x *exchange, r *http.Request) *redact.Secrets {
 	return s
 }
 
-// keyShapes matches every text that begins like an API key of these formats, so
-// that one cut short matches too.
-func keyShapes(formats ...keystore.Format) *regexp.Regexp {
+// keyShapes matches every text that begins like an API key of these services,
+// so that one cut short matches too.
+func keyShapes(services ...keystore.Service) *regexp.Regexp {
 	var patterns []string
-	for _, f := range formats {
-		patterns = append(patterns, cmp.Or(f.Prefix, "svc")+`_(live|test)_[0-9A-Za-z]{8,}`)
-		for _, legacy := range f.Legacy {
+	for _, s := range services {
+		whole := s.Pattern()
+		patterns = append(patterns, whole[:strings.LastIndexByte(whole, '{')]+"{8,}")
+		for _, legacy := range s.Legacy {
 			if len(legacy.Prefix) > 3 { // a shorter one would hide words
 				patterns = append(patterns, regexp.QuoteMeta(legacy.Prefix)+`[^\s"'\\,;<>(){}\[\]]{8,}`)
 			}
@@ -126,6 +126,6 @@ func keyShapes(formats ...keystore.Format) *regexp.Regexp {
 	return regexp.MustCompile(strings.Join(patterns, "|"))
 }
 
-var contractKey = keyShapes(keystore.Format{})
+var contractKey = keyShapes(keystore.Service{})
 
 var secretHeader = regexp.MustCompile(`(?i)authorization|cookie|key|token|secret|password`)

@@ -61,7 +61,7 @@ func (n Requirement) String() string {
 //
 // [Guard.Authenticate] MUST stand before it. It MUST NOT stand inside
 // [Guard.Idempotent]: a replay would not pass through it. Require panics when no
-// name is given, or one that Options.Registry does not have.
+// name is given, or one that Options.Service does not have.
 func (g *Guard) Require(all ...scope.Name) func(http.Handler) http.Handler {
 	return g.Check(Require(all...))
 }
@@ -88,9 +88,9 @@ func (g *Guard) Check(need Requirement) func(http.Handler) http.Handler {
 				keyed.FreeKey(w, r)
 				g.misuse(w, r, StageScope, "Require has no Authenticate before it")
 				return
-			case !f.principal.fits(g.options.Registry):
+			case !f.principal.fits(g.options.Service.Scopes):
 				keyed.FreeKey(w, r)
-				g.misuse(w, r, StageScope, "the principal was made for another scope registry than Options.Registry")
+				g.misuse(w, r, StageScope, "the principal was made for another scope registry than Options.Service")
 				return
 			case f.idempotency != nil:
 				keyed.FreeKey(w, r)
@@ -122,7 +122,7 @@ type scopeCheck struct {
 }
 
 func (g *Guard) newScopeCheck(need Requirement) (*scopeCheck, error) {
-	c := &scopeCheck{need: need, registry: g.options.Registry}
+	c := &scopeCheck{need: need, registry: g.options.Service.Scopes}
 	var err error
 	if c.set, err = need.resolve(c.registry); err != nil {
 		return nil, err
@@ -143,10 +143,14 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 	}
 	set, unknown := r.Parse(n.names)
 	if len(unknown) > 0 {
-		if meant, ok := r.Suggest(unknown[0]); ok {
-			return scope.Set{}, fmt.Errorf("scope %q is not registered in Options.Registry; did you mean %q?", unknown[0], meant)
+		of := "Options.Service"
+		if r == scope.Contract() {
+			of = "the contract, and Options.Service names no others"
 		}
-		return scope.Set{}, fmt.Errorf("scope %q is not registered in Options.Registry", unknown[0])
+		if meant, ok := r.Suggest(unknown[0]); ok {
+			return scope.Set{}, fmt.Errorf("scope %q is not one of %s; did you mean %q?", unknown[0], of, meant)
+		}
+		return scope.Set{}, fmt.Errorf("scope %q is not one of %s", unknown[0], of)
 	}
 	return set, nil
 }

@@ -50,7 +50,7 @@ func TestRequirements(t *testing.T) {
 		ring := newKeyring()
 		token := ring.plant(t, keystore.Key{Scopes: tt.has})
 		ran := false
-		api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Registry: tt.registry, Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+		api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Service: keystore.Service{Scopes: tt.registry}, Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 		api.HandleFunc("POST /api/v1/x", tt.need, func(w http.ResponseWriter, r *http.Request) { ran = true })
 		res := serve(api, request("POST", "/api/v1/x", token, "", "Idempotency-Key: 1"))
 		if tt.missing == nil {
@@ -99,8 +99,8 @@ func TestRequirementMistakes(t *testing.T) {
 		"the requirement is empty": {},
 		"is empty":                 middleware.Require(),
 		"or say AnyKey()":          middleware.RequireAny(),
-		`scope "task:read" is not registered in Options.Registry; did you mean "tasks:read"?`: middleware.Require("task:read"),
-		`scope "nothing:like-it" is not registered in Options.Registry`:                       middleware.Require(scope.TasksRead, "nothing:like-it"),
+		`scope "task:read" is not one of the contract, and Options.Service names no others; did you mean "tasks:read"?`: middleware.Require("task:read"),
+		`scope "nothing:like-it" is not one of the contract, and Options.Service names no others`:                       middleware.Require(scope.TasksRead, "nothing:like-it"),
 	} {
 		names, anyOf := need.Scopes()
 		wantPanic(t, want, func() {
@@ -201,7 +201,7 @@ func TestChallengeIsQuoted(t *testing.T) {
 	registry := scope.New(scope.Definition{Name: odd, Meaning: "Odd."})
 	ring := newKeyring()
 	token := ring.plant(t, keystore.Key{})
-	api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Registry: registry})
+	api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Service: keystore.Service{Scopes: registry}})
 	api.HandleFunc("GET /api/v1/x", middleware.Require(odd), sayOK)
 	res := serve(api, request("GET", "/api/v1/x", token, ""))
 	wantRefusal(t, "odd scope", res, 403, "insufficient_scope", insufficient(string(odd)))

@@ -175,7 +175,7 @@ func (k *keyring) plant(t testing.TB, key keystore.Key) string {
 	if key.Organization == "" {
 		key.Organization = "org_1"
 	}
-	token := keystore.Format{}.Generate(key.Environment).Reveal()
+	token := keystore.Service{}.Generate(key.Environment).Reveal()
 	key.Digest = keystore.DigestOf(token)
 	if key.ID == "" {
 		key.ID = "key_" + token[len(token)-8:]

@@ -31,7 +31,7 @@ func from(address string, r *http.Request) *http.Request {
 	return r
 }
 
-func wellFormed() string { return keystore.Format{}.Generate(keystore.Production).Reveal() }
+func wellFormed() string { return keystore.Service{}.Generate(keystore.Production).Reveal() }
 
 // TestThrottleFailures: 60 wrong keys of one address. Those over the limit cost
 // the store nothing, and nobody else notices.
@@ -205,30 +205,6 @@ func TestThrottleKeepsWhatIsRevokedOut(t *testing.T) {
 			t.Errorf("expired: got %d", got)
 		}
 	})
-}
-
-// peeking is a cache of somebody else's that does not look at the state of its
-// keys.
-type peeking struct {
-	keystore.Store
-	key *keystore.Key
-}
-
-func (p peeking) Peek(keystore.Digest) (*keystore.Key, bool) { return p.key, true }
-func (p peeking) Remembers(keystore.Digest) bool             { return true }
-
-func TestThrottleTrustsNoCache(t *testing.T) {
-	ring := newKeyring()
-	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
-	revoked, sandbox := key.Clone(), key.Clone()
-	revoked.RevokedAt = time.Unix(1e9, 0)
-	sandbox.Environment = keystore.Sandbox
-	for name, key := range map[string]*keystore.Key{"revoked": revoked, "of the other environment": sandbox} {
-		store := peeking{lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, keystore.ErrNotFound }), key}
-		api := testAPI(store, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("1-H")})
-		wantRefusal(t, name, serve(api, request("GET", "/api/v1/any", token, "")), 401, "api_key_invalid", invalid)
-		wantRefusal(t, name+", over the limit", serve(api, request("GET", "/api/v1/any", token, "")), 429, "too_many_failures", "")
-	}
 }
 
 func TestThrottlePieces(t *testing.T) {

@@ -117,6 +117,11 @@ func (r *Registry) Definitions() []Definition {
 	return clone(r.definitions)
 }
 
+// String returns the names of r with a space between them.
+func (r *Registry) String() string {
+	return Set{r, 1<<len(r.definitions) - 1}.String()
+}
+
 func clone(definitions []Definition) []Definition {
 	definitions = slices.Clone(definitions)
 	for i := range definitions {

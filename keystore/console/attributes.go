@@ -24,7 +24,7 @@ func (o Options) check(issuer *keystore.Issuer) {
 		if len(p.Scopes) == 0 {
 			panic(fmt.Sprintf("console: Presets: %q has no scopes", p.Name))
 		}
-		if _, unknown := issuer.Registry().Parse(p.Scopes); len(unknown) > 0 {
+		if _, unknown := issuer.Service().Scopes.Parse(p.Scopes); len(unknown) > 0 {
 			panic(fmt.Sprintf("console: Presets: %q has scopes that the issuer's registry lacks: %q", p.Name, unknown))
 		}
 	}
@@ -35,7 +35,7 @@ func (o Options) check(issuer *keystore.Issuer) {
 		}
 		seen[a.Name] = true
 		for _, value := range append([]string{"x"}, a.Values...) {
-			err := keystore.Grant{Organization: "x", Environment: keystore.Sandbox, Attributes: map[string]string{a.Name: value}}.Validate(issuer.Registry())
+			err := keystore.Grant{Organization: "x", Environment: keystore.Sandbox, Attributes: map[string]string{a.Name: value}}.Validate(issuer.Service().Scopes)
 			if err != nil || value == "" {
 				panic(fmt.Sprintf("console: Attributes: %q with the value %q: %v", a.Name, value, err))
 			}

@@ -106,8 +106,8 @@ func TestNewPanicsOnAttributesThatCannotBeStored(t *testing.T) {
 // A legacy key is marked until it is rotated.
 func TestLegacyKeys(t *testing.T) {
 	b := newBench(t)
-	format := keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}
-	b.issuer = keystore.NewIssuer(b.keys, keystore.IssuerOptions{Format: format})
+	service := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}
+	b.issuer = keystore.NewIssuer(b.store, keystore.IssuerOptions{Service: service})
 	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, console.Options{}))
 	old, err := b.issuer.ImportDigest(t.Context(), keystore.Grant{Organization: "acme", Name: "Old one", Environment: keystore.Production},
 		keystore.LegacyKey{Digest: keystore.DigestOf("acme_0123456789abcdef"), Format: "v1", Hint: "cdef"})

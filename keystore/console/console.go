@@ -41,7 +41,7 @@ func New(issuer *keystore.Issuer, admin func(*http.Request) (Actor, error), o Op
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &console{issuer: issuer, registry: issuer.Registry(), admin: admin, options: o, csp: policy(o.frameAncestors())}
+	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o, csp: policy(o.frameAncestors())}
 }
 
 // An exchange is one request with the administrator who makes it.

@@ -38,7 +38,9 @@ func TestPresetsThatTheFormCannotPick(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
-				Registry: scope.New(scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"}, scope.Definition{Name: "music:read"}),
+				Service: keystore.Service{
+					Scopes: scope.New(scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"}, scope.Definition{Name: "music:read"}),
+				},
 			})
 			o := console.Options{}
 			c.change(&o)

@@ -72,7 +72,7 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		a, b := servers(t, d)
 		issuer := keystore.NewIssuer(askedBefore{a, t, b}, keystore.IssuerOptions{
-			Format: keystore.Format{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}},
+			Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}},
 		})
 		grant := keystore.Grant{Organization: "acme", Environment: keystore.Production}
 		_, issued, err := issuer.Issue(t.Context(), grant)

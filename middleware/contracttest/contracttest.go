@@ -40,6 +40,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/rules"
 )
 
@@ -59,7 +60,8 @@ type Target struct {
 
 	Keys Keys
 
-	// Base is the path that all routes begin with; "" means /api/v1.
+	// Base is the path that all routes begin with; "" means that of Handler, if
+	// it is a *middleware.API, or /api/v1.
 	Base string
 	// Read is the path of a GET that asks for a scope, which Keys.Full has and
 	// Keys.None lacks; "" means Base/account.
@@ -74,8 +76,8 @@ type Target struct {
 	// fail, so that no test passes that has not looked.
 	Without []string
 
-	// RequestIDHeader is the header of the request id; "" means
-	// Svc-Request-Id.
+	// RequestIDHeader is the header of the request id; "" means that of
+	// Handler, if it is a *middleware.API, or Svc-Request-Id.
 	RequestIDHeader string
 
 	// Timeout bounds the whole check; 0 means a bound by the server's speed:
@@ -194,6 +196,10 @@ func (target Target) start(t *testing.T) rules.Target {
 	if target.Handler == nil {
 		return to
 	}
+	if api, ok := target.Handler.(*middleware.API); ok {
+		o := api.Options()
+		to.Base, to.RequestIDHeader = agreed(t, "Base", to.Base, o.Base), agreed(t, "RequestIDHeader", to.RequestIDHeader, o.RequestID.Header)
+	}
 	quiet := log.New(io.Discard, "", 0) // malformed requests are the point
 	plain := httptest.NewUnstartedServer(target.Handler)
 	plain.Config.ErrorLog = quiet
@@ -211,6 +217,14 @@ func (target Target) start(t *testing.T) rules.Target {
 	to.RootCAs = x509.NewCertPool()
 	to.RootCAs.AddCert(secure.Certificate())
 	return to
+}
+
+// agreed returns what the API says, which a target need not repeat.
+func agreed(t *testing.T, field, given, api string) string {
+	if given != "" && given != api {
+		t.Fatalf("contracttest: Target.%s is %q, and that of its API is %q", field, given, api)
+	}
+	return api
 }
 
 // stop closes a server. It does not wait for a handler that hangs, because

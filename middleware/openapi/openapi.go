@@ -234,7 +234,7 @@ func (d documented) components(used map[scope.Name]bool) object {
 	}
 	return object{
 		"securitySchemes": object{bearerScheme: object{
-			"type": "http", "scheme": "bearer", "bearerFormat": d.Keys.Format.Pattern(), "description": securityText(d.Registry, used),
+			"type": "http", "scheme": "bearer", "bearerFormat": d.Service.Pattern(), "description": securityText(d.Service.Scopes, used),
 		}},
 		"parameters": object{"IdempotencyKey": key(false), "RequiredIdempotencyKey": key(true)},
 		"headers": object{

@@ -1,0 +1,234 @@
+package keystore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	randomLength   = 32 // 62^32 is a little more than 2^190
+	checksumLength = 6  // 62^6 is more than 2^32
+	base62         = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	publishable    = "pub" // in place of the environment
+)
+
+// Generate returns a new token for e with 190 random bits of [crypto/rand]. That
+// package ends the program when the system has no randomness to give, so there
+// is no error and no weak key. Generate panics if e is not known or s is not
+// valid.
+func (s Service) Generate(e Environment) Secret {
+	if !e.Known() {
+		panic(fmt.Sprintf("keystore: cannot generate a key for environment %q", e))
+	}
+	if err := s.withDefaults().validate(); err != nil {
+		panic(err.Error())
+	}
+	b := appendRandom([]byte(s.begin(e)), randomLength)
+	sum := checksum(string(b))
+	return newSecret(string(append(b, sum[:]...)))
+}
+
+// appendRandom appends n characters, each equally likely to be any of base62.
+func appendRandom(b []byte, n int) []byte {
+	// 256 is not a multiple of 62: bytes from 248 on are drawn again, since
+	// with them the first eight characters would come up more often.
+	const fair = 256 - 256%len(base62)
+	var random [64]byte
+	for {
+		rand.Read(random[:])
+		for _, r := range random {
+			if int(r) >= fair {
+				continue
+			}
+			if n == 0 {
+				return b
+			}
+			b = append(b, base62[int(r)%len(base62)])
+			n--
+		}
+	}
+}
+
+// checksum returns the CRC-32 (IEEE) of s in base 62.
+func checksum(s string) (sum [checksumLength]byte) {
+	crc := crc32.ChecksumIEEE(bytesOf(s))
+	for i := len(sum) - 1; i >= 0; i-- {
+		sum[i] = base62[crc%uint32(len(base62))]
+		crc /= uint32(len(base62))
+	}
+	return sum
+}
+
+// A Token is what [Service.Parse] found in the text that a client sent: under
+// which digests its key can be stored. It does not hold the text. The zero
+// Token leads to no key.
+type Token struct {
+	// Environment is the one that the token names. It is empty for a legacy
+	// token, which names none.
+	Environment Environment
+
+	legacy  string // Name of its [LegacyFormat], or empty
+	digests [maxDigests]Digest
+	n       int
+}
+
+// Parse reads the text of a token, before a store is asked. It returns a
+// [TokenError] when the text cannot be a key: then no store has to be asked. It
+// returns another error when a LegacyFormat does not keep its contract: then it
+// is not known whether the text is a key, and the client MUST NOT be told that
+// it is none.
+//
+// A token of the present shape has one digest and is never taken for a legacy
+// one. Otherwise the first shape of s.Legacy that the text has decides. For a
+// token of the present shape, and for a text that has none, Parse does not
+// allocate. It looks at no more than 256 bytes of what a client sent.
+func (s Service) Parse(text string) (Token, error) {
+	if len(text) > maxToken {
+		return Token{}, errTooLong
+	}
+	environment, err := s.parse(text)
+	if err == nil {
+		return Token{Environment: environment, digests: [maxDigests]Digest{DigestOf(text)}, n: 1}, nil
+	}
+	if strings.ContainsFunc(text, foreign) {
+		err = errBadCharacter // whatever else is wrong
+	}
+	for i := range s.Legacy {
+		l := &s.Legacy[i]
+		if !strings.HasPrefix(text, l.Prefix) {
+			continue
+		}
+		if len(text) >= minLegacy && (l.Match == nil || l.Match(text)) {
+			return l.token(text)
+		}
+		// The error of the present shape would be misleading here.
+		if l.Prefix != "" && !strings.HasPrefix(text, s.prefix()+"_") {
+			err = errIncomplete
+		}
+	}
+	return Token{}, err
+}
+
+// foreign reports whether no token of any service has the character.
+func foreign(c rune) bool {
+	return c >= utf8.RuneSelf || !isBase62(byte(c)) && c != '_' && c != '-'
+}
+
+func (s Service) parse(token string) (Environment, error) {
+	rest, ok := strings.CutPrefix(token, s.prefix())
+	if !ok || rest == "" || rest[0] != '_' {
+		return "", errOtherPrefix
+	}
+	word, secret := rest[1:], ""
+	if i := strings.IndexByte(word, '_'); i >= 0 {
+		word, secret = word[:i], word[i+1:]
+	}
+	var environment Environment
+	switch word {
+	case s.word(Production):
+		environment = Production
+	case s.word(Sandbox):
+		environment = Sandbox
+	case publishable:
+		return "", errPublishable
+	default:
+		return "", errUnknownEnvironment
+	}
+	if len(secret) != randomLength+checksumLength {
+		return "", errBadLength
+	}
+	for i := range len(secret) {
+		if !isBase62(secret[i]) {
+			return "", errBadCharacter
+		}
+	}
+	body := len(token) - checksumLength
+	if sum := checksum(token[:body]); token[body:] != string(sum[:]) {
+		return "", errBadChecksum
+	}
+	return environment, nil
+}
+
+func isBase62(c byte) bool {
+	return (c|0x20)-'a' < 26 || c-'0' < 10 // 0x20 makes a letter small
+}
+
+// token returns the Token of a text that has the shape.
+func (l *LegacyFormat) token(text string) (Token, error) {
+	t := Token{legacy: l.Name, n: 1}
+	if l.Digests == nil {
+		t.digests[0] = DigestOf(text)
+		return t, nil
+	}
+	digests := l.Digests(text)
+	if len(digests) == 0 {
+		return Token{}, errIncomplete
+	}
+	if len(digests) > maxDigests {
+		return Token{}, fmt.Errorf("keystore: the legacy shape %q gave %d digests, want at most %d", l.Name, len(digests), maxDigests)
+	}
+	t.n = copy(t.digests[:], digests)
+	return t, nil
+}
+
+// Claims reports whether a token begins like one of this service, in the
+// present shape or in a legacy one with a Prefix. If not, it may belong to
+// something else, as a JWT does.
+func (s Service) Claims(token string) bool {
+	return strings.HasPrefix(token, s.prefix()+"_") || slices.ContainsFunc(s.Legacy, func(l LegacyFormat) bool { return l.Prefix != "" && strings.HasPrefix(token, l.Prefix) })
+}
+
+// Digests returns the digests in the order in which they are asked for. The
+// first one can stand for the token. The slice belongs to t.
+func (t *Token) Digests() []Digest { return t.digests[:t.n] }
+
+// Lookup finds the key of the token in s. It asks for one digest after the
+// other, and the first that has a key decides, whatever the status of that
+// key. It returns [ErrNotFound] when none has one, and any other error of s as
+// it is. It returns an error that wraps [ErrCorrupt] when s gave a key of
+// another digest or environment, no key and no error, or a key without the
+// mark of a legacy key for a legacy token or the other way round.
+//
+// When s is a [Cached] that remembers one of the digests, that one is asked for
+// first: a key in use costs one look-up, and does not wait behind questions
+// about tokens that nobody has seen before. What a Cached promises after a
+// revocation holds for each digest, and so for the token.
+func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
+	digests := t.digests
+	if cache, ok := s.(interface{ wasUsable(Digest) bool }); ok && t.n > 1 {
+		if i := slices.IndexFunc(t.Digests(), cache.wasUsable); i > 0 {
+			digests[0] = t.digests[i]
+			copy(digests[1:], t.digests[:i])
+		}
+	}
+	for _, d := range digests[:t.n] {
+		k, err := s.Lookup(ctx, d)
+		if err == nil {
+			return t.checked(k, d)
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+	}
+	return nil, ErrNotFound
+}
+
+// checked returns k if it is the key of the token.
+func (t *Token) checked(k *Key, d Digest) (*Key, error) {
+	if err := k.fits(d); err != nil {
+		return nil, err
+	}
+	switch {
+	case t.legacy == "" && k.Environment != t.Environment:
+		return nil, fmt.Errorf("%w: key %q is of environment %q, and its token of %q", ErrCorrupt, k.ID, k.Environment, t.Environment)
+	case (t.legacy == "") != (k.Legacy == ""):
+		return nil, fmt.Errorf("%w: key %q is marked %q as legacy, and its token has the shape %q", ErrCorrupt, k.ID, k.Legacy, t.legacy)
+	}
+	return k, nil
+}
