@@ -10,6 +10,9 @@ import (
 
 // altered returns keys that are close to a live one, by what was done to it.
 func altered(key string) map[string]string {
+	if key == "" {
+		return nil
+	}
 	random := secretPart(key)
 	prefix := strings.TrimSuffix(key, random)
 	keys := map[string]string{

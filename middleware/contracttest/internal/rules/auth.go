@@ -10,50 +10,33 @@ import (
 )
 
 var authRules = []Rule{
-	{
-		Name: "auth/live-key", Level: Contract, Source: section5,
+	{Name: "auth/live-key", Level: Contract, Source: section5,
 		Text: "A live key in Authorization: Bearer is accepted.",
 		Hint: "compare the digest of the whole token with those of the live keys",
 		check: func(p *probe) {
 			p.wantOK("a GET with the key full", p.do(p.read(p.full())))
-		},
-	},
-	{
-		Name: "auth/missing-key", Level: Contract, Source: section5,
+		}},
+	{Name: "auth/missing-key", Level: Contract, Source: section5,
 		Text: "A request without a key is answered 401, whatever its method and path.",
 		Hint: "authenticate in front of the router, not in each handler",
 		check: func(p *probe) {
-			p.want("a GET without a key", p.do(p.read("")), 401)
+			by := p.nobody()
+			p.refusesRead(by)
 			for _, value := range []string{"", "Bearer", "Bearer ", "bearer  "} {
 				p.want(fmt.Sprintf("Authorization: %q", value), p.do(p.read("").with("Authorization: "+value).anew()), 401)
 			}
-			for i, c := range p.target.Creates {
-				if c.List != "" {
-					p.want("a GET of the list without a key", p.do(get(c.List, "")), 401)
-				}
-				create := p.create(i, "")
-				w := p.watch(create)
-				p.want("a create without a key", p.do(create.anew()), 401)
-				create.body = "{"
-				p.want("a create without a key and with a bad body", p.do(create.anew()), 401)
-				w.most(0, "after a 401")
-			}
-		},
-	},
-	{
-		Name: "auth/missing-key-head", Level: Contract, Source: section5,
-		Text: "HEAD needs a key where GET does.",
-		Hint: "routers serve HEAD by the handler of GET, so the check has to stand in front of both",
-		check: func(p *probe) {
-			r := p.read("")
-			r.method = "HEAD"
-			if a := p.do(r); p.servedHead(a) {
-				p.fault(a, "a HEAD without a key: got %d, want 401", a.status)
-			}
-		},
-	},
-	{
-		Name: "auth/missing-key-methods", Level: Contract, Source: section5,
+			p.refusesLists(by)
+			p.refusesCreates(by)
+			p.eachCreate("", func(c creation) {
+				c.body = "{"
+				p.refuses(by, "a create with a bad body and", c.request)
+			})
+		}},
+	{Name: "auth/missing-key-head", Level: Contract, Source: section5,
+		Text:  "HEAD needs a key where GET does.",
+		Hint:  "routers serve HEAD by the handler of GET, so the check has to stand in front of both",
+		check: func(p *probe) { p.refusesHead(p.nobody()) }},
+	{Name: "auth/missing-key-methods", Level: Contract, Source: section5,
 		Text: "PUT, PATCH and DELETE do nothing without a key, and OPTIONS shows no account data.",
 		Hint: "authenticate all methods, and let OPTIONS say what is allowed and no more",
 		check: func(p *probe) {
@@ -63,48 +46,22 @@ var authRules = []Rule{
 			}
 			for _, path := range paths {
 				for _, method := range []string{"PUT", "PATCH", "DELETE"} {
-					r := get(path, "")
-					r.method = method
-					if a := p.do(r.anew()); p.done(a) {
+					if a := p.do(get(path, "").by(method).anew()); p.done(a) {
 						p.fault(a, "%s without a key: got %d, want 401", method, a.status)
 					}
 				}
 			}
-			for _, r := range []request{
-				p.read(""),
-				p.read("").with("Origin: https://example.com", "Access-Control-Request-Method: GET", "Access-Control-Request-Headers: authorization"),
-			} {
-				r.method = "OPTIONS"
-				if a := p.do(r.anew()); p.shows(a) {
+			for _, r := range []request{p.read("").by("OPTIONS"), p.preflight()} {
+				if a := p.do(r.anew()); p.served(a) {
 					p.fault(a, "OPTIONS without a key is answered with the data of the account")
 				}
 			}
-		},
-	},
-	{
-		Name: "auth/missing-key-paths", Level: Contract, Source: section5,
-		Text: "Another spelling of a path opens nothing: trailing, doubled and encoded slashes, dots.",
-		Hint: "decide by the route that was matched and not by the text of the path",
-		check: func(p *probe) {
-			for _, path := range spellings(p.target.Base, p.target.Read) {
-				if a := p.do(get(path, "")); p.served(a, path) {
-					p.fault(a, "a GET of %s without a key is answered as with one", path)
-				}
-			}
-			for i, c := range p.target.Creates {
-				create := p.create(i, "")
-				w := p.watch(create)
-				for _, path := range spellings(p.target.Base, c.Path) {
-					if a := p.do(create.at(path).anew()); a.status == http.StatusCreated {
-						p.fault(a, "a create at %s without a key: got %d", path, a.status)
-					}
-				}
-				w.most(0, "after creates at other spellings of the path without a key")
-			}
-		},
-	},
-	{
-		Name: "auth/bearer-only", Level: Contract, Source: section5,
+		}},
+	{Name: "auth/missing-key-paths", Level: Contract, Source: section5,
+		Text:  "Another spelling of a path opens nothing: trailing, doubled and encoded slashes, dots.",
+		Hint:  "decide by the route that was matched and not by the text of the path",
+		check: func(p *probe) { p.refusesSpellings(p.nobody()) }},
+	{Name: "auth/bearer-only", Level: Contract, Source: section5,
 		Text: "A key anywhere else than in Authorization: Bearer is no key: not in the query, a cookie, another header or another scheme.",
 		Hint: "a key in a URL ends in logs; take it from one place",
 		check: func(p *probe) {
@@ -128,62 +85,48 @@ var authRules = []Rule{
 				}
 				p.want("the key in "+name, p.do(p.read("").with(line).anew()), 401)
 			}
-		},
-	},
-	{
-		Name: "auth/cookie", Level: Contract, Source: section5,
+		}},
+	{Name: "auth/cookie", Level: Contract, Source: section5,
 		Text: "A cookie that a response has set is no key.",
 		Hint: "a session of the dashboard does not open the API",
 		check: func(p *probe) {
 			var pairs []string
-			requests := []request{p.read(p.full())}
-			for i := range p.target.Creates {
-				requests = append(requests, p.create(i, p.full()).request)
-			}
-			for _, r := range requests {
-				for _, c := range (&http.Response{Header: p.wantOK("a request with the key full", p.do(r)).header}).Cookies() {
+			collect := func(r request) {
+				a := p.wantOK("a request with the key full", p.do(r))
+				for _, c := range (&http.Response{Header: a.header}).Cookies() {
 					pairs = append(pairs, c.Name+"="+c.Value)
 				}
 			}
+			collect(p.read(p.full()))
+			p.eachCreate(p.full(), func(c creation) { collect(c.request) })
 			if len(pairs) > 0 {
-				p.want("a GET with the cookies and without a key", p.do(p.read("").with("Cookie: "+strings.Join(pairs, "; ")).anew()), 401)
+				r := p.read("").with("Cookie: " + strings.Join(pairs, "; "))
+				p.want("a GET with the cookies and without a key", p.do(r.anew()), 401)
 			}
-		},
-	},
-	{
-		Name: "auth/method-override", Level: Contract, Source: section5,
+		}},
+	{Name: "auth/method-override", Level: Contract, Source: section5,
 		Text: "A method that a header claims opens nothing.",
 		Hint: "leave X-HTTP-Method-Override to proxies, or apply it before authentication",
 		check: func(p *probe) {
 			for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
 				r := p.read("").with("X-HTTP-Method-Override: "+method, "X-Method-Override: "+method)
-				if a := p.do(r.anew()); p.served(a, r.path) {
+				if a := p.do(r.anew()); p.served(a) {
 					p.fault(a, "X-HTTP-Method-Override: %s without a key: got %d, want 401", method, a.status)
 				}
 			}
-		},
-	},
-	{
-		Name: "auth/invalid-key", Level: Contract, Source: section5,
+		}},
+	{Name: "auth/invalid-key", Level: Contract, Source: section5,
 		Text: "A key that was altered, shortened or made up is answered 401.",
 		Hint: "compare the whole key, byte by byte; 401 and never 403, 404 or 500",
 		check: func(p *probe) {
-			keys := altered(p.full())
-			for _, what := range slices.Sorted(maps.Keys(keys)) {
-				p.want("a key with "+what, p.do(p.read(keys[what]).anew()), 401)
-			}
-			if sandbox := p.key("sandbox"); sandbox != "" {
-				keys := altered(sandbox)
-				for _, what := range []string{"another last byte", "its last byte missing", "a byte too many", "capitals", "another random part"} {
-					if keys[what] != "" {
-						p.want("a sandbox key with "+what, p.do(p.read(keys[what]).anew()), 401)
-					}
+			for _, name := range []string{"full", "sandbox"} {
+				keys := altered(p.key(name))
+				for _, how := range slices.Sorted(maps.Keys(keys)) {
+					p.want("the key "+name+" with "+how, p.do(p.read(keys[how]).anew()), 401)
 				}
 			}
-		},
-	},
-	{
-		Name: "auth/malformed-key", Level: Contract, Source: section5,
+		}},
+	{Name: "auth/malformed-key", Level: Contract, Source: section5,
 		Text: "A token that does not look like a key is answered 401.",
 		Hint: "check the length before taking parts of a token",
 		check: func(p *probe) {
@@ -208,53 +151,29 @@ var authRules = []Rule{
 					p.fault(a, "a token with %s: got %d, want 401", what, a.status)
 				}
 			}
-		},
-	},
-	{
-		Name: "auth/invalid-key-create", Level: Contract, Source: section5, needs: []string{"create"},
-		Text: "A create with an invalid key is answered 401 and makes nothing.",
-		Hint: "authenticate before the handler runs",
-		check: func(p *probe) {
-			for i := range p.target.Creates {
-				c := p.create(i, flipLast(p.full()))
-				w := p.watch(c)
-				p.want("a create with an invalid key", p.do(c.anew()), 401)
-				w.most(0, "after a 401")
-			}
-		},
-	},
-	{
-		Name: "auth/revoked-key", Level: Contract, Source: section5, needs: []string{"revoked"},
+		}},
+	{Name: "auth/invalid-key-create", Level: Contract, Source: section5, needs: []string{"create"},
+		Text:  "A create with an invalid key is answered 401 and makes nothing.",
+		Hint:  "authenticate before the handler runs",
+		check: func(p *probe) { p.refusesCreates(p.stranger()) }},
+	{Name: "auth/revoked-key", Level: Contract, Source: section5, needs: []string{"revoked"},
 		Text: "A revoked key is invalid: 401, and it makes nothing.",
 		Hint: "only a live key can lack a scope, so 403 is wrong here",
 		check: func(p *probe) {
-			p.want("a GET with a revoked key", p.do(p.read(p.key("revoked"))), 401)
-			for i := range p.target.Creates {
-				c := p.create(i, p.key("revoked"))
-				w := p.watch(c)
-				p.want("a create with a revoked key", p.do(c.anew()), 401)
-				w.most(0, "after a 401")
-			}
-		},
-	},
-	{
-		Name: "auth/replay", Level: Contract, Source: section5, needs: []string{"create"},
+			p.refusesRead(p.revoked())
+			p.refusesCreates(p.revoked())
+		}},
+	{Name: "auth/replay", Level: Contract, Source: section5, needs: []string{"create"},
 		Text: "A stored response is not handed out without a live key: 401.",
 		Hint: "authenticate in front of the store of responses",
 		check: func(p *probe) {
-			for i := range p.target.Creates {
-				c := p.create(i, p.full())
-				p.wantOK("the create", p.do(c.request))
-				p.want("its repeat without a key", p.do(c.as("").anew()), 401)
-				p.want("its repeat with an invalid key", p.do(c.as(flipLast(p.full())).anew()), 401)
-				if p.has("revoked") {
-					p.want("its repeat with a revoked key", p.do(c.as(p.key("revoked")).anew()), 401)
-				}
+			callers := []caller{p.nobody(), p.stranger()}
+			if p.has("revoked") {
+				callers = append(callers, p.revoked())
 			}
-		},
-	},
-	{
-		Name: "auth/no-lockout", Level: Contract, Source: section5, when: alone,
+			p.refusesRepeats(callers...)
+		}},
+	{Name: "auth/no-lockout", Level: Contract, Source: section5, when: alone,
 		Text: "Invalid keys of others do not stop a live key from being accepted.",
 		Hint: "count failures by token or address, and do not refuse what is valid",
 		check: func(p *probe) {
@@ -264,10 +183,8 @@ var authRules = []Rule{
 			for range 3 {
 				p.wantOK("a live key after 12 invalid ones", p.do(p.read(p.full())))
 			}
-		},
-	},
-	{
-		Name: "auth/connection", Level: Contract, Source: section5,
+		}},
+	{Name: "auth/connection", Level: Contract, Source: section5,
 		Text: "Each request of a connection is authenticated.",
 		Hint: "keep nothing about the caller with the connection",
 		check: func(p *probe) {
@@ -277,10 +194,8 @@ var authRules = []Rule{
 				p.wantOK("the first request of a connection", answers[0])
 				p.want("the next one, without a live key", answers[1], 401)
 			}
-		},
-	},
-	{
-		Name: "auth/connection-recovers", Level: Contract, Source: section5,
+		}},
+	{Name: "auth/connection-recovers", Level: Contract, Source: section5,
 		Text: "A live key is accepted on a connection whose request before was refused, unless the server closed it.",
 		Hint: "keep nothing about the caller with the connection, also no refusal",
 		check: func(p *probe) {
@@ -289,18 +204,14 @@ var authRules = []Rule{
 				p.want("the first request of a connection, without a live key", answers[0], 401)
 				p.wantOK("the next one, with a live key", answers[1])
 			}
-		},
-	},
-	{
-		Name: "auth/unknown-path", Level: Advice, Source: practice,
+		}},
+	{Name: "auth/unknown-path", Level: Advice, Source: practice,
 		Text: "An unknown path below the base path is 401 without a key, not 404.",
 		Hint: "a 404 tells strangers which routes there are",
 		check: func(p *probe) {
 			p.want("an unknown path without a key", p.do(get(p.target.Base+"/contract-unknown", "")), 401)
-		},
-	},
-	{
-		Name: "auth/challenge", Level: Advice, Source: "RFC 9110, section 15.5.2, and RFC 6750",
+		}},
+	{Name: "auth/challenge", Level: Advice, Source: "RFC 9110, section 15.5.2, and RFC 6750",
 		Text: "A 401 has WWW-Authenticate: Bearer.",
 		Hint: `set WWW-Authenticate: Bearer realm="…"`,
 		check: func(p *probe) {
@@ -309,10 +220,8 @@ var authRules = []Rule{
 					p.fault(a, "the %d has WWW-Authenticate %q", a.status, a.header.Get("WWW-Authenticate"))
 				}
 			}
-		},
-	},
-	{
-		Name: "auth/two-headers", Level: Advice, Source: "RFC 9110, section 5.3",
+		}},
+	{Name: "auth/two-headers", Level: Advice, Source: "RFC 9110, section 5.3",
 		Text: "Two Authorization headers are no key.",
 		Hint: "proxies and servers may read different ones: refuse both",
 		check: func(p *probe) {
@@ -322,16 +231,13 @@ var authRules = []Rule{
 					p.fault(a, "two Authorization headers: got %d", a.status)
 				}
 			}
-		},
-	},
-	{
-		Name: "auth/scheme-case", Level: Advice, Source: "RFC 9110, section 11.1",
+		}},
+	{Name: "auth/scheme-case", Level: Advice, Source: "RFC 9110, section 11.1",
 		Text: "The name of the scheme is read in any letter case.",
 		Hint: "compare it with strings.EqualFold or its like",
 		check: func(p *probe) {
 			for _, scheme := range []string{"bearer", "BEARER"} {
 				p.wantOK("Authorization: "+scheme, p.do(p.read("").with("Authorization: "+scheme+" "+p.full()).anew()))
 			}
-		},
-	},
+		}},
 }

@@ -162,10 +162,8 @@ func (p *probe) saw(a answer) {
 	p.last.answer = a
 }
 
-func (p *probe) failf(format string, args ...any) { p.end(Broken, format, args) }
-
-// fault is failf with the exchange that shows the fault. Without one, the last
-// exchange does.
+// fault says that the server breaks the rule, and which exchange shows it.
+// Without one, the last exchange does.
 func (p *probe) fault(a answer, format string, args ...any) {
 	if a.to.method != "" {
 		p.saw(a)
@@ -194,36 +192,6 @@ func (p *probe) end(status Status, format string, args []any) {
 // noAnswer ends a check that got no response where one was due.
 func (p *probe) noAnswer(r request, err error) {
 	p.fault(answer{to: r}, "got no response: %v", err)
-}
-
-// want ends the check unless the status is that of the contract.
-func (p *probe) want(what string, a answer, status int) answer {
-	if a.status != status {
-		p.fault(a, "%s: got %d, want %d", what, a.status, status)
-	}
-	return a
-}
-
-func (p *probe) wantOK(what string, a answer) answer {
-	if !a.ok() {
-		p.fault(a, "%s: got %d, want a 2xx", what, a.status)
-	}
-	return a
-}
-
-func (p *probe) wantSame(what string, a, original answer) {
-	if d := a.difference(original); d != "" {
-		p.fault(a, "%s is not the original response: %s", what, d)
-	}
-}
-
-// wantID ends the check unless there is exactly one request id.
-func (p *probe) wantID(what string, a answer) string {
-	ids := a.header.Values(p.target.RequestIDHeader)
-	if len(ids) != 1 || strings.TrimSpace(ids[0]) == "" {
-		p.fault(a, "%s: the %d has %s %q, want one value", what, a.status, p.target.RequestIDHeader, ids)
-	}
-	return ids[0]
 }
 
 // timeLeft is how much longer the check may take.

@@ -37,8 +37,14 @@ func (s *Session) creator(key string) (lister string, may bool) {
 // not create, the ledger expects no resource of it.
 func (s *Session) create(route int, key string) creation {
 	c := s.unkeyed(route, key)
-	c.request = c.with(keyed())
-	return c
+	return c.keyedWith(newUUID())
+}
+
+// eachCreate calls f with a new create for each route.
+func (s *Session) eachCreate(key string, f func(c creation)) {
+	for i := range s.target.Creates {
+		f(s.create(i, key))
+	}
 }
 
 // unkeyed prepares a create without an idempotency key.
@@ -69,8 +75,8 @@ func (c creation) as(key string) creation {
 }
 
 // keyedWith returns the same create with another idempotency key.
-func (c creation) keyedWith(line string) creation {
-	c.request = c.without("Idempotency-Key").with(line)
+func (c creation) keyedWith(key string) creation {
+	c.request = c.without("Idempotency-Key").with("Idempotency-Key: " + key)
 	return c
 }
 
@@ -82,13 +88,10 @@ func (r request) without(name string) request {
 	return r
 }
 
-// keyLine is the header line of the idempotency key.
-func (c creation) keyLine() string { return "Idempotency-Key: " + c.header("Idempotency-Key") }
+// key is the idempotency key.
+func (c creation) key() string { return c.header("Idempotency-Key") }
 
-// keyed returns a header line with a new idempotency key. It is a UUID, which
-// every server takes.
-func keyed() string { return "Idempotency-Key: " + newUUID() }
-
+// newUUID returns a new idempotency key, which every server takes.
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

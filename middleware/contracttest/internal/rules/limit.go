@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -219,29 +218,6 @@ func retryAfter(h http.Header) (time.Duration, error) {
 	default:
 		return d, nil
 	}
-}
-
-// members returns the names in a JSON object.
-func members(body string) map[string]bool {
-	var object map[string]json.RawMessage
-	if json.Unmarshal([]byte(body), &object) != nil {
-		return nil
-	}
-	names := make(map[string]bool)
-	for name := range object {
-		names[name] = true
-	}
-	return names
-}
-
-// disjoint reports whether two objects have members, and none in common.
-func disjoint(a, b map[string]bool) bool {
-	for name := range a {
-		if b[name] {
-			return false
-		}
-	}
-	return len(a) > 0 && len(b) > 0
 }
 
 // room waits until the limit has room for n requests, and returns how many

@@ -3,17 +3,14 @@ package rules
 import "strings"
 
 var organizationRules = []Rule{
-	{
-		Name: "organization/resources", Level: Contract, Source: section5, needs: []string{"other", "create", "list"}, when: alone,
+	{Name: "organization/resources", Level: Contract, Source: section5, needs: []string{"other", "create", "list"}, when: alone,
 		Text: "What one organization creates, another does not see.",
 		Hint: "every query has the organization of the key in its condition; a cache has it in its key",
 		check: func(p *probe) {
 			p.wantUnseen(p.full(), p.key("other"))
 			p.wantUnseen(p.key("other"), p.full())
-		},
-	},
-	{
-		Name: "organization/connection", Level: Contract, Source: section5, needs: []string{"other", "create", "list"}, when: alone,
+		}},
+	{Name: "organization/connection", Level: Contract, Source: section5, needs: []string{"other", "create", "list"}, when: alone,
 		Text: "The organization is that of the request's own key, on a connection that has seen another.",
 		Hint: "keep nothing about the caller with the connection",
 		check: func(p *probe) {
@@ -24,29 +21,22 @@ var organizationRules = []Rule{
 			if !tried {
 				p.vacuousf("without {{random}} in the body nobody's resources can be told apart")
 			}
-		},
-	},
-	{
-		Name: "organization/idempotency", Level: Contract, Source: section5, needs: []string{"other", "create"},
+		}},
+	{Name: "organization/idempotency", Level: Contract, Source: section5, needs: []string{"other", "create"},
 		Text:  "The same idempotency key in another organization makes a resource of its own.",
 		Hint:  "the organization is part of what a key stands for",
-		check: func(p *probe) { p.wantOwnKeys("other") },
-	},
-	{
-		Name: "organization/environment-idempotency", Level: Contract, Source: section5, needs: []string{"sandbox", "create"},
+		check: func(p *probe) { p.wantOwnKeys("other") }},
+	{Name: "organization/environment-idempotency", Level: Contract, Source: section5, needs: []string{"sandbox", "create"},
 		Text:  "The same idempotency key in the sandbox makes a resource of its own.",
 		Hint:  "the environment is part of what a key stands for",
-		check: func(p *probe) { p.wantOwnKeys("sandbox") },
-	},
-	{
-		Name: "organization/environment-resources", Level: Advice, Source: practice, needs: []string{"sandbox", "create", "list"},
+		check: func(p *probe) { p.wantOwnKeys("sandbox") }},
+	{Name: "organization/environment-resources", Level: Advice, Source: practice, needs: []string{"sandbox", "create", "list"},
 		Text: "What is created in the sandbox is not seen in production, nor the other way.",
 		Hint: "the environment of the key is in the condition of every query",
 		check: func(p *probe) {
 			p.wantUnseen(p.full(), p.key("sandbox"))
 			p.wantUnseen(p.key("sandbox"), p.full())
-		},
-	},
+		}},
 }
 
 // wantOwnOnConnection looks at the list of a route with the keys of two
@@ -108,12 +98,12 @@ func (p *probe) wantOwnKey(route int, name string) bool {
 	if !p.silent && !p.echoes {
 		other.body, other.marker = c.body, c.marker
 	}
-	other = other.keyedWith(c.keyLine())
+	other = other.keyedWith(c.key())
 	w := p.watch(other)
 	a := p.do(other.request)
 	if a.status == 409 || a.status == 422 || a.status == 400 {
 		// A value that must be unique among all, or the keys are shared.
-		fresh := p.create(route, p.key(name)).keyedWith("Idempotency-Key: " + newUUID())
+		fresh := p.create(route, p.key(name)).keyedWith(newUUID())
 		fresh.body = other.body
 		if p.do(fresh.request).ok() {
 			p.fault(a, "the same idempotency key with the key %s: got %d", name, a.status)

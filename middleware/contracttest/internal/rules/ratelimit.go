@@ -7,8 +7,7 @@ import (
 )
 
 var rateLimitRules = []Rule{
-	{
-		Name: "ratelimit/status", Level: Contract, Source: section8, needs: []string{"rate-limit"},
+	{Name: "ratelimit/status", Level: Contract, Source: section8, needs: []string{"rate-limit"},
 		Text: "A request over the limit is answered 429.",
 		Hint: "not 503, 403 or a closed connection: clients treat these otherwise",
 		check: func(p *probe) {
@@ -18,10 +17,8 @@ var rateLimitRules = []Rule{
 			if !p.limit.found {
 				p.skipf("no 429 came")
 			}
-		},
-	},
-	{
-		Name: "ratelimit/wait-helps", Level: Contract, Source: section8, needs: []string{"rate-limit"},
+		}},
+	{Name: "ratelimit/wait-helps", Level: Contract, Source: section8, needs: []string{"rate-limit"},
 		Text: "After the wait that Retry-After asks for, a request is admitted, and it asks for no multiple of that.",
 		Hint: "whole seconds until the next request is admitted, rounded up",
 		check: func(p *probe) {
@@ -40,10 +37,8 @@ var rateLimitRules = []Rule{
 					p.fault(o.last, "Retry-After asked for %v, but a request after that and one more second was refused; admitted after %v", o.asked, o.after.Round(time.Second/10))
 				}
 			}
-		},
-	},
-	{
-		Name: "ratelimit/create", Level: Contract, Source: section8, needs: []string{"rate-limit", "create"}, when: alone,
+		}},
+	{Name: "ratelimit/create", Level: Contract, Source: section8, needs: []string{"rate-limit", "create"}, when: alone,
 		Text: "A create that is answered 429 makes nothing and has a Retry-After, and its repeat after that wait creates.",
 		Hint: "limit in front of the store of responses, and never store a 429",
 		check: func(p *probe) {
@@ -59,10 +54,8 @@ var rateLimitRules = []Rule{
 			first := p.wantOK("its repeat after the wait", p.do(c.request))
 			p.wantSame("the next repeat", p.do(c.request), first)
 			w.exactly(1, "after a 429 and its repeats")
-		},
-	},
-	{
-		Name: "ratelimit/whole-seconds", Level: Advice, Source: practice, needs: []string{"rate-limit"},
+		}},
+	{Name: "ratelimit/whole-seconds", Level: Advice, Source: practice, needs: []string{"rate-limit"},
 		Text: "Retry-After is whole seconds, at least 1.",
 		Hint: "many clients retry at once on 0, and not all read dates",
 		check: func(p *probe) {
@@ -72,10 +65,8 @@ var rateLimitRules = []Rule{
 					p.fault(o.denied, "Retry-After is %q", v)
 				}
 			}
-		},
-	},
-	{
-		Name: "ratelimit/organizations-apart", Level: Advice, Source: practice, needs: []string{"rate-limit", "other"}, when: alone,
+		}},
+	{Name: "ratelimit/organizations-apart", Level: Advice, Source: practice, needs: []string{"rate-limit", "other"}, when: alone,
 		Text: "One organization does not use up the limit of another.",
 		Hint: "count by the organization of the key",
 		check: func(p *probe) {
@@ -88,17 +79,12 @@ var rateLimitRules = []Rule{
 			a := p.once(p.read(p.key("other")))
 			p.limited(denied)
 			p.wantOK("the other organization, while the first one is limited", a)
-		},
-	},
-	{
-		Name: "ratelimit/retry-after", Level: Contract, Source: section8, when: end,
+		}},
+	{Name: "ratelimit/retry-after", Level: Contract, Source: section8, when: end,
 		Text: "Every 429 of the whole check had one Retry-After that a client can use: whole seconds or a date to come, at most a day.",
 		Hint: "set it wherever 429 is written",
 		check: func(p *probe) {
-			p.mu.Lock()
-			faults := p.seen.waits
-			p.mu.Unlock()
-			p.report(faults, "a 429 without a wait that can be kept")
+			p.report(&p.seen.waits, "a 429 without a wait that can be kept")
 			switch {
 			case p.has("rate-limit"):
 				p.wantFound()
@@ -107,10 +93,8 @@ var rateLimitRules = []Rule{
 			default:
 				p.skipf("it needs a rate limit that can be reached; say that the target does not offer it: without rate-limit")
 			}
-		},
-	},
-	{
-		Name: "ratelimit/request-id", Level: Contract, Source: section4, needs: []string{"rate-limit"}, when: last,
+		}},
+	{Name: "ratelimit/request-id", Level: Contract, Source: section4, needs: []string{"rate-limit"}, when: last,
 		Text: "A 429 has one request id.",
 		Hint: "give the id before the limit is looked at",
 		check: func(p *probe) {
@@ -118,8 +102,7 @@ var rateLimitRules = []Rule{
 			for _, o := range p.limit.waits {
 				p.wantID("a GET over the limit", o.denied)
 			}
-		},
-	},
+		}},
 }
 
 func (p *probe) wantFound() {

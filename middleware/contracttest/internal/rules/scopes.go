@@ -3,121 +3,67 @@ package rules
 import "fmt"
 
 var scopeRules = []Rule{
-	{
-		Name: "scope/none", Level: Contract, Source: section5, needs: []string{"none"},
+	{Name: "scope/none", Level: Contract, Source: section5, needs: []string{"none"},
 		Text:  "A live key without the scope is answered 403.",
 		Hint:  "403, not 401 or 404: the key is live; if it is not, correct the keys file",
-		check: func(p *probe) { p.wantForbidden("none") },
-	},
-	{
-		Name: "scope/none-create", Level: Contract, Source: section5, needs: []string{"none", "create"},
+		check: func(p *probe) { p.forbids("none") }},
+	{Name: "scope/none-create", Level: Contract, Source: section5, needs: []string{"none", "create"},
 		Text:  "A create without the scope is answered 403 and makes nothing, on each route.",
 		Hint:  "check the scope before the handler runs, on every route that creates",
-		check: func(p *probe) { p.wantNoCreate("none") },
-	},
-	{
-		Name: "scope/worker", Level: Contract, Source: section5, needs: []string{"worker"},
+		check: func(p *probe) { p.refusesCreates(p.lacking("none")) }},
+	{Name: "scope/worker", Level: Contract, Source: section5, needs: []string{"worker"},
 		Text:  "Scopes of other families do not help: 403.",
 		Hint:  "look for the scope of the route, not for any scope",
-		check: func(p *probe) { p.wantForbidden("worker") },
-	},
-	{
-		Name: "scope/worker-create", Level: Contract, Source: section5, needs: []string{"worker", "create"},
+		check: func(p *probe) { p.forbids("worker") }},
+	{Name: "scope/worker-create", Level: Contract, Source: section5, needs: []string{"worker", "create"},
 		Text:  "Scopes of other families do not help to create: 403, and nothing is made.",
 		Hint:  "look for the scope of the route, not for any scope",
-		check: func(p *probe) { p.wantNoCreate("worker") },
-	},
-	{
-		Name: "scope/reader", Level: Contract, Source: section5, needs: []string{"reader", "create"},
+		check: func(p *probe) { p.refusesCreates(p.lacking("worker")) }},
+	{Name: "scope/reader", Level: Contract, Source: section5, needs: []string{"reader", "create"},
 		Text:  "A scope to read is none to write, also in the same family: 403, and nothing is made.",
 		Hint:  "compare whole names of scopes, not their beginnings",
-		check: func(p *probe) { p.wantNoCreate("reader") },
-	},
-	{
-		Name: "scope/writer", Level: Contract, Source: section5, needs: []string{"writer", "list"},
+		check: func(p *probe) { p.refusesCreates(p.lacking("reader")) }},
+	{Name: "scope/writer", Level: Contract, Source: section5, needs: []string{"writer", "list"},
 		Text: "A scope to write is none to read, also in the same family: 403.",
 		Hint: "compare whole names of scopes, not their beginnings",
 		check: func(p *probe) {
-			p.wantNoList("writer")
+			p.refusesLists(p.lacking("writer"))
 			for i := range p.target.Creates {
 				p.wantOK("a create with the key writer", p.do(p.create(i, p.key("writer")).request))
 			}
-		},
-	},
-	{
-		Name: "scope/sandbox", Level: Contract, Source: section5, needs: []string{"sandbox-none"},
+		}},
+	{Name: "scope/sandbox", Level: Contract, Source: section5, needs: []string{"sandbox-none"},
 		Text: "Keys of the sandbox are limited to their scopes as well.",
 		Hint: "the environment is no reason to leave the check out",
 		check: func(p *probe) {
-			p.wantForbidden("sandbox-none")
-			if len(p.target.Creates) > 0 {
-				p.wantNoCreate("sandbox-none")
-			}
-		},
-	},
-	{
-		Name: "scope/head", Level: Contract, Source: section5, needs: []string{"none"},
-		Text: "HEAD needs the scope of GET.",
-		Hint: "routers serve HEAD by the handler of GET, so the check has to stand in front of both",
-		check: func(p *probe) {
-			r := p.read(p.key("none"))
-			r.method = "HEAD"
-			if a := p.do(r); p.servedHead(a) {
-				p.fault(a, "a HEAD with the key none: got %d, want 403", a.status)
-			}
-		},
-	},
-	{
-		Name: "scope/paths", Level: Contract, Source: section5, needs: []string{"none"},
-		Text: "Another spelling of a path needs the scope as well.",
-		Hint: "decide by the route that was matched and not by the text of the path",
-		check: func(p *probe) {
-			for _, path := range spellings(p.target.Base, p.target.Read) {
-				if a := p.do(get(path, p.key("none"))); p.served(a, path) {
-					p.fault(a, "a GET of %s with the key none is answered as with the scope", path)
-				}
-			}
-			for i, to := range p.target.Creates {
-				c := p.create(i, p.key("none"))
-				w := p.watch(c)
-				for _, path := range spellings(p.target.Base, to.Path) {
-					if a := p.do(c.at(path)); a.status == 201 {
-						p.fault(a, "a create at %s with the key none: got %d", path, a.status)
-					}
-				}
-				w.most(0, "after creates at other spellings of the path without the scope")
-			}
-		},
-	},
-	{
-		Name: "scope/method-override", Level: Contract, Source: section5, needs: []string{"reader", "create"},
+			p.forbids("sandbox-none")
+			p.refusesCreates(p.lacking("sandbox-none"))
+		}},
+	{Name: "scope/head", Level: Contract, Source: section5, needs: []string{"none"},
+		Text:  "HEAD needs the scope of GET.",
+		Hint:  "routers serve HEAD by the handler of GET, so the check has to stand in front of both",
+		check: func(p *probe) { p.refusesHead(p.lacking("none")) }},
+	{Name: "scope/paths", Level: Contract, Source: section5, needs: []string{"none"},
+		Text:  "Another spelling of a path needs the scope as well.",
+		Hint:  "decide by the route that was matched and not by the text of the path",
+		check: func(p *probe) { p.refusesSpellings(p.lacking("none")) }},
+	{Name: "scope/method-override", Level: Contract, Source: section5, needs: []string{"reader", "create"},
 		Text: "A method that a header claims needs its own scope.",
 		Hint: "leave X-HTTP-Method-Override to proxies, or apply it before the scope is checked",
 		check: func(p *probe) {
 			c := p.create(0, p.key("reader"))
 			w := p.watch(c)
 			r := c.with("X-HTTP-Method-Override: POST", "X-Method-Override: POST")
-			r.method = "GET"
-			if a := p.do(r.anew()); a.status == 201 {
+			if a := p.do(r.by("GET").anew()); a.status == 201 {
 				p.fault(a, "a GET with X-HTTP-Method-Override: POST and the key reader: got %d", a.status)
 			}
 			w.most(0, "after a GET that claims to be a POST")
-		},
-	},
-	{
-		Name: "scope/replay", Level: Contract, Source: section5, needs: []string{"none", "create"},
-		Text: "A stored response is not handed to a key that lacks the scope: 403.",
-		Hint: "check the scope in front of the store of responses",
-		check: func(p *probe) {
-			for i := range p.target.Creates {
-				c := p.create(i, p.full())
-				p.wantOK("the create", p.do(c.request))
-				p.want("its repeat with the key none", p.do(c.as(p.key("none")).request), 403)
-			}
-		},
-	},
-	{
-		Name: "scope/connection", Level: Contract, Source: section5, needs: []string{"none"},
+		}},
+	{Name: "scope/replay", Level: Contract, Source: section5, needs: []string{"none", "create"},
+		Text:  "A stored response is not handed to a key that lacks the scope: 403.",
+		Hint:  "check the scope in front of the store of responses",
+		check: func(p *probe) { p.refusesRepeats(p.lacking("none")) }},
+	{Name: "scope/connection", Level: Contract, Source: section5, needs: []string{"none"},
 		Text: "The scopes are those of the request's own key, on a connection that has seen others too.",
 		Hint: "keep nothing about the caller with the connection",
 		check: func(p *probe) {
@@ -131,28 +77,10 @@ var scopeRules = []Rule{
 					p.want(fmt.Sprintf("request %d of a connection, with the key %s", i+1, order[i]), a, want)
 				}
 			}
-		},
-	},
+		}},
 }
 
-func (p *probe) wantForbidden(name string) {
-	p.want("a GET with the key "+name, p.do(p.read(p.key(name))), 403)
-	p.wantNoList(name)
-}
-
-func (p *probe) wantNoList(name string) {
-	for _, c := range p.target.Creates {
-		if c.List != "" {
-			p.want("a GET of the list with the key "+name, p.do(get(c.List, p.key(name))), 403)
-		}
-	}
-}
-
-func (p *probe) wantNoCreate(name string) {
-	for i := range p.target.Creates {
-		c := p.create(i, p.key(name))
-		w := p.watch(c)
-		p.want("a create with the key "+name, p.do(c.request), 403)
-		w.most(0, "after a 403")
-	}
+func (p *probe) forbids(name string) {
+	p.refusesRead(p.lacking(name))
+	p.refusesLists(p.lacking(name))
 }

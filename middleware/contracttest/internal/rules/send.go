@@ -63,6 +63,12 @@ func (r request) anew() request {
 	return r
 }
 
+// by returns the request with another method.
+func (r request) by(method string) request {
+	r.method = method
+	return r
+}
+
 func (r request) header(name string) string {
 	for _, line := range r.lines {
 		if n, value, _ := strings.Cut(line, ": "); strings.EqualFold(n, name) {
@@ -83,6 +89,12 @@ func get(path, key string) request {
 
 // read asks for the route that reads.
 func (s *Session) read(key string) request { return get(s.target.Read, key) }
+
+// preflight is what a browser asks before a request with a key.
+func (s *Session) preflight() request {
+	return s.read("").by("OPTIONS").with("Origin: https://example.com",
+		"Access-Control-Request-Method: GET", "Access-Control-Request-Headers: authorization")
+}
 
 // do sends a request, and again after the wait when it is rate-limited.
 func (p *probe) do(r request) answer {

@@ -1,53 +1,75 @@
 package rules
 
 import (
+	"encoding/json"
 	"fmt"
-	"net/http"
+	"regexp"
 	"strings"
 )
 
-// sequence sends requests one after the other on one connection, and all of
-// them again when one was rate-limited.
-func (p *probe) sequence(requests ...request) []answer {
-	closed := 0
-	for range maxRetries {
-		p.pause()
-		answers, denied := p.onOneConnection(requests)
-		switch {
-		case denied:
-			p.limited(answers[len(answers)-1])
-		case len(answers) == len(requests):
-			return answers
-		case closed == 2 && len(answers) == 0:
-			p.fault(answer{to: requests[0]}, "got no response on a connection of its own")
-		case closed == 2:
-			p.vacuousf("the server closes its connections after a response")
-		default:
-			closed++
+// served reports whether a response shows what the read shows: it has all that
+// the response to the read has, and an unknown path gets something else.
+func (p *probe) served(a answer) bool {
+	if a.to.method == "HEAD" {
+		return (a.mediaType() == "" || a.mediaType() == p.sample.mediaType()) && p.done(a)
+	}
+	if a.body == "" || a.mediaType() != p.sample.mediaType() {
+		return false
+	}
+	got := members(a.body)
+	for name := range members(p.sample.body) {
+		if !got[name] {
+			return false
 		}
 	}
-	p.unclearf("the server went on answering 429 after %d waits", maxRetries)
-	panic("not reached")
+	return p.done(a)
 }
 
-func (p *probe) onOneConnection(requests []request) (answers []answer, denied bool) {
-	c := p.dial()
-	defer c.Close()
-	for _, r := range requests {
-		c.send(p.text(r))
-		a, err := c.next(r.method)
-		if err != nil {
-			return answers, false
-		}
-		a.to = r
-		p.note(a)
-		p.saw(a)
-		answers = append(answers, a)
-		if a.status == http.StatusTooManyRequests {
-			return answers, true
+// done reports whether a request was carried out. An app that answers every
+// path the same, such as with its page, has not done it.
+func (p *probe) done(a answer) bool {
+	if !a.ok() || a.mediaType() == "text/html" {
+		return false
+	}
+	control := p.do(a.to.at(unknown(a.to.path)))
+	return control.status != a.status || control.mediaType() != a.mediaType() ||
+		disjoint(members(control.body), members(a.body))
+}
+
+var word = regexp.MustCompile(`[A-Za-z]{2,}`)
+
+// unknown returns a path like this one that leads nowhere.
+func unknown(path string) string {
+	path, query, _ := strings.Cut(path, "?")
+	words := word.FindAllStringIndex(path, -1)
+	if words == nil {
+		return path + "contract-unknown"
+	}
+	last := words[len(words)-1]
+	return path[:last[0]] + "contract-unknown" + path[last[1]:] + "?" + query
+}
+
+// members returns the names in a JSON object.
+func members(body string) map[string]bool {
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(body), &object) != nil {
+		return nil
+	}
+	names := make(map[string]bool)
+	for name := range object {
+		names[name] = true
+	}
+	return names
+}
+
+// disjoint reports whether two objects have members, and none in common.
+func disjoint(a, b map[string]bool) bool {
+	for name := range a {
+		if b[name] {
+			return false
 		}
 	}
-	return answers, false
+	return len(a) > 0 && len(b) > 0
 }
 
 func separator(path string) string {
@@ -75,70 +97,4 @@ func spellings(base, path string) []string {
 		all[i] += query
 	}
 	return all
-}
-
-// served reports whether a response is what a live key gets for the read. The
-// page of an app that answers every path is not, nor is any other answer that
-// an unknown path gets as well.
-func (p *probe) served(a answer, path string) bool {
-	if !a.ok() || a.mediaType() != p.sample.mediaType() {
-		return false
-	}
-	if a.body == p.sample.body {
-		return true
-	}
-	if a.mediaType() == "text/html" {
-		return false
-	}
-	clean, _, _ := strings.Cut(p.target.Read, "?")
-	name := clean[strings.LastIndexByte(clean, '/')+1:]
-	unknown := path + "x"
-	if len(name) > 2 {
-		unknown = strings.Replace(path, name[1:], "contract-unknown", 1)
-	}
-	control := p.do(get(unknown, ""))
-	return !control.ok() || control.mediaType() != a.mediaType() || disjoint(members(control.body), members(a.body))
-}
-
-// done reports whether a method was carried out. An app that answers every
-// path the same has not done it.
-func (p *probe) done(a answer) bool {
-	if !a.ok() || a.mediaType() == "text/html" {
-		return false
-	}
-	unknown := get(p.target.Base+"/contract-unknown", "")
-	unknown.method = a.to.method
-	control := p.do(unknown.anew())
-	return control.status != a.status || control.mediaType() != a.mediaType() || disjoint(members(control.body), members(a.body))
-}
-
-// shows reports whether a response has all that the response to a read has.
-func (p *probe) shows(a answer) bool {
-	if !a.ok() || a.body == "" || a.mediaType() == "text/html" {
-		return false
-	}
-	if a.body == p.sample.body {
-		return true
-	}
-	want, got := members(p.sample.body), members(a.body)
-	for name := range want {
-		if !got[name] {
-			return false
-		}
-	}
-	return len(want) > 0 && p.done(a)
-}
-
-// servedHead is served for HEAD, whose response has no body and may lack what
-// describes one.
-func (p *probe) servedHead(a answer) bool {
-	if a.ok() && a.mediaType() == "" {
-		unknown := get(p.target.Base+"/contract-unknown", "")
-		unknown.method = "HEAD"
-		return !p.do(unknown).ok()
-	}
-	if !a.ok() || a.mediaType() != p.sample.mediaType() {
-		return false
-	}
-	return a.mediaType() != "text/html" || a.header.Get("Content-Length") == p.sample.header.Get("Content-Length")
 }

@@ -215,8 +215,11 @@ func (s *Session) noteOwn(a answer) {
 	}
 }
 
-// report returns the first of the faults and how many there are.
-func (p *probe) report(faults []fault, what string) {
+// report ends the check with the first of the faults and how many there are.
+func (p *probe) report(seen *[]fault, what string) {
+	p.mu.Lock()
+	faults := *seen
+	p.mu.Unlock()
 	if len(faults) == 0 {
 		return
 	}
@@ -229,6 +232,5 @@ func (p *probe) report(faults []fault, what string) {
 		counts = append(counts, fmt.Sprintf("%d × %d", statuses[status], status))
 	}
 	first := slices.MinFunc(faults, func(a, b fault) int { return cmp.Compare(len(a.answer.to.lines), len(b.answer.to.lines)) })
-	p.saw(first.answer)
-	p.failf("%s: %s (%s)", what, first.what, strings.Join(counts, ", "))
+	p.fault(first.answer, "%s: %s (%s)", what, first.what, strings.Join(counts, ", "))
 }

@@ -16,9 +16,9 @@ import (
 // conn is a bare connection, for what a well-behaved client does not send.
 type conn struct {
 	net.Conn
-	p    *probe
 	br   *bufio.Reader
-	last request
+	last request     // what was sent
+	stop func() bool // ends the watch on the check's context
 }
 
 // dialer returns what connects to the target.
@@ -36,38 +36,33 @@ func address(u *url.URL) string {
 	return u.Host
 }
 
-// dial connects to the target. The connection ends with the check.
-func (p *probe) dial() *conn {
-	c, err := p.connect(p.patience())
+// dial connects to the target, for the request. The connection ends with the
+// check.
+func (p *probe) dial(r request) *conn {
+	c, err := p.connect(r, p.patience())
 	if err != nil {
-		p.noAnswer(request{}, err)
+		p.noAnswer(r, err)
 	}
 	return c
 }
 
-func (p *probe) connect(patience time.Duration) (*conn, error) {
+func (p *probe) connect(r request, patience time.Duration) (*conn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	c, err := p.dialer()(ctx, "tcp", address(p.base))
 	if err == nil && p.base.Scheme == "https" {
-		secure := tls.Client(c, &tls.Config{RootCAs: p.target.RootCAs, ServerName: p.base.Hostname(), NextProtos: []string{"http/1.1"}})
+		config := &tls.Config{RootCAs: p.target.RootCAs, ServerName: p.base.Hostname(), NextProtos: []string{"http/1.1"}}
+		secure := tls.Client(c, config)
 		err, c = secure.HandshakeContext(ctx), secure
 	}
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(p.ctx, func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(p.patience())) // fails on a connection that is gone, as reading then does
-	return &conn{Conn: stopping{c, stop}, p: p, br: bufio.NewReader(c)}, nil
+	return &conn{c, bufio.NewReader(c), r, context.AfterFunc(p.ctx, func() { c.Close() })}, nil
 }
 
-// stopping is a connection that need not be closed by its check any more.
-type stopping struct {
-	net.Conn
-	stop func() bool
-}
-
-func (c stopping) Close() error {
+func (c *conn) Close() error {
 	c.stop()
 	return c.Conn.Close()
 }
@@ -75,10 +70,17 @@ func (c stopping) Close() error {
 // send writes. A server that has answered and left is no reason to stop.
 func (c *conn) send(text string) { _, _ = io.WriteString(c, text) }
 
+// closeWrite says that nothing more will come.
+func (c *conn) closeWrite() {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}
+
 // next reads a response. A server may send interim ones first, such as 103.
-func (c *conn) next(method string) (answer, error) {
+func (c *conn) next() (answer, error) {
 	for {
-		a, err := c.any(method)
+		a, err := c.any()
 		if err != nil || a.status >= 200 || a.status == http.StatusSwitchingProtocols {
 			return a, err
 		}
@@ -86,8 +88,8 @@ func (c *conn) next(method string) (answer, error) {
 }
 
 // any reads a response, which may be an interim one.
-func (c *conn) any(method string) (answer, error) {
-	res, err := http.ReadResponse(c.br, &http.Request{Method: method})
+func (c *conn) any() (answer, error) {
+	res, err := http.ReadResponse(c.br, &http.Request{Method: c.last.method})
 	if err != nil {
 		return answer{}, err
 	}
@@ -98,28 +100,17 @@ func (c *conn) any(method string) (answer, error) {
 
 // roundTrip sends a text and reads the response while still sending, because
 // a server may answer in the middle.
-func (c *conn) roundTrip(method, text string) (answer, error) {
+func (c *conn) roundTrip(text string) (answer, error) {
 	defer c.Close()
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
 		c.send(text)
 	}()
-	a, err := c.any(method)
+	a, err := c.any()
 	c.Close()
 	<-sent
 	return a, err
-}
-
-// closeWrite says that nothing more will come.
-func (c *conn) closeWrite() {
-	inner := c.Conn
-	if s, ok := inner.(stopping); ok {
-		inner = s.Conn
-	}
-	if half, ok := inner.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
 }
 
 // head is a request up to its body, with the length of the body as given.
@@ -140,3 +131,47 @@ func (p *probe) text(r request) string {
 }
 
 func contentLength(n int) string { return "Content-Length: " + strconv.Itoa(n) }
+
+// sequence sends requests one after the other on one connection, and all of
+// them again when one was rate-limited.
+func (p *probe) sequence(requests ...request) []answer {
+	var answers []answer
+	for range 3 {
+		p.patiently(func() (last answer) {
+			answers = p.onOneConnection(requests)
+			if len(answers) > 0 {
+				last = answers[len(answers)-1]
+			}
+			return last
+		})
+		if len(answers) == len(requests) {
+			return answers
+		}
+	}
+	if len(answers) == 0 {
+		p.fault(answer{to: requests[0]}, "got no response on a connection of its own")
+	}
+	p.vacuousf("the server closes its connections after a response")
+	panic("not reached")
+}
+
+// onOneConnection sends requests until one is rate-limited or not answered.
+func (p *probe) onOneConnection(requests []request) (answers []answer) {
+	c := p.dial(requests[0])
+	defer c.Close()
+	for _, r := range requests {
+		c.last = r
+		c.send(p.text(r))
+		a, err := c.next()
+		if err != nil {
+			return answers
+		}
+		p.note(a)
+		p.saw(a)
+		answers = append(answers, a)
+		if a.status == http.StatusTooManyRequests {
+			return answers
+		}
+	}
+	return answers
+}

@@ -1,0 +1,89 @@
+package rules
+
+import "fmt"
+
+// A caller is somebody whose requests have to be refused.
+type caller struct {
+	key    string
+	who    string // as a report calls them, behind "a GET"
+	status int    // of the refusal
+	http2  bool   // which version the requests come by
+}
+
+func (p *probe) nobody() caller { return caller{key: "", who: "without a key", status: 401} }
+func (p *probe) stranger() caller {
+	return caller{key: flipLast(p.full()), who: "with an invalid key", status: 401}
+}
+func (p *probe) revoked() caller {
+	return caller{key: p.key("revoked"), who: "with a revoked key", status: 401}
+}
+
+// lacking is the caller with a live key that lacks the scope.
+func (p *probe) lacking(name string) caller {
+	return caller{key: p.key(name), who: "with the key " + name, status: 403}
+}
+
+// over2 returns the caller over HTTP/2.
+func (by caller) over2() caller {
+	by.http2, by.who = true, by.who+" over HTTP/2"
+	return by
+}
+
+// refuses ends the check unless the caller's request is refused. It has a
+// connection of its own, because servers close those that they refuse.
+func (p *probe) refuses(by caller, what string, r request) {
+	r.http2 = by.http2
+	p.want(what+" "+by.who, p.do(r.anew()), by.status)
+}
+
+func (p *probe) refusesRead(by caller) { p.refuses(by, "a GET", p.read(by.key)) }
+
+func (p *probe) refusesLists(by caller) {
+	for _, c := range p.target.Creates {
+		if c.List != "" {
+			p.refuses(by, "a GET of the list", get(c.List, by.key))
+		}
+	}
+}
+
+func (p *probe) refusesCreates(by caller) {
+	p.eachCreate(by.key, func(c creation) {
+		w := p.watch(c)
+		p.refuses(by, "a create", c.request)
+		w.most(0, fmt.Sprintf("after a %d", by.status))
+	})
+}
+
+// refusesRepeats wants no stored response to be handed to the caller.
+func (p *probe) refusesRepeats(callers ...caller) {
+	p.eachCreate(p.full(), func(c creation) {
+		p.wantOK("the create", p.do(c.request))
+		for _, by := range callers {
+			p.refuses(by, "its repeat", c.as(by.key).request)
+		}
+	})
+}
+
+func (p *probe) refusesHead(by caller) {
+	if a := p.do(p.read(by.key).by("HEAD")); p.served(a) {
+		p.fault(a, "a HEAD %s: got %d, want %d", by.who, a.status, by.status)
+	}
+}
+
+// refusesSpellings wants no other spelling of a path to let the caller in.
+func (p *probe) refusesSpellings(by caller) {
+	for _, path := range spellings(p.target.Base, p.target.Read) {
+		if a := p.do(get(path, by.key)); p.served(a) {
+			p.fault(a, "a GET of %s %s is answered as to a caller who may", path, by.who)
+		}
+	}
+	p.eachCreate(by.key, func(c creation) {
+		w := p.watch(c)
+		for _, path := range spellings(p.target.Base, c.path) {
+			if a := p.do(c.at(path).anew()); a.status == 201 {
+				p.fault(a, "a create at %s %s: got %d", path, by.who, a.status)
+			}
+		}
+		w.most(0, "after creates at other spellings of the path "+by.who)
+	})
+}
