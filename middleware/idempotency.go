@@ -13,7 +13,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
-	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
 )
 
 // IdempotencyOptions configure [Guard.Idempotent] and the idempotent routes of
@@ -256,30 +255,44 @@ func claimOf(ctx context.Context) *keyed.Claim {
 // idempotency is an IdempotencyOptions made ready.
 type idempotency struct {
 	IdempotencyOptions
-	keyed  keyed.Options
-	bodies *keyed.Bodies
-	wait   time.Duration
+	stage keyed.Stage
+	wait  time.Duration // the longest that a request may wait, run and be settled
 	*runnerLog
 }
 
 // runnerLog is what all stages with one Runner share.
 type runnerLog struct {
-	faults faults
-	keyed.Warnings
+	faults   faults
+	warnings keyed.Warnings
 }
 
 func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idempotency {
 	if g.runners[o.Runner] == nil {
 		g.runners[o.Runner] = new(runnerLog)
 	}
-	i := &idempotency{IdempotencyOptions: o, bodies: bodies, runnerLog: g.runners[o.Runner]}
-	i.keyed = keyed.Options{
-		MaxResponse: o.MaxResponse, Timeout: o.Timeout, FreeOn: o.FreeOn, Streams: keyed.Streams(o.Streaming),
-		OriginalID: keyed.OriginalIDHeader(g.options.RequestID.Header),
+	runner, log := o.Runner.Options(), g.runners[o.Runner]
+	return &idempotency{
+		IdempotencyOptions: o,
+		wait:               max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout,
+		runnerLog:          log,
+		stage: keyed.Stage{
+			MaxBody: o.MaxBody, Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming,
+			Timeout: o.Timeout, Retention: runner.Retention, FreeOn: o.FreeOn,
+			OriginalID: keyed.OriginalIDHeader(g.options.RequestID.Header),
+			Warnings:   &log.warnings,
+			Log:        g.logger,
+			Failed: func(w http.ResponseWriter, r *http.Request, what string, err error) {
+				log.faults.log(g.hooks(r), requestID(w, r), what, err)
+			},
+			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
+				g.logPanic(exchangeOf(w), r, p)
+				exchangeOf(w).note(func(e *Event) { e.Stage, e.Outcome = StageRecover, codeInternal })
+			},
+			Answer500: func(w http.ResponseWriter, r *http.Request) {
+				g.writeProblem(exchangeOf(w), w, r, refusal(codeInternal))
+			},
+		},
 	}
-	runner := o.Runner.Options()
-	i.wait = max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout
-	return i
 }
 
 // routeIdempotency returns that of a route, or nil if the route has none.
@@ -307,69 +320,4 @@ func (g *Guard) routeIdempotency(method string, o RouteOptions) (*idempotency, e
 		bodies = &keyed.Bodies{Max: merged.MaxBodies}
 	}
 	return g.newIdempotency(merged, bodies), nil
-}
-
-// idempotentStage is the stage of one route or chain.
-type idempotentStage struct {
-	*idempotency
-	guard *Guard
-	next  http.Handler
-}
-
-// serve handles a request under facts, which say that a scope decision was
-// made.
-func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request) {
-	values := r.Header["Idempotency-Key"]
-	if !slices.Contains(s.Methods, r.Method) || len(values) == 0 && !s.Required {
-		f.serve(s.next, w, r)
-		return
-	}
-	if len(values) == 0 {
-		s.guard.refuse(w, r, StageIdempotency, refusal(codeKeyRequired))
-		return
-	}
-	key, err := repeat.Key(values)
-	if err != nil {
-		p := refusal(codeKeyInvalid)
-		p.Detail = "The Idempotency-Key header cannot be used: " + err.Error() + "."
-		s.guard.refuse(w, r, StageIdempotency, p)
-		return
-	}
-	c := &keyedCall{stage: s, Run: keyed.Run{W: w, R: r}}
-	defer c.Body.Release()
-	if err := s.bodies.Read(&c.Body, f.principal.Tenant(), w, r, s.MaxBody); err != nil {
-		s.guard.refuse(w, r, StageIdempotency, bodyProblem(err))
-		return
-	}
-	s.extendDeadline(w, r)
-	request := c.request(f, key)
-	c.key = request.Key
-	if s.IsFalse(c.key) {
-		s.guard.refuse(w, r, StageIdempotency, refusal(codeNotRetained))
-		return
-	}
-	record, execution, err := s.Runner.Begin(r.Context(), request)
-	if err != nil && err == r.Context().Err() && c.waiting.IsZero() {
-		// Nothing was claimed yet. The client has left, or has only closed its
-		// sending half and still reads.
-		record, execution, err = s.Runner.Begin(context.WithoutCancel(r.Context()), request)
-	}
-	if !c.waiting.IsZero() {
-		exchangeOf(w).note(func(e *Event) { e.Waited = time.Since(c.waiting) })
-	}
-	switch {
-	case err != nil:
-		s.guard.refuse(w, r, StageIdempotency, s.beginProblem(w, r, record, err))
-	case execution == nil:
-		s.answer(w, r, record)
-	case c.Body.Dropped:
-		// The first request freed the key, and this one cannot run without its
-		// body.
-		if err := execution.Settle(r.Context(), idem.Settlement{Outcome: idem.NotStarted}); err != nil && !errors.Is(err, idem.ErrLost) {
-			s.faults.log(s.guard.hooks(r), requestID(w, r), "a claim that was not used is not freed yet", err)
-		}
-		s.guard.refuse(w, r, StageIdempotency, refusal(codeInProgress))
-	default:
-		c.serve(f, execution)
-	}
 }

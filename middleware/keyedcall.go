@@ -1,8 +1,10 @@
 package middleware
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,20 +14,83 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
 )
 
-// keyedCall is one request with an Idempotency-Key.
-type keyedCall struct {
-	stage   *idempotentStage
-	key     idem.Key
-	waiting time.Time // start of the wait for the first request; zero if it did not wait
-	keyed.Run
+// idempotentStage is the stage of one route or chain.
+type idempotentStage struct {
+	*idempotency
+	guard *Guard
+	next  http.Handler
+}
+
+// serve handles a request under facts, which say that a scope decision was
+// made.
+func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request) {
+	values := r.Header["Idempotency-Key"]
+	if !slices.Contains(s.Methods, r.Method) || len(values) == 0 && !s.Required {
+		f.serve(s.next, w, r)
+		return
+	}
+	run := &keyed.Run{Request: keyed.Request{Stage: &s.stage, W: w, R: r}}
+	defer run.Body.Release()
+	if refused := s.answer(f, run, values); refused != nil {
+		s.guard.refuse(w, r, StageIdempotency, refused)
+	}
+}
+
+// answer claims the key and answers the request, by its handler or by what is
+// stored, or it returns why it does not.
+func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Problem {
+	if len(values) == 0 {
+		return refusal(codeKeyRequired)
+	}
+	key, err := repeat.Key(values)
+	if err != nil {
+		p := refusal(codeKeyInvalid)
+		p.Detail = "The Idempotency-Key header cannot be used: " + err.Error() + "."
+		return p
+	}
+	if err := run.ReadBody(f.principal.Tenant()); err != nil {
+		return bodyProblem(err)
+	}
+	s.extendDeadline(run.W, run.R)
+	request := s.request(f, run, key)
+	if s.warnings.IsFalse(request.Key) {
+		return refusal(codeNotRetained)
+	}
+	ctx := run.R.Context()
+	record, execution, err := s.Runner.Begin(ctx, request)
+	if err != nil && err == ctx.Err() && run.Waiting.IsZero() {
+		// Nothing was claimed yet. The client has left, or has only closed its
+		// sending half and still reads.
+		record, execution, err = s.Runner.Begin(context.WithoutCancel(ctx), request)
+	}
+	if !run.Waiting.IsZero() {
+		exchangeOf(run.W).note(func(e *Event) { e.Waited = time.Since(run.Waiting) })
+	}
+	switch {
+	case err != nil:
+		return s.beginProblem(run, record, err)
+	case execution == nil:
+		return s.replay(run, record)
+	case run.Dropped:
+		// The first request freed the key, and this one cannot run without its
+		// body.
+		err := execution.Settle(ctx, idem.Settlement{Outcome: idem.NotStarted})
+		if err != nil && !errors.Is(err, idem.ErrLost) {
+			s.stage.Failed(run.W, run.R, "a claim that was not used is not freed yet", err)
+		}
+		return refusal(codeInProgress)
+	}
+	run.Key, run.Execution = request.Key, execution
+	run.IDHeader, run.RequestID = f.response.IDHeader, requestID(run.W, run.R)
+	return s.execute(f, run)
 }
 
 // request describes the request to the runner.
-func (c *keyedCall) request(f *facts, key string) idem.Request {
-	s, r, p, extra := c.stage, c.R, f.principal, ""
+func (s *idempotentStage) request(f *facts, run *keyed.Run, key string) idem.Request {
+	r, p, extra := run.R, f.principal, ""
 	if s.Partition != nil {
 		inner := r.WithContext(f)
-		inner.Body = c.Body.Reader()
+		inner.Body = run.Body.Reader()
 		extra = s.Partition(inner)
 	}
 	host, target := r.Host, r.RequestURI
@@ -43,10 +108,10 @@ func (c *keyedCall) request(f *facts, key string) idem.Request {
 		Key:   idem.NewKey(p.Organization(), string(p.Environment()), p.Subject(), extra, key),
 		Owner: p.Organization(),
 		Fingerprint: repeat.Content{
-			Method: r.Method, Host: host, Target: target,
-			Range: firstValue(r.Header["Range"]), ContentType: firstValue(r.Header["Content-Type"]), Body: c.Body.Bytes,
+			Method: r.Method, Host: host, Target: target, Range: firstValue(r.Header["Range"]),
+			ContentType: firstValue(r.Header["Content-Type"]), Body: run.Body.Bytes,
 		}.Fingerprint(),
-		Waiting: c.wait,
+		Waiting: run.Wait,
 	}
 }
 
@@ -58,99 +123,52 @@ func firstValue(values []string) string {
 	return values[0]
 }
 
-func (c *keyedCall) wait() {
-	c.waiting = time.Now()
-	c.Body.Wait()
-}
-
-// handlerContext is the context of a keyed handler. It is allocated apart from
-// the call: a handler may retain it.
-type handlerContext struct {
-	facts facts
-	run   keyed.Context
-}
-
-// serve runs the handler under its claim.
-func (c *keyedCall) serve(f *facts, execution *idem.Execution) {
-	s, g := c.stage, c.stage.guard
-	ctx := &handlerContext{facts: *f}
-	ctx.facts.Context, ctx.facts.claim = &ctx.run, &ctx.run.Claim
-	c.Options, c.Stage, c.Execution = &s.keyed, c, execution
-	c.IDHeader, c.RequestID = f.response.IDHeader, requestID(c.W, c.R)
-	switch c.Serve(s.next, &ctx.run, &ctx.facts) {
-	case keyed.Sent:
-		exchangeOf(c.W).decide(StageIdempotency, executed)
-	case keyed.Lost:
+// execute runs the handler under its claim.
+func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
+	// Apart from the run: a handler may retain its context.
+	inner := &struct {
+		facts facts
+		keyed.Context
+	}{facts: *f}
+	inner.facts.Context, inner.facts.claim = &inner.Context, &inner.Claim
+	switch err := run.Serve(s.next, &inner.Context, &inner.facts); {
+	case err == nil:
+		exchangeOf(run.W).decide(StageIdempotency, executed)
+		return nil
+	case err == http.ErrAbortHandler:
+		panic(err)
+	case errors.Is(err, idem.ErrLost):
 		p := refusal(codeInProgress)
 		p.Detail = "Another request with this Idempotency-Key took over. Retry after the wait to get its response."
-		g.refuse(c.W, c.R, StageIdempotency, p)
-	case keyed.NotSaved:
-		g.refuse(c.W, c.R, StageIdempotency, refusal(codeReplyStore))
-	case keyed.CommitUnknown:
-		g.refuse(c.W, c.R, StageIdempotency, refusal(codeCommitUnknown))
-	case keyed.Aborted:
-		panic(http.ErrAbortHandler)
+		return p
+	case errors.Is(err, idem.ErrCommitUnknown):
+		return refusal(codeCommitUnknown)
 	}
+	return refusal(codeReplyStore)
 }
 
-// Failed implements keyed.Stage.
-func (c *keyedCall) Failed(what string, err error) {
-	c.stage.faults.log(c.stage.guard.hooks(c.R), c.RequestID, what, err)
-}
-
-// Panicked implements keyed.Stage.
-func (c *keyedCall) Panicked(w http.ResponseWriter, p any) {
-	c.stage.guard.logPanic(exchangeOf(c.W), c.R, p)
-	exchangeOf(c.W).note(func(e *Event) { e.Stage, e.Outcome = StageRecover, codeInternal })
-	if w != nil {
-		c.stage.guard.writeProblem(exchangeOf(w), w, c.R, refusal(codeInternal))
-	}
-}
-
-// Stored implements keyed.Stage.
-func (c *keyedCall) Stored(status int, silent bool) {
-	c.stage.Stored(c.stage.guard.hooks(c.R).logger(), c.R, status, silent)
-}
-
-// Unretained implements keyed.Stage.
-func (c *keyedCall) Unretained(why string) {
-	c.stage.Unretained(c.stage.guard.hooks(c.R).logger(), c.R, why)
-}
-
-// Bypassed implements keyed.Stage.
-func (c *keyedCall) Bypassed() {
-	c.stage.Bypassed(c.stage.guard.logger(c.W, c.R))
-}
-
-// Late implements keyed.Stage.
-func (c *keyedCall) Late() {
-	c.stage.Late(c.stage.guard.logger(c.W, c.R), c.key, c.stage.Runner.Options().Retention)
-}
-
-// answer serves a repeat from the record.
-func (s *idempotentStage) answer(w http.ResponseWriter, r *http.Request, record idem.Record) {
+// replay answers a repeat from the record.
+func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) *Problem {
 	switch record.State {
 	case idem.InFlight:
-		s.guard.refuse(w, r, StageIdempotency, refusal(codeInProgress))
-		return
+		return refusal(codeInProgress)
 	case idem.Unknown:
-		s.guard.refuse(w, r, StageIdempotency, refusal(codeOutcomeUnknown))
-		return
+		return refusal(codeOutcomeUnknown)
 	}
 	first, err := keyed.Decode(record.Payload)
-	x := exchangeOf(w)
+	x, h := exchangeOf(run.W), run.W.Header()
 	if x != nil && x.IDHeader != "" && first.RequestID != "" {
-		w.Header()[s.keyed.OriginalID] = []string{first.RequestID}
+		h[s.stage.OriginalID] = []string{first.RequestID}
 	}
 	if err != nil || !first.Retained {
 		p := refusal(codeNotRetained)
 		p.OriginalStatus, p.OriginalLocation = first.Status, first.Location()
-		s.guard.refuse(w, r, StageIdempotency, p)
-		return
+		return p
 	}
-	w.Header()["Idempotent-Replayed"] = []string{"true"}
+	h["Idempotent-Replayed"] = []string{"true"}
 	x.decide(StageIdempotency, replayed)
-	first.Send(w)
+	first.Send(run.W)
+	return nil
 }
 
 // extendDeadline gives a request the time that waiting, running and the store
@@ -172,7 +190,8 @@ func (s *idempotentStage) extendDeadline(w http.ResponseWriter, r *http.Request)
 func bodyProblem(err error) *Problem {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		p := refusal(codeBodyTooLarge)
-		p.Detail = "The request body is larger than " + strconv.FormatInt(tooLarge.Limit, 10) + " bytes, the most that a request with an Idempotency-Key may have here."
+		p.Detail = "The request body is larger than " + strconv.FormatInt(tooLarge.Limit, 10) +
+			" bytes, the most that a request with an Idempotency-Key may have here."
 		return p
 	}
 	if errors.Is(err, keyed.ErrBodies) {
@@ -185,29 +204,31 @@ func bodyProblem(err error) *Problem {
 	return p
 }
 
-func (s *idempotentStage) beginProblem(w http.ResponseWriter, r *http.Request, record idem.Record, err error) *Problem {
+// beginProblem is the refusal for an error of [idem.Runner.Begin].
+func (s *idempotentStage) beginProblem(run *keyed.Run, record idem.Record, err error) *Problem {
+	failed := func(what string) { s.stage.Failed(run.W, run.R, what, err) }
 	switch {
 	case errors.Is(err, idem.ErrMismatch):
 		p := refusal(codeKeyReused)
-		if strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "multipart/") {
+		if strings.HasPrefix(strings.ToLower(run.R.Header.Get("Content-Type")), "multipart/") {
 			p.Detail += " The boundary of a multipart body is part of the comparison: repeat the same bytes."
 		}
 		return p
 	case errors.Is(err, idem.ErrTooMany):
 		return refusal(codeTooManyInFlight)
 	case errors.Is(err, idem.ErrNoTurn):
-		s.faults.log(s.guard.hooks(r), requestID(w, r), "a keyed request found no free transaction in time", err)
+		failed("a keyed request found no free transaction in time")
 		p := refusal(codeTooManyInFlight)
 		p.Detail = "Too many operations are being worked on at the moment. Nothing was done: retry after the wait."
 		return p
 	case errors.Is(err, idem.ErrFull):
-		s.faults.log(s.guard.hooks(r), requestID(w, r), "the idempotency store is full", err)
+		failed("the idempotency store is full")
 		p := refusal(codeReplyStoreFull)
 		p.RetryAfter = max(record.RetryAfter, p.RetryAfter)
 		return p
-	case r.Context().Err() != nil:
+	case run.R.Context().Err() != nil:
 		return refusal(codeInProgress) // the client has left
 	}
-	s.faults.log(s.guard.hooks(r), requestID(w, r), "the idempotency store does not answer", err)
+	failed("the idempotency store does not answer")
 	return refusal(codeReplyStore)
 }

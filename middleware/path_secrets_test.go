@@ -201,8 +201,12 @@ func TestKeyInThePath(t *testing.T) {
 				late = nil
 			}
 		}
-		if got := strings.Count(log.String(), "path=/api/v1/"+path+"/[secret]"); got != 2 {
-			t.Errorf("%s: got %d lines about the request: %s", path, got, log)
+		want := 2
+		if path == "late" {
+			want++ // the warning of an empty response
+		}
+		if got := strings.Count(log.String(), "path=/api/v1/"+path+"/[secret]"); got != want {
+			t.Errorf("%s: got %d lines about the request, want %d: %s", path, got, want, log)
 		}
 	}
 	wantNoSecret(t, "the log", log.String(), token, oldKey)

@@ -47,8 +47,7 @@ func (b *Bodies) reserve(owner string, n, parts int64) bool {
 
 // Body is a request body that was read whole. It is used by one goroutine.
 type Body struct {
-	Bytes   []byte
-	Dropped bool // it was released while the request waited
+	Bytes []byte
 
 	from   *Bodies
 	owner  string
@@ -160,18 +159,4 @@ func (b *Body) Reader() io.ReadCloser {
 	b.reader.bytes.Reset(b.Bytes)
 	b.reader.begun = false
 	return &b.reader
-}
-
-// waitingBody is the largest body that a request keeps while it waits for the
-// first one with its key.
-const waitingBody = 16 << 10
-
-// Wait is called when the request is about to wait. It releases a large body:
-// many may wait. Should the first request free the key, such a request is told
-// to come again.
-func (b *Body) Wait() {
-	if len(b.Bytes) > waitingBody {
-		b.Release()
-		b.Dropped = true
-	}
 }

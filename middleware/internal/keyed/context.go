@@ -15,8 +15,7 @@ import (
 // those of the request's context.
 //
 // For a response that streams, the deadline begins anew at the end of each
-// write, and the client's leaving counts: it ends the context of a response that
-// is not recorded, and lets one that is recorded go on for one more timeout.
+// write, and the client's leaving counts; see the states of reading.
 //
 // A handler may retain it: it holds neither the request's body nor the
 // response.
@@ -26,19 +25,30 @@ type Context struct {
 	timeout time.Duration
 
 	mu        sync.Mutex
-	deadline  time.Time
+	deadline  time.Time       // zero while the response is committed or written: it waits
 	execution *idem.Execution // nil once the run has ended
 	chain     context.Context // nil until it is needed; see whole
 	cancel    context.CancelFunc
 	expiry    *expiry     // beside chain
 	timer     *time.Timer // beside chain: it fires no later than the deadline
 
-	streams  bool        // the response streams
-	recorded bool        // what streams is kept for repeats
-	busy     bool        // the response is committed or written: the deadline waits
-	left     bool        // the client has left, as far as it is watched
-	unwatch  func() bool // set while the client is watched
+	reading reading
+	unwatch func() bool // set while the client is watched
 }
+
+// reading says who reads the response, and so what the client's leaving does.
+//
+//	later ──→ recorded ──client leaves──→ unread
+//	  │           │                         │
+//	  └───────→ direct ──client leaves──→ (the context ends)
+type reading uint8
+
+const (
+	later    reading = iota // nothing is sent: the client gets a response, if need be by a repeat
+	recorded                // it streams, and repeats get it too
+	unread                  // the same, and the client has left: the deadline is final
+	direct                  // it streams to this client alone
+)
 
 func (c *Context) start(parent context.Context, e *idem.Execution, timeout time.Duration) {
 	c.parent, c.execution, c.Executions, c.timeout = parent, e, e.Attempt(), timeout
@@ -76,7 +86,7 @@ func (c *Context) expire() {
 	defer c.mu.Unlock()
 	switch left := time.Until(c.deadline); {
 	case c.execution == nil:
-	case c.busy && !c.left:
+	case c.deadline.IsZero():
 		c.timer.Reset(c.timeout)
 	case left > 0:
 		c.timer.Reset(left)
@@ -87,44 +97,60 @@ func (c *Context) expire() {
 
 // stream notes that the response streams from now on, and whether it is
 // recorded.
-func (c *Context) stream(recorded bool) {
+func (c *Context) stream(as reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.streams, c.recorded, c.busy = true, recorded, false
-	c.deadline = time.Now().Add(c.timeout)
+	c.reading, c.deadline = as, time.Now().Add(c.timeout)
 	c.unwatch = context.AfterFunc(c.parent, c.clientLeft)
 }
 
-// write stops the deadline while the response is committed or written: the
-// handler does not pay for a slow client. Then the deadline begins anew.
-func (c *Context) write(begins bool) {
+// pause stops the deadline while the response is committed or written: the
+// handler does not pay for a slow client.
+func (c *Context) pause() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy = begins; !c.left {
+	if c.reading != unread {
+		c.deadline = time.Time{}
+	}
+}
+
+// resume begins the deadline anew after a write, and returns the error that the
+// handler gets for err. If the client has left, the handler of a response that
+// is recorded does not see it until its context ends: a repeat gets all of it.
+func (c *Context) resume(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reading != unread {
 		c.deadline = time.Now().Add(c.timeout)
 	}
+	if err != nil && c.reading == recorded {
+		c.reading = unread
+	}
+	if c.reading == unread && c.build().Err() == nil {
+		return nil
+	}
+	return err
 }
 
 // unrecorded notes that what streams is not kept any more.
 func (c *Context) unrecorded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.recorded = false
-	c.endWithoutReader()
+	if c.reading == unread {
+		c.build()
+		c.cancel()
+	}
+	c.reading = direct
 }
 
 // clientLeft notes that nobody reads what streams.
 func (c *Context) clientLeft() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.left {
-		c.left, c.deadline = true, time.Now().Add(c.timeout)
-	}
-	c.endWithoutReader()
-}
-
-func (c *Context) endWithoutReader() {
-	if c.left && !c.recorded {
+	switch c.reading {
+	case recorded:
+		c.reading, c.deadline = unread, time.Now().Add(c.timeout)
+	case direct:
 		c.build()
 		c.cancel()
 	}
@@ -154,7 +180,7 @@ func (c *Context) end() {
 func (c *Context) Deadline() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.streams {
+	if c.reading != later || c.deadline.IsZero() {
 		return time.Time{}, false
 	}
 	return c.deadline, true

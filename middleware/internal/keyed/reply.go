@@ -86,14 +86,14 @@ func (f fields) set(h http.Header) {
 //	version retained status id #names (name #values value…)… body
 //
 // with its length as a uvarint before each string, the names sorted, and the
-// body as the rest. Only the header fields that of.keeps are kept; of nil keeps
+// body as the rest. Only header fields of which keep is true are kept; nil keeps
 // all. The capacity is exact, with room for so many bytes more, because a store
 // keeps it as long as the reply.
-func (r Reply) encode(of *Run, room int) []byte {
+func (r Reply) encode(keep func(field) bool, room int) []byte {
 	var few [8]field
 	kept := few[:0]
 	for _, f := range r.header {
-		if of == nil || of.keeps(f) {
+		if keep == nil || keep(f) {
 			kept = append(kept, f)
 		}
 	}

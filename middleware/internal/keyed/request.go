@@ -1,58 +1,86 @@
 package keyed
 
 import (
+	"log/slog"
 	"net/http"
-	"reflect"
+	"slices"
 	"strings"
+	"time"
 
-	"github.com/sallyport-go/sallyport/middleware/internal/response"
+	"github.com/sallyport-go/sallyport/idem"
 )
 
-// SameRequest reports whether r is outer, or a copy of it that middleware has
-// handed on, whatever header and body it has got. A request that a server has
-// received has a RequestURI, and every copy has the same. A request that a
-// handler has made is another one, even if it was given the header or the body
-// of the outer one: it has no RequestURI.
-//
-// Where outer was made too, r is a copy of it if it shares the header map or,
-// if [http.Request.Clone] made it, the body that a keyed handler reads.
-//
-// outer is a request as the Idempotency stage was given it; see [Run].
-func SameRequest(outer, r *http.Request) bool {
-	if outer.RequestURI != "" {
-		return r.RequestURI == outer.RequestURI
+// Stage is what the requests of an Idempotency stage share.
+type Stage struct {
+	MaxBody     int64 // bytes of a request's body
+	Bodies      *Bodies
+	MaxResponse int           // bytes of a response's body that are retained
+	Timeout     time.Duration // of the handler
+	Retention   time.Duration // of a stored response
+	FreeOn      []int         // statuses by which a handler says that nothing happened
+	OriginalID  string        // header of a replay that has the id of the first response
+	Streaming   []string      // media types whose responses are sent as they are flushed, beside the usual ones
+	Warnings    *Warnings
+
+	// The functions get the writer and the request that the stage was given.
+
+	// Log returns a logger whose lines say which request they are about.
+	Log func(http.ResponseWriter, *http.Request) *slog.Logger
+	// Failed logs what became of a transaction, and why.
+	Failed func(w http.ResponseWriter, r *http.Request, what string, err error)
+	// Panicked logs a panic of the handler.
+	Panicked func(w http.ResponseWriter, r *http.Request, p any)
+	// Answer500 writes the response for a panic.
+	Answer500 func(http.ResponseWriter, *http.Request)
+}
+
+// usualStreaming are the media types that stream everywhere.
+var usualStreaming = []string{
+	"text/event-stream", "application/x-ndjson", "application/json-seq", "multipart/x-mixed-replace",
+}
+
+// streams reports whether responses of a Content-Type are sent as they are
+// flushed.
+func (s *Stage) streams(contentType string) bool {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	mediaType = strings.TrimSpace(mediaType)
+	is := func(t string) bool { return strings.EqualFold(t, mediaType) }
+	return slices.ContainsFunc(usualStreaming, is) || slices.ContainsFunc(s.Streaming, is)
+}
+
+// Request is a request with an Idempotency-Key.
+type Request struct {
+	Stage     *Stage
+	W         http.ResponseWriter
+	R         *http.Request
+	Key       idem.Key
+	Body      Body
+	Execution *idem.Execution
+	IDHeader  string // of RequestID
+	RequestID string
+
+	Waiting time.Time // when it began to wait for the first one with its key; zero if it did not
+	Dropped bool      // its body was released meanwhile
+}
+
+// ReadBody reads the whole body, on the account of an owner; see [Bodies.Read].
+func (q *Request) ReadBody(owner string) error {
+	return q.Stage.Bodies.Read(&q.Body, owner, q.W, q.R, q.Stage.MaxBody)
+}
+
+// waitingBody is the largest body that a request keeps while it waits for the
+// first one with its key.
+const waitingBody = 16 << 10
+
+// Wait is called when the request is about to wait. It releases a large body:
+// many may wait. Should the first request free the key, such a request is told
+// to come again.
+func (q *Request) Wait() {
+	q.Waiting = time.Now()
+	if len(q.Body.Bytes) > waitingBody {
+		q.Body.Release()
+		q.Dropped = true
 	}
-	header := reflect.ValueOf(outer.Header).UnsafePointer()
-	if header != nil && header == reflect.ValueOf(r.Header).UnsafePointer() {
-		return true
-	}
-	body, ok := r.Body.(*reader)
-	return ok && body.of == outer
 }
 
-// FreeKey frees the key of the keyed request that w answers, for a stage inside
-// that refuses r. It does so only where nothing can have happened: r is the
-// request itself, not one that its handler made or sends elsewhere, and nobody
-// has read its body or begun its response.
-func FreeKey(w http.ResponseWriter, r *http.Request) {
-	if k, ok := find(w); ok && !k.Committed() && !k.begun && k.run.untouched(r) {
-		k.run.ctx.FreeKey()
-	}
-}
-
-func (x *Run) untouched(r *http.Request) bool {
-	return SameRequest(x.R, r) && r.Method == x.R.Method && r.URL.RawQuery == x.R.URL.RawQuery &&
-		strings.HasSuffix(x.R.URL.Path, r.URL.Path) && // http.StripPrefix may stand between
-		!x.Body.reader.begun
-}
-
-// Answers reports whether w is the writer of a keyed request, or wraps it.
-func Answers(w http.ResponseWriter) bool {
-	_, ok := find(w)
-	return ok
-}
-
-func find(w http.ResponseWriter) (*writer, bool) {
-	k, ok := response.Find(w, func(w http.ResponseWriter) bool { _, ok := w.(*writer); return ok }).(*writer)
-	return k, ok
-}
+func (q *Request) log() *slog.Logger { return q.Stage.Log(q.W, q.R) }

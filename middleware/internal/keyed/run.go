@@ -13,71 +13,30 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
-// Options are the settings of the runs of a stage.
-type Options struct {
-	MaxResponse int                           // bytes of body that are retained
-	Timeout     time.Duration                 // of the handler
-	FreeOn      []int                         // statuses by which a handler says that nothing happened
-	OriginalID  string                        // header of a replay that has the id of the first response
-	Streams     func(contentType string) bool // reports whether a flushed response is sent as it comes
-}
-
-// Run is one run of a handler under a claim.
+// Run is one run of the handler of a request under its claim.
 type Run struct {
-	*Options
-	Stage     Stage
-	Execution *idem.Execution
-	W         http.ResponseWriter
-	R         *http.Request
-	Body      Body
-	IDHeader  string // of RequestID
-	RequestID string
+	Request
 
 	ctx     *Context
-	refused Result  // why the handler's response is discarded
 	handler writer  // the handler's
 	writer  *writer // &handler, or after a panic a second one, which holds the 500
 }
 
-// Stage is the caller of a Run.
-type Stage interface {
-	// Failed logs what became of a transaction, and why.
-	Failed(what string, err error)
-	// Panicked logs a panic of the handler and writes the response for it to w,
-	// unless w is nil.
-	Panicked(w http.ResponseWriter, p any)
-	// Stored is told the status of a response that was stored. silent says that
-	// the handler wrote nothing, so that it is an implicit 200.
-	Stored(status int, silent bool)
-	// Unretained is told why a response is not retained.
-	Unretained(why string)
-	// Bypassed is told that the handler's response reached the client past the
-	// run.
-	Bypassed()
-	// Late is told that a silent handler's response was written after the run.
-	Late()
-}
-
-// Result is what the caller does next.
-type Result int
-
-const (
-	Sent          Result = iota // nothing: the response is sent
-	Lost                        // refuse: another attempt owns the key
-	NotSaved                    // refuse: the transaction was not committed
-	CommitUnknown               // refuse: whether it was committed is not known
-	Aborted                     // abort the connection
-)
+// ErrNotSaved means that a transaction was not committed.
+var ErrNotSaved = errors.New("middleware: the transaction of a keyed request was not committed")
 
 // Serve runs next under ctx, whose parent is the context of R, settles the
 // claim, and then sends the response. inner is the context that next gets: ctx,
 // or one derived from it.
-func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (result Result) {
+//
+// Nil means that the response is sent. [http.ErrAbortHandler] asks for the
+// connection to be aborted, and any other error for a refusal: idem.ErrLost,
+// because another execution owns the key, idem.ErrCommitUnknown or ErrNotSaved.
+func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err error) {
 	x.ctx = ctx
-	ctx.start(x.R.Context(), x.Execution, x.Timeout)
+	ctx.start(x.R.Context(), x.Execution, x.Stage.Timeout)
 	r := x.R.WithContext(inner)
 	r.Body = x.Body.Reader()
-	x.handler = writer{run: x}
 	x.writer = &x.handler
 
 	defer func() {
@@ -86,46 +45,47 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (res
 			x.R.Pattern = r.Pattern // for access logs
 		}
 		// This changes nothing if the claim is settled. Otherwise a stream was
-		// interrupted, or Panicked panicked, and the key must not stay held.
+		// interrupted, or a hook panicked, and the key must not stay held.
 		_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown})
 		ctx.end()
 	}()
 	returned := false
 	defer func() {
 		if !returned {
-			result = x.interrupted(recover())
+			err = x.interrupted(recover())
 		}
 	}()
 	if x.Execution.Joined() {
 		// The transaction's context is made now: a goroutine that the handler
 		// leaves behind must not ask for it while the transaction ends.
 		ctx.whole()
+		x.handler.commit = x.commit
 	}
-	x.handler.open() // may panic in the Header method of a foreign writer
+	x.handler.begin(&x.Request, ctx)
 	next.ServeHTTP(x.writer, r)
-	x.writer.finish()
+	x.handler.finish()
 	returned = true
-	if x.writer.state == holding && (response.Committed(x.W) || x.writer.silent && response.Written(x.W)) {
+	if x.handler.sending == holding && (response.Committed(x.W) || x.handler.ended != closed && response.Written(x.W)) {
 		x.bypassed()
 	}
 	return x.returned()
 }
 
 // returned ends the run of a handler that returned.
-func (x *Run) returned() Result {
+func (x *Run) returned() error {
 	switch joined := x.Execution.Joined(); {
-	case x.writer.state == discarding:
-		return x.refused
-	case x.writer.state.sends() && x.ctx.Err() != nil:
+	case x.writer.sending == discarding:
+		return x.writer.refused
+	case x.writer.sending.streams() && x.ctx.Err() != nil:
 		// The handler may have ended early for that. A response that may be cut
 		// must not look whole, neither here nor to a repeat.
 		x.writer.unrecord(contextEnded)
 		if !joined {
 			_ = x.save(x.settlement()) // the runner goes on with it
 		}
-		return Aborted
-	case joined && x.writer.state == streaming:
-		return Sent // it was committed first
+		return http.ErrAbortHandler
+	case joined && x.writer.sending == streaming:
+		return nil // it was committed first
 	case joined:
 		return x.commit()
 	}
@@ -134,34 +94,35 @@ func (x *Run) returned() Result {
 
 // interrupted ends the run of a handler that panicked with p, or that left by
 // runtime.Goexit: then p is nil.
-func (x *Run) interrupted(p any) Result {
+func (x *Run) interrupted(p any) error {
 	x.handler.close()
 	abort := p == nil || p == http.ErrAbortHandler
 	joined := x.Execution.Joined()
 	switch {
-	case x.handler.state != holding:
+	case x.handler.sending != holding:
 		// The client must see that the response is not whole. What a
 		// transaction has committed stays.
 		if !abort {
-			x.Stage.Panicked(nil, p)
+			x.Stage.Panicked(x.W, x.R, p)
 		}
-		return Aborted // Serve settles the claim
+		return http.ErrAbortHandler // Serve settles the claim
 	case joined:
 		x.rollBack()
 	case abort:
 		_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown}) // the runner goes on with it
 	}
 	if abort {
-		return Aborted
+		return http.ErrAbortHandler
 	}
+	x.Stage.Panicked(x.W, x.R, p)
 	if joined {
-		x.Stage.Panicked(x.W, p)
-		return Sent
+		x.Stage.Answer500(x.W, x.R)
+		return nil
 	}
 	x.ctx.freed.Store(false)
-	x.writer = &writer{run: x}
-	x.writer.open()
-	x.Stage.Panicked(x.writer, p)
+	x.writer = new(writer)
+	x.writer.begin(&x.Request, x.ctx)
+	x.Stage.Answer500(x.writer, x.R)
 	x.writer.finish()
 	return x.settle()
 }
@@ -174,7 +135,9 @@ func (x *Run) bypassed() {
 		status = core.Status
 	}
 	x.writer.bypass(status)
-	x.Stage.Bypassed()
+	x.log().Error("the response to a keyed request was sent past the Idempotency stage, " +
+		"so it was not stored, and repeats get 409. An adapter between router and stage hands on the request " +
+		"and not the writer, or a writer of which some methods go past the stage")
 }
 
 // nothingHappened reports whether the key may be freed: the handler said so, or
@@ -186,7 +149,7 @@ func (x *Run) nothingHappened() bool {
 	if x.writer != &x.handler {
 		return false // the handler panicked: the status is not its own
 	}
-	if slices.Contains(x.FreeOn, x.writer.status) {
+	if slices.Contains(x.Stage.FreeOn, x.writer.status) {
 		return true
 	}
 	if x.Execution.Joined() {
@@ -201,16 +164,6 @@ func (x *Run) nothingHappened() bool {
 
 func (x *Run) summary() []byte { return x.writer.reply().summary().encode(nil, 0) }
 
-// keeps reports whether a header field is part of the stored reply: one that is
-// replayable and was set by the handler, not by an outer stage.
-func (x *Run) keeps(f field) bool {
-	if outer, has := x.W.Header()[f.name]; has && slices.Equal(f.values, outer) {
-		return false
-	}
-	name := http.CanonicalHeaderKey(f.name) // a handler may have written to the map
-	return replayable(name) && name != x.IDHeader && name != x.OriginalID
-}
-
 func (x *Run) settlement() idem.Settlement {
 	if x.nothingHappened() {
 		return idem.Settlement{Outcome: idem.NotStarted}
@@ -221,7 +174,7 @@ func (x *Run) settlement() idem.Settlement {
 	} else {
 		s.Payload = s.Summary
 		if why != "" {
-			x.Stage.Unretained(why)
+			x.Stage.Warnings.unretained(x.log, x.R, why)
 		}
 	}
 	return s
@@ -234,58 +187,60 @@ func (x *Run) save(s idem.Settlement) error {
 
 // settle saves the outcome of a run without a transaction, then sends the
 // response, unless it was sent as it was written.
-func (x *Run) settle() Result {
-	s, sent := x.settlement(), x.writer.state.sends()
-	if sent {
-		x.writer.setDeadline(time.Time{}) // what is buffered waits for the store
+func (x *Run) settle() error {
+	s, streamed := x.settlement(), x.writer.sending.streams()
+	client := &x.writer.client
+	if streamed {
+		client.setDeadline(time.Time{}) // what is buffered waits for the store
 	}
 	err := x.save(s)
-	if errors.Is(err, idem.ErrLost) && s.Outcome != idem.NotStarted && !sent {
+	if errors.Is(err, idem.ErrLost) && s.Outcome != idem.NotStarted && !streamed {
 		// A second attempt took over, and its response is the one that counts.
-		return Lost
+		return err
 	}
 	if s.Outcome == idem.Finished {
-		x.Stage.Stored(x.writer.status, x.writer.silent)
-		x.writer.store()
+		x.Stage.Warnings.stored(x.log, x.R, x.writer.status, x.writer.store())
 	}
-	if sent {
-		x.writer.setDeadline(time.Now().Add(x.Timeout))
+	if streamed {
+		client.setDeadline(time.Now().Add(x.Stage.Timeout))
 	} else {
 		x.writer.send()
 	}
-	return Sent
+	return nil
 }
 
 // commit ends a run whose rows and reply are one transaction.
-func (x *Run) commit() Result {
+func (x *Run) commit() error {
 	w := x.writer
 	if w.status >= 500 || x.nothingHappened() {
 		x.rollBack()
 		w.send()
-		return Sent
+		return nil
 	}
 	if x.ctx.Err() != nil {
 		x.rollBack()
-		x.Stage.Failed("a joined handler ran past its deadline; its transaction was rolled back", context.Cause(x.ctx))
-		return NotSaved
+		x.Stage.Failed(x.W, x.R, "a joined handler ran past its deadline; its transaction was rolled back",
+			context.Cause(x.ctx))
+		return ErrNotSaved
 	}
 	s := x.settlement()
 	s.Undo = w.status >= 400
-	switch err := x.save(s); {
+	err := x.save(s)
+	switch {
 	case err == nil:
 		w.send()
-		return Sent
 	case errors.Is(err, idem.ErrCommitUnknown):
-		x.Stage.Failed("the database did not say whether a transaction was committed", err)
-		return CommitUnknown
+		x.Stage.Failed(x.W, x.R, "the database did not say whether a transaction was committed", err)
 	default:
-		x.Stage.Failed("a transaction was not committed", err)
-		return NotSaved
+		x.Stage.Failed(x.W, x.R, "a transaction was not committed", err)
+		return ErrNotSaved
 	}
+	return err
 }
 
 func (x *Run) rollBack() {
 	if err := x.save(idem.Settlement{Outcome: idem.NotStarted}); err != nil && !errors.Is(err, idem.ErrLost) {
-		x.Stage.Failed("a transaction was not rolled back cleanly; the database drops it with its connection", err)
+		x.Stage.Failed(x.W, x.R,
+			"a transaction was not rolled back cleanly; the database drops it with its connection", err)
 	}
 }

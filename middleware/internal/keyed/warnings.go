@@ -19,27 +19,30 @@ type Warnings struct {
 	falses *simplelru.LRU[idem.Key, time.Time] // keys whose stored reply is known to be false, and until when; nil for none
 }
 
-// Stored warns, once a route, of a stored response that cannot be meant: one
+// logger returns the log of a request.
+type logger func() *slog.Logger
+
+// stored warns, once a route, of a stored response that cannot be meant: one
 // that tells the client to retry, or one that the handler did not write.
-func (t *Warnings) Stored(log *slog.Logger, r *http.Request, status int, silent bool) {
+func (t *Warnings) stored(log logger, r *http.Request, status int, empty bool) {
 	switch {
 	case (status == http.StatusTooEarly || status == http.StatusTooManyRequests) && t.first("retry", r):
-		log.Warn("a handler answered a keyed request with a status that asks for a retry, and the response was stored: a retry with the same Idempotency-Key gets it again. "+
-			"If nothing happened before it, call middleware.FreeKey, or name the status in IdempotencyOptions.FreeOn",
-			"status", status, "method", r.Method, "pattern", r.Pattern)
-	case silent && t.first("silent", r):
-		log.Warn("the handler of a keyed request wrote nothing, and an empty 200 was stored. "+
-			"If it wrote its response elsewhere, an adapter between router and stage hands on the request and not the writer: hand on both. "+
-			"If it is meant, call WriteHeader",
-			"method", r.Method, "pattern", r.Pattern)
+		log().Warn("a handler answered a keyed request with a status that asks for a retry, and the response was "+
+			"stored: a retry with the same Idempotency-Key gets it again. If nothing happened before it, call "+
+			"middleware.FreeKey, or name the status in IdempotencyOptions.FreeOn", "status", status, "pattern", r.Pattern)
+	case empty && t.first("empty", r):
+		log().Warn("the handler of a keyed request wrote nothing, and an empty 200 was stored. If it wrote its "+
+			"response elsewhere, an adapter between router and stage hands on the request and not the writer: "+
+			"hand on both. If it is meant, call WriteHeader", "pattern", r.Pattern)
 	}
 }
 
-// Unretained warns, once a route and reason, of a response that repeats do not
+// unretained warns, once a route and reason, of a response that repeats do not
 // get.
-func (t *Warnings) Unretained(log *slog.Logger, r *http.Request, why string) {
+func (t *Warnings) unretained(log logger, r *http.Request, why string) {
 	if t.first(why, r) {
-		log.Warn("the response to a keyed request is not retained, and repeats get 409", "why", why, "method", r.Method, "pattern", r.Pattern)
+		log().Warn("the response to a keyed request is not retained, and repeats get 409",
+			"why", why, "pattern", r.Pattern)
 	}
 }
 
@@ -59,25 +62,19 @@ func (t *Warnings) first(what string, r *http.Request) bool {
 	return true
 }
 
-// Late reports a response that was written after the stage had ended. An empty
+// late reports a response that was written after the stage had ended. An empty
 // 200 was stored and sent, which is not what the handler decided. The last such
-// keys are remembered, so that the false reply is not repeated. log names the
-// request.
-func (t *Warnings) Late(log *slog.Logger, key idem.Key, retention time.Duration) {
-	log.Error("the response to a keyed request was written after the Idempotency stage had ended; the client got an empty 200, and repeats get 409. " +
-		"An adapter lets the router write its errors too late: write them inside the handler that the stage wraps, or put the stage around the whole router")
+// keys are remembered, so that the false reply is not repeated.
+func (t *Warnings) late(log logger, key idem.Key, retention time.Duration) {
+	log().Error("the response to a keyed request was written after the Idempotency stage had ended; the client got " +
+		"an empty 200, and repeats get 409. An adapter lets the router write its errors too late: write them inside " +
+		"the handler that the stage wraps, or put the stage around the whole router")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.falses == nil {
 		t.falses, _ = simplelru.NewLRU[idem.Key, time.Time](1024, nil) // an error only for a size that is not positive
 	}
 	t.falses.Add(key, time.Now().Add(retention))
-}
-
-// Bypassed reports a response that the handler sent past the stage.
-func (t *Warnings) Bypassed(log *slog.Logger) {
-	log.Error("the response to a keyed request was sent past the Idempotency stage, so it was not stored, and repeats get 409. " +
-		"An adapter between router and stage hands on the request and not the writer, or a writer of which some methods go past the stage")
 }
 
 // IsFalse reports whether the stored reply of a key is known to be false.

@@ -7,9 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/sallyport-go/sallyport/idem"
 )
 
 // writer is what the handler of a keyed request writes to. It holds the
@@ -17,64 +18,77 @@ import (
 // that a repeat would not get. It has no Unwrap, Hijack or Push, which would
 // bypass it.
 //
-// A response that grows over the limit, or that is flushed and of a streaming
-// media type, cannot be held back. It streams, and is recorded meanwhile as
-// long as there is room:
-//
-//	holding ──→ recording ──→ streaming
-//	   ├────────────────────────↗
-//	   └──→ discarding
-//
-// In joined mode only the flush of a streaming media type starts that: the
-// transaction commits, and nothing is recorded.
-//
-// A goroutine that outlives the handler may still call the methods. After close
-// they change nothing, as in http.TimeoutHandler: from then on the run owns the
+// A goroutine that outlives the handler may still call the methods. They change
+// nothing then, as in http.TimeoutHandler: from the end on the run owns the
 // rest. It must not use the map that Header returned, as in net/http.
 type writer struct {
-	run *Run
+	q      *Request
+	ctx    *Context
+	client client
+	commit func() error // commits a transaction and sends what was held back; nil without one
 
 	// header is the handler's own: nothing that happens to it reaches the
 	// response before it is sent. It begins with what outer stages have set.
 	header http.Header
 
-	// connection guards closed, beside mu, for what must not wait for a write.
-	connection sync.Mutex
-	deadlines  atomic.Bool // the handler has set a write deadline
-
-	mu        sync.Mutex
-	moved     time.Time // when the write deadline was moved
-	begun     bool      // an interim response was sent
-	head      fields    // the header as it was at WriteHeader
-	status    int       // 0 before WriteHeader
-	length    int64     // the Content-Length that the handler declared, or -1
-	encoded   []byte    // the reply as it is stored, begun with the first byte of body
-	bodyAt    int       // where the body begins in encoded
-	trailer   fields    // once closed
-	state     state
-	unkept    string // why a response that streams is not recorded
-	bypassed  bool   // the handler's response was sent past w
-	closed    bool   // the handler has returned
-	silent    bool   // the handler returned without having written anything
-	wroteLate bool   // after that, before the response was stored
-	stored    bool
+	mu      sync.Mutex
+	sending sending
+	ended   ended
+	head    fields // the header as it was at WriteHeader
+	status  int    // 0 at first, then that of the last interim response, then the final one
+	length  int64  // the Content-Length that the handler declared, or -1
+	record  record
+	trailer fields // once the handler has returned
+	unkept  string // why a response that streams is not recorded
+	refused error  // why the response is discarded
 }
 
-type state uint8
+// sending says what becomes of what the handler writes. A response that grows
+// over the limit, or that is flushed and of a streaming media type, cannot be
+// held back. It streams, and is recorded meanwhile as long as there is room:
+//
+//	holding ──→ recording ──→ streaming
+//	   ├────────────────────────↗
+//	   ├──→ discarding
+//	   └──→ bypassed
+//
+// In joined mode only the flush of a streaming media type starts that: the
+// transaction commits, and nothing is recorded.
+type sending uint8
 
 const (
-	holding    state = iota // nothing is sent yet
-	recording               // what is written is sent, and kept
-	streaming               // what is written is sent
-	discarding              // nothing is sent: the run has failed
+	holding    sending = iota // nothing is sent yet
+	recording                 // what is written is sent, and kept
+	streaming                 // what is written is sent
+	discarding                // nothing is sent: the run has failed
+	bypassed                  // nothing is sent: the client has got another response, past w
 )
 
-func (s state) sends() bool { return s == recording || s == streaming }
+// streams reports whether the client gets what is written.
+func (s sending) streams() bool { return s == recording || s == streaming }
 
-// open makes w ready for a handler.
-func (w *writer) open() {
-	w.header = maps.Clone(w.run.W.Header())
-	if _, id := w.header[w.run.IDHeader]; id && len(w.header) == 1 {
+// ended says what a write means after the handler has returned. If the handler
+// had written nothing, its router writes too late, which is reported once the
+// empty 200 in its place is stored. Otherwise it is a goroutine that was left
+// behind.
+//
+//	running ──→ closed ←──write── stored
+//	   └──→ silent ──────────────↗
+type ended uint8
+
+const (
+	running ended = iota // the handler has not returned
+	closed               // no write means anything
+	silent               // the handler wrote nothing
+	stored               // the empty 200 is stored
+)
+
+// begin makes w the writer for the handler of q.
+func (w *writer) begin(q *Request, ctx *Context) {
+	w.q, w.ctx = q, ctx
+	w.client.w, w.client.ctx, w.client.timeout = q.W, ctx, q.Stage.Timeout
+	w.header = maps.Clone(q.W.Header()) // may panic: the writer may be a foreign one
+	if _, id := w.header[q.IDHeader]; id && len(w.header) == 1 {
 		return // the common case: the request id is set again when it is sent
 	}
 	for name, values := range w.header {
@@ -85,10 +99,18 @@ func (w *writer) open() {
 func (w *writer) Header() http.Header { return w.header }
 
 // Below lets inner stages find the response that this one is part of.
-func (w *writer) Below() http.ResponseWriter { return w.run.W }
+func (w *writer) Below() http.ResponseWriter { return w.q.W }
 
 // Committed reports whether the handler has decided on a status.
 func (w *writer) Committed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status >= 200
+}
+
+// begun reports whether the handler has decided on a status or sent an interim
+// response.
+func (w *writer) begun() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.status != 0
@@ -97,7 +119,7 @@ func (w *writer) Committed() bool {
 func (w *writer) WriteHeader(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if w.ended != running {
 		w.tooLate()
 		return
 	}
@@ -105,20 +127,20 @@ func (w *writer) WriteHeader(status int) {
 }
 
 func (w *writer) writeHeader(status int) {
-	if w.status != 0 {
+	if w.status >= 200 {
 		return
 	}
 	if status < 100 || status > 999 {
 		panic("middleware: invalid WriteHeader code " + strconv.Itoa(status))
 	}
-	switch {
-	case status == http.StatusSwitchingProtocols:
+	if status == http.StatusSwitchingProtocols {
 		return // a keyed request has nothing to switch to
-	case status < 200:
-		w.inform(status)
-		return
 	}
 	w.status = status
+	if status < 200 {
+		w.inform()
+		return
+	}
 	w.head = copyFields(w.header)
 	w.length = -1
 	if v, _ := w.head.get("Content-Length"); len(v) == 1 {
@@ -130,12 +152,11 @@ func (w *writer) writeHeader(status int) {
 
 // inform sends an informational response with the handler's header, and leaves
 // nothing of that in the header of the final one.
-func (w *writer) inform(status int) {
-	w.begun = true
-	h := w.run.W.Header()
+func (w *writer) inform() {
+	h := w.q.W.Header()
 	outer := copyFields(h)
 	copyFields(w.header).replace(h)
-	w.run.W.WriteHeader(status)
+	w.q.W.WriteHeader(w.status)
 	outer.replace(h)
 }
 
@@ -145,16 +166,16 @@ func (w *writer) Write(p []byte) (int, error) {
 	if err := w.admit(len(p)); err != nil {
 		return 0, err
 	}
-	switch w.state {
+	switch w.sending {
 	case holding:
-		w.encoded = append(w.encoded, p...)
+		w.record.encoded = append(w.record.encoded, p...)
+		return len(p), nil
 	case recording:
-		w.record(p)
-		return w.sendBody(p)
-	case streaming:
-		return w.sendBody(p)
+		if why := w.record.add(w.q, p); why != "" {
+			w.unrecord(why)
+		}
 	}
-	return len(p), nil
+	return w.client.send(p)
 }
 
 func (w *writer) WriteString(s string) (int, error) {
@@ -164,64 +185,42 @@ func (w *writer) WriteString(s string) (int, error) {
 
 // admit prepares for n more bytes of body, or says why there may be none.
 func (w *writer) admit(n int) error {
-	if w.closed {
+	if w.ended != running {
 		w.tooLate()
 		return http.ErrHandlerTimeout
 	}
 	w.writeHeader(http.StatusOK)
+	length := len(w.record.body()) + n
 	switch {
 	case !bodyAllowed(w.status):
 		return http.ErrBodyNotAllowed
-	case w.state == discarding:
+	case w.sending == discarding:
 		return http.ErrHandlerTimeout
-	case w.state == streaming:
+	case w.sending == streaming:
 		return nil
-	case w.length >= 0 && int64(len(w.body())+n) > w.length:
+	case w.length >= 0 && int64(length) > w.length:
 		return http.ErrContentLength
-	case w.state == recording:
+	case w.sending == recording:
 		return nil
-	case len(w.body())+n > w.run.MaxResponse && !w.run.Execution.Joined():
-		return w.startStreaming(overLimit)
-	case w.encoded == nil:
-		w.encode(n)
+	case length > w.q.Stage.MaxResponse && w.commit == nil:
+		return w.stream(overLimit)
+	case !w.record.begun():
+		w.record.begin(w.q, w.reply(), n)
 	}
 	return nil
 }
 
-// encode begins the stored reply, to which the body is appended. There is room
-// for so many bytes of it: most handlers write theirs at once.
-func (w *writer) encode(room int) {
-	w.encoded = w.reply().encode(w.run, room)
-	w.bodyAt = len(w.encoded)
-}
-
 // reply returns the reply without its body.
 func (w *writer) reply() Reply {
-	return Reply{RequestID: w.run.RequestID, Status: w.status, Retained: true, header: w.head}
+	return Reply{RequestID: w.q.RequestID, Status: w.status, Retained: true, header: w.head}
 }
-
-func (w *writer) body() []byte { return w.encoded[w.bodyAt:] }
 
 // payload returns the whole reply as it is stored.
 func (w *writer) payload() []byte {
-	if w.encoded == nil {
-		w.encode(0) // there is no body
+	if !w.record.begun() {
+		w.record.begin(w.q, w.reply(), 0) // there is no body
 	}
-	return w.encoded
-}
-
-// tooLate handles a write after the handler has returned. If the handler had
-// written nothing, its router writes too late, which is reported. Otherwise it
-// is a goroutine that was left behind.
-func (w *writer) tooLate() {
-	switch {
-	case !w.silent:
-	case w.stored:
-		w.silent = false // reported once
-		w.run.Stage.Late()
-	default:
-		w.wroteLate = true
-	}
+	return w.record.encoded
 }
 
 func (w *writer) Flush() { _ = w.FlushError() }
@@ -231,61 +230,81 @@ func (w *writer) Flush() { _ = w.FlushError() }
 func (w *writer) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if w.ended != running {
 		return nil
 	}
 	w.writeHeader(http.StatusOK)
-	if w.state == holding {
-		if v, _ := w.head.get("Content-Type"); len(v) > 0 && w.run.Streams(v[0]) {
-			_ = w.startStreaming("") // the state says what became of it
+	if w.sending == holding {
+		v, _ := w.head.get("Content-Type")
+		if len(v) == 0 || !w.q.Stage.streams(v[0]) {
+			return nil
 		}
+		_ = w.stream("") // the state says what became of it
 	}
-	switch w.state {
-	case holding:
-		return nil
-	case discarding:
+	if w.sending == discarding {
 		return http.ErrHandlerTimeout
 	}
-	_, err := w.toClient(func() (int, error) { return 0, http.NewResponseController(w.run.W).Flush() })
-	return err
+	return w.client.flush()
+}
+
+// stream sends what was held back. why says why what follows is not recorded, ""
+// that it is. An error says that nothing can be sent.
+func (w *writer) stream(why string) error {
+	head := w.payload() // before the head is sent: keeps compares it with outer fields
+	body := w.record.body()
+	w.sending, w.unkept = streaming, why
+	switch {
+	case w.commit != nil:
+		w.unkept = transaction
+		w.ctx.pause()
+		w.refused = w.commit()
+	case w.ctx.lost():
+		w.refused = idem.ErrLost
+	}
+	if w.refused != nil {
+		w.sending = discarding
+		w.ctx.end()
+		return http.ErrHandlerTimeout
+	}
+	if w.unkept != "" {
+		w.record.drop()
+		w.ctx.stream(direct)
+	} else {
+		w.sending = recording
+		w.ctx.stream(recorded)
+	}
+	if w.commit != nil {
+		return nil
+	}
+	w.sendHead()
+	if why == "" && !w.q.Body.Hold(cap(head)) {
+		w.unrecord(noRoom)
+	}
+	_, _ = w.client.send(body) // a client that has left is found by the next write
+	return nil
+}
+
+// unrecord gives the recording up, if there is one. The response goes on.
+func (w *writer) unrecord(why string) {
+	if w.sending == recording {
+		w.sending, w.unkept = streaming, why
+		w.record.drop()
+		w.q.Body.Hold(0)
+		w.ctx.unrecorded()
+	}
 }
 
 // Deadlines and full duplex belong to the connection, not to the response that
 // is held back.
 
 func (w *writer) SetReadDeadline(t time.Time) error {
-	return w.control(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
+	return w.client.control(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
 }
 
-func (w *writer) SetWriteDeadline(t time.Time) error {
-	return w.control(func(c *http.ResponseController) error {
-		w.deadlines.Store(true)
-		return c.SetWriteDeadline(t)
-	})
-}
+func (w *writer) SetWriteDeadline(t time.Time) error { return w.client.setHandlersDeadline(t) }
 
 func (w *writer) EnableFullDuplex() error {
-	return w.control((*http.ResponseController).EnableFullDuplex)
-}
-
-// control does not wait for a write, which a deadline may have to end.
-func (w *writer) control(f func(*http.ResponseController) error) error {
-	w.connection.Lock()
-	defer w.connection.Unlock()
-	if w.closed {
-		return http.ErrHandlerTimeout
-	}
-	return f(http.NewResponseController(w.run.W))
-}
-
-// store notes that the response of the handler was stored.
-func (w *writer) store() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stored = true
-	if w.wroteLate {
-		w.tooLate()
-	}
+	return w.client.control((*http.ResponseController).EnableFullDuplex)
 }
 
 // close ends the handler's use of w. Nothing that is called on w later changes
@@ -293,64 +312,84 @@ func (w *writer) store() {
 func (w *writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.connection.Lock()
-	defer w.connection.Unlock()
-	w.closed = true
+	w.ended = closed
+	w.client.close()
 }
 
 // finish decides on the response of a handler that has returned, and closes w.
 func (w *writer) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.silent = w.status == 0
-	w.writeHeader(http.StatusOK)
-	w.connection.Lock()
-	w.closed = true
-	w.connection.Unlock()
-	body := w.body()
+	w.ended = closed
+	if w.status < 200 {
+		w.writeHeader(http.StatusOK)
+		w.ended = silent
+	}
+	w.client.close()
+	body := w.record.body()
 	_, typed := w.head.get("Content-Type")
-	if encoding, _ := w.head.get("Content-Encoding"); !typed && len(body) > 0 && (len(encoding) == 0 || encoding[0] == "") {
+	encoding, _ := w.head.get("Content-Encoding")
+	if !typed && len(body) > 0 && (len(encoding) == 0 || encoding[0] == "") {
 		// net/http would look at the same bytes; a replay must not depend on
 		// it.
 		w.head = append(w.head, field{"Content-Type", []string{http.DetectContentType(body)}})
-		w.encode(len(body))
-		w.encoded = append(w.encoded, body...)
+		w.record.begin(w.q, w.reply(), len(body))
+		w.record.encoded = append(w.record.encoded, body...)
 	}
 	// Read once, now: from here on a goroutine that the handler left behind may
 	// write to the map.
 	w.trailer = w.trailers()
-	if w.state.sends() {
-		w.trailer.set(w.run.W.Header())
+	if w.sending.streams() {
+		w.trailer.set(w.q.W.Header())
 	}
+}
+
+// tooLate handles a write after the handler has returned.
+func (w *writer) tooLate() {
+	if w.ended == stored {
+		w.ended = closed
+		w.q.Stage.Warnings.late(w.q.log, w.q.Key, w.q.Stage.Retention)
+	}
+}
+
+// store notes that the response of the handler is stored. It reports whether the
+// handler had written nothing.
+func (w *writer) store() (empty bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended == silent {
+		w.ended = stored
+	}
+	return w.ended == stored
 }
 
 // bypass notes that the client has got another response, with that status.
 func (w *writer) bypass(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.bypassed, w.silent, w.status = true, false, status
+	w.sending, w.ended, w.status = bypassed, closed, status
 }
 
 // send sends what was held back.
 func (w *writer) send() {
-	if w.bypassed {
+	if w.sending == bypassed {
 		return // the client has a response already
 	}
 	h := w.sendHead()
-	switch body := w.body(); { // an error: the client has left, and a repeat gets it
-	case len(body) > w.run.MaxResponse:
-		_, _ = w.sendBody(body) // of a transaction
-		w.setDeadline(time.Now().Add(w.run.Timeout))
+	switch body := w.record.body(); { // an error: the client has left, and a repeat gets it
+	case len(body) > w.q.Stage.MaxResponse:
+		_, _ = w.client.send(body) // of a transaction
+		w.client.setDeadline(time.Now().Add(w.q.Stage.Timeout))
 	case len(body) > 0:
-		_, _ = w.run.W.Write(body)
+		_, _ = w.q.W.Write(body)
 	}
 	w.trailer.set(h)
 }
 
 func (w *writer) sendHead() http.Header {
-	h := w.run.W.Header()
+	h := w.q.W.Header()
 	w.head.replace(h)
-	w.run.W.WriteHeader(w.status)
+	w.q.W.WriteHeader(w.status)
 	return h
 }
 
@@ -374,35 +413,20 @@ func (w *writer) trailers() (set fields) {
 	return set
 }
 
-// Why a response is not retained. The log tells it.
-const (
-	overLimit    = "it is larger than IdempotencyOptions.MaxResponse"
-	noRoom       = "the bodies in memory leave no room for it; see IdempotencyOptions.MaxBodies"
-	contextEnded = "its context ended before the handler, so it may be cut short"
-	transaction  = "it streams, and its transaction had to be committed first; without idem.Options.Join it is retained"
-	tooShort     = "it is shorter than its Content-Length"
-)
-
 // kept reports whether the whole response is kept, or why it is not; the reason
 // is "" where it needs no line in the log.
 func (w *writer) kept() (why string, kept bool) {
-	switch {
-	case w.bypassed, w.run.ctx.notRetained.Load():
+	switch body := len(w.record.body()); {
+	case w.sending == bypassed, w.ctx.notRetained.Load():
 		return "", false
-	case w.state == streaming:
+	case w.sending == streaming:
 		return w.unkept, false
-	case len(w.body()) > w.run.MaxResponse:
+	case body > w.q.Stage.MaxResponse:
 		return overLimit, false
-	case w.truncated():
-		return tooShort, false
+	case int64(body) < w.length && bodyAllowed(w.status):
+		return tooShort, false // it must not look whole when it is repeated
 	}
 	return "", true
-}
-
-// truncated reports whether the body ends before the Content-Length that the
-// handler declared. Such a response must not look whole when it is repeated.
-func (w *writer) truncated() bool {
-	return int64(len(w.body())) < w.length && bodyAllowed(w.status)
 }
 
 func bodyAllowed(status int) bool {

@@ -1,0 +1,57 @@
+package keyed
+
+import (
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
+)
+
+// SameRequest reports whether r is outer, or a copy of it that middleware has
+// handed on, whatever header and body it has got. A request that a server has
+// received has a RequestURI, and every copy has the same. A request that a
+// handler has made is another one, even if it was given the header or the body
+// of the outer one: it has no RequestURI.
+//
+// Where outer was made too, r is a copy of it if it shares the header map or,
+// if [http.Request.Clone] made it, the body that a keyed handler reads.
+//
+// outer is a request as the Idempotency stage was given it; see [Request].
+func SameRequest(outer, r *http.Request) bool {
+	if outer.RequestURI != "" {
+		return r.RequestURI == outer.RequestURI
+	}
+	header := reflect.ValueOf(outer.Header).UnsafePointer()
+	if header != nil && header == reflect.ValueOf(r.Header).UnsafePointer() {
+		return true
+	}
+	body, ok := r.Body.(*reader)
+	return ok && body.of == outer
+}
+
+// FreeKey frees the key of the keyed request that w answers, for a stage inside
+// that refuses r. It does so only where nothing can have happened: r is the
+// request itself, not one that its handler made or sends elsewhere, and nobody
+// has read its body or begun its response.
+func FreeKey(w http.ResponseWriter, r *http.Request) {
+	k, ok := find(w)
+	if !ok || k.begun() || k.q.Body.reader.begun {
+		return
+	}
+	if outer := k.q.R; SameRequest(outer, r) && r.Method == outer.Method && r.URL.RawQuery == outer.URL.RawQuery &&
+		strings.HasSuffix(outer.URL.Path, r.URL.Path) { // http.StripPrefix may stand between
+		k.ctx.FreeKey()
+	}
+}
+
+// Answers reports whether w is the writer of a keyed request, or wraps it.
+func Answers(w http.ResponseWriter) bool {
+	_, ok := find(w)
+	return ok
+}
+
+func find(w http.ResponseWriter) (*writer, bool) {
+	k, ok := response.Find(w, func(w http.ResponseWriter) bool { _, ok := w.(*writer); return ok }).(*writer)
+	return k, ok
+}
