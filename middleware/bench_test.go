@@ -38,12 +38,7 @@ func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.Serv
 		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond, Retention: 100 * time.Millisecond})},
 	})
-	ok := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(okBody) })
-	created := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Content-Type"] = jsonType
-		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write(taskBody)
-	})
+	ok, created := http.HandlerFunc(benchOK), http.HandlerFunc(benchCreated)
 	api.Handle("GET /api/v1/tasks", middleware.Require(scope.TasksRead), ok)
 	api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), created)
 	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), ok)
@@ -53,11 +48,40 @@ func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.Serv
 	return api, token, bare
 }
 
+// benchPieces is the API of benchAPI as pieces of a Guard around a mux, with
+// what stands between two pieces, or nothing.
+func benchPieces(tb testing.TB, between func(http.Handler) http.Handler) (pieces http.Handler, token string) {
+	ring := newKeyring()
+	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
+	g := middleware.New(ring.keys, middleware.Options{
+		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond, Retention: 100 * time.Millisecond})},
+	})
+	mux := http.NewServeMux()
+	mux.Handle("GET /api/v1/tasks", g.Require(scope.TasksRead)(http.HandlerFunc(benchOK)))
+	mux.Handle("GET /api/v1/account", g.Require(scope.AccountRead)(http.HandlerFunc(benchOK)))
+	mux.Handle("POST /api/v1/tasks", middleware.Chain(g.Require(scope.TasksWrite), between, g.Idempotent)(http.HandlerFunc(benchCreated)))
+	return middleware.Chain(g.RequestID, between, g.Recover, between, g.Authenticate, g.RateLimit)(mux), token
+}
+
 var (
 	okBody   = []byte(`{"ok":true}`)
 	taskBody = []byte(`{"id":"task_1","title":"Call the bank","state":"open","created_at":"2026-11-21T00:00:00Z"}`)
 	jsonType = []string{"application/json"}
 )
+
+// passOn stands for middleware of somebody else.
+func passOn(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) })
+}
+
+func benchOK(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(okBody) }
+
+func benchCreated(w http.ResponseWriter, r *http.Request) {
+	w.Header()["Content-Type"] = jsonType
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write(taskBody)
+}
 
 func benchRequest(method, path, token string) *http.Request {
 	r := httptest.NewRequest(method, path, nil)
@@ -69,12 +93,18 @@ func benchRequest(method, path, token string) *http.Request {
 
 func BenchmarkChain(b *testing.B) {
 	api, token, bare := benchAPI(b)
+	pieces, own := benchPieces(b, middleware.Chain())
+	apart, others := benchPieces(b, passOn)
 	rows := []struct {
 		name string
 		h    http.Handler
 		r    *http.Request
 	}{
 		{"bare", bare, benchRequest("GET", "/api/v1/tasks", token)},
+		{"pieces", pieces, benchRequest("GET", "/api/v1/tasks", own)},
+		{"pieces-401", pieces, benchRequest("GET", "/api/v1/tasks", "")},
+		{"pieces-403", pieces, benchRequest("GET", "/api/v1/account", own)},
+		{"apart", apart, benchRequest("GET", "/api/v1/tasks", others)},
 		{"get", api, benchRequest("GET", "/api/v1/tasks", token)},
 		{"401-missing", api, benchRequest("GET", "/api/v1/tasks", "")},
 		{"401-malformed", api, benchRequest("GET", "/api/v1/tasks", token[:len(token)-1]+"!")},
@@ -96,10 +126,12 @@ func BenchmarkChain(b *testing.B) {
 // a moment only, so that the store is as full at the end as at the beginning.
 func BenchmarkCreate(b *testing.B) {
 	api, token, bare := benchAPI(b)
+	pieces, own := benchPieces(b, middleware.Chain())
 	for _, size := range []int{100, 16 << 10} {
 		body := bytes.Repeat([]byte("a"), size)
-		create := func(b *testing.B, h http.Handler, key func(n int) string) {
+		create := func(b *testing.B, h http.Handler, token string, key func(n int) string) {
 			r := benchRequest("POST", "/api/v1/tasks", token)
+
 			r.ContentLength = int64(size)
 			sent, value := new(benchBody), make([]string, 1)
 			if key != nil {
@@ -119,13 +151,17 @@ func BenchmarkCreate(b *testing.B) {
 				}
 			}
 		}
-		b.Run(fmt.Sprintf("bare/%d", size), func(b *testing.B) { create(b, bare, nil) })
-		b.Run(fmt.Sprintf("unkeyed/%d", size), func(b *testing.B) { create(b, api, nil) })
+		b.Run(fmt.Sprintf("bare/%d", size), func(b *testing.B) { create(b, bare, "", nil) })
+		b.Run(fmt.Sprintf("unkeyed/%d", size), func(b *testing.B) { create(b, api, token, nil) })
 		b.Run(fmt.Sprintf("fresh/%d", size), func(b *testing.B) {
-			create(b, api, strconv.Itoa)
+			create(b, api, token, strconv.Itoa)
 		})
 		b.Run(fmt.Sprintf("replay/%d", size), func(b *testing.B) {
-			create(b, api, func(int) string { return "same" })
+			create(b, api, token, func(int) string { return "same" })
+		})
+		b.Run(fmt.Sprintf("pieces-fresh/%d", size), func(b *testing.B) { create(b, pieces, own, strconv.Itoa) })
+		b.Run(fmt.Sprintf("pieces-replay/%d", size), func(b *testing.B) {
+			create(b, pieces, own, func(int) string { return "same" })
 		})
 	}
 }
