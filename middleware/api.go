@@ -2,12 +2,16 @@ package middleware
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
@@ -29,9 +33,10 @@ import (
 type API struct {
 	guard  *Guard
 	base   string
+	path   gate
 	mux    *http.ServeMux
 	routes []Route
-	own    []RouteOptions             // of routes with a limit of their own
+	own    []routeLimit               // of routes with a limit of their own
 	limits map[string]ratelimit.Limit // of routes, by the policy's name
 }
 
@@ -42,8 +47,19 @@ func NewAPI(keys keystore.Store, o Options) *API {
 	if g.auth == nil {
 		panic("middleware: NewAPI: there is neither a key store nor an Options.Authenticator")
 	}
-	return &API{guard: g, base: strings.TrimRight(g.options.Base, "/"), mux: http.NewServeMux(), limits: make(map[string]ratelimit.Limit)}
+	a := &API{guard: g, base: strings.TrimRight(g.options.Base, "/"), mux: http.NewServeMux(), limits: make(map[string]ratelimit.Limit)}
+	a.path = gate{guard: g, ids: true, recovers: true, authenticates: true, mux: a.mux}
+	return a
 }
+
+// ServeHTTP is the path of a request, in path.go.
+//
+// A handler may send another request through the API on its own context. That
+// request needs its own API key; no decision about the outer request holds for
+// it. A handler that clones its request to send another one clears RequestURI:
+// inside [Guard.Idempotent] a clone is otherwise taken for the request itself,
+// which an API refuses with 500.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.path.ServeHTTP(w, r) }
 
 // A Route is what was registered with [API.Handle].
 type Route struct {
@@ -58,6 +74,16 @@ func (a *API) Routes() []Route { return slices.Clone(a.routes) }
 
 // Options returns the API's options with the defaults filled in.
 func (a *API) Options() Options { return a.guard.options }
+
+// Limits is [Guard.Limits], with the limits of single routes.
+func (a *API) Limits(ctx context.Context, p Principal) ([]LimitState, error) {
+	return a.guard.limits.states(ctx, p, a.own)
+}
+
+// ResetLimits is [Guard.ResetLimits], with the limits of single routes.
+func (a *API) ResetLimits(ctx context.Context, p Principal) error {
+	return a.guard.limits.reset(ctx, p, a.own)
+}
 
 // Stats is [Guard.Stats].
 func (a *API) Stats() Stats { return a.guard.Stats() }
@@ -113,14 +139,15 @@ func (a *API) HandleWith(pattern string, need Requirement, o RouteOptions, h htt
 		mistake(pattern, "the handler is nil")
 	}
 	need.reportOnly = need.reportOnly || o.ReportOnly
-	check, err := a.guard.newScopeCheck(need)
+	check, err := newScopeCheck(need, a.guard.options.Service.Scopes, a.guard.options.Keys.Realm)
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
-	if err := a.guard.limits.validRoute(o); err != "" {
+	limit := routeLimit{o.Limit, o.Cost, o.ReportOnly}
+	if err := a.guard.limits.validRoute(limit); err != "" {
 		mistake(pattern, err)
 	}
-	idempotency, err := a.guard.routeIdempotency(method, o)
+	idempotency, err := a.idempotency(method, o)
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
@@ -129,12 +156,12 @@ func (a *API) HandleWith(pattern string, need Requirement, o RouteOptions, h htt
 			mistake(pattern, "another route has a different rate limit of the name "+strconv.Quote(p.Name))
 		}
 		a.limits[p.Name] = p.Limit
-		a.own = append(a.own, o)
+		a.own = append(a.own, limit)
 	}
-	rt := &route{api: a, scope: check, options: o, handler: h}
+	rt := &route{report: a.guard.report, limits: a.guard.limits, limit: limit, scope: check, next: h}
 	described := Route{Method: method, Path: path, Need: need}
 	if idempotency != nil {
-		rt.idempotent = &idempotentStage{idempotency, a.guard, h}
+		rt.idempotent = &idempotentStage{idempotency, a.guard.report, h}
 		described.Idempotent, described.KeyRequired = true, idempotency.Required
 	}
 	a.mux.Handle(pattern, rt)
@@ -159,36 +186,30 @@ func mistake(pattern, what string) {
 	panic("middleware: API.Handle(" + strconv.Quote(pattern) + "): " + what)
 }
 
-// counts reports whether there is a policy for every route.
-func (o RateLimitOptions) counts() bool {
-	return o.Plan != nil || o.KeyPlan != nil || slices.ContainsFunc(o.policies(), func(p *ratelimit.Policy) bool { return p != nil })
-}
-
-// validRoute says what is wrong with the limit or the cost of a route, or "".
-func (l *limiter) validRoute(o RouteOptions) string {
-	switch {
-	case o.Cost < 0:
-		return "RouteOptions.Cost is negative"
-	case o.Cost > 0 && o.Limit == nil && !l.counts():
-		return "RouteOptions.Cost is set and no policy applies to the route"
-	case o.Limit != nil && l.Store == nil:
-		return "the route has a rate limit and RateLimit.Store is nil"
-	case o.Limit != nil:
-		if err := o.Limit.Validate(); err != nil {
-			return "RouteOptions.Limit: " + err.Error()
-		}
+// idempotency returns that of a route, or nil if the route has none.
+func (a *API) idempotency(method string, o RouteOptions) (*idempotency, error) {
+	g := a.guard
+	switch own := o.Idempotency; {
+	case o.NotIdempotent && own != nil:
+		return nil, errors.New("RouteOptions has both Idempotency and NotIdempotent")
+	case own == nil && (o.NotIdempotent || g.idempotency == nil || !slices.Contains(g.idempotency.Methods, method)):
+		return nil, nil
+	case own == nil:
+		return g.idempotency, nil
+	case reflect.ValueOf(*own).IsZero():
+		return nil, errors.New("RouteOptions.Idempotency is empty; NotIdempotent takes the route out of idempotency")
 	}
-	policies := l.policies() // Organization, Sandbox, Key, Client
-	for i, p := range append(policies, o.Limit) {
-		own := i == len(policies)
-		replaced := i < 2 && l.Plan != nil || i == 2 && l.KeyPlan != nil
-		switch {
-		case p == nil:
-		case o.Cost > p.Limit.Capacity() && (own || !replaced && !p.ReportOnly && !o.ReportOnly):
-			return "the cost is more than the burst of policy " + strconv.Quote(p.Name) + ", so no request under it would ever pass"
-		case o.Limit != nil && !own && p.Name == o.Limit.Name:
-			return "the route's rate limit has the name " + strconv.Quote(p.Name) + " of one of the API's"
-		}
+	merged := o.Idempotency.orElse(g.options.Idempotency).withDefaults()
+	err := merged.validate()
+	if merged.Runner != nil && !slices.Contains(merged.Methods, method) {
+		err = errors.Join(err, fmt.Errorf("the field Methods is %q and does not have the route's %s", merged.Methods, method))
 	}
-	return ""
+	if err != nil {
+		return nil, fmt.Errorf("RouteOptions.Idempotency: %w", err)
+	}
+	bodies := g.bodies
+	if o.Idempotency.MaxBodies != 0 {
+		bodies = &keyed.Bodies{Max: merged.MaxBodies}
+	}
+	return g.newIdempotency(merged, bodies), nil
 }

@@ -3,34 +3,61 @@ package middleware
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// KeyAuthenticator returns the authenticator of API keys, to be joined with
-// others by [FirstOf]. Alone, a Guard makes it from its key store. Of the
-// options it uses Service, Keys, Failures and ClientIP; the Guard needs the
-// same ClientIP. It panics on those that [Options.Validate] refuses, on a nil
-// store and on a keystore.Cached of another Service.
-func KeyAuthenticator(keys keystore.Store, o Options) Authenticator {
-	if absent(keys) {
-		panic("middleware: KeyAuthenticator: the key store is nil")
-	}
-	if err := o.Validate(); err != nil {
-		panic(err.Error())
-	}
-	o = o.withDefaults()
-	service, err := o.Service.Resolve(keys)
-	if err != nil {
-		panic("middleware: KeyAuthenticator: " + err.Error())
-	}
-	o.Service = service
-	return newKeyAuthenticator(keys, o)
+// KeyOptions say which API keys are accepted.
+type KeyOptions struct {
+	// Header, when set, is a header that may carry the key in place of
+	// Authorization, such as "X-API-Key", and no header that a browser or proxy
+	// writes. A request with a Bearer token too is refused.
+	Header string
+
+	// Realm is named in challenges (RFC 9110, section 11.5); "" means "api".
+	Realm string
+
+	// Environment, when set, is the only one whose keys are accepted, for hosts
+	// that serve just one.
+	Environment keystore.Environment
+
+	// RejectBrowsers refuses requests that a browser sent from a page
+	// (Sec-Fetch-Site other than "none", or an Origin header): a secret key in
+	// a page is a leaked key. Revoke such a key.
+	RejectBrowsers bool
+
+	// LastUsed, when set, records each accepted key. Its Run writes them down.
+	LastUsed *keystore.LastUsed
 }
+
+func (o KeyOptions) validate() error {
+	var errs []error
+	unquotable := func(c rune) bool { return c < 0x20 || c > 0x7e || c == '"' || c == '\\' }
+	if strings.ContainsFunc(o.Realm, unquotable) {
+		errs = append(errs, fmt.Errorf("the realm %q has a character that a challenge cannot carry", o.Realm))
+	}
+	switch {
+	case o.Header != "" && !validToken(o.Header):
+		errs = append(errs, fmt.Errorf("%q is not a header field name", o.Header))
+	case o.Header != "" && (validHeader(o.Header) != nil || requestHeader.MatchString(o.Header)):
+		errs = append(errs, fmt.Errorf("the header %s has a meaning of its own; choose another one for the key, such as X-API-Key", o.Header))
+	}
+	if o.Environment != "" && !o.Environment.Known() {
+		errs = append(errs, fmt.Errorf("unknown environment %q", o.Environment))
+	}
+	return errors.Join(errs...)
+}
+
+// requestHeader matches headers that browsers, proxies and other stages write.
+var requestHeader = regexp.MustCompile(`^(Accept|If-|Proxy-|Sec-|X-Forwarded-|(Cookie2?|Dnt|Expect|Forwarded|From|Host|Idempotency-Key` +
+	`|Max-Forwards|Origin|Priority|Range|Referer|Traceparent|Tracestate|User-Agent|Via|X-Real-Ip|X-Requested-With)$)`)
 
 type keyAuthenticator struct {
 	KeyOptions
@@ -62,9 +89,9 @@ type cache interface {
 	Remembered(t keystore.Token) (k *keystore.Key, wasUsable bool)
 }
 
-func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
-	a := &keyAuthenticator{KeyOptions: o.Keys, service: o.Service, keys: keys, clientIP: o.ClientIP, throttle: newThrottle(o)}
-	a.challenge = `Bearer realm="` + o.Keys.Realm + `", error="invalid_token"`
+func newKeyAuthenticator(keys keystore.Store, o KeyOptions, s keystore.Service, failures ratelimit.Limit, c ClientIP) *keyAuthenticator {
+	a := &keyAuthenticator{KeyOptions: o, service: s, keys: keys, clientIP: c, throttle: newThrottle(failures)}
+	a.challenge = `Bearer realm="` + o.Realm + `", error="invalid_token"`
 	a.cache, _ = keys.(cache)
 	return a
 }

@@ -3,10 +3,12 @@ package middleware
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // An Authenticator finds out who sent a request. It must be safe for concurrent
@@ -132,65 +134,34 @@ func absent(v any) bool {
 	return (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()
 }
 
-// Authenticate lets a request pass that carries a live API key as a Bearer
-// token (RFC 6750, section 2.1), and tells the stages and handlers inside who
-// the caller is (see [PrincipalFrom]).
-//
-//   - No credentials, or a scheme other than Bearer: 401 with a challenge.
-//   - Anything else that is not a live key: 401 with error="invalid_token".
-//   - The store does not answer: 503 with Retry-After, never 401, because
-//     clients do not retry a 401.
-//   - This client address has used up Options.Failures: 429. A live key that
-//     the keystore.Cached remembers still passes, so wrong keys cannot lock out
-//     a key that is in use.
-//
-// [Guard.RequestID] and [Guard.Recover] SHOULD stand before it. Nothing checks
-// that: without RequestID its refusals have no id.
-// Put a keystore.Cached in front of a store that is not in memory.
-func (g *Guard) Authenticate(next http.Handler) http.Handler {
-	if g.auth == nil {
-		panic("middleware: Authenticate: the Guard was made without a key store and without an Authenticator")
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if g.insideIdempotent(w, r) {
-			g.misuse(w, r, StageAuth, "Authenticate stands inside Idempotent, so a replay would skip it; put it outside")
-			return
-		}
-		x := exchangeOf(w)
-		if x == nil {
-			x = new(exchange) // w is foreign: this exchange only carries the id
-			if f := factsOf(r.Context()); f != nil && f.response != nil {
-				x.IDHeader, x.ID = f.response.IDHeader, f.response.ID
-			}
-		}
-		// Start from empty facts: nothing that was decided for an outer caller
-		// holds for this one.
-		f := &facts{Context: r.Context(), response: x, hooks: g.hooks(r)}
-		if g.isPreflight(r) {
-			f.serve(g.options.Preflight, w, r)
-			return
-		}
-		principal, refused := g.authenticate(x, w, r)
-		if refused != nil {
-			g.refuse(w, r, StageAuth, refused)
-			return
-		}
-		f.principal = principal
-		f.serve(next, w, r)
-	})
+// authentication finds out who calls.
+type authentication struct {
+	Authenticator
+	keys      []*keyAuthenticator // of it
+	registry  *scope.Registry
+	preflight http.Handler
+	missing   *Problem // for a request without credentials
+	report    *reporter
+}
+
+func newAuthentication(a Authenticator, r *scope.Registry, realm string, preflight http.Handler, report *reporter) *authentication {
+	missing := refusal(codeAPIKeyMissing)
+	missing.Challenge = `Bearer realm="` + realm + `"`
+	return &authentication{Authenticator: a, keys: keyAuthenticators(a), registry: r, preflight: preflight, missing: missing, report: report}
 }
 
 // isPreflight reports whether Options.Preflight answers the request.
-func (g *Guard) isPreflight(r *http.Request) bool {
+func (a *authentication) isPreflight(r *http.Request) bool {
 	h := r.Header
-	return g.options.Preflight != nil && r.Method == http.MethodOptions && len(h["Origin"]) > 0 && len(h["Access-Control-Request-Method"]) > 0
+	return a.preflight != nil && r.Method == http.MethodOptions && len(h["Origin"]) > 0 && len(h["Access-Control-Request-Method"]) > 0
 }
 
-func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request) (Principal, *Problem) {
+// check returns the caller, or the refusal of a request that is answered by x.
+func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (Principal, *Problem) {
 	if values := r.Header["Authorization"]; len(values) > 0 {
 		x.authorization = values[0]
 	}
-	for _, keys := range g.keys {
+	for _, keys := range a.keys {
 		if keys.Header == "" {
 			continue
 		}
@@ -198,10 +169,8 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 			x.apiKey = values[0]
 		}
 	}
-	x.principal = Principal{} // of an outer caller
-	principal, err := g.auth.Authenticate(r)
-	if err == nil && principal.known() && principal.fits(g.options.Service.Scopes) {
-		x.principal = principal
+	principal, err := a.Authenticate(r)
+	if err == nil && principal.known() && principal.fits(a.registry) {
 		return principal, nil
 	}
 	refused, isProblem := errors.AsType[*Problem](err)
@@ -213,7 +182,7 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 		if unclaimed, ok := errors.AsType[*unclaimedToken](err); ok {
 			return Principal{}, unclaimed.keys.failed(r, unclaimed.refused)
 		}
-		return Principal{}, g.missing
+		return Principal{}, a.missing
 	case err == nil && principal.known():
 		broken = "a principal of another scope registry"
 	case err == nil:
@@ -223,23 +192,15 @@ func (g *Guard) authenticate(x *exchange, w http.ResponseWriter, r *http.Request
 	case isProblem:
 		broken = fmt.Sprintf("a *Problem of status %d, which is no refusal", refused.Status)
 	}
-	if _, ok := errors.AsType[*keystore.GrantError](err); ok && !isProblem {
-		// Not a fault: anybody with an account elsewhere may cause it.
-		if unlogged, due := g.refusals.due(); due {
-			g.hooks(r).logger().Info("the credentials name a caller that is not accepted",
-				"error", g.secrets(x, r).Redact(fmt.Sprint(err)), "request_id", requestID(w, r), "unlogged", unlogged)
-		}
-		return Principal{}, refusal(codeCallerNotAccepted)
-	}
 	if broken != "" {
-		g.faults.log(g.hooks(r), requestID(w, r), "the authenticator breaks its contract", errors.New("it returned "+broken))
+		a.report.fault(w, r, "the authenticator breaks its contract", errors.New("it returned "+broken))
 		return Principal{}, refusal(codeInternal)
 	}
-	if unlogged, due := g.unchecked.due(); due {
-		// The error may quote the credentials, such as that of a request to
-		// another server with the token in its URL.
-		g.hooks(r).logger().Error("the credentials of a request could not be checked",
-			"error", g.secrets(x, r).Redact(fmt.Sprint(err)), "request_id", requestID(w, r), "unlogged", unlogged)
+	if _, ok := errors.AsType[*keystore.GrantError](err); ok {
+		// Not a fault: anybody with an account elsewhere may cause it.
+		a.report.sampled(w, r, slog.LevelInfo, "the credentials name a caller that is not accepted", err)
+		return Principal{}, refusal(codeCallerNotAccepted)
 	}
+	a.report.fault(w, r, "the credentials of a request could not be checked", err)
 	return Principal{}, refusal(codeKeyStore)
 }

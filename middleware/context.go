@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
@@ -17,14 +18,13 @@ import (
 type facts struct {
 	context.Context
 
-	response    *exchange // the one that the request is answered by; nil before the first stage
-	hooks       *Hooks
-	principal   Principal
-	scoped      bool          // a scope decision let the request pass
-	idempotency *idempotency  // the stage that the request is inside of
-	repeatable  *http.Request // as that stage was given it
-	claim       *keyed.Claim  // that the handler runs under, or nil
-	event       *eventSlot    // of WithEvent: where the next response reports
+	response   *exchange // the one that the request is answered by; nil before the first stage
+	principal  Principal
+	scoped     bool          // a scope decision let the request pass
+	idempotent any           // the Idempotency stage that the request is inside of, or nil
+	repeatable *http.Request // as that stage was given it
+	claim      *keyed.Claim  // that the handler runs under, or nil
+	event      *eventSlot    // of WithEvent: where the next response reports
 }
 
 type factsKey struct{}
@@ -96,5 +96,65 @@ func copyBack(outer, inner *http.Request) {
 	}
 	if inner.Pattern != "" && inner.Pattern != outer.Pattern {
 		outer.Pattern = inner.Pattern
+	}
+}
+
+// insideIdempotent reports whether w and r belong to the request of an outer
+// Idempotent: w is part of its response, or r is that request, behind a writer
+// that hides it. A request within a request is another one, with another
+// response.
+func insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
+	f := factsOf(r.Context())
+	if f == nil || f.idempotent == nil {
+		return false
+	}
+	// WithPrincipal hides the claim, and without RequestID there is no response
+	// to compare.
+	return keyed.Answers(w) || f.claim == nil && f.response == exchangeOf(w) || keyed.SameRequest(f.repeatable, r)
+}
+
+// RequestIDFrom returns the id of the request whose context this is, or "".
+func RequestIDFrom(ctx context.Context) string {
+	if f := factsOf(ctx); f != nil {
+		return f.id()
+	}
+	return ""
+}
+
+// WithPrincipal returns a context in which the caller is p: for middleware that
+// authenticates in place of [Guard.Authenticate], and for tests of handlers.
+// What stages outside decided about another caller does not hold for p: no
+// scope, and no Idempotency-Key that [FreeKey] could free. Like Authenticate
+// it MUST NOT stand inside [Guard.Idempotent].
+func WithPrincipal(ctx context.Context, p Principal) context.Context {
+	f := extend(ctx)
+	f.principal, f.scoped, f.claim = p, false, nil
+	return f
+}
+
+// PrincipalFrom returns the principal of the request whose context this is;
+// false outside [Guard.Authenticate].
+func PrincipalFrom(ctx context.Context) (Principal, bool) {
+	if f := factsOf(ctx); f != nil && f.principal.known() {
+		return f.principal, true
+	}
+	return Principal{}, false
+}
+
+type eventSlot = atomic.Pointer[Event]
+
+// WithEvent lets middleware outside the stages, such as an access log, see the
+// Event of the response. Pass the returned context on with the request. After
+// the inner handler has returned, event returns the Event of the first
+// RequestID or API inside; false when none has ended a response.
+func WithEvent(ctx context.Context) (_ context.Context, event func() (Event, bool)) {
+	f := extend(ctx)
+	slot := new(eventSlot)
+	f.event = slot
+	return f, func() (Event, bool) {
+		if e := slot.Load(); e != nil {
+			return *e, true
+		}
+		return Event{}, false
 	}
 }

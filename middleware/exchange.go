@@ -1,11 +1,11 @@
 package middleware
 
 import (
-	"context"
 	"net/http"
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // exchange is what all stages of one response share. Stages find it by the
@@ -15,12 +15,12 @@ import (
 type exchange struct {
 	response.Writer
 	idText        [20]byte
-	hooks         *Hooks
-	guard         *Guard // that opened it, nil for a foreign writer
-	authorization string // of the request that was authenticated: never logged
-	apiKey        string // the same of KeyOptions.Header
-	principal     Principal
+	hooks         *Hooks  // of the innermost stage that has any
+	facts         *facts  // of the innermost stage that knows the caller
+	authorization string  // of the request that was authenticated: never logged
+	apiKey        string  // the same of KeyOptions.Header
 	record        *record // nil when nobody observes
+	room          [1]ratelimit.Charge
 }
 
 // exchangeOf returns the exchange that w belongs to, or nil.
@@ -31,33 +31,39 @@ func exchangeOf(w http.ResponseWriter) *exchange {
 	return nil
 }
 
-// open begins the response that is sent to w, for a request with these outer
-// facts or nil. It returns the writer for the handlers inside.
-func (x *exchange) open(g *Guard, w http.ResponseWriter, r *http.Request, outer *facts) http.ResponseWriter {
-	x.Owner, x.Request, x.guard = x, r, g
-	x.hooks = g.hooks(r)
-	nested := outer != nil && outer.id() != ""
-	if nested {
-		// The same request behind a foreign writer, or a request within a
-		// request.
-		x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
-	} else {
-		x.IDHeader = g.options.RequestID.Header
-		x.assignID(r, g.options.RequestID.Trust)
-		if outer != nil {
-			x.principal = outer.principal // of a WithPrincipal outside
+// recordOf returns where to note what happens to the response of w, or nil.
+func recordOf(w http.ResponseWriter) *record {
+	if x := exchangeOf(w); x != nil {
+		return x.record
+	}
+	return nil
+}
+
+// use makes hooks, unless they are nil, those of what follows.
+func (x *exchange) use(hooks *Hooks) {
+	if hooks == nil {
+		return
+	}
+	x.hooks = hooks
+	if x.record == nil && hooks.Observe != nil {
+		x.record = &record{start: time.Now()}
+	}
+	if n := x.record; n != nil {
+		// Those of stages outside come first.
+		if n.observe == nil {
+			n.observe = hooks.Observe
+		}
+		if n.pattern == nil {
+			n.pattern = hooks.Pattern
 		}
 	}
-	if outer != nil && outer.event != nil {
-		x.record = &record{start: time.Now(), slot: outer.event}
+}
+
+// know makes f what is known about the caller.
+func (x *exchange) know(f *facts) {
+	if x != nil && f.principal.known() {
+		x.facts = f
 	}
-	x.observe(x.hooks)
-	if x.record != nil {
-		x.record.event.Nested, x.record.outer = nested, r.Pattern
-	}
-	w = x.Wrap(w)
-	x.Stamp(w.Header()) // for an outer handler that answers in place of an aborted one
-	return w
 }
 
 // trackCommit returns w if it knows whether its handler has committed a status.
@@ -71,46 +77,15 @@ func (x *exchange) trackCommit(w http.ResponseWriter, r *http.Request) http.Resp
 	return noting.Wrap(w)
 }
 
-// observe reports the response to hooks, unless outer hooks observe it.
-func (x *exchange) observe(hooks *Hooks) {
-	if hooks == nil || hooks.Observe == nil {
-		return
-	}
-	if x.record == nil {
-		x.record = &record{start: time.Now()}
-	}
-	if x.record.observe == nil {
-		x.record.observe = hooks.Observe
-	}
-}
-
-// close ends the response, after all handlers have returned.
-func (x *exchange) close(r *http.Request, aborted bool) {
-	if !aborted {
-		x.Finish()
-	}
-	if x.record != nil {
-		x.report(r, aborted)
-	}
-}
-
 // requestID returns the id of the exchange of w, or the one in the context if w
 // has none.
 func requestID(w http.ResponseWriter, r *http.Request) string {
-	return exchangeOf(w).idOr(r.Context())
+	return exchangeOf(w).idOf(r)
 }
 
-func (x *exchange) idOr(ctx context.Context) string {
+func (x *exchange) idOf(r *http.Request) string {
 	if x != nil && x.ID != "" {
 		return x.ID
 	}
-	return RequestIDFrom(ctx)
-}
-
-// RequestIDFrom returns the id of the request whose context this is, or "".
-func RequestIDFrom(ctx context.Context) string {
-	if f := factsOf(ctx); f != nil {
-		return f.id()
-	}
-	return ""
+	return RequestIDFrom(r.Context())
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -140,79 +139,6 @@ func (o IdempotencyOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// Idempotent makes a retried request return the original response and take
-// effect once. A request that carries an Idempotency-Key
-// (draft-ietf-httpapi-idempotency-key-header-07) claims it; a repeat gets the
-// stored response with Idempotent-Replayed: true, the first one's id in
-// Svc-Original-Request-Id and a request id of its own.
-//
-//   - A key belongs to organization, environment, subject and Partition. The
-//     same key with another method, host, path, query, Range, content type or
-//     body gets 422.
-//   - A repeat of a request in progress waits for it.
-//   - The handler runs on the request's goroutine with a context that does not
-//     end when the client leaves. Its response is saved, then sent.
-//   - With leases ([idem.Options].Join is false) every response is retained,
-//     whatever its status, unless the handler calls [FreeKey] or the status
-//     is in FreeOn: then the key is free, and a repeat runs the handler again.
-//     After a panic the 500 is retained.
-//   - In joined mode a 2xx or 3xx is retained with the handler's rows, and a 4xx
-//     without them. A 401, 403, 425, 429, 5xx and a panic roll back and free
-//     the key.
-//   - With leases a response of a streaming media type streams from its first
-//     flush on. It is recorded meanwhile, and if it ends within MaxResponse, a
-//     repeat gets all of it at once. If the client leaves, the handler may go on
-//     for one Timeout; without the recording its context ends, as without a key.
-//     A response that grows over MaxResponse streams too, and is not retained.
-//   - In joined mode a flushed response of a streaming media type is committed
-//     before its first byte leaves, and is not retained. All others are held
-//     back to their end, whatever their size.
-//   - A stream whose context ends before its handler returns is aborted and not
-//     retained: it may be cut short. A panic or an abort in the middle leaves an
-//     unknown outcome.
-//   - Repeats of a response that is not retained get 409, and never run the
-//     handler again. The log has a line for each route and reason, unless the
-//     handler called [NotRetained].
-//   - A replay has no Set-Cookie, no trailers and no 1xx responses, and neither
-//     Date nor the RateLimit and CORS fields of the original.
-//   - When the store does not answer, the handler does not run: 503.
-//
-// A decision of [Guard.Require], RequireAny or AnyKey MUST stand before it,
-// because a replay must not reach a key that may not see it. [Guard.RateLimit]
-// SHOULD stand before it. Compression belongs outside it; where the handler
-// compresses by itself, a retry with another Accept-Encoding gets the stored
-// bytes. Requests without an Idempotency-Key pass, unless Required is
-// set.
-//
-// Replies are kept as plain text wherever the store keeps them.
-func (g *Guard) Idempotent(next http.Handler) http.Handler {
-	if g.idempotency == nil {
-		panic("middleware: Idempotent: Options.Idempotency.Runner is nil")
-	}
-	g.noIdempotent.Store(false)
-	s := &idempotentStage{g.idempotency, g, next}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f := factsOf(r.Context())
-		switch {
-		case f == nil || !f.principal.known() || !f.scoped:
-			keyed.FreeKey(w, r)
-			g.misuse(w, r, StageIdempotency, "Idempotent has no Require before it; use guard.AnyKey if no scope is needed")
-		case g.insideIdempotent(w, r) && f.idempotency == s.idempotency:
-			next.ServeHTTP(w, r) // the same stage stands outside
-		case g.insideIdempotent(w, r):
-			keyed.FreeKey(w, r)
-			g.misuse(w, r, StageIdempotency, "Idempotent stands inside another Idempotent; leave one of them out, or give the route its own by RouteOptions.Idempotency")
-		default:
-			inner := extend(r.Context())
-			inner.idempotency, inner.repeatable, inner.claim = s.idempotency, r, nil // not those of an outer request
-			if inner.response == nil {
-				inner.response = new(exchange) // the caller came by WithPrincipal, without RequestID
-			}
-			s.serve(inner, w, r)
-		}
-	})
-}
-
 // FreeKey tells the Idempotency stage that the handler did nothing: the key is
 // free, and a repeat runs the handler again. It concerns the request whose
 // context is given. A handler that has written anything anywhere must not call
@@ -257,67 +183,26 @@ type idempotency struct {
 	IdempotencyOptions
 	stage keyed.Stage
 	wait  time.Duration // the longest that a request may wait, run and be settled
-	*runnerLog
 }
 
-// runnerLog is what all stages with one Runner share.
-type runnerLog struct {
-	faults   faults
-	warnings keyed.Warnings
-}
-
-func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idempotency {
-	if g.runners[o.Runner] == nil {
-		g.runners[o.Runner] = new(runnerLog)
-	}
-	runner, log := o.Runner.Options(), g.runners[o.Runner]
+// newIdempotency makes options ready. Stages with one Runner share warnings.
+func newIdempotency(o IdempotencyOptions, originalID string, bodies *keyed.Bodies, warnings *keyed.Warnings, report *reporter) *idempotency {
+	runner := o.Runner.Options()
 	return &idempotency{
 		IdempotencyOptions: o,
 		wait:               max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout,
-		runnerLog:          log,
 		stage: keyed.Stage{
 			MaxBody: o.MaxBody, Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming,
 			Timeout: o.Timeout, Retention: runner.Retention, FreeOn: o.FreeOn,
-			OriginalID: keyed.OriginalIDHeader(g.options.RequestID.Header),
-			Warnings:   &log.warnings,
-			Log:        g.logger,
-			Failed: func(w http.ResponseWriter, r *http.Request, what string, err error) {
-				log.faults.log(g.hooks(r), requestID(w, r), what, err)
-			},
+			OriginalID: originalID,
+			Warnings:   warnings,
+			Log:        report.logWith,
+			Failed:     report.fault,
 			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
-				g.logPanic(exchangeOf(w), r, p)
-				exchangeOf(w).note(func(e *Event) { e.Stage, e.Outcome = StageRecover, codeInternal })
+				report.logPanic(exchangeOf(w), r, p)
+				recordOf(w).panicked()
 			},
-			Answer500: func(w http.ResponseWriter, r *http.Request) {
-				g.writeProblem(exchangeOf(w), w, r, refusal(codeInternal))
-			},
+			Answer500: func(w http.ResponseWriter, r *http.Request) { report.write(w, r, refusal(codeInternal)) },
 		},
 	}
-}
-
-// routeIdempotency returns that of a route, or nil if the route has none.
-func (g *Guard) routeIdempotency(method string, o RouteOptions) (*idempotency, error) {
-	switch own := o.Idempotency; {
-	case o.NotIdempotent && own != nil:
-		return nil, errors.New("RouteOptions has both Idempotency and NotIdempotent")
-	case own == nil && (o.NotIdempotent || g.idempotency == nil || !slices.Contains(g.idempotency.Methods, method)):
-		return nil, nil
-	case own == nil:
-		return g.idempotency, nil
-	case reflect.ValueOf(*own).IsZero():
-		return nil, errors.New("RouteOptions.Idempotency is empty; NotIdempotent takes the route out of idempotency")
-	}
-	merged := o.Idempotency.orElse(g.options.Idempotency).withDefaults()
-	err := merged.validate()
-	if merged.Runner != nil && !slices.Contains(merged.Methods, method) {
-		err = errors.Join(err, fmt.Errorf("the field Methods is %q and does not have the route's %s", merged.Methods, method))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("RouteOptions.Idempotency: %w", err)
-	}
-	bodies := g.bodies
-	if o.Idempotency.MaxBodies != 0 {
-		bodies = &keyed.Bodies{Max: merged.MaxBodies}
-	}
-	return g.newIdempotency(merged, bodies), nil
 }

@@ -17,8 +17,8 @@ import (
 // idempotentStage is the stage of one route or chain.
 type idempotentStage struct {
 	*idempotency
-	guard *Guard
-	next  http.Handler
+	report *reporter
+	next   http.Handler
 }
 
 // serve handles a request under facts, which say that a scope decision was
@@ -32,7 +32,7 @@ func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request
 	run := &keyed.Run{Request: keyed.Request{Stage: &s.stage, W: w, R: r}}
 	defer run.Body.Release()
 	if refused := s.answer(f, run, values); refused != nil {
-		s.guard.refuse(w, r, StageIdempotency, refused)
+		s.report.refuse(w, r, StageIdempotency, refused)
 	}
 }
 
@@ -53,7 +53,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 	}
 	s.extendDeadline(run.W, run.R)
 	request := s.request(f, run, key)
-	if s.warnings.IsFalse(request.Key) {
+	if s.stage.Warnings.IsFalse(request.Key) {
 		return refusal(codeNotRetained)
 	}
 	ctx := run.R.Context()
@@ -64,7 +64,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 		record, execution, err = s.Runner.Begin(context.WithoutCancel(ctx), request)
 	}
 	if !run.Waiting.IsZero() {
-		exchangeOf(run.W).note(func(e *Event) { e.Waited = time.Since(run.Waiting) })
+		recordOf(run.W).note(func(e *Event) { e.Waited = time.Since(run.Waiting) })
 	}
 	switch {
 	case err != nil:
@@ -133,7 +133,7 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 	inner.facts.Context, inner.facts.claim = &inner.Context, &inner.Claim
 	switch err := run.Serve(s.next, &inner.Context, &inner.facts); {
 	case err == nil:
-		exchangeOf(run.W).decide(StageIdempotency, executed)
+		recordOf(run.W).decide(StageIdempotency, executed)
 		return nil
 	case err == http.ErrAbortHandler:
 		panic(err)
@@ -166,7 +166,7 @@ func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) *Problem {
 		return p
 	}
 	h["Idempotent-Replayed"] = []string{"true"}
-	x.decide(StageIdempotency, replayed)
+	recordOf(run.W).decide(StageIdempotency, replayed)
 	first.Send(run.W)
 	return nil
 }

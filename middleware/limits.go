@@ -17,33 +17,8 @@ type LimitState struct {
 	Reset     time.Duration     // until all units are back; 0 if they are
 }
 
-// Limits returns what the caller has left of each limit of the organization and
-// of the key or subject, and charges nothing. The limit by client address and
-// RateLimitOptions.Concurrent belong to no caller and are left out. For an API,
-// see [API.Limits].
-func (g *Guard) Limits(ctx context.Context, p Principal) ([]LimitState, error) {
-	return g.limits.states(ctx, p, nil)
-}
-
-// Limits is [Guard.Limits], with the limits of single routes.
-func (a *API) Limits(ctx context.Context, p Principal) ([]LimitState, error) {
-	return a.guard.limits.states(ctx, p, a.own)
-}
-
-// ResetLimits gives the caller all units of what [Guard.Limits] returns: that
-// is the organization's limit for all its keys in this environment. The error
-// wraps errors.ErrUnsupported if the store is no ratelimit.Resetter.
-func (g *Guard) ResetLimits(ctx context.Context, p Principal) error {
-	return g.limits.reset(ctx, p, nil)
-}
-
-// ResetLimits is [Guard.ResetLimits], with the limits of single routes.
-func (a *API) ResetLimits(ctx context.Context, p Principal) error {
-	return a.guard.limits.reset(ctx, p, a.own)
-}
-
 // states reads each limit of a caller once.
-func (l *limiter) states(ctx context.Context, p Principal, routes []RouteOptions) (states []LimitState, err error) {
+func (l *limiter) states(ctx context.Context, p Principal, routes []routeLimit) (states []LimitState, err error) {
 	seen := map[string]bool{} // Plan may make a policy anew for each list
 	err = l.each(ctx, p, routes, func(charges []ratelimit.Charge) error {
 		d, err := l.Store.Take(ctx, charges)
@@ -61,7 +36,7 @@ func (l *limiter) states(ctx context.Context, p Principal, routes []RouteOptions
 	return states, err
 }
 
-func (l *limiter) reset(ctx context.Context, p Principal, routes []RouteOptions) error {
+func (l *limiter) reset(ctx context.Context, p Principal, routes []routeLimit) error {
 	return l.each(ctx, p, routes, func(charges []ratelimit.Charge) error {
 		store, ok := l.Store.(ratelimit.Resetter)
 		if !ok {
@@ -73,19 +48,19 @@ func (l *limiter) reset(ctx context.Context, p Principal, routes []RouteOptions)
 
 // each calls do with the lists in which requests of the caller are charged, at
 // a cost of 0: a store may keep its counters by the first bucket of a list.
-func (l *limiter) each(ctx context.Context, p Principal, routes []RouteOptions, do func([]ratelimit.Charge) error) error {
+func (l *limiter) each(ctx context.Context, p Principal, routes []routeLimit, do func([]ratelimit.Charge) error) error {
 	if !p.known() {
 		return errors.New("middleware: the limits of nobody were asked for")
 	}
-	for _, route := range append([]RouteOptions{{}}, routes...) {
-		charges, err := l.charges(ctx, nil, p, &route, nil)
+	for _, route := range append([]routeLimit{{}}, routes...) {
+		charges, err := l.charges(ctx, nil, p, nil, route)
 		if err != nil {
 			return fmt.Errorf("middleware: RateLimit.Plan or KeyPlan gave no usable policy: %w", err)
 		}
 		for i := range charges {
 			charges[i].Cost = 0
 		}
-		n := enforced(charges, route.ReportOnly)
+		n := enforced(charges, route.reportOnly)
 		for _, list := range [][]ratelimit.Charge{charges[:n], charges[n:]} {
 			if len(list) == 0 {
 				continue

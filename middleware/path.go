@@ -5,179 +5,315 @@ import (
 	"maps"
 	"net/http"
 
-	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 )
 
+// A gate is the path of a request up to its router: RequestID, Recover and
+// Authenticate, or those of them that it has. An API has one gate, with all
+// three. Where these pieces of a Guard stand directly inside each other, they
+// are one gate too, so that the request is copied once for all of them.
+type gate struct {
+	guard                        *Guard
+	ids, recovers, authenticates bool
+
+	next http.Handler
+	mux  *http.ServeMux // of an API, in place of next
+}
+
+// outside returns a gate for the stages of s, and those of the gate that it is
+// around.
+func (g *Guard) outside(s *gate) http.Handler {
+	s.guard = g
+	if inner, ok := s.next.(*gate); ok && inner.guard == g {
+		s.recovers, s.authenticates, s.next = s.recovers || inner.recovers, inner.authenticates, inner.next
+	}
+	return s
+}
+
 // ServeHTTP is the path of a request up to its route.
-//
-// A handler may send another request through the API on its own context. That
-// request needs its own API key; no decision about the outer request holds for
-// it. A handler that clones its request to send another one clears RequestURI:
-// inside [Guard.Idempotent] a clone is otherwise taken for the request itself,
-// which an API refuses with 500.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{api: a}
-	c.open(w, r) // the request id, on whatever is sent
-	defer c.close()
-	c.serve(a.guard)
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !g.recovers && !g.authenticates && exchangeOf(w) != nil {
+		g.next.ServeHTTP(w, r) // a RequestID inside another one
+		return
+	}
+	c := &call{gate: g}
+	c.begin(w, r) // the request id, on whatever is sent
+	defer c.end()
+	c.enter()
 	c.returned = true
 }
 
-func (c *call) serve(g *Guard) {
-	if c.misplaced {
-		g.misuse(c.w, c.r, StageAuth, "an API stands inside Idempotent, so a replay would skip its decisions; make its routes idempotent instead") // 500
+func (c *call) enter() {
+	g := c.gate.guard
+	switch {
+	case c.misplaced && c.gate.mux != nil:
+		g.report.misuse(c.w, c.r, StageAuth, "an API stands inside Idempotent, so a replay would skip its decisions; make its routes idempotent instead") // 500
 		return
-	}
-	if g.isPreflight(c.r) {
-		c.facts.serve(g.options.Preflight, c.w, c.r)
+	case c.misplaced:
+		g.report.misuse(c.w, c.r, StageAuth, "Authenticate stands inside Idempotent, so a replay would skip it; put it outside")
 		return
-	}
-	caller, refused := g.authenticate(c.facts.response, c.w, c.r)
-	if refused != nil {
-		g.refuse(c.w, c.r, StageAuth, refused) // 401, 400, 403, 429, 500, 503
+	case c.gate.authenticates && g.auth.isPreflight(c.r):
+		c.facts.serve(g.auth.preflight, c.w, c.r)
 		return
+	case c.gate.authenticates:
+		caller, refused := g.auth.check(c.facts.response, c.w, c.r)
+		if refused != nil {
+			g.report.refuse(c.w, c.r, StageAuth, refused) // 401, 400, 403, 429, 500, 503
+			return
+		}
+		c.facts.principal = caller
 	}
-	c.facts.principal = caller
 
-	c.api.mux.ServeHTTP((*muxWriter)(c), c.r) // calls route.ServeHTTP when a route matches
-	if !c.matched {
-		c.unmatched()
+	switch {
+	case c.gate.mux != nil:
+		c.gate.mux.ServeHTTP((*muxWriter)(c), c.r) // calls route.ServeHTTP when a route matches
+		if !c.matched {
+			c.unmatched()
+		}
+	case c.facts.response == nil: // a Recover inside RequestID
+		c.gate.next.ServeHTTP(c.w, c.r)
+	default:
+		c.facts.serve(c.gate.next, c.w, c.r)
 	}
 }
 
-// ServeHTTP is the rest of the path of a request, from its route to the
-// handler.
+// A route is the rest of the path of a request, from its router to the handler:
+// RateLimit, Require and Idempotent, or those of them that are not nil.
+type route struct {
+	report     *reporter
+	limits     *limiter
+	limit      routeLimit
+	scope      *scopeCheck
+	idempotent *idempotentStage
+	next       http.Handler
+}
+
+// ServeHTTP is called by the mux of an API.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c, g := (*call)(w.(*muxWriter)), rt.api.guard
+	c := (*call)(w.(*muxWriter))
 	c.matched = true
-	c.facts.response.match(r.Pattern)
 	f := &c.facts
-	// For the handler. A Plan may get this context before the scope check below.
-	f.scoped = rt.scope.refuse(f.principal, nil) == nil
+	f.response.record.match(r.Pattern)
+	lacking := rt.scope.check(f.principal)
+	// For the handler. A Plan gets this context before the requirement refuses.
+	f.scoped = lacking == nil || rt.scope.need.reportOnly
 	if rt.idempotent != nil {
-		f.idempotency, f.repeatable = rt.idempotent.idempotency, r
+		f.idempotent, f.repeatable = rt.idempotent.idempotency, r
+	}
+	rt.pass(f, lacking, c.w, r)
+}
+
+// pass is the path from the router on. f does not change: others may hold it.
+// lacking is what the requirement says.
+func (rt *route) pass(f *facts, lacking *Problem, w http.ResponseWriter, r *http.Request) {
+	if rt.limits != nil {
+		refused, ok := rt.limits.check(f, w, r, rt.limit)
+		if ok && !rt.limits.begin(f.principal) {
+			refused, ok = *refusal(codeTooManyConcurrent), false
+		}
+		if !ok {
+			keyed.FreeKey(w, r)                              // if an Idempotent stands outside
+			rt.report.refuse(w, r, StageRateLimit, &refused) // 429, 400, 503
+			return
+		}
+		defer rt.limits.end(f.principal)
 	}
 
-	// From here on f does not change: others may hold it.
-	var refused Problem
-	if !g.limits.check(f, g, c.w, r, &rt.options, c.charges[:0], &refused) {
-		g.refuse(c.w, r, StageRateLimit, &refused) // 429, 400, 503
+	switch {
+	case lacking != nil && !rt.scope.need.reportOnly:
+		rt.report.refuse(w, r, StageScope, lacking) // 403
 		return
-	}
-	if !g.limits.begin(f.principal) {
-		g.refuse(c.w, r, StageRateLimit, refusal(codeTooManyConcurrent)) // 429
-		return
-	}
-	defer g.limits.end(f.principal)
-
-	if refused := rt.scope.refuse(f.principal, f.response); refused != nil {
-		g.refuse(c.w, r, StageScope, refused) // 403
-		return
+	case lacking != nil:
+		recordOf(w).noteReported(lacking.Code)
 	}
 
-	if rt.idempotent != nil {
-		rt.idempotent.serve(f, c.w, r) // idempotency.go: the handler, a replay, or 400, 409, 413, 422, 503
+	switch {
+	case rt.idempotent != nil:
+		rt.idempotent.serve(f, w, r) // idempotency.go: the handler, a replay, or 400, 409, 413, 422, 503
+	case rt.scope != nil:
+		f.serve(rt.next, w, r)
+	default:
+		rt.next.ServeHTTP(w, r) // RateLimit has found out nothing
+	}
+}
+
+// A piece is the route of a Guard: RateLimit, Require or Idempotent, or more of
+// them in this order, where they stand directly inside each other.
+type piece struct {
+	guard *Guard
+	route
+}
+
+// inside returns a piece for the stage of p, and those of the piece that it is
+// around, if they come later on the path.
+func (g *Guard) inside(p *piece) http.Handler {
+	p.guard, p.report = g, g.report
+	inner, ok := p.next.(*piece)
+	if !ok || inner.guard != g || p.idempotent != nil || inner.limits != nil || p.scope != nil && inner.scope != nil {
+		return p
+	}
+	p.idempotent, p.next = inner.idempotent, inner.next
+	if p.scope == nil {
+		p.scope = inner.scope
+	}
+	return p
+}
+
+func (p *piece) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f, ok := r.Context().(*facts)
+	if !ok {
+		f = extend(r.Context())
+	}
+	if stage, what := p.misplaced(f, w, r); what != "" {
+		keyed.FreeKey(w, r)
+		p.report.misuse(w, r, stage, what)
 		return
 	}
-	f.serve(rt.handler, c.w, r)
+	x := exchangeOf(w)
+	x.know(f)
+	var lacking *Problem
+	if p.scope != nil {
+		p.report.pattern(x, r)
+		lacking = p.scope.check(f.principal)
+	}
+	switch {
+	case p.idempotent != nil && f.idempotent == p.idempotent.idempotency && insideIdempotent(w, r):
+		p.next.ServeHTTP(w, r) // the same stage stands outside
+		return
+	case p.idempotent != nil:
+		f = extend(r.Context())
+		f.scoped, f.idempotent, f.repeatable, f.claim = true, p.idempotent.idempotency, r, nil
+		if f.response == nil {
+			f.response = new(exchange) // the caller came by WithPrincipal, without RequestID
+		}
+	case p.scope != nil:
+		f = extend(r.Context())
+		f.scoped = true
+	}
+	p.pass(f, lacking, w, r)
+	if p.scope != nil {
+		p.guard.warnUnused(w, r)
+	}
+}
+
+// misplaced returns what is wrong with what stands outside the piece, or "".
+func (p *piece) misplaced(f *facts, w http.ResponseWriter, r *http.Request) (stage Stage, what string) {
+	known := f.principal.known()
+	switch {
+	case p.limits != nil && !known && p.limits.needsPrincipal():
+		return StageRateLimit, "RateLimit counts by organization or key, and has no Authenticate before it"
+	case p.scope != nil && !known:
+		return StageScope, "Require has no Authenticate before it"
+	case p.scope != nil && !f.principal.fits(p.scope.registry):
+		return StageScope, "the principal was made for another scope registry than Options.Service"
+	case p.scope != nil && f.idempotent != nil:
+		return StageScope, "Require stands inside Idempotent, so a replay would skip it; put it outside"
+	case p.idempotent != nil && (!known || p.scope == nil && !f.scoped):
+		return StageIdempotency, "Idempotent has no Require before it; use guard.AnyKey if no scope is needed"
+	case p.idempotent != nil && f.idempotent != nil && f.idempotent != any(p.idempotent.idempotency) && insideIdempotent(w, r):
+		return StageIdempotency, "Idempotent stands inside another Idempotent; leave one of them out, or give the route its own by RouteOptions.Idempotency"
+	}
+	return "", ""
 }
 
 // unmatched charges a request that no route matched, and answers it.
 func (c *call) unmatched() {
-	g, mux := c.api.guard, c.muxAnswer()
-	var refused Problem
-	if !g.limits.check(&c.facts, g, c.w, c.r, &RouteOptions{}, c.charges[:0], &refused) {
-		g.refuse(c.w, c.r, StageRateLimit, &refused)
+	g, mux := c.gate.guard, c.muxAnswer()
+	if refused, ok := g.limits.check(&c.facts, c.w, c.r, routeLimit{}); !ok {
+		g.report.refuse(c.w, c.r, StageRateLimit, &refused)
 		return
 	}
 	h := c.w.Header()
 	switch mux.status {
 	case http.StatusNotFound:
-		g.refuse(c.w, c.r, StageRoute, refusal(codeNotFound))
+		g.report.refuse(c.w, c.r, StageRoute, refusal(codeNotFound))
 	case http.StatusMethodNotAllowed:
 		h["Allow"] = mux.header["Allow"]
-		g.refuse(c.w, c.r, StageRoute, refusal(codeMethodNotAllowed))
+		g.report.refuse(c.w, c.r, StageRoute, refusal(codeMethodNotAllowed))
 	case http.StatusBadRequest: // "OPTIONS *" has no path
-		g.refuse(c.w, c.r, StageRoute, refusal(codeBadRequest))
+		g.report.refuse(c.w, c.r, StageRoute, refusal(codeBadRequest))
 	default: // a redirect to the clean path
-		c.facts.response.decide(StageRoute, redirected)
+		recordOf(c.w).decide(StageRoute, redirected)
 		maps.Copy(h, mux.header)
 		c.w.WriteHeader(mux.status)
 		_, _ = mux.body.WriteTo(c.w)
 	}
 }
 
-// call is one request on its path through an API.
+// call is one request on its path through a gate.
 type call struct {
-	api *API
-	r   *http.Request
-	w   http.ResponseWriter
+	gate *gate
+	r    *http.Request
+	w    http.ResponseWriter
 
 	given     *http.Request // the request as received; r is a copy if an outer mux has set Pattern
 	before    http.Header   // to restore after a panic: what outer middleware has set
 	misplaced bool          // inside an Idempotent
+	opened    bool          // the response is own
 	matched   bool          // a route matched
 	returned  bool
 	answer    *muxAnswer // what ServeMux wrote
-	charges   [1]ratelimit.Charge
-	facts     facts    // for the handler
-	own       exchange // the response, if there is no outer RequestID
+	facts     facts      // for the handler; empty if there is nothing to tell it
+	own       exchange   // the response, if there is no outer RequestID
 }
 
-func (c *call) open(w http.ResponseWriter, r *http.Request) {
-	g, outer := c.api.guard, factsOf(r.Context())
-	c.misplaced = outer != nil && g.insideIdempotent(w, r)
-	x := exchangeOf(w)
-	if x == nil {
+func (c *call) begin(w http.ResponseWriter, r *http.Request) {
+	g, outer, x := c.gate.guard, factsOf(r.Context()), exchangeOf(w)
+	c.misplaced = c.gate.authenticates && insideIdempotent(w, r)
+	switch {
+	case x == nil && c.gate.ids:
+		c.opened, x = true, &c.own
+		c.before = fieldsBefore(x, w.Header())
+		w = g.ids.open(x, w, r, outer)
+	case x == nil: // an Authenticate whose writer is foreign: the exchange only carries the id
 		x = &c.own
-		if h := w.Header(); len(h) > 0 {
-			c.before = h.Clone()
+		x.hooks = g.report.hooks(nil, r)
+		if outer != nil && outer.response != nil {
+			x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
 		}
-		w = x.open(g, w, r, outer)
-	} else {
-		w = x.trackCommit(w, r)
-		c.before = w.Header().Clone()
-		x.observe(g.options.Hooks)
+	default:
+		if c.gate.recovers {
+			w = x.trackCommit(w, r)
+			c.before = fieldsBefore(x, w.Header())
+		}
+		x.use(g.options.Hooks)
 	}
 	c.given = r
-	if r.Pattern != "" {
+	if r.Pattern != "" && c.gate.mux != nil {
 		// ServeMux overwrites Pattern and path values in place: middleware
 		// inside an outer mux has its own until the request ends.
 		r = r.WithContext(r.Context())
 	}
 	c.w, c.r = w, r
-	// No decision about an outer request holds for this one.
-	c.facts = facts{Context: r.Context(), response: x, hooks: g.hooks(r)}
+	switch {
+	case c.gate.authenticates:
+		// No decision about an outer request holds for this one.
+		c.facts = facts{Context: r.Context(), response: x}
+		x.facts = &c.facts
+	case c.opened:
+		c.facts = *extend(r.Context())
+		c.facts.response, x.facts = x, &c.facts
+	}
 }
 
-// close turns a panic into a 500 or an abort, and ends the response.
-func (c *call) close() {
-	p := recover()
-	if p == nil {
-		c.end(!c.returned) // a handler may leave by runtime.Goexit
+// end turns a panic into a 500 or an abort, and ends the response.
+func (c *call) end() {
+	aborted := !c.returned // a handler may leave by runtime.Goexit
+	defer func() {
+		if c.given != c.r {
+			copyBack(c.given, c.r)
+		}
+		if c.opened {
+			c.gate.guard.ids.close(&c.own, c.r, aborted)
+		}
+	}()
+	if !c.gate.recovers {
 		return
 	}
-	aborted := true
-	defer func() { c.end(aborted) }()
-	c.api.guard.recovered(c.w, c.r, p, c.before) // panics to abort
-	aborted = false
-}
-
-func (c *call) end(aborted bool) {
-	if c.given != c.r {
-		copyBack(c.given, c.r)
+	if v := recover(); v != nil {
+		recovered(c.gate.guard.report, c.w, c.r, v, c.before) // panics to abort
+		aborted = false
 	}
-	if c.facts.response == &c.own {
-		c.own.close(c.r, aborted)
-	}
-}
-
-type route struct {
-	api        *API
-	scope      *scopeCheck
-	options    RouteOptions
-	idempotent *idempotentStage // nil when the route is not idempotent
-	handler    http.Handler
 }
 
 // muxWriter is the call as the writer for ServeMux: it carries the call to its

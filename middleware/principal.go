@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -62,26 +61,6 @@ func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
 		Scopes: slices.Clone(i.Scopes), Attributes: maps.Clone(i.Attributes),
 	}
 	return Principal{key.Bind(r)}, nil
-}
-
-// WithPrincipal returns a context in which the caller is p: for middleware that
-// authenticates in place of [Guard.Authenticate], and for tests of handlers.
-// What stages outside decided about another caller does not hold for p: no
-// scope, and no Idempotency-Key that [FreeKey] could free. Like Authenticate
-// it MUST NOT stand inside [Guard.Idempotent].
-func WithPrincipal(ctx context.Context, p Principal) context.Context {
-	f := extend(ctx)
-	f.principal, f.scoped, f.claim = p, false, nil
-	return f
-}
-
-// PrincipalFrom returns the principal of the request whose context this is;
-// false outside [Guard.Authenticate].
-func PrincipalFrom(ctx context.Context) (Principal, bool) {
-	if f := factsOf(ctx); f != nil && f.principal.known() {
-		return f.principal, true
-	}
-	return Principal{}, false
 }
 
 func (p Principal) known() bool { return p.key != nil }

@@ -3,15 +3,12 @@ package middleware
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
-	"github.com/sallyport-go/sallyport/middleware/internal/response"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -143,107 +140,7 @@ func (p *Problem) of(key *keystore.Key) *Problem {
 // Error makes a *Problem an error, so that an [Authenticator] can return one.
 func (p *Problem) Error() string { return "middleware: " + p.Code + ": " + p.Detail }
 
-// WriteProblem answers with p. Handlers use it so that their refusals look like
-// the stages' own; the request id is filled in, and a response that was
-// committed already is left alone, with a line in the server's log. An empty
-// Detail is left out of the body. A handler that has set fields for another
-// body, such as Content-Encoding, removes them first.
-//
-// The Event of the response names p.Code as its Problem, and as its Principal
-// the one in the context of r, if that has one of [WithPrincipal].
-func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
-	g, x := &Guard{}, exchangeOf(w)
-	if caller, ok := PrincipalFrom(r.Context()); ok {
-		x.admit(caller) // of a WithPrincipal inside
-	}
-	if !response.Committed(w) {
-		x.note(func(e *Event) { e.Problem = p.Code })
-	}
-	g.writeProblem(x, w, r, &p)
-}
-
-// refuse answers with p on behalf of a stage.
-func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, stage Stage, p *Problem) {
-	x := exchangeOf(w)
-	if x != nil && x.record != nil {
-		x.decide(stage, p.Code)
-		x.record.event.RetryAfter, x.record.event.RefusedKey = p.RetryAfter, p.key
-		if p.Policy != "" {
-			x.record.event.Policy = p.Policy
-		}
-	}
-	g.writeProblem(x, w, r, p)
-}
-
-// writeProblem answers with p. x is the exchange of w, or nil.
-func (g *Guard) writeProblem(x *exchange, w http.ResponseWriter, r *http.Request, p *Problem) {
-	if response.Committed(w) {
-		w.WriteHeader(p.Status) // which only logs it as superfluous
-		return
-	}
-	f, hooks := factsOf(r.Context()), g.hooks(r)
-	if hooks == nil && x != nil {
-		hooks = x.hooks
-	}
-	known := f != nil && f.principal.known() || x != nil && x.principal.known()
-	h := w.Header()
-	// Fresh slices: outer middleware may modify header values in place.
-	values := &[...]string{problemType, "no-store", p.Challenge, ""}
-	h["Cache-Control"] = values[1:2:2]
-	if p.Challenge != "" {
-		h["Www-Authenticate"] = values[2:3:3]
-	}
-	if p.RetryAfter > 0 {
-		values[3] = seconds(p.RetryAfter)
-		h["Retry-After"] = values[3:]
-	}
-	if !known && r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// Without this, a client without a key could hold the response back:
-		// the server would read the body before it answers.
-		h["Connection"] = []string{"close"}
-	}
-	delete(h, "Content-Length") // of a response that the handler had in mind before
-	full := *p
-	full.RequestID = x.idOr(r.Context())
-	if contentType, body := g.problemBody(hooks, x, r, full); body != nil {
-		h["Content-Type"] = []string{contentType}
-		w.WriteHeader(p.Status)
-		_, _ = w.Write(body) // the client has left: nobody to tell
-		return
-	}
-	h["Content-Type"] = values[:1:1]
-	body := bodies.Get().(*[]byte)
-	*body = full.append((*body)[:0])
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(*body)
-	if cap(*body) <= 4<<10 {
-		bodies.Put(body)
-	}
-}
-
-// problemBody asks the Problem hook. It returns a nil body when there is none
-// or it panics.
-func (g *Guard) problemBody(hooks *Hooks, x *exchange, r *http.Request, p Problem) (contentType string, body []byte) {
-	if hooks == nil || hooks.Problem == nil {
-		return "", nil
-	}
-	f, once := extend(r.Context()), *hooks
-	once.Problem = nil // the hook may call WriteProblem for the default
-	f.hooks = &once
-	if x != nil {
-		f.response, f.principal = x, x.principal // an API refuses before it makes the context for the handler
-	}
-	p.Missing = slices.Clone(p.Missing) // otherwise those of the Requirement
-	g.contain(x, r, func() { contentType, body = hooks.Problem(r.WithContext(f), p) })
-	return contentType, body
-}
-
 const problemType = "application/problem+json"
-
-var bodies = sync.Pool{New: func() any {
-	body := make([]byte, 0, 512)
-	return &body
-}}
 
 // append writes the body by hand, because encoding/json would cost more than
 // the rest of the stage.

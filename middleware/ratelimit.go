@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -111,56 +112,16 @@ func (o RateLimitOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// RateLimit answers 429 with Retry-After for a request over its limits:
-// the shortest wait, of at least a second, after which the same request is
-// admitted if no other is charged.
-//
-// [Guard.Authenticate] MUST stand before it, unless Client is the only limit.
-// RateLimit SHOULD stand before [Guard.Idempotent], so that a refusal is never
-// taken for the operation's response. Inside it, a refusal frees the key, unless
-// the body was read or the response begun: nothing between the two may have an
-// effect.
-func (g *Guard) RateLimit(next http.Handler) http.Handler {
-	g.noRateLimit.Store(false)
-	if !g.limits.needsPrincipal() && g.limits.Client == nil {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f := extend(r.Context())
-		principal := f.principal
-		if !principal.known() && g.limits.needsPrincipal() {
-			keyed.FreeKey(w, r)
-			g.misuse(w, r, StageRateLimit, "RateLimit counts by organization or key, and has no Authenticate before it")
-			return
-		}
-		var room [1]ratelimit.Charge
-		f.response = exchangeOf(w) // not that of an outer request
-		f.response.admit(principal)
-		var refused Problem
-		ok := g.limits.check(f, g, w, r, &RouteOptions{}, room[:0], &refused)
-		if ok && !g.limits.begin(principal) {
-			refused, ok = *refusal(codeTooManyConcurrent), false
-		}
-		if !ok {
-			keyed.FreeKey(w, r)
-			g.refuse(w, r, StageRateLimit, &refused)
-			return
-		}
-		defer g.limits.end(principal)
-		next.ServeHTTP(w, r)
-	})
-}
-
-// limiter is the compiled form of RateLimitOptions.
+// limiter is RateLimitOptions made ready.
 type limiter struct {
 	RateLimitOptions
 	clientIP    ClientIP
 	concurrency *ratelimit.Concurrency
-	faults      faults
+	report      *reporter
 }
 
-func newLimiter(o Options) *limiter {
-	l := &limiter{RateLimitOptions: o.RateLimit, clientIP: o.ClientIP}
+func newLimiter(o RateLimitOptions, c ClientIP, report *reporter) *limiter {
+	l := &limiter{RateLimitOptions: o, clientIP: c, report: report}
 	if l.Concurrent > 0 {
 		l.concurrency = ratelimit.NewConcurrency(l.Concurrent)
 	}
@@ -172,39 +133,51 @@ func (l *limiter) needsPrincipal() bool {
 	return l.Organization != nil || l.Sandbox != nil || l.Plan != nil || l.Key != nil || l.KeyPlan != nil || l.Concurrent > 0
 }
 
-// check charges the request to all its limits. If they refuse it, check returns
-// false and sets refused. room and refused are parameters to avoid allocations.
-func (l *limiter) check(f *facts, g *Guard, w http.ResponseWriter, r *http.Request, route *RouteOptions, room []ratelimit.Charge, refused *Problem) bool {
-	ctx := (*detached)(f)
-	charges, err := l.charges(ctx, r, f.principal, route, room)
-	if err != nil {
-		l.faults.log(g.hooks(r), requestID(w, r), "RateLimit.Plan or KeyPlan gave no usable policy", err)
-		*refused = *refusal(codeRateStore)
-		return route.ReportOnly
-	}
-	n := enforced(charges, route.ReportOnly)
-	if n > 0 && !l.charge(ctx, f, g, w, r, charges[:n], refused) {
-		return false
-	}
-	if n < len(charges) {
-		l.report(ctx, f, g, r, charges[n:])
-	}
-	return true
+// routeLimit is what a route says of its limits.
+type routeLimit struct {
+	policy     *ratelimit.Policy // of its own, or nil
+	cost       int64             // 0 means 1
+	reportOnly bool
 }
 
-// charge makes the charges, or sets refused and returns false.
-func (l *limiter) charge(ctx context.Context, f *facts, g *Guard, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge, refused *Problem) bool {
-	d, err := l.Store.Take(ctx, charges)
+// check charges a request under facts to all its limits. It returns false, and
+// the refusal, if they do not admit it.
+func (l *limiter) check(f *facts, w http.ResponseWriter, r *http.Request, route routeLimit) (refused Problem, ok bool) {
+	x := exchangeOf(w)
+	var room []ratelimit.Charge
+	if x != nil {
+		room = x.room[:0]
+	}
+	ctx := (*detached)(f)
+	charges, err := l.charges(ctx, room, f.principal, r, route)
 	if err != nil {
-		if errors.Is(err, ratelimit.ErrCost) {
-			*refused = *refusal(codeBadRequest)
-			refused.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
-			l.faults.log(g.hooks(r), requestID(w, r), "a route costs more than the burst of a policy, so requests are refused", err)
-			return false
+		l.report.fault(w, r, "RateLimit.Plan or KeyPlan gave no usable policy", err)
+		return *refusal(codeRateStore), route.reportOnly
+	}
+	n := enforced(charges, route.reportOnly)
+	if n > 0 {
+		if refused, ok = l.charge(ctx, w, r, charges[:n]); !ok {
+			return refused, false
 		}
-		l.faults.log(g.hooks(r), requestID(w, r), "the rate limit store does not answer", err)
-		*refused = *refusal(codeRateStore)
-		return false
+	}
+	if n < len(charges) {
+		l.observe(ctx, w, r, charges[n:])
+	}
+	return Problem{}, true
+}
+
+// charge makes the charges, or returns false and the refusal.
+func (l *limiter) charge(ctx context.Context, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge) (refused Problem, ok bool) {
+	d, err := l.Store.Take(ctx, charges)
+	if errors.Is(err, ratelimit.ErrCost) {
+		l.report.fault(w, r, "a route costs more than the burst of a policy, so requests are refused", err)
+		refused = *refusal(codeBadRequest)
+		refused.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
+		return refused, false
+	}
+	if err != nil {
+		l.report.fault(w, r, "the rate limit store does not answer", err)
+		return *refusal(codeRateStore), false
 	}
 	switch l.Fields {
 	case FieldsDraft11:
@@ -213,12 +186,12 @@ func (l *limiter) charge(ctx context.Context, f *facts, g *Guard, w http.Respons
 		ratefields.SetGitHub(w.Header(), charges, d)
 	}
 	policy, left := charges[d.Limiting].Policy, d.State()
-	f.response.noteLimit(policy, left)
+	recordOf(w).noteLimit(policy, left)
 	if !d.Allowed {
-		*refused = *refusal(codeRateLimited)
+		refused = *refusal(codeRateLimited)
 		refused.RetryAfter, refused.Policy = max(left.Wait, 1), policy.Name
 	}
-	return d.Allowed
+	return refused, d.Allowed
 }
 
 // enforced moves the charges of report-only policies to the end, and returns
@@ -242,18 +215,19 @@ func enforced(charges []ratelimit.Charge, reportAll bool) (n int) {
 	return n
 }
 
-// report charges report-only policies. It does so in a Take of its own, so that
+// observe charges report-only policies. It does so in a Take of its own, so that
 // they cannot affect the decision of the others.
-func (l *limiter) report(ctx context.Context, f *facts, g *Guard, r *http.Request, charges []ratelimit.Charge) {
+func (l *limiter) observe(ctx context.Context, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge) {
 	d, err := l.Store.Take(ctx, charges)
+	n := recordOf(w)
 	switch {
 	case errors.Is(err, ratelimit.ErrCost):
-		f.response.noteReported(codeBadRequest)
+		n.noteReported(codeBadRequest)
 	case err != nil:
-		l.faults.log(g.hooks(r), f.id(), "the rate limit store does not answer for a report-only limit", err)
+		l.report.fault(w, r, "the rate limit store does not answer for a report-only limit", err)
 	case !d.Allowed:
-		f.response.noteLimit(charges[d.Limiting].Policy, d.State())
-		f.response.noteReported(codeRateLimited)
+		n.noteLimit(charges[d.Limiting].Policy, d.State())
+		n.noteReported(codeRateLimited)
 	}
 }
 
@@ -261,8 +235,8 @@ func (l *limiter) report(ctx context.Context, f *facts, g *Guard, r *http.Reques
 // caller does. A counter belongs to a policy's name, its limit and a bucket:
 // the prefix "route " keeps a route's policy apart from a plan's of the same
 // name.
-func (l *limiter) charges(ctx context.Context, r *http.Request, p Principal, route *RouteOptions, charges []ratelimit.Charge) ([]ratelimit.Charge, error) {
-	cost := max(route.Cost, 1)
+func (l *limiter) charges(ctx context.Context, charges []ratelimit.Charge, p Principal, r *http.Request, route routeLimit) ([]ratelimit.Charge, error) {
+	cost := max(route.cost, 1)
 	if p.known() {
 		usual := l.Organization
 		if l.Sandbox != nil && p.Environment() == keystore.Sandbox {
@@ -286,8 +260,8 @@ func (l *limiter) charges(ctx context.Context, r *http.Request, p Principal, rou
 			}
 			charges = append(charges, ratelimit.Charge{Policy: policy, Bucket: bucket, Cost: cost})
 		}
-		if route.Limit != nil {
-			charges = append(charges, ratelimit.Charge{Policy: route.Limit, Bucket: "route " + p.Tenant(), Cost: cost})
+		if route.policy != nil {
+			charges = append(charges, ratelimit.Charge{Policy: route.policy, Bucket: "route " + p.Tenant(), Cost: cost})
 		}
 	}
 	if l.Client != nil && r != nil {
@@ -323,4 +297,38 @@ func (l *limiter) end(p Principal) {
 	if l.concurrency != nil {
 		l.concurrency.Release(p.Tenant())
 	}
+}
+
+// counts reports whether there is a policy for every route.
+func (o RateLimitOptions) counts() bool {
+	return o.Plan != nil || o.KeyPlan != nil || slices.ContainsFunc(o.policies(), func(p *ratelimit.Policy) bool { return p != nil })
+}
+
+// validRoute says what is wrong with the limit or the cost of a route, or "".
+func (l *limiter) validRoute(o routeLimit) string {
+	switch {
+	case o.cost < 0:
+		return "RouteOptions.Cost is negative"
+	case o.cost > 0 && o.policy == nil && !l.counts():
+		return "RouteOptions.Cost is set and no policy applies to the route"
+	case o.policy != nil && l.Store == nil:
+		return "the route has a rate limit and RateLimit.Store is nil"
+	case o.policy != nil:
+		if err := o.policy.Validate(); err != nil {
+			return "RouteOptions.Limit: " + err.Error()
+		}
+	}
+	policies := l.policies() // Organization, Sandbox, Key, Client
+	for i, p := range append(policies, o.policy) {
+		own := i == len(policies)
+		replaced := i < 2 && l.Plan != nil || i == 2 && l.KeyPlan != nil
+		switch {
+		case p == nil:
+		case o.cost > p.Limit.Capacity() && (own || !replaced && !p.ReportOnly && !o.reportOnly):
+			return "the cost is more than the burst of policy " + strconv.Quote(p.Name) + ", so no request under it would ever pass"
+		case o.policy != nil && !own && p.Name == o.policy.Name:
+			return "the route's rate limit has the name " + strconv.Quote(p.Name) + " of one of the API's"
+		}
+	}
+	return ""
 }

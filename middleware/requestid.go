@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/rs/xid"
@@ -30,41 +31,53 @@ type RequestIDOptions struct {
 	Trust func(*http.Request) bool
 }
 
-// RequestID gives each request an id ([xid]: 20 characters, sortable by time,
-// not secret) and each response one header that carries it.
-//
-// It MUST be the outermost stage; a handler outside it, such as an
-// http.TimeoutHandler, answers without the header. The header is enforced when
-// the response is committed, for every status including 1xx, so that no handler
-// inside can remove, overwrite or repeat it. [RequestIDListener] covers the
-// answers that net/http gives before any handler runs.
-//
-// A RequestID inside another one does nothing for the same response. When the
-// response ends, [Hooks].Observe is told of it.
-//
-// [xid]: https://github.com/rs/xid
-func (g *Guard) RequestID(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if exchangeOf(w) != nil {
-			next.ServeHTTP(w, r)
-			return
-		}
-		x := new(exchange)
-		w = x.open(g, w, r, factsOf(r.Context()))
-		aborted := true
-		defer func() { x.close(r, aborted) }()
-		f := extend(r.Context())
-		f.response, f.hooks = x, x.hooks
-		f.serve(next, w, r)
-		aborted = false
-	})
+// requestIDs begins and ends responses. Each gets one id.
+type requestIDs struct {
+	RequestIDOptions
+	report *reporter
 }
 
-func (x *exchange) assignID(r *http.Request, trust func(*http.Request) bool) {
-	if trust != nil {
+// open begins the response that is sent to w, for a request with these outer
+// facts or nil. It returns the writer for the handlers inside.
+func (s *requestIDs) open(x *exchange, w http.ResponseWriter, r *http.Request, outer *facts) http.ResponseWriter {
+	x.Owner, x.Request = x, r
+	nested := outer != nil && outer.id() != ""
+	if nested {
+		// The same request behind a foreign writer, or a request within a
+		// request.
+		x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
+		x.hooks = outer.response.hooks
+	} else {
+		x.IDHeader = s.Header
+		s.assign(x, r)
+	}
+	if outer != nil && outer.event != nil {
+		x.record = &record{start: time.Now(), slot: outer.event}
+	}
+	x.use(s.report.hooks(x, r))
+	if x.record != nil {
+		x.record.event.Nested, x.record.outer = nested, r.Pattern
+	}
+	w = x.Wrap(w)
+	x.Stamp(w.Header()) // for an outer handler that answers in place of an aborted one
+	return w
+}
+
+// close ends a response, after all handlers have returned.
+func (s *requestIDs) close(x *exchange, r *http.Request, aborted bool) {
+	if !aborted {
+		x.Finish()
+	}
+	if x.record != nil {
+		s.report.ended(x, r, aborted)
+	}
+}
+
+func (s *requestIDs) assign(x *exchange, r *http.Request) {
+	if s.Trust != nil {
 		if v := r.Header[x.IDHeader]; len(v) == 1 && validID(v[0]) {
-			x.guard.contain(x, r, func() { // Recover stands inside
-				if trust(r) {
+			s.report.contain(x, r, func() { // Recover stands inside
+				if s.Trust(r) {
 					x.ID = v[0]
 				}
 			})

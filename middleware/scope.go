@@ -3,11 +3,9 @@ package middleware
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -55,63 +53,6 @@ func (n Requirement) String() string {
 	return text
 }
 
-// Require lets a request pass whose key holds all of the named scopes and
-// answers others with 403 and error="insufficient_scope" (RFC 6750, section
-// 3.1).
-//
-// [Guard.Authenticate] MUST stand before it. It MUST NOT stand inside
-// [Guard.Idempotent]: a replay would not pass through it. Require panics when no
-// name is given, or one that Options.Service does not have.
-func (g *Guard) Require(all ...scope.Name) func(http.Handler) http.Handler {
-	return g.Check(Require(all...))
-}
-
-// RequireAny is [Guard.Require] for at least one of the named scopes.
-func (g *Guard) RequireAny(oneOf ...scope.Name) func(http.Handler) http.Handler {
-	return g.Check(RequireAny(oneOf...))
-}
-
-// AnyKey is [Guard.Require] for any live key, even one without scopes.
-func (g *Guard) AnyKey(next http.Handler) http.Handler { return g.Check(AnyKey())(next) }
-
-// Check is [Guard.Require] for a Requirement, such as one that is report-only.
-func (g *Guard) Check(need Requirement) func(http.Handler) http.Handler {
-	check, err := g.newScopeCheck(need)
-	if err != nil {
-		panic("middleware: Require: " + err.Error())
-	}
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			f := factsOf(r.Context())
-			switch {
-			case f == nil || !f.principal.known():
-				keyed.FreeKey(w, r)
-				g.misuse(w, r, StageScope, "Require has no Authenticate before it")
-				return
-			case !f.principal.fits(g.options.Service.Scopes):
-				keyed.FreeKey(w, r)
-				g.misuse(w, r, StageScope, "the principal was made for another scope registry than Options.Service")
-				return
-			case f.idempotency != nil:
-				keyed.FreeKey(w, r)
-				g.misuse(w, r, StageScope, "Require stands inside Idempotent, so a replay would skip it; put it outside")
-				return
-			}
-			x := exchangeOf(w)
-			x.admit(f.principal)
-			x.notePattern(r)
-			if refused := check.refuse(f.principal, x); refused != nil {
-				g.refuse(w, r, StageScope, refused)
-				return
-			}
-			inner := extend(r.Context())
-			inner.scoped = true
-			inner.serve(next, w, r)
-			g.warnUnused(w, r)
-		})
-	}
-}
-
 // scopeCheck is the compiled form of a Requirement.
 type scopeCheck struct {
 	need      Requirement
@@ -121,13 +62,13 @@ type scopeCheck struct {
 	all       *Problem // for a key that has none of the scopes
 }
 
-func (g *Guard) newScopeCheck(need Requirement) (*scopeCheck, error) {
-	c := &scopeCheck{need: need, registry: g.options.Service.Scopes}
+func newScopeCheck(need Requirement, r *scope.Registry, realm string) (*scopeCheck, error) {
+	c := &scopeCheck{need: need, registry: r}
 	var err error
 	if c.set, err = need.resolve(c.registry); err != nil {
 		return nil, err
 	}
-	c.challenge = `Bearer realm="` + g.options.Keys.Realm + `", error="insufficient_scope", scope="` + joinNames(need.names) + `"`
+	c.challenge = `Bearer realm="` + realm + `", error="insufficient_scope", scope="` + joinNames(need.names) + `"`
 	c.all = c.refusal(need.names)
 	c.all.makeHead()
 	return c, nil
@@ -155,15 +96,12 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 	return set, nil
 }
 
-// refuse returns the refusal for a caller that lacks a scope, or nil. Where the
-// requirement is report-only, it tells x of the refusal.
-func (c *scopeCheck) refuse(p Principal, x *exchange) *Problem {
+// check returns what a caller that lacks a scope is refused with, or nil. It
+// does not look at whether the requirement is report-only.
+func (c *scopeCheck) check(p Principal) *Problem {
 	granted := p.key.Bind(c.registry).Granted()
 	switch {
 	case c.need.none, !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
-		return nil
-	case c.need.reportOnly:
-		x.noteReported(codeInsufficientScope)
 		return nil
 	case !granted.HasAny(c.set):
 		return c.all

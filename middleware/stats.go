@@ -35,7 +35,11 @@ type Stats struct {
 func (g *Guard) Stats() Stats {
 	var s Stats
 	seen := map[*keystore.Cached]bool{}
-	for _, a := range g.keys {
+	var keys []*keyAuthenticator
+	if g.auth != nil {
+		keys = g.auth.keys
+	}
+	for _, a := range keys {
 		if cached, ok := a.keys.(*keystore.Cached); ok && !seen[cached] {
 			seen[cached] = true
 			k := cached.Stats()
@@ -49,7 +53,7 @@ func (g *Guard) Stats() Stats {
 			s.Keys.Failed += k.Failed
 		}
 	}
-	for runner := range g.runners {
+	for runner := range g.warnings {
 		r := runner.Stats()
 		s.Runner.Executions += r.Executions
 		s.Runner.Waiters += r.Waiters

@@ -28,12 +28,12 @@ type lookups struct {
 	changed  chan struct{}            // closed when a reservation ends
 }
 
-func newThrottle(o Options) *throttle {
-	if o.Failures == (ratelimit.Limit{}) {
+func newThrottle(failures ratelimit.Limit) *throttle {
+	if failures == (ratelimit.Limit{}) {
 		return nil
 	}
 	return &throttle{
-		policy:   ratelimit.Policy{Name: "failures", Limit: o.Failures},
+		policy:   ratelimit.Policy{Name: "failures", Limit: failures},
 		counters: ratelimit.NewMemory(), addresses: make(map[string]*lookups),
 	}
 }

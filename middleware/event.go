@@ -1,0 +1,176 @@
+package middleware
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// Stage names one stage on the path of a request.
+type Stage string
+
+// The stages in the order of the path.
+const (
+	StageRecover     Stage = "recover"
+	StageAuth        Stage = "authenticate"
+	StageRoute       Stage = "route"
+	StageRateLimit   Stage = "rate_limit"
+	StageScope       Stage = "scope"
+	StageIdempotency Stage = "idempotency"
+	StageHandler     Stage = "handler"
+)
+
+// An Event is the record of one response, complete when the response ends. It
+// holds no secret.
+type Event struct {
+	RequestID string
+	Method    string // cut to 16 bytes
+	Pattern   string // of the mux inside, or else of the one outside; "" for an unknown path
+
+	// Path is that of the URL, and Agent the User-Agent header: without API keys
+	// and cut to 8 KiB. ClientIP is the address as Options.ClientIP of the
+	// outermost stage finds it, zero on a unix socket.
+	Path, Agent string
+	ClientIP    netip.Addr
+
+	Status   int   // 0 if the connection was hijacked or aborted before a status was sent
+	Bytes    int64 // of the body, as the handlers wrote it
+	Duration time.Duration
+
+	// Principal is the caller, zero if none was authenticated. Its methods give
+	// key, organization and environment.
+	Principal Principal
+
+	// RefusedKey is the id of the API key that was refused because it is
+	// revoked, expired or suspended, or may not be used here; "" for none.
+	RefusedKey string
+
+	// Stage is the stage that decided on the response. Outcome is the code of a
+	// refusal as in [Problem.Code], "executed" or "replayed" (both of
+	// StageIdempotency), "redirected" (of StageRoute) or "handled" (of
+	// StageHandler).
+	Stage   Stage
+	Outcome string
+
+	// Problem is the code of the Problem that a handler wrote with
+	// [WriteProblem], "" for none.
+	Problem string
+
+	// Waited is how long a repeat waited for the first request with its key.
+	Waited time.Duration
+
+	// Policy is the rate limit that decided, "" without one. Limit is its
+	// burst, Remaining what is left of it, and RetryAfter what a refused client
+	// was told to wait.
+	Policy           string
+	Limit, Remaining int64
+	RetryAfter       time.Duration
+
+	// Reported is the code of the refusal that the request would have got, had
+	// the limit or requirement not been report-only; "" for none.
+	Reported string
+
+	Hijacked bool // the handler took over the connection
+	Aborted  bool // the connection was aborted: the client sees no whole response
+
+	// Nested is set for a response within another one: of a request that a
+	// handler sent on its own context, or behind an http.TimeoutHandler. It has
+	// the outer one's RequestID.
+	Nested bool
+}
+
+const (
+	handled    = "handled"
+	executed   = "executed"
+	replayed   = "replayed"
+	redirected = "redirected"
+)
+
+// record is what the stages find out for the Event of a response. A nil record
+// is that of a response that nobody observes.
+type record struct {
+	start   time.Time
+	slot    *eventSlot // of WithEvent, or nil
+	observe func(context.Context, Event)
+	pattern func(*http.Request) string
+	outer   string // the pattern of a mux outside
+	matched bool   // event.Pattern is that of the route
+	event   Event
+}
+
+// decide notes which stage decided on the response, unless one inside it did.
+func (n *record) decide(stage Stage, outcome string) {
+	if n != nil && n.event.Outcome == "" {
+		n.event.Stage, n.event.Outcome = stage, outcome
+	}
+}
+
+// panicked notes a panic of the handler.
+func (n *record) panicked() {
+	n.note(func(e *Event) { e.Stage, e.Outcome = StageRecover, codeInternal })
+}
+
+func (n *record) note(change func(*Event)) {
+	if n != nil {
+		change(&n.event)
+	}
+}
+
+func (n *record) noteLimit(p *ratelimit.Policy, left ratelimit.State) {
+	n.note(func(e *Event) { e.Policy, e.Limit, e.Remaining = p.Name, p.Limit.Capacity(), left.Remaining })
+}
+
+// noteReported notes what a report-only limit or requirement would have refused
+// the request with. The first one counts, as the first refusal does.
+func (n *record) noteReported(code string) {
+	n.note(func(e *Event) { e.Reported = cmp.Or(e.Reported, code) })
+}
+
+func (n *record) match(pattern string) {
+	if n != nil {
+		n.event.Pattern, n.matched = pattern, true
+	}
+}
+
+// AccessLog returns a function for Hooks.Observe that logs each response as one
+// line: at level error if it has a status of 500 or more or was aborted, at
+// info otherwise. Nil means slog.Default().
+func AccessLog(l *slog.Logger) func(context.Context, Event) {
+	hooks := &Hooks{Logger: l} // slog.Default may change
+	return func(ctx context.Context, e Event) {
+		level := slog.LevelInfo
+		if e.Status >= 500 || e.Aborted {
+			level = slog.LevelError
+		}
+		attrs := []slog.Attr{
+			slog.String("request_id", e.RequestID), slog.String("method", e.Method), slog.String("pattern", e.Pattern), slog.String("path", e.Path),
+			slog.Int("status", e.Status), slog.Int64("bytes", e.Bytes), slog.Duration("duration", e.Duration),
+			slog.Any("caller", e.Principal), slog.String("stage", string(e.Stage)), slog.String("outcome", e.Outcome),
+			slog.Any("client", e.ClientIP), slog.String("agent", e.Agent),
+		}
+		if e.Problem != "" {
+			attrs = append(attrs, slog.String("problem", e.Problem))
+		}
+		if e.RefusedKey != "" {
+			attrs = append(attrs, slog.String("refused_key", e.RefusedKey))
+		}
+		if e.Policy != "" {
+			attrs = append(attrs, slog.String("policy", e.Policy), slog.Int64("limit", e.Limit), slog.Int64("remaining", e.Remaining))
+		}
+		if e.Waited > 0 {
+			attrs = append(attrs, slog.Duration("waited", e.Waited))
+		}
+		if e.Reported != "" {
+			attrs = append(attrs, slog.String("reported", e.Reported))
+		}
+		if e.Aborted {
+			attrs = append(attrs, slog.Bool("aborted", true))
+		}
+		hooks.logger().LogAttrs(ctx, level, "request", attrs...)
+	}
+}
