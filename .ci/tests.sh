@@ -32,9 +32,8 @@ packages_with() { # extended regular expression
 staticcheck_version=v0.8.2
 govulncheck_version=v1.8.0
 
-# The side modules lie in hidden folders, which ./... leaves out.
-modules=(.)
-for file in .[a-z]*/go.mod; do modules+=("${file%/*}"); done
+# The side module lies in a hidden folder, which ./... leaves out.
+modules=(. .side)
 
 # tool prints the path of the program that a module installs, at exactly that version.
 tool() { # package version

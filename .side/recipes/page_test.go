@@ -8,14 +8,14 @@ import (
 )
 
 var (
-	pageFile  = regexp.MustCompile(`\(\.\./\.recipes/([a-z0-9]+\.go)\)`)
+	pageFile  = regexp.MustCompile(`\(\.\./\.side/recipes/([a-z0-9]+\.go)\)`)
 	pageBlock = regexp.MustCompile("(?s)\n```go\n(.*?\n)```\n")
 )
 
 // TestPage: each section of the page shows lines of the file that it names, and
 // each recipe has a section.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../.github/RECIPES.md")
+	page, err := os.ReadFile("../../.github/RECIPES.md")
 	if err != nil {
 		t.Fatal(err)
 	}

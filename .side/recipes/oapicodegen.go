@@ -9,8 +9,8 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/recipes/tasksapi"
 	"github.com/sallyport-go/sallyport/scope"
+	"github.com/sallyport-go/sallyport/side/recipes/tasksapi"
 )
 
 func OapiCodegen(keys keystore.Store, options middleware.Options, tasks *Tasks) http.Handler {

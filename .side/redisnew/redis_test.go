@@ -30,7 +30,7 @@ func options(t testing.TB) *redis.Options {
 	t.Helper()
 	url := os.Getenv("SALLYPORT_REDIS")
 	if url == "" {
-		t.Skip("left out: a newer go-redis on Redis; SALLYPORT_REDIS=redis://127.0.0.1:6379/0 go test ./... in .redisnew runs it")
+		t.Skip("left out: a newer go-redis on Redis; SALLYPORT_REDIS=redis://127.0.0.1:6379/0 go test ./redisnew in .side runs it")
 	}
 	o, err := redis.ParseURL(url)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"os"
 	"slices"
 
-	bench "github.com/sallyport-go/sallyport/bench"
+	bench "github.com/sallyport-go/sallyport/side/bench"
 )
 
 func main() {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	bench "github.com/sallyport-go/sallyport/bench"
+	bench "github.com/sallyport-go/sallyport/side/bench"
 )
 
 var world = sync.OnceValue(func() *bench.Setup { return bench.NewSetup(bench.ManyKeys) })

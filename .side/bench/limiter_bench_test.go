@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	bench "github.com/sallyport-go/sallyport/bench"
+	bench "github.com/sallyport-go/sallyport/side/bench"
 )
 
 func bucketNames(n int) []string {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	bench "github.com/sallyport-go/sallyport/bench"
+	bench "github.com/sallyport-go/sallyport/side/bench"
 )
 
 // served is a peer behind a real listener.
