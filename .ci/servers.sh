@@ -89,6 +89,17 @@ start_mariadb() {
 	export SALLYPORT_MARIADB="root@tcp(127.0.0.1:$port)/test"
 }
 
+# start_servers starts what the environment does not name, and installs the
+# programs of all, which tests start too.
+start_servers() {
+	[ -n "$(postgres_programs)" ] || installed initdb postgresql
+	installed redis-server redis-server
+	installed mariadbd mariadb-server
+	[ -n "${SALLYPORT_POSTGRES:-}" ] || start_postgres
+	[ -n "${SALLYPORT_REDIS:-}" ] || start_redis
+	[ -n "${SALLYPORT_MARIADB:-}" ] || start_mariadb
+}
+
 # stop_servers ends what this shell has started. Postgres and MariaDB take QUIT
 # for at once, Redis heeds only TERM.
 stop_servers() {

@@ -1,4 +1,21 @@
-# What run and nightly share; they source it. work is a directory.
+# What run, nightly and console/run share; they source it. work is a directory.
+
+heading() { printf '\n== %s\n' "$*"; }
+
+# installed installs Debian's packages when there is no such program.
+installed() { # program package…
+	! command -v "$1" >/dev/null || return 0
+	local sudo=()
+	[ "$(id -u)" = 0 ] || sudo=(sudo -n)
+	echo "installing ${*:2}"
+	{
+		"${sudo[@]}" apt-get update -qq &&
+			"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${@:2}"
+	} >"$work/apt.log" 2>&1 || {
+		cat "$work/apt.log"
+		return 1
+	}
+}
 
 # tested_without_skips runs tests one by one and takes a skipped one, and a
 # package that runs none, for a failure: what the caller is for was then not tested.
