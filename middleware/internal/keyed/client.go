@@ -32,15 +32,6 @@ func (c *client) control(f func(*http.ResponseController) error) error {
 	return f(http.NewResponseController(c.w))
 }
 
-// setHandlersDeadline sets the write deadline, and leaves it to the handler from
-// now on.
-func (c *client) setHandlersDeadline(t time.Time) error {
-	return c.control(func(rc *http.ResponseController) error {
-		c.deadline = true
-		return rc.SetWriteDeadline(t)
-	})
-}
-
 // setDeadline sets the write deadline, unless the handler has set its own.
 func (c *client) setDeadline(t time.Time) {
 	c.mu.Lock()

@@ -31,9 +31,7 @@ type Context struct {
 	cancel    context.CancelFunc
 	expiry    *expiry     // beside chain
 	timer     *time.Timer // beside chain: it fires no later than the deadline
-
-	reading reading
-	unwatch func() bool // set while the client is watched
+	reading   reading
 }
 
 // reading says who reads the response, and so what the client's leaving does.
@@ -95,13 +93,12 @@ func (c *Context) expire() {
 	}
 }
 
-// stream notes that the response streams from now on, and whether it is
-// recorded.
+// stream notes that the response streams from now on.
 func (c *Context) stream(as reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reading, c.deadline = as, time.Now().Add(c.timeout)
-	c.unwatch = context.AfterFunc(c.parent, c.clientLeft)
+	context.AfterFunc(c.parent, c.clientLeft)
 }
 
 // pause stops the deadline while the response is committed or written: the
@@ -164,9 +161,6 @@ func (c *Context) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.execution = nil
-	if c.unwatch != nil {
-		c.unwatch()
-	}
 	if c.cancel != nil {
 		c.cancel()
 	}

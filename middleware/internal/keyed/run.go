@@ -141,34 +141,33 @@ func (x *Run) bypassed() {
 }
 
 // nothingHappened reports whether the key may be freed: the handler said so, or
-// the rollback proves it.
+// a rollback proves it. Without one a status proves nothing.
 func (x *Run) nothingHappened() bool {
-	if x.ctx.Freed() {
+	status := x.writer.status
+	switch {
+	case x.ctx.Freed():
 		return true
-	}
-	if x.writer != &x.handler {
+	case x.writer != &x.handler:
 		return false // the handler panicked: the status is not its own
-	}
-	if slices.Contains(x.Stage.FreeOn, x.writer.status) {
+	case slices.Contains(x.Stage.FreeOn, status):
 		return true
-	}
-	if x.Execution.Joined() {
-		// The rollback is the proof. A status alone proves nothing.
-		switch x.writer.status {
-		case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooEarly, http.StatusTooManyRequests:
-			return true
-		}
+	case x.Execution.Joined():
+		return status >= 500 || slices.Contains(refusals, status)
 	}
 	return false
 }
 
-func (x *Run) summary() []byte { return x.writer.reply().summary().encode(nil, 0) }
+// refusals are statuses of handlers that did nothing, where a rollback proves
+// it.
+var refusals = []int{
+	http.StatusUnauthorized, http.StatusForbidden, http.StatusTooEarly, http.StatusTooManyRequests,
+}
 
 func (x *Run) settlement() idem.Settlement {
 	if x.nothingHappened() {
 		return idem.Settlement{Outcome: idem.NotStarted}
 	}
-	s := idem.Settlement{Outcome: idem.Finished, Summary: x.summary()}
+	s := idem.Settlement{Outcome: idem.Finished, Summary: x.writer.reply().summary().encode(nil, 0)}
 	if why, kept := x.writer.kept(); kept {
 		s.Payload = x.writer.payload()
 	} else {
@@ -212,7 +211,7 @@ func (x *Run) settle() error {
 // commit ends a run whose rows and reply are one transaction.
 func (x *Run) commit() error {
 	w := x.writer
-	if w.status >= 500 || x.nothingHappened() {
+	if x.nothingHappened() {
 		x.rollBack()
 		w.send()
 		return nil

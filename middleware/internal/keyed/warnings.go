@@ -19,12 +19,9 @@ type Warnings struct {
 	falses *simplelru.LRU[idem.Key, time.Time] // keys whose stored reply is known to be false, and until when; nil for none
 }
 
-// logger returns the log of a request.
-type logger func() *slog.Logger
-
 // stored warns, once a route, of a stored response that cannot be meant: one
 // that tells the client to retry, or one that the handler did not write.
-func (t *Warnings) stored(log logger, r *http.Request, status int, empty bool) {
+func (t *Warnings) stored(log func() *slog.Logger, r *http.Request, status int, empty bool) {
 	switch {
 	case (status == http.StatusTooEarly || status == http.StatusTooManyRequests) && t.first("retry", r):
 		log().Warn("a handler answered a keyed request with a status that asks for a retry, and the response was "+
@@ -39,7 +36,7 @@ func (t *Warnings) stored(log logger, r *http.Request, status int, empty bool) {
 
 // unretained warns, once a route and reason, of a response that repeats do not
 // get.
-func (t *Warnings) unretained(log logger, r *http.Request, why string) {
+func (t *Warnings) unretained(log func() *slog.Logger, r *http.Request, why string) {
 	if t.first(why, r) {
 		log().Warn("the response to a keyed request is not retained, and repeats get 409",
 			"why", why, "pattern", r.Pattern)
@@ -65,7 +62,7 @@ func (t *Warnings) first(what string, r *http.Request) bool {
 // late reports a response that was written after the stage had ended. An empty
 // 200 was stored and sent, which is not what the handler decided. The last such
 // keys are remembered, so that the false reply is not repeated.
-func (t *Warnings) late(log logger, key idem.Key, retention time.Duration) {
+func (t *Warnings) late(log func() *slog.Logger, key idem.Key, retention time.Duration) {
 	log().Error("the response to a keyed request was written after the Idempotency stage had ended; the client got " +
 		"an empty 200, and repeats get 409. An adapter lets the router write its errors too late: write them inside " +
 		"the handler that the stage wraps, or put the stage around the whole router")

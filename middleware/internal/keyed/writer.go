@@ -301,7 +301,12 @@ func (w *writer) SetReadDeadline(t time.Time) error {
 	return w.client.control(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
 }
 
-func (w *writer) SetWriteDeadline(t time.Time) error { return w.client.setHandlersDeadline(t) }
+func (w *writer) SetWriteDeadline(t time.Time) error {
+	return w.client.control(func(c *http.ResponseController) error {
+		w.client.deadline = true
+		return c.SetWriteDeadline(t)
+	})
+}
 
 func (w *writer) EnableFullDuplex() error {
 	return w.client.control((*http.ResponseController).EnableFullDuplex)
