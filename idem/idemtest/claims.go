@@ -67,20 +67,12 @@ func (e *env) mustHaveOneWinner(records []idem.Record, attempt int) (winner int)
 }
 
 var claimRules = []rule{
-	{
-		"first-claim",
-		"Begin of a key that is not there claims it, with attempt 1 and the claim's fingerprint.",
+	{"first-claim", "Begin of a key that is not there claims it, with attempt 1 and the claim's fingerprint.",
 		func(e *env) {
-			c := e.lasting()
-			e.mustClaim("a new key", c, 1)
-			if r := e.begin(c); r.Fingerprint != c.Fingerprint {
-				e.failf("got fingerprint %x, want %x", r.Fingerprint, c.Fingerprint)
-			}
-		},
-	},
-	{
-		"race",
-		"Of any number of simultaneous claims exactly one is granted, and the others see it in flight.",
+			c := e.held()
+			e.mustBeOf(c, e.begin(c))
+		}},
+	{"race", "Of any number of simultaneous claims exactly one is granted, and the others see it in flight.",
 		func(e *env) {
 			for range 8 {
 				claims := make([]idem.Claim, racers)
@@ -90,22 +82,16 @@ var claimRules = []rule{
 				winner := claims[e.mustHaveOneWinner(e.race(claims), 1)]
 				e.settle("the winner", winner, notStarted, nil)
 			}
-		},
-	},
-	{
-		"resent-begin",
+		}},
+	{"resent-begin",
 		"Begin by the token that holds the claim grants it again with the same attempt: clients of databases resend.",
 		func(e *env) {
-			c := e.lasting()
-			e.mustClaim("a new key", c, 1)
+			c := e.held()
 			e.mustClaim("resent", c, 1)
 			e.must("another token", again(c), idem.InFlight)
 			e.settle("the holder", c, finished("answer"), nil)
-		},
-	},
-	{
-		"resent-begin-race",
-		"Begin sent twice at once by one token grants that token one claim, and no other.",
+		}},
+	{"resent-begin-race", "Begin sent twice at once by one token grants that token one claim, and no other.",
 		func(e *env) {
 			c := e.lasting()
 			for _, r := range e.race([]idem.Claim{c, c, c, c}) {
@@ -114,28 +100,20 @@ var claimRules = []rule{
 				}
 			}
 			e.must("another token", again(c), idem.InFlight)
-		},
-	},
-	{
-		"in-flight",
+		}},
+	{"in-flight",
 		"Begin by another token while the lease is live says in flight, with the first request's fingerprint and the lease left.",
 		func(e *env) {
-			c := e.lasting()
-			e.mustClaim("a new key", c, 1)
+			c := e.held()
 			for _, other := range []idem.Claim{again(c), again(otherRequest(c)), reexecuting(c)} {
 				r := e.must("another token", other, idem.InFlight)
-				if r.Fingerprint != c.Fingerprint {
-					e.failf("got fingerprint %x, want the first request's %x", r.Fingerprint, c.Fingerprint)
-				}
+				e.mustBeOf(c, r)
 				if r.RetryAfter <= 0 || r.RetryAfter > c.Lease {
 					e.failf("got %v of the lease left, want more than 0 and at most %v", r.RetryAfter, c.Lease)
 				}
 			}
-		},
-	},
-	{
-		"two-keys",
-		"Two keys know nothing of each other: neither sees, settles or frees the other's claim.",
+		}},
+	{"two-keys", "Two keys know nothing of each other: neither sees, settles or frees the other's claim.",
 		func(e *env) {
 			a := e.lasting()
 			b := again(otherRequest(a))
@@ -150,11 +128,8 @@ var claimRules = []rule{
 			e.settle("the other", b, notStarted, nil)
 			e.mustReplay("one key, after the other was freed", again(a), "of a")
 			e.mustClaim("the other", again(b), 1)
-		},
-	},
-	{
-		"key-bytes",
-		"Two keys are two, whichever of their bytes differ.",
+		}},
+	{"key-bytes", "Two keys are two, whichever of their bytes differ.",
 		func(e *env) {
 			a := e.lasting()
 			a.Key = idem.Key{}
@@ -166,10 +141,8 @@ var claimRules = []rule{
 				e.settle("another key", b, notStarted, nil)
 			}
 			e.must("the key of zeros", again(a), idem.InFlight)
-		},
-	},
-	{
-		"cancelled-context",
+		}},
+	{"cancelled-context",
 		"A call whose context is done does its work or returns an error that is no refusal, and leaves nothing half done.",
 		func(e *env) {
 			dead, cancel := context.WithCancel(e.ctx)
@@ -191,6 +164,5 @@ var claimRules = []rule{
 			mustNotRefuse("Settle", e.store.Settle(dead, c.Key, c.Token, finished("answer")))
 			e.settle("the same token again", c, finished("answer"), nil)
 			e.mustReplay("afterwards", again(c), "answer")
-		},
-	},
+		}},
 }

@@ -37,6 +37,14 @@ func (e *env) mustJoin(what string, c idem.Claim, attempt int) idem.Transaction 
 	return j
 }
 
+// joined joins a claim and writes a row in its transaction.
+func (e *env) joined() (idem.Claim, idem.Transaction) {
+	c := e.lasting()
+	j := e.mustJoin("a new key", c, 1)
+	e.write(j, "row")
+	return c, j
+}
+
 // mustNotJoin joins c and wants the state.
 func (e *env) mustNotJoin(what string, c idem.Claim, want idem.State) idem.Record {
 	r, j := e.join(c)
@@ -69,13 +77,9 @@ func (e *env) mustHaveRows(what string, want ...string) {
 }
 
 var joinedRules = []rule{
-	{
-		"join-commit",
-		"A joined claim that is finished commits its rows with its answer, for Begin and for Join.",
+	{"join-commit", "A joined claim that is finished commits its rows with its answer, for Begin and for Join.",
 		func(e *env) {
-			c := e.lasting()
-			j := e.mustJoin("a new key", c, 1)
-			e.write(j, "row")
+			c, j := e.joined()
 			e.settleJoined("the holder", j, finished("answer"))
 			e.mustHaveRows("afterwards", "row")
 			e.mustReplay("afterwards", again(c), "answer")
@@ -83,53 +87,36 @@ var joinedRules = []rule{
 			if string(r.Payload) != "answer" || !r.Retained || r.Fingerprint != c.Fingerprint {
 				e.failf("Join got the payload %s, retained %t, fingerprint %x, want what was settled", brief(string(r.Payload)), r.Retained, r.Fingerprint)
 			}
-		},
-	},
-	{
-		"join-undo",
-		"Undo keeps the answer and takes back the rows.",
+		}},
+	{"join-undo", "Undo keeps the answer and takes back the rows.",
 		func(e *env) {
-			c := e.lasting()
-			j := e.mustJoin("a new key", c, 1)
-			e.write(j, "row")
+			c, j := e.joined()
 			s := finished("refused")
 			s.Undo = true
 			e.settleJoined("the holder", j, s)
 			e.mustHaveRows("afterwards")
 			e.mustReplay("afterwards", again(c), "refused")
-		},
-	},
-	{
-		"join-not-started",
-		"A joined claim that is not started leaves nothing: no rows, and a free key.",
+		}},
+	{"join-not-started", "A joined claim that is not started leaves nothing: no rows, and a free key.",
 		func(e *env) {
-			c := e.lasting()
-			j := e.mustJoin("a new key", c, 1)
-			e.write(j, "row")
+			c, j := e.joined()
 			e.settleJoined("the holder", j, notStarted)
 			e.mustHaveRows("afterwards")
 			j = e.mustJoin("afterwards", again(otherRequest(c)), 1)
 			e.settleJoined("the next holder", j, notStarted)
 			e.mustClaim("afterwards, with a lease", again(c), 1)
-		},
-	},
-	{
-		"join-isolation",
-		"Nobody sees the rows of a joined claim before it is settled.",
+		}},
+	{"join-isolation", "Nobody sees the rows of a joined claim before it is settled.",
 		func(e *env) {
-			j := e.mustJoin("a new key", e.lasting(), 1)
-			e.write(j, "row")
+			_, j := e.joined()
 			e.mustHaveRows("before Settle")
 			e.settleJoined("the holder", j, finished("answer"))
 			e.mustHaveRows("after Settle", "row")
-		},
-	},
-	{
-		"join-in-flight",
+		}},
+	{"join-in-flight",
 		"Join of a key that a transaction holds says in flight and does not wait for it; the fingerprint is the first request's or zero.",
 		func(e *env) {
-			c := e.lasting()
-			j := e.mustJoin("a new key", c, 1)
+			c, j := e.joined()
 			for _, other := range []idem.Claim{again(c), again(otherRequest(c)), reexecuting(c)} {
 				r := e.mustNotJoin("while the transaction is open", other, idem.InFlight)
 				if r.Fingerprint != c.Fingerprint && r.Fingerprint != (idem.Fingerprint{}) {
@@ -137,11 +124,8 @@ var joinedRules = []rule{
 				}
 			}
 			e.settleJoined("the holder", j, finished("answer"))
-		},
-	},
-	{
-		"join-race",
-		"Of any number of simultaneous Joins of one key exactly one gets a transaction.",
+		}},
+	{"join-race", "Of any number of simultaneous Joins of one key exactly one gets a transaction.",
 		func(e *env) {
 			c := e.lasting()
 			claims := make([]idem.Claim, racers)
@@ -167,29 +151,20 @@ var joinedRules = []rule{
 			if len(joined) != 1 {
 				e.failf("%d of %d got a transaction, want 1", len(joined), len(claims))
 			}
-		},
-	},
-	{
-		"join-sees-leases",
-		"Join sees what Begin and Settle did: in flight, done, unknown.",
+		}},
+	{"join-sees-leases", "Join sees what Begin and Settle did: in flight, done, unknown.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
-			if r := e.mustNotJoin("a live lease", again(c), idem.InFlight); r.Fingerprint != c.Fingerprint {
-				e.failf("got fingerprint %x, want the first request's %x", r.Fingerprint, c.Fingerprint)
-			}
+			c := e.leased()
+			e.mustBeOf(c, e.mustNotJoin("a live lease", again(c), idem.InFlight))
 			e.leases(1.3)
 			e.mustNotJoin("a lapsed lease", again(c), idem.Unknown)
 			e.settle("the holder, late", c, finished("late"), nil)
 			e.mustNotJoin("settled", again(c), idem.Done)
-		},
-	},
-	{
-		"join-take-over",
+		}},
+	{"join-take-over",
 		"Join with Reexecute takes over what is unknown, as the next attempt; rolled back, it leaves what was there.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
+			c := e.leased()
 			e.settle("the holder", c, unknown, nil)
 			e.mustNotJoin("another request with Reexecute", otherRequest(reexecuting(c)), idem.Unknown)
 			j := e.mustJoin("with Reexecute", reexecuting(c), 2)
@@ -198,11 +173,8 @@ var joinedRules = []rule{
 			j = e.mustJoin("with Reexecute, again", reexecuting(c), 2)
 			e.settleJoined("the taker", j, finished("answer"))
 			e.mustReplay("committed", again(c), "answer")
-		},
-	},
-	{
-		"join-outlives-context",
-		"The context of Join bounds Join and not the transaction.",
+		}},
+	{"join-outlives-context", "The context of Join bounds Join and not the transaction.",
 		func(e *env) {
 			ctx, cancel := context.WithCancel(e.ctx)
 			c := e.lasting()
@@ -215,11 +187,8 @@ var joinedRules = []rule{
 			e.settleJoined("after the context's end", j, finished("answer"))
 			e.mustHaveRows("afterwards", "row")
 			e.mustReplay("afterwards", again(c), "answer")
-		},
-	},
-	{
-		"join-cancelled-context",
-		"Join with a context that is done is an error, no refusal, and holds nothing.",
+		}},
+	{"join-cancelled-context", "Join with a context that is done is an error, no refusal, and holds nothing.",
 		func(e *env) {
 			dead, cancel := context.WithCancel(e.ctx)
 			cancel()
@@ -230,11 +199,8 @@ var joinedRules = []rule{
 			}
 			j = e.mustJoin("afterwards", again(c), 1)
 			e.settleJoined("the holder", j, notStarted)
-		},
-	},
-	{
-		"join-retention",
-		"The answer of a joined claim is forgotten when its retention is over, and not before.",
+		}},
+	{"join-retention", "The answer of a joined claim is forgotten when its retention is over, and not before.",
 		func(e *env) {
 			c := e.claim()
 			j := e.mustJoin("a new key", c, 1)
@@ -246,6 +212,5 @@ var joinedRules = []rule{
 			e.leases(2)
 			j = e.mustJoin("after the retention", again(otherRequest(c)), 1)
 			e.settleJoined("the next holder", j, notStarted)
-		},
-	},
+		}},
 }

@@ -3,12 +3,9 @@ package idemtest
 import "github.com/sallyport-go/sallyport/idem"
 
 var leaseRules = []rule{
-	{
-		"extend",
-		"Extend makes the lease last its full length from then on.",
+	{"extend", "Extend makes the lease last its full length from then on.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
+			c := e.leased()
 			for range 3 {
 				e.leases(0.6)
 				e.extend("the holder", c, nil)
@@ -17,87 +14,52 @@ var leaseRules = []rule{
 			e.must("after 0.6 leases since the last Extend", again(c), idem.InFlight)
 			e.leases(0.8)
 			e.must("after 1.4 leases since the last Extend", again(c), idem.Unknown)
-		},
-	},
-	{
-		"lapsed-lease",
-		"A lapsed lease erases nothing: the key's outcome is unknown, and it is not granted again.",
+		}},
+	{"lapsed-lease", "A lapsed lease erases nothing: the key's outcome is unknown, and it is not granted again.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
-			e.leases(1.3)
+			c := e.lapsed()
 			for range 2 {
-				r := e.must("after the lease", again(c), idem.Unknown)
-				if r.Fingerprint != c.Fingerprint {
-					e.failf("got fingerprint %x, want the first request's %x", r.Fingerprint, c.Fingerprint)
-				}
+				e.mustBeOf(c, e.must("after the lease", again(c), idem.Unknown))
 			}
-		},
-	},
-	{
-		"late-settle",
-		"Settle after the lease counts when nobody took the claim over.",
+		}},
+	{"late-settle", "Settle after the lease counts when nobody took the claim over.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
-			e.leases(1.3)
+			c := e.lapsed()
 			e.must("after the lease", again(c), idem.Unknown)
 			e.settle("the holder, late", c, finished("late"), nil)
 			e.mustReplay("after the late settle", again(c), "late")
-		},
-	},
-	{
-		"late-release",
-		"Settle as not started after the lease frees the key when nobody took the claim over.",
+		}},
+	{"late-release", "Settle as not started after the lease frees the key when nobody took the claim over.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
-			e.leases(1.3)
+			c := e.lapsed()
 			e.settle("the holder, late", c, notStarted, nil)
 			e.mustClaim("afterwards", again(otherRequest(c)), 1)
-		},
-	},
-	{
-		"late-extend",
-		"Extend after the lease renews it when nobody took the claim over.",
+		}},
+	{"late-extend", "Extend after the lease renews it when nobody took the claim over.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
-			e.leases(1.3)
+			c := e.lapsed()
 			e.extend("the holder, late", c, nil)
 			e.must("afterwards", again(c), idem.InFlight)
 			e.must("afterwards, with Reexecute", reexecuting(c), idem.InFlight)
-		},
-	},
-	{
-		"late-begin",
+		}},
+	{"late-begin",
 		"Begin resent by the holder after the lease grants the claim again with the same attempt, the lease renewed.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
-			e.leases(1.3)
+			c := e.lapsed()
 			e.mustClaim("resent, late", c, 1)
 			e.must("another token", again(c), idem.InFlight)
-		},
-	},
-	{
-		"resent-begin-renews",
-		"Begin resent by the holder renews the lease.",
+		}},
+	{"resent-begin-renews", "Begin resent by the holder renews the lease.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
+			c := e.leased()
 			e.leases(0.7)
 			e.mustClaim("resent", c, 1)
 			e.leases(0.7)
 			e.must("another token", again(c), idem.InFlight)
-		},
-	},
-	{
-		"foreign-token",
-		"A token that does not hold the claim extends, settles and frees nothing.",
+		}},
+	{"foreign-token", "A token that does not hold the claim extends, settles and frees nothing.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
+			c := e.leased()
 			stranger := again(c)
 			e.leases(0.7)
 			e.extend("a stranger", stranger, idem.ErrLost)
@@ -109,11 +71,8 @@ var leaseRules = []rule{
 			e.settle("the holder", c, finished("answer"), nil)
 			e.settle("a stranger", stranger, notStarted, idem.ErrLost)
 			e.mustReplay("afterwards", again(c), "answer")
-		},
-	},
-	{
-		"nothing-there",
-		"Extend and Settle of a key that is not there are lost, and leave it so.",
+		}},
+	{"nothing-there", "Extend and Settle of a key that is not there are lost, and leave it so.",
 		func(e *env) {
 			c := e.lasting()
 			e.extend("no key", c, idem.ErrLost)
@@ -121,6 +80,5 @@ var leaseRules = []rule{
 				e.settle("no key", c, s, idem.ErrLost)
 			}
 			e.mustClaim("afterwards", again(otherRequest(c)), 1)
-		},
-	},
+		}},
 }

@@ -3,12 +3,9 @@ package idemtest
 import "github.com/sallyport-go/sallyport/idem"
 
 var retentionRules = []rule{
-	{
-		"retention-of-answer",
-		"An answer is replayed until its retention is over; then the key is new.",
+	{"retention-of-answer", "An answer is replayed until its retention is over; then the key is new.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
+			c := e.leased()
 			s := finished("answer")
 			s.Retention = 2 * e.lease
 			e.settle("the holder", c, s, nil)
@@ -16,11 +13,8 @@ var retentionRules = []rule{
 			e.mustReplay("before the end of the retention", again(c), "answer")
 			e.leases(0.8)
 			e.mustClaim("after the end of the retention", again(otherRequest(c)), 1)
-		},
-	},
-	{
-		"retention-restarts",
-		"Settle starts the retention anew: what is left of the claim's plays no part.",
+		}},
+	{"retention-restarts", "Settle starts the retention anew: what is left of the claim's plays no part.",
 		func(e *env) {
 			c := e.claim()
 			c.Retention = 2 * e.lease
@@ -31,27 +25,19 @@ var retentionRules = []rule{
 			e.settle("the holder", c, s, nil)
 			e.leases(1.5)
 			e.mustReplay("after the claim's retention and before the answer's", again(c), "answer")
-		},
-	},
-	{
-		"retention-may-shorten",
-		"The answer's retention holds also when it is the shorter one.",
+		}},
+	{"retention-may-shorten", "The answer's retention holds also when it is the shorter one.",
 		func(e *env) {
-			c := e.lasting()
-			e.mustClaim("a new key", c, 1)
+			c := e.held()
 			s := finished("answer")
 			s.Retention = e.lease
 			e.settle("the holder", c, s, nil)
 			e.leases(1.3)
 			e.mustClaim("after the answer's retention", again(otherRequest(c)), 1)
-		},
-	},
-	{
-		"retention-of-unknown",
-		"An outcome settled as unknown is remembered for its retention.",
+		}},
+	{"retention-of-unknown", "An outcome settled as unknown is remembered for its retention.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
+			c := e.leased()
 			s := unknown
 			s.Retention = 2 * e.lease
 			e.settle("the holder", c, s, nil)
@@ -59,11 +45,8 @@ var retentionRules = []rule{
 			e.must("before the end of the retention", again(c), idem.Unknown)
 			e.leases(0.8)
 			e.mustClaim("after the end of the retention", again(c), 1)
-		},
-	},
-	{
-		"retention-of-claim",
-		"A claim that nobody settles is remembered for its retention, and not only for its lease.",
+		}},
+	{"retention-of-claim", "A claim that nobody settles is remembered for its retention, and not only for its lease.",
 		func(e *env) {
 			c := e.claim()
 			c.Retention = 3 * e.lease
@@ -73,11 +56,8 @@ var retentionRules = []rule{
 			e.leases(0.8)
 			e.mustClaim("after the end of the retention", again(otherRequest(c)), 1)
 			e.settle("the old token", c, finished("stale"), idem.ErrLost)
-		},
-	},
-	{
-		"lease-outlasts-retention",
-		"A claim that is kept alive is in flight, however short its retention.",
+		}},
+	{"lease-outlasts-retention", "A claim that is kept alive is in flight, however short its retention.",
 		func(e *env) {
 			c := e.claim()
 			c.Retention = c.Lease
@@ -89,6 +69,5 @@ var retentionRules = []rule{
 			e.must("after 1.8 retentions", again(c), idem.InFlight)
 			e.settle("the holder", c, finished("answer"), nil)
 			e.mustReplay("afterwards", again(c), "answer")
-		},
-	},
+		}},
 }

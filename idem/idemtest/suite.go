@@ -167,6 +167,26 @@ func (e *env) lasting() idem.Claim {
 	return c
 }
 
+// held returns a claim that was made and does not lapse, leased one that lapses
+// after a lease, and lapsed one that has.
+func (e *env) held() idem.Claim {
+	c := e.lasting()
+	e.mustClaim("a new key", c, 1)
+	return c
+}
+
+func (e *env) leased() idem.Claim {
+	c := e.claim()
+	e.mustClaim("a new key", c, 1)
+	return c
+}
+
+func (e *env) lapsed() idem.Claim {
+	c := e.leased()
+	e.leases(1.3)
+	return c
+}
+
 // newToken returns a token that no other claim has.
 func newToken() (t idem.ClaimToken) {
 	rand.Read(t[:])
@@ -223,6 +243,13 @@ func (e *env) mustReplay(what string, c idem.Claim, payload string) {
 	}
 	if !r.Retained {
 		e.failf("%s: got Retained false for a payload that is whole", what)
+	}
+}
+
+// mustBeOf wants the record to have the fingerprint of a claim.
+func (e *env) mustBeOf(c idem.Claim, r idem.Record) {
+	if r.Fingerprint != c.Fingerprint {
+		e.failf("got fingerprint %x, want that of the first request, %x", r.Fingerprint, c.Fingerprint)
 	}
 }
 

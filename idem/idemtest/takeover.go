@@ -18,8 +18,7 @@ func (e *env) lapse() (old, taker idem.Claim) {
 }
 
 var takeOverRules = []rule{
-	{
-		"take-over",
+	{"take-over",
 		"With Reexecute and the same fingerprint a lapsed claim is taken over: granted, with the attempt one higher.",
 		func(e *env) {
 			_, taker := e.lapse()
@@ -30,14 +29,10 @@ var takeOverRules = []rule{
 			e.mustClaim("after the taker's lease", third, 3)
 			e.settle("the third", third, finished("third"), nil)
 			e.mustReplay("afterwards", again(taker), "third")
-		},
-	},
-	{
-		"take-over-of-unknown",
-		"With Reexecute and the same fingerprint a claim settled as unknown is taken over.",
+		}},
+	{"take-over-of-unknown", "With Reexecute and the same fingerprint a claim settled as unknown is taken over.",
 		func(e *env) {
-			c := e.lasting()
-			e.mustClaim("a new key", c, 1)
+			c := e.held()
 			e.settle("the holder", c, unknown, nil)
 			taker := reexecuting(c)
 			e.mustClaim("the taker", taker, 2)
@@ -45,52 +40,33 @@ var takeOverRules = []rule{
 			e.settle("the holder of before", c, finished("stale"), idem.ErrLost)
 			e.settle("the taker", taker, finished("second"), nil)
 			e.mustReplay("afterwards", again(c), "second")
-		},
-	},
-	{
-		"take-over-by-another-request",
+		}},
+	{"take-over-by-another-request",
 		"A take-over needs the first request's fingerprint; with another the answer is unknown and nothing changes.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
-			e.leases(1.3)
-			r := e.must("another request", otherRequest(reexecuting(c)), idem.Unknown)
-			if r.Fingerprint != c.Fingerprint {
-				e.failf("got fingerprint %x, want the first request's %x", r.Fingerprint, c.Fingerprint)
-			}
+			c := e.lapsed()
+			e.mustBeOf(c, e.must("another request", otherRequest(reexecuting(c)), idem.Unknown))
 			e.settle("the holder", c, unknown, nil)
 			e.must("another request", otherRequest(reexecuting(c)), idem.Unknown)
 			e.mustClaim("the same request", reexecuting(c), 2)
-		},
-	},
-	{
-		"take-over-of-done",
-		"What is done is replayed, with Reexecute or without.",
+		}},
+	{"take-over-of-done", "What is done is replayed, with Reexecute or without.",
 		func(e *env) {
-			c := e.lasting()
-			e.mustClaim("a new key", c, 1)
+			c := e.held()
 			e.settle("the holder", c, finished("answer"), nil)
 			e.mustReplay("with Reexecute", reexecuting(c), "answer")
-		},
-	},
-	{
-		"take-over-race",
-		"Of any number that take over at once exactly one gets the claim.",
+		}},
+	{"take-over-race", "Of any number that take over at once exactly one gets the claim.",
 		func(e *env) {
-			c := e.claim()
-			e.mustClaim("a new key", c, 1)
-			e.leases(1.3)
+			c := e.lapsed()
 			claims := make([]idem.Claim, racers)
 			for i := range claims {
 				claims[i] = reexecuting(c)
 				claims[i].Lease, claims[i].Retention = e.lasting().Lease, e.lasting().Retention
 			}
 			e.mustHaveOneWinner(e.race(claims), 2)
-		},
-	},
-	{
-		"stale-settle",
-		"Settle by the token of before a take-over is lost, and the taker's claim and answer stand.",
+		}},
+	{"stale-settle", "Settle by the token of before a take-over is lost, and the taker's claim and answer stand.",
 		func(e *env) {
 			old, taker := e.lapse()
 			e.settle("the old token", old, finished("stale"), idem.ErrLost)
@@ -99,10 +75,8 @@ var takeOverRules = []rule{
 			e.settle("the taker", taker, finished("fresh"), nil)
 			e.settle("the old token", old, finished("stale"), idem.ErrLost)
 			e.mustReplay("afterwards", again(taker), "fresh")
-		},
-	},
-	{
-		"stale-release",
+		}},
+	{"stale-release",
 		"Settle as not started by the token of before a take-over is lost, and does not free the taker's claim.",
 		func(e *env) {
 			old, taker := e.lapse()
@@ -111,31 +85,23 @@ var takeOverRules = []rule{
 			e.settle("the taker", taker, finished("fresh"), nil)
 			e.settle("the old token", old, notStarted, idem.ErrLost)
 			e.mustReplay("afterwards", again(taker), "fresh")
-		},
-	},
-	{
-		"stale-extend",
-		"Extend by the token of before a take-over is lost, and does not renew the taker's lease.",
+		}},
+	{"stale-extend", "Extend by the token of before a take-over is lost, and does not renew the taker's lease.",
 		func(e *env) {
 			old, taker := e.lapse()
 			e.leases(0.7)
 			e.extend("the old token", old, idem.ErrLost)
 			e.leases(0.6)
 			e.must("after the taker's lease", again(taker), idem.Unknown)
-		},
-	},
-	{
-		"stale-begin",
-		"Begin by the token of before a take-over does not grant the claim.",
+		}},
+	{"stale-begin", "Begin by the token of before a take-over does not grant the claim.",
 		func(e *env) {
 			old, taker := e.lapse()
 			e.must("the old token", old, idem.InFlight)
 			e.settle("the taker", taker, finished("fresh"), nil)
 			e.mustReplay("the old token", old, "fresh")
-		},
-	},
-	{
-		"settle-races-take-over",
+		}},
+	{"settle-races-take-over",
 		"When a late settle and a take-over race, one of them has the key: never is the answer saved and the claim granted again.",
 		func(e *env) {
 			const keys = 16
@@ -166,6 +132,5 @@ var takeOverRules = []rule{
 					e.failf("got %v from Settle and %v from Begin, want nil and done, or ErrLost and claimed", settled, r.State)
 				}
 			}
-		},
-	},
+		}},
 }
