@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -29,10 +28,13 @@ func again(err error) bool {
 // decide claims a key, or returns the record that keeps it from being claimed.
 // A row that it claims is to be swept after the retention.
 func (s *Store) decide(ctx context.Context, q querier, statements claiming, c idem.Claim, retention time.Duration) (idem.Record, error) {
+	if s.mysql != nil {
+		return s.beginMySQL(ctx, q, c)
+	}
 	args := claimArgs(c)
 	if statements.fresh != "" {
 		args = append(args, lockNumber(c.Key), retention.Microseconds())
-		err := s.write(ctx, q, statements.fresh, slices.Delete(slices.Clone(args), 3, 4)...)
+		err := s.write(ctx, q, statements.fresh, args...)
 		if err == nil {
 			return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, nil
 		}

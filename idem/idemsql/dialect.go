@@ -1,24 +1,24 @@
 package idemsql
 
 import (
-	_ "embed"
+	"embed"
 	"strings"
 )
 
-//go:embed schema/postgres.sql
-var postgresSchema string
+//go:embed schema/*.sql
+var schema embed.FS
 
-//go:embed schema/postgres2.sql
-var postgresSweepAt string
-
-//go:embed schema/postgres3.sql
-var postgresNoChecks string
-
-//go:embed schema/sqlite.sql
-var sqliteSchema string
-
-//go:embed schema/mysql.sql
-var mysqlSchema string
+// steps returns the texts of the files of the schema.
+func steps(files ...string) []string {
+	for i, file := range files {
+		text, err := schema.ReadFile("schema/" + file)
+		if err != nil {
+			panic(err)
+		}
+		files[i] = string(text)
+	}
+	return files
+}
 
 // claiming are the statements that claim a key, or find out why not.
 type claiming struct {
@@ -55,11 +55,13 @@ var postgres = func() dialect {
 		"{left}", "(extract(epoch FROM r.lease_ends - statement_timestamp()) * 1000000)::bigint",
 	).Replace
 	d := common(expand)
-	d.begin = claiming{fresh: expand(postgresFresh(lockShared)), decide: []string{expand(postgresBegin(lockShared))}}
-	d.join = claiming{fresh: expand(postgresFresh(lockAlone)), decide: []string{expand(postgresBegin(lockAlone))}}
+	claims := func(lock string) claiming {
+		return claiming{fresh: expand(postgresFresh(lock)), decide: []string{expand(postgresBegin(lock))}}
+	}
+	d.begin, d.join = claims(lockShared), claims(lockAlone)
 	d.keep = expand(postgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
-	d.steps, d.engine = []string{postgresSchema, postgresSweepAt, postgresNoChecks}, postgresEngine
+	d.steps, d.engine = steps("postgres.sql", "postgres2.sql", "postgres3.sql"), postgresEngine
 	d.oldColumns = "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{table}') AND attname = 'partition_hash')"
 	return d
 }()
@@ -80,7 +82,7 @@ var sqlite = func() dialect {
 	d.join.decide = []string{claim, d.peek}
 	d.oneWriter = true
 	d.sweep = expand(sqliteSweep)
-	d.steps, d.engine = []string{sqliteSchema}, sqliteEngine
+	d.steps, d.engine = steps("sqlite.sql"), sqliteEngine
 	d.oldColumns = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('{table}') WHERE name = 'partition_hash')"
 	return d
 }()

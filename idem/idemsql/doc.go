@@ -48,19 +48,17 @@
 //	UPDATE  turns the claim into the reply
 //	COMMIT
 //
-// After a 4xx the last two are ROLLBACK and an INSERT of the reply, which takes
-// the lock again. After a 5xx it is the ROLLBACK alone. A repeat takes BEGIN,
-// the INSERT that finds a row, the statement that reads it, and ROLLBACK. A
-// claim with a lease and its settlement take one trip each, a repeat two.
+// After a 4xx the last two are ROLLBACK and an INSERT of the reply, after a 5xx
+// the ROLLBACK alone. A claim with a lease and its settlement take one trip
+// each, a repeat two.
 //
 // Joined requests take at most half of the pool, or 32 connections if it has no
 // limit; the others wait in the order in which they came, for as long as
 // [idem.Options].Wait, and then get 503 too_many_in_flight. That leaves
-// connections for handlers that use the *sql.DB beside their transaction. In
-// the database such a handler can still wait for itself, for a row that its
-// transaction has locked or in SQLite for the file: until its deadline or
-// SQLite's busy_timeout. A warning is logged when that uses up the pool. Give
-// the *sql.DB a limit, and of at least two.
+// connections for handlers that use the *sql.DB beside their transaction. Such a
+// handler can still wait for itself, for a row that its transaction has locked
+// or in SQLite for the file; a warning is logged when that uses up the pool.
+// Give the *sql.DB a limit, and of at least two.
 //
 // Duplicates hold no connection while they wait. In Postgres they find out by
 // an advisory lock that the key is taken. Its numbers are the table's and the
@@ -68,18 +66,10 @@
 // with the same bits is told that it is in flight. The lock belongs to the
 // transaction, so a pooler may have transaction mode.
 //
-// The claim is a row from the first statement on, and not only a lock. A
-// statement takes its snapshot before it gets the lock, so a SELECT could miss
-// the reply that the last holder has just committed; an INSERT does not. A
-// function in the database could lock first and then look, but only in READ
-// COMMITTED, and it saved about a twentieth of the processor time of a
-// create. The row is also what remains when a handler commits the transaction.
-//
 // After a 4xx the lock is free between the ROLLBACK and the INSERT of the
 // reply. A request from another process that takes the key in that moment owns
 // it: the reply of the first is not stored, its client gets 503 and finds the
-// other's when it tries again. A savepoint would leave no such moment, but
-// costs one more round trip for every request.
+// other's when it tries again.
 //
 // The transactions have the database's isolation, READ COMMITTED unless
 // somebody changed it, or that of [Options]. A server that vanishes without

@@ -29,6 +29,12 @@ func Tx(ctx context.Context) (*sql.Tx, bool) {
 
 type txKey struct{}
 
+// WithTx returns a context from which [Tx] takes a transaction, for tests of
+// handlers. The caller ends the transaction. No claim belongs to it.
+func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
+	return context.WithValue(ctx, txKey{}, tx)
+}
+
 // joined is a claim held by a transaction. The claim is a row in it, like one
 // with a lease; nobody sees it unless the handler commits.
 type joined struct {
@@ -50,7 +56,7 @@ type joined struct {
 
 // Context implements [idem.Transaction]; see [Tx].
 func (j *joined) Context(parent context.Context) context.Context {
-	return context.WithValue(parent, txKey{}, j.tx)
+	return WithTx(parent, j.tx)
 }
 
 // Settle implements [idem.Transaction].
@@ -97,7 +103,7 @@ func (j *joined) record(ctx context.Context, t idem.Settlement) error {
 			return err
 		}
 	}
-	err := j.store.save(ctx, j.tx, j.key, j.token, t)
+	err := j.store.end(ctx, j.tx, j.key, j.token, t)
 	if err == idem.ErrLost || err == idem.ErrSettled {
 		// The claim was there before the handler began.
 		return fmt.Errorf("%w (%v)", sql.ErrTxDone, err)
@@ -119,7 +125,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 	c := j.claim
 	rand.Read(c.Token[:])
 	payload := append([]byte{}, t.Payload...) // nil would be NULL
-	args := append(peekArgs(c), t.Retention.Microseconds(), lockNumber(c.Key), payload)
+	args := append(peekArgs(c), payload, t.Retention.Microseconds(), lockNumber(c.Key), t.Retention.Microseconds())
 	err := errOvertaken
 	for again(err) {
 		if ctx.Err() != nil {

@@ -93,7 +93,7 @@ var mysql = func() dialect {
 		taken:       columns(mysqlTaken),
 		finish:      "SET autocommit = 1, @sallyport = RELEASE_LOCK(" + mysqlLock + ")",
 	}
-	d.steps, d.engine = []string{mysqlSchema}, mysqlEngine
+	d.steps, d.engine = steps("mysql.sql"), mysqlEngine
 	d.oldColumns = "SELECT false" // its first text had today's columns
 	return d
 }()

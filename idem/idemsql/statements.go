@@ -1,7 +1,5 @@
 package idemsql
 
-import "strings"
-
 // The statements are written for both databases; a dialect puts its own words
 // for what stands in braces: the database's time now, a microsecond, and how
 // many of those are left of a lease. States are the numbers of idem.State.
@@ -38,11 +36,12 @@ const (
 		UPDATE sallyport_idem AS r SET state = $3, payload = $4, expires_at = {now} + {us} * $5
 		WHERE ` + held + " AND r.state = 1"
 
-	// settledAs returns whether a row holds the outcome that was to be saved.
+	// settledAs returns whether a row holds the outcome that was to be saved,
+	// and settled that it does not hold what was to be removed.
 	settledAs = "SELECT r.state = $3 AND r.payload = $4 FROM sallyport_idem AS r WHERE " + held
+	settled   = "SELECT false FROM sallyport_idem AS r WHERE " + held + " AND r.state <> 1"
 
 	release = "DELETE FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1"
-	settled = "SELECT true FROM sallyport_idem AS r WHERE " + held + " AND r.state <> 1"
 
 	// postgresSweep removes rows and returns how many, and how many it has
 	// looked at: one that is kept for longer than its claim said is looked at
@@ -89,20 +88,23 @@ func claim(more, values string) string {
 // row. The lock's first number is the table's, and the application's own locks
 // are not likely to have it.
 const (
-	lockAlone  = "pg_try_advisory_xact_lock('sallyport_idem'::regclass::oid::int4, {lock}::int4)"
-	lockShared = "pg_try_advisory_xact_lock_shared('sallyport_idem'::regclass::oid::int4, {lock}::int4)"
+	lockAlone  = "pg_try_advisory_xact_lock('sallyport_idem'::regclass::oid::int4, $7::int4)"
+	lockShared = "pg_try_advisory_xact_lock_shared('sallyport_idem'::regclass::oid::int4, $7::int4)"
+
+	// A row is to be swept after the end of most replies.
+	sweepAfter    = "{now} + {us} * $8 + interval '5 minutes'"
+	postgresClaim = `
+		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $5, {now} + {us} * $6, ''::bytea, ` + sweepAfter
 )
 
 // postgresFresh claims a key that has no row, as most have not, for the least
-// that a claim can cost. It writes nothing when there is a row or another holds
-// the lock. Its parameters are $1 the key, $2 the token, $3 the fingerprint, $4
-// the lease, $5 the retention, $6 the number of the key's lock and $7 the
-// retention that the sweep goes by.
+// that a claim can cost. It is no SELECT, whose snapshot is older than the lock
+// and could miss the reply that the last holder has just committed. It writes nothing when there is a row or another holds
+// the lock. It names $4 to have the parameters of the others.
 func postgresFresh(lock string) string {
 	return `
-		INSERT INTO sallyport_idem ` + columns("sweep_at") + `
-		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $4, {now} + {us} * $5, ''::bytea, ` + sweepAt("$7") + `
-		WHERE ` + strings.Replace(lock, "{lock}", "$6", 1) + `
+		INSERT INTO sallyport_idem ` + columns("sweep_at") + postgresClaim + `
+		WHERE $4::boolean IS NOT NULL AND ` + lock + `
 		ON CONFLICT (request_key) DO NOTHING`
 }
 
@@ -111,28 +113,20 @@ func postgresFresh(lock string) string {
 func postgresBegin(lock string) string {
 	return `
 		WITH seen (state, fingerprint, attempt, lease_left, payload) AS MATERIALIZED (` + peek + `),
-		lock AS MATERIALIZED (SELECT ` + strings.Replace(lock, "{lock}", "$7", 1) + ` AS ours),
+		lock AS MATERIALIZED (SELECT ` + lock + ` AS ours),
 		claim (state, fingerprint, attempt, lease_left, payload) AS (` +
-		claim("sweep_at", `
-			SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $5, {now} + {us} * $6, ''::bytea, `+sweepAt("$8")+`
-			FROM lock WHERE ours AND NOT EXISTS (SELECT FROM seen)`) + `)
+		claim("sweep_at", postgresClaim+" FROM lock WHERE ours AND NOT EXISTS (SELECT FROM seen)") + `)
 		SELECT * FROM seen
 		UNION ALL SELECT * FROM claim
 		UNION ALL SELECT 2, ''::bytea, 0, 0, ''::bytea FROM lock WHERE NOT ours AND NOT EXISTS (SELECT FROM seen)`
 }
 
-// postgresKeep stores a reply for a key that nothing keeps from being claimed
-// and nobody holds. Its parameters are $1 to $4 as in those that begin, $5 the
-// retention, $6 the number of the key's lock and $7 the reply.
+// postgresKeep stores a reply, $5, for a key that nothing keeps from being
+// claimed and nobody holds.
 func postgresKeep() string {
 	return claim("sweep_at", `
-		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 3, {now}, {now} + {us} * $5, $7::bytea, `+sweepAt("$5")+`
-		WHERE `+strings.Replace(lockAlone, "{lock}", "$6", 1))
-}
-
-// sweepAt is when a row is to be swept: after the end of most replies.
-func sweepAt(retention string) string {
-	return "{now} + {us} * " + retention + " + interval '5 minutes'"
+		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 3, {now}, {now} + {us} * $6, $5::bytea, `+sweepAfter+`
+		WHERE `+lockAlone)
 }
 
 // columns are those that a claim fills, and more if it is not empty.

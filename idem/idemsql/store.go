@@ -99,18 +99,14 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	}
 	return await(ctx, "begin", func() (r idem.Record, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-			if s.mysql != nil {
-				r, err = s.beginMySQL(ctx, q, c)
-			} else {
-				r, err = s.decide(ctx, q, s.begin, c, c.Retention)
-			}
+			r, err = s.decide(ctx, q, s.begin, c, c.Retention)
 			return err
 		})
 		return r, err
 	}, func(r idem.Record) {
 		// The Runner may have freed the key before.
 		if r.State == idem.Claimed {
-			s.free(context.WithoutCancel(ctx), c.Key, c.Token)
+			s.Settle(context.WithoutCancel(ctx), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
 		}
 	})
 }
@@ -124,7 +120,9 @@ func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	if lease <= 0 {
 		return fmt.Errorf("idemsql: a lease of %v", lease)
 	}
-	return s.exec(ctx, "extend", s.extend, key[:], token[:], lease.Microseconds())
+	return s.do(ctx, "extend", func(ctx context.Context, q querier) error {
+		return s.write(ctx, q, s.extend, key[:], token[:], lease.Microseconds())
+	})
 }
 
 // Settle implements [idem.Store].
@@ -132,12 +130,10 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	switch {
 	case t.Outcome > idem.NotStarted:
 		return fmt.Errorf("idemsql: a settlement as %v", t.Outcome)
-	case t.Outcome == idem.NotStarted:
-		return s.free(ctx, key, token)
-	case t.Retention <= 0:
+	case t.Outcome != idem.NotStarted && t.Retention <= 0:
 		return fmt.Errorf("idemsql: a settlement with a retention of %v", t.Retention)
 	}
-	return s.do(ctx, "settle", func(ctx context.Context, q querier) error { return s.save(ctx, q, key, token, t) })
+	return s.do(ctx, "settle", func(ctx context.Context, q querier) error { return s.end(ctx, q, key, token, t) })
 }
 
 // do does what has no answer beside an error.
@@ -146,23 +142,26 @@ func (s *Store) do(ctx context.Context, doing string, do func(ctx context.Contex
 	return err
 }
 
-// save replaces a claim by its outcome. Its second statement only says why
-// there was no claim.
-func (s *Store) save(ctx context.Context, q querier, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
-	state, payload := idem.Unknown, []byte{}
-	if t.Outcome == idem.Finished {
-		state = idem.Done
-		if t.Payload != nil { // it would be NULL
-			payload = t.Payload
+// end removes a claim or replaces it by its outcome. Its second statement only
+// says why there was no claim.
+func (s *Store) end(ctx context.Context, q querier, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
+	end, ended, args := s.release, s.settled, []any{key[:], token[:]}
+	if t.Outcome != idem.NotStarted {
+		state, payload := idem.Unknown, []byte{} // nil would be NULL
+		if t.Outcome == idem.Finished {
+			state = idem.Done
+			if t.Payload != nil {
+				payload = t.Payload
+			}
 		}
+		end, ended, args = s.settle, s.settledAs, append(args, int64(state), payload, t.Retention.Microseconds())
 	}
-	args := []any{key[:], token[:], int64(state), payload, t.Retention.Microseconds()}
-	err := s.write(ctx, q, s.settle, args...)
+	err := s.write(ctx, q, end, args...)
 	if err != idem.ErrLost {
 		return err
 	}
 	var same bool
-	switch err := s.one(ctx, q, s.settledAs, []any{&same}, args[:4]...); {
+	switch err := s.one(ctx, q, ended, []any{&same}, args[:min(len(args), 4)]...); {
 	case errors.Is(err, sql.ErrNoRows):
 		return idem.ErrLost
 	case err == nil && !same:
@@ -170,30 +169,6 @@ func (s *Store) save(ctx context.Context, q querier, key idem.Key, token idem.Cl
 	default:
 		return err
 	}
-}
-
-// free removes a claim. Its second statement only says why there was none.
-func (s *Store) free(ctx context.Context, key idem.Key, token idem.ClaimToken) error {
-	id := []any{key[:], token[:]}
-	err := s.exec(ctx, "settle", s.release, id...)
-	if err != idem.ErrLost {
-		return err
-	}
-	return s.do(ctx, "settle", func(ctx context.Context, q querier) error {
-		var settled bool
-		switch err := s.one(ctx, q, s.settled, []any{&settled}, id...); {
-		case errors.Is(err, sql.ErrNoRows):
-			return idem.ErrLost
-		case err != nil:
-			return err
-		}
-		return idem.ErrSettled
-	})
-}
-
-// exec is write on the pool.
-func (s *Store) exec(ctx context.Context, doing, statement string, args ...any) error {
-	return s.do(ctx, doing, func(ctx context.Context, q querier) error { return s.write(ctx, q, statement, args...) })
 }
 
 func check(c idem.Claim) error {

@@ -1,9 +1,62 @@
 package idemsql
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
-// sweepSize is how many rows a call of sweepBatch removes at most.
-const sweepSize = 1000
+const (
+	// sweepSize is how many rows a sweep removes at most.
+	sweepSize     = 1000
+	sweepInterval = time.Minute
+	// sweepTimeout bounds a sweep, also where the driver waits for ever for a
+	// database that has vanished.
+	sweepTimeout = time.Minute
+)
+
+// Run removes rows whose retention is over until ctx ends, and returns nil
+// then. It does so when it starts and every minute, 1,000 rows at a time. Call
+// it in one process or in all: it is safe while requests are served. Expired
+// rows count for nothing whether they are removed or not; Run is for the room
+// that they take. In Postgres it finds them five minutes later, by a time that
+// is set with the claim, so that no reply changes an index.
+func (s *Store) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if s.sweepOnce(ctx) == sweepSize {
+			continue // there may be more
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(sweepInterval):
+		}
+	}
+	return nil
+}
+
+// Swept returns when the last sweep of [Store.Run] in this process that
+// succeeded ended. It is zero before the first.
+func (s *Store) Swept() time.Time {
+	if at := s.swept.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// sweepOnce sweeps, and logs what went wrong.
+func (s *Store) sweepOnce(ctx context.Context) (removed int) {
+	bounded, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	removed, err := s.sweepBatch(bounded)
+	switch {
+	case err == nil:
+		now := time.Now()
+		s.swept.Store(&now)
+		return removed
+	case ctx.Err() == nil:
+		s.options.Logger.WarnContext(ctx, "idemsql: rows whose retention is over were not removed; the next sweep tries again", "error", err)
+	}
+	return 0
+}
 
 // sweepBatch removes rows whose retention is over, those first that ended
 // first, and returns how many. When it returns sweepSize there may be more.
