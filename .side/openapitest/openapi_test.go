@@ -65,7 +65,7 @@ func TestDocumentIsValid(t *testing.T) {
 	}{
 		{"default", middleware.Options{}, openapi.Info{}},
 		{"all of it", middleware.Options{
-			Keys: middleware.KeyOptions{Format: keystore.Service{Prefix: "acme"}}, RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
+			Service: keystore.Service{Prefix: "acme"}, RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
 			Idempotency: middleware.IdempotencyOptions{Required: true},
 		}, openapi.Info{Title: "Tasks", Version: "7", Description: "…", Servers: []string{"https://api.example.com", "/"}, Host: "hooks.example.com"}},
 		{"a hook", middleware.Options{Hooks: &middleware.Hooks{Problem: func(*http.Request, middleware.Problem) (string, []byte) { return "", nil }}}, openapi.Info{}},
