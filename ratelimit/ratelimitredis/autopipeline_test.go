@@ -1,0 +1,136 @@
+//go:build autopipeline
+
+package ratelimitredis_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
+)
+
+// These tests need a go-redis that has the AutoPipeliner, which go.mod does not
+// ask for. .ci/run raises it.
+
+func pipelines(t *testing.T, client *redis.Client) *redis.AutoPipeliner {
+	t.Helper()
+	auto, err := client.AutoPipeline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return auto
+}
+
+// patientPipelines returns a Store like patientStore.
+func patientPipelines(t *testing.T, client *redis.Client, ahead time.Duration) *ratelimitredis.Store {
+	s := ratelimitredis.New(pipelines(t, client), ratelimitredis.Options{
+		Prefix: ownPrefix(t, client), Ahead: ahead, Failover: patient,
+	})
+	t.Cleanup(func() {
+		if n := s.Fallbacks(); n > 0 {
+			t.Errorf("%d decisions were made without Redis", n)
+		}
+	})
+	return s
+}
+
+func TestAutoPipeline(t *testing.T) {
+	store := patientPipelines(t, connect(t, options(t)), 0)
+	ratelimittest.Suite{
+		New:    func(t *testing.T) ratelimit.Store { return store },
+		Atomic: true, Smooth: true, DenialWritesNothing: true,
+	}.Run(t)
+}
+
+// With units ahead no more than the burst is admitted. On a slow machine it
+// may be less: units in hand lapse.
+func TestAutoPipelineAhead(t *testing.T) {
+	store := patientPipelines(t, connect(t, options(t)), 100*time.Millisecond)
+	p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: 1, Period: 1000 * time.Hour, Burst: 1000}}
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 500 {
+				d, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: p, Bucket: "b", Cost: 1}})
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := admitted.Load(); n == 0 || n > 1000 {
+		t.Errorf("%d of a burst of 1000 were admitted", n)
+	}
+}
+
+// batches is a hook that counts the pipelines of more than one command.
+type batches struct{ atomic.Int64 }
+
+func (*batches) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*batches) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (b *batches) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if len(cmds) > 1 {
+			b.Add(1)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Decisions of concurrent requests travel together.
+func TestAutoPipelineTravelsTogether(t *testing.T) {
+	client := connect(t, options(t))
+	var several batches
+	client.AddHook(&several)
+	store := patientPipelines(t, client, 0)
+	eventually(t, "a pipeline has several commands", func() bool {
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				d, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: policy(1e6, time.Hour), Bucket: "b", Cost: 1}})
+				if err != nil || !d.Allowed {
+					t.Errorf("Take: got %+v, %v", d, err)
+				}
+			})
+		}
+		wg.Wait()
+		return several.Load() > 0
+	})
+}
+
+// A Redis that hangs holds up no decision for longer than the budget, although
+// the client waits for an hour. Then all goes on.
+func TestAutoPipelineOnAHungServer(t *testing.T) {
+	server := startServer(t)
+	o := server.options()
+	o.ReadTimeout = time.Hour
+	store := ratelimitredis.New(pipelines(t, connect(t, o)), ratelimitredis.Options{
+		Failover: ratelimit.FailoverOptions{Cooldown: 10 * time.Millisecond, Logger: patient.Logger},
+	})
+	decides := func() bool {
+		before := store.Fallbacks()
+		take(t, store, ratelimit.Charge{Policy: policy(1e6, time.Hour), Bucket: "b", Cost: 1})
+		return store.Fallbacks() == before
+	}
+	eventually(t, "Redis decides", decides)
+	server.hang()
+	for range 20 {
+		if decides() {
+			t.Error("Redis decided while it hung")
+		}
+	}
+	server.resume()
+	eventually(t, "Redis decides again", decides)
+}
