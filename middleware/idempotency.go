@@ -186,7 +186,9 @@ type idempotency struct {
 }
 
 // newIdempotency makes options ready. Stages with one Runner share warnings.
-func newIdempotency(o IdempotencyOptions, originalID string, bodies *keyed.Bodies, warnings *keyed.Warnings, report *reporter) *idempotency {
+func newIdempotency(
+	o IdempotencyOptions, originalID string, bodies *keyed.Bodies, warnings *keyed.Warnings, report *reporter,
+) *idempotency {
 	runner := o.Runner.Options()
 	return &idempotency{
 		IdempotencyOptions: o,
@@ -194,10 +196,7 @@ func newIdempotency(o IdempotencyOptions, originalID string, bodies *keyed.Bodie
 		stage: keyed.Stage{
 			MaxBody: o.MaxBody, Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming,
 			Timeout: o.Timeout, Retention: runner.Retention, FreeOn: o.FreeOn,
-			OriginalID: originalID,
-			Warnings:   warnings,
-			Log:        report.logWith,
-			Failed:     report.fault,
+			OriginalID: originalID, Warnings: warnings, Log: report.logWith, Failed: report.fault,
 			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
 				report.logPanic(exchangeOf(w), r, p)
 				recordOf(w).panicked()

@@ -44,9 +44,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 	}
 	key, err := repeat.Key(values)
 	if err != nil {
-		p := refusal(codeKeyInvalid)
-		p.Detail = "The Idempotency-Key header cannot be used: " + err.Error() + "."
-		return p
+		return explained(codeKeyInvalid, "The Idempotency-Key header cannot be used: "+err.Error()+".")
 	}
 	if err := run.ReadBody(f.principal.Tenant()); err != nil {
 		return bodyProblem(err)
@@ -108,19 +106,11 @@ func (s *idempotentStage) request(f *facts, run *keyed.Run, key string) idem.Req
 		Key:   idem.NewKey(p.Organization(), string(p.Environment()), p.Subject(), extra, key),
 		Owner: p.Organization(),
 		Fingerprint: repeat.Content{
-			Method: r.Method, Host: host, Target: target, Range: firstValue(r.Header["Range"]),
-			ContentType: firstValue(r.Header["Content-Type"]), Body: run.Body.Bytes,
+			Method: r.Method, Host: host, Target: target, Range: r.Header.Get("Range"),
+			ContentType: r.Header.Get("Content-Type"), Body: run.Body.Bytes,
 		}.Fingerprint(),
 		Waiting: run.Wait,
 	}
-}
-
-// firstValue returns what Header.Get would, without making the name canonical.
-func firstValue(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
 }
 
 // execute runs the handler under its claim.
@@ -138,9 +128,8 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 	case err == http.ErrAbortHandler:
 		panic(err)
 	case errors.Is(err, idem.ErrLost):
-		p := refusal(codeInProgress)
-		p.Detail = "Another request with this Idempotency-Key took over. Retry after the wait to get its response."
-		return p
+		return explained(codeInProgress,
+			"Another request with this Idempotency-Key took over. Retry after the wait to get its response.")
 	case errors.Is(err, idem.ErrCommitUnknown):
 		return refusal(codeCommitUnknown)
 	}
@@ -187,21 +176,23 @@ func (s *idempotentStage) extendDeadline(w http.ResponseWriter, r *http.Request)
 	}
 }
 
+// explained is a refusal with a detail of its own.
+func explained(code, detail string) *Problem {
+	p := refusal(code)
+	p.Detail = detail
+	return p
+}
+
 func bodyProblem(err error) *Problem {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		p := refusal(codeBodyTooLarge)
-		p.Detail = "The request body is larger than " + strconv.FormatInt(tooLarge.Limit, 10) +
-			" bytes, the most that a request with an Idempotency-Key may have here."
-		return p
+		return explained(codeBodyTooLarge, "The request body is larger than "+strconv.FormatInt(tooLarge.Limit, 10)+
+			" bytes, the most that a request with an Idempotency-Key may have here.")
 	}
 	if errors.Is(err, keyed.ErrBodies) {
-		p := refusal(codeTooManyInFlight)
-		p.Detail = "Too many request bodies are in memory at the moment. Nothing was done: retry after the wait."
-		return p
+		return explained(codeTooManyInFlight,
+			"Too many request bodies are in memory at the moment. Nothing was done: retry after the wait.")
 	}
-	p := refusal(codeBadRequest)
-	p.Detail = "The request body ended early or is not well formed. Nothing was done."
-	return p
+	return explained(codeBadRequest, "The request body ended early or is not well formed. Nothing was done.")
 }
 
 // beginProblem is the refusal for an error of [idem.Runner.Begin].
@@ -218,9 +209,8 @@ func (s *idempotentStage) beginProblem(run *keyed.Run, record idem.Record, err e
 		return refusal(codeTooManyInFlight)
 	case errors.Is(err, idem.ErrNoTurn):
 		failed("a keyed request found no free transaction in time")
-		p := refusal(codeTooManyInFlight)
-		p.Detail = "Too many operations are being worked on at the moment. Nothing was done: retry after the wait."
-		return p
+		return explained(codeTooManyInFlight,
+			"Too many operations are being worked on at the moment. Nothing was done: retry after the wait.")
 	case errors.Is(err, idem.ErrFull):
 		failed("the idempotency store is full")
 		p := refusal(codeReplyStoreFull)
