@@ -158,7 +158,7 @@ func (a *API) HandleWith(pattern string, need Requirement, o RouteOptions, h htt
 		a.limits[p.Name] = p.Limit
 		a.own = append(a.own, limit)
 	}
-	rt := &route{report: a.guard.report, limits: a.guard.limits, limit: limit, scope: check, next: h}
+	rt := &route{guard: a.guard, limit: limit, scope: check, next: h}
 	described := Route{Method: method, Path: path, Need: need}
 	if idempotency != nil {
 		rt.idempotent = &idempotentStage{idempotency, a.guard.report, h}

@@ -13,14 +13,15 @@ import (
 
 // facts are what the stages have found out about a request, as one context
 // value. They do not change once other code can see them: a stage that finds
-// out more hands on a copy. So a request that a handler sends on its own
-// context cannot change what is known about the request outside.
+// out more hands on new ones. So a request that a handler sends on its own
+// context cannot change what is known about the request outside. Only scoped
+// is set later, once.
 type facts struct {
 	context.Context
 
 	response   *exchange // the one that the request is answered by; nil before the first stage
 	principal  Principal
-	scoped     bool          // a scope decision let the request pass
+	scoped     atomic.Bool   // a scope decision let the principal pass
 	idempotent any           // the Idempotency stage that the request is inside of, or nil
 	repeatable *http.Request // as that stage was given it
 	claim      *keyed.Claim  // that the handler runs under, or nil
@@ -72,12 +73,18 @@ func (d *detached) Format(s fmt.State, r rune)  { (*facts)(d).Format(s, r) }
 // extend returns a copy of the facts in ctx, to be completed and handed on.
 func extend(ctx context.Context) *facts {
 	f := new(facts)
-	if outer := factsOf(ctx); outer != nil {
-		*f = *outer
-		f.event = nil
-	}
-	f.Context = ctx
+	f.copy(ctx, factsOf(ctx))
 	return f
+}
+
+// copy makes f those of outer, which may be nil, with another context.
+func (f *facts) copy(ctx context.Context, outer *facts) {
+	f.Context = ctx
+	if outer != nil {
+		f.response, f.principal, f.claim = outer.response, outer.principal, outer.claim
+		f.idempotent, f.repeatable = outer.idempotent, outer.repeatable
+		f.scoped.Store(outer.scoped.Load())
+	}
 }
 
 // serve calls next with a copy of r whose context is f.
@@ -99,12 +106,11 @@ func copyBack(outer, inner *http.Request) {
 	}
 }
 
-// insideIdempotent reports whether w and r belong to the request of an outer
-// Idempotent: w is part of its response, or r is that request, behind a writer
+// insideIdempotent reports whether w and r, in whose context f was found, belong
+// to the request of an outer Idempotent: w is part of its response, or r is that request, behind a writer
 // that hides it. A request within a request is another one, with another
 // response.
-func insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
-	f := factsOf(r.Context())
+func (f *facts) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 	if f == nil || f.idempotent == nil {
 		return false
 	}
@@ -128,7 +134,8 @@ func RequestIDFrom(ctx context.Context) string {
 // it MUST NOT stand inside [Guard.Idempotent].
 func WithPrincipal(ctx context.Context, p Principal) context.Context {
 	f := extend(ctx)
-	f.principal, f.scoped, f.claim = p, false, nil
+	f.principal, f.claim = p, nil
+	f.scoped.Store(false)
 	return f
 }
 

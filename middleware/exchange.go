@@ -32,11 +32,14 @@ func exchangeOf(w http.ResponseWriter) *exchange {
 }
 
 // recordOf returns where to note what happens to the response of w, or nil.
-func recordOf(w http.ResponseWriter) *record {
-	if x := exchangeOf(w); x != nil {
-		return x.record
+func recordOf(w http.ResponseWriter) *record { return exchangeOf(w).observed() }
+
+// observed returns where to note what happens to the response, or nil.
+func (x *exchange) observed() *record {
+	if x == nil {
+		return nil
 	}
-	return nil
+	return x.record
 }
 
 // use makes hooks, unless they are nil, those of what follows.

@@ -119,8 +119,9 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 	inner := &struct {
 		facts facts
 		keyed.Context
-	}{facts: *f}
-	inner.facts.Context, inner.facts.claim = &inner.Context, &inner.Claim
+	}{}
+	inner.facts.copy(&inner.Context, f)
+	inner.facts.claim = &inner.Claim
 	switch err := run.Serve(s.next, &inner.Context, &inner.facts); {
 	case err == nil:
 		recordOf(run.W).decide(StageIdempotency, executed)

@@ -49,6 +49,8 @@ func allocsOf(f func()) float64 {
 // guard, for a request that passes and for each refusal that comes in floods.
 func TestAllocations(t *testing.T) {
 	api, token, bare := benchAPI(t)
+	pieces, own := benchPieces(t, middleware.Chain())
+	apart, others := benchPieces(t, passOn)
 	ring := newKeyring()
 	spent, wrong := ring.issue(t), keystore.Service{}.Generate(keystore.Production).Reveal()
 	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1-M"))})
@@ -63,6 +65,8 @@ func TestAllocations(t *testing.T) {
 		more        float64
 	}{
 		{"GET", api, "/api/v1/tasks", token, 3},
+		{"GET as pieces", pieces, "/api/v1/tasks", own, 3},
+		{"GET as pieces that stand apart", apart, "/api/v1/tasks", others, 7},
 		{"401 without a key", api, "/api/v1/tasks", "", 3},
 		{"401 for a malformed key", api, "/api/v1/tasks", swapLast(token), 4},
 		{"401 for an unknown key", api, "/api/v1/tasks", wrong, 3},

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"maps"
 	"net/http"
-
-	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 )
 
 // A gate is the path of a request up to its router: RequestID, Recover and
@@ -77,149 +75,49 @@ func (c *call) enter() {
 	}
 }
 
-// A route is the rest of the path of a request, from its router to the handler:
-// RateLimit, Require and Idempotent, or those of them that are not nil.
+// A route is the rest of the path, from the router of an API to the handler.
 type route struct {
-	report     *reporter
-	limits     *limiter
+	guard      *Guard
 	limit      routeLimit
 	scope      *scopeCheck
-	idempotent *idempotentStage
+	idempotent *idempotentStage // nil when the route is not idempotent
 	next       http.Handler
 }
 
 // ServeHTTP is called by the mux of an API.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := (*call)(w.(*muxWriter))
+	c, g := (*call)(w.(*muxWriter)), rt.guard
 	c.matched = true
-	f := &c.facts
-	f.response.record.match(r.Pattern)
-	lacking := rt.scope.check(f.principal)
-	// For the handler. A Plan gets this context before the requirement refuses.
-	f.scoped = lacking == nil || rt.scope.need.reportOnly
+	f, x := &c.facts, c.facts.response
+	x.record.match(r.Pattern)
 	if rt.idempotent != nil {
 		f.idempotent, f.repeatable = rt.idempotent.idempotency, r
 	}
-	rt.pass(f, lacking, c.w, r)
-}
 
-// pass is the path from the router on. f does not change: others may hold it.
-// lacking is what the requirement says.
-func (rt *route) pass(f *facts, lacking *Problem, w http.ResponseWriter, r *http.Request) {
-	if rt.limits != nil {
-		refused, ok := rt.limits.check(f, w, r, rt.limit)
-		if ok && !rt.limits.begin(f.principal) {
-			refused, ok = *refusal(codeTooManyConcurrent), false
-		}
-		if !ok {
-			keyed.FreeKey(w, r)                              // if an Idempotent stands outside
-			rt.report.refuse(w, r, StageRateLimit, &refused) // 429, 400, 503
-			return
-		}
-		defer rt.limits.end(f.principal)
-	}
-
-	switch {
-	case lacking != nil && !rt.scope.need.reportOnly:
-		rt.report.refuse(w, r, StageScope, lacking) // 403
-		return
-	case lacking != nil:
-		recordOf(w).noteReported(lacking.Code)
-	}
-
-	switch {
-	case rt.idempotent != nil:
-		rt.idempotent.serve(f, w, r) // idempotency.go: the handler, a replay, or 400, 409, 413, 422, 503
-	case rt.scope != nil:
-		f.serve(rt.next, w, r)
-	default:
-		rt.next.ServeHTTP(w, r) // RateLimit has found out nothing
-	}
-}
-
-// A piece is the route of a Guard: RateLimit, Require or Idempotent, or more of
-// them in this order, where they stand directly inside each other.
-type piece struct {
-	guard *Guard
-	route
-}
-
-// inside returns a piece for the stage of p, and those of the piece that it is
-// around, if they come later on the path.
-func (g *Guard) inside(p *piece) http.Handler {
-	p.guard, p.report = g, g.report
-	inner, ok := p.next.(*piece)
-	if !ok || inner.guard != g || p.idempotent != nil || inner.limits != nil || p.scope != nil && inner.scope != nil {
-		return p
-	}
-	p.idempotent, p.next = inner.idempotent, inner.next
-	if p.scope == nil {
-		p.scope = inner.scope
-	}
-	return p
-}
-
-func (p *piece) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f, ok := r.Context().(*facts)
-	if !ok {
-		f = extend(r.Context())
-	}
-	if stage, what := p.misplaced(f, w, r); what != "" {
-		keyed.FreeKey(w, r)
-		p.report.misuse(w, r, stage, what)
+	// From here on f does not change: a Plan may hold it.
+	if refused, ok := g.limits.check(f, x, c.w, r, rt.limit); !ok {
+		g.report.refuse(c.w, r, StageRateLimit, &refused) // 429, 400, 503
 		return
 	}
-	x := exchangeOf(w)
-	x.know(f)
-	var lacking *Problem
-	if p.scope != nil {
-		p.report.pattern(x, r)
-		lacking = p.scope.check(f.principal)
-	}
-	switch {
-	case p.idempotent != nil && f.idempotent == p.idempotent.idempotency && insideIdempotent(w, r):
-		p.next.ServeHTTP(w, r) // the same stage stands outside
-		return
-	case p.idempotent != nil:
-		f = extend(r.Context())
-		f.scoped, f.idempotent, f.repeatable, f.claim = true, p.idempotent.idempotency, r, nil
-		if f.response == nil {
-			f.response = new(exchange) // the caller came by WithPrincipal, without RequestID
-		}
-	case p.scope != nil:
-		f = extend(r.Context())
-		f.scoped = true
-	}
-	p.pass(f, lacking, w, r)
-	if p.scope != nil {
-		p.guard.warnUnused(w, r)
-	}
-}
+	defer g.limits.end(f.principal)
 
-// misplaced returns what is wrong with what stands outside the piece, or "".
-func (p *piece) misplaced(f *facts, w http.ResponseWriter, r *http.Request) (stage Stage, what string) {
-	known := f.principal.known()
-	switch {
-	case p.limits != nil && !known && p.limits.needsPrincipal():
-		return StageRateLimit, "RateLimit counts by organization or key, and has no Authenticate before it"
-	case p.scope != nil && !known:
-		return StageScope, "Require has no Authenticate before it"
-	case p.scope != nil && !f.principal.fits(p.scope.registry):
-		return StageScope, "the principal was made for another scope registry than Options.Service"
-	case p.scope != nil && f.idempotent != nil:
-		return StageScope, "Require stands inside Idempotent, so a replay would skip it; put it outside"
-	case p.idempotent != nil && (!known || p.scope == nil && !f.scoped):
-		return StageIdempotency, "Idempotent has no Require before it; use guard.AnyKey if no scope is needed"
-	case p.idempotent != nil && f.idempotent != nil && f.idempotent != any(p.idempotent.idempotency) && insideIdempotent(w, r):
-		return StageIdempotency, "Idempotent stands inside another Idempotent; leave one of them out, or give the route its own by RouteOptions.Idempotency"
+	if refused := rt.scope.check(f.principal, x); refused != nil {
+		g.report.refuse(c.w, r, StageScope, refused) // 403
+		return
 	}
-	return "", ""
+	f.scoped.Store(true)
+
+	if rt.idempotent != nil {
+		rt.idempotent.serve(f, c.w, r) // idempotency.go: the handler, a replay, or 400, 409, 413, 422, 503
+		return
+	}
+	f.serve(rt.next, c.w, r)
 }
 
 // unmatched charges a request that no route matched, and answers it.
 func (c *call) unmatched() {
 	g, mux := c.gate.guard, c.muxAnswer()
-	if refused, ok := g.limits.check(&c.facts, c.w, c.r, routeLimit{}); !ok {
+	if refused, ok := g.limits.charge(&c.facts, c.facts.response, c.w, c.r, routeLimit{}); !ok {
 		g.report.refuse(c.w, c.r, StageRateLimit, &refused)
 		return
 	}
@@ -259,7 +157,7 @@ type call struct {
 
 func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 	g, outer, x := c.gate.guard, factsOf(r.Context()), exchangeOf(w)
-	c.misplaced = c.gate.authenticates && insideIdempotent(w, r)
+	c.misplaced = c.gate.authenticates && outer.insideIdempotent(w, r)
 	switch {
 	case x == nil && c.gate.ids:
 		c.opened, x = true, &c.own
@@ -288,10 +186,9 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case c.gate.authenticates:
 		// No decision about an outer request holds for this one.
-		c.facts = facts{Context: r.Context(), response: x}
-		x.facts = &c.facts
+		c.facts.Context, c.facts.response, x.facts = r.Context(), x, &c.facts
 	case c.opened:
-		c.facts = *extend(r.Context())
+		c.facts.copy(r.Context(), outer)
 		c.facts.response, x.facts = x, &c.facts
 	}
 }

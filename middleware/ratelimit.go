@@ -140,10 +140,27 @@ type routeLimit struct {
 	reportOnly bool
 }
 
-// check charges a request under facts to all its limits. It returns false, and
-// the refusal, if they do not admit it.
-func (l *limiter) check(f *facts, w http.ResponseWriter, r *http.Request, route routeLimit) (refused Problem, ok bool) {
-	x := exchangeOf(w)
+// check charges a request under facts to all its limits. If they admit it, the
+// caller calls end. Otherwise check returns false and the refusal. x is the
+// exchange of w, or nil.
+func (l *limiter) check(f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit) (refused Problem, ok bool) {
+	if refused, ok = l.charge(f, x, w, r, route); !ok {
+		return refused, false
+	}
+	if l.concurrency != nil && !l.concurrency.Acquire(f.principal.Tenant()) {
+		return *refusal(codeTooManyConcurrent), false
+	}
+	return refused, true
+}
+
+func (l *limiter) end(p Principal) {
+	if l.concurrency != nil {
+		l.concurrency.Release(p.Tenant())
+	}
+}
+
+// charge charges a request to its policies, or returns false and the refusal.
+func (l *limiter) charge(f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit) (refused Problem, ok bool) {
 	var room []ratelimit.Charge
 	if x != nil {
 		room = x.room[:0]
@@ -155,19 +172,18 @@ func (l *limiter) check(f *facts, w http.ResponseWriter, r *http.Request, route 
 		return *refusal(codeRateStore), route.reportOnly
 	}
 	n := enforced(charges, route.reportOnly)
+	ok = true
 	if n > 0 {
-		if refused, ok = l.charge(ctx, w, r, charges[:n]); !ok {
-			return refused, false
-		}
+		refused, ok = l.take(ctx, x, w, r, charges[:n])
 	}
-	if n < len(charges) {
-		l.observe(ctx, w, r, charges[n:])
+	if ok && n < len(charges) {
+		l.observe(ctx, x, w, r, charges[n:])
 	}
-	return Problem{}, true
+	return refused, ok
 }
 
-// charge makes the charges, or returns false and the refusal.
-func (l *limiter) charge(ctx context.Context, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge) (refused Problem, ok bool) {
+// take makes the charges, or returns false and the refusal.
+func (l *limiter) take(ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge) (refused Problem, ok bool) {
 	d, err := l.Store.Take(ctx, charges)
 	if errors.Is(err, ratelimit.ErrCost) {
 		l.report.fault(w, r, "a route costs more than the burst of a policy, so requests are refused", err)
@@ -186,7 +202,7 @@ func (l *limiter) charge(ctx context.Context, w http.ResponseWriter, r *http.Req
 		ratefields.SetGitHub(w.Header(), charges, d)
 	}
 	policy, left := charges[d.Limiting].Policy, d.State()
-	recordOf(w).noteLimit(policy, left)
+	x.observed().noteLimit(policy, left)
 	if !d.Allowed {
 		refused = *refusal(codeRateLimited)
 		refused.RetryAfter, refused.Policy = max(left.Wait, 1), policy.Name
@@ -217,9 +233,9 @@ func enforced(charges []ratelimit.Charge, reportAll bool) (n int) {
 
 // observe charges report-only policies. It does so in a Take of its own, so that
 // they cannot affect the decision of the others.
-func (l *limiter) observe(ctx context.Context, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge) {
+func (l *limiter) observe(ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge) {
 	d, err := l.Store.Take(ctx, charges)
-	n := recordOf(w)
+	n := x.observed()
 	switch {
 	case errors.Is(err, ratelimit.ErrCost):
 		n.noteReported(codeBadRequest)
@@ -286,17 +302,6 @@ func planned(ctx context.Context, p Principal, plan func(context.Context, Princi
 		return policy, policy.Validate()
 	}
 	return usual, nil
-}
-
-// begin counts a request in progress, or reports false.
-func (l *limiter) begin(p Principal) bool {
-	return l.concurrency == nil || l.concurrency.Acquire(p.Tenant())
-}
-
-func (l *limiter) end(p Principal) {
-	if l.concurrency != nil {
-		l.concurrency.Release(p.Tenant())
-	}
 }
 
 // counts reports whether there is a policy for every route.

@@ -96,12 +96,15 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 	return set, nil
 }
 
-// check returns what a caller that lacks a scope is refused with, or nil. It
-// does not look at whether the requirement is report-only.
-func (c *scopeCheck) check(p Principal) *Problem {
+// check returns the refusal for a caller that lacks a scope, or nil. Where the
+// requirement is report-only, it notes the refusal for the Event of x.
+func (c *scopeCheck) check(p Principal, x *exchange) *Problem {
 	granted := p.key.Bind(c.registry).Granted()
 	switch {
 	case c.need.none, !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
+		return nil
+	case c.need.reportOnly:
+		x.observed().noteReported(codeInsufficientScope)
 		return nil
 	case !granted.HasAny(c.set):
 		return c.all
