@@ -129,7 +129,7 @@ func BenchmarkReplay(b *testing.B) {
 // BenchmarkMemoryFull begins and settles while each new key takes its room from
 // an older one's payload.
 func BenchmarkMemoryFull(b *testing.B) {
-	m := idem.NewMemory(idem.MemoryOptions{Budget: 64 << 20, ForgetUnexpired: true})
+	m := idem.NewMemory(idem.MemoryOptions{Budget: 64 << 20, MinRetention: 1})
 	ctx := context.Background()
 	payload := make([]byte, 1024)
 	b.ReportAllocs()

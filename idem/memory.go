@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,18 +15,22 @@ import (
 // the process, and two processes, each with its own Memory, may both run the
 // same request. The zero Memory has the default options.
 //
-// Its room is a budget of bytes. Under pressure it removes expired records
-// first. Then it evicts payloads: those requests are still known and are not
-// run again, but their answer is only a summary ([Record.Retained]). Owner A
-// loses a payload to owner B only while A holds more than B, and first the one
-// that it used least recently.
+// It is a cache with a budget of bytes. A repeat within
+// [MemoryOptions.MinRetention] never runs a second time, and one within the
+// retention does not as long as there is room for its record.
 //
-// Claims, outcomes and summaries are never evicted. With them, one owner may
-// fill at most a quarter of what the other owners leave free, so that no number
-// of owners can shut out the next one. Beyond that Begin returns [ErrFull] with
-// the time until the next record expires. An unexpired request is forgotten
-// only with ForgetUnexpired. Settling a claim always succeeds: Begin reserves
-// the room for it.
+// When the budget is used up, expired records go first. Then the owner that
+// holds most makes room: the bodies of its answers become summaries
+// ([Record.Retained]), then its records go, those first that were settled
+// first. Bodies younger than MinRetention go last, unless they take more than
+// half of what the owner holds. So no owner can push out what belongs to
+// another that holds less, and owners of one size share.
+//
+// Claims and records younger than MinRetention are never forgotten. If nothing
+// else is left, Begin returns [ErrFull]. An owner also gets ErrFull if it would
+// leave free less than an eighth of what it holds: so a flood of young records
+// leaves room to others. Settling a claim always succeeds: Begin reserves the
+// room for it.
 //
 // Expired records are removed a few at a time by later calls of Begin, which
 // gives back the memory of a peak; there is no goroutine and nothing to close.
@@ -36,51 +39,46 @@ type Memory struct {
 	options MemoryOptions
 	tokens  atomic.Uint64 // of its Runners
 
-	mu           sync.Mutex
-	entries      entryTable
-	owners       map[string]*account
-	withPayloads map[*account]struct{} // owners that have payloads to evict
-	expiry       expiryQueue
-	fixed        int64 // the part of stats.Bytes that cannot be evicted
-	stats        MemoryStats
-	warned       bool
+	mu       sync.Mutex
+	entries  entryTable
+	accounts map[string]*account
+	expiry   queue[uint32]   // the entry that expires first comes first
+	largest  queue[*account] // the owner that holds most comes first
+	stats    MemoryStats
+	lost     time.Duration // the retention of what was forgotten, if a warning is due
+	nextWarn int64
 }
 
 // MemoryOptions are the settings of a [Memory]. The zero value of each field
 // stands for its default.
 type MemoryOptions struct {
-	// Budget is how many bytes of live heap the store may take: payloads,
-	// summaries, and 320 bytes a key. The default is 256 MiB. With a retention
-	// of 24 hours and summaries of 100 bytes it keeps the answers of 320,000
-	// creates a day whole if they take 400 bytes each, 180,000 of 1 KiB or
-	// 25,000 of 10 KiB. One owner alone may create 155,000 times a day before
-	// it is refused. One warning is logged at 80 %.
+	// Budget is how many bytes of live heap the store may take: bodies,
+	// summaries, and 320 bytes a key. The default is 256 MiB. One owner alone
+	// can use eight ninths of it: with summaries of 100 bytes, 320,000 answers
+	// of 320 bytes, or 560,000 summaries.
 	Budget int64
-	// Claims is how many claims may be in flight at once. One owner may hold a
-	// quarter of those that the others leave. The default is 65,536.
-	Claims int
-	// ForgetUnexpired lets an owner without room forget its own least recently
-	// used key instead of refusing new work. A repeat of a forgotten request
-	// runs a second time; [MemoryStats] counts the forgotten keys.
-	ForgetUnexpired bool
-	// Logger gets the warning. The default is slog.Default().
+	// MinRetention is how long the record of a settled claim is kept in any
+	// case. The default is one minute, for which the default Budget suffices
+	// up to 9,000 creates a second. A Memory with MinRetention as long as the
+	// retention forgets nothing, and refuses new requests when it is full.
+	MinRetention time.Duration
+	// Logger gets a warning when records are forgotten before their retention
+	// is over, at most once an hour. The default is slog.Default().
 	Logger *slog.Logger
 }
 
-// MemoryStats describes what a [Memory] holds, and what it evicted or refused.
+// MemoryStats describes what a [Memory] holds, and what it has forgotten.
 type MemoryStats struct {
-	Claims    int    // in flight, or never settled
-	Whole     int    // settled, with the whole payload
-	Evicted   int    // settled, the payload evicted
-	Unknown   int    // settled as OutcomeUnknown
-	Bytes     int64  // of Budget
-	Forgotten uint64 // keys forgotten before their retention was over, since the start
-	Refused   uint64 // calls of Begin answered with ErrFull, since the start
+	Claims    int           // in flight, or never settled
+	Settled   int           // records of settled claims
+	Bytes     int64         // of Budget
+	Forgotten uint64        // records that went before their retention was over, since the start
+	Kept      time.Duration // how old the last of Forgotten was
 }
 
 // NewMemory returns an empty Memory. It panics when an option is negative.
 func NewMemory(o MemoryOptions) *Memory {
-	if o.Budget < 0 || o.Claims < 0 {
+	if o.Budget < 0 || o.MinRetention < 0 {
 		panic("idem: NewMemory with a negative option")
 	}
 	return &Memory{options: o}
@@ -88,14 +86,16 @@ func NewMemory(o MemoryOptions) *Memory {
 
 func (m *Memory) lock() {
 	m.mu.Lock()
-	if m.owners != nil {
+	if m.accounts != nil {
 		return
 	}
 	m.epoch = time.Now()
 	o := &m.options
-	o.Budget, o.Claims, o.Logger = cmp.Or(o.Budget, 256<<20), cmp.Or(o.Claims, 65_536), cmp.Or(o.Logger, slog.Default())
-	m.entries.numbers = make(map[Key]uint32)
-	m.owners, m.withPayloads = make(map[string]*account), make(map[*account]struct{})
+	o.Budget, o.MinRetention = cmp.Or(o.Budget, 256<<20), cmp.Or(o.MinRetention, time.Minute)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	m.entries.numbers, m.accounts = make(map[Key]uint32), make(map[string]*account)
+	m.expiry.place = func(number uint32) *uint32 { return &m.entries.at(number).place }
+	m.largest.place = func(a *account) *uint32 { return &a.place }
 }
 
 var _ Store = (*Memory)(nil)
@@ -109,25 +109,20 @@ func (m *Memory) Begin(ctx context.Context, c Claim) (Record, error) {
 		return Record{}, fmt.Errorf("idem: a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
 	}
 	m.lock()
+	defer m.unlock()
 	now := m.now()
 	// A Begin adds one entry at most. Removing two each time removes expired
 	// entries faster than new ones are added.
 	m.dropExpired(now)
 	m.dropExpired(now)
-	r, err := m.begin(&c, now)
-	m.unlock()
-	return r, err
-}
-
-func (m *Memory) begin(c *Claim, now int64) (Record, error) {
 	e := m.find(c.Key, now)
 	if e == nil {
-		return m.claim(c, now)
+		return m.claim(&c, now)
 	}
 	r := Record{Fingerprint: e.fingerprint}
 	switch {
 	case e.held && e.token == c.Token:
-		m.renew(e, c, now)
+		m.renew(e, &c, now)
 		r.State, r.Attempt = Claimed, int(e.attempt)
 	case e.held && now < e.leaseEnds:
 		r.State = InFlight
@@ -140,7 +135,11 @@ func (m *Memory) begin(c *Claim, now int64) (Record, error) {
 			r.Payload = e.summary
 		}
 	case c.Reexecute && e.fingerprint == c.Fingerprint:
-		return m.takeOver(e, c, now)
+		if !e.held {
+			m.unlist(e)
+			e.held = true
+		}
+		return m.give(e, &c, now), nil
 	default:
 		r.State = Unknown
 	}
@@ -149,53 +148,17 @@ func (m *Memory) begin(c *Claim, now int64) (Record, error) {
 
 // claim records a claim of a new key.
 func (m *Memory) claim(c *Claim, now int64) (Record, error) {
-	a := m.account(c.Owner)
-	a.entries++ // first, so that making room does not close the account
-	if !m.admit(a, claimCost, now) {
-		m.leave(a)
-		return m.refuse(now)
-	}
 	e := m.entries.add(c.Key)
-	e.fingerprint, e.owner = c.Fingerprint, a
-	m.expiry.add(e.number)
-	m.hold(e)
-	m.charge(a, claimCost, 0)
-	return m.give(e, c, now), nil
-}
-
-// takeOver gives a claim whose outcome is unknown to another token.
-func (m *Memory) takeOver(e *entry, c *Claim, now int64) (Record, error) {
-	if !e.held {
-		// While it is off the lists, admit cannot forget this entry to make
-		// room for it.
-		m.unlist(e)
-		more := claimCost - e.fixed()
-		if !m.admit(e.owner, more, now) {
-			m.list(e)
-			return m.refuse(now)
-		}
-		m.charge(e.owner, more, 0)
-		m.hold(e)
+	e.fingerprint, e.owner = c.Fingerprint, m.account(c.Owner)
+	e.owner.entries++
+	e.held = true
+	m.expiry.add(e.number, math.MaxInt64)
+	m.charge(e, claimCost)
+	if !m.makeRoom(e.owner, now) {
+		m.drop(e)
+		return Record{}, ErrFull
 	}
 	return m.give(e, c, now), nil
-}
-
-func (m *Memory) refuse(now int64) (Record, error) {
-	m.stats.Refused++
-	return Record{RetryAfter: m.expiry.next(now)}, ErrFull
-}
-
-// hold counts an entry as a claim in flight. admit has made the room.
-func (m *Memory) hold(e *entry) {
-	e.held = true
-	e.owner.claims++
-	m.stats.Claims++
-}
-
-func (m *Memory) unhold(e *entry) {
-	e.held = false
-	e.owner.claims--
-	m.stats.Claims--
 }
 
 // give gives a held entry the token of c, which holds the claim from now on.
@@ -227,9 +190,7 @@ func (m *Memory) Extend(ctx context.Context, key Key, token ClaimToken, lease ti
 		return ErrLost
 	}
 	e.leaseEnds = after(now, lease)
-	if m.expiry.at(e.number) < e.leaseEnds {
-		m.expiry.move(e.number, e.leaseEnds)
-	}
+	m.expiry.move(e.number, max(m.expiry.rank(e.number), e.leaseEnds))
 	return nil
 }
 
@@ -271,65 +232,43 @@ func (m *Memory) Settle(ctx context.Context, key Key, token ClaimToken, s Settle
 // settle turns a held entry into a settled one, with as much of the answer as
 // there is room for.
 func (m *Memory) settle(e *entry, s *Settlement, now int64) {
-	m.unhold(e)
-	e.outcome, e.retained, e.summary = s.Outcome, true, s.Summary
-	if !m.makeRoom(e.owner, e.fixed()-claimCost, now) {
-		e.summary = nil // it is longer than what Begin reserved
-	}
-	m.charge(e.owner, e.fixed()-claimCost, 0)
-	if size := int64(cap(s.Payload)); m.makeRoom(e.owner, size, now) {
+	e.held = false
+	e.outcome, e.settled, e.summary = s.Outcome, now, s.Summary
+	// A longer body would push out all others of its owner, and then itself.
+	if e.retained = int64(cap(s.Payload)) <= m.options.Budget/2; e.retained {
 		e.payload = s.Payload
-		m.charge(e.owner, 0, size)
-	} else {
-		e.retained = false
 	}
 	m.list(e)
 	m.expiry.move(e.number, after(now, s.Retention))
+	reserved := e.charged
+	m.charge(e, e.cost())
+	if !m.makeRoom(e.owner, now) && e.charged > reserved {
+		e.summary = nil // it is longer than what Begin reserved
+		m.charge(e, e.cost())
+	}
 }
 
 // fitted returns b, or a copy of it when b leaves much of its buffer unused. The
 // whole buffer stays in memory, so that is what its owner is charged for.
 func fitted(b []byte) []byte {
-	if len(b) == 0 {
-		return nil
-	}
-	if cap(b) > len(b)+len(b)/8+64 {
-		return slices.Clone(b)
+	if cap(b) > len(b)+len(b)/8+64 || len(b) == 0 {
+		return append([]byte(nil), b...)
 	}
 	return b
 }
 
-// find returns the entry of a key unless it has expired. Finding a settled
-// entry makes it the most recently used one.
+// find returns the entry of a key unless it has expired.
 func (m *Memory) find(key Key, now int64) *entry {
-	number, has := m.entries.numbers[key]
-	if !has {
+	number, known := m.entries.numbers[key]
+	if !known {
 		return nil
 	}
 	e := m.entries.at(number)
-	switch {
-	case m.expiry.at(number) <= now:
+	if m.expiry.rank(number) <= now {
 		m.drop(e)
 		return nil
-	case !e.held:
-		l := e.owner.list(e)
-		m.entries.unlink(l, e)
-		m.entries.push(l, e)
 	}
 	return e
-}
-
-// drop forgets an entry.
-func (m *Memory) drop(e *entry) {
-	m.expiry.remove(e.number)
-	m.charge(e.owner, -e.fixed(), -int64(cap(e.payload)))
-	if e.held {
-		m.unhold(e)
-	} else {
-		m.unlist(e)
-	}
-	m.leave(e.owner)
-	m.entries.remove(e)
 }
 
 // Stats returns what the store holds. Expired records count until they are
@@ -337,6 +276,7 @@ func (m *Memory) drop(e *entry) {
 func (m *Memory) Stats() MemoryStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.stats.Claims = len(m.entries.numbers) - m.stats.Settled
 	return m.stats
 }
 
@@ -344,14 +284,17 @@ func (m *Memory) Stats() MemoryStats {
 // may call the store.
 func (m *Memory) unlock() {
 	m.compact()
-	warn, used := m.nearlyFull(), m.stats.Bytes
+	retention, kept, budget := m.lost, m.stats.Kept, m.options.Budget
+	m.lost = 0
 	m.mu.Unlock()
-	if warn {
-		// A Logger that panics must not lose the claim that was just made.
-		defer func() { _ = recover() }()
-		m.options.Logger.Warn("the store of idempotent requests is nearly full; it will keep summaries in place of answers, then refuse new requests",
-			"bytes", used, "budget", m.options.Budget)
+	if retention == 0 {
+		return
 	}
+	// A Logger that panics must not lose the claim that was just made.
+	defer func() { _ = recover() }()
+	m.options.Logger.Warn("the store of idempotent requests forgets records before their retention is over: a repeat after that runs again",
+		"kept", kept, "retention", retention, "budget", budget,
+		"budget_needed", int64(min(float64(budget)*float64(retention)/float64(kept), 1<<60)))
 }
 
 // now is monotonic: setting the machine's clock moves no lease and no
@@ -359,9 +302,4 @@ func (m *Memory) unlock() {
 func (m *Memory) now() int64 { return int64(time.Since(m.epoch)) }
 
 // after adds, and saturates for a retention that is meant to have no end.
-func after(now int64, d time.Duration) int64 {
-	if int64(d) > math.MaxInt64-now {
-		return math.MaxInt64
-	}
-	return now + int64(d)
-}
+func after(now int64, d time.Duration) int64 { return now + min(int64(d), math.MaxInt64-now) }

@@ -6,7 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"io"
+	"log/slog"
+	"math"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -25,6 +28,7 @@ const (
 	entryCost = 320
 	claimCost = entryCost + 1024
 	ownerCost = 256
+	summary   = 100 // bytes, of what put settles
 )
 
 // shop is a Memory with shorthands. A key is an owner and a name.
@@ -73,7 +77,7 @@ func (s shop) claimFor(owner, name string, retention time.Duration) idem.Claim {
 func (s shop) settle(c idem.Claim, payload, summary int) {
 	s.t.Helper()
 	settlement := idem.Settlement{
-		Outcome: idem.Finished, Payload: make([]byte, payload), Summary: make([]byte, summary), Retention: time.Hour,
+		Outcome: idem.Finished, Payload: make([]byte, payload), Summary: make([]byte, summary), Retention: c.Retention,
 	}
 	if err := s.Settle(s.t.Context(), c.Key, c.Token, settlement); err != nil {
 		s.t.Fatalf("Settle: got error %v, want nil: settling what is held always succeeds", err)
@@ -83,10 +87,10 @@ func (s shop) settle(c idem.Claim, payload, summary int) {
 // put claims a key and settles it.
 func (s shop) put(owner, name string, payload int) {
 	s.t.Helper()
-	s.settle(s.claim(owner, name), payload, 100)
+	s.settle(s.claim(owner, name), payload, summary)
 }
 
-// fill puts n keys.
+// fill puts keys, from "0" on.
 func (s shop) fill(owner string, n, payload int) {
 	s.t.Helper()
 	for i := range n {
@@ -101,20 +105,45 @@ func (s shop) mustBeFull(owner, name string) {
 	}
 }
 
-// look asks for a key that is known.
-func (s shop) look(owner, name string) idem.Record {
+// flood puts keys of an owner until it is refused.
+func (s shop) flood(owner string) (n int) {
 	s.t.Helper()
-	r, err := s.Begin(s.t.Context(), claimOf(owner, name))
-	if err != nil || r.State == idem.Claimed {
-		s.t.Fatalf("Begin of %s %s: got %v, error %v, want it known", owner, name, r.State, err)
+	for ; ; n++ {
+		c := claimOf(owner, fmt.Sprint(n))
+		if _, err := s.Begin(s.t.Context(), c); err == idem.ErrFull {
+			return n
+		}
+		s.settle(c, 0, summary)
 	}
-	return r
 }
 
-func (s shop) mustBeWhole(owner, name string, whole bool) {
+// holds says what is known of an owner's keys, from "0" on: W is a whole answer,
+// s a summary, and a dot stands for one that is forgotten. It claims none.
+func (s shop) holds(owner string, n int) string {
 	s.t.Helper()
-	if r := s.look(owner, name); r.State != idem.Done || r.Retained != whole {
-		s.t.Errorf("%s %s: got %v, retained %t, want done, retained %t", owner, name, r.State, r.Retained, whole)
+	known := make([]byte, n)
+	for i := n - 1; i >= 0; i-- { // a claim of what is forgotten may make others go
+		c := claimOf(owner, fmt.Sprint(i))
+		r, err := s.Begin(s.t.Context(), c)
+		switch {
+		case err != nil || r.State == idem.Claimed:
+			known[i] = '.'
+			_ = s.Settle(s.t.Context(), c.Key, c.Token, freed)
+		case r.State == idem.Done && r.Retained:
+			known[i] = 'W'
+		case r.State == idem.Done && len(r.Payload) == summary:
+			known[i] = 's'
+		default:
+			known[i] = '?'
+		}
+	}
+	return string(known)
+}
+
+func (s shop) mustHold(owner, want string) {
+	s.t.Helper()
+	if got := s.holds(owner, len(want)); got != want {
+		s.t.Errorf("of %s: got %s, want %s", owner, got, want)
 	}
 }
 
@@ -181,24 +210,6 @@ func TestMemoryOfACallerWhoLeft(t *testing.T) {
 	}
 }
 
-// The defaults are what the documentation says.
-func TestMemoryDefaults(t *testing.T) {
-	const budget = 256 << 20
-	for _, test := range []struct {
-		payload int
-		whole   bool
-	}{{budget - ownerCost - entryCost, true}, {budget - ownerCost - entryCost + 1, false}} {
-		s := newShop(t, idem.MemoryOptions{})
-		s.settle(s.claim("a", "key"), test.payload, 0)
-		s.mustBeWhole("a", "key", test.whole)
-	}
-	s := newShop(t, idem.MemoryOptions{})
-	for i := range 65_536 {
-		s.claim(fmt.Sprint(i), "key")
-	}
-	s.mustBeFull("one more", "key")
-}
-
 // TestZeroMemory: the zero Memory works, whatever is called first.
 func TestZeroMemory(t *testing.T) {
 	claim := idem.Claim{Key: idem.NewKey("1"), Token: idem.ClaimToken{1}, Owner: "a", Lease: time.Minute, Retention: time.Hour}
@@ -227,8 +238,8 @@ func TestZeroMemory(t *testing.T) {
 	}
 }
 
-func TestNewMemoryPanics(t *testing.T) {
-	for _, o := range []idem.MemoryOptions{{Budget: -1}, {Claims: -1}} {
+func TestMemoryOptions(t *testing.T) {
+	for _, o := range []idem.MemoryOptions{{Budget: -1}, {MinRetention: -1}} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -238,91 +249,149 @@ func TestNewMemoryPanics(t *testing.T) {
 			idem.NewMemory(o)
 		}()
 	}
+	// What can be seen of a Memory that is full for two minutes.
+	seen := func(set func(*idem.MemoryOptions)) (s string) {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			o := idem.MemoryOptions{Budget: 10_000, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+			set(&o)
+			m := newShop(t, o)
+			first := m.flood("a")
+			time.Sleep(2 * time.Minute)
+			_, err := m.Begin(t.Context(), claimOf("a", "more"))
+			s = fmt.Sprint(first, err, strings.Count(log.String(), "WARN"))
+		})
+		return s
+	}
+	everyOption(t, seen, map[string]func(*idem.MemoryOptions){
+		"Budget":       func(o *idem.MemoryOptions) { o.Budget = 20_000 },
+		"MinRetention": func(o *idem.MemoryOptions) { o.MinRetention = time.Hour },
+		"Logger":       func(o *idem.MemoryOptions) { o.Logger = quiet },
+	})
 }
 
-// Random work in a small store. No key is forgotten before its time, none gets
-// the answer of another, and the budget is kept.
-func TestMemoryRandomWork(t *testing.T) {
-	for seed := range uint64(30) {
-		synctest.Test(t, func(t *testing.T) { randomWork(t, rand.New(rand.NewPCG(seed, 1))) })
-	}
+// The figures of the documentation.
+func TestMemoryDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const budget = 256 << 20
+		s := newShop(t, idem.MemoryOptions{})
+		if n := s.flood("a"); n < 560_000 || n > 570_000 {
+			t.Errorf("got room for %d summaries, want 560,000", n)
+		}
+		if whole := budget * 8 / 9 / (entryCost + summary + 320); whole < 320_000 || whole > 325_000 {
+			t.Errorf("got room for %d answers, want 320,000", whole)
+		}
+		if got := s.Stats(); got.Bytes > budget || got.Bytes < budget*8/9-claimCost {
+			t.Errorf("got %d bytes, want eight ninths of %d", got.Bytes, budget)
+		}
+		time.Sleep(time.Minute - 1)
+		s.mustBeFull("a", "more")
+		time.Sleep(1)
+		s.put("a", "more", 0)
+	})
 }
 
-func randomWork(t *testing.T, random *rand.Rand) {
-	const budget = 60_000
-	s := newShop(t, idem.MemoryOptions{Budget: budget, Claims: 20})
-	type fact struct {
-		claim   idem.Claim
-		state   idem.State
-		payload []byte
-		expires time.Time
+// A take-over leaves nothing behind.
+func TestMemoryTakeOver(t *testing.T) {
+	s := newShop(t, idem.MemoryOptions{})
+	s.settleAs(claimOf("a", "key"), idem.OutcomeUnknown)
+	taker := claimOf("a", "key")
+	taker.Reexecute = true
+	if r, err := s.Begin(t.Context(), taker); err != nil || r.Attempt != 2 {
+		t.Fatalf("got %v, attempt %d, error %v, want a take-over", r.State, r.Attempt, err)
 	}
-	known := map[idem.Key]*fact{}
-	var refused, short int
-	for step := range 3000 {
-		time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
-		c := claimOf(fmt.Sprint(random.IntN(6)), fmt.Sprint(random.IntN(60)))
-		c.Retention = time.Duration(1+random.IntN(30)) * time.Minute
-		r, err := s.Begin(t.Context(), c)
-		f := known[c.Key]
-		if f != nil && !time.Now().Before(f.expires) {
-			f = nil
-		}
-		switch {
-		case f == nil && errors.Is(err, idem.ErrFull):
-			refused++
-		case err != nil:
-			t.Fatalf("step %d: got error %v", step, err)
-		case f == nil:
-			if r.State != idem.Claimed || r.Attempt != 1 {
-				t.Fatalf("step %d: a new key is %v, attempt %d", step, r.State, r.Attempt)
-			}
-			known[c.Key] = &fact{claim: c, state: idem.InFlight, expires: time.Now().Add(c.Retention)}
-		case r.State == idem.Unknown && f.state == idem.InFlight: // its lease has lapsed
-		case r.State != f.state:
-			t.Fatalf("step %d: got %v, want %v", step, r.State, f.state)
-		case f.state == idem.Done && r.Retained && !bytes.Equal(r.Payload, f.payload):
-			t.Fatalf("step %d: got a payload of %d bytes, want %d others", step, len(r.Payload), len(f.payload))
-		case f.state == idem.Done && !r.Retained:
-			short++
-			if want := f.payload[:min(len(f.payload), 50)]; !bytes.Equal(r.Payload, want) {
-				t.Fatalf("step %d: got a summary of %d bytes, want %d others", step, len(r.Payload), len(want))
-			}
-		}
-		if f = known[c.Key]; f != nil && f.state == idem.InFlight && time.Now().Before(f.expires) && random.IntN(3) > 0 {
-			settlement := idem.Settlement{Outcome: idem.Outcome(random.IntN(3)), Retention: time.Duration(1+random.IntN(30)) * time.Minute}
-			switch settlement.Outcome {
-			case idem.Finished:
-				settlement.Payload = make([]byte, random.IntN(3000))
-				for i := range settlement.Payload {
-					settlement.Payload[i] = byte(random.Uint32())
-				}
-				settlement.Summary = settlement.Payload[:min(len(settlement.Payload), 50)]
-				f.state, f.payload = idem.Done, settlement.Payload
-			case idem.OutcomeUnknown:
-				f.state = idem.Unknown
-			case idem.NotStarted:
-				delete(known, c.Key)
-			}
-			f.expires = time.Now().Add(settlement.Retention)
-			if err := s.Settle(t.Context(), c.Key, f.claim.Token, settlement); err != nil {
-				t.Fatalf("step %d: Settle as %v: got error %v", step, settlement.Outcome, err)
-			}
-		}
-		if got := s.Stats(); got.Bytes > budget || got.Bytes < 0 || got.Claims > 20 || got.Forgotten != 0 {
-			t.Fatalf("step %d: got %+v", step, got)
-		}
+	if got := s.Stats(); got.Claims != 1 || got.Settled != 0 {
+		t.Errorf("got %+v, want one claim", got)
 	}
-	if refused == 0 || short == 0 {
-		t.Errorf("got %d refused and %d evicted, want pressure in this test", refused, short)
+	if err := s.Settle(t.Context(), taker.Key, taker.Token, freed); err != nil {
+		t.Fatal(err)
 	}
-	// In the end nothing is left, in the store or on its account.
-	time.Sleep(time.Hour)
-	last := claimOf("last", "key")
-	for range 600 {
-		s.settleAs(last, idem.NotStarted)
-	}
-	if got := s.Stats(); got != (idem.MemoryStats{Refused: got.Refused}) {
+	if got := s.Stats(); got != (idem.MemoryStats{}) {
 		t.Errorf("got %+v at the end, want nothing", got)
 	}
+}
+
+// A settlement that is sent again after the body went is compared by summary.
+func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
+	s := newShop(t, idem.MemoryOptions{Budget: 20_000})
+	c := s.claim("a", "0")
+	settlement := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 8000), Summary: make([]byte, summary), Retention: time.Hour}
+	for _, held := range []string{"W", "s"} {
+		if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
+			t.Errorf("Settle: got error %v", err)
+		}
+		if held == "W" {
+			s.put("a", "1", 9000)
+			s.put("a", "2", 9000)
+		}
+	}
+	s.mustHold("a", "s")
+	settlement.Summary = []byte("other")
+	if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != idem.ErrSettled {
+		t.Errorf("Settle with another summary: got error %v, want ErrSettled", err)
+	}
+}
+
+// One warning an hour says how long records are kept, and what budget would
+// keep them for their retention.
+func TestMemoryWarns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := newShop(t, idem.MemoryOptions{Budget: 50_000, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s.flood("a")
+		time.Sleep(6 * time.Minute)
+		for hour := range 3 {
+			if n := strings.Count(log.String(), "WARN"); n != hour { // one in each hour before
+				t.Fatalf("hour %d: got %d warnings:\n%s", hour, n, &log)
+			}
+			for i := range 200 {
+				s.put("a", fmt.Sprint(hour, " ", i), 0)
+				time.Sleep(18 * time.Second)
+			}
+		}
+		first, _, _ := strings.Cut(log.String(), "\n")
+		if !strings.HasSuffix(first, "kept=6m0s retention=1h0m0s budget=50000 budget_needed=500000") {
+			t.Errorf("got %s", first)
+		}
+		if got := s.Stats(); got.Forgotten == 0 || got.Kept < time.Minute || got.Kept > time.Hour {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+type panickingLog struct{ slog.Handler }
+
+func (panickingLog) Handle(context.Context, slog.Record) error { panic("the log is full") }
+
+// When the Logger panics, the claim that led to the warning is not lost.
+func TestMemoryWarnsALogThatPanics(t *testing.T) {
+	s := newShop(t, idem.MemoryOptions{Budget: 10_000, MinRetention: 1, Logger: slog.New(panickingLog{slog.NewTextHandler(io.Discard, nil)})})
+	s.fill("a", 100, 0)
+	if got := s.Stats(); got.Forgotten == 0 || got.Claims != 0 {
+		t.Errorf("got %+v, want records forgotten and no claim left", got)
+	}
+}
+
+func TestMemoryNeverForgetsWithEndlessRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, idem.MemoryOptions{})
+		time.Sleep(time.Hour)
+		c := claimOf("a", "key")
+		c.Lease, c.Retention = math.MaxInt64, math.MaxInt64
+		if _, err := s.Begin(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10_000 * time.Hour)
+		if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || r.State != idem.InFlight || r.RetryAfter != 0 {
+			t.Errorf("got %v for %v, error %v, want in flight", r.State, r.RetryAfter, err)
+		}
+		settlement := idem.Settlement{Outcome: idem.Finished, Retention: math.MaxInt64}
+		if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10_000 * time.Hour)
+		if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || r.State != idem.Done {
+			t.Errorf("got %v, error %v, want done", r.State, err)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"container/heap"
 	"maps"
 	"slices"
 )
@@ -8,26 +9,23 @@ import (
 // entry is one key of a Memory: a claim while it is held, a settled record
 // afterwards. There may be hundreds of thousands, and each cycle of the garbage
 // collector marks all that they point to. So entries lie in slabs and refer to
-// each other by number: maps, lists and queues of numbers are not scanned. The
-// pointers come first, to be in one cache line.
+// each other by number: maps, lists and queues of numbers are not scanned.
 type entry struct {
-	payload      []byte // once settled
-	summary      []byte // once settled
-	owner        *account
-	key          Key
-	fingerprint  Fingerprint
-	token        ClaimToken
-	leaseEnds    int64
-	number       uint32
-	older, newer uint32 // once settled: neighbours in a useList
-	attempt      int32
-	held         bool
-	outcome      Outcome // once settled
-	retained     bool    // once settled: payload is all of it
+	payload, summary []byte // once settled
+	owner            *account
+	key              Key
+	fingerprint      Fingerprint
+	token            ClaimToken
+	leaseEnds        int64
+	settled          int64  // when that was
+	charged          int64  // bytes
+	number, place    uint32 // place is that in Memory.expiry
+	older, newer     uint32 // once settled: the owner's neighbours; 0 is none
+	attempt          int32
+	held             bool
+	outcome          Outcome // once settled
+	retained         bool    // once settled: payload is all of it
 }
-
-// slabSize is how many entries are allocated at once.
-const slabSize = 128
 
 // entryTable holds the entries of a Memory. Their numbers are 1 to last, so
 // that 0 is none.
@@ -35,9 +33,12 @@ type entryTable struct {
 	numbers map[Key]uint32
 	slabs   []*[slabSize]entry
 	last    uint32
-	peak    uint32   // of last since compact made the maps and slices smaller
-	dropped []uint32 // numbers without an entry; compact fills them
+	free    uint32 // the first of the dropped entries, chained by newer
+	peak    int    // of entries, since the table was made
 }
+
+// slabSize is how many entries are allocated at once.
+const slabSize = 128
 
 func (t *entryTable) at(number uint32) *entry {
 	return &t.slabs[number/slabSize][number%slabSize]
@@ -45,106 +46,101 @@ func (t *entryTable) at(number uint32) *entry {
 
 // add returns a new entry.
 func (t *entryTable) add(key Key) *entry {
-	if len(t.dropped) == 0 {
+	number := t.free
+	if number != 0 {
+		t.free = t.at(number).newer
+	} else {
 		t.last++
-		t.peak = max(t.peak, t.last)
-		t.dropped = append(t.dropped, t.last)
-		if int(t.last/slabSize) == len(t.slabs) {
+		number = t.last
+		if int(number/slabSize) == len(t.slabs) {
 			t.slabs = append(t.slabs, new([slabSize]entry))
 		}
 	}
-	number := t.dropped[len(t.dropped)-1]
-	t.dropped = t.dropped[:len(t.dropped)-1]
 	t.numbers[key] = number
+	t.peak = max(t.peak, len(t.numbers))
 	e := t.at(number)
-	e.key, e.number = key, number
+	*e = entry{key: key, number: number}
 	return e
 }
 
 func (t *entryTable) remove(e *entry) {
 	delete(t.numbers, e.key)
-	t.dropped = append(t.dropped, e.number)
-	*e = entry{}
+	*e = entry{newer: t.free, number: e.number}
+	t.free = e.number
 }
 
-// compact gives dropped numbers to the last entries, and frees what a peak has
-// left. Each call of the Store ends with it. Nothing else moves an entry, so
-// until then a pointer to one stays good.
+// compact gives back the memory of a peak: maps and slices never shrink by
+// themselves. Each call of the Store ends with it. Nothing else moves an entry,
+// so until then a pointer to one stays good.
 func (m *Memory) compact() {
-	t := &m.entries
-	// From the highest on: then last is either dropped itself or in use.
-	slices.Sort(t.dropped)
-	for _, number := range slices.Backward(t.dropped) {
-		if number != t.last {
-			m.move(t.at(t.last), number)
-		}
-		t.last--
+	old := m.entries
+	if len(old.numbers)+slabSize > old.peak/4 {
+		return
 	}
-	t.dropped = t.dropped[:0]
-	// One slab is spare: a claim that comes and goes allocates none.
-	if needed := int(t.last/slabSize) + 2; needed < len(t.slabs) {
-		t.slabs = slices.Delete(t.slabs, needed, len(t.slabs))
+	m.entries = entryTable{numbers: make(map[Key]uint32, len(old.numbers))}
+	moved := make([]uint32, old.last+1) // the new numbers, by the old ones
+	for i, item := range m.expiry.items {
+		from := old.at(item.element)
+		e := m.entries.add(from.key)
+		moved[from.number], from.number = e.number, e.number
+		*e = *from
+		m.expiry.items[i].element = e.number
 	}
-	// Maps and slices never shrink by themselves, and maps.Clone keeps their
-	// size. For the last quarter of 300,000 keys this takes 8 ms.
-	if t.last+slabSize < t.peak/4 {
-		t.peak = t.last
-		t.numbers = maps.Collect(maps.All(t.numbers))
-		m.owners = maps.Collect(maps.All(m.owners))
-		m.withPayloads = maps.Collect(maps.All(m.withPayloads))
-		m.expiry.clip(t.last)
+	for i := range m.expiry.items {
+		e := m.entries.at(m.expiry.items[i].element)
+		e.older, e.newer = moved[e.older], moved[e.newer]
 	}
+	for _, a := range m.accounts {
+		a.oldest, a.newest, a.oldestBody = moved[a.oldest], moved[a.newest], moved[a.oldestBody]
+	}
+	m.accounts = maps.Collect(maps.All(m.accounts)) // maps.Clone would keep the size
+	m.expiry.items, m.largest.items = slices.Clone(m.expiry.items), slices.Clone(m.largest.items)
 }
 
-// move gives an entry a number that no entry has.
-func (m *Memory) move(e *entry, number uint32) {
-	t := &m.entries
-	t.numbers[e.key] = number
-	m.expiry.renumber(e.number, number)
-	if !e.held {
-		older, newer := t.at(e.older), t.at(e.newer)
-		older.newer, newer.older = number, number
-		if l := e.owner.list(e); *l == e.number {
-			*l = number
-		}
-	}
-	e.number = number
-	*t.at(number) = *e
-	*e = entry{}
+// queue is a heap: the element with the lowest rank is the first of it.
+type queue[E any] struct {
+	items []ranked[E]
+	place func(E) *uint32 // where an element keeps its index in items
 }
 
-// useList orders settled entries by their last use, in a ring: it is the number
-// of the one used last, whose newer neighbour is the one not used for longest.
-// The zero useList is empty.
-type useList = uint32
-
-// push adds an entry to l as the one used last.
-func (t *entryTable) push(l *useList, e *entry) {
-	e.older, e.newer = e.number, e.number
-	if *l != 0 {
-		newest := t.at(*l)
-		e.older, e.newer = newest.number, newest.newer
-		t.at(newest.newer).older = e.number
-		newest.newer = e.number
-	}
-	*l = e.number
+// ranked has the rank beside the element: comparing two of them does not touch
+// the elements.
+type ranked[E any] struct {
+	rank    int64
+	element E
 }
 
-func (t *entryTable) unlink(l *useList, e *entry) {
-	t.at(e.older).newer = e.newer
-	t.at(e.newer).older = e.older
-	switch {
-	case e.newer == e.number:
-		*l = 0
-	case *l == e.number:
-		*l = e.older
-	}
+// Len, Less, Swap, Push and Pop are for package heap. Push is not used: its
+// argument would be allocated.
+func (q *queue[E]) Len() int           { return len(q.items) }
+func (q *queue[E]) Less(i, j int) bool { return q.items[i].rank < q.items[j].rank }
+func (q *queue[E]) Push(any)           {}
+
+func (q *queue[E]) Swap(i, j int) {
+	q.items[i], q.items[j] = q.items[j], q.items[i]
+	*q.place(q.items[i].element), *q.place(q.items[j].element) = uint32(i), uint32(j)
 }
 
-// oldest returns the entry that was not used for longest, or nil.
-func (t *entryTable) oldest(l useList) *entry {
-	if l == 0 {
-		return nil
-	}
-	return t.at(t.at(l).newer)
+func (q *queue[E]) Pop() any {
+	last := len(q.items) - 1
+	q.items[last] = ranked[E]{}
+	q.items = q.items[:last]
+	return nil
 }
+
+func (q *queue[E]) add(e E, rank int64) {
+	*q.place(e) = uint32(len(q.items))
+	q.items = append(q.items, ranked[E]{rank, e})
+	heap.Fix(q, len(q.items)-1)
+}
+
+// move gives an element of the queue another rank.
+func (q *queue[E]) move(e E, rank int64) {
+	place := int(*q.place(e))
+	q.items[place].rank = rank
+	heap.Fix(q, place)
+}
+
+func (q *queue[E]) remove(e E) { heap.Remove(q, int(*q.place(e))) }
+
+func (q *queue[E]) rank(e E) int64 { return q.items[*q.place(e)].rank }

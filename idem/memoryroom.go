@@ -1,7 +1,9 @@
 package idem
 
+import "time"
+
 // What is charged beside payloads and summaries: the measured bytes of a key,
-// and of an owner, in maps, lists and the queue, rounded up.
+// and of an owner, in maps, lists and queues, rounded up.
 const (
 	entryCost = 320
 	ownerCost = 256
@@ -10,22 +12,41 @@ const (
 	claimCost = entryCost + 1024
 )
 
-// victims is how many owners with payloads are looked at for one to evict from.
-// A map hands them out in random order; looking at all of them would make each
-// Begin on a full store slow.
-const victims = 32
-
-// fixed is how many bytes an entry is charged apart from its payload. Only the
-// payload can be evicted.
-func (e *entry) fixed() int64 {
-	if e.held {
-		return claimCost
-	}
-	return entryCost + int64(cap(e.summary))
+// account is what one owner has in a Memory.
+type account struct {
+	owner   string
+	entries int
+	bytes   int64 // that are charged
+	bodies  int64 // those of them for payloads
+	// Settled entries in the order of settling: the first, the last, and the
+	// first that has a payload.
+	oldest, newest, oldestBody uint32
+	place                      uint32 // in Memory.largest
 }
 
-// evictable reports whether a settled entry has a payload to evict.
-func (e *entry) evictable() bool { return len(e.payload) > 0 }
+// account returns an owner's account, and opens it.
+func (m *Memory) account(owner string) *account {
+	a := m.accounts[owner]
+	if a == nil {
+		a = &account{owner: owner, bytes: ownerCost}
+		m.accounts[owner] = a
+		m.stats.Bytes += ownerCost
+		m.largest.add(a, -a.bytes)
+	}
+	return a
+}
+
+// charge sets how many bytes an entry is charged for.
+func (m *Memory) charge(e *entry, bytes int64) {
+	more := bytes - e.charged
+	e.charged = bytes
+	e.owner.bytes += more
+	m.stats.Bytes += more
+	m.largest.move(e.owner, -e.owner.bytes)
+}
+
+// cost is what a settled entry is charged for.
+func (e *entry) cost() int64 { return entryCost + int64(cap(e.summary)+cap(e.payload)) }
 
 // settledAs reports whether e was settled by s. When the payload was evicted,
 // the summaries are compared.
@@ -39,186 +60,138 @@ func (e *entry) settledAs(s *Settlement) bool {
 	return string(e.payload) == string(s.Payload)
 }
 
-// account is what one owner has in a Memory.
-type account struct {
-	owner   string
-	entries int
-	claims  int // those of the entries that are held
-
-	// Bytes that are charged: for payloads, which can be evicted, and for
-	// everything else, which cannot.
-	fixed, payloads int64
-	// Settled entries, by whether they have a payload to evict.
-	withPayload, withoutPayload useList
-}
-
-// account returns an owner's account, and opens it.
-func (m *Memory) account(owner string) *account {
-	a := m.owners[owner]
-	if a == nil {
-		a = &account{owner: owner}
-		m.owners[owner] = a
-		m.charge(a, ownerCost, 0)
+// drop forgets an entry, and closes the account of an owner that has no other.
+func (m *Memory) drop(e *entry) {
+	a := e.owner
+	if !e.held {
+		m.unlist(e)
 	}
-	return a
-}
-
-// leave counts one entry less, and closes an account that has none.
-func (m *Memory) leave(a *account) {
+	m.charge(e, 0)
+	m.expiry.remove(e.number)
+	m.entries.remove(e)
 	if a.entries--; a.entries == 0 {
-		delete(m.owners, a.owner)
-		m.charge(a, -ownerCost, 0)
+		m.stats.Bytes -= ownerCost
+		m.largest.remove(a)
+		delete(m.accounts, a.owner)
 	}
 }
 
-// list returns the list that a settled entry belongs to.
-func (a *account) list(e *entry) *useList {
-	if e.evictable() {
-		return &a.withPayload
-	}
-	return &a.withoutPayload
-}
-
-// list makes a settled entry one that can be evicted.
+// list adds a settled entry to those of its owner, as the newest.
 func (m *Memory) list(e *entry) {
-	m.entries.push(e.owner.list(e), e)
-	*m.count(e)++
-	if e.evictable() {
-		m.withPayloads[e.owner] = struct{}{}
+	a := e.owner
+	e.older, e.newer = a.newest, 0
+	*m.newer(a, a.newest), a.newest = e.number, e.number
+	a.bodies += int64(cap(e.payload))
+	if a.oldestBody == 0 && len(e.payload) > 0 {
+		a.oldestBody = e.number
 	}
+	m.stats.Settled++
 }
 
 func (m *Memory) unlist(e *entry) {
-	m.entries.unlink(e.owner.list(e), e)
-	*m.count(e)--
-	if e.owner.withPayload == 0 {
-		delete(m.withPayloads, e.owner)
+	m.shorten(e)
+	a := e.owner
+	*m.newer(a, e.older) = e.newer
+	if e.newer == 0 {
+		a.newest = e.older
+	} else {
+		m.entries.at(e.newer).older = e.older
 	}
+	m.stats.Settled--
 }
 
-// count returns the figure of MemoryStats that counts a settled entry.
-func (m *Memory) count(e *entry) *int {
-	switch {
-	case e.outcome == OutcomeUnknown:
-		return &m.stats.Unknown
-	case e.retained:
-		return &m.stats.Whole
+// newer returns where the number is of what comes after an entry of a, or first
+// if there is no such entry.
+func (m *Memory) newer(a *account, number uint32) *uint32 {
+	if number == 0 {
+		return &a.oldest
 	}
-	return &m.stats.Evicted
+	return &m.entries.at(number).newer
 }
 
-// charge charges an owner for more bytes, or for fewer.
-func (m *Memory) charge(a *account, fixed, payloads int64) {
-	a.fixed += fixed
-	a.payloads += payloads
-	m.fixed += fixed
-	m.stats.Bytes += fixed + payloads
-}
-
-// admit makes room for one more claim of an owner, which is charged n bytes. It
-// returns false if the owner may not have one.
-func (m *Memory) admit(a *account, n, now int64) bool {
-	if !fair(int64(a.claims), 1, int64(m.stats.Claims), int64(m.options.Claims)) {
-		return false
+// shorten takes from a settled entry the payload, if it has one.
+func (m *Memory) shorten(e *entry) {
+	if len(e.payload) == 0 {
+		return
 	}
-	for !fair(a.fixed-ownerCost, n, m.fixed, m.options.Budget) {
-		if !m.dropExpired(now) && !m.forget(a) {
-			return false
+	a := e.owner
+	a.bodies -= int64(cap(e.payload))
+	if a.oldestBody == e.number {
+		next := e.newer
+		for next != 0 && len(m.entries.at(next).payload) == 0 {
+			next = m.entries.at(next).newer
 		}
+		a.oldestBody = next
 	}
-	return m.makeRoom(a, n, now)
-}
-
-// fair reports whether an owner that holds own of a resource may hold n more,
-// when all owners together hold used of limit. It may while it then has no more
-// than a quarter of what the others leave. An owner that takes all that it may
-// leaves three quarters of the rest, so the next one always finds room; with
-// equal shares of the whole, as many owners as there are shares would shut out
-// all others. The first claim of an owner is admitted while there is any room
-// at all.
-func fair(own, n, used, limit int64) bool {
-	return used+n <= limit && (own == 0 || own+n <= (limit-(used-own))/4)
-}
-
-// makeRoom evicts until n bytes are free for an owner. It returns false if too
-// little may be evicted.
-func (m *Memory) makeRoom(a *account, n, now int64) bool {
-	for m.stats.Bytes+n > m.options.Budget {
-		switch {
-		case m.dropExpired(now):
-		case m.fixed+n > m.options.Budget: // evicting payloads would not help
-			return false
-		case !m.evictPayload(m.victim(a)):
-			return false
-		}
-	}
-	return true
-}
-
-// victim returns the owner that loses a payload so that a gets room: of those
-// looked at the one that holds most, if that is more than a holds, else a.
-func (m *Memory) victim(a *account) *account {
-	most, left := a, victims
-	for b := range m.withPayloads {
-		if b.fixed+b.payloads > most.fixed+most.payloads {
-			most = b
-		}
-		if left--; left == 0 {
-			break
-		}
-	}
-	return most
-}
-
-// evictPayload evicts the least recently used payload of an owner, if it has
-// one.
-func (m *Memory) evictPayload(a *account) bool {
-	e := m.entries.oldest(a.withPayload)
-	if e == nil {
-		return false
-	}
-	m.unlist(e)
-	m.charge(a, 0, -int64(cap(e.payload)))
 	e.payload, e.retained = nil, false
-	m.list(e)
-	return true
+	m.charge(e, e.cost())
 }
 
-// forget drops one settled key of an owner, if that is allowed.
-func (m *Memory) forget(a *account) bool {
-	if !m.options.ForgetUnexpired {
-		return false
+// makeRoom frees bytes until an owner may hold what it is charged for. It
+// returns false if it may not.
+func (m *Memory) makeRoom(a *account, now int64) bool {
+	for m.stats.Bytes > m.options.Budget-a.bytes/8 {
+		if !m.dropExpired(now) && !m.shrink(m.victim(a, now), now) {
+			return false
+		}
 	}
-	e := m.entries.oldest(a.withoutPayload)
-	if e == nil {
-		e = m.entries.oldest(a.withPayload)
-	}
-	if e == nil {
-		return false
-	}
-	m.stats.Forgotten++
-	m.drop(e)
 	return true
 }
 
 // dropExpired drops one expired entry, if there is one.
 func (m *Memory) dropExpired(now int64) bool {
-	number := m.expiry.expired(now)
-	if number != 0 {
-		m.drop(m.entries.at(number))
+	if len(m.expiry.items) == 0 || m.expiry.items[0].rank > now {
+		return false
 	}
-	return number != 0
+	m.drop(m.entries.at(m.expiry.items[0].element))
+	return true
 }
 
-// nearlyFull reports that four fifths of the budget are taken. It reports that
-// once, and again only after more than half of the budget was free.
-func (m *Memory) nearlyFull() bool {
-	switch {
-	case m.stats.Bytes < m.options.Budget/2:
-		m.warned = false
-	case !m.warned && m.stats.Bytes >= m.options.Budget/5*4:
-		m.warned = true
-		return true
+// victim returns the owner that makes room for a: the one that holds most, or a
+// itself if no other holds more. Owners with nothing to give are passed over.
+// Only a few are looked at, so that Begin takes a bounded time.
+func (m *Memory) victim(a *account, now int64) *account {
+	most := a
+	for i, item := range m.largest.items[:min(len(m.largest.items), 32)] {
+		b := item.element
+		if b.bytes > most.bytes && (b.oldestBody != 0 || m.old(b.oldest, now)) {
+			most = b
+			if i == 0 {
+				break
+			}
+		}
 	}
-	return false
+	return most
+}
+
+// old reports whether there is such an entry and it may be forgotten.
+func (m *Memory) old(number uint32, now int64) bool {
+	return number != 0 && m.entries.at(number).settled <= now-int64(m.options.MinRetention)
+}
+
+// shrink takes from an owner the body or the record that goes first. It returns
+// false if there is none.
+func (m *Memory) shrink(a *account, now int64) bool {
+	switch {
+	case a.oldestBody != 0 && (a.bodies > a.bytes/2 || m.old(a.oldestBody, now)):
+		m.shorten(m.entries.at(a.oldestBody))
+	case m.old(a.oldest, now):
+		m.forget(m.entries.at(a.oldest), now)
+	case a.oldestBody != 0:
+		m.shorten(m.entries.at(a.oldestBody))
+	default:
+		return false
+	}
+	return true
+}
+
+// forget drops a record before its retention is over.
+func (m *Memory) forget(e *entry, now int64) {
+	m.stats.Forgotten++
+	m.stats.Kept = time.Duration(now - e.settled)
+	if now >= m.nextWarn {
+		m.nextWarn = after(now, time.Hour)
+		m.lost = time.Duration(m.expiry.rank(e.number) - e.settled)
+	}
+	m.drop(e)
 }

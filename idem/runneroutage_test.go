@@ -103,7 +103,7 @@ func TestOutageNamesTheStoresError(t *testing.T) {
 
 // A full store is not an outage: it answers, and is asked each time.
 func TestOutageIsNoRefusal(t *testing.T) {
-	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{Claims: 1}))
+	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{Budget: 2000}))
 	r := newRunner(store, idem.Options{Wait: -1})
 	_, e, err := r.Begin(t.Context(), idem.Request{Key: idem.NewKey("first"), Owner: "org"})
 	if err != nil {

@@ -186,31 +186,6 @@ func TestFullStore(t *testing.T) {
 	})
 }
 
-// A full store says when it may have room, and so does the Runner, also to
-// callers that wait for the first one.
-func TestFullStoreSaysWhen(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		full := newShop(t, idem.MemoryOptions{Budget: 100_000})
-		full.flood("organization")
-		f := idemtest.NewFaulty(full)
-		r := newRunner(f, idem.Options{})
-		if _, memory := s.(*idem.Memory); memory {
-			r = newRunner(full.Memory, idem.Options{})
-		}
-		f.Next(idemtest.Begin, idemtest.StallAnswer)
-		first, second := begin(t.Context(), r, request), begin(t.Context(), r, request)
-		synctest.Wait()
-		time.Sleep(time.Second)
-		f.Release()
-		for _, c := range []<-chan result{first, second} {
-			if got := <-c; got.err != idem.ErrFull || got.record.RetryAfter <= 59*time.Minute || got.record.RetryAfter > time.Hour {
-				t.Errorf("got error %v and %v, want ErrFull and about an hour", got.err, got.record.RetryAfter)
-			}
-		}
-		mustBeIdle(t, r)
-	})
-}
-
 // brokenStore answers with a record that a Store must not answer with, and
 // without an error.
 type brokenStore struct {

@@ -327,7 +327,7 @@ func TestReplayBehindScopes(t *testing.T) {
 func TestStagesAreNotDoubled(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	held := func(m *idem.Memory) int { return m.Stats().Whole }
+	held := func(m *idem.Memory) int { return m.Stats().Settled }
 
 	var runs atomic.Int64
 	once := idem.NewMemory(idem.MemoryOptions{})
@@ -565,7 +565,7 @@ func TestRequireInside(t *testing.T) {
 		if got := strings.Count(log.String(), "stands inside Idempotent"); got != lines || ran {
 			t.Errorf("%s: %d lines in the log for %d requests, ran: %t", name, got, lines, ran)
 		}
-		if s := store.Stats(); s.Claims != 0 || s.Whole != 0 {
+		if s := store.Stats(); s.Claims != 0 || s.Settled != 0 {
 			t.Errorf("%s: the key is not free: %+v", name, s)
 		}
 	}

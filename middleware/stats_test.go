@@ -47,7 +47,7 @@ func TestStats(t *testing.T) {
 		if got := after.Keys; got.Usable != 1 || got.Hits+got.Asked != before.Keys.Hits+before.Keys.Asked+1 {
 			t.Errorf("%s: got %+v after %+v, want one look-up more", name, got, before.Keys)
 		}
-		if after.Replies.Whole != before.Replies.Whole+1 || !after.LimitsDown || after.Fallbacks != before.Fallbacks+1 {
+		if after.Replies.Settled != before.Replies.Settled+1 || !after.LimitsDown || after.Fallbacks != before.Fallbacks+1 {
 			t.Errorf("%s: got %+v after %+v", name, after, before)
 		}
 	}
