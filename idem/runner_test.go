@@ -49,12 +49,17 @@ var (
 	unknown = idem.Settlement{Outcome: idem.OutcomeUnknown}
 )
 
-// mustRun begins the request and wants to run it.
+// mustRun begins the request and wants to run it, for the first time.
 func mustRun(t *testing.T, r *idem.Runner, req idem.Request) *idem.Execution {
 	t.Helper()
+	return mustRunAs(t, r, req, 1)
+}
+
+func mustRunAs(t *testing.T, r *idem.Runner, req idem.Request, attempt int) *idem.Execution {
+	t.Helper()
 	record, e, err := r.Begin(t.Context(), req)
-	if err != nil || e == nil {
-		t.Fatalf("Begin: got %v, %v, want an execution", record.State, err)
+	if err != nil || e == nil || record.State != idem.Claimed || record.Attempt != attempt {
+		t.Fatalf("Begin: got %v, attempt %d, error %v, want an execution as attempt %d", record.State, record.Attempt, err, attempt)
 	}
 	return e
 }
@@ -113,11 +118,7 @@ func both(t *testing.T, test func(t *testing.T, s idem.Store)) {
 func TestRunOnceThenReplay(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		r := newRunner(s, idem.Options{})
-		e := mustRun(t, r, request)
-		if e.Attempt() != 1 || e.Joined() {
-			t.Errorf("got attempt %d, joined %t, want attempt 1, not joined", e.Attempt(), e.Joined())
-		}
-		mustSettle(t, e, answer("created"))
+		mustSettle(t, mustRun(t, r, request), answer("created"))
 		mustReplay(t, r, request, "created")
 		mustReplay(t, newRunner(s, idem.Options{}), request, "created")
 		mustRefuse(t, r, other, idem.ErrMismatch)
@@ -293,11 +294,7 @@ func TestCrash(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			r := newRunner(s, idem.Options{Reexecute: true})
 			mustRefuse(t, r, other, idem.ErrMismatch)
-			e := mustRun(t, r, request)
-			if e.Attempt() != 2 {
-				t.Errorf("got attempt %d, want 2", e.Attempt())
-			}
-			mustSettle(t, e, answer("created again"))
+			mustSettle(t, mustRunAs(t, r, request, 2), answer("created again"))
 			mustReplay(t, r, request, "created again")
 		})
 	})

@@ -17,7 +17,9 @@ type Request struct {
 // Begin claims the key, or waits for the execution that holds it.
 //
 // With an Execution the caller must run the request and settle the Execution,
-// whatever happens. Without one, and without an error, the Record says what to
+// whatever happens; with Options.Join it runs within the transaction of
+// Execution.Context. Record.Attempt is 1, or more when the claim was taken over
+// from a run with an unknown outcome. Without one, and without an error, the Record says what to
 // answer: [Done], [Unknown] or [InFlight]. InFlight means that the caller has
 // waited as long as it may, or may not wait: Options.Wait is negative, the
 // Runner is draining or has too many waiters. Record.RetryAfter is then a hint
@@ -121,7 +123,7 @@ func (w *waiter) askOnce(e *Execution) (Record, error) {
 		}
 		return record, err
 	case record.State == Claimed:
-		e.start(record.Attempt, transaction, asked)
+		e.start(transaction, asked)
 	case record.Fingerprint != e.claim.Fingerprint && !unread(&record):
 		// The record is no answer to this request or to its waiters.
 		return Record{}, ErrMismatch

@@ -30,8 +30,7 @@ type Execution struct {
 	runner      *Runner
 	claim       Claim
 	ctx         context.Context // of Begin, for its values
-	attempt     int
-	transaction Transaction // nil: the claim has a lease
+	transaction Transaction     // nil: the claim has a lease
 
 	// Runner.mu guards these, which are for the waiters.
 	phase   phase
@@ -53,9 +52,9 @@ type Execution struct {
 }
 
 // start makes the execution one that runs. asked is when the store was asked.
-func (e *Execution) start(attempt int, t Transaction, asked time.Duration) {
+func (e *Execution) start(t Transaction, asked time.Duration) {
 	r := e.runner
-	e.attempt, e.transaction = attempt, t
+	e.transaction = t
 	if t == nil && r.lease != forever {
 		// The store began to count when it was asked, or later.
 		e.leaseEnds.Store(int64(asked + r.lease))
@@ -93,14 +92,6 @@ func (e *Execution) Context(parent context.Context) context.Context {
 	}
 	return ctx
 }
-
-// Attempt is 1, or more when the claim was taken over from a run with an
-// unknown outcome.
-func (e *Execution) Attempt() int { return e.attempt }
-
-// Joined reports whether the request runs within a transaction that ends with
-// Settle.
-func (e *Execution) Joined() bool { return e.transaction != nil }
 
 // advance brings an execution into a phase and wakes its waiters. Runner.mu is
 // held.

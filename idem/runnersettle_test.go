@@ -205,7 +205,7 @@ func TestSavingEnds(t *testing.T) {
 			f.Always(idemtest.Extend, idemtest.Fail)
 			e.Settle(t.Context(), answer("stale"))
 			time.Sleep(time.Minute)
-			taker := mustRun(t, newRunner(s, idem.Options{Reexecute: true}), request)
+			taker := mustRunAs(t, newRunner(s, idem.Options{Reexecute: true}), request, 2)
 			f.Always(idemtest.Settle, idemtest.None)
 			if err := r.WaitSettled(t.Context()); err != nil {
 				t.Error(err)

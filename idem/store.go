@@ -168,18 +168,6 @@ const (
 	NotStarted                    // proven that nothing happened: the key is free again
 )
 
-func (o Outcome) String() string {
-	switch o {
-	case OutcomeUnknown:
-		return "outcome unknown"
-	case Finished:
-		return "finished"
-	case NotStarted:
-		return "not started"
-	}
-	return fmt.Sprintf("Outcome(%d)", uint8(o))
-}
-
 // Settlement ends a claim.
 type Settlement struct {
 	Outcome Outcome

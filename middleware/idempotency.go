@@ -195,7 +195,7 @@ func newIdempotency(
 		wait:               max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout,
 		stage: keyed.Stage{
 			MaxBody: o.MaxBody, Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming,
-			Timeout: o.Timeout, Retention: runner.Retention, FreeOn: o.FreeOn,
+			Timeout: o.Timeout, Retention: runner.Retention, Join: runner.Join, FreeOn: o.FreeOn,
 			OriginalID: originalID, Warnings: warnings, Log: report.logWith, Failed: report.fault,
 			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
 				report.logPanic(exchangeOf(w), r, p)

@@ -78,7 +78,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 		}
 		return refusal(codeInProgress)
 	}
-	run.Key, run.Execution = request.Key, execution
+	run.Key, run.Execution, run.Attempt = request.Key, execution, record.Attempt
 	run.IDHeader, run.RequestID = f.response.IDHeader, requestID(run.W, run.R)
 	return s.execute(f, run)
 }

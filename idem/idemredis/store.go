@@ -177,7 +177,7 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	outcome := "d"
 	switch {
 	case settlement.Outcome > idem.NotStarted:
-		return fmt.Errorf("idemredis: a settlement as %v", settlement.Outcome)
+		return fmt.Errorf("idemredis: a settlement with the outcome %d", settlement.Outcome)
 	case settlement.Outcome == idem.NotStarted:
 		return verdict(s.run(ctx, freeScript, key, token[:], millis(freedFor), maxFreed))
 	case settlement.Retention <= 0:

@@ -129,7 +129,7 @@ func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken,
 func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
 	switch {
 	case t.Outcome > idem.NotStarted:
-		return fmt.Errorf("idemsql: a settlement as %v", t.Outcome)
+		return fmt.Errorf("idemsql: a settlement with the outcome %d", t.Outcome)
 	case t.Outcome != idem.NotStarted && t.Retention <= 0:
 		return fmt.Errorf("idemsql: a settlement with a retention of %v", t.Retention)
 	}

@@ -63,7 +63,7 @@ var outcomes = []idem.Settlement{finished("answer"), unknown}
 // settled settles a claim of a key of its own.
 func (e *env) settled(s idem.Settlement) idem.Claim {
 	c := e.lasting()
-	c.Key = idem.NewKey("organization", s.Outcome.String())
+	c.Key[0] = byte(s.Outcome)
 	e.mustClaim("a new key", c, 1)
 	e.settle("the holder", c, s, nil)
 	return c

@@ -48,9 +48,9 @@ const (
 	direct                  // it streams to this client alone
 )
 
-func (c *Context) start(parent context.Context, e *idem.Execution, timeout time.Duration) {
-	c.parent, c.execution, c.Executions, c.timeout = parent, e, e.Attempt(), timeout
-	c.deadline = time.Now().Add(timeout)
+func (c *Context) start(x *Run) {
+	c.parent, c.execution, c.Executions, c.timeout = x.R.Context(), x.Execution, x.Attempt, x.Stage.Timeout
+	c.deadline = time.Now().Add(c.timeout)
 }
 
 // whole returns the chain of contexts behind c. It is built when it is first

@@ -17,6 +17,7 @@ type Stage struct {
 	MaxResponse int           // bytes of a response's body that are retained
 	Timeout     time.Duration // of the handler
 	Retention   time.Duration // of a stored response
+	Join        bool          // each run is a transaction
 	FreeOn      []int         // statuses by which a handler says that nothing happened
 	OriginalID  string        // header of a replay that has the id of the first response
 	Streaming   []string      // media types whose responses are sent as they are flushed, beside the usual ones
@@ -56,6 +57,7 @@ type Request struct {
 	Key       idem.Key
 	Body      Body
 	Execution *idem.Execution
+	Attempt   int    // of the execution, 1 or more
 	IDHeader  string // of RequestID
 	RequestID string
 

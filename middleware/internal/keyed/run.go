@@ -34,7 +34,7 @@ var ErrNotSaved = errors.New("middleware: the transaction of a keyed request was
 // because another execution owns the key, idem.ErrCommitUnknown or ErrNotSaved.
 func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err error) {
 	x.ctx = ctx
-	ctx.start(x.R.Context(), x.Execution, x.Stage.Timeout)
+	ctx.start(x)
 	r := x.R.WithContext(inner)
 	r.Body = x.Body.Reader()
 	x.writer = &x.handler
@@ -55,7 +55,7 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err
 			err = x.interrupted(recover())
 		}
 	}()
-	if x.Execution.Joined() {
+	if x.Stage.Join {
 		// The transaction's context is made now: a goroutine that the handler
 		// leaves behind must not ask for it while the transaction ends.
 		ctx.whole()
@@ -73,7 +73,7 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err
 
 // returned ends the run of a handler that returned.
 func (x *Run) returned() error {
-	switch joined := x.Execution.Joined(); {
+	switch joined := x.Stage.Join; {
 	case x.writer.sending == discarding:
 		return x.writer.refused
 	case x.writer.sending.streams() && x.ctx.Err() != nil:
@@ -97,7 +97,7 @@ func (x *Run) returned() error {
 func (x *Run) interrupted(p any) error {
 	x.handler.close()
 	abort := p == nil || p == http.ErrAbortHandler
-	joined := x.Execution.Joined()
+	joined := x.Stage.Join
 	switch {
 	case x.handler.sending != holding:
 		// The client must see that the response is not whole. What a
@@ -151,7 +151,7 @@ func (x *Run) nothingHappened() bool {
 		return false // the handler panicked: the status is not its own
 	case slices.Contains(x.Stage.FreeOn, status):
 		return true
-	case x.Execution.Joined():
+	case x.Stage.Join:
 		return status >= 500 || slices.Contains(refusals, status)
 	}
 	return false
