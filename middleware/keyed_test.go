@@ -1,16 +1,169 @@
 package middleware_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
 )
+
+// waitUntil polls for what happens soon; it fails the test when it never does.
+func waitUntil(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(hangs); !happened(); <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", hangs, what)
+		}
+	}
+}
+
+// joiner is a Store with transactions, in memory: the rows that a handler
+// writes with insert are there for others once Settle has committed.
+type joiner struct {
+	*idem.Memory
+
+	mu   sync.Mutex
+	rows []string
+	// noTurn says that no Join gets a turn.
+	noTurn bool
+	// ending, when set, is told when a transaction is about to end.
+	ending func()
+	// commit, when set, stands in for COMMIT: it makes it happen by do or fail
+	// by undo, and the error is what the database says.
+	commit func(do, undo func()) error
+}
+
+func newJoiner() *joiner { return &joiner{Memory: idem.NewMemory(idem.MemoryOptions{})} }
+
+func (j *joiner) committed() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.rows)
+}
+
+func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+	if j.noTurn {
+		return idem.Record{}, nil, fmt.Errorf("busy: %w", idem.ErrNoTurn)
+	}
+	record, err := j.Begin(ctx, c)
+	if err != nil || record.State != idem.Claimed {
+		return record, nil, err
+	}
+	return record, &transaction{store: j, claim: c}, nil
+}
+
+type transaction struct {
+	store *joiner
+	claim idem.Claim
+	rows  []string
+}
+
+type transactionKey struct{}
+
+// insert writes a row within the transaction that ctx carries.
+func insert(ctx context.Context, row string) {
+	tx := ctx.Value(transactionKey{}).(*transaction)
+	tx.rows = append(tx.rows, row)
+}
+
+func (tx *transaction) Context(parent context.Context) context.Context {
+	return context.WithValue(parent, transactionKey{}, tx)
+}
+
+func (tx *transaction) Settle(ctx context.Context, s idem.Settlement) error {
+	end := func(s idem.Settlement) {
+		if err := tx.store.Memory.Settle(context.Background(), tx.claim.Key, tx.claim.Token, s); err != nil {
+			panic(err)
+		}
+		if s.Outcome == idem.Finished && !s.Undo {
+			tx.store.mu.Lock()
+			tx.store.rows = append(tx.store.rows, tx.rows...)
+			tx.store.mu.Unlock()
+		}
+	}
+	if tx.store.ending != nil {
+		tx.store.ending()
+	}
+	if s.Outcome == idem.Finished && tx.store.commit != nil {
+		return tx.store.commit(func() { end(s) }, func() { end(idem.Settlement{Outcome: idem.NotStarted}) })
+	}
+	end(s)
+	return nil
+}
+
+// events is a handler that flushes its header and then n events, one each pause,
+// as long as its context lives, and then tells why it ended.
+func events(n int, pause time.Duration, ended func(r *http.Request, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Location", "/streams/1")
+		w.WriteHeader(http.StatusCreated)
+		_ = http.NewResponseController(w).Flush()
+		for i := range n {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				ended(r, err)
+				return
+			}
+			select {
+			case <-time.After(pause):
+			case <-r.Context().Done():
+				ended(r, r.Context().Err())
+				return
+			}
+		}
+		w.Header().Set(http.TrailerPrefix+"X-Events", fmt.Sprint(n))
+		ended(r, nil)
+	}
+}
+
+func eventText(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "data: %d\n\n", i)
+	}
+	return b.String()
+}
+
+// letters is a body of the given length that takes no memory by itself.
+type letters struct{ left int }
+
+func (l *letters) Read(p []byte) (int, error) {
+	if l.left == 0 {
+		return 0, io.EOF
+	}
+	p = p[:min(len(p), l.left)]
+	for i := range p {
+		p[i] = 'a'
+	}
+	l.left -= len(p)
+	return len(p), nil
+}
+
+func lettersRequest(token string, size int) *http.Request {
+	r := httptest.NewRequest("POST", "/", &letters{size})
+	r.ContentLength = int64(size)
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Idempotency-Key", "a")
+	return r
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
 
 // keyed puts h behind the stages that Idempotency needs, for any key.
 func keyed(ring *keyring, o middleware.Options, h http.Handler) http.Handler {
@@ -73,27 +226,58 @@ func outcomeOf(t *testing.T, client *http.Client, r *http.Request) (outcome, htt
 	return outcome{res.StatusCode, "", string(body)}, res.Header
 }
 
-// TestRetryBetweenStages: whoever stands outside Idempotency and calls it again
-// for the same request gets the replay.
-func TestRetryBetweenStages(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	var runs atomic.Int64
-	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	h := middleware.Chain(
-		g.RequestID, g.Authenticate, g.AnyKey,
-		func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				next.ServeHTTP(httptest.NewRecorder(), r)
-				r.Body = io.NopCloser(strings.NewReader("{}"))
-				next.ServeHTTP(w, r)
-			})
-		},
-		g.Idempotent,
-	)(numbered(&runs, nil))
-	srv, client := listen(t, "HTTP/1.1", h)
-	a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
-	if runs.Load() != 1 || a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("ran %d times, got %d, replayed %q", runs.Load(), a.StatusCode, a.Header.Get("Idempotent-Replayed"))
-	}
+// deadlineWriter keeps the write deadline that it is given.
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
 }
+
+func (w *deadlineWriter) SetWriteDeadline(t time.Time) error {
+	w.deadline = t
+	return nil
+}
+
+type keyedOptions = middleware.IdempotencyOptions
+
+// with returns options with idempotency alone.
+func with(o keyedOptions) middleware.Options { return middleware.Options{Idempotency: o} }
+
+// logging returns options with idempotency and a log.
+func logging(log *logged, o keyedOptions) middleware.Options {
+	return middleware.Options{Hooks: log.hooks(), Idempotency: o}
+}
+
+// joining is a runner on a store with transactions.
+func joining(store idem.Store) *idem.Runner { return runnerOf(store, idem.Options{Join: true}) }
+
+// post is a create of "{}" under a key.
+func post(token, key string, lines ...string) *http.Request {
+	return request("POST", "/", token, "{}", append(lines, "Idempotency-Key: "+key)...)
+}
+
+// site is a handler behind the stages that Idempotency needs, with a caller and
+// a log.
+type site struct {
+	http.Handler
+	token string
+	log   *logged
+}
+
+func newSite(t testing.TB, o keyedOptions, h http.HandlerFunc) *site {
+	ring, log := newKeyring(), newLogged()
+	return &site{keyed(ring, logging(log, o), h), ring.issue(t), log}
+}
+
+func (s *site) post(key string, lines ...string) answer {
+	return serve(s, post(s.token, key, lines...))
+}
+
+// outcome is what the client has got.
+func (a answer) outcome(t *testing.T) outcome {
+	if a.Header.Get("Content-Type") == "application/problem+json" {
+		return outcome{a.StatusCode, a.problem(t).Code, ""}
+	}
+	return outcome{a.StatusCode, "", a.body}
+}
+
+func (a answer) replayed() bool { return a.Header.Get("Idempotent-Replayed") == "true" }

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,9 +26,9 @@ func withHandlerContext(t *testing.T, joined bool, f func(ctx context.Context)) 
 	t.Helper()
 	ring := newKeyring()
 	token = ring.issue(t, scope.TasksWrite)
-	o := middleware.IdempotencyOptions{Runner: replies(), Timeout: time.Minute}
+	o := keyedOptions{Runner: replies(), Timeout: time.Minute}
 	if joined {
-		o.Runner = runnerOf(newJoiner(), idem.Options{Join: true})
+		o.Runner = joining(newJoiner())
 	}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: o})
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
@@ -108,29 +107,12 @@ func TestHandlerContextEnds(t *testing.T) {
 	}
 }
 
-func TestHandlerContextOfManyGoroutines(t *testing.T) {
-	var ends sync.WaitGroup
-	withHandlerContext(t, false, func(ctx context.Context) {
-		var looked sync.WaitGroup
-		for range 8 {
-			looked.Add(1)
-			ends.Go(func() {
-				done := ctx.Done()
-				looked.Done()
-				<-done
-			})
-		}
-		looked.Wait()
-	})
-	ends.Wait()
-}
-
 // A context that somebody keeps does not keep the bodies of its request.
 func TestKeptContextKeepsNoBodies(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	var kept []context.Context
-	h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{MaxResponse: 1}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := keyed(ring, with(keyedOptions{MaxResponse: 1}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kept = append(kept, context.WithoutCancel(r.Context()))
 		_, _ = io.WriteString(w, strings.Repeat("b", 1<<20))
 	}))
@@ -158,7 +140,7 @@ func TestJoinedContextIsMadeFirst(t *testing.T) {
 	ring := newKeyring()
 	store := newJoiner()
 	asked := &contextCounter{Store: store}
-	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(asked, idem.Options{Join: true})}, Hooks: quiet()})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: keyedOptions{Runner: joining(asked)}, Hooks: quiet()})
 	api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
 		if n := asked.made.Load(); n != 1 {
 			t.Errorf("the context was made %d times", n)

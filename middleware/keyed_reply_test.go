@@ -35,14 +35,14 @@ func TestReplayedFields(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	store := &payloads{Store: idem.NewMemory(idem.MemoryOptions{})}
-	h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(store)}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range append(kept, dropped...) {
 			w.Header()[name] = []string{"of the handler"}
 		}
 		w.WriteHeader(201)
 	}))
-	first := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
-	again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+	first := serve(h, post(token, "a"))
+	again := serve(h, post(token, "a"))
 	for _, name := range kept {
 		if got := again.Header[name]; !slices.Equal(got, []string{"of the handler"}) {
 			t.Errorf("%s is %q in the replay, want it as it was", name, got)
@@ -105,7 +105,7 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 		limits.Fields = middleware.FieldsDraft11
 		g := middleware.New(ring.keys, middleware.Options{
 			RequestID: middleware.RequestIDOptions{Header: "X-Trace-Request-Id"}, Hooks: quiet(),
-			RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			RateLimit: limits, Idempotency: keyedOptions{Runner: replies()},
 		})
 		h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
@@ -117,7 +117,7 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 			w.WriteHeader(201)
 		}))
 		ask := func(origin string) http.Header {
-			return serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a", "Origin: "+origin)).Header
+			return serve(h, post(token, "a", "Origin: "+origin)).Header
 		}
 		first, again := ask("https://one.example"), ask("https://two.example")
 		for _, row := range []struct {
@@ -172,8 +172,8 @@ func TestReplayBytes(t *testing.T) {
 			runs.Add(1)
 			row.handle(w, r)
 		}))
-		first := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
-		again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+		first := serve(h, post(token, "a"))
+		again := serve(h, post(token, "a"))
 		if first.body == "" || again.body != first.body || again.StatusCode != first.StatusCode || runs.Load() != 1 {
 			t.Errorf("%s: %d %.100q, then %d %.100q", row.name, first.StatusCode, first.body, again.StatusCode, again.body)
 		}
@@ -189,13 +189,13 @@ func TestReplayWithoutRequestID(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Custom", "mine") })
-	o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	o := middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}}
 	g := middleware.New(ring.keys, o)
 	h := middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)(handler)
-	serve(h, request("POST", "/", token, "{}", "Idempotency-Key: without"))
-	serve(keyed(ring, o, handler), request("POST", "/", token, "{}", "Idempotency-Key: with"))
+	serve(h, post(token, "without"))
+	serve(keyed(ring, o, handler), post(token, "with"))
 	for _, key := range []string{"without", "with"} {
-		again := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: "+key))
+		again := serve(h, post(token, key))
 		want := http.Header{"Idempotent-Replayed": {"true"}, "X-Custom": {"mine"}}
 		if again.StatusCode != 200 || !reflect.DeepEqual(again.Header, want) {
 			t.Errorf("recorded %s: %d %v, want %v", key, again.StatusCode, again.Header, want)
@@ -214,7 +214,7 @@ func TestCompressionOutside(t *testing.T) {
 		_, _ = io.WriteString(w, text)
 	})))
 	for _, accepts := range []bool{true, false, true} {
-		r := request("POST", "/", token, "{}", "Idempotency-Key: a")
+		r := post(token, "a")
 		if accepts {
 			r.Header.Set("Accept-Encoding", "gzip")
 		}
@@ -262,7 +262,7 @@ func TestReplyGivenUp(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	var runs atomic.Int64
-	h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(idem.NewMemory(idem.MemoryOptions{Budget: 40_000, Logger: quiet().Logger}))}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := keyed(ring, with(keyedOptions{Runner: runnerOf(idem.NewMemory(idem.MemoryOptions{Budget: 40_000, Logger: quiet().Logger}))}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", fmt.Sprintf("/tasks/%d", runs.Add(1)))
 		w.WriteHeader(201)
 		_, _ = w.Write(make([]byte, 15_000))
@@ -272,11 +272,11 @@ func TestReplyGivenUp(t *testing.T) {
 			t.Fatalf("key %d: %d %s", key, a.StatusCode, a.body)
 		}
 	}
-	a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: 0"))
+	a := serve(h, post(token, "0"))
 	if p := a.problem(t); a.StatusCode != 409 || p.Code != "idempotency_response_not_retained" || p.OriginalStatus != 201 || p.OriginalLocation != "/tasks/1" || a.Header.Get("Svc-Original-Request-Id") == "" || runs.Load() != 4 {
 		t.Errorf("%d %s with %d runs, want 409 that says 201 and /tasks/1", a.StatusCode, a.body, runs.Load())
 	}
-	if a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: 3")); a.StatusCode != 201 || len(a.body) != 15_000 {
+	if a := serve(h, post(token, "3")); a.StatusCode != 201 || len(a.body) != 15_000 {
 		t.Errorf("the last one: %d with %d bytes, want its replay", a.StatusCode, len(a.body))
 	}
 }

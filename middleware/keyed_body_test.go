@@ -2,15 +2,17 @@ package middleware_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"reflect"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
@@ -22,6 +24,75 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 )
+
+// TestBodiesAreReleased: however a request ends, it gives back the room of its
+// body.
+func TestBodiesAreReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 30_000
+		block := make(chan struct{})
+		s := newSite(t, keyedOptions{
+			Runner: replies(idem.Options{Wait: 300 * time.Millisecond}), MaxBody: 40_000, MaxBodies: 190_000,
+			Partition: func(r *http.Request) string {
+				if r.Header.Get("Do") == "panic in Partition" {
+					panic("partition")
+				}
+				return ""
+			},
+		}, func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("Do") {
+			case "panic":
+				panic("boom")
+			case "abort":
+				panic(http.ErrAbortHandler)
+			case "free":
+				middleware.FreeKey(r.Context())
+			case "block":
+				<-block
+			}
+			w.WriteHeader(201)
+		})
+		send := func(key, do string, body io.Reader) (a answer) {
+			defer func() { _ = recover() }()
+			r := post(s.token, key, "Do: "+do)
+			r.Body, r.ContentLength = io.NopCloser(body), -1
+			if do == "leave" {
+				ctx, cancel := context.WithCancel(r.Context())
+				cancel()
+				r = r.WithContext(ctx)
+			}
+			return serve(s, r)
+		}
+		for i := range 50 {
+			for _, do := range []string{"return", "panic", "abort", "free", "panic in Partition", "leave"} {
+				send(fmt.Sprint(do, i), do, &letters{size})
+			}
+			send(fmt.Sprint("return", i), "reuse", &letters{size + 1})
+			send("too large", "", &letters{50_000})
+			send("broken", "", io.MultiReader(&letters{size}, iotest.ErrReader(io.ErrUnexpectedEOF)))
+		}
+		var wg sync.WaitGroup
+		for range 11 { // the first runs, the others wait for it in vain
+			wg.Go(func() { send("blocks", "block", &letters{size}) })
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		close(block)
+		wg.Wait()
+
+		block = make(chan struct{})
+		for i := range 3 {
+			wg.Go(func() {
+				if a := send(fmt.Sprint("end", i), "block", &letters{size}); a.StatusCode != 201 {
+					t.Errorf("no room is left: %d %s", a.StatusCode, a.body)
+				}
+			})
+		}
+		synctest.Wait()
+		close(block)
+		wg.Wait()
+	})
+}
 
 // TestBadBodies: a body that is not whole is refused, nothing is claimed and
 // nothing runs, and the key is free for a request that is whole.
@@ -65,7 +136,7 @@ func TestBadBodies(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
 			var runs, arrived atomic.Int64
-			h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(faulty), MaxBody: 1000}}, numbered(&runs, nil))
+			h := keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1000}), numbered(&runs, nil))
 			srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if row.name == "stalled" && arrived.Add(1) == 1 { // from here on the server waits for the body alone
 					_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(100 * time.Millisecond))
@@ -240,48 +311,6 @@ func TestRequestOfTheHandler(t *testing.T) {
 	}
 }
 
-// TestUploadsAreRemoved: the files that a parsed form leaves on the disk are
-// gone when the request is over, although the handler has a copy of the
-// request.
-func TestUploadsAreRemoved(t *testing.T) {
-	var form bytes.Buffer
-	parts := multipart.NewWriter(&form)
-	file, _ := parts.CreateFormFile("file", "a.txt")
-	_, _ = file.Write(make([]byte, 10_000))
-	_ = parts.Close()
-	ring := newKeyring()
-	token := ring.issue(t)
-	for _, protocol := range protocols {
-		for _, key := range []string{"", "a", "panics"} {
-			t.Run(fmt.Sprintf("%s key %q", protocol, key), func(t *testing.T) {
-				dir := t.TempDir()
-				t.Setenv("TMPDIR", dir)
-				srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if err := r.ParseMultipartForm(1); err != nil {
-						t.Error(err)
-					}
-					if files, _ := os.ReadDir(dir); len(files) != 1 {
-						t.Errorf("%d files while the handler runs, want the upload", len(files))
-					}
-					if key == "panics" {
-						panic("boom")
-					}
-				})))
-				r := newRequest(t, "POST", srv.URL, token, bytes.NewReader(form.Bytes()))
-				r.Header.Set("Content-Type", parts.FormDataContentType())
-				if key != "" {
-					r.Header.Set("Idempotency-Key", key)
-				}
-				do(t, client, r)
-				srv.Close()
-				if files, _ := os.ReadDir(dir); len(files) != 0 {
-					t.Errorf("%d files are left", len(files))
-				}
-			})
-		}
-	}
-}
-
 // TestUnkeyedStreams: without an Idempotency-Key the handler has the body
 // before it is all there, and the client the response.
 func TestUnkeyedStreams(t *testing.T) {
@@ -290,7 +319,7 @@ func TestUnkeyedStreams(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
-			srv, client := listen(t, protocol, keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			srv, client := listen(t, protocol, keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				ctrl := http.NewResponseController(w)
 				_ = ctrl.EnableFullDuplex()
 				_ = ctrl.Flush()
@@ -328,26 +357,6 @@ func (f flushing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestMultipartReuse: a repeat with a new boundary is another request, and the
-// refusal says so.
-func TestMultipartReuse(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	h := keyed(ring, middleware.Options{}, numbered(new(atomic.Int64), nil))
-	ask := func(boundary string) answer {
-		return serve(h, request("POST", "/", token, "--"+boundary+"--\r\n", "Idempotency-Key: a", "Content-Type: Multipart/form-data; boundary="+boundary))
-	}
-	if a := ask("one"); a.StatusCode != 201 {
-		t.Fatalf("%d %s", a.StatusCode, a.body)
-	}
-	if a := ask("one"); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("same boundary: %d, want the replay", a.StatusCode)
-	}
-	if a := ask("two"); a.StatusCode != 422 || !strings.Contains(a.problem(t).Detail, "boundary") {
-		t.Errorf("other boundary: %d %s, want 422 that names it", a.StatusCode, a.body)
-	}
-}
-
 // unfinished is a body whose last byte comes when more is closed.
 type unfinished struct {
 	letters
@@ -364,69 +373,44 @@ func (u *unfinished) Read(p []byte) (int, error) {
 }
 
 // TestMaxBodies: the bodies in memory are bounded, for one owner by what is left
-// free. Beyond that a request gets 503, and however a request ends, it gives its
-// room back.
+// free. Beyond that a request gets 503.
 func TestMaxBodies(t *testing.T) {
 	const size = 1 << 20
-	ends := map[string]struct {
-		end    func(*http.Request)
-		status int
-	}{
-		"return":  {func(*http.Request) {}, 200},
-		"panic":   {func(*http.Request) { panic("boom") }, 500},
-		"FreeKey": {func(r *http.Request) { middleware.FreeKey(r.Context()) }, 200},
-	}
-	for name, tt := range ends {
-		synctest.Test(t, func(t *testing.T) {
-			ring := newKeyring()
-			token := ring.issue(t)
-			var runs atomic.Int64
-			h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{
-				Runner: replies(), MaxBody: size, MaxBodies: 4 * size,
-			}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				runs.Add(1)
-				tt.end(r)
-			}))
-			send := func(key string, body io.Reader) answer {
-				r := httptest.NewRequest("POST", "/", body)
-				r.ContentLength = -1
-				r.Header.Set("Authorization", "Bearer "+token)
-				r.Header.Set("Idempotency-Key", key)
-				return serve(h, r)
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int64
+		s := newSite(t, keyedOptions{MaxBody: size, MaxBodies: 4 * size}, numbered(&runs, nil))
+		send := func(key string, body io.Reader) answer {
+			r := post(s.token, key)
+			r.Body, r.ContentLength = io.NopCloser(body), -1
+			return serve(s, r)
+		}
+		more, answers := make(chan struct{}), make(chan answer, 2)
+		for i := range cap(answers) {
+			go func() { answers <- send(fmt.Sprint(i), &unfinished{letters{size - 1}, more}) }()
+			synctest.Wait() // it waits for its last byte
+		}
+		for _, tooMany := range []int{8 << 10, size} {
+			wantRefusal(t, "beyond MaxBodies", send("one more", &letters{tooMany}), 503, "too_many_in_flight", "")
+		}
+		if a := send("small", &letters{4<<10 - 1}); a.StatusCode != 201 || runs.Load() != 1 {
+			t.Errorf("a body that does not count: %d with %d runs", a.StatusCode, runs.Load())
+		}
+		close(more)
+		for range cap(answers) {
+			if a := <-answers; a.StatusCode != 201 {
+				t.Errorf("within MaxBodies: %d %s", a.StatusCode, a.body)
 			}
-			for round := range 3 {
-				more := make(chan struct{})
-				answers := make(chan answer, 2)
-				for i := range cap(answers) {
-					go func() { answers <- send(fmt.Sprint(round, i), &unfinished{letters{size - 1}, more}) }()
-					synctest.Wait() // it waits for its last byte
-				}
-				for _, tooMany := range []int{8 << 10, size} {
-					a := send("one more", &letters{tooMany})
-					wantRefusal(t, "beyond MaxBodies", a, 503, "too_many_in_flight", "")
-				}
-				if n := runs.Load(); n != int64(2*round) {
-					t.Errorf("%s: %d runs in round %d", name, n, round)
-				}
-				if a := serve(h, request("POST", "/", token, "", "Idempotency-Key: no body "+name)); a.StatusCode == 503 {
-					t.Errorf("%s: a request without a body got %d", name, a.StatusCode)
-				}
-				runs.Store(int64(2 * round))
-				close(more)
-				for range cap(answers) {
-					if a := <-answers; a.StatusCode != tt.status {
-						t.Errorf("%s, round %d: %d %s, want %d", name, round, a.StatusCode, a.body, tt.status)
-					}
-				}
-				// Requests that are refused give their room back, too.
-				if a := send("too large", &letters{size + 1}); a.StatusCode != 413 {
-					t.Errorf("%s: %d %s, want 413", name, a.StatusCode, a.body)
-				}
-				if a := send("broken", io.MultiReader(&letters{size / 2}, iotest.ErrReader(io.ErrUnexpectedEOF))); a.StatusCode != 400 {
-					t.Errorf("%s: %d %s, want 400", name, a.StatusCode, a.body)
-				}
+		}
+	})
+	for _, n := range []int{8191, 8192} { // the room for the end of a body does not count
+		s := newSite(t, keyedOptions{MaxBody: 8192, MaxBodies: 16384}, sayOK)
+		for _, declared := range []int{n, -1} {
+			r := post(s.token, fmt.Sprint(declared))
+			r.Body, r.ContentLength = io.NopCloser(&letters{n}), int64(declared)
+			if a := serve(s, r); a.StatusCode != 200 {
+				t.Errorf("%d bytes, declared %d: %d", n, declared, a.StatusCode)
 			}
-		})
+		}
 	}
 }
 
@@ -436,7 +420,7 @@ func TestBodiesOfOneOwner(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		h := keyed(ring, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}}, http.HandlerFunc(sayOK))
+		h := keyed(ring, with(keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}), http.HandlerFunc(sayOK))
 		tokenOf := func(organization string, environment keystore.Environment) string {
 			token, _ := ring.grant(t, keystore.Grant{Organization: organization, Environment: environment})
 			return token
@@ -486,4 +470,101 @@ func TestBodiesOfOneOwner(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWaitersLetGoOfTheirBodies: what waits keeps the hash of a large body
+// alone.
+func TestWaitersLetGoOfTheirBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const waiters, size = 64, 1 << 20
+		ring := newKeyring()
+		token := ring.issue(t)
+		var runs atomic.Int64
+		o := with(keyedOptions{MaxBodies: 4 * (size + 1)}) // of the first request and of one more
+		h := keyed(ring, o, numbered(&runs, func(r *http.Request) {
+			if n, err := io.Copy(io.Discard, r.Body); n != size || err != nil {
+				t.Errorf("the handler read %d bytes, %v", n, err)
+			}
+			time.Sleep(time.Second)
+		}))
+		go serve(h, lettersRequest(token, size))
+		synctest.Wait()
+		runtime.GC()
+		before := heap()
+		answers := make(chan answer, waiters)
+		for range waiters {
+			go func() { answers <- serve(h, lettersRequest(token, size)) }()
+			synctest.Wait()
+		}
+		runtime.GC()
+		if grown := int64(heap() - before); grown > waiters*size/4 {
+			t.Errorf("%d waiters with %d bytes each hold %d bytes", waiters, size, grown)
+		}
+		for range waiters {
+			if a := <-answers; a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" {
+				t.Fatalf("%d %s, want the replay", a.StatusCode, a.body)
+			}
+		}
+		if runs.Load() != 1 {
+			t.Errorf("%d runs", runs.Load())
+		}
+	})
+}
+
+// TestWaiterTakesOver: the first request frees the key. A repeat that kept its
+// body runs in its place; one whose body was too large to keep is told to come
+// again, and leaves the key free. Both also where another process had the
+// first.
+func TestWaiterTakesOver(t *testing.T) {
+	const kept = 16 << 10
+	for _, elsewhere := range []bool{false, true} {
+		for _, size := range []int{0, kept, kept + 1, 1 << 20} {
+			t.Run(fmt.Sprintf("%d bytes, elsewhere %t", size, elsewhere), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ring := newKeyring()
+					token := ring.issue(t)
+					var runs atomic.Int64
+					handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						n := runs.Add(1)
+						if read, err := io.Copy(io.Discard, r.Body); int(read) != size || err != nil {
+							t.Errorf("run %d read %d bytes, %v", n, read, err)
+						}
+						if n == 1 {
+							time.Sleep(time.Second)
+							middleware.FreeKey(r.Context())
+							return
+						}
+						w.WriteHeader(201)
+					})
+					store := idem.NewMemory(idem.MemoryOptions{})
+					first := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), handler)
+					second := first
+					if elsewhere {
+						second = keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), handler)
+					}
+					go serve(first, lettersRequest(token, size))
+					synctest.Wait()
+					answers := make(chan answer, 3)
+					for range cap(answers) {
+						go func() { answers <- serve(second, lettersRequest(token, size)) }()
+						synctest.Wait()
+					}
+					statuses := map[int]int{}
+					for range cap(answers) {
+						a := <-answers
+						statuses[a.StatusCode]++
+						if a.StatusCode == 409 && (a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1") {
+							t.Errorf("%v %s", a.Header, a.body)
+						}
+					}
+					if size <= kept && (statuses[201] != 3 || runs.Load() != 2) || size > kept && (statuses[409] != 3 || runs.Load() != 1) {
+						t.Errorf("statuses %v with %d runs", statuses, runs.Load())
+					}
+					if a := serve(second, lettersRequest(token, size)); a.StatusCode != 201 || runs.Load() != 2 {
+						t.Errorf("afterwards: %d with %d runs, want 201 and 2 in all", a.StatusCode, runs.Load())
+					}
+				})
+			})
+		}
+	}
 }

@@ -1,0 +1,233 @@
+package middleware_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// TestStreamDeadline: each write moves the deadlines of a response that streams.
+func TestStreamDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		under := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
+		h := keyed(ring, with(keyedOptions{Timeout: 30 * time.Second}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, has := r.Context().Deadline(); !has {
+				t.Error("got no deadline before the response streams, want one")
+			}
+			events(10, 29*time.Second, func(_ *http.Request, err error) {
+				if err != nil {
+					t.Errorf("the context ended: %v", err)
+				}
+				if left := time.Until(under.deadline); left <= time.Second {
+					t.Errorf("the write deadline is %v after the context's, want 7.5s", left-time.Second)
+				}
+			})(w, r)
+			if end, has := r.Context().Deadline(); has {
+				t.Errorf("got the deadline %v for a response that streams, want none", end)
+			}
+		}))
+		h.ServeHTTP(under, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
+		if got := under.Body.String(); got != eventText(10) {
+			t.Errorf("got %q, want 10 events", got)
+		}
+		if left := time.Until(under.deadline); left != 30*time.Second {
+			t.Errorf("the write deadline is in %v, want one Timeout", left)
+		}
+	})
+}
+
+// TestStreamWaitsForTheStore: what the handler wrote last reaches the client
+// also when the store is slow to save the response.
+func TestStreamWaitsForTheStore(t *testing.T) {
+	for _, protocol := range protocols {
+		inBubble(t, protocol, func(t *testing.T) {
+			ring := newKeyring()
+			client := listenInBubble(t, protocol, keyed(ring, with(keyedOptions{Runner: runnerOf(slowSettle{idem.NewMemory(idem.MemoryOptions{})}), Timeout: 10 * time.Second}),
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					events(1, 0, func(*http.Request, error) {})(w, r)
+					fmt.Fprint(w, "the end")
+					time.Sleep(9 * time.Second)
+				})), nil)
+			if a := do(t, client, keyedRequest(t, "http://api.example/", ring.issue(t), "a")); a.body != eventText(1)+"the end" {
+				t.Errorf("got %q", a.body)
+			}
+		})
+	}
+}
+
+type slowSettle struct{ idem.Store }
+
+func (s slowSettle) Settle(ctx context.Context, k idem.Key, c idem.ClaimToken, o idem.Settlement) error {
+	time.Sleep(5 * time.Second)
+	return s.Store.Settle(ctx, k, c, o)
+}
+
+// TestWriteDeadlineEndsAWrite: a write deadline that another goroutine sets ends
+// a write that waits for the client.
+func TestWriteDeadlineEndsAWrite(t *testing.T) {
+	inBubble(t, "HTTP/1.1", func(t *testing.T) {
+		ring := newKeyring()
+		took := make(chan time.Duration, 1)
+		client := listenInBubble(t, "HTTP/1.1", keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			control := http.NewResponseController(w)
+			_ = control.SetWriteDeadline(time.Time{})
+			events(1, 0, func(*http.Request, error) {})(w, r)
+			time.AfterFunc(time.Second, func() { _ = control.SetWriteDeadline(time.Now()) })
+			begin := time.Now()
+			_, _ = w.Write(make([]byte, 1<<20))
+			took <- time.Since(begin)
+		})), nil)
+		res, err := client.Do(keyedRequest(t, "http://api.example/", ring.issue(t), "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(res.Body, make([]byte, len(eventText(1)))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		_ = res.Body.Close()
+		if took := <-took; took != time.Second {
+			t.Errorf("the write took %v, want 1s", took)
+		}
+	})
+}
+
+// TestStreamWriteDeadlineOfTheHandler: one that the handler has set stays.
+func TestStreamWriteDeadlineOfTheHandler(t *testing.T) {
+	ring := newKeyring()
+	own := time.Now().Add(time.Hour)
+	h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(own)
+		events(2, 0, func(*http.Request, error) {})(w, r)
+	}))
+	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
+	h.ServeHTTP(w, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
+	if !w.deadline.Equal(own) {
+		t.Errorf("the write deadline is %v, want %v", w.deadline, own)
+	}
+}
+
+// TestSlowReader: a client that reads slowly gets all of a stream, and of a
+// joined response that is held back whole. What it takes is not the handler's
+// time.
+func TestSlowReader(t *testing.T) {
+	body := strings.Repeat("0123456789abcdef", 1<<14) // 256 KiB
+	for _, joined := range []bool{false, true} {
+		for _, protocol := range protocols {
+			inBubble(t, fmt.Sprintf("%s, joined %t", protocol, joined), func(t *testing.T) {
+				ring := newKeyring()
+				o := keyedOptions{Runner: replies(), MaxResponse: 100 << 10, Timeout: 30 * time.Second}
+				if joined {
+					o.Runner = joining(newJoiner())
+				}
+				client := listenInBubble(t, protocol, keyed(ring, middleware.Options{Idempotency: o},
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						_, err := io.WriteString(w, body[:90<<10])
+						_, err2 := io.WriteString(w, body[90<<10:])
+						time.Sleep(20 * time.Second)
+						if err := errors.Join(err, err2, r.Context().Err()); err != nil {
+							t.Error(err)
+						}
+					})), func(srv *http.Server) { srv.WriteTimeout = 5 * time.Second })
+				res, err := client.Do(keyedRequest(t, "http://api.example/", ring.issue(t), "a"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer res.Body.Close()
+				var got strings.Builder
+				for {
+					time.Sleep(14 * time.Second)
+					if _, err := io.CopyN(&got, res.Body, 20<<10); err == io.EOF {
+						break
+					} else if err != nil {
+						t.Fatalf("after %d bytes: %v", got.Len(), err)
+					}
+				}
+				if got.String() != body {
+					t.Errorf("got %d bytes, want %d", got.Len(), len(body))
+				}
+			})
+		}
+	}
+}
+
+// TestClientThatLeavesAStream: a stream that is kept goes on for at most
+// Timeout; one that is not kept ends at once, as without a key.
+func TestClientThatLeavesAStream(t *testing.T) {
+	rows := []struct {
+		name        string
+		maxResponse int
+		events      int
+		lives       time.Duration // of the context, after the client has left; 0: the handler ends first
+		err         error
+		repeat      int
+	}{
+		{"kept, and ends in time", 0, 4, 0, nil, 201},
+		{"kept, and goes on", 0, 1000, 30 * time.Second, context.DeadlineExceeded, 409},
+		{"not kept", 8, 1000, 0, context.Canceled, 409},
+	}
+	for _, protocol := range protocols {
+		for _, row := range rows {
+			inBubble(t, protocol+"/"+row.name, func(t *testing.T) {
+				ring := newKeyring()
+				token := ring.issue(t)
+				var left time.Time
+				ended := make(chan struct{})
+				client := listenInBubble(t, protocol, keyed(ring, with(keyedOptions{MaxResponse: row.maxResponse, Timeout: 30 * time.Second}),
+					events(row.events, 5*time.Second, func(r *http.Request, err error) {
+						// A write may tell it before the context does.
+						if (err == nil) != (row.err == nil) || r.Context().Err() != row.err || row.lives > 0 && time.Since(left) != row.lives {
+							t.Errorf("ended %v after the client had left, with %v, want %v and %v", time.Since(left), err, row.lives, row.err)
+						}
+						close(ended)
+					})), nil)
+				ctx, leave := context.WithCancel(t.Context())
+				res, err := client.Do(keyedRequest(t, "http://api.example/", token, "a").WithContext(ctx))
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines := bufio.NewReader(res.Body)
+				for range 4 { // two events
+					if _, err := lines.ReadString('\n'); err != nil {
+						t.Fatal(err)
+					}
+				}
+				left = time.Now()
+				leave()
+				_ = res.Body.Close()
+				<-ended
+				again := do(t, client, keyedRequest(t, "http://api.example/", token, "a"))
+				if again.StatusCode != row.repeat || row.repeat == 201 && !strings.HasPrefix(again.body, eventText(min(row.events, 8))) {
+					t.Errorf("repeat: %d %q, want %d", again.StatusCode, again.body, row.repeat)
+				}
+			})
+		}
+	}
+}
+
+// TestDeadlineOfTheHandler: a write deadline that the handler sets is the
+// connection's.
+func TestDeadlineOfTheHandler(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	srv, client := listen(t, "HTTP/1.1", keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+	})))
+	first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
+	again, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
+	if first != (outcome{}) || again != (outcome{200, "", ""}) {
+		t.Errorf("%v, then %v, want nothing, then the replay of 200", first, again)
+	}
+}

@@ -1,0 +1,316 @@
+package middleware_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// TestStreams: a response that streams reaches its client whole, however long
+// it takes and whatever wrote it, and a repeat gets it whole if it was kept.
+func TestStreams(t *testing.T) {
+	const most = 64 << 10
+	export := strings.Repeat("0123456789abcdef", 8*most/16)
+	rows := []struct {
+		name   string
+		handle http.HandlerFunc
+		repeat string // what a repeat gets, "" for 409
+		logs   string
+	}{
+		{"events", events(5, 20*time.Second, func(_ *http.Request, err error) {
+			if err != nil {
+				t.Errorf("the context of a stream ended: %v", err)
+			}
+		}), eventText(5), ""},
+		{"an export over MaxResponse", func(w http.ResponseWriter, r *http.Request) {
+			for piece := range strings.SplitSeq(export, "9") {
+				if r.Context().Err() != nil {
+					t.Errorf("the context of an export ended: %v", context.Cause(r.Context()))
+					return
+				}
+				_, _ = io.WriteString(w, piece+"9")
+			}
+		}, "", "larger than IdempotencyOptions.MaxResponse"},
+		{"events over MaxResponse", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			_ = http.NewResponseController(w).Flush()
+			_, _ = w.Write([]byte(export))
+		}, "", "larger than IdempotencyOptions.MaxResponse"},
+		{"NotRetained", func(w http.ResponseWriter, r *http.Request) {
+			events(2, 0, func(*http.Request, error) {})(w, r)
+			middleware.NotRetained(r.Context())
+			_, _ = w.Write([]byte("more"))
+		}, "", ""},
+	}
+	for _, protocol := range protocols {
+		for _, row := range rows {
+			inBubble(t, protocol+"/"+row.name, func(t *testing.T) {
+				ring, log := newKeyring(), newLogged()
+				var runs atomic.Int64
+				client := listenInBubble(t, protocol, keyed(ring, logging(log, keyedOptions{MaxResponse: most}),
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						runs.Add(1)
+						row.handle(w, r)
+					})), nil)
+				bare := listenInBubble(t, protocol, row.handle, nil)
+				token := ring.issue(t)
+				for range 2 { // a reason is logged once
+					key := fmt.Sprint("key ", runs.Load())
+					want := do(t, bare, keyedRequest(t, "http://api.example/", token, key))
+					first := do(t, client, keyedRequest(t, "http://api.example/", token, key))
+					if first.StatusCode != want.StatusCode || first.body != want.body || len(first.body) == 0 || !reflect.DeepEqual(first.Trailer, want.Trailer) {
+						t.Errorf("first: %d with %d bytes, want %d with %d", first.StatusCode, len(first.body), want.StatusCode, len(want.body))
+					}
+					again := do(t, client, keyedRequest(t, "http://api.example/", token, key))
+					switch {
+					case row.repeat == "":
+						if p := again.problem(t); p.Code != "idempotency_response_not_retained" || p.OriginalStatus != first.StatusCode {
+							t.Errorf("repeat: %d %s, want idempotency_response_not_retained", again.StatusCode, again.body)
+						}
+					case again.body != row.repeat || again.StatusCode != first.StatusCode || again.Header.Get("Content-Type") != first.Header.Get("Content-Type") || again.Header.Get("Location") != first.Header.Get("Location") || again.Header.Get("Idempotent-Replayed") != "true":
+						t.Errorf("repeat: %d %q, want all of the stream", again.StatusCode, again.body)
+					}
+				}
+				if runs.Load() != 2 {
+					t.Errorf("%d runs, want 2", runs.Load())
+				}
+				if text := log.String(); row.logs == "" && text != "" || row.logs != "" && strings.Count(text, row.logs) != 1 {
+					t.Errorf("log %q, want %q once", text, row.logs)
+				}
+			})
+		}
+	}
+}
+
+// TestStreamsBeyondTheRoom: a stream for which there is no room goes on, and is
+// not kept. Others find the room again.
+func TestStreamsBeyondTheRoom(t *testing.T) {
+	ring, log := newKeyring(), newLogged()
+	token := ring.issue(t)
+	const size = 10 << 10
+	h := keyed(ring, logging(log, keyedOptions{MaxBody: 4 << 10, MaxBodies: 36 << 10}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).Flush()
+		for range 20 {
+			_, _ = w.Write(make([]byte, r.ContentLength*size/40))
+		}
+	}))
+	for i, row := range []struct {
+		half   int // half of size
+		repeat int
+	}{{1, 200}, {2, 409}, {2, 409}, {1, 200}} {
+		body, key := strings.Repeat("x", row.half), fmt.Sprint("Idempotency-Key: ", i)
+		if a := serve(h, request("POST", "/", token, body, key)); a.StatusCode != 200 || len(a.body) != row.half*size/2 {
+			t.Errorf("%d: %d with %d bytes, want 200 with %d", i, a.StatusCode, len(a.body), row.half*size/2)
+		}
+		if a := serve(h, request("POST", "/", token, body, key)); a.StatusCode != row.repeat {
+			t.Errorf("%d: repeat %d, want %d", i, a.StatusCode, row.repeat)
+		}
+	}
+	if n := strings.Count(log.String(), "IdempotencyOptions.MaxBodies"); n != 1 {
+		t.Errorf("%d lines name MaxBodies, want one: %s", n, log)
+	}
+}
+
+// TestEventsArriveLive: what a handler of a keyed request flushes is with the
+// client before it goes on.
+func TestEventsArriveLive(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			read := make(chan struct{})
+			srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				for n := range 3 {
+					fmt.Fprintf(w, "data: %d\n", n)
+					_ = http.NewResponseController(w).Flush()
+					<-read
+				}
+			})))
+			res, err := client.Do(keyedRequest(t, srv.URL, token, "a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			lines := bufio.NewScanner(res.Body)
+			for n := range 3 {
+				if !lines.Scan() || lines.Text() != fmt.Sprintf("data: %d", n) {
+					t.Fatalf("line %d: %q, %v", n, lines.Text(), lines.Err())
+				}
+				read <- struct{}{}
+			}
+			if wantID(t, res); res.Header.Get("Content-Type") != "text/event-stream" {
+				t.Errorf("Content-Type %q", res.Header.Get("Content-Type"))
+			}
+		})
+	}
+}
+
+// TestReverseProxy: what httputil.ReverseProxy passes on is whole, with and
+// without a length, and can be repeated within MaxResponse. It flushes each
+// response that has no length.
+func TestReverseProxy(t *testing.T) {
+	upstream := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+		if r.URL.Path == "/length" {
+			w.Header().Set("Content-Length", fmt.Sprint(n))
+		}
+		if r.URL.Path == "/events" {
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
+		w.Header().Set("Location", "/tasks/1")
+		w.WriteHeader(http.StatusCreated)
+		w.(http.Flusher).Flush()
+		_, _ = io.WriteString(w, strings.Repeat("a", n))
+	}))
+	target, err := url.Parse(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		srv, client := listen(t, protocol, keyed(ring, with(keyedOptions{}), httputil.NewSingleHostReverseProxy(target)))
+		for _, path := range []string{"/length", "/chunked", "/events"} {
+			for n, repeat := range map[int]int{7: 201, 2 << 20: 409} {
+				url := fmt.Sprintf("%s%s?n=%d", srv.URL, path, n)
+				first, again := do(t, client, keyedRequest(t, url, token, url)), do(t, client, keyedRequest(t, url, token, url))
+				if first.StatusCode != 201 || len(first.body) != n || first.Header.Get("Location") != "/tasks/1" {
+					t.Errorf("%s %s: %d with %d bytes", protocol, url, first.StatusCode, len(first.body))
+				}
+				if again.StatusCode != repeat || repeat == 201 && again.body != first.body {
+					t.Errorf("%s %s: the repeat got %d with %d bytes", protocol, url, again.StatusCode, len(again.body))
+				}
+			}
+		}
+	}
+}
+
+// TestCutStreams: a response whose context ends before its handler may be cut
+// short. It looks whole neither to its client nor to a repeat.
+func TestCutStreams(t *testing.T) {
+	for name, store := range map[string]func() idem.Store{
+		"nothing is written for a Timeout": func() idem.Store { return idem.NewMemory(idem.MemoryOptions{}) },
+		"the claim is lost": func() idem.Store {
+			faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+			faulty.Always(idemtest.Extend, idemtest.Lose)
+			return faulty
+		},
+	} {
+		for _, protocol := range protocols {
+			inBubble(t, protocol+"/"+name, func(t *testing.T) {
+				ring, log := newKeyring(), newLogged()
+				token := ring.issue(t)
+				client := listenInBubble(t, protocol, keyed(ring, logging(log, keyedOptions{Runner: runnerOf(store()), Timeout: 30 * time.Second}),
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						derived, cancel := context.WithTimeout(r.Context(), time.Hour)
+						defer cancel()
+						events(1, 0, func(*http.Request, error) {})(w, r)
+						begin := time.Now()
+						<-derived.Done()
+						if after := time.Since(begin); after > 30*time.Second || derived.Err() != r.Context().Err() {
+							t.Errorf("ended after %v with %v and %v, want at most 30s and one error", after, derived.Err(), r.Context().Err())
+						}
+					})), nil)
+				if first, _ := outcomeOf(t, client, keyedRequest(t, "http://api.example/", token, "a")); first != (outcome{}) {
+					t.Errorf("first: %v, want a response that breaks off", first)
+				}
+				if again, _ := outcomeOf(t, client, keyedRequest(t, "http://api.example/", token, "a")); again != (outcome{409, "idempotency_response_not_retained", ""}) {
+					t.Errorf("repeat: %v, want 409", again)
+				}
+				if !strings.Contains(log.String(), "its context ended before the handler") {
+					t.Errorf("log %q, want why", log)
+				}
+			})
+		}
+	}
+}
+
+// TestDiscardedResponse: a handler whose response cannot be sent is told by its
+// writes, and its client gets the refusal.
+func TestDiscardedResponse(t *testing.T) {
+	refused := newJoiner()
+	refused.commit = func(_, undo func()) error { undo(); return errors.New("reset") }
+	lost := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+	lost.Always(idemtest.Extend, idemtest.Lose)
+	for want, runner := range map[outcome]*idem.Runner{
+		{503, "idempotency_store_unavailable", ""}: joining(refused),
+		{409, "idempotency_in_progress", ""}:       runnerOf(lost, idem.Options{Lease: 3 * time.Second}),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ring := newKeyring()
+			writes := 0
+			h := keyed(ring, with(keyedOptions{Runner: runner}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(5 * time.Second) // the claim is lost
+				w.Header().Set("Content-Type", "text/event-stream")
+				for writes = range 1000 {
+					_, err := fmt.Fprint(w, "data\n\n")
+					if errors.Join(err, http.NewResponseController(w).Flush()) != nil {
+						return
+					}
+				}
+			}))
+			a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
+			if got := (outcome{a.StatusCode, a.problem(t).Code, ""}); got != want || writes != 0 {
+				t.Errorf("%v after %d writes, want %v after the first", got, writes, want)
+			}
+		})
+	}
+}
+
+// TestDuplicatesOfAStream: the claim of a stream is renewed as long as it runs.
+// A duplicate waits for it, or gets 409.
+func TestDuplicatesOfAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		token := ring.issue(t)
+		var runs atomic.Int64
+		stream := func(w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			events(20, 5*time.Second, func(_ *http.Request, err error) {
+				if err != nil {
+					t.Errorf("the context ended: %v", err)
+				}
+			})(w, r)
+		}
+		// A store of another type than Memory has leases.
+		store := struct{ idem.Store }{idem.NewMemory(idem.MemoryOptions{})}
+		h := func() http.Handler { // a process
+			return keyed(ring, with(keyedOptions{Runner: idem.NewRunner(store, idem.Options{Lease: 6 * time.Second})}), http.HandlerFunc(stream))
+		}
+		here, there := h(), h()
+		first := make(chan answer)
+		go func() { first <- serve(here, post(token, "a")) }()
+		for range 2 { // each request waits for 10 s
+			time.Sleep(21 * time.Second)
+			for _, process := range []http.Handler{here, there} {
+				if a := serve(process, post(token, "a")); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" {
+					t.Errorf("during the stream: %d %s, want 409", a.StatusCode, a.body)
+				}
+			}
+		}
+		time.Sleep(12 * time.Second)
+		waited := serve(there, post(token, "a"))
+		a := <-first
+		if a.body != eventText(20) || waited.StatusCode != a.StatusCode || waited.body != a.body || runs.Load() != 1 {
+			t.Errorf("first %d %q, the one that waited %d %q, %d runs; want the whole stream twice and one run", a.StatusCode, a.body, waited.StatusCode, waited.body, runs.Load())
+		}
+	})
+}

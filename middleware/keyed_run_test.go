@@ -1,0 +1,728 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// TestUploadsAreRemoved: the files that a parsed form leaves on the disk are
+// gone when the request is over, although the handler has a copy of the
+// request.
+func TestUploadsAreRemoved(t *testing.T) {
+	var form bytes.Buffer
+	parts := multipart.NewWriter(&form)
+	file, _ := parts.CreateFormFile("file", "a.txt")
+	_, _ = file.Write(make([]byte, 10_000))
+	_ = parts.Close()
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		for _, key := range []string{"", "a", "panics"} {
+			t.Run(fmt.Sprintf("%s key %q", protocol, key), func(t *testing.T) {
+				dir := t.TempDir()
+				t.Setenv("TMPDIR", dir)
+				srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if err := r.ParseMultipartForm(1); err != nil {
+						t.Error(err)
+					}
+					if files, _ := os.ReadDir(dir); len(files) != 1 {
+						t.Errorf("%d files while the handler runs, want the upload", len(files))
+					}
+					if key == "panics" {
+						panic("boom")
+					}
+				})))
+				r := newRequest(t, "POST", srv.URL, token, bytes.NewReader(form.Bytes()))
+				r.Header.Set("Content-Type", parts.FormDataContentType())
+				if key != "" {
+					r.Header.Set("Idempotency-Key", key)
+				}
+				do(t, client, r)
+				srv.Close()
+				if files, _ := os.ReadDir(dir); len(files) != 0 {
+					t.Errorf("%d files are left", len(files))
+				}
+			})
+		}
+	}
+}
+
+// TestDisconnect: the client that sent a create leaves, by closing its
+// connection or by taking back its stream. The create is finished and kept, and
+// whoever repeats it gets its response.
+func TestDisconnect(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			var runs atomic.Int64
+			entered, outer := make(chan struct{}), make(chan context.Context, 2)
+			// Not the store in memory itself, which never looks at a context.
+			store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+			h := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), numbered(&runs, func(r *http.Request) {
+				close(entered)
+				<-(<-outer).Done() // the server knows that the client is gone
+				if err := r.Context().Err(); err != nil {
+					t.Errorf("the handler's context is done: %v", err)
+				}
+				if deadline, ok := r.Context().Deadline(); !ok || time.Until(deadline) > 30*time.Second {
+					t.Errorf("the handler's deadline is %v", deadline)
+				}
+				if _, ok := middleware.PrincipalFrom(r.Context()); !ok || middleware.RequestIDFrom(r.Context()) == "" {
+					t.Error("the handler's context has lost its values")
+				}
+			}))
+			srv, client := listen(t, protocol, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				outer <- r.Context()
+				h.ServeHTTP(w, r)
+			}))
+			if protocol == "HTTP/2" {
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() {
+					<-entered
+					cancel()
+				}()
+				if _, err := client.Do(keyedRequest(t, srv.URL, token, "a").WithContext(ctx)); !errors.Is(err, context.Canceled) {
+					t.Errorf("first: %v", err)
+				}
+			} else {
+				c := dial(t, srv)
+				c.send("POST / HTTP/1.1\r\nHost: " + srv.Listener.Addr().String() + "\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}")
+				<-entered
+				c.Close()
+			}
+			a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
+			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
+				t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body, runs.Load())
+			}
+		})
+	}
+}
+
+// TestTimeoutHandlerOutside: the client is told 503 in time, and the create
+// goes on to its end, which a repeat gets.
+func TestTimeoutHandlerOutside(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		inBubble(t, protocol, func(t *testing.T) {
+			var runs atomic.Int64
+			release := make(chan struct{})
+			g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
+			inner := middleware.Chain(g.AnyKey, g.Idempotent)(numbered(&runs, func(*http.Request) { <-release }))
+			client := listenInBubble(t, protocol, middleware.Chain(
+				g.RequestID, g.Recover, g.Authenticate,
+				func(next http.Handler) http.Handler {
+					slow, fast := http.TimeoutHandler(next, 20*time.Millisecond, "late"), http.TimeoutHandler(next, time.Minute, "late")
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.Header.Get("Slow") != "" {
+							slow.ServeHTTP(w, r)
+						} else {
+							fast.ServeHTTP(w, r)
+						}
+					})
+				},
+			)(inner), nil)
+			late := keyedRequest(t, "http://api.example.com", token, "a")
+			late.Header.Set("Slow", "1")
+			a := do(t, client, late)
+			if wantID(t, a.Response); a.StatusCode != 503 || a.body != "late" {
+				t.Errorf("first: %d %s, want the 503 of http.TimeoutHandler", a.StatusCode, a.body)
+			}
+			close(release)
+			a = do(t, client, keyedRequest(t, "http://api.example.com", token, "a"))
+			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
+				t.Errorf("repeat: %d %s with %d runs, want the replay", a.StatusCode, a.body, runs.Load())
+			}
+		})
+	}
+}
+
+// TestJoined: rows and reply are kept together or not at all.
+func TestJoined(t *testing.T) {
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(code)
+			fmt.Fprintf(w, "answered %d", code)
+		}
+	}
+	same := func(code int) outcome { return outcome{code, "", fmt.Sprintf("answered %d", code)} }
+	broken := errors.New("connection reset")
+	long := strings.Repeat("0123456789", 100)
+	rows := []struct {
+		name   string
+		handle http.HandlerFunc // after a row was written
+		commit func(do, undo func()) error
+		first  outcome
+		again  bool    // a repeat runs the handler again
+		repeat outcome // else it gets this
+		rows   int     // committed after the first
+	}{
+		{"201", status(201), nil, same(201), false, same(201), 1},
+		{"303", status(303), nil, same(303), false, same(303), 1},
+		{"400", status(400), nil, same(400), false, same(400), 0},
+		{"409", status(409), nil, same(409), false, same(409), 0},
+		{"401", status(401), nil, same(401), true, outcome{}, 0},
+		{"429", status(429), nil, same(429), true, outcome{}, 0},
+		{"500", status(500), nil, same(500), true, outcome{}, 0},
+		{"503", status(503), nil, same(503), true, outcome{}, 0},
+		{"FreeKey", func(w http.ResponseWriter, r *http.Request) {
+			middleware.FreeKey(r.Context())
+			status(202)(w, r)
+		}, nil, same(202), true, outcome{}, 0},
+		{"panic", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "/a")
+			status(201)(w, r)
+			panic("boom")
+		}, nil, outcome{500, "internal", ""}, true, outcome{}, 0},
+		{"abort", func(w http.ResponseWriter, r *http.Request) {
+			status(201)(w, r)
+			panic(http.ErrAbortHandler)
+		}, nil, outcome{}, true, outcome{}, 0},
+		{"past the deadline", func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			status(201)(w, r)
+		}, nil, outcome{503, "idempotency_store_unavailable", ""}, true, outcome{}, 0},
+		{"past the deadline, and says so", func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			status(504)(w, r)
+		}, nil, same(504), true, outcome{}, 0},
+		{"commit fails", status(201), func(_, undo func()) error { undo(); return broken }, outcome{503, "idempotency_store_unavailable", ""}, true, outcome{}, 0},
+		{"commit unknown, done", status(201), func(do, _ func()) error { do(); return idem.ErrCommitUnknown }, outcome{503, "idempotency_commit_unknown", ""}, false, same(201), 1},
+		{"commit unknown, not done", status(201), func(_, undo func()) error { undo(); return idem.ErrCommitUnknown }, outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
+		{"commit of a 4xx unknown, done", status(404), func(do, _ func()) error { do(); return idem.ErrCommitUnknown }, outcome{503, "idempotency_commit_unknown", ""}, false, same(404), 0},
+		{"commit panics", status(201), func(_, undo func()) error { undo(); panic("in COMMIT") }, outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
+		{"too large", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, long)
+		}, nil, outcome{201, "", long}, false, outcome{409, "idempotency_response_not_retained", ""}, 1},
+		{"flush", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(201)
+			fmt.Fprint(w, "half")
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				panic(err)
+			}
+			fmt.Fprint(w, " and half")
+		}, nil, outcome{201, "", "half and half"}, false, outcome{201, "", "half and half"}, 1},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ring, store := newKeyring(), newJoiner()
+				token := ring.issue(t)
+				runs := 0
+				h := keyed(ring, with(keyedOptions{Runner: joining(store), Timeout: time.Second, MaxResponse: 512}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs++
+					insert(r.Context(), fmt.Sprint("row ", runs))
+					if runs == 1 {
+						row.handle(w, r)
+					}
+				}))
+				var sent *httptest.ResponseRecorder
+				ask := func() (o outcome) {
+					defer func() {
+						if p := recover(); p != nil && p != http.ErrAbortHandler {
+							t.Errorf("panic: %v", p)
+						}
+					}()
+					sent = httptest.NewRecorder()
+					h.ServeHTTP(sent, post(token, "a"))
+					if sent.Header().Get("Content-Type") == "application/problem+json" {
+						if sent.Header().Get("Location") != "" {
+							t.Error("the refusal has a header of the handler")
+						}
+						return outcome{sent.Code, answer{sent.Result(), sent.Body.String()}.problem(t).Code, ""}
+					}
+					return outcome{sent.Code, "", sent.Body.String()}
+				}
+				store.commit = row.commit
+				store.ending = func() {
+					if sent.Flushed || sent.Body.Len() > 0 {
+						t.Error("the client saw the response before the transaction had ended")
+					}
+				}
+				if got := ask(); got != row.first {
+					t.Errorf("first: %v, want %v", got, row.first)
+				}
+				if got := store.committed(); len(got) != row.rows {
+					t.Errorf("rows %q, want %d", got, row.rows)
+				}
+				store.commit = nil
+				got := ask()
+				if row.again {
+					if want := (outcome{200, "", ""}); got != want || runs != 2 || len(store.committed()) != 1 {
+						t.Errorf("repeat: %v with %d runs and rows %q, want a second run alone to count", got, runs, store.committed())
+					}
+				} else if got != row.repeat || runs != 1 || len(store.committed()) != row.rows {
+					t.Errorf("repeat: %v with %d runs and rows %q, want %v", got, runs, store.committed(), row.repeat)
+				}
+			})
+		})
+	}
+}
+
+// TestFailedCommitsAreSampled: each cause has one line a second, with the
+// number of those in between.
+func TestFailedCommitsAreSampled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring, store, log := newKeyring(), newJoiner(), newLogged()
+		h := keyed(ring, logging(log, keyedOptions{Runner: joining(store)}), http.HandlerFunc(sayOK))
+		token := ring.issue(t)
+		for second := range 2 {
+			for i := range 20 {
+				for _, err := range []error{idem.ErrCommitUnknown, errors.New("refused")} {
+					store.commit = func(_, undo func()) error { undo(); return err }
+					serve(h, post(token, fmt.Sprint(second, i, err)))
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		for _, text := range []string{"the database did not say whether a transaction was committed", "a transaction was not committed"} {
+			if n := strings.Count(log.String(), text); n != 2 {
+				t.Errorf("%d lines in two seconds say that %s, want 2\n%s", n, text, log)
+			}
+		}
+		if n := strings.Count(log.String(), "unlogged=19"); n != 2 {
+			t.Errorf("%d lines count the 19 before them, want 2\n%s", n, log)
+		}
+	})
+}
+
+// TestJoinedDuplicates: a repeat waits for the transaction, also for one that
+// ends without a trace, and then runs.
+func TestJoinedDuplicates(t *testing.T) {
+	for _, first := range []int{201, 500} {
+		t.Run(fmt.Sprint(first), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ring, store := newKeyring(), newJoiner()
+				token := ring.issue(t)
+				runs := 0
+				h := keyed(ring, with(keyedOptions{Runner: joining(store)}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs++
+					insert(r.Context(), fmt.Sprint("row ", runs))
+					time.Sleep(time.Second)
+					if runs == 1 {
+						w.WriteHeader(first)
+					} else {
+						w.WriteHeader(201)
+					}
+				}))
+				answers := make(chan answer, 3)
+				for range 3 {
+					go func() { answers <- serve(h, post(token, "a")) }()
+					synctest.Wait()
+				}
+				statuses := map[int]int{}
+				for range 3 {
+					statuses[(<-answers).StatusCode]++
+				}
+				if got := store.committed(); len(got) != 1 || statuses[201] != 3-statuses[500] || statuses[500] != runs-1 {
+					t.Errorf("%d runs, statuses %v, rows %q, want one row and every other client its reply", runs, statuses, got)
+				}
+			})
+		})
+	}
+}
+
+// TestOutcomes: however a handler ends, it runs once, and repeats get the same
+// response or a refusal that says why not.
+func TestOutcomes(t *testing.T) {
+	long := strings.Repeat("0123456789", 60)
+	begin := func(w http.ResponseWriter) {
+		w.Header().Set("Location", "/a")
+		w.WriteHeader(201)
+		fmt.Fprint(w, "half")
+	}
+	rows := []struct {
+		name   string
+		handle http.HandlerFunc
+		first  outcome
+		repeat outcome
+		logs   string
+	}{
+		{"panic", func(http.ResponseWriter, *http.Request) { panic("boom") }, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
+		{"panic half-way", func(w http.ResponseWriter, _ *http.Request) {
+			begin(w)
+			panic("boom")
+		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
+		{"panic after an interim response", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Link", "</a>; rel=preload")
+			w.WriteHeader(103)
+			panic("boom")
+		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
+		{"panic after FreeKey", func(w http.ResponseWriter, r *http.Request) {
+			middleware.FreeKey(r.Context())
+			panic("boom")
+		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
+		{"invalid status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "invalid WriteHeader code 42"},
+		{"abort", func(w http.ResponseWriter, _ *http.Request) {
+			begin(w)
+			panic(http.ErrAbortHandler)
+		}, outcome{}, outcome{409, "idempotency_outcome_unknown", ""}, ""},
+		{"goexit", func(w http.ResponseWriter, _ *http.Request) {
+			begin(w)
+			runtime.Goexit()
+		}, outcome{}, outcome{409, "idempotency_outcome_unknown", ""}, ""},
+		{"too large", func(w http.ResponseWriter, _ *http.Request) {
+			begin(w)
+			_, _ = io.WriteString(w, long)
+			_, _ = w.Write([]byte(long))
+		}, outcome{201, "", "half" + long + long}, outcome{409, "idempotency_response_not_retained", ""}, "MaxResponse"},
+		{"as large as may be", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, long[:512])
+		}, outcome{201, "", long[:512]}, outcome{201, "", long[:512]}, ""},
+		{"flush", func(w http.ResponseWriter, _ *http.Request) {
+			begin(w)
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, " and half")
+		}, outcome{201, "", "half and half"}, outcome{201, "", "half and half"}, ""},
+		{"flush of a stream", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "Application/X-NDJSON; charset=utf-8")
+			begin(w)
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, " and half")
+		}, outcome{201, "", "half and half"}, outcome{201, "", "half and half"}, ""},
+		{"flush of a stream by an option", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/x-log")
+			begin(w)
+			w.(http.Flusher).Flush()
+		}, outcome{201, "", "half"}, outcome{201, "", "half"}, ""},
+		{"flush by the controller, before anything else", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/a")
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				panic(err)
+			}
+			fmt.Fprint(w, "half")
+		}, outcome{200, "", "half"}, outcome{200, "", "half"}, ""},
+		{"panic after flush", func(w http.ResponseWriter, _ *http.Request) {
+			begin(w)
+			w.(http.Flusher).Flush()
+			panic("boom")
+		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
+		{"panic after flush of a stream", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			begin(w)
+			w.(http.Flusher).Flush()
+			panic("boom")
+		}, outcome{}, outcome{409, "idempotency_outcome_unknown", ""}, "boom"},
+		{"panic after too much", func(w http.ResponseWriter, _ *http.Request) {
+			begin(w)
+			_, _ = io.WriteString(w, long)
+			panic("boom")
+		}, outcome{}, outcome{409, "idempotency_outcome_unknown", ""}, "boom"},
+		{"http.TimeoutHandler inside, in time", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { begin(w) }), time.Minute, "late").ServeHTTP,
+			outcome{201, "", "half"}, outcome{201, "", "half"}, ""},
+		{"http.TimeoutHandler inside, late", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), time.Millisecond, "late").ServeHTTP,
+			outcome{503, "", "late"}, outcome{503, "", "late"}, ""},
+		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) }, outcome{500, "", "broken\n"}, outcome{500, "", "broken\n"}, ""},
+		{"a problem of its own", func(w http.ResponseWriter, r *http.Request) {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "task_cancelled"})
+		}, outcome{409, "task_cancelled", ""}, outcome{409, "task_cancelled", ""}, ""},
+	}
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			for _, row := range rows {
+				t.Run(row.name, func(t *testing.T) {
+					var runs atomic.Int64
+					log := newLogged()
+					srv, client := listen(t, protocol, keyed(ring, logging(log, keyedOptions{MaxResponse: 512, Streaming: []string{"text/x-log"}}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						runs.Add(1)
+						row.handle(w, r)
+					})))
+					first, head := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
+					if first != row.first {
+						t.Errorf("first: %v, want %v", first, row.first)
+					}
+					if first.code == "internal" && head.Get("Location")+head.Get("Link") != "" {
+						t.Errorf("the 500 has fields of the handler: %v", head)
+					}
+					for range 2 {
+						repeat, again := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
+						if repeat != row.repeat {
+							t.Errorf("repeat: %v, want %v", repeat, row.repeat)
+						}
+						if id := head.Get("Svc-Request-Id"); id != "" && row.repeat.code != "idempotency_outcome_unknown" && again.Get("Svc-Original-Request-Id") != id {
+							t.Errorf("repeat: Svc-Original-Request-Id %q, want %q", again.Get("Svc-Original-Request-Id"), id)
+						}
+						if replayed := again.Get("Idempotent-Replayed") == "true"; replayed != (row.first == row.repeat) {
+							t.Errorf("repeat: Idempotent-Replayed %q", again.Get("Idempotent-Replayed"))
+						}
+					}
+					if runs.Load() != 1 {
+						t.Errorf("ran %d times, want once", runs.Load())
+					}
+					if text := log.String(); row.logs != "" && strings.Count(text, row.logs) == 0 || row.logs == "" && text != "" {
+						t.Errorf("log %q, want %q in it", text, row.logs)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestOutcomesThatFree: only FreeKey and the statuses in FreeOn free the key. A
+// status alone proves nothing.
+func TestOutcomesThatFree(t *testing.T) {
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	flushed := func(code int, contentType string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			w.WriteHeader(code)
+			w.(http.Flusher).Flush()
+		}
+	}
+	type row struct {
+		name   string
+		handle http.HandlerFunc
+		frees  bool
+	}
+	rows := []row{
+		{"502, in FreeOn", status(502), true},
+		{"502, in FreeOn, streamed", flushed(502, "text/event-stream"), true},
+		{"429, flushed", flushed(429, "text/plain"), false},
+		{"panic, and 500 in FreeOn", func(http.ResponseWriter, *http.Request) { panic("after the insert") }, false},
+		{"FreeKey", func(w http.ResponseWriter, r *http.Request) {
+			middleware.FreeKey(r.Context())
+			w.WriteHeader(503)
+		}, true},
+	}
+	for _, code := range []int{400, 401, 403, 404, 408, 409, 413, 422, 425, 429, 503} {
+		rows = append(rows, row{fmt.Sprint(code), status(code), false})
+	}
+	for _, row := range rows {
+		runs := 0
+		s := newSite(t, keyedOptions{FreeOn: []int{500, 502, 504}}, func(w http.ResponseWriter, r *http.Request) {
+			if runs++; runs == 1 {
+				row.handle(w, r)
+			}
+		})
+		first, again := s.post("a"), s.post("a")
+		switch {
+		case row.frees && (runs != 2 || again.StatusCode != 200 || again.replayed()):
+			t.Errorf("%s: %d runs, then %d, want a second run", row.name, runs, again.StatusCode)
+		case !row.frees && (runs != 1 || again.StatusCode != first.StatusCode || !again.replayed()):
+			t.Errorf("%s: %d runs, then %d, want a replay of %d", row.name, runs, again.StatusCode, first.StatusCode)
+		}
+	}
+}
+
+// TestHooksThatPanic: a hook of the team's own that panics costs the response,
+// and never leaves the key claimed for ever.
+func TestHooksThatPanic(t *testing.T) {
+	rows := []struct {
+		name   string
+		hooks  func(*middleware.Hooks)
+		handle http.HandlerFunc
+	}{
+		{"Observe", func(h *middleware.Hooks) {
+			h.Observe = func(_ context.Context, e middleware.Event) {
+				if e.Outcome == "executed" {
+					panic("in Observe")
+				}
+			}
+		}, func(w http.ResponseWriter, r *http.Request) {}},
+		{"Problem", func(h *middleware.Hooks) {
+			h.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) { panic("in Problem") }
+		}, func(w http.ResponseWriter, r *http.Request) { panic("boom") }},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ring := newKeyring()
+				token := ring.issue(t)
+				hooks := quiet()
+				row.hooks(hooks)
+				runs := 0
+				h := keyed(ring, middleware.Options{Hooks: hooks, Idempotency: keyedOptions{Runner: replies(idem.Options{Wait: -1})}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs++
+					row.handle(w, r)
+				}))
+				ask := func() (a answer) {
+					defer func() { recover() }()
+					return serve(h, post(token, "a"))
+				}
+				ask()
+				if a := ask(); a.Response == nil || a.StatusCode == 409 && a.problem(t).Code == "idempotency_in_progress" || runs != 1 {
+					t.Errorf("the repeat got %v with %d runs, want an end of it", a, runs)
+				}
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+// TestOneLineForAnOutcome: the outcome of a request that could not be saved has
+// one line in the log until it is saved, and one then.
+func TestOneLineForAnOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring, log := newKeyring(), newLogged()
+		store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+		store.Always(idemtest.Settle, idemtest.Fail)
+		runner := runnerOf(store, idem.Options{Logger: log.hooks().Logger})
+		h := keyed(ring, logging(log, keyedOptions{Runner: runner}), http.HandlerFunc(sayOK))
+		if a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a")); a.StatusCode != 200 {
+			t.Errorf("got %d %s, want the response", a.StatusCode, a.body)
+		}
+		for _, want := range []string{"could not be saved", "is saved"} {
+			if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), want) {
+				t.Errorf("%d lines, want one that says that the outcome %s:\n%s", n, want, log)
+			}
+			log.text.Reset()
+			store.Always(idemtest.Settle, idemtest.None)
+			runner.WaitSettled(t.Context())
+		}
+	})
+}
+
+// TestNotRetained: a response that the handler says is secret reaches its client
+// and no repeat.
+func TestNotRetained(t *testing.T) {
+	for name, runner := range map[string]*idem.Runner{"lease": replies(), "joined": joining(newJoiner())} {
+		ring, log, runs := newKeyring(), newLogged(), 0
+		token := ring.issue(t)
+		h := keyed(ring, logging(log, keyedOptions{Runner: runner}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			middleware.NotRetained(r.Context())
+			w.WriteHeader(201)
+			fmt.Fprint(w, "the secret")
+		}))
+		first := serve(h, post(token, "a"))
+		again := serve(h, post(token, "a"))
+		if first.StatusCode != 201 || first.body != "the secret" || again.StatusCode != 409 || again.problem(t).OriginalStatus != 201 || runs != 1 || log.String() != "" {
+			t.Errorf("%s: %d %s, then %d %s with %d runs and the log %q", name, first.StatusCode, first.body, again.StatusCode, again.body, runs, log)
+		}
+	}
+}
+
+// TestStreamLostAtItsEnd: a stream that was sent stays as it was sent when its
+// claim turns out to be another's.
+func TestStreamLostAtItsEnd(t *testing.T) {
+	ring := newKeyring()
+	faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+	faulty.Next(idemtest.Settle, idemtest.Lose)
+	h := keyed(ring, with(keyedOptions{Runner: runnerOf(faulty)}), events(2, 0, func(*http.Request, error) {}))
+	if a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a")); a.StatusCode != 201 || a.body != eventText(2) {
+		t.Errorf("got %d %q, want the stream alone", a.StatusCode, a.body)
+	}
+}
+
+// TestJoinedStreams: the rows of a stream are committed before its first byte
+// leaves, and stay when the handler fails later.
+func TestJoinedStreams(t *testing.T) {
+	stream := func(status int, end func()) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			insert(r.Context(), "row")
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.WriteHeader(status)
+			fmt.Fprint(w, "one")
+			streams := http.NewResponseController(w).Flush() == nil
+			time.Sleep(20 * time.Second)
+			fmt.Fprint(w, " two")
+			time.Sleep(20 * time.Second)
+			if err := r.Context().Err(); err != nil && status == 200 && streams {
+				t.Errorf("the context ended: %v", err)
+			}
+			end()
+		}
+	}
+	rows := []struct {
+		name   string
+		handle http.HandlerFunc
+		commit func(do, undo func()) error
+		first  string // status and body
+		rows   int
+		repeat string // code, "" for another run
+	}{
+		{"200", stream(200, func() {}), nil, "200 one two", 1, "idempotency_response_not_retained"},
+		{"404", stream(404, func() {}), nil, "404 one two", 0, "idempotency_response_not_retained"},
+		{"500", stream(500, func() {}), nil, "500 one two", 0, ""},
+		{"fails later", stream(200, func() { panic(http.ErrAbortHandler) }), nil, "aborted 200 one two", 1, "idempotency_response_not_retained"},
+		{"is not committed", stream(200, func() {}), func(_, undo func()) error { undo(); return errors.New("reset") }, "503 idempotency_store_unavailable", 0, ""},
+		{"may be committed", stream(200, func() {}), func(do, _ func()) error { do(); return idem.ErrCommitUnknown }, "503 idempotency_commit_unknown", 1, "idempotency_response_not_retained"},
+		{"is not committed, and panics", stream(200, func() { panic("boom") }), func(_, undo func()) error { undo(); return errors.New("reset") }, "aborted 200 ", 0, ""},
+	}
+	for _, row := range rows {
+		inBubble(t, row.name, func(t *testing.T) {
+			ring, store, log := newKeyring(), newJoiner(), newLogged()
+			token := ring.issue(t)
+			store.commit = row.commit
+			w := httptest.NewRecorder()
+			store.ending = func() {
+				if w.Flushed || w.Body.Len() > 0 {
+					t.Error("the client saw the response before the transaction had ended")
+				}
+			}
+			h := keyed(ring, logging(log, keyedOptions{Runner: joining(store)}), row.handle)
+			func() {
+				defer func() {
+					if recover() == http.ErrAbortHandler {
+						row.first = strings.TrimPrefix(row.first, "aborted ")
+					}
+				}()
+				h.ServeHTTP(w, post(token, "a"))
+			}()
+			got := fmt.Sprint(w.Code, " ", w.Body.String())
+			if w.Header().Get("Content-Type") == "application/problem+json" {
+				got = fmt.Sprint(w.Code, " ", answer{w.Result(), w.Body.String()}.problem(t).Code)
+			}
+			if got != row.first || len(store.committed()) != row.rows {
+				t.Errorf("first: %s with rows %q, want %s and %d", got, store.committed(), row.first, row.rows)
+			}
+			store.commit, store.ending = nil, nil
+			if row.repeat == "" {
+				return
+			}
+			if a := serve(h, post(token, "a")); a.StatusCode != 409 || a.problem(t).Code != row.repeat {
+				t.Errorf("repeat: %d %s, want %s", a.StatusCode, a.body, row.repeat)
+			}
+			if !strings.Contains(log.String(), "without idem.Options.Join it is retained") {
+				t.Errorf("log %q, want why the response is not retained", log.String())
+			}
+		})
+	}
+}
+
+// A claim is not left behind by a writer of somebody else's that panics.
+func TestHeaderThatPanics(t *testing.T) {
+	ring := newKeyring()
+	store := idem.NewMemory(idem.MemoryOptions{})
+	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: runnerOf(store)}})
+	h := middleware.Chain(g.Authenticate, g.AnyKey,
+		func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(brokenHeader{w}, r) })
+		},
+		g.Idempotent,
+	)(http.NotFoundHandler())
+	func() {
+		defer func() { _ = recover() }()
+		serve(h, keyedRequest(t, "/x", ring.issue(t), "a"))
+		t.Error("nothing panicked")
+	}()
+	if n := store.Stats().Claims; n != 0 {
+		t.Errorf("%d claims are held", n)
+	}
+}
+
+type brokenHeader struct{ http.ResponseWriter }

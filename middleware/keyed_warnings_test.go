@@ -1,0 +1,176 @@
+package middleware_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// lateAdapter puts a stage into a router whose handlers return errors, and
+// writes the response for an error when the stage has ended, as echo's
+// WrapMiddleware does. It wraps the handler anew for each request.
+func lateAdapter(stage func(http.Handler) http.Handler, handle func(http.ResponseWriter, *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		stage(http.HandlerFunc(func(inner http.ResponseWriter, r *http.Request) {
+			w = inner
+			err = handle(inner, r)
+		})).ServeHTTP(w, r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		}
+	})
+}
+
+// TestLateResponse: a response that is written after the stage has ended is an
+// error in the log. The empty 200 in its place is not replayed, as long as the
+// store remembers it.
+func TestLateResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring, log, runs := newKeyring(), newLogged(), 0
+		token := ring.issue(t)
+		g := middleware.New(ring.keys, logging(log, keyedOptions{Runner: replies()}))
+		adapter := lateAdapter(g.Idempotent, func(w http.ResponseWriter, r *http.Request) error {
+			runs++
+			switch r.Header.Get("Do") {
+			case "write":
+				_, err := io.WriteString(w, "fine")
+				return err
+			case "free":
+				middleware.FreeKey(r.Context())
+			}
+			return errors.New("no such task")
+		})
+		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey)(adapter)
+		ask := func(key, do string) answer { return serve(h, post(token, key, "Do: "+do)) }
+		if a := serve(h, request("POST", "/", token, "{}")); a.StatusCode != 422 || log.String() != "" {
+			t.Errorf("without a key: %d, log %q", a.StatusCode, log)
+		}
+		for range 2 {
+			if a := ask("fine", "write"); a.StatusCode != 200 || a.body != "fine" || log.String() != "" {
+				t.Errorf("a handler that writes: %d %s, log %q", a.StatusCode, a.body, log)
+			}
+		}
+		ask("freed", "free")
+		if a := ask("freed", "write"); a.StatusCode != 200 || a.body != "fine" {
+			t.Errorf("after FreeKey: %d %s, want another run", a.StatusCode, a.body)
+		}
+		runs = 0
+		id := ask("a", "").Header.Get("Svc-Request-Id")
+		_, text, _ := strings.Cut(log.String(), "level=ERROR")
+		if strings.Count(text, "after the Idempotency stage had ended") != 1 || !strings.Contains(text, id) {
+			t.Errorf("the log has %q", text)
+		}
+		for range 2 {
+			if got := ask("a", "").outcome(t); got != (outcome{409, "idempotency_response_not_retained", ""}) || runs != 1 {
+				t.Errorf("repeat: %v with %d runs, want 409", got, runs)
+			}
+		}
+		if a := ask("fine", "write"); !a.replayed() {
+			t.Errorf("another key: %d %s, want its replay", a.StatusCode, a.body)
+		}
+		time.Sleep(48 * time.Hour)
+		if ask("a", "write"); runs != 2 {
+			t.Errorf("after the retention: %d runs, want 2", runs)
+		}
+	})
+}
+
+// TestResponsePastTheStage: a response that is sent past the stage is an error
+// in the log, and is not replayed as what the stage saw.
+func TestResponsePastTheStage(t *testing.T) {
+	for name, row := range map[string]struct {
+		inner    int  // the status that the stage sees; the client gets 201
+		all      bool // past all stages: a router's own writer tells that it was written to
+		original int  // that repeats are told
+	}{
+		"nothing seen": {0, false, 201}, "another response seen": {422, false, 201}, "past all stages": {0, true, 0},
+	} {
+		ring, log, runs := newKeyring(), newLogged(), 0
+		token := ring.issue(t)
+		g := middleware.New(ring.keys, logging(log, keyedOptions{Runner: replies()}))
+		before := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey)
+		var past http.ResponseWriter
+		stage := g.Idempotent(http.HandlerFunc(func(inner http.ResponseWriter, r *http.Request) {
+			runs++
+			past.WriteHeader(201)
+			if row.inner != 0 {
+				http.Error(inner, "refused", row.inner)
+			}
+		}))
+		note := func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				past = &written{ResponseWriter: w}
+				if row.all {
+					w = past
+				} else {
+					past = w
+				}
+				next.ServeHTTP(w, r)
+			})
+		}
+		h := before(note(stage))
+		if row.all {
+			h = note(before(stage))
+		}
+		if a := serve(h, post(token, "a")); a.StatusCode != 201 || a.body != "" {
+			t.Errorf("%s: got %d %q, want the handler's 201 alone", name, a.StatusCode, a.body)
+		}
+		text := log.String()
+		if strings.Count(text, "\n") != 1 || !strings.Contains(text, "sent past the Idempotency stage") {
+			t.Errorf("%s: the log has %q", name, text)
+		}
+		p := serve(h, post(token, "a")).problem(t)
+		if p.Code != "idempotency_response_not_retained" || p.OriginalStatus != row.original || runs != 1 {
+			t.Errorf("%s: the repeat got %+v with %d runs", name, p, runs)
+		}
+	}
+}
+
+// written is a writer that tells whether it was written to, as gin's does.
+type written struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *written) Written() bool { return w.status != 0 }
+
+func (w *written) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// TestRetryStatuses: a stored response that asks for a retry is one line in the
+// log for a route, with the two ways out. The stage is applied anew for each
+// request, as echo does.
+func TestRetryStatuses(t *testing.T) {
+	for status, want := range map[int]int{401: 0, 403: 0, 425: 1, 429: 1} {
+		for _, frees := range []bool{false, true} {
+			ring, log := newKeyring(), newLogged()
+			token := ring.issue(t)
+			o := logging(log, keyedOptions{Runner: replies()})
+			if frees {
+				o.Idempotency.FreeOn, want = []int{status}, 0
+			}
+			g := middleware.New(ring.keys, o)
+			answers := func(w http.ResponseWriter, r *http.Request) error {
+				w.WriteHeader(status)
+				return nil
+			}
+			h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(lateAdapter(g.Idempotent, answers))
+			for _, key := range []string{"a", "a", "b"} {
+				serve(h, post(token, key))
+			}
+			text := log.String()
+			if n := strings.Count(text, "\n"); n != want || n == 1 && (!strings.Contains(text, "FreeKey") || !strings.Contains(text, "FreeOn")) {
+				t.Errorf("%d, in FreeOn %t: the log has %q, want %d lines", status, frees, text, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,524 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// responses are the ways in which a handler can answer.
+var responses = []struct {
+	name   string
+	handle http.HandlerFunc
+}{
+	{"nothing at all", func(w http.ResponseWriter, r *http.Request) {}},
+	{"implicit 200", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }},
+	{"status alone", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(202) }},
+	{"204 with a body", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(204)
+		if _, err := w.Write([]byte("illegal")); err != http.ErrBodyNotAllowed {
+			panic(fmt.Sprintf("Write after 204: %v", err))
+		}
+	}},
+	{"two WriteHeaders", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(201)
+		w.WriteHeader(500)
+		fmt.Fprint(w, "first wins")
+	}},
+	{"header after WriteHeader", func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Early", "1")
+		w.WriteHeader(201)
+		w.Header().Set("X-Early", "2")
+		w.Header().Set("X-Late", "1")
+	}},
+	{"header after WriteHeader, by the map in hand", func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h["X-Early"] = []string{"1"}
+		w.WriteHeader(201)
+		h["X-Early"][0] = "2"
+		h["X-Late"] = []string{"1"}
+		h.Set("Content-Type", "text/late")
+	}},
+	{"header after Write, by the map in hand", func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		fmt.Fprint(w, "body")
+		h["X-Late"] = []string{"1"}
+	}},
+	{"103, then 200", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Link", "</style.css>; rel=preload")
+		w.WriteHeader(103)
+		w.Header().Set("X-After", "1")
+		fmt.Fprint(w, "hello")
+	}},
+	{"declared trailer", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Sum, X-Count")
+		fmt.Fprint(w, "hello")
+		w.Header().Set("X-Sum", "abc")
+		w.Header().Set("X-Count", "5")
+	}},
+	{"undeclared trailer", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "hello")
+		w.Header().Set(http.TrailerPrefix+"X-Sum", "abc")
+	}},
+	{"Content-Encoding", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "br")
+		_, _ = w.Write([]byte{0x1b, 3, 0, 0xff})
+	}},
+	{"Content-Length, small", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		fmt.Fprint(w, "hello")
+	}},
+	{"Content-Length, large", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100000")
+		_, _ = io.WriteString(w, strings.Repeat("0123456789", 10_000))
+	}},
+	{"large without a length", func(w http.ResponseWriter, r *http.Request) {
+		for range 100 {
+			_, _ = io.WriteString(w, strings.Repeat("\x00\xff0123456\n", 100))
+		}
+	}},
+	{"304", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"a"`)
+		w.WriteHeader(304)
+	}},
+	{"cookies", func(w http.ResponseWriter, r *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "a", Value: "1"})
+		http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
+		fmt.Fprint(w, "hello")
+	}},
+	{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusSeeOther) }},
+	{"500", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "broken", 500) }},
+	{"503 with Retry-After", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(503)
+	}},
+	{"lists", func(w http.ResponseWriter, r *http.Request) {
+		for _, page := range []string{"<b>; rel=next", "<a>; rel=prev", "<b>; rel=next"} {
+			w.Header().Add("Link", page)
+		}
+		w.Header()["Vary"] = []string{"Accept", "Accept-Language"}
+		w.Header().Set("Empty", "")
+		fmt.Fprint(w, "hello")
+	}},
+	{"name that is not canonical", func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["x-lower"] = []string{"1"}
+		w.Header()["location"] = []string{"/a"}
+		w.WriteHeader(201)
+	}},
+	{"type decided by several writes", func(w http.ResponseWriter, r *http.Request) {
+		for _, c := range "<!DOCTYPE html><p>" {
+			_, _ = io.WriteString(w, string(c))
+		}
+	}},
+	{"no Content-Type on purpose", func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Type"] = nil
+		fmt.Fprint(w, "hello")
+	}},
+	{"empty write", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(nil) }},
+	{"copied", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, strings.NewReader("hello")) }},
+	{"a date of its own", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", "Mon, 01 Jan 2001 00:00:00 GMT")
+		w.WriteHeader(201)
+	}},
+}
+
+// TestResponsesAndReplays compares the first response and the replay with what
+// the same handler answers without any middleware.
+func TestResponsesAndReplays(t *testing.T) {
+	for _, protocol := range protocols {
+		for _, mode := range []string{"lease", "joined"} {
+			t.Run(protocol+" "+mode, func(t *testing.T) {
+				ring := newKeyring()
+				token := ring.issue(t)
+				runner := replies()
+				if mode == "joined" {
+					runner = joining(newJoiner())
+				}
+				o := with(keyedOptions{Runner: runner})
+				for _, row := range responses {
+					t.Run(row.name, func(t *testing.T) {
+						bareServer, bareClient := listen(t, protocol, row.handle)
+						srv, client := listen(t, protocol, keyed(ring, o, row.handle))
+						h := http.Header{"Authorization": {"Bearer " + token}, "Idempotency-Key": {protocol + mode + row.name}}
+
+						bare := look(t, bareClient, bareServer.URL, h).without("Date")
+						first := look(t, client, srv.URL, h).without("Date")
+						again := look(t, client, srv.URL, h).without("Date")
+						if len(first.Header["Svc-Request-Id"]) != 1 || len(again.Header["Svc-Request-Id"]) != 1 || reflect.DeepEqual(first.Header["Svc-Request-Id"], again.Header["Svc-Request-Id"]) {
+							t.Errorf("Svc-Request-Id: first %q, replay %q, want two different ids", first.Header["Svc-Request-Id"], again.Header["Svc-Request-Id"])
+						}
+						if got := first.without("Svc-Request-Id"); !reflect.DeepEqual(got, bare) {
+							t.Errorf("first response:\n got %+v\nwant %+v", got, bare)
+						}
+						if mode == "joined" && bare.Status >= 500 {
+							if again.Header["Idempotent-Replayed"] != nil {
+								t.Errorf("a rolled back %d was replayed", bare.Status)
+							}
+							return
+						}
+						if !reflect.DeepEqual(again.Header["Idempotent-Replayed"], []string{"true"}) || !reflect.DeepEqual(again.Header["Svc-Original-Request-Id"], first.Header["Svc-Request-Id"]) {
+							t.Errorf("replay has Idempotent-Replayed %q and Svc-Original-Request-Id %q, want true and %q", again.Header["Idempotent-Replayed"], again.Header["Svc-Original-Request-Id"], first.Header["Svc-Request-Id"])
+						}
+						want := bare.without("Set-Cookie", "Trailer")
+						want.Informed = nil
+						if len(bare.Trailer) > 0 || slices.Contains([]string{"declared trailer", "undeclared trailer"}, row.name) {
+							// Without trailers the length is known.
+							want.Trailer, want.Length, want.Coding = nil, int64(len(bare.Body)), nil
+							want.Header.Set("Content-Length", fmt.Sprint(len(bare.Body)))
+						}
+						if got := again.without("Svc-Request-Id", "Svc-Original-Request-Id", "Idempotent-Replayed"); !reflect.DeepEqual(got, want) {
+							t.Errorf("replay:\n got %+v\nwant %+v", got, want)
+						}
+					})
+				}
+			})
+		}
+	}
+}
+
+// TestDeclaredLength: what a handler writes beyond its Content-Length is not
+// sent, and a body that falls short of it looks whole neither to the first
+// client nor to a repeat.
+func TestDeclaredLength(t *testing.T) {
+	rows := []struct {
+		name   string
+		handle http.HandlerFunc
+		broken bool
+	}{
+		{"beyond", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			_, err := fmt.Fprint(w, "hello")
+			_, more := fmt.Fprint(w, "more")
+			if err != nil || more != http.ErrContentLength {
+				panic(fmt.Sprintf("Write within and beyond the length: %v, %v", err, more))
+			}
+		}, false},
+		{"short", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "9")
+			w.Header().Set("Location", "/a")
+			w.WriteHeader(201)
+			fmt.Fprint(w, "hello")
+		}, true},
+	}
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			srv, client := listen(t, "HTTP/1.1", keyed(ring, middleware.Options{}, row.handle))
+			ask := func() (*http.Response, string, error) {
+				r := request("POST", srv.URL, token, "{}", "Idempotency-Key: a")
+				r.RequestURI = ""
+				res, err := client.Do(r)
+				if err != nil {
+					return nil, "", err
+				}
+				defer res.Body.Close()
+				body, err := io.ReadAll(res.Body)
+				return res, string(body), err
+			}
+			_, body, err := ask()
+			if body != "hello" || (err != nil) != row.broken {
+				t.Errorf("first response: body %q, error %v, want an error: %t", body, err, row.broken)
+			}
+			res, body, err := ask()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.broken {
+				p := answer{res, body}.problem(t)
+				if res.StatusCode != 409 || p.Code != "idempotency_response_not_retained" || p.OriginalStatus != 201 || p.OriginalLocation != "/a" {
+					t.Errorf("repeat: %d %s, want 409 that says 201 and /a", res.StatusCode, body)
+				}
+			} else if res.StatusCode != 200 || body != "hello" {
+				t.Errorf("repeat: %d %q, want 200 hello", res.StatusCode, body)
+			}
+		})
+	}
+}
+
+// TestRecorderAbilities: the handler of a keyed request can do what concerns
+// the connection, and nothing that leads past the recorder.
+func TestRecorderAbilities(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c := http.NewResponseController(w)
+				for name, err := range map[string]error{
+					"SetReadDeadline":  c.SetReadDeadline(time.Now().Add(time.Minute)),
+					"SetWriteDeadline": c.SetWriteDeadline(time.Now().Add(time.Minute)),
+					"EnableFullDuplex": c.EnableFullDuplex(),
+				} {
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+				if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+					t.Errorf("Hijack: %v, want ErrNotSupported", err)
+				}
+				_, pusher := w.(http.Pusher)
+				_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
+				if pusher || unwraps {
+					t.Errorf("Pusher %t, Unwrap %t, want neither", pusher, unwraps)
+				}
+				w.WriteHeader(http.StatusSwitchingProtocols) // there is nothing to switch to
+				w.WriteHeader(http.StatusCreated)
+			})))
+			for _, replayed := range []string{"", "true"} {
+				if a := do(t, client, keyedRequest(t, srv.URL, token, "a")); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != replayed {
+					t.Errorf("%d, replayed %q, want 201 and %q", a.StatusCode, a.Header.Get("Idempotent-Replayed"), replayed)
+				}
+			}
+		})
+	}
+}
+
+// TestPanicKeepsOuterHeaders: the 500 in a panicking handler's place has what
+// the stages outside have set, and nothing of the handler's. The replay of it
+// gets the outer stages' fields from them, not from the record.
+func TestPanicKeepsOuterHeaders(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	inner := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		w.Header().Set("Etag", "half")
+		w.WriteHeader(http.StatusCreated)
+		panic("half-way")
+	}))
+	attempt := 0
+	srv, client := listen(t, "HTTP/1.1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		attempt++
+		w.Header().Set("Vary", "Origin")
+		w.Header().Set("X-Attempt", strconv.Itoa(attempt))
+		inner.ServeHTTP(w, r)
+	}))
+	for _, want := range []string{"1", "2"} {
+		a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
+		if h := a.Header; a.StatusCode != 500 || h.Get("Vary") != "Origin" || h.Get("X-Attempt") != want || h.Get("Etag") != "" {
+			t.Errorf("attempt %s: %d with %v", want, a.StatusCode, h)
+		}
+	}
+}
+
+// TestAbortLeavesNoHeader: of a handler that was interrupted nothing is left
+// for whoever outside answers in its place.
+func TestAbortLeavesNoHeader(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	inner := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Set-Cookie", "session=1")
+		w.Header().Set("Content-Length", "5")
+		w.Header()["Vary"][0] = "changed in place"
+		w.WriteHeader(http.StatusCreated)
+		panic(http.ErrAbortHandler)
+	}))
+	got := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			_ = recover()
+			w.WriteHeader(http.StatusBadGateway)
+		}()
+		w.Header().Set("Vary", "Origin")
+		inner.ServeHTTP(w, r)
+	}), keyedRequest(t, "/x", token, "a"))
+	if h := got.Header; got.StatusCode != 502 || h.Get("Set-Cookie")+h.Get("Content-Length") != "" || h.Get("Vary") != "Origin" || h.Get("Svc-Request-Id") == "" {
+		t.Errorf("%d with %v", got.StatusCode, got.Header)
+	}
+}
+
+// TestLateHandlerOfABypass: a goroutine may also write while the stage notes
+// that the response was sent past it. The race detector fails this test.
+func TestLateHandlerOfABypass(t *testing.T) {
+	ring := newKeyring()
+	var writes atomic.Int64
+	// The report of the bypass waits for two writes, so that one of them begins
+	// after it.
+	slow := slog.NewTextHandler(onWrite(func() {
+		for n := writes.Load(); writes.Load() < n+2; {
+			runtime.Gosched()
+		}
+	}), nil)
+	var outer http.ResponseWriter
+	var over atomic.Bool
+	var late sync.WaitGroup
+	o := middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slow)}}
+	inner := keyed(ring, o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		late.Go(func() {
+			for !over.Load() {
+				w.WriteHeader(http.StatusAccepted)
+				writes.Add(1)
+			}
+		})
+		outer.WriteHeader(http.StatusTeapot)
+	}))
+	got := serve(middleware.New(nil, o).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		outer = w
+		inner.ServeHTTP(w, r)
+	})), keyedRequest(t, "/x", ring.issue(t), "a"))
+	over.Store(true)
+	late.Wait()
+	if got.StatusCode != http.StatusTeapot {
+		t.Errorf("%d, want 418", got.StatusCode)
+	}
+}
+
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
+}
+
+// TestWritesAroundTheReturn: a goroutine of the handler writes while the
+// handler returns. Whatever of it is in the response, the replay has the same.
+func TestWritesAroundTheReturn(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	chunk := strings.Repeat("x", 64)
+	for _, joined := range []bool{false, true} {
+		runner := replies()
+		if joined {
+			runner = joining(newJoiner())
+		}
+		var late sync.WaitGroup
+		h := keyed(ring, with(keyedOptions{Runner: runner, MaxResponse: 16 << 10}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun := make(chan struct{})
+			late.Go(func() {
+				_, _ = io.WriteString(w, chunk)
+				close(begun)
+				for range 64 {
+					_, _ = io.WriteString(w, chunk)
+					_ = http.NewResponseController(w).Flush()
+					w.WriteHeader(http.StatusTeapot)
+				}
+			})
+			<-begun
+		}))
+		for round := range 300 {
+			key := "Idempotency-Key: " + strconv.Itoa(round)
+			first := serve(h, request("POST", "/", token, "{}", key))
+			again := serve(h, request("POST", "/", token, "{}", key))
+			late.Wait()
+			third := serve(h, request("POST", "/", token, "{}", key))
+			if first.StatusCode != 200 || again.StatusCode != 200 || first.body != again.body || again.body != third.body {
+				t.Fatalf("joined %t, round %d: %d with %d bytes, then %d with %d, then %d with %d", joined, round,
+					first.StatusCode, len(first.body), again.StatusCode, len(again.body), third.StatusCode, len(third.body))
+			}
+		}
+	}
+}
+
+// TestLateGoroutine: a goroutine that outlives its handler may use all that the
+// handler had. It finds the context ended, and changes nothing.
+func TestLateGoroutine(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for name, end := range map[string]func(){"return": func() {}, "panic": func() { panic("boom") }, "abort": func() { panic(http.ErrAbortHandler) }} {
+		for _, protocol := range protocols {
+			var runs atomic.Int64
+			ended, late := make(chan struct{}), make(chan struct{}, 4)
+			srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				runs.Add(1)
+				ctx := r.Context()
+				for range cap(late) {
+					go func() {
+						defer func() { late <- struct{}{} }()
+						<-ctx.Done()
+						<-ended
+						middleware.FreeKey(ctx)
+						if err := context.Cause(ctx); err != context.Canceled {
+							t.Errorf("%s: the context ended with %v", name, err)
+						}
+						if who, ok := middleware.PrincipalFrom(ctx); !ok || who.Organization() != "org_1" || middleware.Executions(ctx) != 1 {
+							t.Errorf("%s: the context has lost its values", name)
+						}
+						c := http.NewResponseController(w)
+						w.WriteHeader(http.StatusAccepted)
+						_, err := w.Write([]byte("late"))
+						_, same := io.WriteString(w, "late")
+						if err == nil || same == nil || c.SetWriteDeadline(time.Unix(1, 0)) == nil {
+							t.Errorf("%s: a late call was taken", name)
+						}
+						_ = c.Flush()
+						_ = w.Header().Get("X-Late")
+					}()
+				}
+				w.WriteHeader(http.StatusCreated)
+				end()
+			})))
+			first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
+			close(ended)
+			for range cap(late) {
+				<-late
+			}
+			again, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
+			if name == "abort" {
+				first = outcome{409, "idempotency_outcome_unknown", ""}
+			}
+			if again != first || runs.Load() != 1 {
+				t.Errorf("%s, %s: %v, then %v with %d runs", name, protocol, first, again, runs.Load())
+			}
+		}
+	}
+}
+
+func (brokenHeader) Header() http.Header { panic("the stream is closed") }
+
+// settling is a store during whose Settle something happens.
+type settling struct {
+	idem.Store
+	during func()
+}
+
+func (s settling) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, o idem.Settlement) error {
+	s.during()
+	return s.Store.Settle(ctx, key, token, o)
+}
+
+// A goroutine that still uses the header map when the response is saved does
+// not race with sending it.
+func TestHeaderAfterTheReturn(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var header http.Header
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	store := settling{idem.NewMemory(idem.MemoryOptions{}), func() {
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					header["X-Late"] = nil
+				}
+			}
+		}()
+	}}
+	h := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header = w.Header()
+		header["Trailer:X-Sum"] = []string{"1"}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	if a := serve(h, post(token, "a")); a.StatusCode != http.StatusCreated {
+		t.Errorf("got %d", a.StatusCode)
+	}
+	close(stop)
+	<-stopped
+}
