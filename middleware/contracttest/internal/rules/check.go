@@ -80,8 +80,8 @@ func (s *Session) Run(ctx context.Context, wanted func(Rule) bool, report func(R
 }
 
 // check checks one rule. It ends when ctx does, with Unclear.
-func (s *Session) check(ctx context.Context, r Rule) (result Result) {
-	result = Result{Rule: r, Status: Held}
+func (s *Session) check(ctx context.Context, r Rule) Result {
+	result := Result{Rule: r, Status: Held}
 	if r.Level == Wire && !s.target.Wire {
 		result.Status, result.Detail = LeftOut, "a profile of its own, which no stock server keeps: ask for it with -wire or Target.Wire"
 		return result
@@ -100,24 +100,14 @@ func (s *Session) check(ctx context.Context, r Rule) (result Result) {
 	defer cancel()
 	p := &probe{Session: s, ctx: ctx}
 	start := time.Now()
-	defer func() {
-		result.Took = time.Since(start)
-		if v := recover(); v != nil {
-			end, ok := v.(verdict)
-			if !ok {
-				panic(v)
-			}
-			result.Status, result.Detail = end.status, end.detail
-			result.Curl = s.curl(end.answer.to)
-			if end.answer.status != 0 {
-				result.Got = end.answer.String()
-			}
+	if end := ended(func() { r.check(p) }); end != nil {
+		result.Status, result.Detail = end.status, s.redact.text(end.detail)
+		result.Curl = s.redact.text(s.curl(end.answer.to))
+		if end.answer.status != 0 {
+			result.Got = s.redact.text(end.answer.String())
 		}
-		for _, text := range []*string{&result.Detail, &result.Curl, &result.Got} {
-			*text = s.redact.text(*text)
-		}
-	}()
-	r.check(p)
+	}
+	result.Took = time.Since(start)
 	return result
 }
 
@@ -141,6 +131,21 @@ type verdict struct {
 	status Status
 	detail string
 	answer answer
+}
+
+// ended returns the verdict that a check ended with, nil when it went through.
+func ended(check func()) (end *verdict) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case verdict:
+			end = &v
+		default:
+			panic(v)
+		}
+	}()
+	check()
+	return nil
 }
 
 // probe is what a check works with. Its methods end the check when the server

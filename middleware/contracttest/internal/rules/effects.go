@@ -54,123 +54,109 @@ func (s *Session) expect(c creation, most int) {
 	}
 }
 
-// watch counts the resources that a creation makes from now on.
+// list returns what is known of the list of a route, nil when it has none.
+func (s *Session) list(route int) *routeEffects {
+	if route < len(s.effects.routes) && s.effects.routes[route].list != "" {
+		return &s.effects.routes[route]
+	}
+	return nil
+}
+
+// watch counts the resources that a creation makes from now on. Without a list
+// it sees none, and nothing it wants is ever missed.
 type watch struct {
 	p      *probe
 	c      creation
+	in     *routeEffects // nil: no list
 	before int
 }
 
 func (p *probe) watch(c creation) watch {
-	w := watch{p, c, 0}
-	if p.listed(c.route) && p.effects.routes[c.route].perItem == 0 {
+	w := watch{p: p, c: c, in: p.list(c.route)}
+	if w.in != nil && w.in.perItem == 0 {
 		w.before = w.count()
 	}
 	return w
 }
 
-func (s *Session) listed(route int) bool {
-	return route < len(s.effects.routes) && s.effects.routes[route].list != ""
-}
-
-// count returns how many resources the list shows now; 0 without a list.
+// count returns how many resources the list shows now.
 func (w watch) count() int {
-	if !w.p.listed(w.c.route) {
+	if w.in == nil {
 		return 0
 	}
-	e := w.p.effects.routes[w.c.route]
-	a := w.p.do(get(e.list, w.c.seenBy))
+	a := w.p.do(get(w.in.list, w.c.seenBy))
 	if !a.ok() {
-		w.p.unclearf("GET %s, which shows the resources, is answered %v", e.list, a)
+		w.p.unclearf("GET %s, which shows the resources, is answered %v", w.in.list, a)
 	}
-	if e.perItem == 0 {
-		return measures(a.body)[e.measure] - w.before
+	if w.in.perItem == 0 {
+		return measures(a.body)[w.in.measure] - w.before
 	}
-	return e.times(a.body, w.c.marker)
+	return w.in.times(a.body, w.c.marker)
+}
+
+// await counts until there are n, for a moment: a list may be behind.
+func (w watch) await(n int) (got int) {
+	for range 10 {
+		if got = w.count(); got >= n || w.in == nil {
+			break
+		}
+		w.p.sleep(200 * time.Millisecond)
+	}
+	return got
 }
 
 // times is how many resources with the marker the list shows.
-func (e routeEffects) times(list, marker string) int {
+func (e *routeEffects) times(list, marker string) int {
 	return (strings.Count(list, marker[:markerPrefix]) + e.perItem - 1) / e.perItem
 }
 
 // most ends the check when there are more resources than n. It is what a rule
 // calls for a creation that may come to nothing.
 func (w watch) most(n int, what string) {
-	if !w.p.listed(w.c.route) {
-		return
-	}
 	if got := w.count(); got > n {
-		w.p.fault(answer{}, "%s: GET %s shows %s, want %s", what, w.p.effects.routes[w.c.route].list, resources(got), atMost(n))
+		w.p.fault(answer{}, "%s: GET %s shows %s, want %s", what, w.in.list, resources(got), atMost(n))
 	}
 }
 
-// exactly waits a moment for a list that is behind.
+// exactly ends the check unless there are n resources.
 func (w watch) exactly(n int, what string) {
-	if !w.p.listed(w.c.route) {
-		return
+	got := w.await(n)
+	switch {
+	case w.in == nil || got == n:
+	case got > n:
+		w.p.fault(answer{}, "%s: GET %s shows %s, want %d", what, w.in.list, resources(got), n)
+	case !w.pushedOut():
+		w.p.unclearf("%s: GET %s does not show the resource that a 2xx reported; is the list paged?", what, w.in.list)
 	}
-	for range 10 {
-		got := w.count()
-		if got > n {
-			w.p.fault(answer{}, "%s: GET %s shows %s, want %d", what, w.p.effects.routes[w.c.route].list, resources(got), n)
-		}
-		if got == n {
-			return
-		}
-		w.p.sleep(200 * time.Millisecond)
-	}
-	if w.pushedOut() {
-		return
-	}
-	w.p.unclearf("%s: GET %s does not show the resource that a 2xx reported; is the list paged?", what, w.p.effects.routes[w.c.route].list)
 }
 
 // made ends the check when the list does not show a resource that a 2xx
 // reported. It is for servers whose responses do not name what was made.
 func (w watch) made(what string) {
-	if !w.p.silent || !w.p.listed(w.c.route) {
+	if !w.p.silent || w.in == nil || w.await(1) > 0 {
 		return
 	}
-	for range 10 {
-		if w.count() > 0 {
-			return
-		}
-		w.p.sleep(200 * time.Millisecond)
+	// A list that shows what the first look made is no page that pushes
+	// something out.
+	whole := w.shows(func(e *entry) bool { return e.order < w.p.effects.looked })
+	if whole || !w.pushedOut() {
+		w.p.fault(answer{}, "%s was answered with a success, and GET %s does not show it", what, w.in.list)
 	}
-	if !w.whole() && w.pushedOut() {
-		return
-	}
-	w.p.fault(answer{}, "%s was answered with a success, and GET %s does not show it", what, w.p.effects.routes[w.c.route].list)
-}
-
-// whole reports whether the list shows what the first look made. Then it is no
-// page that pushes something out.
-func (w watch) whole() bool {
-	e := w.p.effects.routes[w.c.route]
-	list := w.p.do(get(e.list, w.c.seenBy)).body
-	w.p.effects.mu.Lock()
-	defer w.p.effects.mu.Unlock()
-	for marker, entry := range w.p.effects.ledger {
-		if entry.order < w.p.effects.looked && strings.Contains(list, marker[:markerPrefix]) {
-			return true
-		}
-	}
-	return false
 }
 
 // pushedOut reports whether the list shows later creations. Then it is a page,
 // on which an earlier one is not shown any more, but a duplicate would be.
 func (w watch) pushedOut() bool {
-	e := w.p.effects.routes[w.c.route]
-	if e.perItem == 0 {
-		return false
-	}
-	list := w.p.do(get(e.list, w.c.seenBy)).body
+	return w.in.perItem > 0 && w.shows(func(e *entry) bool { return e.order > w.p.effects.ledger[w.c.marker].order })
+}
+
+// shows reports whether the list shows one of these creations.
+func (w watch) shows(these func(*entry) bool) bool {
+	list := w.p.do(get(w.in.list, w.c.seenBy)).body
 	w.p.effects.mu.Lock()
 	defer w.p.effects.mu.Unlock()
-	for marker, entry := range w.p.effects.ledger {
-		if entry.order > w.p.effects.ledger[w.c.marker].order && strings.Contains(list, marker[:markerPrefix]) {
+	for marker, e := range w.p.effects.ledger {
+		if these(e) && strings.Contains(list, marker[:markerPrefix]) {
 			return true
 		}
 	}
@@ -198,11 +184,8 @@ func (p *probe) checkLedger() {
 	p.effects.mu.Unlock()
 	lists := make(map[string]string)
 	for _, e := range entries {
-		if !p.listed(e.creation.route) {
-			continue
-		}
-		r := p.effects.routes[e.creation.route]
-		if r.perItem == 0 {
+		r := p.list(e.creation.route)
+		if r == nil || r.perItem == 0 {
 			continue
 		}
 		name := r.list + " " + e.creation.seenBy

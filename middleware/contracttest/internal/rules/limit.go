@@ -228,15 +228,11 @@ func (p *probe) room(n int) int {
 		return n
 	}
 	n = min(n, max(2, l.capacity-2))
-	waits := (n + l.units - 1) / l.units
-	for waits > 1 && time.Duration(waits)*l.wait > 30*time.Second {
+	waits := func() time.Duration { return time.Duration((n+l.units-1)/l.units) * l.wait }
+	for n > 2 && waits() > max(l.wait, 30*time.Second) {
 		n = max(2, n/2)
-		waits = (n + l.units - 1) / l.units
-		if n == 2 {
-			break
-		}
 	}
 	p.pause()
-	p.sleep(max(time.Duration(waits)*l.wait, time.Second))
+	p.sleep(max(waits(), time.Second))
 	return n
 }

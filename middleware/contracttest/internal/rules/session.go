@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -45,25 +46,17 @@ func Open(ctx context.Context, t Target) (*Session, error) {
 	keys := newRedactor(t.Keys)
 	base, err := t.complete()
 	if err != nil {
-		return nil, &redacted{keys.text(err.Error()), err}
+		return nil, errors.New(keys.text(err.Error()))
 	}
 	s := &Session{target: t, base: base, have: t.offered(), redact: keys, start: time.Now()}
 	s.clients.byKey = make(map[string]*http.Client)
 	s.seen.ids = make(map[string]request)
 	if err := s.look(ctx); err != nil {
 		s.Close()
-		return nil, &redacted{s.redact.text(err.Error()), err}
+		return nil, err
 	}
 	return s, nil
 }
-
-// redacted is an error without the keys.
-type redacted struct {
-	text string
-	err  error
-}
-
-func (e *redacted) Error() string { return e.text }
 
 // Close drops the connections.
 func (s *Session) Close() {
