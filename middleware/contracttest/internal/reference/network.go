@@ -2,18 +2,18 @@ package reference
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// Network is a network in memory. In a synctest bubble no real time passes on
-// it. Unlike net.Pipe it has buffers and connections that close one way.
+// Network is a network in memory, where no real time passes in a synctest
+// bubble. A connection is a net.Pipe each way, so that one way can close.
 type Network struct {
 	accept chan net.Conn
 	once   sync.Once
@@ -51,11 +51,11 @@ func Serve(configure func(*http.Server)) (n *Network, stop func()) {
 
 // Dial connects to the network.
 func (n *Network) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	up, down := newStream(), newStream()
-	client, server := &pipe{in: down, out: up}, &pipe{in: up, out: down}
+	up, fromClient := net.Pipe()
+	fromServer, down := net.Pipe()
 	select {
-	case n.accept <- server:
-		return client, nil
+	case n.accept <- conn{fromClient, down}:
+		return conn{fromServer, up}, nil
 	case <-n.closed:
 		return nil, syscall.ECONNREFUSED
 	case <-ctx.Done():
@@ -80,109 +80,30 @@ func (n *Network) Close() error {
 }
 
 // Addr is net.Listener's.
-func (n *Network) Addr() net.Addr { return address{} }
+func (n *Network) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-type address struct{}
-
-func (address) Network() string { return "memory" }
-func (address) String() string  { return "127.0.0.1:80" }
-
-// stream is one direction of a connection.
-type stream struct {
-	mu       sync.Mutex
-	changed  *sync.Cond
-	data     []byte
-	ended    bool // the writer has closed
-	broken   bool // the reader has closed
-	deadline time.Time
-	timer    *time.Timer
+// conn is one end of a connection: it reads from the embedded pipe, and writes
+// to another.
+type conn struct {
+	net.Conn
+	out net.Conn
 }
 
-func newStream() *stream {
-	s := &stream{}
-	s.changed = sync.NewCond(&s.mu)
-	return s
-}
-
-// pipe is one end of a connection.
-type pipe struct{ in, out *stream }
-
-func (c *pipe) Read(p []byte) (int, error) {
-	s := c.in
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		switch {
-		case s.broken:
-			return 0, net.ErrClosed
-		case !s.deadline.IsZero() && !time.Now().Before(s.deadline):
-			return 0, os.ErrDeadlineExceeded
-		case len(s.data) > 0:
-			n := copy(p, s.data)
-			s.data = s.data[n:]
-			return n, nil
-		case s.ended:
-			return 0, io.EOF
-		}
-		s.changed.Wait()
+func (c conn) Write(p []byte) (int, error) {
+	n, err := c.out.Write(p)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = syscall.EPIPE
 	}
-}
-
-func (c *pipe) Write(p []byte) (int, error) {
-	s := c.out
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended || s.broken {
-		return 0, syscall.EPIPE
-	}
-	s.data = append(s.data, p...)
-	s.changed.Broadcast()
-	return len(p), nil
+	return n, err
 }
 
 // CloseWrite says that nothing more will come.
-func (c *pipe) CloseWrite() error {
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	c.out.ended = true
-	c.out.changed.Broadcast()
-	return nil
-}
+func (c conn) CloseWrite() error { return c.out.Close() }
 
-func (c *pipe) Close() error {
-	_ = c.CloseWrite()
-	c.in.mu.Lock()
-	defer c.in.mu.Unlock()
-	c.in.broken = true
-	if c.in.timer != nil {
-		c.in.timer.Stop()
-	}
-	c.in.changed.Broadcast()
-	return nil
-}
+func (c conn) Close() error { return errors.Join(c.out.Close(), c.Conn.Close()) }
 
-func (c *pipe) SetReadDeadline(t time.Time) error {
-	s := c.in
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.deadline = t
-	if s.timer != nil {
-		s.timer.Stop()
-	}
-	// None for a deadline that has passed: under the race detector the timers
-	// of a synctest bubble crash when they are due at once.
-	if d := time.Until(t); !t.IsZero() && d > 0 {
-		s.timer = time.AfterFunc(d, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.changed.Broadcast()
-		})
-	}
-	s.changed.Broadcast()
-	return nil
-}
+func (c conn) SetWriteDeadline(t time.Time) error { return c.out.SetWriteDeadline(t) }
 
-func (c *pipe) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
-func (c *pipe) SetWriteDeadline(time.Time) error { return nil } // writing never waits
-func (c *pipe) LocalAddr() net.Addr              { return address{} }
-func (c *pipe) RemoteAddr() net.Addr             { return address{} }
+func (c conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.Conn.SetReadDeadline(t), c.out.SetWriteDeadline(t))
+}

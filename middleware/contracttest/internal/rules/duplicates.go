@@ -29,11 +29,9 @@ func (p *probe) atOnce(c creation, n int) []answer {
 		var ready sync.WaitGroup
 		ready.Add(len(conns))
 		p.parallel(len(conns), func(i int) {
-			defer conns[i].Close()
 			ready.Done()
 			ready.Wait()
-			conns[i].send(text[len(text)-1:])
-			a, err := conns[i].next()
+			a, err := conns[i].roundTrip(text[len(text)-1:], (*conn).next)
 			if err != nil {
 				lost.Store(&err) // a server may have more connections than it can take
 				return

@@ -91,7 +91,7 @@ func (p *probe) half(c creation) string {
 func (p *probe) refusesAtOnce(what string, r request, text string) {
 	c := p.dial(r)
 	_ = c.SetDeadline(time.Now().Add(p.patience() / 2))
-	a, err := c.roundTrip(text)
+	a, err := c.roundTrip(text, (*conn).any)
 	if err != nil {
 		p.fault(answer{to: r}, "%s: no response for %v", what, p.patience()/2)
 	}

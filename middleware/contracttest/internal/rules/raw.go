@@ -100,14 +100,14 @@ func (c *conn) any() (answer, error) {
 
 // roundTrip sends a text and reads the response while still sending, because
 // a server may answer in the middle.
-func (c *conn) roundTrip(text string) (answer, error) {
+func (c *conn) roundTrip(text string, read func(*conn) (answer, error)) (answer, error) {
 	defer c.Close()
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
 		c.send(text)
 	}()
-	a, err := c.any()
+	a, err := read(c)
 	c.Close()
 	<-sent
 	return a, err

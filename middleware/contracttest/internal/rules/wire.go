@@ -29,7 +29,7 @@ func wireRule(name, text string, refused ...string) Rule {
 		Hint: "the HTTP server writes this response by itself; a wrapped listener can add the header",
 		check: func(p *probe) {
 			for _, raw := range refused {
-				a, err := p.dial(request{}).roundTrip(raw)
+				a, err := p.dial(request{}).roundTrip(raw, (*conn).any)
 				if err != nil {
 					continue // a closed connection is no response without an id
 				}
