@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -33,32 +34,31 @@ func (c config) wanted(r rules.Rule) bool {
 // parseFlags returns all mistakes, or flag.ErrHelp.
 func parseFlags(args []string, getenv func(string) string, stdin io.Reader, stderr io.Writer) (config, error) {
 	var c config
-	var creates []rules.Create
-	var without []string
+	var given rules.Target // by flags, which count more than the keys file
 	fs := flag.NewFlagSet("contractcheck", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	url := fs.String("url", "", "base `URL` of the server, without /api/v1; without it the base_url of the keys file")
+	fs.StringVar(&given.URL, "url", "", "base `URL` of the server, without /api/v1; without it the base_url of the keys file")
 	keys := fs.String("keys", "", "JSON `file` with the keys and what else describes the server, - for standard input; the names of\nkeys are "+strings.Join(rules.KeyNames(), ", "))
-	fs.StringVar(&c.target.Base, "base", "", "`path` that all routes begin with (default /api/v1)")
-	fs.StringVar(&c.target.Read, "read", "", "`path` of a GET that asks for a scope, which the full key has (default /api/v1/account)")
+	fs.StringVar(&given.Base, "base", "", "`path` that all routes begin with (default /api/v1)")
+	fs.StringVar(&given.Read, "read", "", "`path` of a GET that asks for a scope, which the full key has (default /api/v1/account)")
 	fs.Func("create", "`path` of a POST that creates; a second one is a second route", func(path string) error {
-		creates = append(creates, rules.Create{Path: path})
+		given.Creates = append(given.Creates, rules.Create{Path: path})
 		return nil
 	})
-	fs.Func("body", "`body` of the last -create, with {{random}}, {{uuid}} or {{number}} for what must be unique", ofCreate(&creates, func(c *rules.Create, v string) { c.Body = v }))
-	fs.Func("type", "media `type` of the body of the last -create (default application/json)", ofCreate(&creates, func(c *rules.Create, v string) { c.Type = v }))
-	fs.Func("list", "`path` of a GET that shows what the last -create creates", ofCreate(&creates, func(c *rules.Create, v string) { c.List = v }))
+	fs.Func("body", "`body` of the last -create, with {{random}}, {{uuid}} or {{number}} for what must be unique", ofCreate(&given.Creates, func(c *rules.Create, v string) { c.Body = v }))
+	fs.Func("type", "media `type` of the body of the last -create (default application/json)", ofCreate(&given.Creates, func(c *rules.Create, v string) { c.Type = v }))
+	fs.Func("list", "`path` of a GET that shows what the last -create creates", ofCreate(&given.Creates, func(c *rules.Create, v string) { c.List = v }))
 	fs.Func("without", "`names` of what the server does not offer, with commas between: rules that need it are left out", func(names string) error {
-		without = append(without, strings.FieldsFunc(names, func(c rune) bool { return c == ',' || c == ' ' })...)
+		given.Without = append(given.Without, strings.FieldsFunc(names, func(c rune) bool { return c == ',' || c == ' ' })...)
 		return nil
 	})
-	fs.StringVar(&c.target.RequestIDHeader, "request-id-header", "", "`name` of the header of the request id (default Svc-Request-Id)")
+	fs.StringVar(&given.RequestIDHeader, "request-id-header", "", "`name` of the header of the request id (default Svc-Request-Id)")
 	roots := fs.String("cacert", "", "PEM `file` of the authority behind an https URL; without it those of the system")
 	run := fs.String("run", "", "check only the rules whose name matches this `regexp`")
 	skip := fs.String("skip", "", "leave out the rules whose name matches this `regexp`")
 	fs.BoolVar(&c.strict, "strict", inCI(getenv("CI")), "take a contract rule that could not be checked for a failure; the default with CI=true")
 	fs.BoolVar(&c.advice, "advice", false, "take broken advice for a failure")
-	fs.BoolVar(&c.target.Wire, "wire", false, "check also what the HTTP server answers without its program, which no stock server keeps")
+	fs.BoolVar(&given.Wire, "wire", false, "check also what the HTTP server answers without its program, which no stock server keeps")
 	fs.DurationVar(&c.timeout, "timeout", 0, "`duration` of the whole check (default by the server's speed)")
 	fs.BoolVar(&c.json, "json", false, "print one JSON object a rule, and the rest on standard error")
 	fs.StringVar(&c.junit, "junit", "", "write a JUnit report to this `file`")
@@ -77,18 +77,22 @@ func parseFlags(args []string, getenv func(string) string, stdin io.Reader, stde
 	if c.rules {
 		return c, errors.Join(mistakes...)
 	}
-	if *keys != "" {
-		mistakes = append(mistakes, readKeys(*keys, stdin, &c.target))
-	} else if err == nil {
+	if *keys == "" && err == nil {
 		mistakes = append(mistakes, errors.New("it needs -keys: without a key nothing can be looked at"))
 	}
-	if *url != "" {
-		c.target.URL = *url
+	if *keys != "" {
+		c.target, err = readKeys(*keys, stdin)
+		mistakes = append(mistakes, err)
 	}
-	if len(creates) > 0 {
-		c.target.Creates = creates
+	c.target.URL = cmp.Or(given.URL, c.target.URL)
+	c.target.Base = cmp.Or(given.Base, c.target.Base)
+	c.target.Read = cmp.Or(given.Read, c.target.Read)
+	c.target.RequestIDHeader = cmp.Or(given.RequestIDHeader, c.target.RequestIDHeader)
+	if given.Creates != nil {
+		c.target.Creates = given.Creates
 	}
-	c.target.Without = append(c.target.Without, without...)
+	c.target.Without = append(c.target.Without, given.Without...)
+	c.target.Wire = given.Wire
 	if c.target.URL == "" && errors.Join(mistakes...) == nil {
 		mistakes = append(mistakes, errors.New("it needs -url, or a base_url in the keys file"))
 	}
@@ -136,47 +140,23 @@ func pattern(name, text string) (*regexp.Regexp, error) {
 
 // readKeys reads the file that -keys names. A member that it does not know is
 // a mistake: a misspelt key would leave rules out in silence.
-func readKeys(path string, stdin io.Reader, t *rules.Target) error {
+func readKeys(path string, stdin io.Reader) (t rules.Target, err error) {
 	var text []byte
-	var err error
 	if path == "-" {
 		text, err = io.ReadAll(stdin)
 	} else {
 		text, err = os.ReadFile(path)
 	}
 	if err != nil {
-		return fmt.Errorf("-keys: %w", err)
-	}
-	var file struct {
-		BaseURL string            `json:"base_url"`
-		Keys    map[string]string `json:"keys"`
-		Base    string            `json:"base"`
-		Read    string            `json:"read"`
-		Creates []struct {
-			Path string `json:"path"`
-			Body string `json:"body"`
-			Type string `json:"type"`
-			List string `json:"list"`
-		} `json:"creates"`
-		Without         []string `json:"without"`
-		RequestIDHeader string   `json:"request_id_header"`
+		return t, fmt.Errorf("-keys: %w", err)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&file); err != nil {
-		return fmt.Errorf("-keys: %s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+	if err := decoder.Decode(&t); err != nil {
+		return t, fmt.Errorf("-keys: %s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if decoder.More() {
-		return fmt.Errorf("-keys: %s holds more than one JSON value", path)
+		return t, fmt.Errorf("-keys: %s holds more than one JSON value", path)
 	}
-	t.URL, t.Keys, t.Without = file.BaseURL, file.Keys, file.Without
-	for flag, value := range map[*string]string{&t.Base: file.Base, &t.Read: file.Read, &t.RequestIDHeader: file.RequestIDHeader} {
-		if *flag == "" {
-			*flag = value
-		}
-	}
-	for _, c := range file.Creates {
-		t.Creates = append(t.Creates, rules.Create(c))
-	}
-	return nil
+	return t, nil
 }

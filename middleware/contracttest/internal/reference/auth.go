@@ -87,14 +87,14 @@ func (s *Server) authenticate(x *exchange) bool {
 	}
 	found := s.lookup(token)
 	if s.has("lockout") {
-		s.mu.Lock()
-		if found == nil && token != "" {
-			s.failures++
-		}
-		if s.failures >= 10 {
-			found = nil
-		}
-		s.mu.Unlock()
+		s.locked(func() {
+			if found == nil && token != "" {
+				s.failures++
+			}
+			if s.failures >= 10 {
+				found = nil
+			}
+		})
 	}
 	if found == nil && s.open(x, token) {
 		found = keys[full]
@@ -165,6 +165,7 @@ func (s *Server) elsewhere(x *exchange, scheme string) string {
 // open reports whether a defect lets a request pass without a live key.
 func (s *Server) open(x *exchange, token string) bool {
 	m, path := x.r.Method, x.r.URL.Path
+	asFull := x.as(keys[full])
 	switch {
 	case s.has("auth-off"),
 		s.has("auth-get-only") && m != "GET",
@@ -178,8 +179,8 @@ func (s *Server) open(x *exchange, token string) bool {
 		s.has("auth-encoded-open") && strings.Contains(x.r.RequestURI, "%2F"),
 		s.has("attack-capitals") && path != strings.ToLower(path),
 		s.has("attack-revoked-creates") && m == "POST" && keys[token] != nil,
-		s.has("attack-replay-open") && s.storedForFull(x) && token != names["revoked"],
-		s.has("attack-replay-revoked") && s.storedForFull(x) && token == names["revoked"],
+		s.has("attack-replay-open") && s.stored(asFull, path) != nil && token != names["revoked"],
+		s.has("attack-replay-revoked") && s.stored(asFull, path) != nil && token == names["revoked"],
 		s.has("auth-http2-post-open") && x.r.ProtoMajor == 2 && m == "POST",
 		s.has("auth-http2-open") && x.r.ProtoMajor == 2,
 		s.has("auth-override-open") && x.r.Header.Get("X-HTTP-Method-Override") != "",
@@ -187,13 +188,6 @@ func (s *Server) open(x *exchange, token string) bool {
 		return true
 	}
 	return false
-}
-
-// storedForFull reports whether the key full has a stored response to this.
-func (s *Server) storedForFull(x *exchange) bool {
-	of := *x
-	of.key = keys[full]
-	return s.storedFor(&of, x.r.URL.Path)
 }
 
 // lookup compares a token with the keys.
@@ -260,29 +254,24 @@ func (s *Server) unauthorized(x *exchange, token string, bearer bool) {
 		s.insert(x, x.r.URL.Path, s.title(x))
 	}
 	if s.has("idem-401-stored") && x.r.Method == "POST" {
-		defer s.keep401(x)
+		// For the organization that the kit calls first.
+		s.store(x.as(keys[full]), http.StatusUnauthorized, "unauthorized")
 	}
 	status := http.StatusUnauthorized
-	missing := token == "" && !bearer
 	switch {
 	case s.has("short-500") && token != "" && len(token) < len("svc_live_"),
 		s.has("token-quote-500") && strings.Contains(token, "'"),
-		s.has("token-byte-500") && strings.Contains(token, "\xff"),
-		s.has("invalid-500") && token != "" && !strings.HasPrefix(token, "svc_"):
+		s.has("token-byte-500") && strings.Contains(token, "\xff"):
 		status = 500
-	case s.has("invalid-403") && !missing, s.has("missing-403") && missing:
-		status = 403
 	case s.has("revoked-403") && keys[token] != nil:
 		status = 403
-	case s.has("invalid-404") && !missing:
-		status = 404
-	case s.has("missing-400") && missing:
-		status = 400
-	case s.has("missing-200") && missing:
-		status = 200
-	case s.has("missing-302") && missing:
+	case token == "" && !bearer:
+		status = s.status("missing", status)
+	case !s.has("invalid-500") || !strings.HasPrefix(token, "svc_"):
+		status = s.status("invalid", status)
+	}
+	if status == http.StatusFound {
 		x.Header().Set("Location", "/login")
-		status = 302
 	}
 	if !s.has("no-challenge") {
 		x.Header().Set("WWW-Authenticate", `Bearer realm="reference"`)
@@ -319,15 +308,6 @@ func (s *Server) allow(x *exchange, scope string) bool {
 		s.has("sandbox-unscoped") && k.env == "test":
 		return true
 	}
-	status := http.StatusForbidden
-	switch {
-	case s.has("lacking-401"):
-		status = 401
-	case s.has("lacking-404"):
-		status = 404
-	case s.has("lacking-400"):
-		status = 400
-	}
-	x.refuse(status, "insufficient_scope")
+	x.refuse(s.status("lacking", http.StatusForbidden), "insufficient_scope")
 	return false
 }

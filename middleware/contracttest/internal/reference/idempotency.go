@@ -21,7 +21,8 @@ type reply struct {
 	done     chan struct{}
 	response *httptest.ResponseRecorder // nil: nothing happened
 	at       time.Time
-	tries    int
+	repeats  int
+	stuck    bool // for idem-race-stuck
 }
 
 // partition is what keys are apart by, besides themselves.
@@ -107,66 +108,67 @@ func (s *Server) claimAndRun(x *exchange, path, key string) {
 		if claim.body != "" && claim.body != string(x.body) && (claim.path == path || !s.has("idem-path")) && s.differs(x, path) {
 			return
 		}
-		running := false
 		select {
 		case <-claim.done:
 		default:
-			running = true
-		}
-		switch {
-		case running && (s.has("idem-409-bare") || s.has("id-absent-409")):
-			if !s.has("idem-409-bare") {
-				x.Header().Set("Retry-After", "1")
+			if s.inFlight(x, path, claim) {
+				return
 			}
-			x.refuse(http.StatusConflict, "idempotency_in_progress")
-			return
-		case running && s.has("idem-race-500"):
-			x.refuse(http.StatusInternalServerError, "internal")
-			return
-		case running && s.has("idem-race-empty"):
-			x.WriteHeader(http.StatusAccepted)
-			return
-		case running && s.has("idem-race-stuck"):
-			s.mu.Lock()
-			claim.tries = -1
-			s.mu.Unlock()
-		case running && s.has("idem-race-silent"):
-			s.insert(x, path, s.title(x))
+			<-claim.done
 		}
-		<-claim.done
-		s.mu.Lock()
-		claim.tries++
-		tries := claim.tries
-		s.mu.Unlock()
-		switch {
-		case claim.response == nil: // nothing happened
-			continue
-		case s.has("idem-409"), s.has("idem-race-stuck") && tries <= 0:
-			if s.has("idem-race-stuck") {
-				s.mu.Lock()
-				claim.tries = -1
-				s.mu.Unlock()
-			}
-			x.Header().Set("Retry-After", "1")
-			x.refuse(http.StatusConflict, "idempotency_in_progress")
+		if claim.response != nil { // or nothing happened
+			s.again(x, path, claim)
 			return
-		case s.has("idem-replay-creates"), s.has("idem-late-create") && tries == 2:
-			s.insert(x, path, s.title(x))
 		}
-		if s.has("attack-async") {
-			later := &exchange{s: s, r: x.r, key: x.key, body: x.body}
-			time.AfterFunc(300*time.Millisecond, func() { s.insert(later, path, s.title(later)) })
-		}
-		s.mu.Lock()
-		s.repeats++
-		again := s.has("attack-once-in-five") && s.repeats%5 == 0
-		s.mu.Unlock()
-		if again {
-			s.insert(x, path, s.title(x))
-		}
-		x.replayOf(claim)
-		return
 	}
+}
+
+// inFlight answers a duplicate of a create that runs, unless that one is to
+// wait for it.
+func (s *Server) inFlight(x *exchange, path string, claim *reply) bool {
+	switch {
+	case s.has("idem-409-bare"):
+		x.refuse(http.StatusConflict, "idempotency_in_progress")
+	case s.has("id-absent-409"):
+		x.conflict()
+	case s.has("idem-race-500"):
+		x.refuse(http.StatusInternalServerError, "internal")
+	case s.has("idem-race-empty"):
+		x.WriteHeader(http.StatusAccepted)
+	default:
+		s.locked(func() { claim.stuck = s.has("idem-race-stuck") })
+		if s.has("idem-race-silent") {
+			s.insert(x, path, s.title(x))
+		}
+		return false
+	}
+	return true
+}
+
+// again answers a repeat.
+func (s *Server) again(x *exchange, path string, claim *reply) {
+	s.locked(func() {
+		s.repeats++
+		claim.repeats++
+	})
+	switch {
+	case s.has("idem-409"), claim.stuck:
+		x.conflict()
+		return
+	case s.has("idem-replay-creates"),
+		s.has("idem-late-create") && claim.repeats == 2,
+		s.has("attack-once-in-five") && s.repeats%5 == 0:
+		s.insert(x, path, s.title(x))
+	case s.has("attack-async"):
+		later := x.as(x.key)
+		time.AfterFunc(300*time.Millisecond, func() { s.insert(later, path, s.title(later)) })
+	}
+	x.replayOf(claim)
+}
+
+func (x *exchange) conflict() {
+	x.Header().Set("Retry-After", "1")
+	x.refuse(http.StatusConflict, "idempotency_in_progress")
 }
 
 // differs answers another body under the same key.
@@ -258,25 +260,25 @@ func (x *exchange) replayOf(claim *reply) {
 	_, _ = x.Write(body)
 }
 
-// store keeps a response that no handler made.
-func (s *Server) store(key string, status int, body string) {
-	response := httptest.NewRecorder()
-	response.WriteHeader(status)
-	_, _ = response.WriteString(body)
-	done := make(chan struct{})
-	close(done)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.replies[key] == nil {
-		s.replies[key] = &reply{done: done, response: response, at: time.Now()}
+// stored returns what the request's key stands for, nil when there is nothing.
+func (s *Server) stored(x *exchange, path string) (found *reply) {
+	if key := x.r.Header.Get("Idempotency-Key"); key != "" {
+		s.locked(func() { found = s.replies[s.partition(x, path)+key] })
 	}
+	return found
 }
 
-// keep401 stores the refusal of a create for the organization that the kit
-// calls first.
-func (s *Server) keep401(x *exchange) {
-	if key := x.r.Header.Get("Idempotency-Key"); key != "" {
-		asFull := &exchange{s: s, r: x.r, conn: x.conn, key: keys[full]}
-		s.store(s.partition(asFull, x.r.URL.Path)+key, http.StatusUnauthorized, `{"code":"unauthorized"}`)
+// store keeps a refusal as if it were the response of a handler.
+func (s *Server) store(x *exchange, status int, code string) {
+	key := x.r.Header.Get("Idempotency-Key")
+	if key == "" || s.stored(x, x.r.URL.Path) != nil {
+		return
 	}
+	response := httptest.NewRecorder()
+	x.refuseTo(response, status, code)
+	done := make(chan struct{})
+	close(done)
+	s.locked(func() {
+		s.replies[s.partition(x, x.r.URL.Path)+key] = &reply{done: done, response: response, at: time.Now()}
+	})
 }

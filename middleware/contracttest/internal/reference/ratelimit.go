@@ -57,18 +57,10 @@ func (s *Server) admit(x *exchange) bool {
 	if s.has("rate-bare") || s.has("rate-bare-post") && x.r.Method == "POST" || s.has("rate-bare-later") && !first {
 		x.Header().Del("Retry-After")
 	}
-	status := http.StatusTooManyRequests
-	switch {
-	case s.has("rate-503"):
-		status = 503
-	case s.has("rate-403"):
-		status = 403
-	case s.has("rate-200"):
-		status = 200
-	}
+	status := s.status("rate", http.StatusTooManyRequests)
 	x.refuse(status, "rate_limited")
-	if key := x.r.Header.Get("Idempotency-Key"); s.has("idem-429-stored") && x.r.Method == "POST" && key != "" {
-		s.store(s.partition(x, x.r.URL.Path)+key, status, `{"code":"rate_limited"}`)
+	if s.has("idem-429-stored") && x.r.Method == "POST" {
+		s.store(x, status, "rate_limited")
 	}
 	return false
 }

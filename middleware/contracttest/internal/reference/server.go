@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -100,6 +101,24 @@ func New(names ...string) *Server {
 
 func (s *Server) has(name string) bool { return s.defects[name] }
 
+// status returns the one that a defect such as missing-403 answers in place of
+// the right one.
+func (s *Server) status(defect string, right int) int {
+	for name := range s.defects {
+		if wrong, err := strconv.Atoi(strings.TrimPrefix(name, defect+"-")); err == nil {
+			return wrong
+		}
+	}
+	return right
+}
+
+// locked calls f alone.
+func (s *Server) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
 // Configure prepares an http.Server.
 func (s *Server) Configure(srv *http.Server) {
 	srv.Handler = s
@@ -131,6 +150,11 @@ type exchange struct {
 	replay bool
 	cut    bool // the body did not reach its end
 	status int
+}
+
+// as returns the exchange as if it were with another key.
+func (x *exchange) as(k *key) *exchange {
+	return &exchange{s: x.s, r: x.r, conn: x.conn, token: x.token, body: x.body, key: k}
 }
 
 // ServeHTTP answers in the order request id, key, limit, route, scope,
@@ -202,11 +226,8 @@ func (s *Server) read(x *exchange, path string) {
 	if !s.allow(x, strings.TrimPrefix(path, "/api/v1/")+":read") {
 		return
 	}
-	if key := x.r.Header.Get("Idempotency-Key"); s.has("idem-get") && key != "" {
-		s.mu.Lock()
-		stored := s.replies[s.partition(x, Tasks)+key]
-		s.mu.Unlock()
-		if stored != nil {
+	if s.has("idem-get") {
+		if stored := s.stored(x, Tasks); stored != nil {
 			x.replayOf(stored)
 			return
 		}
@@ -259,24 +280,17 @@ func (s *Server) post(x *exchange, path string) {
 	if s.has("lacking-creates") && !x.key.may(family+":write") {
 		s.insert(x, path, s.title(x))
 	}
-	if s.has("scope-replay") && s.storedFor(x, path) {
+	if s.has("scope-replay") && s.stored(x, path) != nil {
 		s.once(x, path)
 		return
 	}
-	if key := x.r.Header.Get("Idempotency-Key"); s.has("idem-403-stored") && !x.key.may(family+":write") && key != "" {
-		s.store(s.partition(x, path)+key, http.StatusForbidden, `{"code":"insufficient_scope"}`)
+	if s.has("idem-403-stored") && !x.key.may(family+":write") {
+		s.store(x, http.StatusForbidden, "insufficient_scope")
 	}
 	if !s.allow(x, family+":write") {
 		return
 	}
 	s.once(x, path)
-}
-
-func (s *Server) storedFor(x *exchange, path string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := x.r.Header.Get("Idempotency-Key")
-	return key != "" && s.replies[s.partition(x, path)+key] != nil
 }
 
 // title reads the title of a body, "" when there is none.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -77,49 +78,58 @@ func (p *probe) findLimit() {
 // burst reads with several connections until one response is not a success.
 // It returns how many were, and the last 429.
 func (p *probe) burst() (admitted int, denied answer) {
-	workers, until := p.crowd()
 	var mu sync.Mutex
-	sent, stop := 0, false
+	var sent atomic.Int64
 	names := members(p.sample.body)
-	p.parallel(workers, func(int) {
-		for {
-			mu.Lock()
-			over := stop || sent >= p.target.Burst || time.Now().After(until)
-			sent++
-			mu.Unlock()
-			if over {
-				return
-			}
-			a, err := p.try(p.ctx, p.read(p.full()))
-			a.to = p.read(p.full())
-			mu.Lock()
-			switch {
-			case p.ctx.Err() != nil:
-				stop = true
-			case err != nil:
-				p.limit.odd = append(p.limit.odd, fault{a, fmt.Sprintf("got no response: %v", err)})
-			case a.status == http.StatusTooManyRequests:
-				stop, denied = true, a
-			case !a.ok():
-				p.limit.odd = append(p.limit.odd, fault{a, fmt.Sprintf("got %d", a.status)})
-			case disjoint(names, members(a.body)):
-				p.limit.odd = append(p.limit.odd, fault{a, fmt.Sprintf("got %d with another body, %.100q", a.status, a.body)})
-			default:
-				admitted++
-			}
-			stop = stop || len(p.limit.odd) >= maxOdd
-			mu.Unlock()
+	p.crowd(func(int) bool {
+		if sent.Add(1) > int64(p.target.Burst) {
+			return false
 		}
+		r := p.read(p.full())
+		a, err := p.try(p.ctx, r)
+		a.to = r
+		mu.Lock()
+		defer mu.Unlock()
+		odd := ""
+		switch {
+		case p.ctx.Err() != nil:
+			return false
+		case err != nil:
+			odd = fmt.Sprintf("got no response: %v", err)
+		case a.status == http.StatusTooManyRequests:
+			denied = a
+			return false
+		case !a.ok():
+			odd = fmt.Sprintf("got %d", a.status)
+		case disjoint(names, members(a.body)):
+			odd = fmt.Sprintf("got %d with another body, %.100q", a.status, a.body)
+		}
+		if odd == "" {
+			admitted++
+			return true
+		}
+		p.limit.odd = append(p.limit.odd, fault{a, odd})
+		return len(p.limit.odd) < maxOdd
 	})
 	return admitted, denied
 }
 
-// crowd is how many connections look for the limit, and until when.
-func (p *probe) crowd() (workers int, until time.Time) {
+// crowd calls send on several connections, again and again for some seconds,
+// until one call returns false.
+func (p *probe) crowd(send func(worker int) bool) {
+	workers, d := 8, 5*time.Second
 	if p.latency > 100*time.Millisecond {
-		return 16, time.Now().Add(max(5*time.Second, 30*p.latency))
+		workers, d = 16, max(d, 30*p.latency)
 	}
-	return 8, time.Now().Add(5 * time.Second)
+	until := time.Now().Add(d)
+	var over atomic.Bool
+	p.parallel(workers, func(i int) {
+		for !over.Load() && time.Now().Before(until) {
+			if !send(i) {
+				over.Store(true)
+			}
+		}
+	})
 }
 
 // recover waits until a server that refuses otherwise than with a 429 answers

@@ -14,11 +14,7 @@ var organizationRules = []Rule{
 		Text: "The organization is that of the request's own key, on a connection that has seen another.",
 		Hint: "keep nothing about the caller with the connection",
 		check: func(p *probe) {
-			tried := false
-			for i, to := range p.target.Creates {
-				tried = to.List != "" && p.wantOwnOnConnection(i) || tried
-			}
-			if !tried {
+			if !p.some(p.wantOwnOnConnection) {
 				p.vacuousf("without {{random}} in the body nobody's resources can be told apart")
 			}
 		}},
@@ -39,10 +35,22 @@ var organizationRules = []Rule{
 		}},
 }
 
+// some looks at each route, and reports whether one of them could be looked at.
+func (p *probe) some(look func(route int) bool) bool {
+	looked := false
+	for i := range p.target.Creates {
+		looked = look(i) || looked
+	}
+	return looked
+}
+
 // wantOwnOnConnection looks at the list of a route with the keys of two
 // organizations on one connection. It returns false when nobody can tell whose
 // resources are shown.
 func (p *probe) wantOwnOnConnection(route int) bool {
+	if p.target.Creates[route].List == "" {
+		return false
+	}
 	mine, theirs := p.create(route, p.full()), p.create(route, p.key("other"))
 	list := p.target.Creates[route].List
 	p.wantOK("a create", p.do(mine.request))
@@ -80,11 +88,7 @@ func (p *probe) wantUnseen(creator, viewer string) {
 
 // wantOwnKeys repeats creates with the key of another partition.
 func (p *probe) wantOwnKeys(name string) {
-	tried := false
-	for i := range p.target.Creates {
-		tried = p.wantOwnKey(i, name) || tried
-	}
-	if !tried {
+	if !p.some(func(route int) bool { return p.wantOwnKey(route, name) }) {
 		p.vacuousf("the body has a value that must be unique among all")
 	}
 }

@@ -137,34 +137,25 @@ func (p *probe) deniedCreate() (creation, answer) {
 	}
 	for _, other := range []func() request{func() request { return p.read(p.full()) }, bad} {
 		p.pause()
-		over := make(chan struct{})
-		workers, until := p.crowd()
 		var denied answer
 		var c creation
-		p.parallel(workers+1, func(i int) {
+		creates := 0
+		p.crowd(func(i int) bool {
 			if i > 0 {
-				for time.Now().Before(until) {
-					if p.once(other()).status == http.StatusTooManyRequests {
-						p.sleep(5 * time.Millisecond) // enough to take what comes free
-					}
-					select {
-					case <-over:
-						return
-					default:
-					}
+				if p.once(other()).status == http.StatusTooManyRequests {
+					p.sleep(5 * time.Millisecond) // enough to take what comes free
 				}
-				return
+				return true
 			}
-			defer close(over)
-			for n := 0; n < 40 && time.Now().Before(until); n++ {
-				one := p.create(0, p.full())
-				if a := p.once(one.request); a.status == http.StatusTooManyRequests {
-					c, denied = one, a
-					return
-				}
-				// So that creates are few and reads are many.
-				p.sleep(50 * time.Millisecond)
+			c = p.create(0, p.full())
+			if a := p.once(c.request); a.status == http.StatusTooManyRequests {
+				denied = a
+				return false
 			}
+			// So that creates are few and reads are many.
+			p.sleep(50 * time.Millisecond)
+			creates++
+			return creates < 40
 		})
 		if denied.status != 0 {
 			return c, denied

@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// A Target is what is checked.
+// A Target is what is checked. As JSON it is a keys file.
 type Target struct {
-	URL      string // http or https, with the path that all routes have in front, if any
-	HTTP2URL string // where HTTP/2 is spoken; "" means URL
-	RootCAs  *x509.CertPool
+	URL      string         `json:"base_url"` // http or https, with the path that all routes have in front, if any
+	HTTP2URL string         `json:"-"`        // where HTTP/2 is spoken; "" means URL
+	RootCAs  *x509.CertPool `json:"-"`
 
 	Keys    map[string]string // by the names of Offers, and "full"
 	Base    string            // path that all routes begin with; "" means /api/v1
@@ -25,13 +25,13 @@ type Target struct {
 	Creates []Create
 	Without []string // names of Offers that the target does not have
 
-	RequestIDHeader string // "" means Svc-Request-Id
-	Wire            bool   // check the wire rules too
+	RequestIDHeader string `json:"request_id_header"` // "" means Svc-Request-Id
+	Wire            bool   `json:"-"`                 // check the wire rules too
 
 	// Dial replaces the network.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"`
 	// Burst bounds the requests that look for the rate limit; 0 means 2000.
-	Burst int
+	Burst int `json:"-"`
 }
 
 // A Create is a POST that creates.
