@@ -181,7 +181,8 @@ func (d openAPI) securityOf(needs *[]requirement) security {
 		for name, roles := range need {
 			scheme := d.Components.SecuritySchemes[name]
 			switch {
-			case scheme.Type == "http" && strings.EqualFold(scheme.Scheme, "bearer"), scheme.Type == "oauth2", scheme.Type == "openIdConnect":
+			case scheme.Type == "http" && strings.EqualFold(scheme.Scheme, "bearer"),
+				scheme.Type == "oauth2", scheme.Type == "openIdConnect":
 				scopes = append(scopes, roles...)
 			default:
 				scopes = append(scopes, "the scheme "+name+", which is no bearer scheme,")

@@ -62,7 +62,9 @@ func main() {
 }
 
 // run is the program without the process around it. It returns the exit status.
-func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+func run(
+	ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer,
+) int {
 	c, err := parseFlags(args, getenv, stdin, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0

@@ -49,7 +49,10 @@ func printJSON(w io.Writer, r rules.Result) {
 		Response string `json:"response,omitempty"`
 		Hint     string `json:"hint,omitempty"`
 		Took     int64  `json:"took_ms"`
-	}{r.Rule.Name, string(r.Rule.Level), string(r.Status), r.Rule.Source, r.Rule.Text, r.Detail, r.Curl, r.Got, r.Rule.Hint, r.Took.Milliseconds()})
+	}{
+		r.Rule.Name, string(r.Rule.Level), string(r.Status), r.Rule.Source, r.Rule.Text,
+		r.Detail, r.Curl, r.Got, r.Rule.Hint, r.Took.Milliseconds(),
+	})
 }
 
 // summarize repeats what failed, and says what was left out.
@@ -112,7 +115,8 @@ func annotate(w io.Writer, results []rules.Result, c config) {
 		default:
 			continue
 		}
-		fmt.Fprintf(w, "::%s title=%s::%s\n", command, property.Replace(r.Rule.Name+" "+string(r.Status)), message.Replace(r.Explain()))
+		title := property.Replace(r.Rule.Name + " " + string(r.Status))
+		fmt.Fprintf(w, "::%s title=%s::%s\n", command, title, message.Replace(r.Explain()))
 	}
 }
 

@@ -99,9 +99,7 @@ func (s *Server) authenticate(x *exchange) bool {
 	if found == nil && s.open(x, token) {
 		found = keys[full]
 	}
-	if s.has("auth-once-a-connection") || s.has("org-of-connection") || s.has("org-second-of-connection") || s.has("scope-of-connection") {
-		found = s.byConnection(x, found)
-	}
+	found = s.byConnection(x, found)
 	if s.has("auth-denied-connection") {
 		x.conn.mu.Lock()
 		x.conn.denied = x.conn.denied || found == nil
@@ -201,23 +199,29 @@ func (s *Server) lookup(token string) *key {
 	if first, _, more := strings.Cut(token, ","); s.has("token-first-of-list") && more && keys[first] != nil {
 		return keys[first]
 	}
-	if s.has("token-like") && token == "svc_live_%" || s.has("token-glob") && token == "svc_live_*" || s.has("token-sql") && strings.Contains(token, "' OR '1'='1") {
+	switch {
+	case s.has("token-like") && token == "svc_live_%",
+		s.has("token-glob") && token == "svc_live_*",
+		s.has("token-sql") && strings.Contains(token, "' OR '1'='1"),
+		s.has("any-shape") && (strings.HasPrefix(token, "svc_live_") || strings.HasPrefix(token, "svc_test_")):
 		return keys[full]
 	}
-	if s.has("any-shape") && (strings.HasPrefix(token, "svc_live_") || strings.HasPrefix(token, "svc_test_")) {
-		return keys[full]
-	}
+	const prefix = len("svc_live_")
 	for known, k := range keys {
-		const prefix = len("svc_live_")
+		// but says whether the two are the same outside these bytes.
+		but := func(from, to int) bool {
+			return len(token) == len(known) && token[:from] == known[:from] && token[to:] == known[to:]
+		}
+		end := len(known)
 		switch {
 		case k.revoked:
 		case s.has("prefix-compared") && len(token) > prefix+4 && strings.HasPrefix(known, token),
 			s.has("suffix-ignored") && strings.HasPrefix(token, known),
-			s.has("sandbox-last-byte") && k.env == "test" && len(token) == len(known) && token[:len(token)-1] == known[:len(known)-1],
-			s.has("last-byte-ignored") && len(token) == len(known) && token[:len(token)-1] == known[:len(known)-1],
+			s.has("sandbox-last-byte") && k.env == "test" && but(end-1, end),
+			s.has("last-byte-ignored") && but(end-1, end),
 			s.has("case-ignored") && strings.EqualFold(token, known),
-			s.has("first-byte-ignored") && len(token) == len(known) && token[:prefix] == known[:prefix] && token[prefix+1:] == known[prefix+1:],
-			s.has("environment-ignored") && len(token) == len(known) && token[prefix:] == known[prefix:]:
+			s.has("first-byte-ignored") && but(prefix, prefix+1),
+			s.has("environment-ignored") && but(0, prefix):
 			return k
 		}
 	}

@@ -105,7 +105,8 @@ func (s *Server) claimAndRun(x *exchange, path, key string) {
 			s.run(x, path, key, claim)
 			return
 		}
-		if claim.body != "" && claim.body != string(x.body) && (claim.path == path || !s.has("idem-path")) && s.differs(x, path) {
+		other := claim.body != "" && claim.body != string(x.body) && (claim.path == path || !s.has("idem-path"))
+		if other && s.differs(x, path) {
 			return
 		}
 		select {
@@ -147,17 +148,19 @@ func (s *Server) inFlight(x *exchange, path string, claim *reply) bool {
 
 // again answers a repeat.
 func (s *Server) again(x *exchange, path string, claim *reply) {
+	var stuck, late, fifth bool
 	s.locked(func() {
 		s.repeats++
 		claim.repeats++
+		stuck, late, fifth = claim.stuck, claim.repeats == 2, s.repeats%5 == 0
 	})
 	switch {
-	case s.has("idem-409"), claim.stuck:
+	case s.has("idem-409"), stuck:
 		x.conflict()
 		return
 	case s.has("idem-replay-creates"),
-		s.has("idem-late-create") && claim.repeats == 2,
-		s.has("attack-once-in-five") && s.repeats%5 == 0:
+		s.has("idem-late-create") && late,
+		s.has("attack-once-in-five") && fifth:
 		s.insert(x, path, s.title(x))
 	case s.has("attack-async"):
 		later := x.as(x.key)
@@ -249,7 +252,8 @@ func (x *exchange) replayOf(claim *reply) {
 	case s.has("idem-empty"):
 		body = nil
 	case s.has("idem-rebuilt"):
-		body = bytes.Replace(body, []byte(`"created_at":"`), []byte(`"read_at":"`+time.Now().Format(time.RFC3339Nano)+`","created_at":"`), 1)
+		now := `"read_at":"` + time.Now().Format(time.RFC3339Nano) + `",`
+		body = bytes.Replace(body, []byte(`"created_at":`), []byte(now+`"created_at":`), 1)
 	case s.has("idem-no-location"):
 		h.Del("Location")
 	case s.has("idem-no-type"):

@@ -254,8 +254,8 @@ func (s *Server) read(x *exchange, path string) {
 func (s *Server) list(x *exchange, path string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if cached := s.cache[path]; (s.has("org-cached") || s.has("org-second-cached") && path == Deliverables) && cached != nil {
-		return cached
+	if s.cache[path] != nil && (s.has("org-cached") || s.has("org-second-cached") && path == Deliverables) {
+		return s.cache[path]
 	}
 	type item struct {
 		ID    string `json:"id"`
@@ -264,10 +264,10 @@ func (s *Server) list(x *exchange, path string) []byte {
 	data := []item{}
 	for i := len(s.tasks) - 1; i >= 0; i-- {
 		t := s.tasks[i]
-		if t.path != path || t.org != x.key.org && !s.has("org-ignored") && !(s.has("attack-org-second") && path == Deliverables) || t.env != x.key.env && !s.has("sandbox-shared") {
-			continue
+		org := t.org == x.key.org || s.has("org-ignored") || s.has("attack-org-second") && path == Deliverables
+		if env := t.env == x.key.env || s.has("sandbox-shared"); t.path == path && org && env {
+			data = append(data, item{t.ID, t.Title})
 		}
-		data = append(data, item{t.ID, t.Title})
 	}
 	body, _ := json.Marshal(map[string]any{"data": data, "total": len(data)})
 	s.cache[path] = body
@@ -332,7 +332,9 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 	}
 	made := s.insert(x, path, title)
 	time.Sleep(s.Create)
-	body, _ := json.Marshal(map[string]string{"id": made.ID, "title": title, "created_at": time.Now().Format(time.RFC3339Nano)})
+	body, _ := json.Marshal(map[string]string{
+		"id": made.ID, "title": title, "created_at": time.Now().Format(time.RFC3339Nano),
+	})
 	w.Header().Set("Location", path+"/"+made.ID)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)

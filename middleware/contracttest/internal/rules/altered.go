@@ -15,13 +15,14 @@ func altered(key string) map[string]string {
 	}
 	random := secretPart(key)
 	prefix := strings.TrimSuffix(key, random)
+	middle := len(random) / 2
 	keys := map[string]string{
 		"another last byte":            flipLast(key),
 		"another first byte":           prefix + flip(random[0]) + random[1:],
-		"another byte in the middle":   prefix + random[:len(random)/2] + flip(random[len(random)/2]) + random[len(random)/2+1:],
+		"another byte in the middle":   prefix + random[:middle] + flip(random[middle]) + random[middle+1:],
 		"its last byte missing":        key[:len(key)-1],
 		"its last two bytes missing":   key[:len(key)-2],
-		"its second half missing":      prefix + random[:len(random)/2],
+		"its second half missing":      prefix + random[:middle],
 		"a byte too many":              key + "0",
 		"a second key behind it":       key + key,
 		"its random part twice":        key + random,

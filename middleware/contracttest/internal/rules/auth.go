@@ -62,7 +62,8 @@ var authRules = []Rule{
 		Hint:  "decide by the route that was matched and not by the text of the path",
 		check: func(p *probe) { p.refusesSpellings(p.nobody()) }},
 	{Name: "auth/bearer-only", Level: Contract, Source: section5,
-		Text: "A key anywhere else than in Authorization: Bearer is no key: not in the query, a cookie, another header or another scheme.",
+		Text: "A key anywhere else than in Authorization: Bearer is no key: " +
+			"not in the query, a cookie, another header or another scheme.",
 		Hint: "a key in a URL ends in logs; take it from one place",
 		check: func(p *probe) {
 			key := p.full()
@@ -131,7 +132,9 @@ var authRules = []Rule{
 		Hint: "check the length before taking parts of a token",
 		check: func(p *probe) {
 			prefix := strings.TrimSuffix(p.full(), secretPart(p.full()))
-			for _, token := range []string{"x", "sv", "svc", "_", "__", "-", prefix, "a.b.c", "not-a-key-at-all", strings.Repeat("k", 1000)} {
+			for _, token := range []string{
+				"x", "sv", "svc", "_", "__", "-", prefix, "a.b.c", "not-a-key-at-all", strings.Repeat("k", 1000),
+			} {
 				p.want(fmt.Sprintf("the token %.20q", token), p.do(p.read(token).anew()), 401)
 			}
 			// No characters of a token: the credentials may be called malformed
@@ -152,18 +155,18 @@ var authRules = []Rule{
 				}
 			}
 		}},
-	{Name: "auth/invalid-key-create", Level: Contract, Source: section5, needs: []string{"create"},
+	{Name: "auth/invalid-key-create", Level: Contract, Source: section5, needs: "create",
 		Text:  "A create with an invalid key is answered 401 and makes nothing.",
 		Hint:  "authenticate before the handler runs",
 		check: func(p *probe) { p.refusesCreates(p.stranger()) }},
-	{Name: "auth/revoked-key", Level: Contract, Source: section5, needs: []string{"revoked"},
+	{Name: "auth/revoked-key", Level: Contract, Source: section5, needs: "revoked",
 		Text: "A revoked key is invalid: 401, and it makes nothing.",
 		Hint: "only a live key can lack a scope, so 403 is wrong here",
 		check: func(p *probe) {
 			p.refusesRead(p.revoked())
 			p.refusesCreates(p.revoked())
 		}},
-	{Name: "auth/replay", Level: Contract, Source: section5, needs: []string{"create"},
+	{Name: "auth/replay", Level: Contract, Source: section5, needs: "create",
 		Text: "A stored response is not handed out without a live key: 401.",
 		Hint: "authenticate in front of the store of responses",
 		check: func(p *probe) {

@@ -83,7 +83,8 @@ func (s *Session) Run(ctx context.Context, wanted func(Rule) bool, report func(R
 func (s *Session) check(ctx context.Context, r Rule) Result {
 	result := Result{Rule: r, Status: Held}
 	if r.Level == Wire && !s.target.Wire {
-		result.Status, result.Detail = LeftOut, "a profile of its own, which no stock server keeps: ask for it with -wire or Target.Wire"
+		result.Status = LeftOut
+		result.Detail = "a profile of its own, which no stock server keeps: ask for it with -wire or Target.Wire"
 		return result
 	}
 	missing, without := s.missing(r)
@@ -93,7 +94,8 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 	}
 	if len(missing) > 0 {
 		result.Status = Skipped
-		result.Detail = "it needs " + offerText(missing) + "; give it, or say that the target does not offer it: without " + strings.Join(missing, ",")
+		result.Detail = "it needs " + offerText(missing) +
+			"; give it, or say that the target does not offer it: without " + strings.Join(missing, ",")
 		return result
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -114,7 +116,7 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 // missing returns the needs of a rule that the target lacks, and those of them
 // that it is said to lack.
 func (s *Session) missing(r Rule) (missing, without []string) {
-	for _, need := range r.needs {
+	for _, need := range strings.Fields(r.needs) {
 		if s.has(need) {
 			continue
 		}

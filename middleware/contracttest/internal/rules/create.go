@@ -113,7 +113,8 @@ func fill(template string) (body, marker string, values []string) {
 	case strings.Contains(template, "{{uuid}}"):
 		marker = uuid
 	}
-	return strings.NewReplacer("{{random}}", random, "{{uuid}}", uuid, "{{number}}", digits).Replace(template), marker, []string{random, uuid, digits}
+	filler := strings.NewReplacer("{{random}}", random, "{{uuid}}", uuid, "{{number}}", digits)
+	return filler.Replace(template), marker, []string{random, uuid, digits}
 }
 
 // blank takes the values of the template out of a response.

@@ -193,7 +193,8 @@ func (p *probe) checkLedger() {
 			lists[name] = p.do(get(r.list, e.creation.seenBy)).body
 		}
 		if got := r.times(lists[name], e.creation.marker); got > e.most {
-			p.fault(answer{to: e.creation.request}, "at the end GET %s shows %s of this create, want %s", r.list, resources(got), atMost(e.most))
+			p.fault(answer{to: e.creation.request}, "at the end GET %s shows %s of this create, want %s",
+				r.list, resources(got), atMost(e.most))
 		}
 	}
 }

@@ -20,7 +20,7 @@ var http2Rules = []Rule{
 				p.refusesCreates(by)
 			}
 		}},
-	{Name: "http2/scope", Level: Contract, Source: section5, needs: []string{"none"},
+	{Name: "http2/scope", Level: Contract, Source: section5, needs: "none",
 		Text: "Over HTTP/2 a key without the scope is answered 403, too.",
 		Hint: "check the scope whatever the version",
 		check: func(p *probe) {
@@ -28,7 +28,7 @@ var http2Rules = []Rule{
 			p.refusesRead(p.lacking("none").over2())
 			p.refusesCreates(p.lacking("none").over2())
 		}},
-	{Name: "http2/replay", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "http2/replay", Level: Contract, Source: section4, needs: "create",
 		Text: "A repeat over HTTP/2 makes no second resource, whichever version the create came by.",
 		Hint: "heed the key whatever the version",
 		check: func(p *probe) {

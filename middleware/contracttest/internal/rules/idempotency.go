@@ -8,15 +8,16 @@ import (
 )
 
 var idempotencyRules = []Rule{
-	{Name: "idempotency/replay", Level: Contract, Source: section4, needs: []string{"create"},
-		Text:  "A create that is repeated with the same key gets the original response and makes no second resource, on each route.",
+	{Name: "idempotency/replay", Level: Contract, Source: section4, needs: "create",
+		Text: "A create that is repeated with the same key gets the original response " +
+			"and makes no second resource, on each route.",
 		Hint:  "store status, headers and body with the key before the response is sent",
 		check: func(p *probe) { p.eachCreate(p.full(), func(c creation) { p.wantOneResource(c, 3, "") }) }},
-	{Name: "idempotency/second-list", Level: Contract, Source: section4, needs: []string{"second-create", "second-list"},
+	{Name: "idempotency/second-list", Level: Contract, Source: section4, needs: "second-create second-list",
 		Text:  "The list of the second route shows one resource after repeats.",
 		Hint:  "without that list nobody sees whether a repeat creates again behind its response",
 		check: func(p *probe) { p.wantOneResource(p.create(1, p.full()), 1, "") }},
-	{Name: "idempotency/another-connection", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "idempotency/another-connection", Level: Contract, Source: section4, needs: "create",
 		Text: "The repeat may come on another connection.",
 		Hint: "the key belongs to the organization and not to the connection",
 		check: func(p *probe) {
@@ -24,7 +25,7 @@ var idempotencyRules = []Rule{
 			c.fresh = true
 			p.wantOneResource(c, 2, "")
 		}},
-	{Name: "idempotency/chunked", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "idempotency/chunked", Level: Contract, Source: section4, needs: "create",
 		Text: "A body without Content-Length makes no difference.",
 		Hint: "read the body to its end before it is compared",
 		check: func(p *probe) {
@@ -32,7 +33,7 @@ var idempotencyRules = []Rule{
 			c.chunked, c.fresh = true, true
 			p.wantOneResource(c, 1, "chunked bodies")
 		}},
-	{Name: "idempotency/large-body", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "idempotency/large-body", Level: Contract, Source: section4, needs: "create",
 		Text: "The length of the body makes no difference, as far as it is accepted.",
 		Hint: "remember a create also when it is too large to be stored whole",
 		check: func(p *probe) {
@@ -43,11 +44,11 @@ var idempotencyRules = []Rule{
 			c.body += strings.Repeat(" ", 64<<10)
 			p.wantOneResource(c, 1, "body of 64 KiB")
 		}},
-	{Name: "idempotency/sandbox", Level: Contract, Source: section4, needs: []string{"sandbox", "create"},
+	{Name: "idempotency/sandbox", Level: Contract, Source: section4, needs: "sandbox create",
 		Text:  "Repeats in the sandbox make no second resource either.",
 		Hint:  "the sandbox behaves as production does",
 		check: func(p *probe) { p.eachCreate(p.key("sandbox"), func(c creation) { p.wantOneResource(c, 2, "") }) }},
-	{Name: "idempotency/two-keys", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "idempotency/two-keys", Level: Contract, Source: section4, needs: "create",
 		Text: "Creates with different keys are different creates.",
 		Hint: "the key tells creates apart, not the body",
 		check: func(p *probe) {
@@ -67,7 +68,7 @@ var idempotencyRules = []Rule{
 			p.wantOther("another create", p.wantOK("another create", p.do(c.request)), first)
 			w.made("another create")
 		}},
-	{Name: "idempotency/whole-keys", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "idempotency/whole-keys", Level: Contract, Source: section4, needs: "create",
 		Text: "Keys are compared whole and with their letter case.",
 		Hint: "no column that is too short, no collation that ignores letter case",
 		check: func(p *probe) {
@@ -77,13 +78,15 @@ var idempotencyRules = []Rule{
 				tried = p.wantApart("keys of "+fmt.Sprint(n)+" bytes that differ in the last one", long+"a", long+"b") || tried
 			}
 			uuid := newUUID()
-			tried = p.wantApart("keys that differ in letter case", "key-"+strings.ToLower(uuid), "KEY-"+strings.ToUpper(uuid)) || tried
+			tried = p.wantApart("keys that differ in letter case",
+				"key-"+strings.ToLower(uuid), "KEY-"+strings.ToUpper(uuid)) || tried
 			if !tried {
 				p.vacuousf("the server takes no such keys")
 			}
 		}},
-	{Name: "idempotency/any-key", Level: Contract, Source: section4, needs: []string{"create"},
-		Text: "The client chooses the key: no printable character in it is an error of the server, and a key that is accepted is heeded, whatever its shape and length.",
+	{Name: "idempotency/any-key", Level: Contract, Source: section4, needs: "create",
+		Text: "The client chooses the key: no printable character in it is an error of the server, " +
+			"and a key that is accepted is heeded, whatever its shape and length.",
 		Hint: "refuse with 400 what you cannot store, and do not pass over it; pass it to the database as a parameter",
 		check: func(p *probe) {
 			long := strings.Repeat(strings.ReplaceAll(newUUID(), "-", ""), 32)
@@ -96,7 +99,7 @@ var idempotencyRules = []Rule{
 				}
 			}
 		}},
-	{Name: "idempotency/reads", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "idempotency/reads", Level: Contract, Source: section4, needs: "create",
 		Text: "A GET is no create: the key of one does not change its response.",
 		Hint: "heed the header on POST alone",
 		check: func(p *probe) {
@@ -108,7 +111,7 @@ var idempotencyRules = []Rule{
 				p.fault(a, "a GET with the key of a create got the response of the create")
 			}
 		}},
-	{Name: "idempotency/after-unauthorized", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "idempotency/after-unauthorized", Level: Contract, Source: section4, needs: "create",
 		Text: "A 401 is not the original response: with a live key the same create is made.",
 		Hint: "authenticate in front of the store of responses",
 		check: func(p *probe) {
@@ -119,8 +122,9 @@ var idempotencyRules = []Rule{
 			p.wantOK("the create with a live key", p.do(c.request))
 			w.exactly(1, "after a 401 and a success")
 		}},
-	{Name: "idempotency/routes-apart", Level: Contract, Source: section4, needs: []string{"second-create"},
-		Text: "The response of one route is not that of another: the same key there is refused or makes a resource of its own.",
+	{Name: "idempotency/routes-apart", Level: Contract, Source: section4, needs: "second-create",
+		Text: "The response of one route is not that of another: " +
+			"the same key there is refused or makes a resource of its own.",
 		Hint: "the path is part of what a key stands for",
 		check: func(p *probe) {
 			one := p.create(0, p.full())
@@ -135,7 +139,7 @@ var idempotencyRules = []Rule{
 				p.fault(second, "the create on another path: got %d", second.status)
 			}
 		}},
-	{Name: "idempotency/at-once", Level: Contract, Source: section4, needs: []string{"create"}, when: alone,
+	{Name: "idempotency/at-once", Level: Contract, Source: section4, needs: "create", when: alone,
 		Text: "Of duplicates at one time one makes the resource. The others get its response or are told to come again.",
 		Hint: "claim the key in one atomic step: an INSERT with a unique index, SET NX; never look and then write",
 		check: func(p *probe) {
@@ -156,7 +160,7 @@ var idempotencyRules = []Rule{
 				})
 			}
 		}},
-	{Name: "idempotency/later", Level: Contract, Source: section4, needs: []string{"create"}, when: last,
+	{Name: "idempotency/later", Level: Contract, Source: section4, needs: "create", when: last,
 		Text: "The repeat gets the original response also later, with many other creates in between.",
 		Hint: "keep the response for a day; do not evict it for being old among many",
 		check: func(p *probe) {
@@ -172,11 +176,11 @@ var idempotencyRules = []Rule{
 			p.wantSame("the repeat after 40 other creates and 2 s", p.do(c.request), first)
 			w.most(before, "after a late repeat")
 		}},
-	{Name: "idempotency/at-the-end", Level: Contract, Source: section4, needs: []string{"create", "list"}, when: last,
+	{Name: "idempotency/at-the-end", Level: Contract, Source: section4, needs: "create list", when: last,
 		Text:  "When all is over, no create of the whole check has made more than it should.",
 		Hint:  "something creates after its response was sent, or without one",
 		check: func(p *probe) { p.checkLedger() }},
-	{Name: "idempotency/no-key", Level: Advice, Source: practice, needs: []string{"create"},
+	{Name: "idempotency/no-key", Level: Advice, Source: practice, needs: "create",
 		Text: "Two creates without a key are two creates, even when they are equal.",
 		Hint: "do not guess what is a repeat",
 		check: func(p *probe) {
@@ -192,7 +196,7 @@ var idempotencyRules = []Rule{
 			}
 			p.wantOther("the second", second, first)
 		}},
-	{Name: "idempotency/after-forbidden", Level: Advice, Source: practice, needs: []string{"none", "create"},
+	{Name: "idempotency/after-forbidden", Level: Advice, Source: practice, needs: "none create",
 		Text: "A 403 is not the original response: with the scope the same create is made.",
 		Hint: "check the scope in front of the store of responses",
 		check: func(p *probe) {
@@ -200,7 +204,7 @@ var idempotencyRules = []Rule{
 			p.want("the create without the scope", p.do(c.as(p.key("none")).request), 403)
 			p.wantOK("the create with it", p.do(c.request))
 		}},
-	{Name: "idempotency/second-key", Level: Advice, Source: practice, needs: []string{"second", "create"},
+	{Name: "idempotency/second-key", Level: Advice, Source: practice, needs: "second create",
 		Text: "The organization's next API key gets the original response: rotating a key breaks no repeat.",
 		Hint: "the key belongs to the organization and its environment, not to the API key",
 		check: func(p *probe) {
@@ -209,7 +213,7 @@ var idempotencyRules = []Rule{
 			p.expect(c, 2)
 			p.wantSame("the repeat with the key second", p.do(c.as(p.key("second")).request), first)
 		}},
-	{Name: "idempotency/other-body", Level: Advice, Source: draft, needs: []string{"create"},
+	{Name: "idempotency/other-body", Level: Advice, Source: draft, needs: "create",
 		Text: "The same key with another body is refused (422).",
 		Hint: "store a digest of the request with the key",
 		check: func(p *probe) {
@@ -223,13 +227,13 @@ var idempotencyRules = []Rule{
 				p.fault(a, "another body with the same key: got %d, want 422", a.status)
 			}
 		}},
-	{Name: "idempotency/any-shape", Level: Advice, Source: section4, needs: []string{"create"},
+	{Name: "idempotency/any-shape", Level: Advice, Source: section4, needs: "create",
 		Text: "A key need not be a UUID.",
 		Hint: "the client chooses it: take up to 255 printable characters",
 		check: func(p *probe) {
 			p.wantOK("a key of letters", p.do(p.create(0, p.full()).keyedWith("order-"+newUUID()[:8]).request))
 		}},
-	{Name: "idempotency/conflict-wait", Level: Advice, Source: "RFC 9110, section 10.2.3", needs: []string{"create"}, when: alone,
+	{Name: "idempotency/conflict-wait", Level: Advice, Source: "RFC 9110, section 10.2.3", needs: "create", when: alone,
 		Text: "A 409 for a duplicate in flight says when to come again.",
 		Hint: "set Retry-After: 1",
 		check: func(p *probe) {

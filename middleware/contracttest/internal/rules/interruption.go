@@ -10,7 +10,7 @@ import (
 // What happened then is the server's business: the create may be made or not.
 // The repeat has to end in a success, with one resource.
 var interruptionRules = []Rule{
-	{Name: "interruption/client-leaves", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "interruption/client-leaves", Level: Contract, Source: section4, needs: "create",
 		Text: "When the client leaves before it was answered, the repeat makes no second resource.",
 		Hint: "detach the handler from the connection and store its response, or undo what it did",
 		check: func(p *probe) {
@@ -19,7 +19,7 @@ var interruptionRules = []Rule{
 				p.interrupt(func(*conn) { p.sleep(wait) })
 			}
 		}},
-	{Name: "interruption/half-close", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "interruption/half-close", Level: Contract, Source: section4, needs: "create",
 		Text: "When the client closes its sending side after the request, the repeat makes no second resource.",
 		Hint: "a closed sending side is no reason to end a create in the middle",
 		check: func(p *probe) {
@@ -28,15 +28,15 @@ var interruptionRules = []Rule{
 				_, _ = c.next() // some servers leave without a response
 			})
 		}},
-	{Name: "interruption/cut-body", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "interruption/cut-body", Level: Contract, Source: section4, needs: "create",
 		Text:  "When the body ends before its Content-Length, the repeat makes no second resource.",
 		Hint:  "take an unexpected end of the body for an error and do nothing",
 		check: func(p *probe) { p.cut(p.short) }},
-	{Name: "interruption/cut-string", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "interruption/cut-string", Level: Contract, Source: section4, needs: "create",
 		Text:  "When the body ends in the middle of a string, the repeat makes no second resource.",
 		Hint:  "take an unexpected end of the body for an error and do nothing",
 		check: func(p *probe) { p.cut(p.half) }},
-	{Name: "interruption/cut-chunk", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "interruption/cut-chunk", Level: Contract, Source: section4, needs: "create",
 		Text: "When the body ends in the middle of a chunk, or behind one, the repeat makes no second resource.",
 		Hint: "a chunked body ends with its last chunk and not with the connection",
 		check: func(p *probe) {
@@ -50,7 +50,7 @@ var interruptionRules = []Rule{
 				})
 			}
 		}},
-	{Name: "interruption/no-effect", Level: Advice, Source: practice, needs: []string{"create", "list"},
+	{Name: "interruption/no-effect", Level: Advice, Source: practice, needs: "create list",
 		Text: "A body that was cut takes no effect and leaves the key free: the whole body with the same key creates.",
 		Hint: "read the body to its end before anything else",
 		check: func(p *probe) {
@@ -62,14 +62,14 @@ var interruptionRules = []Rule{
 				p.wantOK("the whole body with the same key", p.do(c.request))
 			}
 		}},
-	{Name: "interruption/refusal-at-once", Level: Advice, Source: practice, needs: []string{"create"},
+	{Name: "interruption/refusal-at-once", Level: Advice, Source: practice, needs: "create",
 		Text: "A refusal does not wait for the rest of the body.",
 		Hint: "answer 401 before the body is read, and close the connection",
 		check: func(p *probe) {
 			r := p.unkeyed(0, "").as(flipLast(p.full())).request
 			p.refusesAtOnce("1 of 1000 bytes with an invalid key", r, p.head(r, contentLength(1000))+"x")
 		}},
-	{Name: "interruption/expect-refused", Level: Advice, Source: "RFC 9110, section 10.1.1", needs: []string{"create"},
+	{Name: "interruption/expect-refused", Level: Advice, Source: "RFC 9110, section 10.1.1", needs: "create",
 		Text: "Expect: 100-continue without a key is answered 401 at once, not 100.",
 		Hint: "do not read the body before the key was looked at",
 		check: func(p *probe) {

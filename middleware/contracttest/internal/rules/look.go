@@ -203,11 +203,13 @@ func (p *probe) lookAtFirst(c creation, a answer, first bool) answer {
 	case first && a.status == 403:
 		p.mistake("%s refuses the key full (403): it has to have the scopes of this route", where)
 	case first:
-		p.mistake("%s with the key full and the body %s is answered %v, want a 2xx: are path, body and type right?", where, c.body, a)
+		p.mistake("%s with the key full and the body %s is answered %v, want a 2xx: are path, body and type right?",
+			where, c.body, a)
 	case c.marker == "":
 		p.mistake("%s took the body once and then answered %v: write {{random}} for what must be unique", where, a)
 	default:
-		p.mistake("%s took the first body and answered the second one %v: write {{random}} for all that must be unique", where, a)
+		p.mistake("%s took the first body and answered the second one %v: write {{random}} for all that must be unique",
+			where, a)
 	}
 	return a
 }
@@ -255,8 +257,10 @@ func (p *probe) lookAtLists(to Create, lists []string, made []creation) routeEff
 	}
 	create := "POST " + p.target.URL + to.Path
 	if found.perItem > 0 {
-		p.mistake("%s shows one of two resources that %s created: duplicates need a page with room for several", where, create)
+		p.mistake("%s shows one of two resources that %s created: duplicates need a page with room for several",
+			where, create)
 	}
-	p.mistake("%s does not show what %s creates: it neither holds the {{random}} of the body nor grows by one; a paged list needs its newest first, or a larger page", where, create)
+	p.mistake("%s does not show what %s creates: it neither holds the {{random}} of the body nor grows by one; "+
+		"a paged list needs its newest first, or a larger page", where, create)
 	panic("not reached")
 }

@@ -7,7 +7,7 @@ var requestIDRules = []Rule{
 		Text:  "A success has one request id.",
 		Hint:  "set the header in the outermost stage, before anything is written",
 		check: func(p *probe) { p.wantID("a GET", p.do(p.read(p.full()))) }},
-	{Name: "request-id/create", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "request-id/create", Level: Contract, Source: section4, needs: "create",
 		Text: "The response to a create and to its repeat has one request id.",
 		Hint: "a stored response needs the header as well",
 		check: func(p *probe) {
@@ -23,7 +23,7 @@ var requestIDRules = []Rule{
 			p.wantID("a GET with an invalid key", p.do(p.read(flipLast(p.full())).anew()))
 			p.wantID("a GET with a token of another shape", p.do(p.read("x").anew()))
 		}},
-	{Name: "request-id/forbidden", Level: Contract, Source: section7, needs: []string{"none"},
+	{Name: "request-id/forbidden", Level: Contract, Source: section7, needs: "none",
 		Text:  "A 403 has one request id.",
 		Hint:  "give the id before the scope is looked at",
 		check: func(p *probe) { p.wantID("a GET with the key none", p.do(p.read(p.key("none")))) }},
@@ -36,7 +36,7 @@ var requestIDRules = []Rule{
 			// PROPFIND changes nothing, wherever it is known.
 			p.wantID("a method that the path does not have", p.do(p.read(p.full()).by("PROPFIND")))
 		}},
-	{Name: "request-id/bad-body", Level: Contract, Source: section4, needs: []string{"create"},
+	{Name: "request-id/bad-body", Level: Contract, Source: section4, needs: "create",
 		Text: "The response to a body that makes no sense has one request id.",
 		Hint: "the handler's own refusals are responses, too",
 		check: func(p *probe) {
@@ -99,7 +99,7 @@ var requestIDRules = []Rule{
 				p.fault(a, "the response has the id that the client sent")
 			}
 		}},
-	{Name: "request-id/replay", Level: Advice, Source: practice, needs: []string{"create"},
+	{Name: "request-id/replay", Level: Advice, Source: practice, needs: "create",
 		Text: "A repeat has a request id of its own.",
 		Hint: "each response is a line of its own in the logs; name the first id in another header",
 		check: func(p *probe) {
@@ -117,8 +117,9 @@ var requestIDRules = []Rule{
 		Text:  "Every response of the whole check had exactly one request id.",
 		Hint:  "enforce the header when the response is committed, in the outermost stage",
 		check: func(p *probe) { p.report(&p.seen.without, "a response without exactly one id") }},
-	{Name: "secret/never-returned", Level: Contract, Source: "contract, section 5 (a secret is displayed once, at creation)", when: end,
-		Text:  "No response holds a key, or most of one.",
-		Hint:  "name a key by its id in responses and logs, never by its text",
-		check: func(p *probe) { p.report(&p.seen.secrets, "a response holds a key") }},
+	{Name: "secret/never-returned", Level: Contract, when: end,
+		Source: "contract, section 5 (a secret is displayed once, at creation)",
+		Text:   "No response holds a key, or most of one.",
+		Hint:   "name a key by its id in responses and logs, never by its text",
+		check:  func(p *probe) { p.report(&p.seen.secrets, "a response holds a key") }},
 }

@@ -30,7 +30,7 @@ type Rule struct {
 	Text   string // what the server does when it keeps the rule
 	Hint   string // what is usually wrong when it does not
 
-	needs []string // names of Offers
+	needs string // names of Offers
 	when  phase
 	check func(*probe)
 }

@@ -128,10 +128,12 @@ func (s *Session) client(r request) *http.Client {
 // Plan says what will be done.
 func (s *Session) Plan() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Checking %s, which answers in %v, for at most %v.\n", s.target.URL, s.latency.Round(time.Millisecond), s.Budget())
+	fmt.Fprintf(&b, "Checking %s, which answers in %v, for at most %v.\n",
+		s.target.URL, s.latency.Round(time.Millisecond), s.Budget())
 	switch {
 	case s.limit.found:
-		fmt.Fprintf(&b, "It has a rate limit: some %d requests at once, then some %d in %v.\n", s.limit.capacity, s.limit.units, s.limit.wait.Round(time.Millisecond))
+		fmt.Fprintf(&b, "It has a rate limit: some %d requests at once, then some %d in %v.\n",
+			s.limit.capacity, s.limit.units, s.limit.wait.Round(time.Millisecond))
 	default:
 		fmt.Fprintf(&b, "No rate limit was reached within %d requests.\n", s.limit.capacity)
 	}
@@ -177,7 +179,8 @@ func (s *Session) note(a answer) {
 		// take the id of the client.
 		key := a.to.header("Idempotency-Key")
 		if first, again := s.seen.ids[id]; again && (key == "" || key != first.header("Idempotency-Key")) {
-			s.seen.repeated = append(s.seen.repeated, fault{a, fmt.Sprintf("the id %q came before, for %s %s", id, s.seen.ids[id].method, s.seen.ids[id].path)})
+			what := fmt.Sprintf("the id %q came before, for %s %s", id, first.method, first.path)
+			s.seen.repeated = append(s.seen.repeated, fault{a, what})
 		}
 		s.seen.ids[id] = a.to
 	}
@@ -224,6 +227,8 @@ func (p *probe) report(seen *[]fault, what string) {
 	for _, status := range slices.Sorted(maps.Keys(statuses)) {
 		counts = append(counts, fmt.Sprintf("%d × %d", statuses[status], status))
 	}
-	first := slices.MinFunc(faults, func(a, b fault) int { return cmp.Compare(len(a.answer.to.lines), len(b.answer.to.lines)) })
+	first := slices.MinFunc(faults, func(a, b fault) int {
+		return cmp.Compare(len(a.answer.to.lines), len(b.answer.to.lines))
+	})
 	p.fault(first.answer, "%s: %s (%s)", what, first.what, strings.Join(counts, ", "))
 }
