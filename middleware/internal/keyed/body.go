@@ -88,30 +88,26 @@ func (b *Bodies) Read(body *Body, owner string, w http.ResponseWriter, r *http.R
 	}
 	src := http.MaxBytesReader(response.Innermost(w), r.Body, limit)
 	// Do not trust Content-Length: the room grows as data arrives.
-	room := int64(512)
-	if r.ContentLength >= 0 {
-		room = min(r.ContentLength, 16<<10) + 1 // one more, to read the end into
-	}
-	if err := body.grow(room, limit); err != nil {
-		return err
+	room, whole := int64(512), r.ContentLength+1 // one more, to read the end into
+	if whole > 0 {
+		room = min(whole, 16<<10+1)
 	}
 	for {
-		n, err := src.Read(body.Bytes[len(body.Bytes):cap(body.Bytes)])
-		body.Bytes = body.Bytes[:len(body.Bytes)+n]
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
+		if err := body.grow(room, limit); err != nil {
 			return err
 		}
-		if length := int64(len(body.Bytes)); len(body.Bytes) == cap(body.Bytes) {
-			larger := 2 * length
-			if left := r.ContentLength + 1 - length; left > 0 {
-				larger = min(larger, length+left)
+		for len(body.Bytes) < cap(body.Bytes) {
+			n, err := src.Read(body.Bytes[len(body.Bytes):cap(body.Bytes)])
+			body.Bytes = body.Bytes[:len(body.Bytes)+n]
+			if err == io.EOF {
+				return nil
 			}
-			if err := body.grow(larger, limit); err != nil {
+			if err != nil {
 				return err
 			}
+		}
+		if room *= 2; room/2 < whole {
+			room = min(room, whole)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func SameRequest(outer, r *http.Request) bool {
 // has read its body or begun its response.
 func FreeKey(w http.ResponseWriter, r *http.Request) {
 	k, ok := find(w)
-	if !ok || k.begun() || k.q.Body.reader.begun {
+	if !ok || k.begun() != 0 || k.q.Body.reader.begun {
 		return
 	}
 	if outer := k.q.R; SameRequest(outer, r) && r.Method == outer.Method && r.URL.RawQuery == outer.URL.RawQuery &&

@@ -12,14 +12,15 @@ type record struct {
 	bodyAt  int // where the body begins
 }
 
-// begin lays out what stands before the body, with room for so many bytes of it:
-// most handlers write theirs at once.
-func (c *record) begin(q *Request, head Reply, room int) {
-	c.encoded = head.encode(q.keeps, room)
-	c.bodyAt = len(c.encoded)
+// begin lays out what stands before the body, unless that is done, with room for
+// so many bytes of it: most handlers write theirs at once.
+func (c *record) begin(q *Request, head func() Reply, room int) {
+	if c.encoded == nil {
+		c.encoded = head().encode(q.keeps, room)
+		c.bodyAt = len(c.encoded)
+	}
 }
 
-func (c *record) begun() bool  { return c.encoded != nil }
 func (c *record) body() []byte { return c.encoded[c.bodyAt:] }
 
 // drop forgets what was recorded.

@@ -102,18 +102,13 @@ func (w *writer) Header() http.Header { return w.header }
 func (w *writer) Below() http.ResponseWriter { return w.q.W }
 
 // Committed reports whether the handler has decided on a status.
-func (w *writer) Committed() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.status >= 200
-}
+func (w *writer) Committed() bool { return w.begun() >= 200 }
 
-// begun reports whether the handler has decided on a status or sent an interim
-// response.
-func (w *writer) begun() bool {
+// begun returns the status so far; see writer.
+func (w *writer) begun() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.status != 0
+	return w.status
 }
 
 func (w *writer) WriteHeader(status int) {
@@ -204,9 +199,8 @@ func (w *writer) admit(n int) error {
 		return nil
 	case length > w.q.Stage.MaxResponse && w.commit == nil:
 		return w.stream(overLimit)
-	case !w.record.begun():
-		w.record.begin(w.q, w.reply(), n)
 	}
+	w.record.begin(w.q, w.reply, n)
 	return nil
 }
 
@@ -217,9 +211,7 @@ func (w *writer) reply() Reply {
 
 // payload returns the whole reply as it is stored.
 func (w *writer) payload() []byte {
-	if !w.record.begun() {
-		w.record.begin(w.q, w.reply(), 0) // there is no body
-	}
+	w.record.begin(w.q, w.reply, 0) // there is no body, unless it was begun
 	return w.record.encoded
 }
 
@@ -331,16 +323,6 @@ func (w *writer) finish() {
 		w.ended = silent
 	}
 	w.client.close()
-	body := w.record.body()
-	_, typed := w.head.get("Content-Type")
-	encoding, _ := w.head.get("Content-Encoding")
-	if !typed && len(body) > 0 && (len(encoding) == 0 || encoding[0] == "") {
-		// net/http would look at the same bytes; a replay must not depend on
-		// it.
-		w.head = append(w.head, field{"Content-Type", []string{http.DetectContentType(body)}})
-		w.record.begin(w.q, w.reply(), len(body))
-		w.record.encoded = append(w.record.encoded, body...)
-	}
 	// Read once, now: from here on a goroutine that the handler left behind may
 	// write to the map.
 	w.trailer = w.trailers()
