@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
@@ -33,11 +34,11 @@ func pipelines(t *testing.T, client interface {
 }
 
 func TestAutoPipeline(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	auto := pipelines(t, client)
 	idemtest.Suite{
 		New: func(t *testing.T) idem.Store {
-			prefix := ownPrefix(t, client)
+			prefix := redistest.OwnPrefix(t, client)
 			return moved{idemredis.New(auto, idemredis.Options{Prefix: prefix}), client, prefix}
 		},
 		Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
@@ -63,11 +64,11 @@ func (b *batches) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 // Claims of concurrent requests travel together.
 func TestAutoPipelineTravelsTogether(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	var several batches
 	client.AddHook(&several)
-	store := idemredis.New(pipelines(t, client), idemredis.Options{Prefix: ownPrefix(t, client)})
-	eventually(t, "a pipeline has several commands", func() bool {
+	store := idemredis.New(pipelines(t, client), idemredis.Options{Prefix: redistest.OwnPrefix(t, client)})
+	redistest.Eventually(t, "a pipeline has several commands", func() bool {
 		var wg sync.WaitGroup
 		for range 64 {
 			wg.Go(func() {
@@ -84,24 +85,24 @@ func TestAutoPipelineTravelsTogether(t *testing.T) {
 // A Redis that hangs holds up no call for longer than its context, although the
 // client waits for an hour. Then all goes on.
 func TestAutoPipelineOnAHungServer(t *testing.T) {
-	server := startServer(t)
-	o := server.options()
+	server := redistest.Start(t)
+	o := server.Options()
 	o.ReadTimeout = time.Hour
-	store := idemredis.New(pipelines(t, connect(t, o)), idemredis.Options{})
+	store := idemredis.New(pipelines(t, redistest.Connect(t, o)), idemredis.Options{})
 	mustBegin(t, store, aClaim("before"), idem.Claimed)
-	server.hang()
+	server.Hang()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := store.Begin(ctx, aClaim("meanwhile")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Begin: got %v, want the end of the context", err)
 	}
-	server.resume()
+	server.Resume()
 	mustBegin(t, store, aClaim("after"), idem.Claimed)
 }
 
 // An AutoPipeliner asks one server of a cluster, which Check says.
 func TestAutoPipelineOfACluster(t *testing.T) {
-	client := connectCluster(t, startCluster(t))
+	client := connectCluster(t, redistest.StartCluster(t))
 	store := idemredis.New(pipelines(t, client), idemredis.Options{})
 	mustBegin(t, store, aClaim("key"), idem.Claimed)
 	if err := store.Check(t.Context()); err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
@@ -20,9 +21,9 @@ import (
 func BenchmarkCreate(b *testing.B) {
 	for _, callers := range []int{1, 16, 64} {
 		b.Run(strconv.Itoa(callers), func(b *testing.B) {
-			o := startServer(b, "--appendonly", "no").options()
+			o := redistest.Start(b, "--appendonly", "no").Options()
 			o.ContextTimeoutEnabled, o.PoolSize = true, callers
-			client := connect(b, o)
+			client := redistest.Connect(b, o)
 			store := idemredis.New(client, idemredis.Options{})
 			payload := make([]byte, 400)
 			create := func() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
 )
@@ -56,8 +57,8 @@ func serve(addr, file string, lease time.Duration, reexecute bool) {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, "task %x", rand.Uint64())
 	}
-	o := idem.Options{Lease: lease, Wait: patience, Timeout: patience, Reexecute: reexecute}
-	s, err := newStack(redis.NewClient(unhurried(&redis.Options{Addr: addr})), o, create)
+	o := idem.Options{Lease: lease, Wait: redistest.Patience, Timeout: redistest.Patience, Reexecute: reexecute}
+	s, err := newStack(redis.NewClient(redistest.Unhurried(&redis.Options{Addr: addr})), o, create)
 	if err != nil {
 		panic(err)
 	}
@@ -82,7 +83,7 @@ func startProcess(t *testing.T, redisAddr, file string, lease time.Duration, ree
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(self), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 2 * patience}}
+	p := &process{cmd: exec.Command(self), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 2 * redistest.Patience}}
 	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %v", asServer, redisAddr, file, lease, reexecute))
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
@@ -83,14 +84,14 @@ func TestResentByTheClient(t *testing.T) {
 		hold bool
 	}{{"the connection breaks", false}, {"the answer is late", true}} {
 		t.Run(way.name, func(t *testing.T) {
-			o := options(t)
+			o := redistest.Options(t)
 			loser := newLoser(t, o.Addr, way.hold)
 			far := *o
 			far.Addr, far.PoolSize = loser.addr, 1
 			if way.hold {
 				far.ReadTimeout = time.Second
 			}
-			client := connect(t, &far)
+			client := redistest.Connect(t, &far)
 			store := ownStore(t, client)
 			// Redis is to know the scripts: the first answer would only say
 			// that it does not.
@@ -141,15 +142,15 @@ func TestResentByTheClient(t *testing.T) {
 
 // Freeing by a token that does not hold the claim leaves the claim its time.
 func TestForeignFree(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := aClaim("k")
 	mustBegin(t, store, c, idem.Claimed)
 	if err := store.Settle(t.Context(), c.Key, newToken(), idem.Settlement{Outcome: idem.NotStarted}); !errors.Is(err, idem.ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
 	}
-	if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left < c.Retention-time.Minute {
+	if left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); left < c.Retention-time.Minute {
 		t.Errorf("the claim is remembered for %v, want %v", left, c.Retention)
 	}
 }
@@ -157,7 +158,7 @@ func TestForeignFree(t *testing.T) {
 // A Begin that was given up arrives after its claim was freed. Nobody holds the
 // claim then, whatever happened to the key in between.
 func TestLateBegin(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	free := idem.Settlement{Outcome: idem.NotStarted}
 	for _, tt := range []struct {
 		name   string
@@ -182,21 +183,21 @@ func TestLateBegin(t *testing.T) {
 			s.Settle(t.Context(), other.Key, other.Token, free)
 		}},
 	} {
-		prefix := ownPrefix(t, client)
+		prefix := redistest.OwnPrefix(t, client)
 		store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 		late := aClaim("k")
 		tt.before(store, late, again(late))
 		if r, err := store.Begin(t.Context(), late); err == nil || isRefusal(err) {
 			t.Errorf("%s: got %v, %v, want an error that is no refusal", tt.name, r.State, err)
 		}
-		if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left < 15*time.Minute || left > time.Hour {
+		if left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); left < 15*time.Minute || left > time.Hour {
 			t.Errorf("%s: this is remembered for %v", tt.name, left)
 		}
 		next := again(late)
 		if r := mustBegin(t, store, next, idem.Claimed); r.Attempt != 1 {
 			t.Errorf("%s: the next claim is attempt %d", tt.name, r.Attempt)
 		}
-		if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left < late.Retention-time.Minute {
+		if left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); left < late.Retention-time.Minute {
 			t.Errorf("%s: the next claim is remembered for %v, want %v", tt.name, left, late.Retention)
 		}
 	}
@@ -205,8 +206,8 @@ func TestLateBegin(t *testing.T) {
 // Out of memory, Redis takes no claim and serves what it has. A claim that it
 // has stands until its outcome is saved.
 func TestOutOfMemory(t *testing.T) {
-	server := startServer(t)
-	client := server.client()
+	server := redistest.Start(t)
+	client := server.Client()
 	store := ownStore(t, client)
 	done, held, unknown, lapsed := aClaim("done"), aClaim("held"), aClaim("unknown"), aClaim("lapsed")
 	lapsed.Lease = time.Millisecond
@@ -219,11 +220,11 @@ func TestOutOfMemory(t *testing.T) {
 	if err := store.Settle(t.Context(), unknown.Key, unknown.Token, idem.Settlement{Retention: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the lease is over", func() bool {
+	redistest.Eventually(t, "the lease is over", func() bool {
 		r, err := store.Begin(t.Context(), again(lapsed))
 		return err != nil || r.State == idem.Unknown
 	})
-	server.fill()
+	server.Fill()
 
 	full := func(what string, c idem.Claim) {
 		t.Helper()
@@ -247,7 +248,7 @@ func TestOutOfMemory(t *testing.T) {
 	mustBegin(t, store, again(held), idem.InFlight)
 	mustBegin(t, store, again(unknown), idem.Unknown)
 	mustBegin(t, store, again(lapsed), idem.Unknown)
-	heldKey := keysOf(t, client, "*"+hex.EncodeToString(held.Key[:]))[0]
+	heldKey := redistest.KeysOf(t, client, "*"+hex.EncodeToString(held.Key[:]))[0]
 	look := func() string {
 		return client.Dump(t.Context(), heldKey).Val() + client.PExpireTime(t.Context(), heldKey).Val().String()
 	}
@@ -270,7 +271,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Errorf("freeing what is not there: got %v, want ErrLost", err)
 	}
 
-	server.empty()
+	server.Empty()
 	if err := store.Settle(t.Context(), held.Key, held.Token, finished("late")); err != nil {
 		t.Errorf("Settle when there is room again: %v", err)
 	}
@@ -285,14 +286,14 @@ func TestOutOfMemory(t *testing.T) {
 // A Begin sent again begins the retention anew, and one that is shorter than
 // what is left of it as well.
 func TestResentBeginRetains(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := aClaim("k")
 	for _, retention := range []time.Duration{time.Hour, 3 * time.Hour, 2 * time.Hour} {
 		c.Retention = retention
 		mustBegin(t, store, c, idem.Claimed)
-		if left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val(); left <= retention-time.Minute || left > retention+time.Second {
+		if left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); left <= retention-time.Minute || left > retention+time.Second {
 			t.Errorf("after a Begin with a retention of %v the key goes in %v", retention, left)
 		}
 	}
@@ -300,8 +301,8 @@ func TestResentBeginRetains(t *testing.T) {
 
 // An extension beyond the retention keeps the key until the lease ends.
 func TestExtendBeyondTheRetention(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := aClaim("k")
 	mustBegin(t, store, c, idem.Claimed)
@@ -309,7 +310,7 @@ func TestExtendBeyondTheRetention(t *testing.T) {
 	if err := store.Extend(t.Context(), c.Key, c.Token, lease); err != nil {
 		t.Fatal(err)
 	}
-	left := client.PTTL(t.Context(), keysOf(t, client, prefix)[0]).Val()
+	left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val()
 	r := mustBegin(t, store, again(c), idem.InFlight)
 	for what, d := range map[string]time.Duration{"the lease ends": r.RetryAfter, "the key expires": left} {
 		if d > lease+2*time.Millisecond || d < lease-time.Minute {
@@ -321,8 +322,8 @@ func TestExtendBeyondTheRetention(t *testing.T) {
 // A key that is freed again and again does not grow without end. The latest of
 // its claims are known as freed, and no answer is lost in between.
 func TestFreedAgainAndAgain(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := aClaim("k")
 	var latest []idem.Claim
@@ -334,7 +335,7 @@ func TestFreedAgainAndAgain(t *testing.T) {
 			store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
 		}
 	}
-	name := keysOf(t, client, prefix)[0]
+	name := redistest.KeysOf(t, client, prefix)[0]
 	if n := client.StrLen(t.Context(), name).Val(); n > 1000 {
 		t.Errorf("a key that was freed 100 times has %d bytes", n)
 	}
@@ -363,15 +364,15 @@ func TestFreedAgainAndAgain(t *testing.T) {
 
 // The package comment says which commands access control must allow.
 func TestAccessControl(t *testing.T) {
-	server := startServer(t)
+	server := redistest.Start(t)
 	allowed := []any{"ACL", "SETUSER", "store", "on", ">secret", "~*", "+@connection",
 		"+eval", "+evalsha", "+get", "+set", "+setrange", "+pttl", "+pexpire", "+del", "+info"}
-	if err := server.client().Do(t.Context(), allowed...).Err(); err != nil {
+	if err := server.Client().Do(t.Context(), allowed...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	o := server.options()
+	o := server.Options()
 	o.Username, o.Password = "store", "secret"
-	client := connect(t, o)
+	client := redistest.Connect(t, o)
 	for _, client := range []idemredis.Client{client, &old{Client: client}} {
 		store := idemredis.New(client, idemredis.Options{})
 		if err := store.Check(t.Context()); err != nil {

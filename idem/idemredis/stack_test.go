@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -119,8 +120,8 @@ func (r *rows) mustBeOneEach(t *testing.T, answered ...string) {
 // A create is two commands, its claim and its answer, and a repeat is one. The
 // limits of each are one more.
 func TestCommandsOfACreate(t *testing.T) {
-	client := startServer(t).client()
-	s := mustStack(t, client, idem.Options{Timeout: patience}, newRows().create)
+	client := redistest.Start(t).Client()
+	s := mustStack(t, client, idem.Options{Timeout: redistest.Patience}, newRows().create)
 	s.post("warm up")
 	s.post("warm up")
 	var sent counter

@@ -11,40 +11,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
 
-const slots = 16_384
-
-// startCluster starts three servers that have a third of the slots each.
-func startCluster(t testing.TB) []*server {
-	t.Helper()
-	var servers []*server
-	for range 3 {
-		servers = append(servers, startTCP(t, "--cluster-enabled", "yes"))
-	}
-	for i, s := range servers {
-		c := s.client()
-		if err := c.ClusterAddSlotsRange(t.Context(), i*slots/3, (i+1)*slots/3-1).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.ClusterMeet(t.Context(), "127.0.0.1", fmt.Sprint(servers[0].port)).Err(); i > 0 && err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, s := range servers {
-		c := s.client()
-		eventually(t, "all servers know each other", func() bool {
-			info := c.ClusterInfo(t.Context()).Val()
-			return strings.Contains(info, "cluster_size:3") && strings.Contains(info, "cluster_state:ok")
-		})
-	}
-	return servers
-}
-
 func connectCluster(t testing.TB, servers []*server) *redis.ClusterClient {
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].options().Addr}, ContextTimeoutEnabled: true})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Options().Addr}, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -53,7 +26,7 @@ func connectCluster(t testing.TB, servers []*server) *redis.ClusterClient {
 // Check asks all servers.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	servers := startCluster(t)
+	servers := redistest.StartCluster(t)
 	store := idemredis.New(connectCluster(t, servers), idemredis.Options{})
 	for i := range 30 {
 		c := aClaim(fmt.Sprint(i))
@@ -72,14 +45,14 @@ func TestCluster(t *testing.T) {
 		t.Error(err)
 	}
 	for i, s := range servers {
-		if n := s.client().DBSize(t.Context()).Val(); n == 0 {
+		if n := s.Client().DBSize(t.Context()).Val(); n == 0 {
 			t.Errorf("server %d has none of 30 keys", i)
 		}
-		s.set("maxmemory-policy", "allkeys-lru")
+		s.Set("maxmemory-policy", "allkeys-lru")
 		if err := store.Check(t.Context()); err == nil {
 			t.Errorf("Check takes it that server %d evicts", i)
 		}
-		s.set("maxmemory-policy", "noeviction")
+		s.Set("maxmemory-policy", "noeviction")
 	}
 }
 
@@ -94,9 +67,9 @@ type resharding struct {
 }
 
 func newResharding(t testing.TB, servers []*server, slot int) *resharding {
-	r := &resharding{t: t, servers: servers, slot: slot, at: slot * len(servers) / slots}
+	r := &resharding{t: t, servers: servers, slot: slot, at: slot * len(servers) / redistest.Slots}
 	for _, s := range servers {
-		c := s.client()
+		c := s.Client()
 		r.clients = append(r.clients, c)
 		r.ids = append(r.ids, c.Do(t.Context(), "CLUSTER", "MYID").Val().(string))
 	}
@@ -128,7 +101,7 @@ func (r *resharding) move(between func()) {
 		if len(keys) == 0 {
 			break
 		}
-		r.do(from, "MIGRATE", "127.0.0.1", r.servers[to].port, keys[0], 0, 60_000)
+		r.do(from, "MIGRATE", "127.0.0.1", r.servers[to].Port, keys[0], 0, 60_000)
 	}
 	for _, server := range []int{to, from, 3 - to - from} {
 		r.do(server, "CLUSTER", "SETSLOT", r.slot, "NODE", r.ids[to])
@@ -154,7 +127,7 @@ func (r *resharding) redirected(name string) (sum int) {
 // None runs twice, and all get their answers.
 func TestResharding(t *testing.T) {
 	t.Parallel()
-	servers := startCluster(t)
+	servers := redistest.StartCluster(t)
 	// One slot for all keys.
 	const prefix = "{moving}:"
 	var processes []*idem.Runner
@@ -211,7 +184,7 @@ func TestResharding(t *testing.T) {
 		mu.Lock()
 		want := len(runs) + 20
 		mu.Unlock()
-		eventually(t, "some keys are created", func() bool {
+		redistest.Eventually(t, "some keys are created", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return len(runs) >= want

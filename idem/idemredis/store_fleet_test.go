@@ -8,15 +8,17 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 )
 
 // Two processes get 200 requests with one key at once.
 func TestOneKeyOnTwoProcesses(t *testing.T) {
-	server := startServer(t)
+	server := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "rows")
 	processes := []*process{
-		startProcess(t, server.options().Addr, file, time.Hour, false),
-		startProcess(t, server.options().Addr, file, time.Hour, false),
+		startProcess(t, server.Options().Addr, file, time.Hour, false),
+		startProcess(t, server.Options().Addr, file, time.Hour, false),
 	}
 	const requests = 200
 	answers := make([]answer, requests)
@@ -54,7 +56,7 @@ func TestKilledServers(t *testing.T) {
 		t.Run(fmt.Sprintf("reexecute %v", reexecute), func(t *testing.T) {
 			t.Parallel()
 			const kills, clients = 6, 8
-			redisAddr := startServer(t).options().Addr
+			redisAddr := redistest.Start(t).Options().Addr
 			file := filepath.Join(t.TempDir(), "rows")
 			var mu sync.Mutex
 			seen := map[string]string{} // the first answer to each key; "" is none
@@ -93,7 +95,7 @@ func TestKilledServers(t *testing.T) {
 						t.Errorf("key %s: got %d, want no answer", held, a.status)
 					}
 				})
-				eventually(t, "the request to be killed has begun", func() bool { return len(rowsIn(t, file)[held]) > 0 })
+				redistest.Eventually(t, "the request to be killed has begun", func() bool { return len(rowsIn(t, file)[held]) > 0 })
 				p.kill()
 				wg.Wait()
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 )
 
@@ -21,13 +22,13 @@ var outages = []struct {
 	code    string        // what a new create gets
 	replay  int           // what a repeat of an old one gets
 }{
-	{"killed", func(s *server, _ *proxy) { s.kill() }, func(s *server, _ *proxy) { s.start() }, patience, "idempotency_store_unavailable", 503},
-	{"hung", func(s *server, _ *proxy) { s.hang() }, func(s *server, _ *proxy) { s.resume() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
-	{"out of memory", func(s *server, _ *proxy) { s.fill() }, func(s *server, _ *proxy) { s.empty() }, patience, "idempotency_store_full", 201},
+	{"killed", func(s *server, _ *proxy) { s.Kill() }, func(s *server, _ *proxy) { s.Start() }, redistest.Patience, "idempotency_store_unavailable", 503},
+	{"hung", func(s *server, _ *proxy) { s.Hang() }, func(s *server, _ *proxy) { s.Resume() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
+	{"out of memory", func(s *server, _ *proxy) { s.Fill() }, func(s *server, _ *proxy) { s.Empty() }, redistest.Patience, "idempotency_store_full", 201},
 	// Redis does at once what it is asked, and says so too late.
-	{"slow answers", func(_ *server, p *proxy) { p.answers.close() }, func(_ *server, p *proxy) { p.answers.open() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
+	{"slow answers", func(_ *server, p *proxy) { p.Answers.Close() }, func(_ *server, p *proxy) { p.Answers.Open() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
 	// Redis is asked when nobody waits for the answer any more.
-	{"slow requests", func(_ *server, p *proxy) { p.requests.close() }, func(_ *server, p *proxy) { p.requests.open() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
+	{"slow requests", func(_ *server, p *proxy) { p.Requests.Close() }, func(_ *server, p *proxy) { p.Requests.Open() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
 }
 
 func outageOptions(timeout time.Duration) idem.Options {
@@ -55,7 +56,7 @@ func ask(t *testing.T, what string, do func() *httptest.ResponseRecorder) *httpt
 // may need longer than the timeout.
 func succeeds(t *testing.T, what string, do func() *httptest.ResponseRecorder) {
 	t.Helper()
-	eventually(t, what+" succeeds", func() bool { return ask(t, what, do).Code == 201 })
+	redistest.Eventually(t, what+" succeeds", func() bool { return ask(t, what, do).Code == 201 })
 }
 
 // While Redis is away nothing hangs, nothing is created twice, and what a
@@ -65,14 +66,14 @@ func TestOutages(t *testing.T) {
 		for _, heeds := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, deadlines heeded %v", outage.name, heeds), func(t *testing.T) {
 				t.Parallel()
-				server := startServer(t)
-				proxy := startProxy(t, server)
-				o := proxy.options()
+				server := redistest.Start(t)
+				proxy := redistest.StartProxy(t, server)
+				o := proxy.Options()
 				o.ContextTimeoutEnabled = heeds
 				o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour
 				rows := newRows()
-				s := mustStack(t, connect(t, o), outageOptions(outage.timeout), rows.create)
-				elsewhere := mustStack(t, server.client(), outageOptions(outage.timeout), rows.create)
+				s := mustStack(t, redistest.Connect(t, o), outageOptions(outage.timeout), rows.create)
+				elsewhere := mustStack(t, server.Client(), outageOptions(outage.timeout), rows.create)
 				for _, key := range []string{"old", "older"} {
 					succeeds(t, "a create before the outage", func() *httptest.ResponseRecorder { return s.post(key) })
 				}
@@ -94,7 +95,7 @@ func TestOutages(t *testing.T) {
 						t.Errorf("a new create: got %d, want 503 %s\n%s", w.Code, outage.code, w.Body)
 					}
 				}
-				eventually(t, fmt.Sprintf("a repeat of an old one gets %d", outage.replay), func() bool {
+				redistest.Eventually(t, fmt.Sprintf("a repeat of an old one gets %d", outage.replay), func() bool {
 					return ask(t, "a repeat of an old one", func() *httptest.ResponseRecorder { return s.post("old") }).Code == outage.replay
 				})
 				if w := ask(t, "a read", func() *httptest.ResponseRecorder { return s.request("GET", "/api/v1/account", "") }); w.Code != 200 {
@@ -102,7 +103,7 @@ func TestOutages(t *testing.T) {
 				}
 
 				outage.mend(server, proxy)
-				bounded, cancel := context.WithTimeout(t.Context(), patience)
+				bounded, cancel := context.WithTimeout(t.Context(), redistest.Patience)
 				defer cancel()
 				if err := s.runner.WaitSettled(bounded); err != nil {
 					t.Fatalf("what waited to be saved: %v", err)
@@ -121,13 +122,13 @@ func TestOutages(t *testing.T) {
 
 // A stack can be made before there is a Redis.
 func TestRefusedAtConstruction(t *testing.T) {
-	server := newServer(t)
+	server := redistest.New(t)
 	rows := newRows()
-	s := mustStack(t, server.client(), outageOptions(patience), rows.create)
+	s := mustStack(t, server.Client(), outageOptions(redistest.Patience), rows.create)
 	if w := ask(t, "a create without Redis", func() *httptest.ResponseRecorder { return s.post("k") }); w.Code != 503 {
 		t.Errorf("a create without Redis: got %d, want 503", w.Code)
 	}
-	server.start()
+	server.Start()
 	succeeds(t, "a create", func() *httptest.ResponseRecorder { return s.post("k") })
 	rows.mustBeOneEach(t, "k")
 }

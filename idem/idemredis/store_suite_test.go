@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
@@ -25,7 +26,7 @@ type moved struct {
 }
 
 func (m moved) age(t *testing.T, d time.Duration) {
-	for _, key := range keysOf(t, m.client, m.prefix) {
+	for _, key := range redistest.KeysOf(t, m.client, m.prefix) {
 		left := m.client.PTTL(t.Context(), key).Val() - d
 		if err := m.client.PExpire(t.Context(), key, max(left, 0)).Err(); err != nil {
 			t.Fatal(err)
@@ -34,10 +35,10 @@ func (m moved) age(t *testing.T, d time.Duration) {
 }
 
 func TestSuite(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	idemtest.Suite{
 		New: func(t *testing.T) idem.Store {
-			prefix := ownPrefix(t, client)
+			prefix := redistest.OwnPrefix(t, client)
 			return moved{idemredis.New(client, idemredis.Options{Prefix: prefix}), client, prefix}
 		},
 		Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
@@ -60,10 +61,10 @@ func (o *old) SetArgs(ctx context.Context, key string, value any, a redis.SetArg
 
 // Before version 7 the scripts do everything.
 func TestSuiteOnOldRedis(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	idemtest.Suite{
 		New: func(t *testing.T) idem.Store {
-			prefix := ownPrefix(t, client)
+			prefix := redistest.OwnPrefix(t, client)
 			return moved{idemredis.New(&old{Client: client}, idemredis.Options{Prefix: prefix}), client, prefix}
 		},
 		Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
@@ -72,8 +73,8 @@ func TestSuiteOnOldRedis(t *testing.T) {
 
 // TestRights: the operator's guide names the rights that a Store needs.
 func TestRights(t *testing.T) {
-	server := startServer(t)
-	admin, client := server.client(), connect(t, server.rights("replies"))
+	server := redistest.Start(t)
+	admin, client := server.Client(), redistest.Connect(t, server.Rights("replies"))
 	for _, scripter := range []idemredis.Client{client, &old{Client: client}} {
 		idemtest.Suite{
 			New: func(t *testing.T) idem.Store {
@@ -86,16 +87,16 @@ func TestRights(t *testing.T) {
 	if err := idemredis.New(client, idemredis.Options{}).Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	if refused := server.refusals(); len(refused) > 0 {
+	if refused := server.Refusals(); len(refused) > 0 {
 		t.Errorf("Redis refused %q", refused)
 	}
 }
 
 // That Redis is old is found out once.
 func TestOldRedisIsRemembered(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	before := &old{Client: client}
-	store := idemredis.New(before, idemredis.Options{Prefix: ownPrefix(t, client)})
+	store := idemredis.New(before, idemredis.Options{Prefix: redistest.OwnPrefix(t, client)})
 	for range 3 {
 		mustBegin(t, store, aClaim(rand.Text()), idem.Claimed)
 	}
@@ -107,7 +108,7 @@ func TestOldRedisIsRemembered(t *testing.T) {
 // The server's clock ends leases and retentions, and neither of them early.
 func TestTimeOfTheServer(t *testing.T) {
 	t.Parallel()
-	store := ownStore(t, connect(t, options(t)))
+	store := ownStore(t, redistest.Connect(t, redistest.Options(t)))
 	const lease, retention = 300 * time.Millisecond, 700 * time.Millisecond
 	for _, extended := range []bool{false, true} {
 		c := aClaim(fmt.Sprint(extended))

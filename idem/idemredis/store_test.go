@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
@@ -37,7 +38,7 @@ func isRefusal(err error) bool {
 }
 
 func TestNewAsksNothing(t *testing.T) {
-	client := connect(t, &redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+	client := redistest.Connect(t, &redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("the client was used")
 		return nil, errors.New("not to be used")
 	}})
@@ -87,10 +88,10 @@ func TestAway(t *testing.T) {
 		// Each call would take an hour, if it did not heed its context.
 		o.ReadTimeout, o.WriteTimeout, o.DialTimeout = time.Hour, time.Hour, time.Hour
 		o.Addr = "127.0.0.1:1"
-		away := idemredis.New(connect(t, o), idemredis.Options{})
+		away := idemredis.New(redistest.Connect(t, o), idemredis.Options{})
 		slow := *o
 		slow.Addr = hung.Addr().String()
-		hangs := idemredis.New(connect(t, &slow), idemredis.Options{})
+		hangs := idemredis.New(redistest.Connect(t, &slow), idemredis.Options{})
 		for method, call := range calls(away, aClaim("k")) {
 			if err := call(t.Context()); err == nil || isRefusal(err) {
 				t.Errorf("%s, %s, refused: got %v, want an error that is no refusal", name, method, err)
@@ -135,9 +136,9 @@ func (s *stacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // Where the client heeds deadlines, a command with one costs no goroutine.
 func TestGoroutineOfCommands(t *testing.T) {
 	for _, heeds := range []bool{false, true} {
-		o := options(t)
+		o := redistest.Options(t)
 		o.ContextTimeoutEnabled = heeds
-		client := connect(t, o)
+		client := redistest.Connect(t, o)
 		var commands stacks
 		client.AddHook(&commands)
 		bounded, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -164,8 +165,8 @@ func TestGoroutineOfCommands(t *testing.T) {
 // other. Another layout needs other letters for its states, so that each
 // version refuses the keys of the other.
 func TestLayoutIsFrozen(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := idem.Claim{Key: idem.NewKey("organization", "key"), Fingerprint: idem.Fingerprint([]byte("fingerprint of thirty-two bytes.")), Lease: 15 * time.Second, Retention: 24 * time.Hour}
 	copy(c.Token[:], "0123456789abcdef")
@@ -180,7 +181,7 @@ func TestLayoutIsFrozen(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
-		names := keysOf(t, client, prefix)
+		names := redistest.KeysOf(t, client, prefix)
 		if got := client.Get(t.Context(), names[0]).Val(); len(names) != 1 || got != step.want {
 			t.Errorf("the keys %q hold %q, want %q", names, got, step.want)
 		}
@@ -192,12 +193,12 @@ func TestLayoutIsFrozen(t *testing.T) {
 
 // Somebody else's key is an error, and left alone.
 func TestForeignKey(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := aClaim("k")
 	mustBegin(t, store, c, idem.Claimed)
-	name := keysOf(t, client, prefix)[0]
+	name := redistest.KeysOf(t, client, prefix)[0]
 	claimed := client.Get(t.Context(), name).Val()
 	text := func(value string) func() error {
 		return func() error { return client.Set(t.Context(), name, value, 0).Err() }
@@ -230,7 +231,7 @@ func TestForeignKey(t *testing.T) {
 
 // Redis forgets its scripts all the time; one of many callers gets the claim.
 func TestScriptFlush(t *testing.T) {
-	client := startServer(t).client()
+	client := redistest.Start(t).Client()
 	store := ownStore(t, client)
 	for round := range 10 {
 		var wg sync.WaitGroup
@@ -267,15 +268,15 @@ func TestScriptFlush(t *testing.T) {
 
 // What the package comment says a key takes.
 func TestMemoryOfAKey(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := aClaim("k")
 	mustBegin(t, store, c, idem.Claimed)
 	if err := store.Settle(t.Context(), c.Key, c.Token, finished(strings.Repeat("a", 1000))); err != nil {
 		t.Fatal(err)
 	}
-	if n := client.MemoryUsage(t.Context(), keysOf(t, client, prefix)[0]).Val(); n < 1200 || n > 1500 {
+	if n := client.MemoryUsage(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); n < 1200 || n > 1500 {
 		t.Errorf("a key with an answer of 1000 bytes takes %d, want about 1350", n)
 	}
 }

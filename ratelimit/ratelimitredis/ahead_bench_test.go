@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
@@ -25,7 +26,7 @@ func ahead(c *redis.Client) ratelimit.Store {
 func memory(*redis.Client) ratelimit.Store { return ratelimit.NewMemory() }
 
 func benchmarkAhead(b *testing.B, limits int, store func(*redis.Client) ratelimit.Store) {
-	s := store(startServer(b).client())
+	s := store(redistest.Start(b).Client())
 	p := &ratelimit.Policy{Name: "roomy", Limit: ratelimit.Limit{Count: 1e6, Period: time.Second, Burst: 1 << 40}}
 	charges := []ratelimit.Charge{{Policy: p, Bucket: "org_1", Cost: 1}, {Policy: p, Bucket: "key_1", Cost: 1}, {Policy: p, Bucket: "route", Cost: 1}}[:limits]
 	// Until the rate is known each decision is a trip.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
@@ -98,12 +99,12 @@ func TestAheadKeepsTheBound(t *testing.T) {
 // weaker, and not wrong.
 func TestAheadKeepsTheBoundOnRedis(t *testing.T) {
 	t.Parallel()
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	const ahead = 20 * time.Millisecond
-	o := ratelimitredis.Options{Prefix: ownPrefix(t, client), Ahead: ahead, Failover: patient}
+	o := ratelimitredis.Options{Prefix: redistest.OwnPrefix(t, client), Ahead: ahead, Failover: patient}
 	var stores []ratelimit.Store
 	for range 3 {
-		stores = append(stores, ratelimitredis.New(connect(t, options(t)), o))
+		stores = append(stores, ratelimitredis.New(redistest.Connect(t, redistest.Options(t)), o))
 	}
 	l := ratelimit.Limit{Count: 500, Period: time.Second, Burst: 300}
 	events := attack(stores, 1, l, 3*time.Second, 200*time.Microsecond, time.Second)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
@@ -31,7 +32,7 @@ func pipelines(t *testing.T, client *redis.Client) *redis.AutoPipeliner {
 // patientPipelines returns a Store like patientStore.
 func patientPipelines(t *testing.T, client *redis.Client, ahead time.Duration) *ratelimitredis.Store {
 	s := ratelimitredis.New(pipelines(t, client), ratelimitredis.Options{
-		Prefix: ownPrefix(t, client), Ahead: ahead, Failover: patient,
+		Prefix: redistest.OwnPrefix(t, client), Ahead: ahead, Failover: patient,
 	})
 	t.Cleanup(func() {
 		if n := s.Fallbacks(); n > 0 {
@@ -42,7 +43,7 @@ func patientPipelines(t *testing.T, client *redis.Client, ahead time.Duration) *
 }
 
 func TestAutoPipeline(t *testing.T) {
-	store := patientPipelines(t, connect(t, options(t)), 0)
+	store := patientPipelines(t, redistest.Connect(t, redistest.Options(t)), 0)
 	ratelimittest.Suite{
 		New:    func(t *testing.T) ratelimit.Store { return store },
 		Atomic: true, Smooth: true, DenialWritesNothing: true,
@@ -52,7 +53,7 @@ func TestAutoPipeline(t *testing.T) {
 // With units ahead no more than the burst is admitted. On a slow machine it
 // may be less: units in hand lapse.
 func TestAutoPipelineAhead(t *testing.T) {
-	store := patientPipelines(t, connect(t, options(t)), 100*time.Millisecond)
+	store := patientPipelines(t, redistest.Connect(t, redistest.Options(t)), 100*time.Millisecond)
 	p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: 1, Period: 1000 * time.Hour, Burst: 1000}}
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
@@ -91,11 +92,11 @@ func (b *batches) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 // Decisions of concurrent requests travel together.
 func TestAutoPipelineTravelsTogether(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	var several batches
 	client.AddHook(&several)
 	store := patientPipelines(t, client, 0)
-	eventually(t, "a pipeline has several commands", func() bool {
+	redistest.Eventually(t, "a pipeline has several commands", func() bool {
 		var wg sync.WaitGroup
 		for range 64 {
 			wg.Go(func() {
@@ -113,10 +114,10 @@ func TestAutoPipelineTravelsTogether(t *testing.T) {
 // A Redis that hangs holds up no decision for longer than the budget, although
 // the client waits for an hour. Then all goes on.
 func TestAutoPipelineOnAHungServer(t *testing.T) {
-	server := startServer(t)
-	o := server.options()
+	server := redistest.Start(t)
+	o := server.Options()
 	o.ReadTimeout = time.Hour
-	store := ratelimitredis.New(pipelines(t, connect(t, o)), ratelimitredis.Options{
+	store := ratelimitredis.New(pipelines(t, redistest.Connect(t, o)), ratelimitredis.Options{
 		Failover: ratelimit.FailoverOptions{Cooldown: 10 * time.Millisecond, Logger: patient.Logger},
 	})
 	decides := func() bool {
@@ -124,13 +125,13 @@ func TestAutoPipelineOnAHungServer(t *testing.T) {
 		take(t, store, ratelimit.Charge{Policy: policy(1e6, time.Hour), Bucket: "b", Cost: 1})
 		return store.Fallbacks() == before
 	}
-	eventually(t, "Redis decides", decides)
-	server.hang()
+	redistest.Eventually(t, "Redis decides", decides)
+	server.Hang()
 	for range 20 {
 		if decides() {
 			t.Error("Redis decided while it hung")
 		}
 	}
-	server.resume()
-	eventually(t, "Redis decides again", decides)
+	server.Resume()
+	redistest.Eventually(t, "Redis decides again", decides)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ulule/limiter/v3"
 	ulule "github.com/ulule/limiter/v3/drivers/store/redis"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
@@ -70,10 +71,10 @@ func distant(b *testing.B, addr string) string {
 const callers = 64
 
 func benchmarkDistant(b *testing.B, limits int, store func(*redis.Client) ratelimit.Store) {
-	o := startServer(b).options()
+	o := redistest.Start(b).Options()
 	o.Addr = distant(b, o.Addr)
 	o.PoolSize = callers
-	s := store(connect(b, o))
+	s := store(redistest.Connect(b, o))
 	p := policy(1_000_000, time.Second)
 	var failed atomic.Int64
 	b.SetParallelism(callers / runtime.GOMAXPROCS(0))
@@ -113,7 +114,7 @@ func BenchmarkDistantThreeUlule(b *testing.B) { benchmarkDistant(b, 3, ofUlule) 
 
 // A remembered denial costs no command.
 func BenchmarkKnownDenial(b *testing.B) {
-	store := patientStore(b, connect(b, options(b)))
+	store := patientStore(b, redistest.Connect(b, redistest.Options(b)))
 	charges := []ratelimit.Charge{{Policy: policy(1, time.Hour), Bucket: "b", Cost: 1}}
 	for range 2 {
 		store.Take(b.Context(), charges)

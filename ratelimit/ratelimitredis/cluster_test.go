@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
@@ -21,13 +22,13 @@ func startCluster(t testing.TB) *redis.ClusterClient {
 }
 
 func startClusterServer(t testing.TB) (*server, *redis.ClusterClient) {
-	s := startTCP(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
-	if err := s.client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+	s := redistest.StartTCP(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+	if err := s.Client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.options().Addr}})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Options().Addr}})
 	t.Cleanup(func() { client.Close() })
-	eventually(t, "the cluster serves", func() bool { return client.Set(t.Context(), "a", "b", time.Second).Err() == nil })
+	redistest.Eventually(t, "the cluster serves", func() bool { return client.Set(t.Context(), "a", "b", time.Second).Err() == nil })
 	return s, client
 }
 
@@ -64,7 +65,7 @@ func TestCluster(t *testing.T) {
 				t.Errorf("the address that %d organizations come from has %d of 20 left", org+1, left)
 			}
 		}
-		for _, key := range keysOf(t, client, prefix) {
+		for _, key := range redistest.KeysOf(t, client, prefix) {
 			slots[client.ClusterKeySlot(t.Context(), key).Val()] = true
 		}
 		if want := 20; !spread && len(slots) != 1 || spread && len(slots) != want {
@@ -79,8 +80,8 @@ func TestCluster(t *testing.T) {
 // With Spread, a bucket that always comes with the same first bucket has one
 // counter, and so has a first bucket, whatever comes with it.
 func TestSpreadCountsOnce(t *testing.T) {
-	client := connect(t, options(t))
-	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: ownPrefix(t, client), Spread: true, Failover: patient})
+	client := redistest.Connect(t, redistest.Options(t))
+	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: redistest.OwnPrefix(t, client), Spread: true, Failover: patient})
 	org, key := policy(10, time.Hour), policy(10, time.Hour)
 	key.Name = "key"
 	for i := range 4 {

@@ -9,14 +9,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
 
 // The script decides as ratelimit.GCRA does.
 func TestCountersFollowGCRA(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := patientStoreAt(t, client, prefix)
 	perMinute := ratelimit.Limit{Count: 10, Period: time.Minute}
 	for _, tt := range []struct {
@@ -77,7 +78,7 @@ func keyAt(prefix string, c ratelimit.Charge) string {
 // keyOf finds the only key of the prefix with this end.
 func keyOf(t *testing.T, client redis.UniversalClient, prefix, end string) string {
 	t.Helper()
-	keys := slices.DeleteFunc(keysOf(t, client, prefix), func(key string) bool { return !strings.HasSuffix(key, ":"+end) })
+	keys := slices.DeleteFunc(redistest.KeysOf(t, client, prefix), func(key string) bool { return !strings.HasSuffix(key, ":"+end) })
 	if len(keys) != 1 {
 		t.Fatalf("keys that end in %q: got %q", end, keys)
 	}
@@ -85,14 +86,14 @@ func keyOf(t *testing.T, client redis.UniversalClient, prefix, end string) strin
 }
 
 func TestDenialWritesNothing(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	spent, free, fresh := policy(5, time.Hour), policy(5, time.Hour), policy(5, time.Hour)
 	free.Name, fresh.Name = "free", "fresh"
 	take(t, store, ratelimit.Charge{Policy: spent, Bucket: "b", Cost: 5}, ratelimit.Charge{Policy: free, Bucket: "b", Cost: 2})
 	look := func() (all string) {
-		for _, key := range keysOf(t, client, prefix) {
+		for _, key := range redistest.KeysOf(t, client, prefix) {
 			value, expiry := client.Get(t.Context(), key).Val(), client.PExpireTime(t.Context(), key).Val()
 			all += key + "=" + value + " until " + expiry.String() + "\n"
 		}
@@ -117,8 +118,8 @@ func TestDenialWritesNothing(t *testing.T) {
 // A tat that a clock ahead left behind denies nobody for longer than the bucket
 // takes to fill.
 func TestLockOutIsBounded(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := patientStoreAt(t, client, prefix)
 	p := policy(4, 400*time.Millisecond)
 	one := ratelimit.Charge{Policy: p, Bucket: t.Name(), Cost: 1}
@@ -138,8 +139,8 @@ func TestLockOutIsBounded(t *testing.T) {
 
 // A counter expires when its bucket is full again, and not before.
 func TestCountersExpire(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	for i, l := range []ratelimit.Limit{
 		{Count: 1, Period: time.Hour},
@@ -161,8 +162,8 @@ func TestCountersExpire(t *testing.T) {
 		}
 	}
 	take(t, store, ratelimit.Charge{Policy: policy(5, 50*time.Millisecond), Bucket: "soon", Cost: 5})
-	eventually(t, "the bucket that is full has no key", func() bool {
-		for _, key := range keysOf(t, client, prefix) {
+	redistest.Eventually(t, "the bucket that is full has no key", func() bool {
+		for _, key := range redistest.KeysOf(t, client, prefix) {
 			if strings.HasSuffix(key, "soon") {
 				return false
 			}
@@ -174,7 +175,7 @@ func TestCountersExpire(t *testing.T) {
 // Intervals are rounded up to microseconds, so a limit is never looser than
 // asked. A burst beyond the range of Lua's numbers is cut.
 func TestMicroseconds(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	store := patientStore(t, client)
 	for _, tt := range []struct {
 		limit ratelimit.Limit
@@ -204,8 +205,8 @@ func TestMicroseconds(t *testing.T) {
 
 // A value that is not a number counts as a full bucket.
 func TestForeignValue(t *testing.T) {
-	client := connect(t, options(t))
-	prefix := ownPrefix(t, client)
+	client := redistest.Connect(t, redistest.Options(t))
+	prefix := redistest.OwnPrefix(t, client)
 	store := patientStoreAt(t, client, prefix)
 	one := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: t.Name(), Cost: 1}
 	take(t, store, one)
@@ -220,7 +221,7 @@ func TestForeignValue(t *testing.T) {
 // The script charges for all decisions that are asked for while every bucket
 // has twice the units, and else for one.
 func TestAmount(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	store := patientStore(t, client)
 	named := func(name string, count int64) *ratelimit.Policy {
 		return &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: 1000 * time.Hour}}

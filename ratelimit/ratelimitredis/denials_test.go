@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
 
 // scripts is how many scripts Redis runs for the step.
 func TestDenialsAreRemembered(t *testing.T) {
-	client := startServer(t).client()
+	client := redistest.Start(t).Client()
 	store := ratelimitredis.New(client, ratelimitredis.Options{Failover: patient})
 	org, key := policy(5, time.Hour), policy(100, time.Hour)
 	key.Name = "key"
@@ -55,7 +56,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 
 // The latest 8,192 denials are remembered, and no more.
 func TestDenialsAreBounded(t *testing.T) {
-	client := startServer(t).client()
+	client := redistest.Start(t).Client()
 	store := ratelimitredis.New(client, ratelimitredis.Options{Failover: patient})
 	p := policy(10_000, time.Hour)
 	deny := func(cost int64) (scripts int) {
@@ -82,7 +83,7 @@ func TestDenialsAreBounded(t *testing.T) {
 
 // The states of a remembered denial change with time as in Redis.
 func TestRememberedDenialAges(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	store := patientStore(t, client)
 	long, short := policy(2, time.Minute), policy(2, 100*time.Millisecond)
 	short.Name = "short"
@@ -108,7 +109,7 @@ func TestRememberedDenialAges(t *testing.T) {
 
 // After the wait of a denial, from Redis or remembered, the charge is admitted.
 func TestRememberedWaitIsHonest(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	store := patientStore(t, client)
 	one := ratelimit.Charge{Policy: policy(20, time.Second), Bucket: "b", Cost: 1}
 	// spend takes all units that are left and returns a time before which there

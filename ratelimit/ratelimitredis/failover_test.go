@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -16,61 +14,25 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
 
-// startReplica starts a server that follows another one.
-func startReplica(t testing.TB, primary *server) *server {
-	t.Helper()
-	client := primary.client()
-	if err := client.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
-	replica := startTCP(t, "--replicaof", "127.0.0.1", fmt.Sprint(primary.port))
-	replicates(t, primary, replica)
-	return replica
-}
-
-// replicates waits until the replica has all that the primary has done.
-func replicates(t testing.TB, primary, replica *server) {
-	t.Helper()
-	of, at := primary.client(), replica.client()
-	eventually(t, "the replica has everything", func() bool {
-		done := field(t, of, "master_repl_offset")
-		return field(t, at, "master_link_status") == "up" && field(t, at, "slave_repl_offset") == done
-	})
-}
-
-// field is what a server says of its replication.
-func field(t testing.TB, c *redis.Client, name string) string {
-	t.Helper()
-	info, err := c.Info(t.Context(), "replication").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(info) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
 // A replica is promoted while the old primary still admits. What it admitted
 // since then is lost with it: the bucket is as full as it was before.
 func TestPromotedReplica(t *testing.T) {
 	t.Parallel()
-	old := startTCP(t)
-	replica := startReplica(t, old)
+	old := redistest.StartTCP(t)
+	replica := redistest.StartReplica(t, old)
 	var at atomic.Pointer[server]
 	at.Store(old)
-	client := connect(t, &redis.Options{
+	client := redistest.Connect(t, &redis.Options{
 		ContextTimeoutEnabled: true,
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, network, at.Load().options().Addr)
+			return d.DialContext(ctx, network, at.Load().Options().Addr)
 		},
 	})
 	o := ratelimitredis.Options{Failover: patient}
@@ -86,19 +48,19 @@ func TestPromotedReplica(t *testing.T) {
 	for i := range int64(5) {
 		left(9 - i)
 	}
-	replicates(t, old, replica)
-	if err := replica.client().SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	redistest.Replicates(t, old, replica)
+	if err := replica.Client().SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for i := range int64(3) {
 		left(4 - i)
 	}
-	old.kill()
+	old.Kill()
 	if before := store.Fallbacks(); take(t, store, charge).States[0].Remaining != 9 || store.Fallbacks() != before+1 {
 		t.Error("without a primary this process does not count by itself")
 	}
 	at.Store(replica)
-	eventually(t, "the new primary answers", func() bool {
+	redistest.Eventually(t, "the new primary answers", func() bool {
 		free := charge
 		free.Cost = 0
 		before := store.Fallbacks()
@@ -112,22 +74,9 @@ func TestPromotedReplica(t *testing.T) {
 // None fails, and then the limits are those of the fleet again.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	old := startTCP(t)
-	replica := startReplica(t, old)
-	file := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor limits 127.0.0.1 %d 1\nsentinel down-after-milliseconds limits 3000\nsentinel failover-timeout limits 5000\n", old.port)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	watcher := startProgram(t, func(program []string) []string { return []string{program[0], file, "--sentinel"} })
-	sentinel := redis.NewSentinelClient(watcher.options())
-	t.Cleanup(func() { sentinel.Close() })
-	eventually(t, "the Sentinel knows the replica", func() bool {
-		replicas, err := sentinel.Replicas(t.Context(), "limits").Result()
-		return err == nil && len(replicas) == 1 && replicas[0]["flags"] == "slave" && replicas[0]["master-link-status"] == "ok"
-	})
-
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "limits", SentinelAddrs: []string{watcher.options().Addr}, ContextTimeoutEnabled: true})
+	old := redistest.StartTCP(t)
+	replica := redistest.StartReplica(t, old)
+	client := redis.NewFailoverClient(redistest.StartSentinel(t, old))
 	t.Cleanup(func() { client.Close() })
 	store := ratelimitredis.New(client, ratelimitredis.Options{
 		Failover: ratelimit.FailoverOptions{Cooldown: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)},
@@ -140,13 +89,13 @@ func TestSentinel(t *testing.T) {
 		}
 		return store.Fallbacks() == before
 	}
-	eventually(t, "Redis decides", decides)
-	old.kill()
-	eventually(t, "the replica is promoted", func() bool {
+	redistest.Eventually(t, "Redis decides", decides)
+	old.Kill()
+	redistest.Eventually(t, "the replica is promoted", func() bool {
 		decides()
-		return field(t, replica.client(), "role") == "master"
+		return replica.Replication("role") == "master"
 	})
-	eventually(t, "the new primary decides", decides)
+	redistest.Eventually(t, "the new primary decides", decides)
 }
 
 // keysSent notes the keys and arguments of scripts.

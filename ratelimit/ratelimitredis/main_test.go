@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
@@ -42,7 +43,7 @@ func takeAsTold(prefix string) {
 	if err != nil {
 		panic(err)
 	}
-	store := ratelimitredis.New(redis.NewClient(unhurried(o)), ratelimitredis.Options{Prefix: prefix, Failover: patient})
+	store := ratelimitredis.New(redis.NewClient(redistest.Unhurried(o)), ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadString('\n')
 	var wg sync.WaitGroup
@@ -65,7 +66,7 @@ func takeAsTold(prefix string) {
 }
 
 func TestTwoProcesses(t *testing.T) {
-	prefix := ownPrefix(t, connect(t, options(t)))
+	prefix := redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t)))
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +124,7 @@ func TestTwoProcesses(t *testing.T) {
 
 // Redis loses its scripts again and again, and no decision is lost with them.
 func TestScriptFlush(t *testing.T) {
-	client := startServer(t).client()
+	client := redistest.Start(t).Client()
 	store := patientStore(t, client)
 	const units = 1_000_000
 	p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: 1, Period: time.Hour, Burst: units}}

@@ -1,7 +1,6 @@
 package ratelimitredis_test
 
 import (
-	"context"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
@@ -22,24 +22,12 @@ var outages = []struct {
 	fail func(s *server, p *proxy)
 	mend func(s *server, p *proxy)
 }{
-	{"killed", func(s *server, _ *proxy) { s.kill() }, func(s *server, _ *proxy) { s.start() }},
-	{"hung", func(s *server, _ *proxy) { s.hang() }, func(s *server, _ *proxy) { s.resume() }},
-	{"out of memory", func(s *server, _ *proxy) { s.fill() }, func(s *server, _ *proxy) { s.empty() }},
+	{"killed", func(s *server, _ *proxy) { s.Kill() }, func(s *server, _ *proxy) { s.Start() }},
+	{"hung", func(s *server, _ *proxy) { s.Hang() }, func(s *server, _ *proxy) { s.Resume() }},
+	{"out of memory", func(s *server, _ *proxy) { s.Fill() }, func(s *server, _ *proxy) { s.Empty() }},
 	// Redis does at once what it is asked, and says so too late.
-	{"slow answers", func(_ *server, p *proxy) { p.answers.close() }, func(_ *server, p *proxy) { p.answers.open() }},
-	{"slow requests", func(_ *server, p *proxy) { p.requests.close() }, func(_ *server, p *proxy) { p.requests.open() }},
-}
-
-// fill lowers the server's memory limit below what it uses; empty removes it.
-func (s *server) fill()  { s.setMaxMemory("1") }
-func (s *server) empty() { s.setMaxMemory("0") }
-
-func (s *server) setMaxMemory(bytes string) {
-	client := redis.NewClient(s.options())
-	defer client.Close()
-	if err := client.ConfigSet(context.Background(), "maxmemory", bytes).Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	{"slow answers", func(_ *server, p *proxy) { p.Answers.Close() }, func(_ *server, p *proxy) { p.Answers.Open() }},
+	{"slow requests", func(_ *server, p *proxy) { p.Requests.Close() }, func(_ *server, p *proxy) { p.Requests.Open() }},
 }
 
 // modes are three stacks on one store. Their policies have different failure
@@ -51,7 +39,7 @@ type modes struct {
 
 func newModes(t *testing.T, o *redis.Options) modes {
 	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = time.Hour, time.Hour, time.Hour
-	m := modes{store: ratelimitredis.New(connect(t, o), ratelimitredis.Options{
+	m := modes{store: ratelimitredis.New(redistest.Connect(t, o), ratelimitredis.Options{
 		Failover: ratelimit.FailoverOptions{Cooldown: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)},
 	})}
 	stack := func(name string, count int64, mode ratelimit.FailureMode) get {
@@ -97,7 +85,7 @@ func (m modes) mustServe(t *testing.T) {
 // mustResume waits until Redis decides again.
 func (m modes) mustResume(t *testing.T) {
 	t.Helper()
-	eventually(t, "Redis is asked again", func() bool {
+	redistest.Eventually(t, "Redis is asked again", func() bool {
 		w := m.closed()
 		if w.Code != 200 && w.Code != 503 {
 			t.Errorf("while Redis comes back: got %d, want 503 or 200", w.Code)
@@ -115,12 +103,12 @@ func TestOutages(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				server := startServer(t)
-				proxy := startProxy(t, server)
-				o := proxy.options()
+				server := redistest.Start(t)
+				proxy := redistest.StartProxy(t, server)
+				o := proxy.Options()
 				o.ContextTimeoutEnabled = heeds
 				m := newModes(t, o)
-				eventually(t, "Redis counts", func() bool { return m.closed().Code == 200 })
+				redistest.Eventually(t, "Redis counts", func() bool { return m.closed().Code == 200 })
 				outage.fail(server, proxy)
 				m.mustServe(t)
 				outage.mend(server, proxy)
@@ -132,28 +120,28 @@ func TestOutages(t *testing.T) {
 
 // New works before Redis runs.
 func TestRefusedAtConstruction(t *testing.T) {
-	server := newServer(t)
-	m := newModes(t, server.options())
+	server := redistest.New(t)
+	m := newModes(t, server.Options())
 	m.mustServe(t)
-	server.start()
+	server.Start()
 	m.mustResume(t)
 }
 
 // When Redis is out of memory, a decision writes none of its counters, although
 // one of them needs no more memory.
 func TestOutOfMemoryChargesNothing(t *testing.T) {
-	server := startServer(t)
-	client := server.client()
+	server := redistest.Start(t)
+	client := server.Client()
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: "p"})
 	a, b := policy(5, time.Hour), policy(5, time.Hour)
 	b.Name = "b"
 	charges := []ratelimit.Charge{{Policy: a, Bucket: "x", Cost: 1}, {Policy: b, Bucket: "x", Cost: 1}}
 	take(t, store.Counters(), charges[:1]...)
-	server.fill()
+	server.Fill()
 	if _, err := store.Counters().Take(t.Context(), charges); err == nil {
 		t.Fatal("a full Redis made two charges")
 	}
-	server.empty()
+	server.Empty()
 	d := take(t, store.Counters(), ratelimit.Charge{Policy: a, Bucket: "x"}, ratelimit.Charge{Policy: b, Bucket: "x"})
 	if d.States[0].Remaining != 4 || d.States[1].Remaining != 5 {
 		t.Errorf("got %d and %d of 5 left, want 4 and 5", d.States[0].Remaining, d.States[1].Remaining)

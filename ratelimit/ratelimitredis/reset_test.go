@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
@@ -11,7 +12,7 @@ import (
 // A client that was denied is admitted after a Reset, although its denial is
 // remembered. A Redis that cannot be reached is an error.
 func TestReset(t *testing.T) {
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	store := patientStore(t, client)
 	charge := ratelimit.Charge{Policy: policy(1, time.Hour), Bucket: "b", Cost: 1}
 	for _, want := range []bool{true, false, false} {

@@ -1,7 +1,6 @@
 package ratelimitredis_test
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,37 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
-
-const slots = 16_384
-
-// startThree starts a cluster of three servers with a third of the slots each.
-func startThree(t testing.TB) []*server {
-	t.Helper()
-	var servers []*server
-	for range 3 {
-		servers = append(servers, startTCP(t, "--cluster-enabled", "yes"))
-	}
-	for i, s := range servers {
-		c := s.client()
-		if err := c.ClusterAddSlotsRange(t.Context(), i*slots/3, (i+1)*slots/3-1).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.ClusterMeet(t.Context(), "127.0.0.1", fmt.Sprint(servers[0].port)).Err(); i > 0 && err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, s := range servers {
-		c := s.client()
-		eventually(t, "all servers know each other", func() bool {
-			info := c.ClusterInfo(t.Context()).Val()
-			return strings.Contains(info, "cluster_size:3") && strings.Contains(info, "cluster_state:ok")
-		})
-	}
-	return servers
-}
 
 // resharding moves one slot of a cluster from server to server.
 type resharding struct {
@@ -54,9 +26,9 @@ type resharding struct {
 }
 
 func newResharding(t testing.TB, servers []*server, slot int) *resharding {
-	r := &resharding{t: t, servers: servers, slot: slot, at: slot * len(servers) / slots}
+	r := &resharding{t: t, servers: servers, slot: slot, at: slot * len(servers) / redistest.Slots}
 	for _, s := range servers {
-		c := s.client()
+		c := s.Client()
 		r.clients = append(r.clients, c)
 		r.ids = append(r.ids, c.Do(t.Context(), "CLUSTER", "MYID").Val().(string))
 	}
@@ -84,7 +56,7 @@ func (r *resharding) move(between func()) {
 		if len(keys) == 0 {
 			break
 		}
-		r.do(from, "MIGRATE", "127.0.0.1", r.servers[to].port, keys[0], 0, 60_000)
+		r.do(from, "MIGRATE", "127.0.0.1", r.servers[to].Port, keys[0], 0, 60_000)
 		between()
 	}
 	for _, server := range []int{to, from, 3 - to - from} {
@@ -112,8 +84,8 @@ func (r *resharding) redirected(name string) (sum int) {
 // make, because the buckets are on two servers, charges neither.
 func TestResharding(t *testing.T) {
 	t.Parallel()
-	servers := startThree(t)
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].options().Addr}, ContextTimeoutEnabled: true})
+	servers := redistest.StartCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Options().Addr}, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { client.Close() })
 	const prefix, units = "moving", 1_000_000
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient}).Counters()
@@ -147,7 +119,7 @@ func TestResharding(t *testing.T) {
 	// Some decisions end in each state of the slot.
 	some := func() {
 		want := admitted.Load() + failed.Load() + 20
-		eventually(t, "some decisions end", func() bool { return admitted.Load()+failed.Load() >= want })
+		redistest.Eventually(t, "some decisions end", func() bool { return admitted.Load()+failed.Load() >= want })
 	}
 	some()
 	moving := newResharding(t, servers, int(client.ClusterKeySlot(t.Context(), prefix).Val()))

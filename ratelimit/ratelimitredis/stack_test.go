@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -40,7 +41,7 @@ func newStack(t testing.TB, limits middleware.RateLimitOptions, route middleware
 // A request with four limits costs one command; one that is known to be denied
 // costs none.
 func TestCommandsOfARequest(t *testing.T) {
-	client := startServer(t).client()
+	client := redistest.Start(t).Client()
 	named := func(name string, count int64) *ratelimit.Policy {
 		return &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: time.Hour}}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
@@ -20,7 +21,7 @@ import (
 // after a failure. The first time that is no failure. The connection is kept,
 // and Redis decides as soon as it is there.
 func TestSlowConnection(t *testing.T) {
-	o := options(t)
+	o := redistest.Options(t)
 	var reachable atomic.Pointer[chan struct{}]
 	unreachable := func() (reach func()) {
 		c := make(chan struct{})
@@ -42,9 +43,9 @@ func TestSlowConnection(t *testing.T) {
 		}
 		return conn, err
 	}
-	client := connect(t, o)
+	client := redistest.Connect(t, o)
 	store := ratelimitredis.New(client, ratelimitredis.Options{
-		Prefix: ownPrefix(t, connect(t, options(t))), Failover: ratelimit.FailoverOptions{Failures: 10, Cooldown: time.Second, Logger: patient.Logger},
+		Prefix: redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t))), Failover: ratelimit.FailoverOptions{Failures: 10, Cooldown: time.Second, Logger: patient.Logger},
 	})
 	look := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b"}
 	decides := func() bool {
@@ -61,14 +62,14 @@ func TestSlowConnection(t *testing.T) {
 		t.Errorf("%d of 10 decisions without Redis, down %v; want all, and to be up", n, store.Down())
 	}
 	reach()
-	eventually(t, "Redis decides", decides)
+	redistest.Eventually(t, "Redis decides", decides)
 	if n := givenUp.Load(); n != 0 {
 		t.Errorf("%d connections were given up at first", n)
 	}
 
 	reach = unreachable()
 	// Until no connection is left: some may have been dialed just now.
-	eventually(t, "a call without a connection fails", func() bool {
+	redistest.Eventually(t, "a call without a connection fails", func() bool {
 		for range len(conns) {
 			(<-conns).Close()
 		}
@@ -85,45 +86,45 @@ func TestSlowConnection(t *testing.T) {
 		t.Errorf("%d connections were given up after a failure", n)
 	}
 	reach()
-	eventually(t, "Redis decides again", decides)
+	redistest.Eventually(t, "Redis decides again", decides)
 }
 
 // While Redis answers, a call that hangs ends with the budget, if the client
 // heeds deadlines, and its connection goes with it.
 func TestHungCallEnds(t *testing.T) {
-	server := startServer(t)
-	o := server.options()
+	server := redistest.Start(t)
+	o := server.Options()
 	o.ContextTimeoutEnabled, o.ReadTimeout, o.MaxRetries = true, time.Hour, -1
-	client := connect(t, o)
+	client := redistest.Connect(t, o)
 	store := ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Logger: patient.Logger}})
 	if err := store.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	server.hang()
+	server.Hang()
 	take(t, store, ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b", Cost: 1})
 	if n := store.Fallbacks(); n != 1 {
 		t.Errorf("%d decisions without Redis, want 1", n)
 	}
-	eventually(t, "the connection is closed", func() bool { return client.PoolStats().TotalConns == 0 })
+	redistest.Eventually(t, "the connection is closed", func() bool { return client.PoolStats().TotalConns == 0 })
 }
 
 // After Ready the first decision finds a connection.
 func TestReady(t *testing.T) {
-	server := newServer(t)
-	o := server.options()
+	server := redistest.New(t)
+	o := server.Options()
 	var dials atomic.Int64
 	o.MaxRetries = -1
 	o.Dialer = func(_ context.Context, network, addr string) (net.Conn, error) {
 		dials.Add(1)
 		return net.Dial(network, addr)
 	}
-	client := connect(t, o)
+	client := redistest.Connect(t, o)
 	store := patientStore(t, client)
 	if err := store.Ready(t.Context()); err == nil {
 		t.Error("Ready without a server: no error")
 	}
-	server.start()
-	eventually(t, "Ready returns no error", func() bool { return store.Ready(t.Context()) == nil })
+	server.Start()
+	redistest.Eventually(t, "Ready returns no error", func() bool { return store.Ready(t.Context()) == nil })
 	if n := client.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("Ready wrote %d keys", n)
 	}
@@ -137,7 +138,7 @@ func TestReady(t *testing.T) {
 // Charges that no store accepts are refused without a command, and New sends
 // none.
 func TestAskedNothing(t *testing.T) {
-	client := connect(t, &redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+	client := redistest.Connect(t, &redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("the client was used")
 		return nil, errors.New("not to be used")
 	}})
@@ -155,9 +156,9 @@ func TestAskedNothing(t *testing.T) {
 
 // TestRights: the operator's guide names the rights that a Store needs.
 func TestRights(t *testing.T) {
-	server := startServer(t)
+	server := redistest.Start(t)
 	cluster, _ := startClusterServer(t)
-	client, user := connect(t, server.rights("counters")), cluster.rights("counters")
+	client, user := redistest.Connect(t, server.Rights("counters")), cluster.Rights("counters")
 	ofCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{user.Addr}, Username: user.Username, Password: user.Password})
 	t.Cleanup(func() { ofCluster.Close() })
 	for i, o := range []ratelimitredis.Options{{}, {Ahead: time.Minute}, {Spread: true}} {
@@ -182,13 +183,13 @@ func TestRights(t *testing.T) {
 			t.Errorf("%+v: %d decisions were made without Redis", o, n)
 		}
 	}
-	if refused := slices.Concat(server.refusals(), cluster.refusals()); len(refused) > 0 {
+	if refused := slices.Concat(server.Refusals(), cluster.Refusals()); len(refused) > 0 {
 		t.Errorf("Redis refused %q", refused)
 	}
 }
 
 func TestNewPanics(t *testing.T) {
-	client := connect(t, &redis.Options{})
+	client := redistest.Connect(t, &redis.Options{})
 	for name, f := range map[string]func(){
 		"nil client":       func() { ratelimitredis.New(nil, ratelimitredis.Options{}) },
 		"braces":           func() { ratelimitredis.New(client, ratelimitredis.Options{Prefix: "a{b}"}) },

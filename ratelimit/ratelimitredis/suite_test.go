@@ -7,6 +7,7 @@ import (
 	"github.com/ulule/limiter/v3"
 	ulule "github.com/ulule/limiter/v3/drivers/store/redis"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
@@ -14,12 +15,12 @@ import (
 
 // refused is a client without a server.
 func refused(t testing.TB) redis.UniversalClient {
-	return connect(t, &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	return redistest.Connect(t, &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 }
 
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	client := connect(t, options(t))
+	client := redistest.Connect(t, redistest.Options(t))
 	store := patientStore(t, client)
 	ratelimittest.Suite{
 		New: func(t *testing.T) ratelimit.Store { return store },
@@ -33,20 +34,20 @@ func TestSuite(t *testing.T) {
 // The Redis store of ulule/limiter, which a team may have already.
 func TestSuiteOfUlule(t *testing.T) {
 	t.Parallel()
-	client := connect(t, options(t))
-	store, err := ulule.NewStoreWithOptions(client, limiter.StoreOptions{Prefix: "{" + ownPrefix(t, client) + "}"})
+	client := redistest.Connect(t, redistest.Options(t))
+	store, err := ulule.NewStoreWithOptions(client, limiter.StoreOptions{Prefix: "{" + redistest.OwnPrefix(t, client) + "}"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ratelimittest.Suite{
 		New: func(t *testing.T) ratelimit.Store { return ratelimit.FromLimiter(store) },
 		Unavailable: func(t *testing.T) ratelimit.Store {
-			server := startServer(t)
-			store, err := ulule.NewStore(server.client())
+			server := redistest.Start(t)
+			store, err := ulule.NewStore(server.Client())
 			if err != nil {
 				t.Fatal(err)
 			}
-			server.kill()
+			server.Kill()
 			return ratelimit.FromLimiter(store)
 		},
 	}.Run(t)

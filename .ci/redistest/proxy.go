@@ -1,4 +1,4 @@
-package idemredis_test
+package redistest
 
 import (
 	"net"
@@ -8,21 +8,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// proxy is a network between clients and a server. It can keep what goes one
+// Proxy is a network between clients and a server. It can keep what goes one
 // way for as long as a test wants.
-type proxy struct {
+type Proxy struct {
 	listener          net.Listener
-	requests, answers gate
+	Requests, Answers Gate
 }
 
-// gate lets bytes through while it is open. What comes to a closed gate waits,
+// Gate lets bytes through while it is open. What comes to a closed gate waits,
 // even if its sender has gone.
-type gate struct {
+type Gate struct {
 	mu     sync.Mutex
 	closed chan struct{} // nil while open
 }
 
-func (g *gate) close() {
+func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed == nil {
@@ -30,7 +30,7 @@ func (g *gate) close() {
 	}
 }
 
-func (g *gate) open() {
+func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed != nil {
@@ -39,7 +39,7 @@ func (g *gate) open() {
 	}
 }
 
-func (g *gate) wait() {
+func (g *Gate) wait() {
 	g.mu.Lock()
 	closed := g.closed
 	g.mu.Unlock()
@@ -48,18 +48,18 @@ func (g *gate) wait() {
 	}
 }
 
-// startProxy returns a proxy in front of the server, with both ways open.
-func startProxy(t testing.TB, s *server) *proxy {
+// StartProxy returns a proxy in front of the server, with both ways open.
+func StartProxy(t testing.TB, s *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{listener: listener}
+	p := &Proxy{listener: listener}
 	t.Cleanup(func() {
 		listener.Close()
-		p.requests.open()
-		p.answers.open()
+		p.Requests.Open()
+		p.Answers.Open()
 	})
 	go func() {
 		for {
@@ -68,20 +68,20 @@ func startProxy(t testing.TB, s *server) *proxy {
 				return
 			}
 			go func() {
-				far, err := net.Dial("unix", s.addr)
+				far, err := net.Dial("unix", s.Addr)
 				if err != nil {
 					near.Close()
 					return
 				}
-				go carry(near, far, &p.requests)
-				carry(far, near, &p.answers)
+				go carry(near, far, &p.Requests)
+				carry(far, near, &p.Answers)
 			}()
 		}
 	}()
 	return p
 }
 
-func carry(from, to net.Conn, g *gate) {
+func carry(from, to net.Conn, g *Gate) {
 	bytes := make([]byte, 16<<10)
 	for {
 		n, err := from.Read(bytes)
@@ -96,6 +96,6 @@ func carry(from, to net.Conn, g *gate) {
 	}
 }
 
-func (p *proxy) options() *redis.Options {
+func (p *Proxy) Options() *redis.Options {
 	return &redis.Options{Addr: p.listener.Addr().String()}
 }
