@@ -46,7 +46,6 @@ func TestAllocations(t *testing.T) {
 		"Parse and Lookup":           func() { c, _ := format.Parse(token); c.Lookup(ctx, cached) },
 		"Parse and Remembered":       func() { c, _ := format.Parse(token); cached.Remembered(c) },
 		"AllowsAddress":              func() { k.AllowsAddress(address) },
-		"Attribute":                  func() { k.Attribute("plan") },
 		"Parse":                      func() { keystore.Service{}.Parse(token) },
 		"Parse of a typing error":    func() { keystore.Service{}.Parse(mistyped) },
 		"Parse of a quote":           func() { keystore.Service{}.Parse(quoted) },

@@ -253,7 +253,7 @@ func TestLoadsAreBounded(t *testing.T) {
 func TestFloodStopsNoLiveKey(t *testing.T) {
 	for name, lapse := range map[string]func(t *testing.T, c *keystore.Cached, d keystore.Digest){
 		"TTL":    func(*testing.T, *keystore.Cached, keystore.Digest) { time.Sleep(30 * time.Second) },
-		"Forget": func(_ *testing.T, c *keystore.Cached, d keystore.Digest) { c.Forget(d) },
+		"Forget": func(_ *testing.T, c *keystore.Cached, d keystore.Digest) { c.Invalidate(d) },
 		"feed":   func(t *testing.T, c *keystore.Cached, _ keystore.Digest) { run(t, c)() },
 	} {
 		t.Run(name, func(t *testing.T) {

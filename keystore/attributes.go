@@ -17,10 +17,6 @@ const (
 	maxAttributeValue = 200 // bytes
 )
 
-// Attribute returns the value of an attribute, or "" when the key has none of
-// this name.
-func (k *Key) Attribute(name string) string { return k.Attributes[name] }
-
 // attributeProblems returns what is wrong with the attributes of a key.
 func attributeProblems(attributes map[string]string) (problems []FieldError) {
 	add := func(format string, args ...any) {

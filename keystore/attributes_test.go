@@ -69,7 +69,7 @@ func TestAttributeLimits(t *testing.T) {
 
 func TestAttribute(t *testing.T) {
 	k := &keystore.Key{Attributes: map[string]string{"plan": "pro"}}
-	if k.Attribute("plan") != "pro" || k.Attribute("team") != "" || (&keystore.Key{}).Attribute("plan") != "" {
+	if k.Attributes["plan"] != "pro" || k.Attributes["team"] != "" || (&keystore.Key{}).Attributes["plan"] != "" {
 		t.Error("Attribute does not return the value, or not \"\" without one")
 	}
 }
@@ -83,7 +83,7 @@ func TestAttributesAreCopied(t *testing.T) {
 	_, k := issue(t, issuer, g)
 	g.Attributes["plan"] = "free"
 	secret, next, err := issuer.Rotate(t.Context(), "acme", k.ID, "ada", 0, "")
-	if err != nil || k.Attribute("plan") != "pro" || next.Attribute("plan") != "pro" || len(next.Networks) != 1 || next.Networks[0] != g.Networks[0] || secret == (keystore.Secret{}) {
+	if err != nil || k.Attributes["plan"] != "pro" || next.Attributes["plan"] != "pro" || len(next.Networks) != 1 || next.Networks[0] != g.Networks[0] || secret == (keystore.Secret{}) {
 		t.Errorf("after a rotation the key has %v and %v, %v, want those of the old one", next.Attributes, next.Networks, err)
 	}
 }

@@ -26,15 +26,16 @@ import (
 //   - Only answers are remembered. An error other than [ErrNotFound] is passed
 //     on, and the next lookup asks again.
 //   - No lookup yields what was true before a change: once Insert or Update has
-//     returned without an error, [Cached.Forget] has returned, or the feed has
+//     returned without an error, [Cached.Invalidate] has returned, or the feed has
 //     named the key, the next lookup asks the store, and no answer from before
 //     is remembered.
 //
-// A Cached is a [Manager], a [Toucher] and a [Feed] if its store is; what the
-// store lacks returns an error that wraps [errors.ErrUnsupported]. It is safe
-// for concurrent use, and starts no goroutine that outlives the question it
-// was started for.
+// A Cached is a [Manager] and a [Toucher], whose other methods ask the store
+// each time. What the store lacks returns an error that wraps
+// [errors.ErrUnsupported]. A Cached is safe for concurrent use, and starts no
+// goroutine that outlives the question it was started for.
 type Cached struct {
+	manager
 	store         Store
 	options       CacheOptions
 	epoch         time.Time // the times of answers count from here
@@ -86,19 +87,23 @@ type load struct {
 	err  error
 }
 
-// NewCached returns a Cached in front of s. It panics when s is nil, an option
-// is negative or the service is not valid.
+// NewCached returns a Cached in front of s. It panics when s is nil or a Cached
+// itself, an option is negative or the service is not valid.
 func NewCached(s Store, o CacheOptions) *Cached {
 	if absent(s) {
 		panic("keystore: NewCached with a nil Store")
 	}
+	if _, ok := s.(*Cached); ok {
+		panic("keystore: NewCached in front of a Cached")
+	}
 	o = o.withDefaults()
-	service, err := o.Service.Resolve(s)
+	service, err := o.Service.Resolve(nil)
 	if err != nil {
 		panic(err.Error())
 	}
 	o.Service = service
 	c := &Cached{
+		manager: managerOf(s),
 		store:   s,
 		options: o,
 		epoch:   time.Now(),
@@ -246,9 +251,9 @@ func (c *Cached) wasUsable(d Digest) bool {
 
 func (c *Cached) service() Service { return c.options.Service }
 
-// Forget drops what is remembered of a token. A lookup that begins after Forget
-// has returned asks the store.
-func (c *Cached) Forget(d Digest) {
+// Invalidate drops what is remembered of a token, for a change that was made
+// past this Cached. A lookup that begins after it has returned asks the store.
+func (c *Cached) Invalidate(d Digest) {
 	s := c.shard(d)
 	s.mu.Lock()
 	defer s.mu.Unlock()

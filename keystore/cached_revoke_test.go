@@ -76,7 +76,7 @@ func TestRevokeWhileLoading(t *testing.T) {
 			}
 		},
 		"Forget": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
-			c.Forget(k.Digest)
+			c.Invalidate(k.Digest)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestOldAnswerArrivesLast(t *testing.T) {
 		before.Go(func() { cached.Lookup(t.Context(), d) })
 		synctest.Wait()
 		store.edit(t, d, suspended)
-		cached.Forget(d)
+		cached.Invalidate(d)
 		want(t, cached, d, keystore.ErrSuspended, "the new answer")
 		before.Wait()
 		time.Sleep(time.Second)

@@ -3,37 +3,31 @@ package keystore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
 // MaxStaleness returns the longest time for which a key is still accepted after
 // somebody has revoked or changed it in the store:
 //
-//   - TTL, and in front of another Cached the MaxStaleness of that one too;
+//   - TTL;
 //   - while [Cached.Run] polls and the feed answers, Timeout plus the longer of
 //     FeedInterval and Timeout, if that is shorter.
 //
 // A change made through this Cached is noticed before the call returns. A key
 // that becomes usable elsewhere, such as a new one, is noticed within
-// NegativeTTL, and that of another Cached behind this one; while Run polls and
-// the feed answers, within the time that the feed takes for a revocation, if
-// that is shorter.
+// NegativeTTL; while Run polls and the feed answers, within the time that the
+// feed takes for a revocation, if that is shorter.
 //
 // Two things can add to these times. A feed with more new and changed keys than
 // fit into one answer needs more answers, each of up to Timeout. And a process
 // whose wall clock is behind that of the process that revoked a key accepts the
 // key for that much longer.
 func (c *Cached) MaxStaleness() time.Duration {
-	most := c.options.TTL
-	if behind, ok := c.store.(*Cached); ok {
-		most = after(most, behind.MaxStaleness())
-	}
 	bound := c.feedBound()
 	if last := time.Duration(c.polled.Load()); last != 0 && c.now()-last <= bound {
-		return min(most, bound)
+		return min(c.options.TTL, bound)
 	}
-	return most
+	return c.options.TTL
 }
 
 // feedBound is the longest time from a change until the end of the next poll.
@@ -56,7 +50,7 @@ func (c *Cached) feedBound() time.Duration {
 func (c *Cached) Run(ctx context.Context) error {
 	feed, ok := c.store.(Feed)
 	if !ok {
-		return c.unsupported("has no feed")
+		return partial{c.store}.lacks("has no feed")
 	}
 	c.runChecked.Store(true)
 	defer c.polled.Store(0)
@@ -121,7 +115,7 @@ func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, 
 			return next, nil
 		}
 		for _, d := range changed {
-			c.Forget(d)
+			c.Invalidate(d)
 		}
 		// A feed that reads a little back, for writes that commit late, can
 		// name the same changes again at the same position.
@@ -137,8 +131,4 @@ func (c *Cached) changes(ctx context.Context, feed Feed, since string) ([]Digest
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	return feed.Changes(ctx, since)
-}
-
-func (c *Cached) unsupported(what string) error {
-	return fmt.Errorf("keystore: %T %s: %w", c.store, what, errors.ErrUnsupported)
 }

@@ -130,24 +130,6 @@ func TestNewKeyElsewhere(t *testing.T) {
 	}
 }
 
-// Without a feed the refusals of a Cached in front of a Cached add up.
-func TestNewKeyBehindTwo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		inner := keystore.NewCached(store, keystore.CacheOptions{NegativeTTL: 10 * time.Second})
-		outer := keystore.NewCached(inner, keystore.CacheOptions{NegativeTTL: 3 * time.Second})
-		d := unknown(1)
-		want(t, inner, d, keystore.ErrNotFound, "a key that is not there yet")
-		store.add(t, func(k *keystore.Key) { k.Digest = d })
-		time.Sleep(10*time.Second - time.Nanosecond)
-		want(t, outer, d, keystore.ErrNotFound, "a key that the inner one does not know yet")
-		time.Sleep(3*time.Second - time.Nanosecond)
-		want(t, outer, d, keystore.ErrNotFound, "a key that the outer one does not know yet")
-		time.Sleep(2 * time.Nanosecond)
-		want(t, outer, d, nil, "a key, after both")
-	})
-}
-
 // slowly returns a feed that answers almost too late.
 func slowly(changes changesFunc, timeout time.Duration) changesFunc {
 	return func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
@@ -406,24 +388,18 @@ func TestFeedHangs(t *testing.T) {
 // once, and MaxStaleness holds, also when that answer does not come.
 func TestFeedLosesThePosition(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		behind bool  // another Cached
-		anew   error // at the first question for a new position
-		log    string
+		name string
+		anew error // at the first question for a new position
+		log  string
 	}{
-		{"answers", false, nil, "does not know where it was"},
-		{"fails then", false, errStoreDown, errStoreDown.Error()},
-		{"fails then, behind another Cached", true, errStoreDown, errStoreDown.Error()},
+		{"answers", nil, "does not know where it was"},
+		{"fails then", errStoreDown, errStoreDown.Error()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log logged
 				store := newFeedFake()
-				o := keystore.CacheOptions{TTL: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-				here := keystore.NewCached(store, o)
-				if test.behind {
-					here = keystore.NewCached(here, o)
-				}
+				here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				defer run(t, here)()
 				time.Sleep(10 * time.Second)
 				d := store.add(t)
@@ -501,80 +477,6 @@ func TestContextOfAPollIsCancelled(t *testing.T) {
 		}
 		stop()
 	})
-}
-
-// A Cached in front of a Cached passes the feed on.
-func TestFeedThroughTwo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := keystore.NewMemory()
-		inner := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Second, NegativeTTL: time.Hour})
-		outer := keystore.NewCached(inner, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
-		token, k := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
-		defer run(t, outer)()
-		want(t, outer, keystore.DigestOf(token), nil, "a key")
-		early := unknown(1)
-		want(t, outer, early, keystore.ErrNotFound, "a key that is not there yet")
-		if _, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Revoke(t.Context(), "acme", k.ID); err != nil {
-			t.Fatal(err)
-		}
-		if err := memory.Insert(t.Context(), &keystore.Key{ID: "key_early", Digest: early, Organization: "acme", Environment: keystore.Sandbox}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(6 * time.Second)
-		want(t, outer, keystore.DigestOf(token), keystore.ErrRevoked, "after the feed's interval")
-		want(t, outer, early, nil, "a new key, after the feed's interval")
-	})
-}
-
-// A Cached in front of a Cached knows how old the other one's answers may be.
-func TestCachedOverCached(t *testing.T) {
-	for _, polls := range []string{"before", "after", "never"} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer synctest.Wait()
-			defer cancel()
-			memory := keystore.NewMemory()
-			inner := keystore.NewCached(memory, keystore.CacheOptions{})
-			outer := keystore.NewCached(inner, keystore.CacheOptions{})
-			if polls == "before" {
-				go outer.Run(ctx)
-				time.Sleep(11 * time.Second)
-			}
-			secret, k, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Issue(ctx, grant())
-			if err != nil {
-				t.Fatal(err)
-			}
-			d := keystore.DigestOf(secret.Reveal())
-			want(t, inner, d, nil, "a key")
-			if polls == "before" {
-				want(t, outer, d, nil, "a key")
-			}
-			time.Sleep(time.Second)
-			if _, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Revoke(ctx, "acme", k.ID); err != nil {
-				t.Fatal(err)
-			}
-			revoked, last := time.Now(), time.Duration(0)
-			switch polls {
-			case "after":
-				go outer.Run(ctx)
-				synctest.Wait()
-			case "never":
-				time.Sleep(28 * time.Second) // an answer of the inner one gets this old, and a second
-			}
-			bound := outer.MaxStaleness()
-			for time.Since(revoked) < 2*time.Minute {
-				time.Sleep(500 * time.Millisecond)
-				if k, err := outer.Lookup(ctx, d); err != nil {
-					t.Fatal(err)
-				} else if k.Refused() == nil {
-					last = time.Since(revoked)
-				}
-			}
-			if last > bound {
-				t.Errorf("polling begins %s: taken for live for %v, MaxStaleness was %v", polls, last, bound)
-			}
-		})
-	}
 }
 
 // A cache that nobody polls for says so once, after a minute. Only one in front

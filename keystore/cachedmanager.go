@@ -3,94 +3,68 @@ package keystore
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
-var (
-	_ Manager = (*Cached)(nil)
-	_ Toucher = (*Cached)(nil)
-	_ Feed    = (*Cached)(nil)
-)
+var _ Manager = (*Cached)(nil)
 
-func (c *Cached) manager() (Manager, error) {
-	if m, ok := c.store.(Manager); ok {
-		return m, nil
-	}
-	return nil, c.unsupported("only looks keys up")
+// A manager is what a [Cached] passes on to its store as it is: Find,
+// FindIssued, List and Touch.
+type manager interface {
+	Manager
+	Toucher
 }
 
 // Insert implements [Manager]. When it returns, a lookup of the new key's token
 // no longer yields a remembered [ErrNotFound].
 func (c *Cached) Insert(ctx context.Context, k *Key) error {
-	m, err := c.manager()
-	if err != nil {
-		return err
-	}
 	// Also after an error, which can hide a write that took place.
-	defer c.Forget(k.Digest)
-	return m.Insert(ctx, k)
-}
-
-// Find implements [Manager]. It always asks the store.
-func (c *Cached) Find(ctx context.Context, organization, id string) (*Key, error) {
-	m, err := c.manager()
-	if err != nil {
-		return nil, err
-	}
-	return m.Find(ctx, organization, id)
-}
-
-// FindIssued implements [Manager]. It always asks the store.
-func (c *Cached) FindIssued(ctx context.Context, organization, actor, issueToken string) (*Key, error) {
-	m, err := c.manager()
-	if err != nil {
-		return nil, err
-	}
-	return m.FindIssued(ctx, organization, actor, issueToken)
-}
-
-// List implements [Manager]. It always asks the store.
-func (c *Cached) List(ctx context.Context, organization string, p Page) ([]*Key, error) {
-	m, err := c.manager()
-	if err != nil {
-		return nil, err
-	}
-	return m.List(ctx, organization, p)
+	defer c.Invalidate(k.Digest)
+	return c.manager.Insert(ctx, k)
 }
 
 // Update implements [Manager]. When it returns nil, no later lookup yields the
 // key as it was before.
 func (c *Cached) Update(ctx context.Context, k *Key) error {
-	m, err := c.manager()
-	if err != nil {
-		return err
-	}
-	defer c.Forget(k.Digest)
-	return m.Update(ctx, k)
+	defer c.Invalidate(k.Digest)
+	return c.manager.Update(ctx, k)
 }
 
-// Touch implements [Toucher]. Remembered keys keep the LastUsedAt they were
-// loaded with.
-func (c *Cached) Touch(ctx context.Context, uses []Use) error {
-	t, ok := c.store.(Toucher)
-	if !ok {
-		return c.unsupported("does not keep when keys were last used")
+// partial makes a manager of a store that lacks methods of one.
+type partial struct{ Store }
+
+// managerOf returns s as a manager. What it lacks returns an error.
+func managerOf(s Store) manager {
+	if m, ok := s.(manager); ok {
+		return m
 	}
-	return t.Touch(ctx, uses)
+	p := partial{s}
+	if m, ok := s.(Manager); ok {
+		return struct {
+			Manager
+			Toucher
+		}{m, p}
+	}
+	return p
 }
 
-// Changes implements [Feed], for a Cached in front of a Cached. What it passes
-// on it forgets, so that the other one does not load from it what has changed.
-func (c *Cached) Changes(ctx context.Context, since string) (changed []Digest, next string, err error) {
-	f, ok := c.store.(Feed)
-	if !ok {
-		return nil, "", c.unsupported("has no feed")
+func (p partial) lacks(what string) error {
+	return fmt.Errorf("keystore: %T %s: %w", p.Store, what, errors.ErrUnsupported)
+}
+
+func (p partial) managing() error { return p.lacks("only looks keys up") }
+
+func (p partial) Insert(context.Context, *Key) error                 { return p.managing() }
+func (p partial) Update(context.Context, *Key) error                 { return p.managing() }
+func (p partial) Find(context.Context, string, string) (*Key, error) { return nil, p.managing() }
+func (p partial) List(context.Context, string, Page) ([]*Key, error) { return nil, p.managing() }
+func (p partial) FindIssued(_ context.Context, _, _, _ string) (*Key, error) {
+	return nil, p.managing()
+}
+
+func (p partial) Touch(ctx context.Context, uses []Use) error {
+	if t, ok := p.Store.(Toucher); ok {
+		return t.Touch(ctx, uses)
 	}
-	changed, next, err = f.Changes(ctx, since)
-	if err == nil && since == "" || errors.Is(err, ErrNotFound) {
-		c.forgetAll()
-	}
-	for _, d := range changed {
-		c.Forget(d)
-	}
-	return changed, next, err
+	return p.lacks("does not keep when keys were last used")
 }

@@ -70,14 +70,27 @@ func TestCachedOverPlainStore(t *testing.T) {
 	_, findErr := cached.Find(ctx, "acme", "key_1")
 	_, issuedErr := cached.FindIssued(ctx, "acme", "ada", "form-1")
 	_, listErr := cached.List(ctx, "acme", keystore.Page{})
-	_, _, changesErr := cached.Changes(ctx, "")
 	for method, err := range map[string]error{
 		"Insert": cached.Insert(ctx, k), "Update": cached.Update(ctx, k), "Find": findErr, "FindIssued": issuedErr,
-		"List": listErr, "Touch": cached.Touch(ctx, nil), "Changes": changesErr, "Run": cached.Run(ctx),
+		"List": listErr, "Touch": cached.Touch(ctx, nil), "Run": cached.Run(ctx),
 	} {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s over a plain store returned %v, want an error that wraps errors.ErrUnsupported", method, err)
 		}
+	}
+
+	// What a store has beside Lookup works.
+	k.ID = "key_1"
+	manages := keystore.NewCached(struct{ keystore.Manager }{memory}, keystore.CacheOptions{})
+	if err := manages.Insert(ctx, k); err != nil || !errors.Is(manages.Touch(ctx, nil), errors.ErrUnsupported) {
+		t.Errorf("over a Manager that is no Toucher Insert returned %v, and Touch none", err)
+	}
+	type touching struct {
+		keystore.Store
+		keystore.Toucher
+	}
+	if err := keystore.NewCached(touching{memory, memory}, keystore.CacheOptions{}).Touch(ctx, nil); err != nil {
+		t.Errorf("over a Toucher Touch returned %v", err)
 	}
 }
 
@@ -116,41 +129,4 @@ func TestCachedRevocationHolds(t *testing.T) {
 		close(revoked)
 		readers.Wait()
 	}
-}
-
-// A Cached forgets the changes that it passes on, everything with the first
-// position, and nothing when the feed failed.
-func TestCachedChangesForgets(t *testing.T) {
-	store := newFeedFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
-	changed, kept := store.add(t), store.add(t)
-	_, since, err := store.Changes(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	load := func(want int64, rule string) {
-		t.Helper()
-		cached.Lookup(t.Context(), changed)
-		cached.Lookup(t.Context(), kept)
-		store.wantCalls(t, want, rule)
-	}
-	load(2, "the first look-ups")
-	store.edit(t, changed, suspended)
-	got, next, err := cached.Changes(t.Context(), since)
-	if err != nil || len(got) != 1 || got[0] != changed {
-		t.Errorf("Changes returned %x, %v, want the key that was changed", got, err)
-	}
-	if _, want, _ := store.Changes(t.Context(), ""); next != want {
-		t.Errorf("Changes returned the position %q, want that of the store, %q", next, want)
-	}
-	load(1, "after the change of one key")
-	if _, _, err := cached.Changes(t.Context(), ""); err != nil {
-		t.Error(err)
-	}
-	load(2, "after the first position")
-	store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", errStoreDown })
-	if _, _, err := cached.Changes(t.Context(), ""); !errors.Is(err, errStoreDown) {
-		t.Errorf("got %v, want the error of the feed", err)
-	}
-	load(0, "after a feed that failed")
 }

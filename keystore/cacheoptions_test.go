@@ -56,9 +56,9 @@ func TestCachedOptionsPanic(t *testing.T) {
 			t.Errorf("a negative %s did not panic", name)
 		}
 	}
-	for _, store := range []keystore.Store{nil, (*keystore.Memory)(nil)} {
+	for _, store := range []keystore.Store{nil, (*keystore.Memory)(nil), keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})} {
 		if !panics(func() { keystore.NewCached(store, keystore.CacheOptions{}) }) {
-			t.Errorf("NewCached with a nil %T did not panic", store)
+			t.Errorf("NewCached with a %T did not panic", store)
 		}
 	}
 }
@@ -145,8 +145,6 @@ func TestEveryOption(t *testing.T) {
 	})
 	everyOption(t, func(set func(*keystore.LastUsedOptions)) string { return lastUsedSeen(t, set) }, map[string]func(*keystore.LastUsedOptions){
 		"Interval": func(o *keystore.LastUsedOptions) { o.Interval = time.Second },
-		"Timeout":  func(o *keystore.LastUsedOptions) { o.Timeout = time.Second },
-		"Size":     func(o *keystore.LastUsedOptions) { o.Size = 1 },
 		"Logger":   func(o *keystore.LastUsedOptions) { o.Logger = slog.New(slog.DiscardHandler) },
 	})
 }

@@ -127,7 +127,7 @@ func TestCandidatesLookup(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{NegativeTTL: time.Nanosecond})
 	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format})
-	if _, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: digests("1")[2], Format: "v1", ID: "third"}); err != nil {
+	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: digests("1")[2], Legacy: "v1", ID: "third"}), ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -159,7 +159,7 @@ func TestCandidatesLookup(t *testing.T) {
 	}
 
 	// What is remembered but too old is asked for first.
-	cached.Forget(digests("1")[2])
+	cached.Invalidate(digests("1")[2])
 	candidates, _ := format.Parse(acme("1"))
 	if _, err := candidates.Lookup(t.Context(), cached); err != nil {
 		t.Error(err)
@@ -169,14 +169,14 @@ func TestCandidatesLookup(t *testing.T) {
 	// The others follow in their order: the key may have got another digest.
 	second, third := digests("2")[1], digests("2")[2]
 	for id, d := range map[string]keystore.Digest{"second": second, "last": third} {
-		if _, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: d, Format: "v1", ID: id}); err != nil {
+		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: d, Legacy: "v1", ID: id}), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := cached.Lookup(t.Context(), third); err != nil {
 		t.Fatal(err)
 	}
-	cached.Forget(third)
+	cached.Invalidate(third)
 	var asked []keystore.Digest
 	store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 		asked = append(asked, d)
@@ -214,7 +214,7 @@ func TestCandidatesPeek(t *testing.T) {
 	cached := keystore.NewCached(store, keystore.CacheOptions{Service: format})
 	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
 	c, _ := format.Parse(acme("1"))
-	imported, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: c.Digests()[1], Format: "v1"})
+	imported, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: c.Digests()[1], Legacy: "v1"}), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestCandidatesFirstDecides(t *testing.T) {
 	memory := keystore.NewMemory()
 	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: format})
 	for id, pepper := range map[string][]byte{"newer": newer, "older": older} {
-		if _, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: hmacOf(pepper, acme("1")), Format: "v1", ID: id}); err != nil {
+		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: id}), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -331,8 +331,8 @@ func TestCandidatesInAFlood(t *testing.T) {
 		format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
-		live := keystore.LegacyKey{Digest: hmacOf([]byte("the old pepper"), acme("1")), Format: "v1"}
-		if _, err := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format}).ImportDigest(t.Context(), grant(), live); err != nil {
+		live := keystore.Key{Digest: hmacOf([]byte("the old pepper"), acme("1")), Legacy: "v1"}
+		if _, err := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format}).Import(t.Context(), record(grant(), live), ""); err != nil {
 			t.Fatal(err)
 		}
 		c, _ := format.Parse(acme("1"))
@@ -383,7 +383,7 @@ func TestCandidatesRevokeAmongEvictions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			k, err := issuer.ImportDigest(t.Context(), grant(), keystore.LegacyKey{Digest: candidates[i].Digests()[i%3], Format: "v1"})
+			k, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: candidates[i].Digests()[i%3], Legacy: "v1"}), "")
 			if err != nil {
 				t.Fatal(err)
 			}

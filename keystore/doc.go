@@ -1,13 +1,36 @@
 // Package keystore issues secret API keys, keeps their records and finds them
 // again for each request.
 //
-// A token is the text a client sends, such as svc_live_ and 38 characters; a
-// [Service] makes and reads it, and accepts those of an older system when it is
-// told their [LegacyFormat]. A [Key] is the record of one token, without its
-// secret. A [Store] finds a Key by the [Digest] of its token; a [Manager] also
-// changes keys. [Memory] is a Manager that keeps them in the process,
-// [Cached] stands in front of any Store, and an [Issuer] makes, rotates and
-// revokes keys in a Manager.
+//	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+//	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+//
+//	secret, _, err := issuer.Issue(ctx, keystore.Grant{
+//		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead},
+//	})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	fmt.Println(secret.Reveal()) // the only time that anybody sees it
+//
+//	// For each request, with the text that the client sent:
+//	token, err := issuer.Service().Parse(text)
+//	if err != nil {
+//		return err // it cannot be a key, and no store was asked
+//	}
+//	key, err := token.Lookup(ctx, keys)
+//	if err == nil && key.Refused() == nil {
+//		fmt.Println(key.Organization, "may", key.Granted())
+//	}
+//
+// The three main types: an [Issuer] makes, rotates and revokes keys in a
+// [Manager], such as [Memory] or a database; a [Cached] stands in front of the
+// store and answers most requests from memory; a [Key] is the record of one
+// key, without its secret.
+//
+// Beside them: a [Service] says which scopes there are and what a token looks
+// like, for example svc_live_ and 38 characters, also those of an older system
+// if it is told their [LegacyFormat]. A [Store] finds a Key by the [Digest] of
+// its token. [LastUsed] keeps when keys were used.
 //
 // The rules:
 //

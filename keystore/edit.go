@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// Edit changes the Name, Attributes and Networks of a key. change gets a copy
-// of the key and changes that; what it does to other fields is ignored, and an
-// attribute without a value is removed. It is called again when another writer
-// comes in between, with a new copy.
+// Edit changes the Name, Attributes and Networks of a key, and whether it is
+// Suspended: refused until another Edit. change gets a copy of the key and
+// changes that; what it does to other fields is ignored, and an attribute
+// without a value is removed. It is called again when another writer comes in
+// between, with a new copy.
 //
 // Edit returns a [*GrantError] when a changed field is not valid, and
 // [ErrNotFound] for a key of another organization.
@@ -48,6 +49,9 @@ func (k *Key) edit(edited *Key) (changed bool, problems []FieldError) {
 		networks := canonicalNetworks(edited.Networks)
 		changed = changed || !slices.Equal(k.Networks, networks)
 		k.Networks = networks
+	}
+	if k.Suspended != edited.Suspended {
+		k.Suspended, changed = edited.Suspended, true
 	}
 	return changed, problems
 }

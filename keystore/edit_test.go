@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
@@ -37,7 +38,7 @@ func TestEdit(t *testing.T) {
 		{"a name and the same networks", func(k *keystore.Key) { k.Name, k.Networks = "new 2", prefixes("10.9.9.9/8") }, map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
 		{"a name and no other attribute", func(k *keystore.Key) { k.Name, k.Attributes["x"] = "new", "" }, map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
 		{"without a value", func(k *keystore.Key) { k.Attributes["plan"] = "" }, map[string]string{"team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
-		{"other fields", func(k *keystore.Key) { k.Scopes, k.Suspended, k.Environment = nil, true, keystore.Production }, map[string]string{"team": "Lyon"}, prefixes("10.0.0.0/8"), 0},
+		{"other fields", func(k *keystore.Key) { k.Scopes, k.RevokedAt, k.Environment = nil, time.Now(), keystore.Production }, map[string]string{"team": "Lyon"}, prefixes("10.0.0.0/8"), 0},
 		{"none left", func(k *keystore.Key) { k.Attributes, k.Networks = map[string]string{"team": ""}, nil }, nil, nil, 1},
 	} {
 		got, err := issuer.Edit(t.Context(), "acme", k.ID, c.change)
@@ -49,7 +50,7 @@ func TestEdit(t *testing.T) {
 		}
 	}
 	stored, _ := memory.Find(t.Context(), "acme", k.ID)
-	if stored.Name != "new" || stored.Suspended || len(stored.Scopes) != len(k.Scopes) || stored.Environment != k.Environment {
+	if stored.Name != "new" || !stored.RevokedAt.IsZero() || len(stored.Scopes) != len(k.Scopes) || stored.Environment != k.Environment {
 		t.Errorf("after the edits the key is %+v, want the new name and nothing else changed", stored)
 	}
 	if _, err := issuer.Edit(t.Context(), "other", k.ID, renamed("x")); !errors.Is(err, keystore.ErrNotFound) {

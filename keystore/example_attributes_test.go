@@ -12,12 +12,12 @@ import (
 // The limit of a key is what its own record says, or that of its plan. A
 // function of this kind chooses the policy of each request: limitOf is called
 // with the key of the principal.
-func ExampleKey_Attribute() {
+func ExampleKey_attributes() {
 	plans := map[string]string{"free": "60-M", "pro": "100-S"}
 	limitOf := func(k *keystore.Key) (ratelimit.Limit, error) {
-		text := k.Attribute("limit")
+		text := k.Attributes["limit"]
 		if text == "" {
-			text = plans[k.Attribute("plan")]
+			text = plans[k.Attributes["plan"]]
 		}
 		return ratelimit.Parse(text) // an unknown plan is an error, and not no limit
 	}

@@ -34,9 +34,10 @@ func Example_legacyKeys() {
 	h.Write([]byte(token))
 	h.Sum(row.hash[:0])
 
-	key, err := issuer.ImportDigest(ctx, keystore.Grant{
+	key, err := issuer.Import(ctx, &keystore.Key{
 		Organization: "acme", Environment: keystore.Production, Name: "Nightly import", Scopes: []scope.Name{scope.TasksRead},
-	}, keystore.LegacyKey{Digest: row.hash, Format: "v1", Hint: "6789"})
+		Digest: row.hash, Legacy: "v1", Hint: "6789",
+	}, "")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,51 +13,36 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// From a new key to the decision about a request.
+// The program of the package comment.
 func Example() {
 	ctx := context.Background()
 	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 
-	secret, key, err := issuer.Issue(ctx, keystore.Grant{
-		Organization: "acme",
-		Actor:        "ada",
-		Name:         "Nightly import",
-		Environment:  keystore.Sandbox,
-		Scopes:       []scope.Name{scope.TasksRead},
+	secret, _, err := issuer.Issue(ctx, keystore.Grant{
+		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead},
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	token := secret.Reveal() // shown once
 
-	// What happens to the token of each request.
-	decide := func() {
-		presented, err := issuer.Service().Parse(token)
+	request := func(text string) error {
+		token, err := issuer.Service().Parse(text)
 		if err != nil {
-			fmt.Println("malformed:", err)
-			return
+			return err // it cannot be a key, and no store was asked
 		}
-		found, err := presented.Lookup(ctx, keys)
-		switch {
-		case errors.Is(err, keystore.ErrNotFound):
-			fmt.Println("unknown")
-		case err != nil:
-			fmt.Println("nobody knows:", err)
-		case found.Refused() != nil:
-			fmt.Println("refused:", found.Refused())
-		default:
-			fmt.Println("acts for", found.Organization, "in", found.Environment, "with", found.Granted())
+		key, err := token.Lookup(ctx, keys)
+		if err == nil && key.Refused() == nil {
+			fmt.Println(key.Organization, "may", key.Granted())
 		}
+		return err
 	}
-	decide()
-	if _, err := issuer.Revoke(ctx, "acme", key.ID); err != nil {
-		log.Fatal(err)
-	}
-	decide()
+	fmt.Println(request(secret.Reveal()))
+	fmt.Println(request("svc_live_0123456789"))
 	// Output:
-	// acts for acme in sandbox with tasks:read
-	// refused: keystore: key is revoked
+	// acme may tasks:read
+	// <nil>
+	// keystore: the key has the wrong length; it may have been cut off
 }
 
 func ExampleService_Parse() {

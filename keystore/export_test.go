@@ -1,5 +1,7 @@
 package keystore
 
+import "context"
+
 // WithDefaults returns the options as NewCached uses them.
 func WithDefaults(o CacheOptions) CacheOptions { return o.withDefaults() }
 
@@ -8,6 +10,12 @@ func NewSecret(text string) Secret { return newSecret(text) }
 
 // Word returns the part of a token that stands for e.
 func (e Environment) Word() string { return Service{}.word(e) }
+
+// Flush writes what has been recorded.
+func (l *LastUsed) Flush(ctx context.Context) error { return l.flush(ctx) }
+
+// SetRoom changes how many keys may wait to be written.
+func (l *LastUsed) SetRoom(keys int) { l.room = keys }
 
 // Legacy returns the name of the token's legacy shape.
 func (t *Token) Legacy() string { return t.legacy }

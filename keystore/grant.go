@@ -158,8 +158,8 @@ func (g Grant) key(d Digest, hint string, now time.Time) *Key {
 	}
 }
 
-// hint returns the end of a token, by which its owner recognizes it.
-func hint(token string) string { return token[len(token)-4:] }
+// hintOf returns the end of a token, by which its owner recognizes it.
+func hintOf(token string) string { return token[len(token)-4:] }
 
 func once(names []scope.Name) []scope.Name {
 	kept := make([]scope.Name, 0, len(names))

@@ -1,43 +1,64 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // maxHint is how many bytes of a secret a record may show: at most half of a
 // legacy token, which has minLegacy bytes or more.
 const maxHint = 8
 
-// Import stores a key for a token that another system issued.
-// [Service.Parse] decides whether the token is acceptable, as it does for
-// every request later, so no token is imported that would then be refused. Its
-// error is returned unchanged. g.Environment must be the one that the token
-// names, if it names one. A legacy token is stored under the first of its
-// digests.
+// Import stores a key that an older system issued. Of old it takes what a
+// [Grant] has, and the ID, Hint, CreatedAt and LastUsedAt as far as they are
+// known.
 //
-// Only tokens from a random generator may be imported: the digest does not
-// protect a token that can be guessed.
+// token is the text of the key. Then [Service.Parse] decides whether it is
+// acceptable, as it does for every request later, and its error is returned
+// unchanged; the Environment must be the one that the token names, if it names
+// one. A legacy token is stored under the first of its digests.
+//
+// If only the hash is known, token is empty. Then old.Digest is the one under
+// which the older system kept the token, as [LegacyFormat.Digests] returns it
+// among others, and must be the only record of the token; old.Legacy is the
+// Name of the LegacyFormat.
+//
+// The digest does not protect a token that can be guessed: import only those
+// from a random generator, and none that were revoked or have expired. A legacy
+// key is marked until it is rotated.
 //
 // Import returns [ErrExists] when there is such a key already, under whichever
-// digest, and the key too when it belongs to the organization.
-func (i *Issuer) Import(ctx context.Context, g Grant, token string) (*Key, error) {
-	t, err := i.service.Parse(token)
-	if err != nil {
-		return nil, err
+// digest, and the key too when it belongs to the organization: a program that
+// imports many can be run again. For an ID that another key has, the error is a
+// [*GrantError].
+func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, error) {
+	t := Token{legacy: old.Legacy, digests: [maxDigests]Digest{old.Digest}, n: 1}
+	hint := old.Hint
+	if token != "" {
+		var err error
+		if t, err = i.service.Parse(token); err != nil {
+			return nil, err
+		}
+		hint = hintOf(token)
 	}
 	now := instant()
-	problems := g.problems(i.service.Scopes, now)
-	if g.Environment.Known() && t.Environment != "" && g.Environment != t.Environment {
-		problems = append(problems, FieldError{"environment", "The token is a " + string(t.Environment) + " key."})
+	g := Grant{
+		Organization: old.Organization, Actor: old.CreatedBy, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes,
+		Attributes: old.Attributes, Networks: old.Networks, ExpiresAt: old.ExpiresAt, IssueToken: old.IssueToken,
 	}
+	problems := append(g.problems(i.service.Scopes, now), i.importProblems(old, t)...)
 	if problems != nil {
 		return nil, &GrantError{problems}
 	}
-	k := g.key(t.digests[0], hint(token), now)
+	k := g.key(t.digests[0], hint, now)
+	k.ID = cmp.Or(old.ID, k.ID)
 	k.Legacy = t.legacy
+	k.LastUsedAt = storable(old.LastUsedAt)
+	if !old.CreatedAt.IsZero() {
+		k.CreatedAt = storable(old.CreatedAt)
+	}
 	// A second record would outlive the revocation of the first one.
 	for _, d := range t.Digests()[1:] {
 		switch existing, err := i.manager.Lookup(ctx, d); {
@@ -50,58 +71,21 @@ func (i *Issuer) Import(ctx context.Context, g Grant, token string) (*Key, error
 	return i.insertImported(ctx, k)
 }
 
-// A LegacyKey is what an older system knows of a key.
-type LegacyKey struct {
-	// Digest is the one under which the older system kept the token, as
-	// [LegacyFormat.Digests] returns it among others. It must be the only
-	// record of the token.
-	Digest Digest
-
-	// Format is the Name of the [LegacyFormat] that the token has.
-	Format string
-
-	ID         string    // kept if there is one; at most 255 bytes, unique among all organizations
-	Hint       string    // the end of the token, if it is known; at most 8 bytes
-	CreatedAt  time.Time // zero: now
-	LastUsedAt time.Time // zero: never
-}
-
-// ImportDigest stores a key for a token that an older system issued and of
-// which only the hash is known. The key is marked as legacy until it is
-// rotated. Do not import keys that the older system has revoked, or that have
-// expired.
-//
-// ImportDigest returns [ErrExists] when there is such a key already, and the
-// key too when it belongs to the organization: a program that imports many can
-// be run again. For an ID that another key has, the error is a [*GrantError].
-func (i *Issuer) ImportDigest(ctx context.Context, g Grant, old LegacyKey) (*Key, error) {
-	now := instant()
-	if problems := append(g.problems(i.service.Scopes, now), old.problems(i.service)...); problems != nil {
-		return nil, &GrantError{problems}
+// importProblems returns what is wrong beside the grant.
+func (i *Issuer) importProblems(old *Key, t Token) (problems []FieldError) {
+	if t.Environment != "" && old.Environment.Known() && t.Environment != old.Environment {
+		problems = append(problems, FieldError{"environment", "The token is a " + string(t.Environment) + " key."})
 	}
-	k := g.key(old.Digest, old.Hint, now)
-	k.Legacy = old.Format
-	k.LastUsedAt = storable(old.LastUsedAt)
-	if old.ID != "" {
-		k.ID = old.ID
-	}
-	if !old.CreatedAt.IsZero() {
-		k.CreatedAt = storable(old.CreatedAt)
-	}
-	return i.insertImported(ctx, k)
-}
-
-func (k LegacyKey) problems(s Service) (problems []FieldError) {
-	if k.Digest == (Digest{}) {
+	if t.Environment == "" && t.digests[0] == (Digest{}) {
 		problems = append(problems, FieldError{"digest", "The digest is missing."})
 	}
-	if s.legacy(k.Format) == nil {
-		problems = append(problems, FieldError{"format", fmt.Sprintf("There is no legacy format %.64q.", k.Format)})
+	if t.Environment == "" && i.service.legacy(t.legacy) == nil {
+		problems = append(problems, FieldError{"legacy", fmt.Sprintf("There is no legacy format %.64q.", t.legacy)})
 	}
-	if problem := textProblem("ID", k.ID); problem != "" {
+	if problem := textProblem("ID", old.ID); problem != "" {
 		problems = append(problems, FieldError{"id", problem})
 	}
-	if len(k.Hint) > maxHint || textProblem("hint", k.Hint) != "" {
+	if len(old.Hint) > maxHint || textProblem("hint", old.Hint) != "" {
 		problems = append(problems, FieldError{"hint", fmt.Sprintf("The hint is longer than %d bytes, or not valid UTF-8 text.", maxHint)})
 	}
 	return problems

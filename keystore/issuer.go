@@ -58,7 +58,7 @@ func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 		return Secret{}, nil, err
 	}
 	secret := i.service.Generate(g.Environment)
-	k, err := i.insert(ctx, g.key(DigestOf(secret.Reveal()), hint(secret.Reveal()), now))
+	k, err := i.insert(ctx, g.key(DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now))
 	if err != nil {
 		return Secret{}, k, err
 	}

@@ -10,8 +10,6 @@ import (
 // LastUsedOptions configures a [LastUsed]. The zero value is ready to use.
 type LastUsedOptions struct {
 	Interval time.Duration // how often [LastUsed.Run] writes; zero means 60 s
-	Timeout  time.Duration // for each call to the store; zero means 10 s
-	Size     int           // how many keys may wait to be written; zero means 100,000
 	Logger   *slog.Logger  // told of failed and dropped writes; nil means slog.Default
 }
 
@@ -24,6 +22,7 @@ type LastUsedOptions struct {
 type LastUsed struct {
 	toucher Toucher
 	options LastUsedOptions
+	room    int // how many keys may wait to be written
 
 	mu      sync.Mutex
 	pending map[keyID]time.Time
@@ -34,27 +33,28 @@ type LastUsed struct {
 // keyID names a key with the organization it must belong to.
 type keyID struct{ organization, id string }
 
-// touchBatch is how many uses one call to the store has at most.
-const touchBatch = 1000
+const (
+	touchBatch   = 1000             // uses that one call to the store has at most
+	touchTimeout = 10 * time.Second // for each call
+	maxPending   = 100_000          // keys that wait to be written
+)
 
 // NewLastUsed returns a LastUsed that writes to t. It panics when t is nil or
-// an option is negative.
+// the interval is negative.
 func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed {
 	if absent(t) {
 		panic("keystore: NewLastUsed with a nil Toucher")
 	}
 	o.Interval = orDefault("Interval", o.Interval, time.Minute)
-	o.Timeout = orDefault("Timeout", o.Timeout, 10*time.Second)
-	o.Size = orDefault("Size", o.Size, 100_000)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &LastUsed{toucher: t, options: o, pending: make(map[keyID]time.Time), due: time.Now().Add(o.Interval + time.Minute)}
+	return &LastUsed{toucher: t, options: o, room: maxPending, pending: make(map[keyID]time.Time), due: time.Now().Add(o.Interval + time.Minute)}
 }
 
 // Record notes that k is used now. It never waits for the store, and does not
-// allocate for a key that is waiting to be written already. When Size keys are
-// waiting, the use of another one is dropped.
+// allocate for a key that is waiting to be written already. When 100,000 keys
+// are waiting, the use of another one is dropped.
 func (l *LastUsed) Record(k *Key) {
 	now := time.Now()
 	l.mu.Lock()
@@ -74,16 +74,16 @@ func (l *LastUsed) note(id keyID, at time.Time) {
 	noted, ok := l.pending[id]
 	switch {
 	case ok && !at.After(noted):
-	case ok || len(l.pending) < l.options.Size:
+	case ok || len(l.pending) < l.room:
 		l.pending[id] = at
 	default:
 		l.dropped++
 	}
 }
 
-// Flush writes what has been recorded. After an error the uses that were not
-// written are kept for the next Flush.
-func (l *LastUsed) Flush(ctx context.Context) error {
+// flush writes what has been recorded. After an error the uses that were not
+// written are kept for the next one.
+func (l *LastUsed) flush(ctx context.Context) error {
 	uses, dropped := l.take()
 	if dropped > 0 {
 		l.options.Logger.Warn("keystore: uses of keys were dropped, too many were waiting to be written", "uses", dropped)
@@ -100,7 +100,7 @@ func (l *LastUsed) Flush(ctx context.Context) error {
 }
 
 func (l *LastUsed) touch(ctx context.Context, uses []Use) error {
-	ctx, cancel := context.WithTimeout(ctx, l.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, touchTimeout)
 	defer cancel()
 	return l.toucher.Touch(ctx, uses)
 }
@@ -127,9 +127,9 @@ func (l *LastUsed) putBack(uses []Use) {
 	}
 }
 
-// Run calls Flush every Interval until ctx ends, then once more, and returns
-// the error of that last one. A program waits for it after the server has shut
-// down.
+// Run writes what has been recorded every Interval until ctx ends, then once
+// more, and returns the error of that last write. A program waits for it after
+// the server has shut down.
 func (l *LastUsed) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.due = time.Time{}
@@ -139,9 +139,9 @@ func (l *LastUsed) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return l.Flush(context.WithoutCancel(ctx))
+			return l.flush(context.WithoutCancel(ctx))
 		case <-ticks.C:
-			err := l.Flush(ctx)
+			err := l.flush(ctx)
 			switch {
 			case err == nil && failing:
 				l.options.Logger.Info("keystore: last uses of keys are written again")

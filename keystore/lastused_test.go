@@ -186,7 +186,8 @@ func TestLastUsedNeverGoesBack(t *testing.T) {
 func TestLastUsedIsBounded(t *testing.T) {
 	var log logged
 	written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
-	uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{Size: 10, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	uses.SetRoom(10)
 	for range 3 {
 		for n := range 25 {
 			uses.Record(key(n))
@@ -203,7 +204,8 @@ func TestLastUsedIsBounded(t *testing.T) {
 	}
 	for n, lines := range map[int]int{10: 0, 11: 1} {
 		var log logged
-		uses := keystore.NewLastUsed(newBook(nil), keystore.LastUsedOptions{Size: 10, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		uses := keystore.NewLastUsed(newBook(nil), keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		uses.SetRoom(10)
 		for i := range n {
 			uses.Record(key(i))
 		}
@@ -336,7 +338,7 @@ func TestNewLastUsedPanics(t *testing.T) {
 			t.Errorf("NewLastUsed with a nil %T did not panic", store)
 		}
 	}
-	for _, o := range []keystore.LastUsedOptions{{Interval: -1}, {Timeout: -1}, {Size: -1}} {
+	for _, o := range []keystore.LastUsedOptions{{Interval: -1}} {
 		if !panics(func() { keystore.NewLastUsed(keystore.NewMemory(), o) }) {
 			t.Errorf("NewLastUsed with %+v did not panic", o)
 		}

@@ -19,7 +19,7 @@ const (
 // A LegacyFormat is a shape of tokens that an older system issued, such as
 // acme_ and 40 hexadecimal digits. A [Service] accepts them beside its own, so
 // that a service can change over without new keys for everybody:
-// [Issuer.ImportDigest] takes the records over, and [Issuer.Rotate] replaces
+// [Issuer.Import] takes the records over, and [Issuer.Rotate] replaces
 // such a key by one of the present shape.
 //
 // The older system must have issued random tokens, and must have kept a hash

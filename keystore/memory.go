@@ -20,7 +20,7 @@ type Memory struct {
 	byID     map[string]*record
 	issued   map[issue]*record
 	replaced map[succession]bool
-	lists    map[string][]*record // by organization, in order of Cursor
+	lists    map[string][]*record // by organization, the oldest first
 	changes  changes
 }
 
@@ -91,7 +91,7 @@ func (m *Memory) Insert(ctx context.Context, k *Key) error {
 		m.replaced[of] = true
 	}
 	list := m.lists[k.Organization]
-	at, _ := slices.BinarySearchFunc(list, r.key.Cursor(), compareCursor)
+	at, _ := slices.BinarySearchFunc(list, r.key, byAge)
 	m.lists[k.Organization] = slices.Insert(list, at, r)
 	m.changes.add(k.Digest)
 	return nil
@@ -135,8 +135,8 @@ func (m *Memory) List(ctx context.Context, organization string, p Page) ([]*Key,
 	defer m.mu.RUnlock()
 	list := m.lists[organization]
 	end := len(list)
-	if p.After != (Cursor{}) {
-		end, _ = slices.BinarySearchFunc(list, p.After, compareCursor)
+	if p.After != nil {
+		end, _ = slices.BinarySearchFunc(list, p.After, byAge)
 	}
 	var page []*Key
 	for i := end - 1; i >= 0 && len(page) < p.Size(); i-- {
@@ -219,6 +219,6 @@ func stored(k *Key) *Key {
 	return c
 }
 
-func compareCursor(r *record, c Cursor) int {
-	return cmp.Or(r.key.CreatedAt.Compare(c.CreatedAt), cmp.Compare(r.key.ID, c.ID))
+func byAge(r *record, k *Key) int {
+	return cmp.Or(r.key.CreatedAt.Compare(k.CreatedAt), cmp.Compare(r.key.ID, k.ID))
 }

@@ -12,25 +12,6 @@ func (i *Issuer) Revoke(ctx context.Context, organization, id string) (*Key, err
 	return i.retire(ctx, organization, id, instant())
 }
 
-// Suspend refuses a key until [Issuer.Resume].
-func (i *Issuer) Suspend(ctx context.Context, organization, id string) (*Key, error) {
-	return i.suspend(ctx, organization, id, true)
-}
-
-// Resume takes a suspension back. A key that is revoked or has expired stays
-// refused.
-func (i *Issuer) Resume(ctx context.Context, organization, id string) (*Key, error) {
-	return i.suspend(ctx, organization, id, false)
-}
-
-func (i *Issuer) suspend(ctx context.Context, organization, id string, suspended bool) (*Key, error) {
-	return i.change(ctx, organization, id, func(k *Key) bool {
-		changed := k.Suspended != suspended
-		k.Suspended = suspended
-		return changed
-	})
-}
-
 // retire revokes a key at the given instant unless it ends before that.
 func (i *Issuer) retire(ctx context.Context, organization, id string, at time.Time) (*Key, error) {
 	return i.change(ctx, organization, id, func(k *Key) bool {
@@ -56,8 +37,8 @@ func (i *Issuer) change(ctx context.Context, organization, id string, edit func(
 		if !edit(k) {
 			// Another process may have made the same change, and the cache of
 			// this one may not know yet.
-			if cache, ok := i.manager.(interface{ Forget(Digest) }); ok {
-				cache.Forget(k.Digest)
+			if cache, ok := i.manager.(interface{ Invalidate(Digest) }); ok {
+				cache.Invalidate(k.Digest)
 			}
 			return k, nil
 		}

@@ -113,10 +113,14 @@ func TestSuspend(t *testing.T) {
 		do   func() (*keystore.Key, error)
 		want error
 	}{
-		{func() (*keystore.Key, error) { return issuer.Suspend(t.Context(), "acme", k.ID) }, keystore.ErrSuspended},
-		{func() (*keystore.Key, error) { return issuer.Suspend(t.Context(), "acme", k.ID) }, keystore.ErrSuspended},
-		{func() (*keystore.Key, error) { return issuer.Resume(t.Context(), "acme", k.ID) }, nil},
-		{func() (*keystore.Key, error) { return issuer.Resume(t.Context(), "acme", k.ID) }, nil},
+		{func() (*keystore.Key, error) { return issuer.Edit(t.Context(), "acme", k.ID, suspended) }, keystore.ErrSuspended},
+		{func() (*keystore.Key, error) { return issuer.Edit(t.Context(), "acme", k.ID, suspended) }, keystore.ErrSuspended},
+		{func() (*keystore.Key, error) {
+			return issuer.Edit(t.Context(), "acme", k.ID, func(k *keystore.Key) { k.Suspended = false })
+		}, nil},
+		{func() (*keystore.Key, error) {
+			return issuer.Edit(t.Context(), "acme", k.ID, func(k *keystore.Key) { k.Suspended = false })
+		}, nil},
 	} {
 		if _, err := c.do(); err != nil {
 			t.Fatal(err)
@@ -125,7 +129,7 @@ func TestSuspend(t *testing.T) {
 			t.Errorf("the key is refused with %v, want %v", err, c.want)
 		}
 	}
-	if _, err := issuer.Suspend(t.Context(), "other", k.ID); !errors.Is(err, keystore.ErrNotFound) {
+	if _, err := issuer.Edit(t.Context(), "other", k.ID, suspended); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("Suspend by another organization returned %v, want ErrNotFound", err)
 	}
 }

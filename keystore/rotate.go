@@ -63,7 +63,7 @@ func (i *Issuer) Rotate(ctx context.Context, organization, id, actor string, ove
 		Organization: organization,
 		Environment:  old.Environment,
 		Name:         old.Name,
-		Hint:         hint(secret.Reveal()),
+		Hint:         hintOf(secret.Reveal()),
 		Scopes:       slices.Clone(old.Scopes),
 		Attributes:   maps.Clone(old.Attributes),
 		Networks:     slices.Clone(old.Networks),

@@ -30,9 +30,6 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// String returns "[secret]".
-func (s Secret) String() string { return redacted }
-
 // Format implements [fmt.Formatter]: every verb prints "[secret]".
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
 

@@ -75,7 +75,7 @@ func TestSecretDoesNotPrint(t *testing.T) {
 			t.Errorf("Sprint of the %s shows %q of the secret", name, piece)
 		}
 	}
-	if got := fmt.Sprintf("%s|%v|%d|%s", keystore.NewSecret(secretText), keystore.Secret{}, keystore.NewSecret(""), keystore.NewSecret(secretText).String()); got != "[secret]|[secret]|[secret]|[secret]" {
+	if got := fmt.Sprintf("%s|%v|%d|%+v", keystore.NewSecret(secretText), keystore.Secret{}, keystore.NewSecret(""), keystore.NewSecret(secretText)); got != "[secret]|[secret]|[secret]|[secret]" {
 		t.Errorf("printed secrets are %q, want [secret] each, whatever they hold", got)
 	}
 }

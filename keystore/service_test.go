@@ -32,7 +32,6 @@ func TestResolve(t *testing.T) {
 		"own over a store":        {acme, memory, "acme"},
 		"nothing over a Cached":   {keystore.Service{}, cached, "acme"},
 		"embedded":                {keystore.Service{}, struct{ *keystore.Cached }{cached}, "acme"},
-		"a Cached over a Cached":  {keystore.Service{}, keystore.NewCached(cached, keystore.CacheOptions{}), "acme"},
 		"the same twice":          {with(func(*keystore.Service) {}), cached, "acme"},
 		"the contract's, spelled": {contract, cachedContract, "svc"},
 		"forgotten in the Cached": {keystore.Service{Scopes: own}, cachedContract, "has scopes parcels:read;|has scopes account:read workers:read"},

@@ -79,7 +79,7 @@ type Manager interface {
 
 // A Page selects keys in [Manager.List]. The zero Page selects the 50 newest.
 type Page struct {
-	After       Cursor      // the zero Cursor starts with the newest key
+	After       *Key        // of which the CreatedAt and ID count, and which need not exist; nil: from the newest on
 	Limit       int         // zero or less: 50; at most 200
 	Environment Environment // empty: both
 	Status      Status      // empty: all; judged by the clock of the calling process
@@ -92,16 +92,6 @@ func (p Page) Size() int {
 	}
 	return min(p.Limit, 200)
 }
-
-// A Cursor is a place in the list of an organization's keys: just after the
-// key with this time and id. The key itself need not exist any more.
-type Cursor struct {
-	CreatedAt time.Time
-	ID        string
-}
-
-// Cursor returns the place just after k, for [Page.After].
-func (k *Key) Cursor() Cursor { return Cursor{CreatedAt: k.CreatedAt, ID: k.ID} }
 
 // A Toucher is a store that remembers when a key was last used.
 //

@@ -91,7 +91,7 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 			}
 		}
 		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
-		if got, err := issuer.Import(ctx, grant(), token); !errors.Is(err, keystore.ErrExists) || got != nil {
+		if got, err := issuer.Import(ctx, record(grant(), keystore.Key{}), token); !errors.Is(err, keystore.ErrExists) || got != nil {
 			t.Errorf("%s: Import of a token that exists returned %v, %v, want ErrExists alone", name, got, err)
 		}
 	}

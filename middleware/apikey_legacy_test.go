@@ -41,8 +41,10 @@ func acme() keystore.Service {
 func importOld(t *testing.T, ring *keyring, token, pepper string, e keystore.Environment) *keystore.Key {
 	t.Helper()
 	issuer := keystore.NewIssuer(ring.memory, keystore.IssuerOptions{Service: acme()})
-	key, err := issuer.ImportDigest(t.Context(), keystore.Grant{Organization: "org_1", Actor: "import", Name: "old", Environment: e},
-		keystore.LegacyKey{Format: "acme", Digest: mac(pepper, token), Hint: token[len(token)-4:]})
+	key, err := issuer.Import(t.Context(), &keystore.Key{
+		Organization: "org_1", CreatedBy: "import", Name: "old", Environment: e,
+		Legacy: "acme", Digest: mac(pepper, token), Hint: token[len(token)-4:],
+	}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func throttleLegacyKeys(t *testing.T) {
 	if err := ring.memory.Update(t.Context(), suspended); err != nil {
 		t.Fatal(err)
 	}
-	cached.Forget(key2.Digest)
+	cached.Invalidate(key2.Digest)
 	if got := ask(oldKey2); got != 429 {
 		t.Errorf("a key that is not live any more: got %d, want the throttle's refusal", got)
 	}

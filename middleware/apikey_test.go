@@ -213,7 +213,7 @@ func TestKeyNetworks(t *testing.T) {
 	token, key := ring2.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
 	last2 = keystore.NewLastUsed(ring2.memory, keystore.LastUsedOptions{})
 	serve(testAPI(ring2.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last2}}), request("GET", "/api/v1/any", token, ""))
-	if err := last2.Flush(t.Context()); err != nil {
+	if err := flush(last2); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := ring2.memory.Find(t.Context(), "org_1", key.ID); err != nil || !found.LastUsedAt.IsZero() {

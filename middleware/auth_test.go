@@ -266,7 +266,7 @@ func TestLastUsed(t *testing.T) {
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last}})
 	serve(api, request("GET", "/api/v1/any", token, ""))
 	serve(api, request("GET", "/api/v1/any", past, ""))
-	if err := last.Flush(t.Context()); err != nil {
+	if err := flush(last); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]bool{key.ID: true, "key_past": false} {
@@ -415,7 +415,7 @@ func TestHalfClosedClient(t *testing.T) {
 		}))
 		for _, head := range []string{"GET /api/v1/x HTTP/1.1\r\n", "POST /api/v1/x HTTP/1.1\r\nContent-Length: 0\r\n", "POST /api/v1/x HTTP/1.1\r\nContent-Length: 0\r\nIdempotency-Key: 1\r\n"} {
 			if cached, ok := keys.(*keystore.Cached); ok {
-				cached.Forget(keystore.DigestOf(token))
+				cached.Invalidate(keystore.DigestOf(token))
 			}
 			c := dial(t, srv)
 			c.send(head + "Host: a\r\nAuthorization: Bearer " + token + "\r\n\r\n")

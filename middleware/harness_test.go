@@ -173,3 +173,10 @@ func runnerOf(store idem.Store, o ...idem.Options) *idem.Runner {
 	o[0].Timeout = cmp.Or(o[0].Timeout, 30*time.Second) // a slow machine may need more than the default
 	return idem.NewRunner(store, o[0])
 }
+
+// flush writes the uses that were recorded.
+func flush(l *keystore.LastUsed) error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	return l.Run(ended)
+}

@@ -330,7 +330,7 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	r.Host = "another.example"
 	fmt.Fprintln(&b, serve(api, r).StatusCode)
 	send(piece, "GET", full)
-	_ = p.lastUsed.Flush(t.Context())
+	_ = flush(p.lastUsed)
 	fmt.Fprint(&b, p.log.String(), len(*p.uses))
 	return changing.ReplaceAllString(b.String(), "…")
 }

@@ -109,7 +109,7 @@ func (p Principal) client() string {
 
 // Attribute returns an attribute of the key or Identity, "" if it has none of
 // this name.
-func (p Principal) Attribute(name string) string { return p.record().Attribute(name) }
+func (p Principal) Attribute(name string) string { return p.record().Attributes[name] }
 
 // Organization returns the organization on whose behalf the caller acts.
 func (p Principal) Organization() string { return p.record().Organization }

@@ -79,7 +79,7 @@ func networkTexts(networks []netip.Prefix) (texts []string) {
 func (x *exchange) attributeProblems(k *keystore.Key, typed map[string]string) (problems []keystore.FieldError) {
 	for _, a := range x.options.Attributes {
 		value := typed[a.Name]
-		if value != "" && value != k.Attribute(a.Name) && a.Values != nil && !slices.Contains(a.Values, value) {
+		if value != "" && value != k.Attributes[a.Name] && a.Values != nil && !slices.Contains(a.Values, value) {
 			problems = append(problems, keystore.FieldError{Field: "attributes", Message: fmt.Sprintf("The attribute %s cannot be %.40q.", a.Name, value)})
 		}
 	}
@@ -151,7 +151,7 @@ type attributeView struct{ Title, Value string }
 // its value.
 func (x *exchange) attributeViews(k *keystore.Key) (views []attributeView) {
 	for _, a := range x.options.Attributes {
-		if value := k.Attribute(a.Name); value != "" {
+		if value := k.Attributes[a.Name]; value != "" {
 			views = append(views, attributeView{a.title(), value})
 		}
 	}

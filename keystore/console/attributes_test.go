@@ -71,7 +71,7 @@ func TestValuesThatCannotBeChosenAnyMore(t *testing.T) {
 	}
 	f := url.Values{"name": {"n"}, "attribute.team": {"Rome"}}
 	b.post(path, f)
-	if got := b.key(t, k.ID); got.Name != "n" || got.Attribute("team") != "Rome" {
+	if got := b.key(t, k.ID); got.Name != "n" || got.Attributes["team"] != "Rome" {
 		t.Errorf("got %+v", got)
 	}
 	if text := b.get("/new").text; strings.Contains(text, "Rome") {
@@ -109,8 +109,10 @@ func TestLegacyKeys(t *testing.T) {
 	service := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}
 	b.issuer = keystore.NewIssuer(b.store, keystore.IssuerOptions{Service: service})
 	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, console.Options{}))
-	old, err := b.issuer.ImportDigest(t.Context(), keystore.Grant{Organization: "acme", Name: "Old one", Environment: keystore.Production},
-		keystore.LegacyKey{Digest: keystore.DigestOf("acme_0123456789abcdef"), Format: "v1", Hint: "cdef"})
+	old, err := b.issuer.Import(t.Context(), &keystore.Key{
+		Organization: "acme", Name: "Old one", Environment: keystore.Production,
+		Digest: keystore.DigestOf("acme_0123456789abcdef"), Legacy: "v1", Hint: "cdef",
+	}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

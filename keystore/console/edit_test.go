@@ -140,7 +140,7 @@ func TestEditIsRefused(t *testing.T) {
 	_, strong := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 	_, revoked := b.add(t, "acme")
 	_, expired := b.add(t, "acme", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(time.Hour) })
-	if _, err := b.issuer.Suspend(t.Context(), "acme", suspended.ID); err != nil {
+	if _, err := b.issuer.Edit(t.Context(), "acme", suspended.ID, suspend); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.issuer.Revoke(t.Context(), "acme", revoked.ID); err != nil {
@@ -185,7 +185,7 @@ func TestEditWithoutTheOptions(t *testing.T) {
 	_, k := b.add(t, "acme", limited)
 	path := "/keys/" + k.ID + "/edit"
 	b.post(path, url.Values{"name": {"renamed"}, "networks": {"10.0.0.0/8"}, "attribute.team": {"Oslo"}})
-	if got := b.key(t, k.ID); got.Name != "renamed" || got.Attribute("team") != "Lyon" || got.Networks[0] != k.Networks[0] {
+	if got := b.key(t, k.ID); got.Name != "renamed" || got.Attributes["team"] != "Lyon" || got.Networks[0] != k.Networks[0] {
 		t.Errorf("got %+v, want a new name and nothing else", got)
 	}
 	wantText(t, "the key", b.get("/keys/"+k.ID), 200, "Networks 192.0.2.0/24")

@@ -248,3 +248,5 @@ func fetch(t *testing.T, address string) string {
 	}
 	return string(b)
 }
+
+func suspend(k *keystore.Key) { k.Suspended = true }

@@ -34,13 +34,13 @@ func (x *exchange) list() error {
 	}{
 		Page:      p,
 		Filtered:  p.Environment != "" || p.Status != "",
-		Later:     p.After != keystore.Cursor{},
+		Later:     p.After != nil,
 		First:     "?" + query(p, "").Encode(),
 		Creatable: len(x.creatable()) > 0,
 	}
 	if len(keys) > pageSize {
 		keys = keys[:pageSize]
-		body.NextQuery = "?" + query(p, cursorText(keys[pageSize-1].Cursor())).Encode()
+		body.NextQuery = "?" + query(p, cursorText(keys[pageSize-1])).Encode()
 	}
 	for _, k := range keys {
 		body.Keys = append(body.Keys, x.view(k))
@@ -82,18 +82,18 @@ func readPage(u *url.URL) (keystore.Page, error) {
 }
 
 // cursorText returns a place in the list as it stands in a query.
-func cursorText(c keystore.Cursor) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(c.CreatedAt.UnixNano(), 10) + "." + c.ID))
+func cursorText(k *keystore.Key) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(k.CreatedAt.UnixNano(), 10) + "." + k.ID))
 }
 
-func parseCursor(text string) (keystore.Cursor, error) {
+func parseCursor(text string) (*keystore.Key, error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
-		return keystore.Cursor{}, err
+		return nil, err
 	}
 	nanos, id, _ := strings.Cut(string(b), ".")
 	n, err := strconv.ParseInt(nanos, 10, 64)
-	return keystore.Cursor{CreatedAt: time.Unix(0, n).UTC(), ID: id}, err
+	return &keystore.Key{CreatedAt: time.Unix(0, n).UTC(), ID: id}, err
 }
 
 func badRequest(detail string) error {

@@ -69,7 +69,7 @@ func TestFilters(t *testing.T) {
 	if _, err := b.issuer.Revoke(t.Context(), "acme", gone.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.issuer.Suspend(t.Context(), "acme", asleep.ID); err != nil {
+	if _, err := b.issuer.Edit(t.Context(), "acme", asleep.ID, suspend); err != nil {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile(`href="\./keys/key_[a-z0-9]+">([^<]+)</a>`)
@@ -117,7 +117,7 @@ func TestStatesOfAKey(t *testing.T) {
 		}
 		time.Sleep(3 * time.Hour)
 		wantText(t, "a used key", page(), 200, "Last used 3 hours ago")
-		if _, err := b.issuer.Suspend(t.Context(), "acme", k.ID); err != nil {
+		if _, err := b.issuer.Edit(t.Context(), "acme", k.ID, suspend); err != nil {
 			t.Fatal(err)
 		}
 		wantText(t, "a suspended key", page(), 200, "Suspended", "until it is resumed", "Revoke")
@@ -185,7 +185,7 @@ func TestAdviceToRotate(t *testing.T) {
 	}{
 		"active":    {func(string) error { return nil }, true},
 		"revoked":   {func(id string) error { _, err := b.issuer.Revoke(t.Context(), "acme", id); return err }, false},
-		"suspended": {func(id string) error { _, err := b.issuer.Suspend(t.Context(), "acme", id); return err }, false},
+		"suspended": {func(id string) error { _, err := b.issuer.Edit(t.Context(), "acme", id, suspend); return err }, false},
 		"rotated": {func(id string) error {
 			_, _, err := b.issuer.Rotate(t.Context(), "acme", id, "ada", time.Hour, "")
 			return err

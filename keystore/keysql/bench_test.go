@@ -64,7 +64,7 @@ func BenchmarkListPage(b *testing.B) {
 		}
 		for name, page := range map[string]keystore.Page{
 			"first":  {},
-			"middle": {After: middle.Cursor(), Status: keystore.Active},
+			"middle": {After: middle, Status: keystore.Active},
 		} {
 			b.Run(name, func(b *testing.B) {
 				for b.Loop() {

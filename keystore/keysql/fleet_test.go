@@ -83,11 +83,11 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		imported, err := issuer.Import(t.Context(), grant, "acme_"+rand.Text())
+		imported, err := issuer.Import(t.Context(), &keystore.Key{Organization: "acme", Environment: keystore.Production}, "acme_"+rand.Text())
 		if err != nil {
 			t.Fatal(err)
 		}
-		byDigest, err := issuer.ImportDigest(t.Context(), grant, keystore.LegacyKey{Digest: keystore.DigestOf("acme_" + rand.Text()), Format: "v1"})
+		byDigest, err := issuer.Import(t.Context(), &keystore.Key{Organization: "acme", Environment: keystore.Production, Digest: keystore.DigestOf("acme_" + rand.Text()), Legacy: "v1"}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

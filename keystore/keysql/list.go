@@ -34,14 +34,14 @@ const (
 // them have it reads all, 0.1 s for 100,000 keys.
 func (s *Store) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
 	status := slices.Index(statuses, p.Status)
-	if status < 0 || !isText(organization, p.After.ID, string(p.Environment)) {
+	if status < 0 || !isText(organization, string(p.Environment)) || p.After != nil && !isText(p.After.ID) {
 		return nil, nil
 	}
 	query, args := listKeys, []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size()}
 	// The first page has another statement: if a parameter switched the
 	// condition off, the database could not start to read the index at the
 	// cursor.
-	if p.After != (keystore.Cursor{}) {
+	if p.After != nil {
 		query, args = query+listAfter, append(args, s.time(p.After.CreatedAt), p.After.ID)
 	}
 	rows, err := s.query(ctx, query+listOrder, args...)

@@ -48,7 +48,7 @@ func TestListWhileInserting(t *testing.T) {
 				}
 				previous = k
 			}
-			page.After = previous.Cursor()
+			page.After = previous
 		}
 		close(stop)
 		<-stopped
@@ -88,7 +88,7 @@ func TestListSortsBytes(t *testing.T) {
 			}
 			for _, k := range keys {
 				got = append(got, k.ID)
-				page.After = k.Cursor()
+				page.After = k
 			}
 		}
 		if strings.Join(got, ",") != strings.Join(want, ",") {

@@ -162,7 +162,7 @@ func TestMigrateAttributes(t *testing.T) {
 			execute(t, d.open(t), "UPDATE sallyport_keys SET suspended = suspended WHERE organization = '"+organization+"'")
 			changed, _ := changes(t, store, since)
 			wantNamed(t, changed, k, "a change to what the first version had")
-			if got := lookup(t, store, k); got.Attribute("plan") != "pro" || len(got.Networks) != 1 || got.Version != 3 {
+			if got := lookup(t, store, k); got.Attributes["plan"] != "pro" || len(got.Networks) != 1 || got.Version != 3 {
 				t.Errorf("after a migration and two changes the key is %+v", got)
 			}
 		}

@@ -140,7 +140,7 @@ func TestNotText(t *testing.T) {
 				}
 			}
 			for _, page := range []keystore.Page{
-				{After: keystore.Cursor{CreatedAt: time.Now(), ID: bad}}, {Environment: keystore.Environment(bad)}, {Status: keystore.Status(bad)},
+				{After: &keystore.Key{CreatedAt: time.Now(), ID: bad}}, {Environment: keystore.Environment(bad)}, {Status: keystore.Status(bad)},
 			} {
 				if keys, err := store.List(t.Context(), "acme", page); len(keys) > 0 || err != nil {
 					t.Errorf("List of %+v returned %d keys and %v, want an empty page", page, len(keys), err)

@@ -67,7 +67,7 @@ var listCases = []testCase{
 				break
 			}
 			got = append(got, ids(next)...)
-			page.After = next[len(next)-1].Cursor()
+			page.After = next[len(next)-1]
 			// A newer key, as somebody else may create it at any time.
 			insert(t, m, newKey(keys[0].Organization))
 		}
@@ -90,7 +90,7 @@ var listCases = []testCase{
 		mine, theirs := inOrder(unique("org"), 3), inOrder(unique("org"), 3)
 		insert(t, m, mine...)
 		insert(t, m, theirs...)
-		for _, page := range []keystore.Page{{}, {After: keystore.Cursor{CreatedAt: at(time.Hour), ID: theirs[0].ID}}} {
+		for _, page := range []keystore.Page{{}, {After: &keystore.Key{CreatedAt: at(time.Hour), ID: theirs[0].ID}}} {
 			if got := list(t, m, mine[0].Organization, page); !slices.Equal(ids(got), ids(mine)) {
 				t.Errorf("List returned %v, want %v: the organization's own keys, whoever's the cursor is", ids(got), ids(mine))
 			}
@@ -112,7 +112,7 @@ var listCases = []testCase{
 		insert(t, m, keys...)
 		page := keystore.Page{Environment: keystore.Production, Limit: 2}
 		got := list(t, m, keys[0].Organization, page)
-		page.After = production[1].Cursor()
+		page.After = production[1]
 		got = append(got, list(t, m, keys[0].Organization, page)...)
 		if !slices.Equal(ids(got), ids(production)) {
 			t.Errorf("two pages of the production keys held %v, want %v", ids(got), ids(production))
