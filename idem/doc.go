@@ -1,18 +1,34 @@
 // Package idem makes a repeated request count once.
 //
-// A client sends a request with an idempotency key and loses the answer. It
-// sends the request again with the same key. The work must not be done a second
-// time: the second request gets the answer of the first. This package keeps
-// that promise without HTTP:
+//	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 //
-//   - A [Key] names a request of one client. Two requests with one Key are the
-//     same if their [Fingerprint] is.
-//   - A [Store] keeps claims and answers; [Memory] is one.
-//   - A [Runner] decides which request runs, which waits and what each gets.
+//	create := func(key, body string) (string, error) {
+//		record, execution, err := runner.Begin(ctx, idem.Request{
+//			Key:         idem.NewKey("acme production", key),
+//			Owner:       "acme production",
+//			Fingerprint: sha256.Sum256([]byte(body)),
+//		})
+//		switch {
+//		case err != nil: // ErrMismatch: the key was used for another request
+//			return "", err
+//		case execution == nil: // a repeat; record.State says whether there is an answer
+//			return string(record.Payload), nil
+//		}
+//		answer := "created: " + body
+//		return answer, execution.Settle(ctx, idem.Settlement{Outcome: idem.Finished, Payload: []byte(answer)})
+//	}
 //
-// A [Claim] asks a Store for the right to run a request. It is held under a key
-// until it is settled. An [Execution] is the run itself, in the process that
-// holds the claim. How it ends is recorded, and is the answer to every repeat.
+// Its main types are three.
+//
+//   - [Runner] decides which request runs, which waits and what each gets.
+//   - [Store] keeps claims and answers. [Memory] is one.
+//   - [Execution] is a request that runs. How it is settled is the answer to
+//     every repeat.
+//
+// A client sends a request with an idempotency key, loses the answer, and sends
+// the request again with the same key. A [Key] names a request of one client;
+// two requests with one Key are the same if their [Fingerprint] is. A [Claim]
+// asks a Store for the right to run a request, and is held until it is settled.
 //
 // Three rules hold everywhere.
 //

@@ -3,8 +3,10 @@ package idem_test
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
+	"os"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -13,38 +15,50 @@ import (
 // A request is run once. Its repeat gets the answer of the first, and another
 // request with the same key gets none.
 func Example() {
+	ctx := context.Background()
 	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 
-	create := func(key, body string) {
-		ctx := context.Background()
+	create := func(key, body string) (string, error) {
 		record, execution, err := runner.Begin(ctx, idem.Request{
 			Key:         idem.NewKey("acme production", key),
 			Owner:       "acme production",
-			Fingerprint: sha256.Sum256([]byte("POST /api/v1/tasks " + body)),
+			Fingerprint: sha256.Sum256([]byte(body)),
 		})
 		switch {
-		case errors.Is(err, idem.ErrMismatch):
-			fmt.Println("this key was used for another request")
-		case err != nil:
-			fmt.Println("try again later:", err)
-		case execution != nil:
-			answer := "created task 1: " + body
-			if err := execution.Settle(ctx, idem.Settlement{Outcome: idem.Finished, Payload: []byte(answer)}); err != nil {
-				fmt.Println("not saved:", err)
-			}
-			fmt.Println(answer)
-		default:
-			fmt.Printf("%v: %s\n", record.State, record.Payload)
+		case err != nil: // ErrMismatch: the key was used for another request
+			return "", err
+		case execution == nil: // a repeat; record.State says whether there is an answer
+			return string(record.Payload), nil
 		}
+		answer := "created: " + body
+		return answer, execution.Settle(ctx, idem.Settlement{Outcome: idem.Finished, Payload: []byte(answer)})
 	}
 
-	create("7c0e", `{"title":"Call back"}`)
-	create("7c0e", `{"title":"Call back"}`)
-	create("7c0e", `{"title":"Write to"}`)
+	fmt.Println(create("7c0e", `{"title":"Call back"}`))
+	fmt.Println(create("7c0e", `{"title":"Call back"}`))
+	fmt.Println(create("7c0e", `{"title":"Write to"}`))
 	// Output:
-	// created task 1: {"title":"Call back"}
-	// done: created task 1: {"title":"Call back"}
-	// this key was used for another request
+	// created: {"title":"Call back"} <nil>
+	// created: {"title":"Call back"} <nil>
+	//  idem: the key was used for another request
+}
+
+// The program of the package comment is that of Example.
+func TestPackageComment(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(doc), "//\n//\t")
+	program, _, _ = strings.Cut("\t"+program, "\n//\n// ")
+	program = strings.NewReplacer("\n//", "\n").Replace(program)
+	if !strings.Contains(string(example), program) {
+		t.Errorf("no Example has the program of the package comment:\n%s", program)
+	}
 }
 
 // A request that was refused before it did anything frees its key.
