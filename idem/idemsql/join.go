@@ -61,17 +61,8 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Trans
 	}
 	// One Join of a key at a time: a second one must not wait for a turn that
 	// it gets only when the first has ended.
-	switch held, ours := s.reserve(c.Key); {
-	case held:
+	if !s.reserve(c.Key) {
 		return idem.Record{State: idem.InFlight}, nil, nil
-	case !ours:
-		ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, longestHandler))
-		defer cancel()
-		known, err := s.look(ctx, c)
-		if errors.Is(err, sql.ErrNoRows) {
-			return idem.Record{State: idem.InFlight}, nil, nil
-		}
-		return known, nil, failed(ctx, "join", err)
 	}
 	if !s.turns().TryAcquire(1) {
 		if known, err := s.wait(ctx, c); err != nil || known.State != 0 {
@@ -126,10 +117,14 @@ func (s *Store) wait(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		// connection.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
 		defer cancel()
-		if known, err := s.look(ctx, c); err == nil {
-			found <- known
-			stop()
-		}
+		s.onPool(ctx, func(ctx context.Context, q querier) error {
+			known, err := s.decision(ctx, q, s.peek, nil, peekArgs(c)...)
+			if err == nil {
+				found <- known
+				stop()
+			}
+			return err
+		})
 	})
 	defer looks.Stop()
 	err := s.turns().Acquire(waiting, 1)
@@ -145,15 +140,6 @@ func (s *Store) wait(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		err = fmt.Errorf("%w: %w", idem.ErrNoTurn, err)
 	}
 	return idem.Record{}, fmt.Errorf("idemsql: join: waiting for a turn: %w", err)
-}
-
-// look returns the record of a key, or sql.ErrNoRows when it may be claimed.
-func (s *Store) look(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
-	err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-		r, err = s.decision(ctx, q, s.peek, nil, peekArgs(c)...)
-		return err
-	})
-	return r, err
 }
 
 // join claims the key in a transaction. When another was quicker it begins a
@@ -185,7 +171,6 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 		j.abandon()
 		return record, nil, err
 	}
-	s.hold(j.key)
 	j.watch()
 	return record, j, nil
 }
@@ -210,23 +195,13 @@ func (s *Store) claimIn(ctx context.Context, j *joined, c idem.Claim) (record id
 	return record, err
 }
 
-// reserve reserves a key for a Join, or reports that a transaction holds it, or
-// that another Join has reserved it.
-func (s *Store) reserve(key idem.Key) (held, ours bool) {
+// reserve reserves a key for a Join and its transaction, if no other has it.
+func (s *Store) reserve(key idem.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	held, reserved := s.joining[key]
-	if !reserved {
-		s.joining[key] = false
-	}
-	return held, !reserved
-}
-
-// hold says that a transaction holds a reserved key.
-func (s *Store) hold(key idem.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	reserved := s.joining[key]
 	s.joining[key] = true
+	return !reserved
 }
 
 func (s *Store) unreserve(key idem.Key) {

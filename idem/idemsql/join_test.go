@@ -233,22 +233,27 @@ func TestTurnInLittleTime(t *testing.T) {
 }
 
 // A database that does not answer holds a Join for its own part of the time
-// only, also the second of a key, and is no want of turns.
+// only, and is no want of turns. Meanwhile a second one of the key is told that
+// it is in flight.
 func TestHungDatabaseAtJoin(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
 		store := hungStore(t, d)
 		c := claim("key")
 		c.Timeout = 100 * time.Millisecond
 		within(t, "two Joins", func() {
-			var running sync.WaitGroup
+			errs := make(chan error, 2)
 			for range 2 {
-				running.Go(func() {
-					if _, _, err := store.Join(t.Context(), again(c)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, idem.ErrNoTurn) {
-						t.Errorf("got error %v, want that of the deadline", err)
+				go func() {
+					r, _, err := store.Join(t.Context(), again(c))
+					if err == nil && r.State != idem.InFlight || errors.Is(err, idem.ErrNoTurn) {
+						t.Errorf("got %v, error %v, want in flight or the error of the deadline", r.State, err)
 					}
-				})
+					errs <- err
+				}()
 			}
-			running.Wait()
+			if err := errors.Join(<-errs, <-errs); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got error %v, want that of the deadline", err)
+			}
 		})
 	})
 }

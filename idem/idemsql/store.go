@@ -54,7 +54,7 @@ type Store struct {
 	turns   func() *semaphore.Weighted
 
 	mu      sync.Mutex
-	joining map[idem.Key]bool // keys of Joins under way, and true once a transaction holds them
+	joining map[idem.Key]bool // keys of Joins under way and of their transactions
 
 	swept atomic.Pointer[time.Time] // see Swept
 }
