@@ -567,3 +567,12 @@ func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[s
 		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
 	}
 }
+
+// faulty runs a test in a bubble, on a Runner of a store in memory that fails on
+// command.
+func faulty(t *testing.T, o idem.Options, test func(t *testing.T, f *idemtest.Faulty, r *idem.Runner)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		test(t, f, newRunner(f, o))
+	})
+}

@@ -148,9 +148,7 @@ func TestNoWait(t *testing.T) {
 // the first caller must still get what the store knows: a finished request is
 // not in flight.
 func TestNoWaitForReplay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{Wait: noWait})
+	faulty(t, idem.Options{Wait: noWait}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		mustSettle(t, mustRun(t, r, request), answer("created"))
 		f.Next(idemtest.Begin, idemtest.StallAnswer)
 		first, second := begin(t.Context(), r, request), begin(t.Context(), r, request)
@@ -192,9 +190,7 @@ func TestMismatchInFlight(t *testing.T) {
 // Until the store answers, the fingerprint of the key's first request is not
 // known in this process.
 func TestMismatchIsForTheStoreToSay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 
 		// The first caller has the key's first request. Those that differ get
 		// ErrMismatch when the claim is granted, not when it is settled.
@@ -372,9 +368,7 @@ func TestPollingClaims(t *testing.T) {
 // Callers that wait while the first one asks the store share its error: each of
 // them would have to wait as long for the same.
 func TestWaitersShareTheError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Always(idemtest.Begin, idemtest.Hang)
 		var waiting []<-chan result
 		for range 10 {
@@ -399,9 +393,7 @@ func TestWaitersShareTheError(t *testing.T) {
 // The first caller left while the store was asked. The store's error is no less
 // true for the others: each of them would have to wait as long for the same.
 func TestWaitersShareTheErrorOfOneWhoLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Always(idemtest.Begin, idemtest.Hang)
 		ctx, cancel := context.WithCancel(t.Context())
 		leaves := begin(ctx, r, request)

@@ -90,9 +90,7 @@ func TestLeaseLeftOfDuplicates(t *testing.T) {
 // The store renewed the lease at some time between the call and its answer:
 // until when the lease lasts is counted from the call.
 func TestLeaseCountsFromTheCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{Wait: noWait})
+	faulty(t, idem.Options{Wait: noWait}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		e := mustRun(t, r, request)
 		f.Next(idemtest.Extend, idemtest.StallAnswer)
 		time.Sleep(5*time.Second + 1500*time.Millisecond)
@@ -380,9 +378,7 @@ func TestRenewalFindsTheClaimLost(t *testing.T) {
 // A Begin may take longer than the lease lasts. The first renewal may still
 // succeed, and until it fails the execution is not cancelled.
 func TestBeginSlowerThanTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{Lease: time.Second})
+	faulty(t, idem.Options{Lease: time.Second}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Next(idemtest.Begin, idemtest.StallAnswer)
 		c := begin(t.Context(), r, request)
 		time.Sleep(1900 * time.Millisecond)
@@ -400,9 +396,7 @@ func TestBeginSlowerThanTheLease(t *testing.T) {
 // The first renewal is due a third of the lease after the store was asked,
 // not after it answered.
 func TestSlowBegin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{Lease: 3 * time.Second})
+	faulty(t, idem.Options{Lease: 3 * time.Second}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Next(idemtest.Begin, idemtest.StallAnswer)
 		c := begin(t.Context(), r, request)
 		time.Sleep(1900 * time.Millisecond)

@@ -75,9 +75,7 @@ func TestSaveGoesOnInTheBackground(t *testing.T) {
 // The tries in the background are 100 ms apart at first, then twice as long
 // each time, and 5 s in the end.
 func TestBackoffOfSaving(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		e := mustRun(t, r, request)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		start := time.Now()
@@ -107,9 +105,7 @@ func TestBackoffOfSaving(t *testing.T) {
 
 // Settle does not try again when the timeout would end with the pause.
 func TestSettleKeepsItsTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{Timeout: 50 * time.Millisecond})
+	faulty(t, idem.Options{Timeout: 50 * time.Millisecond}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		e := mustRun(t, r, request)
 		f.Next(idemtest.Settle, idemtest.Fail)
 		start := time.Now()
@@ -126,9 +122,7 @@ func TestSettleKeepsItsTimeout(t *testing.T) {
 func TestSettleTriesAgain(t *testing.T) {
 	for _, fault := range []idemtest.Fault{idemtest.Fail, idemtest.LoseAnswer, idemtest.Panic} {
 		for _, settlement := range []idem.Settlement{answer("created"), unknown, freed} {
-			synctest.Test(t, func(t *testing.T) {
-				f := idemtest.NewFaulty(newMemory())
-				r := newRunner(f, idem.Options{})
+			faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 				e := mustRun(t, r, request)
 				f.Next(idemtest.Settle, fault, fault)
 				if err := e.Settle(t.Context(), settlement); err != nil {
@@ -250,9 +244,7 @@ func TestSavingEnds(t *testing.T) {
 // An answer that waits to be saved takes a place among the executions, so that
 // such answers cannot pile up.
 func TestUnsavedCountAsExecutions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{ExecutionsPerOwner: 4})
+	faulty(t, idem.Options{ExecutionsPerOwner: 4}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Always(idemtest.Settle, idemtest.Fail)
 		for i := range 4 {
 			mustRun(t, r, numberedRequest(i)).Settle(t.Context(), answer("created"))

@@ -112,9 +112,7 @@ func TestClaimIsUndoneAfterAnOutage(t *testing.T) {
 
 // An undo is tried at once, and then each time after twice as long.
 func TestUndoIsTriedLessAndLessOften(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Next(idemtest.Begin, idemtest.LoseAnswer)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		mustRefuse(t, r, request, idemtest.ErrInjected)
@@ -131,9 +129,7 @@ func TestUndoIsTriedLessAndLessOften(t *testing.T) {
 // A repeat that comes when the store is back, and the claim is not undone yet,
 // waits for that and runs.
 func TestRepeatWaitsForTheUndo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Next(idemtest.Begin, idemtest.LoseAnswer)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		mustRefuse(t, r, request, idemtest.ErrInjected)
@@ -156,9 +152,7 @@ func TestRepeatWaitsForTheUndo(t *testing.T) {
 
 // An undo ends with the retention at the latest, because the record does.
 func TestUndoEndsWithTheRetention(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{Retention: time.Hour})
+	faulty(t, idem.Options{Retention: time.Hour}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Next(idemtest.Begin, idemtest.LoseAnswer)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		start := time.Now()
@@ -333,9 +327,7 @@ func TestStoreThatNeverReturns(t *testing.T) {
 // While a store is down the claims to be taken back are bounded: when there are
 // too many, nothing more is asked for.
 func TestStoreThatIsDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Always(idemtest.Begin, idemtest.Fail)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		for i := range 600 {
