@@ -44,8 +44,8 @@ type usageError struct{ error }
 
 var headerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]*$`)
 
-// parseFlags returns a usageError that tells all mistakes, or flag.ErrHelp.
-// Both times the usage is on stderr.
+// parseFlags returns a usageError that tells all mistakes, or flag.ErrHelp
+// once the usage is on stderr.
 func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	fs := flag.NewFlagSet("example", flag.ContinueOnError)
@@ -62,12 +62,12 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&c.redis, "redis", "", "count the rates in Redis at this `URL`, and without a database keep the replies there")
 	fs.BoolVar(&c.insecureConsole, "insecure-demo-console", false, "let everybody who reaches the address issue keys: serve the console, whose\nsign-in asks for no password, beyond this machine too and under any name")
 	err := fs.Parse(args)
-	fs.SetOutput(stderr)
-	if err != nil {
+	if errors.Is(err, flag.ErrHelp) {
+		fs.SetOutput(stderr)
 		fs.Usage()
-		if errors.Is(err, flag.ErrHelp) {
-			return c, err
-		}
+		return c, err
+	}
+	if err != nil {
 		return c, usageError{err}
 	}
 	given := make(map[string]bool)
@@ -117,7 +117,6 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		check("latency", fmt.Errorf("%v is not between 0 and %v", c.latency, maxLatency))
 	}
 	if len(mistakes) > 0 {
-		fs.Usage()
 		return c, usageError{errors.Join(mistakes...)}
 	}
 	return c, nil

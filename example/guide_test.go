@@ -16,9 +16,12 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// logCalls are the methods whose first text is a line of the log: those of
-// slog.Logger, and those of package middleware that lead to one.
-var logCalls = []string{"Error", "Warn", "Info", "Log", "ErrorContext", "WarnContext", "InfoContext", "LogAttrs", "log", "failed", "Failed"}
+// logCalls are the calls whose first text is a line of the log: methods of
+// slog.Logger, and what leads to one in package middleware.
+var logCalls = []string{
+	"Error", "Warn", "Info", "Log", "ErrorContext", "WarnContext", "InfoContext", "LogAttrs",
+	"log", "failed", "Failed", "fault", "sampled",
+}
 
 // TestTheGuideHasEveryLineOfTheLog: the operator's guide has a row for each
 // text that the library logs, and no other.
@@ -105,12 +108,18 @@ func logTexts(t *testing.T) map[string]string {
 				if !ok {
 					return true
 				}
-				method, ok := call.Fun.(*ast.SelectorExpr)
-				if !ok || !slices.Contains(logCalls, method.Sel.Name) {
-					return true
+				var name string
+				switch called := call.Fun.(type) {
+				case *ast.Ident:
+					name = called.Name
+				case *ast.SelectorExpr:
+					name = called.Sel.Name
+					if of, ok := called.X.(*ast.Ident); ok && of.Name == "http" {
+						return true // http.Error answers a request
+					}
 				}
-				if of, ok := method.X.(*ast.Ident); ok && of.Name == "http" {
-					return true // http.Error answers a request
+				if !slices.Contains(logCalls, name) {
+					return true
 				}
 				for _, arg := range call.Args {
 					if text := leadingText(arg); text != "" {

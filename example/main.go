@@ -38,6 +38,7 @@ func main() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	if _, ok := errors.AsType[usageError](err); ok {
+		fmt.Fprintln(os.Stderr, "-h shows all flags")
 		os.Exit(2)
 	}
 	os.Exit(1)
