@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
@@ -264,115 +262,6 @@ func TestRoutes(t *testing.T) {
 	api.Routes()[0].Method = "changed"
 	if got := api.Routes()[0].Method; got != "POST" {
 		t.Errorf("a caller has changed the routes: %q", got)
-	}
-}
-
-// TestPatternInAccessLogs: a log outside the API reads the pattern from the
-// request that it has passed on, whatever copies were made inside.
-func TestPatternInAccessLogs(t *testing.T) {
-	type key struct{}
-	ring := newKeyring()
-	token, poor := ring.issue(t, scope.TasksRead), ring.issue(t)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	var inside string
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		inside = r.Pattern
-		if r.URL.Query().Has("panic") {
-			panic("boom")
-		}
-	}
-	copies := func(w http.ResponseWriter, r *http.Request) {
-		handler(w, r.WithContext(context.WithValue(r.Context(), key{}, 1)).Clone(r.Context()))
-	}
-	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.Require(scope.TasksRead), copies)
-	api.HandleFunc("GET /api/v1/sub/", middleware.Require(scope.TasksRead), copies)
-	api.HandleFunc("POST /api/v1/tasks", middleware.AnyKey(), copies)
-	tests := []struct {
-		method, path, token string
-		status              int
-		pattern             string
-	}{
-		{"GET", "/api/v1/tasks/1", token, 200, "GET /api/v1/tasks/{id}"},
-		{"HEAD", "/api/v1/tasks/1", token, 200, "GET /api/v1/tasks/{id}"},
-		{"GET", "/api/v1/tasks/1?panic", token, 500, "GET /api/v1/tasks/{id}"},
-		{"GET", "/api/v1/tasks/1", poor, 403, "GET /api/v1/tasks/{id}"},
-		{"POST", "/api/v1/tasks", token, 200, "POST /api/v1/tasks"},
-		{"GET", "/api/v1/sub", token, 307, "GET /api/v1/sub/"},
-		{"GET", "/api/v1/none", token, 404, ""},
-		{"DELETE", "/api/v1/tasks/1", token, 405, ""},
-		{"GET", "/api/v1/tasks/1", "", 401, ""},
-	}
-	for _, tt := range tests {
-		r := request(tt.method, tt.path, tt.token, "", "Idempotency-Key: 1")
-		inside = ""
-		res := serve(api, r)
-		if res.StatusCode != tt.status || r.Pattern != tt.pattern {
-			t.Errorf("%s %s: got %d with pattern %q, want %d with %q", tt.method, tt.path, res.StatusCode, r.Pattern, tt.status, tt.pattern)
-		}
-		if (tt.status == 200 || tt.status == 500) && inside != tt.pattern {
-			t.Errorf("%s %s: the handler has got pattern %q", tt.method, tt.path, inside)
-		}
-	}
-	// Within a larger mux, the inner pattern is there at the end.
-	mux := http.NewServeMux()
-	mux.Handle("/api/", api)
-	r := request("GET", "/api/v1/tasks/1", token, "")
-	if res := serve(mux, r); res.StatusCode != 200 || r.Pattern != "GET /api/v1/tasks/{id}" {
-		t.Errorf("got %d with pattern %q", res.StatusCode, r.Pattern)
-	}
-}
-
-// TestAPIBehindTimeoutHandler: http.TimeoutHandler leaves the goroutine of a
-// late handler running. What RequestID does when the response ends must not
-// read what that handler may still write.
-func TestAPIBehindTimeoutHandler(t *testing.T) {
-	release, left := make(chan struct{}), make(chan struct{})
-	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { <-release }, middleware.Options{Hooks: quiet()})
-	h := stage()(http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(left)
-		api.ServeHTTP(w, r)
-	}), 20*time.Millisecond, "late"))
-	res := serve(h, request("GET", "/api/v1/x", token, ""))
-	if wantID(t, res.Response); res.StatusCode != 503 {
-		t.Errorf("got %d", res.StatusCode)
-	}
-	close(release)
-	<-left
-
-	// In time, the inner response is the outer one's, and the Events say so.
-	ctx, event := middleware.WithEvent(t.Context())
-	var nested []middleware.Event
-	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { nested = append(nested, e) }
-	api, token = oneRoute(t, sayOK, middleware.Options{Hooks: hooks})
-	h = stage()(http.TimeoutHandler(api, hangs, "late"))
-	res = serve(h, request("GET", "/api/v1/x", token, "").WithContext(ctx))
-	outer, ok := event()
-	if res.StatusCode != 200 || !ok || outer.Nested || len(nested) != 1 || !nested[0].Nested || nested[0].Pattern != "GET /api/v1/x" ||
-		nested[0].RequestID != outer.RequestID || outer.RequestID != wantID(t, res.Response) {
-		t.Errorf("in time: got %d with the Events %+v and %+v", res.StatusCode, outer, nested)
-	}
-}
-
-// TestAPIWithinAPI: the inner one decides anew, for its own keys.
-func TestAPIWithinAPI(t *testing.T) {
-	outerRing, innerRing := newKeyring(), newKeyring()
-	inner := testAPI(innerRing.keys, middleware.Options{})
-	outer := middleware.NewAPI(outerRing.keys, middleware.Options{Hooks: quiet()})
-	outer.Handle("GET /api/v1/any", middleware.AnyKey(), inner)
-	token := outerRing.issue(t)
-	wantRefusal(t, "a key of the outer one", serve(outer, request("GET", "/api/v1/any", token, "")), 401, "api_key_invalid", invalid)
-	_, key := outerRing.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
-	both := key.Clone()
-	both.ID, both.Digest, both.IssueToken = "key_both", keystore.DigestOf(token), ""
-	if err := innerRing.memory.Insert(t.Context(), both); err != nil {
-		t.Fatal(err)
-	}
-	r := request("GET", "/api/v1/any", token, "")
-	wantRefusal(t, "now refused from memory", serve(outer, r), 401, "api_key_invalid", invalid)
-	innerRing.keys.Invalidate(both.Digest)
-	if res := serve(outer, r); res.StatusCode != 200 || wantID(t, res.Response) == "" {
-		t.Errorf("a key of both: got %d %s", res.StatusCode, res.body)
 	}
 }
 

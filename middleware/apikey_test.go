@@ -1,9 +1,9 @@
 package middleware_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -221,100 +221,244 @@ func TestKeyNetworks(t *testing.T) {
 	}
 }
 
-// TestPanicsKeepTheKey: whichever header a key came in, whichever shape it has,
-// a panic with it or with the request does not bring it into the log.
-func TestPanicsKeepTheKey(t *testing.T) {
+// TestLegacyKeys: keys of an older shape pass under each of their digests, and
+// their record says of which environment they are.
+func TestLegacyKeys(t *testing.T) {
 	ring := newKeyring()
-	importOld(t, ring, oldKey, "the old pepper", keystore.Production)
+	key := importOld(t, ring, oldKey, "the old pepper", keystore.Production)
+	importOld(t, ring, oldKey2, "the new pepper", keystore.Sandbox)
 	token := ring.issue(t)
-	elsewhere := keystore.Service{Prefix: "globex"}.Generate(keystore.Production).Reveal()
-	service := acme()
-	service.Legacy = append(service.Legacy, keystore.LegacyFormat{Name: "bare", Match: func(token string) bool { return len(token) == 40 }})
-	options := middleware.Options{Service: service, Keys: middleware.KeyOptions{Header: "X-Caller"}}
-	bare := &keystore.Key{ID: "key_bare", Legacy: "bare", Digest: keystore.DigestOf(bareKey), Organization: "org_1", Environment: keystore.Production}
-	if err := ring.memory.Insert(t.Context(), bare); err != nil {
+	store := &countedStore{Store: ring.memory}
+	api := testAPI(store, middleware.Options{Hooks: quiet(), Service: acme(), Keys: middleware.KeyOptions{Environment: keystore.Production}})
+	for _, tt := range []struct {
+		name, token string
+		status      int
+		detail      string
+		asked       int64
+	}{
+		{"the second pepper", oldKey, 200, "", 2},
+		{"the present shape", token, 200, "", 1},
+		{"another environment", oldKey2, 401, "the API key is a sandbox one", 1},
+		{"unknown", strings.Replace(oldKey, "0", "9", 1), 401, "not valid", 2},
+		{"cut off", oldKey[:20], 401, "not copied whole", 0},
+	} {
+		before := store.lookups.Load()
+		res := serve(api, request("GET", "/api/v1/any", tt.token, ""))
+		if asked := store.lookups.Load() - before; res.StatusCode != tt.status || asked != tt.asked {
+			t.Errorf("%s: got %d after %d look-ups, want %d after %d", tt.name, res.StatusCode, asked, tt.status, tt.asked)
+		}
+		if tt.status == 401 && !strings.Contains(res.problem(t).Detail, tt.detail) {
+			t.Errorf("%s: got %s, want it about %q", tt.name, res.body, tt.detail)
+		}
+	}
+	revoked := key.Clone()
+	revoked.Suspended = true
+	if err := ring.keys.Update(t.Context(), revoked); err != nil {
 		t.Fatal(err)
 	}
-	guards := map[string]func(*middleware.Hooks) *middleware.API{
-		"alone": func(hooks *middleware.Hooks) *middleware.API {
-			o := options
-			o.Hooks = hooks
-			return middleware.NewAPI(ring.memory, o)
-		},
-		"joined": func(hooks *middleware.Hooks) *middleware.API {
-			keys := middleware.Prefer(nobody{}, middleware.FirstOf(middleware.KeyAuthenticator(ring.memory, options), middleware.KeyAuthenticator(ring.memory, middleware.Options{
-				Service: keystore.Service{Prefix: "globex"},
-			})))
-			return middleware.NewAPI(nil, middleware.Options{Hooks: hooks, Authenticator: keys})
-		},
+	if res := serve(api, request("GET", "/api/v1/any", oldKey, "")); res.StatusCode != 401 || !strings.Contains(res.body, "suspended") {
+		t.Errorf("suspended: got %d %s", res.StatusCode, res.body)
 	}
-	panics := map[string]func(r *http.Request, value string){
-		"request": func(r *http.Request, _ string) { panic(r) },
-		"value":   func(_ *http.Request, value string) { panic("bad key " + value) },
-		"part":    func(_ *http.Request, value string) { panic(value[5:]) },
-		"removed": func(r *http.Request, value string) {
-			r.Header.Del("X-Caller")
-			r.Header.Del("Authorization")
-			panic("bad key " + value)
-		},
+	broken := acme()
+	broken.Legacy[0].Digests = func(string) []keystore.Digest { return make([]keystore.Digest, 9) }
+	log := newLogged()
+	res := serve(testAPI(store, middleware.Options{Hooks: log.hooks(), Service: broken}), request("GET", "/api/v1/any", oldKey, ""))
+	if wantRefusal(t, "broken Digests", res, 503, "key_store_unavailable", ""); !strings.Contains(log.String(), "9 digests") {
+		t.Errorf("broken Digests: got the log %s", log)
 	}
-	for name, guard := range guards {
-		for line, secret := range map[string]string{"X-Caller: " + token: token, "X-Caller: " + oldKey: oldKey, "Authorization: Bearer " + oldKey: oldKey, "X-Caller: " + bareKey: bareKey} {
-			for how, do := range panics {
-				if secret == bareKey && how == "part" {
-					continue
-				}
-				log := newLogged()
-				api := guard(log.hooks())
-				api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(_ http.ResponseWriter, r *http.Request) { do(r, secret) })
-				if res := serve(api, request("GET", "/api/v1/x", "", "", line)); res.StatusCode != 500 {
-					t.Fatalf("%s, %s: got %d %s", name, line, res.StatusCode, res.body)
-				}
-				if text := log.String(); strings.Contains(text, secret[len(secret)-20:]) || !strings.Contains(text, "panic while serving") {
-					t.Errorf("%s, %s, %s: the log holds the key: %s", name, line[:10], how, text)
-				}
+}
+
+// TestAuthorizationHeader has a row for each form of credentials. {K} stands
+// for a live key, "ok" for an accepted request.
+func TestAuthorizationHeader(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	other := ring.issue(t)
+	const ok = "ok"
+	tests := []struct {
+		name    string
+		values  []string // of Authorization
+		want    string   // ok or the challenge
+		lookups int64
+	}{
+		{"none", nil, missing, 0},
+		{"good", []string{"Bearer {K}"}, ok, 1},
+		{"lower case", []string{"bearer {K}"}, ok, 1},
+		{"upper case", []string{"BEARER {K}"}, ok, 1},
+		{"mixed case", []string{"bEaReR {K}"}, ok, 1},
+		{"Basic", []string{"Basic dXNlcjpwYXNz"}, missing, 0},
+		{"Basic with the key", []string{"Basic {K}"}, missing, 0},
+		{"Token", []string{"Token {K}"}, missing, 0},
+		{"ApiKey", []string{"ApiKey {K}"}, missing, 0},
+		{"no scheme", []string{"{K}"}, missing, 0},
+		{"another scheme that begins alike", []string{"BearerX {K}"}, missing, 0},
+		{"empty", []string{""}, missing, 0},
+		{"scheme alone", []string{"Bearer"}, missing, 0},
+		{"scheme and a space", []string{"Bearer "}, missing, 0},
+		{"scheme and a tab", []string{"Bearer\t"}, missing, 0},
+		{"good, then garbage", []string{"Bearer {K}", "garbage"}, invalid, 0},
+		{"garbage, then good", []string{"garbage", "Bearer {K}"}, invalid, 0},
+		{"two keys", []string{"Bearer {K}", "Bearer " + other}, invalid, 0},
+		{"the same twice", []string{"Bearer {K}", "Bearer {K}"}, invalid, 0},
+		{"two in one line", []string{"Bearer {K}, Bearer {K}"}, invalid, 0},
+		{"empty, then good", []string{"", "Bearer {K}"}, invalid, 0},
+		{"two spaces", []string{"Bearer  {K}"}, ok, 1},
+		{"white space around", []string{" \tBearer {K} \t"}, ok, 1},
+		{"tab", []string{"Bearer\t{K}"}, invalid, 0},
+		{"space, tab", []string{"Bearer \t{K}"}, invalid, 0},
+		{"folded", []string{"Bearer svc_live_a b"}, invalid, 0},
+		{"not ASCII", []string{"Bearer {K}\xe9"}, invalid, 0},
+		{"NUL", []string{"Bearer {K}\x00"}, invalid, 0},
+		{"quoted", []string{`Bearer "{K}"`}, invalid, 0},
+		{"backslash", []string{`Bearer {K}\`}, invalid, 0},
+		{"angle brackets", []string{"Bearer <{K}>"}, invalid, 0},
+		{"credentials as parameters", []string{"Bearer token={K}"}, invalid, 0},
+		{"cut off", []string{"Bearer " + token[:len(token)-1]}, invalid, 0},
+		{"one character off", []string{"Bearer " + swapLast(token)}, invalid, 0},
+		{"environment edited", []string{"Bearer " + strings.Replace(token, "_live_", "_test_", 1)}, invalid, 0},
+		{"upper case prefix", []string{"Bearer " + strings.ToUpper(token)}, invalid, 0},
+		{"publishable", []string{"Bearer svc_pub_0123456789"}, invalid, 0},
+		{"other service", []string{"Bearer sk_live_0123456789"}, invalid, 0},
+		{"1 MB", []string{"Bearer " + strings.Repeat("a", 1<<20)}, invalid, 0},
+		{"well-formed and unknown", []string{"Bearer " + keystore.Service{}.Generate(keystore.Production).Reveal()}, invalid, 1},
+	}
+	for _, tt := range tests {
+		store := &countedStore{Store: ring.memory}
+		api := testAPI(store, middleware.Options{Hooks: quiet()})
+		r := request("GET", "/api/v1/any", "", "")
+		for _, v := range tt.values {
+			r.Header["Authorization"] = append(r.Header["Authorization"], strings.ReplaceAll(v, "{K}", token))
+		}
+		switch res := serve(api, r); tt.want {
+		case ok:
+			if res.StatusCode != 200 || res.body != "ok" {
+				t.Errorf("%s: got %d %s", tt.name, res.StatusCode, res.body)
 			}
+		case missing:
+			wantRefusal(t, tt.name, res, 401, "api_key_missing", missing)
+		case invalid:
+			wantRefusal(t, tt.name, res, 401, "api_key_invalid", invalid)
 		}
-		// Two keys, of which neither counts, and a Problem hook that panics.
-		log := newLogged()
-		hooks := log.hooks()
-		hooks.Problem = func(r *http.Request, _ middleware.Problem) (string, []byte) { panic(r.Header) }
-		const second = "ffeeddccbbaa99887766554433221100ffeeddcc"
-		twice := request("GET", "/api/v1/x", "", "", "X-Caller: "+bareKey, "X-Caller: "+second)
-		if serve(guard(hooks), twice); strings.Contains(log.String(), bareKey) || strings.Contains(log.String(), second) || !strings.Contains(log.String(), "X-Caller") {
-			t.Errorf("%s: the log holds a key: %s", name, log)
-		}
-		// Keys of others, which no header of the request has.
-		log = newLogged()
-		api := guard(log.hooks())
-		api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {
-			panic(fmt.Errorf("cannot store %q or {%s} or %s", oldKey2, token, elsewhere))
-		})
-		serve(api, request("GET", "/api/v1/x", "", "", "X-Caller: "+oldKey))
-		if text := log.String(); strings.Contains(text, oldKey2) || strings.Contains(text, token) || name == "joined" && strings.Contains(text, elsewhere) || !strings.Contains(text, "cannot store") {
-			t.Errorf("%s: the log holds a key: %s", name, text)
+		if got := store.lookups.Load(); got != tt.lookups {
+			t.Errorf("%s: got %d lookups, want %d", tt.name, got, tt.lookups)
 		}
 	}
 }
 
-// TestPanicOfALookup: a store or an authenticator that panics is a 500, and the
-// key is not in the log.
-func TestPanicOfALookup(t *testing.T) {
-	token := keystore.Service{}.Generate(keystore.Production).Reveal()
-	store := lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { panic("lost " + token) })
-	log := newLogged()
-	keys := middleware.KeyAuthenticator(store, middleware.Options{})
-	for name, h := range map[string]http.Handler{
-		"alone":  testAPI(store, middleware.Options{Hooks: log.hooks()}),
-		"joined": testAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: middleware.FirstOf(keys, nobody{})}),
-		"pieces": func() http.Handler {
-			g := middleware.New(store, middleware.Options{Hooks: log.hooks()})
-			return middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(http.HandlerFunc(sayOK))
-		}(),
-	} {
-		wantRefusal(t, name, serve(h, request("GET", "/api/v1/any", token, "")), 500, "internal", "")
+// TestAuthorizationOverServers: what net/http does with a header on the way in
+// changes nothing.
+func TestAuthorizationOverServers(t *testing.T) {
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		ring := newKeyring()
+		token := ring.issue(t)
+		srv := serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}))
+		for value, want := range map[string]int{"": 401, "Bearer": 401, "Bearer ": 401, "Bearer " + token: 200, "  bearer   " + token + " ": 200, "Bearer\t" + token: 401} {
+			r := get(t, srv, "/api/v1/any", "")
+			r.Header.Set("Authorization", value)
+			if res := do(t, srv.Client(), r); res.StatusCode != want {
+				t.Errorf("%q: got %d, want %d", value, res.StatusCode, want)
+			}
+		}
+	})
+}
+
+// TestAuthorizationOnTheWire has what a Go client would not send.
+func TestAuthorizationOnTheWire(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	srv := start(t, testAPI(ring.keys, middleware.Options{Hooks: quiet()}), withRequestIDs)
+	tests := []struct {
+		name, lines string
+		want        int
+	}{
+		{"two lines", "Authorization: Bearer " + token + "\r\nAuthorization: Bearer x\r\n", 401},
+		{"folded", "Authorization: Bearer svc_live_a\r\n b\r\n", 401},
+		{"folded before the key", "Authorization: Bearer\r\n " + token + "\r\n", 200}, // net/http joins them by one space
+		{"control character", "Authorization: Bearer " + token + "\x01\r\n", 400},
+		{"NUL", "Authorization: Bearer " + token + "\x00\r\n", 400},
+		{"high byte", "Authorization: Bearer " + token + "\xe9\r\n", 401},
+		// The header is hop-by-hop by its sender's word, which net/http passes
+		// on all the same; whoever has sent it meant it for us.
+		{"named by Connection", "Connection: Authorization\r\nAuthorization: Bearer " + token + "\r\n", 200},
 	}
-	if got := log.String(); strings.Contains(got, token) || strings.Count(got, "panic while serving") != 3 {
+	for _, tt := range tests {
+		c := dial(t, srv)
+		c.send("GET /api/v1/any HTTP/1.1\r\nHost: a\r\n" + tt.lines + "\r\n")
+		res := c.next("GET")
+		if wantID(t, res.Response); res.StatusCode != tt.want {
+			t.Errorf("%s: got %d %s, want %d", tt.name, res.StatusCode, res.body, tt.want)
+		}
+	}
+}
+
+// TestKeyElsewhere: a key that is not in the Authorization header is no key,
+// and no log of ours shows it.
+func TestKeyElsewhere(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	log := newLogged()
+	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
+	for _, r := range []*http.Request{
+		request("GET", "/api/v1/any?api_key="+token, "", ""),
+		request("GET", "/api/v1/any?access_token="+token, "", ""),
+		request("GET", "/api/v1/any", "", "", "Cookie: api_key="+token),
+		request("GET", "/api/v1/any", "", "", "X-API-Key: "+token),
+		request("GET", "/api/v1/any", "", "", "Proxy-Authorization: Bearer "+token),
+	} {
+		wantRefusal(t, r.URL.String(), serve(api, r), 401, "api_key_missing", missing)
+	}
+	if got := log.String(); got != "" {
 		t.Errorf("got the log %s", got)
+	}
+}
+
+// FuzzAuthorization sends hostile headers through the whole API.
+func FuzzAuthorization(f *testing.F) {
+	ring := newKeyring()
+	token := ring.issue(f)
+	for _, v := range []string{
+		"", "Bearer", "Bearer " + token, "bearer  " + token + " ", "Bearer\t" + token, "Basic " + token, token, "Bearer " + swapLast(token),
+		"Bearer svc_pub_x", "Bearer \xff\x00", "Bearer svc_live_" + strings.Repeat("0", 38), strings.Repeat("Bearer ", 100),
+	} {
+		f.Add(v, "", false)
+		f.Add(v, "Bearer "+token, true)
+	}
+	store := &countedStore{Store: ring.memory}
+	api := testAPI(store, middleware.Options{Hooks: quiet()})
+	f.Fuzz(func(t *testing.T, first, second string, both bool) {
+		r := request("GET", "/api/v1/any", "", "")
+		r.Header["Authorization"] = []string{first}
+		if both {
+			r.Header["Authorization"] = []string{first, second}
+		}
+		before := store.lookups.Load()
+		res := serve(api, r)
+		wantID(t, res.Response)
+		looked := store.lookups.Load() - before
+
+		scheme, rest, _ := strings.Cut(strings.Trim(first, " \t"), " ")
+		candidate := strings.TrimLeft(rest, " ")
+		_, err := keystore.Service{}.Parse(candidate)
+		wellFormed := !both && strings.EqualFold(scheme, "bearer") && err == nil
+		switch {
+		case res.StatusCode != 200 && res.StatusCode != 401:
+			t.Errorf("got %d %s", res.StatusCode, res.body)
+		case (res.StatusCode == 200) != (wellFormed && candidate == token):
+			t.Errorf("%q, %q: got %d", first, second, res.StatusCode)
+		case looked != 0 && !wellFormed || looked > 1:
+			t.Errorf("%q, %q: got %d lookups", first, second, looked)
+		case res.StatusCode == 401 && len(candidate) > 12 && strings.Contains(res.body, candidate):
+			t.Errorf("%q is in the body %s", candidate, res.body)
+		}
+	})
+}
+
+func TestOptionsBesideAnAuthenticator(t *testing.T) {
+	o := middleware.Options{Authenticator: authenticatorFunc(func(*http.Request) (middleware.Principal, error) {
+		return middleware.Principal{}, middleware.ErrNoCredentials
+	})}
+	o.Keys.RejectBrowsers, o.Keys.Environment = true, keystore.Sandbox
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "RejectBrowsers") {
+		t.Errorf("got %v, want an error: these options would do nothing", err)
 	}
 }

@@ -1,15 +1,24 @@
+//go:build !race
+
 package middleware_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -28,8 +37,10 @@ func (w *discard) Header() http.Header {
 	}
 	return w.header
 }
+
 func (w *discard) Write(p []byte) (int, error) { return len(p), nil }
-func (w *discard) WriteHeader(status int)      { w.status = status }
+
+func (w *discard) WriteHeader(status int) { w.status = status }
 
 func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.ServeMux) {
 	ring := newKeyring()
@@ -169,3 +180,215 @@ func BenchmarkCreate(b *testing.B) {
 type benchBody struct{ bytes.Reader }
 
 func (*benchBody) Close() error { return nil }
+
+// allocs counts the allocations of one request, writer and header map included.
+func allocs(h http.Handler, r *http.Request) float64 {
+	return allocsOf(func() {
+		r.Pattern = "" // as of a request that a server has just read
+		h.ServeHTTP(&discard{header: make(http.Header)}, r)
+	})
+}
+
+// allocsOf returns how many allocations a call makes, to the nearest whole
+// number. testing.AllocsPerRun rounds down, and the runtime sometimes counts
+// one or two of 600 too few.
+func allocsOf(f func()) float64 {
+	const runs = 500
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var before, after runtime.MemStats
+	f()
+	runtime.ReadMemStats(&before)
+	for range runs {
+		f()
+	}
+	runtime.ReadMemStats(&after)
+	return math.Round(float64(after.Mallocs-before.Mallocs) / runs)
+}
+
+// TestAllocations: what the stages add to the mux and the handler that they
+// guard, for a request that passes and for each refusal that comes in floods.
+func TestAllocations(t *testing.T) {
+	api, token, bare := benchAPI(t)
+	pieces, own := benchPieces(t, middleware.Chain())
+	apart, others := benchPieces(t, passOn)
+	ring := newKeyring()
+	spent, wrong := ring.issue(t), keystore.Service{}.Generate(keystore.Production).Reveal()
+	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1-M"))})
+	serve(limited, request("GET", "/api/v1/any", spent, ""))
+	throttled := testAPI(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-M")})
+	serve(throttled, request("GET", "/api/v1/any", wrong, ""))
+
+	tests := []struct {
+		name        string
+		h           http.Handler
+		path, token string
+		more        float64
+	}{
+		{"GET", api, "/api/v1/tasks", token, 3},
+		{"GET as pieces", pieces, "/api/v1/tasks", own, 3},
+		{"GET as pieces that stand apart", apart, "/api/v1/tasks", others, 7},
+		{"401 without a key", api, "/api/v1/tasks", "", 3},
+		{"401 for a malformed key", api, "/api/v1/tasks", swapLast(token), 4},
+		{"401 for an unknown key", api, "/api/v1/tasks", wrong, 3},
+		{"403", api, "/api/v1/account", token, 3},
+		{"404", api, "/api/v1/none", token, 5},
+		{"429 of the rate limit", limited, "/api/v1/any", spent, 3},
+		{"429 of the throttle", throttled, "/api/v1/any", wrong, 5}, // the address is a string
+	}
+	for _, tt := range tests {
+		path := "/api/v1/tasks" // what bare has
+		if tt.name == "404" {
+			path = tt.path
+		}
+		base := allocs(bare, benchRequest("GET", path, token))
+		if got := allocs(tt.h, benchRequest("GET", tt.path, tt.token)); got > base+tt.more {
+			t.Errorf("%s: got %v allocations, want at most %v more than the %v of mux and handler", tt.name, got, tt.more, base)
+		}
+	}
+}
+
+// TestObserveAllocations: who does not observe does not pay for it.
+func TestObserveAllocations(t *testing.T) {
+	count := func(hooks *middleware.Hooks) float64 {
+		api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {}, middleware.Options{Hooks: hooks})
+		return allocs(api, benchRequest("GET", "/api/v1/x", token))
+	}
+	none, unobserved, observed := count(nil), count(quiet()), count(&middleware.Hooks{Observe: func(context.Context, middleware.Event) {}})
+	if unobserved != none {
+		t.Errorf("hooks without Observe: got %v allocations, want the %v without hooks", unobserved, none)
+	}
+	if observed <= none || observed > none+2 {
+		t.Errorf("with Observe: got %v allocations, want one or two more than %v", observed, none)
+	}
+}
+
+// TestUnusedAllocations: what nobody observes and what refuses nothing costs no
+// allocation.
+func TestUnusedAllocations(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t, scope.TasksRead)
+	bound := ring.plant(t, keystore.Key{Scopes: []scope.Name{scope.TasksRead}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	store := ratelimit.NewMemory()
+	unobserved := quiet()
+	unobserved.Pattern = func(*http.Request) string { return "/x" }
+	limits := middleware.RateLimitOptions{Store: store, Organization: policy("organization", "1000000-S", 0)}
+	count := func(o middleware.Options, pieces bool, need middleware.Requirement, token, header string) float64 {
+		if o.Hooks == nil {
+			o.Hooks = quiet()
+		}
+		keys := keystore.Store(keystore.NewCached(ring.memory, keystore.CacheOptions{Service: o.Service}))
+		if o.Authenticator != nil {
+			keys = nil
+		}
+		api := middleware.NewAPI(keys, o)
+		api.HandleFunc("GET /api/v1/x", need, func(http.ResponseWriter, *http.Request) {})
+		var h http.Handler = api
+		if pieces {
+			g := middleware.New(keys, o)
+			h = middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Check(need))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		}
+		r := benchRequest("GET", "/api/v1/x", token)
+		if header != "" {
+			r.Header.Del("Authorization")
+			r.Header.Set(header, token)
+		}
+		return allocs(h, r)
+	}
+	need, key := middleware.Require(scope.TasksRead), middleware.KeyAuthenticator(ring.keys, middleware.Options{})
+	lacking := middleware.Require(scope.TasksWrite).ReportOnly()
+	for _, pieces := range []bool{false, true} {
+		base := count(middleware.Options{RateLimit: limits}, pieces, need, token, "")
+		for name, got := range map[string]float64{
+			"a Pattern hook":             count(middleware.Options{RateLimit: limits, Hooks: unobserved}, pieces, need, token, ""),
+			"a header for keys":          count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, "X-API-Key"),
+			"a header that is not used":  count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, ""),
+			"networks":                   count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
+			"legacy shapes":              count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
+			"preflights":                 count(middleware.Options{RateLimit: limits, Preflight: http.NotFoundHandler()}, pieces, need, token, ""),
+			"joined authenticators":      count(middleware.Options{RateLimit: limits, Authenticator: middleware.FirstOf(key, nobody{})}, pieces, need, token, ""),
+			"a report-only requirement":  count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),
+			"a report-only organization": count(middleware.Options{RateLimit: middleware.RateLimitOptions{Store: store, Organization: reportOnly("organization", "1-H")}}, pieces, need, token, ""),
+		} {
+			if got > base {
+				t.Errorf("%s, pieces %t: got %v allocations, want the %v without it", name, pieces, got, base)
+			}
+		}
+	}
+}
+
+// TestCreateAllocations: what claim, recording and settlement of a create add
+// to the handler, and what a replay does. The maps of the store grow now and
+// then.
+func TestCreateAllocations(t *testing.T) {
+	api, token, bare := benchAPI(t)
+	body := bytes.Repeat([]byte("a"), 100)
+	count := func(h http.Handler, key func() string) float64 {
+		r := benchRequest("POST", "/api/v1/tasks", token)
+		r.ContentLength = int64(len(body))
+		sent, value := new(benchBody), make([]string, 1)
+		r.Header["Idempotency-Key"] = value
+		return allocsOf(func() {
+			sent.Reset(body)
+			r.Body, r.Pattern, value[0] = sent, "", key()
+			w := discard{header: make(http.Header)}
+			if h.ServeHTTP(&w, r); w.status != http.StatusCreated {
+				t.Fatalf("status %d", w.status)
+			}
+		})
+	}
+	keys := make([]string, 600)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	one := func() string { return "one" }
+	base := count(bare, one)
+	if got := count(api, func() (key string) { key, keys = keys[0], keys[1:]; return key }); got > base+12 {
+		t.Errorf("a create: got %v allocations, want at most 12 more than the %v of mux and handler", got, base)
+	}
+	if got := count(api, one); got > base+9 {
+		t.Errorf("a replay: got %v allocations, want at most 9 more than the %v of mux and handler", got, base)
+	}
+}
+
+// TestPanicWork: a client cannot make a panic, or the line about a store that is
+// down, cost more by what it sends. What is allocated stands for the work.
+func TestPanicWork(t *testing.T) {
+	const mebibyte = 1 << 20
+	log := newLogged()
+	down := lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") })
+	g := middleware.New(nil, middleware.Options{Hooks: log.hooks()})
+	panics := g.Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { panic("boom") }))
+	api := func() http.Handler { return testAPI(down, middleware.Options{Hooks: log.hooks()}) } // one line a second
+	token := keystore.Service{}.Generate(keystore.Production).Reveal()
+	for name, fill := range map[string]func(http.Header){
+		"a Cookie": func(h http.Header) { h.Set("Cookie", strings.Repeat("name=value1234567890; ", mebibyte/22)) },
+		"a token":  func(h http.Header) { h.Set("X-Token", strings.Repeat("abcdef0123456789", mebibyte/16)) },
+		"tokens": func(h http.Header) {
+			for i := range mebibyte / 16 {
+				h["X-Token"] = append(h["X-Token"], fmt.Sprintf("abcd%d", i))
+			}
+		},
+		"parts": func(h http.Header) { h.Set("X-Token", strings.Repeat("abcd;", mebibyte/5)) },
+		"names": func(h http.Header) {
+			for i := range mebibyte / 16 {
+				h[fmt.Sprintf("X-Token-%d", i)] = []string{"abcd"}
+			}
+		},
+	} {
+		for kind, h := range map[string]func() http.Handler{"panic": func() http.Handler { return panics }, "store": api} {
+			r := request("GET", "/api/v1/any", token, "")
+			fill(r.Header)
+			runtime.GC()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			serve(h(), r)
+			runtime.ReadMemStats(&after)
+			if n, bytes := after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc; n > 100_000 || bytes > 10*mebibyte {
+				t.Errorf("%s, %s: %d allocations of %d bytes, want at most 100,000 of 10 MiB", name, kind, n, bytes)
+			}
+		}
+	}
+	if got := log.String(); strings.Contains(got, "boom") || strings.Count(got, "[left out") != 15 {
+		t.Errorf("got the log %s", got)
+	}
+}

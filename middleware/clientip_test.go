@@ -10,15 +10,6 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-func trust(t testing.TB, cidrs ...string) middleware.ClientIP {
-	t.Helper()
-	c, err := middleware.TrustProxies(cidrs...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 func TestClientIP(t *testing.T) {
 	var nobody middleware.ClientIP
 	proxies := trust(t, "10.0.0.0/8", "192.0.2.7", "2001:db8:1::/48", "::ffff:198.51.100.0/120")

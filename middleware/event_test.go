@@ -3,13 +3,16 @@ package middleware_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -20,42 +23,6 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
-
-// observed collects Events as Hooks.Observe gets them.
-type observed struct {
-	t      testing.TB
-	events []middleware.Event
-}
-
-func (o *observed) hooks() *middleware.Hooks {
-	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { o.events = append(o.events, e) }
-	return hooks
-}
-
-// ask sends a request as an access log would that stands outside h. It checks
-// that both ways to observe tell the same and returns the Event.
-func (o *observed) ask(h http.Handler, r *http.Request) (middleware.Event, answer) {
-	o.t.Helper()
-	o.events = nil
-	ctx, outside := middleware.WithEvent(r.Context())
-	w := httptest.NewRecorder()
-	func() {
-		defer func() {
-			if p := recover(); p != nil && p != http.ErrAbortHandler {
-				panic(p)
-			}
-		}()
-		h.ServeHTTP(w, r.WithContext(ctx))
-	}()
-	e, ok := outside()
-	if !ok || len(o.events) != 1 || o.events[0] != e {
-		o.t.Fatalf("%s %s: outside got %+v (%v), inside %+v", r.Method, r.URL, e, ok, o.events)
-	}
-	res := w.Result()
-	body, _ := io.ReadAll(res.Body)
-	return e, answer{res, string(body)}
-}
 
 // eventService is the same routes twice: as an API, and as stages around a
 // ServeMux.
@@ -459,36 +426,6 @@ func TestEventOfTheClient(t *testing.T) {
 	}
 }
 
-// TestMethodInLogs: by its method a client can neither fill a log nor write an
-// API key there.
-func TestMethodInLogs(t *testing.T) {
-	ring, o, log := newKeyring(keystore.CacheOptions{Service: acme()}), &observed{t: t}, newLogged()
-	token := ring.issue(t)
-	hooks := o.hooks()
-	hooks.Logger = log.hooks().Logger
-	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, Service: acme()})
-	handlers := map[string]http.Handler{
-		"Event":  g.RequestID(http.NotFoundHandler()),
-		"misuse": middleware.Chain(g.RequestID, g.AnyKey)(http.NotFoundHandler()),
-		"panic":  middleware.Chain(g.RequestID, g.Recover)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })),
-	}
-	for method, want := range map[string]string{
-		"GET": "GET", "PROPPATCH": "PROPPATCH", strings.Repeat("A", 900_000): strings.Repeat("A", 16), token: token[:len("svc_live_")+7], oldKey: "[secret]",
-	} {
-		for name, h := range handlers {
-			before := len(log.String())
-			r := request("GET", "/", "", "")
-			r.Method = method
-			if e, _ := o.ask(h, r); e.Method != want {
-				t.Errorf("%s: the Event has the method %.40q, want %q", name, e.Method, want)
-			}
-			if line := log.String()[before:]; name != "Event" && !strings.Contains(line, " method="+want+" ") {
-				t.Errorf("%s: the log has not the method %q: %.200s", name, want, line)
-			}
-		}
-	}
-}
-
 // TestEventOfAHandlersProblem: its code is known, whatever the stage says.
 func TestEventOfAHandlersProblem(t *testing.T) {
 	ring, o := newKeyring(), &observed{t: t}
@@ -512,5 +449,64 @@ func TestEventOfAHandlersProblem(t *testing.T) {
 		if e, _ := o.ask(api, request("POST", "/api/v1/"+tt.path, token, "{}", line)); e.Outcome != tt.outcome || e.Problem != tt.code {
 			t.Errorf("%+v: got the Event %+v", tt, e)
 		}
+	}
+}
+
+// TestAccessLog: one line for each response, with what is there to be told.
+func TestAccessLog(t *testing.T) {
+	user := by(t, "user_1")
+	for _, tt := range []struct {
+		event middleware.Event
+		want  string
+	}{
+		{middleware.Event{RequestID: "r1", Method: "GET", Pattern: "GET /x", Path: "/x", ClientIP: netip.MustParseAddr("192.0.2.9"), Agent: "curl/8", Status: 200, Bytes: 2, Duration: time.Millisecond, Principal: user, Stage: "handler", Outcome: "handled"},
+			`level=INFO msg=request request_id=r1 method=GET pattern="GET /x" path=/x status=200 bytes=2 duration=1ms caller.subject=user_1 caller.organization=org_1 caller.environment=production stage=handler outcome=handled client=192.0.2.9 agent=curl/8`},
+		{middleware.Event{Status: 499, Stage: "scope"}, `level=INFO msg=request request_id="" method="" pattern="" path="" status=499 bytes=0 duration=0s caller.subject="" caller.organization="" caller.environment="" stage=scope outcome="" client="" agent=""`},
+		{middleware.Event{Status: 500}, `level=ERROR`},
+		{middleware.Event{Status: 200, Aborted: true}, `level=ERROR * aborted=true`},
+		{middleware.Event{Policy: "organization", Limit: 9, Remaining: 3}, `* policy=organization limit=9 remaining=3`},
+		{middleware.Event{RefusedKey: "key_1"}, `* refused_key=key_1`},
+		{middleware.Event{Problem: "name_taken"}, `* problem=name_taken`},
+		{middleware.Event{Waited: time.Second}, `* waited=1s`},
+		{middleware.Event{Reported: "rate_limited"}, `* reported=rate_limited`},
+	} {
+		log := newLogged()
+		middleware.AccessLog(log.hooks().Logger)(t.Context(), tt.event)
+		line := log.String()
+		start, end, cut := strings.Cut(tt.want, "* ")
+		if strings.Count(line, "\n") != 1 || !strings.Contains(line, start) || cut && !strings.HasSuffix(line, " "+end+"\n") || !cut && strings.Contains(line, "aborted") {
+			t.Errorf("%+v: got %s, want %s", tt.event, line, tt.want)
+		}
+	}
+}
+
+// TestAccessLogOfNobody: without a logger it writes where slog does by then.
+func TestAccessLogOfNobody(t *testing.T) {
+	access, log := middleware.AccessLog(nil), newLogged()
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(log.hooks().Logger)
+	if access(context.Background(), middleware.Event{Status: 204}); !strings.Contains(log.String(), "status=204") {
+		t.Errorf("got %q", log)
+	}
+}
+
+func TestEventOfGoexit(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var got middleware.Event
+	hooks := quiet()
+	hooks.Observe = func(ctx context.Context, e middleware.Event) { got = e }
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
+	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "half")
+		runtime.Goexit()
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { serve(api, request("GET", "/api/v1/x", token, "")) })
+	wg.Wait()
+	t.Logf("%+v", got)
+	if !got.Aborted {
+		t.Error("not aborted")
 	}
 }

@@ -1,13 +1,20 @@
 package middleware_test
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -204,4 +211,236 @@ func ExampleNewAPI_ownStore() {
 	w := send(api, "GET", "/api/v1/account", secret.Reveal(), "")
 	fmt.Println(w.Code, w.Body)
 	// Output: 200 key_1
+}
+
+// A service with a name and two scopes of its own. The Issuer and the API take
+// them from the Cached.
+func ExampleNewAPI_ownService() {
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: keystore.Service{
+		Prefix: "acme",
+		Scopes: scope.New(
+			scope.Definition{Name: "parcels:read", Meaning: "See parcels."},
+			scope.Definition{Name: "parcels:write", Meaning: "Send parcels."},
+		),
+	}})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	api := middleware.NewAPI(keys, middleware.Options{Base: "/v2", RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"}})
+	api.HandleFunc("GET /v2/parcels", middleware.Require("parcels:read"), func(http.ResponseWriter, *http.Request) {})
+
+	key := issue(issuer, "org_1", "parcels:read")
+	w := send(api, "GET", "/v2/parcels", key, "")
+	fmt.Println(w.Code, key[:10], w.Header().Get("Acme-Request-Id") != "")
+	// Output: 200 acme_live_ true
+}
+
+// Keys that an older system has issued, in its own table and of its own shape:
+// acme_ and 40 digits, kept under their SHA-256.
+func ExampleNewAPI_ownKeyShape() {
+	const token = "acme_0123456789abcdef0123456789abcdef01234567"
+	digest := keystore.Digest(sha256.Sum256([]byte(token)))
+	rows := table{digest: {
+		ID: "17", Digest: digest, Legacy: "acme", Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead},
+	}}
+	service := keystore.Service{Prefix: "acme", Legacy: []keystore.LegacyFormat{{
+		Name: "acme", Prefix: "acme_", Match: func(token string) bool { return len(token) == 45 },
+	}}}
+	api := middleware.NewAPI(keystore.NewCached(rows, keystore.CacheOptions{Service: service}), middleware.Options{
+		Keys: middleware.KeyOptions{Header: "X-API-Key"},
+	})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(w http.ResponseWriter, r *http.Request) {
+		caller, _ := middleware.PrincipalFrom(r.Context())
+		_, _ = io.WriteString(w, "key "+caller.KeyID())
+	})
+	r := httptest.NewRequest("GET", "/api/v1/account", nil)
+	r.Header.Set("X-API-Key", token)
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r)
+	fmt.Println(w.Code, w.Body)
+	fmt.Println(send(api, "GET", "/api/v1/account", token, "").Code)
+	fmt.Println(send(api, "GET", "/api/v1/account", token[:20], "").Code)
+	// Output:
+	// 200 key 17
+	// 200
+	// 401
+}
+
+// The plan of an organization stands in an attribute of its keys.
+func ExampleRateLimitOptions_attribute() {
+	plans := map[string]*ratelimit.Policy{
+		"small": {Name: "small", Limit: ratelimit.MustParse("1-H")},
+		"large": {Name: "large", Limit: ratelimit.MustParse("1000-H")},
+	}
+	keys := keystore.NewMemory()
+	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
+		Store:        ratelimit.NewMemory(),
+		Organization: plans["small"], // of keys without a plan
+		Plan: func(_ context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
+			return plans[p.Attribute("plan")], nil
+		},
+	}})
+	api.HandleFunc("GET /api/v1/account", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	for _, plan := range []string{"small", "large"} {
+		secret, _, _ := issuer.Issue(context.Background(), keystore.Grant{
+			Organization: "org_" + plan, Environment: keystore.Production, Attributes: map[string]string{"plan": plan},
+		})
+		for range 2 {
+			fmt.Println(plan, send(api, "GET", "/api/v1/account", secret.Reveal(), "").Code)
+		}
+	}
+	// Output:
+	// small 200
+	// small 429
+	// large 200
+	// large 200
+}
+
+// Counters for Prometheus, in its text format. With its client library, Observe
+// is one line: requests.WithLabelValues(…).Inc().
+func ExampleHooks_prometheus() {
+	var mu sync.Mutex
+	requests := map[string]int{}
+	observe := func(_ context.Context, e middleware.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		requests[fmt.Sprintf("route=%q,status=\"%d\",outcome=%q", e.Pattern, e.Status, e.Outcome)]++
+	}
+	metrics := func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, labels := range slices.Sorted(maps.Keys(requests)) {
+			fmt.Fprintf(w, "api_requests_total{%s} %d\n", labels, requests[labels])
+		}
+	}
+
+	keys := keystore.NewMemory()
+	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: observe}})
+	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1")
+	for _, path := range []string{"/api/v1/tasks/1", "/api/v1/tasks/2", "/api/v1/none"} {
+		send(api, "GET", path, key, "")
+	}
+	fmt.Print(send(http.HandlerFunc(metrics), "GET", "/metrics", "", "").Body)
+	// Output:
+	// api_requests_total{route="",status="404",outcome="not_found"} 1
+	// api_requests_total{route="GET /api/v1/tasks/{id}",status="200",outcome="handled"} 2
+}
+
+// verify stands for a JWT library. It returns the claims of a token with a valid
+// signature.
+func verify(token string) (claims struct{ Org, Sub string }, ok bool) {
+	if token == "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ1c2VyXzEifQ.c2ln" {
+		claims.Org, claims.Sub, ok = "org_1", "user_1", true
+	}
+	return claims, ok
+}
+
+// JWTs of users beside API keys. Both are Bearer tokens; a key begins with the
+// prefix of the service, and FirstOf leaves everything else to the second.
+func ExampleFirstOf() {
+	users := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || strings.Count(token, ".") != 2 {
+			return middleware.Principal{}, middleware.ErrNoCredentials
+		}
+		claims, ok := verify(token)
+		if !ok {
+			return middleware.Principal{}, &middleware.Problem{Status: 401, Code: "token_invalid", Challenge: `Bearer error="invalid_token"`}
+		}
+		return middleware.NewPrincipal(nil, middleware.Identity{Organization: claims.Org, Subject: claims.Sub, Scopes: []scope.Name{scope.AccountRead}})
+	})
+	keys := keystore.NewMemory()
+	api := middleware.NewAPI(nil, middleware.Options{
+		Authenticator: middleware.FirstOf(middleware.KeyAuthenticator(keys, middleware.Options{}), users),
+	})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(w http.ResponseWriter, r *http.Request) {
+		caller, _ := middleware.PrincipalFrom(r.Context())
+		_, _ = io.WriteString(w, caller.Organization()+" "+cmp.Or(caller.Subject(), "by key"))
+	})
+	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_2", scope.AccountRead)
+	fmt.Println(send(api, "GET", "/api/v1/account", key, "").Body)
+	fmt.Println(send(api, "GET", "/api/v1/account", "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ1c2VyXzEifQ.c2ln", "").Body)
+	fmt.Println(send(api, "GET", "/api/v1/account", "a.forged.one", "").Code)
+	// Output:
+	// org_2 by key
+	// org_1 user_1
+	// 401
+}
+
+// Refusals in an envelope of one's own.
+func ExampleHooks_envelope() {
+	type object = map[string]any
+	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
+		Problem: func(r *http.Request, p middleware.Problem) (string, []byte) {
+			body, err := json.Marshal(object{"error": object{"code": p.Code, "message": p.Detail}, "ok": false})
+			if err != nil {
+				return "", nil // the default
+			}
+			return "application/json", body
+		},
+	}})
+	w := send(api, "GET", "/api/v1/account", "svc_pub_0123456789", "")
+	fmt.Println(w.Code, w.Header().Get("Content-Type"), w.Header().Get("WWW-Authenticate"))
+	fmt.Println(w.Body)
+	// Output:
+	// 401 application/json Bearer realm="api", error="invalid_token"
+	// {"error":{"code":"api_key_invalid","message":"This is a publishable key, which is made for browsers. This API needs a secret key."},"ok":false}
+}
+
+// One line in the log for each response.
+func ExampleAccessLog() {
+	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == "time" || a.Key == "request_id" || a.Key == "duration" || a.Key == "key" {
+			return slog.Attr{} // they change
+		}
+		return a
+	}}))
+	keys := keystore.NewMemory()
+	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: middleware.AccessLog(log)}})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(http.ResponseWriter, *http.Request) {})
+	send(api, "GET", "/api/v1/account", issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1"), "")
+	// Output: level=INFO msg=request method=GET pattern="GET /api/v1/account" path=/api/v1/account status=403 bytes=210 caller.organization=org_1 caller.environment=production stage=scope outcome=insufficient_scope client=192.0.2.1 agent=""
+}
+
+// Before a limit and a scope are enforced, the log tells whom they would refuse.
+func ExampleRouteOptions_reportOnly() {
+	keys := keystore.NewMemory()
+	api := middleware.NewAPI(keys, middleware.Options{
+		RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: &ratelimit.Policy{
+			Name: "organization", Limit: ratelimit.MustParse("2-H"), ReportOnly: true,
+		}},
+		Hooks: &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) { fmt.Printf("%d %q\n", e.Status, e.Reported) }},
+	})
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	api.HandleWith("GET /api/v1/account", middleware.Require(scope.AccountRead), middleware.RouteOptions{ReportOnly: true}, handler)
+
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	with, without := issue(issuer, "org_1", scope.AccountRead), issue(issuer, "org_1")
+	for _, key := range []string{with, without, with} {
+		send(api, "GET", "/api/v1/account", key, "")
+	}
+	// Output:
+	// 200 ""
+	// 200 "insufficient_scope"
+	// 200 "rate_limited"
+}
+
+// What an organization has left, and a fresh start after a mistake of ours.
+func ExampleAPI_Limits() {
+	keys := keystore.NewMemory()
+	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("3-D"))})
+	api.HandleFunc("GET /api/v1/account", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		caller, _ := middleware.PrincipalFrom(r.Context())
+		left, err := api.Limits(r.Context(), caller)
+		fmt.Println(left[0].Policy.Name, left[0].Remaining, err)
+		fmt.Println(api.ResetLimits(r.Context(), caller))
+		left, err = api.Limits(r.Context(), caller)
+		fmt.Println(left[0].Policy.Name, left[0].Remaining, err)
+	})
+	send(api, "GET", "/api/v1/account", issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1"), "")
+	// Output:
+	// organization 2 <nil>
+	// <nil>
+	// organization 3 <nil>
 }

@@ -1,12 +1,13 @@
 package middleware_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -145,20 +146,124 @@ func TestInvalidStatus(t *testing.T) {
 	}
 }
 
-// The hooks of an API are told of a response, whatever hooks an outer Guard
-// has.
-func TestObserveBehindOuterHooks(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	for name, outer := range map[string]*middleware.Hooks{"none": nil, "a logger": quiet()} {
-		events := 0
-		hooks := quiet()
-		hooks.Observe = func(context.Context, middleware.Event) { events++ }
-		api := testAPI(ring.keys, middleware.Options{Hooks: hooks})
-		h := middleware.New(nil, middleware.Options{Hooks: outer}).RequestID(api)
-		serve(h, request("GET", "/api/v1/any", token, ""))
-		if events != 1 {
-			t.Errorf("outer hooks with %s: got %d events, want 1", name, events)
+// TestUpgrade takes the connection over as the two best-known WebSocket
+// libraries do: one writes its own head after the hijack, the other calls
+// WriteHeader before.
+func TestUpgrade(t *testing.T) {
+	const head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
+	ours, servers, left := newLogged(), newLogged(), make(chan struct{}, 8)
+	watched := func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(servers, "", 0) }
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade-Style") == "WriteHeader" {
+			w.Header().Set("Upgrade", "echo")
+			w.Header().Set("Connection", "Upgrade")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		}
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Errorf("Hijack: %v", err)
+			return
+		}
+		defer conn.Close()
+		if r.Header.Get("Upgrade-Style") == "own head" {
+			io.WriteString(conn, head)
+		}
+		io.CopyN(conn, rw, 5)
+		if r.Header.Get("Panic") != "" {
+			panic("after hijack")
+		}
+		if _, err := w.Write([]byte("late")); !errors.Is(err, http.ErrHijacked) {
+			t.Errorf("Write after Hijack: got %v, want %v", err, http.ErrHijacked)
+		}
+	}, middleware.Options{Hooks: ours.hooks()})
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { left <- struct{}{} }()
+		api.ServeHTTP(w, r)
+	})
+	for _, tt := range []struct {
+		style string
+		srv   *httptest.Server
+		ids   int
+	}{
+		{"WriteHeader", start(t, h, watched), 1},
+		{"WriteHeader", start(t, h, watched, withRequestIDs), 1},
+		{"own head", start(t, h, watched), 0}, // nobody sees these bytes
+		{"own head", start(t, h, watched, withRequestIDs), 1},
+	} {
+		for _, extra := range []string{"", "Panic: 1\r\n"} {
+			c := dial(t, tt.srv)
+			c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nUpgrade-Style: " + tt.style + "\r\n" + extra + "Authorization: Bearer " + token + "\r\n\r\n")
+			res := c.head("GET")
+			if ids := res.Header.Values(idHeader); res.StatusCode != 101 || len(ids) != tt.ids {
+				t.Errorf("%s: got %d with ids %q, want 101 with %d", tt.style, res.StatusCode, ids, tt.ids)
+			}
+			c.send("hello")
+			if got := c.rest(); got != "hello" {
+				t.Errorf("%s: got %q, want the echo alone", tt.style, got)
+			}
+		}
+	}
+	for range 8 {
+		<-left
+	}
+	if got := ours.String(); strings.Contains(got, "superfluous") || strings.Count(got, `panic="after hijack"`) != 4 {
+		t.Errorf("got the log %s", got)
+	}
+	if got := servers.String(); strings.Contains(got, "WriteHeader") { // of a 500 on a connection that is not ours
+		t.Errorf("got the server's log %s", got)
+	}
+}
+
+// TestProxiedUpgrade: httputil.ReverseProxy writes the upstream's head on the
+// connection it has taken over, and that head has our id alone.
+func TestProxiedUpgrade(t *testing.T) {
+	upstream := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Errorf("Hijack: %v", err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n"+idHeader+": upstream\r\n\r\n")
+		io.CopyN(conn, rw, 5)
+	}))
+	target, _ := url.Parse(upstream.URL)
+	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}
+	api, token := oneRoute(t, proxy.ServeHTTP, middleware.Options{Hooks: quiet()})
+	for _, configure := range []func(*httptest.Server){func(*httptest.Server) {}, withRequestIDs} {
+		c := dial(t, start(t, api, configure))
+		c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		if res := c.head("GET"); res.StatusCode != 101 || wantID(t, res) == "" {
+			t.Errorf("got %d %v", res.StatusCode, res.Header)
+		}
+		c.send("hello")
+		if got := c.rest(); got != "hello" {
+			t.Errorf("got %q", got)
+		}
+	}
+}
+
+// TestSwitchingProtocols: over HTTP/1.1, 101 is final. Over HTTP/2 it is
+// informational, and a final status follows.
+func TestSwitchingProtocols(t *testing.T) {
+	servers := newLogged()
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		w.WriteHeader(http.StatusTeapot)
+	}, middleware.Options{Hooks: quiet()})
+	srv := start(t, api, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(servers, "", 0) })
+	c := dial(t, srv)
+	c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+	if res := c.head("GET"); res.StatusCode != 101 || c.rest() != "" || !strings.Contains(servers.String(), "superfluous response.WriteHeader call from") {
+		t.Errorf("got %d and the log %q", res.StatusCode, servers)
+	}
+	for name, h := range map[string]func(http.Handler) http.Handler{"net/http": middleware.Chain(), "RequestID": stage()} {
+		srv := startTLS(t, h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			w.WriteHeader(http.StatusTeapot)
+		})))
+		if res := do(t, srv.Client(), get(t, srv, "/", "")); res.StatusCode != http.StatusTeapot {
+			t.Errorf("%s: got %d, want %d", name, res.StatusCode, http.StatusTeapot)
 		}
 	}
 }

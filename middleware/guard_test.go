@@ -1,10 +1,8 @@
 package middleware_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,7 +14,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // TestWaitSettled: a shutdown waits for creates that run, as long as its
@@ -156,137 +153,6 @@ func TestUnusedStages(t *testing.T) {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s with %s: got %q, want %q", row.method, row.header, text, want)
 			}
-		}
-	}
-}
-
-// statusRecorder is what access logs wrap a writer in: it has no Unwrap.
-type statusRecorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (s *statusRecorder) WriteHeader(status int) {
-	s.status = status
-	s.ResponseWriter.WriteHeader(status)
-}
-
-// TestDecisionsInsideIdempotent: an API, or Authenticate and Require, inside
-// Idempotent refuses the request behind any writer, because a replay would give
-// the reply to a key that they refuse. A request that a handler makes is another
-// one, and is decided for itself.
-func TestDecisionsInsideIdempotent(t *testing.T) {
-	ring, log := newKeyring(), newLogged()
-	with, without := ring.issue(t, scope.TasksWrite), ring.issue(t)
-	secret := func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, "secret")
-	}
-	options := func() middleware.Options {
-		return middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
-	}
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
-	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), secret)
-	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks()})
-	inners := map[string]http.Handler{
-		"API":                             api,
-		"Authenticate and Require":        middleware.Chain(g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
-		"RequestID and the same":          middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
-		"a principal and the same inside": as(by(t, "other"))(middleware.Chain(g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(secret))),
-	}
-	outers := map[string]func(h http.Handler) http.Handler{
-		"API": func(h http.Handler) http.Handler {
-			api := middleware.NewAPI(ring.keys, options())
-			api.Handle("POST /api/v1/x", middleware.AnyKey(), h)
-			return api
-		},
-		"stages": func(h http.Handler) http.Handler { return keyed(ring, options(), h) },
-		"stages without RequestID": func(h http.Handler) http.Handler {
-			g := middleware.New(ring.keys, options())
-			return middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)(h)
-		},
-	}
-	between := map[string]func(h http.Handler) http.Handler{
-		"nothing":        middleware.Chain(),
-		"TimeoutHandler": func(h http.Handler) http.Handler { return http.TimeoutHandler(h, hangs, "") },
-		"a status recorder": func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				h.ServeHTTP(&statusRecorder{ResponseWriter: w}, r)
-			})
-		},
-		"a buffer": func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				buffer := httptest.NewRecorder()
-				h.ServeHTTP(buffer, r.WithContext(r.Context()))
-				w.WriteHeader(buffer.Code)
-				_, _ = buffer.Body.WriteTo(w)
-			})
-		},
-		"a status recorder and a clone": func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				h.ServeHTTP(&statusRecorder{ResponseWriter: w}, r.Clone(r.Context()))
-			})
-		},
-		"a clone with a new body and TimeoutHandler": func(h http.Handler) http.Handler {
-			h = http.TimeoutHandler(h, hangs, "")
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				body, _ := io.ReadAll(r.Body)
-				again := r.Clone(r.Context())
-				again.Body = io.NopCloser(bytes.NewReader(body))
-				h.ServeHTTP(w, again)
-			})
-		},
-	}
-	send := func(h http.Handler, token string) answer {
-		return serve(h, request("POST", "/api/v1/x", token, "{}", "Idempotency-Key: a"))
-	}
-	for outer, build := range outers {
-		for inner, h := range inners {
-			for name, writer := range between {
-				h, before := build(writer(h)), len(log.String())
-				for _, token := range []string{with, without} {
-					if a := send(h, token); a.StatusCode != 500 || strings.Contains(a.body, "secret") {
-						t.Errorf("%s, %s, %s: got %d %s, want 500", outer, name, inner, a.StatusCode, a.body)
-					}
-				}
-				if got := log.String()[before:]; !strings.Contains(got, "inside Idempotent") {
-					t.Errorf("%s, %s, %s: the log does not say it: %s", outer, name, inner, got)
-				}
-			}
-			h := build(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				for key, want := range map[string]int{with: 201, without: 403} {
-					own, _ := http.NewRequestWithContext(r.Context(), "POST", "/api/v1/x", r.Body)
-					own.Header = r.Header // which http.Request.Clone would have copied
-					own.Header.Set("Authorization", "Bearer "+key)
-					if a := serve(h, own); a.StatusCode != want {
-						t.Errorf("%s, %s: a request within the request got %d %s, want %d", outer, inner, a.StatusCode, a.body, want)
-					}
-				}
-			}))
-			if a := send(h, with); a.StatusCode != 200 {
-				t.Errorf("%s, %s: the request around it got %d %s", outer, inner, a.StatusCode, a.body)
-			}
-		}
-	}
-}
-
-// TestIdempotentTwice: the same Idempotent inside, behind any writer, lets its
-// own request pass in place of waiting for it.
-func TestIdempotentTwice(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	runs := 0
-	inner := g.Idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		runs++
-		w.WriteHeader(http.StatusCreated)
-	}))
-	h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		inner.ServeHTTP(&statusRecorder{ResponseWriter: w}, r)
-	}))
-	for _, replayed := range []string{"", "true"} {
-		if a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a")); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != replayed || runs != 1 {
-			t.Errorf("got %d, replayed %q, after %d runs; want 201 and %q", a.StatusCode, a.Header.Get("Idempotent-Replayed"), runs, replayed)
 		}
 	}
 }

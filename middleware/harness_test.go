@@ -1,23 +1,213 @@
 package middleware_test
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
 	"io"
+	"log"
 	"log/slog"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
+
+const (
+	jwt     = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ1c2VyXzEifQ.c2lnbmF0dXJl"
+	oldKey  = "acme_0123456789abcdef0123456789abcdef01234567"
+	oldKey2 = "acme_fedcba9876543210fedcba9876543210fedcba98"
+	bareKey = "00112233445566778899aabbccddeeff00112233" // nothing says that it is a key
+)
+
+func mac(pepper, token string) (d keystore.Digest) {
+	h := hmac.New(sha256.New, []byte(pepper))
+	h.Write([]byte(token))
+	h.Sum(d[:0])
+	return d
+}
+
+// acme is a service with keys of an older system, hashed with one of two
+// peppers.
+func acme() keystore.Service {
+	return keystore.Service{Legacy: []keystore.LegacyFormat{{
+		Name: "acme", Prefix: "acme_", Match: func(token string) bool { return len(token) == 45 },
+		Digests: keystore.HMACDigests([]byte("the new pepper"), []byte("the old pepper")),
+	}}}
+}
+
+// importOld stores the key of an older system under the digest of a pepper.
+func importOld(t *testing.T, ring *keyring, token, pepper string, e keystore.Environment) *keystore.Key {
+	t.Helper()
+	issuer := keystore.NewIssuer(ring.memory, keystore.IssuerOptions{Service: acme()})
+	key, err := issuer.Import(t.Context(), &keystore.Key{
+		Organization: "org_1", CreatedBy: "import", Name: "old", Environment: e,
+		Legacy: "acme", Digest: mac(pepper, token), Hint: token[len(token)-4:],
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func swapLast(token string) string {
+	last := byte('a')
+	if token[len(token)-1] == last {
+		last = 'b'
+	}
+	return token[:len(token)-1] + string(last)
+}
+
+// countedStore counts lookups.
+type countedStore struct {
+	keystore.Store
+	lookups atomic.Int64
+}
+
+func (s *countedStore) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	s.lookups.Add(1)
+	return s.Store.Lookup(ctx, d)
+}
+
+// lookupFunc is a store in one function.
+type lookupFunc func(context.Context, keystore.Digest) (*keystore.Key, error)
+
+func (f lookupFunc) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	return f(ctx, d)
+}
+
+const (
+	missing = `Bearer realm="api"`
+	invalid = `Bearer realm="api", error="invalid_token"`
+)
+
+// wantRefusal checks status, code, challenge and what every refusal carries.
+func wantRefusal(t testing.TB, what string, res answer, status int, code, challenge string) {
+	t.Helper()
+	p := res.problem(t)
+	if res.StatusCode != status || p.Code != code || p.Status != status || p.RequestID != wantID(t, res.Response) {
+		t.Errorf("%s: got %d %s, want %d %q with the id of the header", what, res.StatusCode, res.body, status, code)
+	}
+	if got := strings.Join(res.Header.Values("Www-Authenticate"), "|"); got != challenge {
+		t.Errorf("%s: got challenge %q, want %q", what, got, challenge)
+	}
+	if got := res.Header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("%s: got Cache-Control %q", what, got)
+	}
+	if (res.Header.Get("Retry-After") != "") != (status == 429 || status == 503) {
+		t.Errorf("%s: got Retry-After %q with %d", what, res.Header.Get("Retry-After"), status)
+	}
+}
+
+// nobody is an Authenticator that knows no caller.
+type nobody struct{}
+
+// authenticatorFunc is an Authenticator in one function.
+type authenticatorFunc func(*http.Request) (middleware.Principal, error)
+
+func (f authenticatorFunc) Authenticate(r *http.Request) (middleware.Principal, error) { return f(r) }
+
+// by returns a principal of org_1 that was made by hand.
+func by(t testing.TB, subject string, scopes ...scope.Name) middleware.Principal {
+	t.Helper()
+	p, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1", Subject: subject, Scopes: scopes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// session is an authenticator of a cookie, whose value says how it answers.
+func session(p middleware.Principal) middleware.AuthenticatorFunc {
+	return func(r *http.Request) (middleware.Principal, error) {
+		cookie, err := r.Cookie("session")
+		switch {
+		case err != nil:
+			return middleware.Principal{}, fmt.Errorf("no session: %w", middleware.ErrNoCredentials)
+		case cookie.Value == "ended":
+			return middleware.Principal{}, &middleware.Problem{Status: 401, Code: "session_ended"}
+		case cookie.Value == "down":
+			return middleware.Principal{}, errors.New("sessions are down")
+		case cookie.Value == "nobody":
+			return middleware.Principal{}, nil
+		case cookie.Value == "nil":
+			return middleware.Principal{}, (*middleware.Problem)(nil)
+		}
+		return p, nil
+	}
+}
+
+// bearerJWT is an authenticator of Bearer tokens with two dots.
+func bearerJWT(p middleware.Principal) middleware.AuthenticatorFunc {
+	return func(r *http.Request) (middleware.Principal, error) {
+		if strings.Count(r.Header.Get("Authorization"), ".") != 2 {
+			return middleware.Principal{}, middleware.ErrNoCredentials
+		}
+		return p, nil
+	}
+}
+
+// observed collects Events as Hooks.Observe gets them.
+type observed struct {
+	t      testing.TB
+	events []middleware.Event
+}
+
+func (o *observed) hooks() *middleware.Hooks {
+	hooks := quiet()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { o.events = append(o.events, e) }
+	return hooks
+}
+
+// ask sends a request as an access log would that stands outside h. It checks
+// that both ways to observe tell the same and returns the Event.
+func (o *observed) ask(h http.Handler, r *http.Request) (middleware.Event, answer) {
+	o.t.Helper()
+	o.events = nil
+	ctx, outside := middleware.WithEvent(r.Context())
+	w := httptest.NewRecorder()
+	func() {
+		defer func() {
+			if p := recover(); p != nil && p != http.ErrAbortHandler {
+				panic(p)
+			}
+		}()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	}()
+	e, ok := outside()
+	if !ok || len(o.events) != 1 || o.events[0] != e {
+		o.t.Fatalf("%s %s: outside got %+v (%v), inside %+v", r.Method, r.URL, e, ok, o.events)
+	}
+	res := w.Result()
+	body, _ := io.ReadAll(res.Body)
+	return e, answer{res, string(body)}
+}
 
 // keyring is a memory store with keys in it.
 type keyring struct {
@@ -180,3 +370,794 @@ func flush(l *keystore.LastUsed) error {
 	cancel()
 	return l.Run(ended)
 }
+
+const idHeader = "Svc-Request-Id"
+
+// hangs is how long a test waits for what should come at once.
+const hangs = 5 * time.Minute
+
+// start serves h on loopback until the test ends.
+func start(t testing.TB, h http.Handler, configure ...func(*httptest.Server)) *httptest.Server {
+	t.Helper()
+	srv := prepareServer(h, configure)
+	srv.Start()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// startTLS serves h over TLS; srv.Client speaks HTTP/2 with it.
+func startTLS(t testing.TB, h http.Handler, configure ...func(*httptest.Server)) *httptest.Server {
+	t.Helper()
+	srv := prepareServer(h, configure)
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func prepareServer(h http.Handler, configure []func(*httptest.Server)) *httptest.Server {
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	for _, c := range configure {
+		c(srv)
+	}
+	return srv
+}
+
+// withRequestIDs puts the server's listener behind RequestIDListener.
+func withRequestIDs(srv *httptest.Server) {
+	srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, middleware.Options{})
+}
+
+// overBoth runs a test over HTTP/1.1 and over HTTP/2.
+func overBoth(t *testing.T, test func(t *testing.T, serve func(http.Handler) *httptest.Server)) {
+	t.Helper()
+	t.Run("HTTP/1.1", func(t *testing.T) {
+		test(t, func(h http.Handler) *httptest.Server { return start(t, h) })
+	})
+	t.Run("HTTP/2.0", func(t *testing.T) {
+		test(t, func(h http.Handler) *httptest.Server { return startTLS(t, h) })
+	})
+}
+
+// get builds a request to a server.
+func get(t testing.TB, srv *httptest.Server, path, token string) *http.Request {
+	t.Helper()
+	return newRequest(t, "GET", srv.URL+path, token, nil)
+}
+
+func newRequest(t testing.TB, method, url, token string, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+// noRedirects returns the server's client, which then reports redirects.
+func noRedirects(srv *httptest.Server) *http.Client {
+	c := *srv.Client()
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &c
+}
+
+// wire is a bare connection to a server.
+type wire struct {
+	net.Conn
+	t  testing.TB
+	br *bufio.Reader
+}
+
+func dial(t testing.TB, srv *httptest.Server) *wire {
+	t.Helper()
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(hangs))
+	return &wire{c, t, bufio.NewReader(c)}
+}
+
+func (c *wire) send(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		c.t.Fatalf("sending: %v", err)
+	}
+}
+
+// head reads the head of the next response, which may be an interim one.
+func (c *wire) head(method string) *http.Response {
+	c.t.Helper()
+	res, err := http.ReadResponse(c.br, &http.Request{Method: method})
+	if err != nil {
+		c.t.Fatalf("reading a response to %s: %v", method, err)
+	}
+	return res
+}
+
+// next reads the next response with its body.
+func (c *wire) next(method string) answer {
+	c.t.Helper()
+	res := c.head(method)
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		c.t.Fatalf("reading the body of %d: %v", res.StatusCode, err)
+	}
+	return answer{res, string(body)}
+}
+
+// rest reads until the server closes the connection.
+func (c *wire) rest() string {
+	c.t.Helper()
+	b, err := io.ReadAll(c.br)
+	if err != nil {
+		c.t.Fatalf("reading to the end of the connection: %v", err)
+	}
+	return string(b)
+}
+
+// wantID checks that a response carries exactly one request id of ours and
+// returns it.
+func wantID(t testing.TB, res *http.Response) string {
+	t.Helper()
+	ids := res.Header.Values(idHeader)
+	if len(ids) != 1 || len(ids[0]) != 20 || strings.Trim(ids[0], "0123456789abcdefghijklmnopqrstuv") != "" {
+		t.Errorf("%s of %d: got %q, want exactly one xid", idHeader, res.StatusCode, ids)
+		return ""
+	}
+	return ids[0]
+}
+
+// plant puts a key into the store as it is and returns its token. ID, Digest
+// and Environment are filled in.
+func (k *keyring) plant(t testing.TB, key keystore.Key) string {
+	t.Helper()
+	if key.Environment == "" {
+		key.Environment = keystore.Production
+	}
+	if key.Organization == "" {
+		key.Organization = "org_1"
+	}
+	token := keystore.Service{}.Generate(key.Environment).Reveal()
+	key.Digest = keystore.DigestOf(token)
+	if key.ID == "" {
+		key.ID = "key_" + token[len(token)-8:]
+	}
+	if err := k.memory.Insert(t.Context(), &key); err != nil {
+		t.Fatalf("Insert: %v", err)
+	}
+	return token
+}
+
+// testAPI returns an API with GET /api/v1/account for account:read, GET and
+// POST /api/v1/tasks for tasks:read and tasks:write, POST
+// /api/v1/tasks/{id}/cancel for tasks:cancel and GET /api/v1/any for any key,
+// all of which answer "ok".
+func testAPI(keys keystore.Store, o middleware.Options) *middleware.API {
+	api := middleware.NewAPI(keys, o)
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), sayOK)
+	api.HandleFunc("GET /api/v1/tasks", middleware.Require(scope.TasksRead), sayOK)
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
+	api.HandleFunc("POST /api/v1/tasks/{id}/cancel", middleware.Require(scope.TasksCancel), sayOK)
+	api.HandleFunc("GET /api/v1/any", middleware.AnyKey(), sayOK)
+	return api
+}
+
+// oneRoute returns an API whose GET and PUT /api/v1/x answer with h, and a
+// token that may.
+func oneRoute(t testing.TB, h http.HandlerFunc, o middleware.Options) (*middleware.API, string) {
+	t.Helper()
+	ring := newKeyring()
+	api := middleware.NewAPI(ring.keys, o)
+	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), h)
+	api.HandleFunc("PUT /api/v1/x", middleware.AnyKey(), h)
+	return api, ring.issue(t)
+}
+
+// quiet are hooks that log nowhere.
+func quiet() *middleware.Hooks { return newLogged().hooks() }
+
+func sayOK(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") }
+
+// wantPanic checks that f panics with a text that contains want.
+func wantPanic(t testing.TB, want string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), want) {
+			t.Errorf("got panic %v, want one about %q", p, want)
+		}
+	}()
+	f()
+}
+
+// seen is what a client sees of a response.
+type seen struct {
+	Status   int
+	Length   int64
+	Coding   []string
+	Header   http.Header
+	Trailer  http.Header
+	Body     string
+	Informed []string
+}
+
+// look sends a request and notes what the client sees of the answer.
+func look(t *testing.T, client *http.Client, url string, header http.Header) seen {
+	t.Helper()
+	var informed []string
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			informed = append(informed, fmt.Sprint(code, h["Link"]))
+			return nil
+		},
+	})
+	r, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(r.Header, header)
+	a := do(t, client, r)
+	if len(a.body) > 1000 {
+		a.body = fmt.Sprintf("%d bytes, %x", len(a.body), sha256.Sum256([]byte(a.body)))
+	}
+	return seen{a.StatusCode, a.ContentLength, a.TransferEncoding, a.Header, a.Trailer, a.body, informed}
+}
+
+// without drops header fields.
+func (s seen) without(names ...string) seen {
+	s.Header = s.Header.Clone()
+	for _, name := range names {
+		delete(s.Header, name)
+	}
+	return s
+}
+
+// protocols are the ones of the servers on which whole responses are compared.
+var protocols = []string{"HTTP/1.1", "HTTP/2"}
+
+// listen serves h until the test ends. The client shows what it gets as it is.
+func listen(t testing.TB, protocol string, h http.Handler, configure ...func(*httptest.Server)) (*httptest.Server, *http.Client) {
+	t.Helper()
+	serve := start
+	if protocol == "HTTP/2" {
+		serve = startTLS
+	}
+	srv := serve(t, h, configure...)
+	srv.Client().Transport.(*http.Transport).DisableCompression = true
+	return srv, noRedirects(srv)
+}
+
+// inBubble runs a subtest in a bubble of synctest.
+func inBubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// listenInBubble serves h on connections in memory until the test ends, since
+// a bubble waits for no network. The client reaches it under any name.
+func listenInBubble(t testing.TB, protocol string, h http.Handler, configure func(*http.Server)) *http.Client {
+	t.Helper()
+	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols)}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	if configure != nil {
+		configure(srv)
+	}
+	ln := pipes{make(chan net.Conn), make(chan struct{})}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(ln)
+	}()
+	transport := &http.Transport{DialContext: ln.dial, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
+	transport.Protocols.SetUnencryptedHTTP2(protocol == "HTTP/2")
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = srv.Close()
+		<-served
+	})
+	return &http.Client{Transport: transport}
+}
+
+// pipes is a listener for connections in memory.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (p pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error { close(p.closed); return nil }
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
+
+var update = flag.Bool("update", false, "rewrite the golden files with what the tests got")
+
+// golden is a file of testdata with one section for each of a test's rows.
+type golden struct {
+	path string
+
+	mu       sync.Mutex
+	order    []string
+	sections map[string]string
+	changed  bool
+}
+
+const goldenMark = "=== "
+
+// openGolden reads testdata/name.golden. With -update the sections that were
+// checked take their place in it when the test has ended.
+func openGolden(t *testing.T, name string) *golden {
+	t.Helper()
+	g := &golden{path: filepath.Join("testdata", name+".golden"), sections: map[string]string{}}
+	text, err := os.ReadFile(g.path)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	for part := range strings.SplitSeq("\n"+string(text), "\n"+goldenMark) {
+		title, body, ok := strings.Cut(part, "\n")
+		if ok && title != "" {
+			g.order = append(g.order, title)
+			g.sections[title] = strings.TrimRight(body, "\n")
+		}
+	}
+	t.Cleanup(func() {
+		if *update && g.changed {
+			g.write(t)
+		}
+	})
+	return g
+}
+
+func (g *golden) write(t *testing.T) {
+	var text strings.Builder
+	for _, title := range g.order {
+		fmt.Fprintf(&text, "%s%s\n%s\n", goldenMark, title, g.sections[title])
+	}
+	if err := os.MkdirAll("testdata", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(g.path, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check compares a section with what the test got.
+func (g *golden) check(t *testing.T, title, got string) {
+	t.Helper()
+	got = strings.TrimRight(got, "\n")
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	want, has := g.sections[title]
+	if has && got == want {
+		return
+	}
+	if *update {
+		if !has {
+			g.order = append(g.order, title)
+		}
+		g.sections[title], g.changed = got, true
+		return
+	}
+	t.Errorf("%s, section %q:\ngot\n%s\n\nwant\n%s\n\n(go test -update rewrites it)", g.path, title, got, want)
+}
+
+// only fails for sections that no row has any more.
+func (g *golden) only(t *testing.T, titles []string) {
+	t.Helper()
+	kept := g.order[:0:0]
+	for _, title := range g.order {
+		switch {
+		case slices.Contains(titles, title):
+			kept = append(kept, title)
+		case *update:
+			g.changed = true
+		default:
+			t.Errorf("%s has a section %q, which no row has", g.path, title)
+		}
+	}
+	if *update {
+		g.order = kept
+	}
+}
+
+var xids = regexp.MustCompile(`\b[0-9a-v]{20}\b`)
+
+// dump writes a response as it reads on the wire, fields sorted, request ids
+// masked.
+func dump(a answer) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n", strings.TrimSpace(a.Status))
+	names := make([]string, 0, len(a.Header))
+	for name := range a.Header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for _, value := range a.Header[name] {
+			fmt.Fprintf(&text, "%s: %s\n", name, value)
+		}
+	}
+	fmt.Fprintf(&text, "\n%s", a.body)
+	return xids.ReplaceAllString(text.String(), "<request id>")
+}
+
+var errDown = errors.New("the store is down")
+
+// downKeys, downRates and downReplies are stores that can be switched off.
+type downKeys struct {
+	*keystore.Memory
+	down atomic.Bool
+}
+
+func (s *downKeys) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	if s.down.Load() {
+		return nil, errDown
+	}
+	return s.Memory.Lookup(ctx, d)
+}
+
+type downRates struct {
+	ratelimit.Store
+	down atomic.Bool
+}
+
+func (s *downRates) Take(ctx context.Context, takes []ratelimit.Charge) (ratelimit.Decision, error) {
+	if s.down.Load() {
+		return ratelimit.Decision{}, errDown
+	}
+	return s.Store.Take(ctx, takes)
+}
+
+type downReplies struct {
+	idem.Store
+	down atomic.Bool
+}
+
+func (s *downReplies) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	if s.down.Load() {
+		return idem.Record{}, errDown
+	}
+	return s.Store.Begin(ctx, c)
+}
+
+// world is an API with one route of each kind, a key that may use them, and
+// stores that can be switched off.
+type world struct {
+	keys    *downKeys
+	rates   *downRates
+	replies *downReplies
+	ring    *keyring
+	api     *middleware.API
+	token   string // of a key of org_1 with all that the routes ask for
+	log     *logged
+
+	runs   atomic.Int64
+	create atomic.Pointer[http.HandlerFunc] // what POST /api/v1/tasks does after it was counted
+
+	mu     sync.Mutex
+	events []middleware.Event
+}
+
+// newWorld opens a world; configure may change the options.
+func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
+	t.Helper()
+	w := &world{
+		keys:    &downKeys{Memory: keystore.NewMemory()},
+		rates:   &downRates{Store: ratelimit.NewMemory()},
+		replies: &downReplies{Store: idem.NewMemory(idem.MemoryOptions{})},
+		log:     newLogged(),
+	}
+	cached := keystore.NewCached(w.keys, keystore.CacheOptions{})
+	w.ring = &keyring{keys: cached, memory: w.keys.Memory, issuer: keystore.NewIssuer(cached, keystore.IssuerOptions{})}
+	w.token = w.ring.issue(t, scope.TasksWrite, scope.TasksRead)
+	hooks := w.log.hooks()
+	hooks.Observe = w.observe
+	o := middleware.Options{
+		RateLimit:   middleware.PerOrganization(w.rates, ratelimit.Limit{Count: 5, Period: time.Hour}),
+		Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(w.replies, idem.Options{Wait: -1})},
+		Hooks:       hooks,
+	}
+	if configure != nil {
+		configure(&o)
+	}
+	w.api = middleware.NewAPI(cached, o)
+	w.does(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Location", "/api/v1/tasks/task_1")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(`{"id":"task_1"}` + "\n"))
+	})
+	write, read := middleware.Require(scope.TasksWrite), middleware.Require(scope.TasksRead)
+	w.api.HandleFunc("POST /api/v1/tasks", write, func(rw http.ResponseWriter, r *http.Request) {
+		w.runs.Add(1)
+		(*w.create.Load())(rw, r)
+	})
+	w.api.HandleFunc("GET /api/v1/tasks", read, func(rw http.ResponseWriter, r *http.Request) {})
+	w.api.HandleFunc("POST /api/v1/batches/", write, func(rw http.ResponseWriter, r *http.Request) { w.runs.Add(1) })
+	return w
+}
+
+// does sets what POST /api/v1/tasks does.
+func (w *world) does(h http.HandlerFunc) { w.create.Store(&h) }
+
+func (w *world) observe(_ context.Context, e middleware.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, e)
+}
+
+// last returns the event of a request.
+func (w *world) last(id string) (last middleware.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		if e.RequestID == id {
+			last = e
+		}
+	}
+	return last
+}
+
+// post is a keyed create with the world's token.
+func (w *world) post(body string, lines ...string) *http.Request {
+	return request("POST", "/api/v1/tasks", w.token, body, append([]string{"Idempotency-Key: key-1"}, lines...)...)
+}
+
+func buffered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := &buffering{ResponseWriter: w}
+		next.ServeHTTP(b, r)
+		b.ResponseWriter.WriteHeader(max(b.status, 200))
+		_, _ = w.Write(b.buf.Bytes())
+	})
+}
+
+type sub struct {
+	http.ResponseWriter
+	h      http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (s *sub) Header() http.Header { return s.h }
+
+func (s *sub) WriteHeader(c int) { s.status = c }
+
+func (s *sub) Write(p []byte) (int, error) { return s.body.Write(p) }
+
+func (s *sub) Unwrap() http.ResponseWriter { return s.ResponseWriter } // for deadlines
+
+func callerOf(t *testing.T, ring *keyring) (caller middleware.Principal) {
+	g := middleware.New(ring.keys, middleware.Options{})
+	serve(g.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { caller, _ = middleware.PrincipalFrom(r.Context()) })), request("GET", "/", ring.issue(t), ""))
+	return caller
+}
+
+type takeFunc func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error)
+
+func (f takeFunc) Take(ctx context.Context, c []ratelimit.Charge) (ratelimit.Decision, error) {
+	return f(ctx, c)
+}
+
+type buffering struct {
+	http.ResponseWriter
+	status int
+	buf    bytes.Buffer
+}
+
+func (b *buffering) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+func (b *buffering) WriteHeader(s int) {
+	if b.status == 0 {
+		b.status = s
+	}
+}
+
+func (b *buffering) Write(p []byte) (int, error) {
+	b.WriteHeader(200)
+	return b.buf.Write(p)
+}
+
+func grantOf(org string) keystore.Grant {
+	return keystore.Grant{Organization: org, Environment: keystore.Production}
+}
+
+// unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap
+// and no optional interface of its own.
+type unwrapper struct{ http.ResponseWriter }
+
+func (u unwrapper) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+// policy is a limit in the notation of ratelimit.Parse with its burst.
+func policy(name, limit string, burst int64) *ratelimit.Policy {
+	l := ratelimit.MustParse(limit)
+	l.Burst = burst
+	return &ratelimit.Policy{Name: name, Limit: l}
+}
+
+// limited is an API with limits and the tokens of two keys of org_1, production
+// and sandbox, and of one of org_2.
+func limited(t testing.TB, l middleware.RateLimitOptions) (api *middleware.API, live, test, other string) {
+	t.Helper()
+	ring := newKeyring()
+	if l.Store == nil {
+		l.Store = ratelimit.NewMemory()
+	}
+	live = ring.issue(t, scope.TasksRead)
+	test, _ = ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}})
+	other, _ = ring.grant(t, keystore.Grant{Organization: "org_2", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
+	return testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: l}), live, test, other
+}
+
+var wholeSeconds = regexp.MustCompile(`^[1-9][0-9]*$`)
+
+// wait is what Retry-After tells, which has to be a whole number of seconds.
+func wait(t testing.TB, res answer) time.Duration {
+	t.Helper()
+	text := res.Header.Get("Retry-After")
+	if !wholeSeconds.MatchString(text) {
+		t.Errorf("got Retry-After %q with %d", text, res.StatusCode)
+	}
+	n, _ := strconv.Atoi(text)
+	return time.Duration(n) * time.Second
+}
+
+// brokenStore is a store that cannot answer.
+type brokenStore struct{}
+
+// item is one of a structured field's list (RFC 9651): a string with integer
+// parameters.
+type item struct {
+	name   string
+	params map[string]int64
+}
+
+var itemForm = regexp.MustCompile(`^"([ !#-\[\]-~]*)"((?:;[a-z*][a-z0-9_.*-]*=-?[0-9]{1,15})*)$`)
+
+func items(t testing.TB, h http.Header, name string) []item {
+	t.Helper()
+	values := h.Values(name)
+	if len(values) != 1 {
+		t.Errorf("%s: got %q, want one line", name, values)
+		return nil
+	}
+	var list []item
+	for _, text := range strings.Split(values[0], ", ") {
+		m := itemForm.FindStringSubmatch(text)
+		if m == nil {
+			t.Errorf("%s: %q is not an item of a list", name, text)
+			return nil
+		}
+		params := map[string]int64{}
+		for _, p := range strings.Split(m[2], ";")[1:] {
+			key, value, _ := strings.Cut(p, "=")
+			params[key], _ = strconv.ParseInt(value, 10, 64)
+		}
+		list = append(list, item{m[1], params})
+	}
+	return list
+}
+
+// reportOnly returns a policy that refuses nothing.
+func reportOnly(name, limit string) *ratelimit.Policy {
+	p := policy(name, limit, 0)
+	p.ReportOnly = true
+	return p
+}
+
+// lists records the lists of charges that a store gets.
+type lists struct {
+	ratelimit.Store
+	first []string // the policies of each list
+}
+
+func (l *lists) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	var names []string
+	for _, c := range charges {
+		names = append(names, c.Policy.Name)
+	}
+	l.first = append(l.first, strings.Join(names, " "))
+	return l.Store.Take(ctx, charges)
+}
+
+// keyless is a Guard of the stages that need no API key.
+func keyless() *middleware.Guard { return middleware.New(nil, middleware.Options{Hooks: quiet()}) }
+
+func stage() func(http.Handler) http.Handler { return keyless().RequestID }
+
+// named is a Guard with another header for the request id.
+func named(header string) *middleware.Guard {
+	return middleware.New(nil, middleware.Options{RequestID: middleware.RequestIDOptions{Header: header}})
+}
+
+func trust(t testing.TB, cidrs ...string) middleware.ClientIP {
+	t.Helper()
+	c, err := middleware.TrustProxies(cidrs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func statesText(states []middleware.LimitState) string {
+	var texts []string
+	for _, s := range states {
+		texts = append(texts, fmt.Sprintf("%s %d/%d %v", s.Policy.Name, s.Remaining, s.Policy.Limit.Capacity(), s.Reset))
+	}
+	return strings.Join(texts, ", ")
+}
+
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p == nil || !strings.HasPrefix(fmt.Sprint(p), "middleware: ") {
+			t.Errorf("%s: got panic %v, want one of this package", what, p)
+		}
+	}()
+	f()
+}
+
+// as puts a principal into requests, as other people's authentication does.
+func as(p middleware.Principal) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(middleware.WithPrincipal(r.Context(), p)))
+		})
+	}
+}
+
+// foreignWriter puts h behind a writer without any optional interface.
+func foreignWriter(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+	})
+}
+
+func insufficient(names string) string {
+	return `Bearer realm="api", error="insufficient_scope", scope="` + names + `"`
+}
+
+// failing is a store of counters that is away.
+type failing struct{}
+
+// throttled is an API that allows limit failures for an address, on a store
+// that counts.
+func throttled(ring *keyring, limit string, o middleware.Options) (*middleware.API, *countedStore) {
+	store := &countedStore{Store: ring.memory}
+	o.Failures = ratelimit.MustParse(limit)
+	if o.Hooks == nil {
+		o.Hooks = quiet()
+	}
+	return testAPI(keystore.NewCached(store, keystore.CacheOptions{}), o), store
+}
+
+func from(address string, r *http.Request) *http.Request {
+	r.RemoteAddr = address
+	return r
+}
+
+func wellFormed() string { return keystore.Service{}.Generate(keystore.Production).Reveal() }

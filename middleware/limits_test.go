@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,14 +13,6 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
-
-func statesText(states []middleware.LimitState) string {
-	var texts []string
-	for _, s := range states {
-		texts = append(texts, fmt.Sprintf("%s %d/%d %v", s.Policy.Name, s.Remaining, s.Policy.Limit.Capacity(), s.Reset))
-	}
-	return strings.Join(texts, ", ")
-}
 
 // TestLimits: what requests were charged can be looked at, which changes
 // nothing, and be reset.

@@ -129,16 +129,6 @@ func TestConfigurationThatWouldFailOpen(t *testing.T) {
 	}
 }
 
-func mustPanic(t *testing.T, what string, f func()) {
-	t.Helper()
-	defer func() {
-		if p := recover(); p == nil || !strings.HasPrefix(fmt.Sprint(p), "middleware: ") {
-			t.Errorf("%s: got panic %v, want one of this package", what, p)
-		}
-	}()
-	f()
-}
-
 // probed is what TestEveryOption changes.
 type probed struct {
 	o        middleware.Options

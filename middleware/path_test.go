@@ -1,17 +1,136 @@
 package middleware_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime/multipart"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
+
+// TestPatternInAccessLogs: a log outside the API reads the pattern from the
+// request that it has passed on, whatever copies were made inside.
+func TestPatternInAccessLogs(t *testing.T) {
+	type key struct{}
+	ring := newKeyring()
+	token, poor := ring.issue(t, scope.TasksRead), ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	var inside string
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		inside = r.Pattern
+		if r.URL.Query().Has("panic") {
+			panic("boom")
+		}
+	}
+	copies := func(w http.ResponseWriter, r *http.Request) {
+		handler(w, r.WithContext(context.WithValue(r.Context(), key{}, 1)).Clone(r.Context()))
+	}
+	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.Require(scope.TasksRead), copies)
+	api.HandleFunc("GET /api/v1/sub/", middleware.Require(scope.TasksRead), copies)
+	api.HandleFunc("POST /api/v1/tasks", middleware.AnyKey(), copies)
+	tests := []struct {
+		method, path, token string
+		status              int
+		pattern             string
+	}{
+		{"GET", "/api/v1/tasks/1", token, 200, "GET /api/v1/tasks/{id}"},
+		{"HEAD", "/api/v1/tasks/1", token, 200, "GET /api/v1/tasks/{id}"},
+		{"GET", "/api/v1/tasks/1?panic", token, 500, "GET /api/v1/tasks/{id}"},
+		{"GET", "/api/v1/tasks/1", poor, 403, "GET /api/v1/tasks/{id}"},
+		{"POST", "/api/v1/tasks", token, 200, "POST /api/v1/tasks"},
+		{"GET", "/api/v1/sub", token, 307, "GET /api/v1/sub/"},
+		{"GET", "/api/v1/none", token, 404, ""},
+		{"DELETE", "/api/v1/tasks/1", token, 405, ""},
+		{"GET", "/api/v1/tasks/1", "", 401, ""},
+	}
+	for _, tt := range tests {
+		r := request(tt.method, tt.path, tt.token, "", "Idempotency-Key: 1")
+		inside = ""
+		res := serve(api, r)
+		if res.StatusCode != tt.status || r.Pattern != tt.pattern {
+			t.Errorf("%s %s: got %d with pattern %q, want %d with %q", tt.method, tt.path, res.StatusCode, r.Pattern, tt.status, tt.pattern)
+		}
+		if (tt.status == 200 || tt.status == 500) && inside != tt.pattern {
+			t.Errorf("%s %s: the handler has got pattern %q", tt.method, tt.path, inside)
+		}
+	}
+	// Within a larger mux, the inner pattern is there at the end.
+	mux := http.NewServeMux()
+	mux.Handle("/api/", api)
+	r := request("GET", "/api/v1/tasks/1", token, "")
+	if res := serve(mux, r); res.StatusCode != 200 || r.Pattern != "GET /api/v1/tasks/{id}" {
+		t.Errorf("got %d with pattern %q", res.StatusCode, r.Pattern)
+	}
+}
+
+// TestAPIBehindTimeoutHandler: http.TimeoutHandler leaves the goroutine of a
+// late handler running. What RequestID does when the response ends must not
+// read what that handler may still write.
+func TestAPIBehindTimeoutHandler(t *testing.T) {
+	release, left := make(chan struct{}), make(chan struct{})
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { <-release }, middleware.Options{Hooks: quiet()})
+	h := stage()(http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(left)
+		api.ServeHTTP(w, r)
+	}), 20*time.Millisecond, "late"))
+	res := serve(h, request("GET", "/api/v1/x", token, ""))
+	if wantID(t, res.Response); res.StatusCode != 503 {
+		t.Errorf("got %d", res.StatusCode)
+	}
+	close(release)
+	<-left
+
+	// In time, the inner response is the outer one's, and the Events say so.
+	ctx, event := middleware.WithEvent(t.Context())
+	var nested []middleware.Event
+	hooks := quiet()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { nested = append(nested, e) }
+	api, token = oneRoute(t, sayOK, middleware.Options{Hooks: hooks})
+	h = stage()(http.TimeoutHandler(api, hangs, "late"))
+	res = serve(h, request("GET", "/api/v1/x", token, "").WithContext(ctx))
+	outer, ok := event()
+	if res.StatusCode != 200 || !ok || outer.Nested || len(nested) != 1 || !nested[0].Nested || nested[0].Pattern != "GET /api/v1/x" ||
+		nested[0].RequestID != outer.RequestID || outer.RequestID != wantID(t, res.Response) {
+		t.Errorf("in time: got %d with the Events %+v and %+v", res.StatusCode, outer, nested)
+	}
+}
+
+// TestAPIWithinAPI: the inner one decides anew, for its own keys.
+func TestAPIWithinAPI(t *testing.T) {
+	outerRing, innerRing := newKeyring(), newKeyring()
+	inner := testAPI(innerRing.keys, middleware.Options{})
+	outer := middleware.NewAPI(outerRing.keys, middleware.Options{Hooks: quiet()})
+	outer.Handle("GET /api/v1/any", middleware.AnyKey(), inner)
+	token := outerRing.issue(t)
+	wantRefusal(t, "a key of the outer one", serve(outer, request("GET", "/api/v1/any", token, "")), 401, "api_key_invalid", invalid)
+	_, key := outerRing.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	both := key.Clone()
+	both.ID, both.Digest, both.IssueToken = "key_both", keystore.DigestOf(token), ""
+	if err := innerRing.memory.Insert(t.Context(), both); err != nil {
+		t.Fatal(err)
+	}
+	r := request("GET", "/api/v1/any", token, "")
+	wantRefusal(t, "now refused from memory", serve(outer, r), 401, "api_key_invalid", invalid)
+	innerRing.keys.Invalidate(both.Digest)
+	if res := serve(outer, r); res.StatusCode != 200 || wantID(t, res.Response) == "" {
+		t.Errorf("a key of both: got %d %s", res.StatusCode, res.body)
+	}
+}
 
 // fault is one thing that is wrong with a request, or special about it.
 type fault string
@@ -216,4 +335,546 @@ func (w *world) try(t *testing.T, faults []fault) (answer, middleware.Event, int
 		time.Sleep(time.Second)
 	}
 	return a, w.last(a.Header.Get("Svc-Request-Id")), runs
+}
+
+// A handler may send requests of its own through the API on its own context.
+// Each is decided for itself, and none changes who the outer one is.
+func TestRequestWithinRequest(t *testing.T) {
+	ring := newKeyring()
+	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	service, _ := ring.grant(t, keystore.Grant{Organization: "org_service", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite}})
+	outer, powerless := ring.issue(t), ring.issue(t, scope.TasksRead)
+	var runs atomic.Int64
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		w.WriteHeader(http.StatusCreated)
+	})
+	within := func(r *http.Request, token, key string) *httptest.ResponseRecorder {
+		sub, _ := http.NewRequestWithContext(r.Context(), http.MethodPost, "/api/v1/tasks", strings.NewReader("{}"))
+		sub.Header.Set("Authorization", "Bearer "+token)
+		sub.Header.Set("Idempotency-Key", key)
+		rec := httptest.NewRecorder()
+		api.ServeHTTP(rec, sub)
+		return rec
+	}
+	api.HandleFunc("POST /api/v1/batch", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		for i, want := range []string{"", "true"} {
+			rec := within(r, service, "same")
+			if got := rec.Header().Get("Idempotent-Replayed"); rec.Code != http.StatusCreated || got != want || len(rec.Header()["Svc-Request-Id"]) != 1 {
+				t.Errorf("inner request %d: %d with %v, want 201 and replayed %q", i, rec.Code, rec.Header(), want)
+			}
+		}
+		var parallel sync.WaitGroup
+		for range 50 {
+			parallel.Go(func() { within(r, service, "other") })
+			parallel.Go(func() {
+				if rec := within(r, powerless, "other"); rec.Code != http.StatusForbidden {
+					t.Errorf("a key without the scope got %d", rec.Code)
+				}
+			})
+		}
+		parallel.Wait()
+		who, _ := middleware.PrincipalFrom(r.Context())
+		_, _ = io.WriteString(w, who.Organization())
+	})
+	got := serve(api, request("POST", "/api/v1/batch", outer, "{}", "Idempotency-Key: outer"))
+	if got.StatusCode != 200 || got.body != "org_1" {
+		t.Errorf("the outer request: %d %q, want 200 and its own organization", got.StatusCode, got.body)
+	}
+	if runs.Load() != 2 {
+		t.Errorf("ran %d times for two keys", runs.Load())
+	}
+}
+
+// A handler beside the API, within RequestID alone, sends requests on its own
+// context before anybody is authenticated: at once, or one after another.
+func TestRequestsWithinRequestIDAlone(t *testing.T) {
+	ring := newKeyring()
+	strong, _ := ring.grant(t, keystore.Grant{Organization: "org_strong", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite}})
+	weak, _ := ring.grant(t, keystore.Grant{Organization: "org_weak", Environment: keystore.Production})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
+	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
+		who, _ := middleware.PrincipalFrom(r.Context())
+		_, _ = io.WriteString(w, who.Organization())
+	})
+	api.HandleFunc("GET /api/v1/nothing", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+	guarded := middleware.New(nil, middleware.Options{Hooks: quiet()}).Require(scope.TasksWrite)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a request without a key ran a guarded handler")
+	}))
+	batch := middleware.New(nil, middleware.Options{}).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		within := func(method, path, token string) answer {
+			return serve(api, request(method, path, token, "").WithContext(r.Context()))
+		}
+		if got := within("GET", "/api/v1/nothing", strong); got.StatusCode != 200 || got.Header.Get("Svc-Request-Id") != middleware.RequestIDFrom(r.Context()) {
+			t.Errorf("an empty response: %d with %v", got.StatusCode, got.Header)
+		}
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() {
+				if got := within("POST", "/api/v1/x", weak); got.StatusCode != 403 {
+					t.Errorf("a key without the scope got %d as %s", got.StatusCode, got.body)
+				}
+			})
+			wg.Go(func() {
+				if got := within("POST", "/api/v1/x", strong); got.StatusCode != 200 || got.body != "org_strong" {
+					t.Errorf("a key with the scope got %d as %s", got.StatusCode, got.body)
+				}
+			})
+		}
+		wg.Wait()
+		if who, ok := middleware.PrincipalFrom(r.Context()); ok {
+			t.Errorf("the request outside has become %s", who.Organization())
+		}
+		guarded.ServeHTTP(w, r)
+	}))
+	if got := serve(batch, request("POST", "/batch", "", "")); got.StatusCode != 500 {
+		t.Errorf("the guarded handler outside: got %d, want 500", got.StatusCode)
+	}
+}
+
+// TestKeyFromAnotherHeader: a stage in between that puts the key where it
+// belongs does not put it into the log.
+func TestKeyFromAnotherHeader(t *testing.T) {
+	ring := newKeyring()
+	token, logged := ring.issue(t), newLogged()
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: logged.hooks()})
+	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		panic("cannot read " + r.Header.Get("Authorization"))
+	})
+	h := middleware.New(nil, middleware.Options{}).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+r.Header.Get("X-Api-Key"))
+		api.ServeHTTP(w, r)
+	}))
+	if got := serve(h, request("GET", "/api/v1/x", "", "", "X-Api-Key: "+token)); got.StatusCode != 500 || strings.Contains(logged.String(), token) {
+		t.Errorf("got %d, and the log has the key: %t", got.StatusCode, strings.Contains(logged.String(), token))
+	}
+}
+
+// TestPathValuesOfALargerMux: the API's mux leaves the path values alone that
+// one outside has found, and tells it the inner pattern at the end.
+func TestPathValuesOfALargerMux(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Base: "/t"})
+	api.HandleFunc("GET /t/{x}/y", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+	for path, pattern := range map[string]string{"/t/acme/y": "GET /t/{x}/y", "/t/acme/none": "/t/{tenant}/"} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("/t/{tenant}/", func(w http.ResponseWriter, r *http.Request) {
+			api.ServeHTTP(w, r)
+			if tenant := r.PathValue("tenant"); tenant != "acme" || r.Pattern != pattern {
+				t.Errorf("%s: tenant %q and pattern %q afterwards", path, tenant, r.Pattern)
+			}
+		})
+		serve(mux, request("GET", path, token, ""))
+	}
+}
+
+// FreeKey speaks for the operation whose claim the handler runs under,
+// through whatever stages stand in between, and for no other.
+func TestFreeKeyOfWhom(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	between := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) })
+	}
+	limited := middleware.New(nil, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))}).RateLimit
+	api := middleware.NewAPI(ring.keys, middleware.Options{})
+	api.HandleFunc("POST /api/v1/inner", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { middleware.FreeKey(r.Context()) })
+	for name, tt := range map[string]struct {
+		handler http.HandlerFunc
+		freed   bool
+	}{
+		"its own": {func(w http.ResponseWriter, r *http.Request) { middleware.FreeKey(r.Context()) }, true},
+		"of a request within": {func(w http.ResponseWriter, r *http.Request) {
+			serve(api, request("POST", "/api/v1/inner", token, "").WithContext(r.Context()))
+		}, false},
+	} {
+		runs := 0
+		h := keyed(ring, middleware.Options{}, between(limited(between(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			tt.handler(w, r)
+		})))))
+		for range 2 {
+			serve(h, request("POST", "/x", token, "{}", "Idempotency-Key: a"))
+		}
+		if freed := runs == 2; freed != tt.freed {
+			t.Errorf("%s: ran %d times for one key, want the key freed: %t", name, runs, tt.freed)
+		}
+	}
+}
+
+// TestHedgedRequest: somebody outside the API may pass on one request twice at
+// once.
+func TestHedgedRequest(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var runs atomic.Int64
+	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		w.WriteHeader(http.StatusCreated)
+	})
+	h := middleware.New(nil, middleware.Options{}).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				r := r.WithContext(r.Context())
+				r.Body = io.NopCloser(strings.NewReader("{}"))
+				rec := httptest.NewRecorder()
+				if api.ServeHTTP(rec, r); rec.Code != 201 {
+					t.Errorf("got %d", rec.Code)
+				}
+			})
+		}
+		both.Wait()
+	}))
+	r := request("POST", "/api/v1/x", token, "{}", "Idempotency-Key: a")
+	if serve(h, r); runs.Load() != 1 {
+		t.Errorf("ran %d times", runs.Load())
+	}
+}
+
+// TestFreeKeyOfANestedRequest: a keyed handler creates something and then
+// sends a request on its own context to a handler that calls FreeKey. That
+// frees the claim of the inner request alone.
+func TestFreeKeyOfANestedRequest(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	options := func() middleware.Options {
+		return middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	}
+	// Each builds the same two routes, /batch and /inner.
+	builds := map[string]func(batch, inner http.HandlerFunc) http.Handler{
+		"API": func(batch, inner http.HandlerFunc) http.Handler {
+			api := middleware.NewAPI(ring.keys, options())
+			api.HandleFunc("POST /api/v1/batch", middleware.AnyKey(), batch)
+			api.HandleFunc("POST /api/v1/inner", middleware.AnyKey(), inner)
+			return api
+		},
+	}
+	for name, ids := range map[string]bool{"pieces": true, "pieces without RequestID": false} {
+		builds[name] = func(batch, inner http.HandlerFunc) http.Handler {
+			g := middleware.New(ring.keys, options())
+			stages := middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)
+			if ids {
+				stages = middleware.Chain(g.RequestID, g.Recover, stages)
+			}
+			mux := http.NewServeMux()
+			mux.Handle("POST /api/v1/batch", stages(batch))
+			mux.Handle("POST /api/v1/inner", stages(inner))
+			return mux
+		}
+	}
+	for name, build := range builds {
+		for _, innerKey := range []string{"", "inner"} {
+			var h http.Handler
+			created, inner := 0, 0
+			sendInner := func(ctx context.Context) answer {
+				r := request("POST", "/api/v1/inner", token, "{}").WithContext(ctx)
+				if innerKey != "" {
+					r.Header.Set("Idempotency-Key", innerKey)
+				}
+				return serve(h, r)
+			}
+			h = build(func(w http.ResponseWriter, r *http.Request) {
+				created++
+				if a := sendInner(r.Context()); a.StatusCode != 200 {
+					t.Errorf("%s, inner key %q: the inner request got %d %s", name, innerKey, a.StatusCode, a.body)
+				}
+				w.WriteHeader(http.StatusCreated)
+			}, func(w http.ResponseWriter, r *http.Request) {
+				inner++
+				middleware.FreeKey(r.Context())
+			})
+			for range 3 {
+				if a := serve(h, request("POST", "/api/v1/batch", token, "{}", "Idempotency-Key: outer")); a.StatusCode != 201 {
+					t.Errorf("%s, inner key %q: %d %s", name, innerKey, a.StatusCode, a.body)
+				}
+			}
+			sendInner(t.Context())
+			if created != 1 || inner != 2 {
+				t.Errorf("%s, inner key %q: created %d, the inner handler ran %d times; want 1 and 2", name, innerKey, created, inner)
+			}
+		}
+	}
+}
+
+// TestRefusalOfANestedRequest: a 429 of RateLimit in a request within a request
+// frees nothing of the outer one.
+func TestRefusalOfANestedRequest(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	limit := middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "1-H", 0)}}).RateLimit(http.HandlerFunc(sayOK))
+	created := 0
+	h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		created++
+		for _, want := range []int{200, 429} {
+			if a := serve(limit, request("GET", "/", "", "").WithContext(r.Context())); a.StatusCode != want {
+				t.Errorf("the inner request got %d, want %d", a.StatusCode, want)
+			}
+		}
+	}))
+	for range 3 {
+		serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
+	}
+	if created != 1 {
+		t.Errorf("created %d times, want once", created)
+	}
+}
+
+// TestMaxBytesReaderThroughTheWriter: a client that declares a large body and
+// stalls gets its 413 without waiting, although no wrapper can forward what
+// http.MaxBytesReader asks the server's own writer for.
+func TestMaxBytesReaderThroughTheWriter(t *testing.T) {
+	refuse := map[string]func(w http.ResponseWriter, r *http.Request){
+		"http.Error": func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+		},
+		"WriteProblem": func(w http.ResponseWriter, r *http.Request) {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: http.StatusRequestEntityTooLarge, Code: "body_too_large"})
+		},
+	}
+	for name, refuse := range refuse {
+		api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 4))
+			if tooLarge := (*http.MaxBytesError)(nil); !errors.As(err, &tooLarge) {
+				t.Errorf("got %v, want an *http.MaxBytesError", err)
+			}
+			refuse(w, r)
+		}, middleware.Options{Hooks: quiet()})
+		srv := start(t, api)
+		for _, length := range []string{"Content-Length: 200000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n3e8\r\n"} {
+			c := dial(t, srv)
+			c.send("PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\n" + length + strings.Repeat("x", 1000))
+			res := c.next("PUT")
+			if wantID(t, res.Response); res.StatusCode != 413 || !res.Close {
+				t.Errorf("%s, %s: got %d, close %v", name, length, res.StatusCode, res.Close)
+			}
+		}
+	}
+}
+
+// TestSmuggledTail: net/http takes a request with both a length and chunks for
+// chunked (and, up to Go 1.26, keeps the connection). Whatever it makes of the
+// rest, that has to bring its own key.
+func TestSmuggledTail(t *testing.T) {
+	served := 0
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { served++ }, middleware.Options{Hooks: quiet()})
+	c := dial(t, start(t, api, withRequestIDs))
+	c.send("PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
+		"PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	first := c.next("PUT")
+	if wantID(t, first.Response); first.StatusCode != 200 && first.StatusCode != 400 {
+		t.Errorf("got %d first", first.StatusCode)
+	}
+	if !first.Close {
+		second := c.next("PUT")
+		if wantID(t, second.Response); second.StatusCode != 401 {
+			t.Errorf("the tail: got %d", second.StatusCode)
+		}
+	}
+	if io.Copy(io.Discard, c); served > 1 {
+		t.Errorf("the handler ran %d times", served)
+	}
+}
+
+// TestRequestBodyIsUntouched: reading, trailers and closing are the server's.
+func TestRequestBodyIsUntouched(t *testing.T) {
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if string(body) != "body" || err != nil || r.Trailer.Get("Sum") != "1" || r.ContentLength != -1 {
+			t.Errorf("got %q, %v, trailer %v, length %d", body, err, r.Trailer, r.ContentLength)
+		}
+	}, middleware.Options{Hooks: quiet()})
+	c := dial(t, start(t, api))
+	c.send("PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n4\r\nbody\r\n0\r\nSum: 1\r\n\r\n")
+	if res := c.next("PUT"); res.StatusCode != 200 {
+		t.Errorf("got %d", res.StatusCode)
+	}
+}
+
+// TestStalledBodyWithoutKey: whoever has no key cannot hold its 401 back by not
+// sending the body it has declared.
+func TestStalledBodyWithoutKey(t *testing.T) {
+	ring := newKeyring()
+	srv := start(t, testAPI(ring.keys, middleware.Options{Hooks: quiet()}))
+	for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked", "Content-Length: 1000000"} {
+		for _, auth := range []string{"", "Authorization: Bearer nonsense\r\n"} {
+			c := dial(t, srv)
+			c.send("POST /api/v1/tasks HTTP/1.1\r\nHost: a\r\n" + auth + length + "\r\n\r\n")
+			if res := c.next("POST"); res.StatusCode != 401 || !res.Close {
+				t.Errorf("%s: got %d, close %v", length, res.StatusCode, res.Close)
+			}
+		}
+	}
+	// Without a body, the connection stays.
+	c := dial(t, srv)
+	for range 2 {
+		c.send("GET /api/v1/tasks HTTP/1.1\r\nHost: a\r\n\r\n")
+		if res := c.next("GET"); res.StatusCode != 401 || res.Close {
+			t.Errorf("got %d, close %v", res.StatusCode, res.Close)
+		}
+	}
+}
+
+func TestExpectContinue(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t, scope.TasksWrite)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	api.HandleFunc("POST /api/v1/account", middleware.Require(scope.AccountRead), sayOK)
+	srv := start(t, api)
+	ask := func(path, token string) *wire {
+		c := dial(t, srv)
+		c.send("POST " + path + " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		return c
+	}
+	if res := ask("/api/v1/tasks", "").next("POST"); res.StatusCode != 401 {
+		t.Errorf("without a key: got %d first, want 401", res.StatusCode)
+	}
+	if res := ask("/api/v1/account", token).next("POST"); res.StatusCode != 403 {
+		t.Errorf("without the scope: got %d first, want 403", res.StatusCode)
+	}
+	if res := ask("/api/v1/none", token).next("POST"); res.StatusCode != 404 {
+		t.Errorf("without a route: got %d first, want 404", res.StatusCode)
+	}
+	c := ask("/api/v1/tasks", token)
+	if res := c.head("POST"); res.StatusCode != 100 {
+		t.Errorf("with a key: got %d first, want 100", res.StatusCode)
+	}
+	c.send("body")
+	if res := c.next("POST"); res.StatusCode != 200 || res.body != "body" {
+		t.Errorf("with a key: got %d %q", res.StatusCode, res.body)
+	}
+}
+
+type slowStore struct {
+	keystore.Store
+	d time.Duration
+}
+
+func (s slowStore) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	time.Sleep(s.d)
+	return s.Store.Lookup(ctx, d)
+}
+
+func subBatch(t *testing.T, parallel bool) {
+	ring := newKeyring()
+	one, _ := ring.grant(t, grantOf("org_one"))
+	two, _ := ring.grant(t, grantOf("org_two"))
+	var mu sync.Mutex
+	var got []middleware.Event
+	hooks := quiet()
+	hooks.Observe = func(ctx context.Context, e middleware.Event) { mu.Lock(); got = append(got, e); mu.Unlock() }
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
+	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), sayOK)
+	api.HandleFunc("POST /api/v1/batch", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		var wg sync.WaitGroup
+		part := func(token string) {
+			s := &sub{ResponseWriter: w, h: http.Header{}} // an answer of its own; Unwrap for deadlines
+			api.ServeHTTP(s, request("GET", "/api/v1/x", token, "").WithContext(r.Context()))
+			if len(s.h["Svc-Request-Id"]) != 1 {
+				t.Errorf("the inner response %d has %d request ids", s.status, len(s.h["Svc-Request-Id"]))
+			}
+		}
+		for _, token := range []string{two, "svc_live_bad"} {
+			if parallel {
+				wg.Go(func() { part(token) })
+			} else {
+				part(token)
+			}
+		}
+		wg.Wait()
+		w.WriteHeader(201)
+	})
+	serve(api, request("POST", "/api/v1/batch", one, "{}"))
+	if parallel {
+		return
+	}
+	if len(got) != 3 || got[len(got)-1].Principal.Organization() != "org_one" {
+		t.Error("want three Events, the last of org_one")
+	}
+}
+
+type brokenBody struct{ n int }
+
+func (b *brokenBody) Read(p []byte) (int, error) {
+	if b.n > 2000 {
+		return 0, errors.New("reset")
+	}
+	b.n += len(p)
+	return len(p), nil
+}
+
+func TestUploadsBehindAnOuterMux(t *testing.T) {
+	var form bytes.Buffer
+	parts := multipart.NewWriter(&form)
+	file, _ := parts.CreateFormFile("file", "a.txt")
+	_, _ = file.Write(make([]byte, 10_000))
+	_ = parts.Close()
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, key := range []string{"", "a"} {
+		dir := t.TempDir()
+		t.Setenv("TMPDIR", dir)
+		api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+			if err := r.ParseMultipartForm(1); err != nil {
+				t.Error(err)
+			}
+		})
+		mux := http.NewServeMux()
+		mux.Handle("/api/v1/", api)
+		srv := httptest.NewServer(mux)
+		r, _ := http.NewRequest("POST", srv.URL+"/api/v1/x", bytes.NewReader(form.Bytes()))
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", parts.FormDataContentType())
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		do(t, srv.Client(), r)
+		srv.Close()
+		if files, _ := os.ReadDir(dir); len(files) != 0 {
+			t.Errorf("key %q: %d files are left on the disk", key, len(files))
+		}
+	}
+}
+
+func TestAnotherResponseOfOneConnection(t *testing.T) { subBatch(t, false) }
+
+func TestParallelResponsesOfOneConnection(t *testing.T) { subBatch(t, true) }
+
+func TestSharedRequest(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
+	h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(http.HandlerFunc(sayOK))
+	r := request("GET", "/", token, "")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { serve(h, r) })
+	}
+	wg.Wait()
+}
+
+// TestFactsDoNotChange fails under the race detector, which the gate uses.
+func TestFactsDoNotChange(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var wg sync.WaitGroup
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
+		Plan: func(ctx context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
+			wg.Go(func() { // refreshes a cache in the background, through a client with an access log
+				for range 100 {
+					middleware.WithEvent(ctx)
+				}
+			})
+			return ratelimit.Unlimited, nil
+		}}})
+	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), sayOK)
+	for range 20 {
+		serve(api, request("GET", "/api/v1/x", token, ""))
+	}
+	wg.Wait()
 }

@@ -17,15 +17,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// as puts a principal into requests, as other people's authentication does.
-func as(p middleware.Principal) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(w, r.WithContext(middleware.WithPrincipal(r.Context(), p)))
-		})
-	}
-}
-
 func TestNewPrincipal(t *testing.T) {
 	i := middleware.Identity{
 		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}, Subject: "user_1",
@@ -366,6 +357,63 @@ func TestCallerOfTheEvent(t *testing.T) {
 		serve(h, request("GET", "/api/v1/x", tt.token, "", "X-Inner: "+tt.inner))
 		if got := strings.Join(problems, " "); !reflect.DeepEqual(events, []string{tt.event}) || got != tt.inProblems {
 			t.Errorf("%s: got the event of %q and problems of %q, want %q and %q", tt.name, events, got, tt.event, tt.inProblems)
+		}
+	}
+}
+
+// TestPrincipal: what a handler learns cannot change what another request may
+// do.
+func TestPrincipal(t *testing.T) {
+	ring := newKeyring()
+	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	api.HandleFunc("GET /api/v1/x", middleware.Require(scope.TasksRead), func(w http.ResponseWriter, r *http.Request) {
+		p, ok := middleware.PrincipalFrom(r.Context())
+		if !ok || p.KeyID() != key.ID || p.Organization() != "org_1" || p.Environment() != keystore.Production || p.Tenant() != key.Tenant() {
+			t.Errorf("got %v, %v", p.LogValue(), ok)
+		}
+		if !p.Has(scope.TasksRead) || p.Has(scope.TasksWrite) || p.Has("none:such") {
+			t.Errorf("Has: got read %v, write %v", p.Has(scope.TasksRead), p.Has(scope.TasksWrite))
+		}
+		scopes := p.Scopes()
+		io.WriteString(w, string(scopes[0]))
+		scopes[0] = scope.TasksWrite
+	})
+	for range 2 {
+		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.body != "tasks:read" {
+			t.Errorf("got %d %q", res.StatusCode, res.body)
+		}
+	}
+}
+
+func TestNobody(t *testing.T) {
+	for name, h := range map[string]func(http.Handler) http.Handler{"no stage": middleware.Chain(), "RequestID alone": stage()} {
+		serve(h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			p, ok := middleware.PrincipalFrom(r.Context())
+			if ok || p != (middleware.Principal{}) || p.KeyID()+p.Organization()+p.Tenant()+string(p.Environment()) != "" || p.Scopes() != nil || p.Has(scope.TasksRead) {
+				t.Errorf("%s: got %v, %v", name, p.LogValue(), ok)
+			}
+		})), request("GET", "/", "", ""))
+	}
+}
+
+// TestTenants: production and sandbox of one organization, and organizations
+// with odd names, never meet.
+func TestTenants(t *testing.T) {
+	ring := newKeyring()
+	tenants := map[string]string{}
+	h := middleware.New(ring.keys, middleware.Options{}).Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, _ := middleware.PrincipalFrom(r.Context())
+		io.WriteString(w, p.Tenant())
+	}))
+	for _, organization := range []string{"a", "sandbox/a", "/a", "a/", "7:sandbox/a"} {
+		for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
+			token := ring.plant(t, keystore.Key{Organization: organization, Environment: environment})
+			tenant := serve(h, request("GET", "/", token, "")).body
+			if other, taken := tenants[tenant]; taken || tenant == "" {
+				t.Errorf("%q of %s is the tenant %q, as is %s", organization, environment, tenant, other)
+			}
+			tenants[tenant] = organization + " of " + string(environment)
 		}
 	}
 }

@@ -3,79 +3,23 @@ package middleware_test
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"testing/iotest"
+	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
-
-func TestWriteProblem(t *testing.T) {
-	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "3")
-		middleware.WriteProblem(w, r, middleware.Problem{
-			Status: 409, Code: "task_done", Detail: "The task is <done>.", RequestID: "not this one", RetryAfter: 1500 * time.Millisecond,
-		})
-	}, middleware.Options{Hooks: quiet()})
-	srv := start(t, api)
-	res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
-	want := problemBody{Type: "about:blank", Title: "Conflict", Status: 409, Code: "task_done", Detail: "The task is <done>.", RequestID: wantID(t, res.Response)}
-	if got := res.problem(t); res.StatusCode != 409 || got.Type != want.Type || got.Title != want.Title || got.Status != want.Status ||
-		got.Code != want.Code || got.Detail != want.Detail || got.RequestID != want.RequestID {
-		t.Errorf("got %d %+v, want %+v", res.StatusCode, got, want)
-	}
-	for name, want := range map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store", "Retry-After": "2", "Connection": ""} {
-		if got := res.Header.Get(name); got != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
-	}
-}
-
-// TestWriteProblemOutsideAllStages: the form is the same, without an id.
-func TestWriteProblemOutsideAllStages(t *testing.T) {
-	res := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		middleware.WriteProblem(w, r, middleware.Problem{Status: 404, Code: "none"})
-	}), request("GET", "/", "", ""))
-	if want := `{"type":"about:blank","title":"Not Found","status":404,"code":"none"}` + "\n"; res.body != want || res.StatusCode != 404 {
-		t.Errorf("got %d %q, want %q", res.StatusCode, res.body, want)
-	}
-}
-
-// TestWriteProblemTooLate: a response that has begun is left alone, whatever
-// stands between the handler and the stages.
-func TestWriteProblemTooLate(t *testing.T) {
-	late := func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "begun")
-		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "late"})
-	}
-	for name, h := range map[string]http.HandlerFunc{
-		"direct":  late,
-		"foreign": func(w http.ResponseWriter, r *http.Request) { late(unwrapper{w}, r) },
-		"hook": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Hook", "1")
-			late(w, r)
-		},
-	} {
-		hooks := quiet()
-		if name == "hook" {
-			hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
-				return "text/plain", []byte("from the hook")
-			}
-		}
-		api, token := oneRoute(t, h, middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), h)
-		srv := start(t, api)
-		for _, r := range []*http.Request{get(t, srv, "/api/v1/x", token), newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)} {
-			r.Header.Set("Idempotency-Key", name)
-			if res := do(t, srv.Client(), r); res.StatusCode != 200 || res.body != "begun" || res.Header.Get("Retry-After") != "" {
-				t.Errorf("%s %s: got %d %q", name, r.Method, res.StatusCode, res.body)
-			}
-		}
-	}
-}
 
 // TestRetryAfterIsWholeSeconds: never 0, a fraction, a sign or a date, because
 // clients raise on the one and retry at once on the other.
@@ -111,82 +55,6 @@ func FuzzProblemIsJSON(f *testing.F) {
 			t.Errorf("got %+v, want %q in it", p, want)
 		}
 	})
-}
-
-// TestProblemHook: the hook's form takes the place of ours, for the refusals of
-// stages, of the mux and of handlers, and for panics; what belongs to the
-// refusal is set for it.
-func TestProblemHook(t *testing.T) {
-	hooks := quiet()
-	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
-		return "text/x-hook", []byte(p.Code + " " + p.RequestID)
-	}
-	ring := newKeyring()
-	token := ring.issue(t)
-	api := testAPI(ring.keys, middleware.Options{Hooks: hooks})
-	api.HandleFunc("GET /api/v1/panic", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { panic("boom") })
-	api.HandleFunc("GET /api/v1/own", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
-		middleware.WriteProblem(w, r, middleware.Problem{Status: 418, Code: "own", RetryAfter: time.Second})
-	})
-	tests := []struct {
-		path, token string
-		status      int
-		code        string
-		header      string
-	}{
-		{"/api/v1/any", "", 401, "api_key_missing", "Www-Authenticate"},
-		{"/api/v1/any", "x", 401, "api_key_invalid", "Www-Authenticate"},
-		{"/api/v1/account", token, 403, "insufficient_scope", "Www-Authenticate"},
-		{"/api/v1/none", token, 404, "not_found", "Cache-Control"},
-		{"/api/v1/account/cancel", token, 404, "not_found", "Cache-Control"},
-		{"/api/v1/tasks/1/cancel", token, 405, "method_not_allowed", "Allow"},
-		{"/api/v1/panic", token, 500, "internal", "Cache-Control"},
-		{"/api/v1/own", token, 418, "own", "Retry-After"},
-	}
-	for _, tt := range tests {
-		res := serve(api, request("GET", tt.path, tt.token, ""))
-		if want := tt.code + " " + wantID(t, res.Response); res.StatusCode != tt.status || res.body != want || res.Header.Get("Content-Type") != "text/x-hook" || res.Header.Get(tt.header) == "" {
-			t.Errorf("%s: got %d %q with %v; want %d %q and a %s", tt.path, res.StatusCode, res.body, res.Header, tt.status, want, tt.header)
-		}
-	}
-}
-
-// TestProblemHookThatWrites: what a hook writes into its Problem changes
-// neither other refusals nor the requirement.
-func TestProblemHookThatWrites(t *testing.T) {
-	hooks := quiet()
-	hooks.Problem = func(_ *http.Request, p middleware.Problem) (string, []byte) {
-		p.Missing[0] = "changed"
-		return "", nil
-	}
-	ring, need := newKeyring(), middleware.Require(scope.TasksWrite, scope.TasksRead)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
-	api.HandleFunc("GET /api/v1/x", need, sayOK)
-	for _, token := range []string{ring.issue(t), ring.issue(t), ring.issue(t, scope.TasksRead)} {
-		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.problem(t).Missing[0] != "tasks:write" {
-			t.Errorf("got %s", res.body)
-		}
-	}
-	if got := need.String(); got != "tasks:write tasks:read" {
-		t.Errorf("the requirement is now %q", got)
-	}
-}
-
-func TestProblemHookThatLeavesItToTheDefault(t *testing.T) {
-	for name, hook := range map[string]func(r *http.Request, p middleware.Problem) (string, []byte){
-		"returns nothing": func(r *http.Request, p middleware.Problem) (string, []byte) { return "text/plain", nil },
-		"panics":          func(r *http.Request, p middleware.Problem) (string, []byte) { panic(p) },
-		"aborts":          func(r *http.Request, p middleware.Problem) (string, []byte) { panic(http.ErrAbortHandler) },
-	} {
-		h := quiet()
-		h.Problem = hook
-		api, _ := oneRoute(t, sayOK, middleware.Options{Hooks: h})
-		res := serve(api, request("GET", "/api/v1/x", "", ""))
-		p := res.problem(t)
-		if res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != wantID(t, res.Response) || res.Header.Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s: got %d %s", name, res.StatusCode, res.body)
-		}
-	}
 }
 
 // TestAlteredProblem: an authenticator may pass on the refusal of another one
@@ -226,5 +94,169 @@ func TestCodes(t *testing.T) {
 	codes["not_found"] = 200
 	if got := middleware.Codes()["not_found"]; got != 404 {
 		t.Errorf("a caller has changed the codes: not_found is %d", got)
+	}
+}
+
+// provoked has a way to get each refusal out of an API. The function returns
+// the answer; it runs in a bubble, and what it starts with go is released at
+// its end.
+var provoked = []struct {
+	code      string
+	configure func(*middleware.Options)
+	ask       func(t *testing.T, w *world) answer
+}{
+	{"bad_request", nil, func(t *testing.T, w *world) answer {
+		r := w.post("{}")
+		r.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"ti`), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		return serve(w.api, r)
+	}},
+	{"idempotency_key_invalid", nil, func(t *testing.T, w *world) answer {
+		return serve(w.api, request("POST", "/api/v1/tasks", w.token, "{}", "Idempotency-Key: "))
+	}},
+	{"idempotency_key_required", func(o *middleware.Options) { o.Idempotency.Required = true }, func(t *testing.T, w *world) answer {
+		return serve(w.api, request("POST", "/api/v1/tasks", w.token, "{}"))
+	}},
+	{"api_key_missing", nil, faulty(noKey)},
+	{"api_key_invalid", nil, faulty(badKey)},
+	{"insufficient_scope", nil, faulty(wrongScope)},
+	{"several_credentials", nil, func(t *testing.T, w *world) answer {
+		ring := newKeyring()
+		session := middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
+			return middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1"})
+		})
+		o := middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session)}
+		return serve(testAPI(nil, o), request("GET", "/api/v1/any", ring.issue(t), ""))
+	}},
+	{"address_not_allowed", nil, func(t *testing.T, w *world) answer {
+		ring := newKeyring()
+		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
+	}},
+	{"caller_not_accepted", nil, func(t *testing.T, w *world) answer {
+		user := middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
+			return middleware.NewPrincipal(nil, middleware.Identity{})
+		})
+		return serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: user}), request("GET", "/api/v1/any", "", ""))
+	}},
+	{"not_found", nil, faulty(unknownPath)},
+	{"method_not_allowed", nil, faulty(wrongMethod)},
+	{"idempotency_in_progress", nil, faulty(inFlight)},
+	{"idempotency_outcome_unknown", nil, func(t *testing.T, w *world) answer {
+		w.does(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		func() {
+			defer func() { recover() }()
+			serve(w.api, w.post("{}"))
+		}()
+		return serve(w.api, w.post("{}"))
+	}},
+	{"idempotency_response_not_retained", func(o *middleware.Options) { o.Idempotency.MaxResponse = 1 }, func(t *testing.T, w *world) answer {
+		serve(w.api, w.post("{}"))
+		return serve(w.api, w.post("{}"))
+	}},
+	{"body_too_large", func(o *middleware.Options) { o.Idempotency.MaxBody = 4 }, func(t *testing.T, w *world) answer {
+		return serve(w.api, w.post("12345"))
+	}},
+	{"idempotency_key_reused", nil, faulty(keyReuse)},
+	{"rate_limited", nil, faulty(overLimit)},
+	{"too_many_failures", func(o *middleware.Options) { o.Failures = ratelimit.MustParse("1-M") }, func(t *testing.T, w *world) answer {
+		serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
+		return serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
+	}},
+	{"too_many_concurrent", func(o *middleware.Options) { o.RateLimit.Concurrent = 1 }, whileBusy("GET")},
+	{"internal", nil, faulty(handlerPanics)},
+	{"key_store_unavailable", nil, faulty(keyStoreDown)},
+	{"too_many_in_flight", func(o *middleware.Options) {
+		o.Idempotency.Runner = replies(idem.Options{Wait: -1, ExecutionsPerOwner: 1})
+	}, whileBusy("POST")},
+	{"idempotency_store_unavailable", nil, faulty(replyStoreDown)},
+	{"idempotency_store_full", func(o *middleware.Options) {
+		o.Idempotency.Runner = runnerOf(idem.NewMemory(idem.MemoryOptions{Budget: 2000}), idem.Options{Wait: -1})
+	}, whileBusy("POST")},
+	{"idempotency_commit_unknown", func(o *middleware.Options) {
+		store := newJoiner()
+		store.commit = func(do, _ func()) error { do(); return idem.ErrCommitUnknown }
+		o.Idempotency.Runner = runnerOf(store, idem.Options{Wait: -1, Join: true})
+	}, func(t *testing.T, w *world) answer { return serve(w.api, w.post("{}")) }},
+	{"rate_store_unavailable", nil, faulty(rateStoreDown)},
+}
+
+// faulty is the request that has the fault, as in TestOrder.
+func faulty(f fault) func(*testing.T, *world) answer {
+	return func(t *testing.T, w *world) answer {
+		a, _, _ := w.try(t, []fault{f})
+		return a
+	}
+}
+
+// whileBusy asks while another create is in progress.
+func whileBusy(method string) func(*testing.T, *world) answer {
+	return func(t *testing.T, w *world) answer {
+		release := make(chan struct{})
+		defer close(release)
+		w.does(func(http.ResponseWriter, *http.Request) { <-release })
+		go serve(w.api, w.post("{}"))
+		synctest.Wait()
+		return serve(w.api, request(method, "/api/v1/tasks", w.token, "", "Idempotency-Key: key-2"))
+	}
+}
+
+// unheard are the refusals that net/http gives before there is a request, and
+// how to get them from a connection.
+var unheard = []struct{ code, sent string }{
+	{"expectation_failed", "GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n"},
+	{"header_too_large", "GET / HTTP/1.1\r\nHost: a\r\nLong: " + strings.Repeat("a", 8192) + "\r\n\r\n"},
+	{"transfer_coding_not_supported", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n"},
+	{"http_version_not_supported", "GET / HTTP/3.0\r\nHost: a\r\n\r\n"},
+}
+
+// TestProblems holds each refusal to its golden body.
+func TestProblems(t *testing.T) {
+	page := openGolden(t, "problems")
+	var codes []string
+	check := func(t *testing.T, code string, a answer) {
+		t.Helper()
+		p := a.problem(t)
+		if p.Code != code || p.Status != a.StatusCode || p.RequestID != a.Header.Get("Svc-Request-Id") || p.Type != "about:blank" || p.Title != http.StatusText(a.StatusCode) || p.Detail == "" {
+			t.Errorf("%s: %d with %+v", code, a.StatusCode, p)
+		}
+		if a.StatusCode == 429 || a.StatusCode == 503 || code == "idempotency_in_progress" {
+			if wait := a.Header.Get("Retry-After"); wait == "" || strings.Trim(wait, "0123456789") != "" || wait[0] == '0' {
+				t.Errorf("%s: Retry-After is %q, want whole seconds", code, wait)
+			}
+		}
+		page.check(t, code, dump(a))
+	}
+	for _, row := range provoked {
+		codes = append(codes, row.code)
+		t.Run(row.code, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, func(o *middleware.Options) {
+					if row.configure != nil {
+						row.configure(o)
+					}
+				})
+				check(t, row.code, row.ask(t, w))
+			})
+		})
+	}
+
+	srv := start(t, http.NotFoundHandler(), func(srv *httptest.Server) {
+		srv.Config.MaxHeaderBytes = 1024
+		srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, middleware.Options{})
+	})
+	for _, row := range unheard {
+		codes = append(codes, row.code)
+		t.Run(row.code, func(t *testing.T) {
+			c := dial(t, srv)
+			c.send(row.sent)
+			a := c.next("POST")
+			delete(a.Header, "Date")
+			check(t, row.code, a)
+		})
+	}
+	page.only(t, codes)
+	slices.Sort(codes)
+	if want := slices.Sorted(maps.Keys(middleware.Codes())); !slices.Equal(codes, want) {
+		t.Errorf("the tests provoke %q,\nwant all of %q", codes, want)
 	}
 }

@@ -3,9 +3,9 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,38 +18,14 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// policy is a limit in the notation of ratelimit.Parse with its burst.
-func policy(name, limit string, burst int64) *ratelimit.Policy {
-	l := ratelimit.MustParse(limit)
-	l.Burst = burst
-	return &ratelimit.Policy{Name: name, Limit: l}
-}
-
-// limited is an API with limits and the tokens of two keys of org_1, production
-// and sandbox, and of one of org_2.
-func limited(t testing.TB, l middleware.RateLimitOptions) (api *middleware.API, live, test, other string) {
-	t.Helper()
+func TestRoutePoliciesOfOneName(t *testing.T) {
 	ring := newKeyring()
-	if l.Store == nil {
-		l.Store = ratelimit.NewMemory()
-	}
-	live = ring.issue(t, scope.TasksRead)
-	test, _ = ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}})
-	other, _ = ring.grant(t, keystore.Grant{Organization: "org_2", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
-	return testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: l}), live, test, other
-}
-
-var wholeSeconds = regexp.MustCompile(`^[1-9][0-9]*$`)
-
-// wait is what Retry-After tells, which has to be a whole number of seconds.
-func wait(t testing.TB, res answer) time.Duration {
-	t.Helper()
-	text := res.Header.Get("Retry-After")
-	if !wholeSeconds.MatchString(text) {
-		t.Errorf("got Retry-After %q with %d", text, res.StatusCode)
-	}
-	n, _ := strconv.Atoi(text)
-	return time.Duration(n) * time.Second
+	api := middleware.NewAPI(ring.keys, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
+	api.HandleWith("GET /api/v1/a", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("reports", "100-H", 0)}, http.HandlerFunc(sayOK))
+	api.HandleWith("GET /api/v1/b", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("reports", "100-H", 0)}, http.HandlerFunc(sayOK))
+	mustPanic(t, "another limit under the same name", func() {
+		api.HandleWith("GET /api/v1/c", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("reports", "4-H", 0)}, http.HandlerFunc(sayOK))
+	})
 }
 
 // TestRetryAfterHelps: whoever waits as long as it says is admitted, if nobody
@@ -543,5 +519,545 @@ func TestKeyPlan(t *testing.T) {
 	}
 	if err := (middleware.Options{RateLimit: middleware.RateLimitOptions{KeyPlan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil }}}).Validate(); err == nil {
 		t.Error("a KeyPlan without a Store was accepted")
+	}
+}
+
+// TestRouteLimit: a route's policy and cost are part of the one decision.
+func TestRouteLimit(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	log := newLogged()
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}, RateLimit: middleware.RateLimitOptions{
+		Store: ratelimit.NewMemory(), Fields: middleware.FieldsDraft11,
+		// A plan, because a cost over the burst of a fixed policy is a mistake.
+		Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+			return policy("organization", "10-H", 0), nil
+		},
+	}})
+	exports := policy("exports", "1-H", 3)
+	ok := http.HandlerFunc(sayOK)
+	api.HandleWith("GET /api/v1/export", middleware.AnyKey(), middleware.RouteOptions{Limit: exports}, ok)
+	api.HandleWith("GET /api/v1/export/large", middleware.AnyKey(), middleware.RouteOptions{Limit: exports, Cost: 2}, ok)
+	api.HandleWith("GET /api/v1/dear", middleware.AnyKey(), middleware.RouteOptions{Cost: 5}, ok)
+	api.HandleWith("GET /api/v1/impossible", middleware.AnyKey(), middleware.RouteOptions{Cost: 11}, ok)
+	api.HandleWith("POST /api/v1/export", middleware.AnyKey(), middleware.RouteOptions{Cost: 1}, ok)
+	steps := []struct {
+		path, policy string
+		status       int
+		left, shared int64 // of organization and exports, -1: no such item
+	}{
+		{"/api/v1/export", "", 200, 9, 2},
+		{"/api/v1/export/large", "", 200, 7, 0},
+		{"/api/v1/export", "exports", 429, 7, 0},
+		{"/api/v1/impossible", "", 400, 0, 0},
+		{"/api/v1/dear", "", 200, 2, -1},
+		{"/api/v1/dear", "organization", 429, 2, -1},
+	}
+	for _, tt := range steps {
+		res := serve(api, request("GET", tt.path, token, ""))
+		if res.StatusCode != tt.status {
+			t.Errorf("%s: got %d %s, want %d", tt.path, res.StatusCode, res.body, tt.status)
+		}
+		if tt.status == 400 {
+			if p := res.problem(t); p.Code != "bad_request" || res.Header.Get("Retry-After") != "" || !strings.Contains(p.Detail, "more at once") {
+				t.Errorf("%s: got %s", tt.path, res.body)
+			}
+			continue
+		}
+		states := items(t, res.Header, "RateLimit")
+		if states[0].params["r"] != tt.left || len(states) > 1 && states[1].params["r"] != tt.shared || len(states) == 1 && tt.shared >= 0 {
+			t.Errorf("%s: got %v, want %d and %d left", tt.path, states, tt.left, tt.shared)
+		}
+		if tt.status == 429 && res.problem(t).Policy != tt.policy {
+			t.Errorf("%s: got %s, want policy %s", tt.path, res.body, tt.policy)
+		}
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "a route costs more") || !strings.Contains(text, `policy \"organization\", cost 11, burst 10`) {
+		t.Errorf("got the log %s, want one line", text)
+	}
+	for _, route := range api.Routes() {
+		if route.Idempotent != (route.Method == "POST") {
+			t.Errorf("%+v: want only the POST route idempotent", route)
+		}
+	}
+}
+
+func TestRouteLimitMistakes(t *testing.T) {
+	p := policy("p", "1-S", 3)
+	store := middleware.RateLimitOptions{Store: ratelimit.NewMemory()}
+	taken := store
+	taken.Key = p
+	each := func(set func(o *middleware.RateLimitOptions)) middleware.RateLimitOptions {
+		o := store
+		o.Organization, o.Sandbox, o.Key, o.Client = policy("org", "9-S", 0), policy("sandbox", "9-S", 0), policy("key", "9-S", 0), policy("client", "9-S", 0)
+		set(&o)
+		return o
+	}
+	small := policy("small", "9-S", 3)
+	plan := func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil }
+	for want, row := range map[string]struct {
+		api   middleware.RateLimitOptions
+		route middleware.RouteOptions
+	}{
+		"Cost is negative":                                               {store, middleware.RouteOptions{Cost: -1}},
+		"Cost is set and no policy applies":                              {store, middleware.RouteOptions{Cost: 2}},
+		"RouteOptions.Limit: ratelimit":                                  {store, middleware.RouteOptions{Limit: &ratelimit.Policy{Name: "x"}}},
+		`more than the burst of policy "p"`:                              {store, middleware.RouteOptions{Limit: p, Cost: 4}},
+		`more than the burst of policy "q"`:                              {store, middleware.RouteOptions{Limit: policy("q", "3-S", 0), Cost: 4}},
+		`of policy "small", so no request under it would`:                {each(func(o *middleware.RateLimitOptions) { o.Organization = small }), middleware.RouteOptions{Cost: 4}},
+		`burst of policy "small", so no request under it would`:          {each(func(o *middleware.RateLimitOptions) { o.Sandbox = small }), middleware.RouteOptions{Cost: 4}},
+		`the burst of policy "small", so no request under it would`:      {each(func(o *middleware.RateLimitOptions) { o.Key, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
+		`than the burst of policy "small", so no request under it would`: {each(func(o *middleware.RateLimitOptions) { o.Client, o.Plan, o.KeyPlan = small, plan, plan }), middleware.RouteOptions{Cost: 4}},
+		"a rate limit and RateLimit.Store is nil":                        {middleware.RateLimitOptions{}, middleware.RouteOptions{Limit: p}},
+		`has the name "p" of one of the API's`:                           {taken, middleware.RouteOptions{Limit: p}},
+	} {
+		api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: row.api})
+		wantPanic(t, want, func() {
+			api.HandleWith("GET /api/v1/x", middleware.AnyKey(), row.route, http.HandlerFunc(sayOK))
+		})
+	}
+	// Some requests may pass where a plan chooses, and all where a limit only
+	// reports.
+	for _, o := range []middleware.RateLimitOptions{
+		each(func(o *middleware.RateLimitOptions) { o.Organization, o.Sandbox, o.Plan = small, small, plan }),
+		each(func(o *middleware.RateLimitOptions) { o.Key, o.KeyPlan = small, plan }),
+		each(func(o *middleware.RateLimitOptions) { o.Organization = reportOnly("organization", "1-S") }),
+	} {
+		middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: o}).
+			HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Cost: 4}, http.HandlerFunc(sayOK))
+	}
+	// A cost of the whole burst passes once.
+	middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: store}).
+		HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Limit: p, Cost: 3}, http.HandlerFunc(sayOK))
+}
+
+func (brokenStore) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
+	return ratelimit.Decision{}, errors.New("redis: connection refused")
+}
+
+// TestRateStoreDown: each policy's mode decides behind a Failover, and a store
+// alone is an error of ours.
+func TestRateStoreDown(t *testing.T) {
+	mode := func(m ratelimit.FailureMode) *ratelimit.Policy {
+		p := policy("organization", "2-H", 0)
+		p.OnFailure = m
+		return p
+	}
+	failover := func() ratelimit.Store {
+		return ratelimit.NewFailover(brokenStore{}, ratelimit.FailoverOptions{Logger: quiet().Logger})
+	}
+	tests := []struct {
+		name   string
+		limits middleware.RateLimitOptions
+		want   string
+	}{
+		{"alone", middleware.RateLimitOptions{Store: brokenStore{}, Organization: mode(ratelimit.Open)}, "503 503 503 503"},
+		{"Local", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Local)}, "200 200 429 429"},
+		{"Open", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Open)}, "200 200 200 200"},
+		{"Closed", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Closed)}, "503 503 503 503"},
+		{"Closed beside Open", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Open), Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("9-S"), OnFailure: ratelimit.Closed}}, "503 503 503 503"},
+	}
+	for _, tt := range tests {
+		tt.limits.Fields = middleware.FieldsDraft11
+		api, live, _, _ := limited(t, tt.limits)
+		var got []string
+		for range 4 {
+			res := serve(api, request("GET", "/api/v1/tasks", live, ""))
+			got = append(got, strconv.Itoa(res.StatusCode))
+			if res.StatusCode == 503 {
+				wantRefusal(t, tt.name, res, 503, "rate_store_unavailable", "")
+				if strings.Contains(res.body, "redis") {
+					t.Errorf("%s: the cause is in the body: %s", tt.name, res.body)
+				}
+			} else {
+				items(t, res.Header, "RateLimit")
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, strings.Join(got, " "), tt.want)
+		}
+	}
+}
+
+func TestRateStoreDownIsLogged(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	log := newLogged()
+	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.PerOrganization(brokenStore{}, ratelimit.MustParse("1-S"))})
+	serve(api, request("GET", "/api/v1/any", token, ""))
+	if got := log.String(); !strings.Contains(got, "connection refused") || strings.Count(got, "\n") != 1 {
+		t.Errorf("got the log %q", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	serve(api, request("GET", "/api/v1/any", token, "").WithContext(ctx))
+	if got := log.String(); strings.Count(got, "\n") != 1 {
+		t.Errorf("a client that has left is in the log: %q", got)
+	}
+}
+
+// TestRateFaultsHideNoOther: two causes within one second have a line each.
+func TestRateFaultsHideNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		token, log := ring.issue(t), newLogged()
+		limits := middleware.PerOrganization(brokenStore{}, ratelimit.MustParse("1-S"))
+		broken := errors.New("no such plan")
+		limits.Plan = func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, broken }
+		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: limits})
+		serve(api, request("GET", "/api/v1/any", token, ""))
+		broken = nil
+		for range 2 {
+			serve(api, request("GET", "/api/v1/any", token, ""))
+		}
+		for _, want := range []string{"gave no usable policy", "the rate limit store does not answer"} {
+			if n := strings.Count(log.String(), want); n != 1 {
+				t.Errorf("%d lines say %q, want 1: %s", n, want, log)
+			}
+		}
+	})
+}
+
+// TestPlanWithoutSense: a plan that is no limit fails closed.
+func TestPlanWithoutSense(t *testing.T) {
+	api, live, _, _ := limited(t, middleware.RateLimitOptions{Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+		return &ratelimit.Policy{}, nil
+	}})
+	wantRefusal(t, "zero policy", serve(api, request("GET", "/api/v1/tasks", live, "")), 503, "rate_store_unavailable", "")
+}
+
+// lateHeedful is a store whose caller leaves while it decides.
+type lateHeedful struct {
+	ratelimit.Store
+	leave context.CancelFunc
+}
+
+func (s lateHeedful) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	s.leave()
+	if err := ctx.Err(); err != nil {
+		return ratelimit.Decision{}, err
+	}
+	return s.Store.Take(ctx, charges)
+}
+
+// A client that closes its sending half during the decision is served.
+func TestClientLeavesDuringTake(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	limits := middleware.PerOrganization(lateHeedful{ratelimit.NewMemory(), cancel}, ratelimit.MustParse("10-S"))
+	api := testAPI(ring.keys, middleware.Options{RateLimit: limits})
+	if a := serve(api, request("GET", "/api/v1/any", token, "").WithContext(ctx)); a.StatusCode != http.StatusOK {
+		t.Errorf("got %d %s, want 200", a.StatusCode, a.body)
+	}
+}
+
+// denier is a store that denies and names no wait, against its contract.
+type denier struct{}
+
+func (denier) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
+	return ratelimit.Decision{}, nil
+}
+
+// TestDenialWithoutAWait: a 429 has a Retry-After all the same.
+func TestDenialWithoutAWait(t *testing.T) {
+	ring := newKeyring()
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.PerOrganization(denier{}, ratelimit.MustParse("1-S"))})
+	res := serve(api, request("GET", "/api/v1/any", ring.issue(t), ""))
+	if got := res.Header.Get("Retry-After"); res.StatusCode != 429 || got != "1" {
+		t.Errorf("got %d and Retry-After %q, want 429 and 1", res.StatusCode, got)
+	}
+}
+
+// TestRateLimitFields reads the fields of draft-11 through a run of requests.
+func TestRateLimitFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, live, _, _ := limited(t, middleware.RateLimitOptions{
+			Fields: middleware.FieldsDraft11, Organization: policy("organization", "4-M", 0), Key: policy("key", "100-S", 50),
+		})
+		for i := range 6 {
+			path := []string{"/api/v1/tasks", "/api/v1/account", "/api/v1/none"}[i%3]
+			res := serve(api, request("GET", path, live, ""))
+			policies, states := items(t, res.Header, "RateLimit-Policy"), items(t, res.Header, "RateLimit")
+			if got := fmt.Sprint(policies); got != "[{organization map[q:4 w:60]} {key map[q:100 w:1]}]" {
+				t.Errorf("got policies %s", got)
+			}
+			if len(states) != 2 || states[0].name != "organization" || states[1].name != "key" {
+				t.Fatalf("got states %v", states)
+			}
+			left := max(3-int64(i), 0)
+			if got := states[0].params["r"]; got != left {
+				t.Errorf("request %d: got %d left, want %d", i, got, left)
+			}
+			if (res.StatusCode == 429) != (i >= 4) {
+				t.Errorf("request %d: got %d", i, res.StatusCode)
+			}
+			reset := min(int64(i)+1, 4) * 15 // until the bucket is full again
+			if i >= 4 {
+				reset = int64(wait(t, res).Seconds()) // or until the request may be repeated
+			} else if res.Header.Get("Retry-After") != "" {
+				t.Errorf("request %d: got Retry-After %q", i, res.Header.Get("Retry-After"))
+			}
+			if got := states[0].params["t"]; got != reset {
+				t.Errorf("request %d: got t=%d, want %d", i, got, reset)
+			}
+			if got := states[1].params; got["r"] != 50-min(int64(i)+1, 4) || got["t"] != 1 {
+				t.Errorf("request %d: got %v for the key", i, got)
+			}
+		}
+	})
+}
+
+func TestRateLimitFieldsOfOddLimits(t *testing.T) {
+	tests := []struct {
+		name  string
+		limit ratelimit.Limit
+		want  string
+	}{
+		{"sub-second window", ratelimit.Limit{Count: 5, Period: 500 * time.Millisecond}, `"p";q=5 "p";r=4;t=1`},
+		{"fraction of a second", ratelimit.Limit{Count: 5, Period: 1500 * time.Millisecond}, `"p";q=5 "p";r=4;t=1`},
+		{"two seconds", ratelimit.Limit{Count: 5, Period: 2 * time.Second}, `"p";q=5;w=2 "p";r=4;t=1`},
+		{"beyond fifteen digits", ratelimit.Limit{Count: 4e15, Period: 4e18 / 1e9 * time.Second}, `"p";q=999999999999999;w=4000000000 "p";r=999999999999999;t=1`},
+		{"odd name", ratelimit.Limit{Count: 5, Period: time.Second}, `"p";q=5;w=1 "p";r=4;t=1`},
+	}
+	for _, tt := range tests {
+		api, live, _, _ := limited(t, middleware.RateLimitOptions{Fields: middleware.FieldsDraft11, Organization: &ratelimit.Policy{Name: "p", Limit: tt.limit}})
+		res := serve(api, request("GET", "/api/v1/tasks", live, ""))
+		items(t, res.Header, "RateLimit-Policy")
+		items(t, res.Header, "RateLimit")
+		if got := res.Header.Get("RateLimit-Policy") + " " + res.Header.Get("RateLimit"); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("p", "5-S", 0)})
+	if res := serve(api, request("GET", "/api/v1/tasks", live, "")); res.Header["Ratelimit"] != nil || res.Header["Ratelimit-Policy"] != nil {
+		t.Errorf("without the option: got %v", res.Header)
+	}
+}
+
+// TestRateLimitFieldsOfGitHub: the fields tell of the limiting policy. After a
+// refusal nothing is left, also where a cost is more than what is left.
+func TestRateLimitFieldsOfGitHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		token := ring.issue(t)
+		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
+			Store: ratelimit.NewMemory(), Fields: middleware.FieldsGitHub, Organization: policy("organization", "4-M", 0), Key: policy("key", "100-S", 50),
+		}})
+		api.HandleWith("GET /api/v1/one", middleware.AnyKey(), middleware.RouteOptions{}, http.HandlerFunc(sayOK))
+		api.HandleWith("GET /api/v1/two", middleware.AnyKey(), middleware.RouteOptions{Cost: 2}, http.HandlerFunc(sayOK))
+		time.Sleep(300 * time.Millisecond)
+		began := time.Now().Add(-300 * time.Millisecond).Unix()
+		for _, tt := range []struct {
+			path   string
+			status int
+			want   string
+			reset  int64 // seconds after began, rounded up
+		}{
+			{"one", 200, "4 3 1 organization", 16},
+			{"two", 200, "4 1 3 organization", 46},
+			{"two", 429, "4 0 4 organization", 16},
+			{"one", 200, "4 0 4 organization", 61},
+			{"one", 429, "4 0 4 organization", 16},
+		} {
+			h := serve(api, request("GET", "/api/v1/"+tt.path, token, "")).Header
+			var got []string
+			for _, name := range []string{"Limit", "Remaining", "Used", "Resource"} {
+				got = append(got, h.Get("X-RateLimit-"+name))
+			}
+			if text := strings.Join(got, " "); text != tt.want || h.Get("X-RateLimit-Reset") != fmt.Sprint(began+tt.reset) || h["Ratelimit"] != nil {
+				t.Errorf("%s: got %v, want %s and a reset at %d", tt.path, h, tt.want, began+tt.reset)
+			}
+			if (h.Get("Retry-After") == "") != (tt.status == 200) {
+				t.Errorf("%s: got Retry-After %q, want status %d", tt.path, h.Get("Retry-After"), tt.status)
+			}
+		}
+	})
+}
+
+// TestRateLimitTwice: two pieces, one by address before authentication and one
+// behind it, make one field with an item of each.
+func TestRateLimitTwice(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	limit := func(o middleware.RateLimitOptions) *middleware.Guard {
+		o.Store, o.Fields = ratelimit.NewMemory(), middleware.FieldsDraft11
+		return middleware.New(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: o})
+	}
+	client, organization := limit(middleware.RateLimitOptions{Client: policy("client", "9-S", 0)}), limit(middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)})
+	h := middleware.Chain(client.RequestID, client.RateLimit, organization.Authenticate, organization.RateLimit)(http.HandlerFunc(sayOK))
+	for i, want := range []int{200, 429} {
+		res := serve(h, request("GET", "/", token, ""))
+		states, policies := items(t, res.Header, "RateLimit"), items(t, res.Header, "RateLimit-Policy")
+		if res.StatusCode != want || len(states) != 2 || len(policies) != 2 || states[0].name != "client" || states[1].name != "organization" || states[0].params["r"] != int64(8-i) {
+			t.Errorf("got %d %v %v, want %d with an item of each stage", res.StatusCode, policies, states, want)
+		}
+	}
+	if res := serve(h, request("GET", "/", "", "")); res.StatusCode != 401 || len(items(t, res.Header, "RateLimit")) != 1 {
+		t.Errorf("got %d %v", res.StatusCode, res.Header)
+	}
+}
+
+// TestReportOnlyLimits: a report-only policy refuses nothing, the Event says
+// what it would have refused, and no enforced limit depends on it.
+func TestReportOnlyLimits(t *testing.T) {
+	const limitedCode, costCode = "rate_limited", "bad_request"
+	type step struct {
+		path     string
+		status   int
+		reported string
+		policy   string // of the Event
+	}
+	any := func(n int, s step) (steps []step) {
+		for range n {
+			steps = append(steps, s)
+		}
+		return steps
+	}
+	for _, tt := range []struct {
+		name   string
+		limits middleware.RateLimitOptions
+		steps  []step
+	}{
+		{"a policy", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
+			append(any(1, step{"/any", 200, "", ""}), any(2, step{"/any", 200, limitedCode, "organization"})...)},
+		{"beside one that is enforced", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H"), Key: policy("key", "3-H", 0)},
+			[]step{{"/any", 200, "", "key"}, {"/any", 200, limitedCode, "organization"}, {"/any", 200, limitedCode, "organization"}, {"/any", 429, "", "key"}}},
+		{"the other way round", middleware.RateLimitOptions{Organization: policy("organization", "3-H", 0), Key: reportOnly("key", "1-H"), Client: reportOnly("client", "1-H")},
+			[]step{{"/any", 200, "", "organization"}, {"/any", 200, limitedCode, "key"}, {"/any", 200, limitedCode, "key"}, {"/any", 429, "", "organization"}}},
+		{"chosen by the plan", middleware.RateLimitOptions{Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+			return reportOnly("plan", "1-H"), nil
+		}},
+			[]step{{"/any", 200, "", ""}, {"/any", 200, limitedCode, "plan"}}},
+		{"a route", middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0), Key: policy("key", "9-H", 0)},
+			[]step{{"/reported", 200, "", ""}, {"/reported", 200, limitedCode, "organization"}, {"/any", 429, "", "organization"}}},
+		{"a route with a limit of its own", middleware.RateLimitOptions{Organization: policy("organization", "9-H", 0)},
+			[]step{{"/own", 200, "", ""}, {"/own", 200, limitedCode, "own"}, {"/any", 200, "", "organization"}}},
+		{"a cost over the burst", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
+			[]step{{"/five", 200, costCode, ""}, {"/any", 200, "", ""}}},
+		{"a cost over the burst of a route", middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)},
+			[]step{{"/reported-five", 200, costCode, ""}, {"/any", 200, "", "organization"}}},
+		{"an unknown path", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
+			[]step{{"/none", 404, "", ""}, {"/none", 404, limitedCode, "organization"}}},
+	} {
+		ring, log := newKeyring(), newLogged()
+		token := ring.issue(t)
+		var got middleware.Event
+		hooks := log.hooks()
+		hooks.Observe = func(_ context.Context, e middleware.Event) { got = e }
+		tt.limits.Store = ratelimit.NewMemory()
+		api := testAPI(ring.keys, middleware.Options{Hooks: hooks, RateLimit: tt.limits})
+		ok := http.HandlerFunc(sayOK)
+		api.HandleWith("GET /api/v1/reported", middleware.AnyKey(), middleware.RouteOptions{ReportOnly: true}, ok)
+		api.HandleWith("GET /api/v1/own", middleware.AnyKey(), middleware.RouteOptions{Limit: reportOnly("own", "1-H")}, ok)
+		if tt.name == "a cost over the burst" { // elsewhere this is a panic
+			api.HandleWith("GET /api/v1/five", middleware.AnyKey(), middleware.RouteOptions{Cost: 5}, ok)
+		}
+		api.HandleWith("GET /api/v1/reported-five", middleware.AnyKey(), middleware.RouteOptions{Cost: 5, ReportOnly: true}, ok)
+		for i, s := range tt.steps {
+			res := serve(api, request("GET", "/api/v1"+s.path, token, ""))
+			if res.StatusCode != s.status || got.Reported != s.reported || s.policy != "" && got.Policy != s.policy {
+				t.Errorf("%s, request %d to %s: got %d, reported %q by %q, want %d, %q by %q", tt.name, i+1, s.path, res.StatusCode, got.Reported, got.Policy, s.status, s.reported, s.policy)
+			}
+			if got.Outcome == "" || got.Outcome == s.reported {
+				t.Errorf("%s, request %d: got the outcome %q", tt.name, i+1, got.Outcome)
+			}
+		}
+		if log.String() != "" {
+			t.Errorf("%s: got the log %s", tt.name, log)
+		}
+	}
+}
+
+// TestReportOnlyCharges: an enforced refusal charges no report-only policy, and
+// the fields of the response tell of no report-only policy.
+func TestReportOnlyCharges(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	store := ratelimit.NewMemory()
+	reported, enforced := reportOnly("organization", "9-H"), policy("key", "2-H", 0)
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: store, Organization: reported, Key: enforced, Fields: middleware.FieldsDraft11}})
+	for i, status := range []int{200, 200, 429, 429} {
+		res := serve(api, request("GET", "/api/v1/any", token, ""))
+		if res.StatusCode != status {
+			t.Errorf("request %d: got %d, want %d", i+1, res.StatusCode, status)
+		}
+		if fields := res.Header.Get("RateLimit-Policy") + res.Header.Get("RateLimit"); strings.Contains(fields, "organization") || !strings.Contains(fields, "key") {
+			t.Errorf("request %d: got the fields %s", i+1, fields)
+		}
+	}
+	d, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: reported, Bucket: callerOf(t, ring).Tenant()}})
+	if err != nil || d.States[0].Remaining != 7 {
+		t.Errorf("got %+v, %v; want 7 of 9 left after two requests that were let through", d.States[0], err)
+	}
+}
+
+// TestReportOnlyFails: a store that fails for a report-only limit, and a Plan
+// that fails on a report-only route, refuse nothing and are in the log.
+func TestReportOnlyFails(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	down := takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
+		return ratelimit.Decision{}, errors.New("store is down")
+	})
+	plan := func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+		return nil, errors.New("no such plan")
+	}
+	for _, tt := range []struct {
+		name   string
+		limits middleware.RateLimitOptions
+		path   string
+		status int
+		log    string
+	}{
+		{"a policy", middleware.RateLimitOptions{Store: down, Organization: reportOnly("organization", "1-H")}, "/any", 200, "store is down"},
+		{"a route", middleware.RateLimitOptions{Store: down, Organization: policy("organization", "1-H", 0)}, "/reported", 200, "store is down"},
+		{"a route, the plan", middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}, "/reported", 200, "no such plan"},
+		{"another route, the plan", middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}, "/any", 503, "no such plan"},
+		{"one that is enforced beside it", middleware.RateLimitOptions{Store: down, Organization: reportOnly("organization", "1-H"), Key: policy("key", "1-H", 0)}, "/any", 503, "store is down"},
+		{"concurrency", middleware.RateLimitOptions{Store: down, Concurrent: 1, Organization: reportOnly("organization", "1-H")}, "/reported", 200, "store is down"},
+	} {
+		log := newLogged()
+		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: tt.limits})
+		api.HandleWith("GET /api/v1/reported", middleware.AnyKey(), middleware.RouteOptions{ReportOnly: true}, http.HandlerFunc(sayOK))
+		if res := serve(api, request("GET", "/api/v1"+tt.path, token, "")); res.StatusCode != tt.status || !strings.Contains(log.String(), tt.log) || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("%s: got %d and the log %q, want %d and one line about %q", tt.name, res.StatusCode, log, tt.status, tt.log)
+		}
+	}
+}
+
+// TestReportOnlyConcurrent: the limit of what is in progress is not
+// report-only.
+func TestReportOnlyConcurrent(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
+	inner := 0
+	api.HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{ReportOnly: true}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		inner = serve(api, request("GET", "/api/v1/x", token, "")).StatusCode
+	}))
+	if res := serve(api, request("GET", "/api/v1/x", token, "")); res.StatusCode != 200 || inner != 429 {
+		t.Errorf("got %d, and %d for a second request in progress", res.StatusCode, inner)
+	}
+}
+
+// TestReportOnlyOrder: taking report-only policies out of a decision changes
+// the order of no others. ratelimitredis keeps counters by the first of a
+// decision.
+func TestReportOnlyOrder(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	store := &lists{Store: ratelimit.NewMemory()}
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
+		Store: store, Organization: reportOnly("organization", "9-H"), Key: reportOnly("key", "9-H"), Client: policy("client", "9-H", 0),
+	}})
+	api.HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("route", "9-H", 0)}, http.HandlerFunc(sayOK))
+	api.HandleFunc("GET /api/v1/y", middleware.AnyKey(), sayOK)
+	for path, want := range map[string]string{"/api/v1/x": "route client, organization key", "/api/v1/y": "client, organization key"} {
+		store.first = nil
+		serve(api, request("GET", path, token, ""))
+		if got := strings.Join(store.first, ", "); got != want {
+			t.Errorf("%s: got the decisions %s, want %s", path, got, want)
+		}
 	}
 }

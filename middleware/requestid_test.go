@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,16 +14,35 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// keyless is a Guard of the stages that need no API key.
-func keyless() *middleware.Guard { return middleware.New(nil, middleware.Options{Hooks: quiet()}) }
-
-func stage() func(http.Handler) http.Handler { return keyless().RequestID }
+// A RequestIDOptions.Trust that panics trusts nobody. The panic stands outside
+// Recover, and net/http would log it with the key.
+func TestTrustThatPanics(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, pieces := range []bool{false, true} {
+		log := newLogged()
+		o := middleware.Options{Hooks: log.hooks(), RequestID: middleware.RequestIDOptions{Trust: func(r *http.Request) bool { panic(r.Header) }}}
+		g := middleware.New(ring.keys, o)
+		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(http.HandlerFunc(sayOK))
+		if !pieces {
+			h = testAPI(ring.keys, o)
+		}
+		res := serve(h, request("GET", "/api/v1/any", token, "", "Svc-Request-Id: mine"))
+		if res.StatusCode != 200 || wantID(t, res.Response) == "mine" {
+			t.Errorf("pieces %t: got %d with %v", pieces, res.StatusCode, res.Header)
+		}
+		if text := log.String(); !strings.Contains(text, "panic while serving") || strings.Contains(text, token) {
+			t.Errorf("pieces %t: got the log %s", pieces, text)
+		}
+	}
+}
 
 // TestRequestIDCannotBeChanged has a row for each way in which a handler can
 // touch the header.
@@ -309,11 +329,6 @@ func FuzzRequestIDFromOutside(f *testing.F) {
 	})
 }
 
-// named is a Guard with another header for the request id.
-func named(header string) *middleware.Guard {
-	return middleware.New(nil, middleware.Options{RequestID: middleware.RequestIDOptions{Header: header}})
-}
-
 func TestRequestIDHeaderOfChoice(t *testing.T) {
 	for given, want := range map[string]string{"": "Svc-Request-Id", "x-request-id": "X-Request-Id", "Acme-Request-Id": "Acme-Request-Id"} {
 		h := named(given).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -362,6 +377,201 @@ func TestRequestIDOutsideEverything(t *testing.T) {
 		res := do(t, http.DefaultClient, get(t, start(t, tt.h), "/", ""))
 		if got := res.Header.Values(idHeader); res.StatusCode != 503 || len(got) != tt.ids {
 			t.Errorf("%s: got %d with %q, want 503 with %d", tt.name, res.StatusCode, got, tt.ids)
+		}
+	}
+}
+
+func TestRequestIDsArePipelinedInOrder(t *testing.T) {
+	srv := start(t, stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.URL.Path+" "+middleware.RequestIDFrom(r.Context()))
+	})))
+	c := dial(t, srv)
+	const n = 10
+	for i := range n {
+		c.send(fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: a\r\n\r\n", i))
+	}
+	seen := map[string]bool{}
+	for i := range n {
+		res := c.next("GET")
+		id := wantID(t, res.Response)
+		if want := fmt.Sprintf("/%d %s", i, id); res.body != want || seen[id] {
+			t.Errorf("response %d: got %q, want %q; seen before: %v", i, res.body, want, seen[id])
+		}
+		seen[id] = true
+	}
+}
+
+func TestRequestIDsAreDistinct(t *testing.T) {
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		const n = 200
+		var arrived atomic.Int64
+		all := make(chan struct{})
+		release := sync.OnceFunc(func() { close(all) })
+		srv := serve(stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if arrived.Add(1) == n {
+				release()
+			}
+			<-all // are in progress at once, unless a request failed
+			io.WriteString(w, middleware.RequestIDFrom(r.Context()))
+		})))
+		var mu sync.Mutex
+		ids := map[string]int{}
+		var wg sync.WaitGroup
+		for range n {
+			r := get(t, srv, "/", "")
+			wg.Go(func() {
+				res, err := srv.Client().Do(r)
+				if err != nil {
+					t.Error(err)
+					release()
+					return
+				}
+				defer res.Body.Close()
+				body, _ := io.ReadAll(res.Body)
+				if id := wantID(t, res); id != string(body) {
+					t.Errorf("got id %q, in the context %q", id, body)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				ids[string(body)]++
+			})
+		}
+		wg.Wait()
+		if len(ids) != n {
+			t.Errorf("got %d ids for %d requests", len(ids), n)
+		}
+	})
+}
+
+func TestRequestIDWhileShuttingDown(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	srv := start(t, stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(entered)
+			<-release
+		}
+	})))
+	idle, busy := dial(t, srv), dial(t, srv)
+	idle.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	wantID(t, idle.next("GET").Response)
+	busy.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-entered
+	shutting := make(chan struct{})
+	srv.Config.RegisterOnShutdown(func() { close(shutting) })
+	done := make(chan error, 1)
+	go func() { done <- srv.Config.Shutdown(context.Background()) }()
+	<-shutting
+	close(release)
+	res := busy.next("GET")
+	wantID(t, res.Response)
+	if !res.Close {
+		t.Errorf("got no Connection: close: %v", res.Header)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if got := idle.rest(); got != "" {
+		t.Errorf("the idle connection got %q", got)
+	}
+}
+
+// TestRequestIDAllOverUnderLoad mixes what the other tests do one by one.
+func TestRequestIDAllOverUnderLoad(t *testing.T) {
+	log := newLogged()
+	ring := newKeyring()
+	token := ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
+	handlers := map[string]http.HandlerFunc{
+		"ok":    sayOK,
+		"json":  func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(r.Header) },
+		"clear": func(w http.ResponseWriter, r *http.Request) { clear(w.Header()) },
+		"flush": func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); sayOK(w, r) },
+		"panic": func(w http.ResponseWriter, r *http.Request) { panic("now") },
+		"hints": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); w.WriteHeader(204) },
+		"problem": func(w http.ResponseWriter, r *http.Request) {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 418})
+		},
+	}
+	paths := []string{"/api/v1/none", "/api/v1/ok/", "/elsewhere"}
+	for name, h := range handlers {
+		api.HandleFunc("GET /api/v1/"+name, middleware.AnyKey(), h)
+		paths = append(paths, "/api/v1/"+name)
+	}
+	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		srv := serve(api)
+		srv.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = 64
+		var mu sync.Mutex
+		ids := map[string]bool{}
+		var wg sync.WaitGroup
+		for i := range 64 {
+			wg.Go(func() {
+				for j, path := range paths {
+					key := token
+					if (i+j)%5 == 0 {
+						key = ""
+					}
+					r := get(t, srv, path, key)
+					res, err := srv.Client().Do(r)
+					if err != nil {
+						t.Errorf("%s: %v", path, err)
+						continue
+					}
+					io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+					id := wantID(t, res)
+					mu.Lock()
+					if ids[id] {
+						t.Errorf("%s: id %q came twice", path, id)
+					}
+					ids[id] = true
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestNoOtherIDInTrailers(t *testing.T) {
+	for _, protocol := range []string{"h1", "h2"} {
+		for _, line := range []string{"X-Nothing: 1", "Idempotency-Key: 1"} {
+			for name, trail := range map[string]func(http.Header){
+				"prefix": func(h http.Header) { h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed") },
+				"another header vanished": func(h http.Header) {
+					delete(h, "X-Early")
+					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
+				},
+				"another header vanished, lower case": func(h http.Header) {
+					delete(h, "X-Early")
+					h[http.TrailerPrefix+"svc-request-id"] = []string{"spoofed"}
+				},
+				"declared": func(h http.Header) { h.Set("Svc-Request-Id", "spoofed") },
+			} {
+				ring := newKeyring()
+				api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+				api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("X-Early", "1")
+					if name == "declared" {
+						w.Header().Set("Trailer", "Svc-Request-Id")
+					}
+					_, _ = io.WriteString(w, "body")
+					trail(w.Header())
+				})
+				srv := httptest.NewUnstartedServer(api)
+				srv.EnableHTTP2 = protocol == "h2"
+				srv.StartTLS()
+				got := do(t, srv.Client(), request("POST", srv.URL+"/api/v1/x", ring.issue(t), "{}", line))
+				srv.Close()
+				ids := got.Header["Svc-Request-Id"]
+				if len(ids) != 1 {
+					t.Fatalf("%s, %s, %s: got ids %q", protocol, line, name, ids)
+				}
+				for _, id := range got.Trailer["Svc-Request-Id"] {
+					if id != ids[0] {
+						t.Errorf("%s, %s, %s: the trailer has id %q, the header %q", protocol, line, name, id, ids[0])
+					}
+				}
+			}
 		}
 	}
 }

@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,8 +13,60 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-func insufficient(names string) string {
-	return `Bearer realm="api", error="insufficient_scope", scope="` + names + `"`
+// TestReportOnlyRequirement: a report-only requirement refuses nobody who has a
+// key, whoever he is, and the Event tells of those whom it would have refused.
+func TestReportOnlyRequirement(t *testing.T) {
+	ring := newKeyring()
+	writer, reader := ring.issue(t, scope.TasksWrite), ring.issue(t, scope.TasksRead)
+	var got middleware.Event
+	hooks := quiet()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { got = e }
+	need := middleware.Require(scope.TasksWrite)
+	o := func() middleware.Options {
+		return middleware.Options{
+			Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Key: reportOnly("key", "2-H")},
+		}
+	}
+	ok := http.HandlerFunc(sayOK)
+	byNeed, byRoute := middleware.NewAPI(ring.keys, o()), middleware.NewAPI(ring.keys, o())
+	byNeed.Handle("POST /api/v1/x", need.ReportOnly(), ok)
+	byRoute.HandleWith("POST /api/v1/x", need, middleware.RouteOptions{ReportOnly: true}, ok)
+	g := middleware.New(ring.keys, o())
+	for name, h := range map[string]http.Handler{
+		"Requirement": byNeed, "RouteOptions": byRoute,
+		"pieces": middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Check(need.ReportOnly()), g.Idempotent)(ok),
+	} {
+		for i, s := range []struct {
+			token    string
+			status   int
+			reported string
+			replayed string
+		}{
+			{writer, 200, "", ""}, {reader, 200, "insufficient_scope", "true"}, {reader, 200, "insufficient_scope", "true"},
+			{reader, 200, "rate_limited", "true"}, // the limit would have refused first
+			{"", 401, "", ""},
+		} {
+			res := serve(h, request("POST", "/api/v1/x", s.token, "{}", "Idempotency-Key: a"))
+			if res.StatusCode != s.status || got.Reported != s.reported || res.Header.Get("Idempotent-Replayed") != s.replayed {
+				t.Errorf("%s, request %d: got %d, reported %q, replayed %q, want %+v", name, i+1, res.StatusCode, got.Reported, res.Header.Get("Idempotent-Replayed"), s)
+			}
+		}
+	}
+	if need.ReportOnly(); serve(mustRefuse(ring.keys, need), request("GET", "/api/v1/x", reader, "")).StatusCode != 403 {
+		t.Error("ReportOnly changed the requirement that it was called on")
+	}
+	wantPanic(t, "the requirement is empty", func() { g.Check(middleware.Requirement{}.ReportOnly()) })
+	wantPanic(t, "is not one of the contract", func() { g.Check(middleware.Require("tasks:raed").ReportOnly()) })
+	if res := serve(g.RequestID(g.Check(need.ReportOnly())(ok)), request("GET", "/", "", "")); res.StatusCode != 500 {
+		t.Errorf("without Authenticate: got %d", res.StatusCode)
+	}
+}
+
+func mustRefuse(keys keystore.Store, need middleware.Requirement) http.Handler {
+	api := middleware.NewAPI(keys, middleware.Options{Hooks: quiet()})
+	api.Handle("GET /api/v1/x", need, http.HandlerFunc(sayOK))
+	return api
 }
 
 func TestRequirements(t *testing.T) {
@@ -134,63 +185,6 @@ func TestRequirementIsItsOwn(t *testing.T) {
 	}
 	if again, _ := all.Scopes(); again[0] != scope.TasksRead {
 		t.Errorf("a caller has changed the requirement: %q", again)
-	}
-}
-
-// TestPrincipal: what a handler learns cannot change what another request may
-// do.
-func TestPrincipal(t *testing.T) {
-	ring := newKeyring()
-	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	api.HandleFunc("GET /api/v1/x", middleware.Require(scope.TasksRead), func(w http.ResponseWriter, r *http.Request) {
-		p, ok := middleware.PrincipalFrom(r.Context())
-		if !ok || p.KeyID() != key.ID || p.Organization() != "org_1" || p.Environment() != keystore.Production || p.Tenant() != key.Tenant() {
-			t.Errorf("got %v, %v", p.LogValue(), ok)
-		}
-		if !p.Has(scope.TasksRead) || p.Has(scope.TasksWrite) || p.Has("none:such") {
-			t.Errorf("Has: got read %v, write %v", p.Has(scope.TasksRead), p.Has(scope.TasksWrite))
-		}
-		scopes := p.Scopes()
-		io.WriteString(w, string(scopes[0]))
-		scopes[0] = scope.TasksWrite
-	})
-	for range 2 {
-		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.body != "tasks:read" {
-			t.Errorf("got %d %q", res.StatusCode, res.body)
-		}
-	}
-}
-
-func TestNobody(t *testing.T) {
-	for name, h := range map[string]func(http.Handler) http.Handler{"no stage": middleware.Chain(), "RequestID alone": stage()} {
-		serve(h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			p, ok := middleware.PrincipalFrom(r.Context())
-			if ok || p != (middleware.Principal{}) || p.KeyID()+p.Organization()+p.Tenant()+string(p.Environment()) != "" || p.Scopes() != nil || p.Has(scope.TasksRead) {
-				t.Errorf("%s: got %v, %v", name, p.LogValue(), ok)
-			}
-		})), request("GET", "/", "", ""))
-	}
-}
-
-// TestTenants: production and sandbox of one organization, and organizations
-// with odd names, never meet.
-func TestTenants(t *testing.T) {
-	ring := newKeyring()
-	tenants := map[string]string{}
-	h := middleware.New(ring.keys, middleware.Options{}).Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, _ := middleware.PrincipalFrom(r.Context())
-		io.WriteString(w, p.Tenant())
-	}))
-	for _, organization := range []string{"a", "sandbox/a", "/a", "a/", "7:sandbox/a"} {
-		for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
-			token := ring.plant(t, keystore.Key{Organization: organization, Environment: environment})
-			tenant := serve(h, request("GET", "/", token, "")).body
-			if other, taken := tenants[tenant]; taken || tenant == "" {
-				t.Errorf("%q of %s is the tenant %q, as is %s", organization, environment, tenant, other)
-			}
-			tenants[tenant] = organization + " of " + string(environment)
-		}
 	}
 }
 

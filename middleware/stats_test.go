@@ -104,9 +104,6 @@ type sweeping struct{ idem.Store }
 
 func (sweeping) Swept() time.Time { return sweptAt }
 
-// failing is a store of counters that is away.
-type failing struct{}
-
 func (failing) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
 	return ratelimit.Decision{}, errors.New("away")
 }

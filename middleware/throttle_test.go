@@ -3,9 +3,12 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,23 +18,104 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// throttled is an API that allows limit failures for an address, on a store
-// that counts.
-func throttled(ring *keyring, limit string, o middleware.Options) (*middleware.API, *countedStore) {
+// TestThrottleLegacyKeys: over budget, a live key that the cache knows under
+// any of its digests passes, and no other token reaches the store.
+func TestThrottleLegacyKeys(t *testing.T) { synctest.Test(t, throttleLegacyKeys) }
+
+func throttleLegacyKeys(t *testing.T) {
+	ring := newKeyring()
+	importOld(t, ring, oldKey, "the old pepper", keystore.Production)
+	key2 := importOld(t, ring, oldKey2, "the old pepper", keystore.Production)
 	store := &countedStore{Store: ring.memory}
-	o.Failures = ratelimit.MustParse(limit)
-	if o.Hooks == nil {
-		o.Hooks = quiet()
+	cached := keystore.NewCached(store, keystore.CacheOptions{Service: acme()})
+	api := testAPI(cached, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("2-H")})
+	ask := func(token string) int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
+	unknown := func(i int) string { return fmt.Sprintf("acme_%040d", i) }
+
+	for i, want := range []int{200, 200, 401, 401, 429, 429} {
+		token := unknown(i)
+		if i < 2 {
+			token = []string{oldKey, oldKey2}[i]
+		}
+		if got := ask(token); got != want {
+			t.Fatalf("request %d: got %d, want %d", i, got, want)
+		}
 	}
-	return testAPI(keystore.NewCached(store, keystore.CacheOptions{}), o), store
+	before := store.lookups.Load()
+	for i := range 20 {
+		if got := ask(unknown(100 + i)); got != 429 {
+			t.Errorf("an unknown key over budget: got %d", got)
+		}
+		if got := ask(oldKey); got != 200 {
+			t.Errorf("a live key over budget: got %d", got)
+		}
+	}
+	if asked := store.lookups.Load() - before; asked != 0 {
+		t.Errorf("the store was asked %d times over budget", asked)
+	}
+	// What the cache remembers is too old by now: the store decides.
+	time.Sleep(5 * time.Minute)
+	if got := ask(oldKey); got != 200 || store.lookups.Load() == before {
+		t.Errorf("a live key over budget that is looked up again: got %d after %d look-ups", got, store.lookups.Load()-before)
+	}
+	suspended := key2.Clone()
+	suspended.Suspended = true
+	if err := ring.memory.Update(t.Context(), suspended); err != nil {
+		t.Fatal(err)
+	}
+	cached.Invalidate(key2.Digest)
+	if got := ask(oldKey2); got != 429 {
+		t.Errorf("a key that is not live any more: got %d, want the throttle's refusal", got)
+	}
 }
 
-func from(address string, r *http.Request) *http.Request {
-	r.RemoteAddr = address
-	return r
+func TestThrottleDoesNotStarve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		live := ring.issue(t)
+		store := slowStore{ring.memory, 30 * time.Millisecond}
+		api := testAPI(store, middleware.Options{Failures: ratelimit.MustParse("1-S"), Hooks: quiet()})
+		bad := wellFormed()
+		statuses := map[int]int{}
+		var mu sync.Mutex
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { // one wrong key, a request each 20 ms: they overlap
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+					wg.Go(func() {
+						a := serve(api, request("GET", "/api/v1/any", bad, ""))
+						mu.Lock()
+						statuses[a.StatusCode]++
+						mu.Unlock()
+					})
+				}
+			}
+		})
+		time.Sleep(time.Second)
+		var answered atomic.Int64
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		for range 100 {
+			wg.Go(func() {
+				serve(api, request("GET", "/api/v1/any", live, "").WithContext(ctx))
+				answered.Add(1)
+			})
+		}
+		time.Sleep(10 * time.Minute)
+		close(stop)
+		mu.Lock()
+		t.Logf("after 10 minutes: %d of 100 live requests answered; wrong key: %v with a limit of 1 a second", answered.Load(), statuses)
+		if answered.Load() < 100 {
+			t.Fail()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
 }
-
-func wellFormed() string { return keystore.Service{}.Generate(keystore.Production).Reveal() }
 
 // TestThrottleFailures: 60 wrong keys of one address. Those over the limit cost
 // the store nothing, and nobody else notices.

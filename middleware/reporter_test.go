@@ -1,0 +1,1022 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// TestPanicsKeepTheKey: whichever header a key came in, whichever shape it has,
+// a panic with it or with the request does not bring it into the log.
+func TestPanicsKeepTheKey(t *testing.T) {
+	ring := newKeyring()
+	importOld(t, ring, oldKey, "the old pepper", keystore.Production)
+	token := ring.issue(t)
+	elsewhere := keystore.Service{Prefix: "globex"}.Generate(keystore.Production).Reveal()
+	service := acme()
+	service.Legacy = append(service.Legacy, keystore.LegacyFormat{Name: "bare", Match: func(token string) bool { return len(token) == 40 }})
+	options := middleware.Options{Service: service, Keys: middleware.KeyOptions{Header: "X-Caller"}}
+	bare := &keystore.Key{ID: "key_bare", Legacy: "bare", Digest: keystore.DigestOf(bareKey), Organization: "org_1", Environment: keystore.Production}
+	if err := ring.memory.Insert(t.Context(), bare); err != nil {
+		t.Fatal(err)
+	}
+	guards := map[string]func(*middleware.Hooks) *middleware.API{
+		"alone": func(hooks *middleware.Hooks) *middleware.API {
+			o := options
+			o.Hooks = hooks
+			return middleware.NewAPI(ring.memory, o)
+		},
+		"joined": func(hooks *middleware.Hooks) *middleware.API {
+			keys := middleware.Prefer(nobody{}, middleware.FirstOf(middleware.KeyAuthenticator(ring.memory, options), middleware.KeyAuthenticator(ring.memory, middleware.Options{
+				Service: keystore.Service{Prefix: "globex"},
+			})))
+			return middleware.NewAPI(nil, middleware.Options{Hooks: hooks, Authenticator: keys})
+		},
+	}
+	panics := map[string]func(r *http.Request, value string){
+		"request": func(r *http.Request, _ string) { panic(r) },
+		"value":   func(_ *http.Request, value string) { panic("bad key " + value) },
+		"part":    func(_ *http.Request, value string) { panic(value[5:]) },
+		"removed": func(r *http.Request, value string) {
+			r.Header.Del("X-Caller")
+			r.Header.Del("Authorization")
+			panic("bad key " + value)
+		},
+	}
+	for name, guard := range guards {
+		for line, secret := range map[string]string{"X-Caller: " + token: token, "X-Caller: " + oldKey: oldKey, "Authorization: Bearer " + oldKey: oldKey, "X-Caller: " + bareKey: bareKey} {
+			for how, do := range panics {
+				if secret == bareKey && how == "part" {
+					continue
+				}
+				log := newLogged()
+				api := guard(log.hooks())
+				api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(_ http.ResponseWriter, r *http.Request) { do(r, secret) })
+				if res := serve(api, request("GET", "/api/v1/x", "", "", line)); res.StatusCode != 500 {
+					t.Fatalf("%s, %s: got %d %s", name, line, res.StatusCode, res.body)
+				}
+				if text := log.String(); strings.Contains(text, secret[len(secret)-20:]) || !strings.Contains(text, "panic while serving") {
+					t.Errorf("%s, %s, %s: the log holds the key: %s", name, line[:10], how, text)
+				}
+			}
+		}
+		// Two keys, of which neither counts, and a Problem hook that panics.
+		log := newLogged()
+		hooks := log.hooks()
+		hooks.Problem = func(r *http.Request, _ middleware.Problem) (string, []byte) { panic(r.Header) }
+		const second = "ffeeddccbbaa99887766554433221100ffeeddcc"
+		twice := request("GET", "/api/v1/x", "", "", "X-Caller: "+bareKey, "X-Caller: "+second)
+		if serve(guard(hooks), twice); strings.Contains(log.String(), bareKey) || strings.Contains(log.String(), second) || !strings.Contains(log.String(), "X-Caller") {
+			t.Errorf("%s: the log holds a key: %s", name, log)
+		}
+		// Keys of others, which no header of the request has.
+		log = newLogged()
+		api := guard(log.hooks())
+		api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {
+			panic(fmt.Errorf("cannot store %q or {%s} or %s", oldKey2, token, elsewhere))
+		})
+		serve(api, request("GET", "/api/v1/x", "", "", "X-Caller: "+oldKey))
+		if text := log.String(); strings.Contains(text, oldKey2) || strings.Contains(text, token) || name == "joined" && strings.Contains(text, elsewhere) || !strings.Contains(text, "cannot store") {
+			t.Errorf("%s: the log holds a key: %s", name, text)
+		}
+	}
+}
+
+// TestMethodInLogs: by its method a client can neither fill a log nor write an
+// API key there.
+func TestMethodInLogs(t *testing.T) {
+	ring, o, log := newKeyring(keystore.CacheOptions{Service: acme()}), &observed{t: t}, newLogged()
+	token := ring.issue(t)
+	hooks := o.hooks()
+	hooks.Logger = log.hooks().Logger
+	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, Service: acme()})
+	handlers := map[string]http.Handler{
+		"Event":  g.RequestID(http.NotFoundHandler()),
+		"misuse": middleware.Chain(g.RequestID, g.AnyKey)(http.NotFoundHandler()),
+		"panic":  middleware.Chain(g.RequestID, g.Recover)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })),
+	}
+	for method, want := range map[string]string{
+		"GET": "GET", "PROPPATCH": "PROPPATCH", strings.Repeat("A", 900_000): strings.Repeat("A", 16), token: token[:len("svc_live_")+7], oldKey: "[secret]",
+	} {
+		for name, h := range handlers {
+			before := len(log.String())
+			r := request("GET", "/", "", "")
+			r.Method = method
+			if e, _ := o.ask(h, r); e.Method != want {
+				t.Errorf("%s: the Event has the method %.40q, want %q", name, e.Method, want)
+			}
+			if line := log.String()[before:]; name != "Event" && !strings.Contains(line, " method="+want+" ") {
+				t.Errorf("%s: the log has not the method %q: %.200s", name, want, line)
+			}
+		}
+	}
+}
+
+// The hooks of an API are told of a response, whatever hooks an outer Guard
+// has.
+func TestObserveBehindOuterHooks(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for name, outer := range map[string]*middleware.Hooks{"none": nil, "a logger": quiet()} {
+		events := 0
+		hooks := quiet()
+		hooks.Observe = func(context.Context, middleware.Event) { events++ }
+		api := testAPI(ring.keys, middleware.Options{Hooks: hooks})
+		h := middleware.New(nil, middleware.Options{Hooks: outer}).RequestID(api)
+		serve(h, request("GET", "/api/v1/any", token, ""))
+		if events != 1 {
+			t.Errorf("outer hooks with %s: got %d events, want 1", name, events)
+		}
+	}
+}
+
+func TestWriteProblem(t *testing.T) {
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "3")
+		middleware.WriteProblem(w, r, middleware.Problem{
+			Status: 409, Code: "task_done", Detail: "The task is <done>.", RequestID: "not this one", RetryAfter: 1500 * time.Millisecond,
+		})
+	}, middleware.Options{Hooks: quiet()})
+	srv := start(t, api)
+	res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
+	want := problemBody{Type: "about:blank", Title: "Conflict", Status: 409, Code: "task_done", Detail: "The task is <done>.", RequestID: wantID(t, res.Response)}
+	if got := res.problem(t); res.StatusCode != 409 || got.Type != want.Type || got.Title != want.Title || got.Status != want.Status ||
+		got.Code != want.Code || got.Detail != want.Detail || got.RequestID != want.RequestID {
+		t.Errorf("got %d %+v, want %+v", res.StatusCode, got, want)
+	}
+	for name, want := range map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store", "Retry-After": "2", "Connection": ""} {
+		if got := res.Header.Get(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestWriteProblemOutsideAllStages: the form is the same, without an id.
+func TestWriteProblemOutsideAllStages(t *testing.T) {
+	res := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 404, Code: "none"})
+	}), request("GET", "/", "", ""))
+	if want := `{"type":"about:blank","title":"Not Found","status":404,"code":"none"}` + "\n"; res.body != want || res.StatusCode != 404 {
+		t.Errorf("got %d %q, want %q", res.StatusCode, res.body, want)
+	}
+}
+
+// TestWriteProblemTooLate: a response that has begun is left alone, whatever
+// stands between the handler and the stages.
+func TestWriteProblemTooLate(t *testing.T) {
+	late := func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "begun")
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "late"})
+	}
+	for name, h := range map[string]http.HandlerFunc{
+		"direct":  late,
+		"foreign": func(w http.ResponseWriter, r *http.Request) { late(unwrapper{w}, r) },
+		"hook": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Hook", "1")
+			late(w, r)
+		},
+	} {
+		hooks := quiet()
+		if name == "hook" {
+			hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+				return "text/plain", []byte("from the hook")
+			}
+		}
+		api, token := oneRoute(t, h, middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), h)
+		srv := start(t, api)
+		for _, r := range []*http.Request{get(t, srv, "/api/v1/x", token), newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)} {
+			r.Header.Set("Idempotency-Key", name)
+			if res := do(t, srv.Client(), r); res.StatusCode != 200 || res.body != "begun" || res.Header.Get("Retry-After") != "" {
+				t.Errorf("%s %s: got %d %q", name, r.Method, res.StatusCode, res.body)
+			}
+		}
+	}
+}
+
+// TestProblemHook: the hook's form takes the place of ours, for the refusals of
+// stages, of the mux and of handlers, and for panics; what belongs to the
+// refusal is set for it.
+func TestProblemHook(t *testing.T) {
+	hooks := quiet()
+	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+		return "text/x-hook", []byte(p.Code + " " + p.RequestID)
+	}
+	ring := newKeyring()
+	token := ring.issue(t)
+	api := testAPI(ring.keys, middleware.Options{Hooks: hooks})
+	api.HandleFunc("GET /api/v1/panic", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { panic("boom") })
+	api.HandleFunc("GET /api/v1/own", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 418, Code: "own", RetryAfter: time.Second})
+	})
+	tests := []struct {
+		path, token string
+		status      int
+		code        string
+		header      string
+	}{
+		{"/api/v1/any", "", 401, "api_key_missing", "Www-Authenticate"},
+		{"/api/v1/any", "x", 401, "api_key_invalid", "Www-Authenticate"},
+		{"/api/v1/account", token, 403, "insufficient_scope", "Www-Authenticate"},
+		{"/api/v1/none", token, 404, "not_found", "Cache-Control"},
+		{"/api/v1/account/cancel", token, 404, "not_found", "Cache-Control"},
+		{"/api/v1/tasks/1/cancel", token, 405, "method_not_allowed", "Allow"},
+		{"/api/v1/panic", token, 500, "internal", "Cache-Control"},
+		{"/api/v1/own", token, 418, "own", "Retry-After"},
+	}
+	for _, tt := range tests {
+		res := serve(api, request("GET", tt.path, tt.token, ""))
+		if want := tt.code + " " + wantID(t, res.Response); res.StatusCode != tt.status || res.body != want || res.Header.Get("Content-Type") != "text/x-hook" || res.Header.Get(tt.header) == "" {
+			t.Errorf("%s: got %d %q with %v; want %d %q and a %s", tt.path, res.StatusCode, res.body, res.Header, tt.status, want, tt.header)
+		}
+	}
+}
+
+// TestProblemHookThatWrites: what a hook writes into its Problem changes
+// neither other refusals nor the requirement.
+func TestProblemHookThatWrites(t *testing.T) {
+	hooks := quiet()
+	hooks.Problem = func(_ *http.Request, p middleware.Problem) (string, []byte) {
+		p.Missing[0] = "changed"
+		return "", nil
+	}
+	ring, need := newKeyring(), middleware.Require(scope.TasksWrite, scope.TasksRead)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
+	api.HandleFunc("GET /api/v1/x", need, sayOK)
+	for _, token := range []string{ring.issue(t), ring.issue(t), ring.issue(t, scope.TasksRead)} {
+		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.problem(t).Missing[0] != "tasks:write" {
+			t.Errorf("got %s", res.body)
+		}
+	}
+	if got := need.String(); got != "tasks:write tasks:read" {
+		t.Errorf("the requirement is now %q", got)
+	}
+}
+
+func TestProblemHookThatLeavesItToTheDefault(t *testing.T) {
+	for name, hook := range map[string]func(r *http.Request, p middleware.Problem) (string, []byte){
+		"returns nothing": func(r *http.Request, p middleware.Problem) (string, []byte) { return "text/plain", nil },
+		"panics":          func(r *http.Request, p middleware.Problem) (string, []byte) { panic(p) },
+		"aborts":          func(r *http.Request, p middleware.Problem) (string, []byte) { panic(http.ErrAbortHandler) },
+	} {
+		h := quiet()
+		h.Problem = hook
+		api, _ := oneRoute(t, sayOK, middleware.Options{Hooks: h})
+		res := serve(api, request("GET", "/api/v1/x", "", ""))
+		p := res.problem(t)
+		if res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != wantID(t, res.Response) || res.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: got %d %s", name, res.StatusCode, res.body)
+		}
+	}
+}
+
+// wantNoSecret checks that no eight characters in a row of a token's random
+// part are in text, as they are or in hexadecimal.
+func wantNoSecret(t testing.TB, where, text string, tokens ...string) {
+	t.Helper()
+	for _, token := range tokens {
+		random := token[len("svc_live_"):]
+		for i := range len(random) - 8 {
+			part := random[i : i+8]
+			for _, form := range []string{part, fmt.Sprintf("%x", part), fmt.Sprintf("%X", part), fmt.Sprintf("% x", part)} {
+				if strings.Contains(text, form) {
+					at := strings.Index(text, form)
+					t.Errorf("%s holds %q of a key: …%s", where, part, text[max(0, at-200):at+len(form)])
+					return
+				}
+			}
+		}
+	}
+}
+
+var verbs = []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%f"}
+
+// TestNoSecretLeaks sends keys, good and bad, along every way that logs,
+// reports or answers something.
+func TestNoSecretLeaks(t *testing.T) {
+	ring := newKeyring()
+	live := ring.issue(t, scope.TasksWrite)
+	expired, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	ring.expire(t, key)
+	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
+	mistyped := swapLast(live)
+	tokens := []string{live, expired, unknown}
+
+	dumps := newLogged()
+	panics := map[string]func(r *http.Request) any{
+		"text":      func(r *http.Request) any { return "boom" },
+		"request":   func(r *http.Request) any { return r },
+		"header":    func(r *http.Request) any { return r.Header },
+		"error":     func(r *http.Request) any { return fmt.Errorf("unexpected %q", r.Header["Authorization"]) },
+		"value":     func(r *http.Request) any { return r.Header.Get("Authorization") },
+		"context":   func(r *http.Request) any { return r.Context() },
+		"principal": func(r *http.Request) any { p, _ := middleware.PrincipalFrom(r.Context()); return p },
+	}
+	for _, handler := range []string{"text", "JSON"} {
+		logs, events := newLogged(), newLogged()
+		options := &slog.HandlerOptions{Level: slog.LevelDebug, AddSource: true}
+		logger := slog.New(slog.NewTextHandler(logs, options))
+		if handler == "JSON" {
+			logger = slog.New(slog.NewJSONHandler(logs, options))
+		}
+		hooks := &middleware.Hooks{Logger: logger, Observe: func(ctx context.Context, e middleware.Event) {
+			for _, verb := range verbs {
+				fmt.Fprintf(events, verb+" "+verb+"\n", e, ctx)
+			}
+		}}
+		down := false
+		store := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			if down {
+				return nil, errors.New("down")
+			}
+			return ring.keys.Lookup(ctx, d)
+		})
+		api := testAPI(store, middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Failures: ratelimit.MustParse("1000-S"), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
+		for name, value := range panics {
+			api.HandleFunc("GET /api/v1/panic/"+name, middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
+			api.HandleFunc("POST /api/v1/panic/"+name, middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
+		}
+		api.HandleFunc("GET /api/v1/twice", middleware.AnyKey(), superfluous)
+		api.HandleFunc("GET /api/v1/dump", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+			p, _ := middleware.PrincipalFrom(r.Context())
+			for _, verb := range verbs {
+				fmt.Fprintf(dumps, verb+"\n"+verb+"\n"+verb+"\n", r.Context(), p, w)
+			}
+			logger.Info("dump", "context", r.Context(), "principal", p)
+			marshalled, _ := json.Marshal(r.Context())
+			dumps.Write(marshalled)
+		})
+		api.Handle("POST /api/v1/misuse", middleware.AnyKey(), middleware.New(nil, middleware.Options{}).AnyKey(http.HandlerFunc(sayOK)))
+		srv := start(t, api, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(logs, "", 0) })
+
+		paths := []string{"/api/v1/any", "/api/v1/account", "/api/v1/none", "/api/v1/twice", "/api/v1/misuse", "/api/v1/dump"}
+		for name := range panics {
+			paths = append(paths, "/api/v1/panic/"+name)
+		}
+		for _, down = range []bool{false, true} {
+			for _, path := range paths {
+				for i, token := range []string{live, expired, unknown, mistyped, "Bearer " + live, live + "\xe9"} {
+					for _, method := range []string{"GET", "POST"} {
+						r := newRequest(t, method, srv.URL+path, "", nil)
+						r.Header.Set("Authorization", "Bearer "+token)
+						r.Header.Set("Idempotency-Key", fmt.Sprint(path, i))
+						res, err := srv.Client().Do(r)
+						if err != nil {
+							t.Fatalf("%s: %v", path, err)
+						}
+						var all strings.Builder
+						res.Header.Write(&all)
+						io.Copy(&all, res.Body)
+						res.Body.Close()
+						wantNoSecret(t, method+" "+path, all.String(), tokens...)
+					}
+				}
+			}
+		}
+		srv.Close()
+		if got := logs.String(); !strings.Contains(got, "panic while serving") || !strings.Contains(got, "could not be checked") || !strings.Contains(got, "superfluous") || !strings.Contains(got, "Require stands inside") {
+			t.Errorf("the test does not reach what it is about: %s", got)
+		}
+		wantNoSecret(t, "the "+handler+" log", logs.String(), tokens...)
+		wantNoSecret(t, "an event", events.String(), tokens...)
+	}
+	if dumps.String() == "" {
+		t.Error("nothing was dumped")
+	}
+	wantNoSecret(t, "a dump", dumps.String(), tokens...)
+}
+
+// A key is not in the log even if the handler took it out of its request before
+// it panicked with it.
+func TestPanicWithARemovedKey(t *testing.T) {
+	ring, log := newKeyring(), newLogged()
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(_ http.ResponseWriter, r *http.Request) {
+		out := r.Header.Clone()
+		r.Header.Del("Authorization")
+		panic(fmt.Sprint(out))
+	})
+	token := ring.issue(t)
+	for _, line := range []string{"X-Nothing: 1", "Idempotency-Key: 1"} {
+		if got := serve(api, request("POST", "/api/v1/x", token, "{}", line)); got.StatusCode != 500 {
+			t.Errorf("%s: got %d", line, got.StatusCode)
+		}
+	}
+	if text := log.String(); strings.Contains(text, token) || !strings.Contains(text, "[secret]") {
+		t.Errorf("the log holds the key: %s", text)
+	}
+}
+
+// An error of an authenticator that quotes the credentials is in the log
+// without them.
+func TestAuthenticatorErrorWithCredentials(t *testing.T) {
+	log := newLogged()
+	introspect := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		return middleware.Principal{}, fmt.Errorf("Get %q: %w", "https://login.example/introspect?token="+token, context.DeadlineExceeded)
+	})
+	for _, auth := range []middleware.Authenticator{introspect, middleware.FirstOf(middleware.KeyAuthenticator(keystore.NewMemory(), middleware.Options{}), introspect)} {
+		api := testAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: auth})
+		wantRefusal(t, "introspection is down", serve(api, request("GET", "/api/v1/any", jwt, "")), 503, "key_store_unavailable", "")
+	}
+	if text := log.String(); strings.Contains(text, jwt) || strings.Count(text, "introspect?token=[secret]") != 2 || !strings.Contains(text, "deadline exceeded") {
+		t.Errorf("got the log %s", text)
+	}
+}
+
+// A key that a client has put into its path is in no line about that request.
+func TestKeyInThePath(t *testing.T) {
+	ring, log := newKeyring(keystore.CacheOptions{Service: acme()}), newLogged()
+	o := middleware.Options{Hooks: log.hooks(), Service: acme(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	api := middleware.NewAPI(ring.keys, o)
+	var late http.ResponseWriter
+	for path, h := range map[string]http.HandlerFunc{
+		"panic":  func(http.ResponseWriter, *http.Request) { panic("boom") },
+		"misuse": func(w http.ResponseWriter, r *http.Request) { api.ServeHTTP(w, r) },
+		"late":   func(w http.ResponseWriter, _ *http.Request) { late = w },
+		"bypassed": func(w http.ResponseWriter, r *http.Request) {
+			r.Context().Value(writerKey{}).(http.ResponseWriter).WriteHeader(201)
+		},
+	} {
+		api.HandleFunc("POST /api/v1/"+path+"/{key}", middleware.AnyKey(), h)
+	}
+	token := ring.issue(t)
+	for _, path := range []string{"panic", "misuse", "late", "bypassed"} {
+		for _, key := range []string{token, oldKey} {
+			r, w := request("POST", "/api/v1/"+path+"/"+key, token, "{}", "Idempotency-Key: "+path+key[:5]), httptest.NewRecorder()
+			middleware.New(nil, o).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), writerKey{}, w)))
+			})).ServeHTTP(w, r)
+			if late != nil {
+				late.WriteHeader(422)
+				late = nil
+			}
+		}
+		want := 2
+		if path == "late" {
+			want++ // the warning of an empty response
+		}
+		if got := strings.Count(log.String(), "path=/api/v1/"+path+"/[secret]"); got != want {
+			t.Errorf("%s: got %d lines about the request, want %d: %s", path, got, want, log)
+		}
+	}
+	wantNoSecret(t, "the log", log.String(), token, oldKey)
+}
+
+type writerKey struct{}
+
+// TestHooksOfTheOutermost: a stage without hooks uses those of the stage
+// outside it, and one with hooks of its own uses these.
+func TestHooksOfTheOutermost(t *testing.T) {
+	outer, inner := newLogged(), newLogged()
+	misplaced := func(o *middleware.Hooks) http.Handler {
+		return middleware.New(nil, middleware.Options{Hooks: o}).AnyKey(http.HandlerFunc(sayOK))
+	}
+	id := middleware.New(nil, middleware.Options{Hooks: outer.hooks()}).RequestID
+	serve(id(misplaced(nil)), request("GET", "/", "", ""))
+	if !strings.Contains(outer.String(), "no Authenticate") {
+		t.Errorf("got the outer log %q", outer)
+	}
+	serve(id(misplaced(inner.hooks())), request("GET", "/", "", ""))
+	if !strings.Contains(inner.String(), "no Authenticate") || strings.Count(outer.String(), "\n") != 1 {
+		t.Errorf("got the inner log %q, the outer %q", inner, outer)
+	}
+}
+
+// TestOutageLines: one line a second, which counts those left out.
+func TestOutageLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLogged()
+		api := testAPI(lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") }), middleware.Options{Hooks: log.hooks()})
+		token := keystore.Service{}.Generate(keystore.Production).Reveal()
+		for _, wait := range []time.Duration{0, 0, time.Second - 1, 1, time.Second} {
+			time.Sleep(wait) // in the bubble
+			serve(api, request("GET", "/api/v1/any", token, ""))
+		}
+		var unlogged []string
+		for _, line := range strings.Split(log.String(), "unlogged=")[1:] {
+			unlogged = append(unlogged, line[:1])
+		}
+		if got := strings.Join(unlogged, " "); got != "0 2 0" {
+			t.Errorf("got lines that count %q, want \"0 2 0\"", got)
+		}
+	})
+}
+
+// TestProblemHookThatAsksForTheDefault: the hook may write the default to a
+// recorder and change it. It is not called again for that.
+func TestProblemHookThatAsksForTheDefault(t *testing.T) {
+	ring := newKeyring()
+	calls := 0
+	hooks := quiet()
+	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+		if calls++; calls > 1 {
+			runtime.Goexit() // an overflow of the stack would end the process
+		}
+		rec := httptest.NewRecorder()
+		middleware.WriteProblem(struct{ http.ResponseWriter }{rec}, r, p)
+		return "application/json", bytes.ReplaceAll(rec.Body.Bytes(), []byte("credentials were"), []byte("token was"))
+	}
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if res := serve(api, request("GET", "/api/v1/x", "", "")); res.StatusCode != 401 || !strings.Contains(res.body, "No token was sent") {
+			t.Errorf("got %d %s", res.StatusCode, res.body)
+		}
+	}()
+	<-done
+	if calls != 1 {
+		t.Errorf("the hook was called %d times", calls)
+	}
+}
+
+// TestProblemHookKnowsTheCaller: it may choose the language or form by caller.
+func TestProblemHookKnowsTheCaller(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	hooks := quiet()
+	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+		who, known := middleware.PrincipalFrom(r.Context())
+		return "text/plain", fmt.Appendf(nil, "%t %t %t", known, who.KeyID() != "", middleware.RequestIDFrom(r.Context()) == p.RequestID)
+	}
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
+	for token, want := range map[string]string{"": "false false true", token: "true true true"} {
+		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.body != want {
+			t.Errorf("%d: got %q, want %q", res.StatusCode, res.body, want)
+		}
+	}
+}
+
+func TestSecretsOfOtherSchemes(t *testing.T) {
+	ring := newKeyring()
+	who := callerOf(t, ring)
+	for name, tt := range map[string]struct {
+		header, value, secret string
+		panics                func(r *http.Request) any
+	}{
+		"basic": {"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("alice:correct horse battery")), "correct horse battery", func(r *http.Request) any {
+			u, p, _ := r.BasicAuth()
+			return "cannot log in " + u + " with " + p
+		}},
+		"cookie":    {"Cookie", "session=5e55104f0000ffff5e55104f", "5e55104f0000ffff5e55104f", func(r *http.Request) any { return r }},
+		"x-api-key": {"X-Api-Key", "5e55104f0000ffff5e55104f", "5e55104f0000ffff5e55104f", func(r *http.Request) any { return fmt.Errorf("bad: %v", r.Header) }},
+	} {
+		log := newLogged()
+		api := middleware.NewAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: authenticatorFunc(func(*http.Request) (middleware.Principal, error) { return who, nil })})
+		api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { panic(tt.panics(r)) })
+		serve(api, request("GET", "/api/v1/x", "", "", tt.header+": "+tt.value))
+		if strings.Contains(log.String(), tt.secret) {
+			t.Errorf("%s: the log has the secret", name)
+		}
+	}
+}
+
+func TestInnerKeyInOuterLog(t *testing.T) {
+	ring := newKeyring()
+	token, inner := ring.issue(t), ring.issue(t)
+	log := newLogged()
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
+	api.HandleFunc("GET /api/v1/y", middleware.AnyKey(), sayOK)
+	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		sub := request("GET", "/api/v1/y", inner, "").WithContext(r.Context())
+		serve(api, sub)
+		panic(sub) // the request that it sent
+	})
+	serve(api, request("GET", "/api/v1/x", token, ""))
+	if strings.Contains(log.String(), inner) {
+		t.Error("the key of the inner request is in the log")
+	}
+}
+
+// A failing store is no way to fill the log.
+func TestFaultsAreLoggedOnceASecond(t *testing.T) {
+	log := newLogged()
+	h := middleware.New(brokenKeys{}, middleware.Options{Hooks: log.hooks()}).Authenticate(http.NotFoundHandler())
+	token := newKeyring().issue(t)
+	for range 100 {
+		serve(h, request("GET", "/", token, ""))
+	}
+	if n := strings.Count(log.String(), "could not be checked"); n < 1 || n > 3 {
+		t.Errorf("100 failures in an instant have %d lines", n)
+	}
+}
+
+type brokenKeys struct{}
+
+func (brokenKeys) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
+	return nil, errors.New("no route to host")
+}
+
+// The Problem hook finds the request id, also where a handler panicked.
+func TestHookFindsTheID(t *testing.T) {
+	for _, line := range []string{"Idempotency-Key: 1", "X-Other: 1"} {
+		ring := newKeyring()
+		hooks, seen := quiet(), ""
+		hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+			seen = middleware.RequestIDFrom(r.Context())
+			return "text/plain", []byte(p.RequestID)
+		}
+		api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Hooks: hooks})
+		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) { panic("boom") })
+		if got := serve(api, request("POST", "/api/v1/x", ring.issue(t), "{}", line)); seen == "" || got.body != seen || seen != got.Header.Get("Svc-Request-Id") {
+			t.Errorf("%s: the hook saw %q and wrote %q, the client got %q", line, seen, got.body, got.Header.Get("Svc-Request-Id"))
+		}
+	}
+}
+
+// router is a router that tells the pattern by a function and in a context
+// value, as chi does. It answers /none by itself.
+type router struct{ h http.Handler }
+
+type routed struct{ pattern string }
+
+type routedKey struct{}
+
+func patternOf(r *http.Request) string {
+	if route, ok := r.Context().Value(routedKey{}).(*routed); ok {
+		return route.pattern
+	}
+	return ""
+}
+
+func (x router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	route, _ := r.Context().Value(routedKey{}).(*routed)
+	if route == nil { // stages outside have not asked for it
+		route = new(routed)
+		r = r.WithContext(context.WithValue(r.Context(), routedKey{}, route))
+	}
+	if strings.HasSuffix(r.URL.Path, "/none") {
+		http.NotFound(w, r)
+		return
+	}
+	route.pattern = "/tasks/{id}"
+	x.h.ServeHTTP(w, r)
+}
+
+// mounted puts the value of a router into the context outside the stages.
+func mounted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), routedKey{}, new(routed))))
+	})
+}
+
+// TestPattern: the Event has the pattern of the route, whoever found the route.
+func TestPattern(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, tt := range []struct {
+		name  string
+		build func(g *middleware.Guard) http.Handler
+		path  string
+		hook  func(*http.Request) string
+		want  string
+	}{
+		{"Require on the route", func(g *middleware.Guard) http.Handler {
+			return middleware.Chain(g.RequestID, g.Authenticate)(router{g.AnyKey(http.HandlerFunc(sayOK))})
+		}, "/tasks/1", patternOf, "/tasks/{id}"},
+		{"found when the response ends", func(g *middleware.Guard) http.Handler {
+			return mounted(middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(router{http.HandlerFunc(sayOK)}))
+		}, "/tasks/1", patternOf, "/tasks/{id}"},
+		{"asked again, behind a ServeMux outside", func(g *middleware.Guard) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("/tasks/", middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(router{http.HandlerFunc(sayOK)}))
+			return mounted(mux)
+		}, "/tasks/1", patternOf, "/tasks/{id}"},
+		{"an unknown path behind a ServeMux outside", func(g *middleware.Guard) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("/tasks/", middleware.Chain(g.RequestID, g.Authenticate)(router{http.HandlerFunc(sayOK)}))
+			return mounted(mux)
+		}, "/tasks/none", patternOf, "/tasks/"},
+		{"an unknown path", func(g *middleware.Guard) http.Handler {
+			return mounted(middleware.Chain(g.RequestID, g.Authenticate)(router{http.HandlerFunc(sayOK)}))
+		}, "/none", patternOf, ""},
+		{"a ServeMux without the hook", func(g *middleware.Guard) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("/tasks/{task}", g.AnyKey(http.HandlerFunc(sayOK)))
+			return middleware.Chain(g.RequestID, g.Authenticate)(mux)
+		}, "/tasks/1", nil, "/tasks/{task}"},
+		{"a ServeMux behind a copy of the request", func(g *middleware.Guard) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("/tasks/{task}", g.AnyKey(http.HandlerFunc(sayOK)))
+			return middleware.Chain(g.RequestID, g.Authenticate)(mounted(mux))
+		}, "/tasks/1", nil, "/tasks/{task}"},
+		{"a hook that knows nothing", func(g *middleware.Guard) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("/tasks/{task}", g.AnyKey(http.HandlerFunc(sayOK)))
+			return middleware.Chain(g.RequestID, g.Authenticate)(mux)
+		}, "/tasks/1", func(*http.Request) string { return "" }, "/tasks/{task}"},
+		{"an API, whose mux knows it", func(*middleware.Guard) http.Handler { return nil }, "/api/v1/tasks/1", func(*http.Request) string { return "wrong" }, "GET /api/v1/tasks/{task}"},
+	} {
+		var got []string
+		hooks := quiet()
+		hooks.Pattern = tt.hook
+		hooks.Observe = func(_ context.Context, e middleware.Event) { got = append(got, e.Pattern) }
+		o := middleware.Options{Hooks: hooks}
+		h := tt.build(middleware.New(ring.keys, o))
+		if h == nil {
+			api := middleware.NewAPI(ring.keys, o)
+			api.HandleFunc("GET /api/v1/tasks/{task}", middleware.AnyKey(), sayOK)
+			h = api
+		}
+		serve(h, request("GET", tt.path, token, ""))
+		if len(got) != 1 || got[0] != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestPatternIsAskedForTheEventAlone: once it has answered it is not asked
+// again, and never where nobody observes.
+func TestPatternIsAskedForTheEventAlone(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, tt := range []struct {
+		name    string
+		answers string
+		observe bool
+		calls   int
+	}{{"answers", "/x", true, 1}, {"does not", "", true, 2}, {"nobody observes", "/x", false, 0}} {
+		calls := 0
+		hooks := quiet()
+		hooks.Pattern = func(*http.Request) string { calls++; return tt.answers }
+		if tt.observe {
+			hooks.Observe = func(context.Context, middleware.Event) {}
+		}
+		g := middleware.New(ring.keys, middleware.Options{Hooks: hooks})
+		serve(middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(http.HandlerFunc(sayOK)), request("GET", "/", token, ""))
+		if calls != tt.calls {
+			t.Errorf("%s: asked %d times, want %d", tt.name, calls, tt.calls)
+		}
+	}
+}
+
+// TestPanickingHooks: a hook that watches cannot spoil a response. The log
+// tells of it, without the key.
+func TestPanickingHooks(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	boom := func(r *http.Request) { panic("boom " + r.Header.Get("Authorization")) }
+	for name, set := range map[string]func(*middleware.Hooks){
+		"Pattern": func(h *middleware.Hooks) {
+			h.Observe = func(context.Context, middleware.Event) {}
+			h.Pattern = func(r *http.Request) string { boom(r); return "" }
+		},
+		"Observe": func(h *middleware.Hooks) {
+			h.Observe = func(ctx context.Context, e middleware.Event) { panic("boom " + token) }
+		},
+	} {
+		log := newLogged()
+		hooks := log.hooks()
+		set(hooks)
+		o := middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+		api := middleware.NewAPI(ring.keys, o)
+		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), sayOK)
+		g := middleware.New(ring.keys, o)
+		for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey, g.Idempotent)(http.HandlerFunc(sayOK))} {
+			before := len(log.String())
+			srv := start(t, h) // a panic that got out would cut the connection
+			r := newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)
+			r.Header.Set("Idempotency-Key", form)
+			if res := do(t, srv.Client(), r); res.StatusCode != 200 || res.body != "ok" {
+				t.Errorf("%s, %s: got %d %s", name, form, res.StatusCode, res.body)
+			}
+			srv.Close()
+			if name == "Pattern" && form == "API" {
+				continue // it is not asked: the mux knows
+			}
+			if got := log.String()[before:]; !strings.Contains(got, "panic while serving") || !strings.Contains(got, "boom") || strings.Contains(got, token) {
+				t.Errorf("%s, %s: got the log %s", name, form, got)
+			}
+		}
+	}
+}
+
+// TestUnknownPathAsksThePattern: of an API, too, which may be part of a larger
+// router.
+func TestUnknownPathAsksThePattern(t *testing.T) {
+	ring := newKeyring()
+	var got string
+	hooks := quiet()
+	hooks.Pattern = func(*http.Request) string { return "/api/*" }
+	hooks.Observe = func(_ context.Context, e middleware.Event) { got = e.Pattern }
+	serve(testAPI(keystore.Store(ring.keys), middleware.Options{Hooks: hooks}), request("GET", "/api/v1/none", ring.issue(t), ""))
+	if got != "/api/*" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestInnerPatternOutside: what stands outside an outer mux, such as otelhttp,
+// reads the inner pattern at the end, as with a stock mux inside. What stands
+// between the two reads the outer one until then.
+func TestInnerPatternOutside(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var events []middleware.Event
+	hooks := quiet()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { events = append(events, e) }
+	o := middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	boom := func(http.ResponseWriter, *http.Request) { panic("boom") }
+	stock, api, g := http.NewServeMux(), middleware.NewAPI(ring.keys, o), middleware.New(ring.keys, o)
+	for pattern, h := range map[string]http.HandlerFunc{"GET /api/v1/a/{id}": sayOK, "POST /api/v1/a/{id}": sayOK, "PUT /api/v1/a/{id}": boom} {
+		stock.HandleFunc(pattern, h)
+		api.HandleFunc(pattern, middleware.AnyKey(), h)
+	}
+	for name, inner := range map[string]http.Handler{
+		"stock": middleware.Chain(g.Recover, g.Authenticate)(stock), "API": api,
+		"pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey, g.Idempotent)(stock),
+	} {
+		for _, tt := range []struct{ method, path, token, key, want string }{
+			{"GET", "/api/v1/a/1", token, "", "GET /api/v1/a/{id}"},
+			{"HEAD", "/api/v1/a/1", token, "", "GET /api/v1/a/{id}"},
+			{"POST", "/api/v1/a/1", token, "k", "POST /api/v1/a/{id}"},
+			{"PUT", "/api/v1/a/1", token, "", "PUT /api/v1/a/{id}"},
+			{"GET", "/api/v1/none", token, "", "/api/v1/"},
+			{"GET", "/api/v1/a/1", "", "", "/api/v1/"},
+		} {
+			var outside *http.Request
+			between, mux := "", http.NewServeMux()
+			mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, r *http.Request) {
+				defer func() { between = r.Pattern }()
+				inner.ServeHTTP(w, r.WithContext(r.Context()))
+			})
+			events = nil
+			otel := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				outside = r
+				mux.ServeHTTP(w, r)
+			})
+			line := "X-None: 1"
+			if tt.key != "" {
+				line = "Idempotency-Key: " + tt.key
+			}
+			serve(otel, request(tt.method, tt.path, tt.token, "", line+name))
+			if between != "/api/v1/" {
+				t.Errorf("%s, %s %s: behind a copy got %q", name, tt.method, tt.path, between)
+			}
+			mux = http.NewServeMux()
+			mux.Handle("/api/v1/", inner)
+			serve(otel, request(tt.method, tt.path, tt.token, "", line+name+"2"))
+			if outside.Pattern != tt.want {
+				t.Errorf("%s, %s %s: got %q outside, want %q", name, tt.method, tt.path, outside.Pattern, tt.want)
+			}
+			if name == "stock" {
+				continue // no Event
+			}
+			want := tt.want
+			if name == "API" && tt.path == "/api/v1/none" {
+				want = ""
+			}
+			if e := events[len(events)-1]; len(events) != 2 || e.Pattern != want {
+				t.Errorf("%s, %s %s: got the Events %+v, want the pattern %q", name, tt.method, tt.path, events, want)
+			}
+		}
+	}
+}
+
+// TestPanicShowsNoKey: the log of a panic has no part of the request's key, in
+// whatever form the handler had it.
+func TestPanicShowsNoKey(t *testing.T) {
+	inJSON := func(v any) string {
+		text, _ := json.Marshal(v)
+		return string(text)
+	}
+	tests := map[string]func(token string) any{
+		"text":                   func(s string) any { return "bad token " + s },
+		"quoted":                 func(s string) any { return fmt.Sprintf("%q", s) },
+		"error":                  func(s string) any { return fmt.Errorf("parse %q", s) },
+		"capitals":               func(s string) any { return strings.ToUpper(s) },
+		"lower case":             func(s string) any { return strings.ToLower(s) },
+		"without prefix":         func(s string) any { return s[len("svc_live_"):] },
+		"without prefix, bytes":  func(s string) any { return []byte(s[len("svc_live_"):]) },
+		"bytes":                  func(s string) any { return []byte(s) },
+		"bytes in a struct":      func(s string) any { return struct{ B []byte }{[]byte(s + " and more")} },
+		"bytes, %#v":             func(s string) any { return fmt.Sprintf("%#v", []byte(s)) },
+		"longer, %#v":            func(s string) any { return fmt.Sprintf("%#v", []byte("Bearer "+s+" and more")) },
+		"bytes, %x":              func(s string) any { return fmt.Sprintf("%x", s) },
+		"bytes, %X":              func(s string) any { return fmt.Sprintf("%X", s) },
+		"bytes, % x":             func(s string) any { return fmt.Sprintf("% x", s) },
+		"JSON":                   func(s string) any { return inJSON(s) },
+		"JSON, bytes":            func(s string) any { return inJSON([]byte(s)) },
+		"JSON, the header":       func(s string) any { return inJSON([]byte("Bearer " + s)) },
+		"JSON, a longer text":    func(s string) any { return inJSON([]byte("token=" + s + "&more")) },
+		"JSON, without prefix":   func(s string) any { return inJSON([]byte(s[len("svc_live_"):])) },
+		"base64 of URLs":         func(s string) any { return base64.URLEncoding.EncodeToString([]byte("1234" + s + "?>")) },
+		"cut off":                func(s string) any { return fmt.Sprintf("%.40s", s) },
+		"cut off, bytes":         func(s string) any { return fmt.Sprintf("% x", s[:17]) },
+		"cut off at the front":   func(s string) any { return s[len(s)-8:] },
+		"a wrapped bytes.Buffer": func(s string) any { return *bytes.NewBufferString(s) },
+	}
+	var value any
+	boom := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panic(value) })
+	log := newLogged()
+	ring := newKeyring()
+	token := ring.issue(t)
+	o := middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	api := middleware.NewAPI(ring.keys, o)
+	api.Handle("POST /api/v1/x", middleware.AnyKey(), boom)
+	g := middleware.New(ring.keys, o)
+	chains := map[string]http.Handler{
+		"API": api, "pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(boom), "Recover alone": g.Recover(boom),
+		"Recover inside a foreign writer": middleware.Chain(g.RequestID, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+			})
+		}, g.Recover, g.Authenticate)(boom),
+	}
+	random := token[len("svc_live_"):]
+	for name, secret := range tests {
+		value = secret(token)
+		for chain, h := range chains {
+			for _, key := range []string{"", name} {
+				if key != "" && chain != "API" {
+					continue
+				}
+				before := len(log.String())
+				r := request("POST", "/api/v1/x", token, "{}")
+				if key != "" {
+					r.Header.Set("Idempotency-Key", key)
+				}
+				if res := serve(h, r); res.StatusCode != 500 {
+					t.Fatalf("%s, %s: got %d %s", name, chain, res.StatusCode, res.body)
+				}
+				line := strings.ToLower(log.String()[before:])
+				if !strings.Contains(line, "[secret]") || !strings.Contains(line, "reporter_test.go") {
+					t.Errorf("%s, %s: nothing was left out of the log: %s", name, chain, line)
+				}
+				for i := range len(random) - 8 {
+					part := []byte(random[i : i+8])
+					decimal := strings.Trim(fmt.Sprint(part), "[]")
+					source := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", part), "[]byte{"), "}")
+					for _, form := range []string{string(part), decimal, source, fmt.Sprintf("%x", part), fmt.Sprintf("% x", part), base64.RawStdEncoding.EncodeToString(part)[:10]} {
+						if strings.Contains(line, strings.ToLower(form)) {
+							t.Fatalf("%s, %s: the log has %q of the key: %s", name, chain, form, line)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPanicShowsNoCookie: the values of cookies are secrets, their names are
+// not.
+func TestPanicShowsNoCookie(t *testing.T) {
+	const session = "c2Vzc2lvbi1vZi1hZGE"
+	for name, value := range map[string]func(*http.Request) any{
+		"the request": func(r *http.Request) any { return r.Header },
+		"a cookie":    func(r *http.Request) any { c, _ := r.Cookie("session"); return c },
+		"its value":   func(r *http.Request) any { c, _ := r.Cookie("session"); return c.Value },
+		"a part":      func(r *http.Request) any { c, _ := r.Cookie("session"); return c.Value[:12] },
+		"its bytes":   func(r *http.Request) any { c, _ := r.Cookie("session"); return []byte(c.Value) },
+	} {
+		log := newLogged()
+		h := middleware.New(nil, middleware.Options{Hooks: log.hooks()}).Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			panic(fmt.Sprintf("no session= for %+v", value(r)))
+		}))
+		serve(h, request("GET", "/", "", "", "Cookie: theme=dark; session="+session))
+		if got := log.String(); strings.Contains(got, session[:8]) || strings.Contains(got, fmt.Sprint([]byte(session[:8]))[1:20]) || !strings.Contains(got, "[secret]") || !strings.Contains(got, "no session= for") {
+			t.Errorf("%s: got the log %s", name, got)
+		}
+	}
+}
+
+// TestPanicStack: the stack has no arguments, which may be bytes of a secret,
+// and no client can have it left out.
+func TestPanicStack(t *testing.T) {
+	log := newLogged()
+	h := middleware.New(nil, middleware.Options{Hooks: log.hooks()}).Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		passed([16]byte([]byte(r.Header.Get("Authorization")[7:])))
+	}))
+	for _, cookie := range []string{"a=b", "a=reporter_test.go; b=goroutine", "a=" + strings.Repeat("x", 1<<20)} {
+		before := len(log.String())
+		serve(h, request("GET", "/", "0123456789abcdef", "", "Cookie: "+cookie))
+		got := log.String()[before:]
+		if !strings.Contains(got, "middleware_test.passed(...)") || !strings.Contains(got, "reporter_test.go:") || strings.Contains(got, "0x31, 0x32") || strings.Contains(got, "boom of 48") {
+			t.Errorf("Cookie of %d bytes: got %s", len(cookie), got)
+		}
+		if long := len(cookie) > 1<<20; strings.Contains(got, "string: [left out") != long || strings.Contains(got, "boom") == long {
+			t.Errorf("Cookie of %d bytes: got %s", len(cookie), got)
+		}
+	}
+}
+
+//go:noinline
+func passed(b [16]byte) { panic("boom of " + fmt.Sprint(b[:8])) }
