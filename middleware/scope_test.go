@@ -71,7 +71,7 @@ func mustRefuse(keys keystore.Store, need middleware.Requirement) http.Handler {
 
 func TestRequirements(t *testing.T) {
 	const read, write, cancel = scope.TasksRead, scope.TasksWrite, scope.TasksCancel
-	implying := scope.Contract().Imply(write, read)
+	implying := scope.New(scope.Definition{Name: read}, scope.Definition{Name: write, Implies: []scope.Name{read}})
 	tests := []struct {
 		name     string
 		registry *scope.Registry

@@ -26,7 +26,7 @@ func BenchmarkHasAll(b *testing.B) {
 	names := scope.ExternalWorker()
 	for name, r := range map[string]*scope.Registry{
 		"plain":   scope.Contract(),
-		"implied": scope.Contract().Imply(scope.ChatWrite, scope.ChatRead),
+		"implied": implying(scope.ChatWrite, scope.ChatRead),
 	} {
 		b.Run(name, func(b *testing.B) {
 			held, _ := r.Parse(names)

@@ -27,8 +27,12 @@ func ExampleSet_HasAll() {
 	// Output: false true
 }
 
-func ExampleRegistry_Imply() {
-	registry := scope.Contract().Imply(scope.TasksWrite, scope.TasksRead)
+// Who may write tasks may also read them.
+func ExampleNew_implies() {
+	registry := scope.New(
+		scope.Definition{Name: scope.TasksRead, Meaning: "See tasks."},
+		scope.Definition{Name: scope.TasksWrite, Meaning: "Create tasks.", Implies: []scope.Name{scope.TasksRead}},
+	)
 
 	held, _ := registry.Parse([]scope.Name{scope.TasksWrite})
 	fmt.Println(held.Has(scope.TasksRead))

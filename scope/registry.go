@@ -12,7 +12,7 @@ const maxScopes = 64
 type Definition struct {
 	Name    Name
 	Meaning string // one plain sentence, shown where an administrator picks scopes
-	Implies []Name // granted along with Name, and so on from there; see [Registry.Imply]
+	Implies []Name // granted along with Name, and so on from there
 }
 
 // A Registry is the closed list of scopes that a service knows. It never
@@ -74,19 +74,6 @@ func (r *Registry) close() {
 			}
 		}
 	}
-}
-
-// Imply returns a new registry with the scopes of r in which n grants each of
-// the implied scopes too. The sets of r do not belong to it. Imply panics when
-// a name is not in r.
-func (r *Registry) Imply(n Name, implied ...Name) *Registry {
-	i, ok := r.index[n]
-	if !ok {
-		panic(fmt.Sprintf("scope: %q is not defined", n))
-	}
-	definitions := r.Definitions()
-	definitions[i].Implies = append(definitions[i].Implies, implied...)
-	return New(definitions...)
 }
 
 // Parse returns the set of the names that r knows, and the others in the order

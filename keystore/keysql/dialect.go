@@ -1,36 +1,32 @@
 package keysql
 
 import (
-	_ "embed"
+	"embed"
 	"encoding/hex"
+	"strconv"
 	"strings"
 	"time"
 )
 
-var (
-	//go:embed schema/postgres.sql
-	postgresTables string
-	//go:embed schema/postgres2.sql
-	postgresSuccessor string
-	//go:embed schema/postgres3.sql
-	postgresAttributes string
-	//go:embed schema/postgres4.sql
-	postgresInserts string
+//go:embed schema
+var schema embed.FS
 
-	//go:embed schema/sqlite.sql
-	sqliteTables string
-	//go:embed schema/sqlite2.sql
-	sqliteSuccessor string
-	//go:embed schema/sqlite3.sql
-	sqliteAttributes string
-	//go:embed schema/sqlite4.sql
-	sqliteInserts string
-
-	//go:embed schema/mysql.sql
-	mysqlTables string
-	//go:embed schema/mysql2.sql
-	mysqlInserts string
-)
+// steps returns the texts of a database's schema, in the order of their
+// versions.
+func steps(database string, versions int) (texts []string) {
+	for version := range versions {
+		name := database
+		if version > 0 {
+			name += strconv.Itoa(version + 1)
+		}
+		text, err := schema.ReadFile("schema/" + name + ".sql")
+		if err != nil {
+			panic(err)
+		}
+		texts = append(texts, string(text))
+	}
+	return texts
+}
 
 // A dialect is what differs between the databases.
 type dialect struct {
@@ -52,7 +48,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:    func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:   []string{postgresTables, postgresSuccessor, postgresAttributes, postgresInserts},
+	steps:   steps("postgres", 4),
 	engine:  postgresEngine,
 	issued:  issued,
 	touch:   postgresTouch,
@@ -64,7 +60,7 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:     func(query string, args []any) (string, []any) { return query, args },
 	time:    func(t time.Time) any { return t.UnixMicro() },
-	steps:   []string{sqliteTables, sqliteSuccessor, sqliteAttributes, sqliteInserts},
+	steps:   steps("sqlite", 4),
 	engine:  sqliteEngine,
 	issued:  issued,
 	touch:   sqliteTouch,
@@ -77,7 +73,7 @@ var mysql = dialect{
 	sql:     positional,
 	time:    func(t time.Time) any { return t.UnixMicro() },
 	longest: 512,
-	steps:   []string{mysqlTables, mysqlInserts},
+	steps:   steps("mysql", 2),
 	engine:  mysqlEngine,
 	issued:  "issued = ?3",
 	touch:   mysqlTouch,

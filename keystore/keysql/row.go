@@ -68,20 +68,41 @@ func digestBytes(k *keystore.Key) []byte {
 	return d[:]
 }
 
-type scopes []scope.Name
+type (
+	scopes     []scope.Name
+	attributes map[string]string
+	networks   []netip.Prefix
+)
 
-func (s *scopes) Scan(value any) error {
-	// The text null is no error to Unmarshal, and would be a key without
-	// scopes.
-	if text := unmarshal(value, (*[]scope.Name)(s)); *s == nil {
-		return fmt.Errorf("%w: scopes are not a JSON array of names: %s", keystore.ErrCorrupt, text)
-	}
-	return nil
+func (s *scopes) Scan(value any) (err error) {
+	*s, err = unmarshal[[]scope.Name](value, "scopes are not a JSON array of names")
+	return err
 }
 
-// unmarshal decodes JSON into v, which stays or becomes nil when it cannot, and
-// returns what the value is for a message.
-func unmarshal[T []scope.Name | []string | map[string]string](value any, v *T) string {
+func (a *attributes) Scan(value any) error {
+	read, err := unmarshal[map[string]string](value, "attributes are not a JSON object of texts")
+	if len(read) > 0 {
+		*a = read
+	}
+	return err
+}
+
+// Scan reads the networks one by one: the empty text unmarshals as a network.
+func (n *networks) Scan(value any) error {
+	read, err := unmarshal[[]string](value, "networks are not a JSON array of texts")
+	for _, text := range read {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return fmt.Errorf("%w: %.64q is no network", keystore.ErrCorrupt, text)
+		}
+		*n = append(*n, network)
+	}
+	return err
+}
+
+// unmarshal decodes JSON of a column. The text null is no error to
+// json.Unmarshal, and would be a key without scopes.
+func unmarshal[T []scope.Name | []string | map[string]string](value any, otherwise string) (read T, err error) {
 	var text []byte
 	switch value := value.(type) {
 	case string:
@@ -89,71 +110,27 @@ func unmarshal[T []scope.Name | []string | map[string]string](value any, v *T) s
 	case []byte:
 		text = value
 	default:
-		return fmt.Sprintf("it came as %T", value)
+		return nil, fmt.Errorf("%w: %s: it came as %T", keystore.ErrCorrupt, otherwise, value)
 	}
-	if json.Unmarshal(text, v) != nil {
-		*v = nil
+	if json.Unmarshal(text, &read) != nil || read == nil {
+		return nil, fmt.Errorf("%w: %s: %.64q", keystore.ErrCorrupt, otherwise, text)
 	}
-	return fmt.Sprintf("%.64q", text)
+	return read, nil
 }
 
-type attributes map[string]string
-
-func (a *attributes) Scan(value any) error {
-	var read map[string]string
-	text := unmarshal(value, &read)
-	if read == nil {
-		return fmt.Errorf("%w: attributes are not a JSON object of texts: %s", keystore.ErrCorrupt, text)
+// asJSON returns the text of a list or an object. Nil is stored as an empty
+// one.
+func asJSON(value any, length int, empty string) string {
+	if length == 0 {
+		return empty
 	}
-	if len(read) > 0 {
-		*a = read
-	}
-	return nil
-}
-
-// networks are read one by one: the empty text unmarshals as a network.
-type networks []netip.Prefix
-
-func (n *networks) Scan(value any) error {
-	var read []string
-	text := unmarshal(value, &read)
-	if read == nil {
-		return fmt.Errorf("%w: networks are not a JSON array of texts: %s", keystore.ErrCorrupt, text)
-	}
-	for _, t := range read {
-		network, err := netip.ParsePrefix(t)
-		if err != nil {
-			return fmt.Errorf("%w: %.64q is no network", keystore.ErrCorrupt, t)
-		}
-		*n = append(*n, network)
-	}
-	return nil
-}
-
-func scopesText(k *keystore.Key) string {
-	if len(k.Scopes) == 0 {
-		return "[]"
-	}
-	// Names are text, and text always has a JSON form.
-	text, _ := json.Marshal(k.Scopes)
+	text, _ := json.Marshal(value) // texts always have a JSON form
 	return string(text)
 }
 
-func attributesText(k *keystore.Key) string {
-	if len(k.Attributes) == 0 {
-		return "{}"
-	}
-	text, _ := json.Marshal(k.Attributes)
-	return string(text)
-}
-
-func networksText(k *keystore.Key) string {
-	if len(k.Networks) == 0 {
-		return "[]"
-	}
-	text, _ := json.Marshal(k.Networks)
-	return string(text)
-}
+func scopesText(k *keystore.Key) string     { return asJSON(k.Scopes, len(k.Scopes), "[]") }
+func attributesText(k *keystore.Key) string { return asJSON(k.Attributes, len(k.Attributes), "{}") }
+func networksText(k *keystore.Key) string   { return asJSON(k.Networks, len(k.Networks), "[]") }
 
 // isText reports whether each of the texts can be stored: Postgres takes UTF-8
 // without a NUL byte and nothing else. The other databases take more, and
@@ -168,29 +145,20 @@ func isText(texts ...string) bool {
 }
 
 func checkFields(k *keystore.Key) error {
-	for _, field := range []struct{ name, text string }{
-		{"ID", k.ID},
-		{"Organization", k.Organization},
-		{"Environment", string(k.Environment)},
-		{"Name", k.Name},
-		{"Hint", k.Hint},
-		{"CreatedBy", k.CreatedBy},
-		{"IssueToken", k.IssueToken},
-		{"RotatedFrom", k.RotatedFrom},
-		{"Legacy", k.Legacy},
-	} {
-		if !isText(field.text) {
-			return fmt.Errorf("keysql: %s is not UTF-8 text without NUL bytes: %.64q", field.name, field.text)
-		}
+	texts := map[string]string{
+		"ID": k.ID, "Organization": k.Organization, "Environment": string(k.Environment), "Name": k.Name, "Hint": k.Hint,
+		"CreatedBy": k.CreatedBy, "IssueToken": k.IssueToken, "RotatedFrom": k.RotatedFrom, "Legacy": k.Legacy,
 	}
-	for _, n := range k.Scopes {
-		if !isText(string(n)) {
-			return fmt.Errorf("keysql: a scope is not UTF-8 text without NUL bytes: %.64q", n)
-		}
+	for i, n := range k.Scopes {
+		texts[fmt.Sprint("scope ", i)] = string(n)
 	}
 	for name, value := range k.Attributes {
-		if !isText(name, value) {
-			return fmt.Errorf("keysql: the attribute %.64q is not UTF-8 text without NUL bytes", name)
+		texts[fmt.Sprintf("the name of the attribute %.64q", name)] = name
+		texts[fmt.Sprintf("attribute %.64q", name)] = value
+	}
+	for field, text := range texts {
+		if !isText(text) {
+			return fmt.Errorf("keysql: %s is not UTF-8 text without NUL bytes: %.64q", field, text)
 		}
 	}
 	for _, n := range k.Networks {

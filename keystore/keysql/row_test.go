@@ -113,7 +113,7 @@ func TestNotText(t *testing.T) {
 				"RotatedFrom":  func(k *keystore.Key) { k.RotatedFrom = bad },
 				"Legacy":       func(k *keystore.Key) { k.Legacy = bad },
 				"attribute":    func(k *keystore.Key) { k.Attributes = map[string]string{"plan": bad} },
-				"attribute ":   func(k *keystore.Key) { k.Attributes = map[string]string{bad: "plan"} },
+				"the name of":  func(k *keystore.Key) { k.Attributes = map[string]string{bad: "plan"} },
 				"scope":        func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead, scope.Name(bad)} },
 			} {
 				spoiled := newKey("acme")

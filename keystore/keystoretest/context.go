@@ -15,12 +15,16 @@ import (
 var refusals = []error{keystore.ErrNotFound, keystore.ErrExists, keystore.ErrConflict, keystore.ErrRotated}
 
 func isRefusal(err error) bool {
-	for _, refusal := range refusals {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
+}
+
+// reads asks for k in every way and returns the errors by method.
+func reads(ctx context.Context, m keystore.Manager, k *keystore.Key) map[string]error {
+	_, lookup := m.Lookup(ctx, k.Digest)
+	_, find := m.Find(ctx, k.Organization, k.ID)
+	_, issued := m.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
+	_, list := m.List(ctx, k.Organization, keystore.Page{})
+	return map[string]error{"Lookup": lookup, "Find": find, "FindIssued": issued, "List": list}
 }
 
 var contextCases = []testCase{
@@ -32,10 +36,7 @@ var contextCases = []testCase{
 		expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 		defer cancel()
 		for _, ctx := range []context.Context{cancelled, expired} {
-			_, lookupErr := m.Lookup(ctx, k.Digest)
-			_, findErr := m.Find(ctx, k.Organization, k.ID)
-			_, issuedErr := m.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
-			for method, err := range map[string]error{"Lookup": lookupErr, "Find": findErr, "FindIssued": issuedErr} {
+			for method, err := range reads(ctx, m, k) {
 				if isRefusal(err) {
 					t.Errorf("%s of a key that exists, with a context that has ended, returned %v, want the key or an error that says nothing about it", method, err)
 				}
@@ -98,23 +99,11 @@ var unavailable = testCase{"Unavailable", func(t testing.TB, m keystore.Manager)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	k := newKey(unique("org"))
-	_, lookupErr := m.Lookup(ctx, k.Digest)
-	_, findErr := m.Find(ctx, k.Organization, k.ID)
-	_, issuedErr := m.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
-	_, listErr := m.List(ctx, k.Organization, keystore.Page{})
-	for _, c := range []struct {
-		method string
-		err    error
-	}{
-		{"Lookup", lookupErr},
-		{"Find", findErr},
-		{"FindIssued", issuedErr},
-		{"List", listErr},
-		{"Insert", m.Insert(ctx, k)},
-		{"Update", m.Update(ctx, k)},
-	} {
-		if c.err == nil || isRefusal(c.err) {
-			t.Errorf("%s of a store that cannot be reached returned %v, want an error that says nothing about the key", c.method, c.err)
+	errs := reads(ctx, m, k)
+	errs["Insert"], errs["Update"] = m.Insert(ctx, k), m.Update(ctx, k)
+	for method, err := range errs {
+		if err == nil || isRefusal(err) {
+			t.Errorf("%s of a store that cannot be reached returned %v, want an error that says nothing about the key", method, err)
 		}
 	}
 }}

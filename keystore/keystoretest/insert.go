@@ -23,6 +23,37 @@ func absent(t testing.TB, m keystore.Manager, k *keystore.Key, rule string) {
 	wantError(t, err, keystore.ErrNotFound, rule)
 }
 
+// race inserts keys of one organization at the same time, of which change lets
+// one in. It returns that one.
+func race(t testing.TB, m keystore.Manager, refusal error, what string, change func(k *keystore.Key)) *keystore.Key {
+	t.Helper()
+	organization := unique("org")
+	keys := make([]*keystore.Key, racers)
+	for i := range keys {
+		keys[i] = newKey(organization)
+		change(keys[i])
+	}
+	errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i]) })
+	winner := keys[oneWins(t, errs, refusal, "a race of Inserts "+what)]
+	for _, k := range keys {
+		if k != winner && k.Digest != winner.Digest {
+			absent(t, m, k, "Lookup of a key that lost the race")
+		}
+	}
+	same(t, "Lookup after the race", lookup(t, m, winner), winner)
+	return winner
+}
+
+// insertEach inserts keys that do not stand in each other's way.
+func insertEach(t testing.TB, m keystore.Manager, keys []*keystore.Key, rules ...string) {
+	t.Helper()
+	for i, k := range keys {
+		if err := m.Insert(t.Context(), k); err != nil {
+			t.Errorf("Insert of %s returned %v, want nil", rules[i], err)
+		}
+	}
+}
+
 var insertCases = []testCase{
 	{"Insert/Version", func(t testing.TB, m keystore.Manager) {
 		k := newKey(unique("org"))
@@ -84,53 +115,24 @@ var insertCases = []testCase{
 		none, noneAgain := newKey(k.Organization), newKey(k.Organization)
 		none.CreatedBy, none.IssueToken = k.CreatedBy, ""
 		noneAgain.CreatedBy, noneAgain.IssueToken = k.CreatedBy, ""
-		for _, c := range []struct {
-			key  *keystore.Key
-			rule string
-		}{
-			{k, "the first use of an IssueToken"},
-			{otherActor, "another creator's use of the same IssueToken"},
-			{otherOrganization, "another organization's use of the same IssueToken"},
-			{none, "an empty IssueToken"},
-			{noneAgain, "a second empty IssueToken"},
-		} {
-			if err := m.Insert(t.Context(), c.key); err != nil {
-				t.Errorf("Insert with %s returned %v, want nil", c.rule, err)
-			}
-		}
+		insertEach(t, m, []*keystore.Key{k, otherActor, otherOrganization, none, noneAgain},
+			"the first use of an IssueToken", "another creator's use of the same IssueToken",
+			"another organization's use of the same IssueToken", "an empty IssueToken", "a second empty IssueToken")
 	}},
 
 	{"Insert/IssueTokenRace", func(t testing.TB, m keystore.Manager) {
-		organization, actor, token := unique("org"), unique("user"), unique("token")
-		keys := make([]*keystore.Key, racers)
-		for i := range keys {
-			keys[i] = newKey(organization)
-			keys[i].CreatedBy, keys[i].IssueToken = actor, token
-		}
-		errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i]) })
-		winner := oneWins(t, errs, keystore.ErrExists, "a race of Inserts with one IssueToken")
-		got, err := m.FindIssued(t.Context(), organization, actor, token)
+		actor, token := unique("user"), unique("token")
+		winner := race(t, m, keystore.ErrExists, "with one IssueToken", func(k *keystore.Key) { k.CreatedBy, k.IssueToken = actor, token })
+		got, err := m.FindIssued(t.Context(), winner.Organization, actor, token)
 		if err != nil {
 			t.Fatalf("FindIssued after the race returned %v, want the key that was stored", err)
 		}
-		same(t, "FindIssued after the race", got, keys[winner])
-		for i, k := range keys {
-			if i != winner {
-				absent(t, m, k, "Lookup of a key that lost the race")
-			}
-		}
+		same(t, "FindIssued after the race", got, winner)
 	}},
 
 	{"Insert/DigestRace", func(t testing.TB, m keystore.Manager) {
-		organization := unique("org")
-		keys := make([]*keystore.Key, racers)
-		for i := range keys {
-			keys[i] = newKey(organization)
-			keys[i].Digest = keys[0].Digest
-		}
-		errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i]) })
-		winner := oneWins(t, errs, keystore.ErrExists, "a race of Inserts with one Digest")
-		same(t, "Lookup after the race", lookup(t, m, keys[winner]), keys[winner])
+		digest := newKey("").Digest
+		race(t, m, keystore.ErrExists, "with one Digest", func(k *keystore.Key) { k.Digest = digest })
 	}},
 
 	{"Insert/SecondSuccessor", func(t testing.TB, m keystore.Manager) {
@@ -154,36 +156,14 @@ var insertCases = []testCase{
 		next.RotatedFrom = k.ID
 		none, noneAgain := newKey(k.Organization), newKey(k.Organization)
 		none.RotatedFrom, noneAgain.RotatedFrom = "", ""
-		for _, c := range []struct {
-			key  *keystore.Key
-			rule string
-		}{
-			{k, "the first successor of a key"},
-			{otherOrganization, "a successor of another organization's key with the same ID"},
-			{next, "a successor of the successor"},
-			{none, "a key that replaces none"},
-			{noneAgain, "a second key that replaces none"},
-		} {
-			if err := m.Insert(t.Context(), c.key); err != nil {
-				t.Errorf("Insert of %s returned %v, want nil", c.rule, err)
-			}
-		}
+		insertEach(t, m, []*keystore.Key{k, otherOrganization, next, none, noneAgain},
+			"the first successor of a key", "a successor of another organization's key with the same ID",
+			"a successor of the successor", "a key that replaces none", "a second key that replaces none")
 	}},
 
 	{"Insert/SuccessorRace", func(t testing.TB, m keystore.Manager) {
-		organization, old := unique("org"), unique("key")
-		keys := make([]*keystore.Key, racers)
-		for i := range keys {
-			keys[i] = newKey(organization)
-			keys[i].RotatedFrom = old
-		}
-		errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i]) })
-		winner := oneWins(t, errs, keystore.ErrRotated, "a race of Inserts of successors of one key")
-		for i, k := range keys {
-			if i != winner {
-				absent(t, m, k, "Lookup of a key that lost the race")
-			}
-		}
+		old := unique("key")
+		race(t, m, keystore.ErrRotated, "of successors of one key", func(k *keystore.Key) { k.RotatedFrom = old })
 	}},
 
 	{"Insert/Networks", func(t testing.TB, m keystore.Manager) {
@@ -197,8 +177,7 @@ var insertCases = []testCase{
 			for _, n := range networks {
 				k.Networks = append(k.Networks, netip.MustParsePrefix(n))
 			}
-			insert(t, m, k)
-			same(t, "Lookup, where the networks and their order have to survive,", lookup(t, m, k), k)
+			survives(t, m, k, "the networks and their order")
 		}
 	}},
 

@@ -74,12 +74,7 @@ var textCases = []testCase{
 		} {
 			k := newKey(unique("org"))
 			k.Attributes = attributes
-			insert(t, m, k)
-			same(t, "Lookup, where attributes have to survive byte for byte,", lookup(t, m, k), k)
-			k.Name = "renamed"
-			update(t, m, k)
-			k.Version++
-			same(t, "Lookup after a rename", lookup(t, m, k), k)
+			survives(t, m, k, "the bytes of attributes")
 		}
 	}},
 
@@ -91,12 +86,7 @@ var textCases = []testCase{
 		} {
 			k := newKey(unique("org"))
 			k.Scopes = names
-			insert(t, m, k)
-			same(t, "Lookup, where unknown scopes and the order of scopes have to survive,", lookup(t, m, k), k)
-			k.Name = "renamed"
-			update(t, m, k)
-			k.Version++
-			same(t, "Lookup after a rename", lookup(t, m, k), k)
+			survives(t, m, k, "unknown scopes and the order of scopes")
 		}
 	}},
 }
