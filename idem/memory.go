@@ -28,7 +28,7 @@ import (
 //
 // Claims and records younger than MinRetention are never forgotten. If nothing
 // else is left, Begin returns [ErrFull]. An owner also gets ErrFull if it would
-// leave free less than an eighth of what it holds: so a flood of young records
+// leave free less than a sixteenth of what it holds: so a flood of young records
 // leaves room to others. Settling a claim always succeeds: Begin reserves the
 // room for it.
 //
@@ -53,13 +53,13 @@ type Memory struct {
 // stands for its default.
 type MemoryOptions struct {
 	// Budget is how many bytes of live heap the store may take: bodies,
-	// summaries, and 320 bytes a key. The default is 256 MiB. One owner alone
-	// can use eight ninths of it: with summaries of 100 bytes, 320,000 answers
-	// of 320 bytes, or 560,000 summaries.
+	// summaries, and 300 bytes a key. The default is 256 MiB. One owner alone
+	// can use sixteen seventeenths of it: with summaries of 100 bytes, 350,000
+	// answers of 320 bytes, or 630,000 summaries.
 	Budget int64
 	// MinRetention is how long the record of a settled claim is kept in any
 	// case. The default is one minute, for which the default Budget suffices
-	// up to 9,000 creates a second. A Memory with MinRetention as long as the
+	// up to 10,000 creates a second. A Memory with MinRetention as long as the
 	// retention forgets nothing, and refuses new requests when it is full.
 	MinRetention time.Duration
 	// Logger gets a warning when records are forgotten before their retention
@@ -151,9 +151,9 @@ func (m *Memory) claim(c *Claim, now int64) (Record, error) {
 	e := m.entries.add(c.Key)
 	e.fingerprint, e.owner = c.Fingerprint, m.account(c.Owner)
 	e.owner.entries++
-	e.held = true
+	e.held, e.reserved = true, true
 	m.expiry.add(e.number, math.MaxInt64)
-	m.charge(e, claimCost)
+	m.charge(e.owner, claimCost)
 	if !m.makeRoom(e.owner, now) {
 		m.drop(e)
 		return Record{}, ErrFull
@@ -232,7 +232,8 @@ func (m *Memory) Settle(ctx context.Context, key Key, token ClaimToken, s Settle
 // settle turns a held entry into a settled one, with as much of the answer as
 // there is room for.
 func (m *Memory) settle(e *entry, s *Settlement, now int64) {
-	e.held = false
+	reserved := e.cost()
+	e.held, e.reserved = false, false
 	e.outcome, e.settled, e.summary = s.Outcome, now, s.Summary
 	// A longer body would push out all others of its owner, and then itself.
 	if e.retained = int64(cap(s.Payload)) <= m.options.Budget/2; e.retained {
@@ -240,11 +241,10 @@ func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	}
 	m.list(e)
 	m.expiry.move(e.number, after(now, s.Retention))
-	reserved := e.charged
-	m.charge(e, e.cost())
-	if !m.makeRoom(e.owner, now) && e.charged > reserved {
-		e.summary = nil // it is longer than what Begin reserved
-		m.charge(e, e.cost())
+	m.charge(e.owner, e.cost()-reserved)
+	if !m.makeRoom(e.owner, now) && e.cost() > reserved {
+		m.charge(e.owner, -cap(e.summary)) // it is longer than what Begin reserved
+		e.summary = nil
 	}
 }
 

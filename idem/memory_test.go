@@ -25,9 +25,9 @@ func TestMemorySuite(t *testing.T) {
 
 // What a Memory charges for a key, for a claim in flight, and for an owner.
 const (
-	entryCost = 320
+	entryCost = 300
 	claimCost = entryCost + 1024
-	ownerCost = 256
+	ownerCost = 192
 	summary   = 100 // bytes, of what put settles
 )
 
@@ -275,14 +275,14 @@ func TestMemoryDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const budget = 256 << 20
 		s := newShop(t, idem.MemoryOptions{})
-		if n := s.flood("a"); n < 560_000 || n > 570_000 {
-			t.Errorf("got room for %d summaries, want 560,000", n)
+		if n := s.flood("a"); n < 630_000 || n > 640_000 {
+			t.Errorf("got room for %d summaries, want 630,000", n)
 		}
-		if whole := budget * 8 / 9 / (entryCost + summary + 320); whole < 320_000 || whole > 325_000 {
-			t.Errorf("got room for %d answers, want 320,000", whole)
+		if whole := budget * 16 / 17 / (entryCost + summary + 320); whole < 350_000 || whole > 355_000 {
+			t.Errorf("got room for %d answers, want 350,000", whole)
 		}
-		if got := s.Stats(); got.Bytes > budget || got.Bytes < budget*8/9-claimCost {
-			t.Errorf("got %d bytes, want eight ninths of %d", got.Bytes, budget)
+		if got := s.Stats(); got.Bytes > budget*16/17 || got.Bytes < budget*16/17-claimCost {
+			t.Errorf("got %d bytes, want sixteen seventeenths of %d", got.Bytes, budget)
 		}
 		time.Sleep(time.Minute - 1)
 		s.mustBeFull("a", "more")

@@ -1,9 +1,9 @@
 package idem
 
 import (
-	"container/heap"
 	"maps"
 	"slices"
+	"unsafe"
 )
 
 // entry is one key of a Memory: a claim while it is held, a settled record
@@ -18,17 +18,17 @@ type entry struct {
 	token            ClaimToken
 	leaseEnds        int64
 	settled          int64  // when that was
-	charged          int64  // bytes
 	number, place    uint32 // place is that in Memory.expiry
 	older, newer     uint32 // once settled: the owner's neighbours; 0 is none
 	attempt          int32
 	held             bool
+	reserved         bool    // while held: claimCost is charged
 	outcome          Outcome // once settled
 	retained         bool    // once settled: payload is all of it
 }
 
-// entryTable holds the entries of a Memory. Their numbers are 1 to last, so
-// that 0 is none.
+// entryTable holds the entries of a Memory. Their numbers are 1 to last. Entry 0
+// stands for none: what is written to it counts for nothing.
 type entryTable struct {
 	numbers map[Key]uint32
 	slabs   []*[slabSize]entry
@@ -37,8 +37,9 @@ type entryTable struct {
 	peak    int    // of entries, since the table was made
 }
 
-// slabSize is how many entries are allocated at once.
-const slabSize = 128
+// slabSize is how many entries are allocated at once: as many as 32 KiB hold,
+// which the allocator does not round up.
+const slabSize = 32 << 10 / uint32(unsafe.Sizeof(entry{}))
 
 func (t *entryTable) at(number uint32) *entry {
 	return &t.slabs[number/slabSize][number%slabSize]
@@ -74,7 +75,7 @@ func (t *entryTable) remove(e *entry) {
 // so until then a pointer to one stays good.
 func (m *Memory) compact() {
 	old := m.entries
-	if len(old.numbers)+slabSize > old.peak/4 {
+	if len(old.numbers)+int(slabSize) > old.peak/4 {
 		return
 	}
 	m.entries = entryTable{numbers: make(map[Key]uint32, len(old.numbers))}
@@ -96,51 +97,3 @@ func (m *Memory) compact() {
 	m.accounts = maps.Collect(maps.All(m.accounts)) // maps.Clone would keep the size
 	m.expiry.items, m.largest.items = slices.Clone(m.expiry.items), slices.Clone(m.largest.items)
 }
-
-// queue is a heap: the element with the lowest rank is the first of it.
-type queue[E any] struct {
-	items []ranked[E]
-	place func(E) *uint32 // where an element keeps its index in items
-}
-
-// ranked has the rank beside the element: comparing two of them does not touch
-// the elements.
-type ranked[E any] struct {
-	rank    int64
-	element E
-}
-
-// Len, Less, Swap, Push and Pop are for package heap. Push is not used: its
-// argument would be allocated.
-func (q *queue[E]) Len() int           { return len(q.items) }
-func (q *queue[E]) Less(i, j int) bool { return q.items[i].rank < q.items[j].rank }
-func (q *queue[E]) Push(any)           {}
-
-func (q *queue[E]) Swap(i, j int) {
-	q.items[i], q.items[j] = q.items[j], q.items[i]
-	*q.place(q.items[i].element), *q.place(q.items[j].element) = uint32(i), uint32(j)
-}
-
-func (q *queue[E]) Pop() any {
-	last := len(q.items) - 1
-	q.items[last] = ranked[E]{}
-	q.items = q.items[:last]
-	return nil
-}
-
-func (q *queue[E]) add(e E, rank int64) {
-	*q.place(e) = uint32(len(q.items))
-	q.items = append(q.items, ranked[E]{rank, e})
-	heap.Fix(q, len(q.items)-1)
-}
-
-// move gives an element of the queue another rank.
-func (q *queue[E]) move(e E, rank int64) {
-	place := int(*q.place(e))
-	q.items[place].rank = rank
-	heap.Fix(q, place)
-}
-
-func (q *queue[E]) remove(e E) { heap.Remove(q, int(*q.place(e))) }
-
-func (q *queue[E]) rank(e E) int64 { return q.items[*q.place(e)].rank }

@@ -5,8 +5,8 @@ import "time"
 // What is charged beside payloads and summaries: the measured bytes of a key,
 // and of an owner, in maps, lists and queues, rounded up.
 const (
-	entryCost = 320
-	ownerCost = 256
+	entryCost = 300
+	ownerCost = 192
 	// claimCost reserves 1 KiB for the summary, so that settling always finds
 	// that much room.
 	claimCost = entryCost + 1024
@@ -36,28 +36,28 @@ func (m *Memory) account(owner string) *account {
 	return a
 }
 
-// charge sets how many bytes an entry is charged for.
-func (m *Memory) charge(e *entry, bytes int64) {
-	more := bytes - e.charged
-	e.charged = bytes
-	e.owner.bytes += more
-	m.stats.Bytes += more
-	m.largest.move(e.owner, -e.owner.bytes)
+// charge charges an owner for more bytes, or for fewer.
+func (m *Memory) charge(a *account, bytes int) {
+	a.bytes += int64(bytes)
+	m.stats.Bytes += int64(bytes)
+	m.largest.move(a, -a.bytes)
 }
 
-// cost is what a settled entry is charged for.
-func (e *entry) cost() int64 { return entryCost + int64(cap(e.summary)+cap(e.payload)) }
+// cost is what an entry is charged for.
+func (e *entry) cost() int {
+	if e.reserved {
+		return claimCost
+	}
+	return entryCost + cap(e.summary) + cap(e.payload)
+}
 
 // settledAs reports whether e was settled by s. When the payload was evicted,
 // the summaries are compared.
 func (e *entry) settledAs(s *Settlement) bool {
-	if e.outcome != s.Outcome {
-		return false
-	}
-	if !e.retained {
+	if e.outcome == s.Outcome && !e.retained {
 		return string(e.summary) == string(s.Summary)
 	}
-	return string(e.payload) == string(s.Payload)
+	return e.outcome == s.Outcome && string(e.payload) == string(s.Payload)
 }
 
 // drop forgets an entry, and closes the account of an owner that has no other.
@@ -66,7 +66,7 @@ func (m *Memory) drop(e *entry) {
 	if !e.held {
 		m.unlist(e)
 	}
-	m.charge(e, 0)
+	m.charge(a, -e.cost())
 	m.expiry.remove(e.number)
 	m.entries.remove(e)
 	if a.entries--; a.entries == 0 {
@@ -80,9 +80,11 @@ func (m *Memory) drop(e *entry) {
 func (m *Memory) list(e *entry) {
 	a := e.owner
 	e.older, e.newer = a.newest, 0
-	*m.newer(a, a.newest), a.newest = e.number, e.number
-	a.bodies += int64(cap(e.payload))
-	if a.oldestBody == 0 && len(e.payload) > 0 {
+	m.entries.at(a.newest).newer = e.number
+	if a.newest = e.number; a.oldest == 0 {
+		a.oldest = e.number
+	}
+	if a.bodies += int64(cap(e.payload)); a.oldestBody == 0 && len(e.payload) > 0 {
 		a.oldestBody = e.number
 	}
 	m.stats.Settled++
@@ -91,22 +93,14 @@ func (m *Memory) list(e *entry) {
 func (m *Memory) unlist(e *entry) {
 	m.shorten(e)
 	a := e.owner
-	*m.newer(a, e.older) = e.newer
-	if e.newer == 0 {
+	m.entries.at(e.older).newer, m.entries.at(e.newer).older = e.newer, e.older
+	if a.oldest == e.number {
+		a.oldest = e.newer
+	}
+	if a.newest == e.number {
 		a.newest = e.older
-	} else {
-		m.entries.at(e.newer).older = e.older
 	}
 	m.stats.Settled--
-}
-
-// newer returns where the number is of what comes after an entry of a, or first
-// if there is no such entry.
-func (m *Memory) newer(a *account, number uint32) *uint32 {
-	if number == 0 {
-		return &a.oldest
-	}
-	return &m.entries.at(number).newer
 }
 
 // shorten takes from a settled entry the payload, if it has one.
@@ -114,23 +108,19 @@ func (m *Memory) shorten(e *entry) {
 	if len(e.payload) == 0 {
 		return
 	}
-	a := e.owner
-	a.bodies -= int64(cap(e.payload))
-	if a.oldestBody == e.number {
-		next := e.newer
-		for next != 0 && len(m.entries.at(next).payload) == 0 {
-			next = m.entries.at(next).newer
-		}
-		a.oldestBody = next
-	}
+	a, body := e.owner, cap(e.payload)
+	a.bodies -= int64(body)
+	m.charge(a, -body)
 	e.payload, e.retained = nil, false
-	m.charge(e, e.cost())
+	for a.oldestBody != 0 && len(m.entries.at(a.oldestBody).payload) == 0 {
+		a.oldestBody = m.entries.at(a.oldestBody).newer
+	}
 }
 
 // makeRoom frees bytes until an owner may hold what it is charged for. It
 // returns false if it may not.
 func (m *Memory) makeRoom(a *account, now int64) bool {
-	for m.stats.Bytes > m.options.Budget-a.bytes/8 {
+	for m.stats.Bytes > m.options.Budget-a.bytes/16 {
 		if !m.dropExpired(now) && !m.shrink(m.victim(a, now), now) {
 			return false
 		}
@@ -172,13 +162,12 @@ func (m *Memory) old(number uint32, now int64) bool {
 // shrink takes from an owner the body or the record that goes first. It returns
 // false if there is none.
 func (m *Memory) shrink(a *account, now int64) bool {
+	body, record := a.oldestBody, m.old(a.oldest, now)
 	switch {
-	case a.oldestBody != 0 && (a.bodies > a.bytes/2 || m.old(a.oldestBody, now)):
-		m.shorten(m.entries.at(a.oldestBody))
-	case m.old(a.oldest, now):
+	case body != 0 && (!record || m.old(body, now) || a.bodies > a.bytes/2):
+		m.shorten(m.entries.at(body))
+	case record:
 		m.forget(m.entries.at(a.oldest), now)
-	case a.oldestBody != 0:
-		m.shorten(m.entries.at(a.oldestBody))
 	default:
 		return false
 	}

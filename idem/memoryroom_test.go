@@ -18,10 +18,10 @@ import (
 // An owner that makes room gives old bodies, then old records, and then young
 // bodies. Young records stay.
 func TestMemoryMakesRoomInOrder(t *testing.T) {
-	for claims, want := range []string{"WWWWWWWW", "sssWWWWW", "..ssWWWW", "....sWWW", "....ssss", "....ssss"} {
+	for claims, want := range []string{"WWWWWWWW", "ssWWWWWW", "..ssWWWW", "....sWWW", "....ssss", "....ssss"} {
 		synctest.Test(t, func(t *testing.T) {
 			const used = ownerCost + 7*(entryCost+summary+400) + claimCost
-			s := newShop(t, idem.MemoryOptions{Budget: used*9/8 + 1})
+			s := newShop(t, idem.MemoryOptions{Budget: used*17/16 + 1})
 			for i := range 8 {
 				if i == 4 {
 					time.Sleep(time.Minute)
@@ -44,7 +44,7 @@ func TestMemoryBoundsYoungBodies(t *testing.T) {
 	for claims, want := range []string{"WWWWWWWW", "WWWWsWWW", ".WWWssWW"} {
 		synctest.Test(t, func(t *testing.T) {
 			const used = ownerCost + 8*(entryCost+summary) + 4*2000
-			s := newShop(t, idem.MemoryOptions{Budget: used * 9 / 8})
+			s := newShop(t, idem.MemoryOptions{Budget: used * 17 / 16})
 			s.fill("a", 4, 0)
 			time.Sleep(time.Minute)
 			for i := range 4 {
@@ -70,11 +70,11 @@ func TestMemoryFloodTakesNothing(t *testing.T) {
 		}
 		s.mustHold("modest", strings.Repeat("W", 50))
 		s.flood("flood") // until all that it holds is young
-		for i := range 60 {
+		for i := range 50 {
 			s.put("modest", fmt.Sprint(50+i), 500)
 			s.mustBeFull("flood", "more")
 		}
-		s.mustHold("modest", strings.Repeat("W", 110))
+		s.mustHold("modest", strings.Repeat("W", 100))
 	})
 }
 
@@ -113,8 +113,8 @@ func TestMemoryPassesOverWhoHasNothing(t *testing.T) {
 		if got := s.Stats(); got.Forgotten != 0 {
 			t.Fatalf("got %+v, want nothing forgotten for the flood", got)
 		}
-		s.fill("small", 60, 0)
-		s.mustHold("small", strings.Repeat("W", 60))
+		s.fill("small", 40, 0)
+		s.mustHold("small", strings.Repeat("W", 40))
 		if got := s.holds("middle", 100); got[0] != '.' || got[99] != 'W' {
 			t.Errorf("got %s, want that the oldest went", got)
 		}
@@ -151,7 +151,7 @@ func TestMemoryRefusesHugeBodies(t *testing.T) {
 		want string
 	}{{50_000, "sWWW"}, {50_001, "WWWs"}} {
 		s := newShop(t, idem.MemoryOptions{Budget: 100_000})
-		s.fill("a", 3, 13_000)
+		s.fill("a", 3, 15_000)
 		s.put("a", "3", test.body)
 		s.mustHold("a", test.want)
 	}
@@ -161,7 +161,7 @@ func TestMemoryRefusesHugeBodies(t *testing.T) {
 // record that the request is done.
 func TestMemoryDropsALongSummary(t *testing.T) {
 	for _, test := range []struct{ summary, want int }{{1024, 1024}, {1025, 0}} {
-		s := newShop(t, idem.MemoryOptions{Budget: (ownerCost + claimCost) * 9 / 8})
+		s := newShop(t, idem.MemoryOptions{Budget: (ownerCost + claimCost) * 17 / 16})
 		s.settle(s.claim("a", "key"), 500, test.summary)
 		if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || r.State != idem.Done || r.Retained || len(r.Payload) != test.want {
 			t.Errorf("got %v, retained %t, %d bytes, error %v, want %d", r.State, r.Retained, len(r.Payload), err, test.want)
@@ -270,7 +270,7 @@ func (m *model) next(owner string) (body, record *modelEntry) {
 }
 
 func (m *model) makeRoom(owner string) bool {
-	for m.of("") > m.budget-m.of(owner)/8 {
+	for m.of("") > m.budget-m.of(owner)/16 {
 		if m.dropExpired() {
 			continue
 		}
