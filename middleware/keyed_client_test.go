@@ -148,7 +148,7 @@ func TestSlowReader(t *testing.T) {
 				defer res.Body.Close()
 				var got strings.Builder
 				for {
-					time.Sleep(14 * time.Second)
+					time.Sleep(33 * time.Second)
 					if _, err := io.CopyN(&got, res.Body, 20<<10); err == io.EOF {
 						break
 					} else if err != nil {
@@ -231,3 +231,47 @@ func TestDeadlineOfTheHandler(t *testing.T) {
 		t.Errorf("%v, then %v, want nothing, then the replay of 200", first, again)
 	}
 }
+
+// TestWriteErrors: the handler of a stream that is recorded does not see that
+// its client has left, as long as its context lives. One of a stream that is not
+// recorded does.
+func TestWriteErrors(t *testing.T) {
+	for _, limit := range []int{0, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, keyedOptions{MaxResponse: limit, Timeout: 30 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				write := func() error {
+					n, err := io.WriteString(w, "0123456789abcdef")
+					if flush := http.NewResponseController(w).Flush(); err == nil && (n != 16 || !errors.Is(flush, http.ErrNotSupported)) {
+						t.Errorf("wrote %d bytes, and Flush returned %v", n, flush)
+					}
+					return err
+				}
+				begin, recorded := time.Now(), limit == 0
+				if first, again := write(), write(); (first == nil) != recorded || (again == nil) != recorded {
+					t.Errorf("MaxResponse %d: got %v, then %v", limit, first, again)
+				}
+				if !recorded {
+					return
+				}
+				time.Sleep(29 * time.Second)
+				if err := errors.Join(write(), r.Context().Err()); err != nil {
+					t.Errorf("within Timeout: %v", err)
+				}
+				<-r.Context().Done()
+				if after := time.Since(begin); after != 30*time.Second || write() == nil {
+					t.Errorf("the context ended after %v, want 30s and an error", after)
+				}
+			})
+			defer func() { _ = recover() }()
+			s.ServeHTTP(gone{httptest.NewRecorder()}, post(s.token, "a"))
+		})
+	}
+}
+
+// gone is a writer whose client has left. It cannot flush.
+type gone struct{ w http.ResponseWriter }
+
+func (g gone) Header() http.Header       { return g.w.Header() }
+func (g gone) WriteHeader(status int)    { g.w.WriteHeader(status) }
+func (gone) Write(p []byte) (int, error) { return 0, errors.New("broken pipe") }

@@ -52,6 +52,12 @@ func TestStreams(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			_, _ = w.Write([]byte(export))
 		}, "", "larger than IdempotencyOptions.MaxResponse"},
+		{"events of just MaxResponse", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			_, _ = io.WriteString(w, export[:most/2])
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.WriteString(w, export[:most/2])
+		}, export[:most], ""},
 		{"NotRetained", func(w http.ResponseWriter, r *http.Request) {
 			events(2, 0, func(*http.Request, error) {})(w, r)
 			middleware.NotRetained(r.Context())
@@ -101,30 +107,35 @@ func TestStreams(t *testing.T) {
 // TestStreamsBeyondTheRoom: a stream for which there is no room goes on, and is
 // not kept. Others find the room again.
 func TestStreamsBeyondTheRoom(t *testing.T) {
-	ring, log := newKeyring(), newLogged()
-	token := ring.issue(t)
 	const size = 10 << 10
-	h := keyed(ring, logging(log, keyedOptions{MaxBody: 4 << 10, MaxBodies: 36 << 10}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := newSite(t, keyedOptions{MaxBody: 4 << 10, MaxBodies: 36 << 10}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
+		if r.URL.Path == "/first" { // at its beginning there is no room
+			_, _ = w.Write(make([]byte, size))
+		}
 		_ = http.NewResponseController(w).Flush()
 		for range 20 {
 			_, _ = w.Write(make([]byte, r.ContentLength*size/40))
 		}
-	}))
+	})
 	for i, row := range []struct {
+		path   string
 		half   int // half of size
+		length int
 		repeat int
-	}{{1, 200}, {2, 409}, {2, 409}, {1, 200}} {
-		body, key := strings.Repeat("x", row.half), fmt.Sprint("Idempotency-Key: ", i)
-		if a := serve(h, request("POST", "/", token, body, key)); a.StatusCode != 200 || len(a.body) != row.half*size/2 {
-			t.Errorf("%d: %d with %d bytes, want 200 with %d", i, a.StatusCode, len(a.body), row.half*size/2)
+	}{{"/", 1, size / 2, 200}, {"/", 2, size, 409}, {"/", 2, size, 409}, {"/first", 2, 2 * size, 409}, {"/", 1, size / 2, 200}} {
+		ask := func() answer {
+			return serve(s, request("POST", row.path, s.token, strings.Repeat("x", row.half), fmt.Sprint("Idempotency-Key: ", i)))
 		}
-		if a := serve(h, request("POST", "/", token, body, key)); a.StatusCode != row.repeat {
+		if a := ask(); a.StatusCode != 200 || len(a.body) != row.length {
+			t.Errorf("%d: %d with %d bytes, want 200 with %d", i, a.StatusCode, len(a.body), row.length)
+		}
+		if a := ask(); a.StatusCode != row.repeat {
 			t.Errorf("%d: repeat %d, want %d", i, a.StatusCode, row.repeat)
 		}
 	}
-	if n := strings.Count(log.String(), "IdempotencyOptions.MaxBodies"); n != 1 {
-		t.Errorf("%d lines name MaxBodies, want one: %s", n, log)
+	if n := strings.Count(s.log.String(), "IdempotencyOptions.MaxBodies"); n != 1 {
+		t.Errorf("%d lines name MaxBodies, want one: %s", n, s.log)
 	}
 }
 

@@ -225,10 +225,11 @@ func TestJoined(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ring, store := newKeyring(), newJoiner()
+				ring, store, log := newKeyring(), newJoiner(), newLogged()
 				token := ring.issue(t)
 				runs := 0
-				h := keyed(ring, with(keyedOptions{Runner: joining(store), Timeout: time.Second, MaxResponse: 512}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				o := logging(log, keyedOptions{Runner: joining(store), Timeout: time.Second, MaxResponse: 512})
+				h := keyed(ring, o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					runs++
 					insert(r.Context(), fmt.Sprint("row ", runs))
 					if runs == 1 {
@@ -263,6 +264,9 @@ func TestJoined(t *testing.T) {
 				}
 				if got := store.committed(); len(got) != row.rows {
 					t.Errorf("rows %q, want %d", got, row.rows)
+				}
+				if strings.Contains(log.String(), "rolled back cleanly") {
+					t.Errorf("the log has %s", log)
 				}
 				store.commit = nil
 				got := ask()
@@ -371,7 +375,12 @@ func TestOutcomes(t *testing.T) {
 			middleware.FreeKey(r.Context())
 			panic("boom")
 		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
-		{"invalid status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "invalid WriteHeader code 42"},
+		{"invalid status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) },
+			outcome{500, "internal", ""}, outcome{500, "internal", ""}, "invalid WriteHeader code 1000"},
+		{"no status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(99) },
+			outcome{500, "internal", ""}, outcome{500, "internal", ""}, "invalid WriteHeader code 99"},
+		{"the highest status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(999) },
+			outcome{999, "", ""}, outcome{999, "", ""}, ""},
 		{"abort", func(w http.ResponseWriter, _ *http.Request) {
 			begin(w)
 			panic(http.ErrAbortHandler)

@@ -196,59 +196,44 @@ func TestResponsesAndReplays(t *testing.T) {
 // sent, and a body that falls short of it looks whole neither to the first
 // client nor to a repeat.
 func TestDeclaredLength(t *testing.T) {
-	rows := []struct {
-		name   string
-		handle http.HandlerFunc
-		broken bool
-	}{
-		{"beyond", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "5")
-			_, err := fmt.Fprint(w, "hello")
-			_, more := fmt.Fprint(w, "more")
-			if err != nil || more != http.ErrContentLength {
+	beyond := func(within string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(within)))
+			_, err := fmt.Fprint(w, within)
+			if _, more := fmt.Fprint(w, "more"); err != nil || more != http.ErrContentLength {
 				panic(fmt.Sprintf("Write within and beyond the length: %v, %v", err, more))
 			}
-		}, false},
-		{"short", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "9")
-			w.Header().Set("Location", "/a")
-			w.WriteHeader(201)
-			fmt.Fprint(w, "hello")
-		}, true},
+		}
+	}
+	short := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "9")
+		w.Header().Set("Location", "/a")
+		w.WriteHeader(201)
+		fmt.Fprint(w, "hello")
 	}
 	ring := newKeyring()
 	token := ring.issue(t)
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			srv, client := listen(t, "HTTP/1.1", keyed(ring, middleware.Options{}, row.handle))
-			ask := func() (*http.Response, string, error) {
-				r := request("POST", srv.URL, token, "{}", "Idempotency-Key: a")
-				r.RequestURI = ""
-				res, err := client.Do(r)
-				if err != nil {
-					return nil, "", err
-				}
-				defer res.Body.Close()
-				body, err := io.ReadAll(res.Body)
-				return res, string(body), err
-			}
-			_, body, err := ask()
-			if body != "hello" || (err != nil) != row.broken {
-				t.Errorf("first response: body %q, error %v, want an error: %t", body, err, row.broken)
-			}
-			res, body, err := ask()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if row.broken {
-				p := answer{res, body}.problem(t)
-				if res.StatusCode != 409 || p.Code != "idempotency_response_not_retained" || p.OriginalStatus != 201 || p.OriginalLocation != "/a" {
-					t.Errorf("repeat: %d %s, want 409 that says 201 and /a", res.StatusCode, body)
-				}
-			} else if res.StatusCode != 200 || body != "hello" {
-				t.Errorf("repeat: %d %q, want 200 hello", res.StatusCode, body)
-			}
-		})
+	for _, row := range []struct {
+		name          string
+		handle        http.HandlerFunc
+		first, repeat outcome
+	}{
+		{"beyond", beyond("hello"), outcome{200, "", "hello"}, outcome{200, "", "hello"}},
+		{"beyond nothing", beyond(""), outcome{200, "", ""}, outcome{200, "", ""}},
+		{"short", short, outcome{}, outcome{409, "idempotency_response_not_retained", ""}},
+	} {
+		srv, client := listen(t, "HTTP/1.1", keyed(ring, with(keyedOptions{}), row.handle))
+		first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
+		repeat := do(t, client, keyedRequest(t, srv.URL, token, "a"))
+		if first != row.first || repeat.outcome(t) != row.repeat {
+			t.Errorf("%s: %v, then %v, want %v and %v", row.name, first, repeat.outcome(t), row.first, row.repeat)
+		}
+		if row.repeat.status != 409 {
+			continue
+		}
+		if p := repeat.problem(t); p.OriginalStatus != 201 || p.OriginalLocation != "/a" {
+			t.Errorf("%s: %s, want 409 that says 201 and /a", row.name, repeat.body)
+		}
 	}
 }
 

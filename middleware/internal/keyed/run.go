@@ -130,7 +130,7 @@ func (x *Run) interrupted(p any) error {
 // bypassed notes that the client has got another response than the handler's
 // writer: an adapter does not hand on the writer, or not all of its methods.
 func (x *Run) bypassed() {
-	status := 0 // not known
+	var status int // not known
 	if core := response.Of(x.W); core != nil {
 		status = core.Status
 	}

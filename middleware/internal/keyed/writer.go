@@ -86,7 +86,7 @@ const (
 // begin makes w the writer for the handler of q.
 func (w *writer) begin(q *Request, ctx *Context) {
 	w.q, w.ctx = q, ctx
-	w.client.w, w.client.ctx, w.client.timeout = q.W, ctx, q.Stage.Timeout
+	w.client.q, w.client.ctx = q, ctx
 	w.header = maps.Clone(q.W.Header()) // may panic: the writer may be a foreign one
 	if _, id := w.header[q.IDHeader]; id && len(w.header) == 1 {
 		return // the common case: the request id is set again when it is sent
