@@ -164,20 +164,25 @@ func TestUndoEndsWithTheRetention(t *testing.T) {
 	})
 }
 
+// fullStore has no room, and says when there will be some.
+type fullStore struct{ idem.Store }
+
+func (fullStore) Begin(context.Context, idem.Claim) (idem.Record, error) {
+	return idem.Record{RetryAfter: time.Minute}, idem.ErrFull
+}
+
 // ErrFull says that nothing was recorded: there is nothing to take back.
 func TestFullStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		full := idem.NewMemory(idem.MemoryOptions{Budget: 1000, Logger: quiet})
-		f := idemtest.NewFaulty(full)
-		for _, s := range []idem.Store{full, f} {
-			r := newRunner(s, idem.Options{})
-			mustRefuse(t, r, request, idem.ErrFull)
-			mustBeIdle(t, r)
-		}
-		if n := f.Calls(idemtest.Settle); n != 0 {
-			t.Errorf("got %d calls of Settle, want none", n)
-		}
-	})
+	f := idemtest.NewFaulty(fullStore{newMemory()})
+	r := newRunner(f, idem.Options{})
+	record, _, err := r.Begin(t.Context(), request)
+	if !errors.Is(err, idem.ErrFull) || record.RetryAfter != time.Minute {
+		t.Errorf("got error %v, room after %v, want that it is full for a minute", err, record.RetryAfter)
+	}
+	mustBeIdle(t, r)
+	if n := f.Calls(idemtest.Settle); n != 0 {
+		t.Errorf("got %d calls of Settle, want none", n)
+	}
 }
 
 // brokenStore answers with a record that a Store must not answer with, and
@@ -260,7 +265,7 @@ func TestStoreEndsItsGoroutine(t *testing.T) {
 	})
 }
 
-// recorder records the context of the last call of Begin.
+// recorder records the context of the last call.
 type recorder struct {
 	idem.Store
 	ctx context.Context
@@ -271,18 +276,21 @@ func (s *recorder) Begin(ctx context.Context, c idem.Claim) (idem.Record, error)
 	return s.Store.Begin(ctx, c)
 }
 
+func (s *recorder) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+	s.ctx = ctx
+	return idem.Record{}, nil, context.Canceled
+}
+
 // When a call has returned, its context is cancelled, so that its timer does
 // not stay until the timeout.
 func TestContextOfACallIsCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	for _, join := range []bool{false, true} {
 		s := &recorder{Store: newMemory()}
-		e := mustRun(t, newRunner(s, idem.Options{}), request)
-		synctest.Wait()
+		newRunner(s, idem.Options{Join: join}).Begin(t.Context(), request)
 		if err := s.ctx.Err(); err != context.Canceled {
-			t.Errorf("after the call the context says %v, want that it is cancelled", err)
+			t.Errorf("joined %t: after the call the context says %v, want that it is cancelled", join, err)
 		}
-		mustSettle(t, e, answer("created"))
-	})
+	}
 }
 
 // A store that never returns and heeds no context holds up no request for
