@@ -58,112 +58,6 @@ func TestBeginFails(t *testing.T) {
 	}
 }
 
-// A Begin that reaches the store long after it was given up must not leave a
-// claim behind.
-func TestLateBeginIsTakenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{})
-		f.Next(idemtest.Begin, idemtest.Stall)
-		if got := <-begin(t.Context(), r, request); !errors.Is(got.err, context.DeadlineExceeded) {
-			t.Fatalf("got error %v, want a timeout", got.err)
-		}
-		time.Sleep(5 * time.Second)
-		f.Release()
-		synctest.Wait()
-		r.WaitSettled(t.Context())
-		if n := s.Stats().Claims; n != 0 {
-			t.Errorf("got %d claims, want 0", n)
-		}
-		if n := f.Calls(idemtest.Settle); n != 2 {
-			t.Errorf("the claim was taken back %d times, want 2: before it was made and after", n)
-		}
-	})
-}
-
-// The store claims without saying so and then is away for longer than the
-// lease. The request has not run: its repeat runs as soon as the store is back,
-// and is not told for a day that the outcome is unknown.
-func TestClaimIsUndoneAfterAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{Wait: noWait})
-		f.Next(idemtest.Begin, idemtest.LoseAnswer)
-		f.Always(idemtest.Settle, idemtest.Fail)
-		mustRefuse(t, r, request, idemtest.ErrInjected)
-		mustGet(t, r, request, idem.InFlight)
-		time.Sleep(10 * time.Minute)
-		mustGet(t, r, request, idem.InFlight) // this process knows that it never ran
-		if got := elsewhere(t, s, request); got != idem.Unknown {
-			t.Errorf("elsewhere: got %v, want unknown until the claim is undone", got)
-		}
-		if n := f.Calls(idemtest.Settle); n < 114 || n > 138 {
-			t.Errorf("got %d tries in 10 minutes, want about 126: one in 5s", n)
-		}
-		f.Always(idemtest.Settle, idemtest.None)
-		time.Sleep(7 * time.Second)
-		mustSettle(t, mustRun(t, r, request), answer("created"))
-		mustReplay(t, r, request, "created")
-		mustBeIdle(t, r)
-	})
-}
-
-// An undo is tried at once, and then each time after twice as long.
-func TestUndoIsTriedLessAndLessOften(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		f.Next(idemtest.Begin, idemtest.LoseAnswer)
-		f.Always(idemtest.Settle, idemtest.Fail)
-		mustRefuse(t, r, request, idemtest.ErrInjected)
-		time.Sleep(2200 * time.Millisecond) // at once, after 100, 200, 400 and 800 ms, and not yet 1,600
-		if n := f.Calls(idemtest.Settle); n != 5 {
-			t.Errorf("got %d tries in 2.2s, want 5", n)
-		}
-		f.Always(idemtest.Settle, idemtest.None)
-		r.WaitSettled(t.Context())
-		mustBeIdle(t, r)
-	})
-}
-
-// A repeat that comes when the store is back, and the claim is not undone yet,
-// waits for that and runs.
-func TestRepeatWaitsForTheUndo(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		f.Next(idemtest.Begin, idemtest.LoseAnswer)
-		f.Always(idemtest.Settle, idemtest.Fail)
-		mustRefuse(t, r, request, idemtest.ErrInjected)
-		time.Sleep(10 * time.Minute)
-		f.Always(idemtest.Settle, idemtest.None)
-		for _, req := range []idem.Request{request, other} {
-			got := <-begin(t.Context(), r, req)
-			if got.e == nil || got.after > 7*time.Second {
-				t.Fatalf("got %v, error %v after %v, want an execution within 7s", got.record.State, got.err, got.after)
-			}
-			mustSettle(t, got.e, freed)
-			mustBeIdle(t, r)
-			f.Next(idemtest.Begin, idemtest.LoseAnswer)
-			f.Next(idemtest.Settle, idemtest.Fail)
-			mustRefuse(t, r, request, idemtest.ErrInjected)
-		}
-		r.WaitSettled(t.Context())
-	})
-}
-
-// An undo ends with the retention at the latest, because the record does.
-func TestUndoEndsWithTheRetention(t *testing.T) {
-	faulty(t, idem.Options{Retention: time.Hour}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		f.Next(idemtest.Begin, idemtest.LoseAnswer)
-		f.Always(idemtest.Settle, idemtest.Fail)
-		start := time.Now()
-		mustRefuse(t, r, request, idemtest.ErrInjected)
-		r.WaitSettled(t.Context())
-		if took := time.Since(start); took != time.Hour {
-			t.Errorf("given up after %v, want after the retention of 1h", took)
-		}
-	})
-}
-
 // fullStore has no room, and says when there will be some.
 type fullStore struct{ idem.Store }
 
@@ -332,25 +226,93 @@ func TestStoreThatNeverReturns(t *testing.T) {
 	})
 }
 
-// While a store is down the claims to be taken back are bounded: when there are
-// too many, nothing more is asked for.
-func TestStoreThatIsDown(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		f.Always(idemtest.Begin, idemtest.Fail)
-		f.Always(idemtest.Settle, idemtest.Fail)
-		for i := range 600 {
-			time.Sleep(time.Second) // after a few failures, one call a second is let through
-			if _, _, err := r.Begin(t.Context(), numberedRequest(i)); err == nil || errors.Is(err, idem.ErrMismatch) {
-				t.Fatalf("got error %v from a store that is down, want one that says so", err)
-			}
+// honoring is a Store that honors contexts.
+type honoring struct{ idem.Store }
+
+func (honoring) HonorsContext() {}
+
+// A store that honors contexts is called in the goroutine of the request, which
+// waits for it, and more often than there may be open calls.
+func TestStoreThatHonorsContexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(honoring{f}, idem.Options{})
+		f.Next(idemtest.Begin, idemtest.Stall)
+		waiting := begin(t.Context(), r, request)
+		time.Sleep(time.Hour)
+		f.Release()
+		got := <-waiting
+		if got.e == nil || got.after != time.Hour {
+			t.Fatalf("got %v, error %v after %v, want an execution after 1h", got.record.State, got.err, got.after)
 		}
-		if n := r.Stats().Unsaved; n != 512 {
-			t.Errorf("got %d claims to be taken back, want 512", n)
+		mustSettle(t, got.e, freed)
+		for i := range 1100 {
+			mustSettle(t, mustRun(t, r, numberedRequest(i)), answer("created"))
 		}
-		f.Always(idemtest.Begin, idemtest.None)
-		f.Always(idemtest.Settle, idemtest.None)
-		time.Sleep(7 * time.Second)
-		mustSettle(t, mustRun(t, r, request), answer("created"))
 		mustBeIdle(t, r)
 	})
+}
+
+// Whatever becomes of the calls of such a store, a request runs only with its
+// claim, and nothing of it is left.
+func TestStoreThatHonorsContextsFails(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		fault idemtest.Fault
+		after time.Duration // when Begin gives up
+	}{
+		{"error", idemtest.Fail, 0},
+		{"answer lost", idemtest.LoseAnswer, 0},
+		{"hangs", idemtest.Hang, 2 * time.Second},
+		{"panics", idemtest.Panic, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := idemtest.NewFaulty(newMemory())
+				r := newRunner(honoring{f}, idem.Options{})
+				f.Next(idemtest.Begin, test.fault)
+				got := <-begin(t.Context(), r, request)
+				if got.err == nil || got.e != nil || got.after != test.after {
+					t.Errorf("got an execution %t, error %v after %v, want an error after %v", got.e != nil, got.err, got.after, test.after)
+				}
+				again := <-begin(t.Context(), r, request)
+				if again.e == nil || again.after > time.Second {
+					t.Fatalf("the repeat: got %v, error %v after %v, want an execution within 1s", again.record.State, again.err, again.after)
+				}
+				f.Next(idemtest.Settle, test.fault)
+				again.e.Settle(t.Context(), answer("created"))
+				if err := r.WaitSettled(t.Context()); err != nil {
+					t.Error(err)
+				}
+				mustReplay(t, r, request, "created")
+				mustBeIdle(t, r)
+			})
+		})
+	}
+}
+
+// If its Join hangs, that is left behind all the same.
+func TestHonoredContextsSayNothingOfJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &hangingJoiner{Store: honoring{newMemory()}, release: make(chan struct{})}
+		r := newRunner(s, idem.Options{Join: true, Timeout: time.Second, Wait: noWait})
+		start := time.Now()
+		mustRefuse(t, r, request, context.DeadlineExceeded)
+		if after := time.Since(start); after != time.Second {
+			t.Errorf("gave up after %v, want 1s", after)
+		}
+		close(s.release)
+	})
+}
+
+type hangingJoiner struct {
+	idem.Store
+	release chan struct{}
+}
+
+func (*hangingJoiner) HonorsContext() {}
+
+func (s *hangingJoiner) Join(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
+	<-s.release
+	return idem.Record{}, nil, context.Canceled
 }
