@@ -66,12 +66,15 @@ func TestLeaseLeftAfterPolling(t *testing.T) {
 		polls := begin(t.Context(), r, request)
 		synctest.Wait()
 		time.Sleep(time.Second)
-		var waits <-chan result
-		for range 255 {
-			waits = begin(t.Context(), r, request)
+		waits := begin(t.Context(), r, request)
+		crowd, crowded := numberedRequest(1), request
+		crowd.Owner, crowded.Owner = "crowd", "crowd"
+		e := mustRun(t, r, crowd)
+		for range 256 {
+			begin(t.Context(), r, crowd)
 		}
 		synctest.Wait()
-		tooMany := begin(t.Context(), r, request)
+		tooMany := begin(t.Context(), r, crowded)
 		for _, test := range []struct {
 			result <-chan result
 			after  time.Duration
@@ -87,6 +90,7 @@ func TestLeaseLeftAfterPolling(t *testing.T) {
 					got.record.State, got.after, got.record.RetryAfter, test.after, test.want)
 			}
 		}
+		mustSettle(t, e, freed)
 	})
 }
 
