@@ -6,10 +6,8 @@ import (
 	"database/sql"
 	"io"
 	"log"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
@@ -57,82 +56,11 @@ func sqliteDSN(file string, busy time.Duration) string {
 		strconv.FormatInt(busy.Milliseconds(), 10) + ")"
 }
 
-func postgres(t testing.TB) database {
-	t.Helper()
-	dsn := os.Getenv("SALLYPORT_POSTGRES")
-	if dsn == "" {
-		t.Skip("left out: idemsql on Postgres; SALLYPORT_POSTGRES=postgres://user@host:5432/database go test ./idem/idemsql/ runs it")
-	}
-	return newSchema(t, dsn).migrated(t)
-}
+func postgres(t testing.TB) database { return inPostgres(sqltest.Postgres(t)).migrated(t) }
+func mariadb(t testing.TB) database  { return inMariaDB(sqltest.MariaDB(t)).migrated(t) }
 
-// newSchema makes a schema of its own in a database.
-func newSchema(t testing.TB, dsn string) database {
-	t.Helper()
-	conf, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	schema := "idemsql_" + strings.ToLower(rand.Text())
-	admin := stdlib.OpenDB(*conf)
-	execute(t, admin, "CREATE SCHEMA "+schema)
-	t.Cleanup(func() {
-		defer admin.Close()
-		// A test that ended early may have left transactions open.
-		if _, err := admin.ExecContext(context.Background(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '"+schema+"' AND pid <> pg_backend_pid(); "+
-			"SET lock_timeout = '1min'; DROP SCHEMA "+schema+" CASCADE"); err != nil {
-			t.Error(err)
-		}
-	})
-	conf.RuntimeParams["search_path"] = schema
-	conf.RuntimeParams["application_name"] = schema
-	return database{name: "postgres", conf: conf}
-}
-
-func mariadb(t testing.TB) database {
-	t.Helper()
-	dsn := os.Getenv("SALLYPORT_MARIADB")
-	if dsn == "" {
-		t.Skip("left out: idemsql on MariaDB; SALLYPORT_MARIADB='user@tcp(host:3306)/database' go test ./idem/idemsql/ runs it")
-	}
-	return newDatabase(t, dsn).migrated(t)
-}
-
-// newDatabase makes a database of its own on a server of MariaDB.
-func newDatabase(t testing.TB, dsn string) database {
-	t.Helper()
-	conf, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := "idemsql_" + strings.ToLower(rand.Text())
-	execute(t, admin, "CREATE DATABASE "+name)
-	t.Cleanup(func() {
-		defer admin.Close()
-		// A transaction that a test left open ends with its connection.
-		ids, err := admin.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE db = '"+name+"'")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ids.Close()
-		for ids.Next() {
-			var id string
-			if err := ids.Scan(&id); err != nil {
-				t.Fatal(err)
-			}
-			admin.ExecContext(context.Background(), "KILL "+id) // it may have ended
-		}
-		if _, err := admin.ExecContext(context.Background(), "SET STATEMENT lock_wait_timeout = 60 FOR DROP DATABASE "+name); err != nil {
-			t.Error(err)
-		}
-	})
-	conf.DBName = name
-	return database{name: "mariadb", my: conf}
-}
+func inPostgres(c *pgx.ConnConfig) database { return database{name: "postgres", conf: c} }
+func inMariaDB(c *mysql.Config) database    { return database{name: "mariadb", my: c} }
 
 // with returns the database as sessions with a setting of their own see it.
 func (d database) with(name, value string) database {

@@ -6,9 +6,7 @@ import (
 	"database/sql"
 	"io"
 	"log"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/scope"
@@ -91,27 +90,7 @@ func postgres(t testing.TB) database { return emptyPostgres(t).migrated(t) }
 
 func emptyPostgres(t testing.TB) database {
 	t.Helper()
-	dsn := os.Getenv("SALLYPORT_POSTGRES")
-	if dsn == "" {
-		t.Skip("left out: keysql on Postgres; SALLYPORT_POSTGRES=postgres://user@host:5432/database go test ./keystore/keysql/ runs it")
-	}
-	config, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin := stdlib.OpenDB(*config)
-	schema := "keysql_" + strings.ToLower(rand.Text())
-	execute(t, admin, "CREATE SCHEMA "+schema)
-	t.Cleanup(func() {
-		defer admin.Close()
-		// A test that ended early may have left transactions open.
-		if _, err := admin.ExecContext(context.Background(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '"+schema+"' AND pid <> pg_backend_pid(); "+
-			"SET lock_timeout = '1min'; DROP SCHEMA "+schema+" CASCADE"); err != nil {
-			t.Error(err)
-		}
-	})
-	config.RuntimeParams["search_path"] = schema
-	config.RuntimeParams["application_name"] = schema
+	config := sqltest.Postgres(t)
 	pool := func(t testing.TB, c *pgx.ConnConfig) *sql.DB {
 		db := stdlib.OpenDB(*c)
 		db.SetMaxOpenConns(10)
@@ -142,14 +121,8 @@ func emptyMariaDB(t testing.TB) database {
 
 func mariadbWith(t testing.TB, set func(*mysql.Config)) database {
 	t.Helper()
-	dsn := os.Getenv("SALLYPORT_MARIADB")
-	if dsn == "" {
-		t.Skip("left out: keysql on MariaDB; SALLYPORT_MARIADB='user@tcp(host:3306)/database' go test ./keystore/keysql/ runs it")
-	}
-	config, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := sqltest.MariaDB(t)
+	set(config)
 	pool := func(t testing.TB, c *mysql.Config) *sql.DB {
 		t.Helper()
 		db, err := sql.Open("mysql", c.FormatDSN())
@@ -160,30 +133,6 @@ func mariadbWith(t testing.TB, set func(*mysql.Config)) database {
 		t.Cleanup(func() { db.Close() })
 		return db
 	}
-	admin := pool(t, config)
-	name := "keysql_" + strings.ToLower(rand.Text())
-	execute(t, admin, "CREATE DATABASE "+name)
-	t.Cleanup(func() {
-		// A transaction that a test left open ends with its connection.
-		ids, err := admin.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE db = '"+name+"'")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ids.Close()
-		for ids.Next() {
-			var id string
-			if err := ids.Scan(&id); err != nil {
-				t.Fatal(err)
-			}
-			admin.ExecContext(context.Background(), "KILL "+id) // it may have ended
-		}
-		if _, err := admin.ExecContext(context.Background(), "SET STATEMENT lock_wait_timeout = 60 FOR DROP DATABASE "+name); err != nil {
-			t.Error(err)
-		}
-	})
-	config = config.Clone()
-	config.DBName = name
-	set(config)
 	return database{
 		name: "mariadb",
 		open: func(t testing.TB) *sql.DB { return pool(t, config) },
