@@ -3,9 +3,7 @@ package keystore_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -91,42 +89,5 @@ func TestCachedOverPlainStore(t *testing.T) {
 	}
 	if err := keystore.NewCached(touching{memory, memory}, keystore.CacheOptions{}).Touch(ctx, nil); err != nil {
 		t.Errorf("over a Toucher Touch returned %v", err)
-	}
-}
-
-// After a revocation has returned, nobody ever gets the key again, whatever
-// else is going on.
-func TestCachedRevocationHolds(t *testing.T) {
-	memory := keystore.NewMemory()
-	cached := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour, Timeout: time.Hour})
-	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
-	for range 200 {
-		token, k := issue(t, issuer, grant())
-		d := keystore.DigestOf(token)
-		revoked := make(chan struct{})
-		var readers sync.WaitGroup
-		for range 4 {
-			readers.Go(func() {
-				for range 50 {
-					var before bool
-					select {
-					case <-revoked:
-						before = true
-					default:
-					}
-					k, err := cached.Lookup(t.Context(), d)
-					if err != nil {
-						t.Errorf("Lookup returned %v, want the key", err)
-					} else if before && k.Refused() == nil {
-						t.Error("a lookup that began after Revoke returned found the key live")
-					}
-				}
-			})
-		}
-		if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
-			t.Error(err)
-		}
-		close(revoked)
-		readers.Wait()
 	}
 }

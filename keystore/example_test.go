@@ -2,14 +2,19 @@ package keystore_test
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log"
 	"log/slog"
 	"os"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -203,4 +208,94 @@ type unreachable struct{}
 
 func (unreachable) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 	return nil, errors.New("connection refused")
+}
+
+// The limit of a key is what its own record says, or that of its plan. A
+// function of this kind chooses the policy of each request: limitOf is called
+// with the key of the principal.
+func ExampleKey_attributes() {
+	plans := map[string]string{"free": "60-M", "pro": "100-S"}
+	limitOf := func(k *keystore.Key) (ratelimit.Limit, error) {
+		text := k.Attributes["limit"]
+		if text == "" {
+			text = plans[k.Attributes["plan"]]
+		}
+		return ratelimit.Parse(text) // an unknown plan is an error, and not no limit
+	}
+
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	for _, attributes := range []map[string]string{{"plan": "pro"}, {"plan": "free", "limit": "500-M"}, {"plan": "gold"}} {
+		_, key, err := issuer.Issue(context.Background(), keystore.Grant{
+			Organization: "acme", Environment: keystore.Production, Attributes: attributes,
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		limit, err := limitOf(key)
+		fmt.Println(limit.Count, limit.Period, err != nil)
+	}
+	// Output:
+	// 100 1s false
+	// 500 1m0s false
+	// 0 0s true
+}
+
+// A service that issued acme_ and 40 hexadecimal digits, and kept an
+// HMAC-SHA256 of each token, changes over. Its clients go on with their keys.
+func Example_legacyKeys() {
+	ctx := context.Background()
+	newPepper, oldPepper := []byte("the pepper of this year"), []byte("the pepper of last year")
+	service := keystore.Service{Legacy: []keystore.LegacyFormat{{
+		Name:    "v1",
+		Prefix:  "acme_",
+		Match:   regexp.MustCompile("^acme_[0-9a-f]{40}$").MatchString,
+		Digests: keystore.HMACDigests(newPepper, oldPepper),
+	}}}
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: service})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+
+	// A row of the old table has the hash and not the token.
+	token := "acme_" + strings.Repeat("0123456789", 4)
+	var row struct{ hash keystore.Digest }
+	h := hmac.New(sha256.New, oldPepper)
+	h.Write([]byte(token))
+	h.Sum(row.hash[:0])
+
+	key, err := issuer.Import(ctx, &keystore.Key{
+		Organization: "acme", Environment: keystore.Production, Name: "Nightly import", Scopes: []scope.Name{scope.TasksRead},
+		Digest: row.hash, Legacy: "v1", Hint: "6789",
+	}, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(issuer.Masked(key), key.Legacy)
+
+	// What happens to the token of a request.
+	presented, err := service.Parse(token)
+	if err != nil {
+		log.Fatal(err)
+	}
+	found, err := presented.Lookup(ctx, keys)
+	fmt.Println(found.Name, err)
+
+	// A rotation makes a key of the present shape.
+	secret, next, err := issuer.Rotate(ctx, "acme", key.ID, "ada", 0, "")
+	fmt.Println(secret.Reveal()[:9], next.Legacy == "", err)
+	// Output:
+	// acme_…6789 v1
+	// Nightly import <nil>
+	// svc_live_ true <nil>
+}
+
+// What to put into .gitleaks.toml, so that a leaked key is found before others
+// find it.
+func ExampleService_ScanRule() {
+	fmt.Print(keystore.Service{Prefix: "acme"}.ScanRule().Gitleaks)
+	// Output:
+	// [[rules]]
+	// id = "acme-api-key"
+	// description = "acme secret API key"
+	// regex = '''\bacme_(?:live|test)_[0-9A-Za-z]{38}\b'''
+	// entropy = 3
+	// keywords = ["acme_live_", "acme_test_"]
 }

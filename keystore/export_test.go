@@ -32,4 +32,7 @@ func (c *Cached) Peek(d Digest) (*Key, bool) {
 }
 
 // Remembers reports whether the token was usable when the store was last asked.
-func (c *Cached) Remembers(d Digest) bool { return c.wasUsable(d) }
+func (c *Cached) Remembers(d Digest) bool {
+	_, wasUsable := c.Remembered(Token{digests: [maxDigests]Digest{d}, n: 1})
+	return wasUsable
+}

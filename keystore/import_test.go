@@ -42,7 +42,7 @@ func TestImport(t *testing.T) {
 		// What was imported passes the parser of the request path and is found.
 		candidates, err := c.format.Parse(c.token)
 		if err != nil {
-			t.Errorf("Candidates of %s returned %v", c.name, err)
+			t.Errorf("Parse of %s returned %v", c.name, err)
 		}
 		if found, err := candidates.Lookup(t.Context(), memory); err != nil || found.Refused() != nil || found.Legacy != k.Legacy {
 			t.Errorf("%s is refused after Import: %v, %v", c.name, found, err)

@@ -148,3 +148,13 @@ func TestScanRuleChecksum(t *testing.T) {
 		}
 	}
 }
+
+func TestPattern(t *testing.T) {
+	if got, want := (keystore.Service{}).Pattern(), `svc_(live|test)_[0-9A-Za-z]{38}`; got != want {
+		t.Errorf("Pattern() = %q, want %q", got, want)
+	}
+	found := regexp.MustCompile(keystore.Service{}.Pattern()).FindString("key=" + withChecksum("svc_test_"+strings.Repeat("x", 32)) + "\n")
+	if reasonOf(t, keystore.Service{}, found) != "" {
+		t.Errorf("the pattern found %q in a text, want the token", found)
+	}
+}

@@ -79,3 +79,59 @@ func TestServiceWords(t *testing.T) {
 		t.Errorf("Pattern() = %q, want %q", got, want)
 	}
 }
+
+func TestPrefix(t *testing.T) {
+	f := keystore.Service{Prefix: "acme2"}
+	token := f.Generate(keystore.Sandbox).Reveal()
+	if !strings.HasPrefix(token, "acme2_test_") || reasonOf(t, f, token) != "" {
+		t.Errorf("a Format with prefix acme2 generated %q", token)
+	}
+	if got := reasonOf(t, keystore.Service{}, token); got != otherPrefix {
+		t.Errorf("the default Format refused %q because %q, want %q", token, got, otherPrefix)
+	}
+	for prefix, ok := range map[string]bool{
+		"": true, "svc": true, "a": true, "0": true, "az09": true, "a/": false, "a:": false, "a`": false, "a{": false, "abcdefghijklmnop": true,
+		"abcdefghijklmnopq": false, "Svc": false, "my_svc": false, "s-c": false, "s c": false, "é": false, ".*": false,
+	} {
+		for _, f := range []keystore.Service{{Prefix: prefix}, {Live: prefix}, {Test: prefix}} {
+			if _, err := f.Resolve(nil); (err == nil) != ok {
+				t.Errorf("%+v.Resolve(nil): got %v, want it valid: %v", f, err, ok)
+			}
+			for method, call := range map[string]func(){
+				"Generate":  func() { f.Generate(keystore.Sandbox) },
+				"NewCached": func() { keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: f}) },
+				"NewIssuer": func() { keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: f}) },
+			} {
+				if panicked := panics(call); panicked == ok {
+					t.Errorf("%s with %+v panicked: %v, want %v", method, f, panicked, !ok)
+				}
+			}
+		}
+	}
+	if !panics(func() { keystore.Service{}.Generate("staging") }) {
+		t.Error("Generate for an unknown environment did not panic")
+	}
+}
+
+// A text that begins like a token of this service is claimed, complete or not.
+func TestClaims(t *testing.T) {
+	hex := func(string) bool { return true }
+	f := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v0", Match: hex}}}
+	for token, want := range map[string]bool{
+		"svc_live_x": true, "svc_": true, "acme_x": true, "acme_": true,
+		"": false, "svc": false, "svcx_live_x": false, "acme": false, "eyJhbGciOiJIUzI1NiJ9.e30.x": false,
+	} {
+		if got := f.Claims(token); got != want {
+			t.Errorf("Claims(%q) = %t, want %t", token, got, want)
+		}
+	}
+	if (keystore.Service{}).Claims("acme_x") {
+		t.Error("a Format without a legacy shape claims acme_x")
+	}
+}
+
+func panics(f func()) (panicked bool) {
+	defer func() { panicked = recover() != nil }()
+	f()
+	return
+}

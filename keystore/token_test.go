@@ -3,12 +3,15 @@ package keystore_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"log/slog"
+	"math/big"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,9 +19,215 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// withChecksum appends what the package's documentation says a checksum is,
+// computed in another way than the package does.
+func withChecksum(s string) string {
+	// Both the order of the digits and that of the letters differ in big.Int.
+	text := big.NewInt(int64(crc32.ChecksumIEEE([]byte(s)))).Text(62)
+	swapped := strings.Map(func(r rune) rune {
+		if r == '0' || '1' <= r && r <= '9' {
+			return r
+		}
+		return r ^ 0x20
+	}, text)
+	return s + strings.Repeat("0", 6-len(swapped)) + swapped
+}
+
+// What a refused token's sender is told.
+const (
+	tooLong            = "The key is longer than any key."
+	badCharacter       = "The key has a character that no key has; it may have been copied with a quote or a line break."
+	otherPrefix        = "The key does not begin with the prefix of this service."
+	publishable        = "This is a publishable key, which is made for browsers. This API needs a secret key."
+	unknownEnvironment = "The key names no environment of this service; it may be mistyped."
+	badLength          = "The key has the wrong length; it may have been cut off."
+	badChecksum        = "The key is mistyped or has been altered."
+)
+
+// reasonOf returns why a token was refused, or "" when it was accepted.
+func reasonOf(t *testing.T, f keystore.Service, token string) string {
+	t.Helper()
+	got, err := f.Parse(token)
+	if err == nil {
+		return ""
+	}
+	var refused keystore.TokenError
+	if !errors.As(err, &refused) || refused == "" || len(got.Digests()) > 0 {
+		t.Fatalf("Parse(%q) = %v, %v, want no digest and a TokenError with a reason", token, got, err)
+	}
+	return string(refused)
+}
+
+func TestGenerate(t *testing.T) {
+	pattern := regexp.MustCompile(`^svc_(live|test)_[0-9A-Za-z]{38}$`)
+	seen := make(map[string]bool)
+	for i := range 20_000 {
+		environment, word := keystore.Production, "live"
+		if i%2 == 1 {
+			environment, word = keystore.Sandbox, "test"
+		}
+		token := keystore.Service{}.Generate(environment).Reveal()
+		if !pattern.MatchString(token) || token[4:8] != word {
+			t.Fatalf("Generate(%s) = %q, want it to match %v with %q", environment, token, pattern, word)
+		}
+		if got, err := (keystore.Service{}).Parse(token); got.Environment != environment || err != nil {
+			t.Fatalf("Parse(%q) = %q, %v, want %q", token, got.Environment, err, environment)
+		}
+		if want := withChecksum(token[:len(token)-6]); token != want {
+			t.Fatalf("Generate(%s) = %q, want the checksum of %q", environment, token, want)
+		}
+		if seen[token] {
+			t.Fatalf("Generate returned %q twice", token)
+		}
+		seen[token] = true
+	}
+}
+
+func TestGenerateIsFair(t *testing.T) {
+	var counts [256]int
+	const tokens = 10_000
+	for range tokens {
+		token := keystore.Service{}.Generate(keystore.Production).Reveal()
+		for i := range 32 {
+			counts[token[9+i]]++
+		}
+	}
+	want := float64(tokens*32) / 62
+	var chi2 float64
+	for _, c := range []byte(base62) {
+		d := float64(counts[c]) - want
+		chi2 += d * d / want
+	}
+	// With 61 degrees of freedom a fair source exceeds this once in ten million
+	// runs. Bytes taken modulo 62 give more than 1500 here.
+	if chi2 > 140 {
+		t.Errorf("the characters of %d tokens have a chi-squared of %.0f, want at most 140", tokens, chi2)
+	}
+}
+
+func TestParse(t *testing.T) {
+	random := strings.Repeat("aB3", 11)[:32]
+	live := withChecksum("svc_live_" + random)
+	for _, c := range []struct {
+		token string
+		want  string
+	}{
+		{live, ""},
+		{withChecksum("svc_test_" + random), ""},
+		{strings.Replace(live, "live", "test", 1), badChecksum},
+		{"", otherPrefix},
+		{"svc", otherPrefix},
+		{"svc_", unknownEnvironment},
+		{"svc_live", badLength},
+		{"svc_live_", badLength},
+		{live[:len(live)-1], badLength},
+		{live + "0", badLength},
+		{live + live, badLength},
+		{withChecksum("svc_prod_" + random), unknownEnvironment},
+		{withChecksum("svc_LIVE_" + random), unknownEnvironment},
+		{withChecksum("svc__" + random), unknownEnvironment},
+		{withChecksum("SVC_LIVE_" + random), otherPrefix},
+		{withChecksum("xsvc_live_" + random), otherPrefix},
+		{withChecksum("svcx_live_" + random), otherPrefix},
+		{withChecksum("sk_live_" + random), otherPrefix},
+		{withChecksum("svc-live-" + random), otherPrefix},
+		{withChecksum("svc_pub_" + random), publishable},
+		{"svc_pub_live_1234", publishable},
+		{"svc_pub", publishable},
+		{withChecksum("svc_live_" + random[:31] + "_"), badCharacter},
+		{withChecksum("svc_live_" + random[:31] + "-"), badCharacter},
+		{withChecksum("svc_live_-" + random[:31]), badCharacter},
+		{withChecksum("svc_live__" + random[:31]), badCharacter},
+		{"svc_live_" + strings.Repeat("x", 256-9), badLength},
+		{"svc_live_" + strings.Repeat("x", 257-9), tooLong},
+		{withChecksum("svc_live_" + random[:31] + "."), badCharacter},
+		{withChecksum("svc_live_" + random[:31] + "/"), badCharacter},
+		{withChecksum("svc_live_" + random[:31] + ":"), badCharacter},
+		{withChecksum("svc_live_" + random[:31] + "@"), badCharacter},
+		{withChecksum("svc_live_" + random[:31] + "["), badCharacter},
+		{withChecksum("svc_live_" + random[:31] + "`"), badCharacter},
+		{withChecksum("svc_live_" + random[:31] + "{"), badCharacter},
+		{`"` + live + `"`, badCharacter},
+		{live + "\n", badCharacter},
+		{" " + live, badCharacter},
+		{live[:20] + "\x00" + live[21:], badCharacter},
+		{live[:20] + "é" + live[22:], badCharacter},
+		{live[:20] + "%00" + live[23:], badCharacter},
+		{live[:20] + `\` + live[21:], badCharacter},
+		{live[:20] + " " + live[21:], badCharacter},
+		{"svc_live_" + strings.Repeat("a", 247), badLength},
+		{"svc_live_" + strings.Repeat("a", 248), tooLong},
+		{strings.Repeat("\x00", 1<<20), tooLong},
+	} {
+		if got := reasonOf(t, keystore.Service{}, c.token); got != c.want {
+			t.Errorf("Parse(%.80q) was refused because %q, want %q", c.token, got, c.want)
+		}
+	}
+}
+
+// No typing error reaches the store.
+func TestParseFindsTypos(t *testing.T) {
+	for range 20 {
+		token := keystore.Service{}.Generate(keystore.Production).Reveal()
+		for i := range len(token) {
+			for _, c := range []byte(base62 + "_-. ") {
+				if typo := token[:i] + string(c) + token[i+1:]; typo != token && reasonOf(t, keystore.Service{}, typo) == "" {
+					t.Errorf("%q was accepted for %q", typo, token)
+				}
+			}
+			if i > 0 && token[i] != token[i-1] {
+				swapped := token[:i-1] + string(token[i]) + string(token[i-1]) + token[i+1:]
+				if reasonOf(t, keystore.Service{}, swapped) == "" {
+					t.Errorf("%q was accepted for %q", swapped, token)
+				}
+			}
+			if reasonOf(t, keystore.Service{}, token[:i]) == "" {
+				t.Errorf("%q was accepted for %q", token[:i], token)
+			}
+		}
+	}
+}
+
+func TestParseRefusesNoise(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	token := []byte("svc_live_" + strings.Repeat("0", 38))
+	for range 200_000 {
+		for i := 9; i < len(token); i++ {
+			token[i] = base62[random.IntN(62)]
+		}
+		if reasonOf(t, keystore.Service{}, string(token)) == "" {
+			t.Fatalf("noise was accepted: %q", token)
+		}
+	}
+}
+
+func TestTokenErrorsHoldNothingOfTheToken(t *testing.T) {
+	secret := "Zq7Xk2Wv9Jp4"
+	for _, token := range []string{
+		"svc_live_" + secret, "svc_" + secret, secret, `"` + secret, "svc_pub_" + secret,
+		strings.Repeat(secret, 30), withChecksum("svc_live_"+strings.Repeat(secret, 3)[:32]) + "0",
+		"svc_live_" + strings.Repeat(secret, 4)[:38],
+	} {
+		_, err := keystore.Service{}.Parse(token)
+		if err == nil {
+			t.Fatalf("Parse(%q) accepted it", token)
+		}
+		for i := range len(secret) - 3 {
+			if text := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(text, secret[i:i+3]) {
+				t.Errorf("the error for %q is %q, which holds %q of it", token, text, secret[i:i+3])
+			}
+		}
+	}
+	if got, want := keystore.TokenError(badLength).Error(), "keystore: the key has the wrong length; it may have been cut off"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 const incomplete = "The key is mistyped or was not copied whole."
 
-func TestCandidates(t *testing.T) {
+func TestParseLegacy(t *testing.T) {
 	present := withChecksum("svc_live_" + strings.Repeat("aB", 16))
 	uuid := "3f0c8f0e-7d1c-4c8e-9b1f-0a2b3c4d5e6f"
 	twoPeppers := []keystore.Digest{hmacOf([]byte("the new pepper"), acme("0")), hmacOf([]byte("the old pepper"), acme("0"))}
@@ -71,14 +280,14 @@ func TestCandidates(t *testing.T) {
 			reason = string(refused)
 		}
 		if reason != c.refused || (err == nil) != (c.refused == "") || got.Environment != c.environment || got.Legacy() != c.legacy || !slices.Equal(got.Digests(), c.digests) {
-			t.Errorf("Candidates(%.60q) = %+v, %v, want environment %q, legacy %q, digests %x, refused because %q",
+			t.Errorf("Parse(%.60q) = %+v, %v, want environment %q, legacy %q, digests %x, refused because %q",
 				c.token, got, err, c.environment, c.legacy, c.digests, c.refused)
 		}
 	}
 }
 
 // When a LegacyFormat does not keep its contract, no token is called wrong.
-func TestCandidatesOfABrokenFormat(t *testing.T) {
+func TestParseOfABrokenFormat(t *testing.T) {
 	for n, ok := range map[int]bool{4: true, 5: false} {
 		format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Digests: func(string) []keystore.Digest { return make([]keystore.Digest, n) }}}}
 		c, err := format.Parse(acme("0"))
@@ -91,7 +300,7 @@ func TestCandidatesOfABrokenFormat(t *testing.T) {
 
 // A token of the present shape costs no more than it does without legacy
 // formats.
-func TestCandidatesOfThePresentShape(t *testing.T) {
+func TestParseOfThePresentShape(t *testing.T) {
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{{
 		Name:    "any",
 		Match:   func(string) bool { t.Error("a token of the present shape was matched"); return true },
@@ -115,7 +324,7 @@ func TestCandidatesOfThePresentShape(t *testing.T) {
 	}
 }
 
-func TestCandidatesLookup(t *testing.T) {
+func TestTokenLookup(t *testing.T) {
 	peppers := [][]byte{[]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"), []byte("the 4th pepper")}
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
 	digests := func(digit string) (all []keystore.Digest) {
@@ -208,7 +417,7 @@ func TestCandidatesLookup(t *testing.T) {
 	store.wantCalls(t, 2, "an error of the store")
 }
 
-func TestCandidatesPeek(t *testing.T) {
+func TestRemembered(t *testing.T) {
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{Service: format})
@@ -222,7 +431,7 @@ func TestCandidatesPeek(t *testing.T) {
 		t.Helper()
 		store.wantCalls(t, 0, "before")
 		if k, _ := cached.Remembered(c); (k != nil) != ok || ok && k.ID != imported.ID || !ok && k != nil {
-			t.Errorf("%s: Peek returned %v, want one: %t", rule, k, ok)
+			t.Errorf("%s: Remembered returned %v, want one: %t", rule, k, ok)
 		}
 		store.wantCalls(t, 0, rule)
 	}
@@ -261,8 +470,8 @@ type liar struct{ key *keystore.Key }
 func (l liar) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) { return l.key, nil }
 
 // The digest that comes first decides also when its key is refused, and the
-// zero Candidates lead nowhere.
-func TestCandidatesFirstDecides(t *testing.T) {
+// zero Token leads nowhere.
+func TestFirstDigestDecides(t *testing.T) {
 	newer, older := []byte("the new pepper"), []byte("the old pepper")
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(newer, older)}}
 	memory := keystore.NewMemory()
@@ -281,12 +490,12 @@ func TestCandidatesFirstDecides(t *testing.T) {
 	}
 	c = keystore.Token{}
 	if k, err := c.Lookup(t.Context(), memory); !errors.Is(err, keystore.ErrNotFound) || k != nil || len(c.Digests()) != 0 {
-		t.Errorf("the zero Candidates: got %v, %v, want ErrNotFound", k, err)
+		t.Errorf("the zero Token: got %v, %v, want ErrNotFound", k, err)
 	}
 }
 
 // A store that gives what cannot be the key of the token lets nobody in.
-func TestCandidatesCorrupt(t *testing.T) {
+func TestTokenCorrupt(t *testing.T) {
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v2", Prefix: "two_"}}}
 	present := withChecksum("svc_test_" + strings.Repeat("aB", 16))
 	for _, c := range []struct {
@@ -326,7 +535,7 @@ func TestCandidatesCorrupt(t *testing.T) {
 
 // No flood of made-up legacy tokens stops a key in use that is stored under an
 // older pepper: its question has a place of its own.
-func TestCandidatesInAFlood(t *testing.T) {
+func TestTokenInAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
 		store := newFake()
@@ -364,62 +573,58 @@ func TestCandidatesInAFlood(t *testing.T) {
 	})
 }
 
-// Legacy keys under several peppers are looked up, driven out and revoked at
-// the same time. From the moment at which Revoke has returned nobody finds one
-// usable.
-func TestCandidatesRevokeAmongEvictions(t *testing.T) {
-	peppers := [][]byte{[]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper")}
-	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
-	for _, size := range []int{1, 3, 100} {
-		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: format, Size: size, TTL: time.Hour, Timeout: time.Hour})
-		issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
-		const keys = 16
-		var candidates [keys]keystore.Token
-		var revoked [keys]atomic.Bool
-		var ids [keys]string
-		for i := range keys {
-			var err error
-			candidates[i], err = format.Parse(acme("0123456789abcdef"[i : i+1]))
-			if err != nil {
-				t.Fatal(err)
-			}
-			k, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: candidates[i].Digests()[i%3], Legacy: "v1"}), "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ids[i] = k.ID
-		}
-		var revoking atomic.Bool
-		revoking.Store(true)
-		var lookups sync.WaitGroup
-		for n := range 4 {
-			lookups.Go(func() {
-				for i := n; revoking.Load(); i = (i + 1) % keys {
-					before := revoked[i].Load()
-					c := candidates[i]
-					k, err := c.Lookup(t.Context(), cached)
-					if err != nil || k.ID != ids[i] || before && k.Refused() == nil {
-						t.Errorf("size %d: Lookup gave %v, error %v, revoked before: %t", size, k, err, before)
-						return
-					}
-				}
-			})
-		}
-		for i := range keys {
-			for range 50 {
-				if k, err := candidates[i].Lookup(t.Context(), cached); err != nil || k.Refused() != nil {
-					t.Errorf("size %d: before the revocation got %v, %v", size, k, err)
-				}
-			}
-			if _, err := issuer.Revoke(t.Context(), "acme", ids[i]); err != nil {
-				t.Fatal(err)
-			}
-			revoked[i].Store(true)
-			if k, err := candidates[i].Lookup(t.Context(), cached); err != nil || !errors.Is(k.Refused(), keystore.ErrRevoked) {
-				t.Errorf("size %d: after the revocation got %v, %v, want it revoked", size, k, err)
-			}
-		}
-		revoking.Store(false)
-		lookups.Wait()
+func FuzzParse(f *testing.F) {
+	live := withChecksum("svc_live_" + strings.Repeat("0", 32))
+	for _, token := range []string{live, strings.Replace(live, "live", "test", 1), live[:40], "svc_pub_1", "svc_live_" + strings.Repeat("-", 30), ""} {
+		f.Add(token)
 	}
+	pattern := regexp.MustCompile("^(?:" + keystore.Service{}.Pattern() + ")$")
+	f.Fuzz(func(t *testing.T, token string) {
+		got, err := keystore.Service{}.Parse(token)
+		environment := got.Environment
+		if err != nil {
+			if len(got.Digests()) > 0 {
+				t.Errorf("Parse(%q) returned %v beside %v", token, got, err)
+			}
+			return
+		}
+		if !pattern.MatchString(token) {
+			t.Errorf("Parse(%q) accepted what Pattern does not match", token)
+		}
+		if withChecksum(token[:len(token)-6]) != token {
+			t.Errorf("Parse(%q) accepted a wrong checksum", token)
+		}
+		if word := "_" + environment.Word() + "_"; token[3:9] != "_live_" && token[3:9] != "_test_" || token[3:9] != word {
+			t.Errorf("Parse(%q) = %q", token, environment)
+		}
+	})
+}
+
+// A token has the present shape or a legacy one, and never both; what is
+// refused is refused with a reason.
+func FuzzParseLegacy(f *testing.F) {
+	for _, token := range []string{withChecksum("svc_live_" + strings.Repeat("0", 32)), acme("0"), acme("0") + "0", "acme_", "svc_live_x", ""} {
+		f.Add(token)
+	}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
+	pattern := regexp.MustCompile("^acme_[0-9a-f]{40}$")
+	f.Fuzz(func(t *testing.T, token string) {
+		c, err := format.Parse(token)
+		_, parseErr := keystore.Service{}.Parse(token)
+		var refused keystore.TokenError
+		switch {
+		case err != nil:
+			if !errors.As(err, &refused) || len(c.Digests()) > 0 || parseErr == nil || pattern.MatchString(token) {
+				t.Errorf("Parse(%q) = %+v, %v", token, c, err)
+			}
+		case c.Legacy() == "":
+			if parseErr != nil || len(c.Digests()) != 1 || c.Digests()[0] != keystore.DigestOf(token) {
+				t.Errorf("Parse(%q) = %+v, which Parse refuses: %v", token, c, parseErr)
+			}
+		default:
+			if parseErr == nil || !pattern.MatchString(token) || len(c.Digests()) != 2 || c.Environment != "" {
+				t.Errorf("Parse(%q) = %+v, want what the pattern matches and Parse refuses", token, c)
+			}
+		}
+	})
 }

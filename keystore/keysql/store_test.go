@@ -1,0 +1,564 @@
+package keysql_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/keystore/keystoretest"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestSuite(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		keystoretest.Suite{
+			New: func(*testing.T) keystore.Manager { return store },
+			Unavailable: func(t *testing.T) keystore.Manager {
+				return d.wrap(d.away(t), keysql.Options{})
+			},
+		}.Run(t)
+	})
+}
+
+func TestSuiteOnOneConnection(t *testing.T) {
+	keystoretest.Suite{
+		New: func(t *testing.T) keystore.Manager {
+			store := keysql.SQLite(sqliteMemory(t), keysql.Options{})
+			if err := store.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return store
+		},
+		Unavailable: func(t *testing.T) keystore.Manager {
+			db := sqliteMemory(t)
+			db.Close()
+			return keysql.SQLite(db, keysql.Options{})
+		},
+	}.Run(t)
+}
+
+func TestNilDatabase(t *testing.T) {
+	for name, store := range map[string]func(*sql.DB, keysql.Options) *keysql.Store{"Postgres": keysql.Postgres, "SQLite": keysql.SQLite, "MySQL": keysql.MySQL} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s(nil) returned, want a panic where the mistake is", name)
+				}
+			}()
+			store(nil, keysql.Options{})
+		}()
+	}
+}
+
+// A program that ends and starts again finds every key as it was, and a
+// position in the feed is still one.
+func TestRestart(t *testing.T) {
+	d := emptySQLite(filepath.Join(t.TempDir(), "keys.db"))
+	db := d.open(t)
+	store := d.wrap(db, keysql.Options{})
+	migrate(t, store)
+	keys := inserted(t, store, "acme", 20)
+	start := present(t, store)
+	keys[3].RevokedAt, keys[3].ExpiresAt, keys[3].Scopes = time.Now(), time.Now().Add(time.Hour), nil
+	update(t, store, keys[3])
+	if err := store.Touch(t.Context(), uses(keys[:7], time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	before, err := store.List(t.Context(), "acme", keystore.Page{})
+	if err != nil || len(before) != len(keys) {
+		t.Fatalf("List returned %d keys and %v, want %d", len(before), err, len(keys))
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	store = d.store(t)
+	migrate(t, store)
+	after, err := store.List(t.Context(), "acme", keystore.Page{})
+	if err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("List after a restart returned %d keys and %v, not what it returned before", len(after), err)
+	}
+	changed, _ := changes(t, store, start)
+	wantNamed(t, changed, keys[3], "a change from before the restart")
+}
+
+var errBroken = errors.New("the connection broke")
+
+// breaking is a connector whose connections break where next says so: it is
+// asked before each statement, each row after the first, and each COMMIT.
+type breaking struct {
+	driver.Connector
+	next func(what string) error
+}
+
+// on returns a pool of breaking connections.
+func (b breaking) on(t *testing.T, d database) *sql.DB {
+	t.Helper()
+	below := d.open(t)
+	b.Connector = connector{below}
+	db := sql.OpenDB(b)
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// connector connects through a pool of database/sql.
+type connector struct{ below *sql.DB }
+
+func (c connector) Driver() driver.Driver { return c.below.Driver() }
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.below.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var below driver.Conn
+	err = conn.Raw(func(c any) error { below = c.(driver.Conn); return nil })
+	return heldConn{below, conn}, err
+}
+
+// heldConn keeps its connection out of the pool.
+type heldConn struct {
+	driver.Conn
+	held *sql.Conn
+}
+
+func (c heldConn) Close() error { return c.held.Close() }
+
+func (b breaking) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := b.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return breakingConn{conn.(heldConn), b.next}, nil
+}
+
+type breakingConn struct {
+	heldConn
+	next func(what string) error
+}
+
+func (c breakingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.next(query); err != nil {
+		return nil, err
+	}
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c breakingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := c.next(query); err != nil {
+		return nil, err
+	}
+	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+	if err != nil {
+		return nil, err
+	}
+	return &breakingRows{Rows: rows, next: c.next}, nil
+}
+
+func (c breakingConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	if err := c.next("BEGIN"); err != nil {
+		return nil, err
+	}
+	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
+	return breakingTx{tx, c.next}, err
+}
+
+type breakingTx struct {
+	driver.Tx
+	next func(what string) error
+}
+
+func (tx breakingTx) Commit() error {
+	if err := tx.next("COMMIT"); err != nil {
+		tx.Tx.Rollback()
+		return err
+	}
+	return tx.Tx.Commit()
+}
+
+type breakingRows struct {
+	driver.Rows
+	next  func(what string) error
+	given int
+}
+
+func (r *breakingRows) Next(dest []driver.Value) error {
+	if r.given++; r.given > 1 {
+		if err := r.next("row"); err != nil {
+			return err
+		}
+	}
+	return r.Rows.Next(dest)
+}
+
+// A feed or a list whose rows break off is an error, and not a short answer:
+// revocations would be passed over, and pages would end early.
+func TestRowsThatBreakOff(t *testing.T) {
+	inEachTransactional(t, func(t *testing.T, d database) {
+		whole := d.store(t)
+		migrate(t, whole)
+		start := present(t, whole)
+		inserted(t, whole, "acme", 5)
+		store := d.wrap(breaking{next: func(what string) error {
+			if what == "row" {
+				return errBroken
+			}
+			return nil
+		}}.on(t, d), keysql.Options{})
+		if changed, next, err := store.Changes(t.Context(), start); !errors.Is(err, errBroken) || changed != nil || next != "" {
+			t.Errorf("Changes returned %d digests, %q and %v, want the error alone", len(changed), next, err)
+		}
+		if page, err := store.List(t.Context(), "acme", keystore.Page{}); !errors.Is(err, errBroken) || page != nil {
+			t.Errorf("List returned %d keys and %v, want the error alone", len(page), err)
+		}
+	})
+}
+
+// Migrate returns the error of each of its statements, and the next one
+// finishes what it began.
+func TestMigrateThatBreaksOff(t *testing.T) {
+	inEachEmpty(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		n := len(store.Schema())
+		migrate(t, store.Version(n-1))
+		k := inserted(t, store.Version(n-1), "acme", 1)[0]
+		for at := 1; ; at++ {
+			statements, failed := 0, ""
+			broken := d.wrap(breaking{next: func(what string) error {
+				// The lock of MySQL ends with the connection too.
+				if what == "row" || strings.HasPrefix(what, "DO RELEASE_LOCK") {
+					return nil
+				}
+				if statements++; statements == at {
+					failed = what
+					return errBroken
+				}
+				return nil
+			}}.on(t, d), keysql.Options{})
+			err := broken.Migrate(t.Context())
+			if failed == "" {
+				if err != nil || at < 6 {
+					t.Errorf("Migrate returned %v after %d statements, want nil after six or more", err, statements)
+				}
+				break
+			}
+			if !errors.Is(err, errBroken) {
+				t.Errorf("Migrate, when %q failed, returned %v, want its error", failed, err)
+			}
+		}
+		start := present(t, store)
+		after := inserted(t, store, "acme", 1)[0] // which the last step puts into the feed
+		changed, _ := changes(t, store, start)
+		wantNamed(t, changed, after, "a key that was inserted after the migration")
+		lookup(t, store, k)
+	})
+}
+
+// calls returns each method with arguments that fit k.
+func calls(s *keysql.Store, k *keystore.Key) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"Lookup": func(ctx context.Context) error { _, err := s.Lookup(ctx, k.Digest); return err },
+		"Find":   func(ctx context.Context) error { _, err := s.Find(ctx, k.Organization, k.ID); return err },
+		"FindIssued": func(ctx context.Context) error {
+			_, err := s.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
+			return err
+		},
+		"List":    func(ctx context.Context) error { _, err := s.List(ctx, k.Organization, keystore.Page{}); return err },
+		"Insert":  func(ctx context.Context) error { return s.Insert(ctx, newKey(k.Organization)) },
+		"Update":  func(ctx context.Context) error { return s.Update(ctx, k) },
+		"Touch":   func(ctx context.Context) error { return s.Touch(ctx, uses([]*keystore.Key{k}, time.Now())) },
+		"Changes": func(ctx context.Context) error { _, _, err := s.Changes(ctx, ""); return err },
+		"Migrate": func(ctx context.Context) error { return s.WithStep("CREATE TABLE later (number integer)").Migrate(ctx) },
+	}
+}
+
+// isAnswer reports whether err says something about a key.
+func isAnswer(err error) bool {
+	return errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrExists) || errors.Is(err, keystore.ErrConflict)
+}
+
+func TestAway(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		closed := d.open(t)
+		closed.Close()
+		for kind, db := range map[string]*sql.DB{"closed": closed, "not there": d.away(t)} {
+			for method, call := range calls(d.wrap(db, keysql.Options{}), newKey("acme")) {
+				if err := call(t.Context()); err == nil || isAnswer(err) || errors.Is(err, sql.ErrNoRows) {
+					t.Errorf("%s of a database that is %s returned %v, want an error that says nothing about the key", method, kind, err)
+				}
+			}
+		}
+	})
+}
+
+// The deadline holds while somebody else has locked everything.
+func TestDeadline(t *testing.T) {
+	lock := map[string]string{
+		"mariadb":  "LOCK TABLES sallyport_keys WRITE, sallyport_keys_changes WRITE, sallyport_keys_schema WRITE",
+		"postgres": "LOCK TABLE sallyport_keys, sallyport_keys_schema IN ACCESS EXCLUSIVE MODE",
+		"sqlite":   "DELETE FROM sallyport_keys WHERE false",
+	}
+	reads := map[string]bool{"Lookup": true, "Find": true, "FindIssued": true, "List": true, "Changes": true}
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		db := d.open(t)
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		execute(t, tx, lock[d.name])
+		for method, call := range calls(store, k) {
+			if method == "Migrate" && d.name == "sqlite" {
+				continue // waits as long as busy_timeout says
+			}
+			// In SQLite a writer locks no reader out.
+			if d.name == "sqlite" && reads[method] {
+				if err := call(t.Context()); err != nil {
+					t.Errorf("%s beside a writer returned %v, want an answer", method, err)
+				}
+				continue
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			err := call(ctx) // which would not return, if it did not heed ctx
+			cancel()
+			// Of Migrate the driver may say in its own words that time is up.
+			if err == nil || method != "Migrate" && !errors.Is(err, context.DeadlineExceeded) || isAnswer(err) {
+				t.Errorf("%s with a deadline of 50ms, while all is locked, returned %v, want the deadline's error", method, err)
+			}
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		db.Close() // MariaDB's locks belong to the session
+		lookup(t, store, k)
+	})
+}
+
+// Backends that the server ends, as it does when it is restarted, cost errors
+// or nothing. They never make a key unknown, and the store needs no help to
+// go on.
+func TestBackendsKilled(t *testing.T) {
+	t.Run("postgres", func(t *testing.T) {
+		d := postgres(t)
+		testBackendsKilled(t, d, func(admin *sql.DB) {
+			execute(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()")
+		})
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		d := mariadb(t)
+		testBackendsKilled(t, d, func(admin *sql.DB) {
+			for _, id := range values(t, admin, "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()") {
+				admin.ExecContext(t.Context(), "KILL "+string(id)) // an error when it has gone by itself
+			}
+		})
+	})
+}
+
+func testBackendsKilled(t *testing.T, d database, end func(admin *sql.DB)) {
+	store, admin := d.store(t), d.open(t)
+	k := inserted(t, store, "acme", 1)[0]
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	var answered, failed atomic.Int64
+	for range 6 {
+		running.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				got, err := store.Lookup(t.Context(), k.Digest)
+				switch {
+				case err == nil && got.ID == k.ID:
+					answered.Add(1)
+				case isAnswer(err) || errors.Is(err, sql.ErrNoRows):
+					t.Errorf("Lookup while its connection was ended returned %v", err)
+				default:
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	for range 20 {
+		before := answered.Load()
+		end(admin)
+		eventually(t, "no lookup succeeds any more after connections were ended", func() bool { return answered.Load() > before+10 })
+	}
+	close(stop)
+	running.Wait()
+	t.Logf("%d lookups were answered and %d failed", answered.Load(), failed.Load())
+}
+
+// A driver may report a statement that was interrupted as one that found
+// nothing. A request whose client has gone must not make a key unknown.
+func TestInterruptedIsNotUnknown(t *testing.T) {
+	db := sql.OpenDB(interrupted{})
+	defer db.Close()
+	for method, call := range calls(keysql.SQLite(db, keysql.Options{}), newKey("acme")) {
+		if method != "Lookup" && method != "Find" && method != "FindIssued" {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || isAnswer(err) {
+			t.Errorf("%s that was interrupted returned %v, want %v", method, err, context.DeadlineExceeded)
+		}
+		cancel()
+		if err := call(t.Context()); err != keystore.ErrNotFound {
+			t.Errorf("%s that found nothing returned %v, want %v", method, err, keystore.ErrNotFound)
+		}
+	}
+}
+
+// interrupted is a driver whose queries take until the context's deadline, if
+// it has one, and find nothing.
+type interrupted struct{}
+
+func (i interrupted) Connect(context.Context) (driver.Conn, error) { return i, nil }
+func (i interrupted) Driver() driver.Driver                        { return nil }
+func (i interrupted) Prepare(string) (driver.Stmt, error)          { return nil, errors.ErrUnsupported }
+func (i interrupted) Close() error                                 { return nil }
+func (i interrupted) Begin() (driver.Tx, error)                    { return nil, errors.ErrUnsupported }
+
+func (i interrupted) QueryContext(ctx context.Context, _ string, _ []driver.NamedValue) (driver.Rows, error) {
+	if _, ok := ctx.Deadline(); ok {
+		<-ctx.Done()
+	}
+	return i, nil
+}
+
+func (i interrupted) Columns() []string         { return make([]string, 16) }
+func (i interrupted) Next([]driver.Value) error { return io.EOF }
+
+// used issues keys, rotates, revokes and uses them, and returns the tokens.
+func used(t testing.TB, s *keysql.Store) (tokens []string) {
+	t.Helper()
+	ctx := t.Context()
+	issuer := keystore.NewIssuer(s, keystore.IssuerOptions{})
+	for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
+		secret, k, err := issuer.Issue(ctx, keystore.Grant{
+			Organization: "acme", Actor: "user_1", Name: "Nightly import", Environment: environment, Scopes: []scope.Name{scope.TasksRead}, IssueToken: "nonce" + string(environment),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, _, err := issuer.Rotate(ctx, "acme", k.ID, "user_1", time.Hour, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := issuer.Revoke(ctx, "acme", k.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Touch(ctx, uses([]*keystore.Key{k}, time.Now())); err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, secret.Reveal(), next.Reveal())
+	}
+	return tokens
+}
+
+// wantNoPart reports each stretch of 8 characters of a token's secret part
+// that the dump has.
+func wantNoPart(t testing.TB, where string, dump []byte, tokens []string) {
+	t.Helper()
+	for _, token := range tokens {
+		secret := token[len("svc_live_"):]
+		for i := range len(secret) - 7 {
+			if bytes.Contains(dump, []byte(secret[i:i+8])) {
+				t.Errorf("%s holds %q of the token %s", where, secret[i:i+8], token)
+			}
+		}
+		if !bytes.Contains(dump, []byte(token[len(token)-4:])) {
+			t.Errorf("%s does not even hold the hint of a key: this test looks in the wrong place", where)
+		}
+	}
+}
+
+func TestNoSecretInColumns(t *testing.T) {
+	tables := map[string]string{
+		"mariadb":  "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
+		"sqlite":   "SELECT name FROM sqlite_schema WHERE type = 'table'",
+		"postgres": "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'v', 'm') AND relnamespace = current_schema()::regnamespace",
+	}
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		tokens := used(t, d.wrap(db, keysql.Options{}))
+		var dump bytes.Buffer
+		for _, name := range values(t, db, tables[d.name]) {
+			for _, value := range values(t, db, "SELECT * FROM "+string(name)) {
+				fmt.Fprintf(&dump, "%s %x\n", value, value)
+			}
+		}
+		wantNoPart(t, "a column", dump.Bytes(), tokens)
+	})
+}
+
+// values returns every value of every row.
+func values(t testing.TB, db *sql.DB, query string) (all [][]byte) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		row := make([][]byte, len(columns))
+		to := make([]any, len(columns))
+		for i := range row {
+			to[i] = &row[i]
+		}
+		if err := rows.Scan(to...); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, row...)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestNoSecretInFile(t *testing.T) {
+	d := sqliteFile(t)
+	db := d.open(t)
+	tokens := used(t, d.wrap(db, keysql.Options{}))
+	var file string
+	if err := db.QueryRowContext(t.Context(), "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&file); err != nil {
+		t.Fatal(err)
+	}
+	parts, err := filepath.Glob(file + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dump []byte
+	for _, part := range parts {
+		content, err := os.ReadFile(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dump = append(dump, content...)
+	}
+	wantNoPart(t, fmt.Sprint(parts), dump, tokens)
+}
