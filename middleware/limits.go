@@ -47,7 +47,7 @@ func (l *limiter) reset(ctx context.Context, p Principal, routes []routeLimit) e
 }
 
 // each calls do with the lists in which requests of the caller are charged, at
-// a cost of 0: a store may keep its counters by the first bucket of a list.
+// a cost of 0.
 func (l *limiter) each(ctx context.Context, p Principal, routes []routeLimit, do func([]ratelimit.Charge) error) error {
 	if !p.known() {
 		return errors.New("middleware: the limits of nobody were asked for")

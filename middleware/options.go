@@ -75,7 +75,7 @@ func (o Options) Validate() error {
 	add("RequestID.Header", validHeader(o.RequestID.Header))
 	add("Keys", o.Keys.validate())
 	if o.Failures != (ratelimit.Limit{}) {
-		add("Failures", o.Failures.Validate())
+		add("Failures", (&ratelimit.Policy{Name: "failures", Limit: o.Failures}).Validate())
 		if o.Authenticator != nil {
 			add("Failures", errors.New("it applies to API keys only; give it to KeyAuthenticator"))
 		}

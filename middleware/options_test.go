@@ -60,8 +60,8 @@ func TestValidate(t *testing.T) {
 			t.Errorf("got %d lines about %q, want one, in\n%s", n, want, err)
 		}
 	}
-	if got := strings.Count(err.Error(), "ratelimit: policy"); got != 2 {
-		t.Errorf("got %d lines about policies that are not valid, want 2, in\n%s", got, err)
+	if got := strings.Count(err.Error(), "ratelimit: policy"); got != 3 {
+		t.Errorf("got %d lines about policies that are not valid, want 3, in\n%s", got, err)
 	}
 	wantPanic(t, err.Error(), func() { middleware.New(nil, o) })
 	wantPanic(t, err.Error(), func() { middleware.NewAPI(nil, o) })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
+	"github.com/sallyport-go/sallyport/middleware/internal/slots"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
@@ -116,14 +117,14 @@ func (o RateLimitOptions) validate() error {
 type limiter struct {
 	RateLimitOptions
 	clientIP    ClientIP
-	concurrency *ratelimit.Concurrency
+	concurrency *slots.Slots
 	report      *reporter
 }
 
 func newLimiter(o RateLimitOptions, c ClientIP, report *reporter) *limiter {
 	l := &limiter{RateLimitOptions: o, clientIP: c, report: report}
 	if l.Concurrent > 0 {
-		l.concurrency = ratelimit.NewConcurrency(l.Concurrent)
+		l.concurrency = slots.New(l.Concurrent)
 	}
 	return l
 }
@@ -201,7 +202,7 @@ func (l *limiter) take(ctx context.Context, x *exchange, w http.ResponseWriter, 
 	case FieldsGitHub:
 		ratefields.SetGitHub(w.Header(), charges, d)
 	}
-	policy, left := charges[d.Limiting].Policy, d.State()
+	policy, left := charges[d.Limiting].Policy, d.States[d.Limiting]
 	x.observed().noteLimit(policy, left)
 	if !d.Allowed {
 		refused = *refusal(codeRateLimited)
@@ -211,8 +212,7 @@ func (l *limiter) take(ctx context.Context, x *exchange, w http.ResponseWriter, 
 }
 
 // enforced moves the charges of report-only policies to the end, and returns
-// how many stand before them. Otherwise the order stays: ratelimitredis keeps
-// counters by the first bucket of a decision.
+// how many stand before them. Otherwise the order stays.
 func enforced(charges []ratelimit.Charge, reportAll bool) (n int) {
 	if reportAll {
 		return 0
@@ -242,7 +242,7 @@ func (l *limiter) observe(ctx context.Context, x *exchange, w http.ResponseWrite
 	case err != nil:
 		l.report.fault(w, r, "the rate limit store does not answer for a report-only limit", err)
 	case !d.Allowed:
-		n.noteLimit(charges[d.Limiting].Policy, d.State())
+		n.noteLimit(charges[d.Limiting].Policy, d.States[d.Limiting])
 		n.noteReported(codeRateLimited)
 	}
 }

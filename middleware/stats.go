@@ -71,11 +71,8 @@ func (g *Guard) Stats() Stats {
 		}
 	}
 	switch store := g.limits.Store.(type) {
-	case interface {
-		Down() bool
-		Fallbacks() int64
-	}:
-		s.LimitsDown, s.Fallbacks = store.Down(), store.Fallbacks()
+	case interface{ Stats() (bool, int64) }:
+		s.LimitsDown, s.Fallbacks = store.Stats()
 	case *ratelimit.Memory:
 		s.Forgotten = store.Forgotten()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,7 +21,10 @@ import (
 func TestStats(t *testing.T) {
 	ring, runner := newKeyring(), replies()
 	token := ring.issue(t, scope.TasksWrite)
-	down := ratelimit.NewFailover(failing{}, ratelimit.FailoverOptions{Failures: 1, Logger: quiet().Logger})
+	down := ratelimit.NewFailover(failing{}, ratelimit.FailoverOptions{Logger: quiet().Logger})
+	for range 5 {
+		_, _ = down.Take(t.Context(), []ratelimit.Charge{{Policy: &ratelimit.Policy{Name: "p", Limit: ratelimit.MustParse("1-H")}}})
+	}
 	o := middleware.Options{
 		Hooks:       quiet(),
 		RateLimit:   middleware.PerOrganization(down, ratelimit.MustParse("100-S")),
@@ -54,9 +58,9 @@ func TestStats(t *testing.T) {
 	if got := middleware.New(keystore.NewMemory(), middleware.Options{}).Stats(); got != (middleware.Stats{}) {
 		t.Errorf("without parts that count: got %+v", got)
 	}
-	small := ratelimit.NewMemorySize(1)
-	for i := range 100 {
-		if _, err := small.Take(t.Context(), []ratelimit.Charge{{Policy: &ratelimit.Policy{Name: "p", Limit: ratelimit.MustParse("1-H")}, Bucket: string(rune('a' + i)), Cost: 1}}); err != nil {
+	small := ratelimit.NewMemory()
+	for i := 0; small.Forgotten() == 0; i++ {
+		if _, err := small.Take(t.Context(), []ratelimit.Charge{{Policy: &ratelimit.Policy{Name: "p", Limit: ratelimit.MustParse("1-H")}, Bucket: strconv.Itoa(i), Cost: 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,7 +46,7 @@ func (t *throttle) take(ctx context.Context, address string) *Problem {
 	}
 	if !d.Allowed {
 		p := refusal(codeTooManyFailures)
-		p.RetryAfter, p.Policy = d.Wait(), t.policy.Name
+		p.RetryAfter, p.Policy = d.Wait, t.policy.Name
 		return p
 	}
 	return nil

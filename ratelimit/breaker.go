@@ -14,6 +14,11 @@ var (
 	errOverBudget = errors.New("ratelimit: no answer within the budget")
 )
 
+const (
+	maxFailures = 5           // in a row, which open a breaker
+	cooldown    = time.Second // from then to the probe
+)
+
 // maxCalls bounds the goroutines of a Failover whose store does not return.
 const maxCalls = 1024
 
@@ -25,9 +30,7 @@ const maxCalls = 1024
 // and abandoned, when its caller stops waiting, and through returned, when the
 // store returns. These two come in either order.
 type breaker struct {
-	limit    int           // failures in a row that open it
-	cooldown time.Duration // from then to the probe
-	log      *slog.Logger
+	log *slog.Logger
 
 	mu       sync.Mutex
 	first    time.Time // when the first call began
@@ -109,13 +112,13 @@ func (b *breaker) failed(c *call, err error) error {
 		// and says only now and then why.
 		err = fmt.Errorf("%w; the store's last error: %w", err, b.cause)
 	}
-	connecting := overBudget && !b.warm && now.Sub(b.first) < b.cooldown
+	connecting := overBudget && !b.warm && now.Sub(b.first) < cooldown
 	if !connecting {
 		b.failures++
 	}
-	opens := !b.open && b.failures >= b.limit
+	opens := !b.open && b.failures >= maxFailures
 	if opens {
-		b.open, b.since, b.next = true, now, now.Add(b.cooldown)
+		b.open, b.since, b.next = true, now, now.Add(cooldown)
 	}
 	b.giveUp(c)
 	b.mu.Unlock()
@@ -143,5 +146,5 @@ func (b *breaker) giveUp(c *call) {
 		c.hung = true
 		b.hung++
 	}
-	b.next = time.Now().Add(b.cooldown << min(b.hung, 16))
+	b.next = time.Now().Add(cooldown << min(b.hung, 16))
 }

@@ -11,37 +11,27 @@ import (
 	ulule "github.com/ulule/limiter/v3/drivers/store/memory"
 )
 
+// All limits of a request are one decision: if one of them denies it, none is
+// charged.
 func Example() {
+	ctx := context.Background()
 	store := ratelimit.NewMemory()
-	live := &ratelimit.Policy{Name: "live", Limit: ratelimit.MustParse("2-H")}
-	for range 3 {
-		d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: live, Bucket: "org_1", Cost: 1}})
+	organization := &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S")}
+	exports := &ratelimit.Policy{Name: "exports", Limit: ratelimit.MustParse("1-H")}
+	for range 2 {
+		d, err := store.Take(ctx, []ratelimit.Charge{
+			{Policy: organization, Bucket: "org_1", Cost: 1},
+			{Policy: exports, Bucket: "org_1", Cost: 1},
+		})
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(d.Allowed, d.States[0].Remaining, d.Wait().Round(time.Minute))
+		fmt.Println(d.Allowed, d.Wait.Round(time.Minute))
 	}
 	// Output:
-	// true 1 0s
-	// true 0 0s
-	// false 0 30m0s
-}
-
-// All limits of a request are one decision: if one of them denies it, none is
-// charged.
-func ExampleStore() {
-	store := ratelimit.NewMemory()
-	organization := &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S")}
-	export := &ratelimit.Policy{Name: "export", Limit: ratelimit.MustParse("1-H")}
-	request := []ratelimit.Charge{
-		{Policy: organization, Bucket: "org_1", Cost: 1},
-		{Policy: export, Bucket: "org_1", Cost: 1},
-	}
-	store.Take(context.Background(), request)
-	d, _ := store.Take(context.Background(), request)
-	fmt.Println(d.Allowed, request[d.Limiting].Policy.Name, d.Wait().Round(time.Minute))
-	// Output: false export 1h0m0s
+	// true 0s
+	// false 1h0m0s
 }
 
 func ExampleErrCost() {
@@ -72,7 +62,7 @@ func ExampleFromLimiter() {
 	live := &ratelimit.Policy{Name: "live", Limit: ratelimit.MustParse("1-H")}
 	for range 2 {
 		d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: live, Bucket: "org_1", Cost: 1}})
-		fmt.Println(d.Allowed, d.Wait() > 59*time.Minute, err)
+		fmt.Println(d.Allowed, d.Wait > 59*time.Minute, err)
 	}
 	// Output:
 	// true false <nil>
@@ -102,19 +92,9 @@ func (unreachable) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision
 	return ratelimit.Decision{}, errors.New("dial tcp: connection refused")
 }
 
-func ExampleConcurrency() {
-	c := ratelimit.NewConcurrency(1)
-	fmt.Println(c.Acquire("org_1"), c.Acquire("org_1"))
-	c.Release("org_1")
-	fmt.Println(c.Acquire("org_1"))
-	// Output:
-	// true false
-	// true
-}
-
 // A burst below the count spreads requests: 100 a second, at most 10 at once.
 func ExampleLimit() {
 	limit := ratelimit.Limit{Count: 100, Period: time.Second, Burst: 10}
-	fmt.Println(limit.Interval(), limit.Validate())
-	// Output: 10ms <nil>
+	fmt.Println(limit.Interval(), limit.Capacity())
+	// Output: 10ms 10
 }

@@ -15,25 +15,22 @@ type FailoverOptions struct {
 	// Budget is how long the store may take for one call; 0 means 50 ms. A
 	// store that usually needs longer never decides: every call is decided
 	// without it.
-	Budget   time.Duration
-	Failures int           // in a row, until the store is not called; 0 means 5
-	Cooldown time.Duration // until it is tried again; 0 means 1 s
-	Local    Store         // counts for Local policies; nil means NewMemory()
-	Logger   *slog.Logger  // nil means slog.Default()
+	Budget time.Duration
+	Logger *slog.Logger // nil means slog.Default()
 }
 
 // Failover is a Store that decides within its budget, whatever happens to the
 // store behind it.
 //
 // A call fails when it returns an error, panics, or does not return within the
-// budget. Each policy's FailureMode then decides: Local counts in
-// FailoverOptions.Local, Open admits, and one Closed policy makes Take return
-// an error with nothing charged. After failures in a row the store is not
-// called, except by one call each Cooldown. The first of these to succeed
-// brings the store back. What was counted locally is not carried over.
+// budget. Each policy's FailureMode then decides: Local counts in a Memory of
+// the Failover, Open admits, and one Closed policy makes Take return an error
+// with nothing charged. After five failures in a row the store is not called,
+// except by one call a second. The first of these to succeed brings the store
+// back. What was counted locally is not carried over.
 //
 // A client may have to connect first, which can take longer than the budget. So
-// until the store's first answer, and for at most one Cooldown, a call over
+// until the store's first answer, and for at most a second, a call over
 // budget is decided without the store but is not one of the failures in a row.
 //
 // If a store ignores its context, the call is left behind in a goroutine. There
@@ -43,42 +40,37 @@ type FailoverOptions struct {
 // error.
 //
 // One line is logged when the store is no longer called and one when it is
-// back, none per call. Fallbacks and Down are for metrics.
+// back, none per call.
 type Failover struct {
 	store     Store
-	local     Store
+	local     *Memory
 	budget    time.Duration
 	breaker   breaker
 	fallbacks atomic.Int64
 }
 
-// NewFailover panics if s is nil or an option is negative.
+// NewFailover panics if s is nil or the budget is negative.
 func NewFailover(s Store, o FailoverOptions) *Failover {
-	if absent(s) || o.Local != nil && absent(o.Local) {
+	if absent(s) {
 		panic("ratelimit: NewFailover: nil store")
 	}
-	if o.Budget < 0 || o.Failures < 0 || o.Cooldown < 0 {
-		panic("ratelimit: NewFailover: negative option")
+	if o.Budget < 0 {
+		panic("ratelimit: NewFailover: negative budget")
 	}
-	f := &Failover{store: s, local: o.Local, budget: cmp.Or(o.Budget, 50*time.Millisecond)}
-	f.breaker.limit = cmp.Or(o.Failures, 5)
-	f.breaker.cooldown = cmp.Or(o.Cooldown, time.Second)
-	f.breaker.log = cmp.Or(o.Logger, slog.Default())
-	if f.local == nil {
-		f.local = NewMemory()
+	return &Failover{
+		store:   s,
+		local:   NewMemory(),
+		budget:  cmp.Or(o.Budget, 50*time.Millisecond),
+		breaker: breaker{log: cmp.Or(o.Logger, slog.Default())},
 	}
-	return f
 }
 
-// Fallbacks counts the calls that were decided without the store, including the
-// errors of Closed policies.
-func (f *Failover) Fallbacks() int64 { return f.fallbacks.Load() }
-
-// Down reports whether the store is not called at present.
-func (f *Failover) Down() bool {
+// Stats reports whether the store is not called at present, and how many calls
+// were decided without it, including the errors of Closed policies.
+func (f *Failover) Stats() (down bool, fallbacks int64) {
 	f.breaker.mu.Lock()
 	defer f.breaker.mu.Unlock()
-	return f.breaker.open
+	return f.breaker.open, f.fallbacks.Load()
 }
 
 // Take decides charges, as Store says, with or without the store.

@@ -83,7 +83,7 @@ func TestFailoverBudget(t *testing.T) {
 						t.Errorf("take %d: Allowed %v, want 2 metered locally", i, d.Allowed)
 					}
 				}
-				if n := f.Fallbacks(); n != 3 {
+				if n := fallbacks(f); n != 3 {
 					t.Errorf("%d fallbacks, want 3", n)
 				}
 			})
@@ -131,8 +131,9 @@ func TestFailoverModes(t *testing.T) {
 		test := func(t *testing.T) {
 			store := newFaulty()
 			store.fail(refuse)
-			fallback := ratelimit.NewMemorySize(1000)
-			f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Local: fallback, Logger: discard})
+			fallback := ratelimit.NewMemory()
+			f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+			f.Count(fallback)
 			var charges []ratelimit.Charge
 			for _, p := range tt.policies {
 				charges = append(charges, ratelimit.Charge{Policy: p, Bucket: "org", Cost: 1})
@@ -164,30 +165,18 @@ func TestFailoverModes(t *testing.T) {
 	}
 }
 
-// When the local store fails too, nothing is decided.
-func TestFailoverLocalStoreFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, local := newFaulty(), newFaulty()
-		store.fail(refuse)
-		errLocal := errors.New("local store is full")
-		local.fail(func(context.Context) error { return errLocal })
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Local: local, Logger: discard})
-		if _, err := f.Take(t.Context(), []ratelimit.Charge{{Policy: mode("local", ratelimit.Local), Bucket: "org", Cost: 1}}); !errors.Is(err, errLocal) {
-			t.Errorf("error %v, want that of the local store", err)
-		}
-	})
-}
-
 // The error of a refusal names the cause, first the store's and then the
 // breaker's.
 func TestFailoverCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaulty()
 		store.fail(refuse)
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Failures: 1, Logger: discard})
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
 		closed := []ratelimit.Charge{{Policy: mode("closed", ratelimit.Closed), Bucket: "org", Cost: 1}}
-		if _, err := f.Take(context.Background(), closed); !errors.Is(err, errRefused) {
-			t.Errorf("error %v, want the store's in it", err)
+		for range 5 {
+			if _, err := f.Take(context.Background(), closed); !errors.Is(err, errRefused) {
+				t.Errorf("error %v, want the store's in it", err)
+			}
 		}
 		if _, err := f.Take(context.Background(), closed); err == nil || !strings.Contains(err.Error(), "not called after failures in a row") {
 			t.Errorf("error %v, want it to say that the store is not called", err)
@@ -218,13 +207,13 @@ func TestFailoverBreaker(t *testing.T) {
 			store.mend()
 			calls(1)
 		}
-		if f.Down() || log.Len() > 0 {
+		if isDown(f) || log.Len() > 0 {
 			t.Errorf("open after 4 failures in a row; log %q", log.String())
 		}
 
 		store.fail(refuse)
-		if n := calls(1000); n != 5 || !f.Down() {
-			t.Errorf("%d calls of a store that fails, want 5; down %v", n, f.Down())
+		if n := calls(1000); n != 5 || !isDown(f) {
+			t.Errorf("%d calls of a store that fails, want 5; down %v", n, isDown(f))
 		}
 		for range 3 {
 			time.Sleep(999 * time.Millisecond)
@@ -253,7 +242,7 @@ func TestFailoverBreaker(t *testing.T) {
 		}
 		close(gate)
 		wg.Wait()
-		if f.Down() {
+		if isDown(f) {
 			t.Error("open after a probe that succeeded")
 		}
 		if n := calls(10); n != 10 {
@@ -296,8 +285,8 @@ func TestFailoverKeepsCalling(t *testing.T) {
 		for range 3000 {
 			takeOne(t, f, p, "org")
 		}
-		if n := store.calls.Load(); n != 3000 || f.Fallbacks() != 0 {
-			t.Errorf("%d of 3000 calls reached the store, %d did not", n, f.Fallbacks())
+		if n := store.calls.Load(); n != 3000 || fallbacks(f) != 0 {
+			t.Errorf("%d of 3000 calls reached the store, %d did not", n, fallbacks(f))
 		}
 	})
 }
@@ -385,7 +374,7 @@ func TestFailoverRecoversFromHanging(t *testing.T) {
 		store.mend()
 		time.Sleep(20 * time.Second)
 		takeOne(t, f, p, "org")
-		if f.Down() {
+		if isDown(f) {
 			t.Error("still open 20 s after the store recovered")
 		}
 	})
@@ -414,16 +403,16 @@ func TestFailoverFirstConnection(t *testing.T) {
 		for range 19 { // 950 ms
 			crowd(f)
 		}
-		if f.Down() || f.Fallbacks() != 19*20 {
-			t.Errorf("after %d fallbacks during the first connection: down %v, want 380 and up", f.Fallbacks(), f.Down())
+		if isDown(f) || fallbacks(f) != 19*20 {
+			t.Errorf("after %d fallbacks during the first connection: down %v, want 380 and up", fallbacks(f), isDown(f))
 		}
 		close(connected)
-		if crowd(f); f.Fallbacks() != 19*20 {
-			t.Errorf("%d fallbacks when the client is connected", f.Fallbacks()-19*20)
+		if crowd(f); fallbacks(f) != 19*20 {
+			t.Errorf("%d fallbacks when the client is connected", fallbacks(f)-19*20)
 		}
 		// From the first answer on, calls over budget are failures.
 		store.fail(hang(t))
-		if crowd(f); !f.Down() {
+		if crowd(f); !isDown(f) {
 			t.Error("up after calls over budget of a store that had answered")
 		}
 		if line := log.String(); !strings.Contains(line, "raise FailoverOptions.Budget") {
@@ -439,7 +428,7 @@ func TestFailoverFirstConnection(t *testing.T) {
 		store.fail(func(context.Context) error { return errors.New("connection refused") })
 		takeOne(t, f, p, "org")
 		store.fail(hang(t))
-		if crowd(f); !f.Down() {
+		if crowd(f); !isDown(f) {
 			t.Error("up after errors and calls over budget")
 		}
 		if line := log.String(); !strings.Contains(line, "connection refused") || strings.Contains(line, "raise") {
@@ -452,20 +441,20 @@ func TestFailoverFirstConnection(t *testing.T) {
 		for range 20 { // a second
 			takeOne(t, f, p, "org")
 		}
-		if f.Down() {
+		if isDown(f) {
 			t.Error("down within the first second")
 		}
 		for range 4 { // the last call of the second was the first failure
 			takeOne(t, f, p, "org")
 		}
-		if !f.Down() {
+		if !isDown(f) {
 			t.Error("up after more than a second without an answer")
 		}
 
 		store = newFaulty()
 		store.fail(refuse)
 		f = ratelimit.NewFailover(store, options)
-		if crowd(f); !f.Down() {
+		if crowd(f); !isDown(f) {
 			t.Error("up after errors at once")
 		}
 	})
@@ -488,8 +477,8 @@ func TestFailoverCallerLeaves(t *testing.T) {
 			}
 			cancel()
 		}
-		if f.Down() || f.Fallbacks() != 0 {
-			t.Errorf("down %v after callers left, %d fallbacks", f.Down(), f.Fallbacks())
+		if isDown(f) || fallbacks(f) != 0 {
+			t.Errorf("down %v after callers left, %d fallbacks", isDown(f), fallbacks(f))
 		}
 
 		// A caller who leaves during the probe does not leave the breaker
@@ -506,7 +495,7 @@ func TestFailoverCallerLeaves(t *testing.T) {
 		store.mend()
 		time.Sleep(2 * time.Second)
 		takeOne(t, f, charges[0].Policy, "other")
-		if f.Down() {
+		if isDown(f) {
 			t.Error("no probe after one whose caller left")
 		}
 	})
@@ -523,7 +512,7 @@ func TestFailoverErrCostIsAnAnswer(t *testing.T) {
 				t.Fatalf("error %v, want ErrCost", err)
 			}
 		}
-		if f.Down() {
+		if isDown(f) {
 			t.Error("ErrCost opened the breaker")
 		}
 
@@ -576,12 +565,9 @@ func TestFailoverCopiesTakes(t *testing.T) {
 
 func TestNewFailoverPanics(t *testing.T) {
 	for name, build := range map[string]func(){
-		"nil":      func() { ratelimit.NewFailover(nil, ratelimit.FailoverOptions{}) },
-		"nil *T":   func() { ratelimit.NewFailover((*ratelimit.Memory)(nil), ratelimit.FailoverOptions{}) },
-		"local":    func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Local: (*ratelimit.Memory)(nil)}) },
-		"budget":   func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Budget: -1}) },
-		"failures": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Failures: -1}) },
-		"cooldown": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Cooldown: -1}) },
+		"nil":    func() { ratelimit.NewFailover(nil, ratelimit.FailoverOptions{}) },
+		"nil *T": func() { ratelimit.NewFailover((*ratelimit.Memory)(nil), ratelimit.FailoverOptions{}) },
+		"budget": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Budget: -1}) },
 	} {
 		func() {
 			defer func() {
@@ -616,19 +602,9 @@ func TestFailoverOptions(t *testing.T) {
 		return text
 	}
 	everyOption(t, seen, map[string]func(*ratelimit.FailoverOptions){
-		"Budget":   func(o *ratelimit.FailoverOptions) { o.Budget = time.Second },
-		"Failures": func(o *ratelimit.FailoverOptions) { o.Failures = 1 },
-		"Cooldown": func(o *ratelimit.FailoverOptions) { o.Cooldown = time.Minute },
-		"Local":    func(o *ratelimit.FailoverOptions) { o.Local = exhausted{} },
-		"Logger":   func(o *ratelimit.FailoverOptions) { o.Logger = slog.New(slog.DiscardHandler) },
+		"Budget": func(o *ratelimit.FailoverOptions) { o.Budget = time.Second },
+		"Logger": func(o *ratelimit.FailoverOptions) { o.Logger = slog.New(slog.DiscardHandler) },
 	})
-}
-
-// exhausted admits nothing.
-type exhausted struct{}
-
-func (exhausted) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
-	return ratelimit.Decision{}, nil
 }
 
 // everyOption fails for a row that changes nothing of what is seen, and for a
@@ -651,4 +627,15 @@ func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[s
 	if len(rows) > fields.NumField() {
 		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
 	}
+}
+
+// isDown and fallbacks are the two figures of Stats.
+func isDown(s interface{ Stats() (bool, int64) }) bool {
+	down, _ := s.Stats()
+	return down
+}
+
+func fallbacks(s interface{ Stats() (bool, int64) }) int64 {
+	_, n := s.Stats()
+	return n
 }

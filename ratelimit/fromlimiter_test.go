@@ -106,13 +106,13 @@ func TestFromLimiterWait(t *testing.T) {
 				t.Errorf("%d admitted, want 10", n)
 			}
 			d := takeOne(t, store, p, "o")
-			if end := began.Add(time.Second); time.Now().Add(d.Wait()).Before(end) {
-				t.Errorf("a window that began at %v: the wait of %v ends before it", begin, d.Wait())
+			if end := began.Add(time.Second); time.Now().Add(d.Wait).Before(end) {
+				t.Errorf("a window that began at %v: the wait of %v ends before it", begin, d.Wait)
 			}
-			if d.Wait() > 2*time.Second {
-				t.Errorf("a window that began at %v: the wait is %v", begin, d.Wait())
+			if d.Wait > 2*time.Second {
+				t.Errorf("a window that began at %v: the wait is %v", begin, d.Wait)
 			}
-			time.Sleep(d.Wait())
+			time.Sleep(d.Wait)
 			if !takeOne(t, store, p, "o").Allowed {
 				t.Errorf("a window that began at %v: denied after the wait", begin)
 			}
@@ -129,7 +129,7 @@ func (full) Increment(context.Context, string, int64, limiter.Rate) (limiter.Con
 }
 
 func TestFromLimiterWindowIsOver(t *testing.T) {
-	if d := takeOne(t, ratelimit.FromLimiter(full{}), policy("org", "1-S"), "o"); d.Allowed || d.Wait() != 1 {
+	if d := takeOne(t, ratelimit.FromLimiter(full{}), policy("org", "1-S"), "o"); d.Allowed || d.Wait != 1 {
 		t.Errorf("got %+v, want it denied with the shortest wait", d)
 	}
 }
@@ -199,7 +199,7 @@ func TestFromLimiterAllOrNothing(t *testing.T) {
 	} {
 		s := ratelimit.FromLimiter(newRecording())
 		takeOne(t, s, key, "k")
-		if d := take(t, s, charges...); d.Allowed || d.Limiting != limiting || d.Wait() <= 0 {
+		if d := take(t, s, charges...); d.Allowed || d.Limiting != limiting || d.Wait <= 0 {
 			t.Errorf("got %+v, want it denied by charge %d with a wait", d, limiting)
 		}
 		if d := takeOne(t, s, org, "o"); d.States[0].Remaining != 9 {

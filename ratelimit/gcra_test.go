@@ -85,7 +85,7 @@ func TestGCRAExtremes(t *testing.T) {
 	valid := 0
 	for range 100_000 {
 		l := ratelimit.Limit{Count: number(), Period: time.Duration(number()), Burst: number()}
-		if l.Validate() != nil {
+		if ratelimit.Valid(l) != nil {
 			continue
 		}
 		valid++
@@ -115,7 +115,7 @@ func FuzzGCRA(f *testing.F) {
 	f.Add(int64(math.MaxInt64), int64(math.MinInt64), int64(1), int64(1<<40), int64(1<<22), int64(1<<22))
 	f.Fuzz(func(t *testing.T, now, tat, count, period, burst, cost int64) {
 		l := ratelimit.Limit{Count: count, Period: time.Duration(period), Burst: burst}
-		if most := max(burst, 0); l.Validate() == nil && cost >= 0 && (cost <= most || burst == 0 && cost <= count) {
+		if most := max(burst, 0); ratelimit.Valid(l) == nil && cost >= 0 && (cost <= most || burst == 0 && cost <= count) {
 			checkGCRA(t, now, tat, l, cost)
 		}
 	})
@@ -164,7 +164,7 @@ func FuzzWindow(f *testing.F) {
 	f.Add(int64(7), int64(time.Minute), int64(20), uint64(3))
 	f.Fuzz(func(t *testing.T, count, period, burst int64, seed uint64) {
 		l := ratelimit.Limit{Count: count, Period: time.Duration(period), Burst: burst}
-		if l.Validate() != nil || period > int64(1000*time.Hour) {
+		if ratelimit.Valid(l) != nil || period > int64(1000*time.Hour) {
 			return
 		}
 		if burst == 0 {

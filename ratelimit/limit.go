@@ -12,7 +12,9 @@ import (
 
 // Limit allows Count units every Period, and Burst of them at once.
 //
-// The zero value is not valid; every Store refuses it.
+// Every Store refuses a Count or Period that is not positive, a negative Burst,
+// more than one unit per microsecond, and a burst that takes over 146 years to
+// refill. So the zero value is not valid.
 type Limit struct {
 	Count  int64
 	Period time.Duration
@@ -68,16 +70,6 @@ func MustParse(s string) Limit {
 		panic(err.Error())
 	}
 	return l
-}
-
-// Validate returns the mistake in the limit: a Count or Period that is not
-// positive, a negative Burst, more than one unit per microsecond, or a burst
-// that takes over 146 years to refill.
-func (l Limit) Validate() error {
-	if _, err := l.pace(); err != nil {
-		return fmt.Errorf("ratelimit: %w", err)
-	}
-	return nil
 }
 
 // Interval is the emission interval, the time in which one unit comes back:

@@ -100,7 +100,7 @@ func TestValidate(t *testing.T) {
 		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: math.MaxInt64}, "146 years"},
 		{ratelimit.Limit{Count: 1, Period: math.MaxInt64, Burst: 2}, "146 years"},
 	} {
-		err := tt.limit.Validate()
+		err := ratelimit.Valid(tt.limit)
 		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("%+v: error %v, want %q", tt.limit, err, tt.says)
 		}
@@ -150,7 +150,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := l.Validate(); err != nil {
+		if err := ratelimit.Valid(l); err != nil {
 			t.Errorf("Parse(%q) gives a limit that is not valid: %v", s, err)
 		}
 		unit := map[time.Duration]string{time.Second: "S", time.Minute: "M", time.Hour: "H", day: "D"}[l.Period]

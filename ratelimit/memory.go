@@ -30,21 +30,17 @@ type Memory struct {
 	forgotten atomic.Int64
 }
 
-// NewMemory returns a Memory for 100,000 buckets: 3.2 MB, of which the
-// operating system hands out what is touched.
-func NewMemory() *Memory { return NewMemorySize(100_000) }
+// NewMemory returns a Memory for 100,000 buckets in debt at one time: 3.2 MB, of
+// which the operating system hands out what is touched.
+func NewMemory() *Memory { return newMemory(100_000) }
 
-// NewMemorySize returns a Memory for the given number of buckets in debt at one
-// time, 32 bytes each. It panics if keys is not positive.
-func NewMemorySize(keys int) *Memory {
-	if keys <= 0 {
-		panic("ratelimit: NewMemorySize: not a positive number of keys")
-	}
+func newMemory(keys int) *Memory {
 	return &Memory{seed: maphash.MakeSeed(), start: time.Now(), shards: newShards(keys)}
 }
 
 // Forgotten counts the buckets that were dropped while in debt. Each of them
-// starts again with a full burst. If it keeps growing, the Memory is too small.
+// starts again with a full burst. If it keeps growing, more are in debt at one
+// time than a Memory holds: count in Redis.
 func (m *Memory) Forgotten() int64 { return m.forgotten.Load() }
 
 // pending is a charge that is not decided yet.

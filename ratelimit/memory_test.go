@@ -2,7 +2,6 @@ package ratelimit_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -67,10 +66,10 @@ func TestMemoryWaitIsExact(t *testing.T) {
 		exhaust(t, store, p, "org")
 		time.Sleep(100 * time.Millisecond)
 		d := takeOne(t, store, p, "org")
-		if want := 233333334 * time.Nanosecond; d.Wait() != want {
-			t.Fatalf("the wait is %v, want %v", d.Wait(), want)
+		if want := 233333334 * time.Nanosecond; d.Wait != want {
+			t.Fatalf("the wait is %v, want %v", d.Wait, want)
 		}
-		time.Sleep(d.Wait() - 1)
+		time.Sleep(d.Wait - 1)
 		if takeOne(t, store, p, "org").Allowed {
 			t.Error("admitted a nanosecond before the wait was over")
 		}
@@ -102,7 +101,6 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 	store := ratelimit.NewMemory()
 	large, once := policy("large", "1000000-S"), policy("once", "1-D")
 	takeOne(t, store, once, "org")
-	concurrency := ratelimit.NewConcurrency(10)
 	n := 0
 	for _, tt := range []struct {
 		name string
@@ -126,10 +124,6 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 		}},
 		{"a refund", func() {
 			store.Refund(ratelimit.Charge{Policy: large, Bucket: "org", Cost: 1})
-		}},
-		{"a slot", func() {
-			concurrency.Acquire("org")
-			concurrency.Release("org")
 		}},
 	} {
 		if got := testing.AllocsPerRun(1000, tt.call); got != 0 {
@@ -316,9 +310,8 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		for range 1000 {
 			small := ratelimit.NewMemorySize(10)
 			takeOne(t, small, p, "org")
-			takeOne(t, ratelimit.NewFailover(small, ratelimit.FailoverOptions{Local: small}), p, "org")
+			takeOne(t, ratelimit.NewFailover(small, ratelimit.FailoverOptions{}), p, "org")
 			takeOne(t, ratelimit.FromLimiter(ulule.NewStoreWithOptions(limiter.StoreOptions{})), p, "org")
-			ratelimit.NewConcurrency(1).Acquire("org")
 		}
 	})
 }
@@ -369,19 +362,6 @@ func TestRefundRace(t *testing.T) {
 	wg.Wait()
 	if got := take(t, store, ratelimit.Charge{Policy: p, Bucket: "ip"}).States[0].Remaining; got != 100 {
 		t.Errorf("%d of 100 remain when all was given back", got)
-	}
-}
-
-func TestNewMemorySizePanics(t *testing.T) {
-	for _, keys := range []int{0, -1} {
-		func() {
-			defer func() {
-				if got, want := fmt.Sprint(recover()), "ratelimit: NewMemorySize: not a positive number of keys"; got != want {
-					t.Errorf("NewMemorySize(%d) panics with %q, want %q", keys, got, want)
-				}
-			}()
-			ratelimit.NewMemorySize(keys)
-		}()
 	}
 }
 

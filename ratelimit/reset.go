@@ -9,12 +9,11 @@ import (
 // A Resetter is a Store that can forget what was spent.
 //
 // Reset makes the bucket of each charge full, in one step for each bucket, and
-// changes no other. The Cost of a charge is ignored. Pass the same list as to
-// Take: a store may keep the counters of a list by its first bucket. A process
-// that was told of a denial before may repeat it until its Wait is over. It is
-// no error that a bucket is full already. The errors for charges that no store
-// accepts are those of Check. An error that wraps errors.ErrUnsupported says
-// that the store behind a Resetter is not one.
+// changes no other. The Cost of a charge is ignored. A process that was told of
+// a denial before may repeat it until its Wait is over. It is no error that a
+// bucket is full already. The errors for charges that no store accepts are those
+// of Check. An error that wraps errors.ErrUnsupported says that the store behind
+// a Resetter is not one.
 type Resetter interface {
 	Reset(ctx context.Context, charges []Charge) error
 }
@@ -52,7 +51,7 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 	return nil
 }
 
-// Reset implements Resetter, for the store and for FailoverOptions.Local. It
+// Reset implements Resetter, for the store and for what was counted here. It
 // calls the store even while Take does not, and with ctx alone: the budget does
 // not apply.
 func (f *Failover) Reset(ctx context.Context, charges []Charge) error {

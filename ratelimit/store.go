@@ -1,6 +1,20 @@
 // Package ratelimit decides whether a request may be served under one or
 // several limits.
 //
+//	store := ratelimit.NewMemory()
+//	organization := &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S")}
+//	exports := &ratelimit.Policy{Name: "exports", Limit: ratelimit.MustParse("1-H")}
+//	for range 2 {
+//		d, err := store.Take(ctx, []ratelimit.Charge{
+//			{Policy: organization, Bucket: "org_1", Cost: 1},
+//			{Policy: exports, Bucket: "org_1", Cost: 1},
+//		})
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(d.Allowed, d.Wait.Round(time.Minute)) // true 0s, then false 1h0m0s
+//	}
+//
 // A Policy names a Limit. A Charge asks for units of a policy from a bucket,
 // such as those of one organization. A Store decides all charges of a request
 // in one step: it makes all of them or none. Memory keeps the counters in this
@@ -50,17 +64,12 @@ type State struct {
 type Decision struct {
 	Allowed bool
 	// Limiting is the index of the charge with the longest Wait or, when
-	// allowed, of the one with the smallest share of its burst left.
+	// allowed, of the one with the smallest share of its burst left: what a
+	// response says of the limit.
 	Limiting int
+	Wait     time.Duration     // that of the limiting charge: 0 when allowed
 	States   [MaxCharges]State // in the order of the charges
 }
-
-// State is that of the limiting charge: what a response and its record say of
-// the limit.
-func (d Decision) State() State { return d.States[d.Limiting] }
-
-// Wait is that of State: 0 when the request is allowed.
-func (d Decision) Wait() time.Duration { return d.States[d.Limiting].Wait }
 
 // Store decides charges.
 //
@@ -149,12 +158,12 @@ func Decide(charges []Charge, states [MaxCharges]State) Decision {
 	return d
 }
 
-// summarize sets Allowed and Limiting by States.
+// summarize sets what follows from States.
 func (d *Decision) summarize(charges []Charge) {
-	d.Allowed, d.Limiting = true, 0
+	d.Allowed = true
 	for i := range charges {
-		if w := d.States[i].Wait; w > 0 && (d.Allowed || w > d.States[d.Limiting].Wait) {
-			d.Allowed, d.Limiting = false, i
+		if w := d.States[i].Wait; w > d.Wait {
+			d.Allowed, d.Limiting, d.Wait = false, i, w
 		}
 	}
 	if !d.Allowed {

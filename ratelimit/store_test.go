@@ -99,8 +99,8 @@ func TestDecide(t *testing.T) {
 		if d.Allowed != tt.allowed || d.Limiting != tt.index || d.States != tt.states {
 			t.Errorf("%s: %+v, want Allowed %v and Limiting %d", tt.name, d, tt.allowed, tt.index)
 		}
-		if want := tt.states[tt.index]; d.State() != want || d.Wait() != want.Wait {
-			t.Errorf("%s: State %+v and Wait %v, want %+v", tt.name, d.State(), d.Wait(), want)
+		if want := tt.states[tt.index]; d.States[d.Limiting] != want || d.Wait != want.Wait {
+			t.Errorf("%s: State %+v and Wait %v, want %+v", tt.name, d.States[d.Limiting], d.Wait, want)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package ratelimit_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
@@ -52,7 +51,7 @@ func TestFailoverLocalSuite(t *testing.T) {
 		New: func(t *testing.T) ratelimit.Store {
 			store := newFaulty()
 			store.fail(refuse)
-			return ratelimit.NewFailover(store, ratelimit.FailoverOptions{Cooldown: time.Hour, Logger: discard})
+			return ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
 		},
 		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
 	}.Run(t)

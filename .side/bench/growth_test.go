@@ -91,7 +91,7 @@ var growing = []grown{
 		return func(i int) { c.Lookup(ctx, digests[i]) }, c
 	}, func(n int) int { return n * len(keystore.Digest{}) }},
 	{"ratelimit.Memory", func(n int) (func(int), any) {
-		m := ratelimit.NewMemorySize(n)
+		m := ratelimit.NewMemory()
 		p := &ratelimit.Policy{Name: "organization", Limit: ratelimit.Limit{Count: 1e9, Period: time.Hour}}
 		takes, names := []ratelimit.Charge{{Policy: p, Cost: 1}}, bucketNames(n)
 		take := func(i int) {

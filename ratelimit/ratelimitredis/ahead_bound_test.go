@@ -86,7 +86,7 @@ func TestAheadKeepsTheBound(t *testing.T) {
 			fills := l.Interval() * time.Duration(l.Burst)
 			events := attack(stores, seed, l, 10*fills, 100*time.Microsecond, 3*fills)
 			for i, s := range stores {
-				if n := s.(*ratelimitredis.Store).Fallbacks(); n > 0 {
+				if n := fallbacks(s.(*ratelimitredis.Store)); n > 0 {
 					t.Errorf("seed %d: process %d made %d decisions without the server", seed, i, n)
 				}
 			}

@@ -309,7 +309,7 @@ func TestAheadDenialIsOfTheServer(t *testing.T) {
 		for _, trips := range []int{1, 0} {
 			before := server.sent()
 			d := take(t, store, one)
-			if d.Allowed || d.Wait() > time.Hour || d.Wait() < 59*time.Minute || server.sent()-before > trips {
+			if d.Allowed || d.Wait > time.Hour || d.Wait < 59*time.Minute || server.sent()-before > trips {
 				t.Errorf("got %+v by %d trips, want a denial for an hour by %d at most", d, server.sent()-before, trips)
 			}
 		}

@@ -3,10 +3,8 @@ package ratelimitredis
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"hash/maphash"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -83,7 +81,6 @@ return reply
 type counters struct {
 	client   redis.Scripter
 	prefix   string
-	spread   bool
 	seed     maphash.Seed
 	denials  *denials
 	ahead    *ahead      // nil: no units are taken ahead
@@ -176,11 +173,6 @@ func (c *counters) trip(ctx context.Context, charges []ratelimit.Charge, amount 
 func (c *counters) keys(charges []ratelimit.Charge) []string {
 	tag := append(make([]byte, 0, 128), '{')
 	tag = append(tag, c.prefix...)
-	if c.spread {
-		h := fnv.New32a()
-		h.Write([]byte(charges[0].Bucket))
-		tag = strconv.AppendUint(append(tag, ':'), uint64(h.Sum32()), 36)
-	}
 	tag = append(tag, '}')
 	keys := make([]string, len(charges))
 	for i := range charges {

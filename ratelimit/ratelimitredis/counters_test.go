@@ -128,12 +128,12 @@ func TestLockOutIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := take(t, store, one)
-	if d.Allowed || d.Wait() > 100*time.Millisecond {
-		t.Fatalf("got Allowed %v and a wait of %v, want to be denied for an interval of 100ms", d.Allowed, d.Wait())
+	if d.Allowed || d.Wait > 100*time.Millisecond {
+		t.Fatalf("got Allowed %v and a wait of %v, want to be denied for an interval of 100ms", d.Allowed, d.Wait)
 	}
-	<-time.After(d.Wait())
+	<-time.After(d.Wait)
 	if d := take(t, store, one); !d.Allowed {
-		t.Errorf("after the wait: denied for another %v", d.Wait())
+		t.Errorf("after the wait: denied for another %v", d.Wait)
 	}
 }
 
@@ -197,8 +197,8 @@ func TestMicroseconds(t *testing.T) {
 		}
 		d = take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: tt.cost})
 		passed := serverTime(t, client).Sub(before)
-		if d.Wait() > tt.most || d.Wait() < tt.least-passed {
-			t.Errorf("%+v: got Allowed %v and a wait of %v for as much again %v later, want up to %v", tt.limit, d.Allowed, d.Wait(), passed, tt.most)
+		if d.Wait > tt.most || d.Wait < tt.least-passed {
+			t.Errorf("%+v: got Allowed %v and a wait of %v for as much again %v later, want up to %v", tt.limit, d.Allowed, d.Wait, passed, tt.most)
 		}
 	}
 }

@@ -98,8 +98,8 @@ func TestRememberedDenialAges(t *testing.T) {
 	second := take(t, store, charges...)
 	asked := take(t, store.Counters(), charges...)
 	switch {
-	case second.Allowed || second.Limiting != 0 || second.Wait() >= first.Wait() || second.Wait() < asked.Wait():
-		t.Errorf("the wait was %v and is remembered as %v, when it is %v", first.Wait(), second.Wait(), asked.Wait())
+	case second.Allowed || second.Limiting != 0 || second.Wait >= first.Wait || second.Wait < asked.Wait:
+		t.Errorf("the wait was %v and is remembered as %v, when it is %v", first.Wait, second.Wait, asked.Wait)
 	case second.States[0].Reset < asked.States[0].Reset || second.States[0].Reset >= first.States[0].Reset:
 		t.Errorf("Reset was %v and is remembered as %v, when it is %v", first.States[0].Reset, second.States[0].Reset, asked.States[0].Reset)
 	case second.States[1] != ratelimit.State{Remaining: 2}:
@@ -128,11 +128,11 @@ func TestRememberedWaitIsHonest(t *testing.T) {
 		if early := next.Sub(serverTime(t, client)); d.Allowed && early > 0 {
 			t.Fatalf("admitted %v early", early)
 		}
-		<-time.After(d.Wait() / 2)
+		<-time.After(d.Wait / 2)
 		if d = take(t, store, one); !d.Allowed {
-			<-time.After(d.Wait())
+			<-time.After(d.Wait)
 			if d := take(t, store, one); !d.Allowed {
-				t.Fatalf("denied for another %v after the wait", d.Wait())
+				t.Fatalf("denied for another %v after the wait", d.Wait)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -35,9 +36,7 @@ func TestPromotedReplica(t *testing.T) {
 			return d.DialContext(ctx, network, at.Load().Options().Addr)
 		},
 	})
-	o := ratelimitredis.Options{Failover: patient}
-	o.Failover.Cooldown = 10 * time.Millisecond
-	store := ratelimitredis.New(client, o)
+	store := ratelimitredis.New(client, ratelimitredis.Options{Failover: patient})
 	charge := ratelimit.Charge{Policy: policy(10, time.Hour), Bucket: "b", Cost: 1}
 	left := func(want int64) {
 		t.Helper()
@@ -56,16 +55,16 @@ func TestPromotedReplica(t *testing.T) {
 		left(4 - i)
 	}
 	old.Kill()
-	if before := store.Fallbacks(); take(t, store, charge).States[0].Remaining != 9 || store.Fallbacks() != before+1 {
+	if before := fallbacks(store); take(t, store, charge).States[0].Remaining != 9 || fallbacks(store) != before+1 {
 		t.Error("without a primary this process does not count by itself")
 	}
 	at.Store(replica)
 	redistest.Eventually(t, "the new primary answers", func() bool {
 		free := charge
 		free.Cost = 0
-		before := store.Fallbacks()
+		before := fallbacks(store)
 		take(t, store, free)
-		return store.Fallbacks() == before
+		return fallbacks(store) == before
 	})
 	left(4)
 }
@@ -79,15 +78,15 @@ func TestSentinel(t *testing.T) {
 	client := redis.NewFailoverClient(redistest.StartSentinel(t, old))
 	t.Cleanup(func() { client.Close() })
 	store := ratelimitredis.New(client, ratelimitredis.Options{
-		Failover: ratelimit.FailoverOptions{Cooldown: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)},
+		Failover: ratelimit.FailoverOptions{Logger: slog.New(slog.DiscardHandler)},
 	})
 	get := newStack(t, middleware.RateLimitOptions{Store: store, Organization: policy(1e9, time.Hour)}, middleware.RouteOptions{})
 	decides := func() bool {
-		before := store.Fallbacks()
+		before := fallbacks(store)
 		if w := get(); w.Code != 200 {
 			t.Errorf("got %d, want 200", w.Code)
 		}
-		return store.Fallbacks() == before
+		return fallbacks(store) == before
 	}
 	redistest.Eventually(t, "Redis decides", decides)
 	old.Kill()
@@ -101,11 +100,14 @@ func TestSentinel(t *testing.T) {
 // keysSent notes the keys and arguments of scripts.
 type keysSent struct {
 	*fake
+	sent sync.Mutex
 	text []string
 }
 
 func (k *keysSent) EvalSha(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+	k.sent.Lock()
 	k.text = append(k.text, fmt.Sprint(keys, args))
+	k.sent.Unlock()
 	return k.fake.EvalSha(ctx, "", keys, args...)
 }
 
@@ -120,18 +122,18 @@ func TestOptions(t *testing.T) {
 			s := ratelimitredis.New(k, o)
 			for i := range 100 {
 				time.Sleep(time.Millisecond)
-				k.fake.down = i > 97
+				k.fake.set(i > 97)
 				_, _ = s.Take(t.Context(), []ratelimit.Charge{{Policy: policy(5000, time.Second), Bucket: "a", Cost: 1}})
 			}
-			text = fmt.Sprint(k.text, s.Fallbacks(), s.Down())
+			time.Sleep(time.Second) // until all calls have ended
+			text = fmt.Sprint(k.text, fallbacks(s), isDown(s))
 		})
 		return text
 	}
 	everyOption(t, sent, map[string]func(*ratelimitredis.Options){
 		"Prefix":   func(o *ratelimitredis.Options) { o.Prefix = "acme:" },
-		"Spread":   func(o *ratelimitredis.Options) { o.Spread = true },
 		"Ahead":    func(o *ratelimitredis.Options) { o.Ahead = horizon },
-		"Failover": func(o *ratelimitredis.Options) { o.Failover.Failures = 1 },
+		"Failover": func(o *ratelimitredis.Options) { o.Failover.Budget = time.Microsecond },
 	})
 	if got := sent(func(*ratelimitredis.Options) {}); !strings.HasPrefix(got, "[[{sallyport:rate}") {
 		t.Errorf("got the keys %q, want them to begin with {sallyport:rate}", got)

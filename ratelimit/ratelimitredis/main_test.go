@@ -62,7 +62,7 @@ func takeAsTold(prefix string) {
 		})
 	}
 	wg.Wait()
-	fmt.Println(admitted.Load(), store.Fallbacks())
+	fmt.Println(admitted.Load(), fallbacks(store))
 }
 
 func TestTwoProcesses(t *testing.T) {

@@ -30,7 +30,7 @@ func patientStore(t testing.TB, client redis.UniversalClient) *ratelimitredis.St
 func patientStoreAt(t testing.TB, client redis.UniversalClient, prefix string) *ratelimitredis.Store {
 	s := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	t.Cleanup(func() {
-		if n := s.Fallbacks(); n > 0 {
+		if n := fallbacks(s); n > 0 {
 			t.Errorf("%d decisions were made without Redis", n)
 		}
 	})

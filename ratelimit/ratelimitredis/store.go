@@ -82,20 +82,9 @@ import (
 // Options adjust a Store. The zero value is ready to use.
 type Options struct {
 	// Prefix begins the name of every key; "" means "sallyport:rate". Stores
-	// with the same prefix share their counters. It must not hold braces.
+	// with the same prefix share their counters, which are in one slot of a Redis
+	// Cluster. It must not hold braces.
 	Prefix string
-
-	// Spread distributes the counters over the slots of a Redis Cluster, or the
-	// shards of a Ring. All counters of one decision must be in one slot.
-	// Without Spread all counters of a prefix are in one slot, so one Redis
-	// serves the whole fleet. With Spread they are in the slot of the
-	// decision's first bucket.
-	//
-	// A bucket then has one counter for each first bucket that it comes with.
-	// Limits by key and by route behind the organization's have one. A limit by
-	// client address has one for each organization, and so counts too little:
-	// give it a stage and a Store of its own, without Spread.
-	Spread bool
 
 	// Ahead is how long this process may keep units that it takes from Redis
 	// for requests to come, as the package comment says. 0 means that it takes
@@ -145,7 +134,7 @@ func New(client redis.Scripter, o Options) *Store {
 	if o.Ahead > 0 {
 		s.ahead = newAhead(o.Ahead)
 	}
-	s.counters = &counters{client: client, prefix: o.Prefix, spread: o.Spread, seed: s.seed, denials: s.denials, ahead: s.ahead}
+	s.counters = &counters{client: client, prefix: o.Prefix, seed: s.seed, denials: s.denials, ahead: s.ahead}
 	s.failover = ratelimit.NewFailover(s.counters, o.Failover)
 	return s
 }
@@ -186,9 +175,6 @@ func (s *Store) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit
 	return s.failover.Take(ctx, charges)
 }
 
-// Fallbacks counts the calls that were decided without Redis although it should
-// have decided.
-func (s *Store) Fallbacks() int64 { return s.failover.Fallbacks() }
-
-// Down reports whether Redis is not called at present, after failures in a row.
-func (s *Store) Down() bool { return s.failover.Down() }
+// Stats reports whether Redis is not called at present, after failures in a row,
+// and how many calls were decided without Redis although it should have decided.
+func (s *Store) Stats() (down bool, fallbacks int64) { return s.failover.Stats() }

@@ -45,21 +45,21 @@ func TestSlowConnection(t *testing.T) {
 	}
 	client := redistest.Connect(t, o)
 	store := ratelimitredis.New(client, ratelimitredis.Options{
-		Prefix: redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t))), Failover: ratelimit.FailoverOptions{Failures: 10, Cooldown: time.Second, Logger: patient.Logger},
+		Prefix: redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t))), Failover: ratelimit.FailoverOptions{Logger: patient.Logger},
 	})
 	look := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b"}
 	decides := func() bool {
-		before := store.Fallbacks()
+		before := fallbacks(store)
 		take(t, store, look)
-		return store.Fallbacks() == before
+		return fallbacks(store) == before
 	}
 
 	reach := unreachable()
 	for range 10 {
 		take(t, store, look)
 	}
-	if n := store.Fallbacks(); n != 10 || store.Down() {
-		t.Errorf("%d of 10 decisions without Redis, down %v; want all, and to be up", n, store.Down())
+	if n := fallbacks(store); n != 10 || isDown(store) {
+		t.Errorf("%d of 10 decisions without Redis, down %v; want all, and to be up", n, isDown(store))
 	}
 	reach()
 	redistest.Eventually(t, "Redis decides", decides)
@@ -102,7 +102,7 @@ func TestHungCallEnds(t *testing.T) {
 	}
 	server.Hang()
 	take(t, store, ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b", Cost: 1})
-	if n := store.Fallbacks(); n != 1 {
+	if n := fallbacks(store); n != 1 {
 		t.Errorf("%d decisions without Redis, want 1", n)
 	}
 	redistest.Eventually(t, "the connection is closed", func() bool { return client.PoolStats().TotalConns == 0 })
@@ -161,12 +161,9 @@ func TestRights(t *testing.T) {
 	client, user := redistest.Connect(t, server.Rights("counters")), cluster.Rights("counters")
 	ofCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{user.Addr}, Username: user.Username, Password: user.Password})
 	t.Cleanup(func() { ofCluster.Close() })
-	for i, o := range []ratelimitredis.Options{{}, {Ahead: time.Minute}, {Spread: true}} {
+	for i, o := range []ratelimitredis.Options{{}, {Ahead: time.Minute}, {}} {
 		o.Failover = patient
-		var scripter redis.Scripter = client
-		if o.Spread {
-			scripter = ofCluster
-		}
+		scripter := []redis.Scripter{client, client, ofCluster}[i]
 		store, charge := ratelimitredis.New(scripter, o), ratelimit.Charge{Policy: policy(2, time.Hour), Bucket: strconv.Itoa(i), Cost: 1}
 		if err := store.Ready(t.Context()); err != nil {
 			t.Errorf("%+v: Ready: %v", o, err)
@@ -179,7 +176,7 @@ func TestRights(t *testing.T) {
 		if err := store.Reset(t.Context(), []ratelimit.Charge{charge}); err != nil || !take(t, store, charge).Allowed {
 			t.Errorf("%+v: Reset: %v, and whether a charge is admitted after it", o, err)
 		}
-		if n := store.Fallbacks(); n > 0 {
+		if n := fallbacks(store); n > 0 {
 			t.Errorf("%+v: %d decisions were made without Redis", o, n)
 		}
 	}
@@ -207,4 +204,15 @@ func TestNewPanics(t *testing.T) {
 			f()
 		}()
 	}
+}
+
+// isDown and fallbacks are the two figures of Stats.
+func isDown(s *ratelimitredis.Store) bool {
+	down, _ := s.Stats()
+	return down
+}
+
+func fallbacks(s *ratelimitredis.Store) int64 {
+	_, n := s.Stats()
+	return n
 }

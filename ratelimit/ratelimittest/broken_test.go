@@ -187,7 +187,7 @@ var brokenStores = []struct {
 	{"says two intervals", []string{"Time/ShortestWait"}, with(waits(func(_ ratelimit.Charge, w time.Duration) time.Duration { return 2 * w }))},
 	{"lets the impatient in", []string{"Time/NoEarly"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
 		d, err := m.Take(ctx, charges)
-		if err == nil && d.Wait() > 0 && d.Wait() < charges[0].Policy.Limit.Interval() {
+		if err == nil && d.Wait > 0 && d.Wait < charges[0].Policy.Limit.Interval() {
 			d = ratelimit.Decision{Allowed: true, States: [ratelimit.MaxCharges]ratelimit.State{{Reset: 1}}}
 		}
 		return d, err
@@ -210,7 +210,7 @@ var brokenStores = []struct {
 	{"names the first charge", []string{"Several/LeastShare", "Several/LongestWait"}, with(retold(func(_ []ratelimit.Charge, d *ratelimit.Decision) { d.Limiting = 0 }))},
 	{"has a wait for all", []string{"Several/LongestWait"}, with(retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) {
 		for i := range charges {
-			d.States[i].Wait = d.Wait()
+			d.States[i].Wait = d.Wait
 		}
 	}))},
 	{"reports charges that it denied as made", []string{"Several/AllOrNothing"}, with(retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) {
@@ -226,7 +226,7 @@ var brokenStores = []struct {
 	{"repairs UTF-8", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = strings.ToValidUTF8(t.Bucket, "?") }))},
 	{"cuts long names", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = t.Bucket[:min(len(t.Bucket), 255)] }))},
 	{"forgets", []string{"Bucket/Isolated", "Count/Peek"}, with(func(_ *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		return ratelimit.NewMemorySize(1).Take(ctx, charges)
+		return ratelimit.NewMemory().Take(ctx, charges)
 	})},
 	{"counts by bucket alone", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Charge) { t.Policy.Name = "all" }))},
 	{"runs policy and bucket together", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Charge) { t.Bucket, t.Policy.Name = t.Policy.Name+t.Bucket, "all" }))},
@@ -267,7 +267,7 @@ var brokenStores = []struct {
 	})},
 	{"denies when cancelled", []string{"Error/Cancelled"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
 		if ctx.Err() != nil {
-			return ratelimit.Decision{States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
+			return ratelimit.Decision{Wait: time.Second, States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
 		}
 		return m.Take(ctx, charges)
 	})},
@@ -279,7 +279,7 @@ var unavailable = map[string]takeFunc{
 		return m.Take(ctx, charges)
 	},
 	"denies": func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		return ratelimit.Decision{States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
+		return ratelimit.Decision{Wait: time.Second, States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
 	},
 	"admits with an error": func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
 		return ratelimit.Decision{Allowed: true}, errors.New("down")
@@ -293,7 +293,7 @@ func TestBrokenStores(t *testing.T) {
 			for _, rule := range b.fails {
 				tripped[rule] = true
 				s := ratelimittest.Suite{Bubble: true, New: func(t *testing.T) ratelimit.Store {
-					return broken{ratelimit.NewMemorySize(1000), b.take()}
+					return broken{ratelimit.NewMemory(), b.take()}
 				}}
 				if err := s.Check(t, rule); err == nil {
 					t.Errorf("a store that %s passes %s", b.name, rule)
@@ -303,8 +303,8 @@ func TestBrokenStores(t *testing.T) {
 	}
 	for name, take := range unavailable {
 		s := ratelimittest.Suite{
-			New:         func(t *testing.T) ratelimit.Store { return ratelimit.NewMemorySize(1000) },
-			Unavailable: func(t *testing.T) ratelimit.Store { return broken{ratelimit.NewMemorySize(1000), take} },
+			New:         func(t *testing.T) ratelimit.Store { return ratelimit.NewMemory() },
+			Unavailable: func(t *testing.T) ratelimit.Store { return broken{ratelimit.NewMemory(), take} },
 		}
 		if err := s.Check(t, "Error/Unavailable"); err == nil {
 			t.Errorf("a store that %s when it is unavailable passes", name)

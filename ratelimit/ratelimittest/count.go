@@ -99,7 +99,7 @@ var countRules = []rule{
 				e.denied(one(p, "b", 10)...)
 			}
 			after := e.denied(one(p, "b", 6)...)
-			if after.States[0].Remaining != 5 || after.Wait() > before.Wait() {
+			if after.States[0].Remaining != 5 || after.Wait > before.Wait {
 				e.failf("50 denials made %+v into %+v", before.States[0], after.States[0])
 			}
 			e.admitted(one(p, "b", 5)...)

@@ -69,7 +69,7 @@ func TestBrokenResetters(t *testing.T) {
 			return memory(m, ctx, charges)
 		}},
 	} {
-		s := ratelimittest.Suite{Bubble: true, New: func(t *testing.T) ratelimit.Store { return resetter{ratelimit.NewMemorySize(1000), tt.reset} }}
+		s := ratelimittest.Suite{Bubble: true, New: func(t *testing.T) ratelimit.Store { return resetter{ratelimit.NewMemory(), tt.reset} }}
 		if err := s.Check(t, "Reset/Full"); (err != nil) != tt.fails {
 			t.Errorf("a store that %s: got %v, want an error: %t", tt.name, err, tt.fails)
 		}

@@ -147,7 +147,7 @@ func (e *env) take(charges ...ratelimit.Charge) ratelimit.Decision {
 func (e *env) admitted(charges ...ratelimit.Charge) ratelimit.Decision {
 	d := e.take(charges...)
 	if !d.Allowed {
-		e.failf("denied with a wait of %v, want it admitted", d.Wait())
+		e.failf("denied with a wait of %v, want it admitted", d.Wait)
 	}
 	return d
 }
@@ -198,8 +198,8 @@ func inconsistent(charges []ratelimit.Charge, d ratelimit.Decision) error {
 	switch {
 	case d.Allowed != (longest == 0):
 		return fmt.Errorf("a decision with Allowed %v has a longest Wait of %v", d.Allowed, longest)
-	case d.Wait() != longest:
-		return fmt.Errorf("the Wait of a decision is %v, the longest is %v", d.Wait(), longest)
+	case d.Wait != longest:
+		return fmt.Errorf("the Wait of a decision is %v, the longest is %v", d.Wait, longest)
 	}
 	return nil
 }

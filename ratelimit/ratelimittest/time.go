@@ -19,10 +19,10 @@ var timeRules = []rule{
 		check: func(e *env) {
 			p := e.policy("", brisk)
 			_, d := e.exhaust(p, "b")
-			if most := brisk.Period + 2*time.Second; d.Wait() > most {
-				e.failf("the wait for one of 3 units per 1.5 s is %v, want %v or less", d.Wait(), most)
+			if most := brisk.Period + 2*time.Second; d.Wait > most {
+				e.failf("the wait for one of 3 units per 1.5 s is %v, want %v or less", d.Wait, most)
 			}
-			e.advance(d.Wait())
+			e.advance(d.Wait)
 			e.admitted(one(p, "b", 1)...)
 		},
 	},
@@ -48,16 +48,16 @@ var timeRules = []rule{
 			p := e.policy("", brisk)
 			_, first := e.exhaust(p, "b")
 			interval := p.Limit.Interval()
-			if first.Wait() > interval {
-				e.failf("the wait for one unit is %v, want %v or less", first.Wait(), interval)
+			if first.Wait > interval {
+				e.failf("the wait for one unit is %v, want %v or less", first.Wait, interval)
 			}
 			asked := e.now()
-			e.advance(first.Wait() / 2)
+			e.advance(first.Wait / 2)
 			passed := e.now().Sub(asked)
 			second := e.take(one(p, "b", 1)...)
 			// A millisecond for stores that count in larger units.
-			if most := first.Wait() - passed + time.Millisecond; !second.Allowed && second.Wait() > most {
-				e.failf("the wait was %v, and is %v when %v have passed", first.Wait(), second.Wait(), passed)
+			if most := first.Wait - passed + time.Millisecond; !second.Allowed && second.Wait > most {
+				e.failf("the wait was %v, and is %v when %v have passed", first.Wait, second.Wait, passed)
 			}
 		},
 	},
@@ -69,12 +69,12 @@ var timeRules = []rule{
 			p := e.policy("", brisk)
 			began := e.now()
 			_, d := e.exhaust(p, "b")
-			e.advance(d.Wait() * 9 / 10)
+			e.advance(d.Wait * 9 / 10)
 			again := e.take(one(p, "b", 1)...)
 			// In real time the machine may have slept for longer than it was
 			// asked to.
-			if passed := e.now().Sub(began); again.Allowed && passed < d.Wait() {
-				e.failf("admitted at most %v after a denial with a wait of %v", passed, d.Wait())
+			if passed := e.now().Sub(began); again.Allowed && passed < d.Wait {
+				e.failf("admitted at most %v after a denial with a wait of %v", passed, d.Wait)
 			}
 		},
 	},

@@ -37,7 +37,7 @@ func SetDraft11(h http.Header, charges []ratelimit.Charge, d ratelimit.Decision)
 // SetGitHub writes the fields of GitHub's REST API for the limiting policy.
 // After a refusal GitHub's clients expect that nothing is left.
 func SetGitHub(h http.Header, charges []ratelimit.Charge, d ratelimit.Decision) {
-	policy, state := charges[d.Limiting].Policy, d.State()
+	policy, state := charges[d.Limiting].Policy, d.States[d.Limiting]
 	limit, left := policy.Limit.Capacity(), max(state.Remaining, 0)
 	if !d.Allowed {
 		left = 0

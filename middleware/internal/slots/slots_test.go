@@ -1,16 +1,17 @@
-package ratelimit_test
+package slots_test
 
 import (
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/middleware/internal/slots"
 )
 
-func TestConcurrency(t *testing.T) {
-	c := ratelimit.NewConcurrency(2)
+func TestSlots(t *testing.T) {
+	c := slots.New(2)
 	for i, want := range []bool{true, true, false, false} {
 		if got := c.Acquire("org"); got != want {
 			t.Errorf("slot %d: %v, want %v", i, got, want)
@@ -36,9 +37,9 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-func TestConcurrencyRace(t *testing.T) {
+func TestRace(t *testing.T) {
 	const most = 3
-	c := ratelimit.NewConcurrency(most)
+	c := slots.New(most)
 	var under, admitted atomic.Int64
 	var wg sync.WaitGroup
 	for range 16 {
@@ -69,16 +70,16 @@ func TestConcurrencyRace(t *testing.T) {
 }
 
 // Only buckets that hold a slot take memory.
-func TestConcurrencyMemory(t *testing.T) {
-	c := ratelimit.NewConcurrency(1)
+func TestMemory(t *testing.T) {
+	c, names := slots.New(1), bucketNames(200_000)
 	before := heap()
-	for _, name := range names[:200_000] {
+	for _, name := range names {
 		c.Acquire(name)
 	}
 	if grown := heap() - before; grown < 1_000_000 {
 		t.Fatalf("200000 buckets under way take %d bytes: the measure is off", grown)
 	}
-	for _, name := range names[:200_000] {
+	for _, name := range names {
 		c.Release(name)
 	}
 	if grown := heap() - before; grown > 100_000 {
@@ -87,13 +88,31 @@ func TestConcurrencyMemory(t *testing.T) {
 	if !c.Acquire("org") {
 		t.Error("no slot")
 	}
+	if n := testing.AllocsPerRun(1000, func() { c.Acquire("b"); c.Release("b") }); n != 0 {
+		t.Errorf("a slot allocates %v times", n)
+	}
+	runtime.KeepAlive(names)
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func bucketNames(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
+	return names
 }
 
 // Releases after a flood take no slot from a bucket that still holds one, down
 // to the last bucket of each shard.
-func TestConcurrencyFlood(t *testing.T) {
-	c := ratelimit.NewConcurrency(1)
-	flood := names[:20_000]
+func TestFlood(t *testing.T) {
+	c, flood := slots.New(1), bucketNames(20_000)
 	for _, name := range flood {
 		c.Acquire(name)
 	}
@@ -103,13 +122,4 @@ func TestConcurrencyFlood(t *testing.T) {
 		}
 		c.Release(name)
 	}
-}
-
-func TestNewConcurrencyPanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("NewConcurrency(0) does not panic")
-		}
-	}()
-	ratelimit.NewConcurrency(0)
 }

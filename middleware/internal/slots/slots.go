@@ -1,14 +1,15 @@
-package ratelimit
+// Package slots caps how many requests are worked on at one time.
+package slots
 
 import (
 	"hash/maphash"
 	"sync"
 )
 
-// Concurrency caps how many slots each bucket holds at one time.
+// Slots caps how many slots each bucket holds at one time.
 //
 // It remembers only buckets that hold a slot, and starts nothing.
-type Concurrency struct {
+type Slots struct {
 	max    int
 	seed   maphash.Seed
 	shards [64]inFlight
@@ -21,18 +22,14 @@ type inFlight struct {
 	_       [40]byte
 }
 
-// NewConcurrency returns a cap of max for each bucket. It panics if max is not
-// positive.
-func NewConcurrency(max int) *Concurrency {
-	if max <= 0 {
-		panic("ratelimit: NewConcurrency: not a positive maximum")
-	}
-	return &Concurrency{max: max, seed: maphash.MakeSeed()}
+// New returns a cap of max, which is positive, for each bucket.
+func New(max int) *Slots {
+	return &Slots{max: max, seed: maphash.MakeSeed()}
 }
 
 // Acquire takes one of the bucket's slots and reports whether one was free.
 // After true, call Release once.
-func (c *Concurrency) Acquire(bucket string) bool {
+func (c *Slots) Acquire(bucket string) bool {
 	s := c.shard(bucket)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +46,7 @@ func (c *Concurrency) Acquire(bucket string) bool {
 
 // Release frees a slot. Without an Acquire it frees another caller's slot, or
 // does nothing if the bucket holds none.
-func (c *Concurrency) Release(bucket string) {
+func (c *Slots) Release(bucket string) {
 	s := c.shard(bucket)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,6 +61,6 @@ func (c *Concurrency) Release(bucket string) {
 	}
 }
 
-func (c *Concurrency) shard(bucket string) *inFlight {
+func (c *Slots) shard(bucket string) *inFlight {
 	return &c.shards[maphash.String(c.seed, bucket)%uint64(len(c.shards))]
 }
