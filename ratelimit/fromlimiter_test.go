@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
 	"github.com/ulule/limiter/v3"
 	ulule "github.com/ulule/limiter/v3/drivers/store/memory"
 )
@@ -206,4 +207,18 @@ func TestFromLimiterAllOrNothing(t *testing.T) {
 			t.Errorf("%d of 10 remain after one charge, want 9", d.States[0].Remaining)
 		}
 	}
+}
+
+func TestFromLimiterSuite(t *testing.T) {
+	ratelimittest.Suite{
+		New: func(t *testing.T) ratelimit.Store {
+			return ratelimit.FromLimiter(newRecording().Store)
+		},
+		Unavailable: func(t *testing.T) ratelimit.Store {
+			store := newRecording()
+			store.err = errRefused
+			return ratelimit.FromLimiter(store)
+		},
+		Bubble: true,
+	}.Run(t)
 }

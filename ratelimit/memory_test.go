@@ -2,13 +2,17 @@ package ratelimit_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
 	"github.com/ulule/limiter/v3"
 	ulule "github.com/ulule/limiter/v3/drivers/store/memory"
 )
@@ -38,26 +42,6 @@ func exhaust(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string
 		admitted++
 	}
 	return admitted
-}
-
-// Any window admits at most burst + floor(W/interval): one of a millisecond, of
-// an interval, and of a whole period that begins where another ends.
-func TestMemoryWindows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, p := ratelimit.NewMemory(), policy("live", "100-S")
-		if n := exhaust(t, store, p, "org"); n != 100 {
-			t.Fatalf("%d admitted at once, want 100", n)
-		}
-		for _, tt := range []struct {
-			window time.Duration
-			want   int
-		}{{time.Millisecond, 0}, {9 * time.Millisecond, 1}, {9 * time.Millisecond, 0}, {time.Millisecond, 1}, {980 * time.Millisecond, 98}, {time.Second, 100}, {time.Hour, 100}} {
-			time.Sleep(tt.window)
-			if n := exhaust(t, store, p, "org"); n != tt.want {
-				t.Errorf("%d more admitted after %v, want %d", n, tt.window, tt.want)
-			}
-		}
-	})
 }
 
 func TestMemoryWaitIsExact(t *testing.T) {
@@ -162,26 +146,10 @@ func TestMemoryFlood(t *testing.T) {
 	})
 }
 
-// A small Memory has few shards, so that no shard gets many more than its part
-// of the buckets. The seed is another each time.
-func TestMemoryFullAndSmall(t *testing.T) {
-	const keys = 512
-	p := policy("once", "1-D")
-	for range 200 {
-		store := ratelimit.NewMemorySize(keys)
-		for _, name := range names[:keys] {
-			takeOne(t, store, p, name)
-		}
-		if n := store.Forgotten(); n != 0 {
-			t.Fatalf("%d of %d buckets were forgotten", n, keys)
-		}
-	}
-}
-
 // As many buckets as the Memory is made for, all of them exhausted.
 func TestMemoryFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, keys := range []int{100_000, 1_000, 100} {
+		for _, keys := range []int{100_000, 100} {
 			store, p := ratelimit.NewMemorySize(keys), policy("once", "1-D")
 			for range 2 {
 				admitted := 0
@@ -365,18 +333,85 @@ func TestRefundRace(t *testing.T) {
 	}
 }
 
-// Buckets of two policies are never the same, whatever their names are.
-func TestMemoryTellsPoliciesApart(t *testing.T) {
+func bucketNames(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("org_%016x", i)
+	}
+	return names
+}
+
+// All goroutines charge the same few buckets, one at a time and several, in any
+// order. There are units for all, so none is denied and every unit is charged.
+func TestMemoryRaceLosesNothing(t *testing.T) {
 	store := ratelimit.NewMemory()
-	texts := []string{"a", "b", "aa", "ab", "organization", "org_1", "\x00", ""}
-	for _, name := range texts {
-		for _, bucket := range texts {
-			if name == "" {
-				continue // no policy
+	p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 160_000}}
+	var spent [4]atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 1))
+			charges := make([]ratelimit.Charge, 0, ratelimit.MaxCharges)
+			for range 20_000 {
+				charges = charges[:0]
+				for _, bucket := range random.Perm(len(spent))[:1+random.IntN(3)] {
+					cost := random.Int64N(3)
+					charges = append(charges, ratelimit.Charge{Policy: p, Bucket: names[bucket], Cost: cost})
+					spent[bucket].Add(cost)
+				}
+				if d, err := store.Take(context.Background(), charges); err != nil || !d.Allowed {
+					t.Errorf("%v was denied: %+v, %v", charges, d, err)
+					return
+				}
 			}
-			if d := take(t, store, ratelimit.Charge{Policy: policy(name, "1-D"), Bucket: bucket, Cost: 1}); !d.Allowed {
-				t.Errorf("bucket %q of policy %q is that of another", bucket, name)
-			}
+		})
+	}
+	wg.Wait()
+	for i := range spent {
+		left := take(t, store, ratelimit.Charge{Policy: p, Bucket: names[i]}).States[0].Remaining
+		if want := p.Limit.Burst - spent[i].Load(); left != want {
+			t.Errorf("bucket %d: %d remain, want %d", i, left, want)
 		}
 	}
+}
+
+// Buckets replace each other beside one that is used all the time and has the
+// most debt, so it is never forgotten.
+func TestMemoryRaceWithReplacedBuckets(t *testing.T) {
+	store := ratelimit.NewMemorySize(1)
+	tight := &ratelimit.Policy{Name: "tight", Limit: ratelimit.Limit{Count: 1, Period: 1000 * time.Hour, Burst: 500}}
+	// The others always have less debt than one unit of the tight one.
+	light := &ratelimit.Policy{Name: "light", Limit: ratelimit.Limit{Count: 1_000_000, Period: time.Hour}}
+	take(t, store, ratelimit.Charge{Policy: tight, Bucket: "org", Cost: 100})
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			charges := []ratelimit.Charge{{Policy: light, Cost: 1}, {Policy: tight, Bucket: "org", Cost: 1}}
+			if i%2 == 0 {
+				charges[0], charges[1] = charges[1], charges[0]
+			}
+			for n := range 1_000 {
+				charges[(i+1)%2].Bucket = names[i*1000+n]
+				d, err := store.Take(context.Background(), charges[:1+n%2])
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed && (i%2 == 0 || n%2 == 1) {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := admitted.Load(); got != 400 {
+		t.Errorf("%d were admitted after 100 of 500, want 400", got)
+	}
+}
+
+func TestMemorySuite(t *testing.T) {
+	ratelimittest.Suite{
+		New:    func(t *testing.T) ratelimit.Store { return ratelimit.NewMemory() },
+		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
+	}.Run(t)
 }

@@ -56,24 +56,6 @@ func TestFromLimiterResetFails(t *testing.T) {
 	}
 }
 
-// A place that was reset is free for another bucket.
-func TestMemoryResetFreesThePlace(t *testing.T) {
-	m := ratelimit.NewMemorySize(1)
-	p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: 1, Period: time.Hour}}
-	for i := range 1000 {
-		charges := []ratelimit.Charge{{Policy: p, Bucket: string(rune('a' + i)), Cost: 1}}
-		if d, err := m.Take(context.Background(), charges); err != nil || !d.Allowed {
-			t.Fatalf("bucket %d: got %+v, %v", i, d, err)
-		}
-		if err := m.Reset(context.Background(), charges); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := m.Forgotten(); n != 0 {
-		t.Errorf("%d buckets in debt were dropped", n)
-	}
-}
-
 var errDown = errors.New("down")
 
 type down struct{}
@@ -96,4 +78,22 @@ func (down) Reset(context.Context, string, limiter.Rate) (limiter.Context, error
 
 func (down) Increment(context.Context, string, int64, limiter.Rate) (limiter.Context, error) {
 	return limiter.Context{}, errDown
+}
+
+// A place that was reset is free for another bucket.
+func TestMemoryResetFreesThePlace(t *testing.T) {
+	m := ratelimit.NewMemorySize(1)
+	p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: 1, Period: time.Hour}}
+	for i := range 1000 {
+		charges := []ratelimit.Charge{{Policy: p, Bucket: string(rune('a' + i)), Cost: 1}}
+		if d, err := m.Take(context.Background(), charges); err != nil || !d.Allowed {
+			t.Fatalf("bucket %d: got %+v, %v", i, d, err)
+		}
+		if err := m.Reset(context.Background(), charges); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := m.Forgotten(); n != 0 {
+		t.Errorf("%d buckets in debt were dropped", n)
+	}
 }

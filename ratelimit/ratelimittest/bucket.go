@@ -10,8 +10,10 @@ import (
 
 // oddNames differ in what a store may fold, cut, escape or read as syntax.
 var oddNames = []string{
-	"", " ", "  ", "a", "A", "a ", " a", "a\x00", "\x00a", "a\x00b", "ab", "a:b", "a::b", "a:", ":a", "a|b", "a/b", "a{b}", "{a}b", "{}",
-	"*", "a*", "?", "[a]", "a\nb", "a\r\nb", "\r\n", "é", "e\u0301", "\xff", "\xfe", "%61", "%00", "'", `"`, `\`, "key", "ключ",
+	"", " ", "  ", "a", "A", "a ", " a", "a\x00", "\x00a", "a\x00b", "ab", "a:b", "a::b", "a:", ":a", "a|b", "a/b",
+	"a{b}", "{a}b", "{}",
+	"*", "a*", "?", "[a]", "a\nb", "a\r\nb", "\r\n", "é", "e\u0301", "\xff", "\xfe", "%61", "%00",
+	"'", `"`, `\`, "key", "ключ",
 	strings.Repeat("a", 300), strings.Repeat("a", 301), strings.Repeat("a", 5000) + "b", strings.Repeat("a", 5000) + "c",
 }
 
@@ -49,7 +51,8 @@ var bucketRules = []rule{
 			} {
 				for i, who := range pair {
 					if d := e.take(one(e.hourly(who.policy, 1), who.bucket, 1)...); !d.Allowed {
-						e.failf("policy %q, bucket %q was spent by policy %q, bucket %q", who.policy, who.bucket, pair[1-i].policy, pair[1-i].bucket)
+						e.failf("policy %q, bucket %q was spent by policy %q, bucket %q",
+							who.policy, who.bucket, pair[1-i].policy, pair[1-i].bucket)
 					}
 				}
 				// The next pairs begin anew.
@@ -59,7 +62,8 @@ var bucketRules = []rule{
 	},
 	{
 		name: "Bucket/Limits",
-		text: "Two limits under one name never share a counter: a decision under one neither spends nor gives back what the other admits.",
+		text: "Two limits under one name never share a counter: " +
+			"a decision under one neither spends nor gives back what the other admits.",
 		check: func(e *env) {
 			daily := e.policy("", ratelimit.Limit{Count: 5, Period: 24 * time.Hour})
 			for i, l := range []ratelimit.Limit{
@@ -73,7 +77,8 @@ var bucketRules = []rule{
 				if n, _ := e.exhaust(daily, bucket); n != 5 {
 					e.failf("%d of 5 a day were admitted", n)
 				}
-				d := e.admitted(ratelimit.Charge{Policy: daily, Bucket: bucket}, ratelimit.Charge{Policy: other, Bucket: bucket, Cost: 1})
+				d := e.admitted(ratelimit.Charge{Policy: daily, Bucket: bucket},
+					ratelimit.Charge{Policy: other, Bucket: bucket, Cost: 1})
 				if a, b := d.States[0].Remaining, d.States[1].Remaining; a != 0 || b != l.Capacity()-1 {
 					e.failf("after 5 of 5 a day and one of %+v, %d and %d are left", l, a, b)
 				}

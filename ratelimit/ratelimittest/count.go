@@ -88,8 +88,9 @@ var countRules = []rule{
 		},
 	},
 	{
-		name:  "Count/DenialWritesNothing",
-		text:  "A denial leaves the bucket as it was: the units that are left are there for a smaller cost, and more denials do not lengthen the wait.",
+		name: "Count/DenialWritesNothing",
+		text: "A denial leaves the bucket as it was: the units that are left " +
+			"are there for a smaller cost, and more denials do not lengthen the wait.",
 		needs: func(s Suite) bool { return s.DenialWritesNothing },
 		check: func(e *env) {
 			p := e.hourly("", 10)

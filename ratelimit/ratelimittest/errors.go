@@ -12,7 +12,8 @@ import (
 var errorRules = []rule{
 	{
 		name: "Error/Cost",
-		text: "A cost over the burst, of one charge or of all from one bucket, is an error that wraps ErrCost, not a denial, and charges nothing.",
+		text: "A cost over the burst, of one charge or of all from one bucket, is an error " +
+			"that wraps ErrCost, not a denial, and charges nothing.",
 		check: func(e *env) {
 			p, other := e.hourly("", 10), e.hourly("other", 10)
 			for _, cost := range []int64{11, 20, math.MaxInt64} {
@@ -28,7 +29,8 @@ var errorRules = []rule{
 			}
 			d, err := e.store.Take(e.t.Context(), append(one(p, "x", 6), one(p, "x", 6)...))
 			if !errors.Is(err, ratelimit.ErrCost) || d.Allowed {
-				e.failf("twice a cost of 6 from one bucket with a burst of 10: error %v and Allowed %v, want ErrCost", err, d.Allowed)
+				e.failf("twice a cost of 6 from one bucket with a burst of 10: error %v and Allowed %v, want ErrCost",
+					err, d.Allowed)
 			}
 			if a, b := e.remaining(p, "x"), e.remaining(other, "x"); a != 10 || b != 10 {
 				e.failf("%d and %d of 10 remain", a, b)
@@ -60,7 +62,8 @@ var errorRules = []rule{
 	},
 	{
 		name: "Error/Cancelled",
-		text: "Under a cancelled context Take decides or returns an error that wraps context.Canceled; it does not hang, and the store serves others as before.",
+		text: "Under a cancelled context Take decides or returns an error that wraps context.Canceled; " +
+			"it does not hang, and the store serves others as before.",
 		check: func(e *env) {
 			p := e.hourly("", 10)
 			ctx, cancel := context.WithCancel(e.t.Context())

@@ -11,7 +11,8 @@ import (
 
 var resetRules = []rule{{
 	name: "Reset/Full",
-	text: "Of a ratelimit.Resetter: Reset makes the buckets of its charges full, whatever their cost, and changes no other.",
+	text: "Of a ratelimit.Resetter: Reset makes the buckets of its charges full, whatever their cost, " +
+		"and changes no other.",
 	check: func(e *env) {
 		store, ok := e.store.(ratelimit.Resetter)
 		if !ok {

@@ -63,7 +63,8 @@ var severalRules = []rule{
 				ratelimit.Charge{Policy: free, Bucket: "x", Cost: 1},
 			)
 			if d.Limiting != 1 || d.States[0].Wait == 0 || d.States[2].Wait != 0 {
-				e.failf("Limiting is %d with waits of %v, %v and %v, want 1", d.Limiting, d.States[0].Wait, d.States[1].Wait, d.States[2].Wait)
+				e.failf("Limiting is %d with waits of %v, %v and %v, want 1",
+					d.Limiting, d.States[0].Wait, d.States[1].Wait, d.States[2].Wait)
 			}
 		},
 	},
