@@ -11,47 +11,8 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
-
-// TestFirstProgram is the first program of the package, and what it answers.
-func TestFirstProgram(t *testing.T) {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-	api := middleware.NewAPI(keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-	})
-	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), http.HandlerFunc(sayOK))
-	api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), http.HandlerFunc(sayOK))
-	secret, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "org_1", Actor: "admin", Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := start(t, api)
-	for _, tt := range []struct {
-		method, path, token string
-		want                int
-	}{
-		{"GET", "/api/v1/account", "", 401},
-		{"GET", "/api/v1/account", secret.Reveal(), 200},
-		{"POST", "/api/v1/tasks", secret.Reveal(), 403},
-		{"GET", "/api/v1/tasks", secret.Reveal(), 405},
-		{"GET", "/api/v1/other", secret.Reveal(), 404},
-	} {
-		res := do(t, srv.Client(), newRequest(t, tt.method, srv.URL+tt.path, tt.token, nil))
-		if wantID(t, res.Response); res.StatusCode != tt.want {
-			t.Errorf("%s %s: got %d, want %d", tt.method, tt.path, res.StatusCode, tt.want)
-		}
-	}
-	if err := api.WaitSettled(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := middleware.NewAPI(keys, middleware.Options{}).WaitSettled(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
 
 // TestRouting: the pattern that matched decides, never the text of the URL.
 // Without a key, every target is a 401 before anything else is said about it.
@@ -198,20 +159,6 @@ func TestRegistrationMistakes(t *testing.T) {
 		}
 	}
 	wantPanic(t, "the handler is nil", func() { middleware.NewAPI(ring.keys, middleware.Options{}).HandleFunc("GET /api/v1/x", any, nil) })
-
-	for want, f := range map[string]func(){
-		"neither a key store nor":           func() { middleware.NewAPI(nil, middleware.Options{}) },
-		`Options.Base: "api" is not a path`: func() { middleware.NewAPI(ring.keys, middleware.Options{Base: "api"}) },
-		`Options.Base: "/{v}"`:              func() { middleware.NewAPI(ring.keys, middleware.Options{Base: "/{v}"}) },
-		"not a header field name": func() {
-			middleware.NewAPI(ring.keys, middleware.Options{RequestID: middleware.RequestIDOptions{Header: "a b"}})
-		},
-		`prefix "A"`: func() {
-			middleware.NewAPI(ring.keys, middleware.Options{Service: keystore.Service{Prefix: "A"}})
-		},
-	} {
-		wantPanic(t, want, f)
-	}
 }
 
 // TestNames: the service's own abbreviation, the base and the scopes come from
@@ -245,7 +192,7 @@ func TestRoutes(t *testing.T) {
 	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	own := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies(), Methods: []string{"PUT"}, Required: true}}
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
-	api.HandleFunc("GET   api.example/api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite), sayOK)
+	api.HandleFunc("GET \t api.example/api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite), sayOK)
 	api.HandleWith("PUT /api/v1/tasks/{id}", middleware.AnyKey(), own, http.HandlerFunc(sayOK))
 	var got []string
 	for _, r := range api.Routes() {
@@ -262,13 +209,5 @@ func TestRoutes(t *testing.T) {
 	api.Routes()[0].Method = "changed"
 	if got := api.Routes()[0].Method; got != "POST" {
 		t.Errorf("a caller has changed the routes: %q", got)
-	}
-}
-
-// TestOptionsOfAPI: they come back with the defaults filled in.
-func TestOptionsOfAPI(t *testing.T) {
-	got := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Base: "/v2"}).Options()
-	if got.Base != "/v2" || got.RequestID.Header != middleware.DefaultRequestIDHeader || got.Service.Scopes != scope.Contract() {
-		t.Errorf("got %+v", got)
 	}
 }

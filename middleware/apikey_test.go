@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -74,24 +73,6 @@ func TestAPIKeyHeaderMistakes(t *testing.T) {
 	}
 }
 
-// TestKeyAuthenticatorMistakes: what cannot work panics where it is made.
-func TestKeyAuthenticatorMistakes(t *testing.T) {
-	wantPanic(t, "KeyAuthenticator: the key store is nil", func() { middleware.KeyAuthenticator(nil, middleware.Options{}) })
-	wantPanic(t, "KeyAuthenticator: the key store is nil", func() { middleware.KeyAuthenticator((*keystore.Memory)(nil), middleware.Options{}) })
-	wantPanic(t, `prefix "No!"`, func() {
-		middleware.KeyAuthenticator(keystore.NewMemory(), middleware.Options{Service: keystore.Service{Prefix: "No!"}})
-	})
-	for field, o := range map[string]middleware.Options{
-		"Keys":     {Keys: middleware.KeyOptions{Header: "X-API-Key"}},
-		"Failures": {Failures: ratelimit.MustParse("1-S")},
-	} {
-		o.Authenticator = nobody{}
-		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "Options."+field) || !strings.Contains(err.Error(), "to KeyAuthenticator") {
-			t.Errorf("%s beside an Authenticator: got %v", field, err)
-		}
-	}
-}
-
 // TestKeyAuthenticatorOptions: it reads Service, Keys, Failures and ClientIP
 // of its own options.
 func TestKeyAuthenticatorOptions(t *testing.T) {
@@ -139,6 +120,10 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 	for want, o := range map[string]middleware.Options{
 		"Options.ClientIP: a KeyAuthenticator was made with another one": {Authenticator: keys(middleware.Options{ClientIP: proxy})},
 		"give both the same": {ClientIP: proxy, Authenticator: middleware.FirstOf(nobody{}, keys(middleware.Options{}))},
+		"Options.Keys: Environment, Header, RejectBrowsers and LastUsed apply to API keys only; give them to KeyAuthenticator": {
+			Authenticator: nobody{}, Keys: middleware.KeyOptions{RejectBrowsers: true},
+		},
+		"Options.Failures": {Authenticator: nobody{}, Failures: ratelimit.MustParse("1-S")},
 		"Options.Keys: the header Svc-Request-Id is that of the request id":                      {Keys: header},
 		"Options.Authenticator: the header X-Id of a KeyAuthenticator is that of the request id": {Authenticator: named, RequestID: middleware.RequestIDOptions{Header: "X-ID"}},
 	} {
@@ -345,23 +330,6 @@ func TestAuthorizationHeader(t *testing.T) {
 	}
 }
 
-// TestAuthorizationOverServers: what net/http does with a header on the way in
-// changes nothing.
-func TestAuthorizationOverServers(t *testing.T) {
-	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		ring := newKeyring()
-		token := ring.issue(t)
-		srv := serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}))
-		for value, want := range map[string]int{"": 401, "Bearer": 401, "Bearer ": 401, "Bearer " + token: 200, "  bearer   " + token + " ": 200, "Bearer\t" + token: 401} {
-			r := get(t, srv, "/api/v1/any", "")
-			r.Header.Set("Authorization", value)
-			if res := do(t, srv.Client(), r); res.StatusCode != want {
-				t.Errorf("%q: got %d, want %d", value, res.StatusCode, want)
-			}
-		}
-	})
-}
-
 // TestAuthorizationOnTheWire has what a Go client would not send.
 func TestAuthorizationOnTheWire(t *testing.T) {
 	ring := newKeyring()
@@ -451,14 +419,4 @@ func FuzzAuthorization(f *testing.F) {
 			t.Errorf("%q is in the body %s", candidate, res.body)
 		}
 	})
-}
-
-func TestOptionsBesideAnAuthenticator(t *testing.T) {
-	o := middleware.Options{Authenticator: authenticatorFunc(func(*http.Request) (middleware.Principal, error) {
-		return middleware.Principal{}, middleware.ErrNoCredentials
-	})}
-	o.Keys.RejectBrowsers, o.Keys.Environment = true, keystore.Sandbox
-	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "RejectBrowsers") {
-		t.Errorf("got %v, want an error: these options would do nothing", err)
-	}
 }

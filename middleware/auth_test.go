@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -241,23 +239,6 @@ func (nobody) Authenticate(*http.Request) (middleware.Principal, error) {
 	return middleware.Principal{}, middleware.ErrNoCredentials
 }
 
-func TestAuthenticatePanics(t *testing.T) {
-	keys := keystore.NewMemory()
-	with := func(o middleware.KeyOptions) func() {
-		return func() { middleware.New(keys, middleware.Options{Keys: o}) }
-	}
-	for want, f := range map[string]func(){
-		"without a key store":   func() { keyless().Authenticate(http.NotFoundHandler()) },
-		"leave one of them nil": func() { middleware.New(keys, middleware.Options{Authenticator: nobody{}}) },
-		`prefix "No!"`:          func() { middleware.New(keys, middleware.Options{Service: keystore.Service{Prefix: "No!"}}) },
-		`the realm "a\"b"`:      with(middleware.KeyOptions{Realm: `a"b`}),
-		`the realm "a\nb"`:      with(middleware.KeyOptions{Realm: "a\nb"}),
-		`environment "staging"`: with(middleware.KeyOptions{Environment: "staging"}),
-	} {
-		wantPanic(t, want, f)
-	}
-}
-
 // TestAuthenticateAlone: it needs nothing before it.
 func TestAuthenticateAlone(t *testing.T) {
 	ring := newKeyring()
@@ -307,11 +288,15 @@ func TestAuthenticator(t *testing.T) {
 		{"no credentials", middleware.Principal{}, middleware.ErrNoCredentials, 401, "api_key_missing", ""},
 		{"no credentials, wrapped", middleware.Principal{}, fmt.Errorf("cookie: %w", middleware.ErrNoCredentials), 401, "api_key_missing", ""},
 		{"refused", middleware.Principal{}, teapot, 418, "teapot", ""},
+		{"refused, wrapped", middleware.Principal{}, fmt.Errorf("who is it: %w", teapot), 418, "teapot", ""},
+		{"the least refusal", middleware.Principal{}, &middleware.Problem{Status: 400, Code: "mine"}, 400, "mine", ""},
+		{"the last refusal", middleware.Principal{}, &middleware.Problem{Status: 599, Code: "mine"}, 599, "mine", ""},
+		{"less than one", middleware.Principal{}, &middleware.Problem{Status: 399}, 500, "internal", "status 399"},
+		{"more than one", middleware.Principal{}, &middleware.Problem{Status: 600}, 500, "internal", "status 600"},
 		{"broken", middleware.Principal{}, errors.New("no answer"), 503, "key_store_unavailable", "no answer"},
 		{"broken, and yet a caller", caller, errors.New("no answer"), 503, "key_store_unavailable", "no answer"},
 		{"neither", middleware.Principal{}, nil, 500, "internal", "neither a principal nor an error"},
 		{"a nil problem", middleware.Principal{}, (*middleware.Problem)(nil), 500, "internal", "a nil *Problem"},
-		{"a problem that refuses nothing", middleware.Principal{}, &middleware.Problem{Status: 200}, 500, "internal", "status 200"},
 		{"a principal of other scopes", foreign, nil, 500, "internal", "another scope registry"},
 		{"a principal made by hand", byHand, nil, 200, "", ""},
 	} {
@@ -381,19 +366,6 @@ func TestHalfClosedClient(t *testing.T) {
 	}
 	if got := log.String(); got != "" {
 		t.Errorf("got the log %s", got)
-	}
-}
-
-// TestRefusalsOfAuthenticators: a status of the classes 4xx and 5xx is sent, any
-// other breaks the contract.
-func TestRefusalsOfAuthenticators(t *testing.T) {
-	for status, want := range map[int]int{399: 500, 400: 400, 599: 599, 600: 500} {
-		guard := middleware.New(nil, middleware.Options{Hooks: quiet(), Authenticator: middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
-			return middleware.Principal{}, &middleware.Problem{Status: status, Code: "mine"}
-		})})
-		if res := serve(guard.Authenticate(http.HandlerFunc(sayOK)), request("GET", "/", "", "")); res.StatusCode != want {
-			t.Errorf("status %d: got %d, want %d", status, res.StatusCode, want)
-		}
 	}
 }
 
@@ -551,41 +523,6 @@ func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestWrappedAnswers: an authenticator may wrap the errors of another one, and
-// the client gets the same answer.
-func TestWrappedAnswers(t *testing.T) {
-	ring := newKeyring()
-	keys := middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session(by(t, "user")))
-	wrapping := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
-		p, err := keys.Authenticate(r)
-		if err != nil {
-			err = fmt.Errorf("who is it: %w", err)
-		}
-		return p, err
-	})
-	for _, lines := range [][]string{
-		nil,
-		{"Authorization: Bearer " + ring.plant(t, keystore.Key{Suspended: true})},
-		{"Authorization: Bearer opaque"},
-		{"Cookie: session=ended"},
-		{"Cookie: session=down"},
-		{"Cookie: session=nil"},
-		{"Cookie: session=1"},
-		{"Authorization: Bearer " + ring.issue(t), "Cookie: session=1"},
-	} {
-		got := map[middleware.Authenticator]string{}
-		forms := []middleware.Authenticator{keys, middleware.FirstOf(wrapping), middleware.FirstOf(nobody{}, wrapping)}
-		for _, auth := range forms {
-			res := serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: auth}), request("GET", "/api/v1/any", "", "", lines...))
-			body, _, _ := strings.Cut(res.body, "request_id")
-			got[auth] = fmt.Sprint(res.StatusCode, " ", res.Header.Get("Www-Authenticate"), " ", body)
-		}
-		if want := got[forms[0]]; got[forms[1]] != want || got[forms[2]] != want {
-			t.Errorf("%v: got %q and %q, want %q", lines, got[forms[1]], got[forms[2]], want)
-		}
-	}
-}
-
 // TestNilAuthenticators: nothing that would panic at the first request gets
 // past a constructor.
 func TestNilAuthenticators(t *testing.T) {
@@ -607,6 +544,9 @@ func TestNilAuthenticators(t *testing.T) {
 	}
 	wantPanic(t, "KeyAuthenticator: the key store is nil", func() { middleware.KeyAuthenticator((*keystore.Cached)(nil), middleware.Options{}) })
 	wantPanic(t, "the key store is a nil *keystore.Memory", func() { middleware.New((*keystore.Memory)(nil), middleware.Options{}) })
+	wantPanic(t, "without a key store", func() { keyless().Authenticate(http.NotFoundHandler()) })
+	both := middleware.Options{Authenticator: nobody{}}
+	wantPanic(t, "leave one of them nil", func() { middleware.New(keystore.NewMemory(), both) })
 	wantPanic(t, "neither a key store nor", func() { middleware.NewAPI(nil, middleware.Options{}) })
 }
 
@@ -736,27 +676,46 @@ func TestTextsForOtherCredentials(t *testing.T) {
 	}
 }
 
-func TestHalfCloseDuringTake(t *testing.T) {
+// TestAuthenticatorProblems: an Authenticator may change what another one has
+// refused with. All of it reaches the client, and no other request.
+func TestAuthenticatorProblems(t *testing.T) {
 	ring := newKeyring()
-	token := ring.issue(t)
-	store := takeFunc(func(ctx context.Context, c []ratelimit.Charge) (d ratelimit.Decision, err error) {
-		select { // a store over the network, that heeds its context
-		case <-ctx.Done():
-			return d, ctx.Err()
-		case <-time.After(300 * time.Millisecond):
-			d.Allowed = true
-			return d, nil
+	o := middleware.Options{Failures: ratelimit.MustParse("1000-S")}
+	for name, keys := range map[string]middleware.Authenticator{
+		"alone":     middleware.KeyAuthenticator(ring.keys, middleware.Options{}),
+		"throttled": middleware.KeyAuthenticator(ring.keys, o),
+		"joined":    middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
+	} {
+		for field, change := range map[string]func(*middleware.Problem){
+			"nothing": func(*middleware.Problem) {},
+			"status":  func(p *middleware.Problem) { p.Status = 404 },
+			"code":    func(p *middleware.Problem) { p.Code = "gone" },
+			"detail":  func(p *middleware.Problem) { p.Detail = "Nobody is here." },
+		} {
+			var want middleware.Problem
+			changing := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+				p, err := keys.Authenticate(r)
+				want = middleware.Problem{}
+				if refused, ok := err.(*middleware.Problem); ok { // what is joined may wrap it
+					change(refused)
+					want = *refused
+				}
+				return p, err
+			})
+			for _, token := range []string{wellFormed(), ring.plant(t, keystore.Key{Suspended: true}), "opaque", "svc_live_x"} {
+				ask := func(a middleware.Authenticator) problemBody {
+					h := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: a})
+					return serve(h, request("GET", "/api/v1/any", token, "")).problem(t)
+				}
+				before, got, after := ask(keys), ask(changing), ask(keys)
+				if want.Status != 0 && (got.Status != want.Status || got.Title != http.StatusText(want.Status) || got.Code != want.Code ||
+					got.Detail != want.Detail) {
+					t.Errorf("%s, %s: got %+v, want %+v", name, field, got, want)
+				}
+				if before.Status != 401 || after.Status != 401 || after.Code != before.Code || after.Detail != before.Detail {
+					t.Errorf("%s, %s: another request got %+v, before %+v", name, field, after, before)
+				}
+			}
 		}
-	})
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.PerOrganization(store, ratelimit.MustParse("100-S"))})
-	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), sayOK)
-	srv := httptest.NewServer(api)
-	defer srv.Close()
-	c, _ := net.Dial("tcp", srv.Listener.Addr().String())
-	fmt.Fprintf(c, "GET /api/v1/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n", token)
-	time.AfterFunc(50*time.Millisecond, func() { _ = c.(*net.TCPConn).CloseWrite() })
-	b, _ := io.ReadAll(c)
-	if !strings.HasPrefix(string(b), "HTTP/1.1 200") {
-		t.Errorf("a half-closed client got %q", b)
 	}
 }

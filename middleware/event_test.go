@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -323,50 +322,12 @@ func TestEventOfARequestWithin(t *testing.T) {
 	}
 }
 
-// TestEventNamesTheInnerPattern: of two muxes the inner one knows the route.
-func TestEventNamesTheInnerPattern(t *testing.T) {
-	ring, o := newKeyring(), &observed{t: t}
-	token := ring.issue(t)
-	g := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks()})
-	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks()})
-	within := func(h http.Handler) http.Handler {
-		mux := http.NewServeMux()
-		mux.Handle("/api/", h)
-		return mux
-	}
-	for name, h := range map[string]http.Handler{
-		"RequestID, mux, API": g.RequestID(within(api)),
-		"mux, API":            within(api),
-	} {
-		if e, _ := o.ask(h, request("GET", "/api/v1/any", token, "")); e.Pattern != "GET /api/v1/any" {
-			t.Errorf("%s: got %q, want that of the API", name, e.Pattern)
-		}
-	}
-}
-
 // TestNoEvent: without a stage inside there is nothing to tell.
 func TestNoEvent(t *testing.T) {
 	ctx, event := middleware.WithEvent(t.Context())
 	serve(http.HandlerFunc(sayOK), request("GET", "/", "", "").WithContext(ctx))
 	if e, ok := event(); ok || e != (middleware.Event{}) {
 		t.Errorf("got %+v, %v", e, ok)
-	}
-}
-
-// TestEventPatternInsideIdempotent: the pattern of a mux inside the stages is
-// known, for requests with an Idempotency-Key and without.
-func TestEventPatternInsideIdempotent(t *testing.T) {
-	ring, o := newKeyring(), &observed{t: t}
-	g := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /tasks/{id}", sayOK)
-	h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent)(mux)
-	token := ring.issue(t)
-	for _, line := range []string{"X-Other: 1", "Idempotency-Key: 1"} {
-		r := request("POST", "/tasks/1", token, "", line)
-		if got, _ := o.ask(h, r); got.Pattern != "POST /tasks/{id}" {
-			t.Errorf("%s: got the pattern %q", line, got.Pattern)
-		}
 	}
 }
 
@@ -491,22 +452,17 @@ func TestAccessLogOfNobody(t *testing.T) {
 	}
 }
 
+// TestEventOfGoexit: a handler that ends its goroutine has aborted.
 func TestEventOfGoexit(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	var got middleware.Event
+	ended := make(chan middleware.Event, 1)
 	hooks := quiet()
-	hooks.Observe = func(ctx context.Context, e middleware.Event) { got = e }
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
-	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	hooks.Observe = func(_ context.Context, e middleware.Event) { ended <- e }
+	api, token := oneRoute(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half")
 		runtime.Goexit()
-	})
-	var wg sync.WaitGroup
-	wg.Go(func() { serve(api, request("GET", "/api/v1/x", token, "")) })
-	wg.Wait()
-	t.Logf("%+v", got)
-	if !got.Aborted {
-		t.Error("not aborted")
+	}, middleware.Options{Hooks: hooks})
+	go serve(api, request("GET", "/api/v1/x", token, ""))
+	if e := <-ended; !e.Aborted {
+		t.Errorf("got %+v, want it aborted", e)
 	}
 }

@@ -136,16 +136,6 @@ func TestSuperfluousWriteHeader(t *testing.T) {
 	}
 }
 
-func TestInvalidStatus(t *testing.T) {
-	log := newLogged()
-	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(42) }, middleware.Options{Hooks: log.hooks()})
-	srv := start(t, api)
-	res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
-	if wantID(t, res.Response); res.StatusCode != 500 || !strings.Contains(log.String(), "invalid WriteHeader code 42") {
-		t.Errorf("got %d and the log %s", res.StatusCode, log)
-	}
-}
-
 // TestUpgrade takes the connection over as the two best-known WebSocket
 // libraries do: one writes its own head after the hijack, the other calls
 // WriteHeader before.

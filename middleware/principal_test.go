@@ -245,47 +245,6 @@ func TestWithPrincipalInside(t *testing.T) {
 	}
 }
 
-// TestWithPrincipalInsideWithoutRequestID: a replay would skip the stages
-// inside Idempotent, whoever they are told the caller is.
-func TestWithPrincipalInsideWithoutRequestID(t *testing.T) {
-	ring, log := newKeyring(), newLogged()
-	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
-	ran := false
-	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })
-	outside := middleware.Chain(as(by(t, "user")), g.AnyKey, g.Idempotent)
-	for name, h := range map[string]http.Handler{
-		"Authenticate":               outside(g.Authenticate(handler)),
-		"WithPrincipal":              outside(as(by(t, "other"))(g.Authenticate(handler))),
-		"WithPrincipal and API":      outside(as(by(t, "other"))(api)),
-		"WithPrincipal, and Require": outside(as(by(t, "other"))(g.AnyKey(handler))),
-	} {
-		before := len(log.String())
-		r := request("POST", "/api/v1/any", ring.issue(t), "{}", "Idempotency-Key: "+strings.ReplaceAll(name, " ", ""))
-		if res := serve(h, r); res.StatusCode != 500 || ran || !strings.Contains(log.String()[before:], "inside Idempotent") {
-			t.Errorf("%s: got %d, ran %t, and the log %s", name, res.StatusCode, ran, log.String()[before:])
-		}
-	}
-}
-
-// TestFreeKeyAsAnother: a handler creates something and calls another
-// handler as somebody else, who calls FreeKey. That frees nothing.
-func TestFreeKeyAsAnother(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	created := 0
-	h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		created++
-		serve(as(by(t, "other"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { middleware.FreeKey(r.Context()) })), r)
-	}))
-	for range 3 {
-		serve(h, request("POST", "/", token, "{}", "Idempotency-Key: a"))
-	}
-	if created != 1 {
-		t.Errorf("created %d times, want once", created)
-	}
-}
-
 // TestCallerOfTheEvent: the Event and the Problem hook name the caller that the
 // innermost stage was told of, and nobody after a refused authentication.
 func TestCallerOfTheEvent(t *testing.T) {
@@ -358,42 +317,6 @@ func TestCallerOfTheEvent(t *testing.T) {
 		if got := strings.Join(problems, " "); !reflect.DeepEqual(events, []string{tt.event}) || got != tt.inProblems {
 			t.Errorf("%s: got the event of %q and problems of %q, want %q and %q", tt.name, events, got, tt.event, tt.inProblems)
 		}
-	}
-}
-
-// TestPrincipal: what a handler learns cannot change what another request may
-// do.
-func TestPrincipal(t *testing.T) {
-	ring := newKeyring()
-	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	api.HandleFunc("GET /api/v1/x", middleware.Require(scope.TasksRead), func(w http.ResponseWriter, r *http.Request) {
-		p, ok := middleware.PrincipalFrom(r.Context())
-		if !ok || p.KeyID() != key.ID || p.Organization() != "org_1" || p.Environment() != keystore.Production || p.Tenant() != key.Tenant() {
-			t.Errorf("got %v, %v", p.LogValue(), ok)
-		}
-		if !p.Has(scope.TasksRead) || p.Has(scope.TasksWrite) || p.Has("none:such") {
-			t.Errorf("Has: got read %v, write %v", p.Has(scope.TasksRead), p.Has(scope.TasksWrite))
-		}
-		scopes := p.Scopes()
-		io.WriteString(w, string(scopes[0]))
-		scopes[0] = scope.TasksWrite
-	})
-	for range 2 {
-		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.body != "tasks:read" {
-			t.Errorf("got %d %q", res.StatusCode, res.body)
-		}
-	}
-}
-
-func TestNobody(t *testing.T) {
-	for name, h := range map[string]func(http.Handler) http.Handler{"no stage": middleware.Chain(), "RequestID alone": stage()} {
-		serve(h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			p, ok := middleware.PrincipalFrom(r.Context())
-			if ok || p != (middleware.Principal{}) || p.KeyID()+p.Organization()+p.Tenant()+string(p.Environment()) != "" || p.Scopes() != nil || p.Has(scope.TasksRead) {
-				t.Errorf("%s: got %v, %v", name, p.LogValue(), ok)
-			}
-		})), request("GET", "/", "", ""))
 	}
 }
 

@@ -15,18 +15,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
-	"github.com/sallyport-go/sallyport/scope"
 )
-
-func TestRoutePoliciesOfOneName(t *testing.T) {
-	ring := newKeyring()
-	api := middleware.NewAPI(ring.keys, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
-	api.HandleWith("GET /api/v1/a", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("reports", "100-H", 0)}, http.HandlerFunc(sayOK))
-	api.HandleWith("GET /api/v1/b", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("reports", "100-H", 0)}, http.HandlerFunc(sayOK))
-	mustPanic(t, "another limit under the same name", func() {
-		api.HandleWith("GET /api/v1/c", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("reports", "4-H", 0)}, http.HandlerFunc(sayOK))
-	})
-}
 
 // TestRetryAfterHelps: whoever waits as long as it says is admitted, if nobody
 // else spends, and whoever comes a second earlier is not.
@@ -90,30 +79,6 @@ func TestRateLimitRefusal(t *testing.T) {
 	if strings.Contains(res.body, "127.0.0.1") || res.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("got %v %s", res.Header, res.body)
 	}
-}
-
-// TestAllOrNothing: a request that one limit refuses costs the others nothing.
-func TestAllOrNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
-		busy, calm := ring.issue(t, scope.TasksRead), ring.issue(t, scope.TasksRead)
-		api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
-			Store: ratelimit.NewMemory(), Organization: policy("organization", "10-H", 0), Key: policy("key", "2-H", 5), Client: policy("client", "100-H", 0),
-		}})
-		statuses := func(token string, n int) map[int]int {
-			got := map[int]int{}
-			for range n {
-				got[serve(api, request("GET", "/api/v1/tasks", token, "")).StatusCode]++
-			}
-			return got
-		}
-		if got := statuses(busy, 50); got[200] != 5 {
-			t.Errorf("the busy key: got %v, want 5 times 200", got)
-		}
-		if got := statuses(calm, 50); got[200] != 5 {
-			t.Errorf("the other key: got %v, want the 5 that are left of 10", got)
-		}
-	})
 }
 
 // TestRateLimitBuckets: what is counted together.
@@ -182,37 +147,6 @@ func TestWhatIsCharged(t *testing.T) {
 			wantRefusal(t, tt.method+" "+tt.path+" over the limit", res, 429, "rate_limited", "")
 		}
 	}
-}
-
-// TestPlanChange: the new plan holds from the next request on, with a budget of
-// its own. What was spent of the old one is still spent if it comes back.
-func TestPlanChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		plan := policy("plan", "10-M", 0)
-		api, live, _, _ := limited(t, middleware.RateLimitOptions{Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return plan, nil }})
-		ask := func() answer { return serve(api, request("GET", "/api/v1/tasks", live, "")) }
-		for range 10 {
-			ask()
-		}
-		if got := wait(t, ask()); got != 6*time.Second {
-			t.Errorf("got a wait of %v", got)
-		}
-		small := plan
-		for _, limit := range []string{"100-M", "1-H", "9-S"} {
-			plan = policy("plan", limit, 0)
-			admitted := int64(0)
-			for ask().StatusCode == 200 {
-				admitted++
-			}
-			if admitted != plan.Limit.Count {
-				t.Errorf("changed to %s: %d requests were admitted", limit, admitted)
-			}
-		}
-		plan = small
-		if got := wait(t, ask()); got != 6*time.Second {
-			t.Errorf("changed back: got a wait of %v", got)
-		}
-	})
 }
 
 // TestConcurrent: the slot of a request is free again however the request ends.
@@ -440,26 +374,6 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanAndRouteOfOneName: they do not share a counter.
-func TestPlanAndRouteOfOneName(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(),
-		Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-			return policy("exports", "4-H", 0), nil
-		},
-	}})
-	api.HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("exports", "4-H", 0)}, http.HandlerFunc(sayOK))
-	var got []string
-	for range 5 {
-		got = append(got, strconv.Itoa(serve(api, request("GET", "/api/v1/x", token, "")).StatusCode))
-	}
-	if want := "200 200 200 200 429"; strings.Join(got, " ") != want {
-		t.Errorf("got %s, want %s", strings.Join(got, " "), want)
-	}
-}
-
 // TestKeyPlan: each key has the limit of its own record, beside that of the
 // organization, whose plan may have the same name.
 func TestKeyPlan(t *testing.T) {
@@ -616,6 +530,14 @@ func TestRouteLimitMistakes(t *testing.T) {
 			api.HandleWith("GET /api/v1/x", middleware.AnyKey(), row.route, http.HandlerFunc(sayOK))
 		})
 	}
+	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: store})
+	add := func(path, limit string) {
+		route := middleware.RouteOptions{Limit: policy("reports", limit, 0)}
+		api.HandleWith("GET /api/v1/"+path, middleware.AnyKey(), route, http.HandlerFunc(sayOK))
+	}
+	add("a", "100-H")
+	add("b", "100-H")
+	wantPanic(t, `a different rate limit of the name "reports"`, func() { add("c", "4-H") })
 	// Some requests may pass where a plan chooses, and all where a limit only
 	// reports.
 	for _, o := range []middleware.RateLimitOptions{
@@ -676,79 +598,6 @@ func TestRateStoreDown(t *testing.T) {
 		if strings.Join(got, " ") != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, strings.Join(got, " "), tt.want)
 		}
-	}
-}
-
-func TestRateStoreDownIsLogged(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	log := newLogged()
-	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.PerOrganization(brokenStore{}, ratelimit.MustParse("1-S"))})
-	serve(api, request("GET", "/api/v1/any", token, ""))
-	if got := log.String(); !strings.Contains(got, "connection refused") || strings.Count(got, "\n") != 1 {
-		t.Errorf("got the log %q", got)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	serve(api, request("GET", "/api/v1/any", token, "").WithContext(ctx))
-	if got := log.String(); strings.Count(got, "\n") != 1 {
-		t.Errorf("a client that has left is in the log: %q", got)
-	}
-}
-
-// TestRateFaultsHideNoOther: two causes within one second have a line each.
-func TestRateFaultsHideNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
-		token, log := ring.issue(t), newLogged()
-		limits := middleware.PerOrganization(brokenStore{}, ratelimit.MustParse("1-S"))
-		broken := errors.New("no such plan")
-		limits.Plan = func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, broken }
-		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: limits})
-		serve(api, request("GET", "/api/v1/any", token, ""))
-		broken = nil
-		for range 2 {
-			serve(api, request("GET", "/api/v1/any", token, ""))
-		}
-		for _, want := range []string{"gave no usable policy", "the rate limit store does not answer"} {
-			if n := strings.Count(log.String(), want); n != 1 {
-				t.Errorf("%d lines say %q, want 1: %s", n, want, log)
-			}
-		}
-	})
-}
-
-// TestPlanWithoutSense: a plan that is no limit fails closed.
-func TestPlanWithoutSense(t *testing.T) {
-	api, live, _, _ := limited(t, middleware.RateLimitOptions{Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-		return &ratelimit.Policy{}, nil
-	}})
-	wantRefusal(t, "zero policy", serve(api, request("GET", "/api/v1/tasks", live, "")), 503, "rate_store_unavailable", "")
-}
-
-// lateHeedful is a store whose caller leaves while it decides.
-type lateHeedful struct {
-	ratelimit.Store
-	leave context.CancelFunc
-}
-
-func (s lateHeedful) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-	s.leave()
-	if err := ctx.Err(); err != nil {
-		return ratelimit.Decision{}, err
-	}
-	return s.Store.Take(ctx, charges)
-}
-
-// A client that closes its sending half during the decision is served.
-func TestClientLeavesDuringTake(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	limits := middleware.PerOrganization(lateHeedful{ratelimit.NewMemory(), cancel}, ratelimit.MustParse("10-S"))
-	api := testAPI(ring.keys, middleware.Options{RateLimit: limits})
-	if a := serve(api, request("GET", "/api/v1/any", token, "").WithContext(ctx)); a.StatusCode != http.StatusOK {
-		t.Errorf("got %d %s, want 200", a.StatusCode, a.body)
 	}
 }
 

@@ -8,10 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
@@ -156,106 +154,35 @@ func TestPanics(t *testing.T) {
 	})
 }
 
-// TestPanicKeepsTheConnection: a 500 does not cost the client its connection,
-// and what stages outside had set is still there.
-func TestPanicKeepsTheConnection(t *testing.T) {
-	outer := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Vary", "Origin")
-			next.ServeHTTP(w, r)
-		})
-	}
-	h := middleware.Chain(stage(), outer, keyless().Recover)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Vary", "Cookie")
-		w.Header().Set("Inside", "1")
-		panic("boom")
-	}))
-	c := dial(t, start(t, h))
-	seen := map[string]bool{}
-	for range 3 {
-		c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-		res := c.next("GET")
-		id := wantID(t, res.Response)
-		if res.StatusCode != 500 || res.Close || seen[id] {
-			t.Errorf("got %d, close %v, id %q", res.StatusCode, res.Close, id)
-		}
-		if got := res.Header; got.Get("Vary") != "Origin" || got.Get("Inside") != "" || got.Get("Cache-Control") != "no-store" {
-			t.Errorf("got %v, want the outer header alone", got)
-		}
-		seen[id] = true
-	}
-}
-
-// TestPanicInAnAPIKeepsOuterHeaders: the 500 of an API has what stages outside
+// TestPanicRestoresOuterHeaders: the 500 has what stages outside
 // had set, as they had set it, with and without a RequestID outside.
-func TestPanicInAnAPIKeepsOuterHeaders(t *testing.T) {
-	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+func TestPanicRestoresOuterHeaders(t *testing.T) {
+	boom := func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Vary"][0] = "changed in place"
 		w.Header().Del("Strict-Transport-Security")
 		w.Header().Set("Inside", "1")
 		panic("boom")
-	}, middleware.Options{Hooks: quiet()})
+	}
+	api, token := oneRoute(t, boom, middleware.Options{Hooks: quiet()})
 	outer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Vary", "Origin")
 		w.Header().Set("Strict-Transport-Security", "max-age=1")
 		api.ServeHTTP(w, r)
 	})
-	for name, h := range map[string]http.Handler{"outside": outer, "inside RequestID": stage()(outer), "behind a foreign writer": foreignWriter(outer)} {
+	pieces := middleware.Chain(stage(), func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Vary", "Origin")
+			w.Header().Set("Strict-Transport-Security", "max-age=1")
+			next.ServeHTTP(w, r)
+		})
+	}, keyless().Recover)(http.HandlerFunc(boom))
+	for name, h := range map[string]http.Handler{"pieces": pieces, "outside": outer, "inside RequestID": stage()(outer), "behind a foreign writer": foreignWriter(outer)} {
 		a := serve(h, request("GET", "/api/v1/x", token, ""))
 		if got := a.Header; a.StatusCode != 500 || got.Get("Vary") != "Origin" || got.Get("Strict-Transport-Security") != "max-age=1" || got.Get("Inside") != "" {
 			t.Errorf("%s: got %d with %v, want the outer header alone", name, a.StatusCode, got)
 		}
 		wantID(t, a.Response)
 	}
-}
-
-// TestTimeoutHandlerInside: http.TimeoutHandler belongs inside; its own 503 has
-// the id too.
-func TestTimeoutHandlerInside(t *testing.T) {
-	api, token := oneRoute(t, http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		<-r.Context().Done()
-	}), time.Millisecond, "late").ServeHTTP, middleware.Options{Hooks: quiet()})
-	srv := start(t, api)
-	res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
-	if wantID(t, res.Response); res.StatusCode != 503 || res.body != "late" {
-		t.Errorf("got %d %q", res.StatusCode, res.body)
-	}
-}
-
-// TestPanicOnOneStream: the other streams of an HTTP/2 connection go on.
-func TestPanicOnOneStream(t *testing.T) {
-	var all sync.WaitGroup
-	all.Add(20)
-	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
-		all.Done()
-		all.Wait()
-		if r.Header.Get("Panic") != "" {
-			panic("boom")
-		}
-		sayOK(w, r)
-	}, middleware.Options{Hooks: quiet()})
-	srv := startTLS(t, api)
-	var wg sync.WaitGroup
-	for i := range 20 {
-		r := get(t, srv, "/api/v1/x", token)
-		want := 200
-		if i%2 == 0 {
-			r.Header.Set("Panic", "1")
-			want = 500
-		}
-		wg.Go(func() {
-			res, err := srv.Client().Do(r)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer res.Body.Close()
-			if wantID(t, res); res.StatusCode != want {
-				t.Errorf("got %d, want %d", res.StatusCode, want)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // TestRecoverAlone: it works in any order, and without RequestID it adds one.

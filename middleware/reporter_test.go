@@ -404,27 +404,6 @@ func TestNoSecretLeaks(t *testing.T) {
 	wantNoSecret(t, "a dump", dumps.String(), tokens...)
 }
 
-// A key is not in the log even if the handler took it out of its request before
-// it panicked with it.
-func TestPanicWithARemovedKey(t *testing.T) {
-	ring, log := newKeyring(), newLogged()
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(_ http.ResponseWriter, r *http.Request) {
-		out := r.Header.Clone()
-		r.Header.Del("Authorization")
-		panic(fmt.Sprint(out))
-	})
-	token := ring.issue(t)
-	for _, line := range []string{"X-Nothing: 1", "Idempotency-Key: 1"} {
-		if got := serve(api, request("POST", "/api/v1/x", token, "{}", line)); got.StatusCode != 500 {
-			t.Errorf("%s: got %d", line, got.StatusCode)
-		}
-	}
-	if text := log.String(); strings.Contains(text, token) || !strings.Contains(text, "[secret]") {
-		t.Errorf("the log holds the key: %s", text)
-	}
-}
-
 // An error of an authenticator that quotes the credentials is in the log
 // without them.
 func TestAuthenticatorErrorWithCredentials(t *testing.T) {
@@ -566,83 +545,6 @@ func TestProblemHookKnowsTheCaller(t *testing.T) {
 	}
 }
 
-func TestSecretsOfOtherSchemes(t *testing.T) {
-	ring := newKeyring()
-	who := callerOf(t, ring)
-	for name, tt := range map[string]struct {
-		header, value, secret string
-		panics                func(r *http.Request) any
-	}{
-		"basic": {"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("alice:correct horse battery")), "correct horse battery", func(r *http.Request) any {
-			u, p, _ := r.BasicAuth()
-			return "cannot log in " + u + " with " + p
-		}},
-		"cookie":    {"Cookie", "session=5e55104f0000ffff5e55104f", "5e55104f0000ffff5e55104f", func(r *http.Request) any { return r }},
-		"x-api-key": {"X-Api-Key", "5e55104f0000ffff5e55104f", "5e55104f0000ffff5e55104f", func(r *http.Request) any { return fmt.Errorf("bad: %v", r.Header) }},
-	} {
-		log := newLogged()
-		api := middleware.NewAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: authenticatorFunc(func(*http.Request) (middleware.Principal, error) { return who, nil })})
-		api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { panic(tt.panics(r)) })
-		serve(api, request("GET", "/api/v1/x", "", "", tt.header+": "+tt.value))
-		if strings.Contains(log.String(), tt.secret) {
-			t.Errorf("%s: the log has the secret", name)
-		}
-	}
-}
-
-func TestInnerKeyInOuterLog(t *testing.T) {
-	ring := newKeyring()
-	token, inner := ring.issue(t), ring.issue(t)
-	log := newLogged()
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
-	api.HandleFunc("GET /api/v1/y", middleware.AnyKey(), sayOK)
-	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
-		sub := request("GET", "/api/v1/y", inner, "").WithContext(r.Context())
-		serve(api, sub)
-		panic(sub) // the request that it sent
-	})
-	serve(api, request("GET", "/api/v1/x", token, ""))
-	if strings.Contains(log.String(), inner) {
-		t.Error("the key of the inner request is in the log")
-	}
-}
-
-// A failing store is no way to fill the log.
-func TestFaultsAreLoggedOnceASecond(t *testing.T) {
-	log := newLogged()
-	h := middleware.New(brokenKeys{}, middleware.Options{Hooks: log.hooks()}).Authenticate(http.NotFoundHandler())
-	token := newKeyring().issue(t)
-	for range 100 {
-		serve(h, request("GET", "/", token, ""))
-	}
-	if n := strings.Count(log.String(), "could not be checked"); n < 1 || n > 3 {
-		t.Errorf("100 failures in an instant have %d lines", n)
-	}
-}
-
-type brokenKeys struct{}
-
-func (brokenKeys) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
-	return nil, errors.New("no route to host")
-}
-
-// The Problem hook finds the request id, also where a handler panicked.
-func TestHookFindsTheID(t *testing.T) {
-	for _, line := range []string{"Idempotency-Key: 1", "X-Other: 1"} {
-		ring := newKeyring()
-		hooks, seen := quiet(), ""
-		hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
-			seen = middleware.RequestIDFrom(r.Context())
-			return "text/plain", []byte(p.RequestID)
-		}
-		api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Hooks: hooks})
-		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) { panic("boom") })
-		if got := serve(api, request("POST", "/api/v1/x", ring.issue(t), "{}", line)); seen == "" || got.body != seen || seen != got.Header.Get("Svc-Request-Id") {
-			t.Errorf("%s: the hook saw %q and wrote %q, the client got %q", line, seen, got.body, got.Header.Get("Svc-Request-Id"))
-		}
-	}
-}
-
 // router is a router that tells the pattern by a function and in a context
 // value, as chi does. It answers /none by itself.
 type router struct{ h http.Handler }
@@ -724,6 +626,10 @@ func TestPattern(t *testing.T) {
 			mux.Handle("/tasks/{task}", g.AnyKey(http.HandlerFunc(sayOK)))
 			return middleware.Chain(g.RequestID, g.Authenticate)(mux)
 		}, "/tasks/1", func(*http.Request) string { return "" }, "/tasks/{task}"},
+		{
+			"an unknown path of an API", func(*middleware.Guard) http.Handler { return nil }, "/api/v1/none",
+			func(*http.Request) string { return "/api/*" }, "/api/*",
+		},
 		{"an API, whose mux knows it", func(*middleware.Guard) http.Handler { return nil }, "/api/v1/tasks/1", func(*http.Request) string { return "wrong" }, "GET /api/v1/tasks/{task}"},
 	} {
 		var got []string
@@ -807,20 +713,6 @@ func TestPanickingHooks(t *testing.T) {
 				t.Errorf("%s, %s: got the log %s", name, form, got)
 			}
 		}
-	}
-}
-
-// TestUnknownPathAsksThePattern: of an API, too, which may be part of a larger
-// router.
-func TestUnknownPathAsksThePattern(t *testing.T) {
-	ring := newKeyring()
-	var got string
-	hooks := quiet()
-	hooks.Pattern = func(*http.Request) string { return "/api/*" }
-	hooks.Observe = func(_ context.Context, e middleware.Event) { got = e.Pattern }
-	serve(testAPI(keystore.Store(ring.keys), middleware.Options{Hooks: hooks}), request("GET", "/api/v1/none", ring.issue(t), ""))
-	if got != "/api/*" {
-		t.Errorf("got %q", got)
 	}
 }
 

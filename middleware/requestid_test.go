@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -356,12 +354,6 @@ func TestRequestIDTwice(t *testing.T) {
 	}
 }
 
-func TestRequestIDFromForeignContext(t *testing.T) {
-	if id := middleware.RequestIDFrom(context.Background()); id != "" {
-		t.Errorf("got %q, want none", id)
-	}
-}
-
 // TestRequestIDOutsideEverything: what stands outside the stage answers without
 // the header, which is why the stage has to be the outermost.
 func TestRequestIDOutsideEverything(t *testing.T) {
@@ -378,100 +370,6 @@ func TestRequestIDOutsideEverything(t *testing.T) {
 		if got := res.Header.Values(idHeader); res.StatusCode != 503 || len(got) != tt.ids {
 			t.Errorf("%s: got %d with %q, want 503 with %d", tt.name, res.StatusCode, got, tt.ids)
 		}
-	}
-}
-
-func TestRequestIDsArePipelinedInOrder(t *testing.T) {
-	srv := start(t, stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, r.URL.Path+" "+middleware.RequestIDFrom(r.Context()))
-	})))
-	c := dial(t, srv)
-	const n = 10
-	for i := range n {
-		c.send(fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: a\r\n\r\n", i))
-	}
-	seen := map[string]bool{}
-	for i := range n {
-		res := c.next("GET")
-		id := wantID(t, res.Response)
-		if want := fmt.Sprintf("/%d %s", i, id); res.body != want || seen[id] {
-			t.Errorf("response %d: got %q, want %q; seen before: %v", i, res.body, want, seen[id])
-		}
-		seen[id] = true
-	}
-}
-
-func TestRequestIDsAreDistinct(t *testing.T) {
-	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		const n = 200
-		var arrived atomic.Int64
-		all := make(chan struct{})
-		release := sync.OnceFunc(func() { close(all) })
-		srv := serve(stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if arrived.Add(1) == n {
-				release()
-			}
-			<-all // are in progress at once, unless a request failed
-			io.WriteString(w, middleware.RequestIDFrom(r.Context()))
-		})))
-		var mu sync.Mutex
-		ids := map[string]int{}
-		var wg sync.WaitGroup
-		for range n {
-			r := get(t, srv, "/", "")
-			wg.Go(func() {
-				res, err := srv.Client().Do(r)
-				if err != nil {
-					t.Error(err)
-					release()
-					return
-				}
-				defer res.Body.Close()
-				body, _ := io.ReadAll(res.Body)
-				if id := wantID(t, res); id != string(body) {
-					t.Errorf("got id %q, in the context %q", id, body)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				ids[string(body)]++
-			})
-		}
-		wg.Wait()
-		if len(ids) != n {
-			t.Errorf("got %d ids for %d requests", len(ids), n)
-		}
-	})
-}
-
-func TestRequestIDWhileShuttingDown(t *testing.T) {
-	entered, release := make(chan struct{}), make(chan struct{})
-	srv := start(t, stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" {
-			close(entered)
-			<-release
-		}
-	})))
-	idle, busy := dial(t, srv), dial(t, srv)
-	idle.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	wantID(t, idle.next("GET").Response)
-	busy.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
-	<-entered
-	shutting := make(chan struct{})
-	srv.Config.RegisterOnShutdown(func() { close(shutting) })
-	done := make(chan error, 1)
-	go func() { done <- srv.Config.Shutdown(context.Background()) }()
-	<-shutting
-	close(release)
-	res := busy.next("GET")
-	wantID(t, res.Response)
-	if !res.Close {
-		t.Errorf("got no Connection: close: %v", res.Header)
-	}
-	if err := <-done; err != nil {
-		t.Errorf("Shutdown: %v", err)
-	}
-	if got := idle.rest(); got != "" {
-		t.Errorf("the idle connection got %q", got)
 	}
 }
 

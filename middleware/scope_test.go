@@ -117,34 +117,6 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// TestRefusalByScopeReachesNothing: no claim is made for a request that is
-// refused, so that the same key works once the scope is there.
-func TestRefusalByScopeReachesNothing(t *testing.T) {
-	ring := newKeyring()
-	without, with := ring.issue(t, scope.TasksRead), ring.issue(t, scope.TasksWrite)
-	log := newLogged()
-	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	wantRefusal(t, "POST", serve(api, request("POST", "/api/v1/tasks", without, "one", "Idempotency-Key: 1")), 403, "insufficient_scope", insufficient("tasks:write"))
-	res := serve(api, request("POST", "/api/v1/tasks", with, "another", "Idempotency-Key: 1"))
-	if res.StatusCode != 200 || res.Header.Get("Idempotent-Replayed") != "" {
-		t.Errorf("got %d %s", res.StatusCode, res.body)
-	}
-	// A replay is behind the scope too.
-	wantRefusal(t, "replay", serve(api, request("POST", "/api/v1/tasks", without, "another", "Idempotency-Key: 1")), 403, "insufficient_scope", insufficient("tasks:write"))
-	if got := log.String(); got != "" {
-		t.Errorf("got the log %s", got)
-	}
-}
-
-// TestExpiredBeforeScope: a key that is not live cannot lack a scope.
-func TestExpiredBeforeScope(t *testing.T) {
-	ring := newKeyring()
-	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
-	ring.expire(t, key)
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	wantRefusal(t, "expired", serve(api, request("GET", "/api/v1/account", token, "")), 401, "api_key_invalid", invalid)
-}
-
 func TestRequirementMistakes(t *testing.T) {
 	for want, need := range map[string]middleware.Requirement{
 		"the requirement is empty": {},

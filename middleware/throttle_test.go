@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -272,39 +270,6 @@ func TestThrottleByAddress(t *testing.T) {
 			t.Errorf("%s: got %v, want one client: %v", tt.name, got, tt.same)
 		}
 	}
-}
-
-// TestThrottleKeepsWhatIsRevokedOut: the way past the limit is for live keys.
-func TestThrottleKeepsWhatIsRevokedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
-		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, ExpiresAt: time.Now().Add(10 * time.Second)})
-		api, _ := throttled(ring, "1-H", middleware.Options{})
-		ask := func(token string) int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
-		if got := [3]int{ask(token), ask("x"), ask(token)}; got != [3]int{200, 401, 200} {
-			t.Errorf("got %v", got)
-		}
-		time.Sleep(10 * time.Second)
-		if got := ask(token); got != 429 {
-			t.Errorf("expired: got %d", got)
-		}
-	})
-}
-
-func TestThrottlePieces(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	h := middleware.New(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-H")}).Authenticate(http.HandlerFunc(sayOK))
-	var got []string
-	for _, token := range []string{token, "x", "x", token} {
-		got = append(got, strconv.Itoa(serve(h, request("GET", "/", token, "")).StatusCode))
-	}
-	if want := "200 401 429 200"; strings.Join(got, " ") != want {
-		t.Errorf("got %s, want %s", strings.Join(got, " "), want)
-	}
-	wantPanic(t, "Options.Failures", func() {
-		middleware.New(ring.keys, middleware.Options{Failures: ratelimit.Limit{Count: -1, Period: 1}})
-	})
 }
 
 // TestThrottleSparesLiveKeys: keys that never failed are not refused, however
