@@ -26,7 +26,7 @@ type Request struct {
 // for when to come back, 0 where there is none.
 //
 // The errors are [ErrMismatch], also while the first request is in flight;
-// [ErrTooMany], before the store was asked; [ErrFull], with Record.RetryAfter;
+// [ErrTooMany], before the store was asked; [ErrFull];
 // [ErrNoTurn], in joined mode; ctx.Err() when ctx is done before the store is
 // asked or while waiting; and anything else when the store could not answer.
 // After such an error the claim that may have been made is undone in the

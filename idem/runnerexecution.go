@@ -127,7 +127,6 @@ func (r *Runner) finish(e *Execution, record *Record) {
 		e.advance(ended)
 		return
 	}
-	e.answer = Record{RetryAfter: record.RetryAfter}
 	e.advance(endedEmpty)
 }
 

@@ -180,9 +180,7 @@ func (b *backend) beginWithLease(ctx context.Context, c *Claim) (reply, error) {
 	switch {
 	case err == nil:
 		return a, nil
-	case errors.Is(err, ErrFull):
-		return reply{record: Record{RetryAfter: a.record.RetryAfter}}, err
-	case err != errNotCalled:
+	case err != errNotCalled && !errors.Is(err, ErrFull):
 		b.undo(ctx, *c, late)
 	}
 	return reply{}, err

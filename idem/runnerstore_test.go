@@ -58,21 +58,18 @@ func TestBeginFails(t *testing.T) {
 	}
 }
 
-// fullStore has no room, and says when there will be some.
+// fullStore has no room.
 type fullStore struct{ idem.Store }
 
 func (fullStore) Begin(context.Context, idem.Claim) (idem.Record, error) {
-	return idem.Record{RetryAfter: time.Minute}, idem.ErrFull
+	return idem.Record{}, idem.ErrFull
 }
 
 // ErrFull says that nothing was recorded: there is nothing to take back.
 func TestFullStore(t *testing.T) {
 	f := idemtest.NewFaulty(fullStore{newMemory()})
 	r := newRunner(f, idem.Options{})
-	record, _, err := r.Begin(t.Context(), request)
-	if !errors.Is(err, idem.ErrFull) || record.RetryAfter != time.Minute {
-		t.Errorf("got error %v, room after %v, want that it is full for a minute", err, record.RetryAfter)
-	}
+	mustRefuse(t, r, request, idem.ErrFull)
 	mustBeIdle(t, r)
 	if n := f.Calls(idemtest.Settle); n != 0 {
 		t.Errorf("got %d calls of Settle, want none", n)

@@ -146,8 +146,7 @@ type Record struct {
 	// Attempt is set when State is Claimed: 1, or more after a take-over.
 	Attempt int
 	// RetryAfter is set when State is InFlight: how long until the lease ends
-	// if its holder does not renew it. Beside [ErrFull] it is how long until
-	// the store may have room. Zero means that it is not known.
+	// if its holder does not renew it. Zero means that it is not known.
 	RetryAfter time.Duration
 	// Payload is set when State is Done. Do not write to it: the store or
 	// another caller may hold the same bytes. Empty and nil are the same.

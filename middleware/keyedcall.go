@@ -66,7 +66,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 	}
 	switch {
 	case err != nil:
-		return s.beginProblem(run, record, err)
+		return s.beginProblem(run, err)
 	case execution == nil:
 		return s.replay(run, record)
 	case run.Dropped:
@@ -206,7 +206,7 @@ func bodyProblem(err error) *Problem {
 }
 
 // beginProblem is the refusal for an error of [idem.Runner.Begin].
-func (s *idempotentStage) beginProblem(run *keyed.Run, record idem.Record, err error) *Problem {
+func (s *idempotentStage) beginProblem(run *keyed.Run, err error) *Problem {
 	failed := func(what string) { s.stage.Failed(run.W, run.R, what, err) }
 	switch {
 	case errors.Is(err, idem.ErrMismatch):
@@ -223,9 +223,7 @@ func (s *idempotentStage) beginProblem(run *keyed.Run, record idem.Record, err e
 			"Too many operations are being worked on at the moment. Nothing was done: retry after the wait.")
 	case errors.Is(err, idem.ErrFull):
 		failed("the idempotency store is full")
-		p := refusal(codeReplyStoreFull)
-		p.RetryAfter = max(record.RetryAfter, p.RetryAfter)
-		return p
+		return refusal(codeReplyStoreFull)
 	case run.R.Context().Err() != nil:
 		return refusal(codeInProgress) // the client has left
 	}

@@ -89,7 +89,7 @@ func (f *Faulty) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err er
 		r, err = f.store.Begin(ctx, c)
 		return err
 	})
-	if err != nil && !errors.Is(err, idem.ErrFull) { // which comes with RetryAfter
+	if err != nil {
 		r = idem.Record{}
 	}
 	return r, err
