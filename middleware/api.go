@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // API is an http.Handler that implements the whole contract for the routes
@@ -31,12 +31,12 @@ import (
 // Register all routes, then serve: Handle must not be called concurrently with
 // ServeHTTP.
 type API struct {
-	guard  *Guard
+	*Guard // the stages, for what stands beside or outside the routes
+
 	base   string
 	path   gate
 	mux    *http.ServeMux
 	routes []Route
-	own    []routeLimit               // of routes with a limit of their own
 	limits map[string]ratelimit.Limit // of routes, by the policy's name
 }
 
@@ -47,7 +47,7 @@ func NewAPI(keys keystore.Store, o Options) *API {
 	if g.auth == nil {
 		panic("middleware: NewAPI: there is neither a key store nor an Options.Authenticator")
 	}
-	a := &API{guard: g, base: strings.TrimRight(g.options.Base, "/"), mux: http.NewServeMux(), limits: make(map[string]ratelimit.Limit)}
+	a := &API{Guard: g, base: strings.TrimRight(g.options.Base, "/"), mux: http.NewServeMux(), limits: make(map[string]ratelimit.Limit)}
 	a.path = gate{guard: g, ids: true, recovers: true, authenticates: true, mux: a.mux}
 	return a
 }
@@ -63,33 +63,21 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.path.ServeHT
 
 // A Route is what was registered with [API.Handle].
 type Route struct {
-	Method, Path string // Path as in the pattern, wildcards and a host included
-	Need         Requirement
+	Method, Path string       // Path as in the pattern, wildcards and a host included
+	Scopes       []scope.Name // that the caller needs
+	AnyOf        bool         // one of Scopes is enough
 	Idempotent   bool
 	KeyRequired  bool // a request without an Idempotency-Key is refused
 }
 
 // Routes returns the routes in the order of registration.
-func (a *API) Routes() []Route { return slices.Clone(a.routes) }
-
-// Options returns the API's options with the defaults filled in.
-func (a *API) Options() Options { return a.guard.options }
-
-// Limits is [Guard.Limits], with the limits of single routes.
-func (a *API) Limits(ctx context.Context, p Principal) ([]LimitState, error) {
-	return a.guard.limits.states(ctx, p, a.own)
+func (a *API) Routes() []Route {
+	routes := slices.Clone(a.routes)
+	for i := range routes {
+		routes[i].Scopes = slices.Clone(routes[i].Scopes)
+	}
+	return routes
 }
-
-// ResetLimits is [Guard.ResetLimits], with the limits of single routes.
-func (a *API) ResetLimits(ctx context.Context, p Principal) error {
-	return a.guard.limits.reset(ctx, p, a.own)
-}
-
-// Stats is [Guard.Stats].
-func (a *API) Stats() Stats { return a.guard.Stats() }
-
-// WaitSettled is [Guard.WaitSettled].
-func (a *API) WaitSettled(ctx context.Context) error { return a.guard.WaitSettled(ctx) }
 
 // RouteOptions are the options of one route, beside the API's.
 type RouteOptions struct {
@@ -98,7 +86,7 @@ type RouteOptions struct {
 	// It needs RateLimit.Store.
 	Limit *ratelimit.Policy
 	// Cost is what one request spends of each policy; 0 means 1. It needs a
-	// policy. HandleWith panics if Cost is above the burst of Limit, or of a
+	// policy. Handle panics if Cost is above the burst of Limit, or of a
 	// policy that refuses and that no plan replaces. Where a plan chooses a
 	// policy with a smaller burst, the request gets 400.
 	Cost int64
@@ -119,35 +107,34 @@ type RouteOptions struct {
 // scopes a key needs. The pattern must name its method and lie under the base
 // path. A POST handler is idempotent when the API has an Idempotency.Runner.
 //
-// It panics on a pattern that is malformed, without a method, outside the base
-// or registered before, on a requirement that is empty or names an unknown
-// scope, and on a nil handler, also a nil pointer or function.
-func (a *API) Handle(pattern string, need Requirement, h http.Handler) {
-	a.HandleWith(pattern, need, RouteOptions{}, h)
-}
-
-// HandleFunc is [API.Handle] for a function.
-func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseWriter, *http.Request)) {
-	a.Handle(pattern, need, http.HandlerFunc(h))
-}
-
-// HandleWith is [API.Handle] for a route with options of its own. It also
-// panics if the options are not valid.
-func (a *API) HandleWith(pattern string, need Requirement, o RouteOptions, h http.Handler) {
+// At most one RouteOptions may be given; without one the route has what the API
+// has. Handle panics on a pattern that is malformed, without a method, outside
+// the base or registered before, on a requirement that is empty or names an
+// unknown scope, on a nil handler, also a nil pointer or function, and on
+// options that are not valid.
+func (a *API) Handle(pattern string, need Requirement, h http.Handler, options ...RouteOptions) {
+	var o RouteOptions
+	switch len(options) {
+	case 0:
+	case 1:
+		o = options[0]
+	default:
+		mistake(pattern, "RouteOptions are given more than once")
+	}
 	method, path := a.split(pattern)
 	if absent(h) {
 		mistake(pattern, "the handler is nil")
 	}
 	need.reportOnly = need.reportOnly || o.ReportOnly
-	check, err := newScopeCheck(need, a.guard.options.Service.Scopes, a.guard.options.Keys.Realm)
+	check, err := newScopeCheck(need, a.Guard.options.Service.Scopes, a.Guard.options.Keys.Realm)
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
 	limit := routeLimit{o.Limit, o.Cost, o.ReportOnly}
-	if err := a.guard.limits.validRoute(limit); err != "" {
+	if err := a.Guard.limits.validRoute(limit); err != "" {
 		mistake(pattern, err)
 	}
-	idempotency, err := a.idempotency(method, o)
+	repeats, err := a.routeIdempotency(method, o)
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
@@ -156,16 +143,21 @@ func (a *API) HandleWith(pattern string, need Requirement, o RouteOptions, h htt
 			mistake(pattern, "another route has a different rate limit of the name "+strconv.Quote(p.Name))
 		}
 		a.limits[p.Name] = p.Limit
-		a.own = append(a.own, limit)
+		a.Guard.limits.routes = append(a.Guard.limits.routes, limit)
 	}
-	rt := &route{guard: a.guard, limit: limit, scope: check, next: h}
-	described := Route{Method: method, Path: path, Need: need}
-	if idempotency != nil {
-		rt.idempotent = &idempotentStage{idempotency, a.guard.report, h}
-		described.Idempotent, described.KeyRequired = true, idempotency.Required
+	rt := &route{guard: a.Guard, limit: limit, scope: check, next: h}
+	described := Route{Method: method, Path: path, Scopes: need.names, AnyOf: need.any}
+	if repeats != nil {
+		rt.idempotent = &idempotentStage{repeats, a.Guard.report, h}
+		described.Idempotent, described.KeyRequired = true, repeats.Required
 	}
 	a.mux.Handle(pattern, rt)
 	a.routes = append(a.routes, described)
+}
+
+// HandleFunc is [API.Handle] for a function.
+func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseWriter, *http.Request), options ...RouteOptions) {
+	a.Handle(pattern, need, http.HandlerFunc(h), options...)
 }
 
 // split returns the method and the path of a pattern.
@@ -186,9 +178,9 @@ func mistake(pattern, what string) {
 	panic("middleware: API.Handle(" + strconv.Quote(pattern) + "): " + what)
 }
 
-// idempotency returns that of a route, or nil if the route has none.
-func (a *API) idempotency(method string, o RouteOptions) (*idempotency, error) {
-	g := a.guard
+// routeIdempotency returns that of a route, or nil if the route has none.
+func (a *API) routeIdempotency(method string, o RouteOptions) (*idempotency, error) {
+	g := a.Guard
 	switch own := o.Idempotency; {
 	case o.NotIdempotent && own != nil:
 		return nil, errors.New("RouteOptions has both Idempotency and NotIdempotent")

@@ -26,7 +26,7 @@ func TestRouting(t *testing.T) {
 	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), say("account"))
 	api.Handle("GET /api/v1/tasks/{id}", middleware.Require(scope.TasksRead), say("task "))
 	api.Handle("GET /api/v1/tasks/{id}/", middleware.Require(scope.TasksRead), say("below "))
-	api.Handle("GET /api/v1/open", middleware.AnyKey(), say("open"))
+	api.Handle("GET /api/v1/open", middleware.AnyCaller(), say("open"))
 	srv := start(t, api)
 	tests := []struct {
 		target    string // method and request target as on the wire
@@ -113,7 +113,7 @@ func TestAnswersOfHandlersAreTheirs(t *testing.T) {
 	inner := http.NewServeMux()
 	ring := newKeyring()
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	api.Handle("GET /api/v1/sub/", middleware.AnyKey(), http.StripPrefix("/api/v1/sub", inner))
+	api.Handle("GET /api/v1/sub/", middleware.AnyCaller(), http.StripPrefix("/api/v1/sub", inner))
 	if res := serve(api, request("GET", "/api/v1/sub/none", ring.issue(t), "")); res.StatusCode != 404 || res.body != "404 page not found\n" {
 		t.Errorf("got %d %q", res.StatusCode, res.body)
 	}
@@ -121,7 +121,7 @@ func TestAnswersOfHandlersAreTheirs(t *testing.T) {
 
 func TestRegistrationMistakes(t *testing.T) {
 	ring := newKeyring()
-	ok, any := http.HandlerFunc(sayOK), middleware.AnyKey()
+	ok, any := http.HandlerFunc(sayOK), middleware.AnyCaller()
 	tests := []struct {
 		pattern string
 		need    middleware.Requirement
@@ -193,21 +193,22 @@ func TestRoutes(t *testing.T) {
 	own := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies(), Methods: []string{"PUT"}, Required: true}}
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
 	api.HandleFunc("GET \t api.example/api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite), sayOK)
-	api.HandleWith("PUT /api/v1/tasks/{id}", middleware.AnyKey(), own, http.HandlerFunc(sayOK))
+	api.Handle("PUT /api/v1/tasks/{id}", middleware.AnyCaller(), http.HandlerFunc(sayOK), own)
 	var got []string
 	for _, r := range api.Routes() {
-		got = append(got, fmt.Sprintf("%s %s needs %s, %v, %v", r.Method, r.Path, r.Need, r.Idempotent, r.KeyRequired))
+		got = append(got, fmt.Sprintf("%s %s needs %s, any %v, %v, %v", r.Method, r.Path, r.Scopes, r.AnyOf, r.Idempotent, r.KeyRequired))
 	}
 	want := []string{
-		"POST /api/v1/tasks needs tasks:write, true, false",
-		"GET api.example/api/v1/tasks/{id} needs any of tasks:read tasks:write, false, false",
-		"PUT /api/v1/tasks/{id} needs any key, true, true",
+		"POST /api/v1/tasks needs [tasks:write], any false, true, false",
+		"GET api.example/api/v1/tasks/{id} needs [tasks:read tasks:write], any true, false, false",
+		"PUT /api/v1/tasks/{id} needs [], any false, true, true",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	api.Routes()[0].Method = "changed"
-	if got := api.Routes()[0].Method; got != "POST" {
+	changed := api.Routes()[0]
+	changed.Scopes[0] = "changed"
+	if got := api.Routes()[0].Scopes[0]; got != scope.TasksWrite {
 		t.Errorf("a caller has changed the routes: %q", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
@@ -129,7 +130,7 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 		return Principal{}, err
 	}
 	if len(key.Networks) > 0 && !key.AllowsAddress(a.clientIP.From(r)) {
-		return Principal{}, refusal(codeAddressNotAllowed).of(key)
+		return Principal{}, refusal(codes.AddressNotAllowed).of(key)
 	}
 	if a.LastUsed != nil {
 		a.LastUsed.Record(key)
@@ -241,7 +242,7 @@ func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
 }
 
 func (a *keyAuthenticator) refusal(detail string) *Problem {
-	p := refusal(codeAPIKeyInvalid)
+	p := refusal(codes.APIKeyInvalid)
 	p.Challenge = a.challenge
 	if detail != "" {
 		p.Detail = detail

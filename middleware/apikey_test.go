@@ -119,7 +119,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 	named := keys(middleware.Options{Keys: middleware.KeyOptions{Header: "X-Id"}})
 	for want, o := range map[string]middleware.Options{
 		"Options.ClientIP: a KeyAuthenticator was made with another one": {Authenticator: keys(middleware.Options{ClientIP: proxy})},
-		"give both the same": {ClientIP: proxy, Authenticator: middleware.FirstOf(nobody{}, keys(middleware.Options{}))},
+		"give both the same": {ClientIP: proxy, Authenticator: middleware.FirstOf(middleware.RefuseSeveral, nobody{}, keys(middleware.Options{}))},
 		"Options.Keys: Environment, Header, RejectBrowsers and LastUsed apply to API keys only; give them to KeyAuthenticator": {
 			Authenticator: nobody{}, Keys: middleware.KeyOptions{RejectBrowsers: true},
 		},
@@ -153,7 +153,7 @@ func TestKeyNetworks(t *testing.T) {
 	runs := 0
 	serveFrom := func(clientIP middleware.ClientIP, token, peer, forwarded string) answer {
 		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), ClientIP: clientIP, Failures: ratelimit.MustParse("1-H"), Keys: middleware.KeyOptions{LastUsed: last}})
-		api.HandleFunc("GET /api/v1/any", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) { runs++ })
+		api.HandleFunc("GET /api/v1/any", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) { runs++ })
 		r := request("GET", "/api/v1/any", token, "")
 		if r.RemoteAddr = peer; forwarded != "" {
 			r.Header.Set("X-Forwarded-For", forwarded)

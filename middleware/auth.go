@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -38,10 +39,15 @@ func (f AuthenticatorFunc) Authenticate(r *http.Request) (Principal, error) { re
 // carries no credentials of its kind.
 var ErrNoCredentials = errors.New("middleware: the request carries no credentials")
 
+// What [FirstOf] does with a request that carries credentials of several kinds.
+const (
+	RefuseSeveral = true  // 400, because two parties may believe different ones
+	IgnoreSeveral = false // it does not look at credentials after the first
+)
+
 // FirstOf joins authenticators: the first whose answer is not
 // [ErrNoCredentials] decides. So a revoked API key is refused, even beside a
-// valid session. A request with credentials of several kinds is refused with
-// 400, because two parties may believe different ones; see [Prefer].
+// valid session. refuseSeveral is [RefuseSeveral] or [IgnoreSeveral].
 //
 // A [KeyAuthenticator] that is joined leaves Bearer tokens of another shape,
 // such as JWTs, to the others. One that nobody takes is refused as an invalid
@@ -51,28 +57,14 @@ var ErrNoCredentials = errors.New("middleware: the request carries no credential
 // FirstOf returns.
 //
 // FirstOf panics without authenticators and on a nil one.
-func FirstOf(authenticators ...Authenticator) Authenticator {
-	return join("FirstOf", authenticators, true)
-}
-
-// Prefer is [FirstOf] that does not look at credentials after the first.
-func Prefer(authenticators ...Authenticator) Authenticator {
-	return join("Prefer", authenticators, false)
-}
-
-type joined struct {
-	authenticators []Authenticator
-	exclusive      bool // refuse several kinds of credentials
-}
-
-func join(name string, authenticators []Authenticator, exclusive bool) Authenticator {
-	j := &joined{exclusive: exclusive}
+func FirstOf(refuseSeveral bool, authenticators ...Authenticator) Authenticator {
+	j := &joined{exclusive: refuseSeveral}
 	if len(authenticators) == 0 {
-		panic("middleware: " + name + ": there is no authenticator")
+		panic("middleware: FirstOf: there is no authenticator")
 	}
 	for _, a := range authenticators {
 		if absent(a) {
-			panic("middleware: " + name + ": an authenticator is nil")
+			panic("middleware: FirstOf: an authenticator is nil")
 		}
 		if keys, ok := a.(*keyAuthenticator); ok {
 			joinedKeys := *keys
@@ -82,6 +74,11 @@ func join(name string, authenticators []Authenticator, exclusive bool) Authentic
 		j.authenticators = append(j.authenticators, a)
 	}
 	return j
+}
+
+type joined struct {
+	authenticators []Authenticator
+	exclusive      bool // refuse several kinds of credentials
 }
 
 // Authenticate implements [Authenticator].
@@ -103,7 +100,7 @@ func (j *joined) Authenticate(r *http.Request) (Principal, error) {
 				case err == nil && !second.known():
 					return Principal{}, nil // it breaks its contract: 500, as alone
 				default:
-					return Principal{}, refusal(codeSeveralCredentials)
+					return Principal{}, refusal(codes.SeveralCredentials)
 				}
 			}
 		}
@@ -145,7 +142,7 @@ type authentication struct {
 }
 
 func newAuthentication(a Authenticator, r *scope.Registry, realm string, preflight http.Handler, report *reporter) *authentication {
-	missing := refusal(codeAPIKeyMissing)
+	missing := refusal(codes.APIKeyMissing)
 	missing.Challenge = `Bearer realm="` + realm + `"`
 	return &authentication{Authenticator: a, keys: keyAuthenticators(a), registry: r, preflight: preflight, missing: missing, report: report}
 }
@@ -194,13 +191,13 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 	}
 	if broken != "" {
 		a.report.fault(w, r, "the authenticator breaks its contract", errors.New("it returned "+broken))
-		return Principal{}, refusal(codeInternal)
+		return Principal{}, refusal(codes.Internal)
 	}
 	if _, ok := errors.AsType[*keystore.GrantError](err); ok {
 		// Not a fault: anybody with an account elsewhere may cause it.
 		a.report.sampled(w, r, slog.LevelInfo, "the credentials name a caller that is not accepted", err)
-		return Principal{}, refusal(codeCallerNotAccepted)
+		return Principal{}, refusal(codes.CallerNotAccepted)
 	}
 	a.report.fault(w, r, "the credentials of a request could not be checked", err)
-	return Principal{}, refusal(codeKeyStore)
+	return Principal{}, refusal(codes.KeyStore)
 }

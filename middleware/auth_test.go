@@ -301,7 +301,7 @@ func TestAuthenticator(t *testing.T) {
 		{"a principal made by hand", byHand, nil, 200, "", ""},
 	} {
 		log := newLogged()
-		o := middleware.Options{Hooks: log.hooks(), Authenticator: authenticatorFunc(func(*http.Request) (middleware.Principal, error) {
+		o := middleware.Options{Hooks: log.hooks(), Authenticator: middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
 			return tt.principal, tt.err
 		})}
 		res := serve(testAPI(nil, o), request("GET", "/api/v1/any", "", ""))
@@ -341,8 +341,8 @@ func TestHalfClosedClient(t *testing.T) {
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}
 		api := middleware.NewAPI(keys, o)
-		api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), sayOK)
-		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), sayOK)
+		api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
+		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), sayOK)
 		srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case left <- r.Context().Done():
@@ -420,14 +420,14 @@ func TestJoinedAuthenticators(t *testing.T) {
 			auth middleware.Authenticator
 			want want
 		}{
-			"FirstOf":          {middleware.FirstOf(keys, service, user), tt.first},
-			"FirstOf, reverse": {middleware.FirstOf(user, service, keys), tt.reverse},
-			"FirstOf, nested":  {middleware.FirstOf(middleware.FirstOf(keys), middleware.Prefer(service), user), tt.first},
-			"Prefer":           {middleware.Prefer(user, service, keys), tt.prefer},
+			"FirstOf":          {middleware.FirstOf(middleware.RefuseSeveral, keys, service, user), tt.first},
+			"FirstOf, reverse": {middleware.FirstOf(middleware.RefuseSeveral, user, service, keys), tt.reverse},
+			"FirstOf, nested":  {middleware.FirstOf(middleware.RefuseSeveral, middleware.FirstOf(middleware.RefuseSeveral, keys), middleware.FirstOf(middleware.IgnoreSeveral, service), user), tt.first},
+			"Prefer":           {middleware.FirstOf(middleware.IgnoreSeveral, user, service, keys), tt.prefer},
 		} {
 			log := newLogged()
 			api := middleware.NewAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: form.auth})
-			api.HandleFunc("GET /api/v1/who", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+			api.HandleFunc("GET /api/v1/who", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 				p, _ := middleware.PrincipalFrom(r.Context())
 				w.Header().Set("X-Who", p.Subject())
 				if p.KeyID() != "" {
@@ -457,14 +457,14 @@ func TestJoinedAuthenticators(t *testing.T) {
 func TestJoinedKeysAreACopy(t *testing.T) {
 	ring := newKeyring()
 	keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{})
-	middleware.FirstOf(keys, nobody{})
+	middleware.FirstOf(middleware.RefuseSeveral, keys, nobody{})
 	res := serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: keys}), request("GET", "/api/v1/any", jwt, ""))
 	wantRefusal(t, "a JWT", res, 401, "api_key_invalid", invalid)
 	if !strings.Contains(res.body, "character") {
 		t.Errorf("got %s", res.body)
 	}
 	// So is one that is joined where FirstOf does not see it.
-	hidden := middleware.FirstOf(middleware.AuthenticatorFunc(keys.Authenticate), bearerJWT(by(t, "service")))
+	hidden := middleware.FirstOf(middleware.RefuseSeveral, middleware.AuthenticatorFunc(keys.Authenticate), bearerJWT(by(t, "service")))
 	res = serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: hidden}), request("GET", "/api/v1/any", jwt, ""))
 	wantRefusal(t, "a JWT beside hidden keys", res, 401, "api_key_invalid", invalid)
 }
@@ -484,7 +484,7 @@ func TestJoinedThrottle(t *testing.T) {
 		"no key":         {{jwt, 200}, {"", 401}, {"", 401}, {"opaque", 401}, {"opaque", 429}, {unknown, 429}, {"", 401}, {jwt, 200}},
 	} {
 		keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-H")})
-		api := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(keys, bearerJWT(by(t, "service")))})
+		api := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(middleware.RefuseSeveral, keys, bearerJWT(by(t, "service")))})
 		for i, step := range steps {
 			if res := serve(api, request("GET", "/api/v1/any", step.token, "")); res.StatusCode != step.want {
 				t.Errorf("%s, request %d: got %d, want %d", name, i+1, res.StatusCode, step.want)
@@ -502,7 +502,7 @@ func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
 	for name, keys := range map[string]middleware.Authenticator{
 		"alone":     middleware.KeyAuthenticator(ring.keys, middleware.Options{}),
 		"throttled": middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1000-S")}),
-		"joined":    middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
+		"joined":    middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
 	} {
 		changing := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
 			p, err := keys.Authenticate(r)
@@ -527,11 +527,9 @@ func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
 // past a constructor.
 func TestNilAuthenticators(t *testing.T) {
 	none, nilFunc := (*pointerAuthenticator)(nil), middleware.AuthenticatorFunc(nil)
-	for name, join := range map[string]func(...middleware.Authenticator) middleware.Authenticator{"FirstOf": middleware.FirstOf, "Prefer": middleware.Prefer} {
-		wantPanic(t, "middleware: "+name+": there is no authenticator", func() { join() })
-		for _, a := range []middleware.Authenticator{nil, none, nilFunc} {
-			wantPanic(t, "middleware: "+name+": an authenticator is nil", func() { join(nobody{}, a) })
-		}
+	wantPanic(t, "middleware: FirstOf: there is no authenticator", func() { middleware.FirstOf(middleware.IgnoreSeveral) })
+	for _, a := range []middleware.Authenticator{nil, none, nilFunc} {
+		wantPanic(t, "middleware: FirstOf: an authenticator is nil", func() { middleware.FirstOf(middleware.RefuseSeveral, nobody{}, a) })
 	}
 	for want, o := range map[string]middleware.Options{
 		"Options.Authenticator: it is a nil *middleware_test.pointerAuthenticator": {Authenticator: none},
@@ -572,7 +570,7 @@ func TestPreflight(t *testing.T) {
 	})}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ran = "handler" })
 	api := middleware.NewAPI(ring.keys, o)
-	api.Handle("OPTIONS /api/v1/x", middleware.AnyKey(), handler)
+	api.Handle("OPTIONS /api/v1/x", middleware.AnyCaller(), handler)
 	g := middleware.New(ring.keys, o)
 	pieces := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(handler)
 	outer := middleware.New(nil, middleware.Options{}).RequestID
@@ -616,7 +614,7 @@ func TestPreflight(t *testing.T) {
 	}
 	// Where Authenticate itself is misplaced, so is its Preflight.
 	ran = ""
-	inside := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, middleware.New(nil, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies(), Methods: []string{"OPTIONS"}}}).Idempotent, g.Authenticate)
+	inside := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), middleware.New(nil, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies(), Methods: []string{"OPTIONS"}}}).Idempotent, g.Authenticate)
 	if res := serve(inside(handler), request("OPTIONS", "/", token, "", "Idempotency-Key: 1")); res.StatusCode != 500 || ran != "" {
 		t.Errorf("inside Idempotent: got %d of %q", res.StatusCode, ran)
 	}
@@ -641,7 +639,7 @@ func TestCallerNotAccepted(t *testing.T) {
 				p, err := middleware.NewPrincipal(nil, i)
 				return p, fmt.Errorf(wrapping+" of "+r.Header.Get("Authorization"), err)
 			})
-			for _, auth := range []middleware.Authenticator{user, middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), user)} {
+			for _, auth := range []middleware.Authenticator{user, middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), user)} {
 				down = false
 				o := &observed{t: t}
 				hooks := o.hooks()
@@ -684,7 +682,7 @@ func TestAuthenticatorProblems(t *testing.T) {
 	for name, keys := range map[string]middleware.Authenticator{
 		"alone":     middleware.KeyAuthenticator(ring.keys, middleware.Options{}),
 		"throttled": middleware.KeyAuthenticator(ring.keys, o),
-		"joined":    middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
+		"joined":    middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
 	} {
 		for field, change := range map[string]func(*middleware.Problem){
 			"nothing": func(*middleware.Problem) {},

@@ -285,7 +285,7 @@ func TestUnusedAllocations(t *testing.T) {
 		var h http.Handler = api
 		if pieces {
 			g := middleware.New(keys, o)
-			h = middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Check(need))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			h = middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Enforce(need))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		}
 		r := benchRequest("GET", "/api/v1/x", token)
 		if header != "" {
@@ -305,7 +305,7 @@ func TestUnusedAllocations(t *testing.T) {
 			"networks":                   count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
 			"legacy shapes":              count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
 			"preflights":                 count(middleware.Options{RateLimit: limits, Preflight: http.NotFoundHandler()}, pieces, need, token, ""),
-			"joined authenticators":      count(middleware.Options{RateLimit: limits, Authenticator: middleware.FirstOf(key, nobody{})}, pieces, need, token, ""),
+			"joined authenticators":      count(middleware.Options{RateLimit: limits, Authenticator: middleware.FirstOf(middleware.RefuseSeveral, key, nobody{})}, pieces, need, token, ""),
 			"a report-only requirement":  count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),
 			"a report-only organization": count(middleware.Options{RateLimit: middleware.RateLimitOptions{Store: store, Organization: reportOnly("organization", "1-H")}}, pieces, need, token, ""),
 		} {

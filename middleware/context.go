@@ -25,7 +25,6 @@ type facts struct {
 	idempotent any           // the Idempotency stage that the request is inside of, or nil
 	repeatable *http.Request // as that stage was given it
 	claim      *keyed.Claim  // that the handler runs under, or nil
-	event      *eventSlot    // of WithEvent: where the next response reports
 }
 
 type factsKey struct{}
@@ -146,22 +145,4 @@ func PrincipalFrom(ctx context.Context) (Principal, bool) {
 		return f.principal, true
 	}
 	return Principal{}, false
-}
-
-type eventSlot = atomic.Pointer[Event]
-
-// WithEvent lets middleware outside the stages, such as an access log, see the
-// Event of the response. Pass the returned context on with the request. After
-// the inner handler has returned, event returns the Event of the first
-// RequestID or API inside; false when none has ended a response.
-func WithEvent(ctx context.Context) (_ context.Context, event func() (Event, bool)) {
-	f := extend(ctx)
-	slot := new(eventSlot)
-	f.event = slot
-	return f, func() (Event, bool) {
-		if e := slot.Load(); e != nil {
-			return *e, true
-		}
-		return Event{}, false
-	}
 }

@@ -484,10 +484,10 @@ func newDifferential(t testing.TB) *differential {
 	d.token = ring.issue(t)
 	o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
 	api := middleware.NewAPI(ring.keys, o)
-	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), handler)
-	api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), handler)
+	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), handler)
+	api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), handler)
 	g := middleware.New(ring.keys, o)
-	stages := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit, g.AnyKey, g.Idempotent)(http.HandlerFunc(handler))
+	stages := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit, g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(handler))
 	for _, protocol := range protocols {
 		add := func(name string, h http.Handler, configure ...func(*httptest.Server)) {
 			srv, client := listen(t, protocol, h, configure...)

@@ -4,8 +4,8 @@
 //
 // [API] is all of it as one http.Handler. A [Guard] has each stage as a
 // func(http.Handler) http.Handler, for any router. Both take the same
-// [Options]. The path of a request through an API is path.go; each stage has
-// one file:
+// [Options]. The path of a request through an API is path.go, the stages of a
+// Guard are pieces.go; what each stage decides has one file:
 //
 //	requestid.go    RequestID     every response carries one id
 //	recover.go      Recover       500 for a panic; after the first byte, an abort
@@ -19,7 +19,7 @@
 //   - RequestID MUST be the outermost stage.
 //   - Authenticate MUST stand before Require, and before a RateLimit that
 //     counts by organization or key.
-//   - Require, RequireAny or AnyKey MUST stand before Idempotent, and never
+//   - Require or Enforce MUST stand before Idempotent, and never
 //     inside it: a stored reply must not reach a key that may not see it.
 //   - RateLimit SHOULD stand before Idempotent.
 //   - Compression and http.TimeoutHandler: outside Idempotent and inside
@@ -29,7 +29,7 @@
 // the log what is missing. Mistakes that can be seen at construction panic
 // there; [Options.Validate] returns them.
 //
-// Refusals are application/problem+json (RFC 9457); problem.go has the one
+// Refusals are application/problem+json (RFC 9457); internal/codes has the one
 // table of them, and [Hooks].Problem replaces their form. A handler learns who
 // the caller is from [PrincipalFrom], and writes its own refusals by
 // [WriteProblem]. When a response ends, [Hooks].Observe is told of it by one

@@ -8,21 +8,19 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// Stage names one stage on the path of a request.
-type Stage string
-
-// The stages in the order of the path.
+// The stages in the order of the path, as [Event].Stage names them.
 const (
-	StageRecover     Stage = "recover"
-	StageAuth        Stage = "authenticate"
-	StageRoute       Stage = "route"
-	StageRateLimit   Stage = "rate_limit"
-	StageScope       Stage = "scope"
-	StageIdempotency Stage = "idempotency"
-	StageHandler     Stage = "handler"
+	StageRecover     = "recover"
+	StageAuth        = "authenticate"
+	StageRoute       = "route"
+	StageRateLimit   = "rate_limit"
+	StageScope       = "scope"
+	StageIdempotency = "idempotency"
+	StageHandler     = "handler"
 )
 
 // An Event is the record of one response, complete when the response ends. It
@@ -54,7 +52,7 @@ type Event struct {
 	// refusal as in [Problem.Code], "executed" or "replayed" (both of
 	// StageIdempotency), "redirected" (of StageRoute) or "handled" (of
 	// StageHandler).
-	Stage   Stage
+	Stage   string
 	Outcome string
 
 	// Problem is the code of the Problem that a handler wrote with
@@ -95,7 +93,6 @@ const (
 // is that of a response that nobody observes.
 type record struct {
 	start   time.Time
-	slot    *eventSlot // of WithEvent, or nil
 	observe func(context.Context, Event)
 	pattern func(*http.Request) string
 	outer   string // the pattern of a mux outside
@@ -104,7 +101,7 @@ type record struct {
 }
 
 // decide notes which stage decided on the response, unless one inside it did.
-func (n *record) decide(stage Stage, outcome string) {
+func (n *record) decide(stage, outcome string) {
 	if n != nil && n.event.Outcome == "" {
 		n.event.Stage, n.event.Outcome = stage, outcome
 	}
@@ -112,7 +109,7 @@ func (n *record) decide(stage Stage, outcome string) {
 
 // panicked notes a panic of the handler.
 func (n *record) panicked() {
-	n.note(func(e *Event) { e.Stage, e.Outcome = StageRecover, codeInternal })
+	n.note(func(e *Event) { e.Stage, e.Outcome = StageRecover, codes.Internal })
 }
 
 func (n *record) note(change func(*Event)) {
@@ -150,7 +147,7 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 		attrs := []slog.Attr{
 			slog.String("request_id", e.RequestID), slog.String("method", e.Method), slog.String("pattern", e.Pattern), slog.String("path", e.Path),
 			slog.Int("status", e.Status), slog.Int64("bytes", e.Bytes), slog.Duration("duration", e.Duration),
-			slog.Any("caller", e.Principal), slog.String("stage", string(e.Stage)), slog.String("outcome", e.Outcome),
+			slog.Any("caller", e.Principal), slog.String("stage", e.Stage), slog.String("outcome", e.Outcome),
 			slog.Any("client", e.ClientIP), slog.String("agent", e.Agent),
 		}
 		if e.Problem != "" {

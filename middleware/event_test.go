@@ -178,7 +178,7 @@ func TestEventOfAWait(t *testing.T) {
 		token := ring.issue(t, scope.TasksWrite)
 		release := make(chan struct{})
 		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-		api.HandleFunc("POST /api/v1/tasks", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { <-release })
+		api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) { <-release })
 		create := func() *http.Request {
 			return request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: 1")
 		}
@@ -265,21 +265,11 @@ func TestEventOfAHijackedConnection(t *testing.T) {
 			}
 			conn.Close()
 		}, middleware.Options{Hooks: hooks})
-		outside := make(chan middleware.Event, 1)
-		srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, event := middleware.WithEvent(r.Context())
-			api.ServeHTTP(w, r.WithContext(ctx))
-			e, _ := event()
-			outside <- e
-		}))
-		c := dial(t, srv)
+		c := dial(t, start(t, api))
 		c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\nAuthorization: Bearer " + token + "\r\n\r\n")
 		e := <-events
 		if !e.Hijacked || e.Aborted || e.Status != status || e.Pattern != "GET /api/v1/x" || e.Outcome != "handled" || e.Principal.KeyID() == "" {
 			t.Errorf("got %+v, want a hijacked response with status %d", e, status)
-		}
-		if other := <-outside; other != e {
-			t.Errorf("outside got %+v, inside %+v", other, e)
 		}
 	}
 }
@@ -289,45 +279,32 @@ func TestEventOfAHijackedConnection(t *testing.T) {
 func TestEventOfARequestWithin(t *testing.T) {
 	ring, o := newKeyring(), &observed{t: t}
 	token := ring.issue(t)
-	var outside func() (middleware.Event, bool)
 	var h http.Handler
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		inner := request("GET", "/api/v1/none", token, "").WithContext(r.Context())
 		h.ServeHTTP(httptest.NewRecorder(), inner)
-		if e, ok := outside(); ok {
-			t.Errorf("the outer response has not ended, and its Event is %+v", e)
+		if len(o.events) != 1 {
+			t.Errorf("the outer response has not ended, and the Events are %+v", o.events)
 		}
 		w.WriteHeader(202)
 	}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: o.hooks()})
-	api.HandleFunc("GET /api/v1/outer", middleware.AnyKey(), handler)
+	api.HandleFunc("GET /api/v1/outer", middleware.AnyCaller(), handler)
 	g, mux := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks()}), http.NewServeMux()
-	mux.Handle("GET /api/v1/outer", g.AnyKey(http.HandlerFunc(handler)))
+	mux.Handle("GET /api/v1/outer", g.Enforce(middleware.AnyCaller())(http.HandlerFunc(handler)))
 	for form, chain := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate)(mux)} {
 		h, o.events = chain, nil
-		var ctx context.Context
-		ctx, outside = middleware.WithEvent(t.Context())
-		res := serve(h, request("GET", "/api/v1/outer", token, "").WithContext(ctx))
-		e, _ := outside()
+		res := serve(h, request("GET", "/api/v1/outer", token, ""))
 		if len(o.events) != 2 {
 			t.Fatalf("%s: got %d Events, want 2", form, len(o.events))
 		}
 		inner, outer := o.events[0], o.events[1]
-		if outer != e || outer.Nested || outer.Status != 202 || outer.Outcome != "handled" || outer.Pattern != "GET /api/v1/outer" || outer.RequestID != wantID(t, res.Response) {
-			t.Errorf("%s: outer: got %+v, and outside %+v", form, outer, e)
+		if outer.Nested || outer.Status != 202 || outer.Outcome != "handled" || outer.Pattern != "GET /api/v1/outer" || outer.RequestID != wantID(t, res.Response) {
+			t.Errorf("%s: outer: got %+v", form, outer)
 		}
 		if !inner.Nested || inner.Status != 404 || inner.RequestID != outer.RequestID {
 			t.Errorf("%s: inner: got %+v", form, inner)
 		}
-	}
-}
-
-// TestNoEvent: without a stage inside there is nothing to tell.
-func TestNoEvent(t *testing.T) {
-	ctx, event := middleware.WithEvent(t.Context())
-	serve(http.HandlerFunc(sayOK), request("GET", "/", "", "").WithContext(ctx))
-	if e, ok := event(); ok || e != (middleware.Event{}) {
-		t.Errorf("got %+v, %v", e, ok)
 	}
 }
 
@@ -369,7 +346,7 @@ func TestEventOfTheClient(t *testing.T) {
 	}
 	options := middleware.Options{Hooks: o.hooks(), ClientIP: proxies, Service: acme()}
 	api, g := testAPI(ring.keys, options), middleware.New(ring.keys, options)
-	for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(http.NotFoundHandler())} {
+	for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.NotFoundHandler())} {
 		for path, want := range map[string]string{
 			"/api/v1/none":                         "/api/v1/none",
 			"/api/v1/none/" + token:                "/api/v1/none/[secret]",
@@ -392,10 +369,10 @@ func TestEventOfAHandlersProblem(t *testing.T) {
 	ring, o := newKeyring(), &observed{t: t}
 	token := ring.issue(t)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: o.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	api.HandleFunc("POST /api/v1/taken", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("POST /api/v1/taken", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "name_taken"})
 	})
-	api.HandleFunc("POST /api/v1/late", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("POST /api/v1/late", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		sayOK(w, r)
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "too_late"})
 	})

@@ -111,7 +111,7 @@ func ExampleGuard_incorrect() {
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})},
 		Hooks:       &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)},
 	})
-	wrong := middleware.Chain(guard.RequestID, guard.Authenticate, guard.AnyKey, guard.Idempotent, guard.Require(scope.TasksWrite))
+	wrong := middleware.Chain(guard.RequestID, guard.Authenticate, guard.Enforce(middleware.AnyCaller()), guard.Idempotent, guard.Require(scope.TasksWrite))
 	server := wrong(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 
 	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.TasksWrite)
@@ -133,7 +133,7 @@ func ExampleRateLimitOptions_plan() {
 			},
 		},
 	})
-	api.HandleFunc("GET /api/v1/account", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {})
+	api.HandleFunc("GET /api/v1/account", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {})
 
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	for _, organization := range []string{"org_paying", "org_other"} {
@@ -278,7 +278,7 @@ func ExampleRateLimitOptions_attribute() {
 			return plans[p.Attribute("plan")], nil
 		},
 	}})
-	api.HandleFunc("GET /api/v1/account", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+	api.HandleFunc("GET /api/v1/account", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
 
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	for _, plan := range []string{"small", "large"} {
@@ -316,7 +316,7 @@ func ExampleHooks_prometheus() {
 
 	keys := keystore.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: observe}})
-	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
 	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1")
 	for _, path := range []string{"/api/v1/tasks/1", "/api/v1/tasks/2", "/api/v1/none"} {
 		send(api, "GET", path, key, "")
@@ -352,7 +352,7 @@ func ExampleFirstOf() {
 	})
 	keys := keystore.NewMemory()
 	api := middleware.NewAPI(nil, middleware.Options{
-		Authenticator: middleware.FirstOf(middleware.KeyAuthenticator(keys, middleware.Options{}), users),
+		Authenticator: middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(keys, middleware.Options{}), users),
 	})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(w http.ResponseWriter, r *http.Request) {
 		caller, _ := middleware.PrincipalFrom(r.Context())
@@ -413,7 +413,7 @@ func ExampleRouteOptions_reportOnly() {
 		Hooks: &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) { fmt.Printf("%d %q\n", e.Status, e.Reported) }},
 	})
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	api.HandleWith("GET /api/v1/account", middleware.Require(scope.AccountRead), middleware.RouteOptions{ReportOnly: true}, handler)
+	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), handler, middleware.RouteOptions{ReportOnly: true})
 
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	with, without := issue(issuer, "org_1", scope.AccountRead), issue(issuer, "org_1")
@@ -430,7 +430,7 @@ func ExampleRouteOptions_reportOnly() {
 func ExampleAPI_Limits() {
 	keys := keystore.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("3-D"))})
-	api.HandleFunc("GET /api/v1/account", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("GET /api/v1/account", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		caller, _ := middleware.PrincipalFrom(r.Context())
 		left, err := api.Limits(r.Context(), caller)
 		fmt.Println(left[0].Policy.Name, left[0].Remaining, err)

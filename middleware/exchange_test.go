@@ -24,7 +24,7 @@ func TestOneWriter(t *testing.T) {
 			outer = w
 			next.ServeHTTP(w, r)
 		})
-	}, g.Recover, g.Authenticate, g.AnyKey)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	}, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if w != outer {
 			t.Errorf("got another writer, %T in place of %T", w, outer)
 		}

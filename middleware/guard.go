@@ -115,19 +115,22 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 	return newIdempotency(o, keyed.OriginalIDHeader(g.options.RequestID.Header), bodies, g.warnings[o.Runner], g.report)
 }
 
-// Limits returns what the caller has left of each limit of the organization and
-// of the key or subject, and charges nothing. The limit by client address and
-// RateLimitOptions.Concurrent belong to no caller and are left out. For an API,
-// see [API.Limits].
+// Options returns the options with the defaults filled in.
+func (g *Guard) Options() Options { return g.options }
+
+// Limits returns what the caller has left of each limit of the organization, of
+// the key or subject, and of an API's routes, and charges nothing. The limit by
+// client address and RateLimitOptions.Concurrent belong to no caller and are
+// left out.
 func (g *Guard) Limits(ctx context.Context, p Principal) ([]LimitState, error) {
-	return g.limits.states(ctx, p, nil)
+	return g.limits.states(ctx, p)
 }
 
 // ResetLimits gives the caller all units of what [Guard.Limits] returns: that
 // is the organization's limit for all its keys in this environment. The error
 // wraps errors.ErrUnsupported if the store is no ratelimit.Resetter.
 func (g *Guard) ResetLimits(ctx context.Context, p Principal) error {
-	return g.limits.reset(ctx, p, nil)
+	return g.limits.reset(ctx, p)
 }
 
 // WaitSettled waits, after http.Server.Shutdown, until no idempotent request

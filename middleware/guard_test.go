@@ -60,7 +60,7 @@ func TestUnusedStages(t *testing.T) {
 		if row.use != nil {
 			h = middleware.Chain(row.use(g)...)(h)
 		}
-		h = middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(h)
+		h = middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(h)
 		if text := log.String(); text != "" {
 			t.Errorf("before a request: got %s", text)
 		}
@@ -89,14 +89,14 @@ func TestWaitSettled(t *testing.T) {
 	apiWith := func(route middleware.RouteOptions) func(*keyring, middleware.Options, http.Handler) (settler, http.Handler) {
 		return func(ring *keyring, o middleware.Options, create http.Handler) (settler, http.Handler) {
 			api := middleware.NewAPI(ring.keys, o)
-			api.HandleWith("POST /api/v1/tasks", middleware.AnyKey(), route, create)
+			api.Handle("POST /api/v1/tasks", middleware.AnyCaller(), create, route)
 			return api, api
 		}
 	}
 	for name, build := range map[string]func(*keyring, middleware.Options, http.Handler) (settler, http.Handler){
 		"Guard": func(ring *keyring, o middleware.Options, create http.Handler) (settler, http.Handler) {
 			g := middleware.New(ring.keys, o)
-			return g, middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent)(create)
+			return g, middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(create)
 		},
 		"API": apiWith(middleware.RouteOptions{}), "a route's own Runner": apiWith(own),
 	} {

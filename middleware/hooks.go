@@ -23,7 +23,7 @@ type Hooks struct {
 
 	// Observe is told of each response when it ends. It is called on the
 	// request's goroutine, from many requests at once, and must be quick.
-	// Without Observe and WithEvent, no Event is made. See [AccessLog].
+	// Without Observe, no Event is made. See [AccessLog].
 	Observe func(ctx context.Context, e Event)
 
 	// Pattern finds the pattern of a route for the Event where a router other

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 )
 
@@ -201,7 +202,7 @@ func newIdempotency(
 				report.logPanic(exchangeOf(w), r, p)
 				recordOf(w).panicked()
 			},
-			Answer500: func(w http.ResponseWriter, r *http.Request) { report.write(w, r, refusal(codeInternal)) },
+			Answer500: func(w http.ResponseWriter, r *http.Request) { report.write(w, r, refusal(codes.Internal)) },
 		},
 	}
 }

@@ -73,7 +73,7 @@ func TestIdempotencyMisuse(t *testing.T) {
 		{"scope inside", stages{auth, idempotency, need}, false},
 		{"authentication inside", stages{idempotency, auth, need}, false},
 		{"scope before it", stages{auth, need, idempotency}, true},
-		{"AnyKey before it", stages{auth, g.AnyKey, idempotency}, true},
+		{"AnyCaller before it", stages{auth, g.Enforce(middleware.AnyCaller()), idempotency}, true},
 	}
 	for _, row := range rows {
 		for _, method := range []string{"POST", "GET"} {
@@ -136,7 +136,7 @@ func TestStagesAreNotDoubled(t *testing.T) {
 	var runs atomic.Int64
 	once := idem.NewMemory(idem.MemoryOptions{})
 	g := middleware.New(ring.keys, with(keyedOptions{Runner: runnerOf(once)}))
-	h := middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent, g.Idempotent)(numbered(&runs, nil))
+	h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Idempotent)(numbered(&runs, nil))
 	first, again := serve(h, post(token, "a")), serve(h, post(token, "a"))
 	if first.StatusCode != 201 || again.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 || held(once) != 1 {
 		t.Errorf("the same stage twice: %d, %v, %d runs, %d held", first.StatusCode, again.Header, runs.Load(), held(once))
@@ -153,11 +153,11 @@ func TestStagesAreNotDoubled(t *testing.T) {
 	shared, own := idem.NewMemory(idem.MemoryOptions{}), idem.NewMemory(idem.MemoryOptions{})
 	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)}, RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
 	route := middleware.RouteOptions{Idempotency: &keyedOptions{Runner: runnerOf(own), Required: true}}
-	api.HandleWith("POST /api/v1/own", middleware.AnyKey(), route, numbered(&runs, nil))
+	api.Handle("POST /api/v1/own", middleware.AnyCaller(), numbered(&runs, nil), route)
 	route.Limit = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}
-	api.HandleWith("POST /api/v1/limited", middleware.AnyKey(), route, numbered(&runs, nil))
-	api.Handle("POST /api/v1/shared", middleware.AnyKey(), numbered(&runs, nil))
-	api.Handle("PUT /api/v1/put", middleware.AnyKey(), numbered(&runs, nil))
+	api.Handle("POST /api/v1/limited", middleware.AnyCaller(), numbered(&runs, nil), route)
+	api.Handle("POST /api/v1/shared", middleware.AnyCaller(), numbered(&runs, nil))
+	api.Handle("PUT /api/v1/put", middleware.AnyCaller(), numbered(&runs, nil))
 	for _, r := range api.Routes() {
 		if want := r.Method == "POST"; r.Idempotent != want {
 			t.Errorf("%s %s: Idempotent %t, want %t", r.Method, r.Path, r.Idempotent, want)
@@ -205,7 +205,7 @@ func TestRouteIdempotency(t *testing.T) {
 		{"POST", "/api/v1/own", middleware.RouteOptions{Idempotency: &keyedOptions{Runner: replies()}}, "1234", []int{413, 413, 413, 400}, 0},
 		{"POST", "/api/v1/off", middleware.RouteOptions{NotIdempotent: true}, "1234", []int{201, 201, 201, 201}, 4},
 	} {
-		api.HandleWith(row.method+" "+row.path, middleware.AnyKey(), row.o, numbered(&runs, nil))
+		api.Handle(row.method+" "+row.path, middleware.AnyCaller(), numbered(&runs, nil), row.o)
 		runs.Store(0)
 		var got []int
 		for _, lines := range [][]string{{"Idempotency-Key: " + row.path}, {"Idempotency-Key: " + row.path}, {"Idempotency-Key: " + row.path, "X-Part: 2"}, nil} {
@@ -237,7 +237,7 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 	} {
 		api := middleware.NewAPI(keystore.NewMemory(), with(keyedOptions{Runner: row.runner}))
 		wantPanic(t, want, func() {
-			api.HandleWith("POST /api/v1/x", middleware.AnyKey(), row.route, http.HandlerFunc(sayOK))
+			api.Handle("POST /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), row.route)
 		})
 	}
 }
@@ -262,11 +262,12 @@ func TestBodiesOfRoutes(t *testing.T) {
 	} {
 		var inside int
 		api = middleware.NewAPI(ring.keys, with(keyedOptions{Runner: replies(), MaxBody: 7000, MaxBodies: 14_000}))
-		api.HandleWith("POST /api/v1/outer", middleware.AnyKey(), middleware.RouteOptions{Idempotency: &row.outer}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			inside = post("/api/v1/inner") // while the body of this one is held
+		api.Handle("POST /api/v1/outer", middleware.AnyCaller(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			inside = post("/api/v1/inner")
 			w.WriteHeader(201)
-		}))
-		api.HandleWith("POST /api/v1/inner", middleware.AnyKey(), middleware.RouteOptions{Idempotency: &row.inner}, numbered(new(atomic.Int64), nil))
+		}), middleware.RouteOptions{Idempotency: &row.outer})
+
+		api.Handle("POST /api/v1/inner", middleware.AnyCaller(), numbered(new(atomic.Int64), nil), middleware.RouteOptions{Idempotency: &row.inner})
 		if got := post("/api/v1/outer"); got != 201 || inside != row.want {
 			t.Errorf("%+v, %+v: got %d and %d, want 201 and %d", row.outer, row.inner, got, inside, row.want)
 		}
@@ -279,9 +280,11 @@ func TestRequireInside(t *testing.T) {
 	ring := newKeyring()
 	with, without := ring.issue(t, scope.TasksWrite), ring.issue(t)
 	for name, require := range map[string]func(*middleware.Guard) func(http.Handler) http.Handler{
-		"Require":    func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Require(scope.TasksWrite) },
-		"RequireAny": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.RequireAny(scope.TasksWrite) },
-		"AnyKey":     func(g *middleware.Guard) func(http.Handler) http.Handler { return g.AnyKey },
+		"Require": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Require(scope.TasksWrite) },
+		"RequireAny": func(g *middleware.Guard) func(http.Handler) http.Handler {
+			return g.Enforce(middleware.RequireAny(scope.TasksWrite))
+		},
+		"AnyCaller": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Enforce(middleware.AnyCaller()) },
 		"of another Guard": func(*middleware.Guard) func(http.Handler) http.Handler {
 			return middleware.New(nil, middleware.Options{}).Require(scope.TasksWrite)
 		},
@@ -290,7 +293,7 @@ func TestRequireInside(t *testing.T) {
 		log := newLogged()
 		g := middleware.New(ring.keys, logging(log, keyedOptions{Runner: runnerOf(store)}))
 		ran := false
-		h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent, require(g))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
+		h := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, require(g))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
 		lines := 0
 		for _, method := range []string{"POST", "GET"} {
 			for _, token := range []string{without, with, with, without} {
@@ -314,7 +317,7 @@ func TestRequireInside(t *testing.T) {
 	// The key stays taken, because a handler may have called the stage.
 	runs := 0
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
-	h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent, g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+	h := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
 	if a := serve(h, request("POST", "/", with, "", "Idempotency-Key: a")); a.StatusCode != 500 || runs != 0 {
 		t.Errorf("with Authenticate in between: %d %s", a.StatusCode, a.body)
 	}
@@ -355,7 +358,7 @@ func TestRequestOfAHandlerBehindTheSameGuard(t *testing.T) {
 	token := ring.issue(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 	mux := http.NewServeMux()
-	h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey)(mux)
+	h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(mux)
 	outer, inner := 0, 0
 	mux.Handle("POST /batch/{path}", g.Idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		outer++

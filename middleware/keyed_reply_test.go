@@ -107,7 +107,7 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 			RequestID: middleware.RequestIDOptions{Header: "X-Trace-Request-Id"}, Hooks: quiet(),
 			RateLimit: limits, Idempotency: keyedOptions{Runner: replies()},
 		})
-		h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
 			h.Set("X-Replaced", "inside")
 			h.Del("X-Removed")
@@ -191,7 +191,7 @@ func TestReplayWithoutRequestID(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Custom", "mine") })
 	o := middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}}
 	g := middleware.New(ring.keys, o)
-	h := middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)(handler)
+	h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(handler)
 	serve(h, post(token, "without"))
 	serve(keyed(ring, o, handler), post(token, "with"))
 	for _, key := range []string{"without", "with"} {

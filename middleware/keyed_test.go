@@ -174,7 +174,7 @@ func keyed(ring *keyring, o middleware.Options, h http.Handler) http.Handler {
 		o.Idempotency.Runner = replies()
 	}
 	g := middleware.New(ring.keys, o)
-	return middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey, g.Idempotent)(h)
+	return middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
 }
 
 // numbered is a create whose response tells which run it was.

@@ -47,7 +47,7 @@ func TestLateResponse(t *testing.T) {
 			}
 			return errors.New("no such task")
 		})
-		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey)(adapter)
+		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(adapter)
 		ask := func(key, do string) answer { return serve(h, post(token, key, "Do: "+do)) }
 		if a := serve(h, request("POST", "/", token, "{}")); a.StatusCode != 422 || log.String() != "" {
 			t.Errorf("without a key: %d, log %q", a.StatusCode, log)
@@ -95,7 +95,7 @@ func TestResponsePastTheStage(t *testing.T) {
 		ring, log, runs := newKeyring(), newLogged(), 0
 		token := ring.issue(t)
 		g := middleware.New(ring.keys, logging(log, keyedOptions{Runner: replies()}))
-		before := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey)
+		before := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))
 		var past http.ResponseWriter
 		stage := g.Idempotent(http.HandlerFunc(func(inner http.ResponseWriter, r *http.Request) {
 			runs++
@@ -163,7 +163,7 @@ func TestRetryStatuses(t *testing.T) {
 				w.WriteHeader(status)
 				return nil
 			}
-			h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(lateAdapter(g.Idempotent, answers))
+			h := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(lateAdapter(g.Idempotent, answers))
 			for _, key := range []string{"a", "a", "b"} {
 				serve(h, post(token, key))
 			}

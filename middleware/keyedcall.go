@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
 )
@@ -40,11 +41,11 @@ func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request
 // stored, or it returns why it does not.
 func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Problem {
 	if len(values) == 0 {
-		return refusal(codeKeyRequired)
+		return refusal(codes.KeyRequired)
 	}
 	key, err := repeat.Key(values)
 	if err != nil {
-		return explained(codeKeyInvalid, "The Idempotency-Key header cannot be used: "+err.Error()+".")
+		return explained(codes.KeyInvalid, "The Idempotency-Key header cannot be used: "+err.Error()+".")
 	}
 	if err := run.ReadBody(f.principal.Tenant()); err != nil {
 		return bodyProblem(err)
@@ -52,7 +53,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 	s.extendDeadline(run.W, run.R)
 	request := s.request(f, run, key)
 	if s.stage.Warnings.IsFalse(request.Key) {
-		return refusal(codeNotRetained)
+		return refusal(codes.NotRetained)
 	}
 	ctx := run.R.Context()
 	record, execution, err := s.Runner.Begin(ctx, request)
@@ -74,9 +75,9 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 		// body.
 		err := execution.Settle(ctx, idem.Settlement{Outcome: idem.NotStarted})
 		if err != nil && !errors.Is(err, idem.ErrLost) {
-			s.stage.Failed(run.W, run.R, "a claim that was not used is not freed yet", err)
+			s.report.fault(run.W, run.R, "a claim that was not used is not freed yet", err)
 		}
-		return refusal(codeInProgress)
+		return refusal(codes.InProgress)
 	}
 	run.Key, run.Execution, run.Attempt = request.Key, execution, record.Attempt
 	run.IDHeader, run.RequestID = f.response.IDHeader, requestID(run.W, run.R)
@@ -138,21 +139,21 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 	case err == http.ErrAbortHandler:
 		panic(err)
 	case errors.Is(err, idem.ErrLost):
-		return explained(codeInProgress,
+		return explained(codes.InProgress,
 			"Another request with this Idempotency-Key took over. Retry after the wait to get its response.")
 	case errors.Is(err, idem.ErrCommitUnknown):
-		return refusal(codeCommitUnknown)
+		return refusal(codes.CommitUnknown)
 	}
-	return refusal(codeReplyStore)
+	return refusal(codes.ReplyStore)
 }
 
 // replay answers a repeat from the record.
 func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) *Problem {
 	switch record.State {
 	case idem.InFlight:
-		return refusal(codeInProgress)
+		return refusal(codes.InProgress)
 	case idem.Unknown:
-		return refusal(codeOutcomeUnknown)
+		return refusal(codes.OutcomeUnknown)
 	}
 	first, err := keyed.Decode(record.Payload)
 	x, h := exchangeOf(run.W), run.W.Header()
@@ -160,7 +161,7 @@ func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) *Problem {
 		h[s.stage.OriginalID] = []string{first.RequestID}
 	}
 	if err != nil || !first.Retained {
-		p := refusal(codeNotRetained)
+		p := refusal(codes.NotRetained)
 		p.OriginalStatus, p.OriginalLocation = first.Status, first.Location()
 		return p
 	}
@@ -195,38 +196,37 @@ func explained(code, detail string) *Problem {
 
 func bodyProblem(err error) *Problem {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return explained(codeBodyTooLarge, "The request body is larger than "+strconv.FormatInt(tooLarge.Limit, 10)+
+		return explained(codes.BodyTooLarge, "The request body is larger than "+strconv.FormatInt(tooLarge.Limit, 10)+
 			" bytes, the most that a request with an Idempotency-Key may have here.")
 	}
 	if errors.Is(err, keyed.ErrBodies) {
-		return explained(codeTooManyInFlight,
+		return explained(codes.TooManyInFlight,
 			"Too many request bodies are in memory at the moment. Nothing was done: retry after the wait.")
 	}
-	return explained(codeBadRequest, "The request body ended early or is not well formed. Nothing was done.")
+	return explained(codes.BadRequest, "The request body ended early or is not well formed. Nothing was done.")
 }
 
 // beginProblem is the refusal for an error of [idem.Runner.Begin].
 func (s *idempotentStage) beginProblem(run *keyed.Run, err error) *Problem {
-	failed := func(what string) { s.stage.Failed(run.W, run.R, what, err) }
 	switch {
 	case errors.Is(err, idem.ErrMismatch):
-		p := refusal(codeKeyReused)
+		p := refusal(codes.KeyReused)
 		if strings.HasPrefix(strings.ToLower(run.R.Header.Get("Content-Type")), "multipart/") {
 			p.Detail += " The boundary of a multipart body is part of the comparison: repeat the same bytes."
 		}
 		return p
 	case errors.Is(err, idem.ErrTooMany):
-		return refusal(codeTooManyInFlight)
+		return refusal(codes.TooManyInFlight)
 	case errors.Is(err, idem.ErrNoTurn):
-		failed("a keyed request found no free transaction in time")
-		return explained(codeTooManyInFlight,
+		s.report.fault(run.W, run.R, "a keyed request found no free transaction in time", err)
+		return explained(codes.TooManyInFlight,
 			"Too many operations are being worked on at the moment. Nothing was done: retry after the wait.")
 	case errors.Is(err, idem.ErrFull):
-		failed("the idempotency store is full")
-		return refusal(codeReplyStoreFull)
+		s.report.fault(run.W, run.R, "the idempotency store is full", err)
+		return refusal(codes.ReplyStoreFull)
 	case run.R.Context().Err() != nil:
-		return refusal(codeInProgress) // the client has left
+		return refusal(codes.InProgress) // the client has left
 	}
-	failed("the idempotency store does not answer")
-	return refusal(codeReplyStore)
+	s.report.fault(run.W, run.R, "the idempotency store does not answer", err)
+	return refusal(codes.ReplyStore)
 }

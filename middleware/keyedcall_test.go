@@ -590,7 +590,7 @@ func TestRetryAcrossADeploy(t *testing.T) {
 		{"POST /api/v1/tasks/{id}/cancel", middleware.Require(scope.TasksRead, scope.TasksWrite)},
 		{"POST /api/v1/tasks/{id}/cancel", middleware.Require(scope.TasksWrite, scope.TasksRead, scope.TasksCancel)},
 		{"POST /api/v1/tasks/{id}/cancel", middleware.RequireAny(scope.TasksCancel)},
-		{"POST /api/v1/tasks/{rest...}", middleware.AnyKey()},
+		{"POST /api/v1/tasks/{rest...}", middleware.AnyCaller()},
 	} {
 		api := middleware.NewAPI(ring.keys, with(keyedOptions{Runner: runner}))
 		api.HandleFunc(deploy.pattern, deploy.need, func(w http.ResponseWriter, r *http.Request) {
@@ -625,7 +625,7 @@ func TestRepliesStayWithTheirRoute(t *testing.T) {
 	// A router that sets no Pattern.
 	plain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mount := "/" + strings.Split(r.URL.Path, "/")[1]
-		http.StripPrefix(mount, middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)(says("of "+mount[1:]))).ServeHTTP(w, r)
+		http.StripPrefix(mount, middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(says("of "+mount[1:]))).ServeHTTP(w, r)
 	})
 	for _, row := range []struct {
 		name         string
@@ -657,7 +657,7 @@ func TestRetryBetweenStages(t *testing.T) {
 	var runs atomic.Int64
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 	h := middleware.Chain(
-		g.RequestID, g.Authenticate, g.AnyKey,
+		g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()),
 		func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				next.ServeHTTP(httptest.NewRecorder(), r)

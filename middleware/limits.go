@@ -18,9 +18,9 @@ type LimitState struct {
 }
 
 // states reads each limit of a caller once.
-func (l *limiter) states(ctx context.Context, p Principal, routes []routeLimit) (states []LimitState, err error) {
+func (l *limiter) states(ctx context.Context, p Principal) (states []LimitState, err error) {
 	seen := map[string]bool{} // Plan may make a policy anew for each list
-	err = l.each(ctx, p, routes, func(charges []ratelimit.Charge) error {
+	err = l.each(ctx, p, func(charges []ratelimit.Charge) error {
 		d, err := l.Store.Take(ctx, charges)
 		if err != nil {
 			return err
@@ -36,8 +36,8 @@ func (l *limiter) states(ctx context.Context, p Principal, routes []routeLimit) 
 	return states, err
 }
 
-func (l *limiter) reset(ctx context.Context, p Principal, routes []routeLimit) error {
-	return l.each(ctx, p, routes, func(charges []ratelimit.Charge) error {
+func (l *limiter) reset(ctx context.Context, p Principal) error {
+	return l.each(ctx, p, func(charges []ratelimit.Charge) error {
 		store, ok := l.Store.(ratelimit.Resetter)
 		if !ok {
 			return fmt.Errorf("a %T cannot be reset: %w", l.Store, errors.ErrUnsupported)
@@ -48,11 +48,11 @@ func (l *limiter) reset(ctx context.Context, p Principal, routes []routeLimit) e
 
 // each calls do with the lists in which requests of the caller are charged, at
 // a cost of 0.
-func (l *limiter) each(ctx context.Context, p Principal, routes []routeLimit, do func([]ratelimit.Charge) error) error {
+func (l *limiter) each(ctx context.Context, p Principal, do func([]ratelimit.Charge) error) error {
 	if !p.known() {
 		return errors.New("middleware: the limits of nobody were asked for")
 	}
-	for _, route := range append([]routeLimit{{}}, routes...) {
+	for _, route := range append([]routeLimit{{}}, l.routes...) {
 		charges, err := l.charges(ctx, nil, p, nil, route)
 		if err != nil {
 			return fmt.Errorf("middleware: RateLimit.Plan or KeyPlan gave no usable policy: %w", err)

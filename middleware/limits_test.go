@@ -32,9 +32,9 @@ func TestLimits(t *testing.T) {
 			p, _ := middleware.PrincipalFrom(r.Context())
 			who = append(who, p)
 		})
-		api.HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Limit: own, Cost: 2}, note)
-		api.HandleWith("GET /api/v1/y", middleware.AnyKey(), middleware.RouteOptions{Limit: own}, note)
-		api.HandleWith("GET /api/v1/z", middleware.AnyKey(), middleware.RouteOptions{Limit: report, ReportOnly: true}, note)
+		api.Handle("GET /api/v1/x", middleware.AnyCaller(), note, middleware.RouteOptions{Limit: own, Cost: 2})
+		api.Handle("GET /api/v1/y", middleware.AnyCaller(), note, middleware.RouteOptions{Limit: own})
+		api.Handle("GET /api/v1/z", middleware.AnyCaller(), note, middleware.RouteOptions{Limit: report, ReportOnly: true})
 		for _, path := range []string{"x", "y", "z"} {
 			if res := serve(api, request("GET", "/api/v1/"+path, token, "")); res.StatusCode != 200 {
 				t.Fatalf("%s: got %d %s", path, res.StatusCode, res.body)
@@ -117,7 +117,7 @@ func TestLimitsOfAChangingPlan(t *testing.T) {
 			return policy("plan", "3-H", 0), nil
 		},
 	}})
-	api.HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("plan", "3-H", 0)}, http.HandlerFunc(sayOK))
+	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Limit: policy("plan", "3-H", 0)})
 	if states, err := api.Limits(t.Context(), by(t, "")); err != nil || statesText(states) != "plan 3/3 0s, plan 3/3 0s" {
 		t.Errorf("got %s, %v", statesText(states), err)
 	}

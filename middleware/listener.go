@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/xid"
 
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/rawconn"
 )
 
@@ -26,16 +27,12 @@ import (
 // refuses.
 //
 // Two things stay net/http's own: the automatic "100 Continue", and over HTTP/2
-// the 400 for a connection-specific field and the 431. For HTTPS use
-// [RequestIDListenerTLS].
+// the 400 for a connection-specific field and the 431.
+//
+// For HTTPS, let srv.TLSConfig have the certificates before the call, and give
+// the result to srv.Serve too, not to srv.ServeTLS.
 func RequestIDListener(srv *http.Server, ln net.Listener, o Options) net.Listener {
 	return rawconn.Listen(srv, ln, o.raw())
-}
-
-// RequestIDListenerTLS is [RequestIDListener] for HTTPS, with the certificates
-// of srv.TLSConfig. Give its result to srv.Serve, not to srv.ServeTLS.
-func RequestIDListenerTLS(srv *http.Server, ln net.Listener, o Options) net.Listener {
-	return rawconn.ListenTLS(srv, ln, o.raw())
 }
 
 func (o Options) raw() rawconn.Options {
@@ -47,7 +44,7 @@ func (o Options) raw() rawconn.Options {
 		Header: o.RequestID.Header,
 		NewID:  func() string { return xid.New().String() },
 		Body: func(status int, id string) (string, []byte) {
-			p := refusal(cmp.Or(rawCodes[status], codeBadRequest))
+			p := refusal(cmp.Or(rawCodes[status], codes.BadRequest))
 			p.Status, p.RequestID = status, id
 			return problemType, p.append(nil)
 		},
@@ -56,8 +53,8 @@ func (o Options) raw() rawconn.Options {
 
 // rawCodes has the codes of the statuses that net/http alone answers with.
 var rawCodes = map[int]string{
-	http.StatusExpectationFailed:           codeExpectation,
-	http.StatusRequestHeaderFieldsTooLarge: codeHeaderTooLarge,
-	http.StatusNotImplemented:              codeTransferCoding,
-	http.StatusHTTPVersionNotSupported:     codeVersion,
+	http.StatusExpectationFailed:           codes.Expectation,
+	http.StatusRequestHeaderFieldsTooLarge: codes.HeaderTooLarge,
+	http.StatusNotImplemented:              codes.TransferCoding,
+	http.StatusHTTPVersionNotSupported:     codes.Version,
 }

@@ -110,12 +110,12 @@ func TestRequestIDListenerLeavesBodiesAlone(t *testing.T) {
 	}
 }
 
-func TestRequestIDListenerTLS(t *testing.T) {
+func TestRequestIDListenerOfHTTPS(t *testing.T) {
 	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
 	certificates := startTLS(t, api)
 	srv := start(t, api, func(srv *httptest.Server) {
 		srv.Config.TLSConfig = &tls.Config{Certificates: certificates.TLS.Certificates}
-		srv.Listener = middleware.RequestIDListenerTLS(srv.Config, srv.Listener, middleware.Options{})
+		srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, middleware.Options{})
 	})
 	url := "https://" + srv.Listener.Addr().String() + "/api/v1/x"
 

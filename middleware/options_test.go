@@ -278,11 +278,11 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 		fmt.Fprint(w, "run ", runs, ", ends in ", left)
 	}
 	path := cmp.Or(p.o.Base, "/api/v1") + "/tasks"
-	api.HandleWith("POST "+path, middleware.Require(scope.TasksWrite), p.route, http.HandlerFunc(handler))
+	api.Handle("POST "+path, middleware.Require(scope.TasksWrite), http.HandlerFunc(handler), p.route)
 	api.HandleFunc("PUT "+path, middleware.Require(scope.TasksWrite), handler)
 	p.o.Base = ""
 	g := middleware.New(keys, p.o)
-	piece := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey)(http.HandlerFunc(sayOK))
+	piece := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK))
 
 	var b strings.Builder
 	send := func(h http.Handler, method, token string, lines ...string) {
@@ -334,7 +334,7 @@ func TestOneService(t *testing.T) {
 	acme := keystore.Service{Prefix: "acme", Scopes: scope.New(definition)}
 	memory := keystore.NewMemory()
 	contract, own := keystore.NewCached(memory, keystore.CacheOptions{}), keystore.NewCached(memory, keystore.CacheOptions{Service: acme})
-	joined := middleware.FirstOf(nobody{}, middleware.KeyAuthenticator(memory, middleware.Options{Service: acme}))
+	joined := middleware.FirstOf(middleware.RefuseSeveral, nobody{}, middleware.KeyAuthenticator(memory, middleware.Options{Service: acme}))
 	for name, api := range map[string]*middleware.API{
 		"a Cached":           middleware.NewAPI(own, middleware.Options{}),
 		"a KeyAuthenticator": middleware.NewAPI(nil, middleware.Options{Authenticator: joined}),

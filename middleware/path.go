@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"maps"
 	"net/http"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
 
 // A gate is the path of a request up to its router: RequestID, Recover and
@@ -124,12 +126,12 @@ func (c *call) unmatched() {
 	h := c.w.Header()
 	switch mux.status {
 	case http.StatusNotFound:
-		g.report.refuse(c.w, c.r, StageRoute, refusal(codeNotFound))
+		g.report.refuse(c.w, c.r, StageRoute, refusal(codes.NotFound))
 	case http.StatusMethodNotAllowed:
 		h["Allow"] = mux.header["Allow"]
-		g.report.refuse(c.w, c.r, StageRoute, refusal(codeMethodNotAllowed))
+		g.report.refuse(c.w, c.r, StageRoute, refusal(codes.MethodNotAllowed))
 	case http.StatusBadRequest: // "OPTIONS *" has no path
-		g.report.refuse(c.w, c.r, StageRoute, refusal(codeBadRequest))
+		g.report.refuse(c.w, c.r, StageRoute, refusal(codes.BadRequest))
 	default: // a redirect to the clean path
 		recordOf(c.w).decide(StageRoute, redirected)
 		maps.Copy(h, mux.header)

@@ -43,7 +43,7 @@ func TestPatternInAccessLogs(t *testing.T) {
 	}
 	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.Require(scope.TasksRead), copies)
 	api.HandleFunc("GET /api/v1/sub/", middleware.Require(scope.TasksRead), copies)
-	api.HandleFunc("POST /api/v1/tasks", middleware.AnyKey(), copies)
+	api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(), copies)
 	tests := []struct {
 		method, path, token string
 		status              int
@@ -97,15 +97,14 @@ func TestAPIBehindTimeoutHandler(t *testing.T) {
 	<-left
 
 	// In time, the inner response is the outer one's, and the Events say so.
-	ctx, event := middleware.WithEvent(t.Context())
 	var nested []middleware.Event
+	o := &observed{t: t}
 	hooks := quiet()
 	hooks.Observe = func(_ context.Context, e middleware.Event) { nested = append(nested, e) }
 	api, token = oneRoute(t, sayOK, middleware.Options{Hooks: hooks})
-	h = stage()(http.TimeoutHandler(api, hangs, "late"))
-	res = serve(h, request("GET", "/api/v1/x", token, "").WithContext(ctx))
-	outer, ok := event()
-	if res.StatusCode != 200 || !ok || outer.Nested || len(nested) != 1 || !nested[0].Nested || nested[0].Pattern != "GET /api/v1/x" ||
+	h = middleware.New(nil, middleware.Options{Hooks: o.hooks()}).RequestID(http.TimeoutHandler(api, hangs, "late"))
+	outer, res := o.ask(h, request("GET", "/api/v1/x", token, ""))
+	if res.StatusCode != 200 || outer.Nested || len(nested) != 1 || !nested[0].Nested || nested[0].Pattern != "GET /api/v1/x" ||
 		nested[0].RequestID != outer.RequestID || outer.RequestID != wantID(t, res.Response) {
 		t.Errorf("in time: got %d with the Events %+v and %+v", res.StatusCode, outer, nested)
 	}
@@ -116,7 +115,7 @@ func TestAPIWithinAPI(t *testing.T) {
 	outerRing, innerRing := newKeyring(), newKeyring()
 	inner := testAPI(innerRing.keys, middleware.Options{})
 	outer := middleware.NewAPI(outerRing.keys, middleware.Options{Hooks: quiet()})
-	outer.Handle("GET /api/v1/any", middleware.AnyKey(), inner)
+	outer.Handle("GET /api/v1/any", middleware.AnyCaller(), inner)
 	token := outerRing.issue(t)
 	wantRefusal(t, "a key of the outer one", serve(outer, request("GET", "/api/v1/any", token, "")), 401, "api_key_invalid", invalid)
 	_, key := outerRing.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
@@ -160,7 +159,7 @@ const (
 func TestOrder(t *testing.T) {
 	rows := []struct {
 		faults []fault
-		stage  middleware.Stage // that decided
+		stage  string // that decided
 		status int
 		code   string
 		header string // one that must be there
@@ -352,7 +351,7 @@ func TestRequestWithinRequest(t *testing.T) {
 		api.ServeHTTP(rec, sub)
 		return rec
 	}
-	api.HandleFunc("POST /api/v1/batch", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("POST /api/v1/batch", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		for i, want := range []string{"", "true"} {
 			rec := within(r, service, "same")
 			if got := rec.Header().Get("Idempotent-Replayed"); rec.Code != http.StatusCreated || got != want || len(rec.Header()["Svc-Request-Id"]) != 1 {
@@ -392,7 +391,7 @@ func TestRequestsWithinRequestIDAlone(t *testing.T) {
 		who, _ := middleware.PrincipalFrom(r.Context())
 		_, _ = io.WriteString(w, who.Organization())
 	})
-	api.HandleFunc("GET /api/v1/nothing", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+	api.HandleFunc("GET /api/v1/nothing", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
 	guarded := middleware.New(nil, middleware.Options{Hooks: quiet()}).Require(scope.TasksWrite)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request without a key ran a guarded handler")
 	}))
@@ -433,7 +432,7 @@ func TestPathValuesOfALargerMux(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Base: "/t"})
-	api.HandleFunc("GET /t/{x}/y", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {})
+	api.HandleFunc("GET /t/{x}/y", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
 	for path, pattern := range map[string]string{"/t/acme/y": "GET /t/{x}/y", "/t/acme/none": "/t/{tenant}/"} {
 		mux := http.NewServeMux()
 		mux.HandleFunc("/t/{tenant}/", func(w http.ResponseWriter, r *http.Request) {
@@ -576,8 +575,8 @@ func subBatch(t *testing.T, parallel bool) {
 	hooks := quiet()
 	hooks.Observe = func(ctx context.Context, e middleware.Event) { mu.Lock(); got = append(got, e); mu.Unlock() }
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
-	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), sayOK)
-	api.HandleFunc("POST /api/v1/batch", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
+	api.HandleFunc("POST /api/v1/batch", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		var wg sync.WaitGroup
 		part := func(token string) {
 			s := &sub{ResponseWriter: w, h: http.Header{}} // an answer of its own; Unwrap for deadlines
@@ -627,7 +626,7 @@ func TestUploadsBehindAnOuterMux(t *testing.T) {
 		dir := t.TempDir()
 		t.Setenv("TMPDIR", dir)
 		api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 			if err := r.ParseMultipartForm(1); err != nil {
 				t.Error(err)
 			}
@@ -669,14 +668,14 @@ func TestFactsDoNotChange(t *testing.T) {
 	var wg sync.WaitGroup
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
 		Plan: func(ctx context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
-			wg.Go(func() { // refreshes a cache in the background, through a client with an access log
+			wg.Go(func() { // refreshes a cache in the background
 				for range 100 {
-					middleware.WithEvent(ctx)
+					middleware.WithPrincipal(ctx, p)
 				}
 			})
 			return ratelimit.Unlimited, nil
 		}}})
-	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), sayOK)
+	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
 	for range 20 {
 		serve(api, request("GET", "/api/v1/x", token, ""))
 	}
@@ -698,16 +697,16 @@ func TestFreeKeyOfWhom(t *testing.T) {
 	forms := map[string]func(http.Handler) http.Handler{
 		"API": func(h http.Handler) http.Handler {
 			api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: o().Idempotency})
-			api.Handle("POST /api/v1/{path}", middleware.AnyKey(), h)
+			api.Handle("POST /api/v1/{path}", middleware.AnyCaller(), h)
 			return api
 		},
 		"pieces": func(h http.Handler) http.Handler {
 			g := middleware.New(ring.keys, o())
-			return middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey, g.Idempotent)(h)
+			return middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
 		},
 		"pieces without RequestID": func(h http.Handler) http.Handler {
 			g := middleware.New(ring.keys, o())
-			return middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)(h)
+			return middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
 		},
 	}
 	post := func(ctx context.Context, h http.Handler, path, line string) int {
@@ -767,8 +766,8 @@ func TestResponsesOfOneConnection(t *testing.T) {
 		got = append(got, fmt.Sprint(e.Principal.Organization(), e.Status))
 	}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
-	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), sayOK)
-	api.HandleFunc("POST /api/v1/batch", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
+	api.HandleFunc("POST /api/v1/batch", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		var wg sync.WaitGroup
 		for _, token := range []string{two, "svc_live_bad"} {
 			wg.Go(func() {

@@ -107,19 +107,12 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 // [Guard.Idempotent]: a replay would not pass through it. Require panics when no
 // name is given, or one that Options.Service does not have.
 func (g *Guard) Require(all ...scope.Name) func(http.Handler) http.Handler {
-	return g.Check(Require(all...))
+	return g.Enforce(Require(all...))
 }
 
-// RequireAny is [Guard.Require] for at least one of the named scopes.
-func (g *Guard) RequireAny(oneOf ...scope.Name) func(http.Handler) http.Handler {
-	return g.Check(RequireAny(oneOf...))
-}
-
-// AnyKey is [Guard.Require] for any live key, even one without scopes.
-func (g *Guard) AnyKey(next http.Handler) http.Handler { return g.Check(AnyKey())(next) }
-
-// Check is [Guard.Require] for a Requirement, such as one that is report-only.
-func (g *Guard) Check(need Requirement) func(http.Handler) http.Handler {
+// Enforce is [Guard.Require] for any Requirement: [RequireAny], [AnyCaller], or
+// one that is report-only.
+func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 	check, err := newScopeCheck(need, g.options.Service.Scopes, g.options.Keys.Realm)
 	if err != nil {
 		panic("middleware: Require: " + err.Error())
@@ -191,7 +184,7 @@ func (g *Guard) Check(need Requirement) func(http.Handler) http.Handler {
 //     Date nor the RateLimit and CORS fields of the original.
 //   - When the store does not answer, the handler does not run: 503.
 //
-// A decision of [Guard.Require], RequireAny or AnyKey MUST stand before it,
+// A decision of [Guard.Require] or [Guard.Enforce] MUST stand before it,
 // because a replay must not reach a key that may not see it. [Guard.RateLimit]
 // SHOULD stand before it. Compression belongs outside it; where the handler
 // compresses by itself, a retry with another Accept-Encoding gets the stored
@@ -210,7 +203,7 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 		switch inside := f.insideIdempotent(w, r); {
 		case f == nil || !f.principal.known() || !f.scoped.Load():
 			keyed.FreeKey(w, r)
-			g.report.misuse(w, r, StageIdempotency, "Idempotent has no Require before it; use guard.AnyKey if no scope is needed")
+			g.report.misuse(w, r, StageIdempotency, "Idempotent has no Require before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")
 		case inside && f.idempotent == s.idempotency:
 			next.ServeHTTP(w, r) // the same stage stands outside
 		case inside:

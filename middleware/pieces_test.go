@@ -51,18 +51,18 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 	outers := map[string]func(h http.Handler) http.Handler{
 		"API": func(h http.Handler) http.Handler {
 			api := middleware.NewAPI(ring.keys, options())
-			api.Handle("POST /api/v1/x", middleware.AnyKey(), h)
+			api.Handle("POST /api/v1/x", middleware.AnyCaller(), h)
 			return api
 		},
 		"stages": func(h http.Handler) http.Handler { return keyed(ring, options(), h) },
 		"stages without RequestID": func(h http.Handler) http.Handler {
 			g := middleware.New(ring.keys, options())
-			return middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)(h)
+			return middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
 		},
 	}
 	outers["WithPrincipal"] = func(h http.Handler) http.Handler {
 		g := middleware.New(nil, options())
-		return middleware.Chain(as(by(t, "user")), g.AnyKey, g.Idempotent)(h)
+		return middleware.Chain(as(by(t, "user")), g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
 	}
 	between := map[string]func(h http.Handler) http.Handler{
 		"nothing":        middleware.Chain(),
@@ -145,7 +145,7 @@ func TestStagesCalledTwice(t *testing.T) {
 		"RateLimit, which has no limit": g.RateLimit(create),
 	} {
 		runs = nil
-		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			twice.ServeHTTP(w, r)
 			twice.ServeHTTP(&statusRecorder{ResponseWriter: w}, r)
 		}))
@@ -204,17 +204,17 @@ func TestMisplacedPieces(t *testing.T) {
 		chain func(http.Handler) http.Handler
 		log   string
 	}{
-		{"Require alone", g.AnyKey, "Require has no Authenticate before it"},
-		{"Require before Authenticate", middleware.Chain(g.AnyKey, g.Authenticate), "Require has no Authenticate before it"},
-		{"Require inside Idempotent", middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent, g.Require(scope.TasksRead)), "Require stands inside Idempotent"},
+		{"Require alone", g.Enforce(middleware.AnyCaller()), "Require has no Authenticate before it"},
+		{"Require before Authenticate", middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Authenticate), "Require has no Authenticate before it"},
+		{"Require inside Idempotent", middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Require(scope.TasksRead)), "Require stands inside Idempotent"},
 		{"RateLimit alone", g.RateLimit, "RateLimit counts by organization or key, and has no Authenticate before it"},
 		{"RateLimit before Authenticate", middleware.Chain(g.RateLimit, g.Authenticate), "RateLimit counts by organization or key"},
 		{"RateLimit by key alone", limited(middleware.RateLimitOptions{Store: store, Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("1-S")}}), "RateLimit counts by organization or key"},
 		{"RateLimit of concurrency alone", limited(middleware.RateLimitOptions{Concurrent: 1}), "RateLimit counts by organization or key"},
 		{"RateLimit by plan alone", limited(middleware.RateLimitOptions{Store: store, Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil }}), "RateLimit counts by organization or key"},
 		{"Idempotent alone", g.Idempotent, "Idempotent has no Require before it"},
-		{"Idempotent before Require", middleware.Chain(g.Authenticate, g.Idempotent, g.AnyKey), "Idempotent has no Require before it"},
-		{"Idempotent inside another", middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent, other.Idempotent), "Idempotent stands inside another Idempotent"},
+		{"Idempotent before Require", middleware.Chain(g.Authenticate, g.Idempotent, g.Enforce(middleware.AnyCaller())), "Idempotent has no Require before it"},
+		{"Idempotent inside another", middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, other.Idempotent), "Idempotent stands inside another Idempotent"},
 	}
 	for _, tt := range tests {
 		log := newLogged()
@@ -255,7 +255,7 @@ func TestPiecesOnAnotherRouter(t *testing.T) {
 			runs++
 			w.WriteHeader(201)
 		})),
-		"GET /panic": g.AnyKey(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panic("boom") })),
+		"GET /panic": g.Enforce(middleware.AnyCaller())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panic("boom") })),
 	}
 	router := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h := routes[r.Method+" "+r.URL.Path]; h != nil {

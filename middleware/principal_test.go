@@ -210,7 +210,7 @@ func TestWithPrincipalInside(t *testing.T) {
 	reader := by(t, "reader", scope.TasksRead)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
 	api.Handle("POST /api/v1/x", middleware.Require(scope.TasksWrite), as(reader)(g.Idempotent(handler)))
-	api.Handle("POST /api/v1/y", middleware.AnyKey(), as(reader)(g.Require(scope.TasksWrite)(handler)))
+	api.Handle("POST /api/v1/y", middleware.AnyCaller(), as(reader)(g.Require(scope.TasksWrite)(handler)))
 	outer := middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksWrite))
 	for _, tt := range []struct {
 		name   string
@@ -223,10 +223,10 @@ func TestWithPrincipalInside(t *testing.T) {
 		{"the same in an API", api, "/api/v1/x", 500, "Idempotent has no Require before it"},
 		{"Require", outer(as(reader)(g.Require(scope.TasksWrite)(handler))), "/", 403, ""},
 		{"Require in an API", api, "/api/v1/y", 403, ""},
-		{"nobody", outer(as(middleware.Principal{})(g.AnyKey(handler))), "/", 500, "Require has no Authenticate before it"},
+		{"nobody", outer(as(middleware.Principal{})(g.Enforce(middleware.AnyCaller())(handler))), "/", 500, "Require has no Authenticate before it"},
 		{"Authenticate inside", as(by(t, "writer", scope.TasksWrite))(middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksRead))(handler)), "/", 403, ""},
 		{"API inside", as(reader)(testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})), "/api/v1/tasks/1/cancel", 403, ""},
-		{"Require inside Idempotent", outer(g.Idempotent(as(reader)(g.AnyKey(handler)))), "/", 500, "Require stands inside Idempotent"},
+		{"Require inside Idempotent", outer(g.Idempotent(as(reader)(g.Enforce(middleware.AnyCaller())(handler)))), "/", 500, "Require stands inside Idempotent"},
 		{"Idempotent inside Idempotent", outer(g.Idempotent(as(reader)(g.Idempotent(handler)))), "/", 500, "Idempotent has no Require before it"},
 		{"Authenticate inside Idempotent", outer(g.Idempotent(as(reader)(g.Authenticate(handler)))), "/", 500, "Authenticate stands inside Idempotent"},
 	} {
@@ -256,7 +256,7 @@ func TestCallerOfTheEvent(t *testing.T) {
 	})
 	apiOf := func(h http.Handler) http.Handler {
 		api := middleware.NewAPI(ring.keys, middleware.Options{})
-		api.Handle("GET /api/v1/x", middleware.AnyKey(), h)
+		api.Handle("GET /api/v1/x", middleware.AnyCaller(), h)
 		return api
 	}
 	within := func(h http.Handler) http.Handler { // a request within a request

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -38,93 +39,15 @@ type Problem struct {
 	head *head  // nil, or of a Problem with this status, detail and code
 }
 
-// The codes of the refusals. They are part of the interface: a code is added,
-// never renamed.
-const (
-	codeBadRequest         = "bad_request"
-	codeSeveralCredentials = "several_credentials"
-	codeKeyInvalid         = "idempotency_key_invalid"
-	codeKeyRequired        = "idempotency_key_required"
-	codeAPIKeyMissing      = "api_key_missing"
-	codeAPIKeyInvalid      = "api_key_invalid"
-	codeInsufficientScope  = "insufficient_scope"
-	codeAddressNotAllowed  = "address_not_allowed"
-	codeCallerNotAccepted  = "caller_not_accepted"
-	codeNotFound           = "not_found"
-	codeMethodNotAllowed   = "method_not_allowed"
-	codeInProgress         = "idempotency_in_progress"
-	codeOutcomeUnknown     = "idempotency_outcome_unknown"
-	codeNotRetained        = "idempotency_response_not_retained"
-	codeBodyTooLarge       = "body_too_large"
-	codeKeyReused          = "idempotency_key_reused"
-	codeRateLimited        = "rate_limited"
-	codeTooManyFailures    = "too_many_failures"
-	codeTooManyConcurrent  = "too_many_concurrent"
-	codeInternal           = "internal"
-	codeKeyStore           = "key_store_unavailable"
-	codeTooManyInFlight    = "too_many_in_flight"
-	codeReplyStore         = "idempotency_store_unavailable"
-	codeReplyStoreFull     = "idempotency_store_full"
-	codeCommitUnknown      = "idempotency_commit_unknown"
-	codeRateStore          = "rate_store_unavailable"
-
-	// Of the answers that net/http gives itself; see RequestIDListener.
-	codeExpectation    = "expectation_failed"
-	codeHeaderTooLarge = "header_too_large"
-	codeTransferCoding = "transfer_coding_not_supported"
-	codeVersion        = "http_version_not_supported"
-)
-
-// problems is the one table of refusals.
-var problems = complete(map[string]*Problem{
-	codeBadRequest:         {Status: 400, Detail: "The request could not be read."},
-	codeSeveralCredentials: {Status: 400, Detail: "The request carries credentials of several kinds. Send one kind."},
-	codeKeyInvalid:         {Status: 400, Detail: "The Idempotency-Key header is not valid."},
-	codeKeyRequired:        {Status: 400, Detail: "This operation needs an Idempotency-Key header. Choose a value that is unique to the operation, and send the same one when you retry."},
-
-	codeAPIKeyMissing: {Status: 401, Detail: "No credentials were sent. Send the header Authorization: Bearer YOUR_API_KEY."},
-	codeAPIKeyInvalid: {Status: 401, Detail: "The API key is not valid. Check that it is whole, and that it has not been revoked."},
-
-	codeInsufficientScope: {Status: 403, Detail: "The credentials lack a scope that this operation needs."},
-	codeAddressNotAllowed: {Status: 403, Detail: "The API key may not be used from this address. Its owner has named the networks that it may be used from."},
-	codeCallerNotAccepted: {Status: 403, Detail: "The credentials are valid, but what they say about the caller cannot be used here: the organization, a scope or another field is missing or not known."},
-
-	codeNotFound:         {Status: 404, Detail: "There is nothing at this path."},
-	codeMethodNotAllowed: {Status: 405, Detail: "This path does not answer to the request's method. The Allow header lists those it answers to."},
-
-	codeInProgress:     {Status: 409, Detail: "The first request with this Idempotency-Key is still being worked on. Retry after the wait to get its response.", RetryAfter: time.Second},
-	codeOutcomeUnknown: {Status: 409, Detail: "The first request with this Idempotency-Key was interrupted, and whether it took effect is not known. Look at the resource before you try again with a new key."},
-	codeNotRetained:    {Status: 409, Detail: "The first request with this Idempotency-Key was completed, but its response was not kept: it was too large, streamed, cut short or secret, or there was no room for it."},
-
-	codeBodyTooLarge: {Status: 413, Detail: "The request body is too large."},
-	codeKeyReused:    {Status: 422, Detail: "This Idempotency-Key was used for a different request. A key belongs to one method, host, path, query, Range, content type and body; use a new key for a new operation."},
-
-	codeRateLimited:       {Status: 429, Detail: "Too many requests. Wait as long as the Retry-After header says."},
-	codeTooManyFailures:   {Status: 429, Detail: "Too many requests with an invalid API key came from this address. Wait as long as the Retry-After header says.", RetryAfter: time.Second},
-	codeTooManyConcurrent: {Status: 429, Detail: "Too many requests of this organization are being worked on at once. Retry when one of them has ended.", RetryAfter: time.Second},
-
-	codeInternal: {Status: 500, Detail: "Something went wrong on our side. Quote the request id to support."},
-
-	codeKeyStore:        {Status: 503, Detail: "The credentials cannot be checked at the moment. They have not been refused: retry after the wait.", RetryAfter: time.Second},
-	codeTooManyInFlight: {Status: 503, Detail: "Too many operations of this organization are being worked on. Nothing was done: retry after the wait.", RetryAfter: time.Second},
-	codeReplyStore:      {Status: 503, Detail: "The Idempotency-Key cannot be checked at the moment. Nothing was done: retry after the wait with the same key.", RetryAfter: time.Second},
-	codeReplyStoreFull:  {Status: 503, Detail: "No more operations can be remembered at the moment. Nothing was done: retry after the wait with the same key.", RetryAfter: 5 * time.Second},
-	codeCommitUnknown:   {Status: 503, Detail: "The operation was carried out or it was not; the database did not say. Retry with the same Idempotency-Key to find out.", RetryAfter: time.Second},
-	codeRateStore:       {Status: 503, Detail: "The rate limit cannot be checked at the moment. Nothing was done: retry after the wait.", RetryAfter: time.Second},
-
-	codeExpectation:    {Status: 417, Detail: "The only expectation that this server meets is 100-continue."},
-	codeHeaderTooLarge: {Status: 431, Detail: "The header of the request is too large. Send less in it."},
-	codeTransferCoding: {Status: 501, Detail: "The only transfer coding that this server reads is chunked."},
-	codeVersion:        {Status: 505, Detail: "This server speaks HTTP/1.1 and, where it is offered, HTTP/2."},
-})
-
-func complete(problems map[string]*Problem) map[string]*Problem {
-	for code, p := range problems {
-		p.Code = code
-		p.makeHead()
+// problems are the rows of [codes.Table].
+var problems = func() map[string]*Problem {
+	all := make(map[string]*Problem, len(codes.Table))
+	for code, row := range codes.Table {
+		all[code] = &Problem{Status: row.Status, Code: code, Detail: row.Detail, RetryAfter: row.RetryAfter}
+		all[code].makeHead()
 	}
-	return problems
-}
+	return all
+}()
 
 // refusal returns a copy of the table's row of a code.
 func refusal(code string) *Problem {
@@ -213,13 +136,4 @@ func appendString(b []byte, s string) []byte {
 // retry at once on 0, and rounding down would send them back too early.
 func seconds(d time.Duration) string {
 	return strconv.FormatInt(max(ratefields.CeilSeconds(d), 1), 10)
-}
-
-// Codes returns the codes of all refusals with their statuses.
-func Codes() map[string]int {
-	codes := make(map[string]int, len(problems))
-	for code, p := range problems {
-		codes[code] = p.Status
-	}
-	return codes
 }

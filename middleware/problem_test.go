@@ -20,6 +20,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -87,7 +88,7 @@ var provoked = []struct {
 		session := middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
 			return middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1"})
 		})
-		o := middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session)}
+		o := middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session)}
 		return serve(testAPI(nil, o), request("GET", "/api/v1/any", ring.issue(t), ""))
 	}},
 	{"address_not_allowed", nil, func(t *testing.T, w *world) answer {
@@ -179,7 +180,7 @@ func TestProblems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var codes []string
+	var names []string
 	var sections strings.Builder
 	check := func(t *testing.T, code string, a answer) {
 		t.Helper()
@@ -198,7 +199,7 @@ func TestProblems(t *testing.T) {
 		}
 	}
 	for _, row := range provoked {
-		codes = append(codes, row.code)
+		names = append(names, row.code)
 		t.Run(row.code, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, func(o *middleware.Options) {
@@ -216,7 +217,7 @@ func TestProblems(t *testing.T) {
 		srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, middleware.Options{})
 	})
 	for _, row := range unheard {
-		codes = append(codes, row.code)
+		names = append(names, row.code)
 		t.Run(row.code, func(t *testing.T) {
 			c := dial(t, srv)
 			c.send(row.sent)
@@ -229,12 +230,12 @@ func TestProblems(t *testing.T) {
 		if err := os.WriteFile(file, []byte(sections.String()), 0o644); err != nil {
 			t.Error(err)
 		}
-	} else if n := strings.Count(string(golden), "=== "); n != len(codes) {
-		t.Errorf("%s has %d sections, want %d", file, n, len(codes))
+	} else if n := strings.Count(string(golden), "=== "); n != len(names) {
+		t.Errorf("%s has %d sections, want %d", file, n, len(names))
 	}
-	slices.Sort(codes)
-	if want := slices.Sorted(maps.Keys(middleware.Codes())); !slices.Equal(codes, want) {
-		t.Errorf("the tests provoke %q,\nwant all of %q", codes, want)
+	slices.Sort(names)
+	if want := slices.Sorted(maps.Keys(codes.Table)); !slices.Equal(names, want) {
+		t.Errorf("the tests provoke %q,\nwant all of %q", names, want)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
 	"github.com/sallyport-go/sallyport/middleware/internal/slots"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -50,26 +51,25 @@ type RateLimitOptions struct {
 	// end. A request that is refused for it was charged to the policies.
 	Concurrent int
 
-	// Fields are the header fields that tell clients what is left; 0 adds none.
+	// Fields are the header fields that tell clients what is left:
+	// [FieldsDraft11] or [FieldsGitHub]; "" adds none.
 	// They tell of no report-only policy.
-	Fields RateLimitFields
+	Fields string
 }
 
-// RateLimitFields chooses the header fields of [RateLimitOptions].
-type RateLimitFields uint8
-
+// Values of [RateLimitOptions].Fields.
 const (
 	// FieldsDraft11 are RateLimit-Policy and RateLimit as in
 	// draft-ietf-httpapi-ratelimit-headers-11. A later draft with other names
 	// will be a constant of its own.
-	FieldsDraft11 RateLimitFields = iota + 1
+	FieldsDraft11 = "draft-11"
 	// FieldsGitHub are X-RateLimit-Limit, -Remaining, -Used, -Reset and
 	// -Resource, as GitHub documents them in "Rate limits for the REST API"
 	// (docs.github.com). They tell of one policy of the innermost RateLimit: the
 	// one that refused, or else has the smallest share of its burst left.
 	// Resource is its name and Limit its burst. Reset is in Unix seconds: when
 	// the request may be repeated after a refusal, else when nothing is used.
-	FieldsGitHub
+	FieldsGitHub = "github"
 )
 
 // PerOrganization limits each organization, production and sandbox apart, under
@@ -107,8 +107,8 @@ func (o RateLimitOptions) validate() error {
 	if o.Concurrent < 0 {
 		errs = append(errs, errors.New("the limit Concurrent is negative"))
 	}
-	if o.Fields > FieldsGitHub {
-		errs = append(errs, fmt.Errorf("unknown Fields %d", o.Fields))
+	if o.Fields != "" && o.Fields != FieldsDraft11 && o.Fields != FieldsGitHub {
+		errs = append(errs, fmt.Errorf("unknown Fields %q", o.Fields))
 	}
 	return errors.Join(errs...)
 }
@@ -118,6 +118,7 @@ type limiter struct {
 	RateLimitOptions
 	clientIP    ClientIP
 	concurrency *slots.Slots
+	routes      []routeLimit // of an API, that have a policy of their own
 	report      *reporter
 }
 
@@ -149,7 +150,7 @@ func (l *limiter) check(f *facts, x *exchange, w http.ResponseWriter, r *http.Re
 		return refused, false
 	}
 	if l.concurrency != nil && !l.concurrency.Acquire(f.principal.Tenant()) {
-		return *refusal(codeTooManyConcurrent), false
+		return *refusal(codes.TooManyConcurrent), false
 	}
 	return refused, true
 }
@@ -170,7 +171,7 @@ func (l *limiter) charge(f *facts, x *exchange, w http.ResponseWriter, r *http.R
 	charges, err := l.charges(ctx, room, f.principal, r, route)
 	if err != nil {
 		l.report.fault(w, r, "RateLimit.Plan or KeyPlan gave no usable policy", err)
-		return *refusal(codeRateStore), route.reportOnly
+		return *refusal(codes.RateStore), route.reportOnly
 	}
 	n := enforced(charges, route.reportOnly)
 	ok = true
@@ -188,13 +189,13 @@ func (l *limiter) take(ctx context.Context, x *exchange, w http.ResponseWriter, 
 	d, err := l.Store.Take(ctx, charges)
 	if errors.Is(err, ratelimit.ErrCost) {
 		l.report.fault(w, r, "a route costs more than the burst of a policy, so requests are refused", err)
-		refused = *refusal(codeBadRequest)
+		refused = *refusal(codes.BadRequest)
 		refused.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
 		return refused, false
 	}
 	if err != nil {
 		l.report.fault(w, r, "the rate limit store does not answer", err)
-		return *refusal(codeRateStore), false
+		return *refusal(codes.RateStore), false
 	}
 	switch l.Fields {
 	case FieldsDraft11:
@@ -205,7 +206,7 @@ func (l *limiter) take(ctx context.Context, x *exchange, w http.ResponseWriter, 
 	policy, left := charges[d.Limiting].Policy, d.States[d.Limiting]
 	x.observed().noteLimit(policy, left)
 	if !d.Allowed {
-		refused = *refusal(codeRateLimited)
+		refused = *refusal(codes.RateLimited)
 		refused.RetryAfter, refused.Policy = max(left.Wait, 1), policy.Name
 	}
 	return refused, d.Allowed
@@ -238,12 +239,12 @@ func (l *limiter) observe(ctx context.Context, x *exchange, w http.ResponseWrite
 	n := x.observed()
 	switch {
 	case errors.Is(err, ratelimit.ErrCost):
-		n.noteReported(codeBadRequest)
+		n.noteReported(codes.BadRequest)
 	case err != nil:
 		l.report.fault(w, r, "the rate limit store does not answer for a report-only limit", err)
 	case !d.Allowed:
 		n.noteLimit(charges[d.Limiting].Policy, d.States[d.Limiting])
-		n.noteReported(codeRateLimited)
+		n.noteReported(codes.RateLimited)
 	}
 }
 

@@ -156,7 +156,7 @@ func TestConcurrent(t *testing.T) {
 	token := ring.issue(t)
 	elsewhere, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 2}})
-	api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		end := r.URL.Query().Get("end")
 		switch end {
 		case "stream":
@@ -179,7 +179,7 @@ func TestConcurrent(t *testing.T) {
 			panic("boom")
 		}
 	})
-	api.HandleFunc("GET /api/v1/quick", middleware.AnyKey(), sayOK)
+	api.HandleFunc("GET /api/v1/quick", middleware.AnyCaller(), sayOK)
 	srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("end") {
 			defer func() { left <- struct{}{} }() // when the slot is free
@@ -249,7 +249,7 @@ func TestLimitsMistakes(t *testing.T) {
 		`two policies are named "p"`:                            {Store: store, Organization: p, Key: q},
 		`policies are named "p"`:                                {Store: store, Sandbox: p, Client: q},
 		"Concurrent is negative":                                {Concurrent: -1},
-		"unknown Fields 3":                                      {Fields: 3},
+		"unknown Fields \"draft-9\"":                            {Fields: "draft-9"},
 		`name "" is not a token`:                                {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
 		`policy "p"`:                                            {Store: store, Key: &ratelimit.Policy{Name: "p"}},
 		`is not a token`:                                        {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
@@ -297,11 +297,11 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 	for name, chain := range map[string]func() func(http.Handler) http.Handler{
 		"limit first": func() func(http.Handler) http.Handler {
 			g := guard()
-			return middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.RateLimit, g.Idempotent)
+			return middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.RateLimit, g.Idempotent)
 		},
 		"idempotency first": func() func(http.Handler) http.Handler {
 			g := guard()
-			return middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent, g.RateLimit)
+			return middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.RateLimit)
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -450,11 +450,11 @@ func TestRouteLimit(t *testing.T) {
 	}})
 	exports := policy("exports", "1-H", 3)
 	ok := http.HandlerFunc(sayOK)
-	api.HandleWith("GET /api/v1/export", middleware.AnyKey(), middleware.RouteOptions{Limit: exports}, ok)
-	api.HandleWith("GET /api/v1/export/large", middleware.AnyKey(), middleware.RouteOptions{Limit: exports, Cost: 2}, ok)
-	api.HandleWith("GET /api/v1/dear", middleware.AnyKey(), middleware.RouteOptions{Cost: 5}, ok)
-	api.HandleWith("GET /api/v1/impossible", middleware.AnyKey(), middleware.RouteOptions{Cost: 11}, ok)
-	api.HandleWith("POST /api/v1/export", middleware.AnyKey(), middleware.RouteOptions{Cost: 1}, ok)
+	api.Handle("GET /api/v1/export", middleware.AnyCaller(), ok, middleware.RouteOptions{Limit: exports})
+	api.Handle("GET /api/v1/export/large", middleware.AnyCaller(), ok, middleware.RouteOptions{Limit: exports, Cost: 2})
+	api.Handle("GET /api/v1/dear", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5})
+	api.Handle("GET /api/v1/impossible", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 11})
+	api.Handle("POST /api/v1/export", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 1})
 	steps := []struct {
 		path, policy string
 		status       int
@@ -527,13 +527,13 @@ func TestRouteLimitMistakes(t *testing.T) {
 	} {
 		api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: row.api})
 		wantPanic(t, want, func() {
-			api.HandleWith("GET /api/v1/x", middleware.AnyKey(), row.route, http.HandlerFunc(sayOK))
+			api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), row.route)
 		})
 	}
 	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: store})
 	add := func(path, limit string) {
 		route := middleware.RouteOptions{Limit: policy("reports", limit, 0)}
-		api.HandleWith("GET /api/v1/"+path, middleware.AnyKey(), route, http.HandlerFunc(sayOK))
+		api.Handle("GET /api/v1/"+path, middleware.AnyCaller(), http.HandlerFunc(sayOK), route)
 	}
 	add("a", "100-H")
 	add("b", "100-H")
@@ -545,12 +545,14 @@ func TestRouteLimitMistakes(t *testing.T) {
 		each(func(o *middleware.RateLimitOptions) { o.Key, o.KeyPlan = small, plan }),
 		each(func(o *middleware.RateLimitOptions) { o.Organization = reportOnly("organization", "1-S") }),
 	} {
-		middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: o}).
-			HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Cost: 4}, http.HandlerFunc(sayOK))
+		middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: o}).Handle(
+			"GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Cost: 4})
+
 	}
 	// A cost of the whole burst passes once.
-	middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: store}).
-		HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Limit: p, Cost: 3}, http.HandlerFunc(sayOK))
+	middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: store}).Handle(
+		"GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Limit: p, Cost: 3})
+
 }
 
 func (brokenStore) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
@@ -693,8 +695,8 @@ func TestRateLimitFieldsOfGitHub(t *testing.T) {
 		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
 			Store: ratelimit.NewMemory(), Fields: middleware.FieldsGitHub, Organization: policy("organization", "4-M", 0), Key: policy("key", "100-S", 50),
 		}})
-		api.HandleWith("GET /api/v1/one", middleware.AnyKey(), middleware.RouteOptions{}, http.HandlerFunc(sayOK))
-		api.HandleWith("GET /api/v1/two", middleware.AnyKey(), middleware.RouteOptions{Cost: 2}, http.HandlerFunc(sayOK))
+		api.Handle("GET /api/v1/one", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{})
+		api.Handle("GET /api/v1/two", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Cost: 2})
 		time.Sleep(300 * time.Millisecond)
 		began := time.Now().Add(-300 * time.Millisecond).Unix()
 		for _, tt := range []struct {
@@ -797,12 +799,12 @@ func TestReportOnlyLimits(t *testing.T) {
 		tt.limits.Store = ratelimit.NewMemory()
 		api := testAPI(ring.keys, middleware.Options{Hooks: hooks, RateLimit: tt.limits})
 		ok := http.HandlerFunc(sayOK)
-		api.HandleWith("GET /api/v1/reported", middleware.AnyKey(), middleware.RouteOptions{ReportOnly: true}, ok)
-		api.HandleWith("GET /api/v1/own", middleware.AnyKey(), middleware.RouteOptions{Limit: reportOnly("own", "1-H")}, ok)
+		api.Handle("GET /api/v1/reported", middleware.AnyCaller(), ok, middleware.RouteOptions{ReportOnly: true})
+		api.Handle("GET /api/v1/own", middleware.AnyCaller(), ok, middleware.RouteOptions{Limit: reportOnly("own", "1-H")})
 		if tt.name == "a cost over the burst" { // elsewhere this is a panic
-			api.HandleWith("GET /api/v1/five", middleware.AnyKey(), middleware.RouteOptions{Cost: 5}, ok)
+			api.Handle("GET /api/v1/five", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5})
 		}
-		api.HandleWith("GET /api/v1/reported-five", middleware.AnyKey(), middleware.RouteOptions{Cost: 5, ReportOnly: true}, ok)
+		api.Handle("GET /api/v1/reported-five", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5, ReportOnly: true})
 		for i, s := range tt.steps {
 			res := serve(api, request("GET", "/api/v1"+s.path, token, ""))
 			if res.StatusCode != s.status || got.Reported != s.reported || s.policy != "" && got.Policy != s.policy {
@@ -868,7 +870,7 @@ func TestReportOnlyFails(t *testing.T) {
 	} {
 		log := newLogged()
 		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: tt.limits})
-		api.HandleWith("GET /api/v1/reported", middleware.AnyKey(), middleware.RouteOptions{ReportOnly: true}, http.HandlerFunc(sayOK))
+		api.Handle("GET /api/v1/reported", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{ReportOnly: true})
 		if res := serve(api, request("GET", "/api/v1"+tt.path, token, "")); res.StatusCode != tt.status || !strings.Contains(log.String(), tt.log) || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("%s: got %d and the log %q, want %d and one line about %q", tt.name, res.StatusCode, log, tt.status, tt.log)
 		}
@@ -882,9 +884,10 @@ func TestReportOnlyConcurrent(t *testing.T) {
 	token := ring.issue(t)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
 	inner := 0
-	api.HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{ReportOnly: true}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		inner = serve(api, request("GET", "/api/v1/x", token, "")).StatusCode
-	}))
+	}), middleware.RouteOptions{ReportOnly: true})
+
 	if res := serve(api, request("GET", "/api/v1/x", token, "")); res.StatusCode != 200 || inner != 429 {
 		t.Errorf("got %d, and %d for a second request in progress", res.StatusCode, inner)
 	}
@@ -900,8 +903,8 @@ func TestReportOnlyOrder(t *testing.T) {
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
 		Store: store, Organization: reportOnly("organization", "9-H"), Key: reportOnly("key", "9-H"), Client: policy("client", "9-H", 0),
 	}})
-	api.HandleWith("GET /api/v1/x", middleware.AnyKey(), middleware.RouteOptions{Limit: policy("route", "9-H", 0)}, http.HandlerFunc(sayOK))
-	api.HandleFunc("GET /api/v1/y", middleware.AnyKey(), sayOK)
+	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Limit: policy("route", "9-H", 0)})
+	api.HandleFunc("GET /api/v1/y", middleware.AnyCaller(), sayOK)
 	for path, want := range map[string]string{"/api/v1/x": "route client, organization key", "/api/v1/y": "client, organization key"} {
 		store.first = nil
 		serve(api, request("GET", path, token, ""))

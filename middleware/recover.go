@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
@@ -23,7 +24,7 @@ func recovered(report *reporter, w http.ResponseWriter, r *http.Request, v any, 
 	clear(h)
 	maps.Copy(h, before)
 	x.Stamp(h)
-	report.write(w, r, refusal(codeInternal))
+	report.write(w, r, refusal(codes.Internal))
 }
 
 // fieldsBefore returns what recovered restores: a copy of the header, nil if it

@@ -24,7 +24,7 @@ func TestPanicOfALookup(t *testing.T) {
 	keys := middleware.KeyAuthenticator(store, middleware.Options{})
 	for name, h := range map[string]http.Handler{
 		"alone":  testAPI(store, middleware.Options{Hooks: log.hooks()}),
-		"joined": testAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: middleware.FirstOf(keys, nobody{})}),
+		"joined": testAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: middleware.FirstOf(middleware.RefuseSeveral, keys, nobody{})}),
 		"pieces": func() http.Handler {
 			g := middleware.New(store, middleware.Options{Hooks: log.hooks()})
 			return middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(http.HandlerFunc(sayOK))
@@ -45,7 +45,7 @@ func TestPanicBehindABufferingWriter(t *testing.T) {
 		panic("boom")
 	})
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	api.Handle("GET /api/v1/x", middleware.AnyKey(), half)
+	api.Handle("GET /api/v1/x", middleware.AnyCaller(), half)
 	g := keyless()
 	for name, h := range map[string]http.Handler{
 		"RequestID(buffer(API))":     g.RequestID(buffered(api)),

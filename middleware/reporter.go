@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/redact"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
@@ -187,13 +188,13 @@ var secretHeader = regexp.MustCompile(`(?i)authorization|cookie|key|token|secret
 
 // misuse answers 500 for stages that are put together wrongly, because to pass
 // the request on would be unsafe.
-func (p *reporter) misuse(w http.ResponseWriter, r *http.Request, stage Stage, what string) {
+func (p *reporter) misuse(w http.ResponseWriter, r *http.Request, stage, what string) {
 	p.logWith(w, r).Error("middleware: " + what)
-	p.refuse(w, r, stage, refusal(codeInternal))
+	p.refuse(w, r, stage, refusal(codes.Internal))
 }
 
 // refuse answers with a refusal of a stage.
-func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage Stage, refused *Problem) {
+func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, refused *Problem) {
 	if n := recordOf(w); n != nil {
 		n.decide(stage, refused.Code)
 		n.event.RetryAfter, n.event.RefusedKey = refused.RetryAfter, refused.key
@@ -323,9 +324,6 @@ func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
 	}
 	if e.Stage == "" {
 		e.Stage, e.Outcome = StageHandler, handled
-	}
-	if x.record.slot != nil {
-		x.record.slot.Store(e)
 	}
 	if x.record.observe != nil {
 		p.contain(x, r, func() { x.record.observe(r.Context(), *e) })

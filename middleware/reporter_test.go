@@ -45,7 +45,7 @@ func TestPanicsKeepTheKey(t *testing.T) {
 			return middleware.NewAPI(ring.memory, o)
 		},
 		"joined": func(hooks *middleware.Hooks) *middleware.API {
-			keys := middleware.Prefer(nobody{}, middleware.FirstOf(middleware.KeyAuthenticator(ring.memory, options), middleware.KeyAuthenticator(ring.memory, middleware.Options{
+			keys := middleware.FirstOf(middleware.IgnoreSeveral, nobody{}, middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.memory, options), middleware.KeyAuthenticator(ring.memory, middleware.Options{
 				Service: keystore.Service{Prefix: "globex"},
 			})))
 			return middleware.NewAPI(nil, middleware.Options{Hooks: hooks, Authenticator: keys})
@@ -69,7 +69,7 @@ func TestPanicsKeepTheKey(t *testing.T) {
 				}
 				log := newLogged()
 				api := guard(log.hooks())
-				api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(_ http.ResponseWriter, r *http.Request) { do(r, secret) })
+				api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), func(_ http.ResponseWriter, r *http.Request) { do(r, secret) })
 				if res := serve(api, request("GET", "/api/v1/x", "", "", line)); res.StatusCode != 500 {
 					t.Fatalf("%s, %s: got %d %s", name, line, res.StatusCode, res.body)
 				}
@@ -90,7 +90,7 @@ func TestPanicsKeepTheKey(t *testing.T) {
 		// Keys of others, which no header of the request has.
 		log = newLogged()
 		api := guard(log.hooks())
-		api.HandleFunc("GET /api/v1/x", middleware.AnyKey(), func(http.ResponseWriter, *http.Request) {
+		api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {
 			panic(fmt.Errorf("cannot store %q or {%s} or %s", oldKey2, token, elsewhere))
 		})
 		serve(api, request("GET", "/api/v1/x", "", "", "X-Caller: "+oldKey))
@@ -110,7 +110,7 @@ func TestMethodInLogs(t *testing.T) {
 	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, Service: acme()})
 	handlers := map[string]http.Handler{
 		"Event":  g.RequestID(http.NotFoundHandler()),
-		"misuse": middleware.Chain(g.RequestID, g.AnyKey)(http.NotFoundHandler()),
+		"misuse": middleware.Chain(g.RequestID, g.Enforce(middleware.AnyCaller()))(http.NotFoundHandler()),
 		"panic":  middleware.Chain(g.RequestID, g.Recover)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })),
 	}
 	for method, want := range map[string]string{
@@ -201,7 +201,7 @@ func TestWriteProblemTooLate(t *testing.T) {
 			}
 		}
 		api, token := oneRoute(t, h, middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), h)
+		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), h)
 		srv := start(t, api)
 		for _, r := range []*http.Request{get(t, srv, "/api/v1/x", token), newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)} {
 			r.Header.Set("Idempotency-Key", name)
@@ -223,8 +223,8 @@ func TestProblemHook(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	api := testAPI(ring.keys, middleware.Options{Hooks: hooks})
-	api.HandleFunc("GET /api/v1/panic", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { panic("boom") })
-	api.HandleFunc("GET /api/v1/own", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("GET /api/v1/panic", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) { panic("boom") })
+	api.HandleFunc("GET /api/v1/own", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 418, Code: "own", RetryAfter: time.Second})
 	})
 	tests := []struct {
@@ -265,9 +265,6 @@ func TestProblemHookThatWrites(t *testing.T) {
 		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.problem(t).Missing[0] != "tasks:write" {
 			t.Errorf("got %s", res.body)
 		}
-	}
-	if got := need.String(); got != "tasks:write tasks:read" {
-		t.Errorf("the requirement is now %q", got)
 	}
 }
 
@@ -351,11 +348,11 @@ func TestNoSecretLeaks(t *testing.T) {
 		})
 		api := testAPI(store, middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Failures: ratelimit.MustParse("1000-S"), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
 		for name, value := range panics {
-			api.HandleFunc("GET /api/v1/panic/"+name, middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
-			api.HandleFunc("POST /api/v1/panic/"+name, middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
+			api.HandleFunc("GET /api/v1/panic/"+name, middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
+			api.HandleFunc("POST /api/v1/panic/"+name, middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
 		}
-		api.HandleFunc("GET /api/v1/twice", middleware.AnyKey(), superfluous)
-		api.HandleFunc("GET /api/v1/dump", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+		api.HandleFunc("GET /api/v1/twice", middleware.AnyCaller(), superfluous)
+		api.HandleFunc("GET /api/v1/dump", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 			p, _ := middleware.PrincipalFrom(r.Context())
 			for _, verb := range verbs {
 				fmt.Fprintf(dumps, verb+"\n"+verb+"\n"+verb+"\n", r.Context(), p, w)
@@ -364,7 +361,7 @@ func TestNoSecretLeaks(t *testing.T) {
 			marshalled, _ := json.Marshal(r.Context())
 			dumps.Write(marshalled)
 		})
-		api.Handle("POST /api/v1/misuse", middleware.AnyKey(), middleware.New(nil, middleware.Options{}).AnyKey(http.HandlerFunc(sayOK)))
+		api.Handle("POST /api/v1/misuse", middleware.AnyCaller(), middleware.New(nil, middleware.Options{}).Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
 		srv := start(t, api, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(logs, "", 0) })
 
 		paths := []string{"/api/v1/any", "/api/v1/account", "/api/v1/none", "/api/v1/twice", "/api/v1/misuse", "/api/v1/dump"}
@@ -412,7 +409,7 @@ func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		return middleware.Principal{}, fmt.Errorf("Get %q: %w", "https://login.example/introspect?token="+token, context.DeadlineExceeded)
 	})
-	for _, auth := range []middleware.Authenticator{introspect, middleware.FirstOf(middleware.KeyAuthenticator(keystore.NewMemory(), middleware.Options{}), introspect)} {
+	for _, auth := range []middleware.Authenticator{introspect, middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(keystore.NewMemory(), middleware.Options{}), introspect)} {
 		api := testAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: auth})
 		wantRefusal(t, "introspection is down", serve(api, request("GET", "/api/v1/any", jwt, "")), 503, "key_store_unavailable", "")
 	}
@@ -435,7 +432,7 @@ func TestKeyInThePath(t *testing.T) {
 			r.Context().Value(writerKey{}).(http.ResponseWriter).WriteHeader(201)
 		},
 	} {
-		api.HandleFunc("POST /api/v1/"+path+"/{key}", middleware.AnyKey(), h)
+		api.HandleFunc("POST /api/v1/"+path+"/{key}", middleware.AnyCaller(), h)
 	}
 	token := ring.issue(t)
 	for _, path := range []string{"panic", "misuse", "late", "bypassed"} {
@@ -467,7 +464,7 @@ type writerKey struct{}
 func TestHooksOfTheOutermost(t *testing.T) {
 	outer, inner := newLogged(), newLogged()
 	misplaced := func(o *middleware.Hooks) http.Handler {
-		return middleware.New(nil, middleware.Options{Hooks: o}).AnyKey(http.HandlerFunc(sayOK))
+		return middleware.New(nil, middleware.Options{Hooks: o}).Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK))
 	}
 	id := middleware.New(nil, middleware.Options{Hooks: outer.hooks()}).RequestID
 	serve(id(misplaced(nil)), request("GET", "/", "", ""))
@@ -593,14 +590,14 @@ func TestPattern(t *testing.T) {
 		want  string
 	}{
 		{"Require on the route", func(g *middleware.Guard) http.Handler {
-			return middleware.Chain(g.RequestID, g.Authenticate)(router{g.AnyKey(http.HandlerFunc(sayOK))})
+			return middleware.Chain(g.RequestID, g.Authenticate)(router{g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK))})
 		}, "/tasks/1", patternOf, "/tasks/{id}"},
 		{"found when the response ends", func(g *middleware.Guard) http.Handler {
-			return mounted(middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(router{http.HandlerFunc(sayOK)}))
+			return mounted(middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(router{http.HandlerFunc(sayOK)}))
 		}, "/tasks/1", patternOf, "/tasks/{id}"},
 		{"asked again, behind a ServeMux outside", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("/tasks/", middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(router{http.HandlerFunc(sayOK)}))
+			mux.Handle("/tasks/", middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(router{http.HandlerFunc(sayOK)}))
 			return mounted(mux)
 		}, "/tasks/1", patternOf, "/tasks/{id}"},
 		{"an unknown path behind a ServeMux outside", func(g *middleware.Guard) http.Handler {
@@ -613,17 +610,17 @@ func TestPattern(t *testing.T) {
 		}, "/none", patternOf, ""},
 		{"a ServeMux without the hook", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("/tasks/{task}", g.AnyKey(http.HandlerFunc(sayOK)))
+			mux.Handle("/tasks/{task}", g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
 			return middleware.Chain(g.RequestID, g.Authenticate)(mux)
 		}, "/tasks/1", nil, "/tasks/{task}"},
 		{"a ServeMux behind a copy of the request", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("/tasks/{task}", g.AnyKey(http.HandlerFunc(sayOK)))
+			mux.Handle("/tasks/{task}", g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
 			return middleware.Chain(g.RequestID, g.Authenticate)(mounted(mux))
 		}, "/tasks/1", nil, "/tasks/{task}"},
 		{"a hook that knows nothing", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("/tasks/{task}", g.AnyKey(http.HandlerFunc(sayOK)))
+			mux.Handle("/tasks/{task}", g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
 			return middleware.Chain(g.RequestID, g.Authenticate)(mux)
 		}, "/tasks/1", func(*http.Request) string { return "" }, "/tasks/{task}"},
 		{
@@ -640,7 +637,7 @@ func TestPattern(t *testing.T) {
 		h := tt.build(middleware.New(ring.keys, o))
 		if h == nil {
 			api := middleware.NewAPI(ring.keys, o)
-			api.HandleFunc("GET /api/v1/tasks/{task}", middleware.AnyKey(), sayOK)
+			api.HandleFunc("GET /api/v1/tasks/{task}", middleware.AnyCaller(), sayOK)
 			h = api
 		}
 		serve(h, request("GET", tt.path, token, ""))
@@ -668,7 +665,7 @@ func TestPatternIsAskedForTheEventAlone(t *testing.T) {
 			hooks.Observe = func(context.Context, middleware.Event) {}
 		}
 		g := middleware.New(ring.keys, middleware.Options{Hooks: hooks})
-		serve(middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey)(http.HandlerFunc(sayOK)), request("GET", "/", token, ""))
+		serve(middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK)), request("GET", "/", token, ""))
 		if calls != tt.calls {
 			t.Errorf("%s: asked %d times, want %d", tt.name, calls, tt.calls)
 		}
@@ -695,9 +692,9 @@ func TestPanickingHooks(t *testing.T) {
 		set(hooks)
 		o := middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
 		api := middleware.NewAPI(ring.keys, o)
-		api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), sayOK)
+		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), sayOK)
 		g := middleware.New(ring.keys, o)
-		for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey, g.Idempotent)(http.HandlerFunc(sayOK))} {
+		for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(sayOK))} {
 			before := len(log.String())
 			srv := start(t, h) // a panic that got out would cut the connection
 			r := newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)
@@ -730,11 +727,11 @@ func TestInnerPatternOutside(t *testing.T) {
 	stock, api, g := http.NewServeMux(), middleware.NewAPI(ring.keys, o), middleware.New(ring.keys, o)
 	for pattern, h := range map[string]http.HandlerFunc{"GET /api/v1/a/{id}": sayOK, "POST /api/v1/a/{id}": sayOK, "PUT /api/v1/a/{id}": boom} {
 		stock.HandleFunc(pattern, h)
-		api.HandleFunc(pattern, middleware.AnyKey(), h)
+		api.HandleFunc(pattern, middleware.AnyCaller(), h)
 	}
 	for name, inner := range map[string]http.Handler{
 		"stock": middleware.Chain(g.Recover, g.Authenticate)(stock), "API": api,
-		"pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.AnyKey, g.Idempotent)(stock),
+		"pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(stock),
 	} {
 		for _, tt := range []struct{ method, path, token, key, want string }{
 			{"GET", "/api/v1/a/1", token, "", "GET /api/v1/a/{id}"},
@@ -823,7 +820,7 @@ func TestPanicShowsNoKey(t *testing.T) {
 	token := ring.issue(t)
 	o := middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
 	api := middleware.NewAPI(ring.keys, o)
-	api.Handle("POST /api/v1/x", middleware.AnyKey(), boom)
+	api.Handle("POST /api/v1/x", middleware.AnyCaller(), boom)
 	g := middleware.New(ring.keys, o)
 	chains := map[string]http.Handler{
 		"API": api, "pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(boom), "Recover alone": g.Recover(boom),

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unsafe"
 
 	"github.com/rs/xid"
@@ -50,9 +49,6 @@ func (s *requestIDs) open(x *exchange, w http.ResponseWriter, r *http.Request, o
 	} else {
 		x.IDHeader = s.Header
 		s.assign(x, r)
-	}
-	if outer != nil && outer.event != nil {
-		x.record = &record{start: time.Now(), slot: outer.event}
 	}
 	x.use(s.report.hooks(x, r))
 	if x.record != nil {

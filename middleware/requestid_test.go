@@ -392,7 +392,7 @@ func TestRequestIDAllOverUnderLoad(t *testing.T) {
 	}
 	paths := []string{"/api/v1/none", "/api/v1/ok/", "/elsewhere"}
 	for name, h := range handlers {
-		api.HandleFunc("GET /api/v1/"+name, middleware.AnyKey(), h)
+		api.HandleFunc("GET /api/v1/"+name, middleware.AnyCaller(), h)
 		paths = append(paths, "/api/v1/"+name)
 	}
 	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
@@ -447,7 +447,7 @@ func TestNoOtherIDInTrailers(t *testing.T) {
 			} {
 				ring := newKeyring()
 				api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-				api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, _ *http.Request) {
+				api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("X-Early", "1")
 					if name == "declared" {
 						w.Header().Set("Trailer", "Svc-Request-Id")

@@ -6,15 +6,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // A Requirement says which scopes a key needs. The zero Requirement panics
-// where it is used; use [AnyKey] to require no scope.
+// where it is used; use [AnyCaller] to require no scope.
 type Requirement struct {
 	names []scope.Name
 	any   bool // one of names is enough
-	none  bool // AnyKey
+	none  bool // AnyCaller
 
 	reportOnly bool
 }
@@ -27,30 +28,16 @@ func RequireAny(oneOf ...scope.Name) Requirement {
 	return Requirement{names: slices.Clone(oneOf), any: true}
 }
 
-// AnyKey accepts any live key, even one without scopes. A replay repeats the
-// requirement and not the handler's own checks: on an idempotent route, put
-// every check of the key into the requirement.
-func AnyKey() Requirement { return Requirement{none: true} }
+// AnyCaller accepts every caller who is authenticated, even one without scopes.
+// A replay repeats the requirement and not the handler's own checks: on an
+// idempotent route, put every check of the caller into the requirement.
+func AnyCaller() Requirement { return Requirement{none: true} }
 
 // ReportOnly returns the requirement as one that refuses nobody.
 // [Event].Reported tells who would have been refused.
 func (n Requirement) ReportOnly() Requirement {
 	n.reportOnly = true
 	return n
-}
-
-// Scopes returns the names, and whether one of them is enough.
-func (n Requirement) Scopes() (names []scope.Name, anyOf bool) { return slices.Clone(n.names), n.any }
-
-func (n Requirement) String() string {
-	if n.none {
-		return "any key"
-	}
-	text := joinNames(n.names)
-	if n.any {
-		return "any of " + text
-	}
-	return text
 }
 
 // scopeCheck is the compiled form of a Requirement.
@@ -80,7 +67,7 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 		return scope.Set{}, nil
 	}
 	if len(n.names) == 0 {
-		return scope.Set{}, errors.New("the requirement is empty; name the scopes, or say AnyKey()")
+		return scope.Set{}, errors.New("the requirement is empty; name the scopes, or say AnyCaller()")
 	}
 	set, unknown := r.Parse(n.names)
 	if len(unknown) > 0 {
@@ -104,7 +91,7 @@ func (c *scopeCheck) check(p Principal, x *exchange) *Problem {
 	case c.need.none, !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
 		return nil
 	case c.need.reportOnly:
-		x.observed().noteReported(codeInsufficientScope)
+		x.observed().noteReported(codes.InsufficientScope)
 		return nil
 	case !granted.HasAny(c.set):
 		return c.all
@@ -113,7 +100,7 @@ func (c *scopeCheck) check(p Principal, x *exchange) *Problem {
 }
 
 func (c *scopeCheck) refusal(missing []scope.Name) *Problem {
-	p := refusal(codeInsufficientScope)
+	p := refusal(codes.InsufficientScope)
 	p.Missing = missing
 	p.Detail = "The credentials lack " + describe(missing, c.need.any) + "."
 	p.Challenge = c.challenge

@@ -31,11 +31,11 @@ func TestReportOnlyRequirement(t *testing.T) {
 	ok := http.HandlerFunc(sayOK)
 	byNeed, byRoute := middleware.NewAPI(ring.keys, o()), middleware.NewAPI(ring.keys, o())
 	byNeed.Handle("POST /api/v1/x", need.ReportOnly(), ok)
-	byRoute.HandleWith("POST /api/v1/x", need, middleware.RouteOptions{ReportOnly: true}, ok)
+	byRoute.Handle("POST /api/v1/x", need, ok, middleware.RouteOptions{ReportOnly: true})
 	g := middleware.New(ring.keys, o())
 	for name, h := range map[string]http.Handler{
 		"Requirement": byNeed, "RouteOptions": byRoute,
-		"pieces": middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Check(need.ReportOnly()), g.Idempotent)(ok),
+		"pieces": middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Enforce(need.ReportOnly()), g.Idempotent)(ok),
 	} {
 		for i, s := range []struct {
 			token    string
@@ -56,9 +56,9 @@ func TestReportOnlyRequirement(t *testing.T) {
 	if need.ReportOnly(); serve(mustRefuse(ring.keys, need), request("GET", "/api/v1/x", reader, "")).StatusCode != 403 {
 		t.Error("ReportOnly changed the requirement that it was called on")
 	}
-	wantPanic(t, "the requirement is empty", func() { g.Check(middleware.Requirement{}.ReportOnly()) })
-	wantPanic(t, "is not one of the contract", func() { g.Check(middleware.Require("tasks:raed").ReportOnly()) })
-	if res := serve(g.RequestID(g.Check(need.ReportOnly())(ok)), request("GET", "/", "", "")); res.StatusCode != 500 {
+	wantPanic(t, "the requirement is empty", func() { g.Enforce(middleware.Requirement{}.ReportOnly()) })
+	wantPanic(t, "is not one of the contract", func() { g.Enforce(middleware.Require("tasks:raed").ReportOnly()) })
+	if res := serve(g.RequestID(g.Enforce(need.ReportOnly())(ok)), request("GET", "/", "", "")); res.StatusCode != 500 {
 		t.Errorf("without Authenticate: got %d", res.StatusCode)
 	}
 }
@@ -87,7 +87,7 @@ func TestRequirements(t *testing.T) {
 		{"implication", implying, middleware.Require(read), []scope.Name{write}, nil, "", ""},
 		{"implication one way", implying, middleware.Require(write), []scope.Name{read}, []string{"tasks:write"}, "tasks:write", "The credentials lack the scope tasks:write."},
 		{"no scopes", nil, middleware.Require(read), nil, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
-		{"no scopes, any key", nil, middleware.AnyKey(), nil, nil, "", ""},
+		{"no scopes, any key", nil, middleware.AnyCaller(), nil, nil, "", ""},
 		{"all, all held", nil, middleware.Require(read, write), []scope.Name{write, cancel, read}, nil, "", ""},
 		{"all, one held", nil, middleware.Require(read, write), []scope.Name{read}, []string{"tasks:write"}, "tasks:read tasks:write", "The credentials lack the scope tasks:write."},
 		{"all, none held", nil, middleware.Require(read, write), []scope.Name{cancel}, []string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The credentials lack the scopes tasks:read tasks:write."},
@@ -121,17 +121,11 @@ func TestRequirementMistakes(t *testing.T) {
 	for want, need := range map[string]middleware.Requirement{
 		"the requirement is empty": {},
 		"is empty":                 middleware.Require(),
-		"or say AnyKey()":          middleware.RequireAny(),
+		"or say AnyCaller()":       middleware.RequireAny(),
 		`scope "task:read" is not one of the contract, and Options.Service names no others; did you mean "tasks:read"?`: middleware.Require("task:read"),
 		`scope "nothing:like-it" is not one of the contract, and Options.Service names no others`:                       middleware.Require(scope.TasksRead, "nothing:like-it"),
 	} {
-		names, anyOf := need.Scopes()
-		wantPanic(t, want, func() {
-			if anyOf {
-				keyless().RequireAny(names...)
-			}
-			keyless().Require(names...)
-		})
+		wantPanic(t, want, func() { keyless().Enforce(need) })
 		wantPanic(t, `API.Handle("GET /api/v1/x")`, func() {
 			middleware.NewAPI(keystore.NewMemory(), middleware.Options{}).HandleFunc("GET /api/v1/x", need, sayOK)
 		})
@@ -142,22 +136,8 @@ func TestRequirementIsItsOwn(t *testing.T) {
 	names := []scope.Name{scope.TasksRead, scope.TasksWrite}
 	all, anyOf := middleware.Require(names...), middleware.RequireAny(names...)
 	names[0] = "changed"
-	got, one := all.Scopes()
-	if one || got[0] != scope.TasksRead {
-		t.Errorf("Require: got %q, any %v", got, one)
-	}
-	got[0] = "changed"
-	if got, one := anyOf.Scopes(); !one || got[0] != scope.TasksRead {
-		t.Errorf("RequireAny: got %q, any %v", got, one)
-	}
-	for want, n := range map[string]middleware.Requirement{"tasks:read tasks:write": all, "any of tasks:read tasks:write": anyOf, "any key": middleware.AnyKey()} {
-		if n.String() != want {
-			t.Errorf("got %q, want %q", n, want)
-		}
-	}
-	if again, _ := all.Scopes(); again[0] != scope.TasksRead {
-		t.Errorf("a caller has changed the requirement: %q", again)
-	}
+	keyless().Enforce(all) // which panics for a scope that is not registered
+	keyless().Enforce(anyOf)
 }
 
 // TestChallengeIsQuoted: a scope that a registry accepts can stand in the
@@ -217,12 +197,12 @@ func TestReportOnlyRequirements(t *testing.T) {
 		"all":      {middleware.Require(scope.TasksRead, scope.ChatRead).ReportOnly(), "insufficient_scope"},
 		"any":      {middleware.RequireAny(scope.TasksRead, scope.TasksWrite).ReportOnly(), "insufficient_scope"},
 		"any, has": {middleware.RequireAny(scope.TasksRead, scope.ChatRead).ReportOnly(), ""},
-		"any key":  {middleware.AnyKey().ReportOnly(), ""},
+		"any key":  {middleware.AnyCaller().ReportOnly(), ""},
 	} {
 		token := ring.issue(t, scope.ChatRead)
 		api, g := middleware.NewAPI(ring.keys, middleware.Options{Hooks: o.hooks()}), middleware.New(ring.keys, middleware.Options{Hooks: o.hooks()})
 		api.HandleFunc("GET /api/v1/x", tt.need, sayOK)
-		for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate, g.Check(tt.need))(http.HandlerFunc(sayOK))} {
+		for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(tt.need))(http.HandlerFunc(sayOK))} {
 			if e, got := o.ask(h, request("GET", "/api/v1/x", token, "")); got.StatusCode != 200 || e.Reported != tt.reported || e.Outcome != "handled" {
 				t.Errorf("%s, %s: got %d and the Event %+v, want %q reported", name, form, got.StatusCode, e, tt.reported)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
@@ -42,10 +43,10 @@ func newThrottle(failures ratelimit.Limit) *throttle {
 func (t *throttle) take(ctx context.Context, address string) *Problem {
 	d, err := t.counters.Take(ctx, []ratelimit.Charge{t.failure(address)})
 	if err != nil {
-		return refusal(codeRateStore)
+		return refusal(codes.RateStore)
 	}
 	if !d.Allowed {
-		p := refusal(codeTooManyFailures)
+		p := refusal(codes.TooManyFailures)
 		p.RetryAfter, p.Policy = d.Wait, t.policy.Name
 		return p
 	}
@@ -92,7 +93,7 @@ func (t *throttle) reserve(ctx context.Context, address string, digest keystore.
 		select {
 		case <-changed:
 		case <-timeout:
-			return nil, refusal(codeKeyStore) // the store is slow, which is not the client's fault
+			return nil, refusal(codes.KeyStore) // the store is slow, which is not the client's fault
 		}
 	}
 }

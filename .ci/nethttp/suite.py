@@ -11,7 +11,7 @@ usage: suite.py PROJECT WRAP.go.txt [--recover] [--mux] [--dump FILE] [go test f
 WRAP.go.txt is a Go file body that assigns http.TestWrap in an init of package http_test; in it the import path of the project's packages is
 MODULE/... as in the project (rewritten here). Here are four (.txt, so that no go command takes them for a package):
     wrap_recover.go.txt   RequestID and Recover                                   --recover
-    wrap_auth.go.txt      ... and Authenticate with Failures, RateLimit, AnyKey          --recover
+    wrap_auth.go.txt      ... and Authenticate with Failures, RateLimit, AnyCaller          --recover
     wrap_chain.go.txt     ... and Idempotency: the whole chain                    --recover
     wrap_api.go.txt       the same as an API with its own routing                 --recover --mux
 Each pins the request id by Trust, for many tests (TestH12_*, TestH2_*) compare an answer over HTTP/1 with that over HTTP/2.

@@ -28,16 +28,16 @@ func newAPI(o middleware.Options) *middleware.API {
 	}{
 		{"GET /api/v1/account", middleware.Require(scope.AccountRead)},
 		{"GET hooks.example.com/api/v1/account", middleware.Require(scope.WebhooksWrite)},
-		{"GET /api/v1/me", middleware.AnyKey()},
+		{"GET /api/v1/me", middleware.AnyCaller()},
 		{"POST /api/v1/tasks", middleware.Require(scope.TasksWrite)},
 		{"POST /api/v1/tasks/{id}/runs/{run}/cancel", middleware.Require(scope.TasksCancel, scope.TasksWrite)},
 		{"GET /api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite)},
 		{"DELETE /api/v1/tasks/{task}", middleware.Require(scope.TasksWrite)},
 		{"GET /api/v1/files/{path...}", middleware.Require(scope.KnowledgeRead)},
 		{"GET /api/v1/files/{name}", middleware.Require(scope.KnowledgeRead)},
-		{"GET /api/v1/under/", middleware.AnyKey()},
-		{"GET /api/v1/under/{$}", middleware.AnyKey()},
-		{"CONNECT /api/v1/account", middleware.AnyKey()},
+		{"GET /api/v1/under/", middleware.AnyCaller()},
+		{"GET /api/v1/under/{$}", middleware.AnyCaller()},
+		{"CONNECT /api/v1/account", middleware.AnyCaller()},
 	} {
 		api.HandleFunc(route.pattern, route.need, func(http.ResponseWriter, *http.Request) {})
 	}

@@ -15,10 +15,14 @@ import (
 
 func OtelHTTP(keys keystore.Store, options middleware.Options, tasks *Tasks, tracers trace.TracerProvider) http.Handler {
 	hooks := *options.Hooks // a copy: another API may share it
+	observe := hooks.Observe
 	hooks.Observe = func(ctx context.Context, e middleware.Event) {
 		trace.SpanFromContext(ctx).SetAttributes(
 			attribute.String("api.request_id", e.RequestID), attribute.String("api.organization", e.Principal.Organization()),
-			attribute.String("api.stage", string(e.Stage)), attribute.String("api.outcome", e.Outcome))
+			attribute.String("api.stage", e.Stage), attribute.String("api.outcome", e.Outcome))
+		if observe != nil {
+			observe(ctx, e)
+		}
 	}
 	options.Hooks = &hooks
 	api := middleware.NewAPI(keys, options)

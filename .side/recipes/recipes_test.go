@@ -2,12 +2,14 @@ package recipes
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -57,6 +59,12 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 	s.narrow = issue(keystore.Production, scope.AccountRead)
 	s.limited = issue(keystore.Sandbox, scope.TasksRead)
 	hooks := &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(&s.log, nil))}
+	hooks.Observe = func(_ context.Context, e middleware.Event) {
+		if !e.Nested {
+			s.events <- e
+		}
+	}
+	given := hooks.Observe
 	h := recipe(keys, middleware.Options{
 		RateLimit: middleware.RateLimitOptions{
 			Store:        ratelimit.NewMemory(),
@@ -66,17 +74,10 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})},
 		Hooks:       hooks,
 	}, &s.tasks)
-	if hooks.Problem != nil || hooks.Observe != nil || hooks.Pattern != nil {
+	if hooks.Problem != nil || reflect.ValueOf(hooks.Observe).Pointer() != reflect.ValueOf(given).Pointer() || hooks.Pattern != nil {
 		t.Error("the recipe writes into its caller's Hooks, which another API may share")
 	}
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, event := middleware.WithEvent(r.Context())
-		defer func() {
-			e, _ := event()
-			s.events <- e
-		}()
-		h.ServeHTTP(w, r.WithContext(ctx))
-	}))
+	srv := httptest.NewUnstartedServer(h)
 	srv.Config.Protocols = new(http.Protocols)
 	srv.Config.Protocols.SetHTTP1(true)
 	srv.Config.Protocols.SetUnencryptedHTTP2(true)

@@ -30,7 +30,7 @@ func TestTwoRouters(t *testing.T) {
 		engine.GET("/api/v1/tasks/:id", tasks.ginGet)
 		engine.GET("/api/v1/tasks/:id/secrets", func(c *gin.Context) { c.String(200, "secrets") })
 		api := middleware.NewAPI(keys, o)
-		api.Handle("GET /api/v1/tasks/{id}", middleware.AnyKey(), engine)
+		api.Handle("GET /api/v1/tasks/{id}", middleware.AnyCaller(), engine)
 		return api
 	})
 	if a := s.send("GET /api/v1/tasks/7%2Fsecrets", s.narrow, ""); a.body != "secrets" {
@@ -83,7 +83,7 @@ func TestGinWriter(t *testing.T) {
 	} {
 		s := start(t, func(keys keystore.Store, o middleware.Options, tasks *Tasks) http.Handler {
 			g, engine := middleware.New(keys, o), gin.New()
-			engine.POST(tasksPath, ginStage(engine, g.AnyKey, g.Idempotent), tt.handle)
+			engine.POST(tasksPath, ginStage(engine, g.Enforce(middleware.AnyCaller()), g.Idempotent), tt.handle)
 			return middleware.Chain(g.RequestID, g.Authenticate)(engine)
 		})
 		for range 2 {

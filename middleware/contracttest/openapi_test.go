@@ -23,7 +23,7 @@ func newAPI() *middleware.API {
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), nothing)
 	api.HandleFunc("POST /api/v1/tasks/{id}/cancel", middleware.Require(scope.TasksCancel, scope.TasksWrite), nothing)
 	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite), nothing)
-	api.HandleFunc("GET /api/v1/me", middleware.AnyKey(), nothing)
+	api.HandleFunc("GET /api/v1/me", middleware.AnyCaller(), nothing)
 	api.HandleFunc("GET files.example.com/api/v1/files/{path...}", middleware.Require(scope.KnowledgeRead), nothing)
 	api.HandleFunc("GET files.example.com/api/v1/account", middleware.Require(scope.KnowledgeRead), nothing) // shares a path
 	return api

@@ -87,7 +87,7 @@ func TestKeyed(t *testing.T) {
 func TestKeyedInsideAClaim(t *testing.T) {
 	g := middleware.New(nil, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})}})
 	runs := 0
-	h := middleware.Chain(g.AnyKey, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++
 		if got := middleware.Executions(r.Context()); got != 1 {
 			t.Errorf("got %d executions", got)

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -61,8 +62,7 @@ func Document(api *middleware.API, info Info) []byte {
 		}
 		path := paths[r.template]
 		d.Paths[path][r.method] = described.operation(r, wildcard.FindAllString(path, -1))
-		names, _ := r.Need.Scopes()
-		for _, name := range names {
+		for _, name := range r.Scopes {
 			used[name] = true
 		}
 	}
@@ -161,7 +161,7 @@ func ref(kind, name string) object { return object{"$ref": "#/components/" + kin
 // operation describes a route whose path has these wildcards.
 func (d documented) operation(r documentRoute, wildcards []string) operation {
 	o := operation{
-		Security: security(r.Need),
+		Security: security(r.Route),
 		Responses: map[string]object{
 			"401": ref("responses", "Unauthorized"),
 			"429": ref("responses", "TooManyRequests"),
@@ -176,7 +176,7 @@ func (d documented) operation(r documentRoute, wildcards []string) operation {
 		o.Parameters = append(o.Parameters, p)
 	}
 	var success []string
-	if names, _ := r.Need.Scopes(); len(names) > 0 {
+	if len(r.Scopes) > 0 {
 		o.Responses["403"] = ref("responses", "Forbidden")
 	}
 	if r.Idempotent {
@@ -198,13 +198,12 @@ func (d documented) operation(r documentRoute, wildcards []string) operation {
 
 // security says what is needed: the names of one requirement are needed
 // together, and of several requirements one is enough.
-func security(need middleware.Requirement) []map[string][]scope.Name {
-	names, anyOf := need.Scopes()
-	if !anyOf {
-		return []map[string][]scope.Name{{bearerScheme: append([]scope.Name{}, names...)}}
+func security(r middleware.Route) []map[string][]scope.Name {
+	if !r.AnyOf {
+		return []map[string][]scope.Name{{bearerScheme: append([]scope.Name{}, r.Scopes...)}}
 	}
 	var alternatives []map[string][]scope.Name
-	for _, name := range names {
+	for _, name := range r.Scopes {
 		alternatives = append(alternatives, map[string][]scope.Name{bearerScheme: {name}})
 	}
 	return alternatives
@@ -273,15 +272,15 @@ func securityText(registry *scope.Registry, used map[scope.Name]bool) string {
 // refusal describes the response of a status, with the codes that the table of
 // problems has for it.
 func (d documented) refusal(status int, text string, headers ...string) object {
-	var codes []string
-	for code, of := range middleware.Codes() {
-		if of == status {
-			codes = append(codes, "`"+code+"`")
+	var names []string
+	for code, row := range codes.Table {
+		if row.Status == status {
+			names = append(names, "`"+code+"`")
 		}
 	}
-	slices.Sort(codes)
-	if len(codes) > 0 {
-		text += " Codes: " + strings.Join(codes, ", ") + "."
+	slices.Sort(names)
+	if len(names) > 0 {
+		text += " Codes: " + strings.Join(names, ", ") + "."
 	}
 	r := object{"description": text, "headers": d.headers(headers...)}
 	if d.Hooks == nil || d.Hooks.Problem == nil {

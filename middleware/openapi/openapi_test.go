@@ -31,14 +31,14 @@ var routes = []struct {
 	need    middleware.Requirement
 }{
 	{"GET /api/v1/account", middleware.Require(scope.AccountRead)},
-	{"GET /api/v1/me", middleware.AnyKey()},
+	{"GET /api/v1/me", middleware.AnyCaller()},
 	{"POST /api/v1/tasks", middleware.Require(scope.TasksWrite)},
 	{"POST /api/v1/tasks/{id}/runs/{run}/cancel", middleware.Require(scope.TasksCancel, scope.TasksWrite)},
 	{"GET /api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite)},
 	{"GET /api/v1/files/{path...}", middleware.Require(scope.KnowledgeRead)},
-	{"GET /api/v1/exact/{$}", middleware.AnyKey()},
-	{"GET /api/v1/under/", middleware.AnyKey()},
-	{"CONNECT /api/v1/account", middleware.AnyKey()},
+	{"GET /api/v1/exact/{$}", middleware.AnyCaller()},
+	{"GET /api/v1/under/", middleware.AnyCaller()},
+	{"CONNECT /api/v1/account", middleware.AnyCaller()},
 	{"GET hooks.example.com/api/v1/account", middleware.Require(scope.WebhooksWrite)},
 	// What OpenAPI takes for the same path.
 	{"PUT /api/v1/tasks/{task}", middleware.Require(scope.TasksWrite)},
@@ -220,10 +220,10 @@ func TestOfAKeyThatIsRequired(t *testing.T) {
 	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	required := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Required: true}}
-	api.Handle("POST /api/v1/a", middleware.AnyKey(), nothing)
-	api.HandleWith("POST /api/v1/b", middleware.AnyKey(), required, nothing)
-	api.Handle("GET /api/v1/c", middleware.AnyKey(), nothing)
-	api.HandleWith("POST /api/v1/d", middleware.AnyKey(), middleware.RouteOptions{NotIdempotent: true}, nothing)
+	api.Handle("POST /api/v1/a", middleware.AnyCaller(), nothing)
+	api.Handle("POST /api/v1/b", middleware.AnyCaller(), nothing, required)
+	api.Handle("GET /api/v1/c", middleware.AnyCaller(), nothing)
+	api.Handle("POST /api/v1/d", middleware.AnyCaller(), nothing, middleware.RouteOptions{NotIdempotent: true})
 	d := parse(t, openapi.Document(api, openapi.Info{}))
 	for _, tt := range []struct{ path, method, want string }{
 		{"/api/v1/a", "post", "#/components/parameters/IdempotencyKey"},

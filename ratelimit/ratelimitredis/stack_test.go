@@ -28,7 +28,7 @@ func newStack(t testing.TB, limits middleware.RateLimitOptions, route middleware
 		t.Fatal(err)
 	}
 	api := middleware.NewAPI(keys, middleware.Options{RateLimit: limits, Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
-	api.HandleWith("GET /api/v1/account", middleware.Require(scope.AccountRead), route, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}), route)
 	return func() *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", "/api/v1/account", nil)
 		r.Header.Set("Authorization", "Bearer "+secret.Reveal())

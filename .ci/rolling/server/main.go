@@ -121,15 +121,15 @@ func serve(ctx context.Context) error {
 	api.Handle("POST /api/v1/streamed", need, create(db, true))
 	if *replies == "sql" {
 		joined := runner(true)
-		api.HandleWith("POST /api/v1/joined", need, middleware.RouteOptions{Idempotency: &joined}, create(db, false))
+		api.Handle("POST /api/v1/joined", need, create(db, false), middleware.RouteOptions{Idempotency: &joined})
 	}
 	for name, text := range map[string]string{"same": *same, "changed": *changed} {
 		limit, err := ratelimit.Parse(text)
 		if err != nil {
 			return err
 		}
-		api.HandleWith("GET /api/v1/"+name, middleware.Require(scope.TasksRead), middleware.RouteOptions{Limit: &ratelimit.Policy{Name: name, Limit: limit}},
-			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		api.Handle("GET /api/v1/"+name, middleware.Require(scope.TasksRead), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), middleware.RouteOptions{Limit: &ratelimit.Policy{Name: name, Limit: limit}})
+
 	}
 
 	mux := http.NewServeMux()

@@ -3,7 +3,7 @@
 // net/http answers some requests by itself, on the bare connection: a malformed
 // request (400), an oversized header block (431), an unknown transfer coding
 // (501), an unknown version (505), an unknown expectation (417) and plain HTTP
-// on a TLS port (400). [Listen] and [ListenTLS] wrap the accepted connections
+// on a TLS port (400). [Listen] wraps the accepted connections
 // and rewrite, over HTTP/1:
 //
 //   - These answers: they get the id, and the caller's body in place of
@@ -43,10 +43,13 @@ type Options struct {
 // later take the ids away. It also sets srv.DisableGeneralOptionsHandler, so
 // that "OPTIONS *" reaches the handler.
 //
-// Connections that speak TLS already are not wrapped, and under srv.ServeTLS
-// only the answer to plain HTTP is covered: use [ListenTLS].
+// If srv.TLSConfig has certificates, the listener speaks HTTPS by itself; see
+// [listenTLS]. Connections that speak TLS already are not wrapped.
 func Listen(srv *http.Server, ln net.Listener, o Options) net.Listener {
 	setHooks(srv)
+	if c := srv.TLSConfig; c != nil && (len(c.Certificates) > 0 || c.GetCertificate != nil || c.GetConfigForClient != nil) {
+		return listenTLS(srv, ln, o)
+	}
 	return &listener{ln, &o}
 }
 

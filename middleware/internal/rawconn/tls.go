@@ -13,24 +13,20 @@ import (
 	"time"
 )
 
-// ListenTLS is [Listen] for HTTPS with the certificates of srv.TLSConfig; it
-// panics if there are none. Give its result to srv.Serve, not to srv.ServeTLS.
+// listenTLS is [Listen] for HTTPS with the certificates of srv.TLSConfig. Its
+// result is for srv.Serve, not for srv.ServeTLS.
 //
 // It replaces srv.TLSConfig by a copy. HTTP/2 is offered if srv serves it and
 // NextProtos is empty or contains "h2". A handshake may take as long as
 // srv.ReadHeaderTimeout or else srv.ReadTimeout says, ten seconds by default.
 // The first Accept starts goroutines; Close ends them.
-func ListenTLS(srv *http.Server, ln net.Listener, o Options) net.Listener {
+func listenTLS(srv *http.Server, ln net.Listener, o Options) net.Listener {
 	config := srv.TLSConfig.Clone()
-	if config == nil || len(config.Certificates) == 0 && config.GetCertificate == nil && config.GetConfigForClient == nil {
-		panic("rawconn: Server.TLSConfig has no certificate")
-	}
 	if len(config.NextProtos) == 0 {
 		// Serve sets up HTTP/2 only if it finds "h2" here.
 		config.NextProtos = []string{"h2", "http/1.1"}
 	}
 	srv.TLSConfig = config
-	setHooks(srv)
 	l := &tlsListener{Listener: ln, o: &o, srv: srv, conns: make(chan net.Conn), errs: make(chan error)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l

@@ -25,12 +25,12 @@ func certificate(t testing.TB) (server, client *tls.Config) {
 		&tls.Config{RootCAs: ts.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "127.0.0.1"}
 }
 
-// serveTLS runs srv behind ListenTLS. The client's configuration offers protos.
+// serveTLS runs srv behind Listen. The client's configuration offers protos.
 func serveTLS(t testing.TB, srv *http.Server, protos ...string) (addr string, client *tls.Config) {
 	t.Helper()
 	srv.TLSConfig, client = certificate(t)
 	client.NextProtos = protos
-	return run(t, srv, rawconn.ListenTLS(srv, listenTCP(t), options())), client
+	return run(t, srv, rawconn.Listen(srv, listenTCP(t), options())), client
 }
 
 func dialTLS(t testing.TB, addr string, config *tls.Config) *client {
@@ -191,7 +191,7 @@ func TestTLSProtocols(t *testing.T) {
 			srv.TLSConfig = server
 			tt.set(srv)
 			before := slices.Clone(server.NextProtos)
-			addr := run(t, srv, rawconn.ListenTLS(srv, listenTCP(t), options()))
+			addr := run(t, srv, rawconn.Listen(srv, listenTCP(t), options()))
 			client.NextProtos = []string{"h2", "http/1.1"}
 			c := dialTLS(t, addr, client)
 			if got := c.Conn.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != tt.want {
@@ -201,19 +201,6 @@ func TestTLSProtocols(t *testing.T) {
 				t.Errorf("the caller's configuration has changed: %q", server.NextProtos)
 			}
 		})
-	}
-}
-
-func TestNoCertificate(t *testing.T) {
-	for _, config := range []*tls.Config{nil, {}} {
-		func() {
-			defer func() {
-				if s, ok := recover().(string); !ok || !strings.HasPrefix(s, "rawconn: ") {
-					t.Errorf("got panic %q", s)
-				}
-			}()
-			rawconn.ListenTLS(&http.Server{TLSConfig: config}, listenOne(nil), options())
-		}()
 	}
 }
 
@@ -250,7 +237,7 @@ func TestHandshakeTimeout(t *testing.T) {
 			srv := newServer(stage(hello))
 			srv.TLSConfig, srv.ReadHeaderTimeout, srv.ReadTimeout = server, tt.header, tt.read
 			start := time.Now()
-			run(t, srv, rawconn.ListenTLS(srv, listenOne(there), options()))
+			run(t, srv, rawconn.Listen(srv, listenOne(there), options()))
 			if _, err := here.Read(make([]byte, 1)); err != io.EOF {
 				t.Errorf("got %v, want EOF", err)
 			}
@@ -268,7 +255,7 @@ func TestNoDeadlineAfterHandshake(t *testing.T) {
 		here, there := net.Pipe()
 		srv := newServer(stage(hello))
 		srv.TLSConfig = server
-		run(t, srv, rawconn.ListenTLS(srv, listenOne(there), options()))
+		run(t, srv, rawconn.Listen(srv, listenOne(there), options()))
 		conn := tls.Client(here, client)
 		if err := conn.Handshake(); err != nil {
 			t.Fatal(err)
@@ -294,7 +281,7 @@ func TestPanicOfTLSConfig(t *testing.T) {
 		}
 		return &server.Certificates[0], nil
 	}}
-	addr := run(t, srv, rawconn.ListenTLS(srv, listenTCP(t), options()))
+	addr := run(t, srv, rawconn.Listen(srv, listenTCP(t), options()))
 	if _, err := tls.Dial("tcp", addr, &tls.Config{ServerName: "bad.example"}); err == nil {
 		t.Error("the handshake went on after a panic")
 	}
@@ -314,7 +301,7 @@ func (failingListener) Accept() (net.Conn, error) { return nil, io.ErrNoProgress
 // TestTLSAcceptErrors: Serve decides which are final.
 func TestTLSAcceptErrors(t *testing.T) {
 	server, _ := certificate(t)
-	ln := rawconn.ListenTLS(&http.Server{TLSConfig: server}, failingListener{listenTCP(t)}, options())
+	ln := rawconn.Listen(&http.Server{TLSConfig: server}, failingListener{listenTCP(t)}, options())
 	defer ln.Close()
 	for range 3 {
 		if c, err := ln.Accept(); c != nil || err != io.ErrNoProgress {
@@ -323,12 +310,12 @@ func TestTLSAcceptErrors(t *testing.T) {
 	}
 }
 
-// TestServeTLS is net/http's own TLS over Listen.
+// TestServeTLS is net/http's own TLS over Listen, which saw no certificates.
 func TestServeTLS(t *testing.T) {
 	srv := newServer(stage(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
 	var client *tls.Config
-	srv.TLSConfig, client = certificate(t)
 	ln := rawconn.Listen(srv, listenTCP(t), options())
+	srv.TLSConfig, client = certificate(t)
 	done := make(chan error, 1)
 	go func() { done <- srv.ServeTLS(ln, "", "") }()
 	defer func() {
