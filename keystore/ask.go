@@ -8,18 +8,9 @@ import (
 	"time"
 )
 
-// What a [Cached] adds to the errors of its store. Like most of those, neither
-// means that the token has no key.
-var (
-	// ErrOverloaded is returned while as many lookups are running as may.
-	ErrOverloaded = errors.New("keystore: too many lookups are running")
-
-	// ErrCorrupt is wrapped when the store returned a record that cannot
-	// belong to the token: another digest, an environment that does not exist,
-	// or no record and no error either. Nobody may be let in with it, and
-	// somebody must look at the store.
-	ErrCorrupt = errors.New("keystore: record is corrupt")
-)
+// ErrOverloaded is returned by a [Cached] while as many lookups are running as
+// may. It does not mean that the token has no key.
+var ErrOverloaded = errors.New("keystore: too many lookups are running")
 
 // maxLoads is how many questions about strange tokens may be open at the store
 // at once, and how many about tokens that were usable before.
@@ -94,6 +85,6 @@ func (c *Cached) checked(k *Key, err error, d Digest) (*Key, error) {
 		return nil, err
 	}
 	k = k.Bind(c.options.Service.Scopes)
-	c.reportUnknown(k)
+	c.unknownScopes.report(k, &c.options)
 	return k, nil
 }

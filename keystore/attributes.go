@@ -34,7 +34,7 @@ func attributeProblems(attributes map[string]string) (problems []FieldError) {
 			add("An attribute has no name.")
 		case len(name) > maxAttributeName:
 			add("The attribute name %.40q is longer than %d bytes.", name, maxAttributeName)
-		case strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf || !isBase62(byte(r)) && !strings.ContainsRune("_-.", r) }):
+		case strings.ContainsFunc(name, notOfAName):
 			add("The attribute name %q has other characters than letters, digits, _, - and full stops.", name)
 		case len(value) > maxAttributeValue:
 			add("The value of the attribute %q is longer than %d bytes.", name, maxAttributeValue)
@@ -45,6 +45,10 @@ func attributeProblems(attributes map[string]string) (problems []FieldError) {
 		}
 	}
 	return problems
+}
+
+func notOfAName(r rune) bool {
+	return r >= utf8.RuneSelf || !isBase62(byte(r)) && !strings.ContainsRune("_-.", r)
 }
 
 // valued returns a copy of the attributes that have a value, or nil.

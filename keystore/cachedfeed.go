@@ -90,7 +90,8 @@ func (c *Cached) noticeNoRun(now time.Duration) {
 	_, feed := c.store.(Feed)
 	_, memory := c.store.(*Memory)
 	if !c.runChecked.Swap(true) && feed && !memory {
-		c.options.Logger.Warn("keystore: Cached.Run was not started, revocations elsewhere take longer to be noticed", "max_staleness", c.MaxStaleness())
+		c.options.Logger.Warn("keystore: Cached.Run was not started, revocations elsewhere take longer to be noticed",
+			"max_staleness", c.MaxStaleness())
 	}
 }
 
@@ -102,7 +103,8 @@ func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, 
 		if position != "" && errors.Is(err, ErrNotFound) {
 			// Forget now, because the next poll may fail.
 			c.forgetAll()
-			c.options.Logger.Info("keystore: the feed of changes does not know where it was, as after a failover; all keys are looked up again")
+			c.options.Logger.Info("keystore: the feed of changes does not know where it was, as after a failover; " +
+				"all keys are looked up again")
 			position = ""
 			continue
 		}

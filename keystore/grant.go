@@ -9,6 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rs/xid"
+
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -75,7 +77,8 @@ func (g Grant) problems(r *scope.Registry, now time.Time) []FieldError {
 		problems = append(problems, FieldError{"name", problem})
 	}
 	if !g.Environment.Known() {
-		problems = append(problems, FieldError{"environment", fmt.Sprintf("The environment must be %q or %q.", Production, Sandbox)})
+		message := fmt.Sprintf("The environment must be %q or %q.", Production, Sandbox)
+		problems = append(problems, FieldError{"environment", message})
 	}
 	_, unknown := r.Parse(g.Scopes)
 	for _, n := range unknown {
@@ -169,4 +172,16 @@ func once(names []scope.Name) []scope.Name {
 		}
 	}
 	return kept
+}
+
+func newID() string { return "key_" + xid.New().String() }
+
+// instant returns the wall clock's time as every store can keep it.
+func instant() time.Time { return storable(time.Now()) }
+
+func storable(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
 }

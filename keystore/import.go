@@ -45,8 +45,9 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 	}
 	now := instant()
 	g := Grant{
-		Organization: old.Organization, Actor: old.CreatedBy, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes,
-		Attributes: old.Attributes, Networks: old.Networks, ExpiresAt: old.ExpiresAt, IssueToken: old.IssueToken,
+		Organization: old.Organization, Actor: old.CreatedBy, Name: old.Name,
+		Environment: old.Environment, Scopes: old.Scopes, Attributes: old.Attributes,
+		Networks: old.Networks, ExpiresAt: old.ExpiresAt, IssueToken: old.IssueToken,
 	}
 	problems := append(g.problems(i.service.Scopes, now), i.importProblems(old, t)...)
 	if problems != nil {
@@ -86,7 +87,8 @@ func (i *Issuer) importProblems(old *Key, t Token) (problems []FieldError) {
 		problems = append(problems, FieldError{"id", problem})
 	}
 	if len(old.Hint) > maxHint || textProblem("hint", old.Hint) != "" {
-		problems = append(problems, FieldError{"hint", fmt.Sprintf("The hint is longer than %d bytes, or not valid UTF-8 text.", maxHint)})
+		message := fmt.Sprintf("The hint is longer than %d bytes, or not valid UTF-8 text.", maxHint)
+		problems = append(problems, FieldError{"hint", message})
 	}
 	return problems
 }

@@ -3,9 +3,6 @@ package keystore
 import (
 	"context"
 	"errors"
-	"time"
-
-	"github.com/rs/xid"
 )
 
 // An Issuer issues, rotates and revokes keys. Every method acts for one
@@ -92,16 +89,4 @@ func (i *Issuer) issuedBefore(ctx context.Context, organization, actor, token st
 		return nil, nil
 	}
 	return k, err
-}
-
-func newID() string { return "key_" + xid.New().String() }
-
-// instant returns the wall clock's time as every store can keep it.
-func instant() time.Time { return storable(time.Now()) }
-
-func storable(t time.Time) time.Time {
-	if t.IsZero() {
-		return time.Time{}
-	}
-	return t.UTC().Truncate(time.Microsecond)
 }

@@ -19,6 +19,12 @@ var (
 	ErrSuspended = errors.New("keystore: key is suspended")
 )
 
+// ErrCorrupt is wrapped when a store returned a record that cannot belong to
+// the token: another digest, an environment that does not exist, or no record
+// and no error either. Nobody may be let in with it, and somebody must look at
+// the store.
+var ErrCorrupt = errors.New("keystore: record is corrupt")
+
 // A Key is the record of one API key. It never holds the secret.
 //
 // A *Key that came out of Lookup is shared by all requests: nobody may write to

@@ -49,7 +49,11 @@ func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &LastUsed{toucher: t, options: o, room: maxPending, pending: make(map[keyID]time.Time), due: time.Now().Add(o.Interval + time.Minute)}
+	return &LastUsed{
+		toucher: t, options: o, room: maxPending,
+		pending: make(map[keyID]time.Time),
+		due:     time.Now().Add(o.Interval + time.Minute),
+	}
 }
 
 // Record notes that k is used now. It never waits for the store, and does not

@@ -90,7 +90,8 @@ func (l LegacyFormat) validate() error {
 	bad := func(r rune) bool { return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-') }
 	switch {
 	case l.Name == "" || len(l.Name) > maxLegacyName || strings.ContainsFunc(l.Name, bad):
-		return fmt.Errorf("keystore: the name %q of a legacy shape is not 1 to %d characters of a-z, 0-9 and -", l.Name, maxLegacyName)
+		return fmt.Errorf("keystore: the name %q of a legacy shape is not 1 to %d characters of a-z, 0-9 and -",
+			l.Name, maxLegacyName)
 	case l.Prefix == "" && l.Match == nil:
 		return fmt.Errorf("keystore: the legacy shape %q needs a Prefix or a Match, since any text would have it", l.Name)
 	case len(l.Prefix) >= maxToken:
@@ -117,7 +118,8 @@ func (s Service) validateLegacy() error {
 			if earlier.Name == l.Name {
 				errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
 			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {
-				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it and has its prefix", l.Name, earlier.Name))
+				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it and has its prefix",
+					l.Name, earlier.Name))
 			}
 		}
 	}

@@ -35,11 +35,13 @@ func canonicalNetwork(n netip.Prefix) netip.Prefix {
 
 func networkProblems(networks []netip.Prefix) (problems []FieldError) {
 	if len(networks) > maxNetworks {
-		return []FieldError{{"networks", fmt.Sprintf("There are %d networks; a key has at most %d.", len(networks), maxNetworks)}}
+		message := fmt.Sprintf("There are %d networks; a key has at most %d.", len(networks), maxNetworks)
+		return []FieldError{{"networks", message}}
 	}
 	for _, n := range networks {
 		if !canonicalNetwork(n).IsValid() {
-			problems = append(problems, FieldError{"networks", fmt.Sprintf("%q is no network, such as 192.0.2.0/24 or 2001:db8::/32.", n)})
+			message := fmt.Sprintf("%q is no network, such as 192.0.2.0/24 or 2001:db8::/32.", n)
+			problems = append(problems, FieldError{"networks", message})
 		}
 	}
 	return problems

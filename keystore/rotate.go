@@ -26,7 +26,9 @@ import (
 // When the new key was stored and revoking the old one failed, Rotate returns
 // the secret, the new key and the error: the new key works, and so does the
 // old one until [Issuer.Revoke] ends it.
-func (i *Issuer) Rotate(ctx context.Context, organization, id, actor string, overlap time.Duration, token string) (Secret, *Key, error) {
+func (i *Issuer) Rotate(
+	ctx context.Context, organization, id, actor string, overlap time.Duration, token string,
+) (Secret, *Key, error) {
 	g := Grant{Organization: organization, Actor: actor, IssueToken: token}
 	problems := g.ownerProblems()
 	if overlap < 0 {

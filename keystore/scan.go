@@ -26,7 +26,8 @@ type ScanRule struct {
 // and without anchors, that matches the tokens of the present shape. It does
 // not know the checksum, so it also matches others.
 func (s Service) Pattern() string {
-	return fmt.Sprintf("%s_(%s|%s)_[0-9A-Za-z]{%d}", s.prefix(), s.word(Production), s.word(Sandbox), randomLength+checksumLength)
+	return fmt.Sprintf("%s_(%s|%s)_[0-9A-Za-z]{%d}",
+		s.prefix(), s.word(Production), s.word(Sandbox), randomLength+checksumLength)
 }
 
 // ScanRule returns the rule for the keys of s, legacy ones left out.
@@ -37,7 +38,7 @@ func (s Service) ScanRule() ScanRule {
 	live, test := s.begin(Production), s.begin(Sandbox)
 	body := live + strings.Repeat("0", randomLength)
 	sum := checksum(body)
-	r.Checksum = fmt.Sprintf("The last %d characters are the CRC-32 (IEEE 802.3, as in zlib) of all characters before them, "+
+	r.Checksum = fmt.Sprintf("The last %d characters are the CRC-32 (IEEE 802.3, as in zlib) of all before them, "+
 		"from the prefix on, written in base 62 with the digits 0-9, A-Z and a-z in this order, the most significant first, "+
 		"and zeros in front. For %s they are %s.", checksumLength, body, sum[:])
 	r.Gitleaks = fmt.Sprintf(`[[rules]]

@@ -120,7 +120,8 @@ func (s Service) sameAs(other Service) error {
 		}
 	}
 	if s.Scopes != other.Scopes {
-		return fmt.Errorf("keystore: two registries meet that both have %s, here and in the Cached below; make one and keep it", scopes(s))
+		return fmt.Errorf("keystore: two registries meet that both have %s, here and in the Cached below; "+
+			"make one and keep it", scopes(s))
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ var (
 	ErrNotFound = errors.New("keystore: no such key")
 	ErrExists   = errors.New("keystore: key exists already")
 	ErrConflict = errors.New("keystore: key was changed by somebody else")
-	ErrRotated  = errors.New("keystore: key was rotated before and has a successor; if the secret of that one is lost, issue a new key")
+	ErrRotated  = errors.New("keystore: key was rotated before and has a successor; " +
+		"if the secret of that one is lost, issue a new key")
 )
 
 // A Store finds the record of a token. It is all that the path of a request

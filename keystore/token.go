@@ -171,7 +171,8 @@ func (l *LegacyFormat) token(text string) (Token, error) {
 		return Token{}, errIncomplete
 	}
 	if len(digests) > maxDigests {
-		return Token{}, fmt.Errorf("keystore: the legacy shape %q gave %d digests, want at most %d", l.Name, len(digests), maxDigests)
+		return Token{}, fmt.Errorf("keystore: the legacy shape %q gave %d digests, want at most %d",
+			l.Name, len(digests), maxDigests)
 	}
 	t.n = copy(t.digests[:], digests)
 	return t, nil
@@ -181,7 +182,9 @@ func (l *LegacyFormat) token(text string) (Token, error) {
 // present shape or in a legacy one with a Prefix. If not, it may belong to
 // something else, as a JWT does.
 func (s Service) Claims(token string) bool {
-	return strings.HasPrefix(token, s.prefix()+"_") || slices.ContainsFunc(s.Legacy, func(l LegacyFormat) bool { return l.Prefix != "" && strings.HasPrefix(token, l.Prefix) })
+	return strings.HasPrefix(token, s.prefix()+"_") || slices.ContainsFunc(s.Legacy, func(l LegacyFormat) bool {
+		return l.Prefix != "" && strings.HasPrefix(token, l.Prefix)
+	})
 }
 
 // Digests returns the digests in the order in which they are asked for. The
@@ -226,9 +229,11 @@ func (t *Token) checked(k *Key, d Digest) (*Key, error) {
 	}
 	switch {
 	case t.legacy == "" && k.Environment != t.Environment:
-		return nil, fmt.Errorf("%w: key %q is of environment %q, and its token of %q", ErrCorrupt, k.ID, k.Environment, t.Environment)
+		return nil, fmt.Errorf("%w: key %q is of environment %q, and its token of %q",
+			ErrCorrupt, k.ID, k.Environment, t.Environment)
 	case (t.legacy == "") != (k.Legacy == ""):
-		return nil, fmt.Errorf("%w: key %q is marked %q as legacy, and its token has the shape %q", ErrCorrupt, k.ID, k.Legacy, t.legacy)
+		return nil, fmt.Errorf("%w: key %q is marked %q as legacy, and its token has the shape %q",
+			ErrCorrupt, k.ID, k.Legacy, t.legacy)
 	}
 	return k, nil
 }

@@ -15,10 +15,12 @@ func (e TokenError) Error() string {
 
 // Constants, so that a flood of bad tokens costs no memory.
 const (
-	errTooLong            TokenError = "The key is longer than any key."
-	errBadCharacter       TokenError = "The key has a character that no key has; it may have been copied with a quote or a line break."
-	errOtherPrefix        TokenError = "The key does not begin with the prefix of this service."
-	errPublishable        TokenError = "This is a publishable key, which is made for browsers. This API needs a secret key."
+	errTooLong      TokenError = "The key is longer than any key."
+	errBadCharacter TokenError = "The key has a character that no key has; " +
+		"it may have been copied with a quote or a line break."
+	errOtherPrefix TokenError = "The key does not begin with the prefix of this service."
+	errPublishable TokenError = "This is a publishable key, which is made for browsers. " +
+		"This API needs a secret key."
 	errUnknownEnvironment TokenError = "The key names no environment of this service; it may be mistyped."
 	errBadLength          TokenError = "The key has the wrong length; it may have been cut off."
 	errIncomplete         TokenError = "The key is mistyped or was not copied whole."

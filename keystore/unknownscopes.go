@@ -17,12 +17,13 @@ type unknownScopes struct {
 // maxUnknownScopes bounds how many names are reported and remembered.
 const maxUnknownScopes = 100
 
-// reportUnknown logs each unknown scope the first time a key has it.
-func (c *Cached) reportUnknown(k *Key) {
-	_, unknown := c.options.Service.Scopes.Parse(k.Scopes)
+// report logs each unknown scope the first time a key has it.
+func (u *unknownScopes) report(k *Key, o *CacheOptions) {
+	_, unknown := o.Service.Scopes.Parse(k.Scopes)
 	for _, n := range unknown {
-		if c.unknownScopes.first(n) {
-			c.options.Logger.Warn("keystore: a key has a scope that the service does not; it grants nothing", "scope", string(n), "key", k.ID)
+		if u.first(n) {
+			o.Logger.Warn("keystore: a key has a scope that the service does not; it grants nothing",
+				"scope", string(n), "key", k.ID)
 		}
 	}
 }

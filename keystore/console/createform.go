@@ -106,21 +106,14 @@ func (x *exchange) presetForm(f createForm, preset string) error {
 // reject shows the form again with what is wrong.
 func (x *exchange) reject(f createForm, err error) error {
 	why := x.explain(err)
-	notice := ""
-	if why.problems == nil {
-		notice = why.detail
-	}
-	x.showCreateForm(why.status, f, byField(why.problems), notice)
+	problems, notice := why.again()
+	x.showCreateForm(why.status, f, problems, notice)
 	return nil
 }
 
 func (x *exchange) showCreateForm(status int, f createForm, problems map[string]string, notice string) {
 	families := x.families(f)
-	title := "Create an API key"
-	if problems != nil || notice != "" {
-		title = "Error: " + title
-	}
-	x.render(status, "create.html", title, struct {
+	x.render(status, "create.html", formTitle("Create an API key", problems, notice), struct {
 		createForm
 		Environments []environmentChoice
 		Families     []family

@@ -34,11 +34,7 @@ func (x *exchange) editForm(k *keystore.Key) error {
 
 func (x *exchange) showEditForm(status int, k *keystore.Key, name string, typed restriction, problems map[string]string, notice string) {
 	v := x.view(k)
-	title := "Edit “" + v.Name + "”"
-	if problems != nil || notice != "" {
-		title = "Error: " + title
-	}
-	x.render(status, "edit.html", title, struct {
+	x.render(status, "edit.html", formTitle("Edit “"+v.Name+"”", problems, notice), struct {
 		view
 		Typed       string
 		Restriction restrictionForm
@@ -62,11 +58,8 @@ func (x *exchange) edit(k *keystore.Key) error {
 		if why.problems == nil && why.status < http.StatusInternalServerError {
 			return err
 		}
-		notice := ""
-		if why.problems == nil {
-			notice = why.detail
-		}
-		x.showEditForm(why.status, k, name, typed, byField(why.problems), notice)
+		problems, notice := why.again()
+		x.showEditForm(why.status, k, name, typed, problems, notice)
 		return nil
 	}
 	x.toKey(changed)

@@ -32,8 +32,17 @@ func authError(err error) *failure {
 	return &failure{status: http.StatusServiceUnavailable, code: "sign_in_unavailable", cause: err}
 }
 
-// failureOf is the one table from errors to answers. An error that it does not
-// know means that the store could not answer; its text goes to the log only.
+// refusals are what errors of keystore are to the person who asked.
+var refusals = map[error]failure{
+	keystore.ErrNotFound:  {status: http.StatusNotFound, title: "Nothing here", detail: "There is no such page, and no such key in your organization."},
+	keystore.ErrRotated:   {status: http.StatusConflict, title: "This key was rotated before", detail: "A key is replaced once, and this one has a successor already. If the secret of that one is lost, create a new key."},
+	keystore.ErrRevoked:   {status: http.StatusConflict, title: "This key is revoked", detail: "A revoked key cannot be rotated. Create a new one instead."},
+	keystore.ErrExpired:   {status: http.StatusConflict, title: "This key has expired", detail: "An expired key cannot be rotated. Create a new one instead."},
+	keystore.ErrSuspended: {status: http.StatusConflict, title: "This key is suspended", detail: "A suspended key cannot be rotated until it is resumed. It can be revoked."},
+}
+
+// failureOf returns the answer to an error. One that is not known means that
+// the store could not answer; its text goes to the log only.
 func failureOf(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -41,17 +50,10 @@ func failureOf(err error) *failure {
 	if g, ok := errors.AsType[*keystore.GrantError](err); ok {
 		return &failure{status: http.StatusUnprocessableEntity, title: "Not valid", detail: "Some of the fields are not valid.", problems: g.Fields}
 	}
-	switch {
-	case errors.Is(err, keystore.ErrNotFound):
-		return &failure{status: http.StatusNotFound, title: "Nothing here", detail: "There is no such page, and no such key in your organization."}
-	case errors.Is(err, keystore.ErrRotated):
-		return &failure{status: http.StatusConflict, title: "This key was rotated before", detail: "A key is replaced once, and this one has a successor already. If the secret of that one is lost, create a new key."}
-	case errors.Is(err, keystore.ErrRevoked):
-		return &failure{status: http.StatusConflict, title: "This key is revoked", detail: "A revoked key cannot be rotated. Create a new one instead."}
-	case errors.Is(err, keystore.ErrExpired):
-		return &failure{status: http.StatusConflict, title: "This key has expired", detail: "An expired key cannot be rotated. Create a new one instead."}
-	case errors.Is(err, keystore.ErrSuspended):
-		return &failure{status: http.StatusConflict, title: "This key is suspended", detail: "A suspended key cannot be rotated until it is resumed. It can be revoked."}
+	for known, f := range refusals {
+		if errors.Is(err, known) {
+			return &f
+		}
 	}
 	return &failure{status: http.StatusServiceUnavailable, code: "key_store_unavailable", cause: err}
 }
@@ -114,6 +116,24 @@ func (x *exchange) signIn(f *failure) string {
 		return x.options.SignIn
 	}
 	return ""
+}
+
+// again says how a form is shown again after a failure: with the messages at
+// its fields, or with a notice.
+func (f *failure) again() (problems map[string]string, notice string) {
+	if f.problems == nil {
+		return nil, f.detail
+	}
+	return byField(f.problems), ""
+}
+
+// formTitle returns the title of a form, which says first that something is
+// wrong: a screen reader begins with it.
+func formTitle(title string, problems map[string]string, notice string) string {
+	if problems != nil || notice != "" {
+		return "Error: " + title
+	}
+	return title
 }
 
 // byField gathers the messages of each field.

@@ -31,11 +31,7 @@ func (x *exchange) rotateForm(k *keystore.Key) error {
 }
 
 func (x *exchange) showRotateForm(status int, k *keystore.Key, token, overlap, problem string) {
-	title := "Rotate “" + x.view(k).Name + "”"
-	if problem != "" {
-		title = "Error: " + title
-	}
-	x.render(status, "rotate.html", title, struct {
+	x.render(status, "rotate.html", formTitle("Rotate “"+x.view(k).Name+"”", nil, problem), struct {
 		view
 		Token, Overlap, Problem string
 		Overlaps                []overlapChoice

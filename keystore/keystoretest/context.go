@@ -72,8 +72,9 @@ var contextCases = []testCase{
 		cancel()
 		k := newKey(unique("org"))
 		insert(t, m, k)
-		if err := store.Touch(ctx, []keystore.Use{use(k, at(0))}); err == nil {
-			wantUsed(t, m, k, at(0), "Touch with a context that has ended returned nil")
+		now := at(0)
+		if err := store.Touch(ctx, []keystore.Use{use(k, now)}); err == nil {
+			wantUsed(t, m, k, now, "Touch with a context that has ended returned nil")
 		}
 	}},
 
