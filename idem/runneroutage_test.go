@@ -117,3 +117,40 @@ func TestOutageIsNoRefusal(t *testing.T) {
 		t.Errorf("the store was asked %d times, want 21", calls)
 	}
 }
+
+// leaving is a Joiner that fails while its caller leaves.
+type leaving struct {
+	idem.Store
+	leave func()
+	calls int
+}
+
+func (l *leaving) Join(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
+	l.calls++
+	l.leave()
+	return idem.Record{}, nil, idemtest.ErrInjected
+}
+
+// A Join that fails counts like any other call, unless its caller has left.
+func TestOutageOfJoins(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &leaving{Store: newMemory()}
+			r := newRunner(s, idem.Options{Join: true})
+			for range 10 {
+				ctx, cancel := context.WithCancel(t.Context())
+				s.leave = func() {}
+				if leaves {
+					s.leave = cancel
+				}
+				if _, _, err := r.Begin(ctx, request); err == nil {
+					t.Error("got no error")
+				}
+				cancel()
+			}
+			if want := map[bool]int{false: 5, true: 10}[leaves]; s.calls != want {
+				t.Errorf("the caller leaves %t: the store was asked %d times, want %d", leaves, s.calls, want)
+			}
+		})
+	}
+}
