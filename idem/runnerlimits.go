@@ -18,35 +18,38 @@ type load struct{ executions, waiters int }
 
 // startExecution counts an execution of the owner, if it may have one more.
 func (l *loads) startExecution(owner string, most int) bool {
-	if l.owners[owner].executions >= most {
+	o := l.owners[owner]
+	if o.executions >= most {
 		return false
 	}
-	l.add(owner, load{executions: 1})
+	l.change(owner, o, load{executions: 1})
 	return true
 }
 
-func (l *loads) endExecution(owner string) { l.add(owner, load{executions: -1}) }
+func (l *loads) endExecution(owner string) { l.change(owner, l.owners[owner], load{executions: -1}) }
 
 // startWaiting counts a waiter of the owner, if it may have one more.
 func (l *loads) startWaiting(owner string) bool {
-	if l.waiters >= maxWaiters || l.owners[owner].waiters >= maxWaitersPerOwner {
+	o := l.owners[owner]
+	if l.waiters >= maxWaiters || o.waiters >= maxWaitersPerOwner {
 		return false
 	}
-	l.add(owner, load{waiters: 1})
+	l.change(owner, o, load{waiters: 1})
 	return true
 }
 
-func (l *loads) endWaiting(owner string) { l.add(owner, load{waiters: -1}) }
+func (l *loads) endWaiting(owner string) { l.change(owner, l.owners[owner], load{waiters: -1}) }
 
-func (l *loads) add(owner string, more load) {
-	l.executions += more.executions
-	l.waiters += more.waiters
-	o := l.owners[owner]
-	o.executions += more.executions
-	o.waiters += more.waiters
-	if o == (load{}) {
+// change adds more to the load of the owner, which is o.
+func (l *loads) change(owner string, o, more load) {
+	l.load = l.plus(more)
+	if o = o.plus(more); o == (load{}) {
 		delete(l.owners, owner)
 		return
 	}
 	l.owners[owner] = o
+}
+
+func (l load) plus(more load) load {
+	return load{l.executions + more.executions, l.waiters + more.waiters}
 }
