@@ -291,26 +291,6 @@ func TestMemoryDefaults(t *testing.T) {
 	})
 }
 
-// A take-over leaves nothing behind.
-func TestMemoryTakeOver(t *testing.T) {
-	s := newShop(t, idem.MemoryOptions{})
-	s.settleAs(claimOf("a", "key"), idem.OutcomeUnknown)
-	taker := claimOf("a", "key")
-	taker.Reexecute = true
-	if r, err := s.Begin(t.Context(), taker); err != nil || r.Attempt != 2 {
-		t.Fatalf("got %v, attempt %d, error %v, want a take-over", r.State, r.Attempt, err)
-	}
-	if got := s.Stats(); got.Claims != 1 || got.Settled != 0 {
-		t.Errorf("got %+v, want one claim", got)
-	}
-	if err := s.Settle(t.Context(), taker.Key, taker.Token, freed); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.Stats(); got != (idem.MemoryStats{}) {
-		t.Errorf("got %+v at the end, want nothing", got)
-	}
-}
-
 // A settlement that is sent again after the body went is compared by summary.
 func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{Budget: 20_000})

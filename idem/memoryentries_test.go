@@ -2,7 +2,6 @@ package idem_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"testing"
@@ -129,55 +128,6 @@ func TestMemoryReclaims(t *testing.T) {
 		}
 		if got := s.Stats(); got != empty {
 			t.Errorf("got %+v after 550 calls, want nothing left of 1100 keys", got)
-		}
-	})
-}
-
-// Retentions differ: those that end first go first, and none before its time.
-func TestMemoryReclaimsInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		random := rand.New(rand.NewPCG(1, 2))
-		s := newShop(t, idem.MemoryOptions{})
-		start := time.Now()
-		var ends []time.Duration
-		var freed []idem.Claim
-		for i := range 2000 {
-			c := s.claim("a", fmt.Sprint(i))
-			end := time.Duration(1+random.IntN(59)) * time.Minute // sooner than the claim's hour
-			if i%3 == 0 {
-				end += time.Hour
-			}
-			if i%3 == 1 {
-				freed = append(freed, s.claimFor("a", fmt.Sprint("freed ", i), end))
-			}
-			s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Retention: end})
-			ends = append(ends, end)
-		}
-		// Taken out of the middle of the queue, they leave it in order.
-		for _, i := range random.Perm(len(freed)) {
-			s.Settle(t.Context(), freed[i].Key, freed[i].Token, idem.Settlement{Outcome: idem.NotStarted})
-		}
-		for step := range 24 {
-			// More come while others go.
-			for i := range 50 {
-				end := time.Duration(1+random.IntN(120)) * time.Minute
-				c := s.claimFor("a", fmt.Sprint("step ", step, " ", i), end)
-				s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Retention: end})
-				ends = append(ends, time.Since(start)+end)
-			}
-			time.Sleep(5 * time.Minute)
-			for range 1000 {
-				s.settleAs(claimOf("other", "key"), idem.NotStarted)
-			}
-			want := 0
-			for _, end := range ends {
-				if end > time.Since(start) {
-					want++
-				}
-			}
-			if got := s.Stats().Settled; got != want {
-				t.Fatalf("after %v: got %d keys, want %d", time.Since(start), got, want)
-			}
 		}
 	})
 }

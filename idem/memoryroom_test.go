@@ -69,10 +69,15 @@ func TestMemoryFloodTakesNothing(t *testing.T) {
 			s.put("flood", fmt.Sprint(i), i%3000)
 		}
 		s.mustHold("modest", strings.Repeat("W", 50))
+		held := s.claim("flood", "held")
 		s.flood("flood") // until all that it holds is young
 		for i := range 50 {
 			s.put("modest", fmt.Sprint(50+i), 500)
 			s.mustBeFull("flood", "more")
+		}
+		s.settle(held, 10, summary)
+		if r, err := s.Begin(t.Context(), claimOf("flood", "held")); err != nil || len(r.Payload) != summary {
+			t.Errorf("got %v, %d bytes, error %v, want the summary of the flood's last answer", r.State, len(r.Payload), err)
 		}
 		s.mustHold("modest", strings.Repeat("W", 100))
 	})
@@ -218,6 +223,11 @@ func (m *model) find(k idem.Key) *modelEntry {
 		}
 	}
 	return nil
+}
+
+// held returns the claims in flight.
+func (m *model) held() []*modelEntry {
+	return slices.DeleteFunc(slices.Clone(m.entries), func(e *modelEntry) bool { return !e.held })
 }
 
 func (m *model) drop(e *modelEntry) {
@@ -388,8 +398,11 @@ func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 		if errors.Is(err, idem.ErrFull) {
 			*full++
 		}
-		if held := slices.DeleteFunc(slices.Clone(m.entries), func(e *modelEntry) bool { return !e.held || e.expires <= m.now() }); len(held) > 0 && random.IntN(8) > 0 {
+		if held := m.held(); len(held) > 0 && random.IntN(8) > 0 {
 			e := held[random.IntN(len(held))]
+			if e.expires <= m.now() {
+				continue
+			}
 			settlement := idem.Settlement{
 				Outcome: idem.Finished, Payload: bytes.Repeat([]byte{byte(step)}, random.IntN(bodies)), Summary: bytes.Repeat([]byte{byte(step)}, random.IntN(300)),
 				Retention: time.Duration(1 + random.Int64N(int64(10*time.Minute))),
@@ -412,8 +425,9 @@ func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 		if m.tie {
 			return m
 		}
-		if got := s.Stats(); got.Bytes != m.of("") || got.Bytes > m.budget || got.Forgotten != m.forgot || got.Claims+got.Settled != len(m.entries) {
-			t.Fatalf("step %d: got %+v, want %d bytes of %d, %d forgotten, %d entries", step, got, m.of(""), m.budget, m.forgot, len(m.entries))
+		held := len(m.held())
+		if got := s.Stats(); got.Bytes != m.of("") || got.Bytes > m.budget || got.Forgotten != m.forgot || got.Claims != held || got.Settled != len(m.entries)-held {
+			t.Fatalf("step %d: got %+v, want %d bytes of %d, %d forgotten, %d of %d held", step, got, m.of(""), m.budget, m.forgot, held, len(m.entries))
 		}
 	}
 	return m
