@@ -118,7 +118,8 @@ func (s Service) validateLegacy() error {
 			if earlier.Name == l.Name {
 				errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
 			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {
-				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it and has its prefix",
+				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it and has "+
+					"its prefix",
 					l.Name, earlier.Name))
 			}
 		}

@@ -22,9 +22,10 @@ func (x *exchange) assignable(e keystore.Environment) []scope.Name {
 
 // creatable returns the environments in which the actor may create keys.
 func (x *exchange) creatable() []keystore.Environment {
-	return slices.DeleteFunc([]keystore.Environment{keystore.Production, keystore.Sandbox}, func(e keystore.Environment) bool {
-		return len(x.assignable(e)) == 0
-	})
+	return slices.DeleteFunc([]keystore.Environment{keystore.Production, keystore.Sandbox},
+		func(e keystore.Environment) bool {
+			return len(x.assignable(e)) == 0
+		})
 }
 
 // mayRotate reports whether the actor may be shown a new secret for k. A scope
@@ -35,11 +36,13 @@ func (x *exchange) mayRotate(k *keystore.Key) bool {
 		return true
 	}
 	assignable := x.assignable(k.Environment)
-	return len(assignable) > 0 && !slices.ContainsFunc(k.Scopes, func(n scope.Name) bool { return !slices.Contains(assignable, n) })
+	return len(assignable) > 0 && !slices.ContainsFunc(k.Scopes,
+		func(n scope.Name) bool { return !slices.Contains(assignable, n) })
 }
 
 func notAssignable() error {
-	return &failure{status: http.StatusForbidden, title: "Not yours to rotate", detail: "This key has scopes that you may not assign, so you cannot be shown its new secret. You can revoke it."}
+	return &failure{status: http.StatusForbidden, title: "Not yours to rotate",
+		detail: "This key has scopes that you may not assign, so you cannot be shown its new secret. You can revoke it."}
 }
 
 // assignProblems says what of a grant the actor may not assign.
@@ -53,7 +56,8 @@ func (x *exchange) assignProblems(g keystore.Grant) (problems []keystore.FieldEr
 	}
 	for _, n := range g.Scopes {
 		if x.registry.Known(n) && !slices.Contains(assignable, n) {
-			problems = append(problems, keystore.FieldError{Field: "scopes", Message: "You may not assign " + string(n) + " in this environment."})
+			problems = append(problems, keystore.FieldError{Field: "scopes",
+				Message: "You may not assign " + string(n) + " in this environment."})
 		}
 	}
 	return problems

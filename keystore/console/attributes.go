@@ -35,7 +35,8 @@ func (o Options) check(issuer *keystore.Issuer) {
 		}
 		seen[a.Name] = true
 		for _, value := range append([]string{"x"}, a.Values...) {
-			err := keystore.Grant{Organization: "x", Environment: keystore.Sandbox, Attributes: map[string]string{a.Name: value}}.Validate(issuer.Service().Scopes)
+			err := keystore.Grant{Organization: "x", Environment: keystore.Sandbox,
+				Attributes: map[string]string{a.Name: value}}.Validate(issuer.Service().Scopes)
 			if err != nil || value == "" {
 				panic(fmt.Sprintf("console: Attributes: %q with the value %q: %v", a.Name, value, err))
 			}
@@ -80,7 +81,8 @@ func (x *exchange) attributeProblems(k *keystore.Key, typed map[string]string) (
 	for _, a := range x.options.Attributes {
 		value := typed[a.Name]
 		if value != "" && value != k.Attributes[a.Name] && a.Values != nil && !slices.Contains(a.Values, value) {
-			problems = append(problems, keystore.FieldError{Field: "attributes", Message: fmt.Sprintf("The attribute %s cannot be %.40q.", a.Name, value)})
+			problems = append(problems, keystore.FieldError{Field: "attributes",
+				Message: fmt.Sprintf("The attribute %s cannot be %.40q.", a.Name, value)})
 		}
 	}
 	return problems
@@ -99,7 +101,8 @@ func (x *exchange) parseNetworks(typed string) (networks []netip.Prefix, problem
 		if err != nil {
 			const enough = 3
 			if len(problems) < enough {
-				problems = append(problems, keystore.FieldError{Field: "networks", Message: fmt.Sprintf("%.50q is neither a network, such as 192.0.2.0/24, nor an address.", text)})
+				problems = append(problems, keystore.FieldError{Field: "networks",
+					Message: fmt.Sprintf("%.50q is neither a network, such as 192.0.2.0/24, nor an address.", text)})
 			}
 			continue
 		}

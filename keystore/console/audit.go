@@ -34,7 +34,10 @@ type Event struct {
 	Networks    []netip.Prefix // none: any
 	ExpiresAt   time.Time      // zero: never
 	Replaced    string         // with Rotated: id of the old key
-	OldKeyEnds  time.Time      // with Rotated: when the old key is refused; zero: it could not be revoked, and Revoked follows when a repeat can
+
+	// OldKeyEnds says, with Rotated, when the old key is refused. Zero: it could
+	// not be revoked, and Revoked follows when a repeat can.
+	OldKeyEnds time.Time
 }
 
 func (x *exchange) audit(e Event, k *keystore.Key) {

@@ -12,12 +12,14 @@ const maxBody = 64 << 10 // bytes
 // readForm reads the body that a page's form sends.
 func (x *exchange) readForm() error {
 	if kind, _, _ := mime.ParseMediaType(x.r.Header.Get("Content-Type")); kind != "application/x-www-form-urlencoded" {
-		return &failure{status: http.StatusUnsupportedMediaType, title: "Not understood", detail: "Send the form of a page. A program uses a keystore.Issuer."}
+		return &failure{status: http.StatusUnsupportedMediaType, title: "Not understood",
+			detail: "Send the form of a page. A program uses a keystore.Issuer."}
 	}
 	x.r.Body = http.MaxBytesReader(x.w, x.r.Body, maxBody)
 	err := x.r.ParseForm()
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return &failure{status: http.StatusRequestEntityTooLarge, title: "Too large", detail: "The request is larger than any that makes a key."}
+		return &failure{status: http.StatusRequestEntityTooLarge, title: "Too large",
+			detail: "The request is larger than any that makes a key."}
 	}
 	if err != nil {
 		return badRequest("The form could not be read.")

@@ -41,7 +41,8 @@ func New(issuer *keystore.Issuer, admin func(*http.Request) (Actor, error), o Op
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o, csp: policy(o.frameAncestors())}
+	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o,
+		csp: policy(o.frameAncestors())}
 }
 
 // An exchange is one request with the administrator who makes it.
@@ -73,7 +74,8 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (x *exchange) serve(segments []string) error {
 	if err := x.origins.Check(x.r); err != nil {
-		return &failure{status: http.StatusForbidden, title: "Refused", detail: "This request comes from another site, or the browser does not say where it comes from. Use the console's own pages, over HTTPS."}
+		return &failure{status: http.StatusForbidden, title: "Refused", detail: "This request comes from another " +
+			"site, or the browser does not say where it comes from. Use the console's own pages, over HTTPS."}
 	}
 	actor, err := x.admin(x.r)
 	if err != nil {
@@ -81,7 +83,8 @@ func (x *exchange) serve(segments []string) error {
 	}
 	const longest = 255 // what a key's record takes
 	if actor.ID == "" || actor.Organization == "" || len(actor.ID) > longest || len(actor.Organization) > longest {
-		return &failure{status: http.StatusInternalServerError, code: "internal", cause: errors.New("console: the admin function returned an actor whose ID or Organization is empty or too long")}
+		return &failure{status: http.StatusInternalServerError, code: "internal",
+			cause: errors.New("console: the admin function returned an actor whose ID or Organization is empty or too long")}
 	}
 	if actor.Name == "" {
 		actor.Name = actor.ID
@@ -137,7 +140,8 @@ func (x *exchange) methods(get, post func() error) error {
 		allow += ", POST"
 	}
 	x.w.Header().Set("Allow", allow)
-	return &failure{status: http.StatusMethodNotAllowed, title: "Not possible", detail: "This address does not know the method " + x.r.Method + "."}
+	return &failure{status: http.StatusMethodNotAllowed, title: "Not possible",
+		detail: "This address does not know the method " + x.r.Method + "."}
 }
 
 // addSlash redirects from the prefix itself to the console's root, without

@@ -19,7 +19,8 @@ func (x *exchange) create() error {
 	f.IssueToken = x.formToken()
 	if f.IssueToken == "" {
 		f.IssueToken = rand.Text()
-		return x.reject(f, &keystore.GrantError{Fields: []keystore.FieldError{{Field: "issue_token", Message: "The form arrived incomplete. Nothing was created; send it again."}}})
+		return x.reject(f, &keystore.GrantError{Fields: []keystore.FieldError{{Field: "issue_token",
+			Message: "The form arrived incomplete. Nothing was created; send it again."}}})
 	}
 	g.IssueToken = f.IssueToken
 	secret, k, err := x.issue(g, problems)
@@ -47,11 +48,13 @@ func (x *exchange) issue(g keystore.Grant, problems []keystore.FieldError) (keys
 		return keystore.Secret{}, nil, err
 	}
 	if g.Name == "" {
-		problems = append(problems, keystore.FieldError{Field: "name", Message: "Give the key a name, so that others know what it is for."})
+		problems = append(problems, keystore.FieldError{Field: "name",
+			Message: "Give the key a name, so that others know what it is for."})
 	}
 	problems = append(problems, x.attributeProblems(&keystore.Key{}, g.Attributes)...)
 	if len(g.Scopes) == 0 {
-		problems = append(problems, keystore.FieldError{Field: "scopes", Message: "Pick at least one scope: a key without any can do nothing."})
+		problems = append(problems, keystore.FieldError{Field: "scopes",
+			Message: "Pick at least one scope: a key without any can do nothing."})
 	}
 	if invalid, ok := errors.AsType[*keystore.GrantError](g.Validate(x.registry)); ok {
 		problems = append(problems, invalid.Fields...)

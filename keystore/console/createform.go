@@ -40,7 +40,8 @@ func (x *exchange) readCreateForm(v url.Values) createForm {
 
 // grant returns what the form asks for, and what is wrong with its expiry.
 func (f createForm) grant(a Actor) (keystore.Grant, []keystore.FieldError) {
-	g := keystore.Grant{Organization: a.Organization, Actor: a.ID, Name: f.Name, Environment: f.Environment, Scopes: f.Scopes}
+	g := keystore.Grant{Organization: a.Organization, Actor: a.ID, Name: f.Name, Environment: f.Environment,
+		Scopes: f.Scopes}
 	problem := ""
 	switch days, err := strconv.Atoi(f.Expiry); {
 	case f.Expiry != "date" && f.ExpiresOn != "":
@@ -93,7 +94,8 @@ func (x *exchange) pickPreset() error {
 
 func (x *exchange) presetForm(f createForm, preset string) error {
 	if len(x.creatable()) == 0 {
-		return &failure{status: http.StatusForbidden, title: "Not yours to create", detail: "There is no scope that you may assign to a key."}
+		return &failure{status: http.StatusForbidden, title: "Not yours to create",
+			detail: "There is no scope that you may assign to a key."}
 	}
 	f.IssueToken = rand.Text()
 	if i := slices.IndexFunc(x.options.Presets, func(p Preset) bool { return p.Name == preset }); i >= 0 {
@@ -123,7 +125,8 @@ func (x *exchange) showCreateForm(status int, f createForm, problems map[string]
 		Problems     map[string]string
 		Notice       string
 		Tomorrow     string
-	}{f, x.environments(f), families, x.presets(families), expiries, x.restrictionForm(f.restriction, problems), problems, notice, time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)})
+	}{f, x.environments(f), families, x.presets(families), expiries, x.restrictionForm(f.restriction, problems),
+		problems, notice, time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)})
 }
 
 type environmentChoice struct {
@@ -202,4 +205,5 @@ func (x *exchange) presets(families []family) (choices []presetChoice) {
 
 type expiryChoice struct{ Value, Name string }
 
-var expiries = []expiryChoice{{"never", "Never"}, {"7", "In 7 days"}, {"30", "In 30 days"}, {"90", "In 90 days"}, {"365", "In a year"}, {"date", "On a date"}}
+var expiries = []expiryChoice{{"never", "Never"}, {"7", "In 7 days"}, {"30", "In 30 days"}, {"90", "In 90 days"},
+	{"365", "In a year"}, {"date", "On a date"}}

@@ -15,11 +15,13 @@ import (
 func (x *exchange) editable(k *keystore.Key) error {
 	switch status := k.Status(time.Now()); {
 	case !x.mayRotate(k):
-		return &failure{status: http.StatusForbidden, title: "Not yours to edit", detail: "This key has scopes that you may not assign, so you cannot change it. You can revoke it."}
+		return &failure{status: http.StatusForbidden, title: "Not yours to edit",
+			detail: "This key has scopes that you may not assign, so you cannot change it. You can revoke it."}
 	case status == keystore.Revoked:
 		return &failure{status: http.StatusConflict, title: "This key is revoked", detail: "A revoked key cannot be changed."}
 	case status == keystore.Expired:
-		return &failure{status: http.StatusConflict, title: "This key has expired", detail: "An expired key cannot be changed."}
+		return &failure{status: http.StatusConflict, title: "This key has expired",
+			detail: "An expired key cannot be changed."}
 	}
 	return nil
 }
@@ -32,7 +34,8 @@ func (x *exchange) editForm(k *keystore.Key) error {
 	return nil
 }
 
-func (x *exchange) showEditForm(status int, k *keystore.Key, name string, typed restriction, problems map[string]string, notice string) {
+func (x *exchange) showEditForm(status int, k *keystore.Key, name string, typed restriction,
+	problems map[string]string, notice string) {
 	v := x.view(k)
 	x.render(status, "edit.html", formTitle("Edit “"+v.Name+"”", problems, notice), struct {
 		view
@@ -70,7 +73,8 @@ func (x *exchange) edit(k *keystore.Key) error {
 func (x *exchange) change(k *keystore.Key, name string, typed restriction) (*keystore.Key, error) {
 	var problems []keystore.FieldError
 	if name == "" && k.Name != "" {
-		problems = append(problems, keystore.FieldError{Field: "name", Message: "Give the key a name, so that others know what it is for."})
+		problems = append(problems, keystore.FieldError{Field: "name",
+			Message: "Give the key a name, so that others know what it is for."})
 	}
 	problems = append(problems, x.attributeProblems(k, typed.Attributes)...)
 	var networks []netip.Prefix

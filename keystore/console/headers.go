@@ -3,7 +3,8 @@ package console
 import "net/http"
 
 func policy(frameAncestors string) string {
-	return "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors " + frameAncestors
+	return "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; base-uri 'none'; " +
+		"frame-ancestors " + frameAncestors
 }
 
 // setHeaders sets what every answer carries, refusals and assets too.

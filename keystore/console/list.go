@@ -51,7 +51,8 @@ func (x *exchange) list() error {
 
 func query(p keystore.Page, after string) url.Values {
 	q := make(url.Values)
-	for name, value := range map[string]string{"environment": string(p.Environment), "status": string(p.Status), "after": after} {
+	for name, value := range map[string]string{"environment": string(p.Environment), "status": string(p.Status),
+		"after": after} {
 		if value != "" {
 			q.Set(name, value)
 		}

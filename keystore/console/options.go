@@ -100,7 +100,11 @@ func (o Options) frameAncestors() string {
 	}
 	for _, origin := range o.FrameAncestors {
 		u, err := url.Parse(origin)
-		if origin != "'self'" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Scheme+"://"+u.Host != origin || strings.ContainsAny(origin, "*;, '\"")) {
+		if origin == "'self'" {
+			continue
+		}
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Scheme+"://"+u.Host != origin ||
+			strings.ContainsAny(origin, "*;, '\"") {
 			panic("console: FrameAncestors: " + origin + " is not an origin")
 		}
 	}

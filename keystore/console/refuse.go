@@ -25,20 +25,27 @@ func (f *failure) Unwrap() error { return f.cause }
 func authError(err error) *failure {
 	switch {
 	case errors.Is(err, ErrSignedOut):
-		return &failure{status: http.StatusUnauthorized, title: "Sign in first", detail: "The Developer section is for administrators who are signed in.", cause: err}
+		return &failure{status: http.StatusUnauthorized, title: "Sign in first",
+			detail: "The Developer section is for administrators who are signed in.", cause: err}
 	case errors.Is(err, ErrNotAdmin):
-		return &failure{status: http.StatusForbidden, title: "For administrators", detail: "Only an administrator of the organization can open the Developer section.", cause: err}
+		return &failure{status: http.StatusForbidden, title: "For administrators",
+			detail: "Only an administrator of the organization can open the Developer section.", cause: err}
 	}
 	return &failure{status: http.StatusServiceUnavailable, code: "sign_in_unavailable", cause: err}
 }
 
 // refusals are what errors of keystore are to the person who asked.
 var refusals = map[error]failure{
-	keystore.ErrNotFound:  {status: http.StatusNotFound, title: "Nothing here", detail: "There is no such page, and no such key in your organization."},
-	keystore.ErrRotated:   {status: http.StatusConflict, title: "This key was rotated before", detail: "A key is replaced once, and this one has a successor already. If the secret of that one is lost, create a new key."},
-	keystore.ErrRevoked:   {status: http.StatusConflict, title: "This key is revoked", detail: "A revoked key cannot be rotated. Create a new one instead."},
-	keystore.ErrExpired:   {status: http.StatusConflict, title: "This key has expired", detail: "An expired key cannot be rotated. Create a new one instead."},
-	keystore.ErrSuspended: {status: http.StatusConflict, title: "This key is suspended", detail: "A suspended key cannot be rotated until it is resumed. It can be revoked."},
+	keystore.ErrNotFound: {status: http.StatusNotFound, title: "Nothing here",
+		detail: "There is no such page, and no such key in your organization."},
+	keystore.ErrRotated: {status: http.StatusConflict, title: "This key was rotated before", detail: "A key is " +
+		"replaced once, and this one has a successor already. If the secret of that one is lost, create a new key."},
+	keystore.ErrRevoked: {status: http.StatusConflict, title: "This key is revoked",
+		detail: "A revoked key cannot be rotated. Create a new one instead."},
+	keystore.ErrExpired: {status: http.StatusConflict, title: "This key has expired",
+		detail: "An expired key cannot be rotated. Create a new one instead."},
+	keystore.ErrSuspended: {status: http.StatusConflict, title: "This key is suspended",
+		detail: "A suspended key cannot be rotated until it is resumed. It can be revoked."},
 }
 
 // failureOf returns the answer to an error. One that is not known means that
@@ -48,7 +55,8 @@ func failureOf(err error) *failure {
 		return f
 	}
 	if g, ok := errors.AsType[*keystore.GrantError](err); ok {
-		return &failure{status: http.StatusUnprocessableEntity, title: "Not valid", detail: "Some of the fields are not valid.", problems: g.Fields}
+		return &failure{status: http.StatusUnprocessableEntity, title: "Not valid",
+			detail: "Some of the fields are not valid.", problems: g.Fields}
 	}
 	for known, f := range refusals {
 		if errors.Is(err, known) {
@@ -63,7 +71,8 @@ func (x *exchange) refuse(err error) {
 	f := x.explain(err)
 	again := x.sendAgain(f)
 	if again != nil {
-		f.detail += " Nothing was changed. Sign in in another tab, then send the form again: this page has kept what you filled in."
+		f.detail += " Nothing was changed. Sign in in another tab, then send the form again: this page has kept what " +
+			"you filled in."
 	}
 	x.render(f.status, "error.html", f.title, struct {
 		Detail, SignIn string
@@ -100,13 +109,15 @@ func (x *exchange) explain(err error) *failure {
 		x.w.Header().Set("Retry-After", "5")
 		f.title, f.detail = "Not available at the moment", "Try again in a moment."
 		if x.r.Method == http.MethodPost && x.actor.ID != "" {
-			f.detail = "It is not known whether anything was changed. Try again in a moment: sending the same again makes no second key."
+			f.detail = "It is not known whether anything was changed. Try again in a moment: sending the same again " +
+				"makes no second key."
 		}
 	case http.StatusInternalServerError:
 		f.title, f.detail = "Something is wrong", "The console could not answer. The operator finds the reason in the log."
 	}
 	if f.status >= 500 {
-		x.options.Logger.ErrorContext(x.r.Context(), "console: a request could not be answered", "code", f.code, "method", x.r.Method, "error", f.cause)
+		x.options.Logger.ErrorContext(x.r.Context(), "console: a request could not be answered", "code", f.code, "method",
+			x.r.Method, "error", f.cause)
 	}
 	return f
 }

@@ -55,12 +55,14 @@ func (x *exchange) rotate(k *keystore.Key) error {
 	}
 	token, overlap := x.formToken(), x.r.PostForm.Get("overlap")
 	if token == "" {
-		x.showRotateForm(http.StatusUnprocessableEntity, k, rand.Text(), overlap, "The form arrived incomplete. Nothing was changed; send it again.")
+		x.showRotateForm(http.StatusUnprocessableEntity, k, rand.Text(), overlap,
+			"The form arrived incomplete. Nothing was changed; send it again.")
 		return nil
 	}
 	seconds, err := strconv.ParseInt(overlap, 10, 64)
 	if err != nil || seconds < 0 || seconds > int64(maxOverlap/time.Second) {
-		x.showRotateForm(http.StatusUnprocessableEntity, k, token, overlap, fmt.Sprintf("Choose when the old secret stops working: from 0, which is at once, to %d seconds.", maxOverlap/time.Second))
+		x.showRotateForm(http.StatusUnprocessableEntity, k, token, overlap, fmt.Sprintf("Choose when the old secret "+
+			"stops working: from 0, which is at once, to %d seconds.", maxOverlap/time.Second))
 		return nil
 	}
 	err = x.replace(k, time.Duration(seconds)*time.Second, token)
@@ -81,7 +83,8 @@ func (x *exchange) replace(k *keystore.Key, overlap time.Duration, token string)
 		return err
 	case errors.Is(err, keystore.ErrExists):
 		if next.RotatedFrom != k.ID {
-			return &failure{status: http.StatusUnprocessableEntity, title: "Sent before", detail: "This form has been used for something else. Nothing was changed."}
+			return &failure{status: http.StatusUnprocessableEntity, title: "Sent before",
+				detail: "This form has been used for something else. Nothing was changed."}
 		}
 		x.auditLateEnd(k)
 		x.showReplay(next)

@@ -14,13 +14,15 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-const columns = "id, digest, organization, environment, name, hint, scopes, created_at, created_by, expires_at, revoked_at, suspended, last_used_at, issue_token, rotated_from, version, legacy, attributes, networks"
+const columns = "id, digest, organization, environment, name, hint, scopes, created_at, created_by, expires_at, " +
+	"revoked_at, suspended, last_used_at, issue_token, rotated_from, version, legacy, attributes, networks"
 
 // scanKey reads a row of columns.
 func scanKey(row interface{ Scan(...any) error }) (*keystore.Key, error) {
 	k := new(keystore.Key)
 	err := row.Scan(&k.ID, (*digest)(&k.Digest), &k.Organization, &k.Environment, &k.Name, &k.Hint, (*scopes)(&k.Scopes),
-		(*instant)(&k.CreatedAt), &k.CreatedBy, (*instant)(&k.ExpiresAt), (*instant)(&k.RevokedAt), &k.Suspended, (*instant)(&k.LastUsedAt),
+		(*instant)(&k.CreatedAt), &k.CreatedBy, (*instant)(&k.ExpiresAt), (*instant)(&k.RevokedAt), &k.Suspended,
+		(*instant)(&k.LastUsedAt),
 		&k.IssueToken, &k.RotatedFrom, &k.Version, &k.Legacy, (*attributes)(&k.Attributes), (*networks)(&k.Networks))
 	if err != nil {
 		return nil, err
@@ -172,7 +174,8 @@ func checkFields(k *keystore.Key) error {
 // checkLengths refuses what a column has no room for. A MySQL server that is
 // not in its strict mode would cut it off.
 func (d dialect) checkLengths(k *keystore.Key) error {
-	for _, text := range []string{k.ID, k.Organization, string(k.Environment), k.Hint, k.CreatedBy, k.IssueToken, k.RotatedFrom, k.Legacy} {
+	for _, text := range []string{k.ID, k.Organization, string(k.Environment), k.Hint, k.CreatedBy, k.IssueToken,
+		k.RotatedFrom, k.Legacy} {
 		if d.tooLong(text) {
 			return fmt.Errorf("keysql: an identifier is longer than %d bytes: %.64q…", d.longest, text)
 		}

@@ -106,9 +106,11 @@ func (s *Store) Insert(ctx context.Context, k *keystore.Key) error {
 		return err
 	}
 	stored, err := s.exec(ctx, "insert",
-		"INSERT INTO sallyport_keys ("+columns+") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1, ?16, ?17, ?18)"+onConflict,
+		"INSERT INTO sallyport_keys ("+columns+") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "+
+			"?14, ?15, 1, ?16, ?17, ?18)"+onConflict,
 		k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
-		s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended, s.optional(k.LastUsedAt),
+		s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
+		s.optional(k.LastUsedAt),
 		k.IssueToken, k.RotatedFrom, k.Legacy, attributesText(k), networksText(k))
 	if err != nil || stored == 1 {
 		return err
@@ -140,14 +142,16 @@ func (s *Store) Update(ctx context.Context, k *keystore.Key) error {
 	if !isText(k.Organization, k.ID) {
 		return keystore.ErrNotFound
 	}
-	if err := checkFields(&keystore.Key{Name: k.Name, Scopes: k.Scopes, Attributes: k.Attributes, Networks: k.Networks}); err != nil {
+	if err := checkFields(&keystore.Key{Name: k.Name, Scopes: k.Scopes, Attributes: k.Attributes,
+		Networks: k.Networks}); err != nil {
 		return err
 	}
 	// The trigger of the schema would raise the version by itself; a statement
 	// that says so can be understood without it.
 	changed, err := s.exec(ctx, "update",
 		`UPDATE sallyport_keys
-		SET name = ?1, scopes = ?2, expires_at = ?3, revoked_at = ?4, suspended = ?5, attributes = ?10, networks = ?11, version = version + 1
+		SET name = ?1, scopes = ?2, expires_at = ?3, revoked_at = ?4, suspended = ?5, attributes = ?10, networks = ?11,
+			version = version + 1
 		WHERE organization = ?6 AND id = ?7 AND digest = ?8 AND version = ?9`,
 		k.Name, scopesText(k), s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
 		k.Organization, k.ID, digestBytes(k), k.Version, attributesText(k), networksText(k))

@@ -12,7 +12,8 @@ func position(t testing.TB, f keystore.Feed) string {
 	t.Helper()
 	changed, next, err := f.Changes(t.Context(), "")
 	if err != nil || len(changed) > 0 || next == "" {
-		t.Fatalf("Changes from an empty position returned %d digests, position %q and %v, want a position alone", len(changed), next, err)
+		t.Fatalf("Changes from an empty position returned %d digests, position %q and %v, want a position alone",
+			len(changed), next, err)
 	}
 	return next
 }
@@ -53,7 +54,8 @@ func wantSeen(t testing.TB, seen map[keystore.Digest]bool, keys []*keystore.Key,
 
 // feedRace reads the feed while keys are written, in whatever order the writes
 // commit.
-func feedRace(t testing.TB, m keystore.Manager, keys []*keystore.Key, method string, write func(context.Context, *keystore.Key) error) {
+func feedRace(t testing.TB, m keystore.Manager, keys []*keystore.Key, method string, write func(context.Context,
+	*keystore.Key) error) {
 	t.Helper()
 	f := feed(t, m)
 	at := position(t, f)

@@ -122,7 +122,10 @@ var insertCases = []testCase{
 
 	{"Insert/IssueTokenRace", func(t testing.TB, m keystore.Manager) {
 		actor, token := unique("user"), unique("token")
-		winner := race(t, m, keystore.ErrExists, "with one IssueToken", func(k *keystore.Key) { k.CreatedBy, k.IssueToken = actor, token })
+		winner := race(t, m, keystore.ErrExists, "with one IssueToken", func(k *keystore.Key) {
+			k.CreatedBy,
+				k.IssueToken = actor, token
+		})
 		got, err := m.FindIssued(t.Context(), winner.Organization, actor, token)
 		if err != nil {
 			t.Fatalf("FindIssued after the race returned %v, want the key that was stored", err)
@@ -171,7 +174,8 @@ var insertCases = []testCase{
 		for i := range 20 {
 			many = append(many, fmt.Sprintf("2001:db8:%x::/48", 20-i))
 		}
-		for _, networks := range [][]string{nil, {"0.0.0.0/0", "::/0"}, {"10.0.0.0/8", "10.0.0.0/9", "10.0.0.0/8"}, {"192.0.2.7/32", "2001:db8::7/128", "fe80::/10"}, many} {
+		for _, networks := range [][]string{nil, {"0.0.0.0/0", "::/0"}, {"10.0.0.0/8", "10.0.0.0/9", "10.0.0.0/8"},
+			{"192.0.2.7/32", "2001:db8::7/128", "fe80::/10"}, many} {
 			k := newKey(unique("org"))
 			k.Networks = nil
 			for _, n := range networks {
@@ -205,7 +209,8 @@ var insertCases = []testCase{
 			if !got.LastUsedAt.Equal(c.used) {
 				t.Errorf("Find returned LastUsedAt %v, want %v as it was inserted", got.LastUsedAt, c.used)
 			}
-			for i, times := range [][2]time.Time{{got.ExpiresAt, c.expires}, {got.RevokedAt, c.revoked}, {got.LastUsedAt, c.used}} {
+			for i, times := range [][2]time.Time{{got.ExpiresAt, c.expires}, {got.RevokedAt, c.revoked}, {got.LastUsedAt,
+				c.used}} {
 				if times[0].IsZero() != times[1].IsZero() {
 					t.Errorf("%s came back as %v, went in as %v: a zero time stays zero, and no other becomes it",
 						[]string{"ExpiresAt", "RevokedAt", "LastUsedAt"}[i], times[0], times[1])

@@ -49,7 +49,8 @@ var listCases = []testCase{
 		insert(t, m, keys[6:]...)
 		got := list(t, m, keys[0].Organization, keystore.Page{})
 		if !slices.Equal(ids(got), ids(keys)) {
-			t.Fatalf("List returned %v, want %v: the newest first, and by ID descending where times are equal", ids(got), ids(keys))
+			t.Fatalf("List returned %v, want %v: the newest first, and by ID descending where times are equal", ids(got),
+				ids(keys))
 		}
 		for i := range keys {
 			same(t, "List", got[i], keys[i])

@@ -47,7 +47,8 @@ var textCases = []testCase{
 
 	{"Text/Distinct", func(t testing.TB, m keystore.Manager) {
 		// Each pair is equal to something that folds case, pads or normalizes.
-		for _, pair := range [][2]string{{"acme", "Acme"}, {"acme", "acme "}, {"caf\u00e9", "cafe\u0301"}, {"straße", "strasse"}} {
+		for _, pair := range [][2]string{{"acme", "Acme"}, {"acme", "acme "}, {"caf\u00e9", "cafe\u0301"}, {"straße",
+			"strasse"}} {
 			base := unique("org")
 			a, b := newKey(base+pair[0]), newKey(base+pair[1])
 			b.ID = a.ID + "x"
@@ -56,7 +57,8 @@ var textCases = []testCase{
 			for _, k := range []*keystore.Key{a, b} {
 				page, err := m.List(t.Context(), k.Organization, keystore.Page{})
 				if err != nil || len(page) != 1 || page[0].ID != k.ID {
-					t.Errorf("List of organization %q beside %q returned %d keys and %v, want its own one: strings are compared byte for byte",
+					t.Errorf("List of organization %q beside %q returned %d keys and %v, want its own one: strings are "+
+						"compared byte for byte",
 						pair[0], pair[1], len(page), err)
 				}
 			}

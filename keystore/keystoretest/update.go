@@ -118,7 +118,8 @@ var updateCases = []testCase{
 			update(t, m, k)
 			k.Version++
 			if got := lookup(t, m, k); got.Suspended != k.Suspended {
-				t.Fatalf("Lookup after Update returned Suspended %v, want %v: it sees every write that returned before", got.Suspended, k.Suspended)
+				t.Fatalf("Lookup after Update returned Suspended %v, want %v: it sees every write that returned before",
+					got.Suspended, k.Suspended)
 			}
 		}
 	}},
