@@ -905,9 +905,6 @@ func wait(t testing.TB, res answer) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// brokenStore is a store that cannot answer.
-type brokenStore struct{}
-
 // item is one of a structured field's list (RFC 9651): a string with integer
 // parameters.
 type item struct {
@@ -990,16 +987,6 @@ func statesText(states []middleware.LimitState) string {
 	return strings.Join(texts, ", ")
 }
 
-func mustPanic(t *testing.T, what string, f func()) {
-	t.Helper()
-	defer func() {
-		if p := recover(); p == nil || !strings.HasPrefix(fmt.Sprint(p), "middleware: ") {
-			t.Errorf("%s: got panic %v, want one of this package", what, p)
-		}
-	}()
-	f()
-}
-
 // as puts a principal into requests, as other people's authentication does.
 func as(p middleware.Principal) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
@@ -1024,7 +1011,7 @@ func insufficient(names string) string {
 type failing struct{}
 
 func (failing) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
-	return ratelimit.Decision{}, errors.New("away")
+	return ratelimit.Decision{}, errors.New("redis: connection refused")
 }
 
 // throttled is an API that allows limit failures for an address, on a store

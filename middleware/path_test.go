@@ -112,22 +112,15 @@ func TestAPIBehindTimeoutHandler(t *testing.T) {
 
 // TestAPIWithinAPI: the inner one decides anew, for its own keys.
 func TestAPIWithinAPI(t *testing.T) {
-	outerRing, innerRing := newKeyring(), newKeyring()
-	inner := testAPI(innerRing.keys, middleware.Options{})
-	outer := middleware.NewAPI(outerRing.keys, middleware.Options{Hooks: quiet()})
-	outer.Handle("GET /api/v1/any", middleware.AnyCaller(), inner)
-	token := outerRing.issue(t)
-	wantRefusal(t, "a key of the outer one", serve(outer, request("GET", "/api/v1/any", token, "")), 401, "api_key_invalid", invalid)
-	_, key := outerRing.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
-	both := key.Clone()
-	both.ID, both.Digest, both.IssueToken = "key_both", keystore.DigestOf(token), ""
-	if err := innerRing.memory.Insert(t.Context(), both); err != nil {
-		t.Fatal(err)
-	}
-	r := request("GET", "/api/v1/any", token, "")
-	wantRefusal(t, "now refused from memory", serve(outer, r), 401, "api_key_invalid", invalid)
-	innerRing.keys.Invalidate(both.Digest)
-	if res := serve(outer, r); res.StatusCode != 200 || wantID(t, res.Response) == "" {
+	ring := newKeyring()
+	outer := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	stranger, friend := newKeyring(), testAPI(ring.memory, middleware.Options{})
+	outer.Handle("GET /api/v1/any", middleware.AnyCaller(), testAPI(stranger.keys, middleware.Options{}))
+	outer.Handle("GET /api/v1/account", middleware.AnyCaller(), friend)
+	token := ring.issue(t, scope.AccountRead)
+	ask := func(path string) answer { return serve(outer, request("GET", path, token, "")) }
+	wantRefusal(t, "a key of the outer one", ask("/api/v1/any"), 401, "api_key_invalid", invalid)
+	if res := ask("/api/v1/account"); res.StatusCode != 200 || wantID(t, res.Response) == "" {
 		t.Errorf("a key of both: got %d %s", res.StatusCode, res.body)
 	}
 }
@@ -554,16 +547,6 @@ func TestExpectContinue(t *testing.T) {
 	if res := c.next("POST"); res.StatusCode != 200 || res.body != "body" {
 		t.Errorf("with a key: got %d %q", res.StatusCode, res.body)
 	}
-}
-
-type slowStore struct {
-	keystore.Store
-	d time.Duration
-}
-
-func (s slowStore) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-	time.Sleep(s.d)
-	return s.Store.Lookup(ctx, d)
 }
 
 func subBatch(t *testing.T, parallel bool) {

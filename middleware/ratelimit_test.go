@@ -555,10 +555,6 @@ func TestRouteLimitMistakes(t *testing.T) {
 
 }
 
-func (brokenStore) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
-	return ratelimit.Decision{}, errors.New("redis: connection refused")
-}
-
 // TestRateStoreDown: each policy's mode decides behind a Failover, and a store
 // alone is an error of ours.
 func TestRateStoreDown(t *testing.T) {
@@ -568,14 +564,14 @@ func TestRateStoreDown(t *testing.T) {
 		return p
 	}
 	failover := func() ratelimit.Store {
-		return ratelimit.NewFailover(brokenStore{}, ratelimit.FailoverOptions{Logger: quiet().Logger})
+		return ratelimit.NewFailover(failing{}, ratelimit.FailoverOptions{Logger: quiet().Logger})
 	}
 	tests := []struct {
 		name   string
 		limits middleware.RateLimitOptions
 		want   string
 	}{
-		{"alone", middleware.RateLimitOptions{Store: brokenStore{}, Organization: mode(ratelimit.Open)}, "503 503 503 503"},
+		{"alone", middleware.RateLimitOptions{Store: failing{}, Organization: mode(ratelimit.Open)}, "503 503 503 503"},
 		{"Local", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Local)}, "200 200 429 429"},
 		{"Open", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Open)}, "200 200 200 200"},
 		{"Closed", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Closed)}, "503 503 503 503"},
