@@ -97,8 +97,16 @@ func TestRouting(t *testing.T) {
 func TestAnswersOfHandlersAreTheirs(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
 		"404 page not found\n": http.NotFound,
-		"no such task":         func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404); io.WriteString(w, "no such task") },
-		"not that":             func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(405); io.WriteString(w, "not that") },
+		"no such task": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(404)
+			io.WriteString(w,
+				"no such task")
+		},
+		"not that": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(405)
+			io.WriteString(w,
+				"not that")
+		},
 		"inner": func(w http.ResponseWriter, r *http.Request) {
 			http.NewServeMux().ServeHTTP(httptest.NewRecorder(), r)
 			io.WriteString(w, "inner")
@@ -114,7 +122,8 @@ func TestAnswersOfHandlersAreTheirs(t *testing.T) {
 	ring := newKeyring()
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
 	api.Handle("GET /api/v1/sub/", middleware.AnyCaller(), http.StripPrefix("/api/v1/sub", inner))
-	if res := serve(api, request("GET", "/api/v1/sub/none", ring.issue(t), "")); res.StatusCode != 404 || res.body != "404 page not found\n" {
+	if res := serve(api, request("GET", "/api/v1/sub/none", ring.issue(t), "")); res.StatusCode != 404 ||
+		res.body != "404 page not found\n" {
 		t.Errorf("got %d %q", res.StatusCode, res.body)
 	}
 }
@@ -158,7 +167,8 @@ func TestRegistrationMistakes(t *testing.T) {
 			t.Errorf("%q: got %d routes, want the one from before", tt.pattern, got)
 		}
 	}
-	wantPanic(t, "the handler is nil", func() { middleware.NewAPI(ring.keys, middleware.Options{}).HandleFunc("GET /api/v1/x", any, nil) })
+	wantPanic(t, "the handler is nil",
+		func() { middleware.NewAPI(ring.keys, middleware.Options{}).HandleFunc("GET /api/v1/x", any, nil) })
 }
 
 // TestNames: the service's own abbreviation, the base and the scopes come from
@@ -168,7 +178,8 @@ func TestNames(t *testing.T) {
 	memory := keystore.NewMemory()
 	service := keystore.Service{Prefix: "acme", Scopes: registry}
 	token := service.Generate(keystore.Sandbox).Reveal()
-	key := &keystore.Key{ID: "key_1", Organization: "o", Environment: keystore.Sandbox, Digest: keystore.DigestOf(token), Scopes: []scope.Name{"cars:drive"}}
+	key := &keystore.Key{ID: "key_1", Organization: "o", Environment: keystore.Sandbox, Digest: keystore.DigestOf(token),
+		Scopes: []scope.Name{"cars:drive"}}
 	if err := memory.Insert(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
@@ -182,21 +193,25 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: got %d %v", base, res.StatusCode, res.Header)
 		}
 		other := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
-		if res := serve(api, request("GET", path, other, "")); res.StatusCode != 401 || !strings.Contains(res.problem(t).Detail, "prefix") {
+		if res := serve(api, request("GET", path, other, "")); res.StatusCode != 401 ||
+			!strings.Contains(res.problem(t).Detail, "prefix") {
 			t.Errorf("%s: got %d %s", base, res.StatusCode, res.body)
 		}
 	}
 }
 
 func TestRoutes(t *testing.T) {
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	own := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies(), Methods: []string{"PUT"}, Required: true}}
+	api := middleware.NewAPI(keystore.NewMemory(),
+		middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	own := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies(),
+		Methods: []string{"PUT"}, Required: true}}
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
 	api.HandleFunc("GET \t api.example/api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite), sayOK)
 	api.Handle("PUT /api/v1/tasks/{id}", middleware.AnyCaller(), http.HandlerFunc(sayOK), own)
 	var got []string
 	for _, r := range api.Routes() {
-		got = append(got, fmt.Sprintf("%s %s needs %s, any %v, %v, %v", r.Method, r.Path, r.Scopes, r.AnyOf, r.Idempotent, r.KeyRequired))
+		got = append(got, fmt.Sprintf("%s %s needs %s, any %v, %v, %v", r.Method, r.Path, r.Scopes, r.AnyOf, r.Idempotent,
+			r.KeyRequired))
 	}
 	want := []string{
 		"POST /api/v1/tasks needs [tasks:write], any false, true, false",

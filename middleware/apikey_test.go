@@ -36,9 +36,11 @@ func TestAPIKeyHeader(t *testing.T) {
 		{"beside another scheme", []string{"X-API-Key: " + token, "Authorization: Basic YTpi"}, 200, "", "", 1},
 		{"nothing", nil, 401, "api_key_missing", "", 0},
 		{"both", []string{"X-API-Key: " + token, "Authorization: Bearer " + token}, 401, "api_key_invalid", twice, 0},
-		{"both, of two callers", []string{"X-API-Key: " + token, "Authorization: Bearer " + other}, 401, "api_key_invalid", twice, 0},
+		{"both, of two callers", []string{"X-API-Key: " + token, "Authorization: Bearer " + other}, 401, "api_key_invalid",
+			twice, 0},
 		{"beside a JWT", []string{"X-API-Key: " + token, "Authorization: Bearer " + jwt}, 401, "api_key_invalid", twice, 0},
-		{"beside an unreadable one", []string{"X-API-Key: " + token, "Authorization: Bearer\t" + token}, 401, "api_key_invalid", twice, 0},
+		{"beside an unreadable one", []string{"X-API-Key: " + token, "Authorization: Bearer\t" + token}, 401,
+			"api_key_invalid", twice, 0},
 		{"sent twice", []string{"X-API-Key: " + token, "X-API-Key: " + token}, 401, "api_key_invalid", twice, 0},
 		{"empty", []string{"X-API-Key: "}, 401, "api_key_invalid", "prefix of this service", 0},
 		{"as Bearer", []string{"X-API-Key: Bearer " + token}, 401, "api_key_invalid", "character", 0},
@@ -48,7 +50,8 @@ func TestAPIKeyHeader(t *testing.T) {
 		before := store.lookups.Load()
 		res := serve(api, request("GET", "/api/v1/any", "", "", tt.lines...))
 		if res.StatusCode != tt.status || store.lookups.Load()-before != tt.asked {
-			t.Errorf("%s: got %d after %d look-ups, want %d after %d: %s", tt.name, res.StatusCode, store.lookups.Load()-before, tt.status, tt.asked, res.body)
+			t.Errorf("%s: got %d after %d look-ups, want %d after %d: %s", tt.name, res.StatusCode,
+				store.lookups.Load()-before, tt.status, tt.asked, res.body)
 		}
 		if tt.status != 200 && (res.problem(t).Code != tt.code || !strings.Contains(res.problem(t).Detail, tt.detail)) {
 			t.Errorf("%s: got %s, want %s about %q", tt.name, res.body, tt.code, tt.detail)
@@ -87,10 +90,11 @@ func TestKeyAuthenticatorOptions(t *testing.T) {
 		Service: keystore.Service{Scopes: own}, ClientIP: proxy, Failures: ratelimit.MustParse("1-H"), Keys: middleware.KeyOptions{Header: "X-API-Key", Realm: "parcels"},
 	})
 	api := middleware.NewAPI(nil, middleware.Options{Hooks: quiet(), ClientIP: proxy, Authenticator: keys})
-	api.HandleFunc("GET /api/v1/parcels", middleware.Require("parcels:read"), func(w http.ResponseWriter, r *http.Request) {
-		p, _ := middleware.PrincipalFrom(r.Context())
-		fmt.Fprint(w, p.Has("parcels:read"))
-	})
+	api.HandleFunc("GET /api/v1/parcels", middleware.Require("parcels:read"),
+		func(w http.ResponseWriter, r *http.Request) {
+			p, _ := middleware.PrincipalFrom(r.Context())
+			fmt.Fprint(w, p.Has("parcels:read"))
+		})
 	from := func(client, token string) answer {
 		r := request("GET", "/api/v1/parcels", "", "", "X-API-Key: "+token, "X-Forwarded-For: "+client)
 		r.RemoteAddr = "10.1.1.1:1"
@@ -100,7 +104,8 @@ func TestKeyAuthenticatorOptions(t *testing.T) {
 		t.Errorf("got %d %s", res.StatusCode, res.body)
 	}
 	for i, want := range []int{401, 429} {
-		if res := from("192.0.2.2", "wrong"); res.StatusCode != want || want == 401 && res.Header.Get("Www-Authenticate") != `Bearer realm="parcels", error="invalid_token"` {
+		if res := from("192.0.2.2", "wrong"); res.StatusCode != want ||
+			want == 401 && res.Header.Get("Www-Authenticate") != `Bearer realm="parcels", error="invalid_token"` {
 			t.Errorf("wrong key %d: got %d %v, want %d", i+1, res.StatusCode, res.Header, want)
 		}
 	}
@@ -119,19 +124,22 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 	named := keys(middleware.Options{Keys: middleware.KeyOptions{Header: "X-Id"}})
 	for want, o := range map[string]middleware.Options{
 		"Options.ClientIP: a KeyAuthenticator was made with another one": {Authenticator: keys(middleware.Options{ClientIP: proxy})},
-		"give both the same": {ClientIP: proxy, Authenticator: middleware.FirstOf(middleware.RefuseSeveral, nobody{}, keys(middleware.Options{}))},
+		"give both the same": {ClientIP: proxy,
+			Authenticator: middleware.FirstOf(middleware.RefuseSeveral, nobody{}, keys(middleware.Options{}))},
 		"Options.Keys: Environment, Header, RejectBrowsers and LastUsed apply to API keys only; give them to KeyAuthenticator": {
 			Authenticator: nobody{}, Keys: middleware.KeyOptions{RejectBrowsers: true},
 		},
 		"Options.Failures": {Authenticator: nobody{}, Failures: ratelimit.MustParse("1-S")},
-		"Options.Keys: the header Svc-Request-Id is that of the request id":                      {Keys: header},
-		"Options.Authenticator: the header X-Id of a KeyAuthenticator is that of the request id": {Authenticator: named, RequestID: middleware.RequestIDOptions{Header: "X-ID"}},
+		"Options.Keys: the header Svc-Request-Id is that of the request id": {Keys: header},
+		"Options.Authenticator: the header X-Id of a KeyAuthenticator is that of the request id": {Authenticator: named,
+			RequestID: middleware.RequestIDOptions{Header: "X-ID"}},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	for _, o := range []middleware.Options{{Authenticator: named}, {ClientIP: proxy, Authenticator: keys(middleware.Options{ClientIP: trust(t, "10.1.2.3/8")})}} {
+	for _, o := range []middleware.Options{{Authenticator: named},
+		{ClientIP: proxy, Authenticator: keys(middleware.Options{ClientIP: trust(t, "10.1.2.3/8")})}} {
 		if err := o.Validate(); err != nil {
 			t.Error(err)
 		}
@@ -142,7 +150,8 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 // Behind a trusted proxy that is the client's; nobody else's word counts.
 func TestKeyNetworks(t *testing.T) {
 	ring := newKeyring()
-	bound := ring.plant(t, keystore.Key{ID: "key_bound", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}})
+	bound := ring.plant(t, keystore.Key{ID: "key_bound",
+		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}})
 	free := ring.plant(t, keystore.Key{})
 	past := ring.plant(t, keystore.Key{Suspended: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	trusting, err := middleware.TrustProxies("10.0.0.0/8")
@@ -152,7 +161,9 @@ func TestKeyNetworks(t *testing.T) {
 	last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
 	runs := 0
 	serveFrom := func(clientIP middleware.ClientIP, token, peer, forwarded string) answer {
-		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), ClientIP: clientIP, Failures: ratelimit.MustParse("1-H"), Keys: middleware.KeyOptions{LastUsed: last}})
+		api := middleware.NewAPI(ring.keys,
+			middleware.Options{Hooks: quiet(), ClientIP: clientIP, Failures: ratelimit.MustParse("1-H"),
+				Keys: middleware.KeyOptions{LastUsed: last}})
 		api.HandleFunc("GET /api/v1/any", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) { runs++ })
 		r := request("GET", "/api/v1/any", token, "")
 		if r.RemoteAddr = peer; forwarded != "" {
@@ -195,9 +206,11 @@ func TestKeyNetworks(t *testing.T) {
 	}
 	// A refusal for the address is no use of the key.
 	ring2, last2 := newKeyring(), (*keystore.LastUsed)(nil)
-	token, key := ring2.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
+	token, key := ring2.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production,
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
 	last2 = keystore.NewLastUsed(ring2.memory, keystore.LastUsedOptions{})
-	serve(testAPI(ring2.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last2}}), request("GET", "/api/v1/any", token, ""))
+	serve(testAPI(ring2.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last2}}),
+		request("GET", "/api/v1/any", token, ""))
 	if err := flush(last2); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +227,8 @@ func TestLegacyKeys(t *testing.T) {
 	importOld(t, ring, oldKey2, "the new pepper", keystore.Sandbox)
 	token := ring.issue(t)
 	store := &countedStore{Store: ring.memory}
-	api := testAPI(store, middleware.Options{Hooks: quiet(), Service: acme(), Keys: middleware.KeyOptions{Environment: keystore.Production}})
+	api := testAPI(store, middleware.Options{Hooks: quiet(), Service: acme(),
+		Keys: middleware.KeyOptions{Environment: keystore.Production}})
 	for _, tt := range []struct {
 		name, token string
 		status      int
@@ -241,14 +255,17 @@ func TestLegacyKeys(t *testing.T) {
 	if err := ring.keys.Update(t.Context(), revoked); err != nil {
 		t.Fatal(err)
 	}
-	if res := serve(api, request("GET", "/api/v1/any", oldKey, "")); res.StatusCode != 401 || !strings.Contains(res.body, "suspended") {
+	if res := serve(api, request("GET", "/api/v1/any", oldKey, "")); res.StatusCode != 401 ||
+		!strings.Contains(res.body, "suspended") {
 		t.Errorf("suspended: got %d %s", res.StatusCode, res.body)
 	}
 	broken := acme()
 	broken.Legacy[0].Digests = func(string) []keystore.Digest { return make([]keystore.Digest, 9) }
 	log := newLogged()
-	res := serve(testAPI(store, middleware.Options{Hooks: log.hooks(), Service: broken}), request("GET", "/api/v1/any", oldKey, ""))
-	if wantRefusal(t, "broken Digests", res, 503, "key_store_unavailable", ""); !strings.Contains(log.String(), "9 digests") {
+	res := serve(testAPI(store, middleware.Options{Hooks: log.hooks(), Service: broken}),
+		request("GET", "/api/v1/any", oldKey, ""))
+	if wantRefusal(t, "broken Digests", res, 503, "key_store_unavailable", ""); !strings.Contains(log.String(),
+		"9 digests") {
 		t.Errorf("broken Digests: got the log %s", log)
 	}
 }
@@ -305,7 +322,8 @@ func TestAuthorizationHeader(t *testing.T) {
 		{"publishable", []string{"Bearer svc_pub_0123456789"}, invalid, 0},
 		{"other service", []string{"Bearer sk_live_0123456789"}, invalid, 0},
 		{"1 MB", []string{"Bearer " + strings.Repeat("a", 1<<20)}, invalid, 0},
-		{"well-formed and unknown", []string{"Bearer " + keystore.Service{}.Generate(keystore.Production).Reveal()}, invalid, 1},
+		{"well-formed and unknown", []string{"Bearer " + keystore.Service{}.Generate(keystore.Production).Reveal()},
+			invalid, 1},
 	}
 	for _, tt := range tests {
 		store := &countedStore{Store: ring.memory}

@@ -52,10 +52,12 @@ func TestEnvironmentOfHost(t *testing.T) {
 	live := ring.issue(t)
 	test, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
 	store := &countedStore{Store: ring.memory}
-	api := testAPI(store, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{Environment: keystore.Production, Realm: "live"}})
+	api := testAPI(store, middleware.Options{Hooks: quiet(),
+		Keys: middleware.KeyOptions{Environment: keystore.Production, Realm: "live"}})
 	res := serve(api, request("GET", "/api/v1/any", test, ""))
 	wantRefusal(t, "test key", res, 401, "api_key_invalid", `Bearer realm="live", error="invalid_token"`)
-	if got := res.problem(t).Detail; got != "This host takes production keys, and the API key is a sandbox one." || store.lookups.Load() != 0 {
+	if got := res.problem(t).Detail; got != "This host takes production keys, and the API key is a sandbox one." ||
+		store.lookups.Load() != 0 {
 		t.Errorf("got %q after %d lookups", got, store.lookups.Load())
 	}
 	if res := serve(api, request("GET", "/api/v1/any", live, "")); res.StatusCode != 200 {
@@ -93,7 +95,8 @@ func TestStoreAnswers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		store := lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return tt.key, tt.err })
-		for name, keys := range map[string]keystore.Store{tt.name: store, tt.name + ", cached": keystore.NewCached(store, keystore.CacheOptions{})} {
+		for name, keys := range map[string]keystore.Store{tt.name: store,
+			tt.name + ", cached": keystore.NewCached(store, keystore.CacheOptions{})} {
 			log := newLogged()
 			res := serve(testAPI(keys, middleware.Options{Hooks: log.hooks()}), request("GET", "/api/v1/any", token, ""))
 			switch tt.status {
@@ -110,7 +113,9 @@ func TestStoreAnswers(t *testing.T) {
 				t.Errorf("%s: the cause is in the body: %s", name, res.body)
 			}
 			got := log.String()
-			if tt.logs == "" && got != "" || tt.logs != "" && (!strings.Contains(got, tt.logs) || !strings.Contains(got, "level=ERROR") || !strings.Contains(got, "could not be checked")) {
+			if tt.logs == "" && got != "" ||
+				tt.logs != "" && (!strings.Contains(got, tt.logs) || !strings.Contains(got, "level=ERROR") ||
+					!strings.Contains(got, "could not be checked")) {
 				t.Errorf("%s: got the log %q, want an error about %q", name, got, tt.logs)
 			}
 		}
@@ -134,7 +139,8 @@ func TestClientLeavesDuringLookup(t *testing.T) {
 		return ring.memory.Lookup(ctx, d)
 	})
 	log := newLogged()
-	if res := serve(testAPI(store, middleware.Options{Hooks: log.hooks()}), request("GET", "/api/v1/any", token, "").WithContext(ctx)); res.StatusCode != 200 || log.String() != "" {
+	if res := serve(testAPI(store, middleware.Options{Hooks: log.hooks()}),
+		request("GET", "/api/v1/any", token, "").WithContext(ctx)); res.StatusCode != 200 || log.String() != "" {
 		t.Errorf("got %d and the log %q", res.StatusCode, log)
 	}
 }
@@ -143,7 +149,8 @@ func TestClientLeavesDuringLookup(t *testing.T) {
 func TestKeyExpiresWhileCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, ExpiresAt: time.Now().Add(10 * time.Second)})
+		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production,
+			ExpiresAt: time.Now().Add(10 * time.Second)})
 		api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
 		ask := func() int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
 		if got := ask(); got != 200 {
@@ -243,7 +250,8 @@ func (nobody) Authenticate(*http.Request) (middleware.Principal, error) {
 func TestAuthenticateAlone(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	h := middleware.New(ring.keys, middleware.Options{Hooks: quiet()}).Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := middleware.New(ring.keys,
+		middleware.Options{Hooks: quiet()}).Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, ok := middleware.PrincipalFrom(r.Context())
 		fmt.Fprint(w, p.Organization(), ok)
 	}))
@@ -251,7 +259,8 @@ func TestAuthenticateAlone(t *testing.T) {
 		t.Errorf("got %d %q", res.StatusCode, res.body)
 	}
 	res := serve(h, request("GET", "/", "", ""))
-	if p := res.problem(t); res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != "" || res.Header.Get("Www-Authenticate") != missing {
+	if p := res.problem(t); res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != "" ||
+		res.Header.Get("Www-Authenticate") != missing {
 		t.Errorf("got %d %s", res.StatusCode, res.body)
 	}
 }
@@ -286,7 +295,8 @@ func TestAuthenticator(t *testing.T) {
 	}{
 		{"a caller", caller, nil, 200, "", ""},
 		{"no credentials", middleware.Principal{}, middleware.ErrNoCredentials, 401, "api_key_missing", ""},
-		{"no credentials, wrapped", middleware.Principal{}, fmt.Errorf("cookie: %w", middleware.ErrNoCredentials), 401, "api_key_missing", ""},
+		{"no credentials, wrapped", middleware.Principal{}, fmt.Errorf("cookie: %w", middleware.ErrNoCredentials), 401,
+			"api_key_missing", ""},
 		{"refused", middleware.Principal{}, teapot, 418, "teapot", ""},
 		{"refused, wrapped", middleware.Principal{}, fmt.Errorf("who is it: %w", teapot), 418, "teapot", ""},
 		{"the least refusal", middleware.Principal{}, &middleware.Problem{Status: 400, Code: "mine"}, 400, "mine", ""},
@@ -301,9 +311,10 @@ func TestAuthenticator(t *testing.T) {
 		{"a principal made by hand", byHand, nil, 200, "", ""},
 	} {
 		log := newLogged()
-		o := middleware.Options{Hooks: log.hooks(), Authenticator: middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
-			return tt.principal, tt.err
-		})}
+		o := middleware.Options{Hooks: log.hooks(),
+			Authenticator: middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
+				return tt.principal, tt.err
+			})}
 		res := serve(testAPI(nil, o), request("GET", "/api/v1/any", "", ""))
 		if res.StatusCode != tt.status || tt.code != "" && res.problem(t).Code != tt.code {
 			t.Errorf("%s: got %d %s, want %d %s", tt.name, res.StatusCode, res.body, tt.status, tt.code)
@@ -335,9 +346,11 @@ func TestHalfClosedClient(t *testing.T) {
 		return ring.memory.Lookup(ctx, d)
 	})
 	log := newLogged()
-	for name, keys := range map[string]keystore.Store{"bare": store, "cached": keystore.NewCached(store, keystore.CacheOptions{})} {
+	for name, keys := range map[string]keystore.Store{"bare": store,
+		"cached": keystore.NewCached(store, keystore.CacheOptions{})} {
 		o := middleware.Options{
-			Hooks: log.hooks(), RateLimit: middleware.PerOrganization(heedful{ratelimit.NewMemory()}, ratelimit.MustParse("100-S")),
+			Hooks: log.hooks(), RateLimit: middleware.PerOrganization(heedful{ratelimit.NewMemory()},
+				ratelimit.MustParse("100-S")),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}
 		api := middleware.NewAPI(keys, o)
@@ -350,7 +363,8 @@ func TestHalfClosedClient(t *testing.T) {
 			}
 			api.ServeHTTP(w, r)
 		}))
-		for _, head := range []string{"GET /api/v1/x HTTP/1.1\r\n", "POST /api/v1/x HTTP/1.1\r\nContent-Length: 0\r\n", "POST /api/v1/x HTTP/1.1\r\nContent-Length: 0\r\nIdempotency-Key: 1\r\n"} {
+		for _, head := range []string{"GET /api/v1/x HTTP/1.1\r\n", "POST /api/v1/x HTTP/1.1\r\nContent-Length: 0\r\n",
+			"POST /api/v1/x HTTP/1.1\r\nContent-Length: 0\r\nIdempotency-Key: 1\r\n"} {
 			if cached, ok := keys.(*keystore.Cached); ok {
 				cached.Invalidate(keystore.DigestOf(token))
 			}
@@ -382,7 +396,8 @@ func TestJoinedAuthenticators(t *testing.T) {
 		status int
 		who    string // of 200, or the code
 	}
-	several, missingKey, invalidKey := want{400, "several_credentials"}, want{401, "api_key_missing"}, want{401, "api_key_invalid"}
+	several, missingKey, invalidKey := want{400, "several_credentials"}, want{401, "api_key_missing"},
+		want{401, "api_key_invalid"}
 	asUser, asService, asKey := want{200, "user"}, want{200, "service"}, want{200, "key"}
 	for _, tt := range []struct {
 		name    string
@@ -398,7 +413,8 @@ func TestJoinedAuthenticators(t *testing.T) {
 		{"a JWT", []string{bearer + jwt}, asService, asService, asService, ""},
 		{"a session", []string{cookie + "1"}, asUser, asUser, asUser, ""},
 		{"a key that is suspended", []string{bearer + suspended}, invalidKey, invalidKey, invalidKey, ""},
-		{"a session that has ended", []string{cookie + "ended"}, want{401, "session_ended"}, want{401, "session_ended"}, want{401, "session_ended"}, ""},
+		{"a session that has ended", []string{cookie + "ended"}, want{401, "session_ended"}, want{401, "session_ended"},
+			want{401, "session_ended"}, ""},
 		{"a token that nobody knows", []string{bearer + "opaque"}, invalidKey, invalidKey, invalidKey, ""},
 		{"another scheme", []string{"Authorization: Basic YTpi"}, missingKey, missingKey, missingKey, ""},
 		{"no key in its header", []string{"X-API-Key: " + jwt}, invalidKey, invalidKey, invalidKey, ""},
@@ -411,10 +427,14 @@ func TestJoinedAuthenticators(t *testing.T) {
 		{"an unknown key and a session", []string{bearer + unknown, cookie + "1"}, invalidKey, several, asUser, ""},
 		{"a mistyped key and a session", []string{bearer + swapLast(live), cookie + "1"}, invalidKey, several, asUser, ""},
 		{"an opaque token and a session", []string{bearer + "opaque", cookie + "1"}, asUser, asUser, asUser, ""},
-		{"a key and a session that has ended", []string{bearer + live, cookie + "ended"}, several, want{401, "session_ended"}, want{401, "session_ended"}, ""},
-		{"a key and a session, which is down", []string{bearer + live, cookie + "down"}, several, want{503, "key_store_unavailable"}, want{503, "key_store_unavailable"}, ""},
-		{"a key and an answer that is none", []string{bearer + live, cookie + "nobody"}, want{500, "internal"}, want{500, "internal"}, want{500, "internal"}, "neither a principal nor an error"},
-		{"a key and a nil problem", []string{bearer + live, cookie + "nil"}, several, want{500, "internal"}, want{500, "internal"}, ""},
+		{"a key and a session that has ended", []string{bearer + live, cookie + "ended"}, several,
+			want{401, "session_ended"}, want{401, "session_ended"}, ""},
+		{"a key and a session, which is down", []string{bearer + live, cookie + "down"}, several,
+			want{503, "key_store_unavailable"}, want{503, "key_store_unavailable"}, ""},
+		{"a key and an answer that is none", []string{bearer + live, cookie + "nobody"}, want{500, "internal"},
+			want{500, "internal"}, want{500, "internal"}, "neither a principal nor an error"},
+		{"a key and a nil problem", []string{bearer + live, cookie + "nil"}, several, want{500, "internal"},
+			want{500, "internal"}, ""},
 	} {
 		for name, form := range map[string]struct {
 			auth middleware.Authenticator
@@ -422,8 +442,10 @@ func TestJoinedAuthenticators(t *testing.T) {
 		}{
 			"FirstOf":          {middleware.FirstOf(middleware.RefuseSeveral, keys, service, user), tt.first},
 			"FirstOf, reverse": {middleware.FirstOf(middleware.RefuseSeveral, user, service, keys), tt.reverse},
-			"FirstOf, nested":  {middleware.FirstOf(middleware.RefuseSeveral, middleware.FirstOf(middleware.RefuseSeveral, keys), middleware.FirstOf(middleware.IgnoreSeveral, service), user), tt.first},
-			"Prefer":           {middleware.FirstOf(middleware.IgnoreSeveral, user, service, keys), tt.prefer},
+			"FirstOf, nested": {middleware.FirstOf(middleware.RefuseSeveral,
+				middleware.FirstOf(middleware.RefuseSeveral, keys), middleware.FirstOf(middleware.IgnoreSeveral,
+					service), user), tt.first},
+			"Prefer": {middleware.FirstOf(middleware.IgnoreSeveral, user, service, keys), tt.prefer},
 		} {
 			log := newLogged()
 			api := middleware.NewAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: form.auth})
@@ -442,7 +464,8 @@ func TestJoinedAuthenticators(t *testing.T) {
 			if got != form.want {
 				t.Errorf("%s, %s: got %v, want %v", tt.name, name, got, form.want)
 			}
-			if got.who == "api_key_invalid" && res.Header.Get("Www-Authenticate") != invalid || got.who == "api_key_missing" && res.Header.Get("Www-Authenticate") != missing {
+			if got.who == "api_key_invalid" && res.Header.Get("Www-Authenticate") != invalid ||
+				got.who == "api_key_missing" && res.Header.Get("Www-Authenticate") != missing {
 				t.Errorf("%s, %s: got the challenge %q", tt.name, name, res.Header.Get("Www-Authenticate"))
 			}
 			if tt.logged != "" && !strings.Contains(log.String(), tt.logged) {
@@ -458,14 +481,17 @@ func TestJoinedKeysAreACopy(t *testing.T) {
 	ring := newKeyring()
 	keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{})
 	middleware.FirstOf(middleware.RefuseSeveral, keys, nobody{})
-	res := serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: keys}), request("GET", "/api/v1/any", jwt, ""))
+	res := serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: keys}),
+		request("GET", "/api/v1/any", jwt, ""))
 	wantRefusal(t, "a JWT", res, 401, "api_key_invalid", invalid)
 	if !strings.Contains(res.body, "character") {
 		t.Errorf("got %s", res.body)
 	}
 	// So is one that is joined where FirstOf does not see it.
-	hidden := middleware.FirstOf(middleware.RefuseSeveral, middleware.AuthenticatorFunc(keys.Authenticate), bearerJWT(by(t, "service")))
-	res = serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: hidden}), request("GET", "/api/v1/any", jwt, ""))
+	hidden := middleware.FirstOf(middleware.RefuseSeveral, middleware.AuthenticatorFunc(keys.Authenticate),
+		bearerJWT(by(t, "service")))
+	res = serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: hidden}),
+		request("GET", "/api/v1/any", jwt, ""))
 	wantRefusal(t, "a JWT beside hidden keys", res, 401, "api_key_invalid", invalid)
 }
 
@@ -480,11 +506,14 @@ func TestJoinedThrottle(t *testing.T) {
 		want  int
 	}
 	for name, steps := range map[string][]step{
-		"an unknown key": {{jwt, 200}, {jwt, 200}, {unknown, 401}, {unknown, 429}, {swapLast(unknown), 429}, {"opaque", 429}, {jwt, 200}},
-		"no key":         {{jwt, 200}, {"", 401}, {"", 401}, {"opaque", 401}, {"opaque", 429}, {unknown, 429}, {"", 401}, {jwt, 200}},
+		"an unknown key": {{jwt, 200}, {jwt, 200}, {unknown, 401}, {unknown, 429}, {swapLast(unknown), 429},
+			{"opaque", 429}, {jwt, 200}},
+		"no key": {{jwt, 200}, {"", 401}, {"", 401}, {"opaque", 401}, {"opaque", 429}, {unknown, 429}, {"", 401},
+			{jwt, 200}},
 	} {
 		keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-H")})
-		api := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(middleware.RefuseSeveral, keys, bearerJWT(by(t, "service")))})
+		api := testAPI(nil, middleware.Options{Hooks: quiet(),
+			Authenticator: middleware.FirstOf(middleware.RefuseSeveral, keys, bearerJWT(by(t, "service")))})
 		for i, step := range steps {
 			if res := serve(api, request("GET", "/api/v1/any", step.token, "")); res.StatusCode != step.want {
 				t.Errorf("%s, request %d: got %d, want %d", name, i+1, res.StatusCode, step.want)
@@ -498,11 +527,13 @@ func TestJoinedThrottle(t *testing.T) {
 // there.
 func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
 	ring := newKeyring()
-	tokens := []string{keystore.Service{}.Generate(keystore.Production).Reveal(), ring.plant(t, keystore.Key{Suspended: true}), "opaque", "svc_live_x"}
+	tokens := []string{keystore.Service{}.Generate(keystore.Production).Reveal(),
+		ring.plant(t, keystore.Key{Suspended: true}), "opaque", "svc_live_x"}
 	for name, keys := range map[string]middleware.Authenticator{
 		"alone":     middleware.KeyAuthenticator(ring.keys, middleware.Options{}),
 		"throttled": middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1000-S")}),
-		"joined":    middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
+		"joined": middleware.FirstOf(middleware.RefuseSeveral,
+			middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
 	} {
 		changing := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
 			p, err := keys.Authenticate(r)
@@ -514,7 +545,8 @@ func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
 		plain := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: keys})
 		for _, token := range tokens {
 			before := serve(plain, request("GET", "/api/v1/any", token, ""))
-			serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: changing}), request("GET", "/api/v1/any", token, ""))
+			serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: changing}),
+				request("GET", "/api/v1/any", token, ""))
 			after := serve(plain, request("GET", "/api/v1/any", token, ""))
 			if before.StatusCode != 401 || after.StatusCode != 401 || after.problem(t).Detail != before.problem(t).Detail {
 				t.Errorf("%s, %.8s…: got %s, want %s", name, token, after.body, before.body)
@@ -529,7 +561,8 @@ func TestNilAuthenticators(t *testing.T) {
 	none, nilFunc := (*pointerAuthenticator)(nil), middleware.AuthenticatorFunc(nil)
 	wantPanic(t, "middleware: FirstOf: there is no authenticator", func() { middleware.FirstOf(middleware.IgnoreSeveral) })
 	for _, a := range []middleware.Authenticator{nil, none, nilFunc} {
-		wantPanic(t, "middleware: FirstOf: an authenticator is nil", func() { middleware.FirstOf(middleware.RefuseSeveral, nobody{}, a) })
+		wantPanic(t, "middleware: FirstOf: an authenticator is nil",
+			func() { middleware.FirstOf(middleware.RefuseSeveral, nobody{}, a) })
 	}
 	for want, o := range map[string]middleware.Options{
 		"Options.Authenticator: it is a nil *middleware_test.pointerAuthenticator": {Authenticator: none},
@@ -540,8 +573,10 @@ func TestNilAuthenticators(t *testing.T) {
 		wantPanic(t, want, func() { middleware.New(nil, o) })
 		wantPanic(t, want, func() { middleware.NewAPI(nil, o) })
 	}
-	wantPanic(t, "KeyAuthenticator: the key store is nil", func() { middleware.KeyAuthenticator((*keystore.Cached)(nil), middleware.Options{}) })
-	wantPanic(t, "the key store is a nil *keystore.Memory", func() { middleware.New((*keystore.Memory)(nil), middleware.Options{}) })
+	wantPanic(t, "KeyAuthenticator: the key store is nil",
+		func() { middleware.KeyAuthenticator((*keystore.Cached)(nil), middleware.Options{}) })
+	wantPanic(t, "the key store is a nil *keystore.Memory",
+		func() { middleware.New((*keystore.Memory)(nil), middleware.Options{}) })
 	wantPanic(t, "without a key store", func() { keyless().Authenticate(http.NotFoundHandler()) })
 	both := middleware.Options{Authenticator: nobody{}}
 	wantPanic(t, "leave one of them nil", func() { middleware.New(keystore.NewMemory(), both) })
@@ -614,8 +649,12 @@ func TestPreflight(t *testing.T) {
 	}
 	// Where Authenticate itself is misplaced, so is its Preflight.
 	ran = ""
-	inside := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), middleware.New(nil, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies(), Methods: []string{"OPTIONS"}}}).Idempotent, g.Authenticate)
-	if res := serve(inside(handler), request("OPTIONS", "/", token, "", "Idempotency-Key: 1")); res.StatusCode != 500 || ran != "" {
+	inside := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()),
+		middleware.New(nil, middleware.Options{Hooks: quiet(),
+			Idempotency: middleware.IdempotencyOptions{Runner: replies(),
+				Methods: []string{"OPTIONS"}}}).Idempotent, g.Authenticate)
+	if res := serve(inside(handler), request("OPTIONS", "/", token, "", "Idempotency-Key: 1")); res.StatusCode != 500 ||
+		ran != "" {
 		t.Errorf("inside Idempotent: got %d of %q", res.StatusCode, ran)
 	}
 }
@@ -639,7 +678,8 @@ func TestCallerNotAccepted(t *testing.T) {
 				p, err := middleware.NewPrincipal(nil, i)
 				return p, fmt.Errorf(wrapping+" of "+r.Header.Get("Authorization"), err)
 			})
-			for _, auth := range []middleware.Authenticator{user, middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), user)} {
+			for _, auth := range []middleware.Authenticator{user,
+				middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), user)} {
 				down = false
 				o := &observed{t: t}
 				hooks := o.hooks()
@@ -648,14 +688,17 @@ func TestCallerNotAccepted(t *testing.T) {
 				for range 3 {
 					e, got := o.ask(api, request("GET", "/api/v1/any", jwt, ""))
 					wantRefusal(t, name, got, 403, "caller_not_accepted", "")
-					if got.Header["Retry-After"] != nil || e.Stage != middleware.StageAuth || e.Outcome != "caller_not_accepted" || e.Principal != (middleware.Principal{}) {
+					if got.Header["Retry-After"] != nil || e.Stage != middleware.StageAuth || e.Outcome != "caller_not_accepted" ||
+						e.Principal != (middleware.Principal{}) {
 						t.Errorf("%s: got %v and the Event %+v", name, got.Header, e)
 					}
 				}
 				down = true
 				wantRefusal(t, name, serve(api, request("GET", "/api/v1/any", jwt, "")), 503, "key_store_unavailable", "")
 				got := log.String()[before:]
-				if strings.Count(got, "level=INFO") != 1 || strings.Count(got, "level=ERROR") != 1 || !strings.Contains(got, "issuer is down") || !strings.Contains(got, "grant is not valid") || strings.Contains(got, jwt) {
+				if strings.Count(got, "level=INFO") != 1 || strings.Count(got, "level=ERROR") != 1 ||
+					!strings.Contains(got, "issuer is down") || !strings.Contains(got, "grant is not valid") ||
+					strings.Contains(got, jwt) {
 					t.Errorf("%s: got the log %s", name, got)
 				}
 			}
@@ -667,7 +710,8 @@ func TestCallerNotAccepted(t *testing.T) {
 func TestTextsForOtherCredentials(t *testing.T) {
 	o := middleware.Options{Hooks: quiet(), Authenticator: bearerJWT(by(t, "service"))}
 	api := testAPI(nil, o)
-	for _, got := range []answer{serve(api, request("GET", "/api/v1/account", "", "")), serve(api, request("GET", "/api/v1/account", jwt, ""))} {
+	for _, got := range []answer{serve(api, request("GET", "/api/v1/account", "", "")),
+		serve(api, request("GET", "/api/v1/account", jwt, ""))} {
 		if got.StatusCode != 401 && got.StatusCode != 403 || strings.Contains(got.problem(t).Detail, "API key") {
 			t.Errorf("got %d %s", got.StatusCode, got.body)
 		}
@@ -682,7 +726,8 @@ func TestAuthenticatorProblems(t *testing.T) {
 	for name, keys := range map[string]middleware.Authenticator{
 		"alone":     middleware.KeyAuthenticator(ring.keys, middleware.Options{}),
 		"throttled": middleware.KeyAuthenticator(ring.keys, o),
-		"joined":    middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
+		"joined": middleware.FirstOf(middleware.RefuseSeveral,
+			middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
 	} {
 		for field, change := range map[string]func(*middleware.Problem){
 			"nothing": func(*middleware.Problem) {},
@@ -706,7 +751,8 @@ func TestAuthenticatorProblems(t *testing.T) {
 					return serve(h, request("GET", "/api/v1/any", token, "")).problem(t)
 				}
 				before, got, after := ask(keys), ask(changing), ask(keys)
-				if want.Status != 0 && (got.Status != want.Status || got.Title != http.StatusText(want.Status) || got.Code != want.Code ||
+				if want.Status != 0 && (got.Status != want.Status || got.Title != http.StatusText(want.Status) ||
+					got.Code != want.Code ||
 					got.Detail != want.Detail) {
 					t.Errorf("%s, %s: got %+v, want %+v", name, field, got, want)
 				}

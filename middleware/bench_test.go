@@ -46,8 +46,9 @@ func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.Serv
 	ring := newKeyring()
 	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
 	api = middleware.NewAPI(ring.keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond, Retention: 100 * time.Millisecond})},
+		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond,
+			Retention: 100 * time.Millisecond})},
 	})
 	ok, created := http.HandlerFunc(benchOK), http.HandlerFunc(benchCreated)
 	api.Handle("GET /api/v1/tasks", middleware.Require(scope.TasksRead), ok)
@@ -65,13 +66,15 @@ func benchPieces(tb testing.TB, between func(http.Handler) http.Handler) (pieces
 	ring := newKeyring()
 	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
 	g := middleware.New(ring.keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond, Retention: 100 * time.Millisecond})},
+		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond,
+			Retention: 100 * time.Millisecond})},
 	})
 	mux := http.NewServeMux()
 	mux.Handle("GET /api/v1/tasks", g.Require(scope.TasksRead)(http.HandlerFunc(benchOK)))
 	mux.Handle("GET /api/v1/account", g.Require(scope.AccountRead)(http.HandlerFunc(benchOK)))
-	mux.Handle("POST /api/v1/tasks", middleware.Chain(g.Require(scope.TasksWrite), between, g.Idempotent)(http.HandlerFunc(benchCreated)))
+	mux.Handle("POST /api/v1/tasks",
+		middleware.Chain(g.Require(scope.TasksWrite), between, g.Idempotent)(http.HandlerFunc(benchCreated)))
 	return middleware.Chain(g.RequestID, between, g.Recover, between, g.Authenticate, g.RateLimit)(mux), token
 }
 
@@ -213,7 +216,8 @@ func TestAllocations(t *testing.T) {
 	apart, others := benchPieces(t, passOn)
 	ring := newKeyring()
 	spent, wrong := ring.issue(t), keystore.Service{}.Generate(keystore.Production).Reveal()
-	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1-M"))})
+	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(),
+		ratelimit.MustParse("1-M"))})
 	serve(limited, request("GET", "/api/v1/any", spent, ""))
 	throttled := testAPI(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-M")})
 	serve(throttled, request("GET", "/api/v1/any", wrong, ""))
@@ -253,7 +257,8 @@ func TestObserveAllocations(t *testing.T) {
 		api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {}, middleware.Options{Hooks: hooks})
 		return allocs(api, benchRequest("GET", "/api/v1/x", token))
 	}
-	none, unobserved, observed := count(nil), count(quiet()), count(&middleware.Hooks{Observe: func(context.Context, middleware.Event) {}})
+	none, unobserved, observed := count(nil), count(quiet()),
+		count(&middleware.Hooks{Observe: func(context.Context, middleware.Event) {}})
 	if unobserved != none {
 		t.Errorf("hooks without Observe: got %v allocations, want the %v without hooks", unobserved, none)
 	}
@@ -267,7 +272,8 @@ func TestObserveAllocations(t *testing.T) {
 func TestUnusedAllocations(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t, scope.TasksRead)
-	bound := ring.plant(t, keystore.Key{Scopes: []scope.Name{scope.TasksRead}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	bound := ring.plant(t, keystore.Key{Scopes: []scope.Name{scope.TasksRead},
+		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	store := ratelimit.NewMemory()
 	unobserved := quiet()
 	unobserved.Pattern = func(*http.Request) string { return "/x" }
@@ -285,7 +291,8 @@ func TestUnusedAllocations(t *testing.T) {
 		var h http.Handler = api
 		if pieces {
 			g := middleware.New(keys, o)
-			h = middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Enforce(need))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			h = middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit,
+				g.Enforce(need))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		}
 		r := benchRequest("GET", "/api/v1/x", token)
 		if header != "" {
@@ -299,15 +306,21 @@ func TestUnusedAllocations(t *testing.T) {
 	for _, pieces := range []bool{false, true} {
 		base := count(middleware.Options{RateLimit: limits}, pieces, need, token, "")
 		for name, got := range map[string]float64{
-			"a Pattern hook":             count(middleware.Options{RateLimit: limits, Hooks: unobserved}, pieces, need, token, ""),
-			"a header for keys":          count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, "X-API-Key"),
-			"a header that is not used":  count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, ""),
-			"networks":                   count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
-			"legacy shapes":              count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
-			"preflights":                 count(middleware.Options{RateLimit: limits, Preflight: http.NotFoundHandler()}, pieces, need, token, ""),
-			"joined authenticators":      count(middleware.Options{RateLimit: limits, Authenticator: middleware.FirstOf(middleware.RefuseSeveral, key, nobody{})}, pieces, need, token, ""),
-			"a report-only requirement":  count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),
-			"a report-only organization": count(middleware.Options{RateLimit: middleware.RateLimitOptions{Store: store, Organization: reportOnly("organization", "1-H")}}, pieces, need, token, ""),
+			"a Pattern hook": count(middleware.Options{RateLimit: limits, Hooks: unobserved}, pieces, need, token,
+				""),
+			"a header for keys": count(middleware.Options{RateLimit: limits,
+				Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, "X-API-Key"),
+			"a header that is not used": count(middleware.Options{RateLimit: limits,
+				Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, ""),
+			"networks":      count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
+			"legacy shapes": count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
+			"preflights": count(middleware.Options{RateLimit: limits, Preflight: http.NotFoundHandler()},
+				pieces, need, token, ""),
+			"joined authenticators": count(middleware.Options{RateLimit: limits,
+				Authenticator: middleware.FirstOf(middleware.RefuseSeveral, key, nobody{})}, pieces, need, token, ""),
+			"a report-only requirement": count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),
+			"a report-only organization": count(middleware.Options{RateLimit: middleware.RateLimitOptions{Store: store,
+				Organization: reportOnly("organization", "1-H")}}, pieces, need, token, ""),
 		} {
 			if got > base {
 				t.Errorf("%s, pieces %t: got %v allocations, want the %v without it", name, pieces, got, base)

@@ -52,7 +52,8 @@ func TestClientIP(t *testing.T) {
 		{"mapped prefix", proxies, "198.51.100.7:1234", []string{"203.0.113.9"}, "203.0.113.9"},
 		{"mapped address", trust(t, "::ffff:198.51.100.7"), "198.51.100.7:1234", []string{"203.0.113.9"}, "203.0.113.9"},
 		{"address with a zone", trust(t, "fe80::1%eth0"), "[fe80::1%eth1]:1234", []string{"203.0.113.9"}, "203.0.113.9"},
-		{"half of IPv4, as IPv6", trust(t, "::ffff:128.0.0.0/97"), "198.51.100.7:1234", []string{"203.0.113.9"}, "203.0.113.9"},
+		{"half of IPv4, as IPv6", trust(t, "::ffff:128.0.0.0/97"), "198.51.100.7:1234", []string{"203.0.113.9"},
+			"203.0.113.9"},
 		{"end of the mapped prefix", proxies, "198.51.100.255:1234", []string{"203.0.113.9"}, "203.0.113.9"},
 		{"outside the mapped prefix", proxies, "198.51.101.7:1234", []string{"203.0.113.9"}, "198.51.101.7"},
 		{"unix socket", proxies, "@", []string{"203.0.113.9"}, "invalid IP"},
@@ -72,11 +73,13 @@ func TestClientIP(t *testing.T) {
 
 func TestTrustProxiesReportsAllMistakes(t *testing.T) {
 	_, err := middleware.TrustProxies("10.0.0.0/8", "nonsense", "10.0.0.0/33", "192.0.2.1", "")
-	if err == nil || strings.Count(err.Error(), "neither an address nor a CIDR prefix") != 3 || !strings.Contains(err.Error(), `"10.0.0.0/33"`) {
+	if err == nil || strings.Count(err.Error(), "neither an address nor a CIDR prefix") != 3 ||
+		!strings.Contains(err.Error(), `"10.0.0.0/33"`) {
 		t.Errorf("got %v, want three mistakes", err)
 	}
 	for _, all := range []string{"0.0.0.0/0", "::/0", "10.0.0.1/0", "::ffff:0.0.0.0/96"} {
-		if _, err := middleware.TrustProxies("10.0.0.0/8", all); err == nil || !strings.Contains(err.Error(), strconv.Quote(all)+" is every address") {
+		if _, err := middleware.TrustProxies("10.0.0.0/8", all); err == nil ||
+			!strings.Contains(err.Error(), strconv.Quote(all)+" is every address") {
 			t.Errorf("%s: got %v", all, err)
 		}
 	}
@@ -85,7 +88,8 @@ func TestTrustProxiesReportsAllMistakes(t *testing.T) {
 // FuzzClientIP: whatever is forwarded, the answer is the peer, or an entry that
 // somebody trusted has vouched for, and never what an untrusted peer says.
 func FuzzClientIP(f *testing.F) {
-	for _, v := range []string{"", "6.6.6.6", "6.6.6.6, 203.0.113.9, 10.0.0.1", "[::1]:80, ::ffff:10.0.0.1", ",,,", "10.0.0.1%eth0", "\xff", "[[::1]]"} {
+	for _, v := range []string{"", "6.6.6.6", "6.6.6.6, 203.0.113.9, 10.0.0.1", "[::1]:80, ::ffff:10.0.0.1", ",,,",
+		"10.0.0.1%eth0", "\xff", "[[::1]]"} {
 		f.Add(v, v, "10.0.0.1:80")
 		f.Add(v, v, "203.0.113.9:80")
 		f.Add(v, v, v)

@@ -31,8 +31,9 @@ func eventService(keys keystore.Store, hooks *middleware.Hooks) map[string]http.
 	}
 	o := func() middleware.Options {
 		return middleware.Options{
-			Hooks:       hooks,
-			RateLimit:   middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: policy("plenty", "1000-H"), Sandbox: policy("once", "1-H")},
+			Hooks: hooks,
+			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: policy("plenty", "1000-H"),
+				Sandbox: policy("once", "1-H")},
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}
 	}
@@ -65,7 +66,8 @@ func eventService(keys keystore.Store, hooks *middleware.Hooks) map[string]http.
 			_ = http.NewResponseController(w).Flush()
 			panic("boom")
 		}},
-		{"POST /api/v1/abort", scope.TasksWrite, func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }},
+		{"POST /api/v1/abort", scope.TasksWrite,
+			func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }},
 	}
 	api, inner := middleware.NewAPI(keys, o()), middleware.NewAPI(keys, o())
 	g, mux := middleware.New(keys, o()), http.NewServeMux()
@@ -87,28 +89,60 @@ func TestEvent(t *testing.T) {
 		want                           event
 		pieces                         *event // where it differs: a mux answers by itself
 	}{
-		{"handled", "GET", "/api/v1/tasks", "live", "", event{Pattern: tasks, Status: 200, Bytes: 2, Duration: 50 * time.Millisecond, Stage: "handler", Outcome: "handled"}, nil},
-		{"empty", "GET", "/api/v1/tasks/1/", "live", "", event{Pattern: "GET /api/v1/tasks/{id}/", Status: 200, Stage: "handler", Outcome: "handled"}, nil},
-		{"HEAD", "HEAD", "/api/v1/account", "account", "", event{Pattern: "GET /api/v1/account", Status: 200, Bytes: 2, Stage: "handler", Outcome: "handled"}, nil},
-		{"no key", "GET", "/api/v1/tasks", "", "", event{Status: 401, Stage: "authenticate", Outcome: "api_key_missing"}, nil},
-		{"wrong key", "GET", "/api/v1/tasks", "wrong", "", event{Status: 401, Stage: "authenticate", Outcome: "api_key_invalid"}, nil},
-		{"no scope", "GET", "/api/v1/account", "live", "", event{Pattern: "GET /api/v1/account", Status: 403, Stage: "scope", Outcome: "insufficient_scope"}, nil},
-		{"unknown path", "GET", "/api/v1/none", "live", "", event{Status: 404, Stage: "route", Outcome: "not_found"}, &event{Status: 404, Stage: "handler", Outcome: "handled"}},
-		{"wrong method", "PUT", "/api/v1/tasks", "live", "", event{Status: 405, Stage: "route", Outcome: "method_not_allowed"}, &event{Status: 405, Stage: "handler", Outcome: "handled"}},
-		{"redirected", "GET", "//api/v1/tasks", "live", "", event{Pattern: tasks, Status: 307, Stage: "route", Outcome: "redirected"}, &event{Pattern: tasks, Status: 307, Stage: "handler", Outcome: "handled"}},
-		{"not keyed", "POST", "/api/v1/tasks", "live", "", event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Duration: time.Second, Stage: "handler", Outcome: "handled"}, nil},
-		{"executed", "POST", "/api/v1/tasks", "live", "1", event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Duration: time.Second, Stage: "idempotency", Outcome: "executed"}, nil},
-		{"replayed", "POST", "/api/v1/tasks", "live", "1", event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Stage: "idempotency", Outcome: "replayed"}, nil},
-		{"key reused", "POST", "/api/v1/panic", "live", "1", event{Pattern: "POST /api/v1/panic", Status: 422, Stage: "idempotency", Outcome: "idempotency_key_reused"}, nil},
-		{"panicked", "GET", "/api/v1/panic", "live", "", event{Pattern: "GET /api/v1/panic", Status: 500, Stage: "recover", Outcome: "internal"}, nil},
-		{"panicked half way", "GET", "/api/v1/half", "live", "", event{Pattern: "GET /api/v1/half", Status: 200, Bytes: 2, Stage: "recover", Outcome: "internal", Aborted: true}, nil},
-		{"panicked while streaming, keyed", "POST", "/api/v1/stream", "live", "4", event{Pattern: "POST /api/v1/stream", Status: 200, Bytes: 2, Stage: "recover", Outcome: "internal", Aborted: true}, nil},
-		{"panicked, keyed", "POST", "/api/v1/panic", "live", "2", event{Pattern: "POST /api/v1/panic", Status: 500, Stage: "recover", Outcome: "internal"}, nil},
-		{"aborted", "GET", "/api/v1/abort", "live", "", event{Pattern: "GET /api/v1/abort", Stage: "handler", Outcome: "handled", Aborted: true}, nil},
-		{"aborted, keyed", "POST", "/api/v1/abort", "live", "3", event{Pattern: "POST /api/v1/abort", Stage: "handler", Outcome: "handled", Aborted: true}, nil},
-		{"after an abort", "POST", "/api/v1/abort", "live", "3", event{Pattern: "POST /api/v1/abort", Status: 409, Stage: "idempotency", Outcome: "idempotency_outcome_unknown"}, nil},
-		{"within the limit", "GET", "/api/v1/tasks", "test", "", event{Pattern: tasks, Status: 200, Bytes: 2, Duration: 50 * time.Millisecond, Stage: "handler", Outcome: "handled"}, nil},
-		{"over the limit", "GET", "/api/v1/tasks", "test", "", event{Pattern: tasks, Status: 429, Stage: "rate_limit", Outcome: "rate_limited", RetryAfter: time.Hour - 50*time.Millisecond}, &event{Status: 429, Stage: "rate_limit", Outcome: "rate_limited", RetryAfter: time.Hour - 50*time.Millisecond}},
+		{"handled", "GET", "/api/v1/tasks", "live", "",
+			event{Pattern: tasks, Status: 200, Bytes: 2, Duration: 50 * time.Millisecond, Stage: "handler",
+				Outcome: "handled"}, nil},
+		{"empty", "GET", "/api/v1/tasks/1/", "live", "",
+			event{Pattern: "GET /api/v1/tasks/{id}/", Status: 200, Stage: "handler", Outcome: "handled"}, nil},
+		{"HEAD", "HEAD", "/api/v1/account", "account", "",
+			event{Pattern: "GET /api/v1/account", Status: 200, Bytes: 2, Stage: "handler", Outcome: "handled"}, nil},
+		{"no key", "GET", "/api/v1/tasks", "", "", event{Status: 401, Stage: "authenticate", Outcome: "api_key_missing"},
+			nil},
+		{"wrong key", "GET", "/api/v1/tasks", "wrong", "",
+			event{Status: 401, Stage: "authenticate", Outcome: "api_key_invalid"}, nil},
+		{"no scope", "GET", "/api/v1/account", "live", "",
+			event{Pattern: "GET /api/v1/account", Status: 403, Stage: "scope", Outcome: "insufficient_scope"}, nil},
+		{"unknown path", "GET", "/api/v1/none", "live", "", event{Status: 404, Stage: "route", Outcome: "not_found"},
+			&event{Status: 404, Stage: "handler", Outcome: "handled"}},
+		{"wrong method", "PUT", "/api/v1/tasks", "live", "",
+			event{Status: 405, Stage: "route", Outcome: "method_not_allowed"}, &event{Status: 405, Stage: "handler",
+				Outcome: "handled"}},
+		{"redirected", "GET", "//api/v1/tasks", "live", "",
+			event{Pattern: tasks, Status: 307, Stage: "route", Outcome: "redirected"}, &event{Pattern: tasks, Status: 307,
+				Stage: "handler", Outcome: "handled"}},
+		{"not keyed", "POST", "/api/v1/tasks", "live", "",
+			event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Duration: time.Second, Stage: "handler",
+				Outcome: "handled"}, nil},
+		{"executed", "POST", "/api/v1/tasks", "live", "1",
+			event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Duration: time.Second, Stage: "idempotency",
+				Outcome: "executed"}, nil},
+		{"replayed", "POST", "/api/v1/tasks", "live", "1",
+			event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Stage: "idempotency", Outcome: "replayed"}, nil},
+		{"key reused", "POST", "/api/v1/panic", "live", "1",
+			event{Pattern: "POST /api/v1/panic", Status: 422, Stage: "idempotency", Outcome: "idempotency_key_reused"}, nil},
+		{"panicked", "GET", "/api/v1/panic", "live", "",
+			event{Pattern: "GET /api/v1/panic", Status: 500, Stage: "recover", Outcome: "internal"}, nil},
+		{"panicked half way", "GET", "/api/v1/half", "live", "",
+			event{Pattern: "GET /api/v1/half", Status: 200, Bytes: 2, Stage: "recover", Outcome: "internal",
+				Aborted: true}, nil},
+		{"panicked while streaming, keyed", "POST", "/api/v1/stream", "live", "4",
+			event{Pattern: "POST /api/v1/stream", Status: 200, Bytes: 2, Stage: "recover", Outcome: "internal",
+				Aborted: true}, nil},
+		{"panicked, keyed", "POST", "/api/v1/panic", "live", "2",
+			event{Pattern: "POST /api/v1/panic", Status: 500, Stage: "recover", Outcome: "internal"}, nil},
+		{"aborted", "GET", "/api/v1/abort", "live", "",
+			event{Pattern: "GET /api/v1/abort", Stage: "handler", Outcome: "handled", Aborted: true}, nil},
+		{"aborted, keyed", "POST", "/api/v1/abort", "live", "3",
+			event{Pattern: "POST /api/v1/abort", Stage: "handler", Outcome: "handled", Aborted: true}, nil},
+		{"after an abort", "POST", "/api/v1/abort", "live", "3",
+			event{Pattern: "POST /api/v1/abort", Status: 409, Stage: "idempotency",
+				Outcome: "idempotency_outcome_unknown"}, nil},
+		{"within the limit", "GET", "/api/v1/tasks", "test", "",
+			event{Pattern: tasks, Status: 200, Bytes: 2, Duration: 50 * time.Millisecond, Stage: "handler",
+				Outcome: "handled"}, nil},
+		{"over the limit", "GET", "/api/v1/tasks", "test", "",
+			event{Pattern: tasks, Status: 429, Stage: "rate_limit", Outcome: "rate_limited",
+				RetryAfter: time.Hour - 50*time.Millisecond}, &event{Status: 429, Stage: "rate_limit", Outcome: "rate_limited", RetryAfter: time.Hour - 50*time.Millisecond}},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ring, o := newKeyring(), &observed{t: t}
@@ -146,7 +180,8 @@ func TestEvent(t *testing.T) {
 						want.Policy, want.Limit = "once", 1
 					}
 				}
-				if p := got.Principal; p.KeyID() != key.ID || p.Organization() != key.Organization || p.Environment() != key.Environment {
+				if p := got.Principal; p.KeyID() != key.ID || p.Organization() != key.Organization ||
+					p.Environment() != key.Environment {
 					t.Errorf("%s, %s: got the principal %v, want %q", form, tt.name, p.LogValue(), key.ID)
 				}
 				if tt.want.Bytes == 0 && !got.Aborted {
@@ -177,8 +212,10 @@ func TestEventOfAWait(t *testing.T) {
 		ring, o := newKeyring(), &observed{t: t}
 		token := ring.issue(t, scope.TasksWrite)
 		release := make(chan struct{})
-		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-		api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) { <-release })
+		api := middleware.NewAPI(ring.keys,
+			middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+		api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(),
+			func(w http.ResponseWriter, r *http.Request) { <-release })
 		create := func() *http.Request {
 			return request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: 1")
 		}
@@ -216,7 +253,8 @@ func TestEventBytesOfACopy(t *testing.T) {
 		want  int64
 	}{
 		{"ServeFile", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }, nil, size},
-		{"a range of ServeFile", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }, []string{"Range: bytes=10-1999"}, 1990},
+		{"a range of ServeFile", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) },
+			[]string{"Range: bytes=10-1999"}, 1990},
 		{"a copied file", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, open()) }, nil, size},
 		{"a copied file of a known length", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", strconv.Itoa(size))
@@ -268,7 +306,8 @@ func TestEventOfAHijackedConnection(t *testing.T) {
 		c := dial(t, start(t, api))
 		c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\nAuthorization: Bearer " + token + "\r\n\r\n")
 		e := <-events
-		if !e.Hijacked || e.Aborted || e.Status != status || e.Pattern != "GET /api/v1/x" || e.Outcome != "handled" || e.Principal.KeyID() == "" {
+		if !e.Hijacked || e.Aborted || e.Status != status || e.Pattern != "GET /api/v1/x" || e.Outcome != "handled" ||
+			e.Principal.KeyID() == "" {
 			t.Errorf("got %+v, want a hijacked response with status %d", e, status)
 		}
 	}
@@ -292,14 +331,16 @@ func TestEventOfARequestWithin(t *testing.T) {
 	api.HandleFunc("GET /api/v1/outer", middleware.AnyCaller(), handler)
 	g, mux := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks()}), http.NewServeMux()
 	mux.Handle("GET /api/v1/outer", g.Enforce(middleware.AnyCaller())(http.HandlerFunc(handler)))
-	for form, chain := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate)(mux)} {
+	for form, chain := range map[string]http.Handler{"API": api,
+		"pieces": middleware.Chain(g.RequestID, g.Authenticate)(mux)} {
 		h, o.events = chain, nil
 		res := serve(h, request("GET", "/api/v1/outer", token, ""))
 		if len(o.events) != 2 {
 			t.Fatalf("%s: got %d Events, want 2", form, len(o.events))
 		}
 		inner, outer := o.events[0], o.events[1]
-		if outer.Nested || outer.Status != 202 || outer.Outcome != "handled" || outer.Pattern != "GET /api/v1/outer" || outer.RequestID != wantID(t, res.Response) {
+		if outer.Nested || outer.Status != 202 || outer.Outcome != "handled" || outer.Pattern != "GET /api/v1/outer" ||
+			outer.RequestID != wantID(t, res.Response) {
 			t.Errorf("%s: outer: got %+v", form, outer)
 		}
 		if !inner.Nested || inner.Status != 404 || inner.RequestID != outer.RequestID {
@@ -317,10 +358,13 @@ func TestEventOfARefusedKey(t *testing.T) {
 	if _, err := issuer.Revoke(t.Context(), "org_1", key.ID); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere, bound := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
+	elsewhere, bound := ring.grant(t,
+		keystore.Grant{Organization: "org_1", Environment: keystore.Production,
+			Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
 	sandbox, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
 	o := &observed{t: t}
-	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks(), Keys: middleware.KeyOptions{Environment: keystore.Production}})
+	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks(),
+		Keys: middleware.KeyOptions{Environment: keystore.Production}})
 	for name, tt := range map[string]struct{ token, key string }{
 		"revoked":                {revoked, key.ID},
 		"from another network":   {elsewhere, bound.ID},
@@ -346,7 +390,8 @@ func TestEventOfTheClient(t *testing.T) {
 	}
 	options := middleware.Options{Hooks: o.hooks(), ClientIP: proxies, Service: acme()}
 	api, g := testAPI(ring.keys, options), middleware.New(ring.keys, options)
-	for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.NotFoundHandler())} {
+	for form, h := range map[string]http.Handler{"API": api,
+		"pieces": middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.NotFoundHandler())} {
 		for path, want := range map[string]string{
 			"/api/v1/none":                         "/api/v1/none",
 			"/api/v1/none/" + token:                "/api/v1/none/[secret]",
@@ -355,7 +400,8 @@ func TestEventOfTheClient(t *testing.T) {
 			"/api/v1/" + strings.Repeat("x", 9000): "/api/v1/" + strings.Repeat("x", 8192-8) + " [and 816 bytes]",
 		} {
 			for _, key := range []string{token, ""} {
-				e, _ := o.ask(h, request("GET", path, key, "", "X-Forwarded-For: 10.0.0.1, 203.0.113.9", "User-Agent: curl/8 "+token))
+				e, _ := o.ask(h, request("GET", path, key, "", "X-Forwarded-For: 10.0.0.1, 203.0.113.9",
+					"User-Agent: curl/8 "+token))
 				if e.Path != want || e.Agent != "curl/8 [secret]" || e.ClientIP != netip.MustParseAddr("203.0.113.9") {
 					t.Errorf("%s, %.60s: got %q from %v, %q", form, path, e.Path, e.ClientIP, e.Agent)
 				}
@@ -368,7 +414,8 @@ func TestEventOfTheClient(t *testing.T) {
 func TestEventOfAHandlersProblem(t *testing.T) {
 	ring, o := newKeyring(), &observed{t: t}
 	token := ring.issue(t)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: o.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	api := middleware.NewAPI(ring.keys,
+		middleware.Options{Hooks: o.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	api.HandleFunc("POST /api/v1/taken", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "name_taken"})
 	})
@@ -384,7 +431,8 @@ func TestEventOfAHandlersProblem(t *testing.T) {
 		if tt.key != "" {
 			line = "Idempotency-Key: " + tt.key
 		}
-		if e, _ := o.ask(api, request("POST", "/api/v1/"+tt.path, token, "{}", line)); e.Outcome != tt.outcome || e.Problem != tt.code {
+		if e, _ := o.ask(api, request("POST", "/api/v1/"+tt.path, token, "{}", line)); e.Outcome != tt.outcome ||
+			e.Problem != tt.code {
 			t.Errorf("%+v: got the Event %+v", tt, e)
 		}
 	}
@@ -397,9 +445,11 @@ func TestAccessLog(t *testing.T) {
 		event middleware.Event
 		want  string
 	}{
-		{middleware.Event{RequestID: "r1", Method: "GET", Pattern: "GET /x", Path: "/x", ClientIP: netip.MustParseAddr("192.0.2.9"), Agent: "curl/8", Status: 200, Bytes: 2, Duration: time.Millisecond, Principal: user, Stage: "handler", Outcome: "handled"},
+		{middleware.Event{RequestID: "r1", Method: "GET", Pattern: "GET /x", Path: "/x",
+			ClientIP: netip.MustParseAddr("192.0.2.9"), Agent: "curl/8", Status: 200, Bytes: 2, Duration: time.Millisecond, Principal: user, Stage: "handler", Outcome: "handled"},
 			`level=INFO msg=request request_id=r1 method=GET pattern="GET /x" path=/x status=200 bytes=2 duration=1ms caller.subject=user_1 caller.organization=org_1 caller.environment=production stage=handler outcome=handled client=192.0.2.9 agent=curl/8`},
-		{middleware.Event{Status: 499, Stage: "scope"}, `level=INFO msg=request request_id="" method="" pattern="" path="" status=499 bytes=0 duration=0s caller.subject="" caller.organization="" caller.environment="" stage=scope outcome="" client="" agent=""`},
+		{middleware.Event{Status: 499, Stage: "scope"},
+			`level=INFO msg=request request_id="" method="" pattern="" path="" status=499 bytes=0 duration=0s caller.subject="" caller.organization="" caller.environment="" stage=scope outcome="" client="" agent=""`},
 		{middleware.Event{Status: 500}, `level=ERROR`},
 		{middleware.Event{Status: 200, Aborted: true}, `level=ERROR * aborted=true`},
 		{middleware.Event{Policy: "organization", Limit: 9, Remaining: 3}, `* policy=organization limit=9 remaining=3`},
@@ -412,7 +462,8 @@ func TestAccessLog(t *testing.T) {
 		middleware.AccessLog(log.hooks().Logger)(t.Context(), tt.event)
 		line := log.String()
 		start, end, cut := strings.Cut(tt.want, "* ")
-		if strings.Count(line, "\n") != 1 || !strings.Contains(line, start) || cut && !strings.HasSuffix(line, " "+end+"\n") || !cut && strings.Contains(line, "aborted") {
+		if strings.Count(line, "\n") != 1 || !strings.Contains(line, start) ||
+			cut && !strings.HasSuffix(line, " "+end+"\n") || !cut && strings.Contains(line, "aborted") {
 			t.Errorf("%+v: got %s, want %s", tt.event, line, tt.want)
 		}
 	}

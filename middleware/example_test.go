@@ -57,12 +57,13 @@ func ExampleAPI() {
 		Idempotency: middleware.IdempotencyOptions{Runner: replies},
 	})
 	tasks := 0
-	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
-		tasks++
-		caller, _ := middleware.PrincipalFrom(r.Context())
-		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, "task %d of %s", tasks, caller.Organization())
-	})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			tasks++
+			caller, _ := middleware.PrincipalFrom(r.Context())
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, "task %d of %s", tasks, caller.Organization())
+		})
 
 	key := issue(issuer, "org_1", scope.TasksWrite)
 	for range 2 {
@@ -86,8 +87,9 @@ func ExampleAPI() {
 func ExampleGuard() {
 	keys := keystore.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})},
+		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
+			idem.Options{})},
 	})
 	create := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
@@ -108,10 +110,12 @@ func ExampleGuard() {
 func ExampleGuard_incorrect() {
 	keys := keystore.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})},
-		Hooks:       &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)},
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
+			idem.Options{})},
+		Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)},
 	})
-	wrong := middleware.Chain(guard.RequestID, guard.Authenticate, guard.Enforce(middleware.AnyCaller()), guard.Idempotent, guard.Require(scope.TasksWrite))
+	wrong := middleware.Chain(guard.RequestID, guard.Authenticate, guard.Enforce(middleware.AnyCaller()),
+		guard.Idempotent, guard.Require(scope.TasksWrite))
 	server := wrong(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 
 	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.TasksWrite)
@@ -172,7 +176,8 @@ func ExampleHooks_observe() {
 			fmt.Println(e.Method, e.Pattern, e.Status, e.Stage, e.Outcome, e.Principal.Organization())
 		},
 	}})
-	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(w http.ResponseWriter, r *http.Request) {})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
+		func(w http.ResponseWriter, r *http.Request) {})
 
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	send(api, "GET", "/api/v1/account", issue(issuer, "org_1", scope.AccountRead), "")
@@ -204,10 +209,11 @@ func ExampleNewAPI_ownStore() {
 		ID: "key_1", Digest: digest, Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead},
 	}}
 	api := middleware.NewAPI(keystore.NewCached(keys, keystore.CacheOptions{}), middleware.Options{})
-	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(w http.ResponseWriter, r *http.Request) {
-		caller, _ := middleware.PrincipalFrom(r.Context())
-		io.WriteString(w, caller.KeyID())
-	})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
+		func(w http.ResponseWriter, r *http.Request) {
+			caller, _ := middleware.PrincipalFrom(r.Context())
+			io.WriteString(w, caller.KeyID())
+		})
 	w := send(api, "GET", "/api/v1/account", secret.Reveal(), "")
 	fmt.Println(w.Code, w.Body)
 	// Output: 200 key_1
@@ -224,7 +230,8 @@ func ExampleNewAPI_ownService() {
 		),
 	}})
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-	api := middleware.NewAPI(keys, middleware.Options{Base: "/v2", RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"}})
+	api := middleware.NewAPI(keys,
+		middleware.Options{Base: "/v2", RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"}})
 	api.HandleFunc("GET /v2/parcels", middleware.Require("parcels:read"), func(http.ResponseWriter, *http.Request) {})
 
 	key := issue(issuer, "org_1", "parcels:read")
@@ -247,10 +254,11 @@ func ExampleNewAPI_ownKeyShape() {
 	api := middleware.NewAPI(keystore.NewCached(rows, keystore.CacheOptions{Service: service}), middleware.Options{
 		Keys: middleware.KeyOptions{Header: "X-API-Key"},
 	})
-	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(w http.ResponseWriter, r *http.Request) {
-		caller, _ := middleware.PrincipalFrom(r.Context())
-		_, _ = io.WriteString(w, "key "+caller.KeyID())
-	})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
+		func(w http.ResponseWriter, r *http.Request) {
+			caller, _ := middleware.PrincipalFrom(r.Context())
+			_, _ = io.WriteString(w, "key "+caller.KeyID())
+		})
 	r := httptest.NewRequest("GET", "/api/v1/account", nil)
 	r.Header.Set("X-API-Key", token)
 	w := httptest.NewRecorder()
@@ -346,18 +354,22 @@ func ExampleFirstOf() {
 		}
 		claims, ok := verify(token)
 		if !ok {
-			return middleware.Principal{}, &middleware.Problem{Status: 401, Code: "token_invalid", Challenge: `Bearer error="invalid_token"`}
+			return middleware.Principal{},
+				&middleware.Problem{Status: 401, Code: "token_invalid", Challenge: `Bearer error="invalid_token"`}
 		}
-		return middleware.NewPrincipal(nil, middleware.Identity{Organization: claims.Org, Subject: claims.Sub, Scopes: []scope.Name{scope.AccountRead}})
+		return middleware.NewPrincipal(nil,
+			middleware.Identity{Organization: claims.Org, Subject: claims.Sub, Scopes: []scope.Name{scope.AccountRead}})
 	})
 	keys := keystore.NewMemory()
 	api := middleware.NewAPI(nil, middleware.Options{
-		Authenticator: middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(keys, middleware.Options{}), users),
+		Authenticator: middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(keys, middleware.Options{}),
+			users),
 	})
-	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(w http.ResponseWriter, r *http.Request) {
-		caller, _ := middleware.PrincipalFrom(r.Context())
-		_, _ = io.WriteString(w, caller.Organization()+" "+cmp.Or(caller.Subject(), "by key"))
-	})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
+		func(w http.ResponseWriter, r *http.Request) {
+			caller, _ := middleware.PrincipalFrom(r.Context())
+			_, _ = io.WriteString(w, caller.Organization()+" "+cmp.Or(caller.Subject(), "by key"))
+		})
 	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_2", scope.AccountRead)
 	fmt.Println(send(api, "GET", "/api/v1/account", key, "").Body)
 	fmt.Println(send(api, "GET", "/api/v1/account", "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ1c2VyXzEifQ.c2ln", "").Body)
@@ -390,15 +402,17 @@ func ExampleHooks_envelope() {
 
 // One line in the log for each response.
 func ExampleAccessLog() {
-	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == "time" || a.Key == "request_id" || a.Key == "duration" || a.Key == "key" {
-			return slog.Attr{} // they change
-		}
-		return a
-	}}))
+	log := slog.New(slog.NewTextHandler(os.Stdout,
+		&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == "time" || a.Key == "request_id" || a.Key == "duration" || a.Key == "key" {
+				return slog.Attr{} // they change
+			}
+			return a
+		}}))
 	keys := keystore.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: middleware.AccessLog(log)}})
-	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), func(http.ResponseWriter, *http.Request) {})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
+		func(http.ResponseWriter, *http.Request) {})
 	send(api, "GET", "/api/v1/account", issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1"), "")
 	// Output: level=INFO msg=request method=GET pattern="GET /api/v1/account" path=/api/v1/account status=403 bytes=210 caller.organization=org_1 caller.environment=production stage=scope outcome=insufficient_scope client=192.0.2.1 agent=""
 }
@@ -410,10 +424,14 @@ func ExampleRouteOptions_reportOnly() {
 		RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: &ratelimit.Policy{
 			Name: "organization", Limit: ratelimit.MustParse("2-H"), ReportOnly: true,
 		}},
-		Hooks: &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) { fmt.Printf("%d %q\n", e.Status, e.Reported) }},
+		Hooks: &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {
+			fmt.Printf("%d %q\n", e.Status,
+				e.Reported)
+		}},
 	})
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), handler, middleware.RouteOptions{ReportOnly: true})
+	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), handler,
+		middleware.RouteOptions{ReportOnly: true})
 
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	with, without := issue(issuer, "org_1", scope.AccountRead), issue(issuer, "org_1")
@@ -429,7 +447,8 @@ func ExampleRouteOptions_reportOnly() {
 // What an organization has left, and a fresh start after a mistake of ours.
 func ExampleAPI_Limits() {
 	keys := keystore.NewMemory()
-	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("3-D"))})
+	api := middleware.NewAPI(keys,
+		middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("3-D"))})
 	api.HandleFunc("GET /api/v1/account", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		caller, _ := middleware.PrincipalFrom(r.Context())
 		left, err := api.Limits(r.Context(), caller)

@@ -104,8 +104,10 @@ func TestSuperfluousWriteHeader(t *testing.T) {
 		status  int
 		message string
 	}{
-		{"superfluous", protocols, superfluous, http.StatusAccepted, "http: superfluous response.WriteHeader call from " + module + "/middleware_test.superfluous (exchange_test.go:"},
-		{"hijacked", protocols[:1], afterHijack, http.StatusNoContent, "http: response.WriteHeader on hijacked connection from " + module + "/middleware_test.afterHijack (exchange_test.go:"},
+		{"superfluous", protocols, superfluous, http.StatusAccepted,
+			"http: superfluous response.WriteHeader call from " + module + "/middleware_test.superfluous (exchange_test.go:"},
+		{"hijacked", protocols[:1], afterHijack, http.StatusNoContent,
+			"http: response.WriteHeader on hijacked connection from " + module + "/middleware_test.afterHijack (exchange_test.go:"},
 	} {
 		for _, protocol := range tt.protos {
 			ask := func(h http.Handler, token string) (int, string) {
@@ -114,7 +116,8 @@ func TestSuperfluousWriteHeader(t *testing.T) {
 					defer close(returned)
 					h.ServeHTTP(w, r)
 				})
-				srv, client := listen(t, protocol, waited, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(text, "", 0) })
+				srv, client := listen(t, protocol, waited,
+					func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(text, "", 0) })
 				res := do(t, client, get(t, srv, "/api/v1/x", token))
 				<-returned
 				return res.StatusCode, text.String()
@@ -244,7 +247,8 @@ func TestSwitchingProtocols(t *testing.T) {
 	srv := start(t, api, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(servers, "", 0) })
 	c := dial(t, srv)
 	c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer " + token + "\r\n\r\n")
-	if res := c.head("GET"); res.StatusCode != 101 || c.rest() != "" || !strings.Contains(servers.String(), "superfluous response.WriteHeader call from") {
+	if res := c.head("GET"); res.StatusCode != 101 || c.rest() != "" ||
+		!strings.Contains(servers.String(), "superfluous response.WriteHeader call from") {
 		t.Errorf("got %d and the log %q", res.StatusCode, servers)
 	}
 	for name, h := range map[string]func(http.Handler) http.Handler{"net/http": middleware.Chain(), "RequestID": stage()} {

@@ -17,8 +17,10 @@ import (
 // TestOptionsOfAnAPI: a Guard for credentials refuses what only an API uses. One
 // without takes the API's options, for the sake of a stage outside it.
 func TestOptionsOfAnAPI(t *testing.T) {
-	o := middleware.Options{Base: "/v2", RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Concurrent: 1}}
-	for _, want := range []string{"Options.Base: a Guard has no routes", "Options.RateLimit: a field is set, and there is no policy"} {
+	o := middleware.Options{Base: "/v2",
+		RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Concurrent: 1}}
+	for _, want := range []string{"Options.Base: a Guard has no routes",
+		"Options.RateLimit: a field is set, and there is no policy"} {
 		wantPanic(t, want, func() { middleware.New(keystore.NewMemory(), o) })
 		wantPanic(t, want, func() {
 			middleware.New(nil, middleware.Options{Base: o.Base, RateLimit: o.RateLimit, Authenticator: nobody{}})
@@ -38,7 +40,8 @@ func TestUnusedStages(t *testing.T) {
 		use            func(*middleware.Guard) []func(http.Handler) http.Handler
 		want           []string
 	}{
-		{"POST", "Idempotency-Key: a", nil, []string{"RateLimit has not been used so far", "Idempotent has not been used so far"}},
+		{"POST", "Idempotency-Key: a", nil,
+			[]string{"RateLimit has not been used so far", "Idempotent has not been used so far"}},
 		{"POST", "X-Nothing: a", nil, []string{"RateLimit has not been used so far"}},
 		{"GET", "Idempotency-Key: a", nil, []string{"RateLimit has not been used so far"}},
 		{"POST", "Idempotency-Key: a", func(g *middleware.Guard) []func(http.Handler) http.Handler {
@@ -86,7 +89,8 @@ func TestUnusedStages(t *testing.T) {
 func TestWaitSettled(t *testing.T) {
 	own := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies()}}
 	type settler interface{ WaitSettled(context.Context) error }
-	apiWith := func(route middleware.RouteOptions) func(*keyring, middleware.Options, http.Handler) (settler, http.Handler) {
+	apiWith := func(route middleware.RouteOptions) func(*keyring, middleware.Options, http.Handler) (settler,
+		http.Handler) {
 		return func(ring *keyring, o middleware.Options, create http.Handler) (settler, http.Handler) {
 			api := middleware.NewAPI(ring.keys, o)
 			api.Handle("POST /api/v1/tasks", middleware.AnyCaller(), create, route)

@@ -610,7 +610,8 @@ func (s seen) without(names ...string) seen {
 var protocols = []string{"HTTP/1.1", "HTTP/2"}
 
 // listen serves h until the test ends. The client shows what it gets as it is.
-func listen(t testing.TB, protocol string, h http.Handler, configure ...func(*httptest.Server)) (*httptest.Server, *http.Client) {
+func listen(t testing.TB, protocol string, h http.Handler, configure ...func(*httptest.Server)) (*httptest.Server,
+	*http.Client) {
 	t.Helper()
 	serve := start
 	if protocol == "HTTP/2" {
@@ -832,7 +833,10 @@ func (s *sub) Unwrap() http.ResponseWriter { return s.ResponseWriter } // for de
 
 func callerOf(t *testing.T, ring *keyring) (caller middleware.Principal) {
 	g := middleware.New(ring.keys, middleware.Options{})
-	serve(g.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { caller, _ = middleware.PrincipalFrom(r.Context()) })), request("GET", "/", ring.issue(t), ""))
+	serve(g.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller,
+			_ = middleware.PrincipalFrom(r.Context())
+	})), request("GET", "/", ring.issue(t), ""))
 	return caller
 }
 
@@ -887,8 +891,10 @@ func limited(t testing.TB, l middleware.RateLimitOptions) (api *middleware.API, 
 		l.Store = ratelimit.NewMemory()
 	}
 	live = ring.issue(t, scope.TasksRead)
-	test, _ = ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}})
-	other, _ = ring.grant(t, keystore.Grant{Organization: "org_2", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
+	test, _ = ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox,
+		Scopes: []scope.Name{scope.TasksRead}})
+	other, _ = ring.grant(t, keystore.Grant{Organization: "org_2", Environment: keystore.Production,
+		Scopes: []scope.Name{scope.TasksRead}})
 	return testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: l}), live, test, other
 }
 

@@ -74,7 +74,8 @@ func TestLimitsOfAGuard(t *testing.T) {
 	g := middleware.New(nil, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
 		Store: ratelimit.NewMemory(), Key: policy("key", "2-H", 0),
 		Plan: func(_ context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
-			return map[string]*ratelimit.Policy{"user_1": policy("plan", "3-H", 0), "user_2": ratelimit.Unlimited, "user_3": {}}[p.Subject()], nil
+			return map[string]*ratelimit.Policy{"user_1": policy("plan", "3-H", 0), "user_2": ratelimit.Unlimited,
+				"user_3": {}}[p.Subject()], nil
 		},
 	}})
 	one, two := by(t, "user_1"), by(t, "user_2")
@@ -82,7 +83,8 @@ func TestLimitsOfAGuard(t *testing.T) {
 	for range 3 {
 		serve(as(one)(h), request("GET", "/", "", ""))
 	}
-	for p, want := range map[middleware.Principal]string{one: "plan 1/3 40m0s, key 0/2 1h0m0s", two: "key 2/2 0s", by(t, "user_4"): "key 2/2 0s"} {
+	for p, want := range map[middleware.Principal]string{one: "plan 1/3 40m0s, key 0/2 1h0m0s", two: "key 2/2 0s",
+		by(t, "user_4"): "key 2/2 0s"} {
 		states, err := g.Limits(t.Context(), p)
 		for i := range states {
 			states[i].Reset = states[i].Reset.Round(time.Minute)
@@ -97,7 +99,8 @@ func TestLimitsOfAGuard(t *testing.T) {
 	if res := serve(as(one)(h), request("GET", "/", "", "")); res.StatusCode != 200 {
 		t.Errorf("after a reset: got %d", res.StatusCode)
 	}
-	if _, err := g.Limits(t.Context(), by(t, "user_3")); err == nil || !strings.Contains(err.Error(), "KeyPlan gave no usable policy") {
+	if _, err := g.Limits(t.Context(), by(t, "user_3")); err == nil ||
+		!strings.Contains(err.Error(), "KeyPlan gave no usable policy") {
 		t.Errorf("a plan without sense: got %v", err)
 	}
 	if _, err := g.Limits(t.Context(), middleware.Principal{}); err == nil {
@@ -117,7 +120,8 @@ func TestLimitsOfAChangingPlan(t *testing.T) {
 			return policy("plan", "3-H", 0), nil
 		},
 	}})
-	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Limit: policy("plan", "3-H", 0)})
+	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK),
+		middleware.RouteOptions{Limit: policy("plan", "3-H", 0)})
 	if states, err := api.Limits(t.Context(), by(t, "")); err != nil || statesText(states) != "plan 3/3 0s, plan 3/3 0s" {
 		t.Errorf("got %s, %v", statesText(states), err)
 	}
@@ -128,7 +132,10 @@ func TestLimitsOfAChangingPlan(t *testing.T) {
 func TestLimitsAfterAPlanChange(t *testing.T) {
 	plan := policy("plan", "3-H", 0)
 	g := middleware.New(nil, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(), Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return plan, nil },
+		Store: ratelimit.NewMemory(), Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy,
+			error) {
+			return plan, nil
+		},
 	}})
 	p := by(t, "user_1")
 	h := as(p)(g.RateLimit(http.HandlerFunc(sayOK)))
@@ -161,7 +168,8 @@ func TestLimitsAfterAPlanChange(t *testing.T) {
 func TestLimitsOfAStore(t *testing.T) {
 	down := errors.New("store is down")
 	guard := func(s ratelimit.Store) *middleware.Guard {
-		return middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: s, Organization: policy("organization", "9-H", 0), Key: policy("key", "9-H", 0)}})
+		return middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: s,
+			Organization: policy("organization", "9-H", 0), Key: policy("key", "9-H", 0)}})
 	}
 	p := by(t, "user_1")
 	fails := guard(takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {

@@ -45,7 +45,8 @@ func TestRequestIDListenerCoversWhatNoHandlerSees(t *testing.T) {
 			id := wantID(t, res.Response)
 			p := res.problem(t)
 			if res.StatusCode != tt.status || !res.Close || p.Code != tt.code || p.RequestID != id || p.Status != tt.status {
-				t.Errorf("got %d, close %v, %+v; want %d, %q and the id of the header, %q", res.StatusCode, res.Close, p, tt.status, tt.code, id)
+				t.Errorf("got %d, close %v, %+v; want %d, %q and the id of the header, %q", res.StatusCode, res.Close, p,
+					tt.status, tt.code, id)
 			}
 			if ct := res.Header.Get("Content-Type"); ct != "application/problem+json" {
 				t.Errorf("got Content-Type %q", ct)
@@ -70,7 +71,8 @@ func TestRequestIDListenerSharesTheTable(t *testing.T) {
 		t.Errorf("got %v %s", res.Header, res.body)
 	}
 	wantPanic(t, "not a header field name", func() {
-		middleware.RequestIDListener(&http.Server{}, srv.Listener, middleware.Options{RequestID: middleware.RequestIDOptions{Header: "a b"}})
+		middleware.RequestIDListener(&http.Server{}, srv.Listener,
+			middleware.Options{RequestID: middleware.RequestIDOptions{Header: "a b"}})
 	})
 }
 
@@ -104,7 +106,8 @@ func TestRequestIDListenerOfHTTPS(t *testing.T) {
 		protocols.SetHTTP1(proto == "HTTP/1.1")
 		protocols.SetHTTP2(proto == "HTTP/2.0")
 		trusted := certificates.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-		transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{RootCAs: trusted, ServerName: "example.com"}}
+		transport := &http.Transport{Protocols: protocols,
+			TLSClientConfig: &tls.Config{RootCAs: trusted, ServerName: "example.com"}}
 		res := do(t, &http.Client{Transport: transport}, newRequest(t, "GET", url, token, nil))
 		wantID(t, res.Response)
 		if res.Proto != proto || res.body != "ok" {
@@ -209,11 +212,13 @@ func TestRefusalsKeepHTTP2Connections(t *testing.T) {
 		body, w := io.Pipe()
 		r := newRequest(t, "PUT", srv.URL+"/api/v1/x", row.token, body)
 		reused := false
-		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}))
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(),
+			&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}))
 		res := do(t, srv.Client(), r)
 		w.Close()
 		if res.StatusCode != row.want || res.Header.Get("Connection") != "" || reused != (i > 0) {
-			t.Errorf("request %d: got %d, Connection %q, on the same connection: %v", i, res.StatusCode, res.Header.Get("Connection"), reused)
+			t.Errorf("request %d: got %d, Connection %q, on the same connection: %v", i, res.StatusCode,
+				res.Header.Get("Connection"), reused)
 		}
 	}
 }

@@ -35,7 +35,8 @@ func TestValidate(t *testing.T) {
 		Failures:      ratelimit.Limit{Count: -1},
 		RateLimit:     middleware.RateLimitOptions{Organization: bad, Key: bad, Concurrent: -1},
 		Idempotency: middleware.IdempotencyOptions{
-			Methods: []string{"GET", "post", "", "PO ST"}, MaxBody: 2, MaxBodies: 1, Timeout: -1, FreeOn: []int{200}, Streaming: []string{"text/x-log; charset=utf-8"},
+			Methods: []string{"GET", "post", "",
+				"PO ST"}, MaxBody: 2, MaxBodies: 1, Timeout: -1, FreeOn: []int{200}, Streaming: []string{"text/x-log; charset=utf-8"},
 		},
 	}
 	err := o.Validate()
@@ -233,7 +234,8 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	ring := newKeyring()
 	full := ring.issue(t, scope.TasksWrite)
 	poor := ring.issue(t)
-	sandbox, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite}})
+	sandbox, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox,
+		Scopes: []scope.Name{scope.TasksWrite}})
 	bound, _ := ring.grant(t, keystore.Grant{
 		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite}, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
 	})
@@ -282,7 +284,8 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	api.HandleFunc("PUT "+path, middleware.Require(scope.TasksWrite), handler)
 	p.o.Base = ""
 	g := middleware.New(keys, p.o)
-	piece := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK))
+	piece := middleware.Chain(g.RequestID, g.Recover, g.Authenticate,
+		g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK))
 
 	var b strings.Builder
 	send := func(h http.Handler, method, token string, lines ...string) {
@@ -298,7 +301,8 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	send(api, "POST", full, "Origin: https://example.com")
 	send(api, "POST", full, "Svc-Request-Id: chosen")
 	send(api, "OPTIONS", "", "Origin: https://example.com", "Access-Control-Request-Method: POST")
-	for _, lines := range [][]string{{"X-Part: 1"}, {"X-Part: 2"}, {"X-Do: refuse"}, {"X-Do: stream"}, {"X-Do: panic"}, {"X-Do: nest"}} {
+	for _, lines := range [][]string{{"X-Part: 1"}, {"X-Part: 2"}, {"X-Do: refuse"}, {"X-Do: stream"}, {"X-Do: panic"},
+		{"X-Do: nest"}} {
 		for _, method := range []string{"POST", "PUT"} {
 			for range 2 {
 				send(api, method, full, append(lines, "Idempotency-Key: "+strings.TrimPrefix(lines[0], "X-Part: "))...)
@@ -333,8 +337,10 @@ func TestOneService(t *testing.T) {
 	definition := scope.Definition{Name: "parcels:read", Meaning: "See parcels."}
 	acme := keystore.Service{Prefix: "acme", Scopes: scope.New(definition)}
 	memory := keystore.NewMemory()
-	contract, own := keystore.NewCached(memory, keystore.CacheOptions{}), keystore.NewCached(memory, keystore.CacheOptions{Service: acme})
-	joined := middleware.FirstOf(middleware.RefuseSeveral, nobody{}, middleware.KeyAuthenticator(memory, middleware.Options{Service: acme}))
+	contract, own := keystore.NewCached(memory, keystore.CacheOptions{}),
+		keystore.NewCached(memory, keystore.CacheOptions{Service: acme})
+	joined := middleware.FirstOf(middleware.RefuseSeveral, nobody{},
+		middleware.KeyAuthenticator(memory, middleware.Options{Service: acme}))
 	for name, api := range map[string]*middleware.API{
 		"a Cached":           middleware.NewAPI(own, middleware.Options{}),
 		"a KeyAuthenticator": middleware.NewAPI(nil, middleware.Options{Authenticator: joined}),
@@ -344,10 +350,14 @@ func TestOneService(t *testing.T) {
 			t.Errorf("%s: got the service %+v", name, got)
 		}
 	}
-	wantPanic(t, "Options.Service: keystore: two services meet: one has tokens acme_live_", func() { middleware.NewAPI(contract, middleware.Options{Service: acme}) })
-	wantPanic(t, "the Cached below it has tokens svc_live_", func() { middleware.New(contract, middleware.Options{Service: acme}) })
-	wantPanic(t, "KeyAuthenticator: keystore: two services meet", func() { middleware.KeyAuthenticator(contract, middleware.Options{Service: acme}) })
+	wantPanic(t, "Options.Service: keystore: two services meet: one has tokens acme_live_",
+		func() { middleware.NewAPI(contract, middleware.Options{Service: acme}) })
+	wantPanic(t, "the Cached below it has tokens svc_live_",
+		func() { middleware.New(contract, middleware.Options{Service: acme}) })
+	wantPanic(t, "KeyAuthenticator: keystore: two services meet",
+		func() { middleware.KeyAuthenticator(contract, middleware.Options{Service: acme}) })
 	wantPanic(t, "it has the scopes parcels:read tasks:own; a KeyAuthenticator has the scopes parcels:read", func() {
-		middleware.NewAPI(nil, middleware.Options{Authenticator: joined, Service: keystore.Service{Scopes: scope.New(definition, scope.Definition{Name: "tasks:own"})}})
+		middleware.NewAPI(nil, middleware.Options{Authenticator: joined,
+			Service: keystore.Service{Scopes: scope.New(definition, scope.Definition{Name: "tasks:own"})}})
 	})
 }

@@ -30,7 +30,8 @@ func TestPatternInAccessLogs(t *testing.T) {
 	type key struct{}
 	ring := newKeyring()
 	token, poor := ring.issue(t, scope.TasksRead), ring.issue(t)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	api := middleware.NewAPI(ring.keys,
+		middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	var inside string
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		inside = r.Pattern
@@ -64,7 +65,8 @@ func TestPatternInAccessLogs(t *testing.T) {
 		inside = ""
 		res := serve(api, r)
 		if res.StatusCode != tt.status || r.Pattern != tt.pattern {
-			t.Errorf("%s %s: got %d with pattern %q, want %d with %q", tt.method, tt.path, res.StatusCode, r.Pattern, tt.status, tt.pattern)
+			t.Errorf("%s %s: got %d with pattern %q, want %d with %q", tt.method, tt.path, res.StatusCode, r.Pattern,
+				tt.status, tt.pattern)
 		}
 		if (tt.status == 200 || tt.status == 500) && inside != tt.pattern {
 			t.Errorf("%s %s: the handler has got pattern %q", tt.method, tt.path, inside)
@@ -84,7 +86,8 @@ func TestPatternInAccessLogs(t *testing.T) {
 // read what that handler may still write.
 func TestAPIBehindTimeoutHandler(t *testing.T) {
 	release, left := make(chan struct{}), make(chan struct{})
-	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { <-release }, middleware.Options{Hooks: quiet()})
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { <-release },
+		middleware.Options{Hooks: quiet()})
 	h := stage()(http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer close(left)
 		api.ServeHTTP(w, r)
@@ -104,7 +107,8 @@ func TestAPIBehindTimeoutHandler(t *testing.T) {
 	api, token = oneRoute(t, sayOK, middleware.Options{Hooks: hooks})
 	h = middleware.New(nil, middleware.Options{Hooks: o.hooks()}).RequestID(http.TimeoutHandler(api, hangs, "late"))
 	outer, res := o.ask(h, request("GET", "/api/v1/x", token, ""))
-	if res.StatusCode != 200 || outer.Nested || len(nested) != 1 || !nested[0].Nested || nested[0].Pattern != "GET /api/v1/x" ||
+	if res.StatusCode != 200 || outer.Nested || len(nested) != 1 || !nested[0].Nested ||
+		nested[0].Pattern != "GET /api/v1/x" ||
 		nested[0].RequestID != outer.RequestID || outer.RequestID != wantID(t, res.Response) {
 		t.Errorf("in time: got %d with the Events %+v and %+v", res.StatusCode, outer, nested)
 	}
@@ -267,11 +271,13 @@ func (w *world) try(t *testing.T, faults []fault) (answer, middleware.Event, int
 	} else if has(replay) || has(keyReuse) {
 		serve(w.api, w.post(`{"title":"one"}`))
 	}
-	for has(overLimit) && serve(w.api, request("GET", "/api/v1/tasks", w.token, "")).StatusCode != http.StatusTooManyRequests {
+	for has(overLimit) && serve(w.api,
+		request("GET", "/api/v1/tasks", w.token, "")).StatusCode != http.StatusTooManyRequests {
 	}
 
 	// The key of the request.
-	grant := keystore.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}}
+	grant := keystore.Grant{Organization: "org_1", Environment: keystore.Production,
+		Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}}
 	if has(wrongScope) {
 		grant.Scopes = grant.Scopes[:1]
 	}
@@ -329,13 +335,15 @@ func (w *world) try(t *testing.T, faults []fault) (answer, middleware.Event, int
 func TestRequestWithinRequest(t *testing.T) {
 	ring := newKeyring()
 	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	service, _ := ring.grant(t, keystore.Grant{Organization: "org_service", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite}})
+	service, _ := ring.grant(t, keystore.Grant{Organization: "org_service", Environment: keystore.Production,
+		Scopes: []scope.Name{scope.TasksWrite}})
 	outer, powerless := ring.issue(t), ring.issue(t, scope.TasksRead)
 	var runs atomic.Int64
-	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
-		runs.Add(1)
-		w.WriteHeader(http.StatusCreated)
-	})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			w.WriteHeader(http.StatusCreated)
+		})
 	within := func(r *http.Request, token, key string) *httptest.ResponseRecorder {
 		sub, _ := http.NewRequestWithContext(r.Context(), http.MethodPost, "/api/v1/tasks", strings.NewReader("{}"))
 		sub.Header.Set("Authorization", "Bearer "+token)
@@ -347,7 +355,8 @@ func TestRequestWithinRequest(t *testing.T) {
 	api.HandleFunc("POST /api/v1/batch", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		for i, want := range []string{"", "true"} {
 			rec := within(r, service, "same")
-			if got := rec.Header().Get("Idempotent-Replayed"); rec.Code != http.StatusCreated || got != want || len(rec.Header()["Svc-Request-Id"]) != 1 {
+			if got := rec.Header().Get("Idempotent-Replayed"); rec.Code != http.StatusCreated || got != want ||
+				len(rec.Header()["Svc-Request-Id"]) != 1 {
 				t.Errorf("inner request %d: %d with %v, want 201 and replayed %q", i, rec.Code, rec.Header(), want)
 			}
 		}
@@ -377,22 +386,27 @@ func TestRequestWithinRequest(t *testing.T) {
 // context before anybody is authenticated: at once, or one after another.
 func TestRequestsWithinRequestIDAlone(t *testing.T) {
 	ring := newKeyring()
-	strong, _ := ring.grant(t, keystore.Grant{Organization: "org_strong", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite}})
+	strong, _ := ring.grant(t, keystore.Grant{Organization: "org_strong", Environment: keystore.Production,
+		Scopes: []scope.Name{scope.TasksWrite}})
 	weak, _ := ring.grant(t, keystore.Grant{Organization: "org_weak", Environment: keystore.Production})
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
+	api := middleware.NewAPI(ring.keys,
+		middleware.Options{Hooks: quiet(),
+			RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
 	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
 		who, _ := middleware.PrincipalFrom(r.Context())
 		_, _ = io.WriteString(w, who.Organization())
 	})
 	api.HandleFunc("GET /api/v1/nothing", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
-	guarded := middleware.New(nil, middleware.Options{Hooks: quiet()}).Require(scope.TasksWrite)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	guarded := middleware.New(nil,
+		middleware.Options{Hooks: quiet()}).Require(scope.TasksWrite)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request without a key ran a guarded handler")
 	}))
 	batch := middleware.New(nil, middleware.Options{}).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		within := func(method, path, token string) answer {
 			return serve(api, request(method, path, token, "").WithContext(r.Context()))
 		}
-		if got := within("GET", "/api/v1/nothing", strong); got.StatusCode != 200 || got.Header.Get("Svc-Request-Id") != middleware.RequestIDFrom(r.Context()) {
+		if got := within("GET", "/api/v1/nothing", strong); got.StatusCode != 200 ||
+			got.Header.Get("Svc-Request-Id") != middleware.RequestIDFrom(r.Context()) {
 			t.Errorf("an empty response: %d with %v", got.StatusCode, got.Header)
 		}
 		var wg sync.WaitGroup
@@ -475,7 +489,8 @@ func TestMaxBytesReaderThroughTheWriter(t *testing.T) {
 // rest, that has to bring its own key.
 func TestSmuggledTail(t *testing.T) {
 	served := 0
-	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { served++ }, middleware.Options{Hooks: quiet()})
+	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { served++ },
+		middleware.Options{Hooks: quiet()})
 	c := dial(t, start(t, api, withRequestIDs))
 	c.send("PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
 		"PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -522,7 +537,8 @@ func TestExpectContinue(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t, scope.TasksWrite)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
 	api.HandleFunc("POST /api/v1/account", middleware.Require(scope.AccountRead), sayOK)
 	srv := start(t, api)
 	ask := func(path, token string) *wire {
@@ -649,15 +665,16 @@ func TestFactsDoNotChange(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	var wg sync.WaitGroup
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
-		Plan: func(ctx context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
-			wg.Go(func() { // refreshes a cache in the background
-				for range 100 {
-					middleware.WithPrincipal(ctx, p)
-				}
-			})
-			return ratelimit.Unlimited, nil
-		}}})
+	api := middleware.NewAPI(ring.keys,
+		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
+			Plan: func(ctx context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
+				wg.Go(func() { // refreshes a cache in the background
+					for range 100 {
+						middleware.WithPrincipal(ctx, p)
+					}
+				})
+				return ratelimit.Unlimited, nil
+			}}})
 	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
 	for range 20 {
 		serve(api, request("GET", "/api/v1/x", token, ""))

@@ -43,10 +43,13 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), secret)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks()})
 	inners := map[string]http.Handler{
-		"API":                             api,
-		"Authenticate and Require":        middleware.Chain(g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
-		"RequestID and the same":          middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
-		"a principal and the same inside": as(by(t, "other"))(middleware.Chain(g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(secret))),
+		"API": api,
+		"Authenticate and Require": middleware.Chain(g.Authenticate,
+			g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
+		"RequestID and the same": middleware.Chain(g.RequestID, g.Authenticate,
+			g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
+		"a principal and the same inside": as(by(t, "other"))(middleware.Chain(g.Authenticate,
+			g.Require(scope.TasksWrite))(http.HandlerFunc(secret))),
 	}
 	outers := map[string]func(h http.Handler) http.Handler{
 		"API": func(h http.Handler) http.Handler {
@@ -133,7 +136,8 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 func TestStagesCalledTwice(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t, scope.TasksWrite)
-	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	g := middleware.New(ring.keys,
+		middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	var runs []string
 	create := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := middleware.PrincipalFrom(r.Context())
@@ -145,14 +149,16 @@ func TestStagesCalledTwice(t *testing.T) {
 		"RateLimit, which has no limit": g.RateLimit(create),
 	} {
 		runs = nil
-		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()),
+			g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			twice.ServeHTTP(w, r)
 			twice.ServeHTTP(&statusRecorder{ResponseWriter: w}, r)
 		}))
 		for _, replayed := range []string{"", "true"} {
 			a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: "+name))
 			if wantID(t, a.Response); a.StatusCode != 200 || a.Header.Get("Idempotent-Replayed") != replayed {
-				t.Errorf("%s: %d %s, replayed %q, want 200 and %q", name, a.StatusCode, a.body, a.Header.Get("Idempotent-Replayed"), replayed)
+				t.Errorf("%s: %d %s, replayed %q, want 200 and %q", name, a.StatusCode, a.body,
+					a.Header.Get("Idempotent-Replayed"), replayed)
 			}
 		}
 		if strings.Join(runs, " ") != "org_1 org_1" {
@@ -205,24 +211,39 @@ func TestMisplacedPieces(t *testing.T) {
 		log   string
 	}{
 		{"Require alone", g.Enforce(middleware.AnyCaller()), "Require has no Authenticate before it"},
-		{"Require before Authenticate", middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Authenticate), "Require has no Authenticate before it"},
-		{"Require inside Idempotent", middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Require(scope.TasksRead)), "Require stands inside Idempotent"},
+		{"Require before Authenticate", middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Authenticate),
+			"Require has no Authenticate before it"},
+		{"Require inside Idempotent",
+			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
+				g.Require(scope.TasksRead)), "Require stands inside Idempotent"},
 		{"RateLimit alone", g.RateLimit, "RateLimit counts by organization or key, and has no Authenticate before it"},
-		{"RateLimit before Authenticate", middleware.Chain(g.RateLimit, g.Authenticate), "RateLimit counts by organization or key"},
-		{"RateLimit by key alone", limited(middleware.RateLimitOptions{Store: store, Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("1-S")}}), "RateLimit counts by organization or key"},
-		{"RateLimit of concurrency alone", limited(middleware.RateLimitOptions{Concurrent: 1}), "RateLimit counts by organization or key"},
-		{"RateLimit by plan alone", limited(middleware.RateLimitOptions{Store: store, Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil }}), "RateLimit counts by organization or key"},
+		{"RateLimit before Authenticate", middleware.Chain(g.RateLimit, g.Authenticate),
+			"RateLimit counts by organization or key"},
+		{"RateLimit by key alone", limited(middleware.RateLimitOptions{Store: store,
+			Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("1-S")}}), "RateLimit counts by organization or key"},
+		{"RateLimit of concurrency alone", limited(middleware.RateLimitOptions{Concurrent: 1}),
+			"RateLimit counts by organization or key"},
+		{"RateLimit by plan alone", limited(middleware.RateLimitOptions{Store: store,
+			Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+				return nil,
+					nil
+			}}), "RateLimit counts by organization or key"},
 		{"Idempotent alone", g.Idempotent, "Idempotent has no Require before it"},
-		{"Idempotent before Require", middleware.Chain(g.Authenticate, g.Idempotent, g.Enforce(middleware.AnyCaller())), "Idempotent has no Require before it"},
-		{"Idempotent inside another", middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, other.Idempotent), "Idempotent stands inside another Idempotent"},
+		{"Idempotent before Require", middleware.Chain(g.Authenticate, g.Idempotent, g.Enforce(middleware.AnyCaller())),
+			"Idempotent has no Require before it"},
+		{"Idempotent inside another",
+			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
+				other.Idempotent), "Idempotent stands inside another Idempotent"},
 	}
 	for _, tt := range tests {
 		log := newLogged()
 		ran := false
-		h := middleware.Chain(middleware.New(nil, middleware.Options{Hooks: log.hooks()}).RequestID, tt.chain)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ran = true }))
+		h := middleware.Chain(middleware.New(nil, middleware.Options{Hooks: log.hooks()}).RequestID,
+			tt.chain)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ran = true }))
 		res := serve(h, request("POST", "/secret-free/path", token, "", "Idempotency-Key: 1"))
 		wantRefusal(t, tt.name, res, 500, "internal", "")
-		if got := log.String(); ran || !strings.Contains(got, tt.log) || !strings.Contains(got, "path=/secret-free/path") || !strings.Contains(got, wantID(t, res.Response)) || strings.Count(got, "\n") != 1 {
+		if got := log.String(); ran || !strings.Contains(got, tt.log) || !strings.Contains(got, "path=/secret-free/path") ||
+			!strings.Contains(got, wantID(t, res.Response)) || strings.Count(got, "\n") != 1 {
 			t.Errorf("%s: ran %v, got the log %q, want one line about %q", tt.name, ran, got, tt.log)
 		}
 	}
@@ -251,7 +272,8 @@ func TestPiecesOnAnotherRouter(t *testing.T) {
 			p, _ := middleware.PrincipalFrom(r.Context())
 			io.WriteString(w, p.Organization()+" "+middleware.RequestIDFrom(r.Context()))
 		})),
-		"POST /tasks": middleware.Chain(g.Require(scope.TasksWrite), foreign, g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		"POST /tasks": middleware.Chain(g.Require(scope.TasksWrite), foreign,
+			g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			w.WriteHeader(201)
 		})),
@@ -264,7 +286,8 @@ func TestPiecesOnAnotherRouter(t *testing.T) {
 		}
 		http.Error(w, "the router's own", 404)
 	})
-	h := middleware.Chain(foreign, g.RequestID, foreign, g.Recover, foreign, g.Authenticate, foreign, g.RateLimit, foreign)(router)
+	h := middleware.Chain(foreign, g.RequestID, foreign, g.Recover, foreign, g.Authenticate, foreign, g.RateLimit,
+		foreign)(router)
 	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		runs = 0
 		srv := serve(h)
@@ -303,11 +326,13 @@ func TestPiecesOnAnotherRouter(t *testing.T) {
 // whatever reaches the inner stage has the id.
 func TestRequestIDBehindAuthenticate(t *testing.T) {
 	ring := newKeyring()
-	h := middleware.Chain(middleware.New(ring.keys, middleware.Options{Hooks: quiet()}).Authenticate, stage())(http.HandlerFunc(sayOK))
+	h := middleware.Chain(middleware.New(ring.keys, middleware.Options{Hooks: quiet()}).Authenticate,
+		stage())(http.HandlerFunc(sayOK))
 	if res := serve(h, request("GET", "/", ring.issue(t), "")); res.StatusCode != 200 || wantID(t, res.Response) == "" {
 		t.Errorf("got %d", res.StatusCode)
 	}
-	if res := serve(h, request("GET", "/", "", "")); res.StatusCode != 401 || res.Header.Get(idHeader) != "" || res.problem(t).RequestID != "" {
+	if res := serve(h, request("GET", "/", "", "")); res.StatusCode != 401 || res.Header.Get(idHeader) != "" ||
+		res.problem(t).RequestID != "" {
 		t.Errorf("got %d %v", res.StatusCode, res.Header)
 	}
 }

@@ -19,7 +19,8 @@ import (
 
 func TestNewPrincipal(t *testing.T) {
 	i := middleware.Identity{
-		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}, Subject: "user_1",
+		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead,
+			scope.TasksWrite}, Subject: "user_1",
 		Attributes: map[string]string{"plan": "paid"},
 	}
 	p, err := middleware.NewPrincipal(nil, i)
@@ -27,7 +28,8 @@ func TestNewPrincipal(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.Scopes[0], i.Attributes["plan"] = scope.AccountRead, "free" // it has copies
-	if p.Organization() != "org_1" || p.Environment() != keystore.Sandbox || p.Subject() != "user_1" || p.KeyID() != "" || p.Attribute("plan") != "paid" ||
+	if p.Organization() != "org_1" || p.Environment() != keystore.Sandbox || p.Subject() != "user_1" ||
+		p.KeyID() != "" || p.Attribute("plan") != "paid" ||
 		p.Attribute("none") != "" || !p.Has(scope.TasksRead) || !p.Has(scope.TasksWrite) || p.Has(scope.AccountRead) {
 		t.Errorf("got %v with the scopes %v", p.LogValue(), p.Scopes())
 	}
@@ -35,14 +37,16 @@ func TestNewPrincipal(t *testing.T) {
 		t.Error("Scopes returned the principal's own slice")
 	}
 	minimal, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1"})
-	if err != nil || minimal.Environment() != keystore.Production || minimal.Subject() != "" || minimal.KeyID() != "" || minimal.Has(scope.TasksRead) {
+	if err != nil || minimal.Environment() != keystore.Production || minimal.Subject() != "" || minimal.KeyID() != "" ||
+		minimal.Has(scope.TasksRead) {
 		t.Errorf("the smallest Identity: got %v, %v", minimal.LogValue(), err)
 	}
 	if minimal.Tenant() == p.Tenant() {
 		t.Errorf("production and sandbox have the tenant %q", p.Tenant())
 	}
 	var nobody middleware.Principal
-	if nobody.Tenant() != "" || nobody.Organization() != "" || nobody.Environment() != "" || nobody.KeyID() != "" || nobody.Subject() != "" || nobody.Has(scope.TasksRead) || len(nobody.Scopes()) != 0 || nobody.Attribute("plan") != "" {
+	if nobody.Tenant() != "" || nobody.Organization() != "" || nobody.Environment() != "" || nobody.KeyID() != "" ||
+		nobody.Subject() != "" || nobody.Has(scope.TasksRead) || len(nobody.Scopes()) != 0 || nobody.Attribute("plan") != "" {
 		t.Errorf("the zero Principal is %v", nobody.LogValue())
 	}
 }
@@ -50,7 +54,8 @@ func TestNewPrincipal(t *testing.T) {
 // TestNewPrincipalMistakes: all at once, by the names of Identity's fields.
 func TestNewPrincipalMistakes(t *testing.T) {
 	_, err := middleware.NewPrincipal(nil, middleware.Identity{
-		Environment: "staging", Scopes: []scope.Name{"tasks:raed"}, Subject: strings.Repeat("x", 256), Attributes: map[string]string{"a b": "1"},
+		Environment: "staging", Scopes: []scope.Name{"tasks:raed"}, Subject: strings.Repeat("x",
+			256), Attributes: map[string]string{"a b": "1"},
 	})
 	var wrong *keystore.GrantError
 	if !errors.As(err, &wrong) {
@@ -71,10 +76,13 @@ func TestNewPrincipalMistakes(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	own := scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."})
-	if _, err := middleware.NewPrincipal(own, middleware.Identity{Organization: "org_1", Scopes: []scope.Name{scope.TasksRead}}); err == nil {
+	if _, err := middleware.NewPrincipal(own,
+		middleware.Identity{Organization: "org_1", Scopes: []scope.Name{scope.TasksRead}}); err == nil {
 		t.Error("a scope of another registry was taken")
 	}
-	if p, err := middleware.NewPrincipal(own, middleware.Identity{Organization: "org_1", Scopes: []scope.Name{"parcels:read"}}); err != nil || !p.Has("parcels:read") {
+	if p, err := middleware.NewPrincipal(own,
+		middleware.Identity{Organization: "org_1", Scopes: []scope.Name{"parcels:read"}}); err != nil ||
+		!p.Has("parcels:read") {
 		t.Errorf("a registry of one's own: got %v", err)
 	}
 }
@@ -127,15 +135,18 @@ func TestWithPrincipal(t *testing.T) {
 		}
 		writer, reader := by(t, "user_1", scope.TasksWrite), by(t, "user_2", scope.TasksRead)
 		for _, replayed := range []string{"", "true"} {
-			if res := ask(writer, "a"); res.StatusCode != 201 || res.body != "user_1" || res.Header.Get("Idempotent-Replayed") != replayed {
-				t.Errorf("got %d %s, replayed %q, want %q", res.StatusCode, res.body, res.Header.Get("Idempotent-Replayed"), replayed)
+			if res := ask(writer, "a"); res.StatusCode != 201 || res.body != "user_1" ||
+				res.Header.Get("Idempotent-Replayed") != replayed {
+				t.Errorf("got %d %s, replayed %q, want %q", res.StatusCode, res.body, res.Header.Get("Idempotent-Replayed"),
+					replayed)
 			}
 		}
 		if res := ask(reader, "a"); res.StatusCode != 403 {
 			t.Errorf("without the scope: got %d %s", res.StatusCode, res.body)
 		}
 		// The same key of another subject is another operation.
-		if res := ask(by(t, "user_3", scope.TasksWrite), "a"); res.StatusCode != 201 || res.body != "user_3" || res.Header.Get("Idempotent-Replayed") != "" || runs != 2 {
+		if res := ask(by(t, "user_3", scope.TasksWrite), "a"); res.StatusCode != 201 || res.body != "user_3" ||
+			res.Header.Get("Idempotent-Replayed") != "" || runs != 2 {
 			t.Errorf("another subject: got %d %s after %d runs", res.StatusCode, res.body, runs)
 		}
 		if res := ask(writer, "b"); res.StatusCode != 201 {
@@ -147,7 +158,8 @@ func TestWithPrincipal(t *testing.T) {
 		if res := ask(middleware.Principal{}, "a"); res.StatusCode != 500 {
 			t.Errorf("nobody: got %d", res.StatusCode)
 		}
-		foreign, err := middleware.NewPrincipal(scope.New(scope.Definition{Name: scope.TasksWrite, Meaning: "x"}), middleware.Identity{Organization: "org_9", Scopes: []scope.Name{scope.TasksWrite}})
+		foreign, err := middleware.NewPrincipal(scope.New(scope.Definition{Name: scope.TasksWrite, Meaning: "x"}),
+			middleware.Identity{Organization: "org_9", Scopes: []scope.Name{scope.TasksWrite}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,38 +173,46 @@ func TestWithPrincipal(t *testing.T) {
 // subjects, whatever the texts look like when they are put together.
 func TestPartitionsOfCallers(t *testing.T) {
 	identity := func(organization, subject string, e keystore.Environment) middleware.Principal {
-		p, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: organization, Subject: subject, Environment: e, Scopes: []scope.Name{scope.TasksWrite}})
+		p, err := middleware.NewPrincipal(nil,
+			middleware.Identity{Organization: organization, Subject: subject, Environment: e,
+				Scopes: []scope.Name{scope.TasksWrite}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
 	callers := []middleware.Principal{
-		identity("a", "b c", ""), identity("a b", "c", ""), identity("a b c", "", ""), identity("a", "b", ""), identity("ab", "", ""),
-		identity("a", "b", keystore.Sandbox), identity("a", "", ""), identity("a", "", keystore.Sandbox), identity("a", "production", ""),
+		identity("a", "b c", ""), identity("a b", "c", ""), identity("a b c", "", ""), identity("a", "b",
+			""), identity("ab", "", ""),
+		identity("a", "b", keystore.Sandbox), identity("a", "", ""), identity("a", "", keystore.Sandbox), identity("a",
+			"production", ""),
 	}
 	runs := 0
 	limits := middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Key: policy("key", "1-H", 0)}
 	for _, o := range []middleware.Options{
-		{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}},                    // replies
-		{Hooks: quiet(), RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, // counters of RateLimitOptions.Key
+		{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, // replies
+		{Hooks: quiet(), RateLimit: limits,
+			Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, // counters of RateLimitOptions.Key
 	} {
 		h := principalService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
 		runs = 0
 		for i, p := range callers {
-			if res := serve(as(p)(h), request("POST", "/", "", "{}", "Idempotency-Key: same")); res.StatusCode != 200 || runs != i+1 {
+			if res := serve(as(p)(h), request("POST", "/", "", "{}", "Idempotency-Key: same")); res.StatusCode != 200 ||
+				runs != i+1 {
 				t.Errorf("%v: got %d after %d runs", p.LogValue(), res.StatusCode, runs)
 			}
 		}
 	}
 	// A key and a subject are two callers, too: the one by its name, which
 	// another store may choose, the other by its own.
-	h := principalService(middleware.Options{Hooks: quiet(), RateLimit: limits, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	h := principalService(middleware.Options{Hooks: quiet(), RateLimit: limits,
+		Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	ring := newKeyring()
 	token := ring.plant(t, keystore.Key{ID: "user_1", Scopes: []scope.Name{scope.TasksWrite}})
 	auth := middleware.New(ring.keys, middleware.Options{}).Authenticate
 	for i, h := range []http.Handler{auth(h), as(by(t, "user_1", scope.TasksWrite))(h)} {
-		if res := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: same")); res.StatusCode != 200 || res.Header.Get("Idempotent-Replayed") != "" {
+		if res := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: same")); res.StatusCode != 200 ||
+			res.Header.Get("Idempotent-Replayed") != "" {
 			t.Errorf("caller %d: got %d %s", i, res.StatusCode, res.body)
 		}
 	}
@@ -204,7 +224,8 @@ func TestWithPrincipalInside(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t, scope.TasksWrite)
 	log := newLogged()
-	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	g := middleware.New(ring.keys,
+		middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	ran := false
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ran = true })
 	reader := by(t, "reader", scope.TasksRead)
@@ -219,16 +240,23 @@ func TestWithPrincipalInside(t *testing.T) {
 		status int
 		log    string
 	}{
-		{"Idempotent with the scopes of the outer caller", outer(as(reader)(g.Idempotent(handler))), "/", 500, "Idempotent has no Require before it"},
+		{"Idempotent with the scopes of the outer caller", outer(as(reader)(g.Idempotent(handler))), "/", 500,
+			"Idempotent has no Require before it"},
 		{"the same in an API", api, "/api/v1/x", 500, "Idempotent has no Require before it"},
 		{"Require", outer(as(reader)(g.Require(scope.TasksWrite)(handler))), "/", 403, ""},
 		{"Require in an API", api, "/api/v1/y", 403, ""},
-		{"nobody", outer(as(middleware.Principal{})(g.Enforce(middleware.AnyCaller())(handler))), "/", 500, "Require has no Authenticate before it"},
-		{"Authenticate inside", as(by(t, "writer", scope.TasksWrite))(middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksRead))(handler)), "/", 403, ""},
-		{"API inside", as(reader)(testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})), "/api/v1/tasks/1/cancel", 403, ""},
-		{"Require inside Idempotent", outer(g.Idempotent(as(reader)(g.Enforce(middleware.AnyCaller())(handler)))), "/", 500, "Require stands inside Idempotent"},
-		{"Idempotent inside Idempotent", outer(g.Idempotent(as(reader)(g.Idempotent(handler)))), "/", 500, "Idempotent has no Require before it"},
-		{"Authenticate inside Idempotent", outer(g.Idempotent(as(reader)(g.Authenticate(handler)))), "/", 500, "Authenticate stands inside Idempotent"},
+		{"nobody", outer(as(middleware.Principal{})(g.Enforce(middleware.AnyCaller())(handler))), "/", 500,
+			"Require has no Authenticate before it"},
+		{"Authenticate inside", as(by(t, "writer", scope.TasksWrite))(middleware.Chain(g.RequestID, g.Authenticate,
+			g.Require(scope.TasksRead))(handler)), "/", 403, ""},
+		{"API inside", as(reader)(testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})), "/api/v1/tasks/1/cancel",
+			403, ""},
+		{"Require inside Idempotent", outer(g.Idempotent(as(reader)(g.Enforce(middleware.AnyCaller())(handler)))), "/", 500,
+			"Require stands inside Idempotent"},
+		{"Idempotent inside Idempotent", outer(g.Idempotent(as(reader)(g.Idempotent(handler)))), "/", 500,
+			"Idempotent has no Require before it"},
+		{"Authenticate inside Idempotent", outer(g.Idempotent(as(reader)(g.Authenticate(handler)))), "/", 500,
+			"Authenticate stands inside Idempotent"},
 	} {
 		for _, key := range []string{"", tt.name} {
 			ran = false
@@ -239,7 +267,8 @@ func TestWithPrincipalInside(t *testing.T) {
 			before := len(log.String())
 			res := serve(tt.h, r)
 			if res.StatusCode != tt.status || ran || !strings.Contains(log.String()[before:], tt.log) {
-				t.Errorf("%s, key %q: got %d, ran %t, want %d and the log about %q: %s", tt.name, key, res.StatusCode, ran, tt.status, tt.log, log.String()[before:])
+				t.Errorf("%s, key %q: got %d, ran %t, want %d and the log about %q: %s", tt.name, key, res.StatusCode, ran,
+					tt.status, tt.log, log.String()[before:])
 			}
 		}
 	}
@@ -278,8 +307,11 @@ func TestCallerOfTheEvent(t *testing.T) {
 		{"WithPrincipal outside, refused inside", true, g.Require(scope.TasksWrite)(problem), "", "", "user", "user"},
 		{"WithPrincipal outside, not authenticated", true, g.Authenticate(problem), "", "", "", "-"},
 		{"WithPrincipal inside", false, as(by(t, "user"))(problem), "", "", "user", "user"},
-		{"WithPrincipal inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")))(problem), token, "", "user", "user"},
-		{"refused inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")), g.Require(scope.TasksWrite))(problem), token, "", "user", "user"},
+		{"WithPrincipal inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")))(problem), token, "",
+			"user", "user"},
+		{"refused inside a key", false,
+			middleware.Chain(g.Authenticate, as(by(t, "user")),
+				g.Require(scope.TasksWrite))(problem), token, "", "user", "user"},
 		{"API", false, apiOf(problem), token, "", "key", "key"},
 		{"API, not authenticated", false, apiOf(problem), "", "", "", "-"},
 		{"WithPrincipal around an API, not authenticated", true, apiOf(problem), "", "", "", "-"},
@@ -325,7 +357,8 @@ func TestCallerOfTheEvent(t *testing.T) {
 func TestTenants(t *testing.T) {
 	ring := newKeyring()
 	tenants := map[string]string{}
-	h := middleware.New(ring.keys, middleware.Options{}).Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := middleware.New(ring.keys,
+		middleware.Options{}).Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, _ := middleware.PrincipalFrom(r.Context())
 		io.WriteString(w, p.Tenant())
 	}))

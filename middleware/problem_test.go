@@ -48,14 +48,16 @@ func FuzzProblemIsJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		h := middleware.New(nil, middleware.Options{}).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			middleware.WriteProblem(w, r, middleware.Problem{
-				Status: 403, Code: text, Detail: text, Policy: text, Missing: []scope.Name{scope.Name(text), "b"}, OriginalStatus: 201, OriginalLocation: text,
+				Status: 403, Code: text, Detail: text, Policy: text, Missing: []scope.Name{scope.Name(text),
+					"b"}, OriginalStatus: 201, OriginalLocation: text,
 			})
 		}))
 		p := serve(h, request("GET", "/", "", "")).problem(t)
 		marshalled, _ := json.Marshal(text)
 		var want string
 		json.Unmarshal(marshalled, &want)
-		if p.Code != want || p.Detail != want || p.Policy != want || p.OriginalLocation != want || !slices.Equal(p.Missing, []string{want, "b"}) {
+		if p.Code != want || p.Detail != want || p.Policy != want || p.OriginalLocation != want ||
+			!slices.Equal(p.Missing, []string{want, "b"}) {
 			t.Errorf("got %+v, want %q in it", p, want)
 		}
 	})
@@ -77,9 +79,10 @@ var provoked = []struct {
 	{"idempotency_key_invalid", nil, func(t *testing.T, w *world) answer {
 		return serve(w.api, request("POST", "/api/v1/tasks", w.token, "{}", "Idempotency-Key: "))
 	}},
-	{"idempotency_key_required", func(o *middleware.Options) { o.Idempotency.Required = true }, func(t *testing.T, w *world) answer {
-		return serve(w.api, request("POST", "/api/v1/tasks", w.token, "{}"))
-	}},
+	{"idempotency_key_required", func(o *middleware.Options) { o.Idempotency.Required = true },
+		func(t *testing.T, w *world) answer {
+			return serve(w.api, request("POST", "/api/v1/tasks", w.token, "{}"))
+		}},
 	{"api_key_missing", nil, faulty(noKey)},
 	{"api_key_invalid", nil, faulty(badKey)},
 	{"insufficient_scope", nil, faulty(wrongScope)},
@@ -88,19 +91,23 @@ var provoked = []struct {
 		session := middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
 			return middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1"})
 		})
-		o := middleware.Options{Hooks: quiet(), Authenticator: middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session)}
+		o := middleware.Options{Hooks: quiet(),
+			Authenticator: middleware.FirstOf(middleware.RefuseSeveral,
+				middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session)}
 		return serve(testAPI(nil, o), request("GET", "/api/v1/any", ring.issue(t), ""))
 	}},
 	{"address_not_allowed", nil, func(t *testing.T, w *world) answer {
 		ring := newKeyring()
-		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production,
+			Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
 	}},
 	{"caller_not_accepted", nil, func(t *testing.T, w *world) answer {
 		user := middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
 			return middleware.NewPrincipal(nil, middleware.Identity{})
 		})
-		return serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: user}), request("GET", "/api/v1/any", "", ""))
+		return serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: user}),
+			request("GET", "/api/v1/any", "", ""))
 	}},
 	{"not_found", nil, faulty(unknownPath)},
 	{"method_not_allowed", nil, faulty(wrongMethod)},
@@ -113,19 +120,21 @@ var provoked = []struct {
 		}()
 		return serve(w.api, w.post("{}"))
 	}},
-	{"idempotency_response_not_retained", func(o *middleware.Options) { o.Idempotency.MaxResponse = 1 }, func(t *testing.T, w *world) answer {
-		serve(w.api, w.post("{}"))
-		return serve(w.api, w.post("{}"))
-	}},
+	{"idempotency_response_not_retained", func(o *middleware.Options) { o.Idempotency.MaxResponse = 1 },
+		func(t *testing.T, w *world) answer {
+			serve(w.api, w.post("{}"))
+			return serve(w.api, w.post("{}"))
+		}},
 	{"body_too_large", func(o *middleware.Options) { o.Idempotency.MaxBody = 4 }, func(t *testing.T, w *world) answer {
 		return serve(w.api, w.post("12345"))
 	}},
 	{"idempotency_key_reused", nil, faulty(keyReuse)},
 	{"rate_limited", nil, faulty(overLimit)},
-	{"too_many_failures", func(o *middleware.Options) { o.Failures = ratelimit.MustParse("1-M") }, func(t *testing.T, w *world) answer {
-		serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
-		return serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
-	}},
+	{"too_many_failures", func(o *middleware.Options) { o.Failures = ratelimit.MustParse("1-M") },
+		func(t *testing.T, w *world) answer {
+			serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
+			return serve(w.api, request("GET", "/api/v1/tasks", "wrong", ""))
+		}},
 	{"too_many_concurrent", func(o *middleware.Options) { o.RateLimit.Concurrent = 1 }, whileBusy("GET")},
 	{"internal", nil, faulty(handlerPanics)},
 	{"key_store_unavailable", nil, faulty(keyStoreDown)},
@@ -185,7 +194,8 @@ func TestProblems(t *testing.T) {
 	check := func(t *testing.T, code string, a answer) {
 		t.Helper()
 		p := a.problem(t)
-		if p.Code != code || p.Status != a.StatusCode || p.RequestID != a.Header.Get("Svc-Request-Id") || p.Type != "about:blank" || p.Title != http.StatusText(a.StatusCode) || p.Detail == "" {
+		if p.Code != code || p.Status != a.StatusCode || p.RequestID != a.Header.Get("Svc-Request-Id") ||
+			p.Type != "about:blank" || p.Title != http.StatusText(a.StatusCode) || p.Detail == "" {
 			t.Errorf("%s: %d with %+v", code, a.StatusCode, p)
 		}
 		if a.StatusCode == 429 || a.StatusCode == 503 || code == "idempotency_in_progress" {

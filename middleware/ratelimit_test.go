@@ -25,7 +25,8 @@ func TestRetryAfterHelps(t *testing.T) {
 		burst int64
 		want  string
 	}{
-		{"10-S", 0, "1"}, {"10-S", 1, "1"}, {"1-S", 0, "1"}, {"100-M", 0, "1"}, {"7-M", 3, "9"}, {"3-M", 0, "20"}, {"1-M", 0, "60"}, {"25-H", 2, "144"}, {"1-D", 0, "86400"}, {"900-S", 5, "1"},
+		{"10-S", 0, "1"}, {"10-S", 1, "1"}, {"1-S", 0, "1"}, {"100-M", 0, "1"}, {"7-M", 3, "9"}, {"3-M", 0, "20"}, {"1-M",
+			0, "60"}, {"25-H", 2, "144"}, {"1-D", 0, "86400"}, {"900-S", 5, "1"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("organization", tt.limit, tt.burst)})
@@ -67,7 +68,8 @@ func TestRetryAfterHelps(t *testing.T) {
 
 // TestRateLimitRefusal: what the 429 says.
 func TestRateLimitRefusal(t *testing.T) {
-	api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("burst", "1-S", 0), Key: policy("daily", "1-D", 0)})
+	api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("burst", "1-S", 0),
+		Key: policy("daily", "1-D", 0)})
 	srv := start(t, api)
 	do(t, srv.Client(), get(t, srv, "/api/v1/tasks", live))
 	res := do(t, srv.Client(), get(t, srv, "/api/v1/tasks", live))
@@ -90,20 +92,24 @@ func TestRateLimitBuckets(t *testing.T) {
 		want   string // of live, live, test, other; each twice, but for live
 	}{
 		{"organization", middleware.RateLimitOptions{Organization: one}, "200 429 200 429 200 429"},
-		{"sandbox of its own", middleware.RateLimitOptions{Organization: one, Sandbox: policy("sandbox", "2-H", 0)}, "200 429 200 200 200 429"},
-		{"sandbox of the same name", middleware.RateLimitOptions{Organization: one, Sandbox: policy("one", "2-H", 0)}, "200 429 200 200 200 429"},
+		{"sandbox of its own", middleware.RateLimitOptions{Organization: one, Sandbox: policy("sandbox", "2-H", 0)},
+			"200 429 200 200 200 429"},
+		{"sandbox of the same name", middleware.RateLimitOptions{Organization: one, Sandbox: policy("one", "2-H", 0)},
+			"200 429 200 200 200 429"},
 		{"sandbox alone", middleware.RateLimitOptions{Sandbox: one}, "200 200 200 429 200 200"},
 		{"key", middleware.RateLimitOptions{Key: one}, "200 429 200 429 200 429"},
 		{"client", middleware.RateLimitOptions{Client: one}, "200 429 429 429 429 429"},
-		{"plan", middleware.RateLimitOptions{Plan: func(_ context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
+		{"plan", middleware.RateLimitOptions{Plan: func(_ context.Context, p middleware.Principal) (*ratelimit.Policy,
+			error) {
 			if p.Organization() == "org_2" {
 				return ratelimit.Unlimited, nil
 			}
 			return one, nil
 		}}, "200 429 200 429 200 200"},
-		{"plan before the others", middleware.RateLimitOptions{Organization: one, Sandbox: one, Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-			return ratelimit.Unlimited, nil
-		}}, "200 200 200 200 200 200"},
+		{"plan before the others", middleware.RateLimitOptions{Organization: one, Sandbox: one,
+			Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+				return ratelimit.Unlimited, nil
+			}}, "200 200 200 200 200 200"},
 		{"none", middleware.RateLimitOptions{}, "200 200 200 200 200 200"},
 	}
 	for _, tt := range tests {
@@ -155,7 +161,8 @@ func TestConcurrent(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	elsewhere, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 2}})
+	api := middleware.NewAPI(ring.keys,
+		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 2}})
 	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		end := r.URL.Query().Get("end")
 		switch end {
@@ -222,9 +229,11 @@ func TestConcurrent(t *testing.T) {
 func TestConcurrentPiece(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
+	g := middleware.New(ring.keys,
+		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
 	var h http.Handler
-	h = middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h = middleware.Chain(g.RequestID, g.Recover, g.Authenticate,
+		g.RateLimit)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wantRefusal(t, "a second request", serve(h, request("GET", "/", token, "")), 429, "too_many_concurrent", "")
 		if r.Method == "PUT" {
 			panic("boom")
@@ -252,7 +261,8 @@ func TestLimitsMistakes(t *testing.T) {
 		"unknown Fields \"draft-9\"":                            {Fields: "draft-9"},
 		`name "" is not a token`:                                {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
 		`policy "p"`:                                            {Store: store, Key: &ratelimit.Policy{Name: "p"}},
-		`is not a token`:                                        {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
+		`is not a token`: {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit},
+			Concurrent: -1},
 	} {
 		wantPanic(t, want, func() { middleware.New(nil, middleware.Options{RateLimit: l}) })
 		wantPanic(t, want, func() { middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: l}) })
@@ -265,7 +275,8 @@ func TestRateLimitByClient(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	options := func() middleware.Options {
-		return middleware.Options{ClientIP: trust(t, "10.0.0.0/8"), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "1-H", 0)}}
+		return middleware.Options{ClientIP: trust(t, "10.0.0.0/8"),
+			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "1-H", 0)}}
 	}
 	for name, h := range map[string]http.Handler{
 		"piece": middleware.New(nil, options()).RateLimit(http.HandlerFunc(sayOK)),
@@ -289,8 +300,9 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 	token := ring.issue(t)
 	guard := func() *middleware.Guard {
 		return middleware.New(ring.keys, middleware.Options{
-			Hooks:       quiet(),
-			RateLimit:   middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: policy("organization", "1-H", 0)},
+			Hooks: quiet(),
+			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
+				Organization: policy("organization", "1-H", 0)},
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		})
 	}
@@ -311,7 +323,8 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 				t.Helper()
 				res := serve(h, request("POST", "/", token, "", "Idempotency-Key: "+key))
 				if res.StatusCode != status || res.Header.Get("Idempotent-Replayed") != replayed {
-					t.Errorf("%s: got %d, replayed %q; want %d, %q", name, res.StatusCode, res.Header.Get("Idempotent-Replayed"), status, replayed)
+					t.Errorf("%s: got %d, replayed %q; want %d, %q", name, res.StatusCode, res.Header.Get("Idempotent-Replayed"),
+						status, replayed)
 				}
 				return res
 			}
@@ -347,15 +360,18 @@ func TestPlan(t *testing.T) {
 			return map[string]*ratelimit.Policy{"org_9": ratelimit.Unlimited}[p.Organization()], nil
 		}, "200 200 200 429", ""},
 		{"an error", says(nil, errors.New("billing is down")), "503 503 503 503", "billing is down"},
-		{"an error and a policy", says(ratelimit.Unlimited, errors.New("billing is down")), "503 503 503 503", "billing is down"},
-		{"a policy without a name", says(&ratelimit.Policy{Limit: ratelimit.MustParse("1-S")}, nil), "503 503 503 503", "is not a token"},
+		{"an error and a policy", says(ratelimit.Unlimited, errors.New("billing is down")), "503 503 503 503",
+			"billing is down"},
+		{"a policy without a name", says(&ratelimit.Policy{Limit: ratelimit.MustParse("1-S")}, nil), "503 503 503 503",
+			"is not a token"},
 		{"a policy without a limit", says(&ratelimit.Policy{Name: "p"}, nil), "503 503 503 503", `policy \"p\"`},
 	} {
 		ring, log := newKeyring(), newLogged()
 		live := ring.issue(t)
 		test, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
 		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.RateLimitOptions{
-			Store: ratelimit.NewMemory(), Plan: tt.plan, Organization: policy("organization", "2-H", 0), Sandbox: policy("sandbox", "1-H", 0),
+			Store: ratelimit.NewMemory(), Plan: tt.plan, Organization: policy("organization", "2-H",
+				0), Sandbox: policy("sandbox", "1-H", 0),
 		}})
 		var got []string
 		for _, token := range []string{live, live, test, test} {
@@ -368,7 +384,9 @@ func TestPlan(t *testing.T) {
 		if strings.Join(got, " ") != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, strings.Join(got, " "), tt.want)
 		}
-		if text := log.String(); tt.log == "" && text != "" || tt.log != "" && !(strings.Contains(text, "RateLimit.Plan or KeyPlan gave no usable policy") && strings.Contains(text, tt.log)) || strings.Contains(text, "store does not answer") {
+		if text := log.String(); tt.log == "" && text != "" ||
+			tt.log != "" && !(strings.Contains(text, "RateLimit.Plan or KeyPlan gave no usable policy") &&
+				strings.Contains(text, tt.log)) || strings.Contains(text, "store does not answer") {
 			t.Errorf("%s: the log has %q, want %q in it", tt.name, text, tt.log)
 		}
 	}
@@ -379,7 +397,8 @@ func TestPlan(t *testing.T) {
 func TestKeyPlan(t *testing.T) {
 	ring := newKeyring()
 	token := func(rate string) string {
-		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Attributes: map[string]string{"rate": rate}})
+		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production,
+			Attributes: map[string]string{"rate": rate}})
 		return token
 	}
 	plan := &ratelimit.Policy{Name: "plan", Limit: ratelimit.MustParse("9-H")}
@@ -417,7 +436,8 @@ func TestKeyPlan(t *testing.T) {
 		}
 	}
 	// Counters of a key and of an organization stay apart, whatever the key's id.
-	alike := keystore.Key{Organization: "org_2", Environment: keystore.Production, Attributes: map[string]string{"rate": "9-H"}}
+	alike := keystore.Key{Organization: "org_2", Environment: keystore.Production,
+		Attributes: map[string]string{"rate": "9-H"}}
 	alike.ID = alike.Tenant()
 	mixed := ring.plant(t, alike)
 	for range 9 {
@@ -426,7 +446,10 @@ func TestKeyPlan(t *testing.T) {
 		}
 	}
 	guard := middleware.New(ring.keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(), KeyPlan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil },
+		Store: ratelimit.NewMemory(), KeyPlan: func(context.Context, middleware.Principal) (*ratelimit.Policy,
+			error) {
+			return nil, nil
+		},
 	}})
 	if res := serve(guard.RateLimit(http.HandlerFunc(sayOK)), request("GET", "/", "", "")); res.StatusCode != 500 {
 		t.Errorf("by KeyPlan without Authenticate: got %d, want 500", res.StatusCode)
@@ -441,13 +464,15 @@ func TestRouteLimit(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	log := newLogged()
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}, RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(), Fields: middleware.FieldsDraft11,
-		// A plan, because a cost over the burst of a fixed policy is a mistake.
-		Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-			return policy("organization", "10-H", 0), nil
-		},
-	}})
+	api := middleware.NewAPI(ring.keys,
+		middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			RateLimit: middleware.RateLimitOptions{
+				Store: ratelimit.NewMemory(), Fields: middleware.FieldsDraft11,
+				// A plan, because a cost over the burst of a fixed policy is a mistake.
+				Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
+					return policy("organization", "10-H", 0), nil
+				},
+			}})
 	exports := policy("exports", "1-H", 3)
 	ok := http.HandlerFunc(sayOK)
 	api.Handle("GET /api/v1/export", middleware.AnyCaller(), ok, middleware.RouteOptions{Limit: exports})
@@ -473,20 +498,23 @@ func TestRouteLimit(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %d", tt.path, res.StatusCode, res.body, tt.status)
 		}
 		if tt.status == 400 {
-			if p := res.problem(t); p.Code != "bad_request" || res.Header.Get("Retry-After") != "" || !strings.Contains(p.Detail, "more at once") {
+			if p := res.problem(t); p.Code != "bad_request" || res.Header.Get("Retry-After") != "" ||
+				!strings.Contains(p.Detail, "more at once") {
 				t.Errorf("%s: got %s", tt.path, res.body)
 			}
 			continue
 		}
 		states := items(t, res.Header, "RateLimit")
-		if states[0].params["r"] != tt.left || len(states) > 1 && states[1].params["r"] != tt.shared || len(states) == 1 && tt.shared >= 0 {
+		if states[0].params["r"] != tt.left || len(states) > 1 && states[1].params["r"] != tt.shared ||
+			len(states) == 1 && tt.shared >= 0 {
 			t.Errorf("%s: got %v, want %d and %d left", tt.path, states, tt.left, tt.shared)
 		}
 		if tt.status == 429 && res.problem(t).Policy != tt.policy {
 			t.Errorf("%s: got %s, want policy %s", tt.path, res.body, tt.policy)
 		}
 	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "a route costs more") || !strings.Contains(text, `policy \"organization\", cost 11, burst 10`) {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "a route costs more") ||
+		!strings.Contains(text, `policy \"organization\", cost 11, burst 10`) {
 		t.Errorf("got the log %s, want one line", text)
 	}
 	for _, route := range api.Routes() {
@@ -503,7 +531,8 @@ func TestRouteLimitMistakes(t *testing.T) {
 	taken.Key = p
 	each := func(set func(o *middleware.RateLimitOptions)) middleware.RateLimitOptions {
 		o := store
-		o.Organization, o.Sandbox, o.Key, o.Client = policy("org", "9-S", 0), policy("sandbox", "9-S", 0), policy("key", "9-S", 0), policy("client", "9-S", 0)
+		o.Organization, o.Sandbox, o.Key, o.Client = policy("org", "9-S", 0), policy("sandbox", "9-S", 0),
+			policy("key", "9-S", 0), policy("client", "9-S", 0)
 		set(&o)
 		return o
 	}
@@ -513,17 +542,20 @@ func TestRouteLimitMistakes(t *testing.T) {
 		api   middleware.RateLimitOptions
 		route middleware.RouteOptions
 	}{
-		"Cost is negative":                                               {store, middleware.RouteOptions{Cost: -1}},
-		"Cost is set and no policy applies":                              {store, middleware.RouteOptions{Cost: 2}},
-		"RouteOptions.Limit: ratelimit":                                  {store, middleware.RouteOptions{Limit: &ratelimit.Policy{Name: "x"}}},
-		`more than the burst of policy "p"`:                              {store, middleware.RouteOptions{Limit: p, Cost: 4}},
-		`more than the burst of policy "q"`:                              {store, middleware.RouteOptions{Limit: policy("q", "3-S", 0), Cost: 4}},
+		"Cost is negative":                  {store, middleware.RouteOptions{Cost: -1}},
+		"Cost is set and no policy applies": {store, middleware.RouteOptions{Cost: 2}},
+		"RouteOptions.Limit: ratelimit": {store,
+			middleware.RouteOptions{Limit: &ratelimit.Policy{Name: "x"}}},
+		`more than the burst of policy "p"`: {store, middleware.RouteOptions{Limit: p, Cost: 4}},
+		`more than the burst of policy "q"`: {store,
+			middleware.RouteOptions{Limit: policy("q", "3-S", 0), Cost: 4}},
 		`of policy "small", so no request under it would`:                {each(func(o *middleware.RateLimitOptions) { o.Organization = small }), middleware.RouteOptions{Cost: 4}},
 		`burst of policy "small", so no request under it would`:          {each(func(o *middleware.RateLimitOptions) { o.Sandbox = small }), middleware.RouteOptions{Cost: 4}},
 		`the burst of policy "small", so no request under it would`:      {each(func(o *middleware.RateLimitOptions) { o.Key, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
 		`than the burst of policy "small", so no request under it would`: {each(func(o *middleware.RateLimitOptions) { o.Client, o.Plan, o.KeyPlan = small, plan, plan }), middleware.RouteOptions{Cost: 4}},
-		"a rate limit and RateLimit.Store is nil":                        {middleware.RateLimitOptions{}, middleware.RouteOptions{Limit: p}},
-		`has the name "p" of one of the API's`:                           {taken, middleware.RouteOptions{Limit: p}},
+		"a rate limit and RateLimit.Store is nil": {middleware.RateLimitOptions{},
+			middleware.RouteOptions{Limit: p}},
+		`has the name "p" of one of the API's`: {taken, middleware.RouteOptions{Limit: p}},
 	} {
 		api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: row.api})
 		wantPanic(t, want, func() {
@@ -575,7 +607,9 @@ func TestRateStoreDown(t *testing.T) {
 		{"Local", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Local)}, "200 200 429 429"},
 		{"Open", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Open)}, "200 200 200 200"},
 		{"Closed", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Closed)}, "503 503 503 503"},
-		{"Closed beside Open", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Open), Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("9-S"), OnFailure: ratelimit.Closed}}, "503 503 503 503"},
+		{"Closed beside Open", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Open),
+			Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("9-S"),
+				OnFailure: ratelimit.Closed}}, "503 503 503 503"},
 	}
 	for _, tt := range tests {
 		tt.limits.Fields = middleware.FieldsDraft11
@@ -609,7 +643,8 @@ func (denier) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, err
 // TestDenialWithoutAWait: a 429 has a Retry-After all the same.
 func TestDenialWithoutAWait(t *testing.T) {
 	ring := newKeyring()
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.PerOrganization(denier{}, ratelimit.MustParse("1-S"))})
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(),
+		RateLimit: middleware.PerOrganization(denier{}, ratelimit.MustParse("1-S"))})
 	res := serve(api, request("GET", "/api/v1/any", ring.issue(t), ""))
 	if got := res.Header.Get("Retry-After"); res.StatusCode != 429 || got != "1" {
 		t.Errorf("got %d and Retry-After %q, want 429 and 1", res.StatusCode, got)
@@ -664,11 +699,14 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 		{"sub-second window", ratelimit.Limit{Count: 5, Period: 500 * time.Millisecond}, `"p";q=5 "p";r=4;t=1`},
 		{"fraction of a second", ratelimit.Limit{Count: 5, Period: 1500 * time.Millisecond}, `"p";q=5 "p";r=4;t=1`},
 		{"two seconds", ratelimit.Limit{Count: 5, Period: 2 * time.Second}, `"p";q=5;w=2 "p";r=4;t=1`},
-		{"beyond fifteen digits", ratelimit.Limit{Count: 4e15, Period: 4e18 / 1e9 * time.Second}, `"p";q=999999999999999;w=4000000000 "p";r=999999999999999;t=1`},
+		{"beyond fifteen digits", ratelimit.Limit{Count: 4e15, Period: 4e18 / 1e9 * time.Second},
+			`"p";q=999999999999999;w=4000000000 "p";r=999999999999999;t=1`},
 		{"odd name", ratelimit.Limit{Count: 5, Period: time.Second}, `"p";q=5;w=1 "p";r=4;t=1`},
 	}
 	for _, tt := range tests {
-		api, live, _, _ := limited(t, middleware.RateLimitOptions{Fields: middleware.FieldsDraft11, Organization: &ratelimit.Policy{Name: "p", Limit: tt.limit}})
+		api, live, _, _ := limited(t,
+			middleware.RateLimitOptions{Fields: middleware.FieldsDraft11,
+				Organization: &ratelimit.Policy{Name: "p", Limit: tt.limit}})
 		res := serve(api, request("GET", "/api/v1/tasks", live, ""))
 		items(t, res.Header, "RateLimit-Policy")
 		items(t, res.Header, "RateLimit")
@@ -677,7 +715,8 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 		}
 	}
 	api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("p", "5-S", 0)})
-	if res := serve(api, request("GET", "/api/v1/tasks", live, "")); res.Header["Ratelimit"] != nil || res.Header["Ratelimit-Policy"] != nil {
+	if res := serve(api, request("GET", "/api/v1/tasks", live, "")); res.Header["Ratelimit"] != nil ||
+		res.Header["Ratelimit-Policy"] != nil {
 		t.Errorf("without the option: got %v", res.Header)
 	}
 }
@@ -689,7 +728,8 @@ func TestRateLimitFieldsOfGitHub(t *testing.T) {
 		ring := newKeyring()
 		token := ring.issue(t)
 		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
-			Store: ratelimit.NewMemory(), Fields: middleware.FieldsGitHub, Organization: policy("organization", "4-M", 0), Key: policy("key", "100-S", 50),
+			Store: ratelimit.NewMemory(), Fields: middleware.FieldsGitHub, Organization: policy("organization", "4-M",
+				0), Key: policy("key", "100-S", 50),
 		}})
 		api.Handle("GET /api/v1/one", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{})
 		api.Handle("GET /api/v1/two", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Cost: 2})
@@ -712,7 +752,8 @@ func TestRateLimitFieldsOfGitHub(t *testing.T) {
 			for _, name := range []string{"Limit", "Remaining", "Used", "Resource"} {
 				got = append(got, h.Get("X-RateLimit-"+name))
 			}
-			if text := strings.Join(got, " "); text != tt.want || h.Get("X-RateLimit-Reset") != fmt.Sprint(began+tt.reset) || h["Ratelimit"] != nil {
+			if text := strings.Join(got, " "); text != tt.want || h.Get("X-RateLimit-Reset") != fmt.Sprint(began+tt.reset) ||
+				h["Ratelimit"] != nil {
 				t.Errorf("%s: got %v, want %s and a reset at %d", tt.path, h, tt.want, began+tt.reset)
 			}
 			if (h.Get("Retry-After") == "") != (tt.status == 200) {
@@ -731,12 +772,15 @@ func TestRateLimitTwice(t *testing.T) {
 		o.Store, o.Fields = ratelimit.NewMemory(), middleware.FieldsDraft11
 		return middleware.New(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: o})
 	}
-	client, organization := limit(middleware.RateLimitOptions{Client: policy("client", "9-S", 0)}), limit(middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)})
-	h := middleware.Chain(client.RequestID, client.RateLimit, organization.Authenticate, organization.RateLimit)(http.HandlerFunc(sayOK))
+	client, organization := limit(middleware.RateLimitOptions{Client: policy("client", "9-S", 0)}),
+		limit(middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)})
+	h := middleware.Chain(client.RequestID, client.RateLimit, organization.Authenticate,
+		organization.RateLimit)(http.HandlerFunc(sayOK))
 	for i, want := range []int{200, 429} {
 		res := serve(h, request("GET", "/", token, ""))
 		states, policies := items(t, res.Header, "RateLimit"), items(t, res.Header, "RateLimit-Policy")
-		if res.StatusCode != want || len(states) != 2 || len(policies) != 2 || states[0].name != "client" || states[1].name != "organization" || states[0].params["r"] != int64(8-i) {
+		if res.StatusCode != want || len(states) != 2 || len(policies) != 2 || states[0].name != "client" ||
+			states[1].name != "organization" || states[0].params["r"] != int64(8-i) {
 			t.Errorf("got %d %v %v, want %d with an item of each stage", res.StatusCode, policies, states, want)
 		}
 	}
@@ -768,16 +812,21 @@ func TestReportOnlyLimits(t *testing.T) {
 	}{
 		{"a policy", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
 			append(any(1, step{"/any", 200, "", ""}), any(2, step{"/any", 200, limitedCode, "organization"})...)},
-		{"beside one that is enforced", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H"), Key: policy("key", "3-H", 0)},
-			[]step{{"/any", 200, "", "key"}, {"/any", 200, limitedCode, "organization"}, {"/any", 200, limitedCode, "organization"}, {"/any", 429, "", "key"}}},
-		{"the other way round", middleware.RateLimitOptions{Organization: policy("organization", "3-H", 0), Key: reportOnly("key", "1-H"), Client: reportOnly("client", "1-H")},
-			[]step{{"/any", 200, "", "organization"}, {"/any", 200, limitedCode, "key"}, {"/any", 200, limitedCode, "key"}, {"/any", 429, "", "organization"}}},
+		{"beside one that is enforced",
+			middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H"), Key: policy("key", "3-H", 0)},
+			[]step{{"/any", 200, "", "key"}, {"/any", 200, limitedCode, "organization"},
+				{"/any", 200, limitedCode, "organization"}, {"/any", 429, "", "key"}}},
+		{"the other way round", middleware.RateLimitOptions{Organization: policy("organization", "3-H", 0),
+			Key: reportOnly("key", "1-H"), Client: reportOnly("client", "1-H")},
+			[]step{{"/any", 200, "", "organization"}, {"/any", 200, limitedCode, "key"}, {"/any", 200, limitedCode, "key"},
+				{"/any", 429, "", "organization"}}},
 		{"chosen by the plan", middleware.RateLimitOptions{Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
 			return reportOnly("plan", "1-H"), nil
 		}},
 			[]step{{"/any", 200, "", ""}, {"/any", 200, limitedCode, "plan"}}},
 		{"a route", middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0), Key: policy("key", "9-H", 0)},
-			[]step{{"/reported", 200, "", ""}, {"/reported", 200, limitedCode, "organization"}, {"/any", 429, "", "organization"}}},
+			[]step{{"/reported", 200, "", ""}, {"/reported", 200, limitedCode, "organization"},
+				{"/any", 429, "", "organization"}}},
 		{"a route with a limit of its own", middleware.RateLimitOptions{Organization: policy("organization", "9-H", 0)},
 			[]step{{"/own", 200, "", ""}, {"/own", 200, limitedCode, "own"}, {"/any", 200, "", "organization"}}},
 		{"a cost over the burst", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
@@ -800,11 +849,13 @@ func TestReportOnlyLimits(t *testing.T) {
 		if tt.name == "a cost over the burst" { // elsewhere this is a panic
 			api.Handle("GET /api/v1/five", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5})
 		}
-		api.Handle("GET /api/v1/reported-five", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5, ReportOnly: true})
+		api.Handle("GET /api/v1/reported-five", middleware.AnyCaller(), ok,
+			middleware.RouteOptions{Cost: 5, ReportOnly: true})
 		for i, s := range tt.steps {
 			res := serve(api, request("GET", "/api/v1"+s.path, token, ""))
 			if res.StatusCode != s.status || got.Reported != s.reported || s.policy != "" && got.Policy != s.policy {
-				t.Errorf("%s, request %d to %s: got %d, reported %q by %q, want %d, %q by %q", tt.name, i+1, s.path, res.StatusCode, got.Reported, got.Policy, s.status, s.reported, s.policy)
+				t.Errorf("%s, request %d to %s: got %d, reported %q by %q, want %d, %q by %q", tt.name, i+1, s.path,
+					res.StatusCode, got.Reported, got.Policy, s.status, s.reported, s.policy)
 			}
 			if got.Outcome == "" || got.Outcome == s.reported {
 				t.Errorf("%s, request %d: got the outcome %q", tt.name, i+1, got.Outcome)
@@ -823,13 +874,16 @@ func TestReportOnlyCharges(t *testing.T) {
 	token := ring.issue(t)
 	store := ratelimit.NewMemory()
 	reported, enforced := reportOnly("organization", "9-H"), policy("key", "2-H", 0)
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: store, Organization: reported, Key: enforced, Fields: middleware.FieldsDraft11}})
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(),
+		RateLimit: middleware.RateLimitOptions{Store: store, Organization: reported, Key: enforced,
+			Fields: middleware.FieldsDraft11}})
 	for i, status := range []int{200, 200, 429, 429} {
 		res := serve(api, request("GET", "/api/v1/any", token, ""))
 		if res.StatusCode != status {
 			t.Errorf("request %d: got %d, want %d", i+1, res.StatusCode, status)
 		}
-		if fields := res.Header.Get("RateLimit-Policy") + res.Header.Get("RateLimit"); strings.Contains(fields, "organization") || !strings.Contains(fields, "key") {
+		if fields := res.Header.Get("RateLimit-Policy") + res.Header.Get("RateLimit"); strings.Contains(fields,
+			"organization") || !strings.Contains(fields, "key") {
 			t.Errorf("request %d: got the fields %s", i+1, fields)
 		}
 	}
@@ -857,17 +911,26 @@ func TestReportOnlyFails(t *testing.T) {
 		status int
 		log    string
 	}{
-		{"a policy", middleware.RateLimitOptions{Store: down, Organization: reportOnly("organization", "1-H")}, "/any", 200, "store is down"},
-		{"a route", middleware.RateLimitOptions{Store: down, Organization: policy("organization", "1-H", 0)}, "/reported", 200, "store is down"},
-		{"a route, the plan", middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}, "/reported", 200, "no such plan"},
-		{"another route, the plan", middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}, "/any", 503, "no such plan"},
-		{"one that is enforced beside it", middleware.RateLimitOptions{Store: down, Organization: reportOnly("organization", "1-H"), Key: policy("key", "1-H", 0)}, "/any", 503, "store is down"},
-		{"concurrency", middleware.RateLimitOptions{Store: down, Concurrent: 1, Organization: reportOnly("organization", "1-H")}, "/reported", 200, "store is down"},
+		{"a policy", middleware.RateLimitOptions{Store: down, Organization: reportOnly("organization", "1-H")}, "/any", 200,
+			"store is down"},
+		{"a route", middleware.RateLimitOptions{Store: down, Organization: policy("organization", "1-H", 0)}, "/reported",
+			200, "store is down"},
+		{"a route, the plan", middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}, "/reported", 200,
+			"no such plan"},
+		{"another route, the plan", middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}, "/any", 503,
+			"no such plan"},
+		{"one that is enforced beside it",
+			middleware.RateLimitOptions{Store: down, Organization: reportOnly("organization", "1-H"),
+				Key: policy("key", "1-H", 0)}, "/any", 503, "store is down"},
+		{"concurrency", middleware.RateLimitOptions{Store: down, Concurrent: 1,
+			Organization: reportOnly("organization", "1-H")}, "/reported", 200, "store is down"},
 	} {
 		log := newLogged()
 		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: tt.limits})
-		api.Handle("GET /api/v1/reported", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{ReportOnly: true})
-		if res := serve(api, request("GET", "/api/v1"+tt.path, token, "")); res.StatusCode != tt.status || !strings.Contains(log.String(), tt.log) || strings.Count(log.String(), "\n") != 1 {
+		api.Handle("GET /api/v1/reported", middleware.AnyCaller(), http.HandlerFunc(sayOK),
+			middleware.RouteOptions{ReportOnly: true})
+		if res := serve(api, request("GET", "/api/v1"+tt.path, token, "")); res.StatusCode != tt.status ||
+			!strings.Contains(log.String(), tt.log) || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("%s: got %d and the log %q, want %d and one line about %q", tt.name, res.StatusCode, log, tt.status, tt.log)
 		}
 	}
@@ -878,7 +941,8 @@ func TestReportOnlyFails(t *testing.T) {
 func TestReportOnlyConcurrent(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
+	api := middleware.NewAPI(ring.keys,
+		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
 	inner := 0
 	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		inner = serve(api, request("GET", "/api/v1/x", token, "")).StatusCode
@@ -897,11 +961,14 @@ func TestReportOnlyOrder(t *testing.T) {
 	token := ring.issue(t)
 	store := &lists{Store: ratelimit.NewMemory()}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
-		Store: store, Organization: reportOnly("organization", "9-H"), Key: reportOnly("key", "9-H"), Client: policy("client", "9-H", 0),
+		Store: store, Organization: reportOnly("organization", "9-H"), Key: reportOnly("key",
+			"9-H"), Client: policy("client", "9-H", 0),
 	}})
-	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Limit: policy("route", "9-H", 0)})
+	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK),
+		middleware.RouteOptions{Limit: policy("route", "9-H", 0)})
 	api.HandleFunc("GET /api/v1/y", middleware.AnyCaller(), sayOK)
-	for path, want := range map[string]string{"/api/v1/x": "route client, organization key", "/api/v1/y": "client, organization key"} {
+	for path, want := range map[string]string{"/api/v1/x": "route client, organization key",
+		"/api/v1/y": "client, organization key"} {
 		store.first = nil
 		serve(api, request("GET", path, token, ""))
 		if got := strings.Join(store.first, ", "); got != want {

@@ -23,8 +23,9 @@ func TestPanicOfALookup(t *testing.T) {
 	log := newLogged()
 	keys := middleware.KeyAuthenticator(store, middleware.Options{})
 	for name, h := range map[string]http.Handler{
-		"alone":  testAPI(store, middleware.Options{Hooks: log.hooks()}),
-		"joined": testAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: middleware.FirstOf(middleware.RefuseSeveral, keys, nobody{})}),
+		"alone": testAPI(store, middleware.Options{Hooks: log.hooks()}),
+		"joined": testAPI(nil, middleware.Options{Hooks: log.hooks(),
+			Authenticator: middleware.FirstOf(middleware.RefuseSeveral, keys, nobody{})}),
 		"pieces": func() http.Handler {
 			g := middleware.New(store, middleware.Options{Hooks: log.hooks()})
 			return middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(http.HandlerFunc(sayOK))
@@ -88,7 +89,11 @@ func TestPanics(t *testing.T) {
 			boom()
 		}, 500, true, 1},
 		{"after early hints", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); boom() }, 500, true, 1},
-		{"after a copy of nothing", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, strings.NewReader("")); boom() }, 500, true, 1},
+		{"after a copy of nothing", func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(w,
+				strings.NewReader(""))
+			boom()
+		}, 500, true, 1},
 		{"after a copy that failed", func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(w, iotest.ErrReader(io.ErrUnexpectedEOF))
 			boom()
@@ -114,7 +119,10 @@ func TestPanics(t *testing.T) {
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}, 200, false, 0},
-		{"wrapped ErrAbortHandler", func(w http.ResponseWriter, r *http.Request) { panic(fmt.Errorf("wrapped: %w", http.ErrAbortHandler)) }, 500, true, 1},
+		{"wrapped ErrAbortHandler", func(w http.ResponseWriter, r *http.Request) {
+			panic(fmt.Errorf("wrapped: %w",
+				http.ErrAbortHandler))
+		}, 500, true, 1},
 		{"nil", func(w http.ResponseWriter, r *http.Request) { panic(nil) }, 500, true, 1},
 		{"invalid status", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(42) }, 500, true, 1},
 		{"within TimeoutHandler", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { boom() }), hangs, "late").ServeHTTP, 500, true, 1},
@@ -134,7 +142,8 @@ func TestPanics(t *testing.T) {
 				res.Body.Close()
 				id := wantID(t, res)
 				if res.StatusCode != tt.status || (err == nil) != tt.whole {
-					t.Errorf("%s: got %d %q to the end (%v), want %d, whole: %v", tt.name, res.StatusCode, body, err, tt.status, tt.whole)
+					t.Errorf("%s: got %d %q to the end (%v), want %d, whole: %v", tt.name, res.StatusCode, body, err, tt.status,
+						tt.whole)
 				}
 				if tt.whole {
 					p := answer{res, string(body)}.problem(t)
@@ -176,9 +185,11 @@ func TestPanicRestoresOuterHeaders(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	}, keyless().Recover)(http.HandlerFunc(boom))
-	for name, h := range map[string]http.Handler{"pieces": pieces, "outside": outer, "inside RequestID": stage()(outer), "behind a foreign writer": foreignWriter(outer)} {
+	for name, h := range map[string]http.Handler{"pieces": pieces, "outside": outer, "inside RequestID": stage()(outer),
+		"behind a foreign writer": foreignWriter(outer)} {
 		a := serve(h, request("GET", "/api/v1/x", token, ""))
-		if got := a.Header; a.StatusCode != 500 || got.Get("Vary") != "Origin" || got.Get("Strict-Transport-Security") != "max-age=1" || got.Get("Inside") != "" {
+		if got := a.Header; a.StatusCode != 500 || got.Get("Vary") != "Origin" ||
+			got.Get("Strict-Transport-Security") != "max-age=1" || got.Get("Inside") != "" {
 			t.Errorf("%s: got %d with %v, want the outer header alone", name, a.StatusCode, got)
 		}
 		wantID(t, a.Response)
@@ -194,7 +205,8 @@ func TestRecoverAlone(t *testing.T) {
 	}))
 	srv := start(t, h)
 	res := do(t, srv.Client(), get(t, srv, "/", ""))
-	if p := res.problem(t); res.StatusCode != 500 || p.Code != "internal" || p.RequestID == "" || p.RequestID != res.Header.Get("Svc-Request-Id") || strings.Contains(res.body, "boom") {
+	if p := res.problem(t); res.StatusCode != 500 || p.Code != "internal" || p.RequestID == "" ||
+		p.RequestID != res.Header.Get("Svc-Request-Id") || strings.Contains(res.body, "boom") {
 		t.Errorf("got %d %s", res.StatusCode, res.body)
 	}
 	if got := log.String(); !strings.Contains(got, "panic=boom") || !strings.Contains(got, "recover_test.go") {

@@ -32,9 +32,11 @@ func TestPanicsKeepTheKey(t *testing.T) {
 	token := ring.issue(t)
 	elsewhere := keystore.Service{Prefix: "globex"}.Generate(keystore.Production).Reveal()
 	service := acme()
-	service.Legacy = append(service.Legacy, keystore.LegacyFormat{Name: "bare", Match: func(token string) bool { return len(token) == 40 }})
+	service.Legacy = append(service.Legacy,
+		keystore.LegacyFormat{Name: "bare", Match: func(token string) bool { return len(token) == 40 }})
 	options := middleware.Options{Service: service, Keys: middleware.KeyOptions{Header: "X-Caller"}}
-	bare := &keystore.Key{ID: "key_bare", Legacy: "bare", Digest: keystore.DigestOf(bareKey), Organization: "org_1", Environment: keystore.Production}
+	bare := &keystore.Key{ID: "key_bare", Legacy: "bare", Digest: keystore.DigestOf(bareKey), Organization: "org_1",
+		Environment: keystore.Production}
 	if err := ring.memory.Insert(t.Context(), bare); err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +47,11 @@ func TestPanicsKeepTheKey(t *testing.T) {
 			return middleware.NewAPI(ring.memory, o)
 		},
 		"joined": func(hooks *middleware.Hooks) *middleware.API {
-			keys := middleware.FirstOf(middleware.IgnoreSeveral, nobody{}, middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.memory, options), middleware.KeyAuthenticator(ring.memory, middleware.Options{
-				Service: keystore.Service{Prefix: "globex"},
-			})))
+			keys := middleware.FirstOf(middleware.IgnoreSeveral, nobody{},
+				middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.memory, options),
+					middleware.KeyAuthenticator(ring.memory, middleware.Options{
+						Service: keystore.Service{Prefix: "globex"},
+					})))
 			return middleware.NewAPI(nil, middleware.Options{Hooks: hooks, Authenticator: keys})
 		},
 	}
@@ -62,18 +66,21 @@ func TestPanicsKeepTheKey(t *testing.T) {
 		},
 	}
 	for name, guard := range guards {
-		for line, secret := range map[string]string{"X-Caller: " + token: token, "X-Caller: " + oldKey: oldKey, "Authorization: Bearer " + oldKey: oldKey, "X-Caller: " + bareKey: bareKey} {
+		for line, secret := range map[string]string{"X-Caller: " + token: token, "X-Caller: " + oldKey: oldKey,
+			"Authorization: Bearer " + oldKey: oldKey, "X-Caller: " + bareKey: bareKey} {
 			for how, do := range panics {
 				if secret == bareKey && how == "part" {
 					continue
 				}
 				log := newLogged()
 				api := guard(log.hooks())
-				api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), func(_ http.ResponseWriter, r *http.Request) { do(r, secret) })
+				api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(),
+					func(_ http.ResponseWriter, r *http.Request) { do(r, secret) })
 				if res := serve(api, request("GET", "/api/v1/x", "", "", line)); res.StatusCode != 500 {
 					t.Fatalf("%s, %s: got %d %s", name, line, res.StatusCode, res.body)
 				}
-				if text := log.String(); strings.Contains(text, secret[len(secret)-20:]) || !strings.Contains(text, "panic while serving") {
+				if text := log.String(); strings.Contains(text, secret[len(secret)-20:]) ||
+					!strings.Contains(text, "panic while serving") {
 					t.Errorf("%s, %s, %s: the log holds the key: %s", name, line[:10], how, text)
 				}
 			}
@@ -84,7 +91,8 @@ func TestPanicsKeepTheKey(t *testing.T) {
 		hooks.Problem = func(r *http.Request, _ middleware.Problem) (string, []byte) { panic(r.Header) }
 		const second = "ffeeddccbbaa99887766554433221100ffeeddcc"
 		twice := request("GET", "/api/v1/x", "", "", "X-Caller: "+bareKey, "X-Caller: "+second)
-		if serve(guard(hooks), twice); strings.Contains(log.String(), bareKey) || strings.Contains(log.String(), second) || !strings.Contains(log.String(), "X-Caller") {
+		if serve(guard(hooks), twice); strings.Contains(log.String(), bareKey) || strings.Contains(log.String(), second) ||
+			!strings.Contains(log.String(), "X-Caller") {
 			t.Errorf("%s: the log holds a key: %s", name, log)
 		}
 		// Keys of others, which no header of the request has.
@@ -94,7 +102,8 @@ func TestPanicsKeepTheKey(t *testing.T) {
 			panic(fmt.Errorf("cannot store %q or {%s} or %s", oldKey2, token, elsewhere))
 		})
 		serve(api, request("GET", "/api/v1/x", "", "", "X-Caller: "+oldKey))
-		if text := log.String(); strings.Contains(text, oldKey2) || strings.Contains(text, token) || name == "joined" && strings.Contains(text, elsewhere) || !strings.Contains(text, "cannot store") {
+		if text := log.String(); strings.Contains(text, oldKey2) || strings.Contains(text, token) ||
+			name == "joined" && strings.Contains(text, elsewhere) || !strings.Contains(text, "cannot store") {
 			t.Errorf("%s: the log holds a key: %s", name, text)
 		}
 	}
@@ -111,10 +120,12 @@ func TestMethodInLogs(t *testing.T) {
 	handlers := map[string]http.Handler{
 		"Event":  g.RequestID(http.NotFoundHandler()),
 		"misuse": middleware.Chain(g.RequestID, g.Enforce(middleware.AnyCaller()))(http.NotFoundHandler()),
-		"panic":  middleware.Chain(g.RequestID, g.Recover)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })),
+		"panic": middleware.Chain(g.RequestID,
+			g.Recover)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })),
 	}
 	for method, want := range map[string]string{
-		"GET": "GET", "PROPPATCH": "PROPPATCH", strings.Repeat("A", 900_000): strings.Repeat("A", 16), token: token[:len("svc_live_")+7], oldKey: "[secret]",
+		"GET": "GET", "PROPPATCH": "PROPPATCH", strings.Repeat("A", 900_000): strings.Repeat("A",
+			16), token: token[:len("svc_live_")+7], oldKey: "[secret]",
 	} {
 		for name, h := range handlers {
 			before := len(log.String())
@@ -157,12 +168,15 @@ func TestWriteProblem(t *testing.T) {
 	}, middleware.Options{Hooks: quiet()})
 	srv := start(t, api)
 	res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
-	want := problemBody{Type: "about:blank", Title: "Conflict", Status: 409, Code: "task_done", Detail: "The task is <done>.", RequestID: wantID(t, res.Response)}
-	if got := res.problem(t); res.StatusCode != 409 || got.Type != want.Type || got.Title != want.Title || got.Status != want.Status ||
+	want := problemBody{Type: "about:blank", Title: "Conflict", Status: 409, Code: "task_done",
+		Detail: "The task is <done>.", RequestID: wantID(t, res.Response)}
+	if got := res.problem(t); res.StatusCode != 409 || got.Type != want.Type || got.Title != want.Title ||
+		got.Status != want.Status ||
 		got.Code != want.Code || got.Detail != want.Detail || got.RequestID != want.RequestID {
 		t.Errorf("got %d %+v, want %+v", res.StatusCode, got, want)
 	}
-	for name, want := range map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store", "Retry-After": "2", "Connection": ""} {
+	for name, want := range map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store",
+		"Retry-After": "2", "Connection": ""} {
 		if got := res.Header.Get(name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
@@ -174,7 +188,8 @@ func TestWriteProblemOutsideAllStages(t *testing.T) {
 	res := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 404, Code: "none"})
 	}), request("GET", "/", "", ""))
-	if want := `{"type":"about:blank","title":"Not Found","status":404,"code":"none"}` + "\n"; res.body != want || res.StatusCode != 404 {
+	if want := `{"type":"about:blank","title":"Not Found","status":404,"code":"none"}` + "\n"; res.body != want ||
+		res.StatusCode != 404 {
 		t.Errorf("got %d %q, want %q", res.StatusCode, res.body, want)
 	}
 }
@@ -200,12 +215,15 @@ func TestWriteProblemTooLate(t *testing.T) {
 				return "text/plain", []byte("from the hook")
 			}
 		}
-		api, token := oneRoute(t, h, middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+		api, token := oneRoute(t, h, middleware.Options{Hooks: hooks,
+			Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), h)
 		srv := start(t, api)
-		for _, r := range []*http.Request{get(t, srv, "/api/v1/x", token), newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)} {
+		for _, r := range []*http.Request{get(t, srv, "/api/v1/x", token),
+			newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)} {
 			r.Header.Set("Idempotency-Key", name)
-			if res := do(t, srv.Client(), r); res.StatusCode != 200 || res.body != "begun" || res.Header.Get("Retry-After") != "" {
+			if res := do(t, srv.Client(), r); res.StatusCode != 200 || res.body != "begun" ||
+				res.Header.Get("Retry-After") != "" {
 				t.Errorf("%s %s: got %d %q", name, r.Method, res.StatusCode, res.body)
 			}
 		}
@@ -223,7 +241,8 @@ func TestProblemHook(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	api := testAPI(ring.keys, middleware.Options{Hooks: hooks})
-	api.HandleFunc("GET /api/v1/panic", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) { panic("boom") })
+	api.HandleFunc("GET /api/v1/panic", middleware.AnyCaller(),
+		func(w http.ResponseWriter, r *http.Request) { panic("boom") })
 	api.HandleFunc("GET /api/v1/own", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 418, Code: "own", RetryAfter: time.Second})
 	})
@@ -244,8 +263,10 @@ func TestProblemHook(t *testing.T) {
 	}
 	for _, tt := range tests {
 		res := serve(api, request("GET", tt.path, tt.token, ""))
-		if want := tt.code + " " + wantID(t, res.Response); res.StatusCode != tt.status || res.body != want || res.Header.Get("Content-Type") != "text/x-hook" || res.Header.Get(tt.header) == "" {
-			t.Errorf("%s: got %d %q with %v; want %d %q and a %s", tt.path, res.StatusCode, res.body, res.Header, tt.status, want, tt.header)
+		if want := tt.code + " " + wantID(t, res.Response); res.StatusCode != tt.status || res.body != want ||
+			res.Header.Get("Content-Type") != "text/x-hook" || res.Header.Get(tt.header) == "" {
+			t.Errorf("%s: got %d %q with %v; want %d %q and a %s", tt.path, res.StatusCode, res.body, res.Header, tt.status,
+				want, tt.header)
 		}
 	}
 }
@@ -279,7 +300,8 @@ func TestProblemHookThatLeavesItToTheDefault(t *testing.T) {
 		api, _ := oneRoute(t, sayOK, middleware.Options{Hooks: h})
 		res := serve(api, request("GET", "/api/v1/x", "", ""))
 		p := res.problem(t)
-		if res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != wantID(t, res.Response) || res.Header.Get("Content-Type") != "application/problem+json" {
+		if res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != wantID(t, res.Response) ||
+			res.Header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: got %d %s", name, res.StatusCode, res.body)
 		}
 	}
@@ -346,10 +368,13 @@ func TestNoSecretLeaks(t *testing.T) {
 			}
 			return ring.keys.Lookup(ctx, d)
 		})
-		api := testAPI(store, middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Failures: ratelimit.MustParse("1000-S"), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
+		api := testAPI(store, middleware.Options{Hooks: hooks,
+			Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Failures: ratelimit.MustParse("1000-S"), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
 		for name, value := range panics {
-			api.HandleFunc("GET /api/v1/panic/"+name, middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
-			api.HandleFunc("POST /api/v1/panic/"+name, middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
+			api.HandleFunc("GET /api/v1/panic/"+name, middleware.AnyCaller(),
+				func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
+			api.HandleFunc("POST /api/v1/panic/"+name, middleware.AnyCaller(),
+				func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
 		}
 		api.HandleFunc("GET /api/v1/twice", middleware.AnyCaller(), superfluous)
 		api.HandleFunc("GET /api/v1/dump", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
@@ -361,7 +386,8 @@ func TestNoSecretLeaks(t *testing.T) {
 			marshalled, _ := json.Marshal(r.Context())
 			dumps.Write(marshalled)
 		})
-		api.Handle("POST /api/v1/misuse", middleware.AnyCaller(), middleware.New(nil, middleware.Options{}).Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
+		api.Handle("POST /api/v1/misuse", middleware.AnyCaller(),
+			middleware.New(nil, middleware.Options{}).Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
 		srv := start(t, api, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(logs, "", 0) })
 
 		paths := []string{"/api/v1/any", "/api/v1/account", "/api/v1/none", "/api/v1/twice", "/api/v1/misuse", "/api/v1/dump"}
@@ -389,7 +415,9 @@ func TestNoSecretLeaks(t *testing.T) {
 			}
 		}
 		srv.Close()
-		if got := logs.String(); !strings.Contains(got, "panic while serving") || !strings.Contains(got, "could not be checked") || !strings.Contains(got, "superfluous") || !strings.Contains(got, "Require stands inside") {
+		if got := logs.String(); !strings.Contains(got, "panic while serving") ||
+			!strings.Contains(got, "could not be checked") || !strings.Contains(got, "superfluous") ||
+			!strings.Contains(got, "Require stands inside") {
 			t.Errorf("the test does not reach what it is about: %s", got)
 		}
 		wantNoSecret(t, "the "+handler+" log", logs.String(), tokens...)
@@ -407,13 +435,18 @@ func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 	log := newLogged()
 	introspect := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		return middleware.Principal{}, fmt.Errorf("Get %q: %w", "https://login.example/introspect?token="+token, context.DeadlineExceeded)
+		return middleware.Principal{},
+			fmt.Errorf("Get %q: %w", "https://login.example/introspect?token="+token, context.DeadlineExceeded)
 	})
-	for _, auth := range []middleware.Authenticator{introspect, middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(keystore.NewMemory(), middleware.Options{}), introspect)} {
+	for _, auth := range []middleware.Authenticator{introspect,
+		middleware.FirstOf(middleware.RefuseSeveral,
+			middleware.KeyAuthenticator(keystore.NewMemory(), middleware.Options{}), introspect)} {
 		api := testAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: auth})
-		wantRefusal(t, "introspection is down", serve(api, request("GET", "/api/v1/any", jwt, "")), 503, "key_store_unavailable", "")
+		wantRefusal(t, "introspection is down", serve(api, request("GET", "/api/v1/any", jwt, "")), 503,
+			"key_store_unavailable", "")
 	}
-	if text := log.String(); strings.Contains(text, jwt) || strings.Count(text, "introspect?token=[secret]") != 2 || !strings.Contains(text, "deadline exceeded") {
+	if text := log.String(); strings.Contains(text, jwt) || strings.Count(text, "introspect?token=[secret]") != 2 ||
+		!strings.Contains(text, "deadline exceeded") {
 		t.Errorf("got the log %s", text)
 	}
 }
@@ -421,7 +454,8 @@ func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 // A key that a client has put into its path is in no line about that request.
 func TestKeyInThePath(t *testing.T) {
 	ring, log := newKeyring(keystore.CacheOptions{Service: acme()}), newLogged()
-	o := middleware.Options{Hooks: log.hooks(), Service: acme(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	o := middleware.Options{Hooks: log.hooks(), Service: acme(),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
 	api := middleware.NewAPI(ring.keys, o)
 	var late http.ResponseWriter
 	for path, h := range map[string]http.HandlerFunc{
@@ -437,7 +471,8 @@ func TestKeyInThePath(t *testing.T) {
 	token := ring.issue(t)
 	for _, path := range []string{"panic", "misuse", "late", "bypassed"} {
 		for _, key := range []string{token, oldKey} {
-			r, w := request("POST", "/api/v1/"+path+"/"+key, token, "{}", "Idempotency-Key: "+path+key[:5]), httptest.NewRecorder()
+			r, w := request("POST", "/api/v1/"+path+"/"+key, token, "{}", "Idempotency-Key: "+path+key[:5]),
+				httptest.NewRecorder()
 			middleware.New(nil, o).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), writerKey{}, w)))
 			})).ServeHTTP(w, r)
@@ -481,7 +516,10 @@ func TestHooksOfTheOutermost(t *testing.T) {
 func TestOutageLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLogged()
-		api := testAPI(lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") }), middleware.Options{Hooks: log.hooks()})
+		api := testAPI(lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) {
+			return nil,
+				errors.New("down")
+		}), middleware.Options{Hooks: log.hooks()})
 		token := keystore.Service{}.Generate(keystore.Production).Reveal()
 		for _, wait := range []time.Duration{0, 0, time.Second - 1, 1, time.Second} {
 			time.Sleep(wait) // in the bubble
@@ -515,7 +553,8 @@ func TestProblemHookThatAsksForTheDefault(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if res := serve(api, request("GET", "/api/v1/x", "", "")); res.StatusCode != 401 || !strings.Contains(res.body, "No token was sent") {
+		if res := serve(api, request("GET", "/api/v1/x", "", "")); res.StatusCode != 401 ||
+			!strings.Contains(res.body, "No token was sent") {
 			t.Errorf("got %d %s", res.StatusCode, res.body)
 		}
 	}()
@@ -532,7 +571,8 @@ func TestProblemHookKnowsTheCaller(t *testing.T) {
 	hooks := quiet()
 	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
 		who, known := middleware.PrincipalFrom(r.Context())
-		return "text/plain", fmt.Appendf(nil, "%t %t %t", known, who.KeyID() != "", middleware.RequestIDFrom(r.Context()) == p.RequestID)
+		return "text/plain", fmt.Appendf(nil, "%t %t %t", known, who.KeyID() != "",
+			middleware.RequestIDFrom(r.Context()) == p.RequestID)
 	}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
 	for token, want := range map[string]string{"": "false false true", token: "true true true"} {
@@ -590,14 +630,17 @@ func TestPattern(t *testing.T) {
 		want  string
 	}{
 		{"Require on the route", func(g *middleware.Guard) http.Handler {
-			return middleware.Chain(g.RequestID, g.Authenticate)(router{g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK))})
+			return middleware.Chain(g.RequestID,
+				g.Authenticate)(router{g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK))})
 		}, "/tasks/1", patternOf, "/tasks/{id}"},
 		{"found when the response ends", func(g *middleware.Guard) http.Handler {
-			return mounted(middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(router{http.HandlerFunc(sayOK)}))
+			return mounted(middleware.Chain(g.RequestID, g.Authenticate,
+				g.Enforce(middleware.AnyCaller()))(router{http.HandlerFunc(sayOK)}))
 		}, "/tasks/1", patternOf, "/tasks/{id}"},
 		{"asked again, behind a ServeMux outside", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("/tasks/", middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(router{http.HandlerFunc(sayOK)}))
+			mux.Handle("/tasks/", middleware.Chain(g.RequestID, g.Authenticate,
+				g.Enforce(middleware.AnyCaller()))(router{http.HandlerFunc(sayOK)}))
 			return mounted(mux)
 		}, "/tasks/1", patternOf, "/tasks/{id}"},
 		{"an unknown path behind a ServeMux outside", func(g *middleware.Guard) http.Handler {
@@ -627,7 +670,8 @@ func TestPattern(t *testing.T) {
 			"an unknown path of an API", func(*middleware.Guard) http.Handler { return nil }, "/api/v1/none",
 			func(*http.Request) string { return "/api/*" }, "/api/*",
 		},
-		{"an API, whose mux knows it", func(*middleware.Guard) http.Handler { return nil }, "/api/v1/tasks/1", func(*http.Request) string { return "wrong" }, "GET /api/v1/tasks/{task}"},
+		{"an API, whose mux knows it", func(*middleware.Guard) http.Handler { return nil }, "/api/v1/tasks/1",
+			func(*http.Request) string { return "wrong" }, "GET /api/v1/tasks/{task}"},
 	} {
 		var got []string
 		hooks := quiet()
@@ -665,7 +709,8 @@ func TestPatternIsAskedForTheEventAlone(t *testing.T) {
 			hooks.Observe = func(context.Context, middleware.Event) {}
 		}
 		g := middleware.New(ring.keys, middleware.Options{Hooks: hooks})
-		serve(middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK)), request("GET", "/", token, ""))
+		serve(middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK)),
+			request("GET", "/", token, ""))
 		if calls != tt.calls {
 			t.Errorf("%s: asked %d times, want %d", tt.name, calls, tt.calls)
 		}
@@ -694,7 +739,9 @@ func TestPanickingHooks(t *testing.T) {
 		api := middleware.NewAPI(ring.keys, o)
 		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), sayOK)
 		g := middleware.New(ring.keys, o)
-		for form, h := range map[string]http.Handler{"API": api, "pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(sayOK))} {
+		for form, h := range map[string]http.Handler{"API": api,
+			"pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()),
+				g.Idempotent)(http.HandlerFunc(sayOK))} {
 			before := len(log.String())
 			srv := start(t, h) // a panic that got out would cut the connection
 			r := newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)
@@ -706,7 +753,8 @@ func TestPanickingHooks(t *testing.T) {
 			if name == "Pattern" && form == "API" {
 				continue // it is not asked: the mux knows
 			}
-			if got := log.String()[before:]; !strings.Contains(got, "panic while serving") || !strings.Contains(got, "boom") || strings.Contains(got, token) {
+			if got := log.String()[before:]; !strings.Contains(got, "panic while serving") || !strings.Contains(got, "boom") ||
+				strings.Contains(got, token) {
 				t.Errorf("%s, %s: got the log %s", name, form, got)
 			}
 		}
@@ -725,13 +773,15 @@ func TestInnerPatternOutside(t *testing.T) {
 	o := middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
 	boom := func(http.ResponseWriter, *http.Request) { panic("boom") }
 	stock, api, g := http.NewServeMux(), middleware.NewAPI(ring.keys, o), middleware.New(ring.keys, o)
-	for pattern, h := range map[string]http.HandlerFunc{"GET /api/v1/a/{id}": sayOK, "POST /api/v1/a/{id}": sayOK, "PUT /api/v1/a/{id}": boom} {
+	for pattern, h := range map[string]http.HandlerFunc{"GET /api/v1/a/{id}": sayOK, "POST /api/v1/a/{id}": sayOK,
+		"PUT /api/v1/a/{id}": boom} {
 		stock.HandleFunc(pattern, h)
 		api.HandleFunc(pattern, middleware.AnyCaller(), h)
 	}
 	for name, inner := range map[string]http.Handler{
 		"stock": middleware.Chain(g.Recover, g.Authenticate)(stock), "API": api,
-		"pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(stock),
+		"pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()),
+			g.Idempotent)(stock),
 	} {
 		for _, tt := range []struct{ method, path, token, key, want string }{
 			{"GET", "/api/v1/a/1", token, "", "GET /api/v1/a/{id}"},
@@ -809,7 +859,8 @@ func TestPanicShowsNoKey(t *testing.T) {
 	api.Handle("POST /api/v1/x", middleware.AnyCaller(), boom)
 	g := middleware.New(ring.keys, o)
 	chains := map[string]http.Handler{
-		"API": api, "pieces": middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(boom), "Recover alone": g.Recover(boom),
+		"API": api, "pieces": middleware.Chain(g.RequestID, g.Recover,
+			g.Authenticate)(boom), "Recover alone": g.Recover(boom),
 		"Recover inside a foreign writer": middleware.Chain(g.RequestID, func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				next.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
@@ -840,7 +891,8 @@ func TestPanicShowsNoKey(t *testing.T) {
 					part := []byte(random[i : i+8])
 					decimal := strings.Trim(fmt.Sprint(part), "[]")
 					source := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", part), "[]byte{"), "}")
-					for _, form := range []string{string(part), decimal, source, fmt.Sprintf("%x", part), fmt.Sprintf("% x", part), base64.RawStdEncoding.EncodeToString(part)[:10]} {
+					for _, form := range []string{string(part), decimal, source, fmt.Sprintf("%x", part), fmt.Sprintf("% x", part),
+						base64.RawStdEncoding.EncodeToString(part)[:10]} {
 						if strings.Contains(line, strings.ToLower(form)) {
 							t.Fatalf("%s, %s: the log has %q of the key: %s", name, chain, form, line)
 						}
@@ -867,7 +919,9 @@ func TestPanicShowsNoCookie(t *testing.T) {
 			panic(fmt.Sprintf("no session= for %+v", value(r)))
 		}))
 		serve(h, request("GET", "/", "", "", "Cookie: theme=dark; session="+session))
-		if got := log.String(); strings.Contains(got, session[:8]) || strings.Contains(got, fmt.Sprint([]byte(session[:8]))[1:20]) || !strings.Contains(got, "[secret]") || !strings.Contains(got, "no session= for") {
+		if got := log.String(); strings.Contains(got, session[:8]) ||
+			strings.Contains(got, fmt.Sprint([]byte(session[:8]))[1:20]) || !strings.Contains(got, "[secret]") ||
+			!strings.Contains(got, "no session= for") {
 			t.Errorf("%s: got the log %s", name, got)
 		}
 	}
@@ -884,10 +938,12 @@ func TestPanicStack(t *testing.T) {
 		before := len(log.String())
 		serve(h, request("GET", "/", "0123456789abcdef", "", "Cookie: "+cookie))
 		got := log.String()[before:]
-		if !strings.Contains(got, "middleware_test.passed(...)") || !strings.Contains(got, "reporter_test.go:") || strings.Contains(got, "0x31, 0x32") || strings.Contains(got, "boom of 48") {
+		if !strings.Contains(got, "middleware_test.passed(...)") || !strings.Contains(got, "reporter_test.go:") ||
+			strings.Contains(got, "0x31, 0x32") || strings.Contains(got, "boom of 48") {
 			t.Errorf("Cookie of %d bytes: got %s", len(cookie), got)
 		}
-		if long := len(cookie) > 1<<20; strings.Contains(got, "string: [left out") != long || strings.Contains(got, "boom") == long {
+		if long := len(cookie) > 1<<20; strings.Contains(got, "string: [left out") != long ||
+			strings.Contains(got, "boom") == long {
 			t.Errorf("Cookie of %d bytes: got %s", len(cookie), got)
 		}
 	}

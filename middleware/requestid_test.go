@@ -26,7 +26,8 @@ func TestTrustThatPanics(t *testing.T) {
 	token := ring.issue(t)
 	for _, pieces := range []bool{false, true} {
 		log := newLogged()
-		o := middleware.Options{Hooks: log.hooks(), RequestID: middleware.RequestIDOptions{Trust: func(r *http.Request) bool { panic(r.Header) }}}
+		o := middleware.Options{Hooks: log.hooks(),
+			RequestID: middleware.RequestIDOptions{Trust: func(r *http.Request) bool { panic(r.Header) }}}
 		g := middleware.New(ring.keys, o)
 		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(http.HandlerFunc(sayOK))
 		if !pieces {

@@ -49,7 +49,8 @@ func TestReportOnlyRequirement(t *testing.T) {
 		} {
 			res := serve(h, request("POST", "/api/v1/x", s.token, "{}", "Idempotency-Key: a"))
 			if res.StatusCode != s.status || got.Reported != s.reported || res.Header.Get("Idempotent-Replayed") != s.replayed {
-				t.Errorf("%s, request %d: got %d, reported %q, replayed %q, want %+v", name, i+1, res.StatusCode, got.Reported, res.Header.Get("Idempotent-Replayed"), s)
+				t.Errorf("%s, request %d: got %d, reported %q, replayed %q, want %+v", name, i+1, res.StatusCode, got.Reported,
+					res.Header.Get("Idempotent-Replayed"), s)
 			}
 		}
 	}
@@ -82,26 +83,38 @@ func TestRequirements(t *testing.T) {
 		detail   string
 	}{
 		{"one, held", nil, middleware.Require(read), []scope.Name{read}, nil, "", ""},
-		{"one, not held", nil, middleware.Require(cancel), []scope.Name{read, write}, []string{"tasks:cancel"}, "tasks:cancel", "The credentials lack the scope tasks:cancel."},
-		{"no implication", nil, middleware.Require(read), []scope.Name{write}, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
+		{"one, not held", nil, middleware.Require(cancel), []scope.Name{read, write}, []string{"tasks:cancel"},
+			"tasks:cancel", "The credentials lack the scope tasks:cancel."},
+		{"no implication", nil, middleware.Require(read), []scope.Name{write}, []string{"tasks:read"}, "tasks:read",
+			"The credentials lack the scope tasks:read."},
 		{"implication", implying, middleware.Require(read), []scope.Name{write}, nil, "", ""},
-		{"implication one way", implying, middleware.Require(write), []scope.Name{read}, []string{"tasks:write"}, "tasks:write", "The credentials lack the scope tasks:write."},
-		{"no scopes", nil, middleware.Require(read), nil, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
+		{"implication one way", implying, middleware.Require(write), []scope.Name{read}, []string{"tasks:write"},
+			"tasks:write", "The credentials lack the scope tasks:write."},
+		{"no scopes", nil, middleware.Require(read), nil, []string{"tasks:read"}, "tasks:read",
+			"The credentials lack the scope tasks:read."},
 		{"no scopes, any key", nil, middleware.AnyCaller(), nil, nil, "", ""},
 		{"all, all held", nil, middleware.Require(read, write), []scope.Name{write, cancel, read}, nil, "", ""},
-		{"all, one held", nil, middleware.Require(read, write), []scope.Name{read}, []string{"tasks:write"}, "tasks:read tasks:write", "The credentials lack the scope tasks:write."},
-		{"all, none held", nil, middleware.Require(read, write), []scope.Name{cancel}, []string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The credentials lack the scopes tasks:read tasks:write."},
+		{"all, one held", nil, middleware.Require(read, write), []scope.Name{read}, []string{"tasks:write"},
+			"tasks:read tasks:write", "The credentials lack the scope tasks:write."},
+		{"all, none held", nil, middleware.Require(read, write), []scope.Name{cancel},
+			[]string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The credentials lack the scopes tasks:read tasks:write."},
 		{"any, one held", nil, middleware.RequireAny(read, write), []scope.Name{write}, nil, "", ""},
-		{"any, none held", nil, middleware.RequireAny(read, write), []scope.Name{cancel}, []string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The credentials lack any of the scopes tasks:read tasks:write."},
+		{"any, none held", nil, middleware.RequireAny(read, write), []scope.Name{cancel},
+			[]string{"tasks:read", "tasks:write"}, "tasks:read tasks:write", "The credentials lack any of the scopes tasks:read tasks:write."},
 		{"unknown beside a known one", nil, middleware.Require(read), []scope.Name{"future:thing", read}, nil, "", ""},
-		{"unknown alone", nil, middleware.Require(read), []scope.Name{"future:thing"}, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
-		{"wildcards and spellings", nil, middleware.Require(read), []scope.Name{"tasks:*", "*", "TASKS:READ", "tasks:read ", "tasks:rea"}, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
+		{"unknown alone", nil, middleware.Require(read), []scope.Name{"future:thing"}, []string{"tasks:read"}, "tasks:read",
+			"The credentials lack the scope tasks:read."},
+		{"wildcards and spellings", nil, middleware.Require(read),
+			[]scope.Name{"tasks:*", "*", "TASKS:READ", "tasks:read ",
+				"tasks:rea"}, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
 	}
 	for _, tt := range tests {
 		ring := newKeyring()
 		token := ring.plant(t, keystore.Key{Scopes: tt.has})
 		ran := false
-		api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Service: keystore.Service{Scopes: tt.registry}, Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+		api := middleware.NewAPI(ring.memory,
+			middleware.Options{Hooks: quiet(), Service: keystore.Service{Scopes: tt.registry},
+				Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 		api.HandleFunc("POST /api/v1/x", tt.need, func(w http.ResponseWriter, r *http.Request) { ran = true })
 		res := serve(api, request("POST", "/api/v1/x", token, "", "Idempotency-Key: 1"))
 		if tt.missing == nil {

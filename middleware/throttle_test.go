@@ -130,7 +130,8 @@ func TestThrottleFailures(t *testing.T) {
 				t.Errorf("got policy %q and Retry-After %q, want failures and 12", got, res.Header.Get("Retry-After"))
 			}
 		}
-		if last.Stage != middleware.StageAuth || last.Outcome != "too_many_failures" || last.Policy != "failures" || last.RetryAfter != 12*time.Second || last.Principal.KeyID() != "" {
+		if last.Stage != middleware.StageAuth || last.Outcome != "too_many_failures" || last.Policy != "failures" ||
+			last.RetryAfter != 12*time.Second || last.Principal.KeyID() != "" {
 			t.Errorf("got event %+v", last)
 		}
 		if got := store.lookups.Load(); got != 6 {
