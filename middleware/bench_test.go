@@ -229,8 +229,8 @@ func TestAllocations(t *testing.T) {
 		more        float64
 	}{
 		{"GET", api, "/api/v1/tasks", token, 3},
-		{"GET as pieces", pieces, "/api/v1/tasks", own, 3},
-		{"GET as pieces that stand apart", apart, "/api/v1/tasks", others, 7},
+		{"GET as pieces", pieces, "/api/v1/tasks", own, 5},
+		{"GET as pieces that stand apart", apart, "/api/v1/tasks", others, 9},
 		{"401 without a key", api, "/api/v1/tasks", "", 3},
 		{"401 for a malformed key", api, "/api/v1/tasks", swapLast(token), 4},
 		{"401 for an unknown key", api, "/api/v1/tasks", wrong, 3},

@@ -140,8 +140,10 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 				g.report.refuse(w, r, StageScope, refused)
 				return
 			}
-			f.scoped.Store(true)
-			next.ServeHTTP(w, r)
+			// On a copy: an adapter that does not hand on the request is found out.
+			inner := extend(r.Context())
+			inner.scoped.Store(true)
+			inner.serve(next, w, r)
 			g.warnUnused(w, r)
 		})
 	}

@@ -142,7 +142,8 @@ func TestGateway(t *testing.T) {
 	s = start(t, func(keys keystore.Store, o middleware.Options, tasks *Tasks) http.Handler {
 		mux := runtime.NewServeMux(runtime.WithMiddlewares(gatewayStages(nil)))
 		tasks.registerGateway(mux)
-		return middleware.New(keys, o).Authenticate(mux)
+		guard := middleware.New(keys, o)
+		return guard.RequestID(guard.Authenticate(mux))
 	})
 	if a := s.send("GET /api/v1/tasks/7", s.full, ""); a.status != 404 {
 		t.Errorf("a route that is not listed: got %d", a.status)
