@@ -24,24 +24,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// discard is a writer with the least that a server's has, so that a benchmark
-// counts the stages and not the recorder.
-type discard struct {
-	header http.Header
-	status int
-}
-
-func (w *discard) Header() http.Header {
-	if w.header == nil {
-		w.header = make(http.Header)
-	}
-	return w.header
-}
-
-func (w *discard) Write(p []byte) (int, error) { return len(p), nil }
-
-func (w *discard) WriteHeader(status int) { w.status = status }
-
 func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.ServeMux) {
 	ring := newKeyring()
 	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
