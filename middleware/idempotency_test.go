@@ -80,12 +80,16 @@ func TestIdempotencyMisuse(t *testing.T) {
 			for _, lines := range [][]string{nil, {"Idempotency-Key: " + row.name}} {
 				log := newLogged()
 				ran := false
-				h := middleware.Chain(append(stages{middleware.New(nil, middleware.Options{Hooks: log.hooks()}).RequestID}, row.stages...)...)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := middleware.Chain(append(stages{middleware.New(nil,
+					middleware.Options{Hooks: log.hooks()}).RequestID},
+					row.stages...)...)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					ran = true
 					w.WriteHeader(http.StatusOK)
 				}))
 				a := serve(h, request(method, "/", token, "", lines...))
-				if row.ok && (a.StatusCode != 200 || log.String() != "") || !row.ok && (a.StatusCode != 500 || a.problem(t).Code != "internal" || ran || !strings.Contains(log.String(), "Require")) {
+				if row.ok && (a.StatusCode != 200 || log.String() != "") || !row.ok &&
+					(a.StatusCode != 500 || a.problem(t).Code != "internal" || ran ||
+						!strings.Contains(log.String(), "Require")) {
 					t.Errorf("%s, %s with %q: %d %s, log %q", row.name, method, lines, a.StatusCode, a.body, log)
 				}
 			}
@@ -116,7 +120,8 @@ func TestReplayBehindScopes(t *testing.T) {
 			}
 		}
 		a := serve(w.api, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: key-1"))
-		if a.StatusCode != row.status || (a.body == first.body) != (row.status == 201) || row.status != 201 && a.Header.Get("Location")+a.Header.Get("Svc-Original-Request-Id") != "" {
+		if a.StatusCode != row.status || (a.body == first.body) != (row.status == 201) || row.status != 201 &&
+			a.Header.Get("Location")+a.Header.Get("Svc-Original-Request-Id") != "" {
 			t.Errorf("%s: %d %s %v", row.name, a.StatusCode, a.body, a.Header)
 		}
 	}
@@ -138,8 +143,10 @@ func TestStagesAreNotDoubled(t *testing.T) {
 	g := middleware.New(ring.keys, with(keyedOptions{Runner: runnerOf(once)}))
 	h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Idempotent)(numbered(&runs, nil))
 	first, again := serve(h, post(token, "a")), serve(h, post(token, "a"))
-	if first.StatusCode != 201 || again.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 || held(once) != 1 {
-		t.Errorf("the same stage twice: %d, %v, %d runs, %d held", first.StatusCode, again.Header, runs.Load(), held(once))
+	if first.StatusCode != 201 || again.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 ||
+		held(once) != 1 {
+		t.Errorf("the same stage twice: %d, %v, %d runs, %d held", first.StatusCode, again.Header, runs.Load(),
+			held(once))
 	}
 
 	runs.Store(0)
@@ -151,7 +158,9 @@ func TestStagesAreNotDoubled(t *testing.T) {
 	}
 
 	shared, own := idem.NewMemory(idem.MemoryOptions{}), idem.NewMemory(idem.MemoryOptions{})
-	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)}, RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
+	api := middleware.NewAPI(ring.keys,
+		middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)},
+			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
 	route := middleware.RouteOptions{Idempotency: &keyedOptions{Runner: runnerOf(own), Required: true}}
 	api.Handle("POST /api/v1/own", middleware.AnyCaller(), numbered(&runs, nil), route)
 	route.Limit = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}
@@ -169,14 +178,17 @@ func TestStagesAreNotDoubled(t *testing.T) {
 	}{{"/api/v1/own", 1, 0}, {"/api/v1/limited", 2, 0}, {"/api/v1/shared", 2, 1}} {
 		runs.Store(0)
 		for range 2 {
-			if a := serve(api, request("POST", row.path, token, "{}", "Idempotency-Key: "+row.path)); a.StatusCode != 201 || runs.Load() != 1 {
+			if a := serve(api, request("POST", row.path, token, "{}",
+				"Idempotency-Key: "+row.path)); a.StatusCode != 201 || runs.Load() != 1 {
 				t.Errorf("%s: %d %s with %d runs", row.path, a.StatusCode, a.body, runs.Load())
 			}
 		}
 		if held(own) != row.own || held(shared) != row.shared {
-			t.Errorf("%s: the route's store holds %d, the API's %d, want %d and %d", row.path, held(own), held(shared), row.own, row.shared)
+			t.Errorf("%s: the route's store holds %d, the API's %d, want %d and %d", row.path, held(own),
+				held(shared), row.own, row.shared)
 		}
-		if a := serve(api, request("POST", row.path, token, "{}")); (a.StatusCode == 400) != (row.path != "/api/v1/shared") {
+		if a := serve(api, request("POST", row.path, token,
+			"{}")); (a.StatusCode == 400) != (row.path != "/api/v1/shared") {
 			t.Errorf("%s without a key: %d", row.path, a.StatusCode)
 		}
 	}
@@ -199,16 +211,20 @@ func TestRouteIdempotency(t *testing.T) {
 		want         []int // of a request, its repeat, another partition, and no key
 		runs         int64
 	}{
-		{"POST", "/api/v1/body", middleware.RouteOptions{Idempotency: &keyedOptions{MaxBody: 8 << 20}}, "1234", []int{201, 201, 201, 400}, 2},
-		{"PUT", "/api/v1/timeout", middleware.RouteOptions{Idempotency: &keyedOptions{Timeout: time.Hour}}, "123", []int{201, 201, 201, 400}, 2},
+		{"POST", "/api/v1/body", middleware.RouteOptions{Idempotency: &keyedOptions{MaxBody: 8 << 20}}, "1234",
+			[]int{201, 201, 201, 400}, 2},
+		{"PUT", "/api/v1/timeout", middleware.RouteOptions{Idempotency: &keyedOptions{Timeout: time.Hour}}, "123",
+			[]int{201, 201, 201, 400}, 2},
 		{"POST", "/api/v1/plain", middleware.RouteOptions{}, "1234", []int{413, 413, 413, 400}, 0},
-		{"POST", "/api/v1/own", middleware.RouteOptions{Idempotency: &keyedOptions{Runner: replies()}}, "1234", []int{413, 413, 413, 400}, 0},
+		{"POST", "/api/v1/own", middleware.RouteOptions{Idempotency: &keyedOptions{Runner: replies()}}, "1234",
+			[]int{413, 413, 413, 400}, 0},
 		{"POST", "/api/v1/off", middleware.RouteOptions{NotIdempotent: true}, "1234", []int{201, 201, 201, 201}, 4},
 	} {
 		api.Handle(row.method+" "+row.path, middleware.AnyCaller(), numbered(&runs, nil), row.o)
 		runs.Store(0)
 		var got []int
-		for _, lines := range [][]string{{"Idempotency-Key: " + row.path}, {"Idempotency-Key: " + row.path}, {"Idempotency-Key: " + row.path, "X-Part: 2"}, nil} {
+		for _, lines := range [][]string{{"Idempotency-Key: " + row.path}, {"Idempotency-Key: " + row.path},
+			{"Idempotency-Key: " + row.path, "X-Part: 2"}, nil} {
 			got = append(got, serve(api, request(row.method, row.path, token, row.body, lines...)).StatusCode)
 		}
 		if !slices.Equal(got, row.want) || runs.Load() != row.runs {
@@ -228,12 +244,17 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 		runner *idem.Runner
 		route  middleware.RouteOptions
 	}{
-		"has both": {replies(), middleware.RouteOptions{NotIdempotent: true, Idempotency: &keyedOptions{Required: true}}},
+		"has both": {replies(),
+			middleware.RouteOptions{NotIdempotent: true, Idempotency: &keyedOptions{Required: true}}},
 		"is empty": {replies(), middleware.RouteOptions{Idempotency: &keyedOptions{}}},
-		"RouteOptions.Idempotency: a field is set and Runner is nil": {nil, middleware.RouteOptions{Idempotency: &keyedOptions{Required: true}}},
-		`["PUT"] and does not have the route's POST`:                 {replies(), middleware.RouteOptions{Idempotency: &keyedOptions{Methods: []string{"PUT"}}}},
-		"Methods is empty":                        {replies(), middleware.RouteOptions{Idempotency: &keyedOptions{Methods: []string{}}}},
-		"MaxBodies is smaller than twice MaxBody": {replies(), middleware.RouteOptions{Idempotency: &keyedOptions{MaxBody: 257 << 20}}},
+		"RouteOptions.Idempotency: a field is set and Runner is nil": {nil,
+			middleware.RouteOptions{Idempotency: &keyedOptions{Required: true}}},
+		`["PUT"] and does not have the route's POST`: {replies(),
+			middleware.RouteOptions{Idempotency: &keyedOptions{Methods: []string{"PUT"}}}},
+		"Methods is empty": {replies(),
+			middleware.RouteOptions{Idempotency: &keyedOptions{Methods: []string{}}}},
+		"MaxBodies is smaller than twice MaxBody": {replies(),
+			middleware.RouteOptions{Idempotency: &keyedOptions{MaxBody: 257 << 20}}},
 	} {
 		api := middleware.NewAPI(keystore.NewMemory(), with(keyedOptions{Runner: row.runner}))
 		wantPanic(t, want, func() {
@@ -262,12 +283,13 @@ func TestBodiesOfRoutes(t *testing.T) {
 	} {
 		var inside int
 		api = middleware.NewAPI(ring.keys, with(keyedOptions{Runner: replies(), MaxBody: 7000, MaxBodies: 14_000}))
-		api.Handle("POST /api/v1/outer", middleware.AnyCaller(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			inside = post("/api/v1/inner")
-			w.WriteHeader(201)
-		}), middleware.RouteOptions{Idempotency: &row.outer})
-
-		api.Handle("POST /api/v1/inner", middleware.AnyCaller(), numbered(new(atomic.Int64), nil), middleware.RouteOptions{Idempotency: &row.inner})
+		api.HandleWith("POST /api/v1/outer", middleware.AnyKey(), middleware.RouteOptions{Idempotency: &row.outer},
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				inside = post("/api/v1/inner") // while the body of this one is held
+				w.WriteHeader(201)
+			}))
+		api.HandleWith("POST /api/v1/inner", middleware.AnyKey(), middleware.RouteOptions{Idempotency: &row.inner},
+			numbered(new(atomic.Int64), nil))
 		if got := post("/api/v1/outer"); got != 201 || inside != row.want {
 			t.Errorf("%+v, %+v: got %d and %d, want 201 and %d", row.outer, row.inner, got, inside, row.want)
 		}
@@ -280,11 +302,11 @@ func TestRequireInside(t *testing.T) {
 	ring := newKeyring()
 	with, without := ring.issue(t, scope.TasksWrite), ring.issue(t)
 	for name, require := range map[string]func(*middleware.Guard) func(http.Handler) http.Handler{
-		"Require": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Require(scope.TasksWrite) },
+		"Require":    func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Require(scope.TasksWrite) },
 		"RequireAny": func(g *middleware.Guard) func(http.Handler) http.Handler {
-			return g.Enforce(middleware.RequireAny(scope.TasksWrite))
+			return g.RequireAny(scope.TasksWrite)
 		},
-		"AnyCaller": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Enforce(middleware.AnyCaller()) },
+		"AnyKey":     func(g *middleware.Guard) func(http.Handler) http.Handler { return g.AnyKey },
 		"of another Guard": func(*middleware.Guard) func(http.Handler) http.Handler {
 			return middleware.New(nil, middleware.Options{}).Require(scope.TasksWrite)
 		},
@@ -293,13 +315,15 @@ func TestRequireInside(t *testing.T) {
 		log := newLogged()
 		g := middleware.New(ring.keys, logging(log, keyedOptions{Runner: runnerOf(store)}))
 		ran := false
-		h := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, require(g))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
+		h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent,
+			require(g))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
 		lines := 0
 		for _, method := range []string{"POST", "GET"} {
 			for _, token := range []string{without, with, with, without} {
 				for _, line := range []string{"X-Nothing: 1", "Idempotency-Key: a"} {
 					lines++
-					if a := serve(h, request(method, "/", token, "", line)); a.StatusCode != 500 || a.problem(t).Code != "internal" {
+					if a := serve(h, request(method, "/", token, "", line)); a.StatusCode != 500 ||
+						a.problem(t).Code != "internal" {
 						t.Errorf("%s, %s with %q: %d %s, want 500", name, method, line, a.StatusCode, a.body)
 					}
 				}
@@ -317,7 +341,8 @@ func TestRequireInside(t *testing.T) {
 	// The key stays taken, because a handler may have called the stage.
 	runs := 0
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
-	h := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+	h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent, g.Authenticate,
+		g.Require(scope.TasksWrite))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
 	if a := serve(h, request("POST", "/", with, "", "Idempotency-Key: a")); a.StatusCode != 500 || runs != 0 {
 		t.Errorf("with Authenticate in between: %d %s", a.StatusCode, a.body)
 	}

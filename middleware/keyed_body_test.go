@@ -106,9 +106,13 @@ func TestBadBodies(t *testing.T) {
 		status int
 		code   string
 	}{
-		{"declared too large", func(c *wire) { c.send(head + "Content-Length: 1001\r\n\r\nonly the beginning") }, 413, "body_too_large"},
-		{"declared far too large", func(c *wire) { c.send(head + "Content-Length: 9223372036854775807\r\n\r\n") }, 413, "body_too_large"},
-		{"declared too large, 100-continue", func(c *wire) { c.send(head + "Expect: 100-continue\r\nContent-Length: 1001\r\n\r\n") }, 413, "body_too_large"},
+		{"declared too large", func(c *wire) { c.send(head + "Content-Length: 1001\r\n\r\nonly the beginning") }, 413,
+			"body_too_large"},
+		{"declared far too large", func(c *wire) { c.send(head + "Content-Length: 9223372036854775807\r\n\r\n") },
+			413, "body_too_large"},
+		{"declared too large, 100-continue",
+			func(c *wire) { c.send(head + "Expect: 100-continue\r\nContent-Length: 1001\r\n\r\n") }, 413,
+			"body_too_large"},
 		{"chunked and too large", func(c *wire) {
 			c.send(head + "Transfer-Encoding: chunked\r\n\r\n3e9\r\n" + strings.Repeat("a", 1001) + "\r\n")
 		}, 413, "body_too_large"},
@@ -124,8 +128,11 @@ func TestBadBodies(t *testing.T) {
 			c.send(head + "Content-Length: 10\r\n\r\n{}")
 			_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
 		}, 400, "bad_request"},
-		{"no chunk size", func(c *wire) { c.send(head + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n") }, 400, "bad_request"},
-		{"chunk longer than its size", func(c *wire) { c.send(head + "Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n") }, 400, "bad_request"},
+		{"no chunk size", func(c *wire) { c.send(head + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n") }, 400,
+			"bad_request"},
+		{"chunk longer than its size",
+			func(c *wire) { c.send(head + "Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n") }, 400,
+			"bad_request"},
 		{"chunks without an end", func(c *wire) {
 			c.send(head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
 			_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
@@ -177,15 +184,18 @@ func TestLargestBody(t *testing.T) {
 			for _, declared := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s %d declared %t", protocol, size, declared), func(t *testing.T) {
 					var got int
-					srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						b, err := io.ReadAll(r.Body)
-						if got = len(b); err != nil || strings.Trim(string(b), "a") != "" {
-							t.Errorf("body of %d bytes, %v", len(b), err)
-						}
-						if want := int64(size); declared && r.ContentLength != want || !declared && size > 0 && r.ContentLength != -1 {
-							t.Errorf("ContentLength %d", r.ContentLength)
-						}
-					})))
+					srv, client := listen(t, protocol,
+						keyed(ring, middleware.Options{},
+							http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+								b, err := io.ReadAll(r.Body)
+								if got = len(b); err != nil || strings.Trim(string(b), "a") != "" {
+									t.Errorf("body of %d bytes, %v", len(b), err)
+								}
+								if want := int64(size); declared && r.ContentLength != want || !declared && size > 0 &&
+									r.ContentLength != -1 {
+									t.Errorf("ContentLength %d", r.ContentLength)
+								}
+							})))
 					var body io.Reader = strings.NewReader(strings.Repeat("a", size))
 					if !declared {
 						body = struct{ io.Reader }{body}
@@ -211,7 +221,8 @@ func TestExpectContinueKeyed(t *testing.T) {
 	ring := newKeyring()
 	var runs atomic.Int64
 	srv := start(t, keyed(ring, middleware.Options{}, numbered(&runs, nil)))
-	head := "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\nAuthorization: Bearer " + ring.issue(t) + "\r\nIdempotency-Key: "
+	head := "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\nAuthorization: Bearer " +
+		ring.issue(t) + "\r\nIdempotency-Key: "
 
 	c := dial(t, srv)
 	c.send(head + "a\r\n\r\n")
@@ -259,9 +270,12 @@ func TestRequestOfTheHandler(t *testing.T) {
 		{"none", "", func() io.Reader { return nil }, nil},
 		{"empty", "", func() io.Reader { return strings.NewReader("") }, nil},
 		{"JSON", "application/json", func() io.Reader { return strings.NewReader(`{"a":1}`) }, nil},
-		{"chunked", "application/json", func() io.Reader { return struct{ io.Reader }{strings.NewReader(`{"a":1}`)} }, nil},
-		{"trailer", "application/json", func() io.Reader { return struct{ io.Reader }{strings.NewReader(`{"a":1}`)} }, http.Header{"X-Sum": {"abc"}}},
-		{"form", "application/x-www-form-urlencoded", func() io.Reader { return strings.NewReader("title=one&title=two") }, nil},
+		{"chunked", "application/json", func() io.Reader { return struct{ io.Reader }{strings.NewReader(`{"a":1}`)} },
+			nil},
+		{"trailer", "application/json", func() io.Reader { return struct{ io.Reader }{strings.NewReader(`{"a":1}`)} },
+			http.Header{"X-Sum": {"abc"}}},
+		{"form", "application/x-www-form-urlencoded",
+			func() io.Reader { return strings.NewReader("title=one&title=two") }, nil},
 		{"multipart", parts.FormDataContentType(), func() io.Reader { return bytes.NewReader(form.Bytes()) }, nil},
 	}
 	ring := newKeyring()
@@ -271,7 +285,8 @@ func TestRequestOfTheHandler(t *testing.T) {
 			t.Run(protocol+" "+row.name, func(t *testing.T) {
 				views := make(chan view, 2)
 				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					v := view{Length: r.ContentLength, Coding: r.TransferEncoding, Method: r.Method, URI: r.RequestURI, Path: r.URL.String()}
+					v := view{Length: r.ContentLength, Coding: r.TransferEncoding, Method: r.Method,
+						URI: r.RequestURI, Path: r.URL.String()}
 					if strings.Contains(row.contentType, "form") {
 						v.Expected = r.ParseMultipartForm(1 << 20)
 						v.Form = r.Form
@@ -319,12 +334,14 @@ func TestUnkeyedStreams(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
-			srv, client := listen(t, protocol, keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ctrl := http.NewResponseController(w)
-				_ = ctrl.EnableFullDuplex()
-				_ = ctrl.Flush()
-				_, _ = io.Copy(flushing{w, ctrl}, r.Body)
-			})))
+			srv, client := listen(t, protocol,
+				keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1}),
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						ctrl := http.NewResponseController(w)
+						_ = ctrl.EnableFullDuplex()
+						_ = ctrl.Flush()
+						_, _ = io.Copy(flushing{w, ctrl}, r.Body)
+					})))
 			in, out := io.Pipe()
 			res, err := client.Do(newRequest(t, "POST", srv.URL, token, in))
 			if err != nil {
@@ -420,7 +437,8 @@ func TestBodiesOfOneOwner(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		h := keyed(ring, with(keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}), http.HandlerFunc(sayOK))
+		h := keyed(ring, with(keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}),
+			http.HandlerFunc(sayOK))
 		tokenOf := func(organization string, environment keystore.Environment) string {
 			token, _ := ring.grant(t, keystore.Grant{Organization: organization, Environment: environment})
 			return token
@@ -448,7 +466,8 @@ func TestBodiesOfOneOwner(t *testing.T) {
 			t.Helper()
 			for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
 				token := tokenOf("quiet", environment)
-				if a := serve(h, request("POST", "/", token, strings.Repeat("x", size), "Idempotency-Key: "+when)); a.StatusCode != 200 {
+				if a := serve(h, request("POST", "/", token, strings.Repeat("x", size),
+					"Idempotency-Key: "+when)); a.StatusCode != 200 {
 					t.Errorf("%s: another owner got %d %s", when, a.StatusCode, a.body)
 				}
 			}
@@ -458,7 +477,8 @@ func TestBodiesOfOneOwner(t *testing.T) {
 			t.Errorf("one owner has %d bodies and was refused %d, want 8 and 12", open, refused)
 		}
 		wantFree("one loud owner")
-		if a := serve(h, request("POST", "/", tokenOf("loud", keystore.Production), strings.Repeat("x", size), "Idempotency-Key: a")); a.StatusCode != 200 {
+		if a := serve(h, request("POST", "/", tokenOf("loud", keystore.Production), strings.Repeat("x", size),
+			"Idempotency-Key: a")); a.StatusCode != 200 {
 			t.Errorf("production of the same organization got %d %s", a.StatusCode, a.body)
 		}
 		flood(tokenOf("louder", keystore.Production), "b")
@@ -553,11 +573,13 @@ func TestWaiterTakesOver(t *testing.T) {
 					for range cap(answers) {
 						a := <-answers
 						statuses[a.StatusCode]++
-						if a.StatusCode == 409 && (a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1") {
+						if a.StatusCode == 409 &&
+							(a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1") {
 							t.Errorf("%v %s", a.Header, a.body)
 						}
 					}
-					if size <= kept && (statuses[201] != 3 || runs.Load() != 2) || size > kept && (statuses[409] != 3 || runs.Load() != 1) {
+					if size <= kept && (statuses[201] != 3 || runs.Load() != 2) || size > kept &&
+						(statuses[409] != 3 || runs.Load() != 1) {
 						t.Errorf("statuses %v with %d runs", statuses, runs.Load())
 					}
 					if a := serve(second, lettersRequest(token, size)); a.StatusCode != 201 || runs.Load() != 2 {

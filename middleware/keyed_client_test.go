@@ -20,9 +20,8 @@ import (
 // TestStreamDeadline: each write moves the deadlines of a response that streams.
 func TestStreamDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
 		under := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
-		h := keyed(ring, with(keyedOptions{Timeout: 30 * time.Second}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := newSite(t, keyedOptions{Timeout: 30 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
 			if _, has := r.Context().Deadline(); !has {
 				t.Error("got no deadline before the response streams, want one")
 			}
@@ -37,8 +36,8 @@ func TestStreamDeadline(t *testing.T) {
 			if end, has := r.Context().Deadline(); has {
 				t.Errorf("got the deadline %v for a response that streams, want none", end)
 			}
-		}))
-		h.ServeHTTP(under, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
+		})
+		s.ServeHTTP(under, request("POST", "/", s.token, "{}", "Idempotency-Key: a"))
 		if got := under.Body.String(); got != eventText(10) {
 			t.Errorf("got %q, want 10 events", got)
 		}
@@ -54,13 +53,16 @@ func TestStreamWaitsForTheStore(t *testing.T) {
 	for _, protocol := range protocols {
 		inBubble(t, protocol, func(t *testing.T) {
 			ring := newKeyring()
-			client := listenInBubble(t, protocol, keyed(ring, with(keyedOptions{Runner: runnerOf(slowSettle{idem.NewMemory(idem.MemoryOptions{})}), Timeout: 10 * time.Second}),
-				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					events(1, 0, func(*http.Request, error) {})(w, r)
-					fmt.Fprint(w, "the end")
-					time.Sleep(9 * time.Second)
-				})), nil)
-			if a := do(t, client, keyedRequest(t, "http://api.example/", ring.issue(t), "a")); a.body != eventText(1)+"the end" {
+			client := listenInBubble(t, protocol,
+				keyed(ring, with(keyedOptions{Runner: runnerOf(slowSettle{idem.NewMemory(idem.MemoryOptions{})}),
+					Timeout: 10 * time.Second}),
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						events(1, 0, func(*http.Request, error) {})(w, r)
+						fmt.Fprint(w, "the end")
+						time.Sleep(9 * time.Second)
+					})), nil)
+			if a := do(t, client,
+				keyedRequest(t, "http://api.example/", ring.issue(t), "a")); a.body != eventText(1)+"the end" {
 				t.Errorf("got %q", a.body)
 			}
 		})
@@ -80,15 +82,16 @@ func TestWriteDeadlineEndsAWrite(t *testing.T) {
 	inBubble(t, "HTTP/1.1", func(t *testing.T) {
 		ring := newKeyring()
 		took := make(chan time.Duration, 1)
-		client := listenInBubble(t, "HTTP/1.1", keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			control := http.NewResponseController(w)
-			_ = control.SetWriteDeadline(time.Time{})
-			events(1, 0, func(*http.Request, error) {})(w, r)
-			time.AfterFunc(time.Second, func() { _ = control.SetWriteDeadline(time.Now()) })
-			begin := time.Now()
-			_, _ = w.Write(make([]byte, 1<<20))
-			took <- time.Since(begin)
-		})), nil)
+		client := listenInBubble(t, "HTTP/1.1",
+			keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				control := http.NewResponseController(w)
+				_ = control.SetWriteDeadline(time.Time{})
+				events(1, 0, func(*http.Request, error) {})(w, r)
+				time.AfterFunc(time.Second, func() { _ = control.SetWriteDeadline(time.Now()) })
+				begin := time.Now()
+				_, _ = w.Write(make([]byte, 1<<20))
+				took <- time.Since(begin)
+			})), nil)
 		res, err := client.Do(keyedRequest(t, "http://api.example/", ring.issue(t), "a"))
 		if err != nil {
 			t.Fatal(err)
@@ -106,14 +109,13 @@ func TestWriteDeadlineEndsAWrite(t *testing.T) {
 
 // TestStreamWriteDeadlineOfTheHandler: one that the handler has set stays.
 func TestStreamWriteDeadlineOfTheHandler(t *testing.T) {
-	ring := newKeyring()
 	own := time.Now().Add(time.Hour)
-	h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := newSite(t, keyedOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(own)
 		events(2, 0, func(*http.Request, error) {})(w, r)
-	}))
+	})
 	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
-	h.ServeHTTP(w, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
+	s.ServeHTTP(w, request("POST", "/", s.token, "{}", "Idempotency-Key: a"))
 	if !w.deadline.Equal(own) {
 		t.Errorf("the write deadline is %v, want %v", w.deadline, own)
 	}
@@ -185,14 +187,18 @@ func TestClientThatLeavesAStream(t *testing.T) {
 				token := ring.issue(t)
 				var left time.Time
 				ended := make(chan struct{})
-				client := listenInBubble(t, protocol, keyed(ring, with(keyedOptions{MaxResponse: row.maxResponse, Timeout: 30 * time.Second}),
-					events(row.events, 5*time.Second, func(r *http.Request, err error) {
-						// A write may tell it before the context does.
-						if (err == nil) != (row.err == nil) || r.Context().Err() != row.err || row.lives > 0 && time.Since(left) != row.lives {
-							t.Errorf("ended %v after the client had left, with %v, want %v and %v", time.Since(left), err, row.lives, row.err)
-						}
-						close(ended)
-					})), nil)
+				client := listenInBubble(t, protocol,
+					keyed(ring, with(keyedOptions{MaxResponse: row.maxResponse, Timeout: 30 * time.Second}),
+						events(row.events, 5*time.Second, func(r *http.Request, err error) {
+							// A write may tell it before the context does.
+							if (err == nil) != (row.err == nil) || r.Context().Err() != row.err || row.lives > 0 &&
+								time.Since(left) != row.lives {
+								t.Errorf("ended %v after the client had left, with %v, want %v and %v",
+									time.Since(left),
+									err, row.lives, row.err)
+							}
+							close(ended)
+						})), nil)
 				ctx, leave := context.WithCancel(t.Context())
 				res, err := client.Do(keyedRequest(t, "http://api.example/", token, "a").WithContext(ctx))
 				if err != nil {
@@ -209,7 +215,8 @@ func TestClientThatLeavesAStream(t *testing.T) {
 				_ = res.Body.Close()
 				<-ended
 				again := do(t, client, keyedRequest(t, "http://api.example/", token, "a"))
-				if again.StatusCode != row.repeat || row.repeat == 201 && !strings.HasPrefix(again.body, eventText(min(row.events, 8))) {
+				if again.StatusCode != row.repeat || row.repeat == 201 &&
+					!strings.HasPrefix(again.body, eventText(min(row.events, 8))) {
 					t.Errorf("repeat: %d %q, want %d", again.StatusCode, again.body, row.repeat)
 				}
 			})
@@ -222,9 +229,10 @@ func TestClientThatLeavesAStream(t *testing.T) {
 func TestDeadlineOfTheHandler(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	srv, client := listen(t, "HTTP/1.1", keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
-	})))
+	srv, client := listen(t, "HTTP/1.1",
+		keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+		})))
 	first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 	again, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 	if first != (outcome{}) || again != (outcome{200, "", ""}) {
@@ -238,31 +246,33 @@ func TestDeadlineOfTheHandler(t *testing.T) {
 func TestWriteErrors(t *testing.T) {
 	for _, limit := range []int{0, 10} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t, keyedOptions{MaxResponse: limit, Timeout: 30 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", "text/event-stream")
-				write := func() error {
-					n, err := io.WriteString(w, "0123456789abcdef")
-					if flush := http.NewResponseController(w).Flush(); err == nil && (n != 16 || !errors.Is(flush, http.ErrNotSupported)) {
-						t.Errorf("wrote %d bytes, and Flush returned %v", n, flush)
+			s := newSite(t, keyedOptions{MaxResponse: limit, Timeout: 30 * time.Second},
+				func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Type", "text/event-stream")
+					write := func() error {
+						n, err := io.WriteString(w, "0123456789abcdef")
+						if flush := http.NewResponseController(w).Flush(); err == nil &&
+							(n != 16 || !errors.Is(flush, http.ErrNotSupported)) {
+							t.Errorf("wrote %d bytes, and Flush returned %v", n, flush)
+						}
+						return err
 					}
-					return err
-				}
-				begin, recorded := time.Now(), limit == 0
-				if first, again := write(), write(); (first == nil) != recorded || (again == nil) != recorded {
-					t.Errorf("MaxResponse %d: got %v, then %v", limit, first, again)
-				}
-				if !recorded {
-					return
-				}
-				time.Sleep(29 * time.Second)
-				if err := errors.Join(write(), r.Context().Err()); err != nil {
-					t.Errorf("within Timeout: %v", err)
-				}
-				<-r.Context().Done()
-				if after := time.Since(begin); after != 30*time.Second || write() == nil {
-					t.Errorf("the context ended after %v, want 30s and an error", after)
-				}
-			})
+					begin, recorded := time.Now(), limit == 0
+					if first, again := write(), write(); (first == nil) != recorded || (again == nil) != recorded {
+						t.Errorf("MaxResponse %d: got %v, then %v", limit, first, again)
+					}
+					if !recorded {
+						return
+					}
+					time.Sleep(29 * time.Second)
+					if err := errors.Join(write(), r.Context().Err()); err != nil {
+						t.Errorf("within Timeout: %v", err)
+					}
+					<-r.Context().Done()
+					if after := time.Since(begin); after != 30*time.Second || write() == nil {
+						t.Errorf("the context ended after %v, want 30s and an error", after)
+					}
+				})
 			defer func() { _ = recover() }()
 			s.ServeHTTP(gone{httptest.NewRecorder()}, post(s.token, "a"))
 		})

@@ -31,10 +31,11 @@ func withHandlerContext(t *testing.T, joined bool, f func(ctx context.Context)) 
 		o.Runner = joining(newJoiner())
 	}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: o})
-	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
-		kept = r.Context()
-		f(kept)
-	})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			kept = r.Context()
+			f(kept)
+		})
 	r := request("POST", "/api/v1/tasks", token, "", "Idempotency-Key: key")
 	r = r.WithContext(context.WithValue(r.Context(), outsideKey{}, "outside"))
 	serve(api, r)
@@ -109,13 +110,11 @@ func TestHandlerContextEnds(t *testing.T) {
 
 // A context that somebody keeps does not keep the bodies of its request.
 func TestKeptContextKeepsNoBodies(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
 	var kept []context.Context
-	h := keyed(ring, with(keyedOptions{MaxResponse: 1}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := newSite(t, keyedOptions{MaxResponse: 1}, func(w http.ResponseWriter, r *http.Request) {
 		kept = append(kept, context.WithoutCancel(r.Context()))
 		_, _ = io.WriteString(w, strings.Repeat("b", 1<<20))
-	}))
+	})
 	heap := func() int64 {
 		runtime.GC()
 		runtime.GC()
@@ -125,8 +124,8 @@ func TestKeptContextKeepsNoBodies(t *testing.T) {
 	}
 	body, before := strings.Repeat("a", 1<<20), heap()
 	for i := range 20 {
-		r := request("POST", "/x", token, body, "Idempotency-Key: "+strconv.Itoa(i))
-		h.ServeHTTP(&discard{header: make(http.Header)}, r)
+		r := request("POST", "/x", s.token, body, "Idempotency-Key: "+strconv.Itoa(i))
+		s.ServeHTTP(&discard{header: make(http.Header)}, r)
 	}
 	if grown := heap() - before; grown > 8<<20 {
 		t.Errorf("20 contexts keep %d bytes of 40 MiB", grown)
@@ -140,8 +139,9 @@ func TestJoinedContextIsMadeFirst(t *testing.T) {
 	ring := newKeyring()
 	store := newJoiner()
 	asked := &contextCounter{Store: store}
-	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: keyedOptions{Runner: joining(asked)}, Hooks: quiet()})
-	api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
+	api := middleware.NewAPI(ring.keys,
+		middleware.Options{Idempotency: keyedOptions{Runner: joining(asked)}, Hooks: quiet()})
+	api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
 		if n := asked.made.Load(); n != 1 {
 			t.Errorf("the context was made %d times", n)
 		}

@@ -30,7 +30,10 @@ func TestRefusalInsideFreesTheKey(t *testing.T) {
 		{"a copy", forward(func(r *http.Request) *http.Request {
 			return r.WithContext(context.WithValue(r.Context(), outsideKey{}, 1))
 		}), true},
-		{"StripPrefix", func(limited http.Handler) http.HandlerFunc { return http.StripPrefix("/api", limited).ServeHTTP }, true},
+		{"StripPrefix", func(limited http.Handler) http.HandlerFunc {
+			return http.StripPrefix("/api",
+				limited).ServeHTTP
+		}, true},
 		{"another path", forward(func(r *http.Request) *http.Request {
 			other := r.WithContext(r.Context())
 			other.URL = &url.URL{Path: "/limited"}
@@ -72,7 +75,10 @@ func TestRefusalInsideFreesTheKey(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			ring := newKeyring()
 			token := ring.issue(t)
-			g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
+			g := middleware.New(ring.keys,
+				middleware.Options{Hooks: quiet(),
+					RateLimit: middleware.PerOrganization(ratelimit.NewMemory(),
+						ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
 			worked := 0
 			inner := row.wrap(g.RateLimit(http.HandlerFunc(sayOK)))
 			h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

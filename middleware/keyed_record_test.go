@@ -80,23 +80,31 @@ func TestStreams(t *testing.T) {
 					key := fmt.Sprint("key ", runs.Load())
 					want := do(t, bare, keyedRequest(t, "http://api.example/", token, key))
 					first := do(t, client, keyedRequest(t, "http://api.example/", token, key))
-					if first.StatusCode != want.StatusCode || first.body != want.body || len(first.body) == 0 || !reflect.DeepEqual(first.Trailer, want.Trailer) {
-						t.Errorf("first: %d with %d bytes, want %d with %d", first.StatusCode, len(first.body), want.StatusCode, len(want.body))
+					if first.StatusCode != want.StatusCode || first.body != want.body || len(first.body) == 0 ||
+						!reflect.DeepEqual(first.Trailer, want.Trailer) {
+						t.Errorf("first: %d with %d bytes, want %d with %d", first.StatusCode, len(first.body),
+							want.StatusCode, len(want.body))
 					}
 					again := do(t, client, keyedRequest(t, "http://api.example/", token, key))
 					switch {
 					case row.repeat == "":
-						if p := again.problem(t); p.Code != "idempotency_response_not_retained" || p.OriginalStatus != first.StatusCode {
-							t.Errorf("repeat: %d %s, want idempotency_response_not_retained", again.StatusCode, again.body)
+						if p := again.problem(t); p.Code != "idempotency_response_not_retained" ||
+							p.OriginalStatus != first.StatusCode {
+							t.Errorf("repeat: %d %s, want idempotency_response_not_retained", again.StatusCode,
+								again.body)
 						}
-					case again.body != row.repeat || again.StatusCode != first.StatusCode || again.Header.Get("Content-Type") != first.Header.Get("Content-Type") || again.Header.Get("Location") != first.Header.Get("Location") || again.Header.Get("Idempotent-Replayed") != "true":
+					case again.body != row.repeat || again.StatusCode != first.StatusCode ||
+						again.Header.Get("Content-Type") != first.Header.Get("Content-Type") ||
+						again.Header.Get("Location") != first.Header.Get("Location") ||
+						again.Header.Get("Idempotent-Replayed") != "true":
 						t.Errorf("repeat: %d %q, want all of the stream", again.StatusCode, again.body)
 					}
 				}
 				if runs.Load() != 2 {
 					t.Errorf("%d runs, want 2", runs.Load())
 				}
-				if text := log.String(); row.logs == "" && text != "" || row.logs != "" && strings.Count(text, row.logs) != 1 {
+				if text := log.String(); row.logs == "" && text != "" || row.logs != "" &&
+					strings.Count(text, row.logs) != 1 {
 					t.Errorf("log %q, want %q once", text, row.logs)
 				}
 			})
@@ -123,9 +131,11 @@ func TestStreamsBeyondTheRoom(t *testing.T) {
 		half   int // half of size
 		length int
 		repeat int
-	}{{"/", 1, size / 2, 200}, {"/", 2, size, 409}, {"/", 2, size, 409}, {"/first", 2, 2 * size, 409}, {"/", 1, size / 2, 200}} {
+	}{{"/", 1, size / 2, 200}, {"/", 2, size, 409}, {"/", 2, size, 409}, {"/first", 2, 2 * size, 409},
+		{"/", 1, size / 2, 200}} {
 		ask := func() answer {
-			return serve(s, request("POST", row.path, s.token, strings.Repeat("x", row.half), fmt.Sprint("Idempotency-Key: ", i)))
+			return serve(s, request("POST", row.path, s.token, strings.Repeat("x", row.half),
+				fmt.Sprint("Idempotency-Key: ", i)))
 		}
 		if a := ask(); a.StatusCode != 200 || len(a.body) != row.length {
 			t.Errorf("%d: %d with %d bytes, want 200 with %d", i, a.StatusCode, len(a.body), row.length)
@@ -147,14 +157,15 @@ func TestEventsArriveLive(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			read := make(chan struct{})
-			srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", "text/event-stream")
-				for n := range 3 {
-					fmt.Fprintf(w, "data: %d\n", n)
-					_ = http.NewResponseController(w).Flush()
-					<-read
-				}
-			})))
+			srv, client := listen(t, protocol,
+				keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Type", "text/event-stream")
+					for n := range 3 {
+						fmt.Fprintf(w, "data: %d\n", n)
+						_ = http.NewResponseController(w).Flush()
+						<-read
+					}
+				})))
 			res, err := client.Do(keyedRequest(t, srv.URL, token, "a"))
 			if err != nil {
 				t.Fatal(err)
@@ -198,11 +209,13 @@ func TestReverseProxy(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	for _, protocol := range protocols {
-		srv, client := listen(t, protocol, keyed(ring, with(keyedOptions{}), httputil.NewSingleHostReverseProxy(target)))
+		srv, client := listen(t, protocol,
+			keyed(ring, with(keyedOptions{}), httputil.NewSingleHostReverseProxy(target)))
 		for _, path := range []string{"/length", "/chunked", "/events"} {
 			for n, repeat := range map[int]int{7: 201, 2 << 20: 409} {
 				url := fmt.Sprintf("%s%s?n=%d", srv.URL, path, n)
-				first, again := do(t, client, keyedRequest(t, url, token, url)), do(t, client, keyedRequest(t, url, token, url))
+				first, again := do(t, client, keyedRequest(t, url, token, url)),
+					do(t, client, keyedRequest(t, url, token, url))
 				if first.StatusCode != 201 || len(first.body) != n || first.Header.Get("Location") != "/tasks/1" {
 					t.Errorf("%s %s: %d with %d bytes", protocol, url, first.StatusCode, len(first.body))
 				}
@@ -229,21 +242,27 @@ func TestCutStreams(t *testing.T) {
 			inBubble(t, protocol+"/"+name, func(t *testing.T) {
 				ring, log := newKeyring(), newLogged()
 				token := ring.issue(t)
-				client := listenInBubble(t, protocol, keyed(ring, logging(log, keyedOptions{Runner: runnerOf(store()), Timeout: 30 * time.Second}),
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						derived, cancel := context.WithTimeout(r.Context(), time.Hour)
-						defer cancel()
-						events(1, 0, func(*http.Request, error) {})(w, r)
-						begin := time.Now()
-						<-derived.Done()
-						if after := time.Since(begin); after > 30*time.Second || derived.Err() != r.Context().Err() {
-							t.Errorf("ended after %v with %v and %v, want at most 30s and one error", after, derived.Err(), r.Context().Err())
-						}
-					})), nil)
-				if first, _ := outcomeOf(t, client, keyedRequest(t, "http://api.example/", token, "a")); first != (outcome{}) {
+				client := listenInBubble(t, protocol,
+					keyed(ring, logging(log, keyedOptions{Runner: runnerOf(store()), Timeout: 30 * time.Second}),
+						http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							derived, cancel := context.WithTimeout(r.Context(), time.Hour)
+							defer cancel()
+							events(1, 0, func(*http.Request, error) {})(w, r)
+							begin := time.Now()
+							<-derived.Done()
+							if after := time.Since(begin); after > 30*time.Second ||
+								derived.Err() != r.Context().Err() {
+								t.Errorf("ended after %v with %v and %v, want at most 30s and one error", after,
+									derived.Err(), r.Context().Err())
+							}
+						})), nil)
+				if first, _ := outcomeOf(t, client,
+					keyedRequest(t, "http://api.example/", token, "a")); first != (outcome{}) {
 					t.Errorf("first: %v, want a response that breaks off", first)
 				}
-				if again, _ := outcomeOf(t, client, keyedRequest(t, "http://api.example/", token, "a")); again != (outcome{409, "idempotency_response_not_retained", ""}) {
+				if again, _ := outcomeOf(t, client,
+					keyedRequest(t, "http://api.example/", token, "a")); again != (outcome{409,
+					"idempotency_response_not_retained", ""}) {
 					t.Errorf("repeat: %v, want 409", again)
 				}
 				if !strings.Contains(log.String(), "its context ended before the handler") {
@@ -266,9 +285,8 @@ func TestDiscardedResponse(t *testing.T) {
 		{409, "idempotency_in_progress", ""}:       runnerOf(lost, idem.Options{Lease: 3 * time.Second}),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ring := newKeyring()
 			writes := 0
-			h := keyed(ring, with(keyedOptions{Runner: runner}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s := newSite(t, keyedOptions{Runner: runner}, func(w http.ResponseWriter, r *http.Request) {
 				time.Sleep(5 * time.Second) // the claim is lost
 				w.Header().Set("Content-Type", "text/event-stream")
 				for writes = range 1000 {
@@ -277,8 +295,8 @@ func TestDiscardedResponse(t *testing.T) {
 						return
 					}
 				}
-			}))
-			a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
+			})
+			a := s.post("a")
 			if got := (outcome{a.StatusCode, a.problem(t).Code, ""}); got != want || writes != 0 {
 				t.Errorf("%v after %d writes, want %v after the first", got, writes, want)
 			}
@@ -304,7 +322,8 @@ func TestDuplicatesOfAStream(t *testing.T) {
 		// A store of another type than Memory has leases.
 		store := struct{ idem.Store }{idem.NewMemory(idem.MemoryOptions{})}
 		h := func() http.Handler { // a process
-			return keyed(ring, with(keyedOptions{Runner: idem.NewRunner(store, idem.Options{Lease: 6 * time.Second})}), http.HandlerFunc(stream))
+			return keyed(ring, with(keyedOptions{Runner: idem.NewRunner(store,
+				idem.Options{Lease: 6 * time.Second})}), http.HandlerFunc(stream))
 		}
 		here, there := h(), h()
 		first := make(chan answer)
@@ -312,7 +331,8 @@ func TestDuplicatesOfAStream(t *testing.T) {
 		for range 2 { // each request waits for 10 s
 			time.Sleep(21 * time.Second)
 			for _, process := range []http.Handler{here, there} {
-				if a := serve(process, post(token, "a")); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" {
+				if a := serve(process, post(token, "a")); a.StatusCode != 409 ||
+					a.problem(t).Code != "idempotency_in_progress" {
 					t.Errorf("during the stream: %d %s, want 409", a.StatusCode, a.body)
 				}
 			}
@@ -321,7 +341,8 @@ func TestDuplicatesOfAStream(t *testing.T) {
 		waited := serve(there, post(token, "a"))
 		a := <-first
 		if a.body != eventText(20) || waited.StatusCode != a.StatusCode || waited.body != a.body || runs.Load() != 1 {
-			t.Errorf("first %d %q, the one that waited %d %q, %d runs; want the whole stream twice and one run", a.StatusCode, a.body, waited.StatusCode, waited.body, runs.Load())
+			t.Errorf("first %d %q, the one that waited %d %q, %d runs; want the whole stream twice and one run",
+				a.StatusCode, a.body, waited.StatusCode, waited.body, runs.Load())
 		}
 	})
 }

@@ -23,26 +23,28 @@ import (
 // TestReplayedFields: which of a handler's header fields are part of a replay.
 func TestReplayedFields(t *testing.T) {
 	kept := []string{
-		"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "Etag", "Last-Modified", "Location", "Link",
-		"Vary", "Cache-Control", "Expires", "Retry-After", "Warning", "Www-Authenticate", "X-Custom", "Deprecation", "Request-Id", "Allow",
+		"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "Etag", "Last-Modified",
+		"Location", "Link",
+		"Vary", "Cache-Control", "Expires", "Retry-After", "Warning", "Www-Authenticate", "X-Custom", "Deprecation",
+		"Request-Id", "Allow",
 	}
 	dropped := []string{
-		"Set-Cookie", "Set-cookie", "Date", "Authorization", "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate",
+		"Set-Cookie", "Set-cookie", "Date", "Authorization", "Connection", "Keep-Alive", "Proxy-Connection",
+		"Proxy-Authenticate",
 		"Proxy-Authorization", "Te", "Trailer", "Upgrade", "Ratelimit", "Ratelimit-Policy", "ratelimit-remaining",
 		"X-Ratelimit-Limit", "X-RateLimit-Remaining", "Access-Control-Allow-Origin", "access-control-expose-headers",
-		http.TrailerPrefix + "X-Sum", "Svc-Request-Id", "svc-request-id", "Svc-Original-Request-Id", "SVC-ORIGINAL-REQUEST-ID", "Idempotent-Replayed",
+		http.TrailerPrefix + "X-Sum", "Svc-Request-Id", "svc-request-id", "Svc-Original-Request-Id",
+		"SVC-ORIGINAL-REQUEST-ID", "Idempotent-Replayed",
 	}
-	ring := newKeyring()
-	token := ring.issue(t)
 	store := &payloads{Store: idem.NewMemory(idem.MemoryOptions{})}
-	h := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := newSite(t, keyedOptions{Runner: runnerOf(store)}, func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range append(kept, dropped...) {
 			w.Header()[name] = []string{"of the handler"}
 		}
 		w.WriteHeader(201)
-	}))
-	first := serve(h, post(token, "a"))
-	again := serve(h, post(token, "a"))
+	})
+	first := s.post("a")
+	again := s.post("a")
 	for _, name := range kept {
 		if got := again.Header[name]; !slices.Equal(got, []string{"of the handler"}) {
 			t.Errorf("%s is %q in the replay, want it as it was", name, got)
@@ -57,11 +59,13 @@ func TestReplayedFields(t *testing.T) {
 		t.Errorf("the record has %d fields, want %d:\n%q", n, len(kept), store.last)
 	}
 	id := wantID(t, again.Response)
-	if id == wantID(t, first.Response) || again.Header.Get("Svc-Original-Request-Id") != first.Header.Get("Svc-Request-Id") {
+	if id == wantID(t, first.Response) ||
+		again.Header.Get("Svc-Original-Request-Id") != first.Header.Get("Svc-Request-Id") {
 		t.Errorf("ids: %v, then %v", first.Header, again.Header)
 	}
 	for name := range again.Header {
-		if !slices.Contains(kept, name) && !slices.Contains([]string{"Svc-Request-Id", "Svc-Original-Request-Id", "Idempotent-Replayed"}, name) {
+		if !slices.Contains(kept, name) &&
+			!slices.Contains([]string{"Svc-Request-Id", "Svc-Original-Request-Id", "Idempotent-Replayed"}, name) {
 			t.Errorf("the replay has %s", name)
 		}
 	}
@@ -107,7 +111,8 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 			RequestID: middleware.RequestIDOptions{Header: "X-Trace-Request-Id"}, Hooks: quiet(),
 			RateLimit: limits, Idempotency: keyedOptions{Runner: replies()},
 		})
-		h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.AnyKey,
+			g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
 			h.Set("X-Replaced", "inside")
 			h.Del("X-Removed")
@@ -138,10 +143,13 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 			{"X-Trace-Original-Request-Id", nil, first["X-Trace-Request-Id"]},
 		} {
 			if !slices.Equal(first[row.name], row.first) || !slices.Equal(again[row.name], row.again) {
-				t.Errorf("%s: first %q, replay %q, want %q and %q", row.name, first[row.name], again[row.name], row.first, row.again)
+				t.Errorf("%s: first %q, replay %q, want %q and %q", row.name, first[row.name], again[row.name],
+					row.first, row.again)
 			}
 		}
-		if len(again["X-Trace-Request-Id"]) != 1 || slices.Equal(first["X-Trace-Request-Id"], again["X-Trace-Request-Id"]) || again["Svc-Original-Request-Id"] != nil {
+		if len(again["X-Trace-Request-Id"]) != 1 ||
+			slices.Equal(first["X-Trace-Request-Id"], again["X-Trace-Request-Id"]) ||
+			again["Svc-Original-Request-Id"] != nil {
 			t.Errorf("ids: %v, then %v", first, again)
 		}
 	})
@@ -164,21 +172,21 @@ func TestReplayBytes(t *testing.T) {
 		}},
 		{"a panic", func(http.ResponseWriter, *http.Request) { panic("boom") }},
 	}
-	ring := newKeyring()
-	token := ring.issue(t)
 	for _, row := range rows {
 		var runs atomic.Int64
-		h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := newSite(t, keyedOptions{}, func(w http.ResponseWriter, r *http.Request) {
 			runs.Add(1)
 			row.handle(w, r)
-		}))
-		first := serve(h, post(token, "a"))
-		again := serve(h, post(token, "a"))
+		})
+		first := s.post("a")
+		again := s.post("a")
 		if first.body == "" || again.body != first.body || again.StatusCode != first.StatusCode || runs.Load() != 1 {
-			t.Errorf("%s: %d %.100q, then %d %.100q", row.name, first.StatusCode, first.body, again.StatusCode, again.body)
+			t.Errorf("%s: %d %.100q, then %d %.100q", row.name, first.StatusCode, first.body, again.StatusCode,
+				again.body)
 		}
 		if strings.HasPrefix(first.body, "{") && again.problem(t).RequestID != first.Header.Get("Svc-Request-Id") {
-			t.Errorf("%s: request_id %q, want the first one's %q", row.name, again.problem(t).RequestID, first.Header.Get("Svc-Request-Id"))
+			t.Errorf("%s: request_id %q, want the first one's %q", row.name, again.problem(t).RequestID,
+				first.Header.Get("Svc-Request-Id"))
 		}
 	}
 }
@@ -259,24 +267,26 @@ func (c compressor) Write(p []byte) (int, error) { return c.body.Write(p) }
 // TestReplyGivenUp: when the store has given up the response for want of room,
 // a repeat is told what it was and does not run.
 func TestReplyGivenUp(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
 	var runs atomic.Int64
-	h := keyed(ring, with(keyedOptions{Runner: runnerOf(idem.NewMemory(idem.MemoryOptions{Budget: 40_000, Logger: quiet().Logger}))}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := newSite(t, keyedOptions{Runner: runnerOf(idem.NewMemory(idem.MemoryOptions{Budget: 40_000,
+		Logger: quiet().Logger}))}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", fmt.Sprintf("/tasks/%d", runs.Add(1)))
 		w.WriteHeader(201)
 		_, _ = w.Write(make([]byte, 15_000))
-	}))
+	})
 	for key := range 4 {
-		if a := serve(h, request("POST", "/", token, "{}", fmt.Sprint("Idempotency-Key: ", key))); a.StatusCode != 201 {
+		if a := serve(s, request("POST", "/", s.token, "{}",
+			fmt.Sprint("Idempotency-Key: ", key))); a.StatusCode != 201 {
 			t.Fatalf("key %d: %d %s", key, a.StatusCode, a.body)
 		}
 	}
-	a := serve(h, post(token, "0"))
-	if p := a.problem(t); a.StatusCode != 409 || p.Code != "idempotency_response_not_retained" || p.OriginalStatus != 201 || p.OriginalLocation != "/tasks/1" || a.Header.Get("Svc-Original-Request-Id") == "" || runs.Load() != 4 {
+	a := s.post("0")
+	if p := a.problem(t); a.StatusCode != 409 || p.Code != "idempotency_response_not_retained" ||
+		p.OriginalStatus != 201 || p.OriginalLocation != "/tasks/1" ||
+		a.Header.Get("Svc-Original-Request-Id") == "" || runs.Load() != 4 {
 		t.Errorf("%d %s with %d runs, want 409 that says 201 and /tasks/1", a.StatusCode, a.body, runs.Load())
 	}
-	if a := serve(h, post(token, "3")); a.StatusCode != 201 || len(a.body) != 15_000 {
+	if a := s.post("3"); a.StatusCode != 201 || len(a.body) != 15_000 {
 		t.Errorf("the last one: %d with %d bytes, want its replay", a.StatusCode, len(a.body))
 	}
 }
@@ -292,7 +302,9 @@ func TestValuesOfTheirOwn(t *testing.T) {
 		for _, token := range []string{token, ""} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, keyedRequest(t, "/x", token, "a"))
-			if h := w.Header(); token == "" && h.Get("Cache-Control")+h.Get("Content-Type")+h.Get("Connection") != "no-storeapplication/problem+jsonclose" {
+			if h := w.Header(); token == "" &&
+				h.Get("Cache-Control")+" "+h.Get("Content-Type")+" "+h.Get("Connection") !=
+					"no-store application/problem+json close" {
 				t.Errorf("a refusal has %v", w.Header())
 			}
 			if replayed := w.Header().Get("Idempotent-Replayed"); replayed != "" && replayed != "true" {

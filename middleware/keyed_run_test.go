@@ -38,17 +38,18 @@ func TestUploadsAreRemoved(t *testing.T) {
 			t.Run(fmt.Sprintf("%s key %q", protocol, key), func(t *testing.T) {
 				dir := t.TempDir()
 				t.Setenv("TMPDIR", dir)
-				srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if err := r.ParseMultipartForm(1); err != nil {
-						t.Error(err)
-					}
-					if files, _ := os.ReadDir(dir); len(files) != 1 {
-						t.Errorf("%d files while the handler runs, want the upload", len(files))
-					}
-					if key == "panics" {
-						panic("boom")
-					}
-				})))
+				srv, client := listen(t, protocol,
+					keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if err := r.ParseMultipartForm(1); err != nil {
+							t.Error(err)
+						}
+						if files, _ := os.ReadDir(dir); len(files) != 1 {
+							t.Errorf("%d files while the handler runs, want the upload", len(files))
+						}
+						if key == "panics" {
+							panic("boom")
+						}
+					})))
 				r := newRequest(t, "POST", srv.URL, token, bytes.NewReader(form.Bytes()))
 				r.Header.Set("Content-Type", parts.FormDataContentType())
 				if key != "" {
@@ -99,18 +100,21 @@ func TestDisconnect(t *testing.T) {
 					<-entered
 					cancel()
 				}()
-				if _, err := client.Do(keyedRequest(t, srv.URL, token, "a").WithContext(ctx)); !errors.Is(err, context.Canceled) {
+				if _, err := client.Do(keyedRequest(t, srv.URL, token, "a").WithContext(ctx)); !errors.Is(err,
+					context.Canceled) {
 					t.Errorf("first: %v", err)
 				}
 			} else {
 				c := dial(t, srv)
-				c.send("POST / HTTP/1.1\r\nHost: " + srv.Listener.Addr().String() + "\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}")
+				c.send(wirePost(token, "a"))
 				<-entered
 				c.Close()
 			}
 			a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
-			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
-				t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body, runs.Load())
+			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" ||
+				runs.Load() != 1 {
+				t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body,
+					runs.Load())
 			}
 		})
 	}
@@ -125,12 +129,14 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 		inBubble(t, protocol, func(t *testing.T) {
 			var runs atomic.Int64
 			release := make(chan struct{})
-			g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
-			inner := middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Idempotent)(numbered(&runs, func(*http.Request) { <-release }))
+			g := middleware.New(ring.keys,
+				middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
+			inner := middleware.Chain(g.AnyKey, g.Idempotent)(numbered(&runs, func(*http.Request) { <-release }))
 			client := listenInBubble(t, protocol, middleware.Chain(
 				g.RequestID, g.Recover, g.Authenticate,
 				func(next http.Handler) http.Handler {
-					slow, fast := http.TimeoutHandler(next, 20*time.Millisecond, "late"), http.TimeoutHandler(next, time.Minute, "late")
+					slow, fast := http.TimeoutHandler(next, 20*time.Millisecond, "late"),
+						http.TimeoutHandler(next, time.Minute, "late")
 					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						if r.Header.Get("Slow") != "" {
 							slow.ServeHTTP(w, r)
@@ -148,7 +154,8 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 			}
 			close(release)
 			a = do(t, client, keyedRequest(t, "http://api.example.com", token, "a"))
-			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
+			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" ||
+				runs.Load() != 1 {
 				t.Errorf("repeat: %d %s with %d runs, want the replay", a.StatusCode, a.body, runs.Load())
 			}
 		})
@@ -204,11 +211,17 @@ func TestJoined(t *testing.T) {
 			<-r.Context().Done()
 			status(504)(w, r)
 		}, nil, same(504), true, outcome{}, 0},
-		{"commit fails", status(201), func(_, undo func()) error { undo(); return broken }, outcome{503, "idempotency_store_unavailable", ""}, true, outcome{}, 0},
-		{"commit unknown, done", status(201), func(do, _ func()) error { do(); return idem.ErrCommitUnknown }, outcome{503, "idempotency_commit_unknown", ""}, false, same(201), 1},
-		{"commit unknown, not done", status(201), func(_, undo func()) error { undo(); return idem.ErrCommitUnknown }, outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
-		{"commit of a 4xx unknown, done", status(404), func(do, _ func()) error { do(); return idem.ErrCommitUnknown }, outcome{503, "idempotency_commit_unknown", ""}, false, same(404), 0},
-		{"commit panics", status(201), func(_, undo func()) error { undo(); panic("in COMMIT") }, outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
+		{"commit fails", status(201), func(_, undo func()) error { undo(); return broken },
+			outcome{503, "idempotency_store_unavailable", ""}, true, outcome{}, 0},
+		{"commit unknown, done", status(201), func(do, _ func()) error { do(); return idem.ErrCommitUnknown },
+			outcome{503, "idempotency_commit_unknown", ""}, false, same(201), 1},
+		{"commit unknown, not done", status(201), func(_, undo func()) error { undo(); return idem.ErrCommitUnknown },
+			outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
+		{"commit of a 4xx unknown, done", status(404),
+			func(do, _ func()) error { do(); return idem.ErrCommitUnknown },
+			outcome{503, "idempotency_commit_unknown", ""}, false, same(404), 0},
+		{"commit panics", status(201), func(_, undo func()) error { undo(); panic("in COMMIT") },
+			outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
 		{"too large", func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(201)
 			_, _ = io.WriteString(w, long)
@@ -272,7 +285,8 @@ func TestJoined(t *testing.T) {
 				got := ask()
 				if row.again {
 					if want := (outcome{200, "", ""}); got != want || runs != 2 || len(store.committed()) != 1 {
-						t.Errorf("repeat: %v with %d runs and rows %q, want a second run alone to count", got, runs, store.committed())
+						t.Errorf("repeat: %v with %d runs and rows %q, want a second run alone to count", got, runs,
+							store.committed())
 					}
 				} else if got != row.repeat || runs != 1 || len(store.committed()) != row.rows {
 					t.Errorf("repeat: %v with %d runs and rows %q, want %v", got, runs, store.committed(), row.repeat)
@@ -298,7 +312,8 @@ func TestFailedCommitsAreSampled(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		for _, text := range []string{"the database did not say whether a transaction was committed", "a transaction was not committed"} {
+		for _, text := range []string{"the database did not say whether a transaction was committed",
+			"a transaction was not committed"} {
 			if n := strings.Count(log.String(), text); n != 2 {
 				t.Errorf("%d lines in two seconds say that %s, want 2\n%s", n, text, log)
 			}
@@ -318,16 +333,17 @@ func TestJoinedDuplicates(t *testing.T) {
 				ring, store := newKeyring(), newJoiner()
 				token := ring.issue(t)
 				runs := 0
-				h := keyed(ring, with(keyedOptions{Runner: joining(store)}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					runs++
-					insert(r.Context(), fmt.Sprint("row ", runs))
-					time.Sleep(time.Second)
-					if runs == 1 {
-						w.WriteHeader(first)
-					} else {
-						w.WriteHeader(201)
-					}
-				}))
+				h := keyed(ring, with(keyedOptions{Runner: joining(store)}),
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						runs++
+						insert(r.Context(), fmt.Sprint("row ", runs))
+						time.Sleep(time.Second)
+						if runs == 1 {
+							w.WriteHeader(first)
+						} else {
+							w.WriteHeader(201)
+						}
+					}))
 				answers := make(chan answer, 3)
 				for range 3 {
 					go func() { answers <- serve(h, post(token, "a")) }()
@@ -337,8 +353,10 @@ func TestJoinedDuplicates(t *testing.T) {
 				for range 3 {
 					statuses[(<-answers).StatusCode]++
 				}
-				if got := store.committed(); len(got) != 1 || statuses[201] != 3-statuses[500] || statuses[500] != runs-1 {
-					t.Errorf("%d runs, statuses %v, rows %q, want one row and every other client its reply", runs, statuses, got)
+				if got := store.committed(); len(got) != 1 || statuses[201] != 3-statuses[500] ||
+					statuses[500] != runs-1 {
+					t.Errorf("%d runs, statuses %v, rows %q, want one row and every other client its reply", runs,
+						statuses, got)
 				}
 			})
 		})
@@ -361,7 +379,8 @@ func TestOutcomes(t *testing.T) {
 		repeat outcome
 		logs   string
 	}{
-		{"panic", func(http.ResponseWriter, *http.Request) { panic("boom") }, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
+		{"panic", func(http.ResponseWriter, *http.Request) { panic("boom") }, outcome{500, "internal", ""},
+			outcome{500, "internal", ""}, "boom"},
 		{"panic half-way", func(w http.ResponseWriter, _ *http.Request) {
 			begin(w)
 			panic("boom")
@@ -393,7 +412,8 @@ func TestOutcomes(t *testing.T) {
 			begin(w)
 			_, _ = io.WriteString(w, long)
 			_, _ = w.Write([]byte(long))
-		}, outcome{201, "", "half" + long + long}, outcome{409, "idempotency_response_not_retained", ""}, "MaxResponse"},
+		}, outcome{201, "", "half" + long + long}, outcome{409, "idempotency_response_not_retained", ""},
+			"MaxResponse"},
 		{"as large as may be", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(201)
 			_, _ = io.WriteString(w, long[:512])
@@ -437,11 +457,18 @@ func TestOutcomes(t *testing.T) {
 			_, _ = io.WriteString(w, long)
 			panic("boom")
 		}, outcome{}, outcome{409, "idempotency_outcome_unknown", ""}, "boom"},
-		{"http.TimeoutHandler inside, in time", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { begin(w) }), time.Minute, "late").ServeHTTP,
+		{"http.TimeoutHandler inside, in time",
+			http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { begin(w) }),
+				time.Minute, "late").ServeHTTP,
 			outcome{201, "", "half"}, outcome{201, "", "half"}, ""},
-		{"http.TimeoutHandler inside, late", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), time.Millisecond, "late").ServeHTTP,
+		{"http.TimeoutHandler inside, late",
+			http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter,
+				r *http.Request) {
+				<-r.Context().Done()
+			}), time.Millisecond, "late").ServeHTTP,
 			outcome{503, "", "late"}, outcome{503, "", "late"}, ""},
-		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) }, outcome{500, "", "broken\n"}, outcome{500, "", "broken\n"}, ""},
+		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) },
+			outcome{500, "", "broken\n"}, outcome{500, "", "broken\n"}, ""},
 		{"a problem of its own", func(w http.ResponseWriter, r *http.Request) {
 			middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "task_cancelled"})
 		}, outcome{409, "task_cancelled", ""}, outcome{409, "task_cancelled", ""}, ""},
@@ -454,10 +481,12 @@ func TestOutcomes(t *testing.T) {
 				t.Run(row.name, func(t *testing.T) {
 					var runs atomic.Int64
 					log := newLogged()
-					srv, client := listen(t, protocol, keyed(ring, logging(log, keyedOptions{MaxResponse: 512, Streaming: []string{"text/x-log"}}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						runs.Add(1)
-						row.handle(w, r)
-					})))
+					srv, client := listen(t, protocol,
+						keyed(ring, logging(log, keyedOptions{MaxResponse: 512, Streaming: []string{"text/x-log"}}),
+							http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+								runs.Add(1)
+								row.handle(w, r)
+							})))
 					first, head := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 					if first != row.first {
 						t.Errorf("first: %v, want %v", first, row.first)
@@ -470,17 +499,21 @@ func TestOutcomes(t *testing.T) {
 						if repeat != row.repeat {
 							t.Errorf("repeat: %v, want %v", repeat, row.repeat)
 						}
-						if id := head.Get("Svc-Request-Id"); id != "" && row.repeat.code != "idempotency_outcome_unknown" && again.Get("Svc-Original-Request-Id") != id {
-							t.Errorf("repeat: Svc-Original-Request-Id %q, want %q", again.Get("Svc-Original-Request-Id"), id)
+						if id := head.Get("Svc-Request-Id"); id != "" &&
+							row.repeat.code != "idempotency_outcome_unknown" &&
+							again.Get("Svc-Original-Request-Id") != id {
+							t.Errorf("repeat: Svc-Original-Request-Id %q, want %q",
+								again.Get("Svc-Original-Request-Id"), id)
 						}
-						if replayed := again.Get("Idempotent-Replayed") == "true"; replayed != (row.first == row.repeat) {
+						if (again.Get("Idempotent-Replayed") == "true") != (row.first == row.repeat) {
 							t.Errorf("repeat: Idempotent-Replayed %q", again.Get("Idempotent-Replayed"))
 						}
 					}
 					if runs.Load() != 1 {
 						t.Errorf("ran %d times, want once", runs.Load())
 					}
-					if text := log.String(); row.logs != "" && strings.Count(text, row.logs) == 0 || row.logs == "" && text != "" {
+					if text := log.String(); row.logs != "" && strings.Count(text, row.logs) == 0 || row.logs == "" &&
+						text != "" {
 						t.Errorf("log %q, want %q in it", text, row.logs)
 					}
 				})
@@ -564,16 +597,19 @@ func TestHooksThatPanic(t *testing.T) {
 				hooks := quiet()
 				row.hooks(hooks)
 				runs := 0
-				h := keyed(ring, middleware.Options{Hooks: hooks, Idempotency: keyedOptions{Runner: replies(idem.Options{Wait: -1})}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					runs++
-					row.handle(w, r)
-				}))
+				h := keyed(ring, middleware.Options{Hooks: hooks,
+					Idempotency: keyedOptions{Runner: replies(idem.Options{Wait: -1})}},
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						runs++
+						row.handle(w, r)
+					}))
 				ask := func() (a answer) {
 					defer func() { recover() }()
 					return serve(h, post(token, "a"))
 				}
 				ask()
-				if a := ask(); a.Response == nil || a.StatusCode == 409 && a.problem(t).Code == "idempotency_in_progress" || runs != 1 {
+				if a := ask(); a.Response == nil || a.StatusCode == 409 &&
+					a.problem(t).Code == "idempotency_in_progress" || runs != 1 {
 					t.Errorf("the repeat got %v with %d runs, want an end of it", a, runs)
 				}
 				time.Sleep(time.Hour)
@@ -609,18 +645,19 @@ func TestOneLineForAnOutcome(t *testing.T) {
 // and no repeat.
 func TestNotRetained(t *testing.T) {
 	for name, runner := range map[string]*idem.Runner{"lease": replies(), "joined": joining(newJoiner())} {
-		ring, log, runs := newKeyring(), newLogged(), 0
-		token := ring.issue(t)
-		h := keyed(ring, logging(log, keyedOptions{Runner: runner}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs := 0
+		s := newSite(t, keyedOptions{Runner: runner}, func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			middleware.NotRetained(r.Context())
 			w.WriteHeader(201)
 			fmt.Fprint(w, "the secret")
-		}))
-		first := serve(h, post(token, "a"))
-		again := serve(h, post(token, "a"))
-		if first.StatusCode != 201 || first.body != "the secret" || again.StatusCode != 409 || again.problem(t).OriginalStatus != 201 || runs != 1 || log.String() != "" {
-			t.Errorf("%s: %d %s, then %d %s with %d runs and the log %q", name, first.StatusCode, first.body, again.StatusCode, again.body, runs, log)
+		})
+		first := s.post("a")
+		again := s.post("a")
+		if first.StatusCode != 201 || first.body != "the secret" || again.StatusCode != 409 ||
+			again.problem(t).OriginalStatus != 201 || runs != 1 || s.log.String() != "" {
+			t.Errorf("%s: %d %s, then %d %s with %d runs and the log %q", name, first.StatusCode, first.body,
+				again.StatusCode, again.body, runs, s.log)
 		}
 	}
 }
@@ -632,7 +669,8 @@ func TestStreamLostAtItsEnd(t *testing.T) {
 	faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
 	faulty.Next(idemtest.Settle, idemtest.Lose)
 	h := keyed(ring, with(keyedOptions{Runner: runnerOf(faulty)}), events(2, 0, func(*http.Request, error) {}))
-	if a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a")); a.StatusCode != 201 || a.body != eventText(2) {
+	if a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a")); a.StatusCode != 201 ||
+		a.body != eventText(2) {
 		t.Errorf("got %d %q, want the stream alone", a.StatusCode, a.body)
 	}
 }
@@ -667,10 +705,15 @@ func TestJoinedStreams(t *testing.T) {
 		{"200", stream(200, func() {}), nil, "200 one two", 1, "idempotency_response_not_retained"},
 		{"404", stream(404, func() {}), nil, "404 one two", 0, "idempotency_response_not_retained"},
 		{"500", stream(500, func() {}), nil, "500 one two", 0, ""},
-		{"fails later", stream(200, func() { panic(http.ErrAbortHandler) }), nil, "aborted 200 one two", 1, "idempotency_response_not_retained"},
-		{"is not committed", stream(200, func() {}), func(_, undo func()) error { undo(); return errors.New("reset") }, "503 idempotency_store_unavailable", 0, ""},
-		{"may be committed", stream(200, func() {}), func(do, _ func()) error { do(); return idem.ErrCommitUnknown }, "503 idempotency_commit_unknown", 1, "idempotency_response_not_retained"},
-		{"is not committed, and panics", stream(200, func() { panic("boom") }), func(_, undo func()) error { undo(); return errors.New("reset") }, "aborted 200 ", 0, ""},
+		{"fails later", stream(200, func() { panic(http.ErrAbortHandler) }), nil, "aborted 200 one two", 1,
+			"idempotency_response_not_retained"},
+		{"is not committed", stream(200, func() {}),
+			func(_, undo func()) error { undo(); return errors.New("reset") }, "503 idempotency_store_unavailable", 0,
+			""},
+		{"may be committed", stream(200, func() {}), func(do, _ func()) error { do(); return idem.ErrCommitUnknown },
+			"503 idempotency_commit_unknown", 1, "idempotency_response_not_retained"},
+		{"is not committed, and panics", stream(200, func() { panic("boom") }),
+			func(_, undo func()) error { undo(); return errors.New("reset") }, "aborted 200 ", 0, ""},
 	}
 	for _, row := range rows {
 		inBubble(t, row.name, func(t *testing.T) {
@@ -717,8 +760,9 @@ func TestJoinedStreams(t *testing.T) {
 func TestHeaderThatPanics(t *testing.T) {
 	ring := newKeyring()
 	store := idem.NewMemory(idem.MemoryOptions{})
-	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: runnerOf(store)}})
-	h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()),
+	g := middleware.New(ring.keys,
+		middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: runnerOf(store)}})
+	h := middleware.Chain(g.Authenticate, g.AnyKey,
 		func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(brokenHeader{w}, r) })
 		},

@@ -15,7 +15,8 @@ import (
 // lateAdapter puts a stage into a router whose handlers return errors, and
 // writes the response for an error when the stage has ended, as echo's
 // WrapMiddleware does. It wraps the handler anew for each request.
-func lateAdapter(stage func(http.Handler) http.Handler, handle func(http.ResponseWriter, *http.Request) error) http.Handler {
+func lateAdapter(stage func(http.Handler) http.Handler,
+	handle func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		stage(http.HandlerFunc(func(inner http.ResponseWriter, r *http.Request) {
@@ -68,7 +69,8 @@ func TestLateResponse(t *testing.T) {
 			t.Errorf("the log has %q", text)
 		}
 		for range 2 {
-			if got := ask("a", "").outcome(t); got != (outcome{409, "idempotency_response_not_retained", ""}) || runs != 1 {
+			if got := ask("a", "").outcome(t); got != (outcome{409, "idempotency_response_not_retained", ""}) ||
+				runs != 1 {
 				t.Errorf("repeat: %v with %d runs, want 409", got, runs)
 			}
 		}
@@ -168,7 +170,8 @@ func TestRetryStatuses(t *testing.T) {
 				serve(h, post(token, key))
 			}
 			text := log.String()
-			if n := strings.Count(text, "\n"); n != want || n == 1 && (!strings.Contains(text, "FreeKey") || !strings.Contains(text, "FreeOn")) {
+			if n := strings.Count(text, "\n"); n != want || n == 1 &&
+				(!strings.Contains(text, "FreeKey") || !strings.Contains(text, "FreeOn")) {
 				t.Errorf("%d, in FreeOn %t: the log has %q, want %d lines", status, frees, text, want)
 			}
 		}

@@ -102,7 +102,10 @@ var responses = []struct {
 		http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
 		fmt.Fprint(w, "hello")
 	}},
-	{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusSeeOther) }},
+	{"redirect", func(w http.ResponseWriter,
+		r *http.Request) {
+		http.Redirect(w, r, "/elsewhere", http.StatusSeeOther)
+	}},
 	{"500", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "broken", 500) }},
 	{"503 with Retry-After", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "7")
@@ -155,13 +158,16 @@ func TestResponsesAndReplays(t *testing.T) {
 					t.Run(row.name, func(t *testing.T) {
 						bareServer, bareClient := listen(t, protocol, row.handle)
 						srv, client := listen(t, protocol, keyed(ring, o, row.handle))
-						h := http.Header{"Authorization": {"Bearer " + token}, "Idempotency-Key": {protocol + mode + row.name}}
+						h := http.Header{"Authorization": {"Bearer " + token},
+							"Idempotency-Key": {protocol + mode + row.name}}
 
 						bare := look(t, bareClient, bareServer.URL, h).without("Date")
 						first := look(t, client, srv.URL, h).without("Date")
 						again := look(t, client, srv.URL, h).without("Date")
-						if len(first.Header["Svc-Request-Id"]) != 1 || len(again.Header["Svc-Request-Id"]) != 1 || reflect.DeepEqual(first.Header["Svc-Request-Id"], again.Header["Svc-Request-Id"]) {
-							t.Errorf("Svc-Request-Id: first %q, replay %q, want two different ids", first.Header["Svc-Request-Id"], again.Header["Svc-Request-Id"])
+						if len(first.Header["Svc-Request-Id"]) != 1 || len(again.Header["Svc-Request-Id"]) != 1 ||
+							reflect.DeepEqual(first.Header["Svc-Request-Id"], again.Header["Svc-Request-Id"]) {
+							t.Errorf("Svc-Request-Id: first %q, replay %q, want two different ids",
+								first.Header["Svc-Request-Id"], again.Header["Svc-Request-Id"])
 						}
 						if got := first.without("Svc-Request-Id"); !reflect.DeepEqual(got, bare) {
 							t.Errorf("first response:\n got %+v\nwant %+v", got, bare)
@@ -172,17 +178,22 @@ func TestResponsesAndReplays(t *testing.T) {
 							}
 							return
 						}
-						if !reflect.DeepEqual(again.Header["Idempotent-Replayed"], []string{"true"}) || !reflect.DeepEqual(again.Header["Svc-Original-Request-Id"], first.Header["Svc-Request-Id"]) {
-							t.Errorf("replay has Idempotent-Replayed %q and Svc-Original-Request-Id %q, want true and %q", again.Header["Idempotent-Replayed"], again.Header["Svc-Original-Request-Id"], first.Header["Svc-Request-Id"])
+						if !reflect.DeepEqual(again.Header["Idempotent-Replayed"], []string{"true"}) ||
+							!reflect.DeepEqual(again.Header["Svc-Original-Request-Id"],
+								first.Header["Svc-Request-Id"]) {
+							t.Errorf("replay has Idempotent-Replayed %q and Svc-Original-Request-Id %q, want true and %q",
+								again.Header["Idempotent-Replayed"], again.Header["Svc-Original-Request-Id"], first.Header["Svc-Request-Id"])
 						}
 						want := bare.without("Set-Cookie", "Trailer")
 						want.Informed = nil
-						if len(bare.Trailer) > 0 || slices.Contains([]string{"declared trailer", "undeclared trailer"}, row.name) {
+						if len(bare.Trailer) > 0 ||
+							slices.Contains([]string{"declared trailer", "undeclared trailer"}, row.name) {
 							// Without trailers the length is known.
 							want.Trailer, want.Length, want.Coding = nil, int64(len(bare.Body)), nil
 							want.Header.Set("Content-Length", fmt.Sprint(len(bare.Body)))
 						}
-						if got := again.without("Svc-Request-Id", "Svc-Original-Request-Id", "Idempotent-Replayed"); !reflect.DeepEqual(got, want) {
+						if got := again.without("Svc-Request-Id", "Svc-Original-Request-Id",
+							"Idempotent-Replayed"); !reflect.DeepEqual(got, want) {
 							t.Errorf("replay:\n got %+v\nwant %+v", got, want)
 						}
 					})
@@ -244,31 +255,34 @@ func TestRecorderAbilities(t *testing.T) {
 	token := ring.issue(t)
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
-			srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				c := http.NewResponseController(w)
-				for name, err := range map[string]error{
-					"SetReadDeadline":  c.SetReadDeadline(time.Now().Add(time.Minute)),
-					"SetWriteDeadline": c.SetWriteDeadline(time.Now().Add(time.Minute)),
-					"EnableFullDuplex": c.EnableFullDuplex(),
-				} {
-					if err != nil {
-						t.Errorf("%s: %v", name, err)
+			srv, client := listen(t, protocol,
+				keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					c := http.NewResponseController(w)
+					for name, err := range map[string]error{
+						"SetReadDeadline":  c.SetReadDeadline(time.Now().Add(time.Minute)),
+						"SetWriteDeadline": c.SetWriteDeadline(time.Now().Add(time.Minute)),
+						"EnableFullDuplex": c.EnableFullDuplex(),
+					} {
+						if err != nil {
+							t.Errorf("%s: %v", name, err)
+						}
 					}
-				}
-				if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) {
-					t.Errorf("Hijack: %v, want ErrNotSupported", err)
-				}
-				_, pusher := w.(http.Pusher)
-				_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
-				if pusher || unwraps {
-					t.Errorf("Pusher %t, Unwrap %t, want neither", pusher, unwraps)
-				}
-				w.WriteHeader(http.StatusSwitchingProtocols) // there is nothing to switch to
-				w.WriteHeader(http.StatusCreated)
-			})))
+					if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+						t.Errorf("Hijack: %v, want ErrNotSupported", err)
+					}
+					_, pusher := w.(http.Pusher)
+					_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
+					if pusher || unwraps {
+						t.Errorf("Pusher %t, Unwrap %t, want neither", pusher, unwraps)
+					}
+					w.WriteHeader(http.StatusSwitchingProtocols) // there is nothing to switch to
+					w.WriteHeader(http.StatusCreated)
+				})))
 			for _, replayed := range []string{"", "true"} {
-				if a := do(t, client, keyedRequest(t, srv.URL, token, "a")); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != replayed {
-					t.Errorf("%d, replayed %q, want 201 and %q", a.StatusCode, a.Header.Get("Idempotent-Replayed"), replayed)
+				if a := do(t, client, keyedRequest(t, srv.URL, token, "a")); a.StatusCode != 201 ||
+					a.Header.Get("Idempotent-Replayed") != replayed {
+					t.Errorf("%d, replayed %q, want 201 and %q", a.StatusCode, a.Header.Get("Idempotent-Replayed"),
+						replayed)
 				}
 			}
 		})
@@ -296,7 +310,8 @@ func TestPanicKeepsOuterHeaders(t *testing.T) {
 	}))
 	for _, want := range []string{"1", "2"} {
 		a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
-		if h := a.Header; a.StatusCode != 500 || h.Get("Vary") != "Origin" || h.Get("X-Attempt") != want || h.Get("Etag") != "" {
+		if h := a.Header; a.StatusCode != 500 || h.Get("Vary") != "Origin" || h.Get("X-Attempt") != want ||
+			h.Get("Etag") != "" {
 			t.Errorf("attempt %s: %d with %v", want, a.StatusCode, h)
 		}
 	}
@@ -322,7 +337,8 @@ func TestAbortLeavesNoHeader(t *testing.T) {
 		w.Header().Set("Vary", "Origin")
 		inner.ServeHTTP(w, r)
 	}), keyedRequest(t, "/x", token, "a"))
-	if h := got.Header; got.StatusCode != 502 || h.Get("Set-Cookie")+h.Get("Content-Length") != "" || h.Get("Vary") != "Origin" || h.Get("Svc-Request-Id") == "" {
+	if h := got.Header; got.StatusCode != 502 || h.Get("Set-Cookie")+h.Get("Content-Length") != "" ||
+		h.Get("Vary") != "Origin" || h.Get("Svc-Request-Id") == "" {
 		t.Errorf("%d with %v", got.StatusCode, got.Header)
 	}
 }
@@ -373,8 +389,6 @@ func (f onWrite) Write(p []byte) (int, error) {
 // TestWritesAroundTheReturn: a goroutine of the handler writes while the
 // handler returns. Whatever of it is in the response, the replay has the same.
 func TestWritesAroundTheReturn(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
 	chunk := strings.Repeat("x", 64)
 	for _, joined := range []bool{false, true} {
 		runner := replies()
@@ -382,28 +396,31 @@ func TestWritesAroundTheReturn(t *testing.T) {
 			runner = joining(newJoiner())
 		}
 		var late sync.WaitGroup
-		h := keyed(ring, with(keyedOptions{Runner: runner, MaxResponse: 16 << 10}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			begun := make(chan struct{})
-			late.Go(func() {
-				_, _ = io.WriteString(w, chunk)
-				close(begun)
-				for range 64 {
+		s := newSite(t, keyedOptions{Runner: runner, MaxResponse: 16 << 10},
+			func(w http.ResponseWriter, r *http.Request) {
+				begun := make(chan struct{})
+				late.Go(func() {
 					_, _ = io.WriteString(w, chunk)
-					_ = http.NewResponseController(w).Flush()
-					w.WriteHeader(http.StatusTeapot)
-				}
+					close(begun)
+					for range 64 {
+						_, _ = io.WriteString(w, chunk)
+						_ = http.NewResponseController(w).Flush()
+						w.WriteHeader(http.StatusTeapot)
+					}
+				})
+				<-begun
 			})
-			<-begun
-		}))
 		for round := range 300 {
 			key := "Idempotency-Key: " + strconv.Itoa(round)
-			first := serve(h, request("POST", "/", token, "{}", key))
-			again := serve(h, request("POST", "/", token, "{}", key))
+			first := serve(s, request("POST", "/", s.token, "{}", key))
+			again := serve(s, request("POST", "/", s.token, "{}", key))
 			late.Wait()
-			third := serve(h, request("POST", "/", token, "{}", key))
-			if first.StatusCode != 200 || again.StatusCode != 200 || first.body != again.body || again.body != third.body {
+			third := serve(s, request("POST", "/", s.token, "{}", key))
+			if first.StatusCode != 200 || again.StatusCode != 200 || first.body != again.body ||
+				again.body != third.body {
 				t.Fatalf("joined %t, round %d: %d with %d bytes, then %d with %d, then %d with %d", joined, round,
-					first.StatusCode, len(first.body), again.StatusCode, len(again.body), third.StatusCode, len(third.body))
+					first.StatusCode, len(first.body), again.StatusCode, len(again.body), third.StatusCode,
+					len(third.body))
 			}
 		}
 	}
@@ -414,39 +431,42 @@ func TestWritesAroundTheReturn(t *testing.T) {
 func TestLateGoroutine(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	for name, end := range map[string]func(){"return": func() {}, "panic": func() { panic("boom") }, "abort": func() { panic(http.ErrAbortHandler) }} {
+	for name, end := range map[string]func(){"return": func() {}, "panic": func() { panic("boom") },
+		"abort": func() { panic(http.ErrAbortHandler) }} {
 		for _, protocol := range protocols {
 			var runs atomic.Int64
 			ended, late := make(chan struct{}), make(chan struct{}, 4)
-			srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				runs.Add(1)
-				ctx := r.Context()
-				for range cap(late) {
-					go func() {
-						defer func() { late <- struct{}{} }()
-						<-ctx.Done()
-						<-ended
-						middleware.FreeKey(ctx)
-						if err := context.Cause(ctx); err != context.Canceled {
-							t.Errorf("%s: the context ended with %v", name, err)
-						}
-						if who, ok := middleware.PrincipalFrom(ctx); !ok || who.Organization() != "org_1" || middleware.Executions(ctx) != 1 {
-							t.Errorf("%s: the context has lost its values", name)
-						}
-						c := http.NewResponseController(w)
-						w.WriteHeader(http.StatusAccepted)
-						_, err := w.Write([]byte("late"))
-						_, same := io.WriteString(w, "late")
-						if err == nil || same == nil || c.SetWriteDeadline(time.Unix(1, 0)) == nil {
-							t.Errorf("%s: a late call was taken", name)
-						}
-						_ = c.Flush()
-						_ = w.Header().Get("X-Late")
-					}()
-				}
-				w.WriteHeader(http.StatusCreated)
-				end()
-			})))
+			srv, client := listen(t, protocol,
+				keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs.Add(1)
+					ctx := r.Context()
+					for range cap(late) {
+						go func() {
+							defer func() { late <- struct{}{} }()
+							<-ctx.Done()
+							<-ended
+							middleware.FreeKey(ctx)
+							if err := context.Cause(ctx); err != context.Canceled {
+								t.Errorf("%s: the context ended with %v", name, err)
+							}
+							if who, ok := middleware.PrincipalFrom(ctx); !ok || who.Organization() != "org_1" ||
+								middleware.Executions(ctx) != 1 {
+								t.Errorf("%s: the context has lost its values", name)
+							}
+							c := http.NewResponseController(w)
+							w.WriteHeader(http.StatusAccepted)
+							_, err := w.Write([]byte("late"))
+							_, same := io.WriteString(w, "late")
+							if err == nil || same == nil || c.SetWriteDeadline(time.Unix(1, 0)) == nil {
+								t.Errorf("%s: a late call was taken", name)
+							}
+							_ = c.Flush()
+							_ = w.Header().Get("X-Late")
+						}()
+					}
+					w.WriteHeader(http.StatusCreated)
+					end()
+				})))
 			first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 			close(ended)
 			for range cap(late) {
@@ -479,8 +499,6 @@ func (s settling) Settle(ctx context.Context, key idem.Key, token idem.ClaimToke
 // A goroutine that still uses the header map when the response is saved does
 // not race with sending it.
 func TestHeaderAfterTheReturn(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
 	var header http.Header
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	store := settling{idem.NewMemory(idem.MemoryOptions{}), func() {
@@ -496,12 +514,12 @@ func TestHeaderAfterTheReturn(t *testing.T) {
 			}
 		}()
 	}}
-	h := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := newSite(t, keyedOptions{Runner: runnerOf(store)}, func(w http.ResponseWriter, r *http.Request) {
 		header = w.Header()
 		header["Trailer:X-Sum"] = []string{"1"}
 		w.WriteHeader(http.StatusCreated)
-	}))
-	if a := serve(h, post(token, "a")); a.StatusCode != http.StatusCreated {
+	})
+	if a := s.post("a"); a.StatusCode != http.StatusCreated {
 		t.Errorf("got %d", a.StatusCode)
 	}
 	close(stop)

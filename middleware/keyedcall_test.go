@@ -31,7 +31,8 @@ func TestMultipartReuse(t *testing.T) {
 	token := ring.issue(t)
 	h := keyed(ring, middleware.Options{}, numbered(new(atomic.Int64), nil))
 	ask := func(boundary string) answer {
-		return serve(h, request("POST", "/", token, "--"+boundary+"--\r\n", "Idempotency-Key: a", "Content-Type: Multipart/form-data; boundary="+boundary))
+		return serve(h, request("POST", "/", token, "--"+boundary+"--\r\n", "Idempotency-Key: a",
+			"Content-Type: Multipart/form-data; boundary="+boundary))
 	}
 	if a := ask("one"); a.StatusCode != 201 {
 		t.Fatalf("%d %s", a.StatusCode, a.body)
@@ -59,7 +60,9 @@ func TestConcurrentDuplicates(t *testing.T) {
 					wait = -1
 				}
 				o := with(keyedOptions{Runner: replies(idem.Options{Wait: wait})})
-				srv, client := listen(t, protocol, keyed(ring, o, onlyPost(numbered(&runs, func(*http.Request) { <-time.After(200 * time.Millisecond) }))))
+				srv, client := listen(t, protocol,
+					keyed(ring, o, onlyPost(numbered(&runs,
+						func(*http.Request) { <-time.After(200 * time.Millisecond) }))))
 				ask := func() answer {
 					return do(t, client, newRequest(t, "POST", srv.URL, token, strings.NewReader("{}")))
 				}
@@ -81,7 +84,8 @@ func TestConcurrentDuplicates(t *testing.T) {
 					switch {
 					case a.StatusCode == 201 && (a.body != `{"id":"task_1"}` || a.Header.Get("Location") != "/tasks/1"):
 						t.Errorf("got %s at %s, want task_1", a.body, a.Header.Get("Location"))
-					case a.StatusCode == 409 && (a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1"):
+					case a.StatusCode == 409 &&
+						(a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1"):
 						t.Errorf("got %s, Retry-After %q", a.body, a.Header.Get("Retry-After"))
 					}
 				}
@@ -91,7 +95,8 @@ func TestConcurrentDuplicates(t *testing.T) {
 				if waiting && statuses[201] != clients || statuses[201]+statuses[409] != clients {
 					t.Errorf("statuses %v of %d", statuses, clients)
 				}
-				if a := ask(); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" || a.body != `{"id":"task_1"}` {
+				if a := ask(); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" ||
+					a.body != `{"id":"task_1"}` {
 					t.Errorf("afterwards: %d %s, want the replay", a.StatusCode, a.body)
 				}
 			})
@@ -139,13 +144,15 @@ func TestWaitsEnd(t *testing.T) {
 				time.AfterFunc(row.end, func() { close(draining) })
 				var runs atomic.Int64
 				ring := newKeyring()
-				h := keyed(ring, with(keyedOptions{Runner: replies(idem.Options{Wait: row.wait, Draining: draining})}), numbered(&runs, func(*http.Request) { time.Sleep(20 * time.Second) }))
+				h := keyed(ring, with(keyedOptions{Runner: replies(idem.Options{Wait: row.wait,
+					Draining: draining})}), numbered(&runs, func(*http.Request) { time.Sleep(20 * time.Second) }))
 				token := ring.issue(t)
 				go serve(h, post(token, "a"))
 				synctest.Wait()
 				begun := time.Now()
 				a := serve(h, post(token, "a"))
-				if took := time.Since(begun); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" || took != row.want {
+				if took := time.Since(begun); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" ||
+					took != row.want {
 					t.Errorf("%d after %v, want 409 after %v\n%s", a.StatusCode, took, row.want, a.body)
 				}
 				time.Sleep(21 * time.Second)
@@ -163,7 +170,8 @@ func TestWaitsEnd(t *testing.T) {
 func TestReuseInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		h := keyed(ring, middleware.Options{}, numbered(new(atomic.Int64), func(*http.Request) { time.Sleep(time.Second) }))
+		h := keyed(ring, middleware.Options{},
+			numbered(new(atomic.Int64), func(*http.Request) { time.Sleep(time.Second) }))
 		token := ring.issue(t)
 		go serve(h, post(token, "a"))
 		synctest.Wait()
@@ -186,7 +194,7 @@ func TestWaiterLeaves(t *testing.T) {
 		close(entered)
 		<-release
 	})))
-	head := "POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}"
+	head := wirePost(token, "a")
 	first, waiter := dial(t, srv), dial(t, srv)
 	first.send(head)
 	<-entered
@@ -228,7 +236,8 @@ func TestTransportResends(t *testing.T) {
 	do(t, srv.Client(), keyedRequest(t, srv.URL, token, "first"))
 	a := do(t, srv.Client(), keyedRequest(t, srv.URL, token, "second"))
 	if a.StatusCode != 201 || a.body != `{"id":"task_2"}` || runs.Load() != 2 || arrived.Load() != 3 {
-		t.Errorf("%d %s after %d requests with %d runs, want task_2 after 3 requests with 2 runs", a.StatusCode, a.body, arrived.Load(), runs.Load())
+		t.Errorf("%d %s after %d requests with %d runs, want task_2 after 3 requests with 2 runs", a.StatusCode,
+			a.body, arrived.Load(), runs.Load())
 	}
 }
 
@@ -243,12 +252,13 @@ func TestServerTimeouts(t *testing.T) {
 		inBubble(t, protocol, func(t *testing.T) {
 			var runs atomic.Int64
 			entered := make(chan struct{})
-			client := listenInBubble(t, protocol, keyed(ring, middleware.Options{}, numbered(&runs, func(r *http.Request) {
-				close(entered)
-				time.Sleep(600 * time.Millisecond)
-			})), func(srv *http.Server) {
-				srv.ReadTimeout, srv.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
-			})
+			client := listenInBubble(t, protocol,
+				keyed(ring, middleware.Options{}, numbered(&runs, func(r *http.Request) {
+					close(entered)
+					time.Sleep(600 * time.Millisecond)
+				})), func(srv *http.Server) {
+					srv.ReadTimeout, srv.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
+				})
 			first := make(chan answer)
 			go func() { first <- do(t, client, keyedRequest(t, "http://api.example.com", token, "a")) }()
 			<-entered
@@ -278,7 +288,7 @@ func TestShutdown(t *testing.T) {
 		srv.Config.RegisterOnShutdown(sync.OnceFunc(func() { close(draining) }))
 	})
 	c := dial(t, srv)
-	c.send("POST / HTTP/1.1\r\nHost: " + srv.Listener.Addr().String() + "\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}")
+	c.send(wirePost(token, "a"))
 	<-entered
 	c.Close()
 
@@ -318,7 +328,8 @@ func TestNoTurn(t *testing.T) {
 // TestRefusalsAreNotRecorded: what a stage refuses under a key leaves the key
 // free.
 func TestRefusalsAreNotRecorded(t *testing.T) {
-	for _, f := range []fault{noKey, badKey, revokedKey, expiredKey, wrongScope, overLimit, unknownPath, wrongMethod, keyStoreDown, rateStoreDown, replyStoreDown} {
+	for _, f := range []fault{noKey, badKey, revokedKey, expiredKey, wrongScope, overLimit, unknownPath, wrongMethod,
+		keyStoreDown, rateStoreDown, replyStoreDown} {
 		t.Run(string(f), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, nil)
@@ -339,8 +350,10 @@ func TestRefusalsAreNotRecorded(t *testing.T) {
 				a := serve(w.api, w.post(`{"title":"one"}`))
 				time.Sleep(time.Hour)
 				again := serve(w.api, w.post(`{"title":"one"}`))
-				if a.StatusCode != 201 || w.runs.Load() != 1 || a.Header.Get("Idempotent-Replayed") != "" || again.body != a.body || again.Header.Get("Idempotent-Replayed") != "true" {
-					t.Errorf("%d, then %d, with %d runs, want a create and its replay", a.StatusCode, again.StatusCode, w.runs.Load())
+				if a.StatusCode != 201 || w.runs.Load() != 1 || a.Header.Get("Idempotent-Replayed") != "" ||
+					again.body != a.body || again.Header.Get("Idempotent-Replayed") != "true" {
+					t.Errorf("%d, then %d, with %d runs, want a create and its replay", a.StatusCode,
+						again.StatusCode, w.runs.Load())
 				}
 			})
 		})
@@ -364,13 +377,16 @@ func TestStoreFaults(t *testing.T) {
 		allRuns int64
 	}{
 		{"Begin fails", idemtest.Begin, idemtest.Fail, unavailable, 0, unavailable, 0, created, 1},
-		{"the answer of Begin is lost", idemtest.Begin, idemtest.LoseAnswer, unavailable, 0, unavailable, 0, created, 1},
+		{"the answer of Begin is lost", idemtest.Begin, idemtest.LoseAnswer, unavailable, 0, unavailable, 0, created,
+			1},
 		{"Begin hangs", idemtest.Begin, idemtest.Hang, unavailable, timeout, unavailable, 0, created, 1},
 		{"Begin stalls", idemtest.Begin, idemtest.Stall, unavailable, timeout, unavailable, 0, created, 1},
-		{"the answer of Begin stalls", idemtest.Begin, idemtest.StallAnswer, unavailable, timeout, unavailable, 0, created, 1},
+		{"the answer of Begin stalls", idemtest.Begin, idemtest.StallAnswer, unavailable, timeout, unavailable, 0,
+			created, 1},
 		{"Begin panics", idemtest.Begin, idemtest.Panic, unavailable, 0, unavailable, 0, created, 1},
 		{"Settle fails", idemtest.Settle, idemtest.Fail, created, timeout, created, 1, created, 1},
-		{"the answer of Settle is lost", idemtest.Settle, idemtest.LoseAnswer, created, timeout, created, 1, created, 1},
+		{"the answer of Settle is lost", idemtest.Settle, idemtest.LoseAnswer, created, timeout, created, 1, created,
+			1},
 		{"Settle hangs", idemtest.Settle, idemtest.Hang, created, timeout, created, 1, created, 1},
 		{"Settle stalls", idemtest.Settle, idemtest.Stall, created, timeout, created, 1, created, 1},
 		{"Settle panics", idemtest.Settle, idemtest.Panic, created, timeout, created, 1, created, 1},
@@ -380,18 +396,10 @@ func TestStoreFaults(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
-				ring, log := newKeyring(), newLogged()
-				token := ring.issue(t)
 				var runs atomic.Int64
-				runner := idem.NewRunner(faulty, idem.Options{Timeout: timeout, Logger: log.hooks().Logger})
-				h := keyed(ring, logging(log, keyedOptions{Runner: runner}), numbered(&runs, nil))
-				ask := func() outcome {
-					a := serve(h, post(token, "a"))
-					if strings.HasPrefix(a.Header.Get("Content-Type"), "application/problem") {
-						return outcome{a.StatusCode, a.problem(t).Code, ""}
-					}
-					return outcome{a.StatusCode, "", a.body}
-				}
+				runner := idem.NewRunner(faulty, idem.Options{Timeout: timeout, Logger: quiet().Logger})
+				s := newSite(t, keyedOptions{Runner: runner}, numbered(&runs, nil))
+				ask := func() outcome { return s.post("a").outcome(t) }
 				faulty.Always(row.op, row.fault)
 				begun := time.Now()
 				if got := ask(); got != row.first || time.Since(begun) > row.atMost {
@@ -443,15 +451,14 @@ func TestLostClaim(t *testing.T) {
 				faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
 				faulty.Always(idemtest.Extend, idemtest.Lose)
 				faulty.Next(idemtest.Settle, idemtest.Lose)
-				ring := newKeyring()
-				h := keyed(ring, with(keyedOptions{Runner: runnerOf(faulty)}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s := newSite(t, keyedOptions{Runner: runnerOf(faulty)}, func(w http.ResponseWriter, r *http.Request) {
 					<-r.Context().Done()
 					if cause := context.Cause(r.Context()); !errors.Is(cause, idem.ErrLost) {
 						t.Errorf("cause %v, want ErrLost", cause)
 					}
 					row.handle(w, r)
-				}))
-				a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
+				})
+				a := s.post("a")
 				if a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" {
 					t.Errorf("%d %s, want 409", a.StatusCode, a.body)
 				}
@@ -485,7 +492,8 @@ func TestKeyHeader(t *testing.T) {
 		r := request("POST", "/", s.token, "{}")
 		r.Header["Idempotency-Key"] = row.values
 		a := serve(s, r)
-		if a.StatusCode != row.status || a.replayed() != row.replay || (runs.Load() == 1) != (row.replay || row.status == 400) {
+		if a.StatusCode != row.status || a.replayed() != row.replay ||
+			(runs.Load() == 1) != (row.replay || row.status == 400) {
 			t.Errorf("%.40q: %d, replayed %t, %d runs", row.values, a.StatusCode, a.replayed(), runs.Load())
 		}
 		if a.StatusCode != 400 {
@@ -512,7 +520,8 @@ func TestKeyBelongsTo(t *testing.T) {
 	}
 	token := grant("org_1", keystore.Production)
 	ask := func(method, target, token, body string, lines ...string) *http.Request {
-		return request(method, target, token, body, append(lines, "Content-Type: application/json", "Idempotency-Key: a")...)
+		return request(method, target, token, body,
+			append(lines, "Content-Type: application/json", "Idempotency-Key: a")...)
 	}
 	same := func(lines ...string) *http.Request { return ask("POST", "/a?b=c", token, "{}", lines...) }
 	by := func(token string) *http.Request { return ask("POST", "/a?b=c", token, "{}") }
@@ -599,7 +608,8 @@ func TestRetryAcrossADeploy(t *testing.T) {
 		})
 		a := serve(api, request("POST", "/api/v1/tasks/7/cancel", token, "{}", "Idempotency-Key: a"))
 		if a.StatusCode != 202 || runs != 1 || (a.replayed()) != (i > 0) {
-			t.Errorf("%s for %v: %d %s with %d runs, want the replay", deploy.pattern, deploy.need, a.StatusCode, a.body, runs)
+			t.Errorf("%s for %v: %d %s with %d runs, want the replay", deploy.pattern, deploy.need, a.StatusCode,
+				a.body, runs)
 		}
 	}
 }
@@ -607,7 +617,8 @@ func TestRetryAcrossADeploy(t *testing.T) {
 // One path can be two routes. A reply does not get from one to the other.
 func TestRepliesStayWithTheirRoute(t *testing.T) {
 	ring := newKeyring()
-	tasks, chat, both := ring.issue(t, scope.TasksWrite), ring.issue(t, scope.ChatWrite), ring.issue(t, scope.TasksWrite, scope.ChatWrite)
+	tasks, chat, both := ring.issue(t, scope.TasksWrite), ring.issue(t, scope.ChatWrite),
+		ring.issue(t, scope.TasksWrite, scope.ChatWrite)
 	says := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 	}
@@ -625,7 +636,8 @@ func TestRepliesStayWithTheirRoute(t *testing.T) {
 	// A router that sets no Pattern.
 	plain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mount := "/" + strings.Split(r.URL.Path, "/")[1]
-		http.StripPrefix(mount, middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(says("of "+mount[1:]))).ServeHTTP(w, r)
+		http.StripPrefix(mount,
+			middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)(says("of "+mount[1:]))).ServeHTTP(w, r)
 	})
 	for _, row := range []struct {
 		name         string
@@ -643,7 +655,8 @@ func TestRepliesStayWithTheirRoute(t *testing.T) {
 		if got := serve(row.h, request("POST", row.first, tasks, "{}", line)); got.body != "of tasks" {
 			t.Errorf("%s: the first request got %d %s", row.name, got.StatusCode, got.body)
 		}
-		if got := serve(row.h, request("POST", row.again, row.token, "{}", line)); got.StatusCode != 422 || got.problem(t).Code != "idempotency_key_reused" {
+		if got := serve(row.h, request("POST", row.again, row.token, "{}", line)); got.StatusCode != 422 ||
+			got.problem(t).Code != "idempotency_key_reused" {
 			t.Errorf("%s: got %d %s, want 422 idempotency_key_reused", row.name, got.StatusCode, got.body)
 		}
 	}

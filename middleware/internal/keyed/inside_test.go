@@ -25,14 +25,16 @@ func TestSameRequest(t *testing.T) {
 	}{
 		{"itself", received(), func(outer, _ *http.Request) *http.Request { return outer }, true},
 		{"the handler's", received(), func(_, r *http.Request) *http.Request { return r }, true},
-		{"with another context", received(), func(_, r *http.Request) *http.Request { return r.WithContext(r.Context()) }, true},
+		{"with another context", received(),
+			func(_, r *http.Request) *http.Request { return r.WithContext(r.Context()) }, true},
 		{"with another body", received(), func(_, r *http.Request) *http.Request {
 			r = r.WithContext(r.Context())
 			r.Body = http.NoBody
 			return r
 		}, true},
 		{"a clone", received(), func(_, r *http.Request) *http.Request { return r.Clone(r.Context()) }, true},
-		{"a clone of one that was made", made(strings.NewReader("{}")), func(_, r *http.Request) *http.Request { return r.Clone(r.Context()) }, true},
+		{"a clone of one that was made", made(strings.NewReader("{}")),
+			func(_, r *http.Request) *http.Request { return r.Clone(r.Context()) }, true},
 		{"a clone with another body", received(), func(_, r *http.Request) *http.Request {
 			r = r.Clone(r.Context())
 			r.Body = http.NoBody
@@ -41,16 +43,20 @@ func TestSameRequest(t *testing.T) {
 		// A clone with another body looks like a request that a server received of
 		// the same target, and a replay must not pass by it.
 		{"received", received(), func(_, r *http.Request) *http.Request { return received() }, true},
-		{"without header", received(), func(_, r *http.Request) *http.Request { return &http.Request{RequestURI: "/x"} }, true},
-		{"both without header", &http.Request{RequestURI: "/x"}, func(_, r *http.Request) *http.Request { return &http.Request{RequestURI: "/x"} }, true},
-		{"received, of another target", received(), func(_, r *http.Request) *http.Request { return httptest.NewRequest("POST", "/y", nil) }, false},
+		{"without header", received(),
+			func(_, r *http.Request) *http.Request { return &http.Request{RequestURI: "/x"} }, true},
+		{"both without header", &http.Request{RequestURI: "/x"},
+			func(_, r *http.Request) *http.Request { return &http.Request{RequestURI: "/x"} }, true},
+		{"received, of another target", received(),
+			func(_, r *http.Request) *http.Request { return httptest.NewRequest("POST", "/y", nil) }, false},
 		{"a clone whose target is cleared", received(), func(_, r *http.Request) *http.Request {
 			r = r.Clone(r.Context())
 			r.RequestURI = ""
 			return r
 		}, false},
 		{"made", received(), func(_, r *http.Request) *http.Request { return made(strings.NewReader("{}")) }, false},
-		{"made, with the handler's body", received(), func(_, r *http.Request) *http.Request { return made(r.Body) }, false},
+		{"made, with the handler's body", received(), func(_, r *http.Request) *http.Request { return made(r.Body) },
+			false},
 		{"made, with the header", received(), func(_, r *http.Request) *http.Request {
 			sub := made(nil)
 			sub.Header = r.Header

@@ -11,10 +11,13 @@ import (
 func TestReplyRoundTrip(t *testing.T) {
 	rows := []Reply{
 		{Status: 200, Retained: true},
-		{RequestID: "d0c2s3ksdui0q3g8l2m0", Status: 201, header: fields{{"Location", []string{"/a"}}}, Body: []byte("{}"), Retained: true},
-		{Status: 999, header: fields{{"Content-Type", []string{}}, {"Empty", []string{""}}, {"Link", []string{"b", "a", "b"}}, {"x-lower", []string{"1"}}}, Body: []byte{0, 255}, Retained: true},
+		{RequestID: "d0c2s3ksdui0q3g8l2m0", Status: 201, header: fields{{"Location", []string{"/a"}}},
+			Body: []byte("{}"), Retained: true},
+		{Status: 999, header: fields{{"Content-Type", []string{}}, {"Empty", []string{""}},
+			{"Link", []string{"b", "a", "b"}}, {"x-lower", []string{"1"}}}, Body: []byte{0, 255}, Retained: true},
 		{RequestID: strings.Repeat("i", 64), Status: 204, header: fields{{"Location", []string{"/a"}}}},
-		{Status: 200, header: fields{{"Big", []string{strings.Repeat("a", 70_000)}}}, Body: make([]byte, 70_000), Retained: true},
+		{Status: 200, header: fields{{"Big", []string{strings.Repeat("a", 70_000)}}}, Body: make([]byte, 70_000),
+			Retained: true},
 	}
 	for _, want := range rows {
 		encoded := want.encode(nil, 0)
@@ -43,7 +46,8 @@ func TestReplyRoundTrip(t *testing.T) {
 // needs another version.
 func TestReplyIsFrozen(t *testing.T) {
 	const want = "\x01\x01\xc9\x01\x02id\x02\x04Etag\x02\x01a\x01b\x08Location\x01\x02/abody"
-	reply := Reply{RequestID: "id", Status: 201, Retained: true, header: fields{{"Etag", []string{"a", "b"}}, {"Location", []string{"/a"}}}, Body: []byte("body")}
+	reply := Reply{RequestID: "id", Status: 201, Retained: true,
+		header: fields{{"Etag", []string{"a", "b"}}, {"Location", []string{"/a"}}}, Body: []byte("body")}
 	if got := reply.encode(nil, 0); string(got) != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -66,17 +70,21 @@ func TestReplySummary(t *testing.T) {
 		{[]string{long}, nil},
 		{[]string{"/a", "/b"}, nil},
 	} {
-		full := Reply{RequestID: strings.Repeat("i", 64), Status: 201, header: fields{{"Etag", []string{"a"}}, {"Location", row.location}}, Body: make([]byte, 1<<20), Retained: true}
+		full := Reply{RequestID: strings.Repeat("i", 64), Status: 201,
+			header: fields{{"Etag", []string{"a"}}, {"Location", row.location}}, Body: make([]byte, 1<<20),
+			Retained: true}
 		encoded := full.summary().encode(nil, 0)
 		got, err := Decode(encoded)
-		if err != nil || got.Retained || got.Status != 201 || got.RequestID != full.RequestID || !reflect.DeepEqual(got.header, row.want) || len(got.Body) != 0 || len(encoded) > 1024 {
+		if err != nil || got.Retained || got.Status != 201 || got.RequestID != full.RequestID ||
+			!reflect.DeepEqual(got.header, row.want) || len(got.Body) != 0 || len(encoded) > 1024 {
 			t.Errorf("%.20q: %d bytes, %+v, %v", row.location, len(encoded), got, err)
 		}
 	}
 }
 
 func TestDecodeReplyRefuses(t *testing.T) {
-	whole := Reply{RequestID: "id", Status: 201, header: fields{{"Location", []string{"/a"}}}, Retained: true}.encode(nil, 0)
+	whole := Reply{RequestID: "id", Status: 201, header: fields{{"Location", []string{"/a"}}},
+		Retained: true}.encode(nil, 0)
 	for n := range whole {
 		if r, err := Decode(whole[:n]); err == nil {
 			t.Errorf("%d of %d bytes were read as %+v", n, len(whole), r)
@@ -101,7 +109,9 @@ func TestDecodeReplyRefuses(t *testing.T) {
 // and what it can read it writes again as something that reads the same.
 func FuzzDecodeReply(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(Reply{RequestID: "id", Status: 201, header: fields{{"Location", []string{"/a"}}, {"Link", []string{"a", "b"}}}, Body: []byte("{}"), Retained: true}.encode(nil, 0))
+	f.Add(Reply{RequestID: "id", Status: 201,
+		header: fields{{"Location", []string{"/a"}}, {"Link", []string{"a", "b"}}}, Body: []byte("{}"),
+		Retained: true}.encode(nil, 0))
 	f.Add(Reply{Status: 500}.encode(nil, 0))
 	f.Add([]byte{replyVersion, 1, 0xc8, 1, 0, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -15,8 +15,11 @@ import (
 // with one Runner share them: some routers apply a stage anew for each request.
 type Warnings struct {
 	mu     sync.Mutex
-	warned map[string]bool                     // what and route
-	falses *simplelru.LRU[idem.Key, time.Time] // keys whose stored reply is known to be false, and until when; nil for none
+	warned map[string]bool // what and route
+
+	// falses has the keys whose stored reply is known to be false, and until
+	// when. Nil for none.
+	falses *simplelru.LRU[idem.Key, time.Time]
 }
 
 // stored warns, once a route, of a stored response that cannot be meant: one
@@ -26,7 +29,8 @@ func (t *Warnings) stored(log func() *slog.Logger, r *http.Request, status int, 
 	case (status == http.StatusTooEarly || status == http.StatusTooManyRequests) && t.first("retry", r):
 		log().Warn("a handler answered a keyed request with a status that asks for a retry, and the response was "+
 			"stored: a retry with the same Idempotency-Key gets it again. If nothing happened before it, call "+
-			"middleware.FreeKey, or name the status in IdempotencyOptions.FreeOn", "status", status, "pattern", r.Pattern)
+			"middleware.FreeKey, or name the status in IdempotencyOptions.FreeOn",
+			"status", status, "pattern", r.Pattern)
 	case empty && t.first("empty", r):
 		log().Warn("the handler of a keyed request wrote nothing, and an empty 200 was stored. If it wrote its "+
 			"response elsewhere, an adapter between router and stage hands on the request and not the writer: "+

@@ -58,7 +58,8 @@ func TestFingerprintTellsApart(t *testing.T) {
 		{"the order of the query", content{Target: "/?a=1&b=2"}, content{Target: "/?b=2&a=1"}},
 		{"range", content{Range: "bytes=0-9"}, content{Range: "bytes=10-19"}},
 		{"content type", content{ContentType: "application/json"}, content{ContentType: "text/plain"}},
-		{"a parameter of the content type", content{ContentType: "text/html; x=a"}, content{ContentType: "text/html; x=b"}},
+		{"a parameter of the content type", content{ContentType: "text/html; x=a"},
+			content{ContentType: "text/html; x=b"}},
 		{"body", body("a"), body("b")},
 		{"white space in JSON", body(`{"a":1}`), body(`{"a": 1}`)},
 		{"numbers that floats merge", body(`1.0000000000000001`), body(`1`)},
@@ -90,7 +91,8 @@ func TestFingerprintOfTheSameRequest(t *testing.T) {
 		{"the port of http", "api.example.com:80", "/", "api.example.com", "/"},
 		{"the port of https", "api.example.com:443", "/", "api.example.com", "/"},
 		{"an IPv6 address with a port", "[2001:DB8::80]:443", "/", "[2001:db8::80]", "/"},
-		{"an absolute target", "api.example.com", "http://api.example.com/a/b?c=d://e", "api.example.com", "/a/b?c=d://e"},
+		{"an absolute target", "api.example.com", "http://api.example.com/a/b?c=d://e", "api.example.com",
+			"/a/b?c=d://e"},
 		{"an absolute target without a path", "api.example.com", "https://api.example.com", "api.example.com", "/"},
 		{"an absolute target without a host", "", "file:///a/b", "", "/a/b"},
 		{"an absolute target with a query alone", "example.com", "https://example.com?a=b", "example.com", "/?a=b"},
@@ -98,7 +100,8 @@ func TestFingerprintOfTheSameRequest(t *testing.T) {
 		a := repeat.Content{Host: test.host, Target: test.target}.Fingerprint()
 		b := repeat.Content{Host: test.sameHost, Target: test.sameTarget}.Fingerprint()
 		if a != b {
-			t.Errorf("%s: %s%s and %s%s have two fingerprints", test.name, test.host, test.target, test.sameHost, test.sameTarget)
+			t.Errorf("%s: %s%s and %s%s have two fingerprints", test.name, test.host, test.target, test.sameHost,
+				test.sameTarget)
 		}
 	}
 }

@@ -20,8 +20,8 @@ var (
 	errCharacter = errors.New("the idempotency key has a character that is not printable ASCII")
 	errQuote     = errors.New("the idempotency key begins with a quotation mark and has none at its end; " +
 		"close it, or send the key without quotation marks")
-	errEscape = errors.New("the idempotency key has a backslash that is not followed by a quotation mark or a backslash; " +
-		`within quotation marks write \" and \\`)
+	errEscape = errors.New("the idempotency key has a backslash that is not followed by a quotation mark or a " +
+		`backslash; within quotation marks write \" and \\`)
 	errParameters = errors.New("the idempotency key is followed by something after its closing quotation mark; " +
 		"send nothing after it")
 )

@@ -81,12 +81,14 @@ func TestKeyErrors(t *testing.T) {
 	}{
 		{nil, "is missing"}, {[]string{"QQ", "QQ"}, "more than once"}, {[]string{"QQ", ""}, "more than once"},
 		{[]string{""}, "is empty"}, {[]string{strings.Repeat("Q", 300)}, "longer than 255 bytes"},
-		{[]string{"QQ\x00QQ"}, "printable ASCII"}, {[]string{`"QQQ`}, "none at its end"}, {[]string{`"QQQ\`}, "none at its end"},
+		{[]string{"QQ\x00QQ"}, "printable ASCII"}, {[]string{`"QQQ`}, "none at its end"},
+		{[]string{`"QQQ\`}, "none at its end"},
 		{[]string{`"QQ\QQ"`}, "backslash"}, {[]string{`"QQ";QQ=QQ`}, "after its closing"},
 	} {
 		_, err := repeat.Key(test.values)
 		if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "QQ") {
-			t.Errorf("%.40q: got error %v, want one that says %q and does not repeat the value", test.values, err, test.says)
+			t.Errorf("%.40q: got error %v, want one that says %q and does not repeat the value", test.values, err,
+				test.says)
 		}
 	}
 }
