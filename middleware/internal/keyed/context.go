@@ -93,7 +93,8 @@ func (c *Context) expire() {
 	}
 }
 
-// stream notes that the response streams from now on.
+// stream notes that the response streams from now on. The chain is there: the run
+// has asked for it.
 func (c *Context) stream(as reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +124,7 @@ func (c *Context) resume(err error) error {
 	if err != nil && c.reading == recorded {
 		c.reading = unread
 	}
-	if c.reading == unread && c.build().Err() == nil {
+	if c.reading == unread && c.chain.Err() == nil {
 		return nil
 	}
 	return err
@@ -134,7 +135,6 @@ func (c *Context) unrecorded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reading == unread {
-		c.build()
 		c.cancel()
 	}
 	c.reading = direct
@@ -148,7 +148,6 @@ func (c *Context) clientLeft() {
 	case recorded:
 		c.reading, c.deadline = unread, time.Now().Add(c.timeout)
 	case direct:
-		c.build()
 		c.cancel()
 	}
 }

@@ -43,13 +43,13 @@ type field struct {
 	values []string
 }
 
-func (f fields) get(name string) (values []string, has bool) {
+func (f fields) get(name string) []string {
 	for i := range f {
 		if f[i].name == name {
-			return f[i].values, true
+			return f[i].values
 		}
 	}
-	return nil, false
+	return nil
 }
 
 // copyFields returns a deep copy of the fields of h. A few single values and
@@ -120,7 +120,7 @@ func (r Reply) encode(keep func(field) bool, room int) []byte {
 // summary returns the reply without its body and without long fields.
 func (r Reply) summary() Reply {
 	summary := Reply{RequestID: r.RequestID, Status: r.Status}
-	if location, _ := r.header.get("Location"); len(location) == 1 && len(location[0]) <= 512 {
+	if location := r.header.get("Location"); len(location) == 1 && len(location[0]) <= 512 {
 		summary.header = fields{{"Location", location}}
 	}
 	return summary
@@ -192,7 +192,7 @@ func appendText(b []byte, s string) []byte {
 
 // Location returns the Location header of the response, or "".
 func (r Reply) Location() string {
-	if v, _ := r.header.get("Location"); len(v) > 0 {
+	if v := r.header.get("Location"); len(v) > 0 {
 		return v[0]
 	}
 	return ""

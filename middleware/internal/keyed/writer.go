@@ -138,7 +138,7 @@ func (w *writer) writeHeader(status int) {
 	}
 	w.head = copyFields(w.header)
 	w.length = -1
-	if v, _ := w.head.get("Content-Length"); len(v) == 1 {
+	if v := w.head.get("Content-Length"); len(v) == 1 {
 		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n >= 0 {
 			w.length = n
 		}
@@ -227,7 +227,7 @@ func (w *writer) FlushError() error {
 	}
 	w.writeHeader(http.StatusOK)
 	if w.sending == holding {
-		v, _ := w.head.get("Content-Type")
+		v := w.head.get("Content-Type")
 		if len(v) == 0 || !w.q.Stage.streams(v[0]) {
 			return nil
 		}
@@ -388,8 +388,7 @@ func (w *writer) trailers() (set fields) {
 			set = append(set, field{name, values})
 		}
 	}
-	declared, _ := w.head.get("Trailer")
-	for _, list := range declared {
+	for _, list := range w.head.get("Trailer") {
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 			if values, has := w.header[name]; has {
