@@ -302,11 +302,11 @@ func TestRequireInside(t *testing.T) {
 	ring := newKeyring()
 	with, without := ring.issue(t, scope.TasksWrite), ring.issue(t)
 	for name, require := range map[string]func(*middleware.Guard) func(http.Handler) http.Handler{
-		"Require":    func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Require(scope.TasksWrite) },
+		"Require": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Require(scope.TasksWrite) },
 		"RequireAny": func(g *middleware.Guard) func(http.Handler) http.Handler {
 			return g.RequireAny(scope.TasksWrite)
 		},
-		"AnyKey":     func(g *middleware.Guard) func(http.Handler) http.Handler { return g.AnyKey },
+		"AnyKey": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.AnyKey },
 		"of another Guard": func(*middleware.Guard) func(http.Handler) http.Handler {
 			return middleware.New(nil, middleware.Options{}).Require(scope.TasksWrite)
 		},
