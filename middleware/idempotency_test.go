@@ -141,7 +141,8 @@ func TestStagesAreNotDoubled(t *testing.T) {
 	var runs atomic.Int64
 	once := idem.NewMemory(idem.MemoryOptions{})
 	g := middleware.New(ring.keys, with(keyedOptions{Runner: runnerOf(once)}))
-	h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Idempotent)(numbered(&runs, nil))
+	h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
+		g.Idempotent)(numbered(&runs, nil))
 	first, again := serve(h, post(token, "a")), serve(h, post(token, "a"))
 	if first.StatusCode != 201 || again.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 ||
 		held(once) != 1 {
@@ -283,13 +284,14 @@ func TestBodiesOfRoutes(t *testing.T) {
 	} {
 		var inside int
 		api = middleware.NewAPI(ring.keys, with(keyedOptions{Runner: replies(), MaxBody: 7000, MaxBodies: 14_000}))
-		api.HandleWith("POST /api/v1/outer", middleware.AnyKey(), middleware.RouteOptions{Idempotency: &row.outer},
+		api.Handle("POST /api/v1/outer", middleware.AnyCaller(),
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				inside = post("/api/v1/inner") // while the body of this one is held
+				inside = post("/api/v1/inner")
 				w.WriteHeader(201)
-			}))
-		api.HandleWith("POST /api/v1/inner", middleware.AnyKey(), middleware.RouteOptions{Idempotency: &row.inner},
-			numbered(new(atomic.Int64), nil))
+			}), middleware.RouteOptions{Idempotency: &row.outer})
+
+		api.Handle("POST /api/v1/inner", middleware.AnyCaller(), numbered(new(atomic.Int64), nil),
+			middleware.RouteOptions{Idempotency: &row.inner})
 		if got := post("/api/v1/outer"); got != 201 || inside != row.want {
 			t.Errorf("%+v, %+v: got %d and %d, want 201 and %d", row.outer, row.inner, got, inside, row.want)
 		}
@@ -304,9 +306,9 @@ func TestRequireInside(t *testing.T) {
 	for name, require := range map[string]func(*middleware.Guard) func(http.Handler) http.Handler{
 		"Require": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Require(scope.TasksWrite) },
 		"RequireAny": func(g *middleware.Guard) func(http.Handler) http.Handler {
-			return g.RequireAny(scope.TasksWrite)
+			return g.Enforce(middleware.RequireAny(scope.TasksWrite))
 		},
-		"AnyKey": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.AnyKey },
+		"AnyCaller": func(g *middleware.Guard) func(http.Handler) http.Handler { return g.Enforce(middleware.AnyCaller()) },
 		"of another Guard": func(*middleware.Guard) func(http.Handler) http.Handler {
 			return middleware.New(nil, middleware.Options{}).Require(scope.TasksWrite)
 		},
@@ -315,7 +317,7 @@ func TestRequireInside(t *testing.T) {
 		log := newLogged()
 		g := middleware.New(ring.keys, logging(log, keyedOptions{Runner: runnerOf(store)}))
 		ran := false
-		h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent,
+		h := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
 			require(g))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
 		lines := 0
 		for _, method := range []string{"POST", "GET"} {
@@ -341,8 +343,11 @@ func TestRequireInside(t *testing.T) {
 	// The key stays taken, because a handler may have called the stage.
 	runs := 0
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
-	h := middleware.Chain(g.RequestID, g.Authenticate, g.AnyKey, g.Idempotent, g.Authenticate,
-		g.Require(scope.TasksWrite))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+	h := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
+		g.Authenticate, g.Require(scope.TasksWrite))(http.HandlerFunc(func(http.ResponseWriter,
+		*http.Request) {
+		runs++
+	}))
 	if a := serve(h, request("POST", "/", with, "", "Idempotency-Key: a")); a.StatusCode != 500 || runs != 0 {
 		t.Errorf("with Authenticate in between: %d %s", a.StatusCode, a.body)
 	}

@@ -147,7 +147,7 @@ func TestJoinedContextIsMadeFirst(t *testing.T) {
 	asked := &contextCounter{Store: store}
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Idempotency: keyedOptions{Runner: joining(asked)}, Hooks: quiet()})
-	api.HandleFunc("POST /api/v1/x", middleware.AnyKey(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		if n := asked.made.Load(); n != 1 {
 			t.Errorf("the context was made %d times", n)
 		}

@@ -111,7 +111,7 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 			RequestID: middleware.RequestIDOptions{Header: "X-Trace-Request-Id"}, Hooks: quiet(),
 			RateLimit: limits, Idempotency: keyedOptions{Runner: replies()},
 		})
-		h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.AnyKey,
+		h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.Enforce(middleware.AnyCaller()),
 			g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
 			h.Set("X-Replaced", "inside")

@@ -131,7 +131,7 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 			release := make(chan struct{})
 			g := middleware.New(ring.keys,
 				middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
-			inner := middleware.Chain(g.AnyKey, g.Idempotent)(numbered(&runs, func(*http.Request) { <-release }))
+			inner := middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Idempotent)(numbered(&runs, func(*http.Request) { <-release }))
 			client := listenInBubble(t, protocol, middleware.Chain(
 				g.RequestID, g.Recover, g.Authenticate,
 				func(next http.Handler) http.Handler {
@@ -762,7 +762,7 @@ func TestHeaderThatPanics(t *testing.T) {
 	store := idem.NewMemory(idem.MemoryOptions{})
 	g := middleware.New(ring.keys,
 		middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: runnerOf(store)}})
-	h := middleware.Chain(g.Authenticate, g.AnyKey,
+	h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()),
 		func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(brokenHeader{w}, r) })
 		},

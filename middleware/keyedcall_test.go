@@ -637,7 +637,7 @@ func TestRepliesStayWithTheirRoute(t *testing.T) {
 	plain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mount := "/" + strings.Split(r.URL.Path, "/")[1]
 		http.StripPrefix(mount,
-			middleware.Chain(g.Authenticate, g.AnyKey, g.Idempotent)(says("of "+mount[1:]))).ServeHTTP(w, r)
+			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(says("of "+mount[1:]))).ServeHTTP(w, r)
 	})
 	for _, row := range []struct {
 		name         string
