@@ -577,6 +577,10 @@ func TestNilAuthenticators(t *testing.T) {
 		func() { middleware.KeyAuthenticator((*keystore.Cached)(nil), middleware.Options{}) })
 	wantPanic(t, "the key store is a nil *keystore.Memory",
 		func() { middleware.New((*keystore.Memory)(nil), middleware.Options{}) })
+	wantPanic(t, `prefix "No!"`, func() {
+		o := middleware.Options{Service: keystore.Service{Prefix: "No!"}}
+		middleware.KeyAuthenticator(keystore.NewMemory(), o)
+	})
 	wantPanic(t, "without a key store", func() { keyless().Authenticate(http.NotFoundHandler()) })
 	both := middleware.Options{Authenticator: nobody{}}
 	wantPanic(t, "leave one of them nil", func() { middleware.New(keystore.NewMemory(), both) })
