@@ -159,7 +159,7 @@ func (r *Runner) now() time.Duration { return time.Since(r.epoch) }
 // newToken returns a token that no other claim has. Within a process a number
 // is enough; a random one costs a tenth of a short create.
 func (r *Runner) newToken() (t ClaimToken) {
-	if r.lease == forever {
+	if r.backend.local {
 		t = r.firstToken
 		binary.LittleEndian.PutUint64(t[8:], r.tokens.Add(1))
 		return t
@@ -171,7 +171,7 @@ func (r *Runner) newToken() (t ClaimToken) {
 // clock is now, for claims with leases. Others do not need it, and reading the
 // clock twice takes a tenth of a short create.
 func (r *Runner) clock() time.Duration {
-	if r.lease == forever {
+	if r.backend.local {
 		return 0
 	}
 	return r.now()

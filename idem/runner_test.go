@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"reflect"
 	"strings"
 	"sync"
@@ -268,6 +269,18 @@ func TestManyAtOnceInTwoProcesses(t *testing.T) {
 		if runs.Load() != 1 {
 			t.Errorf("got %d runs, want 1", runs.Load())
 		}
+	})
+}
+
+// A claim in a shared store belongs to one process, also if its lease has no end.
+func TestEndlessLeaseInTwoProcesses(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		endless := idem.Options{Lease: math.MaxInt64, Retention: math.MaxInt64, Wait: noWait}
+		first, second := newRunner(s, endless), newRunner(s, endless)
+		e := mustRun(t, first, request)
+		mustGet(t, second, request, idem.InFlight)
+		mustSettle(t, e, answer("created"))
+		mustReplay(t, second, request, "created")
 	})
 }
 
