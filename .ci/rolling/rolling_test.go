@@ -247,12 +247,6 @@ func build(t *testing.T) (previous, present string) {
 	old := filepath.Join(dir, "source")
 	unpack(t, output(root, "git", "archive", "--format=tar", commit), old)
 	server := filepath.Join(".ci", "rolling", "server")
-	if _, err := os.Stat(filepath.Join(old, server)); errors.Is(err, os.ErrNotExist) {
-		// The commit is from before this test.
-		if err := os.CopyFS(filepath.Join(old, server), os.DirFS("server")); err != nil {
-			t.Fatal(err)
-		}
-	}
 	previous, present = filepath.Join(dir, "previous"), filepath.Join(dir, "present")
 	output(old, "go", "build", "-buildvcs=false", "-o", previous, "./"+filepath.ToSlash(server))
 	output(root, "go", "build", "-buildvcs=false", "-o", present, "./"+filepath.ToSlash(server))
