@@ -16,7 +16,8 @@ func TestParseCursorRefusesWhatStringDidNotMake(t *testing.T) {
 	if got, err := parseCursor(text); err != nil || got != c {
 		t.Errorf("parseCursor(%q): got %v, %v, want %v", text, got, err, c)
 	}
-	for _, bad := range []string{"", "x", text[1:], text + "A", text + "=", " " + text, text + "\n", strings.Repeat("A", 1<<16), "2024-01-01", "../../x"} {
+	for _, bad := range []string{"", "x", text[1:], text + "A", text + "=", " " + text, text + "\n",
+		strings.Repeat("A", 1<<16), "2024-01-01", "../../x"} {
 		if _, err := parseCursor(bad); !errors.Is(err, errCursor) {
 			t.Errorf("parseCursor(%.40q): got %v, want errCursor", bad, err)
 		}

@@ -74,7 +74,8 @@ func newDeveloper(issuer *keystore.Issuer, baseURL string, logger *slog.Logger) 
 		PersonName: personName,
 		Logger:     logger,
 		Audit: func(ctx context.Context, e console.Event) {
-			logger.InfoContext(ctx, "a key was "+string(e.Act), "key", e.KeyID, "by", e.Actor.ID, "organization", e.Actor.Organization, "replaced", e.Replaced)
+			logger.InfoContext(ctx, "a key was "+string(e.Act), "key", e.KeyID, "by", e.Actor.ID, "organization",
+				e.Actor.Organization, "replaced", e.Replaced)
 		},
 	})
 	mux := http.NewServeMux()
@@ -115,7 +116,8 @@ func (d *developer) signInPage(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	who, _ := d.signedIn(r)
@@ -134,7 +136,8 @@ func (d *developer) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 	id := r.PostFormValue("as")
-	cookie := http.Cookie{Name: sessionCookie, Path: developerPath, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	cookie := http.Cookie{Name: sessionCookie, Path: developerPath, MaxAge: -1, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode}
 	to := signInPath
 	for session, p := range d.sessions {
 		if p.ID == id {

@@ -51,10 +51,12 @@ var (
 func TestAStrangerIssuesAKeyInTheBrowser(t *testing.T) {
 	srv := start(t)
 	srv.browse(t)
-	if got := srv.must(t, "", "GET", "/developer/", ""); got.StatusCode != 401 || !strings.Contains(got.text, "/developer/sign-in") {
+	if got := srv.must(t, "", "GET", "/developer/", ""); got.StatusCode != 401 ||
+		!strings.Contains(got.text, "/developer/sign-in") {
 		t.Errorf("signed out: got %s %s", got.Status, got.text)
 	}
-	if got := srv.must(t, "", "GET", "/developer/sign-in", ""); got.StatusCode != 200 || !strings.Contains(got.text, "This is a demo") {
+	if got := srv.must(t, "", "GET", "/developer/sign-in", ""); got.StatusCode != 200 ||
+		!strings.Contains(got.text, "This is a demo") {
 		t.Errorf("the sign-in: got %s %s", got.Status, got.text)
 	}
 	srv.signInAs(t, "user_max")
@@ -74,20 +76,23 @@ func TestAStrangerIssuesAKeyInTheBrowser(t *testing.T) {
 		t.Fatalf("got %s %s", form.Status, form.text)
 	}
 	created := srv.submit(t, "/developer/keys", url.Values{
-		"issue_token": {token[1]}, "name": {"Mine"}, "environment": {"production"}, "scopes": {"account:read", "tasks:read"}, "expiry": {"never"},
+		"issue_token": {token[1]}, "name": {"Mine"}, "environment": {"production"},
+		"scopes": {"account:read", "tasks:read"}, "expiry": {"never"},
 	})
 	secret := shownKey.FindString(created.text)
 	if created.StatusCode != 201 || secret == "" || !strings.Contains(created.text, srv.base+"/api/v1/account") {
 		t.Fatalf("got %s %s", created.Status, created.text)
 	}
-	if got := srv.must(t, secret, "GET", "/api/v1/account", ""); got.StatusCode != 200 || !strings.Contains(got.text, harbour) {
+	if got := srv.must(t, secret, "GET", "/api/v1/account", ""); got.StatusCode != 200 ||
+		!strings.Contains(got.text, harbour) {
 		t.Errorf("the new key: got %s %s", got.Status, got.text)
 	}
 	key := decode[struct{ Key string }](t, srv.must(t, secret, "GET", "/api/v1/account", "")).Key
 	srv.submit(t, "/developer/keys/"+key+"/revoke", nil)
 	wantProblem(t, "the revoked key", srv.must(t, secret, "GET", "/api/v1/account", ""), 401, "api_key_invalid")
 
-	if got := srv.submit(t, "/developer/sign-in", url.Values{"as": {""}}); got.Header.Get("Location") != "/developer/sign-in" {
+	if got := srv.submit(t, "/developer/sign-in",
+		url.Values{"as": {""}}); got.Header.Get("Location") != "/developer/sign-in" {
 		t.Errorf("signing out: got %s to %q", got.Status, got.Header.Get("Location"))
 	}
 	if got := srv.must(t, "", "GET", "/developer/", ""); got.StatusCode != 401 {
@@ -109,7 +114,8 @@ func TestTheDemoSignInIsNobodyElses(t *testing.T) {
 			t.Errorf("the cookie %q: got %s", forged, got.Status)
 		}
 	}
-	if got := srv.submit(t, "/developer/sign-in", url.Values{"as": {"user_eve"}}); got.Header.Get("Location") != "/developer/sign-in" {
+	if got := srv.submit(t, "/developer/sign-in",
+		url.Values{"as": {"user_eve"}}); got.Header.Get("Location") != "/developer/sign-in" {
 		t.Errorf("somebody unknown: got %s to %q", got.Status, got.Header.Get("Location"))
 	}
 }
@@ -132,8 +138,10 @@ func TestTheConsoleAnswersToLoopbackNamesOnly(t *testing.T) {
 		return reply{resp, string(text)}
 	}
 	for host, want := range map[string]int{
-		"127.0.0.1:" + port: 200, "localhost:" + port: 200, "LOCALHOST": 200, "[::1]:" + port: 200, "[::1]": 200, "127.8.9.10": 200,
-		"evil.example": 421, "evil.example:" + port: 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421, "192.168.1.7:" + port: 421, "0.0.0.0": 421,
+		"127.0.0.1:" + port: 200, "localhost:" + port: 200, "LOCALHOST": 200,
+		"[::1]:" + port: 200, "[::1]": 200, "127.8.9.10": 200,
+		"evil.example": 421, "evil.example:" + port: 421, "localhost.evil.example": 421,
+		"127.0.0.1.evil.example": 421, "192.168.1.7:" + port: 421, "0.0.0.0": 421,
 	} {
 		for _, path := range []string{"/developer/sign-in", "/developer/console.css"} {
 			if got := send(host, path); got.StatusCode != want || got.Header.Get("Svc-Request-Id") == "" {
@@ -181,8 +189,10 @@ func TestWhereTheConsoleIsServed(t *testing.T) {
 
 func TestTheStartSaysWhereTheConsoleIs(t *testing.T) {
 	for address, want := range map[string]string{
-		"http://127.0.0.1:8080/developer/": "Console at http://127.0.0.1:8080/developer/ (a demo: its sign-in asks for no password)",
-		"":                                 "No console: its sign-in asks for no password, so it is served on a loopback address only",
+		"http://127.0.0.1:8080/developer/": "Console at http://127.0.0.1:8080/developer/ (a demo: " +
+			"its sign-in asks for no password)",
+		"": "No console: its sign-in asks for no password, " +
+			"so it is served on a loopback address only",
 	} {
 		if got := consoleLine(address); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -29,8 +29,10 @@ type config struct {
 	postgres string // a DSN
 	redis    string // a URL
 
-	patience     time.Duration // in place of each time limit of the stores; 0 leaves them, a test on a busy machine sets more
-	limitsPrefix string        // of the limits in Redis; "" is the default, each test has its own
+	// In place of each time limit of the stores; 0 leaves them, and a test on a
+	// busy machine sets more.
+	patience     time.Duration
+	limitsPrefix string // of the limits in Redis; "" is the default, each test has its own
 
 	insecureConsole bool // serve the console, whose sign-in asks for no password, wherever the listener is
 }
@@ -52,15 +54,23 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.SetOutput(io.Discard) // Parse would tell a mistake that is returned anyway
 	fs.StringVar(&c.addr, "addr", "127.0.0.1:8080", "`address` to listen on; port 0 takes a free one")
 	fs.StringVar(&c.keysOut, "keys-out", "", "write the keys to this `file` as JSON instead of printing them")
-	rate := fs.String("rate", "100-S", "`requests` of an organization's production keys together, per S(econd), M, H or D;\nwithout -sandbox-rate its sandbox gets the same")
+	rate := fs.String("rate", "100-S",
+		"`requests` of an organization's production keys together, per S(econd), M, H or D;\n"+
+			"without -sandbox-rate its sandbox gets the same")
 	sandboxRate := fs.String("sandbox-rate", "25-S", "`requests` of an organization's sandbox keys together")
-	fs.StringVar(&c.requestIDHeader, "request-id-header", middleware.DefaultRequestIDHeader, "`name` of the response header that carries the request id")
+	fs.StringVar(&c.requestIDHeader, "request-id-header", middleware.DefaultRequestIDHeader,
+		"`name` of the response header that carries the request id")
 	fs.StringVar(&c.service.Prefix, "key-prefix", "svc", "`prefix` of the API keys")
 	latency := fs.String("latency", "0s", "`duration` that creating a task takes longer, at most "+maxLatency.String())
-	fs.StringVar(&c.sqlite, "sqlite", "", "keep keys, tasks and replies in this SQLite `file`, which one request at a time can\nwrite to; needs go run -tags sqlite")
+	fs.StringVar(&c.sqlite, "sqlite", "",
+		"keep keys, tasks and replies in this SQLite `file`, which one request at a time can\n"+
+			"write to; needs go run -tags sqlite")
 	fs.StringVar(&c.postgres, "postgres", "", "keep keys, tasks and replies in Postgres at this `DSN`")
-	fs.StringVar(&c.redis, "redis", "", "count the rates in Redis at this `URL`, and without a database keep the replies there")
-	fs.BoolVar(&c.insecureConsole, "insecure-demo-console", false, "let everybody who reaches the address issue keys: serve the console, whose\nsign-in asks for no password, beyond this machine too and under any name")
+	fs.StringVar(&c.redis, "redis", "",
+		"count the rates in Redis at this `URL`, and without a database keep the replies there")
+	fs.BoolVar(&c.insecureConsole, "insecure-demo-console", false,
+		"let everybody who reaches the address issue keys: serve the console, whose\n"+
+			"sign-in asks for no password, beyond this machine too and under any name")
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fs.SetOutput(stderr)
@@ -91,7 +101,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		}
 	}
 	if strings.Contains(c.sqlite, ":memory:") {
-		check("sqlite", errors.New("each connection would have a memory of its own; leave the flag out to keep everything in memory"))
+		check("sqlite", errors.New("each connection would have a memory of its own; leave the flag out to keep everything "+
+			"in memory"))
 	}
 	_, _, err = net.SplitHostPort(c.addr)
 	check("addr", err)
@@ -104,7 +115,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	if !headerName.MatchString(c.requestIDHeader) {
 		check("request-id-header", fmt.Errorf("%q is not letters, digits and hyphens", c.requestIDHeader))
 	} else {
-		check("request-id-header", middleware.Options{RequestID: middleware.RequestIDOptions{Header: c.requestIDHeader}}.Validate())
+		check("request-id-header",
+			middleware.Options{RequestID: middleware.RequestIDOptions{Header: c.requestIDHeader}}.Validate())
 	}
 	if c.sqlite != "" && c.postgres != "" {
 		check("sqlite", errors.New("-postgres is given too; choose one"))

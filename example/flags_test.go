@@ -30,13 +30,15 @@ func TestFlags(t *testing.T) {
 		{"-addr :9000", func(c *config) { c.addr = ":9000" }},
 		{"-keys-out k.json", func(c *config) { c.keysOut = "k.json" }},
 		{"-rate 7-M", func(c *config) { c.rate = ratelimit.MustParse("7-M"); c.sandboxRate = c.rate }},
-		{"-rate 7-M -sandbox-rate 3-H", func(c *config) { c.rate = ratelimit.MustParse("7-M"); c.sandboxRate = ratelimit.MustParse("3-H") }},
+		{"-rate 7-M -sandbox-rate 3-H",
+			func(c *config) { c.rate = ratelimit.MustParse("7-M"); c.sandboxRate = ratelimit.MustParse("3-H") }},
 		{"-sandbox-rate 3-H", func(c *config) { c.sandboxRate = ratelimit.MustParse("3-H") }},
 		{"-request-id-header X-Request-Id", func(c *config) { c.requestIDHeader = "X-Request-Id" }},
 		{"-key-prefix ship", func(c *config) { c.service.Prefix = "ship" }},
 		{"-latency 250ms", func(c *config) { c.latency = 250 * time.Millisecond }},
 		{"-sqlite tasks.db", func(c *config) { c.sqlite = "tasks.db" }},
-		{"-postgres postgres://db -redis redis://cache", func(c *config) { c.postgres, c.redis = "postgres://db", "redis://cache" }},
+		{"-postgres postgres://db -redis redis://cache",
+			func(c *config) { c.postgres, c.redis = "postgres://db", "redis://cache" }},
 		{"-insecure-demo-console", func(c *config) { c.insecureConsole = true }},
 		{"-latency=25s", func(c *config) { c.latency = 25 * time.Second }},
 	} {
@@ -106,7 +108,8 @@ func TestHelpShowsEveryFlag(t *testing.T) {
 	if err := run(t.Context(), []string{"-h"}, io.Discard, &stderr); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("got %v, want flag.ErrHelp", err)
 	}
-	for _, name := range []string{"-addr", "-keys-out", "-rate", "-sandbox-rate", "-request-id-header", "-key-prefix", "-latency", "-insecure-demo-console"} {
+	for _, name := range []string{"-addr", "-keys-out", "-rate", "-sandbox-rate", "-request-id-header", "-key-prefix",
+		"-latency", "-insecure-demo-console"} {
 		if !strings.Contains(strings.ReplaceAll(stderr.String(), "\n    ", " "), "\n  "+name+" ") {
 			t.Errorf("the usage does not show %s:\n%s", name, &stderr)
 		}

@@ -40,7 +40,8 @@ func readPage(r *http.Request) (limit int, after cursor, problem middleware.Prob
 	if v := values["cursor"]; v != nil {
 		after, err = parseCursor(v[0])
 		if err != nil || len(v) > 1 {
-			return 0, cursor{}, badRequest("The parameter cursor is not one that a page ended with. Follow the Link header of the page before, or leave it out to begin with the newest task.")
+			return 0, cursor{}, badRequest("The parameter cursor is not one that a page ended with. Follow the Link header of " +
+				"the page before, or leave it out to begin with the newest task.")
 		}
 	}
 	return limit, after, middleware.Problem{}
@@ -69,7 +70,8 @@ func readTitle(w http.ResponseWriter, r *http.Request) (string, middleware.Probl
 		if len(bytes.TrimSpace(body)) == 0 {
 			return "", badRequest(`The body is empty. Send a JSON object such as {"title": "Light the harbour"}.`)
 		}
-		return "", badRequest(`The body is not a JSON object in UTF-8 whose member "title" is a string, such as {"title": "Light the harbour"}.`)
+		return "", badRequest(`The body is not a JSON object in UTF-8 whose member "title" is a string, ` +
+			`such as {"title": "Light the harbour"}.`)
 	}
 	switch title := input.Title; {
 	case title == nil:

@@ -40,10 +40,12 @@ func TestIssuedKeys(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", want.name, err)
 			}
-			if k.Name != want.name || k.Organization != want.organization || k.Environment != want.environment || len(k.Scopes) != want.scopes {
+			if k.Name != want.name || k.Organization != want.organization || k.Environment != want.environment ||
+				len(k.Scopes) != want.scopes {
 				t.Errorf("%s: got %s in %s, %s, with %d scopes", want.name, k.Name, k.Organization, k.Environment, len(k.Scopes))
 			}
-			if token, err := (keystore.Service{Prefix: "ship"}).Parse(want.secret); err != nil || token.Environment != want.environment {
+			if token, err := (keystore.Service{Prefix: "ship"}).Parse(want.secret); err != nil ||
+				token.Environment != want.environment {
 				t.Errorf("%s: the secret is of %v (%v), want %v", want.name, token.Environment, err, want.environment)
 			}
 			if want.secret == want.before {

@@ -86,7 +86,8 @@ func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
 			t.Errorf("a new key: got %s", got.Status)
 		}
 		if last.Full != "" {
-			wantProblem(t, "a key of the server before", srv.must(t, last.Full, "GET", "/api/v1/account", ""), 401, "api_key_invalid")
+			wantProblem(t, "a key of the server before", srv.must(t, last.Full, "GET", "/api/v1/account", ""), 401,
+				"api_key_invalid")
 		}
 		last = srv.keys
 		if err := cmd.Process.Signal(signal); err != nil {
@@ -96,7 +97,8 @@ func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v: got %v, want a clean end", signal, err)
 		}
-		if !strings.Contains(stderr.String(), "a second signal ends the process at once") || !strings.Contains(stderr.String(), "requests_in_progress=0") {
+		if !strings.Contains(stderr.String(), "a second signal ends the process at once") ||
+			!strings.Contains(stderr.String(), "requests_in_progress=0") {
 			t.Errorf("%v: the log says nothing of the shutdown: %s", signal, &stderr)
 		}
 		if strings.Contains(string(rest), srv.keys.Full) {

@@ -55,7 +55,8 @@ func build(t *testing.T, program string) (binary string) {
 	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("go", "build", "-overlay", overlayFile, "-o", binary, filepath.Dir(virtual)).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-overlay", overlayFile, "-o", binary,
+		filepath.Dir(virtual)).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return binary
@@ -234,7 +235,8 @@ func TestTheModulesOfTheREADME(t *testing.T) {
 		{"keystore/keysql", "github.com/hashicorp/golang-lru/v2 github.com/rs/xid"},
 		{"idem/idemsql", "golang.org/x/sync"},
 	} {
-		out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "../"+test.pkg).Output()
+		out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}",
+			"../"+test.pkg).Output()
 		if err != nil {
 			t.Fatal(err)
 		}

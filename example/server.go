@@ -24,12 +24,14 @@ const basePath = "/api/v1"
 // newServer puts the API and its routes together. The server tells the API when
 // it is shut down. Without a developer there is no console. busy is the number
 // of requests in progress.
-func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.LastUsed, logger *slog.Logger) (_ *http.Server, _ *middleware.API, busy *atomic.Int64) {
+func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.LastUsed,
+	logger *slog.Logger) (_ *http.Server, _ *middleware.API, busy *atomic.Int64) {
 	busy = new(atomic.Int64)
 	draining := make(chan struct{})
 	limits := middleware.PerOrganization(s.limits, c.rate)
 	limits.Sandbox = &ratelimit.Policy{Name: "sandbox", Limit: c.sandboxRate}
-	replies := idem.NewRunner(s.replies, idem.Options{Join: s.joined, Wait: c.patience, Timeout: c.patience, Draining: draining, Logger: logger})
+	replies := idem.NewRunner(s.replies, idem.Options{Join: s.joined, Wait: c.patience, Timeout: c.patience,
+		Draining: draining, Logger: logger})
 
 	api := middleware.NewAPI(s.keys, middleware.Options{
 		Base:        basePath,
@@ -45,7 +47,8 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	api.HandleFunc("POST "+tasksPath, middleware.Require(scope.TasksWrite), within(c.latency+storeTimeout, tasks.create))
 	api.HandleFunc("GET "+tasksPath, middleware.Require(scope.TasksRead), within(storeTimeout, tasks.list))
 	api.HandleFunc("GET "+tasksPath+"/{id}", middleware.Require(scope.TasksRead), within(storeTimeout, tasks.find))
-	api.HandleFunc("POST "+tasksPath+"/{id}/cancel", middleware.Require(scope.TasksCancel), within(storeTimeout, tasks.cancel))
+	api.HandleFunc("POST "+tasksPath+"/{id}/cancel", middleware.Require(scope.TasksCancel),
+		within(storeTimeout, tasks.cancel))
 
 	// No mux stands before the API: it would answer some paths without a key,
 	// with a redirect to what it takes for a better one.

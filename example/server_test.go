@@ -134,7 +134,8 @@ func TestNamesOfTheService(t *testing.T) {
 			t.Errorf("%s: got %v", path, got.Header)
 		}
 	}
-	if got := srv.must(t, "svc"+strings.TrimPrefix(srv.keys.Full, "ship"), "GET", "/api/v1/account", ""); got.StatusCode != http.StatusUnauthorized {
+	if got := srv.must(t, "svc"+strings.TrimPrefix(srv.keys.Full, "ship"), "GET", "/api/v1/account",
+		""); got.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a key of another prefix: got %s", got.Status)
 	}
 }
@@ -170,7 +171,8 @@ func TestCreatingOnceFor200ClientsWithOneKey(t *testing.T) {
 	for i := range replies {
 		wg.Go(func() {
 			var err error
-			replies[i], err = srv.do(t.Context(), srv.keys.Full, "POST", "/api/v1/tasks", `{"title": "once"}`, "Idempotency-Key", "k")
+			replies[i], err = srv.do(t.Context(), srv.keys.Full, "POST", "/api/v1/tasks", `{"title": "once"}`, "Idempotency-Key",
+				"k")
 			if err != nil {
 				t.Error(err)
 			}
@@ -183,7 +185,8 @@ func TestCreatingOnceFor200ClientsWithOneKey(t *testing.T) {
 	var firsts int
 	ids := make(map[string]bool)
 	for _, got := range replies {
-		if got.StatusCode != http.StatusCreated || got.text != replies[0].text || got.Header.Get("Location") != replies[0].Header.Get("Location") {
+		if got.StatusCode != http.StatusCreated || got.text != replies[0].text ||
+			got.Header.Get("Location") != replies[0].Header.Get("Location") {
 			t.Fatalf("got %s %s, want the same as all: %s", got.Status, got.text, replies[0].text)
 		}
 		if got.Header.Get("Idempotent-Replayed") == "" {
@@ -296,7 +299,8 @@ func TestShutdownWaitsForWhatWasBegun(t *testing.T) {
 			<-limits.passed
 			<-limits.passed
 			srv.end()
-			if got := <-duplicate; got.Response == nil || got.StatusCode != http.StatusConflict || got.Header.Get("Retry-After") == "" {
+			if got := <-duplicate; got.Response == nil || got.StatusCode != http.StatusConflict ||
+				got.Header.Get("Retry-After") == "" {
 				t.Errorf("a duplicate at shutdown: got %v %s, want 409", got.Response, got.text)
 			}
 			address, _ := url.Parse(srv.base)
@@ -376,7 +380,8 @@ func TestABodyThatEndsEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%sContent-Length: 100\r\n\r\n{\"title\": \"x\"}", srv.keys.Full, key)
+		fmt.Fprintf(conn, "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%sContent-Length: "+
+			"100\r\n\r\n{\"title\": \"x\"}", srv.keys.Full, key)
 		conn.(*net.TCPConn).CloseWrite()
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {

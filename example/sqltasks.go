@@ -82,8 +82,10 @@ func (s *sqlTasks) in(ctx context.Context) querier {
 func (s *sqlTasks) query(text string) string { return strings.ReplaceAll(text, "$", s.dialect.numbers) }
 
 func (s *sqlTasks) Create(ctx context.Context, tenant, title string) (task, error) {
-	t := task{ID: "task_" + xid.New().String(), Title: title, State: open, CreatedAt: time.Now().UTC().Truncate(time.Microsecond)}
-	_, err := s.in(ctx).ExecContext(ctx, s.query(`INSERT INTO example_tasks (tenant, `+taskColumns+`) VALUES ($1, $2, $3, $4, $5, 0)`),
+	t := task{ID: "task_" + xid.New().String(), Title: title, State: open,
+		CreatedAt: time.Now().UTC().Truncate(time.Microsecond)}
+	_, err := s.in(ctx).ExecContext(ctx,
+		s.query(`INSERT INTO example_tasks (tenant, `+taskColumns+`) VALUES ($1, $2, $3, $4, $5, 0)`),
 		tenant, t.ID, t.Title, t.State, t.CreatedAt.UnixMicro())
 	return t, err
 }
@@ -121,7 +123,8 @@ func (s *sqlTasks) Cancel(ctx context.Context, tenant, id string) (task, error) 
 	if !knows(id) {
 		return task{}, errNoTask
 	}
-	_, err := s.in(ctx).ExecContext(ctx, s.query(`UPDATE example_tasks SET state = $1, cancelled_micros = $2 WHERE tenant = $3 AND id = $4 AND state = $5`),
+	_, err := s.in(ctx).ExecContext(ctx,
+		s.query(`UPDATE example_tasks SET state = $1, cancelled_micros = $2 WHERE tenant = $3 AND id = $4 AND state = $5`),
 		cancelled, time.Now().UnixMicro(), tenant, id, open)
 	if err != nil {
 		return task{}, err

@@ -114,7 +114,8 @@ func (s *stores) openPostgres(ctx context.Context, dsn string, logger *slog.Logg
 
 func (s *stores) openSQLite(ctx context.Context, file string, logger *slog.Logger) error {
 	if !slices.Contains(sql.Drivers(), "sqlite") {
-		return errors.New("-sqlite: this program was built without the SQLite driver; start it as go run -tags sqlite ./example")
+		return errors.New("-sqlite: this program was built without the SQLite driver; start it as go run -tags sqlite " +
+			"./example")
 	}
 	// The driver's error names no path.
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
@@ -178,8 +179,10 @@ func (s *stores) openRedis(ctx context.Context, c config, logger *slog.Logger) e
 	if s.joined {
 		return nil
 	}
-	if persistence, err := client.Info(ctx, "persistence").Result(); err == nil && strings.Contains(persistence, "aof_enabled:0") {
-		logger.Warn("Redis has no append-only file: after a restart of Redis, a create that is retried runs again. Set appendonly yes")
+	if persistence, err := client.Info(ctx, "persistence").Result(); err == nil &&
+		strings.Contains(persistence, "aof_enabled:0") {
+		logger.Warn("Redis has no append-only file: after a restart of Redis, a create that is retried runs again. Set " +
+			"appendonly yes")
 	}
 	replies := idemredis.New(client, idemredis.Options{})
 	if err := replies.Check(ctx); err != nil {

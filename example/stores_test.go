@@ -64,7 +64,8 @@ func TestKeysTasksAndRepliesSurviveARestart(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			first := start(t, flags...)
 			secret := first.keys.Full
-			created := first.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor", "Host", "api.example.com")
+			created := first.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor",
+				"Host", "api.example.com")
 			if created.StatusCode != http.StatusCreated {
 				t.Fatalf("got %s %s, want 201", created.Status, created.text)
 			}
@@ -75,8 +76,10 @@ func TestKeysTasksAndRepliesSurviveARestart(t *testing.T) {
 			if second.keys.Full == secret {
 				t.Error("the second start issued the same key")
 			}
-			again := second.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor", "Host", "api.example.com")
-			if again.StatusCode != http.StatusCreated || again.text != created.text || again.Header.Get("Idempotent-Replayed") != "true" {
+			again := second.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor",
+				"Host", "api.example.com")
+			if again.StatusCode != http.StatusCreated || again.text != created.text ||
+				again.Header.Get("Idempotent-Replayed") != "true" {
 				t.Errorf("the repeat after the restart: got %s %s, want the first reply %s", again.Status, again.text, created.text)
 			}
 			for _, key := range []string{secret, second.keys.Full} {
@@ -98,16 +101,21 @@ func TestTasksInADatabase(t *testing.T) {
 				ids = append(ids, srv.create(t, srv.keys.Full, title).ID)
 			}
 			for range 2 {
-				got := decode[task](t, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+ids[1]+"/cancel", "", "Idempotency-Key", xid.New().String()))
+				got := decode[task](t, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+ids[1]+"/cancel", "",
+					"Idempotency-Key", xid.New().String()))
 				if got.State != cancelled || got.CancelledAt.IsZero() {
 					t.Errorf("cancel: got %+v", got)
 				}
 			}
-			wantProblem(t, "another organization's task", srv.must(t, srv.keys.Other, http.MethodGet, tasksPath+"/"+ids[0], ""), http.StatusNotFound, "not_found")
-			wantProblem(t, "a sandbox key", srv.must(t, srv.keys.Sandbox, http.MethodPost, tasksPath+"/"+ids[0]+"/cancel", ""), http.StatusNotFound, "not_found")
+			wantProblem(t, "another organization's task", srv.must(t, srv.keys.Other, http.MethodGet, tasksPath+"/"+ids[0], ""),
+				http.StatusNotFound, "not_found")
+			wantProblem(t, "a sandbox key", srv.must(t, srv.keys.Sandbox, http.MethodPost, tasksPath+"/"+ids[0]+"/cancel", ""),
+				http.StatusNotFound, "not_found")
 			for _, id := range []string{"%ff", "a%00b", "task_", "task_%ff", "task_" + xid.New().String()} {
-				wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"/"+id, ""), http.StatusNotFound, "not_found")
-				wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+id+"/cancel", ""), http.StatusNotFound, "not_found")
+				wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"/"+id, ""), http.StatusNotFound,
+					"not_found")
+				wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+id+"/cancel", ""), http.StatusNotFound,
+					"not_found")
 			}
 			page := srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"?limit=2", "")
 			list := decode[struct{ Tasks []task }](t, page)
@@ -119,7 +127,8 @@ func TestTasksInADatabase(t *testing.T) {
 				t.Fatalf("got Link %q", page.Header.Get("Link"))
 			}
 			rest := srv.must(t, srv.keys.Full, http.MethodGet, next, "")
-			if list := decode[struct{ Tasks []task }](t, rest); len(list.Tasks) != 1 || list.Tasks[0].ID != ids[0] || rest.Header.Get("Link") != "" {
+			if list := decode[struct{ Tasks []task }](t, rest); len(list.Tasks) != 1 || list.Tasks[0].ID != ids[0] ||
+				rest.Header.Get("Link") != "" {
 				t.Errorf("last page: got %v and Link %q, want %s alone", list.Tasks, rest.Header.Get("Link"), ids[0])
 			}
 		})
@@ -144,13 +153,16 @@ func TestAFailedCreateLeavesNoTask(t *testing.T) {
 			failing := &failsOnce{taskStore: s.tasks}
 			s.tasks = failing
 			srv := startWith(t, s, flags...)
-			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key", "k"); got.StatusCode != http.StatusServiceUnavailable {
+			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key",
+				"k"); got.StatusCode != http.StatusServiceUnavailable {
 				t.Fatalf("got %s %s, want 503", got.Status, got.text)
 			}
-			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key", "k"); got.StatusCode != http.StatusCreated || got.Header.Get("Idempotent-Replayed") != "" {
+			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key",
+				"k"); got.StatusCode != http.StatusCreated || got.Header.Get("Idempotent-Replayed") != "" {
 				t.Errorf("the repeat: got %s, want a first 201", got.Status)
 			}
-			if list := decode[struct{ Tasks []task }](t, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath, "")); len(list.Tasks) != 1 {
+			if list := decode[struct{ Tasks []task }](t, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath,
+				"")); len(list.Tasks) != 1 {
 				t.Errorf("got %d tasks, want 1", len(list.Tasks))
 			}
 		})
@@ -172,7 +184,8 @@ func (s *failsOnce) Create(ctx context.Context, tenant, title string) (t task, e
 func TestTwoServersBehaveAsOne(t *testing.T) {
 	dsn, cache := os.Getenv("SALLYPORT_POSTGRES"), os.Getenv("SALLYPORT_REDIS")
 	if dsn == "" || cache == "" {
-		t.Skip("left out: a fleet; run it with SALLYPORT_POSTGRES=postgres://user@host/database SALLYPORT_REDIS=redis://host:6379/0")
+		t.Skip("left out: a fleet; run it with SALLYPORT_POSTGRES=postgres://user@host/database " +
+			"SALLYPORT_REDIS=redis://host:6379/0")
 	}
 	prefix := rand.Text()
 	t.Cleanup(func() { forgetRates(t, cache, prefix) })
@@ -199,7 +212,8 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 	for i := range clients {
 		srv := []*running{a, b}[i%2]
 		all.Go(func() {
-			replies[i], _ = srv.do(t.Context(), a.keys.Full, http.MethodPost, tasksPath, `{"title":"Once for the fleet"}`, "Idempotency-Key", "fleet", "Host", "api.example.com")
+			replies[i], _ = srv.do(t.Context(), a.keys.Full, http.MethodPost, tasksPath, `{"title":"Once for the fleet"}`,
+				"Idempotency-Key", "fleet", "Host", "api.example.com")
 		})
 	}
 	all.Wait()
@@ -208,7 +222,8 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 			t.Fatalf("client %d: got %+v, want what client 0 got, %s", i, r, replies[0].text)
 		}
 	}
-	if list := decode[struct{ Tasks []task }](t, b.must(t, b.keys.Full, http.MethodGet, tasksPath, "")); len(list.Tasks) != 1 {
+	if list := decode[struct{ Tasks []task }](t, b.must(t, b.keys.Full, http.MethodGet, tasksPath,
+		"")); len(list.Tasks) != 1 {
 		t.Errorf("got %d tasks, want 1", len(list.Tasks))
 	}
 
@@ -273,7 +288,8 @@ func TestFileNamesAreTakenAsTheyAre(t *testing.T) {
 func TestATakenPortLeavesNoKeys(t *testing.T) {
 	taken := start(t)
 	file := filepath.Join(t.TempDir(), "example.db")
-	if err := run(t.Context(), []string{"-addr", strings.TrimPrefix(taken.base, "http://"), "-sqlite", file}, t.Output(), t.Output()); err == nil {
+	if err := run(t.Context(), []string{"-addr", strings.TrimPrefix(taken.base, "http://"), "-sqlite", file}, t.Output(),
+		t.Output()); err == nil {
 		t.Fatal("the port is taken, and there is no error")
 	}
 	db, err := sql.Open("sqlite", file)
@@ -296,7 +312,8 @@ func (hungStore) List(ctx context.Context, _ string, _ cursor, _ int) ([]task, e
 }
 
 func TestAStoreThatHangsIsGivenUp(t *testing.T) {
-	h := within(time.Millisecond, (&tasks{store: hungStore{}, logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).list)
+	h := within(time.Millisecond,
+		(&tasks{store: hungStore{}, logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).list)
 	w := httptest.NewRecorder()
 	h(w, httptest.NewRequest("GET", "/", nil))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
@@ -364,7 +381,8 @@ func TestARedisThatForgetsIsSaidAtTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	if warned, forgets := strings.Contains(log.String(), "append-only"), strings.Contains(persistence, "aof_enabled:0"); warned != forgets {
+	if warned, forgets := strings.Contains(log.String(), "append-only"), strings.Contains(persistence,
+		"aof_enabled:0"); warned != forgets {
 		t.Errorf("warned: %t, and it forgets: %t", warned, forgets)
 	}
 }

@@ -115,7 +115,8 @@ func (t *tasks) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, context.Canceled) { // the client has left
 		level = slog.LevelInfo
 	}
-	t.logger.Log(r.Context(), level, "the store of tasks does not answer", "request_id", middleware.RequestIDFrom(r.Context()), "error", err)
+	t.logger.Log(r.Context(), level, "the store of tasks does not answer", "request_id",
+		middleware.RequestIDFrom(r.Context()), "error", err)
 	middleware.WriteProblem(w, r, middleware.Problem{
 		Status:     http.StatusServiceUnavailable,
 		Code:       "tasks_unavailable",

@@ -24,12 +24,14 @@ func (srv *running) create(t *testing.T, secret, title string) task {
 
 func TestATaskFromItsCreationToItsEnd(t *testing.T) {
 	srv := start(t)
-	got := srv.must(t, srv.keys.Full, "POST", "/api/v1/tasks", `{"title": "Light the harbour"}`, "Content-Type", "application/json")
+	got := srv.must(t, srv.keys.Full, "POST", "/api/v1/tasks", `{"title": "Light the harbour"}`, "Content-Type",
+		"application/json")
 	made := decode[task](t, got)
 	if got.StatusCode != http.StatusCreated || got.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("create: got %s, %v", got.Status, got.Header)
 	}
-	if !regexp.MustCompile(`^task_[0-9a-v]{20}$`).MatchString(made.ID) || made.Title != "Light the harbour" || made.State != open || made.CreatedAt.IsZero() {
+	if !regexp.MustCompile(`^task_[0-9a-v]{20}$`).MatchString(made.ID) || made.Title != "Light the harbour" ||
+		made.State != open || made.CreatedAt.IsZero() {
 		t.Errorf("create: got %s", got.text)
 	}
 	if location := got.Header.Get("Location"); location != "/api/v1/tasks/"+made.ID {
@@ -45,7 +47,8 @@ func TestATaskFromItsCreationToItsEnd(t *testing.T) {
 	}
 	first := srv.must(t, srv.keys.Full, "POST", "/api/v1/tasks/"+made.ID+"/cancel", "")
 	again := srv.must(t, srv.keys.Full, "POST", "/api/v1/tasks/"+made.ID+"/cancel", "")
-	if ended := decode[task](t, first); first.StatusCode != http.StatusOK || ended.ID != made.ID || ended.State != cancelled || ended.CancelledAt.IsZero() {
+	if ended := decode[task](t, first); first.StatusCode != http.StatusOK || ended.ID != made.ID ||
+		ended.State != cancelled || ended.CancelledAt.IsZero() {
 		t.Errorf("cancel: got %s %s", first.Status, first.text)
 	}
 	if again.StatusCode != http.StatusOK || again.text != first.text {
@@ -69,7 +72,8 @@ func TestAccountTellsWhatTheKeyStandsFor(t *testing.T) {
 			Organization, Environment, Key string
 			Scopes                         []string
 		}](t, got)
-		if got.StatusCode != http.StatusOK || account.Organization != row.organization || account.Environment != row.environment ||
+		if got.StatusCode != http.StatusOK || account.Organization != row.organization ||
+			account.Environment != row.environment ||
 			!strings.HasPrefix(account.Key, "key_") || len(account.Scopes) != 16 {
 			t.Errorf("got %s %s, want %s in %s", got.Status, got.text, row.organization, row.environment)
 		}
@@ -91,9 +95,12 @@ func TestScopesOfTheRoutes(t *testing.T) {
 	for _, route := range routes {
 		what := route.method + " " + route.path
 		wantProblem(t, what+" without a key", srv.must(t, "", route.method, route.path, route.body), 401, "api_key_missing")
-		wantProblem(t, what+" with a bad key", srv.must(t, srv.keys.Full+"x", route.method, route.path, route.body), 401, "api_key_invalid")
-		wantProblem(t, what+" without scopes", srv.must(t, srv.keys.None, route.method, route.path, route.body), 403, "insufficient_scope")
-		wantProblem(t, what+" as a worker", srv.must(t, srv.keys.Worker, route.method, route.path, route.body), 403, "insufficient_scope")
+		wantProblem(t, what+" with a bad key", srv.must(t, srv.keys.Full+"x", route.method, route.path, route.body), 401,
+			"api_key_invalid")
+		wantProblem(t, what+" without scopes", srv.must(t, srv.keys.None, route.method, route.path, route.body), 403,
+			"insufficient_scope")
+		wantProblem(t, what+" as a worker", srv.must(t, srv.keys.Worker, route.method, route.path, route.body), 403,
+			"insufficient_scope")
 	}
 }
 
@@ -155,7 +162,8 @@ func TestPagesAreLinked(t *testing.T) {
 			at = next
 		}
 		if fmt.Sprint(sizes) != fmt.Sprint(row.sizes) || fmt.Sprint(ids) != fmt.Sprint(want) {
-			t.Errorf("%q: got pages of %v, want %v, and of the tasks in order: %v", row.query, sizes, row.sizes, fmt.Sprint(ids) == fmt.Sprint(want))
+			t.Errorf("%q: got pages of %v, want %v, and of the tasks in order: %v", row.query, sizes, row.sizes,
+				fmt.Sprint(ids) == fmt.Sprint(want))
 		}
 	}
 }
@@ -212,7 +220,8 @@ func TestWhatAClientCanGetWrong(t *testing.T) {
 		what := fmt.Sprintf("%s %s %.40s", row.method, row.path, row.body)
 		wantProblem(t, what, srv.must(t, srv.keys.Full, row.method, row.path, row.body), row.status, row.code)
 		if row.method == "POST" {
-			wantProblem(t, what+" with an Idempotency-Key", srv.must(t, srv.keys.Full, row.method, row.path, row.body, "Idempotency-Key", fmt.Sprint(i)), row.status, row.code)
+			wantProblem(t, what+" with an Idempotency-Key", srv.must(t, srv.keys.Full, row.method, row.path, row.body,
+				"Idempotency-Key", fmt.Sprint(i)), row.status, row.code)
 		}
 	}
 	if got := srv.must(t, srv.keys.Full, "GET", "/api/v1/tasks", ""); got.text != "{\"tasks\":[]}\n" {
@@ -228,7 +237,8 @@ func TestWhatATaskMayBe(t *testing.T) {
 		{`{"title": " a <b> \"c\" "}`, ` a <b> "c" `},
 		{`{"title": "x", "assignee": "of a newer version"}`, "x"},
 	} {
-		got := srv.must(t, srv.keys.Full, "POST", "/api/v1/tasks", row.body, "Content-Type", "application/x-www-form-urlencoded")
+		got := srv.must(t, srv.keys.Full, "POST", "/api/v1/tasks", row.body, "Content-Type",
+			"application/x-www-form-urlencoded")
 		if got.StatusCode != http.StatusCreated || decode[task](t, got).Title != row.title {
 			t.Errorf("%.60s: got %s %s", row.body, got.Status, got.text)
 		}

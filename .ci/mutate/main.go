@@ -43,15 +43,18 @@ import (
 var defaults = []string{"./scope", "./keystore", "./idem", "./ratelimit", "./middleware", "./middleware/internal/..."}
 
 var (
-	sample      = flag.Int("sample", 0, "try `N` mutants of each package, chosen at random (default all)")
-	seed        = flag.Uint64("seed", 1, "choose the sample by this `number`")
-	only        = flag.String("only", "", "try the mutants whose printed line matches this `expression`, as when a test for a survivor is written")
-	timeout     = flag.Duration("timeout", 0, "stop the tests of a mutant after this `time` (default 20s and three times what they take without a mutant)")
+	sample = flag.Int("sample", 0, "try `N` mutants of each package, chosen at random (default all)")
+	seed   = flag.Uint64("seed", 1, "choose the sample by this `number`")
+	only   = flag.String("only", "",
+		"try the mutants whose printed line matches this `expression`, as when a test for a survivor is written")
+	timeout = flag.Duration("timeout", 0,
+		"stop the tests of a mutant after this `time` (default 20s and three times what they take without a mutant)")
 	parallel    = flag.Int("parallel", runtime.NumCPU(), "try `N` mutants at a time")
 	least       = flag.Float64("least", 95, "exit 1 if a package scores less than this `percentage`")
-	equivalents = flag.String("equivalents", ".ci/mutate/equivalents.txt", "the `file` of mutants that no test can tell from the code")
-	list        = flag.Bool("list", false, "print the mutants and do not test them")
-	verbose     = flag.Bool("v", false, "print what became of each mutant")
+	equivalents = flag.String("equivalents", ".ci/mutate/equivalents.txt",
+		"the `file` of mutants that no test can tell from the code")
+	list    = flag.Bool("list", false, "print the mutants and do not test them")
+	verbose = flag.Bool("v", false, "print what became of each mutant")
 )
 
 // memory bounds each process: a mutant may append for ever.

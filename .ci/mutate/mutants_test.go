@@ -25,7 +25,8 @@ func TestFind(t *testing.T) {
 		{"a += b", []string{"a += b → deleted", "a += b → a -= b"}},
 		{"a++; a++", []string{"a++ → a--", "a++ → a-- #2"}},
 		{"c := 7; _ = c", []string{"_ = c → deleted", "c := 7 → c := 8", "c := 7 → c := 6"}},
-		{"if a == 0x0 { panic(a) }", []string{"a == 0x0 → a != 0x0", "a == 0x0 → a == 0x1", "a == 0x0 → a == (-0x1)", "panic(a) → deleted"}},
+		{"if a == 0x0 { panic(a) }", []string{"a == 0x0 → a != 0x0", "a == 0x0 → a == 0x1", "a == 0x0 → a == (-0x1)",
+			"panic(a) → deleted"}},
 		{"return a, err", []string{"return a, err → return 0, err", "return a, err → return a, nil"}},
 		{`return 0, ""`, []string{`return 0, "" → return 1, ""`, `return 0, "" → return (-1), ""`}},
 		{"_ = ok && a > 5", []string{
@@ -36,7 +37,8 @@ func TestFind(t *testing.T) {
 		}},
 		{"return g()", []string{"return g() → return 0, nil"}},
 		{"g(func() bool { return ok })", []string{"g(func() bool { return ok }) → deleted", "return ok → return false"}},
-		{"g(func() bool { return false })", []string{"g(func() bool { return false }) → deleted", "return false → return true"}},
+		{"g(func() bool { return false })", []string{"g(func() bool { return false }) → deleted",
+			"return false → return true"}},
 		{"g(func() [2]int { return s })", []string{
 			"g(func() [2]int { return s }) → deleted", "return s → return *new([2]int)", "[2]int → [3]int", "[2]int → [1]int",
 		}},

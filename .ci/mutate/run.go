@@ -126,6 +126,7 @@ func run(ctx context.Context, p *pkg, binary string, limit time.Duration) (out [
 	cmd.Dir = p.Dir
 	cmd.WaitDelay = 5 * time.Second // for processes that the tests started
 	out, err = cmd.CombinedOutput()
-	late = err != nil && (errors.Is(ctx.Err(), context.DeadlineExceeded) || bytes.Contains(out, []byte("panic: test timed out")))
+	late = err != nil && (errors.Is(ctx.Err(), context.DeadlineExceeded) ||
+		bytes.Contains(out, []byte("panic: test timed out")))
 	return out, late, err
 }

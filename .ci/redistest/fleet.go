@@ -76,7 +76,8 @@ func StartSentinel(t testing.TB, primary *Server) *redis.FailoverOptions {
 	t.Cleanup(func() { sentinel.Close() })
 	Eventually(t, "the Sentinel knows the replica", func() bool {
 		replicas, err := sentinel.Replicas(t.Context(), "primary").Result()
-		return err == nil && len(replicas) == 1 && replicas[0]["flags"] == "slave" && replicas[0]["master-link-status"] == "ok"
+		return err == nil && len(replicas) == 1 && replicas[0]["flags"] == "slave" &&
+			replicas[0]["master-link-status"] == "ok"
 	})
 	return &redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{s.Addr}, ContextTimeoutEnabled: true}
 }

@@ -120,9 +120,11 @@ type process struct {
 func newFleet(t *testing.T, kind string) *fleet {
 	name := "rolling_" + strings.ToLower(rand.Text())
 	cache := env(t, "SALLYPORT_REDIS")
-	f := &fleet{t: t, routes: []string{"leased", "joined", "streamed"}, creates: map[create]string{}, unknown: map[create]bool{}}
+	f := &fleet{t: t, routes: []string{"leased", "joined", "streamed"}, creates: map[create]string{},
+		unknown: map[create]bool{}}
 	f.args = []string{"-redis", cache, "-prefix", name}
-	driver, dsn := "sqlite", "file:"+filepath.Join(t.TempDir(), "rolling.db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
+	file := filepath.Join(t.TempDir(), "rolling.db")
+	driver, dsn := "sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
 	text := "text"
 	switch kind {
 	case "postgres":
@@ -157,7 +159,8 @@ func newFleet(t *testing.T, kind string) *fleet {
 	f.db = db
 	t.Cleanup(func() { forget(t, cache, name) })
 	t.Cleanup(func() { f.db.Close() })
-	if _, err := f.db.Exec("CREATE TABLE rolling_tasks (id " + text + " NOT NULL PRIMARY KEY, title " + text + " NOT NULL)"); err != nil {
+	if _, err := f.db.Exec("CREATE TABLE rolling_tasks (id " + text + " NOT NULL PRIMARY KEY, title " + text +
+		" NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -241,8 +244,10 @@ func build(t *testing.T) (previous, present string) {
 		}
 		commit = strings.TrimSpace(string(kept))
 	}
-	if out, err := exec.Command("git", "rev-parse", "--verify", "--end-of-options", commit+"^{commit}").CombinedOutput(); err != nil {
-		t.Fatalf("the history lacks the previous version, commit %s; a shallow clone gets it by git fetch --unshallow: %v\n%s", commit, err, out)
+	if out, err := exec.Command("git", "rev-parse", "--verify", "--end-of-options",
+		commit+"^{commit}").CombinedOutput(); err != nil {
+		t.Fatalf("the history lacks the previous version, commit %s; a shallow clone gets it by git fetch --unshallow: "+
+			"%v\n%s", commit, err, out)
 	}
 	old := filepath.Join(dir, "source")
 	unpack(t, output(root, "git", "archive", "--format=tar", commit), old)
@@ -422,7 +427,8 @@ func (f *fleet) create(c create, turn int, to func() []*process) {
 		switch {
 		case err == nil && f.settled(c, got):
 			return
-		case err == nil && got.status != http.StatusServiceUnavailable && !strings.Contains(got.body, `"idempotency_in_progress"`):
+		case err == nil && got.status != http.StatusServiceUnavailable &&
+			!strings.Contains(got.body, `"idempotency_in_progress"`):
 			f.t.Errorf("%s: got %d %s", c, got.status, got.body)
 			return
 		}
@@ -496,7 +502,8 @@ func (f *fleet) count() {
 	if len(stored) != 0 {
 		t.Errorf("%d tasks that no client has asked for", len(stored))
 	}
-	t.Logf("%d creates, %d of them with an outcome that nobody knows, %d times not retained", len(f.creates), len(f.unknown), f.retained)
+	t.Logf("%d creates, %d of them with an outcome that nobody knows, %d times not retained", len(f.creates),
+		len(f.unknown), f.retained)
 }
 
 // issue makes a key.

@@ -82,7 +82,8 @@ func newDatabase(t testing.TB, dsn string) *mysql.Config {
 }
 
 func sessions(t testing.TB, admin *sql.DB, database string) (ids []string) {
-	rows, err := admin.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE db = ?", database)
+	rows, err := admin.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE db = ?",
+		database)
 	if err != nil {
 		t.Fatal(err)
 	}

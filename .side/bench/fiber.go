@@ -113,7 +113,8 @@ func newFiberWith(s *Setup, kept []string, refused fiber.ErrorHandler) Server {
 		Max: s.Limit, Expiration: s.Period,
 		KeyGenerator: func(c fiber.Ctx) string { return identityIn(c).org },
 	}))
-	app.Use(idempotency.New(idempotency.Config{KeyHeader: "Idempotency-Key", Lifetime: 24 * time.Hour, KeepResponseHeaders: kept}))
+	app.Use(idempotency.New(idempotency.Config{KeyHeader: "Idempotency-Key", Lifetime: 24 * time.Hour,
+		KeepResponseHeaders: kept}))
 	app.Get("/api/v1/tasks", fiberNeed("tasks:read"), fiberList)
 	app.Get("/api/v1/account", fiberNeed("account:read"), fiberList)
 	app.Post("/api/v1/tasks", fiberNeed("tasks:write"), fiberPost(s))

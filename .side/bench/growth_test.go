@@ -43,7 +43,8 @@ func remember(m *idem.Memory, i int) {
 	if _, err := m.Begin(context.Background(), c); err != nil {
 		panic(err)
 	}
-	s := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, answered), Summary: make([]byte, 64), Retention: 24 * time.Hour}
+	s := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, answered), Summary: make([]byte, 64),
+		Retention: 24 * time.Hour}
 	if err := m.Settle(context.Background(), c.Key, c.Token, s); err != nil {
 		panic(err)
 	}

@@ -52,16 +52,17 @@ func newSallyportOnPostgres(s *Setup, dsn, schema string, joined bool) Server {
 		o.Idempotency.Runner = idem.NewRunner(store, idem.Options{Join: true, Logger: slog.New(slog.DiscardHandler)})
 	}
 	api := middleware.NewAPI(cached(s), o)
-	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
-		title, _ := io.ReadAll(r.Body)
-		if err := insertTask(r.Context(), db, string(title)); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusCreated)
-		io.WriteString(w, createdBody)
-	})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			title, _ := io.ReadAll(r.Body)
+			if err := insertTask(r.Context(), db, string(title)); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusCreated)
+			io.WriteString(w, createdBody)
+		})
 	return netHTTP{api}
 }
 

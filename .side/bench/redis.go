@@ -48,9 +48,10 @@ func newSallyportOnRedis(s *Setup, addr string, ahead time.Duration, pipelines b
 	replies := idemredis.New(client, idemredis.Options{})
 	a := application{s}
 	api := middleware.NewAPI(cached(s), middleware.Options{
-		RateLimit:   middleware.PerOrganization(limits, ratelimit.Limit{Count: int64(s.Limit), Period: s.Period}),
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(replies, idem.Options{Timeout: time.Minute, Logger: quiet})},
-		Hooks:       &middleware.Hooks{Logger: quiet},
+		RateLimit: middleware.PerOrganization(limits, ratelimit.Limit{Count: int64(s.Limit), Period: s.Period}),
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(replies,
+			idem.Options{Timeout: time.Minute, Logger: quiet})},
+		Hooks: &middleware.Hooks{Logger: quiet},
 	})
 	api.HandleFunc("GET /api/v1/tasks", middleware.Require(scope.TasksRead), a.list)
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), a.post)

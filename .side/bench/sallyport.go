@@ -18,7 +18,8 @@ func options(s *Setup) middleware.Options {
 	quiet := slog.New(slog.DiscardHandler)
 	replies := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30, Logger: quiet})
 	return middleware.Options{
-		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: int64(s.Limit), Period: s.Period}),
+		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(),
+			ratelimit.Limit{Count: int64(s.Limit), Period: s.Period}),
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(replies, idem.Options{Logger: quiet})},
 		Hooks:       &middleware.Hooks{Logger: quiet},
 	}

@@ -54,7 +54,8 @@ func Chi() http.Handler {
 		}
 		r.Get("/account", scope("account:read", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(map[string]string{"id": r.Context().Value(callerKey{}).(caller).org, "now": time.Now().String()})
+			_ = json.NewEncoder(w).Encode(map[string]string{"id": r.Context().Value(callerKey{}).(caller).org,
+				"now": time.Now().String()})
 		}))
 		r.Get("/tasks", scope("tasks:read", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

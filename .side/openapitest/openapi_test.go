@@ -67,8 +67,13 @@ func TestDocumentIsValid(t *testing.T) {
 		{"all of it", middleware.Options{
 			Service: keystore.Service{Prefix: "acme"}, RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
 			Idempotency: middleware.IdempotencyOptions{Required: true},
-		}, openapi.Info{Title: "Tasks", Version: "7", Description: "…", Servers: []string{"https://api.example.com", "/"}, Host: "hooks.example.com"}},
-		{"a hook", middleware.Options{Hooks: &middleware.Hooks{Problem: func(*http.Request, middleware.Problem) (string, []byte) { return "", nil }}}, openapi.Info{}},
+		}, openapi.Info{
+			Title: "Tasks", Version: "7", Description: "…",
+			Servers: []string{"https://api.example.com", "/"}, Host: "hooks.example.com",
+		}},
+		{"a hook", middleware.Options{Hooks: &middleware.Hooks{
+			Problem: func(*http.Request, middleware.Problem) (string, []byte) { return "", nil },
+		}}, openapi.Info{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d, err := validate(t, openapi.Document(newAPI(tt.o), tt.info))

@@ -49,7 +49,8 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 	keys := keystore.NewMemory()
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	issue := func(environment keystore.Environment, scopes ...scope.Name) string {
-		secret, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "org_1", Actor: "test", Name: "test", Environment: environment, Scopes: scopes})
+		secret, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "org_1", Actor: "test", Name: "test",
+			Environment: environment, Scopes: scopes})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,8 +72,9 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 			Organization: &ratelimit.Policy{Name: "plenty", Limit: ratelimit.MustParse("1000-S")},
 			Sandbox:      &ratelimit.Policy{Name: "once", Limit: ratelimit.MustParse("1-H")},
 		},
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})},
-		Hooks:       hooks,
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
+			idem.Options{})},
+		Hooks: hooks,
 	}, &s.tasks)
 	if hooks.Problem != nil || reflect.ValueOf(hooks.Observe).Pointer() != reflect.ValueOf(given).Pointer() || hooks.Pattern != nil {
 		t.Error("the recipe writes into its caller's Hooks, which another API may share")
@@ -134,8 +136,10 @@ func (a answer) member(name string) string {
 }
 
 var (
-	problemCodes = map[int]string{401: "api_key_missing", 403: "insufficient_scope", 404: "not_found", 429: "rate_limited", 500: "internal"}
-	connectCodes = map[int]string{401: "unauthenticated", 403: "permission_denied", 404: "unimplemented", 429: "resource_exhausted", 500: "internal"}
+	problemCodes = map[int]string{401: "api_key_missing", 403: "insufficient_scope", 404: "not_found", 429: "rate_limited",
+		500: "internal"}
+	connectCodes = map[int]string{401: "unauthenticated", 403: "permission_denied", 404: "unimplemented",
+		429: "resource_exhausted", 500: "internal"}
 )
 
 const tasksPath = "/api/v1/tasks"
@@ -149,19 +153,29 @@ var recipes = []struct {
 	created, refused          int    // what a create gets, and one that the router's own error path refuses
 	codes                     map[int]string
 }{
-	{"chi.go", Chi, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/{id}", 201, 422, problemCodes},
-	{"gin.go", Gin, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/:id", 201, 422, problemCodes},
-	{"ginwrap.go", GinWrap, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422, problemCodes},
-	{"echo.go", Echo, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/:id", 201, 422, problemCodes},
-	{"echo4.go", Echo4, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/:id", 201, 422, problemCodes},
-	{"huma.go", Huma, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422, problemCodes},
-	{"oapicodegen.go", OapiCodegen, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422, problemCodes},
-	{"connect.go", Connect, "POST " + createProcedure, "POST " + getProcedure, "POST /tasks.v1.Tasks/None", "POST " + createProcedure, "POST " + getProcedure, 200, 400, connectCodes},
-	{"gateway.go", Gateway, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks", "GET /api/v1/tasks/{id=*}", 200, 400, problemCodes},
+	{"chi.go", Chi, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/{id}",
+		201, 422, problemCodes},
+	{"gin.go", Gin, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/:id",
+		201, 422, problemCodes},
+	{"ginwrap.go", GinWrap, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
+		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
+	{"echo.go", Echo, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/:id",
+		201, 422, problemCodes},
+	{"echo4.go", Echo4, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks",
+		"/api/v1/tasks/:id", 201, 422, problemCodes},
+	{"huma.go", Huma, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
+		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
+	{"oapicodegen.go", OapiCodegen, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
+		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
+	{"connect.go", Connect, "POST " + createProcedure, "POST " + getProcedure, "POST /tasks.v1.Tasks/None", "POST " +
+		createProcedure, "POST " + getProcedure, 200, 400, connectCodes},
+	{"gateway.go", Gateway, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
+		"GET /api/v1/tasks/{id=*}", 200, 400, problemCodes},
 	{"otelhttp.go", func(k keystore.Store, o middleware.Options, t *Tasks) http.Handler {
 		return OtelHTTP(k, o, t, noop.NewTracerProvider())
 	}, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422, problemCodes},
-	{"gzhttp.go", Gzip, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422, problemCodes},
+	{"gzhttp.go", Gzip, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
+		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
 }
 
 func TestRecipes(t *testing.T) {
@@ -225,7 +239,8 @@ func TestRecipes(t *testing.T) {
 				if want := tt.outcome == "replayed"; replayed != want {
 					t.Errorf("%s: replayed is %t, want %t", tt.name, replayed, want)
 				}
-				if original := first[tt.key]; replayed && (a.body != original.body || a.header.Get("Content-Type") != original.header.Get("Content-Type")) {
+				if original := first[tt.key]; replayed && (a.body != original.body ||
+					a.header.Get("Content-Type") != original.header.Get("Content-Type")) {
 					t.Errorf("%s: got %s, want the first response, %s", tt.name, a.body, original.body)
 				}
 				if !replayed {

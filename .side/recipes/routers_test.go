@@ -87,7 +87,8 @@ func TestGinWriter(t *testing.T) {
 			return middleware.Chain(g.RequestID, g.Authenticate)(engine)
 		})
 		for range 2 {
-			if a := s.send("POST "+tasksPath, s.full, "", "Idempotency-Key", "a"); a.status != tt.status || tt.body != "?" && a.body != tt.body {
+			if a := s.send("POST "+tasksPath, s.full, "", "Idempotency-Key", "a"); a.status != tt.status || tt.body != "?" &&
+				a.body != tt.body {
 				t.Errorf("%s: got %d %q, want %d %q", tt.name, a.status, a.body, tt.status, tt.body)
 			}
 		}
@@ -132,11 +133,13 @@ func TestOperationWithoutSecurity(t *testing.T) {
 // round the decision.
 func TestGateway(t *testing.T) {
 	s := start(t, Gateway)
-	if a := s.send("GET /api/v1/tasks/7", s.full, "", "Grpc-Metadata-Organization", "org_2"); a.member("organization") != "org_1" {
+	if a := s.send("GET /api/v1/tasks/7", s.full, "", "Grpc-Metadata-Organization",
+		"org_2"); a.member("organization") != "org_1" {
 		t.Errorf("the handler got %s from a header of the client", a.body)
 	}
 	form := []string{"Content-Type", "application/x-www-form-urlencoded", "X-HTTP-Method-Override", "GET"}
-	if a := s.send("POST /api/v1/tasks/7", s.narrow, "", form...); a.status != 403 || a.event.Pattern != "GET /api/v1/tasks/{id=*}" {
+	if a := s.send("POST /api/v1/tasks/7", s.narrow, "", form...); a.status != 403 ||
+		a.event.Pattern != "GET /api/v1/tasks/{id=*}" {
 		t.Errorf("X-HTTP-Method-Override: got %d at %q", a.status, a.event.Pattern)
 	}
 	s = start(t, func(keys keystore.Store, o middleware.Options, tasks *Tasks) http.Handler {
@@ -158,7 +161,8 @@ func TestGzip(t *testing.T) {
 	for i, encoding := range []string{"gzip", "identity", "gzip"} {
 		body := `{"title":"` + strings.Repeat("long ", 100) + `"}`
 		a := s.send("POST "+tasksPath, s.full, body, "Idempotency-Key", "a", "Accept-Encoding", encoding)
-		if got := a.header.Get("Content-Encoding") == "gzip"; got != (encoding == "gzip") || (a.header.Get("Idempotent-Replayed") != "") != (i > 0) {
+		if got := a.header.Get("Content-Encoding") == "gzip"; got != (encoding == "gzip") ||
+			(a.header.Get("Idempotent-Replayed") != "") != (i > 0) {
 			t.Errorf("Accept-Encoding %s: got %v", encoding, a.header)
 		}
 		if a.event.Bytes != int64(len(a.body)) {
@@ -193,7 +197,8 @@ func TestSpans(t *testing.T) {
 		for _, a := range span.Attributes() {
 			got[string(a.Key)] = a.Value.String()
 		}
-		if span.Name() != name || got["api.outcome"] != outcome || got["api.organization"] != organization || got["api.request_id"] == "" {
+		if span.Name() != name || got["api.outcome"] != outcome || got["api.organization"] != organization ||
+			got["api.request_id"] == "" {
 			t.Errorf("got the span %q with %v, want %q with the outcome %s", span.Name(), got, name, outcome)
 		}
 	}

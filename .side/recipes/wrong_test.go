@@ -57,7 +57,8 @@ func TestWrongAdapters(t *testing.T) {
 		}, 200, 409, "written after the Idempotency stage had ended"},
 		{"gin, without the writer", onGin(func(s stage) gin.HandlerFunc {
 			return func(c *gin.Context) {
-				s(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { c.Request = r; c.Next() })).ServeHTTP(c.Writer, c.Request)
+				s(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { c.Request = r; c.Next() })).ServeHTTP(c.Writer,
+					c.Request)
 				c.Abort()
 			}
 		}), 422, 409, "sent past the Idempotency stage"},

@@ -91,7 +91,8 @@ func serve(ctx context.Context) error {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	client := redis.NewClient(o)
 	defer client.Close()
-	limits := ratelimitredis.New(client, ratelimitredis.Options{Prefix: *prefix + "rate", Ahead: *ahead, Failover: ratelimit.FailoverOptions{Budget: patience}})
+	limits := ratelimitredis.New(client, ratelimitredis.Options{Prefix: *prefix + "rate", Ahead: *ahead,
+		Failover: ratelimit.FailoverOptions{Budget: patience}})
 	if err := limits.Ready(ctx); err != nil {
 		return err
 	}
@@ -101,13 +102,15 @@ func serve(ctx context.Context) error {
 
 	// A key that is revoked elsewhere is refused because of the feed, or not
 	// for an hour.
-	cached := keystore.NewCached(keys, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, Timeout: patience, FeedInterval: 50 * time.Millisecond})
+	cached := keystore.NewCached(keys, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, Timeout: patience,
+		FeedInterval: 50 * time.Millisecond})
 	upkeep, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	go cached.Run(upkeep)
 
 	runner := func(join bool) middleware.IdempotencyOptions {
-		return middleware.IdempotencyOptions{Runner: idem.NewRunner(answers, idem.Options{Join: join, Lease: lease, Timeout: patience, Draining: ctx.Done()})}
+		return middleware.IdempotencyOptions{Runner: idem.NewRunner(answers,
+			idem.Options{Join: join, Lease: lease, Timeout: patience, Draining: ctx.Done()})}
 	}
 	leased := runner(false)
 	api := middleware.NewAPI(cached, middleware.Options{
@@ -128,7 +131,9 @@ func serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		api.Handle("GET /api/v1/"+name, middleware.Require(scope.TasksRead), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), middleware.RouteOptions{Limit: &ratelimit.Policy{Name: name, Limit: limit}})
+		api.Handle("GET /api/v1/"+name, middleware.Require(scope.TasksRead),
+			http.HandlerFunc(func(http.ResponseWriter,
+			*http.Request) {}), middleware.RouteOptions{Limit: &ratelimit.Policy{Name: name, Limit: limit}})
 
 	}
 
@@ -175,7 +180,8 @@ func create(db *sql.DB, streamed bool) http.Handler {
 		if tx, ok := idemsql.Tx(r.Context()); ok {
 			insert = tx.ExecContext
 		}
-		if _, err := insert(r.Context(), fmt.Sprintf("INSERT INTO rolling_tasks (id, title) VALUES ('%s', '%s')", id, title)); err != nil {
+		if _, err := insert(r.Context(), fmt.Sprintf("INSERT INTO rolling_tasks (id, title) VALUES ('%s', '%s')", id,
+			title)); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}

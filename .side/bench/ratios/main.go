@@ -24,7 +24,8 @@ type figures map[string][]float64 // by unit
 
 func main() {
 	metric := flag.String("metric", "cpu-ns/op", "the unit that is compared")
-	flag.Float64Var(&middle, "quantile", 0.5, "which of each peer's figures is compared: 0.5 is the median, 0 the smallest")
+	flag.Float64Var(&middle, "quantile", 0.5,
+		"which of each peer's figures is compared: 0.5 is the median, 0 the smallest")
 	flag.Parse()
 
 	line := regexp.MustCompile(`^Benchmark\w+/peer=([^/]+)/path=(\S+?)(-\d+)?\s+\d+\s+(.*)$`)
@@ -82,11 +83,13 @@ func main() {
 	for _, row := range rows {
 		if floor := table[row]["floor"]; floor != nil {
 			bottom := median(floor[*metric])
-			fmt.Printf("| %s | %.2f | %.2f |\n", row, median(table[row][ours][*metric])/bottom, median(table[row][ours+"-pieces"][*metric])/bottom)
+			fmt.Printf("| %s | %.2f | %.2f |\n", row, median(table[row][ours][*metric])/bottom,
+				median(table[row][ours+"-pieces"][*metric])/bottom)
 		}
 	}
 
-	fmt.Print("\n| row | best net/http peer | ratio | middle half | best of all | ratio | middle half |\n|---|---|--:|---|---|--:|---|\n")
+	fmt.Print("\n| row | best net/http peer | ratio | middle half | best of all | ratio | middle half " +
+		"|\n|---|---|--:|---|---|--:|---|\n")
 	for _, row := range rows {
 		mine := table[row][ours][*metric]
 		fmt.Printf("| %s |", row)
@@ -94,7 +97,8 @@ func main() {
 			best := ""
 			for _, p := range peers {
 				f := table[row][p]
-				if f == nil || strings.HasPrefix(p, ours) || strings.HasPrefix(p, "bare") || p == "floor" || p == "fiber" && !withFiber {
+				if f == nil || strings.HasPrefix(p, ours) || strings.HasPrefix(p, "bare") || p == "floor" || p == "fiber" &&
+					!withFiber {
 					continue
 				}
 				if best == "" || median(f[*metric]) < median(table[row][best][*metric]) {
