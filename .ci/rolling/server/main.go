@@ -133,7 +133,8 @@ func serve(ctx context.Context) error {
 		}
 		api.Handle("GET /api/v1/"+name, middleware.Require(scope.TasksRead),
 			http.HandlerFunc(func(http.ResponseWriter,
-			*http.Request) {}), middleware.RouteOptions{Limit: &ratelimit.Policy{Name: name, Limit: limit}})
+				*http.Request) {
+			}), middleware.RouteOptions{Limit: &ratelimit.Policy{Name: name, Limit: limit}})
 
 	}
 
