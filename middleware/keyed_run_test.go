@@ -106,7 +106,7 @@ func TestDisconnect(t *testing.T) {
 				}
 			} else {
 				c := dial(t, srv)
-				c.send(wirePost(token, "a"))
+				c.send(wirePost(srv, token))
 				<-entered
 				c.Close()
 			}

@@ -255,10 +255,10 @@ func post(token, key string, lines ...string) *http.Request {
 	return request("POST", "/", token, "{}", append(lines, "Idempotency-Key: "+key)...)
 }
 
-// wirePost is a create of "{}" as a client sends it.
-func wirePost(token, key string) string {
-	return "POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token +
-		"\r\nIdempotency-Key: " + key + "\r\nContent-Length: 2\r\n\r\n{}"
+// wirePost is a create of "{}" under the key a, as a client sends it.
+func wirePost(srv *httptest.Server, token string) string {
+	return "POST / HTTP/1.1\r\nHost: " + srv.Listener.Addr().String() + "\r\nAuthorization: Bearer " + token +
+		"\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n{}"
 }
 
 // site is a handler behind the stages that Idempotency needs, with a caller and

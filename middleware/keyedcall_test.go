@@ -194,7 +194,7 @@ func TestWaiterLeaves(t *testing.T) {
 		close(entered)
 		<-release
 	})))
-	head := wirePost(token, "a")
+	head := wirePost(srv, token)
 	first, waiter := dial(t, srv), dial(t, srv)
 	first.send(head)
 	<-entered
@@ -288,7 +288,7 @@ func TestShutdown(t *testing.T) {
 		srv.Config.RegisterOnShutdown(sync.OnceFunc(func() { close(draining) }))
 	})
 	c := dial(t, srv)
-	c.send(wirePost(token, "a"))
+	c.send(wirePost(srv, token))
 	<-entered
 	c.Close()
 
