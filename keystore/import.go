@@ -26,8 +26,8 @@ const maxHint = 8
 // Name of the LegacyFormat.
 //
 // The digest does not protect a token that can be guessed: import only those
-// from a random generator, and none that were revoked or have expired. A legacy
-// key is marked until it is rotated.
+// from a random generator. A key that was revoked, is suspended or has expired
+// is refused. A legacy key is marked until it is rotated.
 //
 // Import returns [ErrExists] when there is such a key already, under whichever
 // digest, and the key too when it belongs to the organization: a program that
@@ -82,6 +82,9 @@ func (i *Issuer) importProblems(old *Key, t Token) (problems []FieldError) {
 	}
 	if t.Environment == "" && i.service.legacy(t.legacy) == nil {
 		problems = append(problems, FieldError{"legacy", fmt.Sprintf("There is no legacy format %.64q.", t.legacy)})
+	}
+	if !old.RevokedAt.IsZero() || old.Suspended {
+		problems = append(problems, FieldError{"revoked_at", "The key is revoked or suspended; imported it would be live."})
 	}
 	if problem := textProblem("ID", old.ID); problem != "" {
 		problems = append(problems, FieldError{"id", problem})

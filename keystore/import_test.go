@@ -71,6 +71,12 @@ func TestImportProblems(t *testing.T) {
 	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{}), token); !errors.As(err, &problems) || len(problems.Fields) != 1 {
 		t.Errorf("Import without an environment returned %v, want one problem", err)
 	}
+	live := withChecksum("svc_test_" + strings.Repeat("aB", 16))
+	for _, dead := range []keystore.Key{{RevokedAt: time.Now().Add(time.Hour)}, {Suspended: true}} {
+		if _, err := issuer.Import(t.Context(), record(grant(), dead), live); !errors.As(err, &problems) || problems.Fields[0].Field != "revoked_at" {
+			t.Errorf("Import of a key that was revoked at %v, suspended %t: got error %v, want it refused", dead.RevokedAt, dead.Suspended, err)
+		}
+	}
 }
 
 func TestImportTwice(t *testing.T) {
