@@ -201,6 +201,13 @@ func TestMisplacedPieces(t *testing.T) {
 		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 	})
 	g.RateLimit(http.NotFoundHandler()) // else there is a warning of its own
+	anotherRoute := func(next http.Handler) http.Handler {
+		decided := g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK))
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			decided.ServeHTTP(httptest.NewRecorder(), r)
+			next.ServeHTTP(w, r)
+		})
+	}
 	other := middleware.New(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	limited := func(o middleware.RateLimitOptions) func(http.Handler) http.Handler {
 		return middleware.New(nil, middleware.Options{RateLimit: o}).RateLimit
@@ -230,6 +237,8 @@ func TestMisplacedPieces(t *testing.T) {
 			}}), "RateLimit counts by organization or key"},
 		{"Idempotent alone", g.Idempotent, "Idempotent has no Require before it"},
 		{"Idempotent before Require", middleware.Chain(g.Authenticate, g.Idempotent, g.Enforce(middleware.AnyCaller())),
+			"Idempotent has no Require before it"},
+		{"Idempotent after the Require of another route", middleware.Chain(g.Authenticate, anotherRoute, g.Idempotent),
 			"Idempotent has no Require before it"},
 		{"Idempotent inside another",
 			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
