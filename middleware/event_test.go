@@ -349,6 +349,25 @@ func TestEventOfARequestWithin(t *testing.T) {
 	}
 }
 
+// TestEventOfAMisuse: where Authenticate stands inside Idempotent, the caller of
+// the Event is who the stages outside know.
+func TestEventOfAMisuse(t *testing.T) {
+	ring, o := newKeyring(), &observed{t: t}
+	token := ring.issue(t)
+	g := middleware.New(ring.keys, middleware.Options{
+		Hooks: o.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+	})
+	chain := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Authenticate)
+	e, res := o.ask(chain(http.HandlerFunc(sayOK)), request("POST", "/", token, "{}"))
+	if e.Status != 500 || e.Stage != middleware.StageAuth || e.Principal.Organization() != "org_1" {
+		t.Errorf("got %d, %s and the caller %q, want 500, %s and org_1",
+			e.Status, e.Stage, e.Principal.Organization(), middleware.StageAuth)
+	}
+	if res.Header.Get("Connection") != "" {
+		t.Error("the connection of a caller with a key was closed")
+	}
+}
+
 // TestEventOfARefusedKey: whoever watches learns which key it was; the client
 // is nobody.
 func TestEventOfARefusedKey(t *testing.T) {

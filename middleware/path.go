@@ -186,6 +186,7 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 	}
 	c.w, c.r = w, r
 	switch {
+	case c.misplaced: // what is known of the caller stays
 	case c.gate.authenticates:
 		// No decision about an outer request holds for this one.
 		c.facts.Context, c.facts.response, x.facts = r.Context(), x, &c.facts
