@@ -50,8 +50,8 @@ func (s *Store) newTurns() *semaphore.Weighted {
 // before the first Join. What is known already is answered out of turn, after
 // 50 milliseconds.
 //
-// The transaction ends with the Joined's Settle and not with ctx, so every
-// Joined must be settled.
+// The transaction ends with its Settle and not with ctx, so each must be
+// settled.
 func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
 	if err := check(c); err != nil {
 		return idem.Record{}, nil, err
