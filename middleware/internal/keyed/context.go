@@ -48,8 +48,8 @@ const (
 	direct                  // it streams to this client alone
 )
 
-func (c *Context) start(x *Run) {
-	c.parent, c.execution, c.Executions, c.timeout = x.R.Context(), x.Execution, x.Attempt, x.Stage.Timeout
+func (c *Context) start(q *Request) {
+	c.parent, c.execution, c.Executions, c.timeout = q.R.Context(), q.Execution, q.Attempt, q.Stage.Timeout
 	c.deadline = time.Now().Add(c.timeout)
 }
 

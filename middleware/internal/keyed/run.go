@@ -34,7 +34,7 @@ var ErrNotSaved = errors.New("middleware: the transaction of a keyed request was
 // because another execution owns the key, idem.ErrCommitUnknown or ErrNotSaved.
 func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err error) {
 	x.ctx = ctx
-	ctx.start(x)
+	ctx.start(&x.Request)
 	r := x.R.WithContext(inner)
 	r.Body = x.Body.Reader()
 	x.writer = &x.handler
