@@ -22,8 +22,8 @@ import (
 // network and its driver do has a method HonorsContext(), and a [Runner] calls
 // it in the goroutine of the request. For any other one it starts a goroutine
 // with each call, to be able to leave it behind, which takes a quarter of the
-// processor time of a create in Redis. So it does for a [Joiner] when
-// Options.Join is set.
+// processor time of a create in Redis. A Runner also starts one for
+// each call of a [Joiner].
 //
 // A Store is safe for concurrent use. It keeps payloads as they are given to
 // it: who can read the store can read what clients were answered. Package

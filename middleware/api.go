@@ -25,8 +25,7 @@ import (
 // every path, known or not, is a 401. The rest runs for the pattern that
 // matched, never for the text of the URL. A 404, a 405 or a redirect of the mux
 // is charged to the organization and key like any request. The code of this
-// path is in path.go: it calls the inside of each stage, not the methods of the
-// Guard; its open and close are RequestID and Recover.
+// path is in path.go.
 //
 // Register all routes, then serve: Handle must not be called concurrently with
 // ServeHTTP.

@@ -96,7 +96,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.idempotent, f.repeatable = rt.idempotent.idempotency, r
 	}
 
-	// From here on f does not change: a Plan may hold it.
+	// From here on only scoped changes in f: a Plan may hold it.
 	if refused, ok := g.limits.check(f, x, c.w, r, rt.limit); !ok {
 		g.report.refuse(c.w, r, StageRateLimit, &refused) // 429, 400, 503
 		return
@@ -110,7 +110,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.scoped.Store(true)
 
 	if rt.idempotent != nil {
-		rt.idempotent.serve(f, c.w, r) // idempotency.go: the handler, a replay, or 400, 409, 413, 422, 503
+		rt.idempotent.serve(f, c.w, r) // keyedcall.go: the handler, a replay, or 400, 409, 413, 422, 503
 		return
 	}
 	f.serve(rt.next, c.w, r)

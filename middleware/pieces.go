@@ -48,6 +48,9 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 //   - Anything else that is not a live key: 401 with error="invalid_token".
 //   - The store does not answer: 503 with Retry-After, never 401, because
 //     clients do not retry a 401.
+//   - A key that may not be used from this address, or a caller whom the
+//     service does not accept: 403.
+//   - Credentials of several kinds: 400.
 //   - This client address has used up Options.Failures: 429. A live key that
 //     the keystore.Cached remembers still passes, so wrong keys cannot lock out
 //     a key that is in use.

@@ -24,8 +24,9 @@
 // Of all requests with one key exactly one takes effect, and a crash at any
 // moment leaves all of it or nothing. A reply of 2xx or 3xx is committed
 // together with the rows; after a 4xx the rows are taken back and the reply
-// alone is kept, also when the database had refused a statement; after a 5xx, a
-// panic or a deadline nothing is kept and the key is free. When the connection
+// alone is kept, also when the database had refused a statement; after a 401,
+// 403, 425, 429, 5xx, a panic or a deadline nothing is kept and the key is
+// free. When the connection
 // breaks during COMMIT nobody knows ([idem.ErrCommitUnknown]); a repeat finds
 // out. A serialization failure, a deadlock or SQLITE_BUSY leaves nothing, and a
 // handler is never run again within one request. What the handler does outside
@@ -81,7 +82,7 @@
 //
 // The driver is github.com/go-sql-driver/mysql, or one whose errors have the
 // same field Number. No setting of its DSN is needed. MariaDB has to be 10.6 or
-// later and is what the tests run on; MySQL 8.0.22 or later has the same
+// later and is what the tests run on; MySQL 8.0.29 or later has the same
 // statements and is untried.
 //
 // Duplicates find out by a named lock (GET_LOCK) that the key is taken. It
@@ -111,7 +112,7 @@
 //
 // # Upkeep
 //
-// Rows are kept for the retention, 24 hours unless the route says otherwise,
+// Rows are kept for the retention, 24 hours unless [idem.Options] say otherwise,
 // and hold the replies as plain text: whoever reads the table or its backups
 // reads what clients were told. [Store.Run] removes those whose time is over;
 // run it in one server or in all.
