@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -37,7 +36,6 @@ import (
 type Memory struct {
 	epoch   time.Time
 	options MemoryOptions
-	tokens  atomic.Uint64 // of its Runners
 
 	mu       sync.Mutex
 	entries  entryTable

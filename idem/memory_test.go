@@ -286,7 +286,7 @@ func TestMemoryDefaults(t *testing.T) {
 		}
 		time.Sleep(time.Minute - 1)
 		s.mustBeFull("a", "more")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		s.put("a", "more", 0)
 	})
 }

@@ -565,54 +565,6 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-func subBatch(t *testing.T, parallel bool) {
-	ring := newKeyring()
-	one, _ := ring.grant(t, grantOf("org_one"))
-	two, _ := ring.grant(t, grantOf("org_two"))
-	var mu sync.Mutex
-	var got []middleware.Event
-	hooks := quiet()
-	hooks.Observe = func(ctx context.Context, e middleware.Event) { mu.Lock(); got = append(got, e); mu.Unlock() }
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
-	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
-	api.HandleFunc("POST /api/v1/batch", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-		var wg sync.WaitGroup
-		part := func(token string) {
-			s := &sub{ResponseWriter: w, h: http.Header{}} // an answer of its own; Unwrap for deadlines
-			api.ServeHTTP(s, request("GET", "/api/v1/x", token, "").WithContext(r.Context()))
-			if len(s.h["Svc-Request-Id"]) != 1 {
-				t.Errorf("the inner response %d has %d request ids", s.status, len(s.h["Svc-Request-Id"]))
-			}
-		}
-		for _, token := range []string{two, "svc_live_bad"} {
-			if parallel {
-				wg.Go(func() { part(token) })
-			} else {
-				part(token)
-			}
-		}
-		wg.Wait()
-		w.WriteHeader(201)
-	})
-	serve(api, request("POST", "/api/v1/batch", one, "{}"))
-	if parallel {
-		return
-	}
-	if len(got) != 3 || got[len(got)-1].Principal.Organization() != "org_one" {
-		t.Error("want three Events, the last of org_one")
-	}
-}
-
-type brokenBody struct{ n int }
-
-func (b *brokenBody) Read(p []byte) (int, error) {
-	if b.n > 2000 {
-		return 0, errors.New("reset")
-	}
-	b.n += len(p)
-	return len(p), nil
-}
-
 func TestUploadsBehindAnOuterMux(t *testing.T) {
 	var form bytes.Buffer
 	parts := multipart.NewWriter(&form)
