@@ -42,8 +42,8 @@ func readEquivalents(name string) (equivalentSet, error) {
 	return known, nil
 }
 
-// unused returns the entries for files of these packages that match no
-// mutant any more.
+// unused returns the entries for files of these packages, and for files that
+// are gone, that match no mutant any more.
 func (known equivalentSet) unused(packages []*pkg) []string {
 	var unused []string
 	for _, text := range slices.Sorted(maps.Keys(known)) {
@@ -53,7 +53,8 @@ func (known equivalentSet) unused(packages []*pkg) []string {
 			listed = listed || p.files[file]
 			found = found || p.seen[text]
 		}
-		if listed && !found {
+		_, err := os.Stat(file)
+		if (listed || os.IsNotExist(err)) && !found {
 			unused = append(unused, text)
 		}
 	}
