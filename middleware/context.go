@@ -20,6 +20,7 @@ type facts struct {
 	context.Context
 
 	response   *exchange // the one that the request is answered by; nil before the first stage
+	hooks      *Hooks    // of the stages outside, for a Guard that has none
 	principal  Principal
 	scoped     atomic.Bool   // a scope decision let the principal pass
 	idempotent any           // the Idempotency stage that the request is inside of, or nil
@@ -80,7 +81,7 @@ func extend(ctx context.Context) *facts {
 func (f *facts) copy(ctx context.Context, outer *facts) {
 	f.Context = ctx
 	if outer != nil {
-		f.response, f.principal, f.claim = outer.response, outer.principal, outer.claim
+		f.response, f.hooks, f.principal, f.claim = outer.response, outer.hooks, outer.principal, outer.claim
 		f.idempotent, f.repeatable = outer.idempotent, outer.repeatable
 		f.scoped.Store(outer.scoped.Load())
 	}

@@ -189,10 +189,10 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 	case c.misplaced: // what is known of the caller stays
 	case c.gate.authenticates:
 		// No decision about an outer request holds for this one.
-		c.facts.Context, c.facts.response, x.facts = r.Context(), x, &c.facts
+		c.facts.Context, c.facts.response, c.facts.hooks, x.facts = r.Context(), x, x.hooks, &c.facts
 	case c.opened:
 		c.facts.copy(r.Context(), outer)
-		c.facts.response, x.facts = x, &c.facts
+		c.facts.response, c.facts.hooks, x.facts = x, x.hooks, &c.facts
 	}
 }
 

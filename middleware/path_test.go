@@ -612,6 +612,26 @@ func TestSharedRequest(t *testing.T) {
 	wg.Wait()
 }
 
+// TestMirroredRequest: middleware between RequestID and an API sends a copy of
+// the request elsewhere, at the same time. The race detector watches.
+func TestMirroredRequest(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
+	elsewhere := middleware.New(ring.keys, middleware.Options{}).Authenticate(http.HandlerFunc(sayOK))
+	var mirrored sync.WaitGroup
+	h := keyless().RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		again := r.Clone(r.Context())
+		mirrored.Go(func() { elsewhere.ServeHTTP(httptest.NewRecorder(), again) })
+		api.ServeHTTP(w, r)
+	}))
+	for range 20 {
+		serve(h, request("GET", "/api/v1/x", token, ""))
+	}
+	mirrored.Wait()
+}
+
 // TestFactsDoNotChange fails under the race detector, which the gate uses.
 func TestFactsDoNotChange(t *testing.T) {
 	ring := newKeyring()

@@ -39,8 +39,8 @@ func (p *reporter) hooks(x *exchange, r *http.Request) *Hooks {
 		return p.own
 	case x != nil && x.hooks != nil:
 		return x.hooks
-	case f != nil && f.response != nil:
-		return f.response.hooks
+	case f != nil:
+		return f.hooks
 	}
 	return nil
 }
@@ -281,7 +281,7 @@ func (p *reporter) ask(hooks *Hooks, x *exchange, r *http.Request, problem Probl
 	if x != nil && x.facts != nil {
 		f.principal = x.facts.principal
 	}
-	f.response = &exchange{hooks: &once}
+	f.hooks, f.response = &once, new(exchange)
 	f.response.ID = problem.RequestID
 	problem.Missing = slices.Clone(problem.Missing) // otherwise those of the Requirement
 	p.contain(x, r, func() { contentType, body = hooks.Problem(r.WithContext(f), problem) })

@@ -45,7 +45,7 @@ func (s *requestIDs) open(x *exchange, w http.ResponseWriter, r *http.Request, o
 		// The same request behind a foreign writer, or a request within a
 		// request.
 		x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
-		x.hooks = outer.response.hooks
+		x.hooks = outer.hooks
 	} else {
 		x.IDHeader = s.Header
 		s.assign(x, r)
