@@ -46,6 +46,8 @@ func NewAPI(keys keystore.Store, o Options) *API {
 	if g.auth == nil {
 		panic("middleware: NewAPI: there is neither a key store nor an Options.Authenticator")
 	}
+	g.noRateLimit.Store(false) // the routes have both stages
+	g.noIdempotent.Store(false)
 	a := &API{Guard: g, base: strings.TrimRight(g.options.Base, "/"), mux: http.NewServeMux(), limits: make(map[string]ratelimit.Limit)}
 	a.path = gate{guard: g, ids: true, recovers: true, authenticates: true, mux: a.mux}
 	return a
