@@ -37,10 +37,10 @@ func (p *reporter) hooks(x *exchange, r *http.Request) *Hooks {
 	switch f := factsOf(r.Context()); {
 	case p.own != nil:
 		return p.own
-	case x != nil && x.hooks != nil:
-		return x.hooks
-	case f != nil:
+	case f != nil && f.hooks != nil:
 		return f.hooks
+	case x != nil:
+		return x.hooks // also of a stage inside
 	}
 	return nil
 }

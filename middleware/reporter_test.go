@@ -951,3 +951,20 @@ func TestPanicStack(t *testing.T) {
 
 //go:noinline
 func passed(b [16]byte) { panic("boom of " + fmt.Sprint(b[:8])) }
+
+// TestHooksOfTheStageOutside: a Guard without Hooks uses those of the stage
+// outside it, also after one inside it that has its own.
+func TestHooksOfTheStageOutside(t *testing.T) {
+	outside, inside := newLogged(), newLogged()
+	panics := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		middleware.New(nil, middleware.Options{Hooks: inside.hooks()}).Recover(nothing).ServeHTTP(w, r)
+		panic("boom")
+	})
+	outer := middleware.New(nil, middleware.Options{Hooks: outside.hooks()})
+	h := middleware.Chain(outer.RequestID, middleware.New(nil, middleware.Options{}).Recover)(panics)
+	serve(h, request("GET", "/", "", ""))
+	if outside.String() == "" || inside.String() != "" {
+		t.Errorf("outside got %q, inside got %q, want the panic outside", outside.String(), inside.String())
+	}
+}
