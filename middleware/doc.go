@@ -2,25 +2,44 @@
 // keys: a request id on every response, authentication, scopes, rate limits and
 // idempotent creates.
 //
-// [API] is all of it as one http.Handler. A [Guard] has each stage as a
-// func(http.Handler) http.Handler, for any router. Both take the same
-// [Options]. The path of a request through an API is path.go, the stages of a
-// Guard are pieces.go; what each stage decides has one file:
+//	keys := keystore.NewMemory()
+//	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+//	api := middleware.NewAPI(keys, middleware.Options{
+//		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+//		Idempotency: middleware.IdempotencyOptions{Runner: replies},
+//	})
 //
-//	requestid.go    RequestID     every response carries one id
-//	recover.go      Recover       500 for a panic; after the first byte, an abort
-//	auth.go         Authenticate  401, or the caller; apikey.go: API keys; throttle.go: 429 for an address that tries them
-//	ratelimit.go    RateLimit     429 with Retry-After
-//	scope.go        Require       403 if the key lacks a scope
-//	idempotency.go  Idempotent    the original response for a retry; keyedcall.go: one such request
+//	var tasks atomic.Int64
+//	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+//		func(w http.ResponseWriter, r *http.Request) {
+//			caller, _ := middleware.PrincipalFrom(r.Context())
+//			w.WriteHeader(http.StatusCreated)
+//			fmt.Fprintf(w, "task %d of %s", tasks.Add(1), caller.Organization())
+//		})
+//
+// A [keystore.Issuer] makes the keys. The api is an http.Handler: without a live
+// key it answers 401, over the limit 429, without the scope 403. A retry with
+// the same Idempotency-Key gets the response of the first request.
+//
+// Its main types are three.
+//
+//   - [API] is the whole contract as one http.Handler, with the order of the
+//     stages and the routing decided.
+//   - [Guard] has each stage as a func(http.Handler) http.Handler, for any
+//     router.
+//   - [Principal] is the caller, as the handlers inside see it.
+//
+// An API and a Guard take the same [Options]. [Hooks] change the log and the
+// form of refusals, and are told of each response by one [Event]. A handler
+// writes its own refusals by [WriteProblem].
 //
 // With a Guard, keep these rules:
 //
 //   - RequestID MUST be the outermost stage.
 //   - Authenticate MUST stand before Require, and before a RateLimit that
 //     counts by organization or key.
-//   - Require or Enforce MUST stand before Idempotent, and never
-//     inside it: a stored reply must not reach a key that may not see it.
+//   - Require or Enforce MUST stand before Idempotent, and never inside it: a
+//     stored reply must not reach a key that may not see it.
 //   - RateLimit SHOULD stand before Idempotent.
 //   - Compression and http.TimeoutHandler: outside Idempotent and inside
 //     RequestID.
@@ -29,15 +48,27 @@
 // the log what is missing. Mistakes that can be seen at construction panic
 // there; [Options.Validate] returns them.
 //
-// Refusals are application/problem+json (RFC 9457); internal/codes has the one
-// table of them, and [Hooks].Problem replaces their form. A handler learns who
-// the caller is from [PrincipalFrom], and writes its own refusals by
-// [WriteProblem]. When a response ends, [Hooks].Observe is told of it by one
-// [Event].
-//
 // What the stages find out about a request is in its context. What they share
 // about a response is in its writer, which has the same optional interfaces as
 // the server's writer (http.Flusher, http.Hijacker, io.ReaderFrom,
 // http.Pusher). With an Idempotency-Key the response is held in memory until it
-// is saved; its writer is only an http.Flusher.
+// is saved or begins to stream; its writer is only an http.Flusher.
+//
+// Refusals are application/problem+json (RFC 9457), all in one table in
+// internal/codes.
+//
+// The files: path.go is the path of a request through an API, and has the stages
+// RequestID, Recover and Authenticate of a Guard too. pieces.go has the methods
+// of a Guard. reporter.go writes refusals and the log. What each stage decides
+// has a file of its own:
+//
+//	requestid.go    RequestID     every response carries one id
+//	recover.go      Recover       500 for a panic; after the first byte, an abort
+//	auth.go         Authenticate  401, or the caller
+//	  apikey.go                   the same for API keys
+//	  throttle.go                 429 for an address that guesses keys
+//	ratelimit.go    RateLimit     429 with Retry-After
+//	scope.go        Require       403 if the key lacks a scope
+//	idempotency.go  Idempotent    its options
+//	  keyedcall.go                one request with an Idempotency-Key
 package middleware

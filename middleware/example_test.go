@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"testing"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -48,23 +50,23 @@ func send(h http.Handler, method, path, key, body string, header ...string) *htt
 
 // An API is the whole contract: the order of the stages and the routing are its
 // own.
-func ExampleAPI() {
+func Example() {
 	keys := keystore.NewMemory()
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 	api := middleware.NewAPI(keys, middleware.Options{
 		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies},
 	})
-	tasks := 0
+
+	var tasks atomic.Int64
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, r *http.Request) {
-			tasks++
 			caller, _ := middleware.PrincipalFrom(r.Context())
 			w.WriteHeader(http.StatusCreated)
-			fmt.Fprintf(w, "task %d of %s", tasks, caller.Organization())
+			fmt.Fprintf(w, "task %d of %s", tasks.Add(1), caller.Organization())
 		})
 
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	key := issue(issuer, "org_1", scope.TasksWrite)
 	for range 2 {
 		w := send(api, "POST", "/api/v1/tasks", key, "{}", "Idempotency-Key", "7f1c")
@@ -77,6 +79,24 @@ func ExampleAPI() {
 	// 201 task 1 of org_1, replayed: "true"
 	// 403
 	// 401
+}
+
+// The program of the package comment is that of Example.
+func TestPackageComment(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(doc), "//\n//\t")
+	program, _, _ = strings.Cut("\t"+program, "\n//\n// ")
+	program = strings.NewReplacer("\n//", "\n").Replace(program)
+	if !strings.Contains(string(example), program) {
+		t.Errorf("no Example has the program of the package comment:\n%s", program)
+	}
 }
 
 // The stages as pieces, for a router of one's own: chi, gorilla/mux or, as here,
