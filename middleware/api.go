@@ -48,7 +48,12 @@ func NewAPI(keys keystore.Store, o Options) *API {
 	}
 	g.noRateLimit.Store(false) // the routes have both stages
 	g.noIdempotent.Store(false)
-	a := &API{Guard: g, base: strings.TrimRight(g.options.Base, "/"), mux: http.NewServeMux(), limits: make(map[string]ratelimit.Limit)}
+	a := &API{
+		Guard:  g,
+		base:   strings.TrimRight(g.options.Base, "/"),
+		mux:    http.NewServeMux(),
+		limits: make(map[string]ratelimit.Limit),
+	}
 	a.path = gate{guard: g, ids: true, recovers: true, authenticates: true, mux: a.mux}
 	return a
 }
@@ -157,7 +162,9 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 }
 
 // HandleFunc is [API.Handle] for a function.
-func (a *API) HandleFunc(pattern string, need Requirement, h func(http.ResponseWriter, *http.Request), options ...RouteOptions) {
+func (a *API) HandleFunc(
+	pattern string, need Requirement, h func(http.ResponseWriter, *http.Request), options ...RouteOptions,
+) {
 	a.Handle(pattern, need, http.HandlerFunc(h), options...)
 }
 

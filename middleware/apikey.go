@@ -48,7 +48,8 @@ func (o KeyOptions) validate() error {
 	case o.Header != "" && !validToken(o.Header):
 		errs = append(errs, fmt.Errorf("%q is not a header field name", o.Header))
 	case o.Header != "" && (validHeader(o.Header) != nil || requestHeader.MatchString(o.Header)):
-		errs = append(errs, fmt.Errorf("the header %s has a meaning of its own; choose another one for the key, such as X-API-Key", o.Header))
+		errs = append(errs, fmt.Errorf(
+			"the header %s has a meaning of its own; choose another one for the key, such as X-API-Key", o.Header))
 	}
 	if o.Environment != "" && !o.Environment.Known() {
 		errs = append(errs, fmt.Errorf("unknown environment %q", o.Environment))
@@ -57,7 +58,8 @@ func (o KeyOptions) validate() error {
 }
 
 // requestHeader matches headers that browsers, proxies and other stages write.
-var requestHeader = regexp.MustCompile(`^(Accept|If-|Proxy-|Sec-|X-Forwarded-|(Cookie2?|Dnt|Expect|Forwarded|From|Host|Idempotency-Key` +
+var requestHeader = regexp.MustCompile(`^(Accept|If-|Proxy-|Sec-|X-Forwarded-|` +
+	`(Cookie2?|Dnt|Expect|Forwarded|From|Host|Idempotency-Key` +
 	`|Max-Forwards|Origin|Priority|Range|Referer|Traceparent|Tracestate|User-Agent|Via|X-Real-Ip|X-Requested-With)$)`)
 
 type keyAuthenticator struct {
@@ -90,7 +92,9 @@ type cache interface {
 	Remembered(t keystore.Token) (k *keystore.Key, wasUsable bool)
 }
 
-func newKeyAuthenticator(keys keystore.Store, o KeyOptions, s keystore.Service, failures ratelimit.Limit, c ClientIP) *keyAuthenticator {
+func newKeyAuthenticator(
+	keys keystore.Store, o KeyOptions, s keystore.Service, failures ratelimit.Limit, c ClientIP,
+) *keyAuthenticator {
 	a := &keyAuthenticator{KeyOptions: o, service: s, keys: keys, clientIP: c, throttle: newThrottle(failures)}
 	a.challenge = `Bearer realm="` + o.Realm + `", error="invalid_token"`
 	a.cache, _ = keys.(cache)
@@ -112,7 +116,8 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 	case isMalformed && a.unclaimed != nil && !ownHeader && !a.service.Claims(token):
 		return Principal{}, a.unclaimed
 	case a.RejectBrowsers && fromPage(r.Header):
-		return Principal{}, a.failed(r, a.refusal("A secret API key must not be used in a browser, where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
+		return Principal{}, a.failed(r, a.refusal("A secret API key must not be used in a browser, "+
+			"where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
 	case isMalformed:
 		return Principal{}, a.failed(r, a.refusal(string(malformed)))
 	case err != nil:
@@ -157,7 +162,8 @@ func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Fo
 
 func (a *keyAuthenticator) badHeader() string {
 	if a.Header != "" {
-		return "The API key must be sent once, in one header: as " + a.Header + ": YOUR_API_KEY, or as Authorization: Bearer YOUR_API_KEY, with a space in between."
+		return "The API key must be sent once, in one header: as " + a.Header + ": YOUR_API_KEY, " +
+			"or as Authorization: Bearer YOUR_API_KEY, with a space in between."
 	}
 	return "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between."
 }

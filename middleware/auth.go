@@ -141,16 +141,26 @@ type authentication struct {
 	report    *reporter
 }
 
-func newAuthentication(a Authenticator, r *scope.Registry, realm string, preflight http.Handler, report *reporter) *authentication {
+func newAuthentication(
+	a Authenticator, r *scope.Registry, realm string, preflight http.Handler, report *reporter,
+) *authentication {
 	missing := refusal(codes.APIKeyMissing)
 	missing.Challenge = `Bearer realm="` + realm + `"`
-	return &authentication{Authenticator: a, keys: keyAuthenticators(a), registry: r, preflight: preflight, missing: missing, report: report}
+	return &authentication{
+		Authenticator: a,
+		keys:          keyAuthenticators(a),
+		registry:      r,
+		preflight:     preflight,
+		missing:       missing,
+		report:        report,
+	}
 }
 
 // isPreflight reports whether Options.Preflight answers the request.
 func (a *authentication) isPreflight(r *http.Request) bool {
 	h := r.Header
-	return a.preflight != nil && r.Method == http.MethodOptions && len(h["Origin"]) > 0 && len(h["Access-Control-Request-Method"]) > 0
+	return a.preflight != nil && r.Method == http.MethodOptions &&
+		len(h["Origin"]) > 0 && len(h["Access-Control-Request-Method"]) > 0
 }
 
 // check returns the caller, or the refusal of a request that is answered by x.

@@ -37,7 +37,8 @@ func TrustProxies(cidrs ...string) (ClientIP, error) {
 			prefix = netip.PrefixFrom(a.Unmap(), prefix.Bits()-96)
 		}
 		if prefix.Bits() == 0 {
-			errs = append(errs, fmt.Errorf("middleware: trusted proxy %q is every address, so a client could choose its own", text))
+			errs = append(errs, fmt.Errorf(
+				"middleware: trusted proxy %q is every address, so a client could choose its own", text))
 		}
 		c.trusted = append(c.trusted, prefix.Masked())
 	}

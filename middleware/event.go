@@ -145,7 +145,8 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 			level = slog.LevelError
 		}
 		attrs := []slog.Attr{
-			slog.String("request_id", e.RequestID), slog.String("method", e.Method), slog.String("pattern", e.Pattern), slog.String("path", e.Path),
+			slog.String("request_id", e.RequestID), slog.String("method", e.Method),
+			slog.String("pattern", e.Pattern), slog.String("path", e.Path),
 			slog.Int("status", e.Status), slog.Int64("bytes", e.Bytes), slog.Duration("duration", e.Duration),
 			slog.Any("caller", e.Principal), slog.String("stage", e.Stage), slog.String("outcome", e.Outcome),
 			slog.Any("client", e.ClientIP), slog.String("agent", e.Agent),
@@ -157,7 +158,8 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 			attrs = append(attrs, slog.String("refused_key", e.RefusedKey))
 		}
 		if e.Policy != "" {
-			attrs = append(attrs, slog.String("policy", e.Policy), slog.Int64("limit", e.Limit), slog.Int64("remaining", e.Remaining))
+			attrs = append(attrs,
+				slog.String("policy", e.Policy), slog.Int64("limit", e.Limit), slog.Int64("remaining", e.Remaining))
 		}
 		if e.Waited > 0 {
 			attrs = append(attrs, slog.Duration("waited", e.Waited))

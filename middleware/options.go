@@ -80,8 +80,10 @@ func (o Options) Validate() error {
 			add("Failures", errors.New("it applies to API keys only; give it to KeyAuthenticator"))
 		}
 	}
-	if k := o.Keys; o.Authenticator != nil && (k.Environment != "" || k.Header != "" || k.RejectBrowsers || k.LastUsed != nil) {
-		add("Keys", errors.New("Environment, Header, RejectBrowsers and LastUsed apply to API keys only; give them to KeyAuthenticator"))
+	if k := o.Keys; o.Authenticator != nil &&
+		(k.Environment != "" || k.Header != "" || k.RejectBrowsers || k.LastUsed != nil) {
+		add("Keys", errors.New(
+			"Environment, Header, RejectBrowsers and LastUsed apply to API keys only; give them to KeyAuthenticator"))
 	}
 	if o.Authenticator != nil && absent(o.Authenticator) {
 		add("Authenticator", fmt.Errorf("it is a nil %T", o.Authenticator))
@@ -129,7 +131,8 @@ func (o *Options) resolveService(keys keystore.Store) (err error) {
 	}
 	for _, a := range joined {
 		if a.service.Scopes != o.Service.Scopes {
-			return fmt.Errorf("it has the scopes %v; a KeyAuthenticator has the scopes %v; give both the same Service", o.Service.Scopes, a.service.Scopes)
+			return fmt.Errorf("it has the scopes %v; a KeyAuthenticator has the scopes %v; give both the same Service",
+				o.Service.Scopes, a.service.Scopes)
 		}
 	}
 	return nil

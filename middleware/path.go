@@ -47,10 +47,12 @@ func (c *call) enter() {
 	g := c.gate.guard
 	switch {
 	case c.misplaced && c.gate.mux != nil:
-		g.report.misuse(c.w, c.r, StageAuth, "an API stands inside Idempotent, so a replay would skip its decisions; make its routes idempotent instead") // 500
+		g.report.misuse(c.w, c.r, StageAuth, // 500
+			"an API stands inside Idempotent, so a replay would skip its decisions; make its routes idempotent instead")
 		return
 	case c.misplaced:
-		g.report.misuse(c.w, c.r, StageAuth, "Authenticate stands inside Idempotent, so a replay would skip it; put it outside")
+		g.report.misuse(c.w, c.r, StageAuth,
+			"Authenticate stands inside Idempotent, so a replay would skip it; put it outside")
 		return
 	case c.gate.authenticates && g.auth.isPreflight(c.r):
 		c.facts.serve(g.auth.preflight, c.w, c.r)

@@ -208,12 +208,14 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 		switch inside := f.insideIdempotent(w, r); {
 		case f == nil || !f.principal.known() || !f.scoped.Load():
 			keyed.FreeKey(w, r)
-			g.report.misuse(w, r, StageIdempotency, "Idempotent has no Require before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")
+			g.report.misuse(w, r, StageIdempotency,
+				"Idempotent has no Require before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")
 		case inside && f.idempotent == s.idempotency:
 			next.ServeHTTP(w, r) // the same stage stands outside
 		case inside:
 			keyed.FreeKey(w, r)
-			g.report.misuse(w, r, StageIdempotency, "Idempotent stands inside another Idempotent; leave one of them out, or give the route its own by RouteOptions.Idempotency")
+			g.report.misuse(w, r, StageIdempotency, "Idempotent stands inside another Idempotent; "+
+				"leave one of them out, or give the route its own by RouteOptions.Idempotency")
 		default:
 			inner := extend(r.Context())
 			inner.idempotent, inner.repeatable, inner.claim = s.idempotency, r, nil // not those of an outer request
@@ -230,9 +232,12 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 // routers apply a stage anew for each request.
 func (g *Guard) warnUnused(w http.ResponseWriter, r *http.Request) {
 	if g.noRateLimit.Load() && g.noRateLimit.CompareAndSwap(true, false) {
-		g.report.logWith(w, r).Warn("middleware: Options.RateLimit has limits, and nothing counts requests: the Guard's RateLimit has not been used so far")
+		g.report.logWith(w, r).Warn("middleware: Options.RateLimit has limits, and nothing counts requests: " +
+			"the Guard's RateLimit has not been used so far")
 	}
-	if g.noIdempotent.Load() && len(r.Header["Idempotency-Key"]) > 0 && slices.Contains(g.idempotency.Methods, r.Method) && g.noIdempotent.CompareAndSwap(true, false) {
-		g.report.logWith(w, r).Warn("middleware: Options.Idempotency has a Runner, and an Idempotency-Key was ignored: the Guard's Idempotent has not been used so far")
+	if g.noIdempotent.Load() && len(r.Header["Idempotency-Key"]) > 0 &&
+		slices.Contains(g.idempotency.Methods, r.Method) && g.noIdempotent.CompareAndSwap(true, false) {
+		g.report.logWith(w, r).Warn("middleware: Options.Idempotency has a Runner, and an Idempotency-Key was ignored: " +
+			"the Guard's Idempotent has not been used so far")
 	}
 }

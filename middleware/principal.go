@@ -45,12 +45,21 @@ type Identity struct {
 func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
 	r = cmp.Or(r, scope.Contract())
 	i.Environment = cmp.Or(i.Environment, keystore.Production)
-	grant := keystore.Grant{Organization: i.Organization, Environment: i.Environment, Scopes: i.Scopes, Actor: i.Subject, Attributes: i.Attributes}
+	grant := keystore.Grant{
+		Organization: i.Organization,
+		Environment:  i.Environment,
+		Scopes:       i.Scopes,
+		Actor:        i.Subject,
+		Attributes:   i.Attributes,
+	}
 	if err := grant.Validate(r); err != nil {
 		if wrong, ok := errors.AsType[*keystore.GrantError](err); ok {
 			for n, field := range wrong.Fields {
 				if field.Field == "actor" {
-					wrong.Fields[n] = keystore.FieldError{Field: "subject", Message: strings.Replace(field.Message, "actor", "subject", 1)}
+					wrong.Fields[n] = keystore.FieldError{
+						Field:   "subject",
+						Message: strings.Replace(field.Message, "actor", "subject", 1),
+					}
 				}
 			}
 		}
@@ -140,5 +149,6 @@ func (p Principal) LogValue() slog.Value {
 	if !p.byKey() {
 		who = slog.String("subject", p.Subject())
 	}
-	return slog.GroupValue(who, slog.String("organization", p.Organization()), slog.String("environment", string(p.Environment())))
+	return slog.GroupValue(who,
+		slog.String("organization", p.Organization()), slog.String("environment", string(p.Environment())))
 }

@@ -132,7 +132,8 @@ func newLimiter(o RateLimitOptions, c ClientIP, report *reporter) *limiter {
 
 // needsPrincipal reports whether a limit can be decided for principals only.
 func (l *limiter) needsPrincipal() bool {
-	return l.Organization != nil || l.Sandbox != nil || l.Plan != nil || l.Key != nil || l.KeyPlan != nil || l.Concurrent > 0
+	return l.Organization != nil || l.Sandbox != nil || l.Plan != nil ||
+		l.Key != nil || l.KeyPlan != nil || l.Concurrent > 0
 }
 
 // routeLimit is what a route says of its limits.
@@ -145,7 +146,9 @@ type routeLimit struct {
 // check charges a request under facts to all its limits. If they admit it, the
 // caller calls end. Otherwise check returns false and the refusal. x is the
 // exchange of w, or nil.
-func (l *limiter) check(f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit) (refused Problem, ok bool) {
+func (l *limiter) check(
+	f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit,
+) (refused Problem, ok bool) {
 	if refused, ok = l.charge(f, x, w, r, route); !ok {
 		return refused, false
 	}
@@ -162,7 +165,9 @@ func (l *limiter) end(p Principal) {
 }
 
 // charge charges a request to its policies, or returns false and the refusal.
-func (l *limiter) charge(f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit) (refused Problem, ok bool) {
+func (l *limiter) charge(
+	f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit,
+) (refused Problem, ok bool) {
 	var room []ratelimit.Charge
 	if x != nil {
 		room = x.room[:0]
@@ -185,7 +190,9 @@ func (l *limiter) charge(f *facts, x *exchange, w http.ResponseWriter, r *http.R
 }
 
 // take makes the charges, or returns false and the refusal.
-func (l *limiter) take(ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge) (refused Problem, ok bool) {
+func (l *limiter) take(
+	ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge,
+) (refused Problem, ok bool) {
 	d, err := l.Store.Take(ctx, charges)
 	if errors.Is(err, ratelimit.ErrCost) {
 		l.report.fault(w, r, "a route costs more than the burst of a policy, so requests are refused", err)
@@ -234,7 +241,9 @@ func enforced(charges []ratelimit.Charge, reportAll bool) (n int) {
 
 // observe charges report-only policies. It does so in a Take of its own, so that
 // they cannot affect the decision of the others.
-func (l *limiter) observe(ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge) {
+func (l *limiter) observe(
+	ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge,
+) {
 	d, err := l.Store.Take(ctx, charges)
 	n := x.observed()
 	switch {
@@ -252,7 +261,9 @@ func (l *limiter) observe(ctx context.Context, x *exchange, w http.ResponseWrite
 // caller does. A counter belongs to a policy's name, its limit and a bucket:
 // the prefix "route " keeps a route's policy apart from a plan's of the same
 // name.
-func (l *limiter) charges(ctx context.Context, charges []ratelimit.Charge, p Principal, r *http.Request, route routeLimit) ([]ratelimit.Charge, error) {
+func (l *limiter) charges(
+	ctx context.Context, charges []ratelimit.Charge, p Principal, r *http.Request, route routeLimit,
+) ([]ratelimit.Charge, error) {
 	cost := max(route.cost, 1)
 	if p.known() {
 		usual := l.Organization
@@ -289,7 +300,10 @@ func (l *limiter) charges(ctx context.Context, charges []ratelimit.Charge, p Pri
 
 // planned returns the policy that a plan chooses for the caller, or the usual
 // one; nil for none.
-func planned(ctx context.Context, p Principal, plan func(context.Context, Principal) (*ratelimit.Policy, error), usual *ratelimit.Policy) (*ratelimit.Policy, error) {
+func planned(
+	ctx context.Context, p Principal,
+	plan func(context.Context, Principal) (*ratelimit.Policy, error), usual *ratelimit.Policy,
+) (*ratelimit.Policy, error) {
 	if plan == nil {
 		return usual, nil
 	}
@@ -307,7 +321,8 @@ func planned(ctx context.Context, p Principal, plan func(context.Context, Princi
 
 // counts reports whether there is a policy for every route.
 func (o RateLimitOptions) counts() bool {
-	return o.Plan != nil || o.KeyPlan != nil || slices.ContainsFunc(o.policies(), func(p *ratelimit.Policy) bool { return p != nil })
+	return o.Plan != nil || o.KeyPlan != nil ||
+		slices.ContainsFunc(o.policies(), func(p *ratelimit.Policy) bool { return p != nil })
 }
 
 // validRoute says what is wrong with the limit or the cost of a route, or "".
@@ -331,7 +346,8 @@ func (l *limiter) validRoute(o routeLimit) string {
 		switch {
 		case p == nil:
 		case o.cost > p.Limit.Capacity() && (own || !replaced && !p.ReportOnly && !o.reportOnly):
-			return "the cost is more than the burst of policy " + strconv.Quote(p.Name) + ", so no request under it would ever pass"
+			return "the cost is more than the burst of policy " + strconv.Quote(p.Name) +
+				", so no request under it would ever pass"
 		case o.policy != nil && !own && p.Name == o.policy.Name:
 			return "the route's rate limit has the name " + strconv.Quote(p.Name) + " of one of the API's"
 		}

@@ -116,7 +116,9 @@ func (p *reporter) logPanic(x *exchange, r *http.Request, v any) {
 		text = fmt.Sprintf("%T: %s", v, text)
 	}
 	p.hooks(x, r).logger().Error("panic while serving a request",
-		slog.String("request_id", x.idOf(r)), slog.String("method", p.method(r)), slog.String("path", secrets.Redact(r.URL.Path)),
+		slog.String("request_id", x.idOf(r)),
+		slog.String("method", p.method(r)),
+		slog.String("path", secrets.Redact(r.URL.Path)),
 		slog.String("panic", text), slog.String("stack", string(stackArguments.ReplaceAll(stack, []byte("(...)")))))
 }
 

@@ -105,9 +105,10 @@ func validHeader(header string) error {
 }
 
 var reserved = []string{
-	"Age", "Allow", "Authorization", "Cache-Control", "Connection", "Date", "Etag", "Expires", "Idempotent-Replayed", "Keep-Alive",
-	"Last-Modified", "Link", "Location", "Proxy-Authenticate", "Proxy-Connection", "Ratelimit", "Ratelimit-Policy", "Retry-After",
-	"Server", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Vary", "Www-Authenticate",
+	"Age", "Allow", "Authorization", "Cache-Control", "Connection", "Date", "Etag", "Expires",
+	"Idempotent-Replayed", "Keep-Alive", "Last-Modified", "Link", "Location", "Proxy-Authenticate",
+	"Proxy-Connection", "Ratelimit", "Ratelimit-Policy", "Retry-After", "Server", "Set-Cookie", "Te",
+	"Trailer", "Transfer-Encoding", "Upgrade", "Vary", "Www-Authenticate",
 }
 
 // validToken reports whether s is a token of RFC 9110, section 5.6.2.

@@ -59,7 +59,9 @@ func (t *throttle) failure(address string) ratelimit.Charge {
 
 // reserve takes one failure for the look-up of a digest, or refuses. release
 // ends the look-up and gives the failure back unless it failed.
-func (t *throttle) reserve(ctx context.Context, address string, digest keystore.Digest) (release func(failed bool), refused *Problem) {
+func (t *throttle) reserve(
+	ctx context.Context, address string, digest keystore.Digest,
+) (release func(failed bool), refused *Problem) {
 	var timeout <-chan time.Time
 	for {
 		t.mu.Lock()

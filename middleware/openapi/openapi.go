@@ -46,8 +46,12 @@ func Document(api *middleware.API, info Info) []byte {
 	o := api.Options()
 	d := document{
 		OpenAPI: "3.1.0",
-		Info:    documentInfo{Title: cmp.Or(info.Title, "API"), Version: cmp.Or(info.Version, "1"), Description: info.Description},
-		Paths:   make(map[string]map[string]operation),
+		Info: documentInfo{
+			Title:       cmp.Or(info.Title, "API"),
+			Version:     cmp.Or(info.Version, "1"),
+			Description: info.Description,
+		},
+		Paths: make(map[string]map[string]operation),
 	}
 	for _, url := range info.Servers {
 		d.Servers = append(d.Servers, object{"url": url})
@@ -213,8 +217,10 @@ func security(r middleware.Route) []map[string][]scope.Name {
 // names that they have on the wire.
 func (d documented) headers(names ...string) object {
 	wire := map[string]string{
-		"RequestId": d.RequestID.Header, "OriginalRequestId": keyed.OriginalIDHeader(d.RequestID.Header), "Replayed": "Idempotent-Replayed",
-		"RetryAfter": "Retry-After", "Challenge": "WWW-Authenticate",
+		"RequestId":         d.RequestID.Header,
+		"OriginalRequestId": keyed.OriginalIDHeader(d.RequestID.Header),
+		"Replayed":          "Idempotent-Replayed",
+		"RetryAfter":        "Retry-After", "Challenge": "WWW-Authenticate",
 	}
 	headers := make(object)
 	for _, name := range append(names, "RequestId") {
@@ -228,12 +234,16 @@ func (d documented) components(used map[scope.Name]bool) object {
 	key := func(required bool) object {
 		return object{
 			"name": "Idempotency-Key", "in": "header", "required": required, "schema": text,
-			"description": "Chosen by the client: 1 to 255 printable ASCII characters, unique to the operation. A request that is repeated with the same value gets the original response and takes effect once.",
+			"description": "Chosen by the client: 1 to 255 printable ASCII characters, unique to the operation. " +
+				"A request that is repeated with the same value gets the original response and takes effect once.",
 		}
 	}
 	return object{
 		"securitySchemes": object{bearerScheme: object{
-			"type": "http", "scheme": "bearer", "bearerFormat": d.Service.Pattern(), "description": securityText(d.Service.Scopes, used),
+			"type":         "http",
+			"scheme":       "bearer",
+			"bearerFormat": d.Service.Pattern(),
+			"description":  securityText(d.Service.Scopes, used),
 		}},
 		"parameters": object{"IdempotencyKey": key(false), "RequiredIdempotencyKey": key(true)},
 		"headers": object{
@@ -308,6 +318,9 @@ func (d documented) schemas() object {
 		"original_location": text("The Location of a response that was not retained."),
 	}
 	return object{"Problem": object{
-		"type": "object", "description": "A refusal (RFC 9457). Members may be added.", "required": []string{"type", "title", "status", "code"}, "properties": properties,
+		"type":        "object",
+		"description": "A refusal (RFC 9457). Members may be added.",
+		"required":    []string{"type", "title", "status", "code"},
+		"properties":  properties,
 	}}
 }

@@ -32,7 +32,9 @@ func isOwnAnswer(status int, p []byte) bool {
 	_, rest, _ := strings.Cut(string(p), "\r\n")
 	return strings.HasPrefix(rest, "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n") ||
 		strings.HasPrefix(rest, "\r\nClient sent an HTTP request to an HTTPS server.") ||
-		status == http.StatusExpectationFailed && strings.HasPrefix(rest, "Connection: close\r\nDate: ") && strings.HasSuffix(rest, "GMT\r\nContent-Length: 0\r\n\r\n")
+		status == http.StatusExpectationFailed &&
+			strings.HasPrefix(rest, "Connection: close\r\nDate: ") &&
+			strings.HasSuffix(rest, "GMT\r\nContent-Length: 0\r\n\r\n")
 }
 
 // replace returns the message to be written in place of p, an answer of

@@ -47,7 +47,8 @@ type Options struct {
 // [listenTLS]. Connections that speak TLS already are not wrapped.
 func Listen(srv *http.Server, ln net.Listener, o Options) net.Listener {
 	setHooks(srv)
-	if c := srv.TLSConfig; c != nil && (len(c.Certificates) > 0 || c.GetCertificate != nil || c.GetConfigForClient != nil) {
+	if c := srv.TLSConfig; c != nil &&
+		(len(c.Certificates) > 0 || c.GetCertificate != nil || c.GetConfigForClient != nil) {
 		return listenTLS(srv, ln, o)
 	}
 	return &listener{ln, &o}
