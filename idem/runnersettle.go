@@ -160,7 +160,8 @@ func (e *Execution) saveAgain(s *saving) {
 }
 
 func (e *Execution) logNotSaved(ctx context.Context, err error) {
-	e.runner.options.Logger.ErrorContext(ctx, "the outcome of an idempotent request is not saved and will not be", "key", e.name(), "error", err)
+	e.runner.options.Logger.ErrorContext(ctx, "the outcome of an idempotent request is not saved and will not be",
+		"key", e.name(), "error", err)
 }
 
 // end stops the renewals, cancels the contexts, and gives the answer, if there

@@ -94,7 +94,9 @@ var errPanicked = errors.New("idem: the store panicked")
 
 // call calls the store and waits for its reply no longer than the timeout. The
 // end of ctx does not end the call.
-func (b *backend) call(ctx context.Context, s slots, timeout time.Duration, do func(context.Context) (reply, error)) (reply, lateReply, error) {
+func (b *backend) call(
+	ctx context.Context, s slots, timeout time.Duration, do func(context.Context) (reply, error),
+) (reply, lateReply, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	return b.callUntil(ctx, s, do)
@@ -103,7 +105,9 @@ func (b *backend) call(ctx context.Context, s slots, timeout time.Duration, do f
 // callUntil calls the store and waits for its reply until ctx is done, even if
 // the store does not honor it. Then late receives the reply, if there ever is
 // one.
-func (b *backend) callUntil(ctx context.Context, s slots, do func(context.Context) (reply, error)) (a reply, late lateReply, err error) {
+func (b *backend) callUntil(
+	ctx context.Context, s slots, do func(context.Context) (reply, error),
+) (a reply, late lateReply, err error) {
 	if s != nil {
 		select {
 		case s <- struct{}{}:
@@ -198,7 +202,8 @@ func broken(a *reply, c *Claim) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("idem: the store broke its contract: %v, attempt %d, fingerprint %x", r.State, r.Attempt, r.Fingerprint[:4])
+	return fmt.Errorf("idem: the store broke its contract: %v, attempt %d, fingerprint %x",
+		r.State, r.Attempt, r.Fingerprint[:4])
 }
 
 func (b *backend) extend(ctx context.Context, c *Claim, timeout time.Duration) error {

@@ -23,11 +23,13 @@ func (s *Store) Check(ctx context.Context) error {
 	case *redis.ClusterClient:
 		return c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return checkServer(ctx, c, true) })
 	case *redis.Ring:
-		return errors.New("idemredis: a redis.Ring forgets the claims of a shard that does not answer, after which a request runs twice")
+		return errors.New("idemredis: a redis.Ring forgets the claims of a shard that does not answer, " +
+			"after which a request runs twice")
 	case informer:
 		return checkServer(ctx, c, false)
 	}
-	return fmt.Errorf("idemredis: a %T cannot ask for the maxmemory-policy; check a Store with the client behind it", s.client)
+	return fmt.Errorf("idemredis: a %T cannot ask for the maxmemory-policy; "+
+		"check a Store with the client behind it", s.client)
 }
 
 // informer is a client that can ask a server about itself.
@@ -49,11 +51,13 @@ func checkServer(ctx context.Context, c informer, inCluster bool) error {
 	policy := said["maxmemory_policy"]
 	switch {
 	case said["cluster_enabled"] == "1" && !inCluster:
-		return errors.New("idemredis: this is one server of a Redis Cluster, and the others were not asked; check a Store with a redis.ClusterClient")
+		return errors.New("idemredis: this is one server of a Redis Cluster, and the others were not asked; " +
+			"check a Store with a redis.ClusterClient")
 	case policy == "":
 		return errors.New("idemredis: Redis does not say which maxmemory-policy it has; it has to be noeviction")
 	case policy != "noeviction":
-		return fmt.Errorf("idemredis: Redis has maxmemory-policy %s and may evict a claim, after which a request runs twice; it has to be noeviction", policy)
+		return fmt.Errorf("idemredis: Redis has maxmemory-policy %s and may evict a claim, "+
+			"after which a request runs twice; it has to be noeviction", policy)
 	}
 	return nil
 }

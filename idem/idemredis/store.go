@@ -144,7 +144,8 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	if c.Reexecute {
 		reexecute = 1
 	}
-	reply, err := s.run(ctx, beginScript, c.Key, c.Token[:], c.Fingerprint[:], millis(c.Lease), millis(c.Retention), reexecute)
+	reply, err := s.run(ctx, beginScript, c.Key,
+		c.Token[:], c.Fingerprint[:], millis(c.Lease), millis(c.Retention), reexecute)
 	if outOfMemory(err) {
 		return idem.Record{}, fmt.Errorf("%w: %w", idem.ErrFull, err)
 	}

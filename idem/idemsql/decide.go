@@ -27,7 +27,9 @@ func again(err error) bool {
 
 // decide claims a key, or returns the record that keeps it from being claimed.
 // A row that it claims is to be swept after the retention.
-func (s *Store) decide(ctx context.Context, q querier, statements claiming, c idem.Claim, retention time.Duration) (idem.Record, error) {
+func (s *Store) decide(
+	ctx context.Context, q querier, statements claiming, c idem.Claim, retention time.Duration,
+) (idem.Record, error) {
 	if s.mysql != nil {
 		return s.beginMySQL(ctx, q, c)
 	}
@@ -71,7 +73,9 @@ func claimArgs(c idem.Claim) []any {
 
 // decision reads the row of a statement that begins; first is where the columns
 // go that it has before the others.
-func (s *Store) decision(ctx context.Context, q querier, statement string, first []any, args ...any) (idem.Record, error) {
+func (s *Store) decision(
+	ctx context.Context, q querier, statement string, first []any, args ...any,
+) (idem.Record, error) {
 	var (
 		state, left int64
 		fingerprint []byte

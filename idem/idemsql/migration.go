@@ -226,7 +226,8 @@ func (m migration) version(ctx context.Context, q queryer) (version int, err err
 	case version < 0:
 		return 0, fmt.Errorf("the tables are of version %d, which no version of this package has made", version)
 	case version > len(m.steps):
-		return 0, fmt.Errorf("the tables are of version %d and this package knows none after %d: update the server", version, len(m.steps))
+		return 0, fmt.Errorf("the tables are of version %d and this package knows none after %d: update the server",
+			version, len(m.steps))
 	}
 	return version, nil
 }

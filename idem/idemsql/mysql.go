@@ -131,7 +131,9 @@ func literals(query string, args []any) (string, []any) {
 
 // lookMySQL returns the record that keeps a key from being claimed. When there
 // is none, ours is true, and there says whether it has a row.
-func (s *Store) lookMySQL(ctx context.Context, q querier, look string, c idem.Claim) (r idem.Record, there, ours bool, err error) {
+func (s *Store) lookMySQL(
+	ctx context.Context, q querier, look string, c idem.Claim,
+) (r idem.Record, there, ours bool, err error) {
 	var free sql.NullBool
 	r, err = s.decision(ctx, q, look, []any{&there, &free}, peekArgs(c)...)
 	return r, there, free.Bool, err

@@ -24,7 +24,8 @@ func checkPrefix(packageName, prefix string) {
 		valid = valid && (c == '_' || 'a' <= c && c <= 'z' || i > 0 && '0' <= c && c <= '9')
 	}
 	if !valid {
-		panic(fmt.Sprintf("%s: Options.Prefix %q is not at most %d of the characters a-z, 0-9 and _, or begins with a digit", packageName, prefix, longestPrefix))
+		panic(fmt.Sprintf("%s: Options.Prefix %q is not at most %d of the characters a-z, 0-9 and _, "+
+			"or begins with a digit", packageName, prefix, longestPrefix))
 	}
 }
 

@@ -53,7 +53,8 @@ func (s *Store) sweepOnce(ctx context.Context) (removed int) {
 		s.swept.Store(&now)
 		return removed
 	case ctx.Err() == nil:
-		s.options.Logger.WarnContext(ctx, "idemsql: rows whose retention is over were not removed; the next sweep tries again", "error", err)
+		s.options.Logger.WarnContext(ctx,
+			"idemsql: rows whose retention is over were not removed; the next sweep tries again", "error", err)
 	}
 	return 0
 }

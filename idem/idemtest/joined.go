@@ -85,7 +85,8 @@ var joinedRules = []rule{
 			e.mustReplay("afterwards", again(c), "answer")
 			r := e.mustNotJoin("afterwards", again(c), idem.Done)
 			if string(r.Payload) != "answer" || !r.Retained || r.Fingerprint != c.Fingerprint {
-				e.failf("Join got the payload %s, retained %t, fingerprint %x, want what was settled", brief(string(r.Payload)), r.Retained, r.Fingerprint)
+				e.failf("Join got the payload %s, retained %t, fingerprint %x, want what was settled",
+					brief(string(r.Payload)), r.Retained, r.Fingerprint)
 			}
 		}},
 	{"join-undo", "Undo keeps the answer and takes back the rows.",

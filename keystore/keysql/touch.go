@@ -84,5 +84,7 @@ func latest(uses []keystore.Use) []keystore.Use {
 	uses = slices.SortedFunc(slices.Values(uses), func(a, b keystore.Use) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Organization, b.Organization), b.At.Compare(a.At))
 	})
-	return slices.CompactFunc(uses, func(a, b keystore.Use) bool { return a.ID == b.ID && a.Organization == b.Organization })
+	return slices.CompactFunc(uses, func(a, b keystore.Use) bool {
+		return a.ID == b.ID && a.Organization == b.Organization
+	})
 }
