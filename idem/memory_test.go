@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
@@ -263,7 +264,7 @@ func TestMemoryOptions(t *testing.T) {
 		})
 		return s
 	}
-	everyOption(t, seen, map[string]func(*idem.MemoryOptions){
+	optiontest.Every(t, seen, map[string]func(*idem.MemoryOptions){
 		"Budget":       func(o *idem.MemoryOptions) { o.Budget = 20_000 },
 		"MinRetention": func(o *idem.MemoryOptions) { o.MinRetention = time.Hour },
 		"Logger":       func(o *idem.MemoryOptions) { o.Logger = quiet },

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
@@ -546,7 +546,7 @@ func TestOptions(t *testing.T) {
 		})
 		return text
 	}
-	everyOption(t, seen, map[string]func(*idem.Options){
+	optiontest.Every(t, seen, map[string]func(*idem.Options){
 		"Lease":              func(o *idem.Options) { o.Lease = time.Minute },
 		"Retention":          func(o *idem.Options) { o.Retention = time.Hour },
 		"Wait":               func(o *idem.Options) { o.Wait = time.Second },
@@ -557,28 +557,6 @@ func TestOptions(t *testing.T) {
 		"Draining":           func(o *idem.Options) { o.Draining = make(chan struct{}) },
 		"Logger":             func(o *idem.Options) { o.Logger = quiet },
 	})
-}
-
-// everyOption fails for a row that changes nothing of what is seen, and for a
-// field without a row.
-func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
-	t.Helper()
-	usual := seen(func(*O) {})
-	if again := seen(func(*O) {}); again != usual {
-		t.Fatalf("without a change: got %s and %s", usual, again)
-	}
-	fields := reflect.TypeFor[O]()
-	for _, field := range reflect.VisibleFields(fields) {
-		set := rows[field.Name]
-		if set == nil {
-			t.Errorf("no row says what %s.%s does", fields, field.Name)
-		} else if seen(set) == usual {
-			t.Errorf("%s.%s has no effect", fields, field.Name)
-		}
-	}
-	if len(rows) > fields.NumField() {
-		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
-	}
 }
 
 // faulty runs a test in a bubble, on a Runner of a store in memory that fails on

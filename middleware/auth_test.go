@@ -404,7 +404,7 @@ func TestJoinedAuthenticators(t *testing.T) {
 		lines   []string
 		first   want // of FirstOf(keys, service, user)
 		reverse want // of FirstOf(user, service, keys)
-		prefer  want // of Prefer(user, service, keys)
+		prefer  want // of FirstOf(IgnoreSeveral, …)
 		logged  string
 	}{
 		{"nothing", nil, missingKey, missingKey, missingKey, ""},
@@ -445,7 +445,7 @@ func TestJoinedAuthenticators(t *testing.T) {
 			"FirstOf, nested": {middleware.FirstOf(middleware.RefuseSeveral,
 				middleware.FirstOf(middleware.RefuseSeveral, keys), middleware.FirstOf(middleware.IgnoreSeveral,
 					service), user), tt.first},
-			"Prefer": {middleware.FirstOf(middleware.IgnoreSeveral, user, service, keys), tt.prefer},
+			"IgnoreSeveral": {middleware.FirstOf(middleware.IgnoreSeveral, user, service, keys), tt.prefer},
 		} {
 			log := newLogged()
 			api := middleware.NewAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: form.auth})

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"reflect"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
@@ -309,32 +309,10 @@ func TestOptions(t *testing.T) {
 		_, _ = idemredis.New(client, o).Begin(t.Context(), idem.Claim{Lease: time.Second, Retention: time.Second})
 		return strings.Join(*c, "\n")
 	}
-	everyOption(t, sent, map[string]func(*idemredis.Options){
+	optiontest.Every(t, sent, map[string]func(*idemredis.Options){
 		"Prefix": func(o *idemredis.Options) { o.Prefix = "acme:" },
 	})
 	if got := sent(func(*idemredis.Options) {}); !strings.HasPrefix(got, "set sallyport:idem:") {
 		t.Errorf("got the command %q, want a key that begins with sallyport:idem:", got)
-	}
-}
-
-// everyOption fails for a row that changes nothing of what is seen, and for a
-// field without a row.
-func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
-	t.Helper()
-	usual := seen(func(*O) {})
-	if again := seen(func(*O) {}); again != usual {
-		t.Fatalf("without a change: got %s and %s", usual, again)
-	}
-	fields := reflect.TypeFor[O]()
-	for _, field := range reflect.VisibleFields(fields) {
-		set := rows[field.Name]
-		if set == nil {
-			t.Errorf("no row says what %s.%s does", fields, field.Name)
-		} else if seen(set) == usual {
-			t.Errorf("%s.%s has no effect", fields, field.Name)
-		}
-	}
-	if len(rows) > fields.NumField() {
-		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/scope"
@@ -304,7 +304,7 @@ func TestEveryOption(t *testing.T) {
 		})
 		return text
 	}
-	everyOption(t, seen, map[string]func(*console.Options){
+	optiontest.Every(t, seen, map[string]func(*console.Options){
 		"Assignable": func(o *console.Options) {
 			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return []scope.Name{scope.TasksRead} }
 		},
@@ -323,26 +323,4 @@ func TestEveryOption(t *testing.T) {
 		"BaseURL":        func(o *console.Options) { o.BaseURL = "https://api.example.com/api/v1" },
 		"Logger":         func(o *console.Options) { o.Logger = slog.New(slog.DiscardHandler) },
 	})
-}
-
-// everyOption fails for a row that changes nothing of what is seen, and for a
-// field without a row.
-func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
-	t.Helper()
-	usual := seen(func(*O) {})
-	if again := seen(func(*O) {}); again != usual {
-		t.Fatalf("without a change: got %s and %s", usual, again)
-	}
-	fields := reflect.TypeFor[O]()
-	for _, field := range reflect.VisibleFields(fields) {
-		set := rows[field.Name]
-		if set == nil {
-			t.Errorf("no row says what %s.%s does", fields, field.Name)
-		} else if seen(set) == usual {
-			t.Errorf("%s.%s has no effect", fields, field.Name)
-		}
-	}
-	if len(rows) > fields.NumField() {
-		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
-	}
 }

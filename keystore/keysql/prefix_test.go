@@ -3,11 +3,11 @@ package keysql_test
 import (
 	"database/sql"
 	"errors"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
@@ -106,32 +106,10 @@ func TestOptions(t *testing.T) {
 		set(&o)
 		return strings.Join(keysql.Postgres(new(sql.DB), o).Schema(), "\n")
 	}
-	everyOption(t, schema, map[string]func(*keysql.Options){
+	optiontest.Every(t, schema, map[string]func(*keysql.Options){
 		"Prefix": func(o *keysql.Options) { o.Prefix = "acme_" },
 	})
 	if got := schema(func(*keysql.Options) {}); !strings.Contains(got, "CREATE TABLE sallyport_keys (") {
 		t.Errorf("got the schema %s, want the table sallyport_keys", got)
-	}
-}
-
-// everyOption fails for a row that changes nothing of what is seen, and for a
-// field without a row.
-func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
-	t.Helper()
-	usual := seen(func(*O) {})
-	if again := seen(func(*O) {}); again != usual {
-		t.Fatalf("without a change: got %s and %s", usual, again)
-	}
-	fields := reflect.TypeFor[O]()
-	for _, field := range reflect.VisibleFields(fields) {
-		set := rows[field.Name]
-		if set == nil {
-			t.Errorf("no row says what %s.%s does", fields, field.Name)
-		} else if seen(set) == usual {
-			t.Errorf("%s.%s has no effect", fields, field.Name)
-		}
-	}
-	if len(rows) > fields.NumField() {
-		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
 	}
 }

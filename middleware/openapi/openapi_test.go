@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
@@ -244,7 +244,7 @@ func TestOfAKeyThatIsRequired(t *testing.T) {
 // TestInfo: each field is in the document.
 func TestInfo(t *testing.T) {
 	api := newAPI(middleware.Options{}, inOrder())
-	everyOption(t, func(set func(*openapi.Info)) string {
+	optiontest.Every(t, func(set func(*openapi.Info)) string {
 		var info openapi.Info
 		set(&info)
 		return string(openapi.Document(api, info))
@@ -255,26 +255,4 @@ func TestInfo(t *testing.T) {
 		"Servers":     func(i *openapi.Info) { i.Servers = []string{"https://api.example.com"} },
 		"Host":        func(i *openapi.Info) { i.Host = "hooks.example.com" },
 	})
-}
-
-// everyOption fails for a row that changes nothing of what is seen, and for a
-// field without a row.
-func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
-	t.Helper()
-	usual := seen(func(*O) {})
-	if again := seen(func(*O) {}); again != usual {
-		t.Fatalf("without a change: got %s and %s", usual, again)
-	}
-	fields := reflect.TypeFor[O]()
-	for _, field := range reflect.VisibleFields(fields) {
-		set := rows[field.Name]
-		if set == nil {
-			t.Errorf("no row says what %s.%s does", fields, field.Name)
-		} else if seen(set) == usual {
-			t.Errorf("%s.%s has no effect", fields, field.Name)
-		}
-	}
-	if len(rows) > fields.NumField() {
-		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
-	}
 }

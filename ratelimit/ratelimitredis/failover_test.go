@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -130,34 +130,12 @@ func TestOptions(t *testing.T) {
 		})
 		return text
 	}
-	everyOption(t, sent, map[string]func(*ratelimitredis.Options){
+	optiontest.Every(t, sent, map[string]func(*ratelimitredis.Options){
 		"Prefix":   func(o *ratelimitredis.Options) { o.Prefix = "acme:" },
 		"Ahead":    func(o *ratelimitredis.Options) { o.Ahead = horizon },
 		"Failover": func(o *ratelimitredis.Options) { o.Failover.Budget = time.Microsecond },
 	})
 	if got := sent(func(*ratelimitredis.Options) {}); !strings.HasPrefix(got, "[[{sallyport:rate}") {
 		t.Errorf("got the keys %q, want them to begin with {sallyport:rate}", got)
-	}
-}
-
-// everyOption fails for a row that changes nothing of what is seen, and for a
-// field without a row.
-func everyOption[O any](t *testing.T, seen func(set func(*O)) string, rows map[string]func(*O)) {
-	t.Helper()
-	usual := seen(func(*O) {})
-	if again := seen(func(*O) {}); again != usual {
-		t.Fatalf("without a change: got %s and %s", usual, again)
-	}
-	fields := reflect.TypeFor[O]()
-	for _, field := range reflect.VisibleFields(fields) {
-		set := rows[field.Name]
-		if set == nil {
-			t.Errorf("no row says what %s.%s does", fields, field.Name)
-		} else if seen(set) == usual {
-			t.Errorf("%s.%s has no effect", fields, field.Name)
-		}
-	}
-	if len(rows) > fields.NumField() {
-		t.Errorf("%d rows for %d fields", len(rows), fields.NumField())
 	}
 }
