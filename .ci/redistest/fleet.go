@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -114,4 +115,76 @@ func StartCluster(t testing.TB) []*Server {
 		})
 	}
 	return servers
+}
+
+// A Resharding moves one slot of a cluster from server to server.
+type Resharding struct {
+	t       testing.TB
+	servers []*Server
+	clients []*redis.Client
+	ids     []string
+	slot    int
+	at      int // the server that has the slot
+}
+
+// NewResharding begins where StartCluster has put the slot.
+func NewResharding(t testing.TB, servers []*Server, slot int) *Resharding {
+	r := &Resharding{t: t, servers: servers, slot: slot, at: slot * len(servers) / Slots}
+	for _, s := range servers {
+		c := s.Client()
+		r.clients = append(r.clients, c)
+		r.ids = append(r.ids, c.Do(t.Context(), "CLUSTER", "MYID").Val().(string))
+	}
+	return r
+}
+
+func (r *Resharding) do(server int, args ...any) any {
+	r.t.Helper()
+	reply, err := r.clients[server].Do(r.t.Context(), args...).Result()
+	if err != nil {
+		r.t.Errorf("%v: %v", args, err)
+	}
+	return reply
+}
+
+// Move moves the slot to the next server, as redis-cli does. between is called
+// when the slot is announced, with 0, and after each of its keys, with how many
+// have moved.
+func (r *Resharding) Move(between func(moved int)) {
+	from, to := r.at, (r.at+1)%len(r.servers)
+	r.do(to, "CLUSTER", "SETSLOT", r.slot, "IMPORTING", r.ids[from])
+	r.do(from, "CLUSTER", "SETSLOT", r.slot, "MIGRATING", r.ids[to])
+	between(0)
+	for moved := 1; ; moved++ {
+		keys, _ := r.do(from, "CLUSTER", "GETKEYSINSLOT", r.slot, 1).([]any)
+		if len(keys) == 0 {
+			break
+		}
+		r.do(from, "MIGRATE", "127.0.0.1", r.servers[to].Port, keys[0], 0, 60_000)
+		between(moved)
+	}
+	for _, server := range []int{to, from, 3 - to - from} {
+		r.do(server, "CLUSTER", "SETSLOT", r.slot, "NODE", r.ids[to])
+	}
+	r.at = to
+}
+
+// Keys returns how many keys the server of the slot has in it.
+func (r *Resharding) Keys() int {
+	n, _ := r.do(r.at, "CLUSTER", "COUNTKEYSINSLOT", r.slot).(int64)
+	return int(n)
+}
+
+// Redirected returns how often the servers answered with an error such as
+// MOVED.
+func (r *Resharding) Redirected(name string) (sum int) {
+	for _, c := range r.clients {
+		for line := range strings.Lines(c.Info(r.t.Context(), "errorstats").Val()) {
+			if count, ok := strings.CutPrefix(line, "errorstat_"+name+":count="); ok {
+				n, _ := strconv.Atoi(strings.TrimSpace(count))
+				sum += n
+			}
+		}
+	}
+	return sum
 }

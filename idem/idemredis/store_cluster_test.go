@@ -3,8 +3,6 @@ package idemredis_test
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,73 +54,6 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// resharding moves one slot of a cluster from server to server.
-type resharding struct {
-	t       testing.TB
-	servers []*server
-	clients []*redis.Client
-	ids     []string
-	slot    int
-	at      int // the server that has the slot
-}
-
-func newResharding(t testing.TB, servers []*server, slot int) *resharding {
-	r := &resharding{t: t, servers: servers, slot: slot, at: slot * len(servers) / redistest.Slots}
-	for _, s := range servers {
-		c := s.Client()
-		r.clients = append(r.clients, c)
-		r.ids = append(r.ids, c.Do(t.Context(), "CLUSTER", "MYID").Val().(string))
-	}
-	return r
-}
-
-func (r *resharding) do(server int, args ...any) any {
-	r.t.Helper()
-	reply, err := r.clients[server].Do(r.t.Context(), args...).Result()
-	if err != nil {
-		r.t.Errorf("%v: %v", args, err)
-	}
-	return reply
-}
-
-// move moves the slot to the next server, as redis-cli does. between is called
-// when the slot is announced and when half of its keys are moved.
-func (r *resharding) move(between func()) {
-	from, to := r.at, (r.at+1)%len(r.servers)
-	r.do(to, "CLUSTER", "SETSLOT", r.slot, "IMPORTING", r.ids[from])
-	r.do(from, "CLUSTER", "SETSLOT", r.slot, "MIGRATING", r.ids[to])
-	between()
-	half := int(r.do(from, "CLUSTER", "COUNTKEYSINSLOT", r.slot).(int64)) / 2
-	for moved := 0; ; moved++ {
-		if moved == half {
-			between()
-		}
-		keys, _ := r.do(from, "CLUSTER", "GETKEYSINSLOT", r.slot, 1).([]any)
-		if len(keys) == 0 {
-			break
-		}
-		r.do(from, "MIGRATE", "127.0.0.1", r.servers[to].Port, keys[0], 0, 60_000)
-	}
-	for _, server := range []int{to, from, 3 - to - from} {
-		r.do(server, "CLUSTER", "SETSLOT", r.slot, "NODE", r.ids[to])
-	}
-	r.at = to
-}
-
-// redirected returns how often the servers answered with an error such as
-// MOVED.
-func (r *resharding) redirected(name string) (sum int) {
-	for _, c := range r.clients {
-		for line := range strings.Lines(c.Info(r.t.Context(), "errorstats").Val()) {
-			if count, ok := strings.CutPrefix(line, "errorstat_"+name+":count="); ok {
-				n, _ := strconv.Atoi(strings.TrimSpace(count))
-				sum += n
-			}
-		}
-	}
-	return sum
-}
-
 // While a slot moves around a cluster, two processes create with keys in it.
 // None runs twice, and all get their answers.
 func TestResharding(t *testing.T) {
@@ -156,7 +87,7 @@ func TestResharding(t *testing.T) {
 	}
 
 	slot := int(connectCluster(t, servers).ClusterKeySlot(t.Context(), prefix).Val())
-	moving := newResharding(t, servers, slot)
+	moving := redistest.NewResharding(t, servers, slot)
 	moved := make(chan struct{})
 	var total sync.WaitGroup
 	for worker := range 4 {
@@ -192,7 +123,15 @@ func TestResharding(t *testing.T) {
 	}
 	some()
 	for range 4 {
-		moving.move(some)
+		half := 0
+		moving.Move(func(moved int) {
+			if moved == half {
+				some()
+			}
+			if moved == 0 {
+				half = moving.Keys() / 2
+			}
+		})
 		some()
 	}
 	close(moved)
@@ -210,7 +149,7 @@ func TestResharding(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if moving.redirected("ASK") == 0 || moving.redirected("MOVED") == 0 {
-		t.Errorf("got %d ASK and %d MOVED, want some", moving.redirected("ASK"), moving.redirected("MOVED"))
+	if moving.Redirected("ASK") == 0 || moving.Redirected("MOVED") == 0 {
+		t.Errorf("got %d ASK and %d MOVED, want some", moving.Redirected("ASK"), moving.Redirected("MOVED"))
 	}
 }

@@ -2,7 +2,6 @@ package ratelimitredis_test
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,70 +75,6 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// resharding moves one slot of a cluster from server to server.
-type resharding struct {
-	t       testing.TB
-	servers []*server
-	clients []*redis.Client
-	ids     []string
-	slot    int
-	at      int // the server that has the slot
-}
-
-func newResharding(t testing.TB, servers []*server, slot int) *resharding {
-	r := &resharding{t: t, servers: servers, slot: slot, at: slot * len(servers) / redistest.Slots}
-	for _, s := range servers {
-		c := s.Client()
-		r.clients = append(r.clients, c)
-		r.ids = append(r.ids, c.Do(t.Context(), "CLUSTER", "MYID").Val().(string))
-	}
-	return r
-}
-
-func (r *resharding) do(server int, args ...any) any {
-	r.t.Helper()
-	reply, err := r.clients[server].Do(r.t.Context(), args...).Result()
-	if err != nil {
-		r.t.Errorf("%v: %v", args, err)
-	}
-	return reply
-}
-
-// move moves the slot to the next server, as redis-cli does. between is called
-// when the slot is announced and after each of its keys.
-func (r *resharding) move(between func()) {
-	from, to := r.at, (r.at+1)%len(r.servers)
-	r.do(to, "CLUSTER", "SETSLOT", r.slot, "IMPORTING", r.ids[from])
-	r.do(from, "CLUSTER", "SETSLOT", r.slot, "MIGRATING", r.ids[to])
-	between()
-	for {
-		keys, _ := r.do(from, "CLUSTER", "GETKEYSINSLOT", r.slot, 1).([]any)
-		if len(keys) == 0 {
-			break
-		}
-		r.do(from, "MIGRATE", "127.0.0.1", r.servers[to].Port, keys[0], 0, 60_000)
-		between()
-	}
-	for _, server := range []int{to, from, 3 - to - from} {
-		r.do(server, "CLUSTER", "SETSLOT", r.slot, "NODE", r.ids[to])
-	}
-	r.at = to
-}
-
-// redirected returns how often the servers answered with an error such as
-// MOVED.
-func (r *resharding) redirected(name string) (sum int) {
-	for _, c := range r.clients {
-		for line := range strings.Lines(c.Info(r.t.Context(), "errorstats").Val()) {
-			if count, ok := strings.CutPrefix(line, "errorstat_"+name+":count="); ok {
-				n, _ := strconv.Atoi(strings.TrimSpace(count))
-				sum += n
-			}
-		}
-	}
-	return sum
-}
-
 // While the slot of the counters moves around a cluster, every decision that
 // Redis makes is charged once to both of its buckets, and one that it cannot
 // make, because the buckets are on two servers, charges neither.
@@ -183,9 +118,9 @@ func TestResharding(t *testing.T) {
 		redistest.Eventually(t, "some decisions end", func() bool { return admitted.Load()+failed.Load() >= want })
 	}
 	some()
-	moving := newResharding(t, servers, int(client.ClusterKeySlot(t.Context(), prefix).Val()))
+	moving := redistest.NewResharding(t, servers, int(client.ClusterKeySlot(t.Context(), prefix).Val()))
 	for range 3 {
-		moving.move(some)
+		moving.Move(func(int) { some() })
 		some()
 	}
 	close(moved)
@@ -198,9 +133,9 @@ func TestResharding(t *testing.T) {
 			t.Errorf("bucket %d: %d units were charged for %d decisions", i, charged, admitted.Load())
 		}
 	}
-	if moving.redirected("ASK") == 0 || moving.redirected("MOVED") == 0 || moving.redirected("TRYAGAIN") == 0 {
+	if moving.Redirected("ASK") == 0 || moving.Redirected("MOVED") == 0 || moving.Redirected("TRYAGAIN") == 0 {
 		t.Errorf("got %d ASK, %d MOVED and %d TRYAGAIN, want some",
-			moving.redirected("ASK"), moving.redirected("MOVED"), moving.redirected("TRYAGAIN"))
+			moving.Redirected("ASK"), moving.Redirected("MOVED"), moving.Redirected("TRYAGAIN"))
 	}
 	t.Logf("%d decisions, and %d that were not made", admitted.Load(), failed.Load())
 }
