@@ -30,7 +30,7 @@ type Rule struct {
 	Text   string // what the server does when it keeps the rule
 	Hint   string // what is usually wrong when it does not
 
-	needs string // names of Offers
+	needs string // names of offers
 	when  phase
 	check func(*probe)
 }
@@ -70,9 +70,6 @@ const (
 
 // An Offer is something that a target may have, and that rules may need.
 type Offer struct{ Name, Text string }
-
-// Offers returns all of them.
-func Offers() []Offer { return slices.Clone(offers) }
 
 var offers = []Offer{
 	{"none", "a live key without any scope"},

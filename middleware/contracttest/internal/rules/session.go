@@ -19,7 +19,7 @@ import (
 type Session struct {
 	target  Target
 	base    *url.URL
-	have    []string // names of Offers
+	have    []string // names of offers
 	http2   bool     // the server speaks it
 	latency time.Duration
 	start   time.Time

@@ -19,11 +19,11 @@ type Target struct {
 	HTTP2URL string         `json:"-"`        // where HTTP/2 is spoken; "" means URL
 	RootCAs  *x509.CertPool `json:"-"`
 
-	Keys    map[string]string // by the names of Offers, and "full"
+	Keys    map[string]string // by the names of offers, and "full"
 	Base    string            // path that all routes begin with; "" means /api/v1
 	Read    string            // path of a GET that the full key may call; "" means Base/account
 	Creates []Create
-	Without []string // names of Offers that the target does not have
+	Without []string // names of offers that the target does not have
 
 	RequestIDHeader string `json:"request_id_header"` // "" means Svc-Request-Id
 	Wire            bool   `json:"-"`                 // check the wire rules too
