@@ -130,6 +130,24 @@ func TestReplayBehindScopes(t *testing.T) {
 	}
 }
 
+// TestIdempotentInsideARoute: the requirement of an API's route is the scope
+// decision that an Idempotent inside it needs.
+func TestIdempotentInsideARoute(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	var runs atomic.Int64
+	g := middleware.New(ring.keys, with(keyedOptions{Runner: replies()}))
+	api := middleware.NewAPI(ring.keys, middleware.Options{})
+	api.Handle("POST /api/v1/tasks", middleware.AnyCaller(), g.Idempotent(numbered(&runs, nil)))
+	create := func() answer {
+		return serve(api, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: a"))
+	}
+	first, again := create(), create()
+	if first.StatusCode != 201 || again.Header.Get("Idempotent-Replayed") != "true" || runs.Load() != 1 {
+		t.Errorf("got %d, then %v, %d runs; want 201 and its replay", first.StatusCode, again.Header, runs.Load())
+	}
+}
+
 // TestStagesAreNotDoubled: the same Idempotency twice is one, one inside
 // another is a mistake that no request gets past, and the API leaves a request
 // to a route's own.
