@@ -252,15 +252,6 @@ func build(t *testing.T) (previous, present string) {
 	old := filepath.Join(dir, "source")
 	unpack(t, output(root, "git", "archive", "--format=tar", commit), old)
 	server := filepath.Join(".ci", "rolling", "server")
-	if _, err := os.Stat(filepath.Join(old, server)); errors.Is(err, os.ErrNotExist) {
-		// The commit is from before this test: previous.go.txt is a server for it.
-		text, err := os.ReadFile("previous.go.txt")
-		err = errors.Join(err, os.MkdirAll(filepath.Join(old, server), 0o755),
-			os.WriteFile(filepath.Join(old, server, "main.go"), text, 0o644))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	previous, present = filepath.Join(dir, "previous"), filepath.Join(dir, "present")
 	output(old, "go", "build", "-buildvcs=false", "-o", previous, "./"+filepath.ToSlash(server))
 	output(root, "go", "build", "-buildvcs=false", "-o", present, "./"+filepath.ToSlash(server))
