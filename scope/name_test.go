@@ -21,7 +21,8 @@ func TestNames(t *testing.T) {
 }
 
 func TestFamily(t *testing.T) {
-	for name, want := range map[scope.Name]string{"tasks:write": "tasks", "a:b:c": "a", "plain": "plain", ":x": "", "": ""} {
+	families := map[scope.Name]string{"tasks:write": "tasks", "a:b:c": "a", "plain": "plain", ":x": "", "": ""}
+	for name, want := range families {
 		if got := name.Family(); got != want {
 			t.Errorf("Name(%q).Family() = %q, want %q", name, got, want)
 		}

@@ -9,6 +9,8 @@ import (
 )
 
 func TestParse(t *testing.T) {
+	unknown := []scope.Name{"*", "tasks:*", "TASKS:READ", "tasks:read ", " tasks:read", "tasks:", ":read", "",
+		"tasks:read\x00", "tasks:read tasks:write"}
 	for _, c := range []struct {
 		names   []scope.Name
 		known   []scope.Name
@@ -17,9 +19,9 @@ func TestParse(t *testing.T) {
 		{nil, nil, nil},
 		{[]scope.Name{"tasks:write", "account:read"}, []scope.Name{"account:read", "tasks:write"}, nil},
 		{[]scope.Name{"tasks:read", "tasks:read"}, []scope.Name{"tasks:read"}, nil},
-		{[]scope.Name{"future:thing", "tasks:read", "other"}, []scope.Name{"tasks:read"}, []scope.Name{"future:thing", "other"}},
-		{[]scope.Name{"*", "tasks:*", "TASKS:READ", "tasks:read ", " tasks:read", "tasks:", ":read", "", "tasks:read\x00", "tasks:read tasks:write"}, nil,
-			[]scope.Name{"*", "tasks:*", "TASKS:READ", "tasks:read ", " tasks:read", "tasks:", ":read", "", "tasks:read\x00", "tasks:read tasks:write"}},
+		{[]scope.Name{"future:thing", "tasks:read", "other"}, []scope.Name{"tasks:read"},
+			[]scope.Name{"future:thing", "other"}},
+		{unknown, nil, unknown},
 	} {
 		s, unknown := scope.Contract().Parse(c.names)
 		if got := s.Names(); !slices.Equal(got, c.known) {

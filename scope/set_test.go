@@ -54,7 +54,8 @@ func TestSet(t *testing.T) {
 func TestZeroSet(t *testing.T) {
 	var zero scope.Set
 	some := set(t, scope.Contract(), scope.TasksRead)
-	if zero.Has(scope.TasksRead) || zero.HasAll(some) || zero.HasAny(some) || zero.HasAll(zero) || zero.HasAny(zero) || some.HasAll(zero) || some.HasAny(zero) {
+	if zero.Has(scope.TasksRead) || zero.HasAll(some) || zero.HasAny(some) || zero.HasAll(zero) || zero.HasAny(zero) ||
+		some.HasAll(zero) || some.HasAny(zero) {
 		t.Error("the zero Set grants something or asks for nothing, want every question answered with false")
 	}
 	if zero.Registry() != nil || len(zero.Names()) != 0 || zero.String() != "" {

@@ -34,7 +34,8 @@ func TestSuggest(t *testing.T) {
 // The edge of what counts as a misspelling: two letters, and 64 characters.
 func TestSuggestBounds(t *testing.T) {
 	long := scope.Name(strings.Repeat("x", 64))
-	r := scope.New(scope.Definition{Name: "ab"}, scope.Definition{Name: "abcdef"}, scope.Definition{Name: "abcdeg"}, scope.Definition{Name: long})
+	r := scope.New(scope.Definition{Name: "ab"}, scope.Definition{Name: "abcdef"}, scope.Definition{Name: "abcdeg"},
+		scope.Definition{Name: long})
 	for _, c := range []struct{ name, want scope.Name }{
 		{"abcdxx", "abcdef"},   // two letters, and the first of those that are equally near
 		{"abcxxx", ""},         // three

@@ -85,7 +85,8 @@ func BenchmarkPlanPostgres(b *testing.B) {
 		settle(b, store, i)
 	}
 	size := func() (bytes float64) {
-		const query = `SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relnamespace = $1::regnamespace`
+		const query = `SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+			WHERE relkind = 'r' AND relnamespace = $1::regnamespace`
 		if err := db.QueryRow(query, schema).Scan(&bytes); err != nil {
 			b.Fatal(err)
 		}

@@ -23,8 +23,10 @@ func Connect(keys keystore.Store, options middleware.Options, tasks *Tasks) http
 	hooks.Problem = connectError
 	options.Base, options.Hooks = "/tasks.v1.Tasks", &hooks
 	api := middleware.NewAPI(keys, options)
-	api.Handle("POST "+createProcedure, middleware.Require(scope.TasksWrite), connect.NewUnaryHandler(createProcedure, tasks.connectCreate))
-	api.Handle("POST "+getProcedure, middleware.Require(scope.TasksRead), connect.NewUnaryHandler(getProcedure, tasks.connectGet))
+	api.Handle("POST "+createProcedure, middleware.Require(scope.TasksWrite),
+		connect.NewUnaryHandler(createProcedure, tasks.connectCreate))
+	api.Handle("POST "+getProcedure, middleware.Require(scope.TasksRead),
+		connect.NewUnaryHandler(getProcedure, tasks.connectGet))
 	return api
 }
 
@@ -41,7 +43,13 @@ func connectError(r *http.Request, p middleware.Problem) (contentType string, bo
 	return "application/json", body
 }
 
-func (t *Tasks) connectCreate(ctx context.Context, r *connect.Request[structpb.Struct]) (*connect.Response[structpb.Struct], error) {
+// These stand for messages that a program would have protoc generate.
+type (
+	request  = connect.Request[structpb.Struct]
+	response = connect.Response[structpb.Struct]
+)
+
+func (t *Tasks) connectCreate(ctx context.Context, r *request) (*response, error) {
 	task, err := t.create(ctx, r.Msg.Fields["title"].GetStringValue())
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
@@ -49,13 +57,14 @@ func (t *Tasks) connectCreate(ctx context.Context, r *connect.Request[structpb.S
 	return connect.NewResponse(task.message()), nil
 }
 
-func (t *Tasks) connectGet(ctx context.Context, r *connect.Request[structpb.Struct]) (*connect.Response[structpb.Struct], error) {
+func (t *Tasks) connectGet(ctx context.Context, r *request) (*response, error) {
 	return connect.NewResponse(t.get(ctx, r.Msg.Fields["id"].GetStringValue()).message()), nil
 }
 
-// message stands for a message that a program would have protoc generate.
 func (t Task) message() *structpb.Struct {
 	return &structpb.Struct{Fields: map[string]*structpb.Value{
-		"id": structpb.NewStringValue(t.ID), "title": structpb.NewStringValue(t.Title), "organization": structpb.NewStringValue(t.Organization),
+		"id":           structpb.NewStringValue(t.ID),
+		"title":        structpb.NewStringValue(t.Title),
+		"organization": structpb.NewStringValue(t.Organization),
 	}}
 }

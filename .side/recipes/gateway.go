@@ -27,8 +27,10 @@ func Gateway(keys keystore.Store, options middleware.Options, tasks *Tasks) http
 			caller, _ := middleware.PrincipalFrom(ctx)
 			return metadata.Pairs("organization", caller.Organization())
 		}),
-		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }), // or clients send Grpc-Metadata-Organization
-		runtime.WithRoutingErrorHandler(func(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, _ int) {
+		// Without this clients could send Grpc-Metadata-Organization.
+		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
+		runtime.WithRoutingErrorHandler(func(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler,
+			w http.ResponseWriter, r *http.Request, _ int) {
 			notFound(w, r)
 		}),
 	)
@@ -62,7 +64,8 @@ func (t *Tasks) registerGateway(mux *runtime.ServeMux) {
 	rpc := func(method, path string, call func(context.Context, *structpb.Struct, map[string]string) (Task, error)) {
 		err := mux.HandlePath(method, path, func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 			inbound, outbound := runtime.MarshalerForRequest(mux, r)
-			ctx, err := runtime.AnnotateIncomingContext(r.Context(), mux, r, "/tasks.v1.Tasks/Any", runtime.WithHTTPPathPattern(path))
+			ctx, err := runtime.AnnotateIncomingContext(r.Context(), mux, r, "/tasks.v1.Tasks/Any",
+				runtime.WithHTTPPathPattern(path))
 			var in structpb.Struct
 			if err == nil && method == http.MethodPost {
 				err = inbound.NewDecoder(r.Body).Decode(&in)
@@ -90,7 +93,7 @@ func (t *Tasks) registerGateway(mux *runtime.ServeMux) {
 		}
 		return task, err
 	})
-	rpc("GET", "/api/v1/tasks/{id}", func(ctx context.Context, _ *structpb.Struct, params map[string]string) (Task, error) {
-		return t.get(ctx, params["id"]), nil
+	rpc("GET", "/api/v1/tasks/{id}", func(ctx context.Context, _ *structpb.Struct, p map[string]string) (Task, error) {
+		return t.get(ctx, p["id"]), nil
 	})
 }

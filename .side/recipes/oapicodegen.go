@@ -47,7 +47,8 @@ func (m oapiMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Re
 
 type oapiServer struct{ *Tasks }
 
-func (s oapiServer) CreateTask(ctx context.Context, r tasksapi.CreateTaskRequestObject) (tasksapi.CreateTaskResponseObject, error) {
+func (s oapiServer) CreateTask(ctx context.Context,
+	r tasksapi.CreateTaskRequestObject) (tasksapi.CreateTaskResponseObject, error) {
 	task, err := s.create(ctx, r.Body.Title)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,8 @@ func (s oapiServer) CreateTask(ctx context.Context, r tasksapi.CreateTaskRequest
 	return tasksapi.CreateTask201JSONResponse{Id: task.ID, Title: task.Title, Organization: task.Organization}, nil
 }
 
-func (s oapiServer) GetTask(ctx context.Context, r tasksapi.GetTaskRequestObject) (tasksapi.GetTaskResponseObject, error) {
+func (s oapiServer) GetTask(ctx context.Context,
+	r tasksapi.GetTaskRequestObject) (tasksapi.GetTaskResponseObject, error) {
 	task := s.get(ctx, r.Id)
 	return tasksapi.GetTask200JSONResponse{Id: task.ID, Title: task.Title, Organization: task.Organization}, nil
 }

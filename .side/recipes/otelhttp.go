@@ -13,7 +13,8 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-func OtelHTTP(keys keystore.Store, options middleware.Options, tasks *Tasks, tracers trace.TracerProvider) http.Handler {
+func OtelHTTP(keys keystore.Store, options middleware.Options, tasks *Tasks,
+	tracers trace.TracerProvider) http.Handler {
 	hooks := *options.Hooks // a copy: another API may share it
 	observe := hooks.Observe
 	hooks.Observe = func(ctx context.Context, e middleware.Event) {

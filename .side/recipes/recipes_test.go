@@ -76,7 +76,8 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 			idem.Options{})},
 		Hooks: hooks,
 	}, &s.tasks)
-	if hooks.Problem != nil || reflect.ValueOf(hooks.Observe).Pointer() != reflect.ValueOf(given).Pointer() || hooks.Pattern != nil {
+	if hooks.Problem != nil || reflect.ValueOf(hooks.Observe).Pointer() != reflect.ValueOf(given).Pointer() ||
+		hooks.Pattern != nil {
 		t.Error("the recipe writes into its caller's Hooks, which another API may share")
 	}
 	srv := httptest.NewUnstartedServer(h)
@@ -173,7 +174,8 @@ var recipes = []struct {
 		"GET /api/v1/tasks/{id=*}", 200, 400, problemCodes},
 	{"otelhttp.go", func(k keystore.Store, o middleware.Options, t *Tasks) http.Handler {
 		return OtelHTTP(k, o, t, noop.NewTracerProvider())
-	}, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422, problemCodes},
+	}, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
+		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
 	{"gzhttp.go", Gzip, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
 		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
 }

@@ -107,7 +107,8 @@ func TestGinAnswersItself(t *testing.T) {
 // TestOperationWithoutSecurity: what a document leaves open is not served.
 func TestOperationWithoutSecurity(t *testing.T) {
 	document, err := openapi3.NewLoader().LoadFromData([]byte(`{"paths": {
-		"/api/v1/a": {"get": {}}, "/api/v1/b": {"get": {"security": []}}, "/api/v1/c": {"get": {"security": [{"apiKey": ["tasks:delete"]}]}}}}`))
+		"/api/v1/a": {"get": {}}, "/api/v1/b": {"get": {"security": []}},
+		"/api/v1/c": {"get": {"security": [{"apiKey": ["tasks:delete"]}]}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,8 @@ func TestConnectClients(t *testing.T) {
 		s := startHTTP(t, Connect, true)
 		call := func(procedure, token, key, title string) connect.Code {
 			client := connect.NewClient[structpb.Struct, structpb.Struct](s.client, s.url+procedure, tt.option)
-			r := connect.NewRequest(&structpb.Struct{Fields: map[string]*structpb.Value{"title": structpb.NewStringValue(title)}})
+			fields := map[string]*structpb.Value{"title": structpb.NewStringValue(title)}
+			r := connect.NewRequest(&structpb.Struct{Fields: fields})
 			r.Header().Set("Authorization", "Bearer "+token)
 			r.Header().Set("Idempotency-Key", key)
 			_, err := client.CallUnary(context.Background(), r)

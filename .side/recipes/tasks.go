@@ -67,5 +67,6 @@ func (t *Tasks) Get(w http.ResponseWriter, r *http.Request) {
 
 // notFound gives a router's 404 the form of the stages' refusals.
 func notFound(w http.ResponseWriter, r *http.Request) {
-	middleware.WriteProblem(w, r, middleware.Problem{Status: 404, Code: "not_found", Detail: "There is nothing at this path."})
+	problem := middleware.Problem{Status: 404, Code: "not_found", Detail: "There is nothing at this path."}
+	middleware.WriteProblem(w, r, problem)
 }

@@ -89,7 +89,8 @@ func TestWrongAdapters(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t, func(keys keystore.Store, o middleware.Options, tasks *Tasks) http.Handler {
 				g := middleware.New(keys, o)
-				return middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(tt.router(g.Enforce(middleware.AnyCaller()), g.Idempotent, tasks))
+				router := tt.router(g.Enforce(middleware.AnyCaller()), g.Idempotent, tasks)
+				return middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(router)
 			})
 			for _, want := range []int{tt.first, tt.again} {
 				if a := s.send("POST "+tasksPath, s.full, `{"title":""}`, "Idempotency-Key", "a"); a.status != want {

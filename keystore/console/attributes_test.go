@@ -21,7 +21,8 @@ func TestCreateWithAttributesAndNetworks(t *testing.T) {
 	f.Set("attribute.plan", "gold")
 	f.Set("networks", "192.0.2.7 nowhere")
 	got := b.post("/keys", f)
-	wantText(t, "a bad form", got, 422, "Attributes", `The attribute team cannot be "Rome".`, `"nowhere" is neither a network`)
+	wantText(t, "a bad form", got, 422, "Attributes", `The attribute team cannot be "Rome".`,
+		`"nowhere" is neither a network`)
 	if !strings.Contains(got.text, "\n192.0.2.7 nowhere</textarea>") || !strings.Contains(got.text, `value="x"`) {
 		t.Error("the form has lost what was typed")
 	}
@@ -32,7 +33,8 @@ func TestCreateWithAttributesAndNetworks(t *testing.T) {
 	f.Set("networks", "192.0.2.7")
 	secretOf(t, b.post("/keys", f))
 	k := b.all(t, "acme")[0]
-	if !maps.Equal(k.Attributes, map[string]string{"project": "x", "team": "Oslo"}) || !slices.Equal(networkTexts(k), []string{"192.0.2.7/32"}) {
+	if !maps.Equal(k.Attributes, map[string]string{"project": "x", "team": "Oslo"}) ||
+		!slices.Equal(networkTexts(k), []string{"192.0.2.7/32"}) {
 		t.Errorf("got %v and %v", k.Attributes, k.Networks)
 	}
 	if e := b.events[0]; e.Act != console.Created || e.Attributes["team"] != "Oslo" || len(e.Networks) != 1 {
@@ -45,8 +47,9 @@ func TestCreateWithAttributesAndNetworks(t *testing.T) {
 		t.Error("a preset has lost what was typed")
 	}
 	// So does a session that ends.
-	lost := b.do("", "POST", "/keys", f.Encode(), "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
-	if !strings.Contains(lost.text, `name="attribute.team" value="Oslo"`) || !strings.Contains(lost.text, `name="networks" value="192.0.2.7"`) {
+	lost := b.do("", "POST", "/keys", f.Encode(), ofPage...)
+	if !strings.Contains(lost.text, `name="attribute.team" value="Oslo"`) ||
+		!strings.Contains(lost.text, `name="networks" value="192.0.2.7"`) {
 		t.Errorf("the page for who has signed out has lost what was typed:\n%s", lost.text)
 	}
 }
@@ -66,7 +69,8 @@ func TestValuesThatCannotBeChosenAnyMore(t *testing.T) {
 	b := newBench(t, restricted)
 	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Attributes = map[string]string{"team": "Rome"} })
 	path := "/keys/" + k.ID + "/edit"
-	if text := b.get(path).text; !strings.Contains(text, `<option value="Rome" selected>`) || !strings.Contains(text, `<option value="Oslo">`) {
+	if text := b.get(path).text; !strings.Contains(text, `<option value="Rome" selected>`) ||
+		!strings.Contains(text, `<option value="Oslo">`) {
 		t.Error("the form does not offer the value that the key has")
 	}
 	f := url.Values{"name": {"n"}, "attribute.team": {"Rome"}}
@@ -117,10 +121,12 @@ func TestLegacyKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, "the list", b.get("/"), 200, "acme_…cdef Legacy")
-	wantText(t, "the key", b.get("/keys/"+old.ID), 200, "acme_…cdef Legacy", "This key has the form of an older system. Rotate it")
+	wantText(t, "the key", b.get("/keys/"+old.ID), 200, "acme_…cdef Legacy",
+		"This key has the form of an older system. Rotate it")
 	token := secretOf(t, b.post("/keys/"+old.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"86400"}}))
 	next := b.all(t, "acme")[0]
-	if page := b.get("/keys/" + next.ID); strings.Contains(plain(page), "Legacy") || !strings.HasPrefix(token, "svc_live_") {
+	if page := b.get("/keys/" + next.ID); strings.Contains(plain(page), "Legacy") ||
+		!strings.HasPrefix(token, "svc_live_") {
 		t.Errorf("the key that replaces it is marked, or has the old form:\n%s", plain(page))
 	}
 	wantText(t, "the old key", b.get("/keys/"+old.ID), 200, "Legacy", "This key has been rotated.")

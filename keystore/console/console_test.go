@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,7 +25,8 @@ func everywhere(id string) [][2]string {
 	return [][2]string{
 		{"GET", "/"}, {"GET", "/keys"}, {"POST", "/keys"}, {"GET", "/new"},
 		{"GET", "/keys/" + id}, {"GET", "/keys/" + id + "/rotate"}, {"POST", "/keys/" + id + "/rotate"},
-		{"GET", "/keys/" + id + "/revoke"}, {"POST", "/keys/" + id + "/revoke"}, {"GET", "/keys/" + id + "/edit"}, {"POST", "/keys/" + id + "/edit"},
+		{"GET", "/keys/" + id + "/revoke"}, {"POST", "/keys/" + id + "/revoke"}, {"GET", "/keys/" + id + "/edit"},
+		{"POST", "/keys/" + id + "/edit"},
 		{"POST", "/keys/key_none/rotate"},
 		{"GET", "/nothing"}, {"DELETE", "/keys/" + id}, {"GET", "/keys/key_none"}, {"GET", "/keys/" + id + "/elsewhere"},
 	}
@@ -47,8 +49,9 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 		token, k := b.add(t, "acme")
 		bodies := make(map[bool][]string) // of forms that were sent, and of the rest
 		for _, at := range everywhere(k.ID) {
-			got := b.do(row.who, at[0], at[1], valid, "Content-Type", "application/x-www-form-urlencoded", "Accept", "text/html")
-			if got.StatusCode != row.status || strings.Contains(got.text, k.ID) || strings.Contains(got.text, "Old one") || strings.Contains(got.text, "acme") {
+			got := b.do(row.who, at[0], at[1], valid, append(ofForm, "Accept", "text/html")...)
+			if got.StatusCode != row.status || strings.Contains(got.text, k.ID) || strings.Contains(got.text, "Old one") ||
+				strings.Contains(got.text, "acme") {
 				t.Errorf("%q, %v: got %s:\n%s", row.who, at, got.Status, got.text)
 			}
 			if offered := strings.Contains(got.text, `href="/sign-in"`); offered != (row.status < 500) {
@@ -79,14 +82,15 @@ func TestAKeyOfAnotherOrganizationIsAsGoodAsNone(t *testing.T) {
 	for _, at := range everywhere(k.ID)[4:11] {
 		none := strings.ReplaceAll(at[1], k.ID, "key_none")
 		send := func(path string) reply {
-			return b.do("oda", at[0], path, valid, "Content-Type", "application/x-www-form-urlencoded")
+			return b.do("oda", at[0], path, valid, ofForm...)
 		}
 		got, want := send(at[1]), send(none)
 		if got.StatusCode != http.StatusNotFound || got.text != want.text {
 			t.Errorf("%v: got %s and not the answer for a key that does not exist:\n%s\n%s", at, got.Status, got.text, want.text)
 		}
 	}
-	if got := b.do("oda", "GET", "/", "", "Accept", "text/html"); strings.Contains(got.text, k.ID) || !strings.Contains(got.text, "No keys yet") {
+	if got := b.do("oda", "GET", "/", "", "Accept", "text/html"); strings.Contains(got.text, k.ID) ||
+		!strings.Contains(got.text, "No keys yet") {
 		t.Errorf("the list of the other organization: got %s", plain(got))
 	}
 	if b.status(t, token) != keystore.Active || len(b.events) > 0 || len(b.all(t, "other")) > 0 {
@@ -123,8 +127,9 @@ func TestPostsOfOtherSitesAreRefused(t *testing.T) {
 	} {
 		b := newBench(t)
 		token, k := b.add(t, "acme")
-		for _, path := range []string{"/keys", "/keys/" + k.ID + "/edit", "/keys/" + k.ID + "/rotate", "/keys/" + k.ID + "/revoke"} {
-			got := b.do("ada", "POST", path, strings.ReplaceAll(valid, "t1", "t"+path), append([]string{"Content-Type", "application/x-www-form-urlencoded"}, row.header...)...)
+		one := "/keys/" + k.ID
+		for _, path := range []string{"/keys", one + "/edit", one + "/rotate", one + "/revoke"} {
+			got := b.do("ada", "POST", path, strings.ReplaceAll(valid, "t1", "t"+path), slices.Concat(ofForm, row.header)...)
 			if refused := got.StatusCode == http.StatusForbidden; refused == row.allowed {
 				t.Errorf("%v, POST %s: got %s", row.header, path, got.Status)
 			}
@@ -141,8 +146,9 @@ func TestGetNeverChangesAnything(t *testing.T) {
 	token, k := b.add(t, "acme")
 	for _, at := range everywhere(k.ID) {
 		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"} {
-			got := b.do("ada", method, at[1]+"?"+valid, valid, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
-			if method != "GET" && method != "HEAD" && got.StatusCode != http.StatusMethodNotAllowed && got.StatusCode != http.StatusNotFound {
+			got := b.do("ada", method, at[1]+"?"+valid, valid, append(ofForm, "Sec-Fetch-Site", "same-origin")...)
+			if method != "GET" && method != "HEAD" && got.StatusCode != http.StatusMethodNotAllowed &&
+				got.StatusCode != http.StatusNotFound {
 				t.Errorf("%s %s: got %s", method, at[1], got.Status)
 			}
 			if got.StatusCode == http.StatusMethodNotAllowed && !strings.HasPrefix(got.Header.Get("Allow"), "GET, HEAD") {
@@ -158,8 +164,10 @@ func TestGetNeverChangesAnything(t *testing.T) {
 func TestPostsThatMeanNothing(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme")
-	for path, status := range map[string]int{"/": 405, "/keys/" + k.ID: 405, "/keys/" + k.ID + "/elsewhere": 404, "/keys/": 404, "/console.css": 404} {
-		if got := b.do("ada", "POST", path, valid, "Content-Type", "application/x-www-form-urlencoded"); got.StatusCode != status {
+	for path, status := range map[string]int{
+		"/": 405, "/keys/" + k.ID: 405, "/keys/" + k.ID + "/elsewhere": 404, "/keys/": 404, "/console.css": 404,
+	} {
+		if got := b.do("ada", "POST", path, valid, ofForm...); got.StatusCode != status {
 			t.Errorf("POST %s: got %s, want %d", path, got.Status, status)
 		}
 	}
@@ -171,7 +179,8 @@ func TestPostsThatMeanNothing(t *testing.T) {
 func TestEveryAnswerIsGuarded(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme")
-	paths := append(everywhere(k.ID), [2]string{"GET", "/console.css"}, [2]string{"GET", "/console.js"}, [2]string{"GET", "/keys?status=moon"})
+	paths := append(everywhere(k.ID), [2]string{"GET", "/console.css"}, [2]string{"GET", "/console.js"},
+		[2]string{"GET", "/keys?status=moon"})
 	for _, who := range []string{"", "mem", "ada"} {
 		for _, at := range paths {
 			got := b.do(who, at[0], at[1], "")
@@ -192,7 +201,8 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 			if len(got.Cookies()) > 0 {
 				t.Errorf("%s %s: the console set a cookie", at[0], at[1])
 			}
-			if strings.Contains(got.text, " style=") || strings.Contains(got.text, " onclick") || strings.Contains(got.text, "<style") || strings.Contains(got.text, "<script>") {
+			if strings.Contains(got.text, " style=") || strings.Contains(got.text, " onclick") ||
+				strings.Contains(got.text, "<style") || strings.Contains(got.text, "<script>") {
 				t.Errorf("%s %s has inline style or script, which its policy forbids", at[0], at[1])
 			}
 		}
@@ -202,13 +212,15 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 func TestFrameAncestors(t *testing.T) {
 	b := newBench(t, func(o *console.Options) { o.FrameAncestors = []string{"'self'", "https://dash.example.com:8443"} })
 	got := b.get("/")
-	if csp := got.Header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, "; frame-ancestors 'self' https://dash.example.com:8443") {
+	const ancestors = "; frame-ancestors 'self' https://dash.example.com:8443"
+	if csp := got.Header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, ancestors) {
 		t.Errorf("got %q", csp)
 	}
 	if got.Header.Get("X-Frame-Options") != "" {
 		t.Error("X-Frame-Options forbids what the policy allows")
 	}
-	for _, bad := range []string{"", "*", "https://*.example.com", "https://a.example; script-src *", "https://a.example/", "javascript:1", "a.example", "https://a.example https://b.example", "https://a,b", "'none'"} {
+	for _, bad := range []string{"", "*", "https://*.example.com", "https://a.example; script-src *", "https://a.example/",
+		"javascript:1", "a.example", "https://a.example https://b.example", "https://a,b", "'none'"} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -285,7 +297,8 @@ func TestAnyMount(t *testing.T) {
 
 // TestEveryOption: each option changes what a page, the log or the audit shows.
 func TestEveryOption(t *testing.T) {
-	changing := regexp.MustCompile(`[0-9a-v]{20}|[A-Z2-7]{26}|issue_token" value="[^"]*|…\w{4}|time=\S+|` + secretShape.String())
+	changing := regexp.MustCompile(`[0-9a-v]{20}|[A-Z2-7]{26}|issue_token" value="[^"]*|…\w{4}|time=\S+|` +
+		secretShape.String())
 	seen := func(set func(*console.Options)) (text string) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, set)

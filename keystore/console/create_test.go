@@ -24,16 +24,19 @@ func TestCreate(t *testing.T) {
 	b := newBench(t)
 	got := b.post("/keys", b.form(t))
 	token := secretOf(t, got)
-	wantText(t, "the page with the secret", got, 201, "This is the only time that its secret is shown.", "account:read", "Production")
+	wantText(t, "the page with the secret", got, 201, "This is the only time that its secret is shown.", "account:read",
+		"Production")
 	k := b.all(t, "acme")[0]
-	if k.Digest != keystore.DigestOf(token) || k.Name != "Nightly import" || k.CreatedBy != "ada" || k.Environment != keystore.Production || !k.ExpiresAt.IsZero() ||
+	if k.Digest != keystore.DigestOf(token) || k.Name != "Nightly import" || k.CreatedBy != "ada" ||
+		k.Environment != keystore.Production || !k.ExpiresAt.IsZero() ||
 		!slices.Equal(k.Scopes, []scope.Name{"account:read", "tasks:read"}) {
 		t.Errorf("got %+v", k)
 	}
 	if b.status(t, token) != keystore.Active {
 		t.Error("the new key does not work")
 	}
-	wantText(t, "the list", b.get("/"), 200, "Nightly import", "svc_live_…"+token[len(token)-4:], "by Ada Lovelace", "Never used", "Active")
+	wantText(t, "the list", b.get("/"), 200, "Nightly import", "svc_live_…"+token[len(token)-4:], "by Ada Lovelace",
+		"Never used", "Active")
 }
 
 // Nothing but the body of the one answer has the secret, nor eight characters
@@ -87,7 +90,7 @@ func TestSendingAFormAgainMintsNothing(t *testing.T) {
 	}
 	// The token is one's own: somebody else's form with the same one makes
 	// their key.
-	if got := b.do("bea", "POST", "/keys", f.Encode(), "Content-Type", "application/x-www-form-urlencoded"); got.StatusCode != 201 {
+	if got := b.do("bea", "POST", "/keys", f.Encode(), ofForm...); got.StatusCode != 201 {
 		t.Errorf("the same token of another actor: got %s", got.Status)
 	}
 }
@@ -116,11 +119,12 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		set     url.Values // a nil value deletes
 		problem string
 	}{
-		"no environment":         {url.Values{"environment": nil}, `The environment must be "production" or "sandbox".`},
-		"unknown environment":    {url.Values{"environment": {"moon"}}, `The environment must be "production" or "sandbox".`},
-		"no scopes":              {url.Values{"scopes": nil}, "Pick at least one scope"},
-		"unknown scope":          {url.Values{"scopes": {"task:read"}}, `did you mean "tasks:read"?`},
-		"scope not assignable":   {url.Values{"scopes": {"webhooks:write"}}, "You may not assign webhooks:write in this environment."},
+		"no environment":      {url.Values{"environment": nil}, `The environment must be "production" or "sandbox".`},
+		"unknown environment": {url.Values{"environment": {"moon"}}, `The environment must be "production" or "sandbox".`},
+		"no scopes":           {url.Values{"scopes": nil}, "Pick at least one scope"},
+		"unknown scope":       {url.Values{"scopes": {"task:read"}}, `did you mean "tasks:read"?`},
+		"scope not assignable": {url.Values{"scopes": {"webhooks:write"}},
+			"You may not assign webhooks:write in this environment."},
 		"environment closed":     {url.Values{"environment": {"sandbox"}}, "You may not create keys in this environment."},
 		"no name":                {url.Values{"name": {"  "}}, "Give the key a name"},
 		"name too long":          {url.Values{"name": {long}}, "longer than 100 characters"},
@@ -128,7 +132,8 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		"no expiry":              {url.Values{"expiry": nil}, "Choose when the key ends."},
 		"odd expiry":             {url.Values{"expiry": {"-1"}}, "Choose when the key ends."},
 		"expiry without a date":  {url.Values{"expiry": {"date"}}, "Fill in the last day"},
-		"expiry in the past":     {url.Values{"expiry": {"date"}, "expires_on": {"2020-02-02"}}, "The expiry must lie in the future."},
+		"expiry in the past": {url.Values{"expiry": {"date"}, "expires_on": {"2020-02-02"}},
+			"The expiry must lie in the future."},
 		"a date but no expiry":   {url.Values{"expires_on": {"2090-02-02"}}, "A date is filled in."},
 		"no token":               {url.Values{"issue_token": nil}, "The form arrived incomplete."},
 		"token of two lines":     {url.Values{"issue_token": {"a\nb"}}, "The form arrived incomplete."},
@@ -180,8 +185,10 @@ func TestFormsThatAreNotValid(t *testing.T) {
 func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	b := newBench(t)
 	got := b.post("/keys", url.Values{"issue_token": {"x"}})
-	wantText(t, "an empty form", got, 422, "Give the key a name", "Pick at least one scope", "The environment must be", "Choose when the key ends.")
-	for _, id := range regexp.MustCompile(`aria-describedby="[^"]*?([a-z]+-problem)"`).FindAllStringSubmatch(got.text, -1) {
+	wantText(t, "an empty form", got, 422, "Give the key a name", "Pick at least one scope", "The environment must be",
+		"Choose when the key ends.")
+	described := regexp.MustCompile(`aria-describedby="[^"]*?([a-z]+-problem)"`)
+	for _, id := range described.FindAllStringSubmatch(got.text, -1) {
 		if !strings.Contains(got.text, `id="`+id[1]+`"`) {
 			t.Errorf("a field is described by %s, which is not there", id[1])
 		}

@@ -16,15 +16,17 @@ import (
 // A preset is offered when the form can pick all of it.
 func TestPresetsThatTheFormCannotPick(t *testing.T) {
 	presets := []console.Preset{
-		{Name: "All there", Scopes: []scope.Name{"books:read"}}, {Name: "Half there", Scopes: []scope.Name{"books:read", "films:read"}},
+		{Name: "All there", Scopes: []scope.Name{"books:read"}},
+		{Name: "Half there", Scopes: []scope.Name{"books:read", "films:read"}},
 		{Name: "Not there", Scopes: []scope.Name{"films:read"}},
 	}
 	for name, c := range map[string]struct {
 		change func(*console.Options)
 		want   []string
 	}{
-		"default":              {func(*console.Options) {}, nil},
-		"presets of one's own": {func(o *console.Options) { o.Presets = presets }, []string{"All there", "Half there", "Not there"}},
+		"default": {func(*console.Options) {}, nil},
+		"presets of one's own": {func(o *console.Options) { o.Presets = presets },
+			[]string{"All there", "Half there", "Not there"}},
 		"books": {func(o *console.Options) {
 			o.Presets = presets
 			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name {
@@ -39,7 +41,8 @@ func TestPresetsThatTheFormCannotPick(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
 				Service: keystore.Service{
-					Scopes: scope.New(scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"}, scope.Definition{Name: "music:read"}),
+					Scopes: scope.New(scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"},
+						scope.Definition{Name: "music:read"}),
 				},
 			})
 			o := console.Options{}
@@ -58,7 +61,8 @@ func TestPresetsThatTheFormCannotPick(t *testing.T) {
 
 // A preset that can never be offered is a mistake.
 func TestPresetMistakes(t *testing.T) {
-	for _, p := range []console.Preset{{Name: "Unknown", Scopes: []scope.Name{scope.TasksRead, "chat:raed"}}, {Name: "Empty"}} {
+	for _, p := range []console.Preset{{Name: "Unknown", Scopes: []scope.Name{scope.TasksRead, "chat:raed"}},
+		{Name: "Empty"}} {
 		func() {
 			defer func() {
 				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "console: Presets: \""+p.Name) {
@@ -81,7 +85,8 @@ func TestPresetKeepsWhatWasTyped(t *testing.T) {
 	got := b.post("/new", f)
 	wantText(t, "the form", got, 200, "Create an API key")
 	for _, want := range []string{
-		`value="The &#34;night&#34; &lt;import&gt;"`, `name="environment" value="sandbox" required checked`, `value="date" selected`, `value="2030-12-31"`,
+		`value="The &#34;night&#34; &lt;import&gt;"`, `name="environment" value="sandbox" required checked`,
+		`value="date" selected`, `value="2030-12-31"`,
 		`value="deliverables:write" checked`, `value="chat:read" checked`, `value="chat:write" checked`,
 	} {
 		if !strings.Contains(got.text, want) {
@@ -102,6 +107,8 @@ func TestPresetKeepsWhatWasTyped(t *testing.T) {
 	if !strings.Contains(form, `name="preset" value="External worker" formaction="./new" formnovalidate`) {
 		t.Error("a preset's button does not send the form to /new")
 	}
-	wantText(t, "a body that is no form", b.do("ada", "POST", "/new", "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"), 415, "Not understood")
-	wantText(t, "JSON", b.do("ada", "POST", "/keys", "{}", "Content-Type", "application/json"), 415, "A program uses a keystore.Issuer.")
+	noForm := b.do("ada", "POST", "/new", "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin")
+	wantText(t, "a body that is no form", noForm, 415, "Not understood")
+	wantText(t, "JSON", b.do("ada", "POST", "/keys", "{}", "Content-Type", "application/json"), 415,
+		"A program uses a keystore.Issuer.")
 }

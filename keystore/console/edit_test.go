@@ -19,7 +19,8 @@ import (
 func restricted(o *console.Options) {
 	o.Networks = true
 	o.Attributes = []console.Attribute{
-		{Name: "project", Title: "Project"}, {Name: "team", Values: []string{"Lyon", "Oslo"}}, {Name: "plan", Title: "Plan", ReadOnly: true},
+		{Name: "project", Title: "Project"}, {Name: "team", Values: []string{"Lyon", "Oslo"}},
+		{Name: "plan", Title: "Plan", ReadOnly: true},
 	}
 }
 
@@ -47,7 +48,8 @@ func TestEdit(t *testing.T) {
 	}
 	form := b.get(path + "/edit")
 	wantText(t, "the form", form, 200, "Edit “Old one”", "Project", "team", "Networks")
-	for _, want := range []string{`value="Old one"`, `name="attribute.project" type="text" value="x"`, `<option value="Lyon" selected>`, "\n192.0.2.0/24</textarea>"} {
+	for _, want := range []string{`value="Old one"`, `name="attribute.project" type="text" value="x"`,
+		`<option value="Lyon" selected>`, "\n192.0.2.0/24</textarea>"} {
 		if !strings.Contains(form.text, want) {
 			t.Errorf("the form has no %s", want)
 		}
@@ -56,7 +58,8 @@ func TestEdit(t *testing.T) {
 		t.Error("the form has a field for an attribute that is ReadOnly")
 	}
 
-	f := url.Values{"name": {" New one "}, "attribute.project": {" y "}, "attribute.team": {""}, "attribute.plan": {"gold"}, "attribute.billing": {"z"},
+	f := url.Values{"name": {" New one "}, "attribute.project": {" y "}, "attribute.team": {""},
+		"attribute.plan": {"gold"}, "attribute.billing": {"z"},
 		"networks": {"10.1.2.3/8, 2001:db8::7;\r\n 198.51.100.7"}}
 	for range 2 { // a repeat changes nothing
 		got := b.post(path+"/edit", f)
@@ -65,11 +68,14 @@ func TestEdit(t *testing.T) {
 		}
 	}
 	after := b.key(t, k.ID)
-	if after.Name != "New one" || !maps.Equal(after.Attributes, map[string]string{"project": "y", "plan": "pro", "billing": "i-42"}) ||
-		!slices.Equal(networkTexts(after), []string{"10.0.0.0/8", "2001:db8::7/128", "198.51.100.7/32"}) || after.Version != 2 {
+	attributes := map[string]string{"project": "y", "plan": "pro", "billing": "i-42"}
+	networks := []string{"10.0.0.0/8", "2001:db8::7/128", "198.51.100.7/32"}
+	if after.Name != "New one" || after.Version != 2 || !maps.Equal(after.Attributes, attributes) ||
+		!slices.Equal(networkTexts(after), networks) {
 		t.Errorf("got %+v", after)
 	}
-	if len(b.events) != 1 || b.events[0].Act != console.Edited || b.events[0].KeyID != k.ID || b.events[0].Name != "New one" || b.events[0].Actor.ID != "ada" ||
+	if len(b.events) != 1 || b.events[0].Act != console.Edited || b.events[0].KeyID != k.ID ||
+		b.events[0].Name != "New one" || b.events[0].Actor.ID != "ada" ||
 		b.events[0].Attributes["project"] != "y" || len(b.events[0].Networks) != 3 {
 		t.Errorf("got events %+v, want one", b.events)
 	}
@@ -106,25 +112,31 @@ func TestEditProblems(t *testing.T) {
 	b := newBench(t, restricted)
 	_, k := b.add(t, "acme", limited)
 	path := "/keys/" + k.ID + "/edit"
-	got := b.post(path, url.Values{"name": {""}, "attribute.project": {strings.Repeat("x", 201)}, "attribute.team": {"Rome"}, "networks": {"a b 300.1.1.1 d fe80::1%eth0 10.0.0.0/8"}})
-	wantText(t, "a bad form", got, 422, "Nothing was changed.", "Give the key a name", `The attribute team cannot be "Rome".`,
+	got := b.post(path, url.Values{"name": {""}, "attribute.project": {strings.Repeat("x", 201)},
+		"attribute.team": {"Rome"}, "networks": {"a b 300.1.1.1 d fe80::1%eth0 10.0.0.0/8"}})
+	wantText(t, "a bad form", got, 422, "Nothing was changed.", "Give the key a name",
+		`The attribute team cannot be "Rome".`,
 		`"a" is neither a network, such as 192.0.2.0/24, nor an address.`, `"300.1.1.1" is neither`)
 	if strings.Contains(plain(got), `"d" is neither`) || !strings.Contains(got.text, "\na b 300.1.1.1") {
 		t.Errorf("want three of the messages and what was typed:\n%s", got.text)
 	}
 	// What the console finds comes first, then what the issuer does.
-	got = b.post(path, url.Values{"name": {strings.Repeat("x", 101)}, "attribute.project": {strings.Repeat("x", 201)}, "attribute.team": {"Lyon"}})
-	wantText(t, "too long", got, 422, "The name is longer than 100 characters.", `The value of the attribute "project" is longer than 200 bytes.`)
+	got = b.post(path, url.Values{"name": {strings.Repeat("x", 101)}, "attribute.project": {strings.Repeat("x", 201)},
+		"attribute.team": {"Lyon"}})
+	wantText(t, "too long", got, 422, "The name is longer than 100 characters.",
+		`The value of the attribute "project" is longer than 200 bytes.`)
 	if after := b.key(t, k.ID); after.Version != 1 || len(b.events) > 0 {
 		t.Errorf("something was changed: %+v, events %v", after, b.events)
 	}
-	wantText(t, "no form", b.do("ada", "POST", path, "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"), 415, "Not understood")
+	wantText(t, "no form", b.do("ada", "POST", path, "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"), 415,
+		"Not understood")
 
 	down := errors.New("the disk is on fire")
 	b.store.update = func() error { return down }
 	got = b.post(path, url.Values{"name": {"typed"}})
 	wantText(t, "the store is down", got, 503, "Try again in a moment")
-	if !strings.Contains(got.text, `value="typed"`) || strings.Contains(got.text, "fire") || !strings.Contains(b.log.String(), "fire") {
+	if !strings.Contains(got.text, `value="typed"`) || strings.Contains(got.text, "fire") ||
+		!strings.Contains(b.log.String(), "fire") {
 		t.Error("the form was lost, or the cause was shown and not logged")
 	}
 }
@@ -185,7 +197,8 @@ func TestEditWithoutTheOptions(t *testing.T) {
 	_, k := b.add(t, "acme", limited)
 	path := "/keys/" + k.ID + "/edit"
 	b.post(path, url.Values{"name": {"renamed"}, "networks": {"10.0.0.0/8"}, "attribute.team": {"Oslo"}})
-	if got := b.key(t, k.ID); got.Name != "renamed" || got.Attributes["team"] != "Lyon" || got.Networks[0] != k.Networks[0] {
+	if got := b.key(t, k.ID); got.Name != "renamed" || got.Attributes["team"] != "Lyon" ||
+		got.Networks[0] != k.Networks[0] {
 		t.Errorf("got %+v, want a new name and nothing else", got)
 	}
 	wantText(t, "the key", b.get("/keys/"+k.ID), 200, "Networks 192.0.2.0/24")

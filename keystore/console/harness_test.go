@@ -137,10 +137,16 @@ func (b *bench) do(who, method, path, body string, header ...string) reply {
 	return reply{w.Result(), w.Body.String()}
 }
 
+// The header of a form, and of one that a page of the console posts.
+var (
+	ofForm = []string{"Content-Type", "application/x-www-form-urlencoded"}
+	ofPage = append([]string{"Accept", "text/html", "Sec-Fetch-Site", "same-origin"}, ofForm...)
+)
+
 func (b *bench) get(path string) reply { return b.do("ada", "GET", path, "", "Accept", "text/html") }
 
 func (b *bench) post(path string, form url.Values) reply {
-	return b.do("ada", "POST", path, form.Encode(), "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+	return b.do("ada", "POST", path, form.Encode(), ofPage...)
 }
 
 // form is one that is valid, with the token of a page that was asked for.
@@ -192,7 +198,8 @@ func (b *bench) all(t *testing.T, organization string) []*keystore.Key {
 // add issues a key beside the console.
 func (b *bench) add(t *testing.T, organization string, change ...func(*keystore.Grant)) (string, *keystore.Key) {
 	t.Helper()
-	g := keystore.Grant{Organization: organization, Actor: "ada", Name: "Old one", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}}
+	g := keystore.Grant{Organization: organization, Actor: "ada", Name: "Old one", Environment: keystore.Production,
+		Scopes: []scope.Name{scope.TasksRead}}
 	for _, c := range change {
 		c(&g)
 	}

@@ -51,7 +51,8 @@ func TestNoListTellsADigestOrAToken(t *testing.T) {
 	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.IssueToken = "issue-token-of-mine" })
 	digest := fmt.Sprintf("%x", k.Digest[:])
 	for _, path := range []string{"/", "/keys/" + k.ID} {
-		if text := b.get(path).text; strings.Contains(text, digest[:8]) || strings.Contains(text, "issue-token-of-mine") || strings.Contains(strings.ToLower(text), "digest") {
+		if text := b.get(path).text; strings.Contains(text, digest[:8]) || strings.Contains(text, "issue-token-of-mine") ||
+			strings.Contains(strings.ToLower(text), "digest") {
 			t.Errorf("%s: got %s", path, text)
 		}
 	}
@@ -91,7 +92,8 @@ func TestFilters(t *testing.T) {
 		}
 	}
 	wantText(t, "nothing matches", b.get("/keys?status=expired"), 200, "No such keys", "Show all keys")
-	for _, bad := range []string{"?environment=moon", "?status=odd", "?after=%21", "?after=" + url.QueryEscape("bm90YW51bWJlcg"), "?%zz"} {
+	for _, bad := range []string{"?environment=moon", "?status=odd", "?after=%21",
+		"?after=" + url.QueryEscape("bm90YW51bWJlcg"), "?%zz"} {
 		wantText(t, bad, b.get("/keys"+bad), 400, "Not understood")
 	}
 }
@@ -106,7 +108,8 @@ func TestStatesOfAKey(t *testing.T) {
 			g.Actor, g.ExpiresAt = "eva", time.Now().Add(48*time.Hour)
 		})
 		page := func() reply { return b.get("/keys/" + k.ID) }
-		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 2 Jan 2000, 24:00 UTC", "Active", "tasks:read", "List tasks and read their details.")
+		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 2 Jan 2000, 24:00 UTC",
+			"Active", "tasks:read", "List tasks and read their details.")
 		if !strings.Contains(page().text, `<time datetime="2000-01-03T00:00:00Z">`) {
 			t.Error("no machine-readable time")
 		}
@@ -146,7 +149,8 @@ func TestListTellsARotatedKey(t *testing.T) {
 			t.Fatalf("got %d rows, want two keys", len(rows)-2)
 		}
 		next, old := plain(reply{text: rows[2]}), plain(reply{text: rows[3]})
-		if !strings.Contains(old, "Active replaced, ends 1 Jan 2000, 02:30 UTC") || strings.Contains(next, "ends") || !strings.Contains(next, "Never Active") {
+		if !strings.Contains(old, "Active replaced, ends 1 Jan 2000, 02:30 UTC") || strings.Contains(next, "ends") ||
+			!strings.Contains(next, "Never Active") {
 			t.Errorf("the new key: %s\nthe old key: %s", next, old)
 		}
 	})

@@ -26,7 +26,7 @@ func TestSignedOutWhileTyping(t *testing.T) {
 		for name, values := range f {
 			sent[name] = values
 		}
-		got := b.do("", "POST", path, sent.Encode(), "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+		got := b.do("", "POST", path, sent.Encode(), ofPage...)
 		wantText(t, path, got, 401, "Sign in in another tab", "this page has kept what you filled in", "Send again")
 		kept := make(url.Values)
 		for _, m := range hiddenField.FindAllStringSubmatch(got.text, -1) {
@@ -41,11 +41,12 @@ func TestSignedOutWhileTyping(t *testing.T) {
 		secretOf(t, b.post(path, kept))
 	}
 	for name, r := range map[string]reply{
-		"a page":        b.do("", "GET", "/new", "", "Accept", "text/html"),
-		"another site":  b.do("", "POST", "/keys", "name=x", "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "cross-site"),
-		"not an admin":  b.do("mem", "POST", "/keys", "name=x", "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"),
+		"a page": b.do("", "GET", "/new", "", "Accept", "text/html"),
+		"another site": b.do("", "POST", "/keys", "name=x",
+			append(ofForm, "Accept", "text/html", "Sec-Fetch-Site", "cross-site")...),
+		"not an admin":  b.do("mem", "POST", "/keys", "name=x", ofPage...),
 		"no form":       b.do("", "POST", "/keys", "name=x", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"),
-		"nothing typed": b.do("", "POST", "/keys/"+k.ID+"/revoke", "", "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"),
+		"nothing typed": b.do("", "POST", "/keys/"+k.ID+"/revoke", "", ofPage...),
 	} {
 		if !slices.Contains([]int{401, 403}, r.StatusCode) || strings.Contains(plain(r), "Send again") {
 			t.Errorf("%s: got %s and a form to send again", name, r.Status)

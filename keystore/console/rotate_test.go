@@ -28,10 +28,12 @@ func TestRotateAtOnce(t *testing.T) {
 		t.Errorf("the old key is %s, the new one %s", b.status(t, old), b.status(t, token))
 	}
 	next := b.all(t, "acme")[0]
-	if next.Name != k.Name || next.Environment != k.Environment || next.RotatedFrom != k.ID || next.Scopes[0] != k.Scopes[0] {
+	if next.Name != k.Name || next.Environment != k.Environment || next.RotatedFrom != k.ID ||
+		next.Scopes[0] != k.Scopes[0] {
 		t.Errorf("got %+v", next)
 	}
-	if len(b.events) != 1 || b.events[0].Act != console.Rotated || b.events[0].KeyID != next.ID || b.events[0].Replaced != k.ID || b.events[0].OldKeyEnds.IsZero() {
+	if len(b.events) != 1 || b.events[0].Act != console.Rotated || b.events[0].KeyID != next.ID ||
+		b.events[0].Replaced != k.ID || b.events[0].OldKeyEnds.IsZero() {
 		t.Errorf("got events %+v", b.events)
 	}
 	got = b.post(path, f)
@@ -52,7 +54,8 @@ func TestRotateWithOverlap(t *testing.T) {
 		got := b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"86400"}})
 		token := secretOf(t, got)
 		wantText(t, "the new secret", got, 201, "The old secret works until 2 Jan 2000, 00:00 UTC.")
-		wantText(t, "the old key", b.get("/keys/"+k.ID), 200, "has been rotated", "stops working on 2 Jan 2000, 00:00 UTC", "Ends 2 Jan 2000, 00:00 UTC")
+		wantText(t, "the old key", b.get("/keys/"+k.ID), 200, "has been rotated", "stops working on 2 Jan 2000, 00:00 UTC",
+			"Ends 2 Jan 2000, 00:00 UTC")
 		time.Sleep(24*time.Hour - time.Nanosecond)
 		if b.status(t, old) != keystore.Active || b.status(t, token) != keystore.Active {
 			t.Error("not both work during the overlap")
@@ -73,7 +76,8 @@ func TestRotateAKeyThatDoesNotWork(t *testing.T) {
 			change     func(k *keystore.Key)
 		}{
 			{"expired", "This key has expired", func(k *keystore.Key) { k.ExpiresAt = time.Now().Add(-time.Second) }},
-			{"suspended", "A suspended key cannot be rotated until it is resumed.", func(k *keystore.Key) { k.Suspended = true }},
+			{"suspended", "A suspended key cannot be rotated until it is resumed.",
+				func(k *keystore.Key) { k.Suspended = true }},
 		} {
 			b := newBench(t)
 			_, k := b.add(t, "acme")
@@ -121,8 +125,9 @@ func TestRotateTwice(t *testing.T) {
 	path := "/keys/" + k.ID + "/rotate"
 	secretOf(t, b.post(path, url.Values{"issue_token": {"ada"}, "overlap": {"3600"}}))
 	form := url.Values{"issue_token": {"bea"}, "overlap": {"3600"}}.Encode()
-	got := b.do("bea", "POST", path, form, "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
-	wantText(t, "a second rotation", got, 409, "This key was rotated before", "has a successor already", "create a new key")
+	got := b.do("bea", "POST", path, form, ofPage...)
+	wantText(t, "a second rotation", got, 409, "This key was rotated before", "has a successor already",
+		"create a new key")
 	if len(b.all(t, "acme")) != 2 || len(b.events) != 1 {
 		t.Errorf("got %d keys and events %+v, want the two of the first rotation", len(b.all(t, "acme")), b.events)
 	}
@@ -183,9 +188,11 @@ func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 	}
 	b.store.update = nil
 	for range 2 { // the repeat ends the old key, which is an act of its own
-		wantText(t, "the repeat", b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}}), 200, "cannot be shown again")
+		again := b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})
+		wantText(t, "the repeat", again, 200, "cannot be shown again")
 	}
-	if b.status(t, old) != keystore.Revoked || len(b.events) != 2 || b.events[1].Act != console.Revoked || b.events[1].KeyID != k.ID {
+	if b.status(t, old) != keystore.Revoked || len(b.events) != 2 || b.events[1].Act != console.Revoked ||
+		b.events[1].KeyID != k.ID {
 		t.Errorf("the old key is %s, got events %+v", b.status(t, old), b.events)
 	}
 }
@@ -206,7 +213,8 @@ func TestAssignable(t *testing.T) {
 	_, mine := b.add(t, "acme")
 	token, beyond := b.add(t, "acme", more)
 	form := b.get("/new")
-	for text, want := range map[string]bool{`value="tasks:read"`: true, `value="tasks:write"`: true, "sandbox only": true, `value="webhooks:write"`: false} {
+	for text, want := range map[string]bool{`value="tasks:read"`: true, `value="tasks:write"`: true,
+		"sandbox only": true, `value="webhooks:write"`: false} {
 		if strings.Contains(form.text, text) != want {
 			t.Errorf("the form has %s: %v", text, !want)
 		}
@@ -224,7 +232,7 @@ func TestAssignable(t *testing.T) {
 	}
 
 	bea := func(method, path string) reply {
-		return b.do("bea", method, path, f.Encode(), "Accept", "text/html", "Content-Type", "application/x-www-form-urlencoded")
+		return b.do("bea", method, path, f.Encode(), append(ofForm, "Accept", "text/html")...)
 	}
 	_, bare := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = nil })
 	wantText(t, "bea's form", bea("GET", "/new"), 403, "There is no scope that you may assign")
@@ -251,7 +259,8 @@ func TestRevoke(t *testing.T) {
 	if b.status(t, token) != keystore.Revoked {
 		t.Error("the key still works")
 	}
-	if len(b.events) != 1 || b.events[0].Act != console.Revoked || b.events[0].KeyID != k.ID || b.events[0].Actor.ID != "ada" || b.events[0].At.IsZero() {
+	if len(b.events) != 1 || b.events[0].Act != console.Revoked || b.events[0].KeyID != k.ID ||
+		b.events[0].Actor.ID != "ada" || b.events[0].At.IsZero() {
 		t.Errorf("got events %+v, want one", b.events)
 	}
 	if got := b.get(path); got.StatusCode != 303 {

@@ -12,7 +12,8 @@ func TestTryIt(t *testing.T) {
 	b := newBench(t, func(o *console.Options) { o.BaseURL = "https://api.example.com/api/v1" })
 	f := b.form(t)
 	got := b.post("/keys", f)
-	wantText(t, "a key that may read the account", got, 201, "Try it", `curl -i -H "Authorization: Bearer $KEY" https://api.example.com/api/v1/account`)
+	wantText(t, "a key that may read the account", got, 201, "Try it",
+		`curl -i -H "Authorization: Bearer $KEY" https://api.example.com/api/v1/account`)
 	if !strings.Contains(got.text, `data-copy="try"`) || !strings.Contains(got.text, `<code id="try"`) {
 		t.Error("the command has no copy button")
 	}
@@ -37,7 +38,8 @@ func TestReplayOfARevokedKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := b.post("/keys", f)
-	wantText(t, "a repeat after the key was revoked", got, 200, "This key cannot be rotated. Create a new one instead.", "Show all keys")
+	wantText(t, "a repeat after the key was revoked", got, 200, "This key cannot be rotated. Create a new one instead.",
+		"Show all keys")
 	if strings.Contains(got.text, "/rotate") {
 		t.Error("the page links to the rotation of a revoked key")
 	}
