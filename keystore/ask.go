@@ -54,7 +54,8 @@ func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadli
 		}
 	case <-ctx.Done():
 	}
-	return nil, fmt.Errorf("keystore: the store did not answer within %v: %w", c.options.Timeout, context.DeadlineExceeded)
+	return nil, fmt.Errorf("keystore: the store did not answer within %v: %w", c.options.Timeout,
+		context.DeadlineExceeded)
 }
 
 // enter takes one of the places for questions.

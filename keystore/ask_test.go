@@ -198,14 +198,17 @@ func TestStoreThatPanics(t *testing.T) {
 		})
 		for range 65 { // one more than there are places
 			k, err := cached.Lookup(t.Context(), d)
-			if err == nil || errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrOverloaded) || k != nil {
-				t.Errorf("Lookup of a store that ends with %s returned %v, %v, want an error that says nothing about the key", name, k, err)
+			if err == nil || errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrOverloaded) ||
+				k != nil {
+				t.Errorf("Lookup of a store that ends with %s returned %v, %v, want an error that says nothing about "+
+					"the key", name, k, err)
 			} else if !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: got %v, want an error that says %q", name, err, c.says)
 			}
 		}
 	}
-	if out := log.String(); strings.Count(out, "\n") != 65 || !strings.Contains(out, "index out of range") || !strings.Contains(out, "ask_test.go") {
+	if out := log.String(); strings.Count(out, "\n") != 65 || !strings.Contains(out, "index out of range") ||
+		!strings.Contains(out, "ask_test.go") {
 		t.Errorf("65 panics logged %q, want a line each with the stack", out)
 	}
 	store.lookup.set(store.Memory.Lookup)
@@ -243,7 +246,8 @@ func TestLoadsAreBounded(t *testing.T) {
 		}
 		callers.Wait()
 		if most.Load() != 64 || answered.Load() < 280 || refused.Load() < 280 {
-			t.Errorf("%d questions were open at once, %d were answered and %d refused, want 64 and about half each", most.Load(), answered.Load(), refused.Load())
+			t.Errorf("%d questions were open at once, %d were answered and %d refused, want 64 and about half each",
+				most.Load(), answered.Load(), refused.Load())
 		}
 	})
 }
@@ -332,7 +336,8 @@ func TestLiveKeysWaitForAPlace(t *testing.T) {
 		}
 		callers.Wait()
 		if answered.Load() != 64 || refused.Load() != 256 || time.Since(start) != 100*time.Millisecond {
-			t.Errorf("after %v %d keys were found and %d were not, want 64 and 256 after Timeout", time.Since(start), answered.Load(), refused.Load())
+			t.Errorf("after %v %d keys were found and %d were not, want 64 and 256 after Timeout", time.Since(start),
+				answered.Load(), refused.Load())
 		}
 		time.Sleep(time.Second) // until the store has returned
 	})

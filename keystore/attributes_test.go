@@ -34,14 +34,17 @@ func TestAttributeLimits(t *testing.T) {
 		{map[string]string{strings.Repeat("a", 40): strings.Repeat("x", 200)}, ""},
 		{map[string]string{"aZ09_-.": "Grüße, 世界 and <b>"}, ""},
 		{map[string]string{"": "x"}, "An attribute has no name."},
-		{map[string]string{strings.Repeat("a", 41): "x"}, `The attribute name "` + strings.Repeat("a", 40) + `" is longer than 40 bytes.`},
-		{map[string]string{"a b": "x"}, `The attribute name "a b" has other characters than letters, digits, _, - and full stops.`},
+		{map[string]string{strings.Repeat("a", 41): "x"}, `The attribute name "` + strings.Repeat("a", 40) +
+			`" is longer than 40 bytes.`},
+		{map[string]string{"a b": "x"},
+			`The attribute name "a b" has other characters than letters, digits, _, - and full stops.`},
 		{map[string]string{"größe": "x"}, `The attribute name "größe" has`},
 		{map[string]string{"a\xff": "x"}, `The attribute name "a\xff" has`},
 		{map[string]string{"\u0161": "x"}, `has other characters`}, // U+0161 would be "a" as a byte
 		{map[string]string{"a": strings.Repeat("x", 201)}, `The value of the attribute "a" is longer than 200 bytes.`},
 		{map[string]string{"a": "\xff"}, `The value of the attribute "a" is not valid UTF-8 text.`},
-		{map[string]string{"a": "x\n"}, `The value of the attribute "a" has a control character, such as a line break.`},
+		{map[string]string{"a": "x\n"},
+			`The value of the attribute "a" has a control character, such as a line break.`},
 	} {
 		g := grant()
 		g.Attributes = c.attributes
@@ -55,14 +58,16 @@ func TestAttributeLimits(t *testing.T) {
 			continue
 		}
 		var problems *keystore.GrantError
-		if !errors.As(err, &problems) || len(problems.Fields) != 1 || problems.Fields[0].Field != "attributes" || !strings.Contains(problems.Fields[0].Message, c.want) {
+		if !errors.As(err, &problems) || len(problems.Fields) != 1 || problems.Fields[0].Field != "attributes" ||
+			!strings.Contains(problems.Fields[0].Message, c.want) {
 			t.Errorf("Issue with %.60v returned %v, want the problem %q", c.attributes, err, c.want)
 		}
 	}
 	g := grant()
 	g.Attributes = map[string]string{"b b": "x", "a a": "x"}
 	var problems *keystore.GrantError
-	if err := g.Validate(issuer.Service().Scopes); !errors.As(err, &problems) || len(problems.Fields) != 2 || !strings.Contains(problems.Fields[0].Message, "a a") {
+	if err := g.Validate(issuer.Service().Scopes); !errors.As(err, &problems) || len(problems.Fields) != 2 ||
+		!strings.Contains(problems.Fields[0].Message, "a a") {
 		t.Errorf("Check returned %v, want both problems in order", err)
 	}
 }
@@ -83,7 +88,9 @@ func TestAttributesAreCopied(t *testing.T) {
 	_, k := issue(t, issuer, g)
 	g.Attributes["plan"] = "free"
 	secret, next, err := issuer.Rotate(t.Context(), "acme", k.ID, "ada", 0, "")
-	if err != nil || k.Attributes["plan"] != "pro" || next.Attributes["plan"] != "pro" || len(next.Networks) != 1 || next.Networks[0] != g.Networks[0] || secret == (keystore.Secret{}) {
-		t.Errorf("after a rotation the key has %v and %v, %v, want those of the old one", next.Attributes, next.Networks, err)
+	if err != nil || k.Attributes["plan"] != "pro" || next.Attributes["plan"] != "pro" || len(next.Networks) != 1 ||
+		next.Networks[0] != g.Networks[0] || secret == (keystore.Secret{}) {
+		t.Errorf("after a rotation the key has %v and %v, %v, want those of the old one", next.Attributes,
+			next.Networks, err)
 	}
 }

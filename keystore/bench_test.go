@@ -30,7 +30,10 @@ func BenchmarkParse(b *testing.B) {
 
 func BenchmarkParseLegacy(b *testing.B) {
 	present := keystore.Service{}.Generate(keystore.Production).Reveal()
-	one, four := []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Match: hex40}}, []keystore.LegacyFormat{legacyHMAC([]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"), []byte("the 4th pepper"))}
+	one, four := []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_",
+		Match: hex40}}, []keystore.LegacyFormat{
+		legacyHMAC([]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"),
+			[]byte("the 4th pepper"))}
 	for _, c := range []struct {
 		name   string
 		legacy []keystore.LegacyFormat
@@ -82,7 +85,8 @@ func manyKeys(b *testing.B, n int) (*keystore.Cached, []keystore.Digest) {
 	digests := make([]keystore.Digest, n)
 	for i := range digests {
 		secret, _, err := issuer.Issue(ctx, keystore.Grant{
-			Organization: fmt.Sprintf("org_%06d", i), Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead},
+			Organization: fmt.Sprintf("org_%06d", i), Environment: keystore.Production,
+			Scopes: []scope.Name{scope.TasksRead},
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -102,7 +106,8 @@ func BenchmarkCachedHit(b *testing.B) {
 	seed := maphash.MakeSeed()
 	request := func(cached *keystore.Cached, d keystore.Digest) {
 		k, err := cached.Lookup(context.Background(), d)
-		if err != nil || k.Digest != d || k.Environment != keystore.Production || k.Refused() != nil || !k.Granted().HasAll(need) {
+		if err != nil || k.Digest != d || k.Environment != keystore.Production || k.Refused() != nil ||
+			!k.Granted().HasAll(need) {
 			b.Errorf("got %v, %v, want the key", k, err)
 		}
 		maphash.String(seed, k.Tenant()) // as a limiter does

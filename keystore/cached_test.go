@@ -75,7 +75,8 @@ func TestCachedBinds(t *testing.T) {
 		t.Errorf("Lookup returned a key that grants %v, %v, want tasks:read of the contract", k.Granted(), err)
 	}
 	other := scope.New(scope.Definition{Name: "future:thing"})
-	k, err = keystore.NewCached(store, keystore.CacheOptions{Service: keystore.Service{Scopes: other}, Logger: quiet}).Lookup(t.Context(), d)
+	k, err = keystore.NewCached(store, keystore.CacheOptions{Service: keystore.Service{Scopes: other},
+		Logger: quiet}).Lookup(t.Context(), d)
 	if err != nil || k.Granted().Registry() != other || k.Granted().String() != "future:thing" {
 		t.Errorf("Lookup with another registry returned a key that grants %v, %v, want future:thing", k.Granted(), err)
 	}
@@ -90,7 +91,8 @@ func TestCachedReportsUnknownScopes(t *testing.T) {
 		d := store.add(t, func(k *keystore.Key) { k.Scopes = []scope.Name{"future:thing", scope.TasksRead, "tasks:*"} })
 		want(t, cached, d, nil, "a key with unknown scopes")
 	}
-	if out := log.String(); strings.Count(out, "\n") != 2 || !strings.Contains(out, "future:thing") || !strings.Contains(out, "tasks:*") || !strings.Contains(out, "key_") {
+	if out := log.String(); strings.Count(out, "\n") != 2 || !strings.Contains(out, "future:thing") ||
+		!strings.Contains(out, "tasks:*") || !strings.Contains(out, "key_") {
 		t.Errorf("three keys with the same two unknown scopes logged %s, want one line a scope", out)
 	}
 	d := store.add(t, func(k *keystore.Key) {
@@ -271,7 +273,10 @@ func TestOneLoadForMany(t *testing.T) {
 		var callers sync.WaitGroup
 		for range 500 {
 			callers.Go(func() { want(t, cached, d, nil, "one of 500 callers") })
-			callers.Go(func() { want(t, cached, unknown(1), keystore.ErrNotFound, "one of 500 callers with an unknown token") })
+			callers.Go(func() {
+				want(t, cached, unknown(1), keystore.ErrNotFound,
+					"one of 500 callers with an unknown token")
+			})
 		}
 		callers.Wait()
 		store.wantCalls(t, 2, "500 callers each with two tokens")
@@ -288,7 +293,8 @@ func TestCallerWhoLeaves(t *testing.T) {
 		type traceKey struct{}
 		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			if ctx.Value(traceKey{}) != "first" {
-				t.Errorf("the store's context has the trace %v, want the values of the caller who caused the question", ctx.Value(traceKey{}))
+				t.Errorf("the store's context has the trace %v, want the values of the caller who caused the question",
+					ctx.Value(traceKey{}))
 			}
 			time.Sleep(time.Second)
 			if err := ctx.Err(); err != nil {
@@ -368,7 +374,8 @@ func (panicHandler) Handle(context.Context, slog.Record) error { panic("disk ful
 // the moment at which Revoke has returned nobody finds the key usable.
 func TestRevokeAmongEvictions(t *testing.T) {
 	for _, size := range []int{1, 2, 5, 100} {
-		cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Size: size, TTL: time.Hour, Timeout: time.Hour})
+		cached := keystore.NewCached(keystore.NewMemory(),
+			keystore.CacheOptions{Size: size, TTL: time.Hour, Timeout: time.Hour})
 		issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
 		type issued struct {
 			id      string
@@ -376,7 +383,8 @@ func TestRevokeAmongEvictions(t *testing.T) {
 			revoked atomic.Bool
 		}
 		issue := func() *issued {
-			secret, k, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Production})
+			secret, k, err := issuer.Issue(t.Context(),
+				keystore.Grant{Organization: "acme", Environment: keystore.Production})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -69,7 +69,8 @@ func (c *Cached) Run(ctx context.Context) error {
 				c.options.Logger.Info("keystore: the feed of changes is back")
 			}
 		case !failing && ctx.Err() == nil:
-			c.options.Logger.Warn("keystore: the feed of changes fails, revocations elsewhere take longer to be noticed",
+			c.options.Logger.Warn("keystore: the feed of changes fails, revocations elsewhere take longer to be "+
+				"noticed",
 				"error", err, "max_staleness", c.options.TTL)
 		}
 		failing = err != nil

@@ -61,8 +61,10 @@ func TestMaxStaleness(t *testing.T) {
 	}{
 		{"no feed", keystore.CacheOptions{TTL: 20 * time.Second}, false, 20 * time.Second},
 		{"feed", keystore.CacheOptions{}, true, 7 * time.Second},
-		{"feed with times of its own", keystore.CacheOptions{FeedInterval: time.Second, Timeout: 500 * time.Millisecond}, true, 1500 * time.Millisecond},
-		{"feed slower than its interval", keystore.CacheOptions{FeedInterval: time.Second, Timeout: 4 * time.Second}, true, 8 * time.Second},
+		{"feed with times of its own", keystore.CacheOptions{FeedInterval: time.Second,
+			Timeout: 500 * time.Millisecond}, true, 1500 * time.Millisecond},
+		{"feed slower than its interval", keystore.CacheOptions{FeedInterval: time.Second, Timeout: 4 * time.Second},
+			true, 8 * time.Second},
 		{"feed slower than TTL", keystore.CacheOptions{TTL: 3 * time.Second}, true, 3 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -328,14 +330,18 @@ func TestFeedFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second,
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		other := store.add(t)
 		defer run(t, here)()
 		want(t, here, other, nil, "another key")
 		d := store.add(t)
 		want(t, here, d, nil, "a key")
 
-		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", errStoreDown })
+		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
+			return nil, "",
+				errStoreDown
+		})
 		store.edit(t, d, suspended)
 		time.Sleep(10*time.Second + time.Nanosecond)
 		want(t, here, d, nil, "a change while the feed fails and TTL has not passed")
@@ -399,7 +405,8 @@ func TestFeedLosesThePosition(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log logged
 				store := newFeedFake()
-				here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				here := keystore.NewCached(store,
+					keystore.CacheOptions{TTL: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				defer run(t, here)()
 				time.Sleep(10 * time.Second)
 				d := store.add(t)
@@ -417,7 +424,8 @@ func TestFeedLosesThePosition(t *testing.T) {
 				time.Sleep(7 * time.Second)
 				want(t, here, d, keystore.ErrSuspended, "a change that the feed no longer knows")
 				time.Sleep(2 * time.Second)
-				if got := log.String(); !strings.Contains(got, test.log) || strings.Contains(got, keystore.ErrNotFound.Error()) {
+				if got := log.String(); !strings.Contains(got, test.log) ||
+					strings.Contains(got, keystore.ErrNotFound.Error()) {
 					t.Errorf("the log does not say %q, or calls the position a key: %s", test.log, got)
 				}
 			})
@@ -429,7 +437,10 @@ func TestFeedLosesThePosition(t *testing.T) {
 func TestFeedWithoutAPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFeedFake()
-		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", keystore.ErrNotFound })
+		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
+			return nil, "",
+				keystore.ErrNotFound
+		})
 		here := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
 		defer run(t, here)()
 		time.Sleep(time.Minute)
@@ -451,7 +462,8 @@ func TestFeedTimeout(t *testing.T) {
 			}
 			return nil, "", ctx.Err()
 		})
-		stop := run(t, keystore.NewCached(store, keystore.CacheOptions{Timeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}))
+		stop := run(t, keystore.NewCached(store,
+			keystore.CacheOptions{Timeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}))
 		time.Sleep(time.Minute)
 		stop()
 		// One began every 5 s, the last of them at 60 s.
@@ -495,7 +507,8 @@ func TestRunWasNotStarted(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log logged
-			c := keystore.NewCached(row.store(), keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			c := keystore.NewCached(row.store(),
+				keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			said := func() int { return strings.Count(log.String(), "Run was not started") }
 			ask := func() { c.Lookup(t.Context(), keystore.Digest{}) }
 			if row.run {
@@ -528,7 +541,10 @@ func TestPolledInTheFigures(t *testing.T) {
 		stop := run(t, c)
 		time.Sleep(12 * time.Second)
 		last := time.Now().Add(-2 * time.Second)
-		f.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", errors.New("away") })
+		f.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
+			return nil, "",
+				errors.New("away")
+		})
 		time.Sleep(time.Minute)
 		if got := c.Stats().Polled; !got.Equal(last) {
 			t.Errorf("got %v, want the last poll that succeeded, %v", got, last)

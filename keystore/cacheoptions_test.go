@@ -31,7 +31,8 @@ func TestCachedOptionsPanic(t *testing.T) {
 			t.Errorf("a negative %s did not panic", name)
 		}
 	}
-	for _, store := range []keystore.Store{nil, (*keystore.Memory)(nil), keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})} {
+	for _, store := range []keystore.Store{nil, (*keystore.Memory)(nil),
+		keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})} {
 		if !panics(func() { keystore.NewCached(store, keystore.CacheOptions{}) }) {
 			t.Errorf("NewCached with a %T did not panic", store)
 		}

@@ -10,7 +10,8 @@ import (
 
 func TestCacheStats(t *testing.T) {
 	f := newFake()
-	key := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Production, Digest: keystore.DigestOf("known")}
+	key := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Production,
+		Digest: keystore.DigestOf("known")}
 	if err := f.Insert(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}

@@ -30,27 +30,42 @@ func TestEdit(t *testing.T) {
 		{"nothing", func(k *keystore.Key) {}, nil, nil, 0},
 		{"a name", renamed("new"), nil, nil, 1},
 		{"the same name", renamed("new"), nil, nil, 0},
-		{"an attribute", func(k *keystore.Key) { k.Attributes = map[string]string{"plan": "pro", "team": ""} }, map[string]string{"plan": "pro"}, nil, 1},
-		{"an attribute without a value", func(k *keystore.Key) { k.Attributes["team"] = "" }, map[string]string{"plan": "pro"}, nil, 0},
-		{"another one", func(k *keystore.Key) { k.Attributes["team"] = "Lyon" }, map[string]string{"plan": "pro", "team": "Lyon"}, nil, 1},
-		{"networks", func(k *keystore.Key) { k.Networks = prefixes("10.1.2.3/8", "10.0.0.0/8") }, map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
-		{"the same networks", func(k *keystore.Key) { k.Networks = prefixes("10.9.9.9/8") }, map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 0},
-		{"a name and the same networks", func(k *keystore.Key) { k.Name, k.Networks = "new 2", prefixes("10.9.9.9/8") }, map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
-		{"a name and no other attribute", func(k *keystore.Key) { k.Name, k.Attributes["x"] = "new", "" }, map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
-		{"without a value", func(k *keystore.Key) { k.Attributes["plan"] = "" }, map[string]string{"team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
-		{"other fields", func(k *keystore.Key) { k.Scopes, k.RevokedAt, k.Environment = nil, time.Now(), keystore.Production }, map[string]string{"team": "Lyon"}, prefixes("10.0.0.0/8"), 0},
-		{"none left", func(k *keystore.Key) { k.Attributes, k.Networks = map[string]string{"team": ""}, nil }, nil, nil, 1},
+		{"an attribute", func(k *keystore.Key) { k.Attributes = map[string]string{"plan": "pro", "team": ""} },
+			map[string]string{"plan": "pro"}, nil, 1},
+		{"an attribute without a value", func(k *keystore.Key) { k.Attributes["team"] = "" },
+			map[string]string{"plan": "pro"}, nil, 0},
+		{"another one", func(k *keystore.Key) { k.Attributes["team"] = "Lyon" },
+			map[string]string{"plan": "pro", "team": "Lyon"}, nil, 1},
+		{"networks", func(k *keystore.Key) { k.Networks = prefixes("10.1.2.3/8", "10.0.0.0/8") },
+			map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
+		{"the same networks", func(k *keystore.Key) { k.Networks = prefixes("10.9.9.9/8") },
+			map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 0},
+		{"a name and the same networks", func(k *keystore.Key) { k.Name, k.Networks = "new 2", prefixes("10.9.9.9/8") },
+			map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
+		{"a name and no other attribute", func(k *keystore.Key) { k.Name, k.Attributes["x"] = "new", "" },
+			map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
+		{"without a value", func(k *keystore.Key) { k.Attributes["plan"] = "" }, map[string]string{"team": "Lyon"},
+			prefixes("10.0.0.0/8"), 1},
+		{"other fields", func(k *keystore.Key) {
+			k.Scopes, k.RevokedAt, k.Environment = nil, time.Now(),
+				keystore.Production
+		}, map[string]string{"team": "Lyon"}, prefixes("10.0.0.0/8"), 0},
+		{"none left", func(k *keystore.Key) { k.Attributes, k.Networks = map[string]string{"team": ""}, nil }, nil, nil,
+			1},
 	} {
 		got, err := issuer.Edit(t.Context(), "acme", k.ID, c.change)
 		stored, _ := memory.Find(t.Context(), "acme", k.ID)
 		version += c.writes
-		if err != nil || stored.Version != version || got.Version != version || !maps.Equal(stored.Attributes, c.want) || !slices.Equal(stored.Networks, c.networks) ||
+		if err != nil || stored.Version != version || got.Version != version ||
+			!maps.Equal(stored.Attributes, c.want) || !slices.Equal(stored.Networks, c.networks) ||
 			!maps.Equal(got.Attributes, c.want) || !slices.Equal(got.Networks, c.networks) {
-			t.Errorf("%s: Edit returned %+v, %v and stored %+v, want attributes %v, networks %v and version %d", c.name, got, err, stored, c.want, c.networks, version)
+			t.Errorf("%s: Edit returned %+v, %v and stored %+v, want attributes %v, networks %v and version %d", c.name,
+				got, err, stored, c.want, c.networks, version)
 		}
 	}
 	stored, _ := memory.Find(t.Context(), "acme", k.ID)
-	if stored.Name != "new" || !stored.RevokedAt.IsZero() || len(stored.Scopes) != len(k.Scopes) || stored.Environment != k.Environment {
+	if stored.Name != "new" || !stored.RevokedAt.IsZero() || len(stored.Scopes) != len(k.Scopes) ||
+		stored.Environment != k.Environment {
 		t.Errorf("after the edits the key is %+v, want the new name and nothing else changed", stored)
 	}
 	if _, err := issuer.Edit(t.Context(), "other", k.ID, renamed("x")); !errors.Is(err, keystore.ErrNotFound) {
@@ -68,7 +83,8 @@ func TestEditProblems(t *testing.T) {
 		k.Networks = []netip.Prefix{{}}
 	})
 	var problems *keystore.GrantError
-	if !errors.As(err, &problems) || len(problems.Fields) != 3 || problems.Fields[0].Field != "name" || problems.Fields[1].Field != "attributes" || problems.Fields[2].Field != "networks" {
+	if !errors.As(err, &problems) || len(problems.Fields) != 3 || problems.Fields[0].Field != "name" ||
+		problems.Fields[1].Field != "attributes" || problems.Fields[2].Field != "networks" {
 		t.Errorf("got %v, want a problem with each field", err)
 	}
 	if stored, _ := memory.Find(t.Context(), "acme", k.ID); stored.Version != 1 {
@@ -82,14 +98,17 @@ func TestEditOfAStrangeKey(t *testing.T) {
 	memory := keystore.NewMemory()
 	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	k := &keystore.Key{
-		ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"future:thing"}, Name: strings.Repeat("x", 200),
-		Attributes: map[string]string{"a b": "", "c": strings.Repeat("x", 300)}, Networks: []netip.Prefix{netip.MustParsePrefix("10.1.1.1/8"), {}},
+		ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"future:thing"},
+		Name:       strings.Repeat("x", 200),
+		Attributes: map[string]string{"a b": "", "c": strings.Repeat("x", 300)},
+		Networks:   []netip.Prefix{netip.MustParsePrefix("10.1.1.1/8"), {}},
 	}
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 	got, err := issuer.Edit(t.Context(), "acme", "key_1", renamed("new"))
-	if err != nil || got.Name != "new" || !slices.Equal(got.Scopes, k.Scopes) || !maps.Equal(got.Attributes, k.Attributes) || !slices.Equal(got.Networks, k.Networks) {
+	if err != nil || got.Name != "new" || !slices.Equal(got.Scopes, k.Scopes) ||
+		!maps.Equal(got.Attributes, k.Attributes) || !slices.Equal(got.Networks, k.Networks) {
 		t.Errorf("Edit returned %+v, %v, want the new name and the rest as it was", got, err)
 	}
 	if _, err := issuer.Edit(t.Context(), "acme", "key_1", func(k *keystore.Key) { k.Networks = nil }); err != nil {
@@ -117,7 +136,8 @@ func TestEditAgainstAnotherWriter(t *testing.T) {
 		}
 		edited.Attributes["plan"] = "pro"
 	})
-	if want := (map[string]string{"plan": "pro", "team": "Lyon"}); err != nil || calls != 2 || !maps.Equal(got.Attributes, want) {
+	if want := (map[string]string{"plan": "pro", "team": "Lyon"}); err != nil || calls != 2 ||
+		!maps.Equal(got.Attributes, want) {
 		t.Errorf("got %+v, %v after %d calls, want both attributes after 2", got, err, calls)
 	}
 }

@@ -224,7 +224,8 @@ func ExampleKey_attributes() {
 	}
 
 	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
-	for _, attributes := range []map[string]string{{"plan": "pro"}, {"plan": "free", "limit": "500-M"}, {"plan": "gold"}} {
+	for _, attributes := range []map[string]string{{"plan": "pro"}, {"plan": "free", "limit": "500-M"},
+		{"plan": "gold"}} {
 		_, key, err := issuer.Issue(context.Background(), keystore.Grant{
 			Organization: "acme", Environment: keystore.Production, Attributes: attributes,
 		})
@@ -262,7 +263,8 @@ func Example_legacyKeys() {
 	h.Sum(row.hash[:0])
 
 	key, err := issuer.Import(ctx, &keystore.Key{
-		Organization: "acme", Environment: keystore.Production, Name: "Nightly import", Scopes: []scope.Name{scope.TasksRead},
+		Organization: "acme", Environment: keystore.Production, Name: "Nightly import",
+		Scopes: []scope.Name{scope.TasksRead},
 		Digest: row.hash, Legacy: "v1", Hint: "6789",
 	}, "")
 	if err != nil {

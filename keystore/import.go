@@ -84,7 +84,8 @@ func (i *Issuer) importProblems(old *Key, t Token) (problems []FieldError) {
 		problems = append(problems, FieldError{"legacy", fmt.Sprintf("There is no legacy format %.64q.", t.legacy)})
 	}
 	if !old.RevokedAt.IsZero() || old.Suspended {
-		problems = append(problems, FieldError{"revoked_at", "The key is revoked or suspended; imported it would be live."})
+		problems = append(problems, FieldError{"revoked_at",
+			"The key is revoked or suspended; imported it would be live."})
 	}
 	if problem := textProblem("ID", old.ID); problem != "" {
 		problems = append(problems, FieldError{"id", problem})

@@ -27,7 +27,8 @@ func TestImport(t *testing.T) {
 		{"a publishable one", keystore.Service{Legacy: older}, strings.Replace(old, "test", "pub", 1), publishable},
 	} {
 		memory := keystore.NewMemory()
-		k, err := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: c.format}).Import(t.Context(), record(grant(), keystore.Key{}), c.token)
+		k, err := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: c.format}).Import(t.Context(),
+			record(grant(), keystore.Key{}), c.token)
 		if c.reason != "" {
 			var refused keystore.TokenError
 			if !errors.As(err, &refused) || string(refused) != c.reason || k != nil {
@@ -44,7 +45,8 @@ func TestImport(t *testing.T) {
 		if err != nil {
 			t.Errorf("Parse of %s returned %v", c.name, err)
 		}
-		if found, err := candidates.Lookup(t.Context(), memory); err != nil || found.Refused() != nil || found.Legacy != k.Legacy {
+		if found, err := candidates.Lookup(t.Context(), memory); err != nil || found.Refused() != nil ||
+			found.Legacy != k.Legacy {
 			t.Errorf("%s is refused after Import: %v, %v", c.name, found, err)
 		}
 		if legacy := k.Legacy != ""; legacy != (c.token == old) {
@@ -62,19 +64,23 @@ func TestImportProblems(t *testing.T) {
 	g := grant()
 	g.Name = "\n"
 	var problems *keystore.GrantError
-	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{}), token); !errors.As(err, &problems) || len(problems.Fields) != 2 ||
+	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{}), token); !errors.As(err, &problems) ||
+		len(problems.Fields) != 2 ||
 		problems.Fields[1].Field != "environment" || !strings.Contains(problems.Fields[1].Message, "production") {
 		t.Errorf("Import of a live token into the sandbox, with a bad name, returned %v, want both problems", err)
 	}
 	g = grant()
 	g.Environment = "" // is missing, and not also another than that of the token
-	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{}), token); !errors.As(err, &problems) || len(problems.Fields) != 1 {
+	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{}), token); !errors.As(err, &problems) ||
+		len(problems.Fields) != 1 {
 		t.Errorf("Import without an environment returned %v, want one problem", err)
 	}
 	live := withChecksum("svc_test_" + strings.Repeat("aB", 16))
 	for _, dead := range []keystore.Key{{RevokedAt: time.Now().Add(time.Hour)}, {Suspended: true}} {
-		if _, err := issuer.Import(t.Context(), record(grant(), dead), live); !errors.As(err, &problems) || problems.Fields[0].Field != "revoked_at" {
-			t.Errorf("Import of a key that was revoked at %v, suspended %t: got error %v, want it refused", dead.RevokedAt, dead.Suspended, err)
+		if _, err := issuer.Import(t.Context(), record(grant(), dead), live); !errors.As(err, &problems) ||
+			problems.Fields[0].Field != "revoked_at" {
+			t.Errorf("Import of a key that was revoked at %v, suspended %t: got error %v, want it refused",
+				dead.RevokedAt, dead.Suspended, err)
 		}
 	}
 }
@@ -87,7 +93,8 @@ func TestImportTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != first.ID {
+	if again, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err,
+		keystore.ErrExists) || again == nil || again.ID != first.ID {
 		t.Errorf("a second Import returned %v, %v, want ErrExists and the key", again, err)
 	}
 	// The existing key belongs to the caller, and not to whoever shares it.
@@ -98,19 +105,23 @@ func TestImportTwice(t *testing.T) {
 	}
 	other := grant()
 	other.Organization = "other"
-	if k, err := issuer.Import(t.Context(), record(other, keystore.Key{}), token); !errors.Is(err, keystore.ErrExists) || k != nil {
+	if k, err := issuer.Import(t.Context(), record(other, keystore.Key{}), token); !errors.Is(err,
+		keystore.ErrExists) || k != nil {
 		t.Errorf("Import by another organization returned %v, %v, want ErrExists and nothing about whose it is", k, err)
 	}
 	tokened := grant()
 	tokened.IssueToken = "form-1"
 	issue(t, issuer, tokened)
-	if k, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}), withChecksum("svc_test_"+strings.Repeat("xY", 16))); !errors.Is(err, keystore.ErrExists) || k == nil {
-		t.Errorf("Import with an issue token that was used returned %v, %v, want ErrExists and the key that it made", k, err)
+	if k, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}),
+		withChecksum("svc_test_"+strings.Repeat("xY", 16))); !errors.Is(err, keystore.ErrExists) || k == nil {
+		t.Errorf("Import with an issue token that was used returned %v, %v, want ErrExists and the key that it made", k,
+			err)
 	}
 
 	// When the store fails, no key is returned, also if it exists.
 	broken := keystore.NewIssuer(failing{Manager: memory, insert: down}, keystore.IssuerOptions{})
-	if k, err := broken.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err, errStoreDown) || k != nil {
+	if k, err := broken.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err, errStoreDown) ||
+		k != nil {
 		t.Errorf("Import into a store that fails returned %v, %v, want no key and the error of the store", k, err)
 	}
 }
@@ -120,19 +131,23 @@ func TestImportOfADigest(t *testing.T) {
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(pepper)}}
 	memory := keystore.NewMemory()
 	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: format})
-	created, used := time.Date(2024, 5, 6, 7, 8, 9, 1234, time.FixedZone("east", 3600)), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	created, used := time.Date(2024, 5, 6, 7, 8, 9, 1234, time.FixedZone("east", 3600)), time.Date(2026, 1, 2, 3, 4, 5,
+		0, time.UTC)
 	g := grant()
 	g.Attributes = map[string]string{"plan": "pro"}
 	old := keystore.Key{
-		Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: "ak_17", Hint: "11111111", CreatedAt: created, LastUsedAt: used,
+		Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: "ak_17", Hint: "11111111", CreatedAt: created,
+		LastUsedAt: used,
 	}
 	k, err := issuer.Import(t.Context(), record(g, old), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	stored, err := memory.Find(t.Context(), "acme", "ak_17")
-	if err != nil || stored.Digest != old.Digest || stored.Legacy != "v1" || stored.Hint != "11111111" || !stored.CreatedAt.Equal(created.Truncate(time.Microsecond)) ||
-		!stored.LastUsedAt.Equal(used) || stored.Attributes["plan"] != "pro" || stored.Name != g.Name || stored.CreatedBy != g.Actor || len(stored.Scopes) != len(g.Scopes) {
+	if err != nil || stored.Digest != old.Digest || stored.Legacy != "v1" || stored.Hint != "11111111" ||
+		!stored.CreatedAt.Equal(created.Truncate(time.Microsecond)) ||
+		!stored.LastUsedAt.Equal(used) || stored.Attributes["plan"] != "pro" || stored.Name != g.Name ||
+		stored.CreatedBy != g.Actor || len(stored.Scopes) != len(g.Scopes) {
 		t.Errorf("Import of a digest stored %+v, %v, want what it was given", stored, err)
 	}
 	if got, want := issuer.Masked(k), "acme_…11111111"; got != want {
@@ -143,36 +158,45 @@ func TestImportOfADigest(t *testing.T) {
 	}
 
 	// A program that imports many can be run again.
-	if again, err := issuer.Import(t.Context(), record(g, old), ""); !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != "ak_17" {
+	if again, err := issuer.Import(t.Context(), record(g, old), ""); !errors.Is(err, keystore.ErrExists) ||
+		again == nil || again.ID != "ak_17" {
 		t.Errorf("a second Import of a digest returned %v, %v, want ErrExists and the key", again, err)
 	}
 	other := g
 	other.Organization = "other"
-	if again, err := issuer.Import(t.Context(), record(other, old), ""); !errors.Is(err, keystore.ErrExists) || again != nil {
-		t.Errorf("Import of a digest by another organization returned %v, %v, want ErrExists and nothing about whose it is", again, err)
+	if again, err := issuer.Import(t.Context(), record(other, old), ""); !errors.Is(err, keystore.ErrExists) ||
+		again != nil {
+		t.Errorf("Import of a digest by another organization returned %v, %v, want ErrExists and nothing about whose "+
+			"it is", again, err)
 	}
 	// A key that cannot be stored is not taken for one that is there: two older
 	// systems may both have a key 17.
 	for _, g := range []keystore.Grant{g, other} {
 		taken := keystore.Key{Digest: hmacOf(pepper, acme("3")), Legacy: "v1", ID: "ak_17"}
-		if k, err := issuer.Import(t.Context(), record(g, taken), ""); k != nil || errors.Is(err, keystore.ErrExists) || err == nil || !strings.Contains(err.Error(), "id: Another key has this ID.") {
+		if k, err := issuer.Import(t.Context(), record(g, taken), ""); k != nil || errors.Is(err, keystore.ErrExists) ||
+			err == nil || !strings.Contains(err.Error(), "id: Another key has this ID.") {
 			t.Errorf("Import of a digest with the ID of another key returned %v, %v", k, err)
 		}
 	}
-	least, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("2")), Legacy: "v1"}), "")
-	if err != nil || !strings.HasPrefix(least.ID, "key_") || least.CreatedAt.IsZero() || !least.LastUsedAt.IsZero() || issuer.Masked(least) != "acme_…" {
+	least, err := issuer.Import(t.Context(),
+		record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("2")), Legacy: "v1"}), "")
+	if err != nil || !strings.HasPrefix(least.ID, "key_") || least.CreatedAt.IsZero() || !least.LastUsedAt.IsZero() ||
+		issuer.Masked(least) != "acme_…" {
 		t.Errorf("Import of a digest of no more than a digest returned %+v, %v", least, err)
 	}
 
 	// Rotation ends the mark.
 	secret, next, err := issuer.Rotate(t.Context(), "acme", "ak_17", "ada", time.Hour, "")
-	if err != nil || next.Legacy != "" || next.RotatedFrom != "ak_17" || next.Attributes["plan"] != "pro" || reasonOf(t, format, secret.Reveal()) != "" {
+	if err != nil || next.Legacy != "" || next.RotatedFrom != "ak_17" || next.Attributes["plan"] != "pro" ||
+		reasonOf(t, format, secret.Reveal()) != "" {
 		t.Errorf("Rotate of a legacy key returned %+v, %v, want a key of the present shape", next, err)
 	}
 }
 
 func TestImportOfADigestProblems(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}})
+	issuer := keystore.NewIssuer(keystore.NewMemory(),
+		keystore.IssuerOptions{Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1",
+			Prefix: "acme_"}}}})
 	digest := keystore.DigestOf("x")
 	for _, c := range []struct {
 		old  keystore.Key
@@ -202,7 +226,8 @@ func TestImportOfADigestProblems(t *testing.T) {
 	g := grant()
 	g.Environment = ""
 	var problems *keystore.GrantError
-	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{Digest: digest}), ""); !errors.As(err, &problems) || len(problems.Fields) != 2 {
+	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{Digest: digest}), ""); !errors.As(err, &problems) ||
+		len(problems.Fields) != 2 {
 		t.Errorf("with a bad grant and a bad record got %v, want both problems", err)
 	}
 }
@@ -211,20 +236,26 @@ func TestImportOfADigestProblems(t *testing.T) {
 // first.
 func TestImportUnderAnotherPepper(t *testing.T) {
 	store := failing{Manager: keystore.NewMemory()}
-	before := keystore.NewIssuer(store, keystore.IssuerOptions{Service: keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the old pepper"))}}})
-	after := keystore.NewIssuer(store, keystore.IssuerOptions{Service: keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}})
+	before := keystore.NewIssuer(store, keystore.IssuerOptions{
+		Service: keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the old pepper"))}}})
+	after := keystore.NewIssuer(store, keystore.IssuerOptions{
+		Service: keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
+			[]byte("the old pepper"))}}})
 	first, err := before.Import(t.Context(), record(grant(), keystore.Key{}), acme("1"))
 	if err != nil || first.Digest != hmacOf([]byte("the old pepper"), acme("1")) {
 		t.Fatalf("Import returned %+v, %v", first, err)
 	}
-	if again, err := after.Import(t.Context(), record(grant(), keystore.Key{}), acme("1")); !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != first.ID {
+	if again, err := after.Import(t.Context(), record(grant(), keystore.Key{}), acme("1")); !errors.Is(err,
+		keystore.ErrExists) || again == nil || again.ID != first.ID {
 		t.Errorf("Import of the token under a newer pepper returned %v, %v, want ErrExists and the key", again, err)
 	}
 	second, err := after.Import(t.Context(), record(grant(), keystore.Key{}), acme("2"))
 	if err != nil || second.Digest != hmacOf([]byte("the new pepper"), acme("2")) {
 		t.Errorf("Import returned %+v, %v, want the digest of the newest pepper", second, err)
 	}
-	unsure := keystore.NewIssuer(unsureManager{store}, keystore.IssuerOptions{Service: keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}})
+	unsure := keystore.NewIssuer(unsureManager{store},
+		keystore.IssuerOptions{Service: keystore.Service{
+			Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}})
 	if _, err := unsure.Import(t.Context(), record(grant(), keystore.Key{}), acme("3")); !errors.Is(err, errStoreDown) {
 		t.Errorf("Import where the older digest cannot be looked up returned %v, want the error of the store", err)
 	}

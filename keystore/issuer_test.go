@@ -138,22 +138,29 @@ func TestIssueProblems(t *testing.T) {
 		spoil  func(g *keystore.Grant)
 		fields []string
 	}{
-		"valid":           {func(g *keystore.Grant) {}, nil},
-		"no scopes":       {func(g *keystore.Grant) { g.Scopes = nil }, nil},
-		"longest":         {func(g *keystore.Grant) { g.Name = strings.Repeat("é", 100); g.IssueToken = strings.Repeat("a", 255) }, nil},
+		"valid":     {func(g *keystore.Grant) {}, nil},
+		"no scopes": {func(g *keystore.Grant) { g.Scopes = nil }, nil},
+		"longest": {func(g *keystore.Grant) {
+			g.Name = strings.Repeat("é",
+				100)
+			g.IssueToken = strings.Repeat("a", 255)
+		}, nil},
 		"no actor":        {func(g *keystore.Grant) { g.Actor = "" }, nil},
 		"no organization": {func(g *keystore.Grant) { g.Organization = "" }, []string{"organization"}},
 		"NUL":             {func(g *keystore.Grant) { g.Organization = "a\x00" }, []string{"organization"}},
-		"not UTF-8":       {func(g *keystore.Grant) { g.Actor, g.Name, g.IssueToken = "\xff", "\xff", "\xff" }, []string{"actor", "issue_token", "name"}},
+		"not UTF-8": {func(g *keystore.Grant) { g.Actor, g.Name, g.IssueToken = "\xff", "\xff", "\xff" },
+			[]string{"actor", "issue_token", "name"}},
 		"long texts": {func(g *keystore.Grant) {
-			g.Organization, g.Actor, g.IssueToken = strings.Repeat("a", 256), strings.Repeat("a", 256), strings.Repeat("a", 256)
+			g.Organization, g.Actor, g.IssueToken = strings.Repeat("a", 256), strings.Repeat("a",
+				256), strings.Repeat("a", 256)
 		}, []string{"organization", "actor", "issue_token"}},
 		"long name":         {func(g *keystore.Grant) { g.Name = strings.Repeat("a", 101) }, []string{"name"}},
 		"name of two lines": {func(g *keystore.Grant) { g.Name = "a\nb" }, []string{"name"}},
 		"no environment":    {func(g *keystore.Grant) { g.Environment = "" }, []string{"environment"}},
 		"token word":        {func(g *keystore.Grant) { g.Environment = "live" }, []string{"environment"}},
-		"unknown scopes":    {func(g *keystore.Grant) { g.Scopes = []scope.Name{"task:read", "chat:read", "tasks:*"} }, []string{"scopes", "scopes"}},
-		"expired":           {func(g *keystore.Grant) { g.ExpiresAt = time.Now() }, []string{"expires_at"}},
+		"unknown scopes": {func(g *keystore.Grant) { g.Scopes = []scope.Name{"task:read", "chat:read", "tasks:*"} },
+			[]string{"scopes", "scopes"}},
+		"expired": {func(g *keystore.Grant) { g.ExpiresAt = time.Now() }, []string{"expires_at"}},
 		"everything at once": {func(g *keystore.Grant) {
 			*g = keystore.Grant{Name: "\n", Scopes: []scope.Name{"x"}, ExpiresAt: time.Unix(1, 0)}
 		}, []string{"organization", "name", "environment", "scopes", "expires_at"}},
@@ -172,18 +179,22 @@ func TestIssueProblems(t *testing.T) {
 		var fields []string
 		for _, p := range problems.Fields {
 			fields = append(fields, p.Field)
-			if !strings.HasSuffix(p.Message, ".") && !strings.HasSuffix(p.Message, "?") || !strings.Contains(err.Error(), p.Message) {
-				t.Errorf("%s: problem with %s is %q, want a sentence that is part of the error", name, p.Field, p.Message)
+			if !strings.HasSuffix(p.Message, ".") && !strings.HasSuffix(p.Message, "?") ||
+				!strings.Contains(err.Error(), p.Message) {
+				t.Errorf("%s: problem with %s is %q, want a sentence that is part of the error", name, p.Field,
+					p.Message)
 			}
 		}
 		if !slices.Equal(fields, c.fields) || secret.Reveal() != "" || k != nil {
-			t.Errorf("%s: Issue found problems with %q and returned the key %v, want %q and none", name, fields, k, c.fields)
+			t.Errorf("%s: Issue found problems with %q and returned the key %v, want %q and none", name, fields, k,
+				c.fields)
 		}
 	}
 	if page, _ := memory.List(t.Context(), "acme", keystore.Page{}); len(page) != 4 {
 		t.Errorf("the store has %d keys, want only the 4 that were valid", len(page))
 	}
-	_, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"task:read"}})
+	_, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Sandbox,
+		Scopes: []scope.Name{"task:read"}})
 	if want := `did you mean "tasks:read"?`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the error for task:read is %v, want it to ask %q", err, want)
 	}
@@ -240,7 +251,8 @@ func TestIssueWhenTheStoreFails(t *testing.T) {
 	g := grant()
 	g.IssueToken = "form-1"
 	issuer := keystore.NewIssuer(failing{Manager: memory, insert: down}, keystore.IssuerOptions{})
-	if secret, k, err := issuer.Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
+	if secret, k, err := issuer.Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil ||
+		secret.Reveal() != "" {
 		t.Errorf("Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
 	issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), g)
@@ -249,7 +261,8 @@ func TestIssueWhenTheStoreFails(t *testing.T) {
 		t.Errorf("a repeated Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
 	// An id that is taken is no repeat.
-	issuer = keystore.NewIssuer(failing{Manager: memory, insert: func() error { return keystore.ErrExists }}, keystore.IssuerOptions{})
+	issuer = keystore.NewIssuer(failing{Manager: memory, insert: func() error { return keystore.ErrExists }},
+		keystore.IssuerOptions{})
 	if _, k, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrExists) || k != nil {
 		t.Errorf("Issue, with an id that is taken, returned %v and the key %v, want ErrExists alone", err, k)
 	}
@@ -269,7 +282,8 @@ func TestNewIssuerPanics(t *testing.T) {
 }
 
 func TestGrantErrorSaysWhatIsWrong(t *testing.T) {
-	err := &keystore.GrantError{Fields: []keystore.FieldError{{Field: "name", Message: "is too long"}, {Field: "actor", Message: "is missing"}}}
+	err := &keystore.GrantError{Fields: []keystore.FieldError{{Field: "name", Message: "is too long"},
+		{Field: "actor", Message: "is missing"}}}
 	if want := "keystore: grant is not valid; name: is too long; actor: is missing"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}

@@ -18,17 +18,20 @@ func TestRefused(t *testing.T) {
 			want   error
 			status keystore.Status
 		}{
-			"zero":                    {keystore.Key{}, nil, keystore.Active},
-			"expires in 1 ns":         {keystore.Key{ExpiresAt: now.Add(1)}, nil, keystore.Active},
-			"expires now":             {keystore.Key{ExpiresAt: now}, keystore.ErrExpired, keystore.Expired},
-			"expired":                 {keystore.Key{ExpiresAt: now.Add(-1)}, keystore.ErrExpired, keystore.Expired},
-			"to be revoked in 1 ns":   {keystore.Key{RevokedAt: now.Add(1)}, nil, keystore.Active},
-			"revoked now":             {keystore.Key{RevokedAt: now}, keystore.ErrRevoked, keystore.Revoked},
-			"revoked":                 {keystore.Key{RevokedAt: now.Add(-1)}, keystore.ErrRevoked, keystore.Revoked},
-			"suspended":               {keystore.Key{Suspended: true}, keystore.ErrSuspended, keystore.Suspended},
-			"expired and revoked":     {keystore.Key{ExpiresAt: now, RevokedAt: now, Suspended: true}, keystore.ErrRevoked, keystore.Revoked},
-			"expired and suspended":   {keystore.Key{ExpiresAt: now, Suspended: true}, keystore.ErrExpired, keystore.Expired},
-			"other zone, expires now": {keystore.Key{ExpiresAt: now.In(time.FixedZone("", 3600))}, keystore.ErrExpired, keystore.Expired},
+			"zero":                  {keystore.Key{}, nil, keystore.Active},
+			"expires in 1 ns":       {keystore.Key{ExpiresAt: now.Add(1)}, nil, keystore.Active},
+			"expires now":           {keystore.Key{ExpiresAt: now}, keystore.ErrExpired, keystore.Expired},
+			"expired":               {keystore.Key{ExpiresAt: now.Add(-1)}, keystore.ErrExpired, keystore.Expired},
+			"to be revoked in 1 ns": {keystore.Key{RevokedAt: now.Add(1)}, nil, keystore.Active},
+			"revoked now":           {keystore.Key{RevokedAt: now}, keystore.ErrRevoked, keystore.Revoked},
+			"revoked":               {keystore.Key{RevokedAt: now.Add(-1)}, keystore.ErrRevoked, keystore.Revoked},
+			"suspended":             {keystore.Key{Suspended: true}, keystore.ErrSuspended, keystore.Suspended},
+			"expired and revoked": {keystore.Key{ExpiresAt: now, RevokedAt: now, Suspended: true},
+				keystore.ErrRevoked, keystore.Revoked},
+			"expired and suspended": {keystore.Key{ExpiresAt: now, Suspended: true}, keystore.ErrExpired,
+				keystore.Expired},
+			"other zone, expires now": {keystore.Key{ExpiresAt: now.In(time.FixedZone("", 3600))}, keystore.ErrExpired,
+				keystore.Expired},
 		} {
 			if got := c.key.Refused(); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
 				t.Errorf("%s: Refused = %v, want %v", name, got, c.want)
@@ -42,8 +45,10 @@ func TestRefused(t *testing.T) {
 
 func TestTenant(t *testing.T) {
 	seen := make(map[string]string)
-	for _, organization := range []string{"", "acme", "acme/", "/acme", "production/acme", "7:sandbox/acme", "10:production/acme", ":", "1", "0:/", "世界"} {
-		for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox, "", "production/acme", "7:sandbox", "1:/", "0:"} {
+	for _, organization := range []string{"", "acme", "acme/", "/acme", "production/acme", "7:sandbox/acme",
+		"10:production/acme", ":", "1", "0:/", "世界"} {
+		for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox, "", "production/acme",
+			"7:sandbox", "1:/", "0:"} {
 			k := &keystore.Key{Organization: organization, Environment: environment}
 			pair := organization + " and " + string(environment)
 			tenant := k.Tenant()
@@ -59,7 +64,8 @@ func TestTenant(t *testing.T) {
 }
 
 func TestBind(t *testing.T) {
-	k := &keystore.Key{Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"tasks:read", "future:thing", "chat:*"}}
+	k := &keystore.Key{Organization: "acme", Environment: keystore.Sandbox,
+		Scopes: []scope.Name{"tasks:read", "future:thing", "chat:*"}}
 	if k.Granted() != (scope.Set{}) {
 		t.Errorf("a key that is not bound grants %v, want nothing", k.Granted())
 	}
@@ -89,7 +95,8 @@ func TestBind(t *testing.T) {
 // nothing of the first one's.
 func TestTenantOfACopy(t *testing.T) {
 	bound := (&keystore.Key{Organization: "acme", Environment: keystore.Sandbox}).Bind(scope.Contract())
-	for _, to := range []keystore.Key{{Organization: "other", Environment: keystore.Sandbox}, {Organization: "acme", Environment: keystore.Production}} {
+	for _, to := range []keystore.Key{{Organization: "other", Environment: keystore.Sandbox},
+		{Organization: "acme", Environment: keystore.Production}} {
 		moved := *bound
 		moved.Organization, moved.Environment = to.Organization, to.Environment
 		for _, k := range []*keystore.Key{&moved, moved.Bind(scope.Contract()), moved.Bind(scope.New())} {
@@ -120,7 +127,8 @@ func TestEnvironment(t *testing.T) {
 		keystore.Production: "live", keystore.Sandbox: "test", "": "", "live": "", "Production": "", "staging": "",
 	} {
 		if environment.Word() != word || environment.Known() != (word != "") {
-			t.Errorf("Environment(%q) has word %q and is known: %v, want %q", environment, environment.Word(), environment.Known(), word)
+			t.Errorf("Environment(%q) has word %q and is known: %v, want %q", environment, environment.Word(),
+				environment.Known(), word)
 		}
 	}
 }

@@ -90,7 +90,8 @@ func (l *LastUsed) note(id keyID, at time.Time) {
 func (l *LastUsed) flush(ctx context.Context) error {
 	uses, dropped := l.take()
 	if dropped > 0 {
-		l.options.Logger.Warn("keystore: uses of keys were dropped, too many were waiting to be written", "uses", dropped)
+		l.options.Logger.Warn("keystore: uses of keys were dropped, too many were waiting to be written", "uses",
+			dropped)
 	}
 	for len(uses) > 0 {
 		n := min(len(uses), touchBatch)

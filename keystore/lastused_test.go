@@ -99,7 +99,8 @@ func TestLastUsedBatches(t *testing.T) {
 		}
 		time.Sleep(10*time.Second + time.Nanosecond)
 		calls := written.take()
-		if len(calls) != 1 || len(calls[0]) != 1 || !calls[0][0].At.Equal(last) || calls[0][0].ID != "key_1" || calls[0][0].Organization != "acme" {
+		if len(calls) != 1 || len(calls[0]) != 1 || !calls[0][0].At.Equal(last) || calls[0][0].ID != "key_1" ||
+			calls[0][0].Organization != "acme" {
 			t.Errorf("after 60 s the calls are %v, want one with the last use at %v", calls, last)
 		}
 		time.Sleep(10 * time.Minute)
@@ -120,7 +121,8 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
-		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{Interval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		uses := keystore.NewLastUsed(written,
+			keystore.LastUsedOptions{Interval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		stop := runLastUsed(t, uses)
 		uses.Record(key(1))
 		first := time.Now()
@@ -204,7 +206,8 @@ func TestLastUsedIsBounded(t *testing.T) {
 	}
 	for n, lines := range map[int]int{10: 0, 11: 1} {
 		var log logged
-		uses := keystore.NewLastUsed(newBook(nil), keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		uses := keystore.NewLastUsed(newBook(nil),
+			keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		uses.SetRoom(10)
 		for i := range n {
 			uses.Record(key(i))
@@ -247,7 +250,8 @@ func TestLastUsedWritesInParts(t *testing.T) {
 		}
 	}
 	if !slices.Equal(sizes, []int{1000, 1000, 1000, 500}) || len(seen) != 2500 {
-		t.Errorf("2500 uses were written in calls of %v, %d keys in all, want 1000, a failed 1000, 1000 and 500 for every key", sizes, len(seen))
+		t.Errorf("2500 uses were written in calls of %v, %d keys in all, want 1000, a failed 1000, 1000 and 500 for "+
+			"every key", sizes, len(seen))
 	}
 }
 
@@ -262,7 +266,8 @@ func TestLastUsedTimeout(t *testing.T) {
 		uses.Record(key(1))
 		start := time.Now()
 		if err := stop(); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Second {
-			t.Errorf("the last flush to a store that hangs returned %v after %v, want a deadline of 10 s", err, time.Since(start))
+			t.Errorf("the last flush to a store that hangs returned %v after %v, want a deadline of 10 s", err,
+				time.Since(start))
 		}
 	})
 }
@@ -271,7 +276,11 @@ func TestLastUsedTimeout(t *testing.T) {
 // it.
 func TestLastUsedEndsItsContext(t *testing.T) {
 	var given context.Context
-	uses := keystore.NewLastUsed(newBook(func(ctx context.Context, _ []keystore.Use) error { given = ctx; return ctx.Err() }), keystore.LastUsedOptions{})
+	uses := keystore.NewLastUsed(newBook(func(ctx context.Context,
+		_ []keystore.Use) error {
+		given = ctx
+		return ctx.Err()
+	}), keystore.LastUsedOptions{})
 	uses.Record(&keystore.Key{ID: "key_1", Organization: "acme"})
 	if err := uses.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -348,7 +357,8 @@ func TestNewLastUsedPanics(t *testing.T) {
 // Without a Size 100,000 keys may wait to be written.
 func TestLastUsedDefaultSize(t *testing.T) {
 	var log logged
-	l := keystore.NewLastUsed(keystore.NewMemory(), keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	l := keystore.NewLastUsed(keystore.NewMemory(),
+		keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for i := range 100_001 {
 		l.Record(&keystore.Key{Organization: "acme", ID: strconv.Itoa(i)})
 	}
@@ -369,7 +379,8 @@ func TestLastUsedRunWasNotStarted(t *testing.T) {
 	}{{"never", false, 0, 1}, {"started", true, 0, 0}, {"started later", true, 30 * time.Minute, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			var log logged
-			uses := keystore.NewLastUsed(newBook(nil), keystore.LastUsedOptions{Interval: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			uses := keystore.NewLastUsed(newBook(nil),
+				keystore.LastUsedOptions{Interval: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			time.Sleep(row.runsAfter)
 			if row.run {
 				defer runLastUsed(t, uses)()

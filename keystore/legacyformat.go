@@ -66,7 +66,8 @@ func HMACDigests(peppers ...[]byte) func(token string) []Digest {
 	own := make([][]byte, len(peppers))
 	for i, pepper := range peppers {
 		if len(pepper) < minPepper {
-			panic(fmt.Sprintf("keystore: HMACDigests with a pepper of %d bytes, want at least %d", len(pepper), minPepper))
+			panic(fmt.Sprintf("keystore: HMACDigests with a pepper of %d bytes, want at least %d", len(pepper),
+				minPepper))
 		}
 		for _, other := range own[:i] {
 			if bytes.Equal(pepper, other) {
@@ -93,7 +94,8 @@ func (l LegacyFormat) validate() error {
 		return fmt.Errorf("keystore: the name %q of a legacy shape is not 1 to %d characters of a-z, 0-9 and -",
 			l.Name, maxLegacyName)
 	case l.Prefix == "" && l.Match == nil:
-		return fmt.Errorf("keystore: the legacy shape %q needs a Prefix or a Match, since any text would have it", l.Name)
+		return fmt.Errorf("keystore: the legacy shape %q needs a Prefix or a Match, since any text would have it",
+			l.Name)
 	case len(l.Prefix) >= maxToken:
 		return fmt.Errorf("keystore: the prefix of the legacy shape %q is as long as the longest token", l.Name)
 	}
@@ -118,7 +120,8 @@ func (s Service) validateLegacy() error {
 			if earlier.Name == l.Name {
 				errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
 			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {
-				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it and has "+
+				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it "+
+					"and has "+
 					"its prefix",
 					l.Name, earlier.Name))
 			}

@@ -33,7 +33,8 @@ func hmacOf(pepper []byte, token string) (d keystore.Digest) {
 func TestHMACDigests(t *testing.T) {
 	// RFC 4231, test case 1.
 	got := keystore.HMACDigests(bytes.Repeat([]byte{0x0b}, 20))("Hi There")
-	if want := "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"; len(got) != 1 || hex.EncodeToString(got[0][:]) != want {
+	if want := "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"; len(got) != 1 ||
+		hex.EncodeToString(got[0][:]) != want {
 		t.Errorf("got %x, want %s", got, want)
 	}
 	old, newer := []byte("the old pepper"), []byte("the new pepper")
@@ -77,16 +78,21 @@ func TestLegacyFormatValidate(t *testing.T) {
 		{nil, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: strings.Repeat("a-9z", 8), Match: hex40}}, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 255)}}, nil},
-		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "a_", Match: hex40}, {Name: "v2", Prefix: "a_b"}, {Name: "v3", Prefix: "a_"}}, nil},
-		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "a_"}, {Name: "v2", Prefix: "a_b"}}, []string{`no token reaches the legacy shape "v2"`}},
+		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "a_", Match: hex40}, {Name: "v2", Prefix: "a_b"},
+			{Name: "v3", Prefix: "a_"}}, nil},
+		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "a_"}, {Name: "v2", Prefix: "a_b"}},
+			[]string{`no token reaches the legacy shape "v2"`}},
 		{[]keystore.LegacyFormat{{Name: "az-09", Prefix: "x"}}, nil},
-		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 256)}}, []string{`the prefix of the legacy shape "v1"`}},
+		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 256)}},
+			[]string{`the prefix of the legacy shape "v1"`}},
 		{[]keystore.LegacyFormat{{Prefix: "acme_"}}, []string{`the name "" of a legacy shape`}},
-		{[]keystore.LegacyFormat{{Name: strings.Repeat("a", 33), Prefix: "acme_"}}, []string{"is not 1 to 32 characters"}},
+		{[]keystore.LegacyFormat{{Name: strings.Repeat("a", 33), Prefix: "acme_"}},
+			[]string{"is not 1 to 32 characters"}},
 		{[]keystore.LegacyFormat{{Name: "V1", Prefix: "acme_"}}, []string{`the name "V1"`}},
 		{[]keystore.LegacyFormat{{Name: "a b", Prefix: "acme_"}}, []string{`the name "a b"`}},
 		{[]keystore.LegacyFormat{{Name: "v1"}}, []string{`"v1" needs a Prefix or a Match`}},
-		{[]keystore.LegacyFormat{{Name: "v1"}, {Name: "v1", Prefix: "acme_"}, {Name: "", Prefix: "x"}}, []string{"needs a Prefix", `two legacy shapes "v1"`, `the name ""`}},
+		{[]keystore.LegacyFormat{{Name: "v1"}, {Name: "v1", Prefix: "acme_"}, {Name: "", Prefix: "x"}},
+			[]string{"needs a Prefix", `two legacy shapes "v1"`, `the name ""`}},
 	} {
 		f := keystore.Service{Legacy: c.legacy}
 		_, err := f.Resolve(nil)
@@ -99,11 +105,16 @@ func TestLegacyFormatValidate(t *testing.T) {
 				t.Errorf("Validate of %+v returned %v, want %q in it", c.legacy, err, text)
 			}
 		}
-		if got := panics(func() { keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: f}) }); got != (c.want != nil) {
+		if got := panics(func() {
+			keystore.NewIssuer(keystore.NewMemory(),
+				keystore.IssuerOptions{Service: f})
+		}); got != (c.want != nil) {
 			t.Errorf("NewIssuer with %+v panicked: %t, want %t", c.legacy, got, c.want != nil)
 		}
 	}
-	if _, err := (keystore.Service{Prefix: "No!", Legacy: []keystore.LegacyFormat{{Name: "v1"}}}).Resolve(nil); err == nil || !strings.Contains(err.Error(), "No!") || !strings.Contains(err.Error(), "v1") {
+	if _, err := (keystore.Service{Prefix: "No!",
+		Legacy: []keystore.LegacyFormat{{Name: "v1"}}}).Resolve(nil); err == nil ||
+		!strings.Contains(err.Error(), "No!") || !strings.Contains(err.Error(), "v1") {
 		t.Errorf("got %v, want both mistakes", err)
 	}
 }
@@ -112,7 +123,8 @@ func TestLegacyFormatValidate(t *testing.T) {
 func TestPeppersAreNotPrinted(t *testing.T) {
 	f := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("secretpepper of acme"))}}
 	for _, verb := range []string{"%v", "%+v", "%#v"} {
-		if text := fmt.Sprintf(verb, f); strings.Contains(text, "secretpepper") || strings.Contains(text, fmt.Sprint([]byte("secret"))[1:20]) {
+		if text := fmt.Sprintf(verb, f); strings.Contains(text, "secretpepper") ||
+			strings.Contains(text, fmt.Sprint([]byte("secret"))[1:20]) {
 			t.Errorf("%s prints %s", verb, text)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 func TestMemoryKeepsWallTimes(t *testing.T) {
 	memory := keystore.NewMemory()
 	now := time.Now()
-	k := &keystore.Key{ID: "key_1", Organization: "acme", CreatedAt: now, ExpiresAt: now, RevokedAt: now, LastUsedAt: now}
+	k := &keystore.Key{ID: "key_1", Organization: "acme", CreatedAt: now, ExpiresAt: now, RevokedAt: now,
+		LastUsedAt: now}
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +23,8 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := memory.Update(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme", Version: 1, ExpiresAt: now, RevokedAt: now}); err != nil {
+	if err := memory.Update(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme", Version: 1, ExpiresAt: now,
+		RevokedAt: now}); err != nil {
 		t.Fatal(err)
 	}
 	later := now.Add(time.Second)
@@ -34,7 +36,8 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, pair := range map[string][2]time.Time{
-		"CreatedAt": {got.CreatedAt, now}, "ExpiresAt": {got.ExpiresAt, now}, "RevokedAt": {got.RevokedAt, now}, "LastUsedAt": {got.LastUsedAt, later},
+		"CreatedAt": {got.CreatedAt, now}, "ExpiresAt": {got.ExpiresAt, now}, "RevokedAt": {got.RevokedAt, now},
+		"LastUsedAt":          {got.LastUsedAt, later},
 		"LastUsedAt at first": {inserted.LastUsedAt, now},
 	} {
 		if pair[0] != pair[1].Round(0) {

@@ -84,9 +84,11 @@ func TestNetworkLimits(t *testing.T) {
 		_, k, err := issuer.Issue(t.Context(), g)
 		var problems *keystore.GrantError
 		switch {
-		case c.problem == "" && (err != nil || !slices.Equal(k.Networks, c.want) || len(c.want) == 0 && k.Networks != nil):
+		case c.problem == "" && (err != nil || !slices.Equal(k.Networks, c.want) || len(c.want) == 0 &&
+			k.Networks != nil):
 			t.Errorf("Issue with the networks %v gave %v, %v, want %v", c.networks, k, err, c.want)
-		case c.problem != "" && (!errors.As(err, &problems) || problems.Fields[0].Field != "networks" || !strings.Contains(problems.Fields[0].Message, c.problem)):
+		case c.problem != "" && (!errors.As(err, &problems) || problems.Fields[0].Field != "networks" ||
+			!strings.Contains(problems.Fields[0].Message, c.problem)):
 			t.Errorf("Issue with the networks %v returned %v, want the problem %q", c.networks, err, c.problem)
 		}
 	}

@@ -95,7 +95,8 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 		t.Errorf("after 8 changes the key is %+v, %v, want version 9", got, err)
 	}
 
-	stuck := keystore.NewIssuer(failing{Manager: memory, update: func() error { return keystore.ErrConflict }}, keystore.IssuerOptions{})
+	stuck := keystore.NewIssuer(failing{Manager: memory, update: func() error { return keystore.ErrConflict }},
+		keystore.IssuerOptions{})
 	if _, err := stuck.Edit(t.Context(), "acme", k.ID, renamed("new")); !errors.Is(err, keystore.ErrConflict) {
 		t.Errorf("a change on a store that always reports a conflict returned %v, want ErrConflict", err)
 	}
@@ -113,8 +114,10 @@ func TestSuspend(t *testing.T) {
 		do   func() (*keystore.Key, error)
 		want error
 	}{
-		{func() (*keystore.Key, error) { return issuer.Edit(t.Context(), "acme", k.ID, suspended) }, keystore.ErrSuspended},
-		{func() (*keystore.Key, error) { return issuer.Edit(t.Context(), "acme", k.ID, suspended) }, keystore.ErrSuspended},
+		{func() (*keystore.Key, error) { return issuer.Edit(t.Context(), "acme", k.ID, suspended) },
+			keystore.ErrSuspended},
+		{func() (*keystore.Key, error) { return issuer.Edit(t.Context(), "acme", k.ID, suspended) },
+			keystore.ErrSuspended},
 		{func() (*keystore.Key, error) {
 			return issuer.Edit(t.Context(), "acme", k.ID, func(k *keystore.Key) { k.Suspended = false })
 		}, nil},

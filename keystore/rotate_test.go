@@ -31,8 +31,10 @@ func TestRotateWithOverlap(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Rotate returned %v, want a key", err)
 		}
-		if next.ID == old.ID || next.Environment != old.Environment || next.Name != old.Name || !slices.Equal(next.Scopes, old.Scopes) ||
-			!next.ExpiresAt.Equal(old.ExpiresAt) || next.RotatedFrom != old.ID || next.CreatedBy != "grace" || !next.CreatedAt.Equal(rotated) || next.Version != 1 {
+		if next.ID == old.ID || next.Environment != old.Environment || next.Name != old.Name ||
+			!slices.Equal(next.Scopes, old.Scopes) ||
+			!next.ExpiresAt.Equal(old.ExpiresAt) || next.RotatedFrom != old.ID || next.CreatedBy != "grace" ||
+			!next.CreatedAt.Equal(rotated) || next.Version != 1 {
 			t.Errorf("Rotate of %+v made %+v, want the same but for who made it and when", old, next)
 		}
 		for _, token := range []string{oldToken, secret.Reveal()} {
@@ -46,7 +48,8 @@ func TestRotateWithOverlap(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		if err := refusal(t, keys, oldToken); !errors.Is(err, keystore.ErrRevoked) {
-			t.Errorf("at the end of the overlap the old key is refused with %v, want ErrRevoked, from the cache too", err)
+			t.Errorf("at the end of the overlap the old key is refused with %v, want ErrRevoked, from the cache too",
+				err)
 		}
 		if err := refusal(t, keys, secret.Reveal()); err != nil {
 			t.Errorf("at the end of the overlap the new key is refused: %v", err)
@@ -80,8 +83,10 @@ func TestRotateKeepsTheEnvironment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := (keystore.Service{}).Parse(secret.Reveal()); err != nil || got.Environment != e || next.Environment != e {
-			t.Errorf("a key of %s was replaced by one of %s with a token of %s (%v)", e, next.Environment, got.Environment, err)
+		if got, err := (keystore.Service{}).Parse(secret.Reveal()); err != nil || got.Environment != e ||
+			next.Environment != e {
+			t.Errorf("a key of %s was replaced by one of %s with a token of %s (%v)", e, next.Environment,
+				got.Environment, err)
 		}
 	}
 }
@@ -92,7 +97,8 @@ func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 		memory := keystore.NewMemory()
 		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 		start := time.Now()
-		for _, c := range []struct{ overlap, want time.Duration }{{2 * time.Hour, 2 * time.Hour}, {3 * time.Hour, 2 * time.Hour}, {time.Hour, time.Hour}} {
+		for _, c := range []struct{ overlap, want time.Duration }{{2 * time.Hour, 2 * time.Hour},
+			{3 * time.Hour, 2 * time.Hour}, {time.Hour, time.Hour}} {
 			_, old := issue(t, issuer, grant())
 			old.RevokedAt = start.Add(2 * time.Hour)
 			if err := memory.Update(t.Context(), old); err != nil {
@@ -103,7 +109,8 @@ func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 			}
 			got, err := memory.Find(t.Context(), "acme", old.ID)
 			if err != nil || !got.RevokedAt.Equal(start.Add(c.want)) {
-				t.Errorf("after a rotation with %v the old key ends at %v, want %v", c.overlap, got.RevokedAt, start.Add(c.want))
+				t.Errorf("after a rotation with %v the old key ends at %v, want %v", c.overlap, got.RevokedAt,
+					start.Add(c.want))
 			}
 		}
 	})
@@ -126,7 +133,8 @@ func TestRotateRefusals(t *testing.T) {
 		if err := memory.Insert(t.Context(), &c.key); err != nil {
 			t.Fatal(err)
 		}
-		if secret, k, err := issuer.Rotate(t.Context(), "acme", id, "ada", 0, "form-1"); !errors.Is(err, c.want) || k != nil || secret.Reveal() != "" {
+		if secret, k, err := issuer.Rotate(t.Context(), "acme", id, "ada", 0, "form-1"); !errors.Is(err, c.want) ||
+			k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate of a key that is %s returned %v and the key %v, want %v alone", id, err, k, c.want)
 		}
 	}
@@ -135,21 +143,25 @@ func TestRotateRefusals(t *testing.T) {
 		t.Errorf("Rotate by another organization returned %v, want ErrNotFound", err)
 	}
 	var problems *keystore.GrantError
-	if _, _, err := issuer.Rotate(t.Context(), "acme", k.ID, "\xff", -1, ""); !errors.As(err, &problems) || len(problems.Fields) != 2 {
+	if _, _, err := issuer.Rotate(t.Context(), "acme", k.ID, "\xff", -1, ""); !errors.As(err, &problems) ||
+		len(problems.Fields) != 2 {
 		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)
 	}
-	if page, _ := memory.List(t.Context(), "acme", keystore.Page{Status: keystore.Active, Environment: keystore.Sandbox}); len(page) != 1 {
+	if page, _ := memory.List(t.Context(), "acme",
+		keystore.Page{Status: keystore.Active, Environment: keystore.Sandbox}); len(page) != 1 {
 		t.Errorf("%d keys are active, want only the one that was issued", len(page))
 	}
 }
 
 func TestRotateKeepsUnknownScopes(t *testing.T) {
 	memory := keystore.NewMemory()
-	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"future:thing", scope.TasksRead}}
+	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox,
+		Scopes: []scope.Name{"future:thing", scope.TasksRead}}
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	_, next, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Rotate(t.Context(), "acme", "key_1", "ada", 0, "")
+	_, next, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Rotate(t.Context(), "acme", "key_1", "ada", 0,
+		"")
 	if err != nil || !slices.Equal(next.Scopes, k.Scopes) {
 		t.Errorf("Rotate made a key with scopes %q, %v, want %q", next.Scopes, err, k.Scopes)
 	}
@@ -168,11 +180,13 @@ func TestRotateTwice(t *testing.T) {
 			time.Sleep(time.Minute)
 			secret, again, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", overlap, "form-"+old.ID)
 			if !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
-				t.Errorf("Rotate, overlap %v, repeated after a minute returned %v and the key %v, want ErrExists and %v", overlap, err, again, next.ID)
+				t.Errorf("Rotate, overlap %v, repeated after a minute returned %v and the key %v, want ErrExists and "+
+					"%v", overlap, err, again, next.ID)
 			}
 			got, err := memory.Find(t.Context(), "acme", old.ID)
 			if err != nil || !got.RevokedAt.Equal(next.CreatedAt.Add(overlap)) {
-				t.Errorf("after a repeated rotation the old key ends at %v, want %v as after the first", got.RevokedAt, next.CreatedAt.Add(overlap))
+				t.Errorf("after a repeated rotation the old key ends at %v, want %v as after the first", got.RevokedAt,
+					next.CreatedAt.Add(overlap))
 			}
 		}
 	})
@@ -197,11 +211,13 @@ func TestRotateOnce(t *testing.T) {
 				for n := range 8 {
 					admins.Go(func() {
 						<-start
-						secret, _, err := issuer.Rotate(t.Context(), "acme", old.ID, fmt.Sprint("admin-", n/2), time.Hour, token(old.ID, n))
+						secret, _, err := issuer.Rotate(t.Context(), "acme", old.ID, fmt.Sprint("admin-", n/2),
+							time.Hour, token(old.ID, n))
 						switch {
 						case err == nil && secret.Reveal() != "":
 							made.Add(1)
-						case secret.Reveal() == "" && (errors.Is(err, keystore.ErrRotated) || errors.Is(err, keystore.ErrExists)):
+						case secret.Reveal() == "" &&
+							(errors.Is(err, keystore.ErrRotated) || errors.Is(err, keystore.ErrExists)):
 							refused.Add(1)
 						default:
 							t.Errorf("Rotate returned %v", err)
@@ -211,7 +227,8 @@ func TestRotateOnce(t *testing.T) {
 				close(start)
 				admins.Wait()
 				if made.Load() != 1 || refused.Load() != 7 {
-					t.Errorf("of 8 rotations of one key %d made a key and %d were refused, want 1 and 7", made.Load(), refused.Load())
+					t.Errorf("of 8 rotations of one key %d made a key and %d were refused, want 1 and 7", made.Load(),
+						refused.Load())
 				}
 				_, _, err := issuer.Rotate(t.Context(), "acme", old.ID, "late", 0, "late"+old.ID)
 				if !errors.Is(err, keystore.ErrRotated) || !strings.Contains(err.Error(), "issue a new key") {
@@ -261,19 +278,23 @@ func TestRotateHalfDone(t *testing.T) {
 		half := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.IssuerOptions{})
 		secret, next, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
 		if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
-			t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret", err, next)
+			t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret",
+				err, next)
 		}
 		for _, token := range []string{oldToken, secret.Reveal()} {
 			if err := refusal(t, memory, token); err != nil {
 				t.Errorf("after half a rotation a key is refused: %v", err)
 			}
 		}
-		if none, again, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err, errStoreDown) || again == nil || again.ID != next.ID || none.Reveal() != "" {
-			t.Errorf("a repeat that cannot revoke either returned %v and the key %v, want the store's error and the key", err, again)
+		if none, again, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err,
+			errStoreDown) || again == nil || again.ID != next.ID || none.Reveal() != "" {
+			t.Errorf("a repeat that cannot revoke either returned %v and the key %v, want the store's error and the "+
+				"key", err, again)
 		}
 		time.Sleep(time.Hour - time.Nanosecond)
 		whole := keystore.NewIssuer(memory, keystore.IssuerOptions{})
-		if _, again, err := whole.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err, keystore.ErrExists) || again.ID != next.ID {
+		if _, again, err := whole.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err,
+			keystore.ErrExists) || again.ID != next.ID {
 			t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
 		}
 		if err := refusal(t, memory, oldToken); err != nil {
@@ -305,7 +326,8 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 	}}, keystore.IssuerOptions{})
 	secret, again, err := late.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
 	if !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
-		t.Errorf("the later Rotate returned %v and the key %v, want ErrExists and the key of the earlier one", err, again)
+		t.Errorf("the later Rotate returned %v and the key %v, want ErrExists and the key of the earlier one", err,
+			again)
 	}
 }
 
@@ -316,7 +338,8 @@ func TestRotateWhenTheStoreFails(t *testing.T) {
 		"insert":     failing{Manager: memory, insert: down},
 		"findIssued": failing{Manager: memory, findIssued: down},
 	} {
-		secret, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).Rotate(t.Context(), "acme", old.ID, "ada", 0, "form-1")
+		secret, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).Rotate(t.Context(), "acme", old.ID, "ada",
+			0, "form-1")
 		if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate with a failing %s returned %v and the key %v, want the store's error alone", name, err, k)
 		}

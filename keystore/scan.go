@@ -39,7 +39,8 @@ func (s Service) ScanRule() ScanRule {
 	body := live + strings.Repeat("0", randomLength)
 	sum := checksum(body)
 	r.Checksum = fmt.Sprintf("The last %d characters are the CRC-32 (IEEE 802.3, as in zlib) of all before them, "+
-		"from the prefix on, written in base 62 with the digits 0-9, A-Z and a-z in this order, the most significant first, "+
+		"from the prefix on, written in base 62 with the digits 0-9, A-Z and a-z in this order, the most significant "+
+		"first, "+
 		"and zeros in front. For %s they are %s.", checksumLength, body, sum[:])
 	r.Gitleaks = fmt.Sprintf(`[[rules]]
 id = "%[1]s-api-key"

@@ -83,10 +83,12 @@ func TestScanRuleFindsKeys(t *testing.T) {
 			if bits := entropy(key); bits < threshold+0.5 {
 				t.Fatalf("%s has %.2f bits a character, and the rule wants %.1f", key, bits, threshold)
 			}
-			if !strings.Contains(strings.ToLower(key), keywords[0]) && !strings.Contains(strings.ToLower(key), keywords[1]) {
+			if !strings.Contains(strings.ToLower(key), keywords[0]) &&
+				!strings.Contains(strings.ToLower(key), keywords[1]) {
 				t.Fatalf("%s has none of the keywords %q", key, keywords)
 			}
-			for _, text := range []string{key, "KEY=" + key, `{"key":"` + key + `"}`, "Bearer " + key + "\n", "https://a/?key=" + key + "&b", key + ". A sentence", "-H 'Authorization: Bearer " + key + "'"} {
+			for _, text := range []string{key, "KEY=" + key, `{"key":"` + key + `"}`, "Bearer " + key + "\n",
+				"https://a/?key=" + key + "&b", key + ". A sentence", "-H 'Authorization: Bearer " + key + "'"} {
 				if got := pattern.FindString(text); got != key {
 					t.Fatalf("in %q found %q", text, got)
 				}
@@ -122,12 +124,14 @@ func TestScanRuleNearMisses(t *testing.T) {
 		t.Errorf("in the key found %q", got)
 	}
 	// What the pattern takes for a key and the checksum does not.
-	if mistyped := key[:12] + "x" + key[13:]; pattern.FindString(mistyped) == "" || reasonOf(t, keystore.Service{}, mistyped) != badChecksum {
+	if mistyped := key[:12] + "x" + key[13:]; pattern.FindString(mistyped) == "" ||
+		reasonOf(t, keystore.Service{}, mistyped) != badChecksum {
 		t.Errorf("%q: want it found, and told from a key by its checksum", mistyped)
 	}
 	rule, _ := gitleaksRule(t, keystore.Service{}.ScanRule().Gitleaks)
 	threshold, _ := strconv.ParseFloat(rule["entropy"], 64)
-	for _, placeholder := range []string{"svc_live_" + strings.Repeat("x", 38), "svc_test_" + strings.Repeat("0", 38), "svc_live_" + strings.Repeat("ab", 19)} {
+	for _, placeholder := range []string{"svc_live_" + strings.Repeat("x", 38), "svc_test_" + strings.Repeat("0", 38),
+		"svc_live_" + strings.Repeat("ab", 19)} {
 		if bits := entropy(placeholder); pattern.FindString(placeholder) == "" || bits >= threshold {
 			t.Errorf("%s has %.2f bits a character, want it to match and be under %.1f", placeholder, bits, threshold)
 		}
@@ -153,7 +157,8 @@ func TestPattern(t *testing.T) {
 	if got, want := (keystore.Service{}).Pattern(), `svc_(live|test)_[0-9A-Za-z]{38}`; got != want {
 		t.Errorf("Pattern() = %q, want %q", got, want)
 	}
-	found := regexp.MustCompile(keystore.Service{}.Pattern()).FindString("key=" + withChecksum("svc_test_"+strings.Repeat("x", 32)) + "\n")
+	found := regexp.MustCompile(keystore.Service{}.Pattern()).FindString("key=" +
+		withChecksum("svc_test_"+strings.Repeat("x", 32)) + "\n")
 	if reasonOf(t, keystore.Service{}, found) != "" {
 		t.Errorf("the pattern found %q in a text, want the token", found)
 	}

@@ -45,11 +45,12 @@ func holders() map[string]any {
 		"pointer to struct":  &exported{"key_1", s},
 		"unexported":         unexported{"key_1", s},
 		"pointer unexported": &unexported{"key_1", s},
-		"nested":             nested{unexported{"key_1", s}, []keystore.Secret{s}, map[string]keystore.Secret{"a": s}, s, &s},
-		"slice":              []keystore.Secret{s},
-		"map":                map[string]keystore.Secret{"a": s},
-		"map key":            map[keystore.Secret]bool{s: true},
-		"error":              fmt.Errorf("issuing %v: %w", s, errors.New("failed")),
+		"nested": nested{unexported{"key_1", s}, []keystore.Secret{s}, map[string]keystore.Secret{"a": s},
+			s, &s},
+		"slice":   []keystore.Secret{s},
+		"map":     map[string]keystore.Secret{"a": s},
+		"map key": map[keystore.Secret]bool{s: true},
+		"error":   fmt.Errorf("issuing %v: %w", s, errors.New("failed")),
 	}
 }
 
@@ -66,7 +67,8 @@ func leak(out string) string {
 
 func TestSecretDoesNotPrint(t *testing.T) {
 	for name, v := range holders() {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%o", "%c", "%U", "%t", "%e", "%p", "%T", "%10v", "%-50s", "%!"} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%o", "%c", "%U", "%t",
+			"%e", "%p", "%T", "%10v", "%-50s", "%!"} {
 			if piece := leak(fmt.Sprintf(verb, v)); piece != "" {
 				t.Errorf("Sprintf(%q) of the %s shows %q of the secret", verb, name, piece)
 			}
@@ -75,7 +77,8 @@ func TestSecretDoesNotPrint(t *testing.T) {
 			t.Errorf("Sprint of the %s shows %q of the secret", name, piece)
 		}
 	}
-	if got := fmt.Sprintf("%s|%v|%d|%+v", keystore.NewSecret(secretText), keystore.Secret{}, keystore.NewSecret(""), keystore.NewSecret(secretText)); got != "[secret]|[secret]|[secret]|[secret]" {
+	if got := fmt.Sprintf("%s|%v|%d|%+v", keystore.NewSecret(secretText), keystore.Secret{}, keystore.NewSecret(""),
+		keystore.NewSecret(secretText)); got != "[secret]|[secret]|[secret]|[secret]" {
 		t.Errorf("printed secrets are %q, want [secret] each, whatever they hold", got)
 	}
 }
@@ -109,7 +112,8 @@ func TestSecretDoesNotMarshal(t *testing.T) {
 			t.Errorf("the %s marshalled shows %q of the secret: %s", name, piece, out.String())
 		}
 	}
-	if text, err := json.Marshal(exported{"key_1", keystore.NewSecret(secretText)}); err != nil || string(text) != `{"ID":"key_1","Secret":"[secret]"}` {
+	if text, err := json.Marshal(exported{"key_1", keystore.NewSecret(secretText)}); err != nil ||
+		string(text) != `{"ID":"key_1","Secret":"[secret]"}` {
 		t.Errorf("Marshal = %s, %v, want the secret redacted", text, err)
 	}
 }

@@ -85,9 +85,11 @@ func (s Service) validate() error {
 		bad := func(r rune) bool { return !('a' <= r && r <= 'z' || '0' <= r && r <= '9') }
 		switch {
 		case len(part.text) > maxPrefix:
-			errs = append(errs, fmt.Errorf("keystore: %s %q is longer than %d characters", part.name, part.text, maxPrefix))
+			errs = append(errs, fmt.Errorf("keystore: %s %q is longer than %d characters", part.name, part.text,
+				maxPrefix))
 		case strings.ContainsFunc(part.text, bad):
-			errs = append(errs, fmt.Errorf("keystore: %s %q has other characters than a-z and 0-9", part.name, part.text))
+			errs = append(errs, fmt.Errorf("keystore: %s %q has other characters than a-z and 0-9", part.name,
+				part.text))
 		case part.name == "word" && part.text == publishable:
 			errs = append(errs, fmt.Errorf("keystore: word %q marks a publishable key and no environment", part.text))
 		}

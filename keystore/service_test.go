@@ -34,12 +34,18 @@ func TestResolve(t *testing.T) {
 		"embedded":                {keystore.Service{}, struct{ *keystore.Cached }{cached}, "acme"},
 		"the same twice":          {with(func(*keystore.Service) {}), cached, "acme"},
 		"the contract's, spelled": {contract, cachedContract, "svc"},
-		"forgotten in the Cached": {keystore.Service{Scopes: own}, cachedContract, "has scopes parcels:read;|has scopes account:read workers:read"},
-		"another prefix":          {with(func(s *keystore.Service) { s.Prefix = "" }), cached, "tokens svc_live_… and svc_test_…|tokens acme_live_…"},
-		"another word":            {with(func(s *keystore.Service) { s.Test = "sandbox" }), cached, "acme_sandbox_…|acme_test_…"},
-		"another legacy shape":    {with(func(s *keystore.Service) { s.Legacy = nil }), cached, "no legacy tokens|legacy tokens v1 (old_…)"},
-		"another registry":        {with(func(s *keystore.Service) { s.Scopes = scope.New(own.Definitions()...) }), cached, "two registries|scopes parcels:read|make one"},
-		"not valid":               {keystore.Service{Prefix: "No!", Live: "pub", Test: "pub"}, memory, `prefix "No!"|word "pub" marks|both environments`},
+		"forgotten in the Cached": {keystore.Service{Scopes: own}, cachedContract,
+			"has scopes parcels:read;|has scopes account:read workers:read"},
+		"another prefix": {with(func(s *keystore.Service) { s.Prefix = "" }), cached,
+			"tokens svc_live_… and svc_test_…|tokens acme_live_…"},
+		"another word": {with(func(s *keystore.Service) { s.Test = "sandbox" }), cached,
+			"acme_sandbox_…|acme_test_…"},
+		"another legacy shape": {with(func(s *keystore.Service) { s.Legacy = nil }), cached,
+			"no legacy tokens|legacy tokens v1 (old_…)"},
+		"another registry": {with(func(s *keystore.Service) { s.Scopes = scope.New(own.Definitions()...) }),
+			cached, "two registries|scopes parcels:read|make one"},
+		"not valid": {keystore.Service{Prefix: "No!", Live: "pub", Test: "pub"}, memory,
+			`prefix "No!"|word "pub" marks|both environments`},
 	} {
 		got, err := c.given.Resolve(c.keys)
 		if err == nil {
@@ -53,11 +59,13 @@ func TestResolve(t *testing.T) {
 				t.Errorf("%s: got %v, want it to say %q", name, err, part)
 			}
 		}
-		if manager, ok := c.keys.(keystore.Manager); ok && !panics(func() { keystore.NewIssuer(manager, keystore.IssuerOptions{Service: c.given}) }) {
+		if manager, ok := c.keys.(keystore.Manager); ok &&
+			!panics(func() { keystore.NewIssuer(manager, keystore.IssuerOptions{Service: c.given}) }) {
 			t.Errorf("%s: NewIssuer did not panic", name)
 		}
 	}
-	if got := keystore.NewIssuer(cached, keystore.IssuerOptions{}).Service(); got.Prefix != "acme" || got.Scopes != own {
+	if got := keystore.NewIssuer(cached, keystore.IssuerOptions{}).Service(); got.Prefix != "acme" ||
+		got.Scopes != own {
 		t.Errorf("an Issuer over a Cached has the service %+v", got)
 	}
 }
@@ -65,7 +73,8 @@ func TestResolve(t *testing.T) {
 // TestServiceWords: the words for the environments are the service's own.
 func TestServiceWords(t *testing.T) {
 	s := keystore.Service{Prefix: "acme", Live: "prod", Test: "sandbox"}
-	for e, begin := range map[keystore.Environment]string{keystore.Production: "acme_prod_", keystore.Sandbox: "acme_sandbox_"} {
+	for e, begin := range map[keystore.Environment]string{keystore.Production: "acme_prod_",
+		keystore.Sandbox: "acme_sandbox_"} {
 		token := s.Generate(e).Reveal()
 		got, err := s.Parse(token)
 		if err != nil || got.Environment != e || !strings.HasPrefix(token, begin) {
@@ -90,7 +99,8 @@ func TestPrefix(t *testing.T) {
 		t.Errorf("the default Format refused %q because %q, want %q", token, got, otherPrefix)
 	}
 	for prefix, ok := range map[string]bool{
-		"": true, "svc": true, "a": true, "0": true, "az09": true, "a/": false, "a:": false, "a`": false, "a{": false, "abcdefghijklmnop": true,
+		"": true, "svc": true, "a": true, "0": true, "az09": true, "a/": false, "a:": false, "a`": false, "a{": false,
+		"abcdefghijklmnop":  true,
 		"abcdefghijklmnopq": false, "Svc": false, "my_svc": false, "s-c": false, "s c": false, "é": false, ".*": false,
 	} {
 		for _, f := range []keystore.Service{{Prefix: prefix}, {Live: prefix}, {Test: prefix}} {

@@ -37,8 +37,9 @@ func withChecksum(s string) string {
 
 // What a refused token's sender is told.
 const (
-	tooLong            = "The key is longer than any key."
-	badCharacter       = "The key has a character that no key has; it may have been copied with a quote or a line break."
+	tooLong      = "The key is longer than any key."
+	badCharacter = "The key has a character that no key has; it may have been copied with a quote or a line " +
+		"break."
 	otherPrefix        = "The key does not begin with the prefix of this service."
 	publishable        = "This is a publishable key, which is made for browsers. This API needs a secret key."
 	unknownEnvironment = "The key names no environment of this service; it may be mistyped."
@@ -173,7 +174,8 @@ func TestParseFindsTypos(t *testing.T) {
 		token := keystore.Service{}.Generate(keystore.Production).Reveal()
 		for i := range len(token) {
 			for _, c := range []byte(base62 + "_-. ") {
-				if typo := token[:i] + string(c) + token[i+1:]; typo != token && reasonOf(t, keystore.Service{}, typo) == "" {
+				if typo := token[:i] + string(c) + token[i+1:]; typo != token &&
+					reasonOf(t, keystore.Service{}, typo) == "" {
 					t.Errorf("%q was accepted for %q", typo, token)
 				}
 			}
@@ -220,7 +222,8 @@ func TestTokenErrorsHoldNothingOfTheToken(t *testing.T) {
 			}
 		}
 	}
-	if got, want := keystore.TokenError(badLength).Error(), "keystore: the key has the wrong length; it may have been cut off"; got != want {
+	if got, want := keystore.TokenError(badLength).Error(), "keystore: the key has the wrong length; it may have "+
+		"been cut off"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -230,11 +233,13 @@ const incomplete = "The key is mistyped or was not copied whole."
 func TestParseLegacy(t *testing.T) {
 	present := withChecksum("svc_live_" + strings.Repeat("aB", 16))
 	uuid := "3f0c8f0e-7d1c-4c8e-9b1f-0a2b3c4d5e6f"
-	twoPeppers := []keystore.Digest{hmacOf([]byte("the new pepper"), acme("0")), hmacOf([]byte("the old pepper"), acme("0"))}
+	twoPeppers := []keystore.Digest{hmacOf([]byte("the new pepper"), acme("0")),
+		hmacOf([]byte("the old pepper"), acme("0"))}
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{
 		legacyHMAC([]byte("the new pepper"), []byte("the old pepper")),
 		{Name: "uuid", Match: regexp.MustCompile("^[0-9a-f-]{36}$").MatchString},
-		{Name: "same-prefix", Prefix: "acme_", Match: func(token string) bool { return strings.HasSuffix(token, "=") || strings.HasSuffix(token, "0") }},
+		{Name: "same-prefix", Prefix: "acme_",
+			Match: func(token string) bool { return strings.HasSuffix(token, "=") || strings.HasSuffix(token, "0") }},
 		{Name: "ours", Prefix: "svc_live_", Match: func(token string) bool { return len(token) == 33 }},
 		{Name: "checked", Prefix: "chk_", Digests: func(token string) []keystore.Digest {
 			if strings.HasSuffix(token, "!") {
@@ -253,10 +258,13 @@ func TestParseLegacy(t *testing.T) {
 		{present, keystore.Production, "", []keystore.Digest{keystore.DigestOf(present)}, ""},
 		{acme("0"), "", "v1", twoPeppers, ""}, // the third one matches as well
 		{uuid, "", "uuid", []keystore.Digest{keystore.DigestOf(uuid)}, ""},
-		{"acme_abc.def~ghi/jkl+mno=", "", "same-prefix", []keystore.Digest{keystore.DigestOf("acme_abc.def~ghi/jkl+mno=")}, ""},
+		{"acme_abc.def~ghi/jkl+mno=", "", "same-prefix",
+			[]keystore.Digest{keystore.DigestOf("acme_abc.def~ghi/jkl+mno=")}, ""},
 		{"chk_0123456789ab", "", "checked", []keystore.Digest{keystore.DigestOf("0123456789ab")}, ""},
-		{"svc_live_" + strings.Repeat("a", 24), "", "ours", []keystore.Digest{keystore.DigestOf("svc_live_" + strings.Repeat("a", 24))}, ""},
-		{"chk_" + strings.Repeat("a", 252), "", "checked", []keystore.Digest{keystore.DigestOf(strings.Repeat("a", 252))}, ""},
+		{"svc_live_" + strings.Repeat("a", 24), "", "ours",
+			[]keystore.Digest{keystore.DigestOf("svc_live_" + strings.Repeat("a", 24))}, ""},
+		{"chk_" + strings.Repeat("a", 252), "", "checked",
+			[]keystore.Digest{keystore.DigestOf(strings.Repeat("a", 252))}, ""},
 		{"chk_" + strings.Repeat("a", 253), "", "", nil, tooLong},
 		{"chk_0123456789a", "", "", nil, incomplete}, // 15 bytes
 		{"chk_", "", "", nil, incomplete},
@@ -279,7 +287,8 @@ func TestParseLegacy(t *testing.T) {
 		if errors.As(err, &refused) {
 			reason = string(refused)
 		}
-		if reason != c.refused || (err == nil) != (c.refused == "") || got.Environment != c.environment || got.Legacy() != c.legacy || !slices.Equal(got.Digests(), c.digests) {
+		if reason != c.refused || (err == nil) != (c.refused == "") || got.Environment != c.environment ||
+			got.Legacy() != c.legacy || !slices.Equal(got.Digests(), c.digests) {
 			t.Errorf("Parse(%.60q) = %+v, %v, want environment %q, legacy %q, digests %x, refused because %q",
 				c.token, got, err, c.environment, c.legacy, c.digests, c.refused)
 		}
@@ -289,10 +298,12 @@ func TestParseLegacy(t *testing.T) {
 // When a LegacyFormat does not keep its contract, no token is called wrong.
 func TestParseOfABrokenFormat(t *testing.T) {
 	for n, ok := range map[int]bool{4: true, 5: false} {
-		format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Digests: func(string) []keystore.Digest { return make([]keystore.Digest, n) }}}}
+		format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_",
+			Digests: func(string) []keystore.Digest { return make([]keystore.Digest, n) }}}}
 		c, err := format.Parse(acme("0"))
 		var refused keystore.TokenError
-		if (err == nil) != ok || errors.As(err, &refused) || ok && len(c.Digests()) != n || !ok && !strings.Contains(err.Error(), `"v1" gave 5 digests, want at most 4`) {
+		if (err == nil) != ok || errors.As(err, &refused) || ok && len(c.Digests()) != n || !ok &&
+			!strings.Contains(err.Error(), `"v1" gave 5 digests, want at most 4`) {
 			t.Errorf("with %d digests got %d and %v", n, len(c.Digests()), err)
 		}
 	}
@@ -325,7 +336,8 @@ func TestParseOfThePresentShape(t *testing.T) {
 }
 
 func TestTokenLookup(t *testing.T) {
-	peppers := [][]byte{[]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"), []byte("the 4th pepper")}
+	peppers := [][]byte{[]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"),
+		[]byte("the 4th pepper")}
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
 	digests := func(digit string) (all []keystore.Digest) {
 		for _, pepper := range peppers {
@@ -336,7 +348,8 @@ func TestTokenLookup(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{NegativeTTL: time.Nanosecond})
 	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format})
-	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: digests("1")[2], Legacy: "v1", ID: "third"}), ""); err != nil {
+	if _, err := issuer.Import(t.Context(), record(grant(),
+		keystore.Key{Digest: digests("1")[2], Legacy: "v1", ID: "third"}), ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -378,7 +391,8 @@ func TestTokenLookup(t *testing.T) {
 	// The others follow in their order: the key may have got another digest.
 	second, third := digests("2")[1], digests("2")[2]
 	for id, d := range map[string]keystore.Digest{"second": second, "last": third} {
-		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: d, Legacy: "v1", ID: id}), ""); err != nil {
+		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: d, Legacy: "v1", ID: id}),
+			""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -418,7 +432,8 @@ func TestTokenLookup(t *testing.T) {
 }
 
 func TestRemembered(t *testing.T) {
-	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
+		[]byte("the old pepper"))}}
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{Service: format})
 	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
@@ -456,7 +471,8 @@ func TestRemembered(t *testing.T) {
 		"a key without mark":  {Digest: c.Digests()[0], Environment: keystore.Sandbox},
 		"a key of no tenancy": {Digest: c.Digests()[0], Legacy: "v1"},
 	} {
-		lying := keystore.NewCached(liar{k}, keystore.CacheOptions{Service: format, Logger: slog.New(slog.DiscardHandler)})
+		lying := keystore.NewCached(liar{k},
+			keystore.CacheOptions{Service: format, Logger: slog.New(slog.DiscardHandler)})
 		lying.Lookup(t.Context(), c.Digests()[0])
 		if got, _ := lying.Remembered(c); got != nil {
 			t.Errorf("of a store that has %s Remembered returned %v", name, got)
@@ -477,7 +493,8 @@ func TestFirstDigestDecides(t *testing.T) {
 	memory := keystore.NewMemory()
 	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: format})
 	for id, pepper := range map[string][]byte{"newer": newer, "older": older} {
-		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: id}), ""); err != nil {
+		if _, err := issuer.Import(t.Context(),
+			record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: id}), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -485,18 +502,21 @@ func TestFirstDigestDecides(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := format.Parse(acme("1"))
-	if k, err := c.Lookup(t.Context(), memory); err != nil || k.ID != "newer" || !errors.Is(k.Refused(), keystore.ErrRevoked) {
+	if k, err := c.Lookup(t.Context(), memory); err != nil || k.ID != "newer" ||
+		!errors.Is(k.Refused(), keystore.ErrRevoked) {
 		t.Errorf("got %v, %v, want the revoked key", k, err)
 	}
 	c = keystore.Token{}
-	if k, err := c.Lookup(t.Context(), memory); !errors.Is(err, keystore.ErrNotFound) || k != nil || len(c.Digests()) != 0 {
+	if k, err := c.Lookup(t.Context(), memory); !errors.Is(err, keystore.ErrNotFound) || k != nil ||
+		len(c.Digests()) != 0 {
 		t.Errorf("the zero Token: got %v, %v, want ErrNotFound", k, err)
 	}
 }
 
 // A store that gives what cannot be the key of the token lets nobody in.
 func TestTokenCorrupt(t *testing.T) {
-	format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v2", Prefix: "two_"}}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"},
+		{Name: "v2", Prefix: "two_"}}}
 	present := withChecksum("svc_test_" + strings.Repeat("aB", 16))
 	for _, c := range []struct {
 		name, token string
@@ -505,10 +525,13 @@ func TestTokenCorrupt(t *testing.T) {
 	}{
 		{"the key", present, &keystore.Key{Environment: keystore.Sandbox}, true},
 		{"a legacy key", acme("0"), &keystore.Key{Environment: keystore.Sandbox, Legacy: "v1"}, true},
-		{"a legacy key of a format with another name", acme("0"), &keystore.Key{Environment: keystore.Production, Legacy: "v0"}, true},
+		{"a legacy key of a format with another name", acme("0"),
+			&keystore.Key{Environment: keystore.Production, Legacy: "v0"}, true},
 		{"none", present, nil, false},
-		{"another digest", present, &keystore.Key{Environment: keystore.Sandbox, Digest: keystore.DigestOf("x")}, false},
-		{"another digest", acme("0"), &keystore.Key{Environment: keystore.Sandbox, Legacy: "v1", Digest: keystore.DigestOf("x")}, false},
+		{"another digest", present, &keystore.Key{Environment: keystore.Sandbox, Digest: keystore.DigestOf("x")},
+			false},
+		{"another digest", acme("0"), &keystore.Key{Environment: keystore.Sandbox, Legacy: "v1",
+			Digest: keystore.DigestOf("x")}, false},
 		{"another environment", present, &keystore.Key{Environment: keystore.Production}, false},
 		{"an unknown environment", acme("0"), &keystore.Key{Environment: "staging", Legacy: "v1"}, false},
 		{"no environment", acme("0"), &keystore.Key{Legacy: "v1"}, false},
@@ -527,7 +550,8 @@ func TestTokenCorrupt(t *testing.T) {
 			t.Fatal(err)
 		}
 		k, err := candidates.Lookup(t.Context(), store)
-		if c.ok && (err != nil || k != c.key) || !c.ok && (!errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) || k != nil) {
+		if c.ok && (err != nil || k != c.key) || !c.ok &&
+			(!errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) || k != nil) {
 			t.Errorf("%s for %s: got %v, %v, want it let in: %t", c.name, c.token, k, err, c.ok)
 		}
 	}
@@ -537,11 +561,13 @@ func TestTokenCorrupt(t *testing.T) {
 // older pepper: its question has a place of its own.
 func TestTokenInAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
+		format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
+			[]byte("the old pepper"))}}
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
 		live := keystore.Key{Digest: hmacOf([]byte("the old pepper"), acme("1")), Legacy: "v1"}
-		if _, err := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format}).Import(t.Context(), record(grant(), live), ""); err != nil {
+		if _, err := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format}).Import(t.Context(),
+			record(grant(), live), ""); err != nil {
 			t.Fatal(err)
 		}
 		c, _ := format.Parse(acme("1"))
@@ -575,7 +601,8 @@ func TestTokenInAFlood(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	live := withChecksum("svc_live_" + strings.Repeat("0", 32))
-	for _, token := range []string{live, strings.Replace(live, "live", "test", 1), live[:40], "svc_pub_1", "svc_live_" + strings.Repeat("-", 30), ""} {
+	for _, token := range []string{live, strings.Replace(live, "live", "test", 1), live[:40], "svc_pub_1", "svc_live_" +
+		strings.Repeat("-", 30), ""} {
 		f.Add(token)
 	}
 	pattern := regexp.MustCompile("^(?:" + keystore.Service{}.Pattern() + ")$")
@@ -594,7 +621,8 @@ func FuzzParse(f *testing.F) {
 		if withChecksum(token[:len(token)-6]) != token {
 			t.Errorf("Parse(%q) accepted a wrong checksum", token)
 		}
-		if word := "_" + environment.Word() + "_"; token[3:9] != "_live_" && token[3:9] != "_test_" || token[3:9] != word {
+		if word := "_" + environment.Word() + "_"; token[3:9] != "_live_" && token[3:9] != "_test_" ||
+			token[3:9] != word {
 			t.Errorf("Parse(%q) = %q", token, environment)
 		}
 	})
@@ -603,10 +631,12 @@ func FuzzParse(f *testing.F) {
 // A token has the present shape or a legacy one, and never both; what is
 // refused is refused with a reason.
 func FuzzParseLegacy(f *testing.F) {
-	for _, token := range []string{withChecksum("svc_live_" + strings.Repeat("0", 32)), acme("0"), acme("0") + "0", "acme_", "svc_live_x", ""} {
+	for _, token := range []string{withChecksum("svc_live_" + strings.Repeat("0", 32)), acme("0"), acme("0") + "0",
+		"acme_", "svc_live_x", ""} {
 		f.Add(token)
 	}
-	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"), []byte("the old pepper"))}}
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
+		[]byte("the old pepper"))}}
 	pattern := regexp.MustCompile("^acme_[0-9a-f]{40}$")
 	f.Fuzz(func(t *testing.T, token string) {
 		c, err := format.Parse(token)

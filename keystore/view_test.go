@@ -11,7 +11,8 @@ import (
 )
 
 func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
+	issuer := keystore.NewIssuer(keystore.NewMemory(),
+		keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
 	g := grant()
 	g.IssueToken = "once"
 	_, k := issue(t, issuer, g)
@@ -23,13 +24,16 @@ func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 		if c.found {
 			want = nil
 		}
-		if got, err := issuer.Key(t.Context(), c.organization, k.ID); !errors.Is(err, want) || c.found && got.ID != k.ID {
+		if got, err := issuer.Key(t.Context(), c.organization, k.ID); !errors.Is(err, want) || c.found &&
+			got.ID != k.ID {
 			t.Errorf("Key for %q: got %v, %v, want %v", c.organization, got, err, want)
 		}
-		if got, err := issuer.Issued(t.Context(), c.organization, g.Actor, "once"); !errors.Is(err, want) || c.found && got.ID != k.ID {
+		if got, err := issuer.Issued(t.Context(), c.organization, g.Actor, "once"); !errors.Is(err, want) || c.found &&
+			got.ID != k.ID {
 			t.Errorf("Issued for %q: got %v, %v, want %v", c.organization, got, err, want)
 		}
-		if got, err := issuer.Keys(t.Context(), c.organization, keystore.Page{}); err != nil || len(got) == 1 != c.found {
+		if got, err := issuer.Keys(t.Context(), c.organization, keystore.Page{}); err != nil ||
+			len(got) == 1 != c.found {
 			t.Errorf("Keys for %q: got %d keys, %v", c.organization, len(got), err)
 		}
 	}
@@ -45,7 +49,8 @@ func TestKeysWhenTheStoreFails(t *testing.T) {
 }
 
 func TestMasked(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
+	issuer := keystore.NewIssuer(keystore.NewMemory(),
+		keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
 	token, k := issue(t, issuer, grant())
 	if got, want := issuer.Masked(k), "ship_test_…"+token[len(token)-4:]; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -64,7 +69,8 @@ func TestValidateJudgesAsIssueDoes(t *testing.T) {
 	g.Scopes, g.Environment = []scope.Name{"task:read"}, "moon"
 	checked, ok := errors.AsType[*keystore.GrantError](g.Validate(issuer.Service().Scopes))
 	_, _, err := issuer.Issue(t.Context(), g)
-	if issued, _ := errors.AsType[*keystore.GrantError](err); !ok || len(checked.Fields) != 2 || checked.Error() != issued.Error() {
+	if issued, _ := errors.AsType[*keystore.GrantError](err); !ok || len(checked.Fields) != 2 ||
+		checked.Error() != issued.Error() {
 		t.Errorf("got %v, want what Issue returns, %v", checked, issued)
 	}
 }
@@ -72,7 +78,8 @@ func TestValidateJudgesAsIssueDoes(t *testing.T) {
 // A store that answers with nothing, or with a key of somebody else, is no
 // reason to panic, nor to show or change that key.
 func TestIssuerOverCorruptStore(t *testing.T) {
-	for name, k := range map[string]*keystore.Key{"nothing": nil, "a key of another organization": {ID: "key_1", Organization: "other"}} {
+	for name, k := range map[string]*keystore.Key{"nothing": nil,
+		"a key of another organization": {ID: "key_1", Organization: "other"}} {
 		issuer := keystore.NewIssuer(corrupt{Manager: keystore.NewMemory(), key: k}, keystore.IssuerOptions{})
 		ctx := t.Context()
 		_, keyErr := issuer.Key(ctx, "acme", "key_1")
@@ -84,14 +91,16 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 		g.IssueToken = "form-1"
 		_, _, issueErr := issuer.Issue(ctx, g)
 		for method, err := range map[string]error{
-			"Key": keyErr, "Keys": keysErr, "Issued": issuedErr, "Revoke": revokeErr, "Rotate": rotateErr, "Issue": issueErr,
+			"Key": keyErr, "Keys": keysErr, "Issued": issuedErr, "Revoke": revokeErr, "Rotate": rotateErr,
+			"Issue": issueErr,
 		} {
 			if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) {
 				t.Errorf("%s: %s returned %v, want ErrCorrupt alone", name, method, err)
 			}
 		}
 		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
-		if got, err := issuer.Import(ctx, record(grant(), keystore.Key{}), token); !errors.Is(err, keystore.ErrExists) || got != nil {
+		if got, err := issuer.Import(ctx, record(grant(), keystore.Key{}), token); !errors.Is(err,
+			keystore.ErrExists) || got != nil {
 			t.Errorf("%s: Import of a token that exists returned %v, %v, want ErrExists alone", name, got, err)
 		}
 	}

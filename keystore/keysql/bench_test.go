@@ -46,7 +46,8 @@ func BenchmarkTouch1000(b *testing.B) {
 		now := time.Now()
 		for i := 0; b.Loop(); i++ {
 			for j := range batch {
-				batch[j] = keystore.Use{Organization: "acme", ID: fmt.Sprint("acme_key_", j*(n/1000)+1), At: now.Add(time.Duration(i) * time.Second)}
+				batch[j] = keystore.Use{Organization: "acme", ID: fmt.Sprint("acme_key_", j*(n/1000)+1),
+					At: now.Add(time.Duration(i) * time.Second)}
 			}
 			if err := store.Touch(b.Context(), batch); err != nil {
 				b.Fatal(err)

@@ -26,7 +26,8 @@ const (
 	postgresHorizon = `SELECT
 		pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon,
 		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS latest,
-		CASE WHEN pg_is_in_recovery() THEN '' ELSE (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text END AS server`
+		CASE WHEN pg_is_in_recovery() THEN '' ELSE
+			(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text END AS server`
 
 	// SQLite has one writer at a time, so every number given out is visible.
 	sqliteHorizon = `SELECT number + 1 AS horizon, number + 1 AS latest, '' AS server FROM sallyport_keys_changes`

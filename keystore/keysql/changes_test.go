@@ -123,8 +123,10 @@ func TestFeedLateCommit(t *testing.T) {
 // Amazon Aurora refuses to name the end of its log.
 func TestFeedOnAurora(t *testing.T) {
 	d := postgres(t)
-	for _, f := range []string{"pg_current_wal_lsn", "pg_current_wal_insert_lsn", "pg_current_wal_flush_lsn", "pg_last_wal_replay_lsn"} {
-		execute(t, d.open(t), "CREATE FUNCTION "+f+"() RETURNS pg_lsn LANGUAGE plpgsql AS $$ BEGIN RAISE '"+f+"() is not supported in Aurora' USING ERRCODE = '0A000'; END $$")
+	for _, f := range []string{"pg_current_wal_lsn", "pg_current_wal_insert_lsn", "pg_current_wal_flush_lsn",
+		"pg_last_wal_replay_lsn"} {
+		execute(t, d.open(t), "CREATE FUNCTION "+f+"() RETURNS pg_lsn LANGUAGE plpgsql AS $$ BEGIN RAISE '"+f+
+			"() is not supported in Aurora' USING ERRCODE = '0A000'; END $$")
 	}
 	db := d.open(t)
 	db.SetMaxOpenConns(1)
@@ -275,12 +277,14 @@ func wantAll(t testing.TB, changed []keystore.Digest, want int, besides ...*keys
 // A key that a person revokes with the database's own client reaches caches
 // too, and no program that has read it before brings it back.
 func TestRevokedByHand(t *testing.T) {
-	now := map[string]string{"postgres": "now()", "sqlite": "unixepoch() * 1000000", "mariadb": "UNIX_TIMESTAMP() * 1000000"}
+	now := map[string]string{"postgres": "now()", "sqlite": "unixepoch() * 1000000",
+		"mariadb": "UNIX_TIMESTAMP() * 1000000"}
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
 		start := present(t, store)
-		if rows := execute(t, d.open(t), "UPDATE sallyport_keys SET revoked_at = "+now[d.name]+" WHERE id = '"+k.ID+"'"); rows != 1 {
+		if rows := execute(t, d.open(t), "UPDATE sallyport_keys SET revoked_at = "+now[d.name]+" WHERE id = '"+k.ID+
+			"'"); rows != 1 {
 			t.Fatalf("the statement changed %d rows", rows)
 		}
 		changed, _ := changes(t, store, start)
@@ -298,7 +302,8 @@ func TestRevokedByHand(t *testing.T) {
 func TestFeedKnowsItsPositions(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		for _, position := range []string{"x", "1", `{"changed":"1"}`, `{"changed":1,"digest":null}`, `{"changed":9223372036854775807}`, `[]`} {
+		for _, position := range []string{"x", "1", `{"changed":"1"}`, `{"changed":1,"digest":null}`,
+			`{"changed":9223372036854775807}`, `[]`} {
 			if _, _, err := store.Changes(t.Context(), position); err != keystore.ErrNotFound {
 				t.Errorf("Changes(%q) returned %v, want %v", position, err, keystore.ErrNotFound)
 			}
@@ -311,7 +316,8 @@ func TestFeedKnowsItsPositions(t *testing.T) {
 		}
 		ahead := fmt.Sprintf(`{"changed":%d}`, at.Changed+1_000_000)
 		if _, _, err := store.Changes(t.Context(), ahead); err != keystore.ErrNotFound {
-			t.Errorf("Changes from a position that has not been reached returned %v, want %v", err, keystore.ErrNotFound)
+			t.Errorf("Changes from a position that has not been reached returned %v, want %v", err,
+				keystore.ErrNotFound)
 		}
 	})
 }
@@ -362,7 +368,8 @@ func TestPromotedReplica(t *testing.T) {
 	store := keysql.Postgres(db, keysql.Options{})
 	migrate(t, store)
 	k := inserted(t, store, "acme", 1)[0]
-	replica.Run("pg_basebackup", "-D", replica.Data(), "-R", "-c", "fast", "--no-sync", "-h", primary.Dir, "-U", "postgres")
+	replica.Run("pg_basebackup", "-D", replica.Data(), "-R", "-c", "fast", "--no-sync", "-h", primary.Dir, "-U",
+		"postgres")
 	spendTransactions(t, db, 50) // which the replica never gets
 	position := present(t, store)
 	db.Close()
@@ -388,7 +395,8 @@ func TestPromotedReplica(t *testing.T) {
 	replica.Start()
 	db = replica.Open()
 	spendTransactions(t, db, 200)
-	if _, _, err := keysql.Postgres(db, keysql.Options{}).Changes(t.Context(), since); !errors.Is(err, keystore.ErrNotFound) {
+	if _, _, err := keysql.Postgres(db, keysql.Options{}).Changes(t.Context(), since); !errors.Is(err,
+		keystore.ErrNotFound) {
 		t.Errorf("a position of before a crash: got %v, want ErrNotFound", err)
 	}
 }
@@ -434,7 +442,8 @@ func TestRevokedOnAnotherServer(t *testing.T) {
 		a, b := servers(t, d)
 		issuer := keystore.NewIssuer(a, keystore.IssuerOptions{})
 		for range 5 {
-			secret, k, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Production})
+			secret, k, err := issuer.Issue(t.Context(),
+				keystore.Grant{Organization: "acme", Environment: keystore.Production})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -476,15 +485,19 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		imported, err := issuer.Import(t.Context(), &keystore.Key{Organization: "acme", Environment: keystore.Production}, "acme_"+rand.Text())
+		imported, err := issuer.Import(t.Context(),
+			&keystore.Key{Organization: "acme", Environment: keystore.Production}, "acme_"+rand.Text())
 		if err != nil {
 			t.Fatal(err)
 		}
-		byDigest, err := issuer.Import(t.Context(), &keystore.Key{Organization: "acme", Environment: keystore.Production, Digest: keystore.DigestOf("acme_" + rand.Text()), Legacy: "v1"}, "")
+		byDigest, err := issuer.Import(t.Context(),
+			&keystore.Key{Organization: "acme", Environment: keystore.Production,
+				Digest: keystore.DigestOf("acme_" + rand.Text()), Legacy: "v1"}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, k := range map[string]*keystore.Key{"issued": issued, "rotated": rotated, "imported": imported, "imported by digest": byDigest} {
+		for name, k := range map[string]*keystore.Key{"issued": issued, "rotated": rotated, "imported": imported,
+			"imported by digest": byDigest} {
 			eventually(t, "server B never learned of a key that was "+name, func() bool {
 				_, err := b.Lookup(t.Context(), k.Digest)
 				if err != nil && !errors.Is(err, keystore.ErrNotFound) {

@@ -58,7 +58,8 @@ func sqliteFile(t testing.TB) database {
 
 func emptySQLite(file string) database {
 	open := func(t testing.TB) *sql.DB {
-		return opened(t, "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(120000)&_pragma=synchronous(NORMAL)")
+		return opened(t, "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(120000)"+
+			"&_pragma=synchronous(NORMAL)")
 	}
 	return database{
 		name: "sqlite",
@@ -239,17 +240,21 @@ func seed(t testing.TB, d database, organization string, n int) {
 // defaults that an earlier version did not have.
 func seeding(d database, organization string, n int) string {
 	statement := `
-		INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at, created_by, suspended, issue_token, rotated_from, version)
+		INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at,
+			created_by, suspended, issue_token, rotated_from, version)
 		WITH RECURSIVE series (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM series WHERE i < $n)
-		SELECT '$org' || '_key_' || i, $digest, '$org', 'production', 'Nightly import', 'x7Q9', '["tasks:read","tasks:write"]', $created, 'user_1', $false, 'token_' || i, '', 1
+		SELECT '$org' || '_key_' || i, $digest, '$org', 'production', 'Nightly import', 'x7Q9',
+			'["tasks:read","tasks:write"]', $created, 'user_1', $false, 'token_' || i, '', 1
 		FROM series`
 	words := []string{"$n", fmt.Sprint(n), "$org", organization}
 	hash := fmt.Sprintf("%x", digestPrefix(organization))
 	switch d.name {
 	case "mariadb":
 		statement = `
-			INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at, created_by, suspended, issue_token, rotated_from, version)
-			SELECT CONCAT('$org', '_key_', i), $digest, '$org', 'production', 'Nightly import', 'x7Q9', '["tasks:read","tasks:write"]', $created, 'user_1', false, CONCAT('token_', i), '', 1
+			INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at,
+			created_by, suspended, issue_token, rotated_from, version)
+			SELECT CONCAT('$org', '_key_', i), $digest, '$org', 'production', 'Nightly import', 'x7Q9',
+			'["tasks:read","tasks:write"]', $created, 'user_1', false, CONCAT('token_', i), '', 1
 			FROM JSON_TABLE(CONCAT('[', REPEAT('0,', $n - 1), '0]'), '$[*]' COLUMNS (i FOR ORDINALITY)) AS series`
 		words = append(words, "$digest", "UNHEX(CONCAT('"+hash+"', LPAD(HEX(i), 32, '0')))",
 			"$created", "(UNIX_TIMESTAMP() - 86400) * 1000000 + i * 1000")

@@ -20,9 +20,12 @@ import (
 // byte and times are the same.
 func TestSuiteWithSettings(t *testing.T) {
 	for name, set := range map[string]func(*mysql.Config){
-		"interpolateParams": func(c *mysql.Config) { c.InterpolateParams, c.ParseTime, c.Loc = true, true, time.FixedZone("", 3600) },
-		"clientFoundRows":   func(c *mysql.Config) { c.ClientFoundRows = true },
-		"latin1":            func(c *mysql.Config) { c.Params = map[string]string{"charset": "latin1"} },
+		"interpolateParams": func(c *mysql.Config) {
+			c.InterpolateParams, c.ParseTime, c.Loc = true, true,
+				time.FixedZone("", 3600)
+		},
+		"clientFoundRows": func(c *mysql.Config) { c.ClientFoundRows = true },
+		"latin1":          func(c *mysql.Config) { c.Params = map[string]string{"charset": "latin1"} },
 		"session": func(c *mysql.Config) {
 			c.Params = map[string]string{
 				"time_zone": "'+05:30'", "sql_mode": "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
@@ -186,14 +189,16 @@ func TestTooLong(t *testing.T) {
 		}
 	}
 	k := newKey(long[:512])
-	k.ID, k.CreatedBy, k.IssueToken, k.RotatedFrom, k.Name = long[:512], long[:512], long[:512], long[:512], strings.Repeat(long, 200)
+	k.ID, k.CreatedBy, k.IssueToken, k.RotatedFrom = long[:512], long[:512], long[:512], long[:512]
+	k.Name = strings.Repeat(long, 200)
 	if err := store.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 	if got := lookup(t, store, k); got.Name != k.Name || got.Organization != k.Organization {
 		t.Error("a key of long texts came back as another")
 	}
-	if err := store.Touch(t.Context(), uses([]*keystore.Key{k, {Organization: long + long, ID: long + long}}, k.CreatedAt)); err != nil {
+	if err := store.Touch(t.Context(), uses([]*keystore.Key{k, {Organization: long + long, ID: long + long}},
+		k.CreatedAt)); err != nil {
 		t.Error(err)
 	}
 	if got := lookup(t, store, k); !got.LastUsedAt.Equal(k.CreatedAt) {
@@ -208,7 +213,8 @@ func TestListByBytes(t *testing.T) {
 		store := d.store(t)
 		inserted(t, store, "acme", 1)
 		for _, page := range []keystore.Page{
-			{Environment: " "}, {Environment: "PRODUCTION"}, {Environment: "production "}, {Status: " "}, {Status: "ACTIVE"}, {Status: "active "},
+			{Environment: " "}, {Environment: "PRODUCTION"}, {Environment: "production "}, {Status: " "},
+			{Status: "ACTIVE"}, {Status: "active "},
 		} {
 			if keys, err := store.List(t.Context(), "acme", page); err != nil || len(keys) > 0 {
 				t.Errorf("List of %+v returned %d keys and %v, want none", page, len(keys), err)

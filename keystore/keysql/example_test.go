@@ -41,7 +41,8 @@ func Example() {
 
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	secret, k, err := issuer.Issue(ctx, keystore.Grant{
-		Organization: "acme", Name: "Nightly import", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead},
+		Organization: "acme", Name: "Nightly import", Environment: keystore.Production,
+		Scopes: []scope.Name{scope.TasksRead},
 	})
 	if err != nil {
 		log.Fatal(err)

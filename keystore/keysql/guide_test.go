@@ -47,7 +47,8 @@ func TestTheGuideRevokesALeakedKey(t *testing.T) {
 		issuer := keystore.NewIssuer(store, keystore.IssuerOptions{})
 		issue := func() (string, *keystore.Key) {
 			secret, k, err := issuer.Issue(t.Context(), keystore.Grant{
-				Organization: "acme", Actor: "ada", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead},
+				Organization: "acme", Actor: "ada", Environment: keystore.Production,
+				Scopes: []scope.Name{scope.TasksRead},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -64,11 +65,13 @@ func TestTheGuideRevokesALeakedKey(t *testing.T) {
 		if digest = bytes.TrimSpace(digest); err != nil || string(digest) != fmt.Sprintf("%x", leaked.Digest) {
 			t.Fatalf("the digest is %s, %v, want %x", digest, err, leaked.Digest)
 		}
-		code := slices.DeleteFunc(blocks(t, "A leaked key", "sql"), func(b string) bool { return !strings.HasPrefix(b, names[d.name]) })
+		code := slices.DeleteFunc(blocks(t, "A leaked key", "sql"),
+			func(b string) bool { return !strings.HasPrefix(b, names[d.name]) })
 		if len(code) != 1 {
 			t.Fatalf("got %d blocks for %s, want one", len(code), d.name)
 		}
-		statements := strings.Split(strings.ReplaceAll(strings.TrimSuffix(code[0], ";"), "DIGEST", string(digest)), ";\n")
+		statements := strings.Split(strings.ReplaceAll(strings.TrimSuffix(code[0], ";"), "DIGEST", string(digest)),
+			";\n")
 		if id := firstColumn(t, db, statements[0]); id != leaked.ID {
 			t.Errorf("the guide's query finds %q, want %q", id, leaked.ID)
 		}
@@ -93,7 +96,8 @@ func TestTheGuideRevokesALeakedKey(t *testing.T) {
 			t.Errorf("revoked %v apart from now", late)
 		}
 		execute(t, db, statements[1])
-		if again, err := store.Find(context.Background(), "acme", leaked.ID); err != nil || !again.RevokedAt.Equal(revoked.RevokedAt) {
+		if again, err := store.Find(context.Background(), "acme", leaked.ID); err != nil ||
+			!again.RevokedAt.Equal(revoked.RevokedAt) {
 			t.Errorf("run twice: revoked at %v, %v, want as before, %v", again.RevokedAt, err, revoked.RevokedAt)
 		}
 	})

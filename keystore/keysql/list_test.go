@@ -44,7 +44,8 @@ func TestListWhileInserting(t *testing.T) {
 			for _, k := range keys {
 				seen[k.ID]++
 				if previous != nil && !k.CreatedAt.Before(previous.CreatedAt) {
-					t.Errorf("key %s of %v comes after one of %v, want the newest first", k.ID, k.CreatedAt, previous.CreatedAt)
+					t.Errorf("key %s of %v comes after one of %v, want the newest first", k.ID, k.CreatedAt,
+						previous.CreatedAt)
 				}
 				previous = k
 			}
@@ -104,6 +105,7 @@ func TestPostgresCollation(t *testing.T) {
 		SELECT coalesce(string_agg(attname, ', '), '') FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation
 		WHERE attrelid = 'sallyport_keys'::regclass AND collname <> 'C'`).Scan(&column)
 	if err != nil || column != "" {
-		t.Errorf("columns %q (%v) are sorted by the rules of the database's language, want all texts by their bytes", column, err)
+		t.Errorf("columns %q (%v) are sorted by the rules of the database's language, want all texts by their bytes",
+			column, err)
 	}
 }

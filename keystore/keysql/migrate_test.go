@@ -89,7 +89,8 @@ func TestMigrateAtOnce(t *testing.T) {
 			}
 		}
 		var rows int
-		if err := d.open(t).QueryRowContext(t.Context(), "SELECT count(*) FROM once").Scan(&rows); err != nil || rows != 1 {
+		if err := d.open(t).QueryRowContext(t.Context(), "SELECT count(*) FROM once").Scan(&rows); err != nil ||
+			rows != 1 {
 			t.Errorf("the second step ran %d times (%v), want once", rows, err)
 		}
 	})
@@ -106,7 +107,8 @@ func TestMigrateToLater(t *testing.T) {
 		migrate(t, later)
 		// A server that has not been updated yet: it works, and its Migrate
 		// says that it does not know the tables.
-		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("of version %d and this package knows none after %d", n+1, n)) {
+		if err := store.Migrate(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), fmt.Sprintf("of version %d and this package knows none after %d", n+1, n)) {
 			t.Errorf("Migrate of an older server returned %v, want an error that says so", err)
 		}
 		lookup(t, store, k)
@@ -122,11 +124,13 @@ func TestMigrateSuccessors(t *testing.T) {
 		migrate(t, store.Version(1))
 		seed(t, d, "acme", 6)
 		seed(t, d, "other", 1)
-		execute(t, d.open(t), "UPDATE sallyport_keys SET rotated_from = 'key_1' WHERE id IN ('acme_key_1', 'acme_key_2', 'acme_key_3', 'other_key_1')")
+		execute(t, d.open(t), "UPDATE sallyport_keys SET rotated_from = 'key_1' WHERE id IN ('acme_key_1', "+
+			"'acme_key_2', 'acme_key_3', 'other_key_1')")
 		execute(t, d.open(t), "UPDATE sallyport_keys SET rotated_from = 'key_2' WHERE id = 'acme_key_4'")
 		migrate(t, store)
 		for id, want := range map[string]string{
-			"acme_key_1": "key_1", "acme_key_2": "", "acme_key_3": "", "acme_key_4": "key_2", "acme_key_5": "", "acme_key_6": "", "other_key_1": "key_1",
+			"acme_key_1": "key_1", "acme_key_2": "", "acme_key_3": "", "acme_key_4": "key_2", "acme_key_5": "",
+			"acme_key_6": "", "other_key_1": "key_1",
 		} {
 			organization, _, _ := strings.Cut(id, "_")
 			got, err := store.Find(t.Context(), organization, id)
@@ -154,15 +158,19 @@ func TestMigrateAttributes(t *testing.T) {
 		for _, organization := range []string{"before", "after"} {
 			k, err := store.Find(t.Context(), organization, organization+"_key_1")
 			if err != nil || k.Attributes != nil || k.Networks != nil || k.Legacy != "" {
-				t.Fatalf("a key of the second version is %+v, %v, want neither attributes nor networks nor a mark", k, err)
+				t.Fatalf("a key of the second version is %+v, %v, want neither attributes nor networks nor a mark", k,
+					err)
 			}
-			k.Attributes, k.Networks = map[string]string{"plan": "pro"}, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+			k.Attributes, k.Networks = map[string]string{"plan": "pro"}, []netip.Prefix{
+				netip.MustParsePrefix("192.0.2.0/24")}
 			update(t, store, k)
 			since := present(t, store)
-			execute(t, d.open(t), "UPDATE sallyport_keys SET suspended = suspended WHERE organization = '"+organization+"'")
+			execute(t, d.open(t), "UPDATE sallyport_keys SET suspended = suspended WHERE organization = '"+organization+
+				"'")
 			changed, _ := changes(t, store, since)
 			wantNamed(t, changed, k, "a change to what the first version had")
-			if got := lookup(t, store, k); got.Attributes["plan"] != "pro" || len(got.Networks) != 1 || got.Version != 3 {
+			if got := lookup(t, store, k); got.Attributes["plan"] != "pro" || len(got.Networks) != 1 ||
+				got.Version != 3 {
 				t.Errorf("after a migration and two changes the key is %+v", got)
 			}
 		}
@@ -196,7 +204,8 @@ func TestMigrateInserts(t *testing.T) {
 func TestMigrateGivesUp(t *testing.T) {
 	waits := map[string]string{
 		"postgres": "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'sallyport_keys'::regclass",
-		"mariadb":  "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() AND state = 'Waiting for table metadata lock'",
+		"mariadb": "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() AND state = 'Waiting for " +
+			"table metadata lock'",
 	}
 	for name, empty := range map[string]func(testing.TB) database{"postgres": emptyPostgres, "mariadb": emptyMariaDB} {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +223,8 @@ func TestMigrateGivesUp(t *testing.T) {
 			defer giveUp()
 			migrated := make(chan error)
 			go func() { migrated <- store.Migrate(ctx) }()
-			eventually(t, "Migrate never waits for the transaction", func() bool { return len(values(t, db, waits[name])) > 0 })
+			eventually(t, "Migrate never waits for the transaction",
+				func() bool { return len(values(t, db, waits[name])) > 0 })
 			found := make(chan error)
 			go func() {
 				_, err := store.Lookup(t.Context(), k.Digest)
@@ -239,7 +249,8 @@ func TestMigrateGivesUp(t *testing.T) {
 func TestAttributesByHand(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		for _, set := range []string{`attributes = '{"plan":"free"}'`, `networks = '["192.0.2.0/24"]'`, "legacy = 'v1'"} {
+		for _, set := range []string{`attributes = '{"plan":"free"}'`, `networks = '["192.0.2.0/24"]'`,
+			"legacy = 'v1'"} {
 			k := inserted(t, store, "acme", 1)[0]
 			since := present(t, store)
 			execute(t, d.open(t), "UPDATE sallyport_keys SET "+set+" WHERE id = '"+k.ID+"'")
@@ -255,7 +266,8 @@ func TestAttributesByHand(t *testing.T) {
 func TestMigrateIsOneStep(t *testing.T) {
 	inEachTransactional(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		if err := store.WithStep("CREATE TABLE half (number integer); SELECT no_such_function()").Migrate(t.Context()); err == nil {
+		if err := store.WithStep("CREATE TABLE half (number integer); SELECT no_such_function()").Migrate(
+			t.Context()); err == nil {
 			t.Fatal("Migrate with a statement that fails returned nil, want its error")
 		}
 		if _, err := d.open(t).ExecContext(t.Context(), "SELECT 1 FROM half"); err == nil {
@@ -276,7 +288,8 @@ func TestMigrateInterrupted(t *testing.T) {
 			t.Run(fmt.Sprintf("version %d after %d", i+1, n), func(t *testing.T) {
 				d := emptyMariaDB(t)
 				store, db := d.store(t), d.open(t)
-				broken := store.Version(i).WithStep(strings.Join(append(statements[:n:n], "SELECT no_such_function()"), ";\n\n"))
+				broken := store.Version(i).WithStep(strings.Join(append(statements[:n:n], "SELECT no_such_function()"),
+					";\n\n"))
 				if err := broken.Migrate(t.Context()); err == nil {
 					t.Fatal("Migrate with a statement that fails returned nil, want its error")
 				}
@@ -327,7 +340,9 @@ func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	execute(t, db, "SET ROLE "+role)
 	store := d.wrap(db, keysql.Options{})
-	if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "the version of the tables cannot be read") || !strings.Contains(err.Error(), "permission denied") {
+	if err := store.Migrate(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "the version of the tables cannot be read") ||
+		!strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("got %v, want an error that names the table of the version", err)
 	}
 	update(t, store, lookup(t, store, k).Clone())
@@ -357,7 +372,8 @@ func TestSchemaByHand(t *testing.T) {
 		}
 		update(t, store, inserted(t, store, "acme", 1)[0])
 		// Migrate cannot know how far they were brought.
-		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "a table sallyport_keys that Migrate did not make") {
+		if err := store.Migrate(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), "a table sallyport_keys that Migrate did not make") {
 			t.Errorf("Migrate after Schema returned %v, want an error that says what to do", err)
 		}
 		execute(t, d.open(t), fmt.Sprintf("UPDATE sallyport_keys_schema SET version = %d", len(store.Schema())))
@@ -373,9 +389,11 @@ func TestSchemaIsFrozen(t *testing.T) {
 		store *keysql.Store
 		want  []string // SHA-256 of each text, its first 8 bytes
 	}{
-		"sqlite":   {keysql.SQLite(db, keysql.Options{}), []string{"8611dec6f05af043", "9175191dbdb80c81", "74e71e8b13850b2b", "8676d54d7ed26d82"}},
-		"postgres": {keysql.Postgres(db, keysql.Options{}), []string{"d4b1a70981360d2a", "40b7e24dd17c84fc", "bf7fe91cb48849b2", "b33f45fc9833ee67"}},
-		"mysql":    {keysql.MySQL(db, keysql.Options{}), []string{"38b026f7923ccf0e", "f006c804d510a9d1"}},
+		"sqlite": {keysql.SQLite(db, keysql.Options{}),
+			[]string{"8611dec6f05af043", "9175191dbdb80c81", "74e71e8b13850b2b", "8676d54d7ed26d82"}},
+		"postgres": {keysql.Postgres(db, keysql.Options{}),
+			[]string{"d4b1a70981360d2a", "40b7e24dd17c84fc", "bf7fe91cb48849b2", "b33f45fc9833ee67"}},
+		"mysql": {keysql.MySQL(db, keysql.Options{}), []string{"38b026f7923ccf0e", "f006c804d510a9d1"}},
 	} {
 		for i, step := range test.store.Schema() {
 			got := fmt.Sprintf("%.8x", sha256.Sum256([]byte(step)))
@@ -383,7 +401,8 @@ func TestSchemaIsFrozen(t *testing.T) {
 			case i >= len(test.want):
 				t.Errorf("%s: step %d is new: add %s to this test when it is released", name, i+1, got)
 			case got != test.want[i]:
-				t.Errorf("%s: the text of step %d has changed (%s): restore it, and add a new step for what is to change", name, i+1, got)
+				t.Errorf("%s: the text of step %d has changed (%s): restore it, and add a new step for what is to "+
+					"change", name, i+1, got)
 			}
 		}
 		if n := len(test.store.Schema()); n < len(test.want) {

@@ -46,7 +46,8 @@ func TestPrefix(t *testing.T) {
 		if err != nil || len(page) != 1 {
 			t.Errorf("List: got %d keys, error %v, want one", len(page), err)
 		}
-		if err := other.Touch(t.Context(), []keystore.Use{{Organization: k.Organization, ID: k.ID, At: k.CreatedAt}}); err != nil {
+		if err := other.Touch(t.Context(), []keystore.Use{{Organization: k.Organization, ID: k.ID,
+			At: k.CreatedAt}}); err != nil {
 			t.Error(err)
 		}
 		if lookup(t, other, k).LastUsedAt.IsZero() || !lookup(t, plain, k).LastUsedAt.IsZero() {

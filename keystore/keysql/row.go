@@ -20,7 +20,8 @@ const columns = "id, digest, organization, environment, name, hint, scopes, crea
 // scanKey reads a row of columns.
 func scanKey(row interface{ Scan(...any) error }) (*keystore.Key, error) {
 	k := new(keystore.Key)
-	err := row.Scan(&k.ID, (*digest)(&k.Digest), &k.Organization, &k.Environment, &k.Name, &k.Hint, (*scopes)(&k.Scopes),
+	err := row.Scan(&k.ID, (*digest)(&k.Digest), &k.Organization, &k.Environment, &k.Name, &k.Hint,
+		(*scopes)(&k.Scopes),
 		(*instant)(&k.CreatedAt), &k.CreatedBy, (*instant)(&k.ExpiresAt), (*instant)(&k.RevokedAt), &k.Suspended,
 		(*instant)(&k.LastUsedAt),
 		&k.IssueToken, &k.RotatedFrom, &k.Version, &k.Legacy, (*attributes)(&k.Attributes), (*networks)(&k.Networks))
@@ -148,7 +149,8 @@ func isText(texts ...string) bool {
 
 func checkFields(k *keystore.Key) error {
 	texts := map[string]string{
-		"ID": k.ID, "Organization": k.Organization, "Environment": string(k.Environment), "Name": k.Name, "Hint": k.Hint,
+		"ID": k.ID, "Organization": k.Organization, "Environment": string(k.Environment), "Name": k.Name,
+		"Hint":      k.Hint,
 		"CreatedBy": k.CreatedBy, "IssueToken": k.IssueToken, "RotatedFrom": k.RotatedFrom, "Legacy": k.Legacy,
 	}
 	for i, n := range k.Scopes {

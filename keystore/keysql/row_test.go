@@ -20,10 +20,14 @@ func TestCorruptColumns(t *testing.T) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
 		for _, row := range [][2]string{
-			{"scopes", ""}, {"scopes", "null"}, {"scopes", "{}"}, {"scopes", "[1]"}, {"scopes", `"tasks:read"`}, {"scopes", "tasks:read"}, {"scopes", `["tasks:read"`},
-			{"attributes", ""}, {"attributes", "null"}, {"attributes", "[]"}, {"attributes", `{"plan":1}`}, {"attributes", `{"plan":"pro"`}, {"attributes", `"plan"`},
-			{"networks", ""}, {"networks", "null"}, {"networks", "{}"}, {"networks", "[1]"}, {"networks", "[null]"}, {"networks", `[""]`},
-			{"networks", `["192.0.2.1"]`}, {"networks", `["192.0.2.0/24","192.0.2.0/33"]`}, {"networks", `"192.0.2.0/24"`},
+			{"scopes", ""}, {"scopes", "null"}, {"scopes", "{}"}, {"scopes", "[1]"}, {"scopes", `"tasks:read"`},
+			{"scopes", "tasks:read"}, {"scopes", `["tasks:read"`},
+			{"attributes", ""}, {"attributes", "null"}, {"attributes", "[]"}, {"attributes", `{"plan":1}`},
+			{"attributes", `{"plan":"pro"`}, {"attributes", `"plan"`},
+			{"networks", ""}, {"networks", "null"}, {"networks", "{}"}, {"networks", "[1]"}, {"networks", "[null]"},
+			{"networks", `[""]`},
+			{"networks", `["192.0.2.1"]`}, {"networks", `["192.0.2.0/24","192.0.2.0/33"]`},
+			{"networks", `"192.0.2.0/24"`},
 		} {
 			column, spoilt := row[0], row[1]
 			before := values(t, d.open(t), "SELECT "+column+" FROM sallyport_keys")[0]
@@ -34,9 +38,11 @@ func TestCorruptColumns(t *testing.T) {
 			_, issuedErr := store.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
 			_, listErr := store.List(t.Context(), k.Organization, keystore.Page{})
 			for method, err := range map[string]error{
-				"Lookup": lookupErr, "Lookup of a Cached": cachedErr, "Find": findErr, "FindIssued": issuedErr, "List": listErr,
+				"Lookup": lookupErr, "Lookup of a Cached": cachedErr, "Find": findErr, "FindIssued": issuedErr,
+				"List": listErr,
 			} {
-				if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) || !strings.Contains(err.Error(), "network") && !strings.Contains(err.Error(), column) {
+				if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) ||
+					!strings.Contains(err.Error(), "network") && !strings.Contains(err.Error(), column) {
 					t.Errorf("%s %q: %s returned %v, want ErrCorrupt and what is", column, spoilt, method, err)
 				}
 			}
@@ -63,7 +69,8 @@ func TestScan(t *testing.T) {
 		}
 	}
 	at := time.Date(2026, 3, 4, 5, 6, 7, 8000, time.UTC)
-	for _, value := range []any{at, at.In(time.FixedZone("east", 3600)), at.UnixMicro(), strconv.AppendInt(nil, at.UnixMicro(), 10)} {
+	for _, value := range []any{at, at.In(time.FixedZone("east", 3600)), at.UnixMicro(),
+		strconv.AppendInt(nil, at.UnixMicro(), 10)} {
 		if got, err := keysql.ScanInstant(value); err != nil || got != at {
 			t.Errorf("a time as %T: got %v, %v", value, got, err)
 		}
@@ -86,8 +93,10 @@ func TestScan(t *testing.T) {
 	_, longDigest := keysql.ScanDigest(append(d[:], 0))
 	_, textDigest := keysql.ScanDigest(string(d[:]))
 	for name, err := range map[string]error{
-		"NULL as scopes": noScopes, "a number as scopes": numericScopes, "NULL as attributes": noAttributes, "a number as networks": noNetworks, "text as a time": textTime, "bytes as a time": bytesTime, "NULL as a digest": noDigest,
-		"31 bytes": shortDigest, "33 bytes": longDigest, "text as a digest": textDigest,
+		"NULL as scopes": noScopes, "a number as scopes": numericScopes, "NULL as attributes": noAttributes,
+		"a number as networks": noNetworks, "text as a time": textTime, "bytes as a time": bytesTime,
+		"NULL as a digest": noDigest,
+		"31 bytes":         shortDigest, "33 bytes": longDigest, "text as a digest": textDigest,
 	} {
 		if !errors.Is(err, keystore.ErrCorrupt) {
 			t.Errorf("%s: got %v, want ErrCorrupt", name, err)
@@ -120,7 +129,8 @@ func TestNotText(t *testing.T) {
 				spoil(spoiled)
 				err := store.Insert(t.Context(), spoiled)
 				if err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "UTF-8") {
-					t.Errorf("Insert with the %s %q returned %v, want an error that says what is wrong", field, bad, err)
+					t.Errorf("Insert with the %s %q returned %v, want an error that says what is wrong", field, bad,
+						err)
 				}
 				if _, err := store.Lookup(t.Context(), spoiled.Digest); !errors.Is(err, keystore.ErrNotFound) {
 					t.Errorf("Lookup of a key that Insert refused returned %v", err)
@@ -134,13 +144,16 @@ func TestNotText(t *testing.T) {
 			}
 			_, findErr := store.Find(t.Context(), "acme", bad)
 			_, issuedErr := store.FindIssued(t.Context(), "acme", "user_1", bad)
-			for method, err := range map[string]error{"Update": store.Update(t.Context(), id), "Find": findErr, "FindIssued": issuedErr} {
+			for method, err := range map[string]error{"Update": store.Update(t.Context(), id), "Find": findErr,
+				"FindIssued": issuedErr} {
 				if !errors.Is(err, keystore.ErrNotFound) {
-					t.Errorf("%s of %q returned %v, want %v: there can be no such key", method, bad, err, keystore.ErrNotFound)
+					t.Errorf("%s of %q returned %v, want %v: there can be no such key", method, bad, err,
+						keystore.ErrNotFound)
 				}
 			}
 			for _, page := range []keystore.Page{
-				{After: &keystore.Key{CreatedAt: time.Now(), ID: bad}}, {Environment: keystore.Environment(bad)}, {Status: keystore.Status(bad)},
+				{After: &keystore.Key{CreatedAt: time.Now(), ID: bad}}, {Environment: keystore.Environment(bad)},
+				{Status: keystore.Status(bad)},
 			} {
 				if keys, err := store.List(t.Context(), "acme", page); len(keys) > 0 || err != nil {
 					t.Errorf("List of %+v returned %d keys and %v, want an empty page", page, len(keys), err)
@@ -183,7 +196,8 @@ func TestNanoseconds(t *testing.T) {
 			if err := store.Insert(t.Context(), k); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := lookup(t, store, k).ExpiresAt, time.Unix(second, 999_999_000); !got.Equal(want) || got.Location() != time.UTC {
+			if got, want := lookup(t, store, k).ExpiresAt, time.Unix(second, 999_999_000); !got.Equal(want) ||
+				got.Location() != time.UTC {
 				t.Errorf("ExpiresAt %v came back as %v, want %v", k.ExpiresAt, got, want.UTC())
 			}
 		}

@@ -53,7 +53,8 @@ func TestSuiteOnOneConnection(t *testing.T) {
 }
 
 func TestNilDatabase(t *testing.T) {
-	for name, store := range map[string]func(*sql.DB, keysql.Options) *keysql.Store{"Postgres": keysql.Postgres, "SQLite": keysql.SQLite, "MySQL": keysql.MySQL} {
+	for name, store := range map[string]func(*sql.DB, keysql.Options) *keysql.Store{"Postgres": keysql.Postgres,
+		"SQLite": keysql.SQLite, "MySQL": keysql.MySQL} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -221,7 +222,8 @@ func TestRowsThatBreakOff(t *testing.T) {
 			}
 			return nil
 		}}.on(t, d), keysql.Options{})
-		if changed, next, err := store.Changes(t.Context(), start); !errors.Is(err, errBroken) || changed != nil || next != "" {
+		if changed, next, err := store.Changes(t.Context(), start); !errors.Is(err, errBroken) || changed != nil ||
+			next != "" {
 			t.Errorf("Changes returned %d digests, %q and %v, want the error alone", len(changed), next, err)
 		}
 		if page, err := store.List(t.Context(), "acme", keystore.Page{}); !errors.Is(err, errBroken) || page != nil {
@@ -279,18 +281,25 @@ func calls(s *keysql.Store, k *keystore.Key) map[string]func(context.Context) er
 			_, err := s.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
 			return err
 		},
-		"List":    func(ctx context.Context) error { _, err := s.List(ctx, k.Organization, keystore.Page{}); return err },
+		"List": func(ctx context.Context) error {
+			_,
+				err := s.List(ctx, k.Organization, keystore.Page{})
+			return err
+		},
 		"Insert":  func(ctx context.Context) error { return s.Insert(ctx, newKey(k.Organization)) },
 		"Update":  func(ctx context.Context) error { return s.Update(ctx, k) },
 		"Touch":   func(ctx context.Context) error { return s.Touch(ctx, uses([]*keystore.Key{k}, time.Now())) },
 		"Changes": func(ctx context.Context) error { _, _, err := s.Changes(ctx, ""); return err },
-		"Migrate": func(ctx context.Context) error { return s.WithStep("CREATE TABLE later (number integer)").Migrate(ctx) },
+		"Migrate": func(ctx context.Context) error {
+			return s.WithStep("CREATE TABLE later (number integer)").Migrate(ctx)
+		},
 	}
 }
 
 // isAnswer reports whether err says something about a key.
 func isAnswer(err error) bool {
-	return errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrExists) || errors.Is(err, keystore.ErrConflict)
+	return errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrExists) ||
+		errors.Is(err, keystore.ErrConflict)
 }
 
 func TestAway(t *testing.T) {
@@ -300,7 +309,8 @@ func TestAway(t *testing.T) {
 		for kind, db := range map[string]*sql.DB{"closed": closed, "not there": d.away(t)} {
 			for method, call := range calls(d.wrap(db, keysql.Options{}), newKey("acme")) {
 				if err := call(t.Context()); err == nil || isAnswer(err) || errors.Is(err, sql.ErrNoRows) {
-					t.Errorf("%s of a database that is %s returned %v, want an error that says nothing about the key", method, kind, err)
+					t.Errorf("%s of a database that is %s returned %v, want an error that says nothing about the key",
+						method, kind, err)
 				}
 			}
 		}
@@ -341,7 +351,8 @@ func TestDeadline(t *testing.T) {
 			cancel()
 			// Of Migrate the driver may say in its own words that time is up.
 			if err == nil || method != "Migrate" && !errors.Is(err, context.DeadlineExceeded) || isAnswer(err) {
-				t.Errorf("%s with a deadline of 50ms, while all is locked, returned %v, want the deadline's error", method, err)
+				t.Errorf("%s with a deadline of 50ms, while all is locked, returned %v, want the deadline's error",
+					method, err)
 			}
 		}
 		if err := tx.Rollback(); err != nil {
@@ -359,13 +370,15 @@ func TestBackendsKilled(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		d := postgres(t)
 		testBackendsKilled(t, d, func(admin *sql.DB) {
-			execute(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()")
+			execute(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = "+
+				"current_setting('application_name') AND pid <> pg_backend_pid()")
 		})
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		d := mariadb(t)
 		testBackendsKilled(t, d, func(admin *sql.DB) {
-			for _, id := range values(t, admin, "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()") {
+			for _, id := range values(t, admin,
+				"SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()") {
 				admin.ExecContext(t.Context(), "KILL "+string(id)) // an error when it has gone by itself
 			}
 		})
@@ -401,7 +414,8 @@ func testBackendsKilled(t *testing.T, d database, end func(admin *sql.DB)) {
 	for range 20 {
 		before := answered.Load()
 		end(admin)
-		eventually(t, "no lookup succeeds any more after connections were ended", func() bool { return answered.Load() > before+10 })
+		eventually(t, "no lookup succeeds any more after connections were ended",
+			func() bool { return answered.Load() > before+10 })
 	}
 	close(stop)
 	running.Wait()
@@ -455,7 +469,8 @@ func used(t testing.TB, s *keysql.Store) (tokens []string) {
 	issuer := keystore.NewIssuer(s, keystore.IssuerOptions{})
 	for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
 		secret, k, err := issuer.Issue(ctx, keystore.Grant{
-			Organization: "acme", Actor: "user_1", Name: "Nightly import", Environment: environment, Scopes: []scope.Name{scope.TasksRead}, IssueToken: "nonce" + string(environment),
+			Organization: "acme", Actor: "user_1", Name: "Nightly import", Environment: environment,
+			Scopes: []scope.Name{scope.TasksRead}, IssueToken: "nonce" + string(environment),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -494,9 +509,10 @@ func wantNoPart(t testing.TB, where string, dump []byte, tokens []string) {
 
 func TestNoSecretInColumns(t *testing.T) {
 	tables := map[string]string{
-		"mariadb":  "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
-		"sqlite":   "SELECT name FROM sqlite_schema WHERE type = 'table'",
-		"postgres": "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'v', 'm') AND relnamespace = current_schema()::regnamespace",
+		"mariadb": "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
+		"sqlite":  "SELECT name FROM sqlite_schema WHERE type = 'table'",
+		"postgres": "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'v', 'm') AND relnamespace = " +
+			"current_schema()::regnamespace",
 	}
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
@@ -545,7 +561,8 @@ func TestNoSecretInFile(t *testing.T) {
 	db := d.open(t)
 	tokens := used(t, d.wrap(db, keysql.Options{}))
 	var file string
-	if err := db.QueryRowContext(t.Context(), "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&file); err != nil {
+	if err := db.QueryRowContext(t.Context(),
+		"SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&file); err != nil {
 		t.Fatal(err)
 	}
 	parts, err := filepath.Glob(file + "*")

@@ -25,7 +25,8 @@ func uses(keys []*keystore.Key, at time.Time) []keystore.Use {
 func TestTouchLocksInOrder(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		testTouchLocksInOrder(t, postgres(t), func(db *sql.DB) int {
-			return len(values(t, db, "SELECT 1 FROM pg_stat_activity WHERE application_name = current_setting('application_name') AND wait_event_type = 'Lock'"))
+			return len(values(t, db, "SELECT 1 FROM pg_stat_activity WHERE application_name = "+
+				"current_setting('application_name') AND wait_event_type = 'Lock'"))
 		})
 	})
 	t.Run("mariadb", func(t *testing.T) {
@@ -54,7 +55,8 @@ func testTouchLocksInOrder(t *testing.T, d database, waits func(*sql.DB) int) {
 	})
 	free := values(t, db, "SELECT id FROM sallyport_keys ORDER BY id FOR UPDATE SKIP LOCKED")
 	if want := keys[len(keys)/2+1:]; len(free) != len(want) || string(free[0]) != want[0].ID {
-		t.Errorf("%d keys are free while Touch waits for the middle one of %d, want the %d behind it", len(free), len(keys), len(want))
+		t.Errorf("%d keys are free while Touch waits for the middle one of %d, want the %d behind it", len(free),
+			len(keys), len(want))
 	}
 	if err := holder.Rollback(); err != nil {
 		t.Fatal(err)

@@ -24,9 +24,10 @@ var brokenReads = []defect{
 			return k, err
 		}
 	}},
-	{"has no column for the hint", []string{"Lookup/Record", "Find/Record", "FindIssued/Record", "List/Order"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) { k.Hint = "" })
-	}},
+	{"has no column for the hint", []string{"Lookup/Record", "Find/Record", "FindIssued/Record", "List/Order"},
+		func(b *broken) {
+			b.insert = edited(b, func(k *keystore.Key) { k.Hint = "" })
+		}},
 	{"compares 30 bytes of the digest", []string{"Lookup/WholeDigest"}, func(b *broken) {
 		b.insert = edited(b, func(k *keystore.Key) { k.Digest[30], k.Digest[31] = 0, 0 })
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
@@ -63,7 +64,8 @@ var brokenReads = []defect{
 		b.lookup = func(_ context.Context, d keystore.Digest) (*keystore.Key, error) { return kept[d], nil }
 	}},
 	{"ignores duplicates", []string{
-		"Insert/ExistingID", "Insert/ExistingDigest", "Insert/ExistingIssueToken", "Insert/IssueTokenRace", "Insert/DigestRace",
+		"Insert/ExistingID", "Insert/ExistingDigest", "Insert/ExistingIssueToken", "Insert/IssueTokenRace",
+		"Insert/DigestRace",
 	}, func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
 			if err := b.Memory.Insert(ctx, k); !errors.Is(err, keystore.ErrExists) {
@@ -226,7 +228,10 @@ var brokenReads = []defect{
 			wanted := p.Environment
 			p.Environment = ""
 			page, err := b.Memory.List(ctx, organization, p)
-			return slices.DeleteFunc(page, func(k *keystore.Key) bool { return wanted != "" && k.Environment != wanted }), err
+			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
+				return wanted != "" &&
+					k.Environment != wanted
+			}), err
 		}
 	}},
 	{"calls a key revoked that will be", []string{"List/Status"}, func(b *broken) {

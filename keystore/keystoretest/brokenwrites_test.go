@@ -23,14 +23,15 @@ var brokenWrites = []defect{
 			return b.Memory.Update(ctx, k)
 		}
 	}},
-	{"leaves attributes and networks as they were inserted", []string{"Update/Fields", "Update/KeepsNothing"}, func(b *broken) {
-		b.update = func(ctx context.Context, k *keystore.Key) error {
-			k = k.Clone()
-			before := b.anywhere(k.ID)
-			k.Attributes, k.Networks = before.Attributes, before.Networks
-			return b.Memory.Update(ctx, k)
-		}
-	}},
+	{"leaves attributes and networks as they were inserted", []string{"Update/Fields", "Update/KeepsNothing"},
+		func(b *broken) {
+			b.update = func(ctx context.Context, k *keystore.Key) error {
+				k = k.Clone()
+				before := b.anywhere(k.ID)
+				k.Attributes, k.Networks = before.Attributes, before.Networks
+				return b.Memory.Update(ctx, k)
+			}
+		}},
 	{"updates every column", []string{"Update/FixedFields"}, func(b *broken) {
 		b.update = func(ctx context.Context, k *keystore.Key) error {
 			return errors.Join(b.Memory.Update(ctx, k),
@@ -75,21 +76,22 @@ var brokenWrites = []defect{
 			return k, err
 		}
 	}},
-	{"takes a context that has ended for a key that is not there", []string{"Context/Reads", "Context/Writes"}, func(b *broken) {
-		b.find = func(ctx context.Context, organization, id string) (*keystore.Key, error) {
-			k, err := b.Memory.Find(ctx, organization, id)
-			if err != nil {
-				err = keystore.ErrNotFound
+	{"takes a context that has ended for a key that is not there", []string{"Context/Reads", "Context/Writes"},
+		func(b *broken) {
+			b.find = func(ctx context.Context, organization, id string) (*keystore.Key, error) {
+				k, err := b.Memory.Find(ctx, organization, id)
+				if err != nil {
+					err = keystore.ErrNotFound
+				}
+				return k, err
 			}
-			return k, err
-		}
-		b.update = func(ctx context.Context, k *keystore.Key) error {
-			if ctx.Err() != nil {
-				return keystore.ErrConflict
+			b.update = func(ctx context.Context, k *keystore.Key) error {
+				if ctx.Err() != nil {
+					return keystore.ErrConflict
+				}
+				return b.Memory.Update(ctx, k)
 			}
-			return b.Memory.Update(ctx, k)
-		}
-	}},
+		}},
 	{"says nothing when a context has ended", []string{"Context/Writes"}, func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
 			b.Memory.Insert(ctx, k)
@@ -191,7 +193,8 @@ var brokenWrites = []defect{
 // numberedTooEarly gives b a feed of what is written by the function that it
 // returns, like one over a sequence in a database: the first write draws its
 // number, and commits when a reader has seen the numbers of others already.
-func numberedTooEarly(b *broken, write func(context.Context, *keystore.Key) error) func(context.Context, *keystore.Key) error {
+func numberedTooEarly(b *broken, write func(context.Context, *keystore.Key) error) func(context.Context,
+	*keystore.Key) error {
 	var mu sync.Mutex
 	var drawn int
 	committed := make(map[int]keystore.Digest)

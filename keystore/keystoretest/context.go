@@ -38,12 +38,14 @@ var contextCases = []testCase{
 		for _, ctx := range []context.Context{cancelled, expired} {
 			for method, err := range reads(ctx, m, k) {
 				if isRefusal(err) {
-					t.Errorf("%s of a key that exists, with a context that has ended, returned %v, want the key or an error "+
+					t.Errorf("%s of a key that exists, with a context that has ended, returned %v, want the key or "+
+						"an error "+
 						"that says nothing about it", method, err)
 				}
 			}
 			if page, err := m.List(ctx, k.Organization, keystore.Page{}); err == nil && len(page) != 1 {
-				t.Errorf("List with a context that has ended returned %d keys and no error, want the page or an error", len(page))
+				t.Errorf("List with a context that has ended returned %d keys and no error, want the page or an error",
+					len(page))
 			}
 		}
 	}},
@@ -55,7 +57,8 @@ var contextCases = []testCase{
 		err := m.Insert(ctx, k)
 		_, lookupErr := m.Lookup(t.Context(), k.Digest)
 		if err == nil && lookupErr != nil || isRefusal(err) {
-			t.Fatalf("Insert with a context that has ended returned %v, and Lookup afterwards %v: want nil and the key, "+
+			t.Fatalf("Insert with a context that has ended returned %v, and Lookup afterwards %v: want nil and the "+
+				"key, "+
 				"or an error that says nothing about it", err, lookupErr)
 		}
 		if lookupErr != nil {
@@ -64,7 +67,8 @@ var contextCases = []testCase{
 		k.Suspended = true
 		err = m.Update(ctx, k)
 		if got := find(t, m, k); err == nil && !got.Suspended || isRefusal(err) {
-			t.Errorf("Update with a context that has ended returned %v and left Suspended %v: want nil and the change, "+
+			t.Errorf("Update with a context that has ended returned %v and left Suspended %v: want nil and the "+
+				"change, "+
 				"or an error that says nothing about the key", err, got.Suspended)
 		}
 	}},
@@ -92,8 +96,10 @@ var contextCases = []testCase{
 			t.Fatalf("Changes returned %v, want nil", err)
 		}
 		update(t, m, k)
-		if changed, _, err := store.Changes(ctx, start); err == nil && !slices.Contains(changed, k.Digest) || isRefusal(err) {
-			t.Errorf("Changes with a context that has ended returned %d keys and %v, want the changed key, or an error "+
+		if changed, _, err := store.Changes(ctx, start); err == nil && !slices.Contains(changed, k.Digest) ||
+			isRefusal(err) {
+			t.Errorf("Changes with a context that has ended returned %d keys and %v, want the changed key, or an "+
+				"error "+
 				"that says nothing about the position", len(changed), err)
 		}
 	}},
@@ -108,7 +114,8 @@ var unavailable = testCase{"Unavailable", func(t testing.TB, m keystore.Manager)
 	errs["Insert"], errs["Update"] = m.Insert(ctx, k), m.Update(ctx, k)
 	for method, err := range errs {
 		if err == nil || isRefusal(err) {
-			t.Errorf("%s of a store that cannot be reached returned %v, want an error that says nothing about the key", method,
+			t.Errorf("%s of a store that cannot be reached returned %v, want an error that says nothing about the key",
+				method,
 				err)
 		}
 	}

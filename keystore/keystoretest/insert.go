@@ -209,8 +209,9 @@ var insertCases = []testCase{
 			if !got.LastUsedAt.Equal(c.used) {
 				t.Errorf("Find returned LastUsedAt %v, want %v as it was inserted", got.LastUsedAt, c.used)
 			}
-			for i, times := range [][2]time.Time{{got.ExpiresAt, c.expires}, {got.RevokedAt, c.revoked}, {got.LastUsedAt,
-				c.used}} {
+			for i, times := range [][2]time.Time{{got.ExpiresAt, c.expires}, {got.RevokedAt, c.revoked},
+				{got.LastUsedAt,
+					c.used}} {
 				if times[0].IsZero() != times[1].IsZero() {
 					t.Errorf("%s came back as %v, went in as %v: a zero time stays zero, and no other becomes it",
 						[]string{"ExpiresAt", "RevokedAt", "LastUsedAt"}[i], times[0], times[1])

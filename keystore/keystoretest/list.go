@@ -49,7 +49,8 @@ var listCases = []testCase{
 		insert(t, m, keys[6:]...)
 		got := list(t, m, keys[0].Organization, keystore.Page{})
 		if !slices.Equal(ids(got), ids(keys)) {
-			t.Fatalf("List returned %v, want %v: the newest first, and by ID descending where times are equal", ids(got),
+			t.Fatalf("List returned %v, want %v: the newest first, and by ID descending where times are equal",
+				ids(got),
 				ids(keys))
 		}
 		for i := range keys {
@@ -73,7 +74,8 @@ var listCases = []testCase{
 			insert(t, m, newKey(keys[0].Organization))
 		}
 		if !slices.Equal(got, ids(keys)) {
-			t.Errorf("the pages, with keys created in between, held %v, want %v: each key once and in order", got, ids(keys))
+			t.Errorf("the pages, with keys created in between, held %v, want %v: each key once and in order", got,
+				ids(keys))
 		}
 	}},
 
@@ -93,7 +95,8 @@ var listCases = []testCase{
 		insert(t, m, theirs...)
 		for _, page := range []keystore.Page{{}, {After: &keystore.Key{CreatedAt: at(time.Hour), ID: theirs[0].ID}}} {
 			if got := list(t, m, mine[0].Organization, page); !slices.Equal(ids(got), ids(mine)) {
-				t.Errorf("List returned %v, want %v: the organization's own keys, whoever's the cursor is", ids(got), ids(mine))
+				t.Errorf("List returned %v, want %v: the organization's own keys, whoever's the cursor is", ids(got),
+					ids(mine))
 			}
 		}
 		if got := list(t, m, unique("org"), keystore.Page{}); len(got) != 0 {
@@ -141,12 +144,14 @@ var listCases = []testCase{
 			status := k.Status(time.Now())
 			want[status] = append(want[status], k.ID)
 		}
-		for _, status := range []keystore.Status{keystore.Active, keystore.Suspended, keystore.Expired, keystore.Revoked} {
+		for _, status := range []keystore.Status{keystore.Active, keystore.Suspended, keystore.Expired,
+			keystore.Revoked} {
 			got := ids(list(t, m, organization, keystore.Page{Status: status}))
 			slices.Sort(got)
 			slices.Sort(want[status])
 			if !slices.Equal(got, want[status]) {
-				t.Errorf("List of the keys that are %s returned %v, want %v, as Key.Status tells", status, got, want[status])
+				t.Errorf("List of the keys that are %s returned %v, want %v, as Key.Status tells", status, got,
+					want[status])
 			}
 		}
 	}},

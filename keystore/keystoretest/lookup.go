@@ -57,7 +57,8 @@ var lookupCases = []testCase{
 			update(t, m, k)
 			got, err := m.Lookup(t.Context(), k.Digest)
 			if err != nil {
-				t.Errorf("Lookup of a key that is %s returned %v, want the key, which its caller refuses", c.status, err)
+				t.Errorf("Lookup of a key that is %s returned %v, want the key, which its caller refuses", c.status,
+					err)
 				continue
 			}
 			if status := got.Status(time.Now()); status != c.status {

@@ -57,7 +57,8 @@ var textCases = []testCase{
 			for _, k := range []*keystore.Key{a, b} {
 				page, err := m.List(t.Context(), k.Organization, keystore.Page{})
 				if err != nil || len(page) != 1 || page[0].ID != k.ID {
-					t.Errorf("List of organization %q beside %q returned %d keys and %v, want its own one: strings are "+
+					t.Errorf("List of organization %q beside %q returned %d keys and %v, want its own one: strings "+
+						"are "+
 						"compared byte for byte",
 						pair[0], pair[1], len(page), err)
 				}
@@ -72,7 +73,8 @@ var textCases = []testCase{
 			nil,
 			{},
 			{"plan": "pro", "Plan": "free", "plan ": "none", "a.b-c_d": ""},
-			{"plan": "null", "list": `["a"]`, "object": `{"a":"b"}`, "number": "1e3", "large": strings.Repeat("x", 200)},
+			{"plan": "null", "list": `["a"]`, "object": `{"a":"b"}`, "number": "1e3",
+				"large": strings.Repeat("x", 200)},
 		} {
 			k := newKey(unique("org"))
 			k.Attributes = attributes

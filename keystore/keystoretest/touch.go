@@ -75,7 +75,8 @@ var touchCases = []testCase{
 		same(t, "Find after Touch", find(t, m, k), k)
 		read.RevokedAt = at(-time.Minute)
 		if err := m.Update(t.Context(), read); err != nil {
-			t.Fatalf("Update of a key that was touched since it was read returned %v, want nil: a use is no conflict", err)
+			t.Fatalf("Update of a key that was touched since it was read returned %v, want nil: a use is no conflict",
+				err)
 		}
 		used := at(time.Second)
 		touch(t, m, use(k, used))

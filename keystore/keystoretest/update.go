@@ -67,7 +67,8 @@ var updateCases = []testCase{
 		k.Version = 2
 		for _, version := range []int64{0, 1, 3} {
 			stale.Name, stale.Version = "second", version
-			wantError(t, m.Update(t.Context(), stale), keystore.ErrConflict, "Update of a version that is not the stored one")
+			wantError(t, m.Update(t.Context(), stale), keystore.ErrConflict,
+				"Update of a version that is not the stored one")
 		}
 		same(t, "Find after Updates that were refused", find(t, m, k), k)
 	}},
