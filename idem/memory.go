@@ -124,7 +124,8 @@ func (m *Memory) Begin(ctx context.Context, c Claim) (Record, error) {
 	r := Record{Fingerprint: e.fingerprint}
 	switch {
 	case e.held && e.token == c.Token:
-		m.renew(e, &c, now)
+		m.expiry.move(e.number, after(now, c.Retention))
+		e.leaseEnds = after(now, c.Lease)
 		r.State, r.Attempt = Claimed, int(e.attempt)
 	case e.held && now < e.leaseEnds:
 		r.State = InFlight
@@ -137,11 +138,7 @@ func (m *Memory) Begin(ctx context.Context, c Claim) (Record, error) {
 			r.Payload = e.summary
 		}
 	case c.Reexecute && e.fingerprint == c.Fingerprint:
-		if !e.held {
-			m.unlist(e)
-			e.held = true
-		}
-		return m.give(e, &c, now), nil
+		return m.takeOver(e, &c, now)
 	default:
 		r.State = Unknown
 	}
@@ -153,8 +150,8 @@ func (m *Memory) claim(c *Claim, now int64) (Record, error) {
 	e := m.entries.add(c.Key)
 	e.fingerprint, e.owner = c.Fingerprint, m.account(c.Owner)
 	e.owner.entries++
-	e.held, e.reserved = true, true
-	m.expiry.add(e.number, math.MaxInt64)
+	e.held = true
+	m.expiry.add(e.number, after(now, c.Retention))
 	m.charge(e.owner, claimCost)
 	if !m.makeRoom(e.owner, now) {
 		m.drop(e)
@@ -163,17 +160,28 @@ func (m *Memory) claim(c *Claim, now int64) (Record, error) {
 	return m.give(e, c, now), nil
 }
 
-// give gives a held entry the token of c, which holds the claim from now on.
-func (m *Memory) give(e *entry, c *Claim, now int64) Record {
-	e.token = c.Token
-	e.attempt++
-	m.renew(e, c, now)
-	return Record{State: Claimed, Fingerprint: e.fingerprint, Attempt: int(e.attempt)}
+// takeOver gives an entry with an unknown outcome to c.
+func (m *Memory) takeOver(e *entry, c *Claim, now int64) (Record, error) {
+	if !e.held {
+		m.unlist(e)
+		e.held = true
+		m.charge(e.owner, claimCost-entryCost)
+		if !m.makeRoom(e.owner, now) {
+			m.charge(e.owner, entryCost-claimCost)
+			e.held, e.settled = false, now // the newest of the list
+			m.list(e)
+			return Record{}, ErrFull
+		}
+	}
+	m.expiry.move(e.number, after(now, c.Retention))
+	return m.give(e, c, now), nil
 }
 
-func (m *Memory) renew(e *entry, c *Claim, now int64) {
-	e.leaseEnds = after(now, c.Lease)
-	m.expiry.move(e.number, after(now, c.Retention))
+// give gives a held entry the token of c, which holds the claim from now on.
+func (m *Memory) give(e *entry, c *Claim, now int64) Record {
+	e.token, e.leaseEnds = c.Token, after(now, c.Lease)
+	e.attempt++
+	return Record{State: Claimed, Fingerprint: e.fingerprint, Attempt: int(e.attempt)}
 }
 
 // Extend implements [Store].
@@ -234,8 +242,7 @@ func (m *Memory) Settle(ctx context.Context, key Key, token ClaimToken, s Settle
 // settle turns a held entry into a settled one, with as much of the answer as
 // there is room for.
 func (m *Memory) settle(e *entry, s *Settlement, now int64) {
-	reserved := e.cost()
-	e.held, e.reserved = false, false
+	e.held = false
 	e.outcome, e.settled, e.summary = s.Outcome, now, s.Summary
 	// A longer body would push out all others of its owner, and then itself.
 	if e.retained = int64(cap(s.Payload)) <= m.options.Budget/2; e.retained {
@@ -243,8 +250,8 @@ func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	}
 	m.list(e)
 	m.expiry.move(e.number, after(now, s.Retention))
-	m.charge(e.owner, e.cost()-reserved)
-	if !m.makeRoom(e.owner, now) && e.cost() > reserved {
+	m.charge(e.owner, e.cost()-claimCost)
+	if !m.makeRoom(e.owner, now) && e.cost() > claimCost {
 		m.charge(e.owner, -cap(e.summary)) // it is longer than what Begin reserved
 		e.summary = nil
 	}

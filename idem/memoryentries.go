@@ -22,7 +22,6 @@ type entry struct {
 	older, newer     uint32 // once settled: the owner's neighbours; 0 is none
 	attempt          int32
 	held             bool
-	reserved         bool    // while held: claimCost is charged
 	outcome          Outcome // once settled
 	retained         bool    // once settled: payload is all of it
 }

@@ -45,7 +45,7 @@ func (m *Memory) charge(a *account, bytes int) {
 
 // cost is what an entry is charged for.
 func (e *entry) cost() int {
-	if e.reserved {
+	if e.held {
 		return claimCost
 	}
 	return entryCost + cap(e.summary) + cap(e.payload)

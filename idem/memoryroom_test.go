@@ -149,6 +149,36 @@ func TestMemoryKeepsClaims(t *testing.T) {
 	})
 }
 
+// A take-over reserves room for its outcome as a first claim does, and changes
+// nothing when there is none.
+func TestMemoryReservesForATakeOver(t *testing.T) {
+	const taken = ownerCost + claimCost // with the claim of the taker
+	for _, test := range []struct {
+		budget int64
+		want   error
+	}{{taken*17/16 + ownerCost + claimCost, nil}, {taken*17/16 + ownerCost + claimCost - 1, idem.ErrFull}} {
+		s := newShop(t, idem.MemoryOptions{Budget: test.budget})
+		s.settleAs(claimOf("a", "key"), idem.OutcomeUnknown)
+		s.claim("b", "key")
+		before, taker := s.Stats(), claimOf("a", "key")
+		taker.Reexecute = true
+		_, err := s.Begin(t.Context(), taker)
+		if err != test.want {
+			t.Fatalf("with %d bytes: got error %v, want %v", test.budget, err, test.want)
+		}
+		if err != nil {
+			if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || r.State != idem.Unknown || s.Stats() != before {
+				t.Errorf("afterwards: got %v, error %v, %+v, want unknown and %+v", r.State, err, s.Stats(), before)
+			}
+			continue
+		}
+		s.settle(taker, 500, 1024)
+		if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || len(r.Payload) != 1024 {
+			t.Errorf("got %v, %d bytes, error %v, want the summary", r.State, len(r.Payload), err)
+		}
+	}
+}
+
 // A body of more than half of the budget is not kept, and costs nobody theirs.
 func TestMemoryRefusesHugeBodies(t *testing.T) {
 	for _, test := range []struct {
@@ -332,6 +362,14 @@ func (m *model) begin(c idem.Claim) (idem.Record, error) {
 		return idem.Record{State: idem.Done, Payload: e.summary}, nil
 	case !c.Reexecute:
 		return idem.Record{State: idem.Unknown}, nil
+	case !e.held:
+		m.drop(e)
+		m.entries = append(m.entries, e) // the newest
+		e.held, e.cost = true, claimCost
+		if !m.makeRoom(e.claim.Owner) {
+			e.held, e.cost, e.settled = false, entryCost, m.now()
+			return idem.Record{}, idem.ErrFull
+		}
 	}
 	e.held, e.claim.Token = true, c.Token
 	e.leaseEnds, e.expires = m.now()+c.Lease, m.now()+c.Retention
@@ -343,7 +381,6 @@ func (m *model) settle(e *modelEntry, s idem.Settlement) {
 	if s.Outcome == idem.NotStarted {
 		return
 	}
-	reserved := e.cost
 	e.held, e.outcome, e.settled, e.expires = false, s.Outcome, m.now(), m.now()+s.Retention
 	e.payload, e.summary, e.whole = s.Payload, s.Summary, int64(len(s.Payload)) <= m.budget/2
 	if !e.whole {
@@ -351,7 +388,7 @@ func (m *model) settle(e *modelEntry, s idem.Settlement) {
 	}
 	e.cost = entryCost + int64(len(e.payload)+len(e.summary))
 	m.entries = append(m.entries, e)
-	if !m.makeRoom(e.claim.Owner) && e.cost > reserved {
+	if !m.makeRoom(e.claim.Owner) && e.cost > claimCost {
 		e.cost, e.summary = entryCost, nil
 	}
 }
