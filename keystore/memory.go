@@ -131,6 +131,7 @@ func (m *Memory) List(ctx context.Context, organization string, p Page) ([]*Key,
 		return nil, err
 	}
 	now := time.Now()
+	p.ExpiresBefore, p.UnusedSince = wallTime(p.ExpiresBefore), wallTime(p.UnusedSince)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	list := m.lists[organization]
@@ -140,11 +141,9 @@ func (m *Memory) List(ctx context.Context, organization string, p Page) ([]*Key,
 	}
 	var page []*Key
 	for i := end - 1; i >= 0 && len(page) < p.Size(); i-- {
-		k := list[i].key
-		if p.Environment != "" && p.Environment != k.Environment || p.Status != "" && p.Status != k.Status(now) {
-			continue
+		if k := list[i].key; p.selects(k, now) {
+			page = append(page, k.Clone())
 		}
-		page = append(page, k.Clone())
 	}
 	return page, nil
 }

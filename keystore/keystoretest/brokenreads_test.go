@@ -242,6 +242,22 @@ var brokenReads = []defect{
 			}), err
 		}
 	}},
+	{"does not ask when keys expire", []string{"List/Expiring"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			p.ExpiresBefore = time.Time{}
+			return b.Memory.List(ctx, organization, p)
+		}
+	}},
+	{"takes a new key for an unused one", []string{"List/Unused"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			since := p.UnusedSince
+			p.UnusedSince, p.Limit = time.Time{}, 200
+			page, err := b.Memory.List(ctx, organization, p)
+			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
+				return !since.IsZero() && !k.LastUsedAt.Before(since)
+			}), err
+		}
+	}},
 }
 
 // edited stores a key that edit has changed.

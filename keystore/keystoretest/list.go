@@ -155,4 +155,56 @@ var listCases = []testCase{
 			}
 		}
 	}},
+
+	{"List/Expiring", func(t testing.TB, m keystore.Manager) {
+		limit := at(time.Hour)
+		keys := inOrder(unique("org"), 4)
+		soon, expired, atLimit, never := keys[0], keys[1], keys[2], keys[3]
+		soon.ExpiresAt, expired.ExpiresAt = limit.Add(-time.Microsecond), at(-time.Hour)
+		atLimit.ExpiresAt, never.ExpiresAt = limit, time.Time{}
+		insert(t, m, keys...)
+		page := keystore.Page{ExpiresBefore: limit, Limit: 1}
+		wantPages(t, m, soon.Organization, page, "that expire before a time", soon, expired)
+		page.Status = keystore.Active
+		wantPages(t, m, soon.Organization, page, "that are active and expire before a time", soon)
+	}},
+
+	{"List/Unused", func(t testing.TB, m keystore.Manager) {
+		since := at(-time.Hour)
+		made := func(created, used time.Duration) *keystore.Key {
+			k := newKey("")
+			k.CreatedAt, k.LastUsedAt = since.Add(created), since.Add(used)
+			return k
+		}
+		young, still := made(0, 0), made(-3*time.Hour, 0)
+		before, never := made(-time.Microsecond, -time.Microsecond), made(-2*time.Hour, 0)
+		young.LastUsedAt, never.LastUsedAt = time.Time{}, time.Time{}
+		organization := unique("org")
+		for _, k := range []*keystore.Key{young, still, before, never} {
+			k.Organization = organization
+			insert(t, m, k)
+		}
+		unused := keystore.Page{UnusedSince: since, Limit: 1}
+		wantPages(t, m, organization, unused, "that are older than a time and were not used since", before, never)
+		wantPages(t, m, organization, keystore.Page{NeverUsed: true, Limit: 1}, "that were never used", young, never)
+		unused.NeverUsed = true
+		wantPages(t, m, organization, unused, "that are older than a time and were never used", never)
+	}},
+}
+
+// wantPages reads all pages.
+func wantPages(t testing.TB, m keystore.Manager, organization string, p keystore.Page, which string, want ...*keystore.Key) {
+	t.Helper()
+	var got []string
+	for range len(want) + 1 {
+		page := list(t, m, organization, p)
+		if len(page) == 0 {
+			break
+		}
+		got = append(got, ids(page)...)
+		p.After = page[len(page)-1]
+	}
+	if !slices.Equal(got, ids(want)) {
+		t.Errorf("the pages of keys %s hold %v, want %v", which, got, ids(want))
+	}
 }
