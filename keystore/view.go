@@ -33,6 +33,22 @@ func (i *Issuer) Issued(ctx context.Context, organization, actor, token string) 
 	return owned(k, err, organization)
 }
 
+// KeyOf returns the key of a token that somebody has found, whatever the status
+// of the key. It returns a [TokenError] for a text that cannot be a key, and
+// [ErrNotFound] for one that no organization has. After any other error it is
+// not known whose the token is. The key belongs to the caller.
+func (i *Issuer) KeyOf(ctx context.Context, token string) (*Key, error) {
+	t, err := i.service.Parse(token)
+	if err != nil {
+		return nil, err
+	}
+	k, err := t.Lookup(ctx, i.manager)
+	if err != nil {
+		return nil, err
+	}
+	return k.Clone(), nil
+}
+
 // owned returns what the store gave, or an error that wraps [ErrCorrupt] when
 // that is neither a key nor an error, or a key of another organization.
 func owned(k *Key, err error, organization string) (*Key, error) {

@@ -39,6 +39,32 @@ func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 	}
 }
 
+// KeyOf finds a key by its token alone, whatever its status, and says why it
+// does not.
+func TestKeyOf(t *testing.T) {
+	cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
+	token, k := issue(t, issuer, grant())
+	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+		t.Fatal(err)
+	}
+	got, err := issuer.KeyOf(t.Context(), token)
+	if err != nil || got.ID != k.ID || got.RevokedAt.IsZero() {
+		t.Fatalf("got %v, %v, want the revoked key", got, err)
+	}
+	got.Scopes[0] = "changed"
+	if again, err := issuer.KeyOf(t.Context(), token); err != nil || again.Scopes[0] == "changed" {
+		t.Errorf("got %v, %v: the key does not belong to the caller", again, err)
+	}
+	if _, err := issuer.KeyOf(t.Context(), keystore.Service{}.Generate(keystore.Production).Reveal()); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("of nobody: got %v, want ErrNotFound", err)
+	}
+	_, err = issuer.KeyOf(t.Context(), token+"x")
+	if _, ok := errors.AsType[keystore.TokenError](err); !ok {
+		t.Errorf("no key: got %v, want a TokenError", err)
+	}
+}
+
 func TestKeysWhenTheStoreFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

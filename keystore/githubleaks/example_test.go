@@ -1,0 +1,91 @@
+package githubleaks_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"log"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/githubleaks"
+)
+
+// The program fetches GitHub's public keys, at most once a minute.
+func Example() {
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	github := &publicKeys{url: "https://api.github.com/meta/public_keys/secret_scanning"}
+
+	mux := http.NewServeMux() // the API is another handler of it
+	mux.Handle("POST /github/leaks", githubleaks.New(issuer, github.get, githubleaks.Options{
+		Found: func(ctx context.Context, l githubleaks.Leak) error {
+			log.Printf("write to %s: key %s was found at %s and does not work any more", l.Key.Organization, l.Key.ID, l.URL)
+			return nil
+		},
+	}))
+}
+
+// publicKeys are those of GitHub, as they were fetched last.
+type publicKeys struct {
+	url string
+
+	mu      sync.Mutex
+	fetched time.Time
+	byID    map[string]*ecdsa.PublicKey
+	err     error // of the last fetch
+}
+
+func (p *publicKeys) get(ctx context.Context, id string) (*ecdsa.PublicKey, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byID[id] == nil && time.Since(p.fetched) > time.Minute {
+		p.byID, p.err = fetch(ctx, p.url)
+		p.fetched = time.Now()
+	}
+	return p.byID[id], p.err
+}
+
+func fetch(ctx context.Context, url string) (map[string]*ecdsa.PublicKey, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, errors.New("GitHub's public keys: " + response.Status)
+	}
+	var list struct {
+		Keys []struct {
+			ID  string `json:"key_identifier"`
+			PEM string `json:"key"`
+		} `json:"public_keys"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
+		return nil, err
+	}
+	byID := make(map[string]*ecdsa.PublicKey)
+	for _, k := range list.Keys {
+		block, _ := pem.Decode([]byte(k.PEM))
+		if block == nil {
+			return nil, errors.New("GitHub's public key " + k.ID + " is no PEM")
+		}
+		key, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		if public, ok := key.(*ecdsa.PublicKey); ok {
+			byID[k.ID] = public
+		}
+	}
+	return byID, nil
+}
