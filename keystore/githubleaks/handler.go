@@ -116,7 +116,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	genuine, err := h.signed(ctx, r.Header, body)
 	if err != nil {
-		h.fail(w, r, "githubleaks: GitHub's public keys cannot be had", err)
+		h.failed(w, r, "githubleaks: GitHub's public keys cannot be had", err)
 		return
 	}
 	if !genuine {
@@ -135,15 +135,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		errs = append(errs, err) // and go on: the other keys leaked too
 	}
 	if err := errors.Join(errs...); err != nil {
-		h.fail(w, r, "githubleaks: not every key that leaked could be revoked and reported", err)
+		h.failed(w, r, "githubleaks: not every key that leaked could be revoked and reported", err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(verdicts) // the connection may be gone
 }
 
-// fail answers so that GitHub sends the message again.
-func (h *handler) fail(w http.ResponseWriter, r *http.Request, text string, err error) {
+// failed answers so that GitHub sends the message again.
+func (h *handler) failed(w http.ResponseWriter, r *http.Request, text string, err error) {
 	h.options.Logger.ErrorContext(r.Context(), text, "err", err)
 	http.Error(w, "The message cannot be dealt with now. Send it again.", http.StatusServiceUnavailable)
 }
