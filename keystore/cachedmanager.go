@@ -8,26 +8,31 @@ import (
 
 var _ Manager = (*Cached)(nil)
 
-// A manager is what a [Cached] passes on to its store as it is: Find,
-// FindIssued, List and Touch.
+// A manager is what a [Cached] passes on to its store: Find, FindIssued, List
+// and Touch as they are.
 type manager interface {
 	Manager
 	Toucher
 }
 
-// Insert implements [Manager]. When it returns, a lookup of the new key's token
-// no longer yields a remembered [ErrNotFound].
-func (c *Cached) Insert(ctx context.Context, k *Key) error {
-	// Also after an error, which can hide a write that took place.
-	defer c.Invalidate(k.Digest)
-	return c.manager.Insert(ctx, k)
+// A writer is the manager of a Cached, which forgets each key that it changes:
+// when Insert has returned, a lookup of the new key's token no longer yields a
+// remembered [ErrNotFound]; when Update has returned nil, no later lookup yields
+// the key as it was before.
+type writer struct {
+	manager
+	forget func(Digest)
 }
 
-// Update implements [Manager]. When it returns nil, no later lookup yields the
-// key as it was before.
-func (c *Cached) Update(ctx context.Context, k *Key) error {
-	defer c.Invalidate(k.Digest)
-	return c.manager.Update(ctx, k)
+func (w writer) Insert(ctx context.Context, k *Key) error {
+	// Also after an error, which can hide a write that took place.
+	defer w.forget(k.Digest)
+	return w.manager.Insert(ctx, k)
+}
+
+func (w writer) Update(ctx context.Context, k *Key) error {
+	defer w.forget(k.Digest)
+	return w.manager.Update(ctx, k)
 }
 
 // partial makes a manager of a store that lacks methods of one.

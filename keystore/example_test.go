@@ -291,8 +291,8 @@ func Example_legacyKeys() {
 
 // What to put into .gitleaks.toml, so that a leaked key is found before others
 // find it.
-func ExampleService_ScanRule() {
-	fmt.Print(keystore.Service{Prefix: "acme"}.ScanRule().Gitleaks)
+func ExampleService_Gitleaks() {
+	fmt.Print(keystore.Service{Prefix: "acme"}.Gitleaks())
 	// Output:
 	// [[rules]]
 	// id = "acme-api-key"

@@ -1,7 +1,7 @@
 // Package githubleaks receives what GitHub's secret scanning finds.
 //
 // A service that is a partner of that programme gives GitHub the pattern of its
-// keys, see [keystore.Service.ScanRule], and a URL. When a key lies in a public
+// keys, see [keystore.Service.Pattern], and a URL. When a key lies in a public
 // repository, GitHub posts it to that URL within seconds, signed:
 //
 //	mux.Handle("POST /github/leaks", githubleaks.New(issuer, keys, githubleaks.Options{}))
