@@ -6,9 +6,9 @@ import (
 	_ "embed"
 	"html/template"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -40,38 +40,19 @@ type developer struct {
 	origins  http.CrossOriginProtection
 }
 
-// mountDeveloper returns the Developer section and its address for people, or
-// nil and "" where strangers could reach it.
-func mountDeveloper(c config, addr net.Addr, issuer *keystore.Issuer, logger *slog.Logger) (http.Handler, string) {
-	base := baseURL(addr)
-	switch {
-	case c.insecureConsole:
-		return newDeveloper(issuer, base, logger), base + developerPath
-	case addr.(*net.TCPAddr).IP.IsLoopback():
-		return onLoopback(newDeveloper(issuer, base, logger)), base + developerPath
-	}
-	return nil, ""
-}
-
-// consoleLine is what a start prints about the console.
-func consoleLine(address string) string {
-	if address == "" {
-		return "No console: its sign-in asks for no password, so it is served on a loopback address only"
-	}
-	return "Console at " + address + " (a demo: its sign-in asks for no password)"
-}
-
 // newDeveloper returns the console of the issuer's keys, for the paths under
 // developerPath.
 func newDeveloper(issuer *keystore.Issuer, baseURL string, logger *slog.Logger) http.Handler {
 	d := &developer{sessions: make(map[string]person)}
+	names := map[string]string{starter: "the example"}
 	for _, p := range people {
 		d.sessions[rand.Text()] = p
+		names[p.ID] = p.Name
 	}
 	keys := console.New(issuer, d.admin, console.Options{
 		SignIn:     signInPath,
 		BaseURL:    baseURL + basePath,
-		PersonName: personName,
+		PersonName: func(_ context.Context, _, id string) string { return names[id] },
 		Logger:     logger,
 		Audit: func(ctx context.Context, e console.Event) {
 			logger.InfoContext(ctx, "a key was "+string(e.Act), "key", e.KeyID, "by", e.Actor.ID, "organization",
@@ -121,10 +102,7 @@ func (d *developer) signInPage(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	who, _ := d.signedIn(r)
-	_ = signInTemplate.Execute(w, struct {
-		People []person
-		Who    person
-	}{people, who})
+	_ = signInTemplate.Execute(w, map[string]any{"People": people, "Who": who})
 }
 
 // signIn starts the session of whoever the form names, and ends any when it
@@ -148,36 +126,17 @@ func (d *developer) signIn(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-func personName(_ context.Context, _, id string) string {
-	if id == starter {
-		return "the example"
-	}
-	for _, p := range people {
-		if p.ID == id {
-			return p.Name
-		}
-	}
-	return ""
-}
-
 // onLoopback refuses requests whose Host is not this machine's own. A page of
 // any site can have its name resolve to 127.0.0.1, and would then be of the
 // same origin as the console.
 func onLoopback(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.Host) {
+		host := (&url.URL{Host: r.Host}).Hostname()
+		addr, err := netip.ParseAddr(host)
+		if !strings.EqualFold(host, "localhost") && (err != nil || !addr.Unmap().IsLoopback()) {
 			http.Error(w, "The demo console answers to localhost and 127.0.0.1 only.", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func isLoopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
-	}
-	addr, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && addr.Unmap().IsLoopback()
 }

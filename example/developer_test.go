@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -189,13 +190,15 @@ func TestWhereTheConsoleIsServed(t *testing.T) {
 
 func TestTheStartSaysWhereTheConsoleIs(t *testing.T) {
 	for address, want := range map[string]string{
-		"http://127.0.0.1:8080/developer/": "Console at http://127.0.0.1:8080/developer/ (a demo: " +
-			"its sign-in asks for no password)",
-		"": "No console: its sign-in asks for no password, " +
-			"so it is served on a loopback address only",
+		"http://x/developer/": "Console at http://x/developer/ (a demo: its sign-in asks for no password)",
+		"":                    "No console: its sign-in asks for no password, so it is served on a loopback address only",
 	} {
-		if got := consoleLine(address); got != want {
-			t.Errorf("got %q, want %q", got, want)
+		for _, file := range []string{"", filepath.Join(t.TempDir(), "keys.json")} {
+			var out strings.Builder
+			err := demo{console: address}.announce(&out, file)
+			if err != nil || !strings.Contains(out.String(), "\n"+want+"\n") {
+				t.Errorf("got %v and %q, want a line %q", err, &out, want)
+			}
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"regexp"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ type config struct {
 	requestIDHeader string
 	service         keystore.Service
 	latency         time.Duration
+	insecureConsole bool
 
 	sqlite   string // a file
 	postgres string // a DSN
@@ -33,8 +33,6 @@ type config struct {
 	// busy machine sets more.
 	patience     time.Duration
 	limitsPrefix string // of the limits in Redis; "" is the default, each test has its own
-
-	insecureConsole bool // serve the console, whose sign-in asks for no password, wherever the listener is
 }
 
 // maxLatency leaves a create time to end before the API's own deadline for it,
@@ -43,8 +41,6 @@ const maxLatency = 25 * time.Second
 
 // A usageError is a mistake in the arguments, or several, a line each.
 type usageError struct{ error }
-
-var headerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]*$`)
 
 // parseFlags returns a usageError that tells all mistakes, or flag.ErrHelp
 // once the usage is on stderr.
@@ -71,19 +67,12 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.BoolVar(&c.insecureConsole, "insecure-demo-console", false,
 		"let everybody who reaches the address issue keys: serve the console, whose\n"+
 			"sign-in asks for no password, beyond this machine too and under any name")
-	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
+	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fs.SetOutput(stderr)
 		fs.Usage()
 		return c, err
-	}
-	if err != nil {
+	} else if err != nil {
 		return c, usageError{err}
-	}
-	given := make(map[string]bool)
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if given["rate"] && !given["sandbox-rate"] {
-		*sandboxRate = *rate
 	}
 
 	var mistakes []error
@@ -95,32 +84,30 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	for _, arg := range fs.Args() {
 		mistakes = append(mistakes, fmt.Errorf("unexpected argument %q", arg))
 	}
-	for _, name := range []string{"sqlite", "postgres", "redis"} {
-		if given[name] && fs.Lookup(name).Value.String() == "" {
-			check(name, errors.New("it is empty; leave the flag out to keep everything in memory"))
+	given := make(map[string]bool)
+	fs.Visit(func(f *flag.Flag) {
+		given[f.Name] = true
+		if f.Value.String() == "" {
+			check(f.Name, errors.New("it is empty; leave the flag out for the default"))
 		}
-	}
+	})
 	if strings.Contains(c.sqlite, ":memory:") {
-		check("sqlite", errors.New("each connection would have a memory of its own; leave the flag out to keep everything "+
-			"in memory"))
-	}
-	_, _, err = net.SplitHostPort(c.addr)
-	check("addr", err)
-	c.rate, err = ratelimit.Parse(*rate)
-	check("rate", err)
-	c.sandboxRate, err = ratelimit.Parse(*sandboxRate)
-	if given["sandbox-rate"] { // else it is -rate's mistake
-		check("sandbox-rate", err)
-	}
-	if !headerName.MatchString(c.requestIDHeader) {
-		check("request-id-header", fmt.Errorf("%q is not letters, digits and hyphens", c.requestIDHeader))
-	} else {
-		check("request-id-header",
-			middleware.Options{RequestID: middleware.RequestIDOptions{Header: c.requestIDHeader}}.Validate())
+		check("sqlite", errors.New("each connection would have a memory of its own; leave the flag out"))
 	}
 	if c.sqlite != "" && c.postgres != "" {
 		check("sqlite", errors.New("-postgres is given too; choose one"))
 	}
+	_, _, err := net.SplitHostPort(c.addr)
+	check("addr", err)
+	c.rate, err = ratelimit.Parse(*rate)
+	check("rate", err)
+	c.sandboxRate = c.rate
+	if given["sandbox-rate"] || !given["rate"] {
+		c.sandboxRate, err = ratelimit.Parse(*sandboxRate)
+		check("sandbox-rate", err)
+	}
+	check("request-id-header",
+		middleware.Options{RequestID: middleware.RequestIDOptions{Header: c.requestIDHeader}}.Validate())
 	_, err = c.service.Resolve(nil)
 	check("key-prefix", err)
 	c.latency, err = time.ParseDuration(*latency)

@@ -61,7 +61,7 @@ func TestMistakesInFlagsAreToldAllAtOnce(t *testing.T) {
 		{"-rate", []string{"-rate"}},
 		{"-sqlite tasks.db -postgres postgres://db", []string{"-sqlite"}},
 		{"extra", []string{`"extra"`}},
-		{"-postgres= -redis= -sqlite=", []string{"-sqlite: it is empty", "-postgres: it is empty", "-redis: it is empty"}},
+		{"-postgres= -redis= -sqlite=", []string{"-postgres: it is empty", "-redis: it is empty", "-sqlite: it is empty"}},
 		{"-sqlite :memory:", []string{"-sqlite: each connection"}},
 		{"-sqlite file::memory:", []string{"-sqlite: each connection"}},
 		{"-addr localhost", []string{"-addr"}},

@@ -25,6 +25,15 @@ const (
 // starter is kept as the creator of the keys that a start issues.
 const starter = "example"
 
+// A demo is what a start tells, in this form if it goes to a file.
+type demo struct {
+	BaseURL string   `json:"base_url"`
+	Keys    demoKeys `json:"keys"`
+
+	console string // its URL; "": there is none
+	kept    bool   // the keys of earlier starts work too
+}
+
 // demoKeys are the secrets of the five keys that each start issues.
 type demoKeys struct {
 	Full    string `json:"full"`    // all scopes, production
@@ -41,11 +50,10 @@ func issueKeys(ctx context.Context, issuer *keystore.Issuer) (demoKeys, error) {
 	}
 	var keys demoKeys
 	for _, k := range []struct {
-		secret       *string
-		name         string
-		organization string
-		environment  keystore.Environment
-		scopes       []scope.Name
+		secret             *string
+		name, organization string
+		environment        keystore.Environment
+		scopes             []scope.Name
 	}{
 		{&keys.Full, "full", harbour, keystore.Production, all},
 		{&keys.Sandbox, "sandbox", harbour, keystore.Sandbox, all},
@@ -53,13 +61,8 @@ func issueKeys(ctx context.Context, issuer *keystore.Issuer) (demoKeys, error) {
 		{&keys.Worker, "worker", harbour, keystore.Production, scope.ExternalWorker()},
 		{&keys.Other, "other", lantern, keystore.Production, all},
 	} {
-		secret, _, err := issuer.Issue(ctx, keystore.Grant{
-			Organization: k.organization,
-			Actor:        starter,
-			Name:         k.name,
-			Environment:  k.environment,
-			Scopes:       k.scopes,
-		})
+		secret, _, err := issuer.Issue(ctx, keystore.Grant{Organization: k.organization, Actor: starter, Name: k.name,
+			Environment: k.environment, Scopes: k.scopes})
 		if err != nil {
 			return demoKeys{}, fmt.Errorf("issue the key %q: %w", k.name, err)
 		}
@@ -68,17 +71,14 @@ func issueKeys(ctx context.Context, issuer *keystore.Issuer) (demoKeys, error) {
 	return keys, nil
 }
 
-// writeKeys puts the keys into a file that only its owner can read. It is
+// write puts the keys into a file that only its owner can read. It is
 // always a new file, renamed into place: what stood under that name, with its
 // mode, its links and whoever has it open, gets none of the secrets.
-func writeKeys(path, baseURL string, keys demoKeys) (err error) {
+func (d demo) write(path string) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
 		return fmt.Errorf("%s is there and is not a file", path)
 	}
-	text, err := json.MarshalIndent(struct {
-		BaseURL string   `json:"base_url"`
-		Keys    demoKeys `json:"keys"`
-	}{baseURL, keys}, "", "  ")
+	text, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -86,11 +86,7 @@ func writeKeys(path, baseURL string, keys demoKeys) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
+	defer os.Remove(f.Name()) // unless it was renamed
 	_, err = f.Write(append(text, '\n'))
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
@@ -98,10 +94,31 @@ func writeKeys(path, baseURL string, keys demoKeys) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// printKeys writes the keys for a person, and requests that can be pasted into
-// a shell.
-func printKeys(w io.Writer, baseURL string, keys demoKeys) error {
-	_, err := fmt.Fprintf(w, `  full     %[2]s  all scopes, %[7]s
+// announce tells the keys, and where they are good, once the server can be
+// reached: in a file, or on stdout with requests that can be pasted into a
+// shell.
+func (d demo) announce(stdout io.Writer, keysOut string) error {
+	aboutConsole := "Console at " + d.console + " (a demo: its sign-in asks for no password)"
+	if d.console == "" {
+		aboutConsole = "No console: its sign-in asks for no password, so it is served on a loopback address only"
+	}
+	if keysOut != "" {
+		if err := d.write(keysOut); err != nil {
+			return fmt.Errorf("write the keys: %w", err)
+		}
+		_, err := fmt.Fprintf(stdout, "Listening on %s\n%s\nKeys in %s\n", d.BaseURL, aboutConsole, keysOut)
+		return err
+	}
+	until := "until the server stops"
+	if d.kept {
+		until = "beside those of earlier starts"
+	}
+	_, err := fmt.Fprintf(stdout, `Listening on %[1]s
+%[9]s
+
+Keys, %[10]s:
+
+  full     %[2]s  all scopes, %[7]s
   sandbox  %[3]s  all scopes, %[7]s's sandbox
   none     %[4]s  no scope, %[7]s
   worker   %[5]s  the external worker's scopes, %[7]s
@@ -115,6 +132,7 @@ Try:
   curl -i -H "Authorization: Bearer $KEY" '%[1]s/api/v1/tasks?limit=10'
   curl -i -H 'Authorization: Bearer %[4]s' %[1]s/api/v1/tasks
 
-`, baseURL, keys.Full, keys.Sandbox, keys.None, keys.Worker, keys.Other, harbour, lantern)
+`, d.BaseURL, d.Keys.Full, d.Keys.Sandbox, d.Keys.None, d.Keys.Worker, d.Keys.Other, harbour, lantern, aboutConsole,
+		until)
 	return err
 }

@@ -66,10 +66,7 @@ func readKeys(t *testing.T, path string) (baseURL string, keys demoKeys) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file struct {
-		BaseURL string   `json:"base_url"`
-		Keys    demoKeys `json:"keys"`
-	}
+	var file demo
 	if err := json.Unmarshal(text, &file); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
@@ -104,7 +101,7 @@ func TestTheKeysFileIsAlwaysANewOne(t *testing.T) {
 			defer open.Close()
 			before, _ := open.Stat()
 
-			if err := writeKeys(path, "http://127.0.0.1:1", want); err != nil {
+			if err := (demo{BaseURL: "http://127.0.0.1:1", Keys: want}).write(path); err != nil {
 				t.Fatal(err)
 			}
 			info, err := os.Lstat(path)
@@ -143,8 +140,8 @@ func TestKeysThatCannotBeWrittenLeaveNothingBehind(t *testing.T) {
 	}
 	t.Chdir(dir) // where "" would have its file
 	for _, path := range []string{taken, pipe, filepath.Join(dir, "missing", "keys.json"), ""} {
-		if err := writeKeys(path, "http://127.0.0.1:1", demoKeys{}); err == nil {
-			t.Errorf("writeKeys(%q) succeeds", path)
+		if err := (demo{}).write(path); err == nil {
+			t.Errorf("write(%q) succeeds", path)
 		}
 	}
 	entries, err := os.ReadDir(dir)

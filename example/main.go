@@ -5,6 +5,10 @@
 //
 // prints the keys and requests to try. It ends at SIGINT or SIGTERM, once the
 // requests it has begun are answered.
+//
+// Read main.go, then stores.go (what a fleet shares), server.go (the API and
+// its routes) and tasks.go (handlers). The other files are flags, input, two
+// stores of tasks, the keys of the demo and its console.
 package main
 
 import (
@@ -15,9 +19,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -25,9 +29,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 )
-
-// drainTimeout is longer than a handler can run.
-const drainTimeout = 40 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -58,6 +59,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(serve(ctx, c, s, stdout, logger), s.close())
 }
 
+// drainTimeout is longer than a handler can run.
+const drainTimeout = 40 * time.Second
+
 // serve answers requests until ctx ends, and then until everything that was
 // begun is answered and stored.
 func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *slog.Logger) error {
@@ -68,33 +72,38 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		return err
 	}
 	defer ln.Close()
+
 	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Service: c.service, Timeout: c.patience, Logger: logger})
-	if s.durable {
-		// Other servers may revoke a key in the same database.
-		s.upkeep = append(s.upkeep, cached.Run)
-	}
-	s.keys = cached
 	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
-	s.upkeep = append(s.upkeep, lastUsed.Run)
-	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
-	keys, err := issueKeys(ctx, issuer)
-	if err != nil {
-		return err
-	}
+	s.keys, s.upkeep = cached, append(s.upkeep, cached.Run, lastUsed.Run)
 	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stopUpkeep()
 	for _, f := range s.upkeep {
-		running.Go(func() { _ = f(upkeep) })
+		running.Go(func() { _ = f(upkeep) }) // cached.Run ends at once where no other server can change the keys
 	}
-	base := baseURL(ln.Addr())
-	developer, consoleURL := mountDeveloper(c, ln.Addr(), issuer, logger)
+
+	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
+	keys, err := issueKeys(ctx, issuer)
+	if err != nil {
+		return err
+	}
+	demo := demo{BaseURL: baseURL(ln.Addr()), Keys: keys, kept: s.inDatabase}
+	var developer http.Handler
+	if local := ln.Addr().(*net.TCPAddr).IP.IsLoopback(); local || c.insecureConsole {
+		demo.console = demo.BaseURL + developerPath
+		developer = newDeveloper(issuer, demo.BaseURL, logger)
+		if !c.insecureConsole {
+			developer = onLoopback(developer)
+		}
+	}
+
 	srv, api, busy := newServer(c, s, developer, lastUsed, logger)
 	ended := make(chan error, 1)
 	withIDs := middleware.RequestIDListener(srv, ln, api.Options())
 	go func() { ended <- srv.Serve(withIDs) }()
-	if err := announce(stdout, c.keysOut, base, consoleURL, keys, s.durable); err != nil {
+	if err := demo.announce(stdout, c.keysOut); err != nil {
 		return errors.Join(err, srv.Close())
 	}
 	select {
@@ -110,30 +119,11 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	return errors.Join(err, api.WaitSettled(drain), srv.Close())
 }
 
-// announce tells the keys, and where they are good, now that the server can be
-// reached.
-func announce(stdout io.Writer, keysOut, baseURL, consoleURL string, keys demoKeys, durable bool) error {
-	if keysOut == "" {
-		until := "until the server stops"
-		if durable {
-			until = "beside those of earlier starts"
-		}
-		fmt.Fprintf(stdout, "Listening on %s\n%s\n\nKeys, %s:\n\n", baseURL, consoleLine(consoleURL), until)
-		return printKeys(stdout, baseURL, keys)
-	}
-	if err := writeKeys(keysOut, baseURL, keys); err != nil {
-		return fmt.Errorf("write the keys: %w", err)
-	}
-	_, err := fmt.Fprintf(stdout, "Listening on %s\n%s\nKeys in %s\n", baseURL, consoleLine(consoleURL), keysOut)
-	return err
-}
-
 // baseURL is where a client on this machine reaches a listener.
 func baseURL(addr net.Addr) string {
-	tcp := addr.(*net.TCPAddr)
-	host := tcp.IP.String()
+	tcp := *addr.(*net.TCPAddr)
 	if tcp.IP.IsUnspecified() {
-		host = "127.0.0.1"
+		tcp.IP = net.IPv4(127, 0, 0, 1)
 	}
-	return "http://" + net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+	return "http://" + tcp.String()
 }

@@ -162,8 +162,8 @@ func ask(t *testing.T, program string) *http.Response {
 // A reader may paste what the README shows or what the example prints.
 func TestTheExamplePrintsTheCommandsOfTheREADME(t *testing.T) {
 	var out strings.Builder
-	keys := demoKeys{Full: "svc_live_full"}
-	if err := announce(&out, "", "http://127.0.0.1:8080", "", keys, false); err != nil {
+	d := demo{BaseURL: "http://127.0.0.1:8080", Keys: demoKeys{Full: "svc_live_full"}}
+	if err := d.announce(&out, ""); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"export KEY=svc_live_full"}

@@ -21,18 +21,20 @@ import (
 
 const basePath = "/api/v1"
 
+// storeTimeout bounds what a handler waits for its database. The server's
+// WriteTimeout does not: it ends no handler.
+const storeTimeout = 4 * time.Second
+
 // newServer puts the API and its routes together. The server tells the API when
 // it is shut down. Without a developer there is no console. busy is the number
 // of requests in progress.
 func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.LastUsed,
 	logger *slog.Logger) (_ *http.Server, _ *middleware.API, busy *atomic.Int64) {
-	busy = new(atomic.Int64)
-	draining := make(chan struct{})
 	limits := middleware.PerOrganization(s.limits, c.rate)
 	limits.Sandbox = &ratelimit.Policy{Name: "sandbox", Limit: c.sandboxRate}
-	replies := idem.NewRunner(s.replies, idem.Options{Join: s.joined, Wait: c.patience, Timeout: c.patience,
+	draining := make(chan struct{})
+	replies := idem.NewRunner(s.replies, idem.Options{Join: s.inDatabase, Wait: c.patience, Timeout: c.patience,
 		Draining: draining, Logger: logger})
-
 	api := middleware.NewAPI(s.keys, middleware.Options{
 		Base:        basePath,
 		RequestID:   middleware.RequestIDOptions{Header: c.requestIDHeader},
@@ -41,17 +43,18 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 		Idempotency: middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
 		Hooks:       &middleware.Hooks{Logger: logger},
 	})
+
 	tasks := &tasks{store: s.tasks, latency: c.latency, logger: logger}
-	storeTimeout := cmp.Or(c.patience, storeTimeout)
+	timeout := c.latency + cmp.Or(c.patience, storeTimeout)
 	api.HandleFunc("GET "+basePath+"/account", middleware.Require(scope.AccountRead), account)
-	api.HandleFunc("POST "+tasksPath, middleware.Require(scope.TasksWrite), within(c.latency+storeTimeout, tasks.create))
-	api.HandleFunc("GET "+tasksPath, middleware.Require(scope.TasksRead), within(storeTimeout, tasks.list))
-	api.HandleFunc("GET "+tasksPath+"/{id}", middleware.Require(scope.TasksRead), within(storeTimeout, tasks.find))
-	api.HandleFunc("POST "+tasksPath+"/{id}/cancel", middleware.Require(scope.TasksCancel),
-		within(storeTimeout, tasks.cancel))
+	api.HandleFunc("POST "+tasksPath, middleware.Require(scope.TasksWrite), within(timeout, tasks.create))
+	api.HandleFunc("GET "+tasksPath, middleware.Require(scope.TasksRead), within(timeout, tasks.list))
+	api.HandleFunc("GET "+tasksPath+"/{id}", middleware.Require(scope.TasksRead), within(timeout, tasks.find))
+	api.HandleFunc("POST "+tasksPath+"/{id}/cancel", middleware.Require(scope.TasksCancel), within(timeout, tasks.cancel))
 
 	// No mux stands before the API: it would answer some paths without a key,
 	// with a redirect to what it takes for a better one.
+	busy = new(atomic.Int64)
 	root := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		busy.Add(1)
 		defer busy.Add(-1)
@@ -77,7 +80,6 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 			})
 		}
 	})
-
 	srv := &http.Server{
 		Handler:           middleware.New(nil, api.Options()).RequestID(root),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -91,14 +93,21 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	return srv, api, busy
 }
 
-// storeTimeout bounds what a handler waits for its database. The server's
-// WriteTimeout does not: it ends no handler.
-const storeTimeout = 4 * time.Second
-
 func within(d time.Duration, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), d)
 		defer cancel()
 		h(w, r.WithContext(ctx))
 	}
+}
+
+// account answers with what the key that called stands for.
+func account(w http.ResponseWriter, r *http.Request) {
+	p, _ := middleware.PrincipalFrom(r.Context())
+	writeJSON(w, http.StatusOK, struct {
+		Organization string               `json:"organization"`
+		Environment  keystore.Environment `json:"environment"`
+		Key          string               `json:"key"`
+		Scopes       []scope.Name         `json:"scopes"`
+	}{p.Organization(), p.Environment(), p.KeyID(), p.Scopes()})
 }

@@ -33,11 +33,10 @@ type stores struct {
 	limits  ratelimit.Store
 	tasks   taskStore
 
-	joined  bool                              // tasks and replies are written in one transaction
-	durable bool                              // keys survive the process
-	upkeep  []func(ctx context.Context) error // run for as long as the server does
-	closers []func() error
-	pings   []func(ctx context.Context) error // of what has to be reached
+	inDatabase bool                              // keys are kept; tasks and replies are written in one transaction
+	upkeep     []func(ctx context.Context) error // run for as long as the server does
+	closers    []func() error
+	pings      []func(ctx context.Context) error // of what has to be reached
 }
 
 // memoryStores forget everything when the process ends.
@@ -53,26 +52,25 @@ func memoryStores() stores {
 // openStores returns the stores that the flags name, each ready for use. A
 // database keeps keys, tasks and replies; Redis counts the limits, and keeps
 // the replies where there is no database.
-func openStores(ctx context.Context, c config, logger *slog.Logger) (s stores, err error) {
-	s = memoryStores()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
+func openStores(ctx context.Context, c config, logger *slog.Logger) (stores, error) {
+	s := memoryStores()
+	for _, store := range []struct {
+		flag, value string
+		open        func(context.Context, config, *slog.Logger) error
+	}{
+		{"-postgres", c.postgres, s.openPostgres},
+		{"-sqlite", c.sqlite, s.openSQLite},
+		{"-redis", c.redis, s.openRedis},
+	} {
+		if store.value == "" {
+			continue
 		}
-	}()
-	if c.postgres != "" || c.sqlite != "" || c.redis != "" {
-		logger.Info("opening the stores")
+		logger.Info("opening the store of " + store.flag)
+		if err := store.open(ctx, c, logger); err != nil {
+			return s, errors.Join(fmt.Errorf("%s: %w", store.flag, err), s.close())
+		}
 	}
-	switch {
-	case c.postgres != "":
-		err = s.openPostgres(ctx, c.postgres, logger)
-	case c.sqlite != "":
-		err = s.openSQLite(ctx, c.sqlite, logger)
-	}
-	if err == nil && c.redis != "" {
-		err = s.openRedis(ctx, c, logger)
-	}
-	return s, err
+	return s, nil
 }
 
 func (s *stores) close() error {
@@ -96,58 +94,45 @@ func (s *stores) serveReady(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "ready\n")
 }
 
-func (s *stores) openPostgres(ctx context.Context, dsn string, logger *slog.Logger) error {
-	db, err := sql.Open("pgx", dsn)
+func (s *stores) openPostgres(ctx context.Context, c config, logger *slog.Logger) error {
+	db, err := sql.Open("pgx", c.postgres)
 	if err != nil {
-		return fmt.Errorf("-postgres: %w", err)
+		return err
 	}
-	s.closers = append(s.closers, db.Close)
 	db.SetMaxOpenConns(32)
 	db.SetMaxIdleConns(32)
-	replies := idemsql.Postgres(db, idemsql.Options{Logger: logger})
-	tasks := &sqlTasks{db: db, dialect: postgresTasks}
-	if err := s.useSQL(ctx, keysql.Postgres(db, keysql.Options{}), replies, tasks); err != nil {
-		return fmt.Errorf("-postgres: %w", err)
-	}
-	return nil
+	return s.useSQL(ctx, keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{Logger: logger}),
+		&sqlTasks{db: db, dialect: postgresTasks})
 }
 
-func (s *stores) openSQLite(ctx context.Context, file string, logger *slog.Logger) error {
+func (s *stores) openSQLite(ctx context.Context, c config, logger *slog.Logger) error {
 	if !slices.Contains(sql.Drivers(), "sqlite") {
-		return errors.New("-sqlite: this program was built without the SQLite driver; start it as go run -tags sqlite " +
-			"./example")
+		return errors.New("this program was built without the SQLite driver; start it as go run -tags sqlite ./example")
 	}
 	// The driver's error names no path.
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(c.sqlite, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("-sqlite: %w", err)
+		return err
 	}
 	f.Close()
-	db, err := sql.Open("sqlite", "file:"+escapeFile.Replace(file)+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	name := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(c.sqlite) // of a URI
+	db, err := sql.Open("sqlite", "file:"+name+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
 	if err != nil {
-		return fmt.Errorf("-sqlite: %w", err)
+		return err
 	}
-	s.closers = append(s.closers, db.Close)
 	db.SetMaxOpenConns(8)
-	replies := idemsql.SQLite(db, idemsql.Options{Logger: logger})
-	tasks := &sqlTasks{db: db, dialect: sqliteTasks}
-	if err := s.useSQL(ctx, keysql.SQLite(db, keysql.Options{}), replies, tasks); err != nil {
-		return fmt.Errorf("-sqlite: %w", err)
-	}
-	return nil
+	return s.useSQL(ctx, keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{Logger: logger}),
+		&sqlTasks{db: db, dialect: sqliteTasks})
 }
 
-// escapeFile escapes what has a meaning in a URI of SQLite.
-var escapeFile = strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23")
-
 func (s *stores) useSQL(ctx context.Context, keys *keysql.Store, replies *idemsql.Store, tasks *sqlTasks) error {
+	s.closers = append(s.closers, tasks.db.Close)
 	for _, migrate := range []func(context.Context) error{keys.Migrate, replies.Migrate, tasks.migrate} {
 		if err := migrate(ctx); err != nil {
 			return err
 		}
 	}
-	s.keys, s.replies, s.tasks = keys, replies, tasks
-	s.joined, s.durable = true, true
+	s.keys, s.replies, s.tasks, s.inDatabase = keys, replies, tasks, true
 	s.pings = append(s.pings, tasks.db.PingContext)
 	s.upkeep = append(s.upkeep, replies.Run)
 	return nil
@@ -159,7 +144,7 @@ func (s *stores) openRedis(ctx context.Context, c config, logger *slog.Logger) e
 		err = bad.Err // without the URL, which has a password
 	}
 	if err != nil {
-		return fmt.Errorf("-redis: %w", err)
+		return err
 	}
 	o.ContextTimeoutEnabled = true
 	if c.patience > 0 {
@@ -172,12 +157,9 @@ func (s *stores) openRedis(ctx context.Context, c config, logger *slog.Logger) e
 		Prefix:   c.limitsPrefix,
 		Failover: ratelimit.FailoverOptions{Budget: c.patience, Logger: logger},
 	})
-	if err := limits.Ready(ctx); err != nil {
-		return fmt.Errorf("-redis: %w", err)
-	}
 	s.limits = limits
-	if s.joined {
-		return nil
+	if err := limits.Ready(ctx); err != nil || s.inDatabase {
+		return err
 	}
 	if persistence, err := client.Info(ctx, "persistence").Result(); err == nil &&
 		strings.Contains(persistence, "aof_enabled:0") {
@@ -185,9 +167,6 @@ func (s *stores) openRedis(ctx context.Context, c config, logger *slog.Logger) e
 			"appendonly yes")
 	}
 	replies := idemredis.New(client, idemredis.Options{})
-	if err := replies.Check(ctx); err != nil {
-		return fmt.Errorf("-redis: %w", err)
-	}
 	s.replies = replies
-	return nil
+	return replies.Check(ctx)
 }

@@ -306,7 +306,7 @@ func TestATakenPortLeavesNoKeys(t *testing.T) {
 // hungStore answers when the context ends.
 type hungStore struct{ taskStore }
 
-func (hungStore) List(ctx context.Context, _ string, _ cursor, _ int) ([]task, error) {
+func (hungStore) List(ctx context.Context, _, _ string, _ int) ([]task, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

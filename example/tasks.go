@@ -7,12 +7,48 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/rs/xid"
 
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
 const tasksPath = basePath + "/tasks"
+
+// A task is open until it is cancelled; cancelling is final.
+type task struct {
+	ID          string    `json:"id"`
+	Title       string    `json:"title"`
+	State       state     `json:"state"`
+	CreatedAt   time.Time `json:"created_at"`
+	CancelledAt time.Time `json:"cancelled_at,omitzero"`
+}
+
+type state string
+
+const (
+	open      state = "open"
+	cancelled state = "cancelled"
+)
+
+// newTask returns an open task. An id made in a later second sorts behind, and
+// so does a later one of the same process.
+func newTask(title string) task {
+	return task{ID: "task_" + xid.New().String(), Title: title, State: open, CreatedAt: now()}
+}
+
+// now is in microseconds, which is what databases keep of a time.
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+// isTaskID reports whether newTask could have made an id. Other text need not
+// even be text to a database.
+func isTaskID(id string) bool {
+	text, ok := strings.CutPrefix(id, "task_")
+	_, err := xid.FromString(text)
+	return ok && err == nil
+}
 
 // A taskStore keeps tasks apart by tenant. Each method is one atomic step. Find
 // and Cancel return errNoTask when the tenant has no such task; any other error
@@ -20,9 +56,9 @@ const tasksPath = basePath + "/tasks"
 type taskStore interface {
 	Create(ctx context.Context, tenant, title string) (task, error)
 	Find(ctx context.Context, tenant, id string) (task, error)
-	// List returns at most limit tasks, newest first, that stand behind the
-	// cursor.
-	List(ctx context.Context, tenant string, after cursor, limit int) ([]task, error)
+	// List returns at most limit tasks, newest first: those behind the task of
+	// the id after, which need not be there any more, or with "" the newest.
+	List(ctx context.Context, tenant, after string, limit int) ([]task, error)
 	// Cancel returns the task as it is afterwards. A task that was cancelled
 	// before stays as it was.
 	Cancel(ctx context.Context, tenant, id string) (task, error)
@@ -36,13 +72,15 @@ type tasks struct {
 }
 
 func (t *tasks) create(w http.ResponseWriter, r *http.Request) {
-	title, problem := readTitle(w, r)
-	if problem.Status != 0 {
-		middleware.WriteProblem(w, r, problem)
+	title, err := readTitle(w, r)
+	if err != nil {
+		t.fail(w, r, err)
 		return
 	}
-	if err := sleep(r.Context(), t.latency); err != nil {
-		t.fail(w, r, err)
+	select {
+	case <-time.After(t.latency):
+	case <-r.Context().Done():
+		t.fail(w, r, r.Context().Err())
 		return
 	}
 	created, err := t.store.Create(r.Context(), tenant(r), title)
@@ -54,19 +92,19 @@ func (t *tasks) create(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusCreated, created)
 }
 
-func (t *tasks) find(w http.ResponseWriter, r *http.Request) {
-	found, err := t.store.Find(r.Context(), tenant(r), r.PathValue("id"))
-	if err != nil {
-		t.fail(w, r, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, found)
-}
+func (t *tasks) find(w http.ResponseWriter, r *http.Request) { t.one(w, r, t.store.Find) }
 
-// cancel answers 200 with the task, as often as it is asked: what the client
-// wants is that the task is cancelled, and it is.
-func (t *tasks) cancel(w http.ResponseWriter, r *http.Request) {
-	found, err := t.store.Cancel(r.Context(), tenant(r), r.PathValue("id"))
+// cancel answers 200 as often as it is asked: the task is cancelled, as the
+// client wants it.
+func (t *tasks) cancel(w http.ResponseWriter, r *http.Request) { t.one(w, r, t.store.Cancel) }
+
+// one answers with the task that the path names.
+func (t *tasks) one(w http.ResponseWriter, r *http.Request,
+	do func(ctx context.Context, tenant, id string) (task, error)) {
+	found, err := task{}, errNoTask
+	if id := r.PathValue("id"); isTaskID(id) {
+		found, err = do(r.Context(), tenant(r), id)
+	}
 	if err != nil {
 		t.fail(w, r, err)
 		return
@@ -75,9 +113,9 @@ func (t *tasks) cancel(w http.ResponseWriter, r *http.Request) {
 }
 
 func (t *tasks) list(w http.ResponseWriter, r *http.Request) {
-	limit, after, problem := readPage(r)
-	if problem.Status != 0 {
-		middleware.WriteProblem(w, r, problem)
+	limit, after, err := readPage(r)
+	if err != nil {
+		t.fail(w, r, err)
 		return
 	}
 	page, err := t.store.List(r.Context(), tenant(r), after, limit+1) // one more tells whether there is a next page
@@ -87,28 +125,20 @@ func (t *tasks) list(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(page) > limit {
 		page = page[:limit]
-		next, err := cursorAt(page[limit-1])
-		if err != nil {
-			t.fail(w, r, err)
-			return
-		}
 		// RFC 8288 resolves it against the URL of the request, so it is right
 		// behind any proxy that keeps the path.
-		w.Header().Set("Link", fmt.Sprintf(`<%s?limit=%d&cursor=%s>; rel="next"`, tasksPath, limit, next))
+		w.Header().Set("Link", fmt.Sprintf(`<%s?limit=%d&cursor=%s>; rel="next"`, tasksPath, limit, page[limit-1].ID))
 	}
 	writeJSON(w, http.StatusOK, struct {
 		Tasks []task `json:"tasks"`
 	}{page})
 }
 
-// fail answers an error of the store. What it was goes to the log only.
+// fail answers an error: a refusal, or one of the store, which only the log
+// tells.
 func (t *tasks) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, errNoTask) {
-		middleware.WriteProblem(w, r, middleware.Problem{
-			Status: http.StatusNotFound,
-			Code:   "not_found",
-			Detail: "Your organization has no task of this id in the environment of the API key.",
-		})
+	if refusal, ok := errors.AsType[*middleware.Problem](err); ok {
+		middleware.WriteProblem(w, r, *refusal)
 		return
 	}
 	level := slog.LevelError
@@ -130,21 +160,6 @@ func (t *tasks) fail(w http.ResponseWriter, r *http.Request, err error) {
 func tenant(r *http.Request) string {
 	p, _ := middleware.PrincipalFrom(r.Context())
 	return p.Tenant()
-}
-
-// sleep waits for d or until the context ends, whose error it returns.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -207,6 +207,8 @@ func TestWhatAClientCanGetWrong(t *testing.T) {
 		{"GET", "/api/v1/tasks?limit=1;cursor=x", "", 400, "bad_request"},
 		{"GET", "/api/v1/tasks?cursor=x", "", 400, "bad_request"},
 		{"GET", "/api/v1/tasks?cursor=", "", 400, "bad_request"},
+		{"GET", "/api/v1/tasks?cursor=00000000000000000000", "", 400, "bad_request"},
+		{"GET", "/api/v1/tasks?cursor=task_00000000000000000000&cursor=task_00000000000000000000", "", 400, "bad_request"},
 		{"GET", "/api/v1/tasks/task_00000000000000000000", "", 404, "not_found"},
 		{"GET", "/api/v1/tasks/%00", "", 404, "not_found"},
 		{"GET", "/api/v1/tasks/a%2Fb", "", 404, "not_found"},
@@ -253,7 +255,7 @@ var errBroken = errors.New("dial tcp 10.0.0.7: secret of the house")
 func (brokenStore) Create(context.Context, string, string) (task, error) { return task{}, errBroken }
 func (brokenStore) Find(context.Context, string, string) (task, error)   { return task{}, errBroken }
 func (brokenStore) Cancel(context.Context, string, string) (task, error) { return task{}, errBroken }
-func (brokenStore) List(context.Context, string, cursor, int) ([]task, error) {
+func (brokenStore) List(context.Context, string, string, int) ([]task, error) {
 	return nil, errBroken
 }
 
@@ -264,8 +266,8 @@ func TestAStoreThatFailsTellsNothingOfItself(t *testing.T) {
 	for _, row := range []struct{ method, path, body string }{
 		{"POST", "/api/v1/tasks", `{"title": "x"}`},
 		{"GET", "/api/v1/tasks", ""},
-		{"GET", "/api/v1/tasks/task_x", ""},
-		{"POST", "/api/v1/tasks/task_x/cancel", ""},
+		{"GET", "/api/v1/tasks/task_00000000000000000000", ""},
+		{"POST", "/api/v1/tasks/task_00000000000000000000/cancel", ""},
 	} {
 		got := srv.must(t, srv.keys.Full, row.method, row.path, row.body)
 		wantProblem(t, row.method+" "+row.path, got, 503, "tasks_unavailable")
