@@ -117,12 +117,13 @@ type Peer struct {
 	New    func(*Setup) Server
 }
 
-// Peers are all compositions. The first is ours, and the bare handlers are
-// last.
+// Peers are all compositions. The first three are ours, and the bare handlers
+// are last.
 func Peers() []Peer {
 	return []Peer{
 		{"sallyport", true, true, newSallyport},
 		{"sallyport-pieces", true, true, newPieces},
+		{"sallyport-recipe", true, true, newRecipe},
 		{"chi+httprate", false, true, newChi},
 		{"hlog+lru+ulule", false, true, newHlog},
 		{"sethvargo+hand", true, true, newSethvargo},

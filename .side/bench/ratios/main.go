@@ -79,12 +79,18 @@ func main() {
 		fmt.Println()
 	}
 
-	fmt.Print("\n| row | of the floor | of the floor, as pieces |\n|---|--:|--:|\n")
+	fmt.Print("\n| row | API, of the floor | pieces, of API | recipe, of API | pieces, of the best net/http peer |" +
+		" recipe, of it |\n|---|--:|--:|--:|--:|--:|\n")
 	for _, row := range rows {
-		if floor := table[row]["floor"]; floor != nil {
-			bottom := median(floor[*metric])
-			fmt.Printf("| %s | %.2f | %.2f |\n", row, median(table[row][ours][*metric])/bottom,
-				median(table[row][ours+"-pieces"][*metric])/bottom)
+		at := func(peer string) float64 { return median(table[row][peer][*metric]) }
+		if table[row][ours+"-pieces"] != nil {
+			pieces, recipe, best := at(ours+"-pieces"), at(ours+"-recipe"), at(bestOf(table[row], peers, *metric, false))
+			floor := ""
+			if f := at("floor"); f > 0 {
+				floor = fmt.Sprintf("%.2f", at(ours)/f)
+			}
+			fmt.Printf("| %s | %s | %.2f | %.2f | %.2f | %.2f |\n", row, floor, pieces/at(ours), recipe/at(ours),
+				pieces/best, recipe/best)
 		}
 	}
 
@@ -94,17 +100,7 @@ func main() {
 		mine := table[row][ours][*metric]
 		fmt.Printf("| %s |", row)
 		for _, withFiber := range []bool{false, true} {
-			best := ""
-			for _, p := range peers {
-				f := table[row][p]
-				if f == nil || strings.HasPrefix(p, ours) || strings.HasPrefix(p, "bare") || p == "floor" || p == "fiber" &&
-					!withFiber {
-					continue
-				}
-				if best == "" || median(f[*metric]) < median(table[row][best][*metric]) {
-					best = p
-				}
-			}
+			best := bestOf(table[row], peers, *metric, withFiber)
 			theirs := table[row][best][*metric]
 			var each []float64
 			for i := range min(len(mine), len(theirs)) {
@@ -114,6 +110,21 @@ func main() {
 		}
 		fmt.Println()
 	}
+}
+
+// bestOf names the cheapest of the others in a row.
+func bestOf(row map[string]figures, peers []string, metric string, withFiber bool) (best string) {
+	for _, p := range peers {
+		f := row[p]
+		if f == nil || strings.HasPrefix(p, ours) || strings.HasPrefix(p, "bare") || p == "floor" ||
+			p == "fiber" && !withFiber {
+			continue
+		}
+		if best == "" || median(f[metric]) < median(row[best][metric]) {
+			best = p
+		}
+	}
+	return best
 }
 
 // middle is 0.5 unless the command line says otherwise.
