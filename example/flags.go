@@ -107,7 +107,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		check("sandbox-rate", err)
 	}
 	check("request-id-header",
-		middleware.Options{RequestID: middleware.RequestIDOptions{Header: c.requestIDHeader}}.Validate())
+		middleware.Options{RequestIDHeader: c.requestIDHeader}.Validate())
 	_, err = c.service.Resolve(nil)
 	check("key-prefix", err)
 	c.latency, err = time.ParseDuration(*latency)

@@ -36,12 +36,12 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	replies := idem.NewRunner(s.replies, idem.Options{Join: s.inDatabase, Wait: c.patience, Timeout: c.patience,
 		Draining: draining, Logger: logger})
 	api := middleware.NewAPI(s.keys, middleware.Options{
-		Base:        basePath,
-		RequestID:   middleware.RequestIDOptions{Header: c.requestIDHeader},
-		Keys:        middleware.KeyOptions{LastUsed: lastUsed},
-		RateLimit:   limits,
-		Idempotency: middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
-		Hooks:       &middleware.Hooks{Logger: logger},
+		Base:            basePath,
+		RequestIDHeader: c.requestIDHeader,
+		Keys:            middleware.KeyOptions{LastUsed: lastUsed},
+		RateLimit:       limits,
+		Idempotency:     middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
+		Hooks:           &middleware.Hooks{Logger: logger},
 	})
 
 	tasks := &tasks{store: s.tasks, latency: c.latency, logger: logger}

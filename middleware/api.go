@@ -27,6 +27,9 @@ import (
 // is charged to the organization and key like any request. The code of this
 // path is in path.go.
 //
+// A CORS middleware stands around it, and [Guard.RequestID] around both:
+// api.RequestID(cors(api)).
+//
 // Register all routes, then serve: Handle must not be called concurrently with
 // ServeHTTP.
 type API struct {
@@ -44,7 +47,7 @@ type API struct {
 func NewAPI(keys keystore.Store, o Options) *API {
 	g := newGuard(keys, o, nil)
 	if g.auth == nil {
-		panic("middleware: NewAPI: there is neither a key store nor an Options.Authenticator")
+		panic("middleware: NewAPI: there is neither a key store nor Options.Authenticate")
 	}
 	g.noRateLimit.Store(false) // the routes have both stages
 	g.noIdempotent.Store(false)
@@ -96,10 +99,6 @@ type RouteOptions struct {
 	// policy that refuses and that no plan replaces. Where a plan chooses a
 	// policy with a smaller burst, the request gets 400.
 	Cost int64
-	// ReportOnly makes the requirement and all limits of the route refuse
-	// nothing. [Event].Reported tells what would have been refused. Concurrent
-	// still refuses.
-	ReportOnly bool
 	// Idempotency changes the API's for this route: a field that is zero has
 	// the API's value, the Runner too. It must name the route's method, where
 	// the API does not.
@@ -131,12 +130,11 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if absent(h) {
 		mistake(pattern, "the handler is nil")
 	}
-	need.reportOnly = need.reportOnly || o.ReportOnly
-	check, err := newScopeCheck(need, a.Guard.options.Service.Scopes, a.Guard.options.Keys.Realm)
+	check, err := newScopeCheck(need, a.Guard.options.Service.Scopes)
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
-	limit := routeLimit{o.Limit, o.Cost, o.ReportOnly}
+	limit := routeLimit{o.Limit, o.Cost}
 	if err := a.Guard.limits.validRoute(limit); err != "" {
 		mistake(pattern, err)
 	}
@@ -149,7 +147,6 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 			mistake(pattern, "another route has a different rate limit of the name "+strconv.Quote(p.Name))
 		}
 		a.limits[p.Name] = p.Limit
-		a.Guard.limits.routes = append(a.Guard.limits.routes, limit)
 	}
 	rt := &route{guard: a.Guard, limit: limit, scope: check, next: h}
 	described := Route{Method: method, Path: path, Scopes: need.names, AnyOf: need.any}

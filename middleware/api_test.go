@@ -186,7 +186,7 @@ func TestNames(t *testing.T) {
 	}
 	for base, path := range map[string]string{"/": "/cars", "/v7/": "/v7/cars", "/v7": "/v7/cars"} {
 		api := middleware.NewAPI(memory, middleware.Options{
-			Base: base, Service: service, Hooks: quiet(), RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
+			Base: base, Service: service, Hooks: quiet(), RequestIDHeader: "Acme-Request-Id",
 		})
 		api.HandleFunc("GET "+path, middleware.Require("cars:drive"), sayOK)
 		res := serve(api, request("GET", path, token, ""))

@@ -12,7 +12,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
-	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // KeyOptions say which API keys are accepted.
@@ -21,9 +20,6 @@ type KeyOptions struct {
 	// Authorization, such as "X-API-Key", and no header that a browser or proxy
 	// writes. A request with a Bearer token too is refused.
 	Header string
-
-	// Realm is named in challenges (RFC 9110, section 11.5); "" means "api".
-	Realm string
 
 	// Environment, when set, is the only one whose keys are accepted, for hosts
 	// that serve just one.
@@ -40,10 +36,6 @@ type KeyOptions struct {
 
 func (o KeyOptions) validate() error {
 	var errs []error
-	unquotable := func(c rune) bool { return c < 0x20 || c > 0x7e || c == '"' || c == '\\' }
-	if strings.ContainsFunc(o.Realm, unquotable) {
-		errs = append(errs, fmt.Errorf("the realm %q has a character that a challenge cannot carry", o.Realm))
-	}
 	switch {
 	case o.Header != "" && !validToken(o.Header):
 		errs = append(errs, fmt.Errorf("%q is not a header field name", o.Header))
@@ -64,27 +56,13 @@ var requestHeader = regexp.MustCompile(`^(Accept|If-|Proxy-|Sec-|X-Forwarded-|` 
 
 type keyAuthenticator struct {
 	KeyOptions
-	service   keystore.Service
-	keys      keystore.Store
-	cache     cache // nil when keys is no cache
-	clientIP  ClientIP
-	throttle  *throttle
-	challenge string   // of a refused token
-	invalid   *Problem // for a token that names no live key; nil if other code may change it
-	unclaimed error    // answer of a joined one to a token of another shape; nil if it is not joined
-}
-
-// keyAuthenticators returns those of an authenticator, joined ones included.
-func keyAuthenticators(a Authenticator) (all []*keyAuthenticator) {
-	switch a := a.(type) {
-	case *keyAuthenticator:
-		return []*keyAuthenticator{a}
-	case *joined:
-		for _, one := range a.authenticators {
-			all = append(all, keyAuthenticators(one)...)
-		}
-	}
-	return all
+	service  keystore.Service
+	keys     keystore.Store
+	cache    cache // nil when keys is no cache
+	proxies  proxies
+	throttle *throttle
+	invalid  *Problem // for a token that names no live key
+	joined   bool     // a Bearer token of another shape may be somebody else's
 }
 
 // cache is the part of keystore.Cached that answers from memory.
@@ -92,17 +70,23 @@ type cache interface {
 	Remembered(t keystore.Token) (k *keystore.Key, wasUsable bool)
 }
 
-func newKeyAuthenticator(
-	keys keystore.Store, o KeyOptions, s keystore.Service, failures ratelimit.Limit, c ClientIP,
-) *keyAuthenticator {
-	a := &keyAuthenticator{KeyOptions: o, service: s, keys: keys, clientIP: c, throttle: newThrottle(failures)}
-	a.challenge = `Bearer realm="` + o.Realm + `", error="invalid_token"`
+func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
+	a := &keyAuthenticator{
+		KeyOptions: o.Keys, service: o.Service, keys: keys, proxies: o.TrustedProxies,
+		throttle: newThrottle(o.Failures), joined: o.Authenticate != nil,
+	}
 	a.cache, _ = keys.(cache)
+	a.invalid = a.refusal("")
 	return a
 }
 
-// Authenticate returns the principal of the live key that the request carries.
-func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
+// errForeignToken is the answer of a joined keyAuthenticator to a Bearer token
+// of another shape.
+var errForeignToken = errors.New("middleware: the token is no API key of this service")
+
+// caller returns the principal of the live key that the request carries,
+// ErrNoCredentials, errForeignToken or the reason why there is none.
+func (a *keyAuthenticator) caller(r *http.Request) (Principal, error) {
 	token, found, ownHeader := a.token(r)
 	switch found {
 	case bearer.Nothing:
@@ -113,8 +97,8 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 	parsed, err := a.service.Parse(token)
 	malformed, isMalformed := err.(keystore.TokenError)
 	switch {
-	case isMalformed && a.unclaimed != nil && !ownHeader && !a.service.Claims(token):
-		return Principal{}, a.unclaimed
+	case isMalformed && a.joined && !ownHeader && !a.service.Claims(token):
+		return Principal{}, errForeignToken
 	case a.RejectBrowsers && fromPage(r.Header):
 		return Principal{}, a.failed(r, a.refusal("A secret API key must not be used in a browser, "+
 			"where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
@@ -122,7 +106,7 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 		return Principal{}, a.failed(r, a.refusal(string(malformed)))
 	case err != nil:
 		return Principal{}, err
-	case parsed.Environment != "" && !a.serves(parsed.Environment):
+	case parsed.Environment != "" && !a.accepts(parsed.Environment):
 		return Principal{}, a.failed(r, a.otherEnvironment(parsed.Environment))
 	}
 	var key *keystore.Key
@@ -134,7 +118,7 @@ func (a *keyAuthenticator) Authenticate(r *http.Request) (Principal, error) {
 	if err != nil {
 		return Principal{}, err
 	}
-	if len(key.Networks) > 0 && !key.AllowsAddress(a.clientIP.From(r)) {
+	if len(key.Networks) > 0 && !key.AllowsAddress(a.proxies.client(r)) {
 		return Principal{}, refusal(codes.AddressNotAllowed).of(key)
 	}
 	if a.LastUsed != nil {
@@ -185,23 +169,21 @@ func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore
 	key, err := t.Lookup(ctx, a.keys)
 	switch {
 	case err == nil:
-	case errors.Is(err, keystore.ErrNotFound) && a.invalid != nil:
-		return nil, a.invalid
 	case errors.Is(err, keystore.ErrNotFound):
-		return nil, a.refusal("")
+		return nil, a.invalid
 	default:
 		return nil, err
 	}
 	if err := key.Refused(); err != nil {
 		return nil, a.refusal(refusedDetail(key, err)).of(key)
 	}
-	if !a.serves(key.Environment) {
+	if !a.accepts(key.Environment) {
 		return nil, a.otherEnvironment(key.Environment).of(key)
 	}
 	return key.Bind(a.service.Scopes), nil
 }
 
-func (a *keyAuthenticator) serves(e keystore.Environment) bool {
+func (a *keyAuthenticator) accepts(e keystore.Environment) bool {
 	return a.Environment == "" || e == a.Environment
 }
 
@@ -213,11 +195,11 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (
 	remembered := false
 	if a.cache != nil {
 		var key *keystore.Key
-		if key, remembered = a.cache.Remembered(*t); key != nil && a.serves(key.Environment) {
+		if key, remembered = a.cache.Remembered(*t); key != nil && a.accepts(key.Environment) {
 			return key.Bind(a.service.Scopes), nil
 		}
 	}
-	release, refused := a.throttle.reserve(r.Context(), a.clientIP.bucket(r), t.Digests()[0])
+	release, refused := a.throttle.reserve(r.Context(), a.proxies.bucket(r), t.Digests()[0])
 	if refused != nil {
 		if !remembered {
 			return nil, refused
@@ -240,7 +222,7 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (
 // failed charges a failure that needed no store.
 func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
 	if a.throttle != nil {
-		if spent := a.throttle.take(r.Context(), a.clientIP.bucket(r)); spent != nil {
+		if spent := a.throttle.take(r.Context(), a.proxies.bucket(r)); spent != nil {
 			return spent
 		}
 	}
@@ -249,7 +231,7 @@ func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
 
 func (a *keyAuthenticator) refusal(detail string) *Problem {
 	p := refusal(codes.APIKeyInvalid)
-	p.Challenge = a.challenge
+	p.Challenge = `Bearer realm="api", error="invalid_token"`
 	if detail != "" {
 		p.Detail = detail
 	}

@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // TestAPIKeyHeader: KeyOptions.Header may carry the key in place of
@@ -76,76 +74,6 @@ func TestAPIKeyHeaderMistakes(t *testing.T) {
 	}
 }
 
-// TestKeyAuthenticatorOptions: it reads Service, Keys, Failures and ClientIP
-// of its own options.
-func TestKeyAuthenticatorOptions(t *testing.T) {
-	ring := newKeyring()
-	own := scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."})
-	token := ring.plant(t, keystore.Key{Scopes: []scope.Name{"parcels:read"}})
-	proxy, err := middleware.TrustProxies("10.0.0.0/8")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys := middleware.KeyAuthenticator(ring.memory, middleware.Options{
-		Service: keystore.Service{Scopes: own}, ClientIP: proxy, Failures: ratelimit.MustParse("1-H"), Keys: middleware.KeyOptions{Header: "X-API-Key", Realm: "parcels"},
-	})
-	api := middleware.NewAPI(nil, middleware.Options{Hooks: quiet(), ClientIP: proxy, Authenticator: keys})
-	api.HandleFunc("GET /api/v1/parcels", middleware.Require("parcels:read"),
-		func(w http.ResponseWriter, r *http.Request) {
-			p, _ := middleware.PrincipalFrom(r.Context())
-			fmt.Fprint(w, p.Has("parcels:read"))
-		})
-	from := func(client, token string) answer {
-		r := request("GET", "/api/v1/parcels", "", "", "X-API-Key: "+token, "X-Forwarded-For: "+client)
-		r.RemoteAddr = "10.1.1.1:1"
-		return serve(api, r)
-	}
-	if res := from("192.0.2.1", token); res.StatusCode != 200 || res.body != "true" {
-		t.Errorf("got %d %s", res.StatusCode, res.body)
-	}
-	for i, want := range []int{401, 429} {
-		if res := from("192.0.2.2", "wrong"); res.StatusCode != want ||
-			want == 401 && res.Header.Get("Www-Authenticate") != `Bearer realm="parcels", error="invalid_token"` {
-			t.Errorf("wrong key %d: got %d %v, want %d", i+1, res.StatusCode, res.Header, want)
-		}
-	}
-	if res := from("192.0.2.3", "wrong"); res.StatusCode != 401 {
-		t.Errorf("another client behind the proxy: got %d", res.StatusCode)
-	}
-}
-
-// TestOptionsThatDoNotFit: what a KeyAuthenticator and its Guard must share is
-// compared when the Guard is made.
-func TestOptionsThatDoNotFit(t *testing.T) {
-	proxy, header := trust(t, "10.0.0.0/8"), middleware.KeyOptions{Header: "svc-request-id"}
-	keys := func(o middleware.Options) middleware.Authenticator {
-		return middleware.KeyAuthenticator(keystore.NewMemory(), o)
-	}
-	named := keys(middleware.Options{Keys: middleware.KeyOptions{Header: "X-Id"}})
-	for want, o := range map[string]middleware.Options{
-		"Options.ClientIP: a KeyAuthenticator was made with another one": {Authenticator: keys(middleware.Options{ClientIP: proxy})},
-		"give both the same": {ClientIP: proxy,
-			Authenticator: middleware.FirstOf(middleware.RefuseSeveral, nobody{}, keys(middleware.Options{}))},
-		"Options.Keys: Environment, Header, RejectBrowsers and LastUsed apply to API keys only; give them to KeyAuthenticator": {
-			Authenticator: nobody{}, Keys: middleware.KeyOptions{RejectBrowsers: true},
-		},
-		"Options.Failures": {Authenticator: nobody{}, Failures: ratelimit.MustParse("1-S")},
-		"Options.Keys: the header Svc-Request-Id is that of the request id": {Keys: header},
-		"Options.Authenticator: the header X-Id of a KeyAuthenticator is that of the request id": {Authenticator: named,
-			RequestID: middleware.RequestIDOptions{Header: "X-ID"}},
-	} {
-		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
-	}
-	for _, o := range []middleware.Options{{Authenticator: named},
-		{ClientIP: proxy, Authenticator: keys(middleware.Options{ClientIP: trust(t, "10.1.2.3/8")})}} {
-		if err := o.Validate(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestKeyNetworks: a key is refused from an address outside its networks.
 // Behind a trusted proxy that is the client's; nobody else's word counts.
 func TestKeyNetworks(t *testing.T) {
@@ -154,15 +82,11 @@ func TestKeyNetworks(t *testing.T) {
 		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}})
 	free := ring.plant(t, keystore.Key{})
 	past := ring.plant(t, keystore.Key{Suspended: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
-	trusting, err := middleware.TrustProxies("10.0.0.0/8")
-	if err != nil {
-		t.Fatal(err)
-	}
 	last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
 	runs := 0
-	serveFrom := func(clientIP middleware.ClientIP, token, peer, forwarded string) answer {
+	serveFrom := func(proxies []netip.Prefix, token, peer, forwarded string) answer {
 		api := middleware.NewAPI(ring.keys,
-			middleware.Options{Hooks: quiet(), ClientIP: clientIP, Failures: ratelimit.MustParse("1-H"),
+			middleware.Options{Hooks: quiet(), TrustedProxies: proxies, Failures: ratelimit.MustParse("1-H"),
 				Keys: middleware.KeyOptions{LastUsed: last}})
 		api.HandleFunc("GET /api/v1/any", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) { runs++ })
 		r := request("GET", "/api/v1/any", token, "")
@@ -191,12 +115,12 @@ func TestKeyNetworks(t *testing.T) {
 		{"no networks", free, "198.51.100.1:1", "", false, 200},
 		{"suspended, outside", past, "198.51.100.1:1", "", false, 401},
 	} {
-		var clientIP middleware.ClientIP
+		var proxies []netip.Prefix
 		if tt.proxied {
-			clientIP = trusting
+			proxies = trust("10.0.0.0/8")
 		}
 		runs = 0
-		res := serveFrom(clientIP, tt.token, tt.peer, tt.forwarded)
+		res := serveFrom(proxies, tt.token, tt.peer, tt.forwarded)
 		if res.StatusCode != tt.status || (runs == 1) != (tt.status == 200) {
 			t.Errorf("%s: got %d and %d runs, want %d: %s", tt.name, res.StatusCode, runs, tt.status, res.body)
 		}

@@ -12,171 +12,35 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// An Authenticator finds out who sent a request. It must be safe for concurrent
-// use. Its answer is one of four:
-//
-//   - a principal and no error: the request is that caller's;
-//   - [ErrNoCredentials], also wrapped: the request carries no credentials of
-//     this kind;
-//   - a [*Problem], also wrapped: the credentials are refused, with this
-//     response; or the *keystore.GrantError of [NewPrincipal], also wrapped:
-//     they are refused with 403, and the error goes to the log at level info;
-//   - any other error: the credentials could not be checked. The client gets
-//     503 and may retry; the error goes to the log.
-//
-// For anything else the client gets 500, with a line in the log.
-type Authenticator interface {
-	Authenticate(r *http.Request) (Principal, error)
-}
-
-// An AuthenticatorFunc is an [Authenticator] in one function.
-type AuthenticatorFunc func(*http.Request) (Principal, error)
-
-// Authenticate implements [Authenticator].
-func (f AuthenticatorFunc) Authenticate(r *http.Request) (Principal, error) { return f(r) }
-
-// ErrNoCredentials is the error of an [Authenticator] for a request that
+// ErrNoCredentials is what [Options].Authenticate returns for a request that
 // carries no credentials of its kind.
 var ErrNoCredentials = errors.New("middleware: the request carries no credentials")
 
-// What [FirstOf] does with a request that carries credentials of several kinds.
-const (
-	RefuseSeveral = true  // 400, because two parties may believe different ones
-	IgnoreSeveral = false // it does not look at credentials after the first
-)
-
-// FirstOf joins authenticators: the first whose answer is not
-// [ErrNoCredentials] decides. So a revoked API key is refused, even beside a
-// valid session. refuseSeveral is [RefuseSeveral] or [IgnoreSeveral].
-//
-// A [KeyAuthenticator] that is joined leaves Bearer tokens of another shape,
-// such as JWTs, to the others. One that nobody takes is refused as an invalid
-// key. Two of them need different prefixes: each refuses tokens of its own
-// shape that its store does not have. An Authenticator around a
-// KeyAuthenticator hides it, so that it refuses JWTs too: put it around what
-// FirstOf returns.
-//
-// FirstOf panics without authenticators and on a nil one.
-func FirstOf(refuseSeveral bool, authenticators ...Authenticator) Authenticator {
-	j := &joined{exclusive: refuseSeveral}
-	if len(authenticators) == 0 {
-		panic("middleware: FirstOf: there is no authenticator")
-	}
-	for _, a := range authenticators {
-		if absent(a) {
-			panic("middleware: FirstOf: an authenticator is nil")
-		}
-		if keys, ok := a.(*keyAuthenticator); ok {
-			joinedKeys := *keys
-			joinedKeys.unclaimed = &unclaimedToken{keys, keys.refusal("")}
-			a = &joinedKeys
-		}
-		j.authenticators = append(j.authenticators, a)
-	}
-	return j
-}
-
-type joined struct {
-	authenticators []Authenticator
-	exclusive      bool // refuse several kinds of credentials
-}
-
-// Authenticate implements [Authenticator].
-func (j *joined) Authenticate(r *http.Request) (Principal, error) {
-	none := ErrNoCredentials
-	for i, a := range j.authenticators {
-		principal, err := a.Authenticate(r)
-		if errors.Is(err, ErrNoCredentials) {
-			if unclaimed, ok := errors.AsType[*unclaimedToken](err); ok {
-				none = unclaimed
-			}
-			continue
-		}
-		if j.exclusive && err == nil && principal.known() {
-			for _, other := range j.authenticators[i+1:] {
-				second, err := other.Authenticate(r)
-				switch {
-				case errors.Is(err, ErrNoCredentials):
-				case err == nil && !second.known():
-					return Principal{}, nil // it breaks its contract: 500, as alone
-				default:
-					return Principal{}, refusal(codes.SeveralCredentials)
-				}
-			}
-		}
-		return principal, err
-	}
-	return Principal{}, none
-}
-
-// An unclaimedToken is the answer of a joined keyAuthenticator for a Bearer
-// token of another shape: no credentials of its kind. If nobody else takes the
-// token, the client learns that it is not valid, rather than that none was
-// sent.
-type unclaimedToken struct {
-	keys    *keyAuthenticator
-	refused *Problem
-}
-
-func (u *unclaimedToken) Error() string { return u.refused.Error() }
-func (u *unclaimedToken) Unwrap() error { return ErrNoCredentials }
-
-// absent reports whether v is nil, or a nil pointer or function in an
-// interface, which would panic at the first request.
-func absent(v any) bool {
-	if v == nil {
-		return true
-	}
-	value := reflect.ValueOf(v)
-	return (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()
-}
-
 // authentication finds out who calls.
 type authentication struct {
-	Authenticator
-	keys      []*keyAuthenticator // of it
-	registry  *scope.Registry
-	preflight http.Handler
-	missing   *Problem // for a request without credentials
-	report    *reporter
+	keys     *keyAuthenticator                      // nil without a key store
+	other    func(*http.Request) (Principal, error) // Options.Authenticate; may be nil beside keys
+	registry *scope.Registry
+	missing  *Problem // for a request without credentials
+	report   *reporter
 }
 
-func newAuthentication(
-	a Authenticator, r *scope.Registry, realm string, preflight http.Handler, report *reporter,
-) *authentication {
-	missing := refusal(codes.APIKeyMissing)
-	missing.Challenge = `Bearer realm="` + realm + `"`
-	return &authentication{
-		Authenticator: a,
-		keys:          keyAuthenticators(a),
-		registry:      r,
-		preflight:     preflight,
-		missing:       missing,
-		report:        report,
+func newAuthentication(keys keystore.Store, o Options, report *reporter) *authentication {
+	a := &authentication{other: o.Authenticate, registry: o.Service.Scopes, missing: refusal(codes.APIKeyMissing), report: report}
+	a.missing.Challenge = `Bearer realm="api"`
+	if keys != nil {
+		a.keys = newKeyAuthenticator(keys, o)
 	}
-}
-
-// isPreflight reports whether Options.Preflight answers the request.
-func (a *authentication) isPreflight(r *http.Request) bool {
-	h := r.Header
-	return a.preflight != nil && r.Method == http.MethodOptions &&
-		len(h["Origin"]) > 0 && len(h["Access-Control-Request-Method"]) > 0
+	return a
 }
 
 // check returns the caller, or the refusal of a request that is answered by x.
 func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (Principal, *Problem) {
-	if values := r.Header["Authorization"]; len(values) > 0 {
-		x.authorization = values[0]
+	x.authorization = firstValue(r.Header["Authorization"])
+	if a.keys != nil && a.keys.Header != "" {
+		x.apiKey = firstValue(r.Header[a.keys.Header])
 	}
-	for _, keys := range a.keys {
-		if keys.Header == "" {
-			continue
-		}
-		if values := r.Header[keys.Header]; len(values) > 0 {
-			x.apiKey = values[0]
-		}
-	}
-	principal, err := a.Authenticate(r)
+	principal, err := a.caller(r)
 	if err == nil && principal.known() && principal.fits(a.registry) {
 		return principal, nil
 	}
@@ -186,9 +50,6 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 	case isProblem && refused != nil && refused.Status >= 400 && refused.Status <= 599:
 		return Principal{}, refused
 	case errors.Is(err, ErrNoCredentials):
-		if unclaimed, ok := errors.AsType[*unclaimedToken](err); ok {
-			return Principal{}, unclaimed.keys.failed(r, unclaimed.refused)
-		}
 		return Principal{}, a.missing
 	case err == nil && principal.known():
 		broken = "a principal of another scope registry"
@@ -200,7 +61,7 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 		broken = fmt.Sprintf("a *Problem of status %d, which is no refusal", refused.Status)
 	}
 	if broken != "" {
-		a.report.fault(w, r, "the authenticator breaks its contract", errors.New("it returned "+broken))
+		a.report.fault(w, r, "Options.Authenticate breaks its contract", errors.New("it returned "+broken))
 		return Principal{}, refusal(codes.Internal)
 	}
 	if _, ok := errors.AsType[*keystore.GrantError](err); ok {
@@ -210,4 +71,36 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 	}
 	a.report.fault(w, r, "the credentials of a request could not be checked", err)
 	return Principal{}, refusal(codes.KeyStore)
+}
+
+// caller asks for an API key first, so that a revoked one is refused even
+// beside a valid session.
+func (a *authentication) caller(r *http.Request) (Principal, error) {
+	if a.keys == nil {
+		return a.other(r)
+	}
+	principal, err := a.keys.caller(r)
+	if a.other == nil || err != nil && err != ErrNoCredentials && err != errForeignToken {
+		return principal, err
+	}
+	second, otherErr := a.other(r)
+	switch none := errors.Is(otherErr, ErrNoCredentials); {
+	case err == nil && none:
+		return principal, nil
+	case err == nil && (otherErr != nil || second.known()):
+		return Principal{}, refusal(codes.SeveralCredentials)
+	case err == errForeignToken && none:
+		return Principal{}, a.keys.failed(r, a.keys.invalid)
+	}
+	return second, otherErr
+}
+
+// absent reports whether v is nil, or a nil pointer or function in an
+// interface, which would panic at the first request.
+func absent(v any) bool {
+	if v == nil {
+		return true
+	}
+	value := reflect.ValueOf(v)
+	return (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()
 }

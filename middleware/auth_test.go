@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,9 +54,9 @@ func TestEnvironmentOfHost(t *testing.T) {
 	test, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
 	store := &countedStore{Store: ring.memory}
 	api := testAPI(store, middleware.Options{Hooks: quiet(),
-		Keys: middleware.KeyOptions{Environment: keystore.Production, Realm: "live"}})
+		Keys: middleware.KeyOptions{Environment: keystore.Production}})
 	res := serve(api, request("GET", "/api/v1/any", test, ""))
-	wantRefusal(t, "test key", res, 401, "api_key_invalid", `Bearer realm="live", error="invalid_token"`)
+	wantRefusal(t, "test key", res, 401, "api_key_invalid", invalid)
 	if got := res.problem(t).Detail; got != "This host takes production keys, and the API key is a sandbox one." ||
 		store.lookups.Load() != 0 {
 		t.Errorf("got %q after %d lookups", got, store.lookups.Load())
@@ -242,10 +243,6 @@ func TestLastUsed(t *testing.T) {
 	}
 }
 
-func (nobody) Authenticate(*http.Request) (middleware.Principal, error) {
-	return middleware.Principal{}, middleware.ErrNoCredentials
-}
-
 // TestAuthenticateAlone: it needs nothing before it.
 func TestAuthenticateAlone(t *testing.T) {
 	ring := newKeyring()
@@ -265,9 +262,9 @@ func TestAuthenticateAlone(t *testing.T) {
 	}
 }
 
-// TestAuthenticator: each of the answers that an Authenticator may give, and
+// TestAuthenticate: each of the answers that Options.Authenticate may give, and
 // those that it may not.
-func TestAuthenticator(t *testing.T) {
+func TestAuthenticate(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	var caller middleware.Principal
@@ -312,9 +309,7 @@ func TestAuthenticator(t *testing.T) {
 	} {
 		log := newLogged()
 		o := middleware.Options{Hooks: log.hooks(),
-			Authenticator: middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
-				return tt.principal, tt.err
-			})}
+			Authenticate: func(*http.Request) (middleware.Principal, error) { return tt.principal, tt.err }}
 		res := serve(testAPI(nil, o), request("GET", "/api/v1/any", "", ""))
 		if res.StatusCode != tt.status || tt.code != "" && res.problem(t).Code != tt.code {
 			t.Errorf("%s: got %d %s, want %d %s", tt.name, res.StatusCode, res.body, tt.status, tt.code)
@@ -383,137 +378,86 @@ func TestHalfClosedClient(t *testing.T) {
 	}
 }
 
-// TestJoinedAuthenticators: which answer a request gets that carries
-// credentials of no kind, of one or of two.
-func TestJoinedAuthenticators(t *testing.T) {
+// TestKeysBesideOthers: which answer a request gets that carries credentials of
+// no kind, of one or of two.
+func TestKeysBesideOthers(t *testing.T) {
 	ring := newKeyring()
 	live, suspended := ring.issue(t), ring.plant(t, keystore.Key{Suspended: true})
-	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
-	keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{Keys: middleware.KeyOptions{Header: "X-API-Key"}})
 	user, service := session(by(t, "user")), bearerJWT(by(t, "service"))
 	const cookie, bearer = "Cookie: session=", "Authorization: Bearer "
-	type want struct {
-		status int
-		who    string // of 200, or the code
-	}
-	several, missingKey, invalidKey := want{400, "several_credentials"}, want{401, "api_key_missing"},
-		want{401, "api_key_invalid"}
-	asUser, asService, asKey := want{200, "user"}, want{200, "service"}, want{200, "key"}
 	for _, tt := range []struct {
-		name    string
-		lines   []string
-		first   want // of FirstOf(keys, service, user)
-		reverse want // of FirstOf(user, service, keys)
-		prefer  want // of FirstOf(IgnoreSeveral, …)
-		logged  string
+		name   string
+		lines  []string
+		status int
+		who    string // of 200, or else the code
 	}{
-		{"nothing", nil, missingKey, missingKey, missingKey, ""},
-		{"a key", []string{bearer + live}, asKey, asKey, asKey, ""},
-		{"a key in its header", []string{"X-API-Key: " + live}, asKey, asKey, asKey, ""},
-		{"a JWT", []string{bearer + jwt}, asService, asService, asService, ""},
-		{"a session", []string{cookie + "1"}, asUser, asUser, asUser, ""},
-		{"a key that is suspended", []string{bearer + suspended}, invalidKey, invalidKey, invalidKey, ""},
-		{"a session that has ended", []string{cookie + "ended"}, want{401, "session_ended"}, want{401, "session_ended"},
-			want{401, "session_ended"}, ""},
-		{"a token that nobody knows", []string{bearer + "opaque"}, invalidKey, invalidKey, invalidKey, ""},
-		{"another scheme", []string{"Authorization: Basic YTpi"}, missingKey, missingKey, missingKey, ""},
-		{"no key in its header", []string{"X-API-Key: " + jwt}, invalidKey, invalidKey, invalidKey, ""},
+		{"nothing", nil, 401, "api_key_missing"},
+		{"a key", []string{bearer + live}, 200, "key"},
+		{"a key in its header", []string{"X-API-Key: " + live}, 200, "key"},
+		{"a JWT", []string{bearer + jwt}, 200, "service"},
+		{"a session", []string{cookie + "1"}, 200, "user"},
+		{"a key that is suspended", []string{bearer + suspended}, 401, "api_key_invalid"},
+		{"a session that has ended", []string{cookie + "ended"}, 401, "session_ended"},
+		{"a token that nobody knows", []string{bearer + "opaque"}, 401, "api_key_invalid"},
+		{"another scheme", []string{"Authorization: Basic YTpi"}, 401, "api_key_missing"},
+		{"no key in its header", []string{"X-API-Key: " + jwt}, 401, "api_key_invalid"},
 
-		{"a key and a session", []string{bearer + live, cookie + "1"}, several, several, asUser, ""},
-		{"a JWT and a session", []string{bearer + jwt, cookie + "1"}, several, several, asUser, ""},
-		{"a key in its header and a JWT", []string{"X-API-Key: " + live, bearer + jwt}, invalidKey, several, asService, ""},
-		{"no key in its header and a session", []string{"X-API-Key: opaque", cookie + "1"}, invalidKey, several, asUser, ""},
-		{"a suspended key and a session", []string{bearer + suspended, cookie + "1"}, invalidKey, several, asUser, ""},
-		{"an unknown key and a session", []string{bearer + unknown, cookie + "1"}, invalidKey, several, asUser, ""},
-		{"a mistyped key and a session", []string{bearer + swapLast(live), cookie + "1"}, invalidKey, several, asUser, ""},
-		{"an opaque token and a session", []string{bearer + "opaque", cookie + "1"}, asUser, asUser, asUser, ""},
-		{"a key and a session that has ended", []string{bearer + live, cookie + "ended"}, several,
-			want{401, "session_ended"}, want{401, "session_ended"}, ""},
-		{"a key and a session, which is down", []string{bearer + live, cookie + "down"}, several,
-			want{503, "key_store_unavailable"}, want{503, "key_store_unavailable"}, ""},
-		{"a key and an answer that is none", []string{bearer + live, cookie + "nobody"}, want{500, "internal"},
-			want{500, "internal"}, want{500, "internal"}, "neither a principal nor an error"},
-		{"a key and a nil problem", []string{bearer + live, cookie + "nil"}, several, want{500, "internal"},
-			want{500, "internal"}, ""},
+		{"a key and a session", []string{bearer + live, cookie + "1"}, 400, "several_credentials"},
+		{"a key in its header and a JWT", []string{"X-API-Key: " + live, bearer + jwt}, 401, "api_key_invalid"},
+		{"no key in its header and a session", []string{"X-API-Key: opaque", cookie + "1"}, 401, "api_key_invalid"},
+		{"a suspended key and a session", []string{bearer + suspended, cookie + "1"}, 401, "api_key_invalid"},
+		{"an unknown key and a session", []string{bearer + wellFormed(), cookie + "1"}, 401, "api_key_invalid"},
+		{"a mistyped key and a session", []string{bearer + swapLast(live), cookie + "1"}, 401, "api_key_invalid"},
+		{"an opaque token and a session", []string{bearer + "opaque", cookie + "1"}, 200, "user"},
+		{"a key and a session that has ended", []string{bearer + live, cookie + "ended"}, 400, "several_credentials"},
+		{"a key and a session, which is down", []string{bearer + live, cookie + "down"}, 400, "several_credentials"},
+		{"a key and an answer that is none", []string{bearer + live, cookie + "nobody"}, 500, "internal"},
+		{"a key and a nil problem", []string{bearer + live, cookie + "nil"}, 400, "several_credentials"},
 	} {
-		for name, form := range map[string]struct {
-			auth middleware.Authenticator
-			want want
-		}{
-			"FirstOf":          {middleware.FirstOf(middleware.RefuseSeveral, keys, service, user), tt.first},
-			"FirstOf, reverse": {middleware.FirstOf(middleware.RefuseSeveral, user, service, keys), tt.reverse},
-			"FirstOf, nested": {middleware.FirstOf(middleware.RefuseSeveral,
-				middleware.FirstOf(middleware.RefuseSeveral, keys), middleware.FirstOf(middleware.IgnoreSeveral,
-					service), user), tt.first},
-			"IgnoreSeveral": {middleware.FirstOf(middleware.IgnoreSeveral, user, service, keys), tt.prefer},
-		} {
-			log := newLogged()
-			api := middleware.NewAPI(nil, middleware.Options{Hooks: log.hooks(), Authenticator: form.auth})
-			api.HandleFunc("GET /api/v1/who", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-				p, _ := middleware.PrincipalFrom(r.Context())
-				w.Header().Set("X-Who", p.Subject())
-				if p.KeyID() != "" {
-					w.Header().Set("X-Who", "key")
+		api := middleware.NewAPI(ring.keys, middleware.Options{
+			Hooks: quiet(), Keys: middleware.KeyOptions{Header: "X-API-Key"},
+			Authenticate: func(r *http.Request) (middleware.Principal, error) {
+				if p, err := user(r); !errors.Is(err, middleware.ErrNoCredentials) {
+					return p, err
 				}
-			})
-			res := serve(api, request("GET", "/api/v1/who", "", "", tt.lines...))
-			got := want{res.StatusCode, res.Header.Get("X-Who")}
-			if got.status != 200 {
-				got.who = res.problem(t).Code
-			}
-			if got != form.want {
-				t.Errorf("%s, %s: got %v, want %v", tt.name, name, got, form.want)
-			}
-			if got.who == "api_key_invalid" && res.Header.Get("Www-Authenticate") != invalid ||
-				got.who == "api_key_missing" && res.Header.Get("Www-Authenticate") != missing {
-				t.Errorf("%s, %s: got the challenge %q", tt.name, name, res.Header.Get("Www-Authenticate"))
-			}
-			if tt.logged != "" && !strings.Contains(log.String(), tt.logged) {
-				t.Errorf("%s, %s: got the log %q, want it about %q", tt.name, name, log, tt.logged)
-			}
+				return service(r)
+			},
+		})
+		api.HandleFunc("GET /api/v1/who", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
+			p, _ := middleware.PrincipalFrom(r.Context())
+			w.Header().Set("X-Who", cmp.Or(p.Subject(), "key"))
+		})
+		res := serve(api, request("GET", "/api/v1/who", "", "", tt.lines...))
+		who := res.Header.Get("X-Who")
+		if res.StatusCode != 200 {
+			who = res.problem(t).Code
+		}
+		if res.StatusCode != tt.status || who != tt.who {
+			t.Errorf("%s: got %d %s, want %d %s", tt.name, res.StatusCode, who, tt.status, tt.who)
+		}
+		want := map[string]string{"api_key_invalid": invalid, "api_key_missing": missing}[who]
+		if want != "" && res.Header.Get("Www-Authenticate") != want {
+			t.Errorf("%s: got the challenge %q", tt.name, res.Header.Get("Www-Authenticate"))
 		}
 	}
 }
 
-// TestJoinedKeysAreACopy: a KeyAuthenticator that was joined is as strict as
-// ever where it stands alone.
-func TestJoinedKeysAreACopy(t *testing.T) {
-	ring := newKeyring()
-	keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{})
-	middleware.FirstOf(middleware.RefuseSeveral, keys, nobody{})
-	res := serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: keys}),
-		request("GET", "/api/v1/any", jwt, ""))
-	wantRefusal(t, "a JWT", res, 401, "api_key_invalid", invalid)
-	if !strings.Contains(res.body, "character") {
-		t.Errorf("got %s", res.body)
-	}
-	// So is one that is joined where FirstOf does not see it.
-	hidden := middleware.FirstOf(middleware.RefuseSeveral, middleware.AuthenticatorFunc(keys.Authenticate),
-		bearerJWT(by(t, "service")))
-	res = serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: hidden}),
-		request("GET", "/api/v1/any", jwt, ""))
-	wantRefusal(t, "a JWT beside hidden keys", res, 401, "api_key_invalid", invalid)
-}
-
-// TestJoinedThrottle: the throttle of a KeyAuthenticator also holds where it is
-// joined, and does not count the tokens of others. A token that nobody takes
-// counts as a wrong key.
-func TestJoinedThrottle(t *testing.T) {
-	ring := newKeyring()
-	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
+// TestThrottleBesideOthers: tokens of others do not count as failures. One that
+// nobody takes counts as a wrong key.
+func TestThrottleBesideOthers(t *testing.T) {
 	type step struct {
 		token string
 		want  int
 	}
+	unknown := wellFormed()
 	for name, steps := range map[string][]step{
 		"an unknown key": {{jwt, 200}, {jwt, 200}, {unknown, 401}, {unknown, 429}, {swapLast(unknown), 429},
 			{"opaque", 429}, {jwt, 200}},
 		"no key": {{jwt, 200}, {"", 401}, {"", 401}, {"opaque", 401}, {"opaque", 429}, {unknown, 429}, {"", 401},
 			{jwt, 200}},
 	} {
-		keys := middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-H")})
-		api := testAPI(nil, middleware.Options{Hooks: quiet(),
-			Authenticator: middleware.FirstOf(middleware.RefuseSeveral, keys, bearerJWT(by(t, "service")))})
+		api := testAPI(newKeyring().keys, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("1-H"),
+			Authenticate: bearerJWT(by(t, "service"))})
 		for i, step := range steps {
 			if res := serve(api, request("GET", "/api/v1/any", step.token, "")); res.StatusCode != step.want {
 				t.Errorf("%s, request %d: got %d, want %d", name, i+1, res.StatusCode, step.want)
@@ -522,144 +466,44 @@ func TestJoinedThrottle(t *testing.T) {
 	}
 }
 
-// TestProblemsOfAuthenticatorsAreTheirOwn: an authenticator may change the
-// refusal of the one it calls, and no other request gets what it has written
-// there.
-func TestProblemsOfAuthenticatorsAreTheirOwn(t *testing.T) {
-	ring := newKeyring()
-	tokens := []string{keystore.Service{}.Generate(keystore.Production).Reveal(),
-		ring.plant(t, keystore.Key{Suspended: true}), "opaque", "svc_live_x"}
-	for name, keys := range map[string]middleware.Authenticator{
-		"alone":     middleware.KeyAuthenticator(ring.keys, middleware.Options{}),
-		"throttled": middleware.KeyAuthenticator(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1000-S")}),
-		"joined": middleware.FirstOf(middleware.RefuseSeveral,
-			middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
-	} {
-		changing := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
-			p, err := keys.Authenticate(r)
-			if refused, ok := err.(*middleware.Problem); ok {
-				refused.Status, refused.Detail = 418, "changed"
-			}
-			return p, err
-		})
-		plain := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: keys})
-		for _, token := range tokens {
-			before := serve(plain, request("GET", "/api/v1/any", token, ""))
-			serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: changing}),
-				request("GET", "/api/v1/any", token, ""))
-			after := serve(plain, request("GET", "/api/v1/any", token, ""))
-			if before.StatusCode != 401 || after.StatusCode != 401 || after.problem(t).Detail != before.problem(t).Detail {
-				t.Errorf("%s, %.8s…: got %s, want %s", name, token, after.body, before.body)
-			}
-		}
-	}
-}
-
-// TestNilAuthenticators: nothing that would panic at the first request gets
-// past a constructor.
-func TestNilAuthenticators(t *testing.T) {
-	none, nilFunc := (*pointerAuthenticator)(nil), middleware.AuthenticatorFunc(nil)
-	wantPanic(t, "middleware: FirstOf: there is no authenticator", func() { middleware.FirstOf(middleware.IgnoreSeveral) })
-	for _, a := range []middleware.Authenticator{nil, none, nilFunc} {
-		wantPanic(t, "middleware: FirstOf: an authenticator is nil",
-			func() { middleware.FirstOf(middleware.RefuseSeveral, nobody{}, a) })
-	}
-	for want, o := range map[string]middleware.Options{
-		"Options.Authenticator: it is a nil *middleware_test.pointerAuthenticator": {Authenticator: none},
-		"Options.Authenticator: it is a nil middleware.AuthenticatorFunc":          {Authenticator: nilFunc},
-		"Options.RateLimit: the store is a nil *ratelimit.Failover":                {RateLimit: middleware.RateLimitOptions{Store: (*ratelimit.Failover)(nil)}},
-		"Options.Preflight: it is a nil http.HandlerFunc":                          {Preflight: http.HandlerFunc(nil)},
-	} {
-		wantPanic(t, want, func() { middleware.New(nil, o) })
-		wantPanic(t, want, func() { middleware.NewAPI(nil, o) })
-	}
-	wantPanic(t, "KeyAuthenticator: the key store is nil",
-		func() { middleware.KeyAuthenticator((*keystore.Cached)(nil), middleware.Options{}) })
+// TestNils: nothing that would panic at the first request gets past a
+// constructor.
+func TestNils(t *testing.T) {
+	wantPanic(t, "Options.RateLimit: the store is a nil *ratelimit.Failover", func() {
+		middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: (*ratelimit.Failover)(nil)}})
+	})
 	wantPanic(t, "the key store is a nil *keystore.Memory",
 		func() { middleware.New((*keystore.Memory)(nil), middleware.Options{}) })
-	wantPanic(t, `prefix "No!"`, func() {
-		o := middleware.Options{Service: keystore.Service{Prefix: "No!"}}
-		middleware.KeyAuthenticator(keystore.NewMemory(), o)
-	})
 	wantPanic(t, "without a key store", func() { keyless().Authenticate(http.NotFoundHandler()) })
-	both := middleware.Options{Authenticator: nobody{}}
-	wantPanic(t, "leave one of them nil", func() { middleware.New(keystore.NewMemory(), both) })
 	wantPanic(t, "neither a key store nor", func() { middleware.NewAPI(nil, middleware.Options{}) })
-}
-
-type pointerAuthenticator struct{ p middleware.Principal }
-
-func (a *pointerAuthenticator) Authenticate(*http.Request) (middleware.Principal, error) {
-	return a.p, nil
-}
-
-// TestPreflight: Options.Preflight answers a preflight request in place of 401.
-// It reaches no handler, whatever it carries, and nothing else is let through.
-func TestPreflight(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	ran, id := "", ""
-	o := middleware.Options{Hooks: quiet(), Preflight: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ran, id = "preflight", middleware.RequestIDFrom(r.Context())
-		if p, ok := middleware.PrincipalFrom(r.Context()); ok {
-			t.Errorf("a preflight of %v", p)
-		}
-		w.Header().Set("Access-Control-Allow-Origin", "https://shop.example")
-		w.WriteHeader(http.StatusNoContent)
-	})}
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ran = "handler" })
-	api := middleware.NewAPI(ring.keys, o)
-	api.Handle("OPTIONS /api/v1/x", middleware.AnyCaller(), handler)
-	g := middleware.New(ring.keys, o)
-	pieces := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(handler)
-	outer := middleware.New(nil, middleware.Options{}).RequestID
-	const origin, method = "Origin: https://shop.example", "Access-Control-Request-Method: POST"
-	for _, tt := range []struct {
-		name   string
-		method string
-		token  string
-		lines  []string
-		status int
-		ran    string
-	}{
-		{"preflight", "OPTIONS", "", []string{origin, method}, 204, "preflight"},
-		{"with a key", "OPTIONS", token, []string{origin, method}, 204, "preflight"},
-		{"with a wrong key", "OPTIONS", "x", []string{origin, method}, 204, "preflight"},
-		{"without Origin", "OPTIONS", "", []string{method}, 401, ""},
-		{"without a method", "OPTIONS", "", []string{origin}, 401, ""},
-		{"another method", "POST", "", []string{origin, method}, 401, ""},
-		{"no preflight, with a key", "OPTIONS", token, []string{origin}, 200, "handler"},
+	for _, o := range []middleware.Options{
+		{Authenticate: nobody, Failures: ratelimit.MustParse("1-S")},
+		{Authenticate: nobody, Keys: middleware.KeyOptions{RejectBrowsers: true}},
 	} {
-		for form, h := range map[string]http.Handler{"API": api, "pieces": pieces, "RequestID and API": outer(api)} {
-			for _, nested := range []bool{false, true} {
-				ran, id = "", ""
-				r := request(tt.method, "/api/v1/x", tt.token, "", tt.lines...)
-				if nested {
-					r = r.WithContext(middleware.WithPrincipal(r.Context(), by(t, "outside")))
-				}
-				res := serve(h, r)
-				if res.StatusCode != tt.status || ran != tt.ran {
-					t.Errorf("%s, %s: got %d of %q, want %d of %q", tt.name, form, res.StatusCode, ran, tt.status, tt.ran)
-				}
-				if got := wantID(t, res.Response); ran == "preflight" && id != got {
-					t.Errorf("%s, %s: the handler saw the id %q, the response has %q", tt.name, form, id, got)
-				}
-			}
+		wantPanic(t, "Options.Keys and Failures are for API keys", func() { middleware.NewAPI(nil, o) })
+	}
+	wantPanic(t, "the header Svc-Request-Id is that of the request id", func() {
+		middleware.New(nil, middleware.Options{Keys: middleware.KeyOptions{Header: "svc-request-id"}})
+	})
+}
+
+// TestPreflights: CORS stands between RequestID and the API. It answers
+// preflights, which carry no key, and its fields are on refusals too.
+func TestPreflights(t *testing.T) {
+	api := testAPI(newKeyring().keys, middleware.Options{Hooks: quiet()})
+	cors := api.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "https://shop.example")
+		if r.Method == http.MethodOptions {
+			w.WriteHeader(http.StatusNoContent)
+			return
 		}
-	}
-	without := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	if res := serve(without, request("OPTIONS", "/api/v1/any", "", "", origin, method)); res.StatusCode != 401 {
-		t.Errorf("without the option: got %d", res.StatusCode)
-	}
-	// Where Authenticate itself is misplaced, so is its Preflight.
-	ran = ""
-	inside := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()),
-		middleware.New(nil, middleware.Options{Hooks: quiet(),
-			Idempotency: middleware.IdempotencyOptions{Runner: replies(),
-				Methods: []string{"OPTIONS"}}}).Idempotent, g.Authenticate)
-	if res := serve(inside(handler), request("OPTIONS", "/", token, "", "Idempotency-Key: 1")); res.StatusCode != 500 ||
-		ran != "" {
-		t.Errorf("inside Idempotent: got %d of %q", res.StatusCode, ran)
+		api.ServeHTTP(w, r)
+	}))
+	for method, status := range map[string]int{"OPTIONS": 204, "GET": 401} {
+		res := serve(cors, request(method, "/api/v1/any", "", "", "Origin: https://shop.example"))
+		if wantID(t, res.Response); res.StatusCode != status || res.Header["Access-Control-Allow-Origin"] == nil {
+			t.Errorf("%s: got %d with %v", method, res.StatusCode, res.Header)
+		}
 	}
 }
 
@@ -675,20 +519,19 @@ func TestCallerNotAccepted(t *testing.T) {
 	} {
 		for _, wrapping := range []string{"%w", "claims: %w"} {
 			log, down := newLogged(), false
-			user := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+			user := func(r *http.Request) (middleware.Principal, error) {
 				if down {
 					return middleware.Principal{}, errors.New("issuer is down")
 				}
 				p, err := middleware.NewPrincipal(nil, i)
 				return p, fmt.Errorf(wrapping+" of "+r.Header.Get("Authorization"), err)
-			})
-			for _, auth := range []middleware.Authenticator{user,
-				middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(ring.keys, middleware.Options{}), user)} {
+			}
+			for _, keys := range []keystore.Store{nil, ring.keys} {
 				down = false
 				o := &observed{t: t}
 				hooks := o.hooks()
 				hooks.Logger = log.hooks().Logger
-				api, before := testAPI(nil, middleware.Options{Hooks: hooks, Authenticator: auth}), len(log.String())
+				api, before := testAPI(keys, middleware.Options{Hooks: hooks, Authenticate: user}), len(log.String())
 				for range 3 {
 					e, got := o.ask(api, request("GET", "/api/v1/any", jwt, ""))
 					wantRefusal(t, name, got, 403, "caller_not_accepted", "")
@@ -712,58 +555,12 @@ func TestCallerNotAccepted(t *testing.T) {
 
 // TestTextsForOtherCredentials: nobody who has no API key reads about one.
 func TestTextsForOtherCredentials(t *testing.T) {
-	o := middleware.Options{Hooks: quiet(), Authenticator: bearerJWT(by(t, "service"))}
+	o := middleware.Options{Hooks: quiet(), Authenticate: bearerJWT(by(t, "service"))}
 	api := testAPI(nil, o)
 	for _, got := range []answer{serve(api, request("GET", "/api/v1/account", "", "")),
 		serve(api, request("GET", "/api/v1/account", jwt, ""))} {
 		if got.StatusCode != 401 && got.StatusCode != 403 || strings.Contains(got.problem(t).Detail, "API key") {
 			t.Errorf("got %d %s", got.StatusCode, got.body)
-		}
-	}
-}
-
-// TestAuthenticatorProblems: an Authenticator may change what another one has
-// refused with. All of it reaches the client, and no other request.
-func TestAuthenticatorProblems(t *testing.T) {
-	ring := newKeyring()
-	o := middleware.Options{Failures: ratelimit.MustParse("1000-S")}
-	for name, keys := range map[string]middleware.Authenticator{
-		"alone":     middleware.KeyAuthenticator(ring.keys, middleware.Options{}),
-		"throttled": middleware.KeyAuthenticator(ring.keys, o),
-		"joined": middleware.FirstOf(middleware.RefuseSeveral,
-			middleware.KeyAuthenticator(ring.keys, middleware.Options{}), nobody{}),
-	} {
-		for field, change := range map[string]func(*middleware.Problem){
-			"nothing": func(*middleware.Problem) {},
-			"status":  func(p *middleware.Problem) { p.Status = 404 },
-			"code":    func(p *middleware.Problem) { p.Code = "gone" },
-			"detail":  func(p *middleware.Problem) { p.Detail = "Nobody is here." },
-		} {
-			var want middleware.Problem
-			changing := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
-				p, err := keys.Authenticate(r)
-				want = middleware.Problem{}
-				if refused, ok := err.(*middleware.Problem); ok { // what is joined may wrap it
-					change(refused)
-					want = *refused
-				}
-				return p, err
-			})
-			for _, token := range []string{wellFormed(), ring.plant(t, keystore.Key{Suspended: true}), "opaque", "svc_live_x"} {
-				ask := func(a middleware.Authenticator) problemBody {
-					h := testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: a})
-					return serve(h, request("GET", "/api/v1/any", token, "")).problem(t)
-				}
-				before, got, after := ask(keys), ask(changing), ask(keys)
-				if want.Status != 0 && (got.Status != want.Status || got.Title != http.StatusText(want.Status) ||
-					got.Code != want.Code ||
-					got.Detail != want.Detail) {
-					t.Errorf("%s, %s: got %+v, want %+v", name, field, got, want)
-				}
-				if before.Status != 401 || after.Status != 401 || after.Code != before.Code || after.Detail != before.Detail {
-					t.Errorf("%s, %s: another request got %+v, before %+v", name, field, after, before)
-				}
-			}
 		}
 	}
 }

@@ -31,12 +31,12 @@ type Event struct {
 	Pattern   string // of the mux inside, or else of the one outside; "" for an unknown path
 
 	// Path is that of the URL, and Agent the User-Agent header: without API keys
-	// and cut to 8 KiB. ClientIP is the address as Options.ClientIP of the
-	// outermost stage finds it, zero on a unix socket.
+	// and cut to 8 KiB. ClientIP is the address behind the TrustedProxies of the
+	// outermost stage, zero on a unix socket.
 	Path, Agent string
 	ClientIP    netip.Addr
 
-	Status   int   // 0 if the connection was hijacked or aborted before a status was sent
+	Status   int   // 0 if the connection was aborted, or else hijacked, before a status was sent
 	Bytes    int64 // of the body, as the handlers wrote it
 	Duration time.Duration
 
@@ -63,18 +63,17 @@ type Event struct {
 	Waited time.Duration
 
 	// Policy is the rate limit that decided, "" without one. Limit is its
-	// burst, Remaining what is left of it, and RetryAfter what a refused client
-	// was told to wait.
+	// burst and Remaining what is left of it.
 	Policy           string
 	Limit, Remaining int64
-	RetryAfter       time.Duration
 
 	// Reported is the code of the refusal that the request would have got, had
 	// the limit or requirement not been report-only; "" for none.
 	Reported string
 
-	Hijacked bool // the handler took over the connection
-	Aborted  bool // the connection was aborted: the client sees no whole response
+	// Aborted is set if the connection was aborted: the client sees no whole
+	// response.
+	Aborted bool
 
 	// Nested is set for a response within another one: of a request that a
 	// handler sent on its own context, or behind an http.TimeoutHandler. It has

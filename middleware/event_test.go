@@ -141,8 +141,8 @@ func TestEvent(t *testing.T) {
 			event{Pattern: tasks, Status: 200, Bytes: 2, Duration: 50 * time.Millisecond, Stage: "handler",
 				Outcome: "handled"}, nil},
 		{"over the limit", "GET", "/api/v1/tasks", "test", "",
-			event{Pattern: tasks, Status: 429, Stage: "rate_limit", Outcome: "rate_limited",
-				RetryAfter: time.Hour - 50*time.Millisecond}, &event{Status: 429, Stage: "rate_limit", Outcome: "rate_limited", RetryAfter: time.Hour - 50*time.Millisecond}},
+			event{Pattern: tasks, Status: 429, Stage: "rate_limit", Outcome: "rate_limited"},
+			&event{Status: 429, Stage: "rate_limit", Outcome: "rate_limited"}},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ring, o := newKeyring(), &observed{t: t}
@@ -192,9 +192,6 @@ func TestEvent(t *testing.T) {
 				}
 				want.RequestID, want.Method, want.Principal, want.Remaining = got.RequestID, tt.method, got.Principal, got.Remaining
 				want.Path, want.ClientIP = request(tt.method, tt.path, "", "").URL.Path, netip.MustParseAddr("192.0.2.1")
-				if want.RetryAfter == 0 && got.Status >= 400 && res.Header.Get("Retry-After") != "" {
-					want.RetryAfter = got.RetryAfter
-				}
 				if got != want {
 					t.Errorf("%s, %s:\n got %+v\nwant %+v", form, tt.name, got, want)
 				}
@@ -306,7 +303,7 @@ func TestEventOfAHijackedConnection(t *testing.T) {
 		c := dial(t, start(t, api))
 		c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\nAuthorization: Bearer " + token + "\r\n\r\n")
 		e := <-events
-		if !e.Hijacked || e.Aborted || e.Status != status || e.Pattern != "GET /api/v1/x" || e.Outcome != "handled" ||
+		if e.Aborted || e.Status != status || e.Pattern != "GET /api/v1/x" || e.Outcome != "handled" ||
 			e.Principal.KeyID() == "" {
 			t.Errorf("got %+v, want a hijacked response with status %d", e, status)
 		}
@@ -403,11 +400,7 @@ func TestEventOfARefusedKey(t *testing.T) {
 func TestEventOfTheClient(t *testing.T) {
 	ring, o := newKeyring(keystore.CacheOptions{Service: acme()}), &observed{t: t}
 	token := ring.issue(t)
-	proxies, err := middleware.TrustProxies("192.0.2.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := middleware.Options{Hooks: o.hooks(), ClientIP: proxies, Service: acme()}
+	options := middleware.Options{Hooks: o.hooks(), TrustedProxies: trust("192.0.2.1/32"), Service: acme()}
 	api, g := testAPI(ring.keys, options), middleware.New(ring.keys, options)
 	for form, h := range map[string]http.Handler{"API": api,
 		"pieces": middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.NotFoundHandler())} {

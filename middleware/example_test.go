@@ -152,8 +152,8 @@ func ExampleRateLimitOptions_plan() {
 		RateLimit: middleware.RateLimitOptions{
 			Store:        ratelimit.NewMemory(),
 			Organization: free, // for callers without a plan
-			Plan: func(ctx context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
-				return plans[p.Organization()], nil
+			Plan: func(_ context.Context, p middleware.Principal) (organization, key *ratelimit.Policy, err error) {
+				return plans[p.Organization()], nil, nil
 			},
 		},
 	})
@@ -251,7 +251,7 @@ func ExampleNewAPI_ownService() {
 	}})
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	api := middleware.NewAPI(keys,
-		middleware.Options{Base: "/v2", RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"}})
+		middleware.Options{Base: "/v2", RequestIDHeader: "Acme-Request-Id"})
 	api.HandleFunc("GET /v2/parcels", middleware.Require("parcels:read"), func(http.ResponseWriter, *http.Request) {})
 
 	key := issue(issuer, "org_1", "parcels:read")
@@ -302,8 +302,8 @@ func ExampleRateLimitOptions_attribute() {
 	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
 		Store:        ratelimit.NewMemory(),
 		Organization: plans["small"], // of keys without a plan
-		Plan: func(_ context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
-			return plans[p.Attribute("plan")], nil
+		Plan: func(_ context.Context, p middleware.Principal) (organization, key *ratelimit.Policy, err error) {
+			return plans[p.Attribute("plan")], nil, nil
 		},
 	}})
 	api.HandleFunc("GET /api/v1/account", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
@@ -365,9 +365,9 @@ func verify(token string) (claims struct{ Org, Sub string }, ok bool) {
 }
 
 // JWTs of users beside API keys. Both are Bearer tokens; a key begins with the
-// prefix of the service, and FirstOf leaves everything else to the second.
-func ExampleFirstOf() {
-	users := middleware.AuthenticatorFunc(func(r *http.Request) (middleware.Principal, error) {
+// prefix of the service, and everything else is left to Authenticate.
+func ExampleOptions_authenticate() {
+	users := func(r *http.Request) (middleware.Principal, error) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || strings.Count(token, ".") != 2 {
 			return middleware.Principal{}, middleware.ErrNoCredentials
@@ -379,12 +379,9 @@ func ExampleFirstOf() {
 		}
 		return middleware.NewPrincipal(nil,
 			middleware.Identity{Organization: claims.Org, Subject: claims.Sub, Scopes: []scope.Name{scope.AccountRead}})
-	})
+	}
 	keys := keystore.NewMemory()
-	api := middleware.NewAPI(nil, middleware.Options{
-		Authenticator: middleware.FirstOf(middleware.RefuseSeveral, middleware.KeyAuthenticator(keys, middleware.Options{}),
-			users),
-	})
+	api := middleware.NewAPI(keys, middleware.Options{Authenticate: users})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
 		func(w http.ResponseWriter, r *http.Request) {
 			caller, _ := middleware.PrincipalFrom(r.Context())
@@ -438,20 +435,18 @@ func ExampleAccessLog() {
 }
 
 // Before a limit and a scope are enforced, the log tells whom they would refuse.
-func ExampleRouteOptions_reportOnly() {
+func ExampleRequirement_ReportOnly() {
 	keys := keystore.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{
 		RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: &ratelimit.Policy{
 			Name: "organization", Limit: ratelimit.MustParse("2-H"), ReportOnly: true,
 		}},
 		Hooks: &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {
-			fmt.Printf("%d %q\n", e.Status,
-				e.Reported)
+			fmt.Printf("%d %q\n", e.Status, e.Reported)
 		}},
 	})
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), handler,
-		middleware.RouteOptions{ReportOnly: true})
+	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead).ReportOnly(), handler)
 
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	with, without := issue(issuer, "org_1", scope.AccountRead), issue(issuer, "org_1")
@@ -462,24 +457,4 @@ func ExampleRouteOptions_reportOnly() {
 	// 200 ""
 	// 200 "insufficient_scope"
 	// 200 "rate_limited"
-}
-
-// What an organization has left, and a fresh start after a mistake of ours.
-func ExampleAPI_Limits() {
-	keys := keystore.NewMemory()
-	api := middleware.NewAPI(keys,
-		middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("3-D"))})
-	api.HandleFunc("GET /api/v1/account", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-		caller, _ := middleware.PrincipalFrom(r.Context())
-		left, err := api.Limits(r.Context(), caller)
-		fmt.Println(left[0].Policy.Name, left[0].Remaining, err)
-		fmt.Println(api.ResetLimits(r.Context(), caller))
-		left, err = api.Limits(r.Context(), caller)
-		fmt.Println(left[0].Policy.Name, left[0].Remaining, err)
-	})
-	send(api, "GET", "/api/v1/account", issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1"), "")
-	// Output:
-	// organization 2 <nil>
-	// <nil>
-	// organization 3 <nil>
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // A Guard is the stages of one set of options, for a router of your own. Each
@@ -43,14 +44,14 @@ type Guard struct {
 }
 
 // New returns a Guard for the keys in a store. keys may be nil when
-// [Guard.Authenticate] is not used or Options.Authenticator is set. New panics
-// on options that [Options.Validate] refuses. With keys or an Authenticator it
-// also panics on a Base and on a RateLimit without a policy: only an API uses
-// them. Without either it accepts an API's options, for example to use one
-// stage.
+// [Guard.Authenticate] is not used or Options.Authenticate finds all callers.
+// New panics on options that [Options.Validate] refuses. With keys or
+// Options.Authenticate it also panics on a Base and on a RateLimit without a
+// policy: only an API uses them. Without either it accepts an API's options,
+// for example to use one stage.
 func New(keys keystore.Store, o Options) *Guard {
 	var errs []error
-	if keys != nil || o.Authenticator != nil {
+	if keys != nil || o.Authenticate != nil {
 		if o.Base != "" {
 			errs = append(errs, errors.New("middleware: Options.Base: a Guard has no routes"))
 		}
@@ -64,42 +65,32 @@ func New(keys keystore.Store, o Options) *Guard {
 }
 
 func newGuard(keys keystore.Store, o Options, unused error) *Guard {
+	if keys == nil && o.Authenticate != nil && (o.Keys != KeyOptions{} || o.Failures != ratelimit.Limit{}) {
+		unused = errors.Join(unused, errors.New("middleware: Options.Keys and Failures are for API keys; there is no key store"))
+	}
 	if err := errors.Join(o.Validate(), unused); err != nil {
 		panic(err.Error())
-	}
-	if keys != nil && o.Authenticator != nil {
-		panic("middleware: both a key store and Options.Authenticator are given; leave one of them nil")
 	}
 	if keys != nil && absent(keys) {
 		panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
 	}
 	o = o.withDefaults()
-	if err := o.resolveService(keys); err != nil {
+	service, err := o.Service.Resolve(keys)
+	if err != nil {
 		panic("middleware: Options.Service: " + err.Error())
 	}
-	report := &reporter{own: o.Hooks, clientIP: o.ClientIP}
+	o.Service = service
+	report := &reporter{own: o.Hooks, shapes: keyShapes(service), keyHeader: o.Keys.Header, proxies: o.TrustedProxies}
 	g := &Guard{
 		options: o, report: report,
-		ids:      &requestIDs{o.RequestID, report},
-		limits:   newLimiter(o.RateLimit, o.ClientIP, report),
+		ids:      &requestIDs{o.RequestIDHeader, o.TrustRequestID, report},
+		limits:   newLimiter(o.RateLimit, o.TrustedProxies, report),
 		bodies:   &keyed.Bodies{Max: cmp.Or(o.Idempotency.MaxBodies, defaultMaxBodies)},
 		warnings: make(map[*idem.Runner]*keyed.Warnings),
 	}
-	authenticator := o.Authenticator
-	if keys != nil {
-		own := o.authenticator(keys)
-		own.invalid = own.refusal("") // shared by all requests: only the Guard has it
-		authenticator = own
+	if keys != nil || o.Authenticate != nil {
+		g.auth = newAuthentication(keys, o, report)
 	}
-	services := []keystore.Service{o.Service}
-	if authenticator != nil {
-		g.auth = newAuthentication(authenticator, o.Service.Scopes, o.Keys.Realm, o.Preflight, report)
-		for _, keys := range g.auth.keys {
-			services = append(services, keys.service)
-			report.headers = append(report.headers, keys.Header)
-		}
-	}
-	report.shapes = keyShapes(services...)
 	if o.Idempotency.Runner != nil {
 		g.idempotency = g.newIdempotency(o.Idempotency, g.bodies)
 		g.noIdempotent.Store(true)
@@ -112,26 +103,11 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 	if g.warnings[o.Runner] == nil {
 		g.warnings[o.Runner] = new(keyed.Warnings)
 	}
-	return newIdempotency(o, keyed.OriginalIDHeader(g.options.RequestID.Header), bodies, g.warnings[o.Runner], g.report)
+	return newIdempotency(o, keyed.OriginalIDHeader(g.options.RequestIDHeader), bodies, g.warnings[o.Runner], g.report)
 }
 
 // Options returns the options with the defaults filled in.
 func (g *Guard) Options() Options { return g.options }
-
-// Limits returns what the caller has left of each limit of the organization, of
-// the key or subject, and of an API's routes, and charges nothing. The limit by
-// client address and RateLimitOptions.Concurrent belong to no caller and are
-// left out.
-func (g *Guard) Limits(ctx context.Context, p Principal) ([]LimitState, error) {
-	return g.limits.states(ctx, p)
-}
-
-// ResetLimits gives the caller all units of what [Guard.Limits] returns: that
-// is the organization's limit for all its keys in this environment. The error
-// wraps errors.ErrUnsupported if the store is no ratelimit.Resetter.
-func (g *Guard) ResetLimits(ctx context.Context, p Principal) error {
-	return g.limits.reset(ctx, p)
-}
 
 // WaitSettled waits, after http.Server.Shutdown, until no idempotent request
 // runs and the outcomes of all of them are saved, or until ctx is done.

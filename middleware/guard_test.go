@@ -23,7 +23,7 @@ func TestOptionsOfAnAPI(t *testing.T) {
 		"Options.RateLimit: a field is set, and there is no policy"} {
 		wantPanic(t, want, func() { middleware.New(keystore.NewMemory(), o) })
 		wantPanic(t, want, func() {
-			middleware.New(nil, middleware.Options{Base: o.Base, RateLimit: o.RateLimit, Authenticator: nobody{}})
+			middleware.New(nil, middleware.Options{Base: o.Base, RateLimit: o.RateLimit, Authenticate: nobody})
 		})
 	}
 	middleware.New(nil, middleware.NewAPI(keystore.NewMemory(), o).Options())

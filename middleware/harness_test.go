@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/netip"
 	"net/textproto"
 	"regexp"
 	"strconv"
@@ -121,8 +122,12 @@ func wantRefusal(t testing.TB, what string, res answer, status int, code, challe
 	}
 }
 
-// nobody is an Authenticator that knows no caller.
-type nobody struct{}
+// nobody is an Options.Authenticate that knows no caller.
+func nobody(*http.Request) (middleware.Principal, error) {
+	return middleware.Principal{}, middleware.ErrNoCredentials
+}
+
+type authenticate = func(*http.Request) (middleware.Principal, error)
 
 // by returns a principal of org_1 that was made by hand.
 func by(t testing.TB, subject string, scopes ...scope.Name) middleware.Principal {
@@ -134,8 +139,8 @@ func by(t testing.TB, subject string, scopes ...scope.Name) middleware.Principal
 	return p
 }
 
-// session is an authenticator of a cookie, whose value says how it answers.
-func session(p middleware.Principal) middleware.AuthenticatorFunc {
+// session finds callers by a cookie, whose value says how it answers.
+func session(p middleware.Principal) authenticate {
 	return func(r *http.Request) (middleware.Principal, error) {
 		cookie, err := r.Cookie("session")
 		switch {
@@ -154,8 +159,8 @@ func session(p middleware.Principal) middleware.AuthenticatorFunc {
 	}
 }
 
-// bearerJWT is an authenticator of Bearer tokens with two dots.
-func bearerJWT(p middleware.Principal) middleware.AuthenticatorFunc {
+// bearerJWT finds callers by Bearer tokens with two dots.
+func bearerJWT(p middleware.Principal) authenticate {
 	return func(r *http.Request) (middleware.Principal, error) {
 		if strings.Count(r.Header.Get("Authorization"), ".") != 2 {
 			return middleware.Principal{}, middleware.ErrNoCredentials
@@ -973,24 +978,14 @@ func stage() func(http.Handler) http.Handler { return keyless().RequestID }
 
 // named is a Guard with another header for the request id.
 func named(header string) *middleware.Guard {
-	return middleware.New(nil, middleware.Options{RequestID: middleware.RequestIDOptions{Header: header}})
+	return middleware.New(nil, middleware.Options{RequestIDHeader: header})
 }
 
-func trust(t testing.TB, cidrs ...string) middleware.ClientIP {
-	t.Helper()
-	c, err := middleware.TrustProxies(cidrs...)
-	if err != nil {
-		t.Fatal(err)
+func trust(cidrs ...string) (proxies []netip.Prefix) {
+	for _, cidr := range cidrs {
+		proxies = append(proxies, netip.MustParsePrefix(cidr))
 	}
-	return c
-}
-
-func statesText(states []middleware.LimitState) string {
-	var texts []string
-	for _, s := range states {
-		texts = append(texts, fmt.Sprintf("%s %d/%d %v", s.Policy.Name, s.Remaining, s.Policy.Limit.Capacity(), s.Reset))
-	}
-	return strings.Join(texts, ", ")
+	return proxies
 }
 
 // as puts a principal into requests, as other people's authentication does.

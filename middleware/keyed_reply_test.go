@@ -108,7 +108,7 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 		limits := middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-H"))
 		limits.Fields = middleware.FieldsDraft11
 		g := middleware.New(ring.keys, middleware.Options{
-			RequestID: middleware.RequestIDOptions{Header: "X-Trace-Request-Id"}, Hooks: quiet(),
+			RequestIDHeader: "X-Trace-Request-Id", Hooks: quiet(),
 			RateLimit: limits, Idempotency: keyedOptions{Runner: replies()},
 		})
 		h := middleware.Chain(outside, g.RequestID, g.Authenticate, g.RateLimit, g.Enforce(middleware.AnyCaller()),

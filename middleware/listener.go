@@ -22,7 +22,7 @@ import (
 // Call it before srv serves, give the result to srv.Serve as it is, and set
 // srv.ConnContext and srv.ConnState before, not after: it composes with them.
 // It sets srv.DisableGeneralOptionsHandler, so that "OPTIONS *" reaches the
-// handler. Of the options it uses RequestID.Header alone: there is no request
+// handler. Of the options it uses RequestIDHeader alone: there is no request
 // to show to Hooks.Problem. It panics on a Header that [Options.Validate]
 // refuses.
 //
@@ -37,11 +37,11 @@ func RequestIDListener(srv *http.Server, ln net.Listener, o Options) net.Listene
 
 func (o Options) raw() rawconn.Options {
 	o = o.withDefaults()
-	if err := validHeader(o.RequestID.Header); err != nil {
-		panic("middleware: RequestIDListener: Options.RequestID.Header: " + err.Error())
+	if err := validHeader(o.RequestIDHeader); err != nil {
+		panic("middleware: RequestIDListener: Options.RequestIDHeader: " + err.Error())
 	}
 	return rawconn.Options{
-		Header: o.RequestID.Header,
+		Header: o.RequestIDHeader,
 		NewID:  func() string { return xid.New().String() },
 		Body: func(status int, id string) (string, []byte) {
 			p := refusal(cmp.Or(rawCodes[status], codes.BadRequest))

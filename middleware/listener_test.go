@@ -59,7 +59,7 @@ func TestRequestIDListenerCoversWhatNoHandlerSees(t *testing.T) {
 }
 
 func TestRequestIDListenerSharesTheTable(t *testing.T) {
-	o := middleware.Options{RequestID: middleware.RequestIDOptions{Header: "Acme-Id"}}
+	o := middleware.Options{RequestIDHeader: "Acme-Id"}
 	srv := start(t, middleware.New(nil, o).RequestID(http.HandlerFunc(sayOK)), func(srv *httptest.Server) {
 		srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, o)
 	})
@@ -72,7 +72,7 @@ func TestRequestIDListenerSharesTheTable(t *testing.T) {
 	}
 	wantPanic(t, "not a header field name", func() {
 		middleware.RequestIDListener(&http.Server{}, srv.Listener,
-			middleware.Options{RequestID: middleware.RequestIDOptions{Header: "a b"}})
+			middleware.Options{RequestIDHeader: "a b"})
 	})
 }
 

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/textproto"
-	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -22,31 +21,54 @@ type Options struct {
 	Base string
 
 	// Service says which scopes there are and what the keys look like. Zero:
-	// that of the keystore.Cached or the KeyAuthenticator, if there is one, or
-	// the contract's. Without a Cached, give it the Service of the
-	// keystore.Issuer.
+	// that of the keystore.Cached, if there is one, or the contract's. Without a
+	// Cached, give it the Service of the keystore.Issuer.
 	Service keystore.Service
 
-	// RequestID names the header of the request id.
-	RequestID RequestIDOptions
-	Keys      KeyOptions
+	// RequestIDHeader is the response header that carries the request id; ""
+	// means [DefaultRequestIDHeader].
+	RequestIDHeader string
 
-	// Authenticator, when set, finds the caller in place of API keys. The key
-	// store given to New or NewAPI must then be nil. For API keys beside other
-	// credentials, give FirstOf a KeyAuthenticator.
-	Authenticator Authenticator
+	// TrustRequestID reports whether the request comes from a trusted proxy.
+	// Then the id that it brings in the same header is kept, if there is exactly
+	// one and it matches ^[A-Za-z0-9._-]{1,64}$. Nil trusts nobody, and so does
+	// a TrustRequestID that panics.
+	TrustRequestID func(*http.Request) bool
 
-	// Preflight, when set, answers CORS preflight requests (OPTIONS with Origin
-	// and Access-Control-Request-Method), which carry no credentials, in place
-	// of a 401.
-	Preflight http.Handler
+	Keys KeyOptions
 
-	// Failures, when set, is how many requests with refused credentials one
+	// Authenticate, when set, finds callers without an API key, such as by a
+	// session or a JWT. Without a key store it finds all callers; beside one it
+	// is asked for requests that carry no API key. A Bearer token that has not
+	// the shape of one is left to it. It is called from many requests at once.
+	// Its answer is one of four:
+	//
+	//   - a principal and no error: the request is that caller's;
+	//   - [ErrNoCredentials], also wrapped: the request carries no credentials
+	//     of this kind. A Bearer token that nobody takes is then refused as an
+	//     invalid key;
+	//   - a [*Problem], also wrapped: the credentials are refused, with this
+	//     response; or the *keystore.GrantError of [NewPrincipal], also wrapped:
+	//     they are refused with 403, and the error goes to the log at level
+	//     info;
+	//   - any other error: the credentials could not be checked. The client
+	//     gets 503 and may retry; the error goes to the log.
+	//
+	// For anything else the client gets 500, with a line in the log. A request
+	// with a live API key and credentials of this kind too gets 400, because two
+	// parties may believe different ones. To let the key win, return
+	// ErrNoCredentials for a request that has an Authorization header.
+	Authenticate func(*http.Request) (Principal, error)
+
+	// Failures, when set, is how many requests with a refused API key one
 	// client address may send. See [Guard.Authenticate].
 	Failures ratelimit.Limit
 
-	// ClientIP finds the client's address, for Failures and RateLimit.Client.
-	ClientIP ClientIP
+	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the
+	// client is its rightmost address that is not one of them. None: the client
+	// is whoever opened the connection. Failures, RateLimit.Client, the networks
+	// of keys and [Event].ClientIP go by it.
+	TrustedProxies []netip.Prefix
 
 	RateLimit   RateLimitOptions
 	Idempotency IdempotencyOptions
@@ -72,38 +94,15 @@ func (o Options) Validate() error {
 	}
 	_, err := o.Service.Resolve(nil)
 	add("Service", err)
-	add("RequestID.Header", validHeader(o.RequestID.Header))
+	add("RequestIDHeader", validHeader(o.RequestIDHeader))
 	add("Keys", o.Keys.validate())
 	if o.Failures != (ratelimit.Limit{}) {
 		add("Failures", (&ratelimit.Policy{Name: "failures", Limit: o.Failures}).Validate())
-		if o.Authenticator != nil {
-			add("Failures", errors.New("it applies to API keys only; give it to KeyAuthenticator"))
-		}
 	}
-	if k := o.Keys; o.Authenticator != nil &&
-		(k.Environment != "" || k.Header != "" || k.RejectBrowsers || k.LastUsed != nil) {
-		add("Keys", errors.New(
-			"Environment, Header, RejectBrowsers and LastUsed apply to API keys only; give them to KeyAuthenticator"))
-	}
-	if o.Authenticator != nil && absent(o.Authenticator) {
-		add("Authenticator", fmt.Errorf("it is a nil %T", o.Authenticator))
-	}
-	if o.Keys.Header == o.RequestID.Header {
+	if o.Keys.Header == o.RequestIDHeader {
 		add("Keys", fmt.Errorf("the header %s is that of the request id", o.Keys.Header))
 	}
-	for _, keys := range keyAuthenticators(o.Authenticator) {
-		if keys.Header == o.RequestID.Header {
-			add("Authenticator", fmt.Errorf("the header %s of a KeyAuthenticator is that of the request id", keys.Header))
-		}
-		if !slices.Equal(keys.clientIP.trusted, o.ClientIP.trusted) {
-			// The networks of keys would be compared with the address of a
-			// proxy.
-			add("ClientIP", errors.New("a KeyAuthenticator was made with another one; give both the same"))
-		}
-	}
-	if o.Preflight != nil && absent(o.Preflight) {
-		add("Preflight", fmt.Errorf("it is a nil %T", o.Preflight))
-	}
+	add("TrustedProxies", proxies(o.TrustedProxies).validate())
 	add("RateLimit", o.RateLimit.validate())
 	add("Idempotency", o.Idempotency.validate())
 	return errors.Join(errs...)
@@ -111,54 +110,8 @@ func (o Options) Validate() error {
 
 func (o Options) withDefaults() Options {
 	o.Base = cmp.Or(o.Base, "/api/v1")
-	o.RequestID.Header = textproto.CanonicalMIMEHeaderKey(cmp.Or(o.RequestID.Header, DefaultRequestIDHeader))
+	o.RequestIDHeader = textproto.CanonicalMIMEHeaderKey(cmp.Or(o.RequestIDHeader, DefaultRequestIDHeader))
 	o.Keys.Header = textproto.CanonicalMIMEHeaderKey(o.Keys.Header)
-	o.Keys.Realm = cmp.Or(o.Keys.Realm, "api")
 	o.Idempotency = o.Idempotency.withDefaults()
 	return o
-}
-
-// resolveService makes o.Service that of the key store or of the key
-// authenticators, unless it is given. These may differ in the shape of their
-// keys, not in the scopes.
-func (o *Options) resolveService(keys keystore.Store) (err error) {
-	joined := keyAuthenticators(o.Authenticator)
-	if len(joined) > 0 && reflect.ValueOf(o.Service).IsZero() {
-		o.Service = joined[0].service
-	}
-	if o.Service, err = o.Service.Resolve(keys); err != nil {
-		return err
-	}
-	for _, a := range joined {
-		if a.service.Scopes != o.Service.Scopes {
-			return fmt.Errorf("it has the scopes %v; a KeyAuthenticator has the scopes %v; give both the same Service",
-				o.Service.Scopes, a.service.Scopes)
-		}
-	}
-	return nil
-}
-
-// KeyAuthenticator returns the authenticator of API keys, to be joined with
-// others by [FirstOf]. Alone, a Guard makes it from its key store. Of the
-// options it uses Service, Keys, Failures and ClientIP; the Guard needs the
-// same ClientIP. It panics on those that [Options.Validate] refuses, on a nil
-// store and on a keystore.Cached of another Service.
-func KeyAuthenticator(keys keystore.Store, o Options) Authenticator {
-	if absent(keys) {
-		panic("middleware: KeyAuthenticator: the key store is nil")
-	}
-	if err := o.Validate(); err != nil {
-		panic(err.Error())
-	}
-	o = o.withDefaults()
-	service, err := o.Service.Resolve(keys)
-	if err != nil {
-		panic("middleware: KeyAuthenticator: " + err.Error())
-	}
-	o.Service = service
-	return o.authenticator(keys)
-}
-
-func (o Options) authenticator(keys keystore.Store) *keyAuthenticator {
-	return newKeyAuthenticator(keys, o.Keys, o.Service, o.Failures, o.ClientIP)
 }

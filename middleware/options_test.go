@@ -27,13 +27,13 @@ import (
 func TestValidate(t *testing.T) {
 	bad := &ratelimit.Policy{Name: "same", Limit: ratelimit.Limit{Count: -1, Period: time.Second}}
 	o := middleware.Options{
-		Base:          "api",
-		RequestID:     middleware.RequestIDOptions{Header: "Content-Type"},
-		Service:       keystore.Service{Prefix: "No!"},
-		Keys:          middleware.KeyOptions{Realm: `a"b`, Environment: "staging"},
-		Authenticator: nobody{},
-		Failures:      ratelimit.Limit{Count: -1},
-		RateLimit:     middleware.RateLimitOptions{Organization: bad, Key: bad, Concurrent: -1},
+		Base:            "api",
+		RequestIDHeader: "Content-Type",
+		Service:         keystore.Service{Prefix: "No!"},
+		Keys:            middleware.KeyOptions{Environment: "staging"},
+		TrustedProxies:  trust("10.0.0.0/8", "::/0", "0.0.0.0/0", "::ffff:10.0.0.0/104"),
+		Failures:        ratelimit.Limit{Count: -1},
+		RateLimit:       middleware.RateLimitOptions{Organization: bad, Key: bad, Concurrent: -1},
 		Idempotency: middleware.IdempotencyOptions{
 			Methods: []string{"GET", "post", "",
 				"PO ST"}, MaxBody: 2, MaxBodies: 1, Timeout: -1, FreeOn: []int{200}, Streaming: []string{"text/x-log; charset=utf-8"},
@@ -46,9 +46,9 @@ func TestValidate(t *testing.T) {
 	lines := strings.Split(err.Error(), "\n")
 	for _, want := range []string{
 		`Options.Base: "api" is not a path`,
-		`Options.RequestID.Header: "Content-Type" is a standard header`,
-		`prefix "No!"`, `the realm "a\"b"`, `unknown environment "staging"`,
-		"Options.Failures: ratelimit:", "it applies to API keys only",
+		`Options.RequestIDHeader: "Content-Type" is a standard header`,
+		`prefix "No!"`, `unknown environment "staging"`, "Options.Failures: ratelimit:",
+		"Options.TrustedProxies: ::/0 is every address", "0.0.0.0/0 is every", "::ffff:10.0.0.0/104 matches no address",
 		`two policies are named "same"`, "there is a policy and Store is nil", "Concurrent is negative",
 		"leave GET out of Methods", `"post" in Methods`, `"" in Methods`, `"PO ST" in Methods`, "a limit is negative", "MaxBodies is smaller than twice MaxBody", "FreeOn has 200", `charset=utf-8" in Streaming`, "Options.Idempotency: a field is set and Runner is nil",
 	} {
@@ -71,9 +71,8 @@ func TestValidate(t *testing.T) {
 
 func TestValidateAccepts(t *testing.T) {
 	for name, o := range map[string]middleware.Options{
-		"nothing":       {},
-		"authenticator": {Authenticator: nobody{}},
-		"statuses":      {Idempotency: middleware.IdempotencyOptions{Runner: replies(), FreeOn: []int{400, 599}}},
+		"nothing":  {},
+		"statuses": {Idempotency: middleware.IdempotencyOptions{Runner: replies(), FreeOn: []int{400, 599}}},
 		"one name for organization and sandbox": {RateLimit: middleware.RateLimitOptions{
 			Store:        ratelimit.NewMemory(),
 			Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("9-S")},
@@ -94,21 +93,9 @@ func TestRequestIDHeadersWithAMeaning(t *testing.T) {
 		"RateLimit": false, "Idempotent-Replayed": false, "LOCATION": false,
 		"two words": false, "Transfer-Encoding": false, "Trailer": false, "Retry-After": false,
 	} {
-		err := middleware.Options{RequestID: middleware.RequestIDOptions{Header: header}}.Validate()
+		err := middleware.Options{RequestIDHeader: header}.Validate()
 		if (err == nil) != ok {
 			t.Errorf("%s: got %v", header, err)
-		}
-	}
-}
-
-// TestRealms: a realm stands in quotes in a challenge, as it is.
-func TestRealms(t *testing.T) {
-	for realm, ok := range map[string]bool{
-		"acme (v1), live": true, `a"b`: false, `a\b`: false, "a\tb": false, "a\x7f": false, "über": false, "a\xff": false,
-	} {
-		err := middleware.Options{Keys: middleware.KeyOptions{Realm: realm}}.Validate()
-		if (err == nil) != ok {
-			t.Errorf("%q: got %v", realm, err)
 		}
 	}
 }
@@ -117,8 +104,7 @@ func TestRealms(t *testing.T) {
 type probed struct {
 	o        middleware.Options
 	route    middleware.RouteOptions
-	keyless  bool // NewAPI gets no key store
-	uncached bool // it gets one that has no Service of its own
+	uncached bool // NewAPI gets a key store that has no Service of its own
 	lastUsed *keystore.LastUsed
 	uses     *uses
 	log      bytes.Buffer
@@ -128,23 +114,18 @@ type probed struct {
 // field that nobody has written a row for fails.
 func TestEveryOption(t *testing.T) {
 	one := func(name string) *ratelimit.Policy { return policy(name, "1-H", 0) }
-	plan := func(name string) func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-		return func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return one(name), nil }
-	}
 	rows := map[string]func(*probed){
-		"Options.Base":          func(p *probed) { p.o.Base = "/v2" },
-		"Options.Service":       func(p *probed) { p.o.Service.Prefix, p.uncached = "acme", true },
-		"Options.Authenticator": func(p *probed) { p.o.Authenticator, p.keyless = nobody{}, true },
-		"Options.Preflight":     func(p *probed) { p.o.Preflight = http.HandlerFunc(sayOK) },
-		"Options.Failures":      func(p *probed) { p.o.Failures = ratelimit.MustParse("1-H") },
-		"Options.ClientIP":      func(p *probed) { p.o.ClientIP = trust(t, "192.0.2.0/24") }, // the peer's of httptest
-		"Options.Hooks":         func(p *probed) { p.o.Hooks = &middleware.Hooks{Logger: quiet().Logger} },
+		"Options.Base":           func(p *probed) { p.o.Base = "/v2" },
+		"Options.Service":        func(p *probed) { p.o.Service.Prefix, p.uncached = "acme", true },
+		"Options.Authenticate":   func(p *probed) { p.o.Authenticate = session(by(t, "user")) },
+		"Options.Failures":       func(p *probed) { p.o.Failures = ratelimit.MustParse("1-H") },
+		"Options.TrustedProxies": func(p *probed) { p.o.TrustedProxies = trust("192.0.2.0/24") }, // the peer's of httptest
+		"Options.Hooks":          func(p *probed) { p.o.Hooks = &middleware.Hooks{Logger: quiet().Logger} },
 
-		"RequestIDOptions.Header": func(p *probed) { p.o.RequestID.Header = "Acme-Request-Id" },
-		"RequestIDOptions.Trust":  func(p *probed) { p.o.RequestID.Trust = func(*http.Request) bool { return true } },
+		"Options.RequestIDHeader": func(p *probed) { p.o.RequestIDHeader = "Acme-Request-Id" },
+		"Options.TrustRequestID":  func(p *probed) { p.o.TrustRequestID = func(*http.Request) bool { return true } },
 
 		"KeyOptions.Header":         func(p *probed) { p.o.Keys.Header = "X-API-Key" },
-		"KeyOptions.Realm":          func(p *probed) { p.o.Keys.Realm = "acme" },
 		"KeyOptions.Environment":    func(p *probed) { p.o.Keys.Environment = keystore.Sandbox },
 		"KeyOptions.RejectBrowsers": func(p *probed) { p.o.Keys.RejectBrowsers = true },
 		"KeyOptions.LastUsed":       func(p *probed) { p.o.Keys.LastUsed = p.lastUsed },
@@ -152,9 +133,8 @@ func TestEveryOption(t *testing.T) {
 		"RateLimitOptions.Store":        func(p *probed) { p.o.RateLimit.Store = failing{} },
 		"RateLimitOptions.Organization": func(p *probed) { p.o.RateLimit.Organization = one("x") },
 		"RateLimitOptions.Sandbox":      func(p *probed) { p.o.RateLimit.Sandbox = one("x") },
-		"RateLimitOptions.Plan":         func(p *probed) { p.o.RateLimit.Plan = plan("x") },
+		"RateLimitOptions.Plan":         func(p *probed) { p.o.RateLimit.Plan = planned(one("x"), nil) },
 		"RateLimitOptions.Key":          func(p *probed) { p.o.RateLimit.Key = one("x") },
-		"RateLimitOptions.KeyPlan":      func(p *probed) { p.o.RateLimit.KeyPlan = plan("x") },
 		"RateLimitOptions.Client":       func(p *probed) { p.o.RateLimit.Client = one("x") },
 		"RateLimitOptions.Concurrent":   func(p *probed) { p.o.RateLimit.Concurrent = 1 },
 		"RateLimitOptions.Fields":       func(p *probed) { p.o.RateLimit.Fields = middleware.FieldsGitHub },
@@ -175,7 +155,6 @@ func TestEveryOption(t *testing.T) {
 
 		"RouteOptions.Limit":         func(p *probed) { p.route.Limit = one("x") },
 		"RouteOptions.Cost":          func(p *probed) { p.route.Cost = 600 },
-		"RouteOptions.ReportOnly":    func(p *probed) { p.route.ReportOnly = true },
 		"RouteOptions.Idempotency":   func(p *probed) { p.route.Idempotency = &middleware.IdempotencyOptions{Required: true} },
 		"RouteOptions.NotIdempotent": func(p *probed) { p.route.NotIdempotent = true },
 
@@ -204,7 +183,7 @@ func TestEveryOption(t *testing.T) {
 		}
 	})
 	own := []reflect.Type{
-		reflect.TypeFor[middleware.Options](), reflect.TypeFor[middleware.RequestIDOptions](), reflect.TypeFor[middleware.KeyOptions](),
+		reflect.TypeFor[middleware.Options](), reflect.TypeFor[middleware.KeyOptions](),
 		reflect.TypeFor[middleware.RateLimitOptions](), reflect.TypeFor[middleware.IdempotencyOptions](), reflect.TypeFor[middleware.RouteOptions](),
 		reflect.TypeFor[middleware.Hooks](),
 	}
@@ -251,12 +230,9 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 		fmt.Fprintf(&p.log, "event %s %d %s %s %s\n", e.Pattern, e.Status, e.Outcome, e.Policy, e.Reported)
 	}
 	set(p)
-	var keys keystore.Store
-	switch {
-	case p.uncached:
+	var keys keystore.Store = ring.keys
+	if p.uncached {
 		keys = ring.memory
-	case !p.keyless:
-		keys = ring.keys
 	}
 	api := middleware.NewAPI(keys, p.o)
 	runs := 0
@@ -300,7 +276,7 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	send(api, "POST", "", "X-API-Key: "+full)
 	send(api, "POST", full, "Origin: https://example.com")
 	send(api, "POST", full, "Svc-Request-Id: chosen")
-	send(api, "OPTIONS", "", "Origin: https://example.com", "Access-Control-Request-Method: POST")
+	send(api, "POST", "", "Cookie: session=1")
 	for _, lines := range [][]string{{"X-Part: 1"}, {"X-Part: 2"}, {"X-Do: refuse"}, {"X-Do: stream"}, {"X-Do: panic"},
 		{"X-Do: nest"}} {
 		for _, method := range []string{"POST", "PUT"} {
@@ -339,12 +315,9 @@ func TestOneService(t *testing.T) {
 	memory := keystore.NewMemory()
 	contract, own := keystore.NewCached(memory, keystore.CacheOptions{}),
 		keystore.NewCached(memory, keystore.CacheOptions{Service: acme})
-	joined := middleware.FirstOf(middleware.RefuseSeveral, nobody{},
-		middleware.KeyAuthenticator(memory, middleware.Options{Service: acme}))
 	for name, api := range map[string]*middleware.API{
-		"a Cached":           middleware.NewAPI(own, middleware.Options{}),
-		"a KeyAuthenticator": middleware.NewAPI(nil, middleware.Options{Authenticator: joined}),
-		"both the same":      middleware.NewAPI(own, middleware.Options{Service: acme}),
+		"a Cached":      middleware.NewAPI(own, middleware.Options{}),
+		"both the same": middleware.NewAPI(own, middleware.Options{Service: acme}),
 	} {
 		if got := api.Options().Service; got.Prefix != "acme" || got.Scopes != acme.Scopes || got.Live != "live" {
 			t.Errorf("%s: got the service %+v", name, got)
@@ -354,10 +327,4 @@ func TestOneService(t *testing.T) {
 		func() { middleware.NewAPI(contract, middleware.Options{Service: acme}) })
 	wantPanic(t, "the Cached below it has tokens svc_live_",
 		func() { middleware.New(contract, middleware.Options{Service: acme}) })
-	wantPanic(t, "KeyAuthenticator: keystore: two services meet",
-		func() { middleware.KeyAuthenticator(contract, middleware.Options{Service: acme}) })
-	wantPanic(t, "it has the scopes parcels:read tasks:own; a KeyAuthenticator has the scopes parcels:read", func() {
-		middleware.NewAPI(nil, middleware.Options{Authenticator: joined,
-			Service: keystore.Service{Scopes: scope.New(definition, scope.Definition{Name: "tasks:own"})}})
-	})
 }

@@ -54,9 +54,6 @@ func (c *call) enter() {
 		g.report.misuse(c.w, c.r, StageAuth,
 			"Authenticate stands inside Idempotent, so a replay would skip it; put it outside")
 		return
-	case c.gate.authenticates && g.auth.isPreflight(c.r):
-		c.facts.serve(g.auth.preflight, c.w, c.r)
-		return
 	case c.gate.authenticates:
 		caller, refused := g.auth.check(c.facts.response, c.w, c.r)
 		if refused != nil {

@@ -639,13 +639,13 @@ func TestFactsDoNotChange(t *testing.T) {
 	var wg sync.WaitGroup
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
-			Plan: func(ctx context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
+			Plan: func(ctx context.Context, p middleware.Principal) (_, _ *ratelimit.Policy, _ error) {
 				wg.Go(func() { // refreshes a cache in the background
 					for range 100 {
 						middleware.WithPrincipal(ctx, p)
 					}
 				})
-				return ratelimit.Unlimited, nil
+				return ratelimit.Unlimited, nil, nil
 			}}})
 	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
 	for range 20 {

@@ -50,7 +50,7 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 //     clients do not retry a 401.
 //   - A key that may not be used from this address, or a caller whom the
 //     service does not accept: 403.
-//   - Credentials of several kinds: 400.
+//   - Credentials of several kinds: 400. See Options.Authenticate.
 //   - This client address has used up Options.Failures: 429. A live key that
 //     the keystore.Cached remembers still passes, so wrong keys cannot lock out
 //     a key that is in use.
@@ -60,7 +60,7 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 // Put a keystore.Cached in front of a store that is not in memory.
 func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	if g.auth == nil {
-		panic("middleware: Authenticate: the Guard was made without a key store and without an Authenticator")
+		panic("middleware: Authenticate: the Guard was made without a key store and without Options.Authenticate")
 	}
 	return &gate{guard: g, authenticates: true, next: next}
 }
@@ -116,7 +116,7 @@ func (g *Guard) Require(all ...scope.Name) func(http.Handler) http.Handler {
 // Enforce is [Guard.Require] for any Requirement: [RequireAny], [AnyCaller], or
 // one that is report-only.
 func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
-	check, err := newScopeCheck(need, g.options.Service.Scopes, g.options.Keys.Realm)
+	check, err := newScopeCheck(need, g.options.Service.Scopes)
 	if err != nil {
 		panic("middleware: Require: " + err.Error())
 	}

@@ -230,11 +230,8 @@ func TestMisplacedPieces(t *testing.T) {
 			Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("1-S")}}), "RateLimit counts by organization or key"},
 		{"RateLimit of concurrency alone", limited(middleware.RateLimitOptions{Concurrent: 1}),
 			"RateLimit counts by organization or key"},
-		{"RateLimit by plan alone", limited(middleware.RateLimitOptions{Store: store,
-			Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-				return nil,
-					nil
-			}}), "RateLimit counts by organization or key"},
+		{"RateLimit by plan alone", limited(middleware.RateLimitOptions{Store: store, Plan: planned(nil, nil)}),
+			"RateLimit counts by organization or key"},
 		{"Idempotent alone", g.Idempotent, "Idempotent has no Require before it"},
 		{"Idempotent before Require", middleware.Chain(g.Authenticate, g.Idempotent, g.Enforce(middleware.AnyCaller())),
 			"Idempotent has no Require before it"},

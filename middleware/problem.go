@@ -60,7 +60,7 @@ func (p *Problem) of(key *keystore.Key) *Problem {
 	return p
 }
 
-// Error makes a *Problem an error, so that an [Authenticator] can return one.
+// Error makes a *Problem an error, for [Options].Authenticate to return.
 func (p *Problem) Error() string { return "middleware: " + p.Code + ": " + p.Detail }
 
 const problemType = "application/problem+json"

@@ -88,13 +88,8 @@ var provoked = []struct {
 	{"insufficient_scope", nil, faulty(wrongScope)},
 	{"several_credentials", nil, func(t *testing.T, w *world) answer {
 		ring := newKeyring()
-		session := middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
-			return middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1"})
-		})
-		o := middleware.Options{Hooks: quiet(),
-			Authenticator: middleware.FirstOf(middleware.RefuseSeveral,
-				middleware.KeyAuthenticator(ring.keys, middleware.Options{}), session)}
-		return serve(testAPI(nil, o), request("GET", "/api/v1/any", ring.issue(t), ""))
+		o := middleware.Options{Hooks: quiet(), Authenticate: session(by(t, "user"))}
+		return serve(testAPI(ring.keys, o), request("GET", "/api/v1/any", ring.issue(t), "", "Cookie: session=1"))
 	}},
 	{"address_not_allowed", nil, func(t *testing.T, w *world) answer {
 		ring := newKeyring()
@@ -103,10 +98,10 @@ var provoked = []struct {
 		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
 	}},
 	{"caller_not_accepted", nil, func(t *testing.T, w *world) answer {
-		user := middleware.AuthenticatorFunc(func(*http.Request) (middleware.Principal, error) {
+		user := func(*http.Request) (middleware.Principal, error) {
 			return middleware.NewPrincipal(nil, middleware.Identity{})
-		})
-		return serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticator: user}),
+		}
+		return serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticate: user}),
 			request("GET", "/api/v1/any", "", ""))
 	}},
 	{"not_found", nil, faulty(unknownPath)},

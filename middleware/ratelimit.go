@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,17 +30,15 @@ type RateLimitOptions struct {
 	Organization *ratelimit.Policy
 	// Sandbox, when set, takes the place of Organization for sandbox keys.
 	Sandbox *ratelimit.Policy
-	// Plan, when set, chooses the policy of a caller in place of Organization
-	// and Sandbox. A nil policy means theirs; ratelimit.Unlimited means none.
-	// For an error, or a policy that is not valid, the client gets 503. Plan is
-	// called for every request and must be quick.
-	Plan func(context.Context, Principal) (*ratelimit.Policy, error)
 	// Key limits each API key, and each subject of principals that were made by
 	// hand.
 	Key *ratelimit.Policy
-	// KeyPlan, when set, chooses that policy in place of Key, such as by an
-	// attribute of the key's own record, as Plan does for an organization.
-	KeyPlan func(context.Context, Principal) (*ratelimit.Policy, error)
+	// Plan, when set, chooses the policies of a caller: one in place of
+	// Organization and Sandbox, the other in place of Key. A nil policy means
+	// theirs; ratelimit.Unlimited means none. For an error, or a policy that is
+	// not valid, the client gets 503. Plan is called for every request and must
+	// be quick.
+	Plan func(context.Context, Principal) (organization, key *ratelimit.Policy, err error)
 	// Client limits each client address, one /64 for IPv6. Alone it needs no
 	// Authenticate before it.
 	Client *ratelimit.Policy
@@ -78,14 +77,14 @@ func PerOrganization(store ratelimit.Store, limit ratelimit.Limit) RateLimitOpti
 	return RateLimitOptions{Store: store, Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
 }
 
-func (o RateLimitOptions) policies() []*ratelimit.Policy {
+func (o RateLimitOptions) fixed() []*ratelimit.Policy {
 	return []*ratelimit.Policy{o.Organization, o.Sandbox, o.Key, o.Client}
 }
 
 func (o RateLimitOptions) validate() error {
 	var errs []error
 	names := map[string]bool{}
-	for i, p := range o.policies() {
+	for i, p := range o.fixed() {
 		if p == nil {
 			continue
 		}
@@ -98,7 +97,7 @@ func (o RateLimitOptions) validate() error {
 		}
 		names[p.Name] = true
 	}
-	if o.Store == nil && (len(names) > 0 || o.Plan != nil || o.KeyPlan != nil) {
+	if o.Store == nil && (len(names) > 0 || o.Plan != nil) {
 		errs = append(errs, errors.New("there is a policy and Store is nil"))
 	}
 	if o.Store != nil && absent(o.Store) {
@@ -116,14 +115,13 @@ func (o RateLimitOptions) validate() error {
 // limiter is RateLimitOptions made ready.
 type limiter struct {
 	RateLimitOptions
-	clientIP    ClientIP
+	proxies     proxies
 	concurrency *slots.Slots
-	routes      []routeLimit // of an API, that have a policy of their own
 	report      *reporter
 }
 
-func newLimiter(o RateLimitOptions, c ClientIP, report *reporter) *limiter {
-	l := &limiter{RateLimitOptions: o, clientIP: c, report: report}
+func newLimiter(o RateLimitOptions, p proxies, report *reporter) *limiter {
+	l := &limiter{RateLimitOptions: o, proxies: p, report: report}
 	if l.Concurrent > 0 {
 		l.concurrency = slots.New(l.Concurrent)
 	}
@@ -132,15 +130,13 @@ func newLimiter(o RateLimitOptions, c ClientIP, report *reporter) *limiter {
 
 // needsPrincipal reports whether a limit can be decided for principals only.
 func (l *limiter) needsPrincipal() bool {
-	return l.Organization != nil || l.Sandbox != nil || l.Plan != nil ||
-		l.Key != nil || l.KeyPlan != nil || l.Concurrent > 0
+	return l.Organization != nil || l.Sandbox != nil || l.Key != nil || l.Plan != nil || l.Concurrent > 0
 }
 
 // routeLimit is what a route says of its limits.
 type routeLimit struct {
-	policy     *ratelimit.Policy // of its own, or nil
-	cost       int64             // 0 means 1
-	reportOnly bool
+	policy *ratelimit.Policy // of its own, or nil
+	cost   int64             // 0 means 1
 }
 
 // check charges a request under facts to all its limits. If they admit it, the
@@ -175,10 +171,10 @@ func (l *limiter) charge(
 	ctx := (*detached)(f)
 	charges, err := l.charges(ctx, room, f.principal, r, route)
 	if err != nil {
-		l.report.fault(w, r, "RateLimit.Plan or KeyPlan gave no usable policy", err)
-		return *refusal(codes.RateStore), route.reportOnly
+		l.report.fault(w, r, "RateLimit.Plan gave no usable policy", err)
+		return *refusal(codes.RateStore), false
 	}
-	n := enforced(charges, route.reportOnly)
+	n := enforced(charges)
 	ok = true
 	if n > 0 {
 		refused, ok = l.take(ctx, x, w, r, charges[:n])
@@ -221,10 +217,7 @@ func (l *limiter) take(
 
 // enforced moves the charges of report-only policies to the end, and returns
 // how many stand before them. Otherwise the order stays.
-func enforced(charges []ratelimit.Charge, reportAll bool) (n int) {
-	if reportAll {
-		return 0
-	}
+func enforced(charges []ratelimit.Charge) (n int) {
 	for i := range charges {
 		if charges[i].Policy.ReportOnly {
 			continue
@@ -257,72 +250,72 @@ func (l *limiter) observe(
 	}
 }
 
-// charges lists what the request spends; without one, what each request of the
-// caller does. A counter belongs to a policy's name, its limit and a bucket:
-// the prefix "route " keeps a route's policy apart from a plan's of the same
-// name.
+// charges lists what the request spends. A counter belongs to a policy's name,
+// its limit and a bucket: a prefix keeps a route's policy, and a key's, apart
+// from another of a plan that has the same name.
 func (l *limiter) charges(
 	ctx context.Context, charges []ratelimit.Charge, p Principal, r *http.Request, route routeLimit,
 ) ([]ratelimit.Charge, error) {
-	cost := max(route.cost, 1)
+	spend := func(policy *ratelimit.Policy, bucket string) {
+		charges = append(charges, ratelimit.Charge{Policy: policy, Bucket: bucket, Cost: max(route.cost, 1)})
+	}
 	if p.known() {
-		usual := l.Organization
-		if l.Sandbox != nil && p.Environment() == keystore.Sandbox {
-			usual = l.Sandbox
-		}
-		policy, err := planned(ctx, p, l.Plan, usual)
+		organization, key, err := l.policies(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		if policy != nil {
-			charges = append(charges, ratelimit.Charge{Policy: policy, Bucket: p.Tenant(), Cost: cost})
+		if organization != nil {
+			spend(organization, p.Tenant())
 		}
-		policy, err = planned(ctx, p, l.KeyPlan, l.Key)
-		if err != nil {
-			return nil, err
-		}
-		if policy != nil {
-			bucket := p.client()
-			if l.KeyPlan != nil {
-				bucket = "key " + bucket // both plans may use one name
-			}
-			charges = append(charges, ratelimit.Charge{Policy: policy, Bucket: bucket, Cost: cost})
+		switch {
+		case key == nil:
+		case l.Plan != nil:
+			spend(key, "key "+p.client())
+		default:
+			spend(key, p.client())
 		}
 		if route.policy != nil {
-			charges = append(charges, ratelimit.Charge{Policy: route.policy, Bucket: "route " + p.Tenant(), Cost: cost})
+			spend(route.policy, "route "+p.Tenant())
 		}
 	}
-	if l.Client != nil && r != nil {
-		charges = append(charges, ratelimit.Charge{Policy: l.Client, Bucket: l.clientIP.bucket(r), Cost: cost})
+	if l.Client != nil {
+		spend(l.Client, l.proxies.bucket(r))
 	}
 	return charges, nil
 }
 
-// planned returns the policy that a plan chooses for the caller, or the usual
-// one; nil for none.
-func planned(
-	ctx context.Context, p Principal,
-	plan func(context.Context, Principal) (*ratelimit.Policy, error), usual *ratelimit.Policy,
-) (*ratelimit.Policy, error) {
-	if plan == nil {
+// policies returns those of a caller; nil for none.
+func (l *limiter) policies(ctx context.Context, p Principal) (organization, key *ratelimit.Policy, err error) {
+	organization, key = l.Organization, l.Key
+	if l.Sandbox != nil && p.Environment() == keystore.Sandbox {
+		organization = l.Sandbox
+	}
+	if l.Plan == nil {
+		return organization, key, nil
+	}
+	planned, plannedKey, err := l.Plan(ctx, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	organization, err = chosen(planned, organization)
+	key, keyErr := chosen(plannedKey, key)
+	return organization, key, cmp.Or(err, keyErr)
+}
+
+// chosen returns the policy that a plan names, or else the usual one.
+func chosen(planned, usual *ratelimit.Policy) (*ratelimit.Policy, error) {
+	switch planned {
+	case nil:
 		return usual, nil
-	}
-	policy, err := plan(ctx, p)
-	switch {
-	case err != nil:
-		return nil, err
-	case policy == ratelimit.Unlimited:
+	case ratelimit.Unlimited:
 		return nil, nil
-	case policy != nil:
-		return policy, policy.Validate()
 	}
-	return usual, nil
+	return planned, planned.Validate()
 }
 
 // counts reports whether there is a policy for every route.
 func (o RateLimitOptions) counts() bool {
-	return o.Plan != nil || o.KeyPlan != nil ||
-		slices.ContainsFunc(o.policies(), func(p *ratelimit.Policy) bool { return p != nil })
+	return o.Plan != nil || slices.ContainsFunc(o.fixed(), func(p *ratelimit.Policy) bool { return p != nil })
 }
 
 // validRoute says what is wrong with the limit or the cost of a route, or "".
@@ -339,13 +332,13 @@ func (l *limiter) validRoute(o routeLimit) string {
 			return "RouteOptions.Limit: " + err.Error()
 		}
 	}
-	policies := l.policies() // Organization, Sandbox, Key, Client
+	policies := l.fixed() // Organization, Sandbox, Key, Client
 	for i, p := range append(policies, o.policy) {
 		own := i == len(policies)
-		replaced := i < 2 && l.Plan != nil || i == 2 && l.KeyPlan != nil
+		replaced := i < 3 && l.Plan != nil
 		switch {
 		case p == nil:
-		case o.cost > p.Limit.Capacity() && (own || !replaced && !p.ReportOnly && !o.reportOnly):
+		case o.cost > p.Limit.Capacity() && (own || !replaced && !p.ReportOnly):
 			return "the cost is more than the burst of policy " + strconv.Quote(p.Name) +
 				", so no request under it would ever pass"
 		case o.policy != nil && !own && p.Name == o.policy.Name:

@@ -99,17 +99,12 @@ func TestRateLimitBuckets(t *testing.T) {
 		{"sandbox alone", middleware.RateLimitOptions{Sandbox: one}, "200 200 200 429 200 200"},
 		{"key", middleware.RateLimitOptions{Key: one}, "200 429 200 429 200 429"},
 		{"client", middleware.RateLimitOptions{Client: one}, "200 429 429 429 429 429"},
-		{"plan", middleware.RateLimitOptions{Plan: func(_ context.Context, p middleware.Principal) (*ratelimit.Policy,
-			error) {
-			if p.Organization() == "org_2" {
-				return ratelimit.Unlimited, nil
-			}
-			return one, nil
+		{"plan", middleware.RateLimitOptions{Plan: func(_ context.Context, p middleware.Principal) (_, _ *ratelimit.Policy, _ error) {
+			return map[string]*ratelimit.Policy{"org_1": one}[p.Organization()], nil, nil
 		}}, "200 429 200 429 200 200"},
-		{"plan before the others", middleware.RateLimitOptions{Organization: one, Sandbox: one,
-			Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-				return ratelimit.Unlimited, nil
-			}}, "200 200 200 200 200 200"},
+		{"plan before the others",
+			middleware.RateLimitOptions{Organization: one, Sandbox: one, Plan: planned(ratelimit.Unlimited, nil)},
+			"200 200 200 200 200 200"},
 		{"none", middleware.RateLimitOptions{}, "200 200 200 200 200 200"},
 	}
 	for _, tt := range tests {
@@ -254,7 +249,7 @@ func TestLimitsMistakes(t *testing.T) {
 	p, q := policy("p", "1-S", 0), policy("p", "2-S", 0)
 	for want, l := range map[string]middleware.RateLimitOptions{
 		"Options.RateLimit: there is a policy and Store is nil": {Organization: p},
-		"there is a policy and Store is nil":                    {Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return p, nil }},
+		"there is a policy and Store is nil":                    {Plan: planned(p, nil)},
 		`two policies are named "p"`:                            {Store: store, Organization: p, Key: q},
 		`policies are named "p"`:                                {Store: store, Sandbox: p, Client: q},
 		"Concurrent is negative":                                {Concurrent: -1},
@@ -275,7 +270,7 @@ func TestRateLimitByClient(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	options := func() middleware.Options {
-		return middleware.Options{ClientIP: trust(t, "10.0.0.0/8"),
+		return middleware.Options{TrustedProxies: trust("10.0.0.0/8"),
 			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "1-H", 0)}}
 	}
 	for name, h := range map[string]http.Handler{
@@ -343,9 +338,8 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 
 // TestPlan: what a plan's answer means.
 func TestPlan(t *testing.T) {
-	type plan = func(context.Context, middleware.Principal) (*ratelimit.Policy, error)
 	says := func(p *ratelimit.Policy, err error) plan {
-		return func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return p, err }
+		return func(context.Context, middleware.Principal) (_, _ *ratelimit.Policy, _ error) { return p, nil, err }
 	}
 	for _, tt := range []struct {
 		name string
@@ -356,9 +350,6 @@ func TestPlan(t *testing.T) {
 		{"a policy", says(policy("plan", "1-H", 0), nil), "200 429 200 429", ""},
 		{"nil", says(nil, nil), "200 200 200 429", ""},
 		{"unlimited", says(ratelimit.Unlimited, nil), "200 200 200 200", ""},
-		{"a miss of a map", func(_ context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
-			return map[string]*ratelimit.Policy{"org_9": ratelimit.Unlimited}[p.Organization()], nil
-		}, "200 200 200 429", ""},
 		{"an error", says(nil, errors.New("billing is down")), "503 503 503 503", "billing is down"},
 		{"an error and a policy", says(ratelimit.Unlimited, errors.New("billing is down")), "503 503 503 503",
 			"billing is down"},
@@ -385,36 +376,35 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tt.name, strings.Join(got, " "), tt.want)
 		}
 		if text := log.String(); tt.log == "" && text != "" ||
-			tt.log != "" && !(strings.Contains(text, "RateLimit.Plan or KeyPlan gave no usable policy") &&
+			tt.log != "" && !(strings.Contains(text, "RateLimit.Plan gave no usable policy") &&
 				strings.Contains(text, tt.log)) || strings.Contains(text, "store does not answer") {
 			t.Errorf("%s: the log has %q, want %q in it", tt.name, text, tt.log)
 		}
 	}
 }
 
-// TestKeyPlan: each key has the limit of its own record, beside that of the
-// organization, whose plan may have the same name.
-func TestKeyPlan(t *testing.T) {
+// TestPlanOfKeys: each key has the limit of its own record, beside that of the
+// organization, whose policy may have the same name.
+func TestPlanOfKeys(t *testing.T) {
 	ring := newKeyring()
 	token := func(rate string) string {
 		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production,
 			Attributes: map[string]string{"rate": rate}})
 		return token
 	}
-	plan := &ratelimit.Policy{Name: "plan", Limit: ratelimit.MustParse("9-H")}
+	whole := &ratelimit.Policy{Name: "plan", Limit: ratelimit.MustParse("9-H")}
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
 		Store: ratelimit.NewMemory(),
-		Plan:  func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return plan, nil },
 		Key:   &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("2-H")},
-		KeyPlan: func(_ context.Context, p middleware.Principal) (*ratelimit.Policy, error) {
+		Plan: func(_ context.Context, p middleware.Principal) (_, _ *ratelimit.Policy, _ error) {
 			switch rate := p.Attribute("rate"); rate {
 			case "usual":
-				return nil, nil
+				return whole, nil, nil
 			case "none":
-				return ratelimit.Unlimited, nil
+				return whole, ratelimit.Unlimited, nil
 			default:
 				limit, err := ratelimit.Parse(rate)
-				return &ratelimit.Policy{Name: "plan", Limit: limit}, err
+				return whole, &ratelimit.Policy{Name: "plan", Limit: limit}, err
 			}
 		},
 	}})
@@ -446,16 +436,13 @@ func TestKeyPlan(t *testing.T) {
 		}
 	}
 	guard := middleware.New(ring.keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(), KeyPlan: func(context.Context, middleware.Principal) (*ratelimit.Policy,
-			error) {
-			return nil, nil
-		},
+		Store: ratelimit.NewMemory(), Plan: planned(nil, nil),
 	}})
 	if res := serve(guard.RateLimit(http.HandlerFunc(sayOK)), request("GET", "/", "", "")); res.StatusCode != 500 {
-		t.Errorf("by KeyPlan without Authenticate: got %d, want 500", res.StatusCode)
+		t.Errorf("by Plan without Authenticate: got %d, want 500", res.StatusCode)
 	}
-	if err := (middleware.Options{RateLimit: middleware.RateLimitOptions{KeyPlan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil }}}).Validate(); err == nil {
-		t.Error("a KeyPlan without a Store was accepted")
+	if err := (middleware.Options{RateLimit: middleware.RateLimitOptions{Plan: planned(nil, nil)}}).Validate(); err == nil {
+		t.Error("a Plan without a Store was accepted")
 	}
 }
 
@@ -469,9 +456,7 @@ func TestRouteLimit(t *testing.T) {
 			RateLimit: middleware.RateLimitOptions{
 				Store: ratelimit.NewMemory(), Fields: middleware.FieldsDraft11,
 				// A plan, because a cost over the burst of a fixed policy is a mistake.
-				Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-					return policy("organization", "10-H", 0), nil
-				},
+				Plan: planned(policy("organization", "10-H", 0), nil),
 			}})
 	exports := policy("exports", "1-H", 3)
 	ok := http.HandlerFunc(sayOK)
@@ -537,7 +522,7 @@ func TestRouteLimitMistakes(t *testing.T) {
 		return o
 	}
 	small := policy("small", "9-S", 3)
-	plan := func(context.Context, middleware.Principal) (*ratelimit.Policy, error) { return nil, nil }
+	plan := planned(nil, nil)
 	for want, row := range map[string]struct {
 		api   middleware.RateLimitOptions
 		route middleware.RouteOptions
@@ -551,8 +536,8 @@ func TestRouteLimitMistakes(t *testing.T) {
 			middleware.RouteOptions{Limit: policy("q", "3-S", 0), Cost: 4}},
 		`of policy "small", so no request under it would`:                {each(func(o *middleware.RateLimitOptions) { o.Organization = small }), middleware.RouteOptions{Cost: 4}},
 		`burst of policy "small", so no request under it would`:          {each(func(o *middleware.RateLimitOptions) { o.Sandbox = small }), middleware.RouteOptions{Cost: 4}},
-		`the burst of policy "small", so no request under it would`:      {each(func(o *middleware.RateLimitOptions) { o.Key, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
-		`than the burst of policy "small", so no request under it would`: {each(func(o *middleware.RateLimitOptions) { o.Client, o.Plan, o.KeyPlan = small, plan, plan }), middleware.RouteOptions{Cost: 4}},
+		`the burst of policy "small", so no request under it would`:      {each(func(o *middleware.RateLimitOptions) { o.Key = small }), middleware.RouteOptions{Cost: 4}},
+		`than the burst of policy "small", so no request under it would`: {each(func(o *middleware.RateLimitOptions) { o.Client, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
 		"a rate limit and RateLimit.Store is nil": {middleware.RateLimitOptions{},
 			middleware.RouteOptions{Limit: p}},
 		`has the name "p" of one of the API's`: {taken, middleware.RouteOptions{Limit: p}},
@@ -574,7 +559,7 @@ func TestRouteLimitMistakes(t *testing.T) {
 	// reports.
 	for _, o := range []middleware.RateLimitOptions{
 		each(func(o *middleware.RateLimitOptions) { o.Organization, o.Sandbox, o.Plan = small, small, plan }),
-		each(func(o *middleware.RateLimitOptions) { o.Key, o.KeyPlan = small, plan }),
+		each(func(o *middleware.RateLimitOptions) { o.Key, o.Plan = small, plan }),
 		each(func(o *middleware.RateLimitOptions) { o.Organization = reportOnly("organization", "1-S") }),
 	} {
 		middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: o}).Handle(
@@ -820,19 +805,12 @@ func TestReportOnlyLimits(t *testing.T) {
 			Key: reportOnly("key", "1-H"), Client: reportOnly("client", "1-H")},
 			[]step{{"/any", 200, "", "organization"}, {"/any", 200, limitedCode, "key"}, {"/any", 200, limitedCode, "key"},
 				{"/any", 429, "", "organization"}}},
-		{"chosen by the plan", middleware.RateLimitOptions{Plan: func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-			return reportOnly("plan", "1-H"), nil
-		}},
+		{"chosen by the plan", middleware.RateLimitOptions{Plan: planned(reportOnly("plan", "1-H"), nil)},
 			[]step{{"/any", 200, "", ""}, {"/any", 200, limitedCode, "plan"}}},
-		{"a route", middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0), Key: policy("key", "9-H", 0)},
-			[]step{{"/reported", 200, "", ""}, {"/reported", 200, limitedCode, "organization"},
-				{"/any", 429, "", "organization"}}},
 		{"a route with a limit of its own", middleware.RateLimitOptions{Organization: policy("organization", "9-H", 0)},
 			[]step{{"/own", 200, "", ""}, {"/own", 200, limitedCode, "own"}, {"/any", 200, "", "organization"}}},
 		{"a cost over the burst", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
 			[]step{{"/five", 200, costCode, ""}, {"/any", 200, "", ""}}},
-		{"a cost over the burst of a route", middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)},
-			[]step{{"/reported-five", 200, costCode, ""}, {"/any", 200, "", "organization"}}},
 		{"an unknown path", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
 			[]step{{"/none", 404, "", ""}, {"/none", 404, limitedCode, "organization"}}},
 	} {
@@ -844,13 +822,10 @@ func TestReportOnlyLimits(t *testing.T) {
 		tt.limits.Store = ratelimit.NewMemory()
 		api := testAPI(ring.keys, middleware.Options{Hooks: hooks, RateLimit: tt.limits})
 		ok := http.HandlerFunc(sayOK)
-		api.Handle("GET /api/v1/reported", middleware.AnyCaller(), ok, middleware.RouteOptions{ReportOnly: true})
 		api.Handle("GET /api/v1/own", middleware.AnyCaller(), ok, middleware.RouteOptions{Limit: reportOnly("own", "1-H")})
 		if tt.name == "a cost over the burst" { // elsewhere this is a panic
 			api.Handle("GET /api/v1/five", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5})
 		}
-		api.Handle("GET /api/v1/reported-five", middleware.AnyCaller(), ok,
-			middleware.RouteOptions{Cost: 5, ReportOnly: true})
 		for i, s := range tt.steps {
 			res := serve(api, request("GET", "/api/v1"+s.path, token, ""))
 			if res.StatusCode != s.status || got.Reported != s.reported || s.policy != "" && got.Policy != s.policy {
@@ -864,6 +839,15 @@ func TestReportOnlyLimits(t *testing.T) {
 		if log.String() != "" {
 			t.Errorf("%s: got the log %s", tt.name, log)
 		}
+	}
+}
+
+type plan = func(context.Context, middleware.Principal) (organization, key *ratelimit.Policy, err error)
+
+// planned is a plan with the same policies for all.
+func planned(organization, key *ratelimit.Policy) plan {
+	return func(context.Context, middleware.Principal) (_, _ *ratelimit.Policy, _ error) {
+		return organization, key, nil
 	}
 }
 
@@ -893,63 +877,22 @@ func TestReportOnlyCharges(t *testing.T) {
 	}
 }
 
-// TestReportOnlyFails: a store that fails for a report-only limit, and a Plan
-// that fails on a report-only route, refuse nothing and are in the log.
+// TestReportOnlyFails: a store that fails for a report-only limit refuses
+// nothing and is in the log.
 func TestReportOnlyFails(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	down := takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
 		return ratelimit.Decision{}, errors.New("store is down")
 	})
-	plan := func(context.Context, middleware.Principal) (*ratelimit.Policy, error) {
-		return nil, errors.New("no such plan")
-	}
-	for _, tt := range []struct {
-		name   string
-		limits middleware.RateLimitOptions
-		path   string
-		status int
-		log    string
-	}{
-		{"a policy", middleware.RateLimitOptions{Store: down, Organization: reportOnly("organization", "1-H")}, "/any", 200,
-			"store is down"},
-		{"a route", middleware.RateLimitOptions{Store: down, Organization: policy("organization", "1-H", 0)}, "/reported",
-			200, "store is down"},
-		{"a route, the plan", middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}, "/reported", 200,
-			"no such plan"},
-		{"another route, the plan", middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}, "/any", 503,
-			"no such plan"},
-		{"one that is enforced beside it",
-			middleware.RateLimitOptions{Store: down, Organization: reportOnly("organization", "1-H"),
-				Key: policy("key", "1-H", 0)}, "/any", 503, "store is down"},
-		{"concurrency", middleware.RateLimitOptions{Store: down, Concurrent: 1,
-			Organization: reportOnly("organization", "1-H")}, "/reported", 200, "store is down"},
-	} {
+	for enforced, status := range map[*ratelimit.Policy]int{nil: 200, policy("key", "1-H", 0): 503} {
 		log := newLogged()
-		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: tt.limits})
-		api.Handle("GET /api/v1/reported", middleware.AnyCaller(), http.HandlerFunc(sayOK),
-			middleware.RouteOptions{ReportOnly: true})
-		if res := serve(api, request("GET", "/api/v1"+tt.path, token, "")); res.StatusCode != tt.status ||
-			!strings.Contains(log.String(), tt.log) || strings.Count(log.String(), "\n") != 1 {
-			t.Errorf("%s: got %d and the log %q, want %d and one line about %q", tt.name, res.StatusCode, log, tt.status, tt.log)
+		limits := middleware.RateLimitOptions{Store: down, Organization: reportOnly("organization", "1-H"), Key: enforced}
+		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: limits})
+		if res := serve(api, request("GET", "/api/v1/any", token, "")); res.StatusCode != status ||
+			!strings.Contains(log.String(), "store is down") || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("beside %v: got %d and the log %q, want %d and one line", enforced, res.StatusCode, log, status)
 		}
-	}
-}
-
-// TestReportOnlyConcurrent: the limit of what is in progress is not
-// report-only.
-func TestReportOnlyConcurrent(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
-	inner := 0
-	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		inner = serve(api, request("GET", "/api/v1/x", token, "")).StatusCode
-	}), middleware.RouteOptions{ReportOnly: true})
-
-	if res := serve(api, request("GET", "/api/v1/x", token, "")); res.StatusCode != 200 || inner != 429 {
-		t.Errorf("got %d, and %d for a second request in progress", res.StatusCode, inner)
 	}
 }
 

@@ -24,11 +24,11 @@ import (
 // who observe by the [Event]. All stages of a Guard share one. It knows none of
 // them.
 type reporter struct {
-	own      *Hooks         // of the Guard; nil leaves it to the stage outside
-	shapes   *regexp.Regexp // of API keys
-	headers  []string       // that may carry an API key, beside Authorization
-	clientIP ClientIP
-	faults   sync.Map // to *fault, by message
+	own       *Hooks         // of the Guard; nil leaves it to the stage outside
+	shapes    *regexp.Regexp // of API keys
+	keyHeader string         // that may carry an API key, beside Authorization
+	proxies   proxies
+	faults    sync.Map // to *fault, by message
 }
 
 // hooks returns those for a response: the Guard's own, or those of the stages
@@ -153,7 +153,7 @@ func (p *reporter) secrets(x *exchange, r *http.Request) *redact.Secrets {
 		if !s.Spend(1) {
 			break
 		}
-		if secretHeader.MatchString(name) || slices.Contains(p.headers, name) {
+		if secretHeader.MatchString(name) || name == p.keyHeader {
 			s.AddHeaders(values...)
 		}
 	}
@@ -168,20 +168,17 @@ func (p *reporter) secrets(x *exchange, r *http.Request) *redact.Secrets {
 	return s
 }
 
-// keyShapes matches every text that begins like an API key of these services,
-// so that one cut short matches too.
-func keyShapes(services ...keystore.Service) *regexp.Regexp {
-	var patterns []string
-	for _, s := range services {
-		whole := s.Pattern()
-		patterns = append(patterns, whole[:strings.LastIndexByte(whole, '{')]+"{8,}")
-		for _, legacy := range s.Legacy {
-			if len(legacy.Prefix) > 3 { // a shorter one would hide words
-				patterns = append(patterns, regexp.QuoteMeta(legacy.Prefix)+`[^\s"'\\,;<>(){}\[\]]{8,}`)
-			}
+// keyShapes matches every text that begins like an API key of the service, so
+// that one cut short matches too.
+func keyShapes(s keystore.Service) *regexp.Regexp {
+	whole := s.Pattern()
+	pattern := whole[:strings.LastIndexByte(whole, '{')] + "{8,}"
+	for _, legacy := range s.Legacy {
+		if len(legacy.Prefix) > 3 { // a shorter one would hide words
+			pattern += "|" + regexp.QuoteMeta(legacy.Prefix) + `[^\s"'\\,;<>(){}\[\]]{8,}`
 		}
 	}
-	return regexp.MustCompile(strings.Join(patterns, "|"))
+	return regexp.MustCompile(pattern)
 }
 
 var contractKey = keyShapes(keystore.Service{})
@@ -199,8 +196,7 @@ func (p *reporter) misuse(w http.ResponseWriter, r *http.Request, stage, what st
 func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, refused *Problem) {
 	if n := recordOf(w); n != nil {
 		n.decide(stage, refused.Code)
-		n.event.RetryAfter, n.event.RefusedKey = refused.RetryAfter, refused.key
-		n.event.Policy = cmp.Or(refused.Policy, n.event.Policy)
+		n.event.RefusedKey, n.event.Policy = refused.key, cmp.Or(refused.Policy, n.event.Policy)
 	}
 	p.write(w, r, refused)
 }
@@ -318,8 +314,8 @@ func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
 		e.Principal = x.facts.principal
 	}
 	e.Status, e.Bytes, e.Duration = x.Status, x.Bytes, time.Since(x.record.start)
-	e.Hijacked, e.Aborted = x.Hijacked, aborted
-	e.Path, e.Agent, e.ClientIP = p.redact(r.URL.Path), p.redact(r.UserAgent()), p.clientIP.From(r)
+	e.Aborted = aborted
+	e.Path, e.Agent, e.ClientIP = p.redact(r.URL.Path), p.redact(r.UserAgent()), p.proxies.client(r)
 	p.pattern(x, r)
 	if e.Status == 0 && !x.Hijacked && !aborted {
 		e.Status = http.StatusOK // net/http's own, for a handler that wrote nothing

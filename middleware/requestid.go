@@ -17,22 +17,10 @@ import (
 // DefaultRequestIDHeader is the header of the request id where none is chosen.
 const DefaultRequestIDHeader = "Svc-Request-Id"
 
-// RequestIDOptions configure the request id.
-type RequestIDOptions struct {
-	// Header is the response header that carries the id; "" means
-	// [DefaultRequestIDHeader].
-	Header string
-
-	// Trust reports whether the request comes from a trusted proxy. Then the id
-	// that it brings in the same header is kept, if there is exactly one and it
-	// matches ^[A-Za-z0-9._-]{1,64}$. Nil trusts nobody, and so does a Trust
-	// that panics.
-	Trust func(*http.Request) bool
-}
-
 // requestIDs begins and ends responses. Each gets one id.
 type requestIDs struct {
-	RequestIDOptions
+	header string
+	trust  func(*http.Request) bool
 	report *reporter
 }
 
@@ -47,7 +35,7 @@ func (s *requestIDs) open(x *exchange, w http.ResponseWriter, r *http.Request, o
 		x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
 		x.hooks = outer.hooks
 	} else {
-		x.IDHeader = s.Header
+		x.IDHeader = s.header
 		s.assign(x, r)
 	}
 	x.use(s.report.hooks(x, r))
@@ -70,10 +58,10 @@ func (s *requestIDs) close(x *exchange, r *http.Request, aborted bool) {
 }
 
 func (s *requestIDs) assign(x *exchange, r *http.Request) {
-	if s.Trust != nil {
+	if s.trust != nil {
 		if v := r.Header[x.IDHeader]; len(v) == 1 && validID(v[0]) {
 			s.report.contain(x, r, func() { // Recover stands inside
-				if s.Trust(r) {
+				if s.trust(r) {
 					x.ID = v[0]
 				}
 			})

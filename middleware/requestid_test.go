@@ -19,7 +19,7 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// A RequestIDOptions.Trust that panics trusts nobody. The panic stands outside
+// An Options.TrustRequestID that panics trusts nobody. The panic stands outside
 // Recover, and net/http would log it with the key.
 func TestTrustThatPanics(t *testing.T) {
 	ring := newKeyring()
@@ -27,7 +27,7 @@ func TestTrustThatPanics(t *testing.T) {
 	for _, pieces := range []bool{false, true} {
 		log := newLogged()
 		o := middleware.Options{Hooks: log.hooks(),
-			RequestID: middleware.RequestIDOptions{Trust: func(r *http.Request) bool { panic(r.Header) }}}
+			TrustRequestID: func(r *http.Request) bool { panic(r.Header) }}
 		g := middleware.New(ring.keys, o)
 		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(http.HandlerFunc(sayOK))
 		if !pieces {
@@ -199,9 +199,9 @@ var hostileIDs = []struct {
 }
 
 func TestRequestIDFromOutside(t *testing.T) {
-	trusting := middleware.New(nil, middleware.Options{RequestID: middleware.RequestIDOptions{
-		Trust: func(r *http.Request) bool { return r.Header.Get("Proxy") != "" },
-	}})
+	trusting := middleware.New(nil, middleware.Options{
+		TrustRequestID: func(r *http.Request) bool { return r.Header.Get("Proxy") != "" },
+	})
 	h := trusting.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, middleware.RequestIDFrom(r.Context()))
 	}))
@@ -246,9 +246,9 @@ func FuzzRequestIDFromOutside(f *testing.F) {
 	for _, tt := range hostileIDs {
 		f.Add(tt.values[0])
 	}
-	trusting := middleware.New(nil, middleware.Options{RequestID: middleware.RequestIDOptions{
-		Trust: func(*http.Request) bool { return true },
-	}})
+	trusting := middleware.New(nil, middleware.Options{
+		TrustRequestID: func(*http.Request) bool { return true },
+	})
 	h := trusting.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	f.Fuzz(func(t *testing.T, id string) {
 		r := request("GET", "/", "", "")

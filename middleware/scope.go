@@ -49,13 +49,13 @@ type scopeCheck struct {
 	all       *Problem // for a key that has none of the scopes
 }
 
-func newScopeCheck(need Requirement, r *scope.Registry, realm string) (*scopeCheck, error) {
+func newScopeCheck(need Requirement, r *scope.Registry) (*scopeCheck, error) {
 	c := &scopeCheck{need: need, registry: r}
 	var err error
 	if c.set, err = need.resolve(c.registry); err != nil {
 		return nil, err
 	}
-	c.challenge = `Bearer realm="` + realm + `", error="insufficient_scope", scope="` + joinNames(need.names) + `"`
+	c.challenge = `Bearer realm="api", error="insufficient_scope", scope="` + joinNames(need.names) + `"`
 	c.all = c.refusal(need.names)
 	c.all.makeHead()
 	return c, nil

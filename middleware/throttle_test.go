@@ -131,7 +131,7 @@ func TestThrottleFailures(t *testing.T) {
 			}
 		}
 		if last.Stage != middleware.StageAuth || last.Outcome != "too_many_failures" || last.Policy != "failures" ||
-			last.RetryAfter != 12*time.Second || last.Principal.KeyID() != "" {
+			last.Principal.KeyID() != "" {
 			t.Errorf("got event %+v", last)
 		}
 		if got := store.lookups.Load(); got != 6 {
@@ -242,7 +242,7 @@ func TestThrottleByAddress(t *testing.T) {
 		{"behind two proxies", "10.0.0.1:1", "10.0.0.2:1", [2]string{"6.6.6.6", "6.6.6.6"}, true},
 	}
 	for _, tt := range tests {
-		api, _ := throttled(newKeyring(), "1-H", middleware.Options{ClientIP: trust(t, "10.0.0.0/8")})
+		api, _ := throttled(newKeyring(), "1-H", middleware.Options{TrustedProxies: trust("10.0.0.0/8")})
 		var got [2]int
 		for i, address := range []string{tt.first, tt.second} {
 			r := from(address, request("GET", "/api/v1/any", wellFormed(), ""))

@@ -65,7 +65,7 @@ func TestDocumentIsValid(t *testing.T) {
 	}{
 		{"default", middleware.Options{}, openapi.Info{}},
 		{"all of it", middleware.Options{
-			Service: keystore.Service{Prefix: "acme"}, RequestID: middleware.RequestIDOptions{Header: "Acme-Request-Id"},
+			Service: keystore.Service{Prefix: "acme"}, RequestIDHeader: "Acme-Request-Id",
 			Idempotency: middleware.IdempotencyOptions{Required: true},
 		}, openapi.Info{
 			Title: "Tasks", Version: "7", Description: "…",

@@ -199,7 +199,7 @@ func (target Target) start(t *testing.T) rules.Target {
 	if api, ok := target.Handler.(*middleware.API); ok {
 		o := api.Options()
 		to.Base = agreed(t, "Base", to.Base, o.Base)
-		to.RequestIDHeader = agreed(t, "RequestIDHeader", to.RequestIDHeader, o.RequestID.Header)
+		to.RequestIDHeader = agreed(t, "RequestIDHeader", to.RequestIDHeader, o.RequestIDHeader)
 	}
 	quiet := log.New(io.Discard, "", 0) // malformed requests are the point
 	plain := httptest.NewUnstartedServer(target.Handler)

@@ -217,8 +217,8 @@ func security(r middleware.Route) []map[string][]scope.Name {
 // names that they have on the wire.
 func (d documented) headers(names ...string) object {
 	wire := map[string]string{
-		"RequestId":         d.RequestID.Header,
-		"OriginalRequestId": keyed.OriginalIDHeader(d.RequestID.Header),
+		"RequestId":         d.RequestIDHeader,
+		"OriginalRequestId": keyed.OriginalIDHeader(d.RequestIDHeader),
 		"Replayed":          "Idempotent-Replayed",
 		"RetryAfter":        "Retry-After", "Challenge": "WWW-Authenticate",
 	}
@@ -311,7 +311,7 @@ func (d documented) schemas() object {
 		"status":            number("The status of the response."),
 		"detail":            text("What was wrong and what to do, for people."),
 		"code":              text("What was wrong, for programs. Codes are added, never renamed."),
-		"request_id":        text("The id in the header " + d.RequestID.Header + "; in a repeated response that of the original."),
+		"request_id":        text("The id in the header " + d.RequestIDHeader + "; in a repeated response that of the original."),
 		"policy":            text("The rate limit that refused."),
 		"missing_scopes":    object{"type": "array", "items": object{"type": "string"}},
 		"original_status":   number("The status of a response that was not retained."),

@@ -67,7 +67,7 @@ func inOrder() []int {
 func TestDocument(t *testing.T) {
 	info := openapi.Info{Title: "Tasks & files", Version: "2026-11-01", Description: "What an agent does.", Servers: []string{"https://api.example.com"}}
 	api := newAPI(middleware.Options{
-		Service: keystore.Service{Prefix: "acme"}, RequestID: middleware.RequestIDOptions{Header: "acme-request-id"},
+		Service: keystore.Service{Prefix: "acme"}, RequestIDHeader: "acme-request-id",
 		Idempotency: middleware.IdempotencyOptions{Required: true},
 	}, inOrder())
 	got := openapi.Document(api, info)
