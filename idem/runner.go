@@ -71,7 +71,8 @@ const forever = time.Duration(math.MaxInt64)
 
 // NewRunner returns a Runner on a store. It panics when the store is nil or not
 // the Joiner that Options.Join asks for, when a limit or a duration other than
-// Wait is negative, and when Retention is shorter than Lease.
+// Wait is negative, when Retention is shorter than Lease, and when ParseSeal did
+// not make the Seal.
 func NewRunner(s Store, o Options) *Runner {
 	if absent(s) {
 		panic("idem: NewRunner without a store")

@@ -417,6 +417,7 @@ func TestNewRunnerPanics(t *testing.T) {
 		"nil store":                        func() { idem.NewRunner((*idem.Memory)(nil), idem.Options{}) },
 		"join with a store that cannot":    func() { idem.NewRunner(newMemory(), idem.Options{Join: true}) },
 		"negative lease":                   func() { idem.NewRunner(newMemory(), idem.Options{Lease: -1}) },
+		"a Seal without keys":              func() { idem.NewRunner(newMemory(), idem.Options{Seal: new(idem.Seal)}) },
 		"negative timeout":                 func() { idem.NewRunner(newMemory(), idem.Options{Timeout: -1}) },
 		"negative limit":                   func() { idem.NewRunner(newMemory(), idem.Options{ExecutionsPerOwner: -1}) },
 		"retention shorter than the lease": func() { idem.NewRunner(newMemory(), idem.Options{Retention: time.Second}) },
@@ -542,7 +543,8 @@ func TestOptions(t *testing.T) {
 			if err := r.WaitSettled(t.Context()); err != nil {
 				t.Error(err)
 			}
-			text = s.text.String() + fmt.Sprint(log.Len() > 0)
+			stored, _ := s.Store.Begin(t.Context(), claimOf(request.Owner, "key"))
+			text = s.text.String() + fmt.Sprint(log.Len() > 0, string(stored.Payload) == "created")
 		})
 		return text
 	}
@@ -554,6 +556,7 @@ func TestOptions(t *testing.T) {
 		"ExecutionsPerOwner": func(o *idem.Options) { o.ExecutionsPerOwner = 1 },
 		"Reexecute":          func(o *idem.Options) { o.Reexecute = true },
 		"Join":               func(o *idem.Options) { o.Join = true },
+		"Seal":               func(o *idem.Options) { o.Seal = seal(keyA) },
 		"Draining":           func(o *idem.Options) { o.Draining = make(chan struct{}) },
 		"Logger":             func(o *idem.Options) { o.Logger = quiet },
 	})

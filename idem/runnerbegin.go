@@ -127,6 +127,8 @@ func (w *waiter) askOnce(e *Execution) (Record, error) {
 	case record.Fingerprint != e.claim.Fingerprint && !unread(&record):
 		// The record is no answer to this request or to its waiters.
 		return Record{}, ErrMismatch
+	case record.State == Done:
+		r.unseal(e, &record)
 	}
 	return record, nil
 }

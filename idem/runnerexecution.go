@@ -39,6 +39,7 @@ type Execution struct {
 	answer  Record        // what they get, once answered or ended
 	err     error         // beside it: why the store could not give one
 
+	saved     Record       // set by Settle: what repeats get of a Finished request
 	leaseEnds atomic.Int64 // on the clock of Runner.now, as far as is known
 
 	// mu guards these, which Context, Settle and the renewals share.

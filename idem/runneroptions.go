@@ -38,6 +38,8 @@ type Options struct {
 	// Join uses the store's ability to join transactions; the store must be a
 	// [Joiner].
 	Join bool
+	// Seal encrypts the answers that are stored. Nil leaves them as they are.
+	Seal *Seal
 	// Draining ends all waits when it is closed, and lets none begin. It does
 	// not touch what runs.
 	Draining <-chan struct{}
@@ -52,6 +54,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.ExecutionsPerOwner < 0 {
 		panic("idem: NewRunner with a negative limit")
+	}
+	if o.Seal != nil && o.Seal.opens == nil {
+		panic("idem: NewRunner with a Seal that ParseSeal did not make")
 	}
 	o.Lease = cmp.Or(o.Lease, 15*time.Second)
 	o.Retention = cmp.Or(o.Retention, 24*time.Hour)

@@ -48,6 +48,10 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if s.Retention <= 0 {
 		s.Retention = e.runner.options.Retention
 	}
+	if s.Outcome == Finished {
+		e.saved = Record{State: Done, Fingerprint: e.claim.Fingerprint, Payload: s.Payload, Retained: true}
+		e.runner.options.Seal.seal(&e.claim.Key, &s) // once: a store compares what is sent again
+	}
 	if e.transaction != nil {
 		return e.commit(ctx, &s)
 	}
@@ -60,7 +64,7 @@ func (e *Execution) commit(ctx context.Context, s *Settlement) error {
 		s.Outcome = NotStarted
 	}
 	err := e.runner.backend.end(ctx, e.transaction, *s)
-	e.end(s, err)
+	e.end(err)
 	return err
 }
 
@@ -85,7 +89,7 @@ func (e *Execution) saveNow(s saving) error {
 			if errors.Is(err, ErrSettled) {
 				e.logNotSaved(s.ctx, err)
 			}
-			e.end(&s.settlement, err)
+			e.end(err)
 			return err
 		}
 		left = s.since + r.options.Timeout - r.now() - pause
@@ -130,7 +134,7 @@ func (e *Execution) saveLater(s saving, err error) {
 	r.background(1)
 	r.mu.Lock()
 	if s.settlement.Outcome == Finished {
-		e.answer = e.answerOf(&s.settlement)
+		e.answer = e.saved
 		e.advance(answered)
 	}
 	r.mu.Unlock()
@@ -155,7 +159,7 @@ func (e *Execution) saveAgain(s *saving) {
 	} else {
 		e.logNotSaved(s.ctx, err)
 	}
-	e.end(&s.settlement, err)
+	e.end(err)
 	r.background(-1)
 }
 
@@ -166,7 +170,7 @@ func (e *Execution) logNotSaved(ctx context.Context, err error) {
 
 // end stops the renewals, cancels the contexts, and gives the answer, if there
 // is one, to the waiters.
-func (e *Execution) end(s *Settlement, err error) {
+func (e *Execution) end(err error) {
 	e.mu.Lock()
 	e.done = true
 	if e.timer != nil {
@@ -175,13 +179,8 @@ func (e *Execution) end(s *Settlement, err error) {
 	e.release()
 	e.mu.Unlock()
 	var record Record
-	if err == nil && s.Outcome == Finished {
-		record = e.answerOf(s)
+	if err == nil {
+		record = e.saved
 	}
 	e.runner.finish(e, &record)
-}
-
-// answerOf returns what a finished request answers to its repeats.
-func (e *Execution) answerOf(s *Settlement) Record {
-	return Record{State: Done, Fingerprint: e.claim.Fingerprint, Payload: s.Payload, Retained: true}
 }

@@ -26,7 +26,8 @@ import (
 // each call of a [Joiner].
 //
 // A Store is safe for concurrent use. It keeps payloads as they are given to
-// it: who can read the store can read what clients were answered. Package
+// it: without a [Seal] who can read the store can read what clients were
+// answered. Package
 // [github.com/sallyport-go/sallyport/idem/idemtest] checks an implementation
 // against this contract.
 type Store interface {
@@ -153,7 +154,8 @@ type Record struct {
 	Payload []byte
 	// Retained says, when State is Done, that Payload is the Settlement's
 	// Payload, byte for byte. Otherwise the store evicted the payload for want
-	// of room, and Payload is the Settlement's Summary, or empty.
+	// of room, and Payload is the Settlement's Summary, or empty; or a [Seal]
+	// did not open it, and Payload is empty.
 	Retained bool
 }
 
@@ -174,7 +176,7 @@ type Settlement struct {
 	// it, and keeps it whole for as long as it has room, whatever its length.
 	Payload []byte
 	// Summary is what a store keeps in place of Payload when it runs out of
-	// room. Keep it under 1 KiB.
+	// room. Keep it under 1 KiB, with a [Seal] 40 bytes less.
 	Summary []byte
 	// Undo, in joined mode only, keeps the record and rolls back what the
 	// request wrote in its transaction.

@@ -196,7 +196,8 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 // bytes. Requests without an Idempotency-Key pass, unless Required is
 // set.
 //
-// Replies are kept as plain text wherever the store keeps them.
+// Replies are kept as plain text wherever the store keeps them, unless the
+// Runner has an [idem.Seal].
 func (g *Guard) Idempotent(next http.Handler) http.Handler {
 	if g.idempotency == nil {
 		panic("middleware: Idempotent: Options.Idempotency.Runner is nil")

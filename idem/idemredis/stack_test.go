@@ -2,6 +2,7 @@ package idemredis_test
 
 import (
 	"context"
+	"encoding/base64"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -145,6 +146,29 @@ func TestCommandsOfACreate(t *testing.T) {
 		if n := sent.Load() - before; n != step.commands {
 			t.Errorf("%d %s: got %d commands, want %d", len(step.keys), step.name, n, step.commands)
 		}
+	}
+}
+
+// With a Seal Redis does not have what clients were told.
+func TestSealedReply(t *testing.T) {
+	seal, err := idem.ParseSeal(base64.StdEncoding.EncodeToString(make([]byte, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redistest.Start(t).Client()
+	for _, replayed := range []string{"", "true"} { // by two servers
+		s := mustStack(t, client, idem.Options{Timeout: redistest.Patience, Seal: seal}, newRows().create)
+		w := s.post("of a client")
+		if w.Body.String() != "task of a client" || w.Header().Get("Idempotent-Replayed") != replayed {
+			t.Errorf("got %d, replayed %q: %s", w.Code, w.Header().Get("Idempotent-Replayed"), w.Body)
+		}
+	}
+	names, err := client.Keys(t.Context(), "sallyport:idem:*").Result()
+	if err != nil || len(names) != 1 {
+		t.Fatalf("got the keys %q, error %v, want one", names, err)
+	}
+	if stored, err := client.Get(t.Context(), names[0]).Result(); err != nil || strings.Contains(stored, "client") {
+		t.Errorf("got %q, error %v", stored, err)
 	}
 }
 

@@ -36,8 +36,9 @@
 //     min-replicas-max-lag limit how much is lost. Where even that is too much,
 //     idemsql joins the request's own transaction.
 //
-// Answers lie in Redis as plain text for as long as they are retained. A key is
-// named by its [idem.Key] in hex, and takes about 400 bytes beside the answer.
+// Answers lie in Redis as plain text for as long as they are retained, unless
+// there is an [idem.Seal]. A key is named by its [idem.Key] in hex, and takes
+// about 400 bytes beside the answer.
 package idemredis
 
 import (

@@ -113,7 +113,7 @@
 // # Upkeep
 //
 // Rows are kept for the retention, 24 hours unless [idem.Options] say otherwise,
-// and hold the replies as plain text: whoever reads the table or its backups
-// reads what clients were told. [Store.Run] removes those whose time is over;
-// run it in one server or in all.
+// and hold the replies as plain text unless there is an [idem.Seal]: whoever
+// reads the table or its backups reads what clients were told. [Store.Run]
+// removes those whose time is over; run it in one server or in all.
 package idemsql

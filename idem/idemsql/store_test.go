@@ -1,9 +1,13 @@
 package idemsql_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"encoding/base64"
 	"errors"
+	"io"
+	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -406,4 +410,43 @@ func TestNilDatabase(t *testing.T) {
 			store(nil, idemsql.Options{})
 		}()
 	}
+}
+
+// With a Seal the table does not have what clients were told, in either mode,
+// and who has the key is told it again.
+func TestSealedReply(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		for _, join := range []bool{false, true} {
+			with := func(keys string) *server {
+				seal, err := idem.ParseSeal(keys)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return newServer(t, d, options{Options: idem.Options{Join: join, Seal: seal}}, func(w http.ResponseWriter, r *http.Request, s *server) {
+					w.WriteHeader(http.StatusCreated)
+					io.WriteString(w, "of a client")
+				})
+			}
+			one, two := base64.StdEncoding.EncodeToString(make([]byte, 32)), base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32))
+			s, key := with(one), strconv.FormatBool(join)
+			first := s.post(key, "title")
+			first.mustBe(t, 201, "")
+			s.post(key, "title").mustReplay(t, first)
+			with(two+","+one).post(key, "title").mustReplay(t, first)
+			without := with(two)
+			without.post(key, "title").mustBe(t, 409, "idempotency_response_not_retained")
+			without.log.mustSay(t, "its key is not among those of the Seal")
+			if n := without.log.lines(); n != 1 {
+				t.Errorf("got %d lines, want one", n)
+			}
+			var payload []byte
+			if err := s.db.QueryRow("SELECT payload FROM sallyport_idem WHERE state = 3").Scan(&payload); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.HasPrefix(payload, []byte("\xffsl\x01")) || bytes.Contains(payload, []byte("client")) {
+				t.Errorf("the table has %q", payload)
+			}
+			execute(t, s.db, "DELETE FROM sallyport_idem")
+		}
+	})
 }

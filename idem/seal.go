@@ -1,0 +1,152 @@
+package idem
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Seal encrypts the answers of a [Runner], so that who reads the store or a
+// backup of it does not read what clients were told. It is safe for concurrent
+// use.
+//
+// It seals each payload and each summary by AES-256-GCM, with the [Key] of the
+// request as additional data: what was changed, or moved to another Key, does
+// not open. That takes 40 bytes more, among them the id of the key that sealed
+// it, which is made from the key.
+//
+// An answer that cannot be opened is not retained: the Record is [Done] with an
+// empty Payload, nothing runs again, and a line is logged. A Runner without a
+// Seal returns what is stored.
+//
+// A Seal does not hide how long an answer is, nor the Fingerprint, by which a
+// request that was guessed can be confirmed. Who can write to the store can
+// delete answers, and put an older answer back under its Key.
+type Seal struct {
+	seals sealKey // its aead is nil while nothing is sealed
+	opens map[sealID]cipher.AEAD
+	none  bool // what has no seal is an answer too
+}
+
+type sealKey struct {
+	id   sealID
+	aead cipher.AEAD
+}
+
+type sealID [8]byte
+
+// What is sealed is this mark, the id of the key, a nonce, and what GCM makes.
+// The mark is no UTF-8, and no version of a reply of package middleware.
+const (
+	sealMark = "\xffsl\x01"
+	sealHead = len(sealMark) + len(sealID{}) // bytes before the nonce
+)
+
+// ParseSeal returns a Seal with keys that are separated by commas, each of 32
+// random bytes in base64, as "openssl rand -base64 32" prints them. The first
+// key seals, and what any of them sealed is opened. The word none stands for no
+// key, and for answers as they are.
+//
+// To begin, give the servers of a fleet these lists one after the other, and
+// the last one when the retention is over:
+//
+//	none,KEY  every server can open what the next step seals
+//	KEY,none  answers are sealed; those from before are still read
+//	KEY       an answer without a seal is not read
+//
+// As long as none is in the list, who can write to the store can write answers.
+// To replace a key: OLD,NEW then NEW,OLD and after the retention NEW. Do so
+// before it has sealed 2^31 answers, or two may have the same nonce: that is
+// eight months at a hundred creates a second.
+//
+// The error tells all that is wrong with the list, and nothing of the keys.
+func ParseSeal(keys string) (*Seal, error) {
+	s := &Seal{opens: make(map[sealID]cipher.AEAD)}
+	var errs []error
+	for i, text := range strings.Split(keys, ",") {
+		text = strings.TrimSpace(text)
+		if text == "none" {
+			s.none = true
+			continue
+		}
+		key, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(key) != 32 {
+			errs = append(errs, fmt.Errorf("idem: key %d of the Seal is not 32 bytes in base64", i+1))
+			continue
+		}
+		k := newSealKey(key)
+		if s.opens[k.id] = k.aead; i == 0 {
+			s.seals = k
+		}
+	}
+	if s.none && len(s.opens) == 0 {
+		errs = append(errs, errors.New("idem: the Seal has no key"))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return s, nil
+}
+
+func newSealKey(key []byte) (k sealKey) {
+	block, err := aes.NewCipher(key)
+	if err == nil {
+		k.aead, err = cipher.NewGCMWithRandomNonce(block)
+	}
+	if err != nil {
+		panic(err) // the key has the right length
+	}
+	hash := sha256.Sum256(append([]byte("sallyport seal"), key...))
+	copy(k.id[:], hash[:])
+	return k
+}
+
+// seal seals what there is to seal of a settlement.
+func (s *Seal) seal(key *Key, t *Settlement) {
+	if s == nil || s.seals.aead == nil {
+		return
+	}
+	t.Payload = s.sealed(key, t.Payload)
+	if len(t.Summary) > 0 {
+		t.Summary = s.sealed(key, t.Summary)
+	}
+}
+
+func (s *Seal) sealed(key *Key, b []byte) []byte {
+	sealed := make([]byte, 0, sealHead+len(b)+s.seals.aead.Overhead())
+	sealed = append(append(sealed, sealMark...), s.seals.id[:]...)
+	return s.seals.aead.Seal(sealed, nil, b, key[:])
+}
+
+// open returns what was sealed.
+func (s *Seal) open(key *Key, b []byte) ([]byte, error) {
+	switch marked := bytes.HasPrefix(b, []byte(sealMark)); {
+	case !marked && s.none:
+		return b, nil
+	case !marked || len(b) < sealHead:
+		return nil, errors.New("it has no seal")
+	}
+	aead := s.opens[sealID(b[len(sealMark):sealHead])]
+	if aead == nil {
+		return nil, errors.New("its key is not among those of the Seal")
+	}
+	return aead.Open(nil, nil, b[sealHead:], key[:])
+}
+
+// unseal opens the answer in a record. One that cannot be opened is not there.
+func (r *Runner) unseal(e *Execution, record *Record) {
+	if r.options.Seal == nil || len(record.Payload) == 0 && !record.Retained {
+		return
+	}
+	var err error
+	if record.Payload, err = r.options.Seal.open(&e.claim.Key, record.Payload); err != nil {
+		record.Retained = false
+		r.options.Logger.ErrorContext(e.ctx, "a stored answer of an idempotent request cannot be opened; its repeats get none",
+			"key", e.name(), "error", err)
+	}
+}

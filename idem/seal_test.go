@@ -1,0 +1,199 @@
+package idem_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+var keyA, keyB = sealKey('a'), sealKey('b')
+
+func sealKey(fill byte) string {
+	return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{fill}, 32))
+}
+
+func seal(keys ...string) *idem.Seal {
+	s, err := idem.ParseSeal(strings.Join(keys, ","))
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// sealed is the payload that a Runner with a Seal stores for a request.
+func sealed(t *testing.T, s *idem.Seal, req idem.Request, payload string) []byte {
+	t.Helper()
+	store := newMemory()
+	mustSettle(t, mustRun(t, newRunner(store, idem.Options{Seal: s}), req), answer(payload))
+	return stored(t, store, req)
+}
+
+func stored(t *testing.T, s idem.Store, req idem.Request) []byte {
+	t.Helper()
+	r, err := s.Begin(t.Context(), idem.Claim{Key: req.Key, Token: newToken(), Lease: 1, Retention: 1})
+	if err != nil || r.State != idem.Done {
+		t.Fatalf("the store: got %v, error %v, want done", r.State, err)
+	}
+	return r.Payload
+}
+
+// Neither payload nor summary is in the store, and who repeats the request gets
+// the answer: while it is saved, from the same process and from another.
+func TestSeal(t *testing.T) {
+	faulty(t, idem.Options{Seal: seal(keyA)}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+		f.Next(idemtest.Settle, slices.Repeat([]idemtest.Fault{idemtest.LoseAnswer}, 3)...) // what is sent again is the same
+		_ = mustRun(t, r, request).Settle(t.Context(), answer("created"))
+		mustReplay(t, r, request, "created")
+		if err := r.WaitSettled(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		mustReplay(t, r, request, "created")
+		mustReplay(t, newRunner(f, idem.Options{Seal: seal(keyA)}), request, "created")
+		if n := r.Stats().Lost; n != 0 {
+			t.Errorf("got %d settlements lost", n)
+		}
+	})
+	// A budget that has room for one payload: the others are summaries.
+	s := newShop(t, idem.MemoryOptions{Budget: 8_000})
+	r := newRunner(s, idem.Options{Seal: seal(keyA)})
+	for n := range 3 {
+		settlement := answer(strings.Repeat("created", 500))
+		settlement.Summary = []byte("the summary")
+		mustSettle(t, mustRun(t, r, numberedRequest(n)), settlement)
+	}
+	for n, want := range []string{"the summary", "the summary", strings.Repeat("created", 500)} {
+		if b := stored(t, s, numberedRequest(n)); bytes.Contains(b, []byte("created")) || bytes.Contains(b, []byte("summary")) {
+			t.Errorf("request %d: stored is %q", n, b)
+		}
+		if got := mustGet(t, r, numberedRequest(n), idem.Done); string(got.Payload) != want || got.Retained != (n == 2) {
+			t.Errorf("request %d: got %.20q, retained %t, want %.20q", n, got.Payload, got.Retained, want)
+		}
+	}
+}
+
+// What an answer that is in the store already is to a Seal.
+func TestSealOpens(t *testing.T) {
+	moved := numberedRequest(1)
+	byA, byB := sealed(t, seal(keyA), request, "created"), sealed(t, seal(keyB), request, "created")
+	type row struct {
+		name   string
+		keys   []string
+		stored []byte
+		opens  bool
+	}
+	rows := []row{
+		{"the same key", []string{keyA}, byA, true},
+		{"an older key", []string{keyB, keyA}, byA, true},
+		{"the first of two seals", []string{keyA}, sealed(t, seal(keyA, keyB), request, "created"), true},
+		{"a key that comes later", []string{"none", keyA}, byA, true},
+		{"a key that was removed", []string{keyB}, byA, false},
+		{"a removed key, and answers without a seal are read", []string{keyB, "none"}, byA, false},
+		{"no seal", []string{keyA}, []byte("created"), false},
+		{"no seal, from before", []string{keyA, "none"}, []byte("created"), true},
+		{"no seal, while nothing is sealed", []string{"none", keyA}, sealed(t, seal("none", keyA), request, "created"), true},
+		{"an answer of another request", []string{keyA}, sealed(t, seal(keyA), moved, "created"), false},
+		{"the id of another key", []string{keyA, keyB}, slices.Concat(byA[:4], byB[4:12], byA[12:]), false},
+		{"nothing", []string{keyA}, nil, false},
+		{"a byte more", []string{keyA, "none"}, append(bytes.Clone(byA), 0), false},
+	}
+	for n := range byA { // each bit of a byte is as good as another
+		changed := bytes.Clone(byA)
+		changed[n] ^= 1
+		rows = append(rows, row{fmt.Sprint("byte ", n, " changed"), []string{keyA}, changed, false})
+		rows = append(rows, row{fmt.Sprint("cut at ", n), []string{keyA}, byA[:n], false})
+	}
+	for _, row := range rows {
+		store := newMemory()
+		mustSettle(t, mustRun(t, newRunner(store, idem.Options{}), request), answer(string(row.stored)))
+		var log bytes.Buffer
+		r := idem.NewRunner(store, idem.Options{Seal: seal(row.keys...), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		got := mustGet(t, r, request, idem.Done)
+		want, lines := "", 1
+		if row.opens {
+			want, lines = "created", 0
+		}
+		if string(got.Payload) != want || got.Retained != row.opens || strings.Count(log.String(), "level=ERROR") != lines {
+			t.Errorf("%s: got %q, retained %t, and the log %s", row.name, got.Payload, got.Retained, &log)
+		}
+	}
+}
+
+// What was evicted without a summary is nothing that does not open.
+func TestSealOfNothing(t *testing.T) {
+	var log bytes.Buffer
+	s := newShop(t, idem.MemoryOptions{Budget: 2000})
+	r := idem.NewRunner(s, idem.Options{Seal: seal(keyA), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	mustSettle(t, mustRun(t, r, request), answer(strings.Repeat("created", 500)))
+	if got := mustGet(t, r, request, idem.Done); len(got.Payload) > 0 || got.Retained || log.Len() > 0 {
+		t.Errorf("got %q, retained %t, and the log %s", got.Payload, got.Retained, &log)
+	}
+	// An answer that is empty is sealed like any other.
+	mustSettle(t, mustRun(t, r, numberedRequest(1)), answer(""))
+	mustReplay(t, r, numberedRequest(1), "")
+}
+
+func TestParseSeal(t *testing.T) {
+	for _, test := range []struct {
+		keys  string
+		wrong []string
+	}{
+		{keyA, nil},
+		{" " + keyA + " ,\n" + keyB + ", none\n", nil},
+		{"", []string{"key 1"}},
+		{"none", []string{"no key"}},
+		{keyA + ",", []string{"key 2"}},
+		{keyA[:40], []string{"key 1"}}, // 30 bytes
+		{"secret," + keyA + "," + base64.StdEncoding.EncodeToString(make([]byte, 33)), []string{"key 1", "key 3"}},
+	} {
+		s, err := idem.ParseSeal(test.keys)
+		if (s == nil) != (err != nil) || (err == nil) != (test.wrong == nil) {
+			t.Errorf("%q: got a Seal %t, error %v", test.keys, s != nil, err)
+		}
+		text := fmt.Sprint(err)
+		for _, wrong := range test.wrong {
+			if !strings.Contains(text, wrong) || strings.Contains(text, "secret") {
+				t.Errorf("%q: got error %v, want one of %s", test.keys, err, wrong)
+			}
+		}
+	}
+	if text := fmt.Sprintf("%v %+v %#v", seal(keyA), *seal(keyA), idem.Options{Seal: seal(keyA)}); strings.Contains(text, "97, 97") ||
+		strings.Contains(text, "97 97") || strings.Contains(text, "aaaa") || strings.Contains(text, "0x61") {
+		t.Errorf("a Seal prints its key: %s", text)
+	}
+}
+
+func BenchmarkSeal(b *testing.B) {
+	for name, s := range map[string]*idem.Seal{"without": nil, "with": seal(keyA)} {
+		b.Run("create/"+name, func(b *testing.B) {
+			r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30}), idem.Options{Seal: s})
+			payload, summary := make([]byte, 400), make([]byte, 80)
+			var n uint64
+			for b.Loop() {
+				n++
+				_, e, err := r.Begin(b.Context(), idem.Request{Key: numbered(n), Owner: "organization"})
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = e.Settle(b.Context(), idem.Settlement{Outcome: idem.Finished, Payload: payload, Summary: summary, Retention: time.Hour})
+			}
+		})
+		b.Run("replay/"+name, func(b *testing.B) {
+			r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{Seal: s})
+			_, e, _ := r.Begin(b.Context(), request)
+			_ = e.Settle(b.Context(), answer(strings.Repeat("x", 400)))
+			for b.Loop() {
+				if record, _, err := r.Begin(b.Context(), request); err != nil || len(record.Payload) != 400 {
+					b.Fatal(record.State, err)
+				}
+			}
+		})
+	}
+}
