@@ -45,7 +45,7 @@ type API struct {
 // NewAPI returns an API without routes, for the keys in a store. It panics on
 // options that [Options.Validate] refuses.
 func NewAPI(keys keystore.Store, o Options) *API {
-	g := newGuard(keys, o, nil)
+	g := New(keys, o)
 	if g.auth == nil {
 		panic("middleware: NewAPI: there is neither a key store nor Options.Authenticate")
 	}

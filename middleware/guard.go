@@ -3,14 +3,13 @@ package middleware
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"sync/atomic"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -45,42 +44,24 @@ type Guard struct {
 
 // New returns a Guard for the keys in a store. keys may be nil when
 // [Guard.Authenticate] is not used or Options.Authenticate finds all callers.
-// New panics on options that [Options.Validate] refuses. With keys or
-// Options.Authenticate it also panics on a Base and on a RateLimit without a
-// policy: only an API uses them. Without either it accepts an API's options,
-// for example to use one stage.
+// New panics on options that [Options.Validate] refuses, and on those for API
+// keys where Options.Authenticate stands alone.
 func New(keys keystore.Store, o Options) *Guard {
-	var errs []error
-	if keys != nil || o.Authenticate != nil {
-		if o.Base != "" {
-			errs = append(errs, errors.New("middleware: Options.Base: a Guard has no routes"))
-		}
-		limits := o.RateLimit
-		limits.Concurrent = 0 // needs nothing else
-		if !limits.counts() && !reflect.ValueOf(limits).IsZero() {
-			errs = append(errs, errors.New("middleware: Options.RateLimit: a field is set, and there is no policy"))
-		}
-	}
-	return newGuard(keys, o, errors.Join(errs...))
-}
-
-func newGuard(keys keystore.Store, o Options, unused error) *Guard {
-	if keys == nil && o.Authenticate != nil && (o.Keys != KeyOptions{} || o.Failures != ratelimit.Limit{}) {
-		unused = errors.Join(unused, errors.New("middleware: Options.Keys and Failures are for API keys; there is no key store"))
-	}
-	if err := errors.Join(o.Validate(), unused); err != nil {
+	if err := o.Validate(); err != nil {
 		panic(err.Error())
 	}
 	if keys != nil && absent(keys) {
 		panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
 	}
+	if keys == nil && o.Authenticate != nil && (o.Keys != KeyOptions{} || o.Failures != ratelimit.Limit{}) {
+		panic("middleware: Options.Keys and Failures are for API keys, and there is no key store")
+	}
 	o = o.withDefaults()
-	service, err := o.Service.Resolve(keys)
-	if err != nil {
+	var err error
+	if o.Service, err = o.Service.Resolve(keys); err != nil {
 		panic("middleware: Options.Service: " + err.Error())
 	}
-	o.Service = service
-	report := &reporter{own: o.Hooks, shapes: keyShapes(service), keyHeader: o.Keys.Header, proxies: o.TrustedProxies}
+	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.Keys.Header, proxies: o.TrustedProxies}
 	g := &Guard{
 		options: o, report: report,
 		ids:      &requestIDs{o.RequestIDHeader, o.TrustRequestID, report},
@@ -95,15 +76,31 @@ func newGuard(keys keystore.Store, o Options, unused error) *Guard {
 		g.idempotency = g.newIdempotency(o.Idempotency, g.bodies)
 		g.noIdempotent.Store(true)
 	}
-	g.noRateLimit.Store(g.limits.needsPrincipal() || g.limits.Client != nil)
+	g.noRateLimit.Store(g.limits.limits())
 	return g
 }
 
+// newIdempotency makes options ready. Stages with one Runner share warnings.
 func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idempotency {
 	if g.warnings[o.Runner] == nil {
 		g.warnings[o.Runner] = new(keyed.Warnings)
 	}
-	return newIdempotency(o, keyed.OriginalIDHeader(g.options.RequestIDHeader), bodies, g.warnings[o.Runner], g.report)
+	runner, report := o.Runner.Options(), g.report
+	return &idempotency{
+		IdempotencyOptions: o,
+		wait:               max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout,
+		stage: keyed.Stage{
+			MaxBody: o.MaxBody, Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming,
+			Timeout: o.Timeout, Retention: runner.Retention, Join: runner.Join, FreeOn: o.FreeOn,
+			OriginalID: keyed.OriginalIDHeader(g.options.RequestIDHeader), Warnings: g.warnings[o.Runner],
+			Log: report.logWith, Failed: report.fault,
+			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
+				report.logPanic(exchangeOf(w), r, p)
+				recordOf(w).panicked()
+			},
+			Answer500: func(w http.ResponseWriter, r *http.Request) { report.write(w, r, refusal(codes.Internal)) },
+		},
+	}
 }
 
 // Options returns the options with the defaults filled in.

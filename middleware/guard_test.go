@@ -9,26 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
-
-// TestOptionsOfAnAPI: a Guard for credentials refuses what only an API uses. One
-// without takes the API's options, for the sake of a stage outside it.
-func TestOptionsOfAnAPI(t *testing.T) {
-	o := middleware.Options{Base: "/v2",
-		RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Concurrent: 1}}
-	for _, want := range []string{"Options.Base: a Guard has no routes",
-		"Options.RateLimit: a field is set, and there is no policy"} {
-		wantPanic(t, want, func() { middleware.New(keystore.NewMemory(), o) })
-		wantPanic(t, want, func() {
-			middleware.New(nil, middleware.Options{Base: o.Base, RateLimit: o.RateLimit, Authenticate: nobody})
-		})
-	}
-	middleware.New(nil, middleware.NewAPI(keystore.NewMemory(), o).Options())
-	middleware.New(keystore.NewMemory(), middleware.Options{RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
-}
 
 // TestUnusedStages: a Guard whose options have limits or a Runner, and whose
 // stage no handler has, says so once.

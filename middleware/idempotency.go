@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 )
 
@@ -184,25 +183,4 @@ type idempotency struct {
 	IdempotencyOptions
 	stage keyed.Stage
 	wait  time.Duration // the longest that a request may wait, run and be settled
-}
-
-// newIdempotency makes options ready. Stages with one Runner share warnings.
-func newIdempotency(
-	o IdempotencyOptions, originalID string, bodies *keyed.Bodies, warnings *keyed.Warnings, report *reporter,
-) *idempotency {
-	runner := o.Runner.Options()
-	return &idempotency{
-		IdempotencyOptions: o,
-		wait:               max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout,
-		stage: keyed.Stage{
-			MaxBody: o.MaxBody, Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming,
-			Timeout: o.Timeout, Retention: runner.Retention, Join: runner.Join, FreeOn: o.FreeOn,
-			OriginalID: originalID, Warnings: warnings, Log: report.logWith, Failed: report.fault,
-			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
-				report.logPanic(exchangeOf(w), r, p)
-				recordOf(w).panicked()
-			},
-			Answer500: func(w http.ResponseWriter, r *http.Request) { report.write(w, r, refusal(codes.Internal)) },
-		},
-	}
 }

@@ -22,9 +22,9 @@ type idempotentStage struct {
 	next   http.Handler
 }
 
-// serve handles a request under facts, which say that a scope decision was
+// handle answers a request under facts, which say that a scope decision was
 // made.
-func (s *idempotentStage) serve(f *facts, w http.ResponseWriter, r *http.Request) {
+func (s *idempotentStage) handle(f *facts, w http.ResponseWriter, r *http.Request) {
 	values := r.Header["Idempotency-Key"]
 	if !slices.Contains(s.Methods, r.Method) || len(values) == 0 && !s.Required {
 		f.serve(s.next, w, r)

@@ -17,7 +17,7 @@ import (
 // checks scopes, without rate limits and idempotency.
 type Options struct {
 	// Base is the path under which every route of an API lies; "" means
-	// "/api/v1". A Guard has no routes, and refuses it.
+	// "/api/v1". A Guard has no routes, and does not use it.
 	Base string
 
 	// Service says which scopes there are and what the keys look like. Zero:

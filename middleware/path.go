@@ -109,7 +109,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.scoped.Store(true)
 
 	if rt.idempotent != nil {
-		rt.idempotent.serve(f, c.w, r) // keyedcall.go: the handler, a replay, or 400, 409, 413, 422, 503
+		rt.idempotent.handle(f, c.w, r) // keyedcall.go: the handler, a replay, or 400, 409, 413, 422, 503
 		return
 	}
 	f.serve(rt.next, c.w, r)

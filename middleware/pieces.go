@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
@@ -73,10 +74,14 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 // RateLimit SHOULD stand before [Guard.Idempotent], so that a refusal is never
 // taken for the operation's response. Inside it, a refusal frees the key, unless
 // the body was read or the response begun: nothing between the two may have an
-// effect.
+// effect. RateLimit panics on a RateLimitOptions without a limit that is not
+// zero.
 func (g *Guard) RateLimit(next http.Handler) http.Handler {
 	g.noRateLimit.Store(false)
-	if !g.limits.needsPrincipal() && g.limits.Client == nil {
+	if !g.limits.limits() {
+		if !reflect.ValueOf(g.options.RateLimit).IsZero() {
+			panic("middleware: RateLimit: a field of Options.RateLimit is set, and there is no limit")
+		}
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -223,7 +228,7 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 			if inner.response == nil {
 				inner.response = new(exchange) // the caller came by WithPrincipal, without RequestID
 			}
-			s.serve(inner, w, r)
+			s.handle(inner, w, r)
 		}
 	})
 }

@@ -128,6 +128,9 @@ func newLimiter(o RateLimitOptions, p proxies, report *reporter) *limiter {
 	return l
 }
 
+// limits reports whether there is a limit for every request.
+func (l *limiter) limits() bool { return l.counts() || l.Concurrent > 0 }
+
 // needsPrincipal reports whether a limit can be decided for principals only.
 func (l *limiter) needsPrincipal() bool {
 	return l.Organization != nil || l.Sandbox != nil || l.Key != nil || l.Plan != nil || l.Concurrent > 0

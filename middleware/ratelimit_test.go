@@ -262,6 +262,9 @@ func TestLimitsMistakes(t *testing.T) {
 		wantPanic(t, want, func() { middleware.New(nil, middleware.Options{RateLimit: l}) })
 		wantPanic(t, want, func() { middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: l}) })
 	}
+	unlimited := middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: store}})
+	wantPanic(t, "RateLimit: a field of Options.RateLimit is set, and there is no limit",
+		func() { unlimited.RateLimit(http.NotFoundHandler()) })
 }
 
 // TestRateLimitByClient: by address alone it needs no Authenticate, and the API
