@@ -116,7 +116,7 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 // missing returns the needs of a rule that the target lacks, and those of them
 // that it is said to lack.
 func (s *Session) missing(r Rule) (missing, without []string) {
-	for _, need := range strings.Fields(r.needs) {
+	for _, need := range r.needs {
 		if s.has(need) {
 			continue
 		}

@@ -7,242 +7,176 @@ import (
 	"time"
 )
 
-var idempotencyRules = []Rule{
-	{Name: "idempotency/replay", Level: Contract, Source: section4, needs: "create",
-		Text: "A create that is repeated with the same key gets the original response " +
-			"and makes no second resource, on each route.",
-		Hint:  "store status, headers and body with the key before the response is sent",
-		check: func(p *probe) { p.eachCreate(p.full(), func(c creation) { p.wantOneResource(c, 3, "") }) }},
-	{Name: "idempotency/second-list", Level: Contract, Source: section4, needs: "second-create second-list",
-		Text:  "The list of the second route shows one resource after repeats.",
-		Hint:  "without that list nobody sees whether a repeat creates again behind its response",
-		check: func(p *probe) { p.wantOneResource(p.create(1, p.full()), 1, "") }},
-	{Name: "idempotency/another-connection", Level: Contract, Source: section4, needs: "create",
-		Text: "The repeat may come on another connection.",
-		Hint: "the key belongs to the organization and not to the connection",
-		check: func(p *probe) {
-			c := p.create(0, p.full())
-			c.fresh = true
-			p.wantOneResource(c, 2, "")
-		}},
-	{Name: "idempotency/chunked", Level: Contract, Source: section4, needs: "create",
-		Text: "A body without Content-Length makes no difference.",
-		Hint: "read the body to its end before it is compared",
-		check: func(p *probe) {
-			c := p.create(0, p.full())
-			c.chunked, c.fresh = true, true
-			p.wantOneResource(c, 1, "chunked bodies")
-		}},
-	{Name: "idempotency/large-body", Level: Contract, Source: section4, needs: "create",
-		Text: "The length of the body makes no difference, as far as it is accepted.",
-		Hint: "remember a create also when it is too large to be stored whole",
-		check: func(p *probe) {
-			if !strings.Contains(p.target.Creates[0].Type, "json") {
-				p.vacuousf("only JSON can be made longer without another meaning")
+var idempotencyChecks = checks{
+	"idempotency/replay":      func(p *probe) { p.eachCreate(p.full(), func(c creation) { p.wantOneResource(c, 3, "") }) },
+	"idempotency/second-list": func(p *probe) { p.wantOneResource(p.create(1, p.full()), 1, "") },
+	"idempotency/another-connection": func(p *probe) {
+		c := p.create(0, p.full())
+		c.fresh = true
+		p.wantOneResource(c, 2, "")
+	},
+	"idempotency/chunked": func(p *probe) {
+		c := p.create(0, p.full())
+		c.chunked, c.fresh = true, true
+		p.wantOneResource(c, 1, "chunked bodies")
+	},
+	"idempotency/large-body": func(p *probe) {
+		if !strings.Contains(p.target.Creates[0].Type, "json") {
+			p.vacuousf("only JSON can be made longer without another meaning")
+		}
+		c := p.create(0, p.full())
+		c.body += strings.Repeat(" ", 64<<10)
+		p.wantOneResource(c, 1, "body of 64 KiB")
+	},
+	"idempotency/sandbox": func(p *probe) { p.eachCreate(p.key("sandbox"), func(c creation) { p.wantOneResource(c, 2, "") }) },
+	"idempotency/two-keys": func(p *probe) {
+		c := p.create(0, p.full())
+		first := p.wantOK("the first", p.do(c.request))
+		// Equal bodies, unless the body has a value that must be unique.
+		other := p.do(c.keyedWith(newUUID()).request)
+		p.expect(c, 2)
+		if !p.silent && !p.echoes && other.ok() && other.status == first.status && first.status == 201 {
+			p.wantOther("the same body with another key", other, first)
+			return
+		}
+		// Refused, or a 200 that says that there is one already, or a
+		// response that says nothing.
+		c = p.create(0, p.full())
+		w := p.watch(c)
+		p.wantOther("another create", p.wantOK("another create", p.do(c.request)), first)
+		w.made("another create")
+	},
+	"idempotency/whole-keys": func(p *probe) {
+		tried := false
+		for _, n := range []int{255, 128, 64, 36} {
+			long := strings.Repeat(strings.ReplaceAll(newUUID(), "-", ""), 8)[:n-1]
+			tried = p.wantApart("keys of "+fmt.Sprint(n)+" bytes that differ in the last one", long+"a", long+"b") || tried
+		}
+		uuid := newUUID()
+		tried = p.wantApart("keys that differ in letter case",
+			"key-"+strings.ToLower(uuid), "KEY-"+strings.ToUpper(uuid)) || tried
+		if !tried {
+			p.vacuousf("the server takes no such keys")
+		}
+	},
+	"idempotency/any-key": func(p *probe) {
+		long := strings.Repeat(strings.ReplaceAll(newUUID(), "-", ""), 32)
+		for _, key := range []string{"order-" + newUUID()[:8], long[:40], long[:100], long[:255], long[:300], long[:1000]} {
+			p.wantHeeded(key)
+		}
+		for _, odd := range []string{`"`, `'`, `\`, ";", "%", "/", ":", "{}", "$", "*"} {
+			if a := p.wantHeeded(newUUID() + odd); a.status >= 500 {
+				p.fault(a, "a key with %s in it: got %d", odd, a.status)
 			}
-			c := p.create(0, p.full())
-			c.body += strings.Repeat(" ", 64<<10)
-			p.wantOneResource(c, 1, "body of 64 KiB")
-		}},
-	{Name: "idempotency/sandbox", Level: Contract, Source: section4, needs: "sandbox create",
-		Text:  "Repeats in the sandbox make no second resource either.",
-		Hint:  "the sandbox behaves as production does",
-		check: func(p *probe) { p.eachCreate(p.key("sandbox"), func(c creation) { p.wantOneResource(c, 2, "") }) }},
-	{Name: "idempotency/two-keys", Level: Contract, Source: section4, needs: "create",
-		Text: "Creates with different keys are different creates.",
-		Hint: "the key tells creates apart, not the body",
-		check: func(p *probe) {
-			c := p.create(0, p.full())
-			first := p.wantOK("the first", p.do(c.request))
-			// Equal bodies, unless the body has a value that must be unique.
-			other := p.do(c.keyedWith(newUUID()).request)
-			p.expect(c, 2)
-			if !p.silent && !p.echoes && other.ok() && other.status == first.status && first.status == 201 {
-				p.wantOther("the same body with another key", other, first)
-				return
-			}
-			// Refused, or a 200 that says that there is one already, or a
-			// response that says nothing.
-			c = p.create(0, p.full())
-			w := p.watch(c)
-			p.wantOther("another create", p.wantOK("another create", p.do(c.request)), first)
-			w.made("another create")
-		}},
-	{Name: "idempotency/whole-keys", Level: Contract, Source: section4, needs: "create",
-		Text: "Keys are compared whole and with their letter case.",
-		Hint: "no column that is too short, no collation that ignores letter case",
-		check: func(p *probe) {
-			tried := false
-			for _, n := range []int{255, 128, 64, 36} {
-				long := strings.Repeat(strings.ReplaceAll(newUUID(), "-", ""), 8)[:n-1]
-				tried = p.wantApart("keys of "+fmt.Sprint(n)+" bytes that differ in the last one", long+"a", long+"b") || tried
-			}
-			uuid := newUUID()
-			tried = p.wantApart("keys that differ in letter case",
-				"key-"+strings.ToLower(uuid), "KEY-"+strings.ToUpper(uuid)) || tried
-			if !tried {
-				p.vacuousf("the server takes no such keys")
-			}
-		}},
-	{Name: "idempotency/any-key", Level: Contract, Source: section4, needs: "create",
-		Text: "The client chooses the key: no printable character in it is an error of the server, " +
-			"and a key that is accepted is heeded, whatever its shape and length.",
-		Hint: "refuse with 400 what you cannot store, and do not pass over it; pass it to the database as a parameter",
-		check: func(p *probe) {
-			long := strings.Repeat(strings.ReplaceAll(newUUID(), "-", ""), 32)
-			for _, key := range []string{"order-" + newUUID()[:8], long[:40], long[:100], long[:255], long[:300], long[:1000]} {
-				p.wantHeeded(key)
-			}
-			for _, odd := range []string{`"`, `'`, `\`, ";", "%", "/", ":", "{}", "$", "*"} {
-				if a := p.wantHeeded(newUUID() + odd); a.status >= 500 {
-					p.fault(a, "a key with %s in it: got %d", odd, a.status)
-				}
-			}
-		}},
-	{Name: "idempotency/reads", Level: Contract, Source: section4, needs: "create",
-		Text: "A GET is no create: the key of one does not change its response.",
-		Hint: "heed the header on POST alone",
-		check: func(p *probe) {
-			c := p.create(0, p.full())
-			first := p.wantOK("the create", p.do(c.request))
-			a := p.do(p.read(p.full()).with("Idempotency-Key: " + c.key()))
-			p.wantOK("a GET with the key of a create", a)
-			if a.body == first.body && a.status == first.status && first.body != "" {
-				p.fault(a, "a GET with the key of a create got the response of the create")
-			}
-		}},
-	{Name: "idempotency/after-unauthorized", Level: Contract, Source: section4, needs: "create",
-		Text: "A 401 is not the original response: with a live key the same create is made.",
-		Hint: "authenticate in front of the store of responses",
-		check: func(p *probe) {
-			c := p.create(0, p.full())
-			w := p.watch(c)
-			p.want("the create with an invalid key", p.do(c.as(flipLast(p.full())).anew()), 401)
-			p.want("the create without a key", p.do(c.as("").anew()), 401)
-			p.wantOK("the create with a live key", p.do(c.request))
-			w.exactly(1, "after a 401 and a success")
-		}},
-	{Name: "idempotency/routes-apart", Level: Contract, Source: section4, needs: "second-create",
-		Text: "The response of one route is not that of another: " +
-			"the same key there is refused or makes a resource of its own.",
-		Hint: "the path is part of what a key stands for",
-		check: func(p *probe) {
-			one := p.create(0, p.full())
-			two := p.create(1, p.full()).keyedWith(one.key())
-			first := p.wantOK("the create", p.do(one.request))
-			w := p.watch(two)
-			second := p.do(two.request)
-			if second.ok() {
-				p.wantOther("the create on another path", second, first)
-				w.made("the create on another path")
-			} else if second.status >= 500 {
-				p.fault(second, "the create on another path: got %d", second.status)
-			}
-		}},
-	{Name: "idempotency/at-once", Level: Contract, Source: section4, needs: "create", when: alone,
-		Text: "Of duplicates at one time one makes the resource. The others get its response or are told to come again.",
-		Hint: "claim the key in one atomic step: an INSERT with a unique index, SET NX; never look and then write",
-		check: func(p *probe) {
-			for range 3 {
-				p.eachCreate(p.full(), func(c creation) {
-					w := p.watch(c)
-					answers := p.atOnce(c, 30)
-					original := p.wantOK("the repeat after duplicates at one time", p.settled(c))
-					for _, a := range answers {
-						switch {
-						case a.ok():
-							p.wantSame("one of the duplicates", a, original)
-						case a.status >= 500, a.status == 401, a.status == 403:
-							p.fault(a, "one of the duplicates: got %d", a.status)
-						}
+		}
+	},
+	"idempotency/reads": func(p *probe) {
+		c := p.create(0, p.full())
+		first := p.wantOK("the create", p.do(c.request))
+		a := p.do(p.read(p.full()).with("Idempotency-Key: " + c.key()))
+		p.wantOK("a GET with the key of a create", a)
+		if a.body == first.body && a.status == first.status && first.body != "" {
+			p.fault(a, "a GET with the key of a create got the response of the create")
+		}
+	},
+	"idempotency/after-unauthorized": func(p *probe) {
+		c := p.create(0, p.full())
+		w := p.watch(c)
+		p.want("the create with an invalid key", p.do(c.as(flipLast(p.full())).anew()), 401)
+		p.want("the create without a key", p.do(c.as("").anew()), 401)
+		p.wantOK("the create with a live key", p.do(c.request))
+		w.exactly(1, "after a 401 and a success")
+	},
+	"idempotency/routes-apart": func(p *probe) {
+		one := p.create(0, p.full())
+		two := p.create(1, p.full()).keyedWith(one.key())
+		first := p.wantOK("the create", p.do(one.request))
+		w := p.watch(two)
+		second := p.do(two.request)
+		if second.ok() {
+			p.wantOther("the create on another path", second, first)
+			w.made("the create on another path")
+		} else if second.status >= 500 {
+			p.fault(second, "the create on another path: got %d", second.status)
+		}
+	},
+	"idempotency/at-once": func(p *probe) {
+		for range 3 {
+			p.eachCreate(p.full(), func(c creation) {
+				w := p.watch(c)
+				answers := p.atOnce(c, 30)
+				original := p.wantOK("the repeat after duplicates at one time", p.settled(c))
+				for _, a := range answers {
+					switch {
+					case a.ok():
+						p.wantSame("one of the duplicates", a, original)
+					case a.status >= 500, a.status == 401, a.status == 403:
+						p.fault(a, "one of the duplicates: got %d", a.status)
 					}
-					w.exactly(1, fmt.Sprintf("after %d duplicates at one time", len(answers)))
-				})
-			}
-		}},
-	{Name: "idempotency/later", Level: Contract, Source: section4, needs: "create", when: last,
-		Text: "The repeat gets the original response also later, with many other creates in between.",
-		Hint: "keep the response for a day; do not evict it for being old among many",
-		check: func(p *probe) {
-			c := p.create(0, p.full())
-			first := p.wantOK("the create", p.do(c.request))
-			start := time.Now()
-			for range 40 {
-				p.do(p.create(0, p.full()).request)
-			}
-			p.sleep(2*time.Second - min(2*time.Second, time.Since(start)))
-			w := p.watch(c)
-			before := w.count() // none, where the list is paged
-			p.wantSame("the repeat after 40 other creates and 2 s", p.do(c.request), first)
-			w.most(before, "after a late repeat")
-		}},
-	{Name: "idempotency/at-the-end", Level: Contract, Source: section4, needs: "create list", when: last,
-		Text:  "When all is over, no create of the whole check has made more than it should.",
-		Hint:  "something creates after its response was sent, or without one",
-		check: func(p *probe) { p.checkLedger() }},
-	{Name: "idempotency/no-key", Level: Advice, Source: practice, needs: "create",
-		Text: "Two creates without a key are two creates, even when they are equal.",
-		Hint: "do not guess what is a repeat",
-		check: func(p *probe) {
-			c := p.unkeyed(0, p.full())
-			p.expect(c, 2)
-			first := p.do(c.anew())
-			if !first.ok() {
-				p.vacuousf("the server asks for a key: %d", first.status)
-			}
-			second := p.do(c.anew())
-			if !second.ok() {
-				p.vacuousf("the body has a value that must be unique: %d", second.status)
-			}
-			p.wantOther("the second", second, first)
-		}},
-	{Name: "idempotency/after-forbidden", Level: Advice, Source: practice, needs: "none create",
-		Text: "A 403 is not the original response: with the scope the same create is made.",
-		Hint: "check the scope in front of the store of responses",
-		check: func(p *probe) {
-			c := p.create(0, p.full())
-			p.want("the create without the scope", p.do(c.as(p.key("none")).request), 403)
-			p.wantOK("the create with it", p.do(c.request))
-		}},
-	{Name: "idempotency/second-key", Level: Advice, Source: practice, needs: "second create",
-		Text: "The organization's next API key gets the original response: rotating a key breaks no repeat.",
-		Hint: "the key belongs to the organization and its environment, not to the API key",
-		check: func(p *probe) {
-			c := p.create(0, p.full())
-			first := p.wantOK("the create", p.do(c.request))
-			p.expect(c, 2)
-			p.wantSame("the repeat with the key second", p.do(c.as(p.key("second")).request), first)
-		}},
-	{Name: "idempotency/other-body", Level: Advice, Source: draft, needs: "create",
-		Text: "The same key with another body is refused (422).",
-		Hint: "store a digest of the request with the key",
-		check: func(p *probe) {
-			c := p.create(0, p.full())
-			p.wantOK("the create", p.do(c.request))
-			other := p.create(0, p.full()).keyedWith(c.key())
-			if other.body == c.body {
-				other.body += " "
-			}
-			if a := p.do(other.request); a.status < 400 || a.status >= 500 {
-				p.fault(a, "another body with the same key: got %d, want 422", a.status)
-			}
-		}},
-	{Name: "idempotency/any-shape", Level: Advice, Source: section4, needs: "create",
-		Text: "A key need not be a UUID.",
-		Hint: "the client chooses it: take up to 255 printable characters",
-		check: func(p *probe) {
-			p.wantOK("a key of letters", p.do(p.create(0, p.full()).keyedWith("order-"+newUUID()[:8]).request))
-		}},
-	{Name: "idempotency/conflict-wait", Level: Advice, Source: "RFC 9110, section 10.2.3", needs: "create", when: alone,
-		Text: "A 409 for a duplicate in flight says when to come again.",
-		Hint: "set Retry-After: 1",
-		check: func(p *probe) {
-			for _, a := range p.atOnce(p.create(0, p.full()), 10) {
-				if a.status == 409 && a.header.Get("Retry-After") == "" {
-					p.fault(a, "a 409 without Retry-After")
 				}
+				w.exactly(1, fmt.Sprintf("after %d duplicates at one time", len(answers)))
+			})
+		}
+	},
+	"idempotency/later": func(p *probe) {
+		c := p.create(0, p.full())
+		first := p.wantOK("the create", p.do(c.request))
+		start := time.Now()
+		for range 40 {
+			p.do(p.create(0, p.full()).request)
+		}
+		p.sleep(2*time.Second - min(2*time.Second, time.Since(start)))
+		w := p.watch(c)
+		before := w.count() // none, where the list is paged
+		p.wantSame("the repeat after 40 other creates and 2 s", p.do(c.request), first)
+		w.most(before, "after a late repeat")
+	},
+	"idempotency/at-the-end": func(p *probe) { p.checkLedger() },
+	"idempotency/no-key": func(p *probe) {
+		c := p.unkeyed(0, p.full())
+		p.expect(c, 2)
+		first := p.do(c.anew())
+		if !first.ok() {
+			p.vacuousf("the server asks for a key: %d", first.status)
+		}
+		second := p.do(c.anew())
+		if !second.ok() {
+			p.vacuousf("the body has a value that must be unique: %d", second.status)
+		}
+		p.wantOther("the second", second, first)
+	},
+	"idempotency/after-forbidden": func(p *probe) {
+		c := p.create(0, p.full())
+		p.want("the create without the scope", p.do(c.as(p.key("none")).request), 403)
+		p.wantOK("the create with it", p.do(c.request))
+	},
+	"idempotency/second-key": func(p *probe) {
+		c := p.create(0, p.full())
+		first := p.wantOK("the create", p.do(c.request))
+		p.expect(c, 2)
+		p.wantSame("the repeat with the key second", p.do(c.as(p.key("second")).request), first)
+	},
+	"idempotency/other-body": func(p *probe) {
+		c := p.create(0, p.full())
+		p.wantOK("the create", p.do(c.request))
+		other := p.create(0, p.full()).keyedWith(c.key())
+		if other.body == c.body {
+			other.body += " "
+		}
+		if a := p.do(other.request); a.status < 400 || a.status >= 500 {
+			p.fault(a, "another body with the same key: got %d, want 422", a.status)
+		}
+	},
+	"idempotency/any-shape": func(p *probe) {
+		p.wantOK("a key of letters", p.do(p.create(0, p.full()).keyedWith("order-"+newUUID()[:8]).request))
+	},
+	"idempotency/conflict-wait": func(p *probe) {
+		for _, a := range p.atOnce(p.create(0, p.full()), 10) {
+			if a.status == 409 && a.header.Get("Retry-After") == "" {
+				p.fault(a, "a 409 without Retry-After")
 			}
-		}},
+		}
+	},
 }
 
 // wantOneResource creates and repeats the create. What odd names in it a server

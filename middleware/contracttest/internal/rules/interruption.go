@@ -9,73 +9,49 @@ import (
 // Interruptions look at a create whose client or body does not reach its end.
 // What happened then is the server's business: the create may be made or not.
 // The repeat has to end in a success, with one resource.
-var interruptionRules = []Rule{
-	{Name: "interruption/client-leaves", Level: Contract, Source: section4, needs: "create",
-		Text: "When the client leaves before it was answered, the repeat makes no second resource.",
-		Hint: "detach the handler from the connection and store its response, or undo what it did",
-		check: func(p *probe) {
-			// The longer waits meet a handler in the middle of its work.
-			for _, wait := range []time.Duration{0, 5 * time.Millisecond, 50*time.Millisecond + p.latency/2} {
-				p.interrupt(func(*conn) { p.sleep(wait) })
-			}
-		}},
-	{Name: "interruption/half-close", Level: Contract, Source: section4, needs: "create",
-		Text: "When the client closes its sending side after the request, the repeat makes no second resource.",
-		Hint: "a closed sending side is no reason to end a create in the middle",
-		check: func(p *probe) {
-			p.interrupt(func(c *conn) {
-				c.closeWrite()
-				_, _ = c.next() // some servers leave without a response
+var interruptionChecks = checks{
+	"interruption/client-leaves": func(p *probe) {
+		// The longer waits meet a handler in the middle of its work.
+		for _, wait := range []time.Duration{0, 5 * time.Millisecond, 50*time.Millisecond + p.latency/2} {
+			p.interrupt(func(*conn) { p.sleep(wait) })
+		}
+	},
+	"interruption/half-close": func(p *probe) {
+		p.interrupt(func(c *conn) {
+			c.closeWrite()
+			_, _ = c.next() // some servers leave without a response
+		})
+	},
+	"interruption/cut-body":   func(p *probe) { p.cut(p.short) },
+	"interruption/cut-string": func(p *probe) { p.cut(p.half) },
+	"interruption/cut-chunk": func(p *probe) {
+		for _, rest := range []func(c creation) string{
+			creation.half,
+			func(c creation) string { return c.body + "\r\n" },
+			func(c creation) string { return c.body + "\r\nzz\r\n\r\n" },
+		} {
+			p.cut(func(c creation) string {
+				return p.head(c.request, "Transfer-Encoding: chunked") + fmt.Sprintf("%x\r\n", len(c.body)) + rest(c)
 			})
-		}},
-	{Name: "interruption/cut-body", Level: Contract, Source: section4, needs: "create",
-		Text:  "When the body ends before its Content-Length, the repeat makes no second resource.",
-		Hint:  "take an unexpected end of the body for an error and do nothing",
-		check: func(p *probe) { p.cut(p.short) }},
-	{Name: "interruption/cut-string", Level: Contract, Source: section4, needs: "create",
-		Text:  "When the body ends in the middle of a string, the repeat makes no second resource.",
-		Hint:  "take an unexpected end of the body for an error and do nothing",
-		check: func(p *probe) { p.cut(p.half) }},
-	{Name: "interruption/cut-chunk", Level: Contract, Source: section4, needs: "create",
-		Text: "When the body ends in the middle of a chunk, or behind one, the repeat makes no second resource.",
-		Hint: "a chunked body ends with its last chunk and not with the connection",
-		check: func(p *probe) {
-			for _, rest := range []func(c creation) string{
-				creation.half,
-				func(c creation) string { return c.body + "\r\n" },
-				func(c creation) string { return c.body + "\r\nzz\r\n\r\n" },
-			} {
-				p.cut(func(c creation) string {
-					return p.head(c.request, "Transfer-Encoding: chunked") + fmt.Sprintf("%x\r\n", len(c.body)) + rest(c)
-				})
-			}
-		}},
-	{Name: "interruption/no-effect", Level: Advice, Source: practice, needs: "create list",
-		Text: "A body that was cut takes no effect and leaves the key free: the whole body with the same key creates.",
-		Hint: "read the body to its end before anything else",
-		check: func(p *probe) {
-			for _, text := range []func(c creation) string{p.short, p.half} {
-				c := p.create(0, p.full())
-				w := p.watch(c)
-				p.sendCut(c, text(c))
-				w.most(0, "after a body that was cut")
-				p.wantOK("the whole body with the same key", p.do(c.request))
-			}
-		}},
-	{Name: "interruption/refusal-at-once", Level: Advice, Source: practice, needs: "create",
-		Text: "A refusal does not wait for the rest of the body.",
-		Hint: "answer 401 before the body is read, and close the connection",
-		check: func(p *probe) {
-			r := p.unkeyed(0, "").as(flipLast(p.full())).request
-			p.refusesAtOnce("1 of 1000 bytes with an invalid key", r, p.head(r, contentLength(1000))+"x")
-		}},
-	{Name: "interruption/expect-refused", Level: Advice, Source: "RFC 9110, section 10.1.1", needs: "create",
-		Text: "Expect: 100-continue without a key is answered 401 at once, not 100.",
-		Hint: "do not read the body before the key was looked at",
-		check: func(p *probe) {
-			r := p.unkeyed(0, "").with("Expect: 100-continue")
-			p.refusesAtOnce("Expect: 100-continue without a key", r, p.head(r, contentLength(10)))
-		}},
+		}
+	},
+	"interruption/no-effect": func(p *probe) {
+		for _, text := range []func(c creation) string{p.short, p.half} {
+			c := p.create(0, p.full())
+			w := p.watch(c)
+			p.sendCut(c, text(c))
+			w.most(0, "after a body that was cut")
+			p.wantOK("the whole body with the same key", p.do(c.request))
+		}
+	},
+	"interruption/refusal-at-once": func(p *probe) {
+		r := p.unkeyed(0, "").as(flipLast(p.full())).request
+		p.refusesAtOnce("1 of 1000 bytes with an invalid key", r, p.head(r, contentLength(1000))+"x")
+	},
+	"interruption/expect-refused": func(p *probe) {
+		r := p.unkeyed(0, "").with("Expect: 100-continue")
+		p.refusesAtOnce("Expect: 100-continue without a key", r, p.head(r, contentLength(10)))
+	},
 }
 
 // short is a create whose body ends before its Content-Length, and half is one

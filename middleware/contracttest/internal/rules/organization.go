@@ -2,37 +2,22 @@ package rules
 
 import "strings"
 
-var organizationRules = []Rule{
-	{Name: "organization/resources", Level: Contract, Source: section5, needs: "other create list", when: alone,
-		Text: "What one organization creates, another does not see.",
-		Hint: "every query has the organization of the key in its condition; a cache has it in its key",
-		check: func(p *probe) {
-			p.wantUnseen(p.full(), p.key("other"))
-			p.wantUnseen(p.key("other"), p.full())
-		}},
-	{Name: "organization/connection", Level: Contract, Source: section5, needs: "other create list", when: alone,
-		Text: "The organization is that of the request's own key, on a connection that has seen another.",
-		Hint: "keep nothing about the caller with the connection",
-		check: func(p *probe) {
-			if !p.some(p.wantOwnOnConnection) {
-				p.vacuousf("without {{random}} in the body nobody's resources can be told apart")
-			}
-		}},
-	{Name: "organization/idempotency", Level: Contract, Source: section5, needs: "other create",
-		Text:  "The same idempotency key in another organization makes a resource of its own.",
-		Hint:  "the organization is part of what a key stands for",
-		check: func(p *probe) { p.wantOwnKeys("other") }},
-	{Name: "organization/environment-idempotency", Level: Contract, Source: section5, needs: "sandbox create",
-		Text:  "The same idempotency key in the sandbox makes a resource of its own.",
-		Hint:  "the environment is part of what a key stands for",
-		check: func(p *probe) { p.wantOwnKeys("sandbox") }},
-	{Name: "organization/environment-resources", Level: Advice, Source: practice, needs: "sandbox create list",
-		Text: "What is created in the sandbox is not seen in production, nor the other way.",
-		Hint: "the environment of the key is in the condition of every query",
-		check: func(p *probe) {
-			p.wantUnseen(p.full(), p.key("sandbox"))
-			p.wantUnseen(p.key("sandbox"), p.full())
-		}},
+var organizationChecks = checks{
+	"organization/resources": func(p *probe) {
+		p.wantUnseen(p.full(), p.key("other"))
+		p.wantUnseen(p.key("other"), p.full())
+	},
+	"organization/connection": func(p *probe) {
+		if !p.some(p.wantOwnOnConnection) {
+			p.vacuousf("without {{random}} in the body nobody's resources can be told apart")
+		}
+	},
+	"organization/idempotency":             func(p *probe) { p.wantOwnKeys("other") },
+	"organization/environment-idempotency": func(p *probe) { p.wantOwnKeys("sandbox") },
+	"organization/environment-resources": func(p *probe) {
+		p.wantUnseen(p.full(), p.key("sandbox"))
+		p.wantUnseen(p.key("sandbox"), p.full())
+	},
 }
 
 // some looks at each route, and reports whether one of them could be looked at.

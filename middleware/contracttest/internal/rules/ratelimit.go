@@ -6,107 +6,85 @@ import (
 	"time"
 )
 
-var rateLimitRules = []Rule{
-	{Name: "ratelimit/status", Level: Contract, Source: section8, needs: "rate-limit",
-		Text: "A request over the limit is answered 429.",
-		Hint: "not 503, 403 or a closed connection: clients treat these otherwise",
-		check: func(p *probe) {
-			if odd := p.limit.odd; len(odd) >= 3 {
-				p.fault(odd[0].answer, "in a burst of GETs %d were answered otherwise than before: %s", len(odd), odd[0].what)
-			}
-			if !p.limit.found {
-				p.skipf("no 429 came")
-			}
-		}},
-	{Name: "ratelimit/wait-helps", Level: Contract, Source: section8, needs: "rate-limit",
-		Text: "After the wait that Retry-After asks for, a request is admitted, and it asks for no multiple of that.",
-		Hint: "whole seconds until the next request is admitted, rounded up",
-		check: func(p *probe) {
-			p.wantFound()
-			for _, o := range p.limit.waits {
-				switch {
-				case o.err != nil:
-					p.fault(o.denied, "%v", o.err)
-				case o.asked > maxWait && o.after > 0 && o.after*20 < o.asked:
-					p.fault(o.denied, "Retry-After asks for %v, and %v later a request was admitted: is it in milliseconds?",
-						o.asked, o.after.Round(time.Second))
-				case o.asked > maxWait:
-					p.skipf("Retry-After asks for %v, which is too long to try: give the keys a limit with a shorter window", o.asked)
-				case !o.admitted && o.after == 0:
-					p.fault(o.last, "Retry-After asked for %v, and nothing was admitted for a minute more", o.asked)
-				case !o.admitted:
-					p.fault(o.last, "Retry-After asked for %v, but a request after that and one more second was refused; "+
-						"admitted after %v",
-						o.asked, o.after.Round(time.Second/10))
-				}
-			}
-		}},
-	{Name: "ratelimit/create", Level: Contract, Source: section8, needs: "rate-limit create", when: alone,
-		Text: "A create that is answered 429 makes nothing and has a Retry-After, and its repeat after that wait creates.",
-		Hint: "limit in front of the store of responses, and never store a 429",
-		check: func(p *probe) {
-			p.wantFound()
-			c, denied := p.deniedCreate()
-			if _, err := retryAfter(denied.header); err != nil {
-				p.fault(denied, "the 429 of a create: %v", err)
-			}
-			p.limited(denied)
-			p.wantWaitHelps()
-			w := p.watch(c) // its count waits, too
-			w.most(0, "after a 429")
-			first := p.wantOK("its repeat after the wait", p.do(c.request))
-			p.wantSame("the next repeat", p.do(c.request), first)
-			w.exactly(1, "after a 429 and its repeats")
-		}},
-	{Name: "ratelimit/whole-seconds", Level: Advice, Source: practice, needs: "rate-limit",
-		Text: "Retry-After is whole seconds, at least 1.",
-		Hint: "many clients retry at once on 0, and not all read dates",
-		check: func(p *probe) {
-			p.wantFound()
-			for _, o := range p.limit.waits {
-				if v := o.denied.header.Get("Retry-After"); !wholeSeconds.MatchString(v) || v == "0" {
-					p.fault(o.denied, "Retry-After is %q", v)
-				}
-			}
-		}},
-	{Name: "ratelimit/organizations-apart", Level: Advice, Source: practice, needs: "rate-limit other", when: alone,
-		Text: "One organization does not use up the limit of another.",
-		Hint: "count by the organization of the key",
-		check: func(p *probe) {
-			p.wantFound()
-			p.pause()
-			_, denied := p.burst()
-			if denied.status != http.StatusTooManyRequests {
-				p.skipf("no 429 came")
-			}
-			a := p.once(p.read(p.key("other")))
-			p.limited(denied)
-			p.wantOK("the other organization, while the first one is limited", a)
-		}},
-	{Name: "ratelimit/retry-after", Level: Contract, Source: section8, when: end,
-		Text: "Every 429 of the whole check had one Retry-After that a client can use: " +
-			"whole seconds or a date to come, at most a day.",
-		Hint: "set it wherever 429 is written",
-		check: func(p *probe) {
-			p.report(&p.seen.waits, "a 429 without a wait that can be kept")
+var rateLimitChecks = checks{
+	"ratelimit/status": func(p *probe) {
+		if odd := p.limit.odd; len(odd) >= 3 {
+			p.fault(odd[0].answer, "in a burst of GETs %d were answered otherwise than before: %s", len(odd), odd[0].what)
+		}
+		if !p.limit.found {
+			p.skipf("no 429 came")
+		}
+	},
+	"ratelimit/wait-helps": func(p *probe) {
+		p.wantFound()
+		for _, o := range p.limit.waits {
 			switch {
-			case p.has("rate-limit"):
-				p.wantFound()
-			case slices.Contains(p.target.Without, "rate-limit"):
-				p.vacuousf("the target does not offer a rate limit, and no 429 broke the rule")
-			default:
-				p.skipf("it needs a rate limit that can be reached; say that the target does not offer it: without rate-limit")
+			case o.err != nil:
+				p.fault(o.denied, "%v", o.err)
+			case o.asked > maxWait && o.after > 0 && o.after*20 < o.asked:
+				p.fault(o.denied, "Retry-After asks for %v, and %v later a request was admitted: is it in milliseconds?",
+					o.asked, o.after.Round(time.Second))
+			case o.asked > maxWait:
+				p.skipf("Retry-After asks for %v, which is too long to try: give the keys a limit with a shorter window", o.asked)
+			case !o.admitted && o.after == 0:
+				p.fault(o.last, "Retry-After asked for %v, and nothing was admitted for a minute more", o.asked)
+			case !o.admitted:
+				p.fault(o.last, "Retry-After asked for %v, but a request after that and one more second was refused; "+
+					"admitted after %v",
+					o.asked, o.after.Round(time.Second/10))
 			}
-		}},
-	{Name: "ratelimit/request-id", Level: Contract, Source: section4, needs: "rate-limit", when: last,
-		Text: "A 429 has one request id.",
-		Hint: "give the id before the limit is looked at",
-		check: func(p *probe) {
+		}
+	},
+	"ratelimit/create": func(p *probe) {
+		p.wantFound()
+		c, denied := p.deniedCreate()
+		if _, err := retryAfter(denied.header); err != nil {
+			p.fault(denied, "the 429 of a create: %v", err)
+		}
+		p.limited(denied)
+		p.wantWaitHelps()
+		w := p.watch(c) // its count waits, too
+		w.most(0, "after a 429")
+		first := p.wantOK("its repeat after the wait", p.do(c.request))
+		p.wantSame("the next repeat", p.do(c.request), first)
+		w.exactly(1, "after a 429 and its repeats")
+	},
+	"ratelimit/whole-seconds": func(p *probe) {
+		p.wantFound()
+		for _, o := range p.limit.waits {
+			if v := o.denied.header.Get("Retry-After"); !wholeSeconds.MatchString(v) || v == "0" {
+				p.fault(o.denied, "Retry-After is %q", v)
+			}
+		}
+	},
+	"ratelimit/organizations-apart": func(p *probe) {
+		p.wantFound()
+		p.pause()
+		_, denied := p.burst()
+		if denied.status != http.StatusTooManyRequests {
+			p.skipf("no 429 came")
+		}
+		a := p.once(p.read(p.key("other")))
+		p.limited(denied)
+		p.wantOK("the other organization, while the first one is limited", a)
+	},
+	"ratelimit/retry-after": func(p *probe) {
+		p.report(&p.seen.waits, "a 429 without a wait that can be kept")
+		switch {
+		case p.has("rate-limit"):
 			p.wantFound()
-			for _, o := range p.limit.waits {
-				p.wantID("a GET over the limit", o.denied)
-			}
-		}},
+		case slices.Contains(p.target.Without, "rate-limit"):
+			p.vacuousf("the target does not offer a rate limit, and no 429 broke the rule")
+		default:
+			p.skipf("it needs a rate limit that can be reached; say that the target does not offer it: without rate-limit")
+		}
+	},
+	"ratelimit/request-id": func(p *probe) {
+		p.wantFound()
+		for _, o := range p.limit.waits {
+			p.wantID("a GET over the limit", o.denied)
+		}
+	},
 }
 
 func (p *probe) wantFound() {

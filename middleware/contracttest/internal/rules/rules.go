@@ -3,8 +3,11 @@
 package rules
 
 import (
+	_ "embed"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // A Level says what a broken rule means.
@@ -30,20 +33,26 @@ type Rule struct {
 	Text   string // what the server does when it keeps the rule
 	Hint   string // what is usually wrong when it does not
 
-	needs string // names of offers
+	needs []string // names of offers
 	when  phase
 	check func(*probe)
 }
 
 // phase orders the checks.
-type phase int
+type phase string
 
 const (
-	together phase = iota // beside others
-	alone                 // others would disturb it
-	last                  // others have made a lot before it
-	end                   // it judges what all others have seen
+	together phase = ""      // beside others
+	alone    phase = "alone" // others would disturb it
+	last     phase = "last"  // others have made a lot before it
+	end      phase = "end"   // it judges what all others have seen
 )
+
+// checks are by the names of their rules.
+type checks map[string]func(*probe)
+
+//go:embed rules.txt
+var text string
 
 // Group returns the part of the name before the slash.
 func (r Rule) Group() string {
@@ -52,21 +61,40 @@ func (r Rule) Group() string {
 }
 
 // All returns the rules in the order of a report.
-func All() []Rule {
-	return slices.Concat(authRules, scopeRules, requestIDRules, idempotencyRules, interruptionRules,
-		organizationRules, rateLimitRules, pathRules, http2Rules, wireRules)
-}
-
-// Sources of rules.
-const (
-	section4 = "contract, section 4"
-	section5 = "contract, section 5"
-	section7 = "contract, section 7"
-	section8 = "contract, section 8"
-	section9 = "contract, section 9"
-	practice = "common practice"
-	draft    = "draft-ietf-httpapi-idempotency-key-header-07"
-)
+var All = sync.OnceValue(func() []Rule {
+	all := make(checks)
+	for _, group := range []checks{authChecks, scopeChecks, requestIDChecks, idempotencyChecks, interruptionChecks,
+		organizationChecks, rateLimitChecks, pathChecks, http2Checks, wireChecks} {
+		maps.Copy(all, group)
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			lines = append(lines, line)
+		}
+	}
+	var rules []Rule
+	for block := range slices.Chunk(lines, 3) {
+		head := strings.Split(block[0], " | ")
+		r := Rule{Name: head[0], Level: Level(head[1]), Source: head[2], Text: block[1], Hint: block[2]}
+		for _, more := range head[3:] {
+			if names, ok := strings.CutPrefix(more, "needs "); ok {
+				r.needs = strings.Fields(names)
+			} else {
+				r.when = phase(more)
+			}
+		}
+		if r.check = all[r.Name]; r.check == nil {
+			panic("rules: " + r.Name + " has no check")
+		}
+		delete(all, r.Name)
+		rules = append(rules, r)
+	}
+	for name := range all {
+		panic("rules: " + name + " is checked and not described")
+	}
+	return rules
+})
 
 // An Offer is something that a target may have, and that rules may need.
 type Offer struct{ Name, Text string }
