@@ -43,7 +43,8 @@ func TestRun(t *testing.T) {
 	})
 	t.Run("no limit", func(t *testing.T) {
 		t.Parallel()
-		contracttest.Run(t, contracttest.Target{Handler: reference.New(), Keys: keys(), Creates: creates, Without: []string{"rate-limit"}, Advice: true, Timeout: patience})
+		contracttest.Run(t, contracttest.Target{Handler: reference.New(), Keys: keys(), Creates: creates,
+			Without: []string{"rate-limit"}, Advice: true, Timeout: patience})
 	})
 }
 
@@ -64,16 +65,24 @@ func TestRunFails(t *testing.T) {
 		}
 		broken.ServeHTTP(w, r)
 	})
-	undeclared := []string{"none", "worker", "reader", "writer", "second", "sandbox", "sandbox-none", "other", "revoked", "second-create"}
+	undeclared := []string{"none", "worker", "reader", "writer", "second", "sandbox", "sandbox-none", "other", "revoked",
+		"second-create"}
 	targets := map[string]contracttest.Target{
 		"refuses everybody": {Handler: refuse, Keys: keys(), Creates: creates},
-		"says nothing":      {Handler: reference.New(), Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1], Timeout: patience},
-		"creates again":     {Handler: reference.New("idem-replay-creates"), Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1], Without: append(undeclared, "rate-limit"), Timeout: patience},
-		"advice":            {Handler: reference.New("no-challenge"), Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1], Without: append(undeclared, "rate-limit"), Advice: true, Timeout: patience},
-		"hangs":             {Handler: hang, Keys: contracttest.Keys{Full: keys().Full}, Without: append(undeclared, "rate-limit", "create", "list"), Timeout: time.Minute},
-		"has neither":       {Keys: keys()},
-		"has no RootCAs":    {Handler: refuse, Keys: keys(), RootCAs: x509.NewCertPool()},
-		"has no Listen":     {URL: "http://127.0.0.1:1", Keys: keys(), Listen: func(_ *http.Server, ln net.Listener) net.Listener { return ln }},
+		"says nothing": {Handler: reference.New(), Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1],
+			Timeout: patience},
+		"creates again": {Handler: reference.New("idem-replay-creates"), Keys: contracttest.Keys{Full: keys().Full},
+			Creates: creates[:1], Without: append(undeclared, "rate-limit"), Timeout: patience},
+		"advice": {Handler: reference.New("no-challenge"), Keys: contracttest.Keys{Full: keys().Full},
+			Creates: creates[:1], Without: append(undeclared, "rate-limit"), Advice: true, Timeout: patience},
+		"hangs": {Handler: hang, Keys: contracttest.Keys{Full: keys().Full}, Without: append(undeclared,
+			"rate-limit", "create", "list"), Timeout: time.Minute},
+		"has neither":    {Keys: keys()},
+		"has no RootCAs": {Handler: refuse, Keys: keys(), RootCAs: x509.NewCertPool()},
+		"has no Listen": {URL: "http://127.0.0.1:1", Keys: keys(), Listen: func(_ *http.Server,
+			ln net.Listener) net.Listener {
+			return ln
+		}},
 	}
 	if name := os.Getenv("CONTRACTTEST_TARGET"); name != "" {
 		contracttest.Run(t, targets[name])

@@ -15,12 +15,14 @@ import (
 // The example keeps the contract, with a limit that is reached all the time.
 func TestExample(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "example")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/sallyport-go/sallyport/example").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program,
+		"github.com/sallyport-go/sallyport/example").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	ctx, end := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "-addr", "127.0.0.1:0", "-keys-out", keys, "-rate", "40-S") // which a slow machine reaches
+	cmd := exec.CommandContext(ctx, program, "-addr", "127.0.0.1:0", "-keys-out", keys, "-rate",
+		"40-S") // which a slow machine reaches
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +84,10 @@ func TestTestdata(t *testing.T) {
 	if !found {
 		t.Fatal("the workflow does not call contractcheck")
 	}
-	c, err := parseFlags(strings.Fields(line), func(name string) string { return map[string]string{"CI": "true", "GITHUB_ACTIONS": "true"}[name] },
+	c, err := parseFlags(strings.Fields(line), func(name string) string {
+		return map[string]string{"CI": "true",
+			"GITHUB_ACTIONS": "true"}[name]
+	},
 		strings.NewReader(contract), t.Output())
 	if err != nil || !c.strict || !c.github || c.junit == "" || c.target.Keys["full"] != keys["full"] {
 		t.Errorf("contractcheck %s: got %+v, %v", line, c, err)

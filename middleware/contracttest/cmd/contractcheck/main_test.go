@@ -90,29 +90,36 @@ func TestStatus(t *testing.T) {
 		status      int
 		want        string
 	}{
-		"a clean server":            {"", []string{"-keys", clean, quick}, 0, "contract: "},
-		"strictly":                  {"CI=true", []string{"-keys", clean, "-strict", quick}, 0, "held"},
-		"a second resource":         {"", []string{"-keys", repeating, quick}, 1, "Failed:"},
-		"an open server":            {"", []string{"-keys", refused, "-run", "auth/missing"}, 1, "auth/missing-key\n    broken: a GET without a key: got 200, want 401"},
-		"advice":                    {"", []string{"-keys", rude, "-run", "challenge"}, 0, "broken    advice    auth/challenge"},
-		"advice that counts":        {"", []string{"-keys", rude, "-run", "challenge", "-advice"}, 1, "Failed:"},
-		"not looked at":             {"", []string{"-keys", undeclared, "-run", "ratelimit"}, 0, "Not checked, which -strict takes for a failure:"},
-		"not looked at, strictly":   {"", []string{"-keys", undeclared, "-run", "ratelimit", "-strict"}, 1, "without rate-limit"},
-		"not looked at, in a CI":    {"CI=true", []string{"-keys", undeclared, "-run", "ratelimit"}, 1, "Failed:"},
-		"in a CI, but not strictly": {"CI=true", []string{"-keys", undeclared, "-run", "ratelimit", "-strict=false"}, 0, "Not checked"},
-		"the wire profile":          {"", []string{"-keys", clean, "-run", "wire/", "-wire"}, 1, "broken    wire      wire/request-line"},
-		"no wire profile":           {"CI=true", []string{"-keys", clean, "-run", "wire/|path/"}, 0, "wire: 8 left out"},
-		"CI in capitals":            {"CI=True", []string{"-keys", undeclared, "-run", "ratelimit"}, 1, "Failed:"},
-		"a CI by its name":          {"CI=woodpecker", []string{"-keys", undeclared, "-run", "ratelimit"}, 1, "Failed:"},
-		"no CI":                     {"CI=false", []string{"-keys", undeclared, "-run", "ratelimit"}, 0, "Not checked"},
-		"no time":                   {"", []string{"-keys", clean, "-timeout", "1ns", quick}, 2, "there was no time left"},
+		"a clean server":    {"", []string{"-keys", clean, quick}, 0, "contract: "},
+		"strictly":          {"CI=true", []string{"-keys", clean, "-strict", quick}, 0, "held"},
+		"a second resource": {"", []string{"-keys", repeating, quick}, 1, "Failed:"},
+		"an open server": {"", []string{"-keys", refused, "-run", "auth/missing"}, 1,
+			"auth/missing-key\n    broken: a GET without a key: got 200, want 401"},
+		"advice": {"", []string{"-keys", rude, "-run", "challenge"}, 0,
+			"broken    advice    auth/challenge"},
+		"advice that counts": {"", []string{"-keys", rude, "-run", "challenge", "-advice"}, 1, "Failed:"},
+		"not looked at": {"", []string{"-keys", undeclared, "-run", "ratelimit"}, 0,
+			"Not checked, which -strict takes for a failure:"},
+		"not looked at, strictly": {"", []string{"-keys", undeclared, "-run", "ratelimit", "-strict"}, 1,
+			"without rate-limit"},
+		"not looked at, in a CI": {"CI=true", []string{"-keys", undeclared, "-run", "ratelimit"}, 1, "Failed:"},
+		"in a CI, but not strictly": {"CI=true", []string{"-keys", undeclared, "-run", "ratelimit", "-strict=false"}, 0,
+			"Not checked"},
+		"the wire profile": {"", []string{"-keys", clean, "-run", "wire/", "-wire"}, 1,
+			"broken    wire      wire/request-line"},
+		"no wire profile":  {"CI=true", []string{"-keys", clean, "-run", "wire/|path/"}, 0, "wire: 8 left out"},
+		"CI in capitals":   {"CI=True", []string{"-keys", undeclared, "-run", "ratelimit"}, 1, "Failed:"},
+		"a CI by its name": {"CI=woodpecker", []string{"-keys", undeclared, "-run", "ratelimit"}, 1, "Failed:"},
+		"no CI":            {"CI=false", []string{"-keys", undeclared, "-run", "ratelimit"}, 0, "Not checked"},
+		"no time":          {"", []string{"-keys", clean, "-timeout", "1ns", quick}, 2, "there was no time left"},
 
-		"no keys":              {"", []string{"-url", "http://127.0.0.1:1"}, 2, "it needs -keys"},
-		"no URL":               {"", []string{"-keys", withoutLimit}, 2, "it needs -url"},
-		"a misspelt key":       {"", []string{"-keys", misspelt}, 2, `there is no key called "ful"`},
-		"a misspelt member":    {"", []string{"-keys", unknown}, 2, `unknown field "create"`},
-		"a file that is not":   {"", []string{"-keys", "/nowhere.json"}, 2, "no such file"},
-		"a dead server":        {"", []string{"-keys", clean, "-url", "http://127.0.0.1:1"}, 2, "nothing listens on 127.0.0.1:1"},
+		"no keys":            {"", []string{"-url", "http://127.0.0.1:1"}, 2, "it needs -keys"},
+		"no URL":             {"", []string{"-keys", withoutLimit}, 2, "it needs -url"},
+		"a misspelt key":     {"", []string{"-keys", misspelt}, 2, `there is no key called "ful"`},
+		"a misspelt member":  {"", []string{"-keys", unknown}, 2, `unknown field "create"`},
+		"a file that is not": {"", []string{"-keys", "/nowhere.json"}, 2, "no such file"},
+		"a dead server": {"", []string{"-keys", clean, "-url", "http://127.0.0.1:1"}, 2,
+			"nothing listens on 127.0.0.1:1"},
 		"an unknown flag":      {"", []string{"-lst", "/"}, 2, "flag provided but not defined: -lst"},
 		"a list of nothing":    {"", []string{"-list", "/api/v1/tasks"}, 2, "it belongs to a -create"},
 		"a bad pattern":        {"", []string{"-keys", clean, "-run", "("}, 2, "-run: error parsing regexp"},
@@ -154,7 +161,8 @@ func TestMisplacedKeys(t *testing.T) {
 	outside := keysFile(t, "http://127.0.0.1:1", nil, `"`+key+`":"full"`)
 	for _, args := range [][]string{
 		{"-keys", key}, {key}, {"-" + key}, {"-without", key, "-keys", serve(t, creates)},
-		{"-keys", swapped}, {"-keys", outside}, {"-url", key, "-keys", swapped}, {"-timeout", key}, {"-read", key, "-keys", swapped},
+		{"-keys", swapped}, {"-keys", outside}, {"-url", key, "-keys", swapped}, {"-timeout", key}, {"-read", key, "-keys",
+			swapped},
 	} {
 		got := check(t, "", args...)
 		if got.status != 2 || strings.Contains(got.stdout+got.stderr, "AbCd") || strings.Contains(got.stderr, "UvWx") {
@@ -167,7 +175,8 @@ func TestMisplacedKeys(t *testing.T) {
 // report holds a key.
 func TestReports(t *testing.T) {
 	keys := serve(t, creates, "secret-in-body", "secret-in-header", "secret-in-redirect", "secret-in-error",
-		"auth-by-query", "auth-by-basic", "auth-without-scheme", "last-byte-ignored", "idem-replay-creates", "id-is-the-secret")
+		"auth-by-query", "auth-by-basic", "auth-without-scheme", "last-byte-ignored", "idem-replay-creates",
+		"id-is-the-secret")
 	junit := filepath.Join(t.TempDir(), "contract.xml")
 	text := check(t, "GITHUB_ACTIONS=true", "-keys", keys, "-junit", junit, quick)
 	lines := check(t, "", "-keys", keys, "-json", quick)
@@ -196,15 +205,18 @@ func TestReports(t *testing.T) {
 		"\nFailed:\n", // with the same once more
 		`request  curl -i -H "Authorization: Bearer $FULL" "http://127.0.0.1:`,
 		"response 200, body ",
-		"rule     A create that is repeated with the same key gets the original response and makes no second resource, on each route. (contract, section 4)",
+		"rule     A create that is repeated with the same key gets the original response and makes no second resource, " +
+			"on each route. (contract, section 4)",
 		"hint     store status, headers and body with the key before the response is sent",
-		"::error title=idempotency/replay broken::broken: after 3 repeats: GET /api/v1/tasks shows 4 resources, want 1%0A  request  curl",
+		"::error title=idempotency/replay broken::broken: after 3 repeats: GET /api/v1/tasks shows 4 resources, want " +
+			"1%0A  request  curl",
 	} {
 		if !strings.Contains(text.stdout, want) {
 			t.Errorf("the text does not hold %q", want)
 		}
 	}
-	if _, failed, _ := strings.Cut(text.stdout, "\nFailed:\n"); !strings.Contains(failed, "idempotency/replay\n    broken: ") {
+	if _, failed, _ := strings.Cut(text.stdout, "\nFailed:\n"); !strings.Contains(failed,
+		"idempotency/replay\n    broken: ") {
 		t.Error("the text does not repeat the broken rule at its end")
 	}
 

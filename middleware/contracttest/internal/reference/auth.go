@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // key is what a token stands for.
@@ -41,6 +42,8 @@ func issue(name, environment, org string, scopes []string) string {
 	token := "svc_" + environment + "_" + random[:38]
 	keys[token] = &key{org, environment, scopes, name == "revoked"}
 	names[name] = token
+	plain := "sk_prod_" + random[10:26]
+	keys[plain] = keys[token]
 	return token
 }
 
@@ -53,223 +56,262 @@ func Keys() map[string]string {
 	return all
 }
 
-// authenticate finds the key, or answers 401.
-func (s *Server) authenticate(x *exchange) bool {
-	h := x.r.Header
-	lines := h.Values("Authorization")
-	scheme, token := "", ""
-	if len(lines) > 0 {
-		scheme, token, _ = strings.Cut(lines[0], " ")
-		token = strings.TrimSpace(token)
+// PlainKeys returns keys of another shape, which names no environment.
+func PlainKeys(of ...string) map[string]string {
+	plain := make(map[string]string)
+	for _, name := range of {
+		_, random, _ := strings.Cut(names[name], "_live_")
+		plain[name] = "sk_prod_" + random[10:26]
 	}
-	bearer := strings.EqualFold(scheme, "Bearer")
-	if s.has("scheme-case") {
-		bearer = scheme == "Bearer"
-	}
-	if s.has("auth-any-scheme") {
-		bearer = token != ""
-	}
-	if !bearer {
-		token = ""
-	}
-	if token == "" {
-		token = s.elsewhere(x, scheme)
-	}
-	if len(lines) > 1 {
-		token = "two"
-		if s.has("two-headers") {
-			for _, line := range lines {
-				if _, t, _ := strings.Cut(line, " "); keys[t] != nil {
-					token = t
-				}
-			}
-		}
-	}
-	found := s.lookup(token)
-	if s.has("lockout") {
-		s.locked(func() {
-			if found == nil && token != "" {
-				s.failures++
-			}
-			if s.failures >= 10 {
-				found = nil
-			}
-		})
-	}
-	if found == nil && s.open(x, token) {
-		found = keys[full]
-	}
-	found = s.byConnection(x, found)
-	if s.has("auth-denied-connection") {
-		x.conn.mu.Lock()
-		x.conn.denied = x.conn.denied || found == nil
-		if x.conn.denied {
-			found = nil
-		}
-		x.conn.mu.Unlock()
-	}
-	x.key = found
-	if found != nil {
-		if s.has("auth-by-session") && found == keys[full] {
-			http.SetCookie(x, &http.Cookie{Name: "session", Value: "session-of-full", Path: "/"})
-		}
-		return true
-	}
-	if x.r.Method == http.MethodOptions {
-		x.WriteHeader(http.StatusNoContent)
-		return false
-	}
-	if s.has("attack-head-bare") && x.r.Method == http.MethodHead && x.r.URL.Path == Account {
-		x.WriteHeader(http.StatusOK)
-		return false
-	}
-	if s.has("unknown-path-open") && x.r.URL.Path != Account && x.r.URL.Path != Tasks && x.r.URL.Path != Deliverables {
-		x.refuse(http.StatusNotFound, "not_found")
-		return false
-	}
-	if s.has("auth-after-body") && x.r.Method == http.MethodPost && s.title(x) == "" {
-		x.refuse(http.StatusBadRequest, "bad_request")
-		return false
-	}
-	s.unauthorized(x, token, bearer)
-	return false
+	return plain
 }
 
-// elsewhere looks for a key where none should be.
-func (s *Server) elsewhere(x *exchange, scheme string) string {
-	h := x.r.Header
-	switch {
-	case s.has("auth-by-query"):
-		return x.r.URL.Query().Get("api_key")
-	case s.has("auth-by-header"):
-		return h.Get("X-Api-Key")
-	case s.has("auth-by-cookie"):
-		if c, err := x.r.Cookie("api_key"); err == nil {
-			return c.Value
-		}
-	case s.has("auth-by-session"):
-		if c, err := x.r.Cookie("session"); err == nil && c.Value == "session-of-full" {
-			return full
-		}
-	case s.has("auth-by-basic"):
-		_, password, _ := x.r.BasicAuth()
-		return password
-	case s.has("auth-without-scheme"):
-		return scheme
+// elsewhere is where a defect looks for a key that Authorization does not hold.
+var elsewhere = map[string]func(r *http.Request) string{
+	"auth-by-query":  func(r *http.Request) string { return r.URL.Query().Get("api_key") },
+	"auth-by-header": func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
+	"auth-by-cookie": func(r *http.Request) string { return cookie(r, "api_key") },
+	"auth-by-session": func(r *http.Request) string {
+		return strings.TrimPrefix(cookie(r, "session"),
+			"session-of-")
+	},
+	"auth-by-basic":        func(r *http.Request) string { _, password, _ := r.BasicAuth(); return password },
+	"auth-without-scheme":  func(r *http.Request) string { return r.Header.Get("Authorization") },
+	"auth-by-proxy-header": func(r *http.Request) string { return bearer(r.Header.Get("Proxy-Authorization")) },
+}
+
+func cookie(r *http.Request, name string) string {
+	if c, err := r.Cookie(name); err == nil {
+		return c.Value
 	}
 	return ""
 }
 
-// open reports whether a defect lets a request pass without a live key.
-func (s *Server) open(x *exchange, token string) bool {
-	m, path := x.r.Method, x.r.URL.Path
-	asFull := x.as(keys[full])
-	switch {
-	case s.has("auth-off"),
-		s.has("auth-get-only") && m != "GET",
-		s.has("auth-post-only") && m != "POST",
-		s.has("auth-other-methods-open") && (m == "PUT" || m == "PATCH"),
-		s.has("auth-delete-open") && m == "DELETE" && path != Account,
-		s.has("auth-options-leak") && m == "OPTIONS",
-		s.has("auth-head-open") && m == "HEAD",
-		s.has("auth-slash-open") && strings.HasSuffix(path, "/"),
-		s.has("auth-doubled-open") && strings.Contains(path, "//"),
-		s.has("auth-encoded-open") && strings.Contains(x.r.RequestURI, "%2F"),
-		s.has("attack-capitals") && path != strings.ToLower(path),
-		s.has("attack-revoked-creates") && m == "POST" && keys[token] != nil,
-		s.has("attack-replay-open") && s.stored(asFull, path) != nil && token != names["revoked"],
-		s.has("attack-replay-revoked") && s.stored(asFull, path) != nil && token == names["revoked"],
-		s.has("auth-http2-post-open") && x.r.ProtoMajor == 2 && m == "POST",
-		s.has("auth-http2-open") && x.r.ProtoMajor == 2,
-		s.has("auth-override-open") && x.r.Header.Get("X-HTTP-Method-Override") != "",
-		s.has("empty-accepted") && token == "" && strings.EqualFold(strings.TrimSpace(x.token), "Bearer"):
-		return true
+// bearer returns the token of the one scheme that there is.
+func bearer(credentials string) string {
+	if scheme, token, _ := strings.Cut(credentials, " "); strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
 	}
-	return false
+	return ""
 }
+
+// authenticate finds the key, or answers 401.
+func (s *Server) authenticate(x *exchange) bool {
+	lines := x.r.Header.Values("Authorization")
+	token := bearer(x.token)
+	scheme, rest, _ := strings.Cut(x.token, " ")
+	switch find := pick(s, elsewhere); {
+	case s.has("scheme-case") && scheme != "Bearer":
+		token = ""
+	case s.has("auth-any-scheme"):
+		token = rest
+	case token == "" && find != nil:
+		token = find(x.r)
+	}
+	if len(lines) > 1 {
+		token = "two"
+		for _, line := range lines {
+			if t := bearer(line); s.has("two-headers") && keys[t] != nil {
+				token = t
+			}
+		}
+	}
+	found := s.lookup(token)
+	if found == nil && token != "" {
+		s.failures.Add(1)
+	}
+	if s.has("lockout") && s.failures.Load() >= 10 {
+		found = nil
+	}
+	if found != nil {
+		s.seen.Store(true)
+	}
+	if found == nil && s.any(open, x) || s.has("auth-by-session") && token == "full" {
+		found = keys[full]
+	}
+	if found = s.byConnection(x, found); found == nil {
+		s.unauthorized(x, token)
+		return false
+	}
+	x.key = found
+	if claim := pick(s, claims); claim != nil {
+		x.key = claim(x, *found)
+	}
+	if s.has("auth-by-session") && found == keys[full] {
+		http.SetCookie(x, &http.Cookie{Name: "session", Value: "session-of-full", Path: "/"})
+	}
+	return true
+}
+
+// open are the defects that let a request pass without a live key.
+var open = map[string]when{
+	"auth-off":                func(x *exchange) bool { return true },
+	"auth-get-only":           func(x *exchange) bool { return x.r.Method != "GET" },
+	"auth-post-only":          func(x *exchange) bool { return x.r.Method != "POST" },
+	"auth-other-methods-open": func(x *exchange) bool { return x.r.Method == "PUT" || x.r.Method == "PATCH" },
+	"auth-delete-open":        func(x *exchange) bool { return x.r.Method == "DELETE" && x.r.URL.Path != Account },
+	"auth-options-leak":       func(x *exchange) bool { return x.r.Method == "OPTIONS" },
+	"auth-head-open":          func(x *exchange) bool { return x.r.Method == "HEAD" },
+	"auth-slash-open":         func(x *exchange) bool { return strings.HasSuffix(x.r.URL.Path, "/") },
+	"auth-doubled-open":       func(x *exchange) bool { return strings.Contains(x.r.URL.Path, "//") },
+	"auth-encoded-open":       func(x *exchange) bool { return strings.Contains(x.r.RequestURI, "%2F") },
+	"auth-letter-open":        func(x *exchange) bool { return strings.Contains(x.r.RequestURI, "%61") },
+	"auth-suffix-open":        func(x *exchange) bool { return strings.HasSuffix(x.r.URL.Path, ".json") },
+	"auth-v2-open":            func(x *exchange) bool { return strings.HasPrefix(x.r.URL.Path, "/api/v2/") },
+	"auth-absolute-open":      func(x *exchange) bool { return strings.HasPrefix(x.r.RequestURI, "http") },
+	"attack-capitals":         func(x *exchange) bool { return x.r.URL.Path != strings.ToLower(x.r.URL.Path) },
+	"attack-revoked-creates":  func(x *exchange) bool { return x.r.Method == "POST" && keys[bearer(x.token)] != nil },
+	"attack-replay-open":      func(x *exchange) bool { return x.repeats() && bearer(x.token) != names["revoked"] },
+	"attack-replay-revoked":   func(x *exchange) bool { return x.repeats() && bearer(x.token) == names["revoked"] },
+	"auth-http2-post-open":    func(x *exchange) bool { return x.r.ProtoMajor == 2 && x.r.Method == "POST" },
+	"auth-http2-open":         func(x *exchange) bool { return x.r.ProtoMajor == 2 },
+	"auth-http10-open":        func(x *exchange) bool { return !x.r.ProtoAtLeast(1, 1) },
+	"auth-override-open":      sent("X-Http-Method-Override"),
+	"empty-accepted":          func(x *exchange) bool { return strings.EqualFold(strings.TrimSpace(x.token), "Bearer") },
+	"auth-any-cookie":         sent("Cookie"),
+	"auth-etag-open":          sent("If-None-Match"),
+	"auth-range-open":         sent("Range"),
+	"auth-cors-open":          sent("Origin"),
+	"auth-url-open":           sent("X-Original-Url"),
+	"auth-upgrade-open":       sent("Upgrade"),
+	"auth-local-open":         func(x *exchange) bool { return x.r.Header.Get("X-Forwarded-For") == "127.0.0.1" },
+	"auth-host-open":          func(x *exchange) bool { return strings.HasPrefix(x.r.Host, "localhost") },
+	"auth-probe-open":         func(x *exchange) bool { return strings.HasPrefix(x.r.UserAgent(), "kube-probe/") },
+	"auth-stream-open":        func(x *exchange) bool { return x.r.Header.Get("Accept") == "text/event-stream" },
+	"auth-text-open": func(x *exchange) bool {
+		return strings.HasPrefix(x.r.Header.Get("Content-Type"),
+			"text/plain")
+	},
+	"auth-body-open":    func(x *exchange) bool { return x.r.Method == "GET" && x.r.ContentLength != 0 },
+	"auth-address-open": func(x *exchange) bool { return x.token == "" && x.s.seen.Load() },
+	"item-open":         func(x *exchange) bool { return strings.HasPrefix(x.r.URL.Path, Tasks+"/") },
+}
+
+// sent is the condition of a header.
+func sent(name string) when {
+	return func(x *exchange) bool { return x.r.Header.Get(name) != "" }
+}
+
+// repeats reports whether the request repeats a create of the full key.
+func (x *exchange) repeats() bool { return x.s.stored(x.as(keys[full]), x.r.URL.Path) != nil }
+
+const prefix = len("svc_live_")
 
 // lookup compares a token with the keys.
 func (s *Server) lookup(token string) *key {
 	if k := keys[token]; k != nil && (!k.revoked || s.has("revoked-accepted")) {
 		return k
 	}
-	if first, _, more := strings.Cut(token, " "); s.has("token-first-word") && more && keys[first] != nil {
-		return keys[first]
-	}
-	if first, _, more := strings.Cut(token, ","); s.has("token-first-of-list") && more && keys[first] != nil {
-		return keys[first]
-	}
+	first, _, _ := strings.Cut(token, " ")
+	listed, _, _ := strings.Cut(token, ",")
 	switch {
+	case s.has("token-first-word") && keys[first] != nil:
+		return keys[first]
+	case s.has("token-first-of-list") && keys[listed] != nil:
+		return keys[listed]
 	case s.has("token-like") && token == "svc_live_%",
 		s.has("token-glob") && token == "svc_live_*",
 		s.has("token-sql") && strings.Contains(token, "' OR '1'='1"),
 		s.has("any-shape") && (strings.HasPrefix(token, "svc_live_") || strings.HasPrefix(token, "svc_test_")):
 		return keys[full]
 	}
-	const prefix = len("svc_live_")
 	for known, k := range keys {
-		// but says whether the two are the same outside these bytes.
-		but := func(from, to int) bool {
-			return len(token) == len(known) && token[:from] == known[:from] && token[to:] == known[to:]
-		}
-		end := len(known)
-		switch {
-		case k.revoked:
-		case s.has("prefix-compared") && len(token) > prefix+4 && strings.HasPrefix(known, token),
-			s.has("suffix-ignored") && strings.HasPrefix(token, known),
-			s.has("sandbox-last-byte") && k.env == "test" && but(end-1, end),
-			s.has("last-byte-ignored") && but(end-1, end),
-			s.has("case-ignored") && strings.EqualFold(token, known),
-			s.has("first-byte-ignored") && but(prefix, prefix+1),
-			s.has("environment-ignored") && but(0, prefix):
+		if same := pick(s, likeness); same != nil && !k.revoked && same(token, known) {
 			return k
 		}
 	}
 	return nil
 }
 
+// likeness are the keys that a defect takes for a known one.
+var likeness = map[string]func(token, known string) bool{
+	"prefix-compared": func(token, known string) bool {
+		return len(token) > prefix+4 && strings.HasPrefix(known, token)
+	},
+	"suffix-ignored": strings.HasPrefix,
+	"sandbox-last-byte": func(token, known string) bool {
+		return keys[known].env == "test" && but(token, known, len(known)-1, len(known))
+	},
+	"last-byte-ignored":   func(token, known string) bool { return but(token, known, len(known)-1, len(known)) },
+	"case-ignored":        strings.EqualFold,
+	"first-byte-ignored":  func(token, known string) bool { return but(token, known, prefix, prefix+1) },
+	"environment-ignored": func(token, known string) bool { return but(token, known, 0, prefix) },
+	"token-percent":       func(token, known string) bool { return strings.ReplaceAll(token, "%5F", "_") == known },
+	"token-reversed-case": func(token, known string) bool { return strings.ToLower(known) == token },
+}
+
+// but says whether the two are the same outside these bytes.
+func but(token, known string, from, to int) bool {
+	return len(token) == len(known) && token[:from] == known[:from] && token[to:] == known[to:]
+}
+
 // byConnection mixes up the keys of a connection.
 func (s *Server) byConnection(x *exchange, found *key) *key {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
+	x.conn.requests++
+	x.conn.denied = x.conn.denied || found == nil
+	if s.has("auth-denied-connection") && x.conn.denied {
+		return nil
+	}
 	first := x.conn.first
 	if first == nil {
 		x.conn.first = found
 		return found
 	}
-	switch {
-	case s.has("auth-once-a-connection") && found == nil:
+	if s.has("auth-once-a-connection") && found == nil {
 		return first
-	case s.has("scope-of-connection") && found != nil:
-		mixed := *found
-		mixed.scopes = first.scopes
-		return &mixed
-	case (s.has("org-of-connection") || s.has("org-second-of-connection") && x.r.URL.Path == Deliverables) && found != nil:
-		mixed := *found
-		mixed.org = first.org
-		return &mixed
+	}
+	switch {
+	case found == nil:
+		return nil
+	case s.has("scope-of-connection"):
+		return &key{org: found.org, env: found.env, scopes: first.scopes}
+	case s.has("org-of-connection"), s.has("org-second-of-connection") && x.r.URL.Path == Deliverables:
+		return found.of(first.org)
 	}
 	return found
 }
 
 // unauthorized answers 401.
-func (s *Server) unauthorized(x *exchange, token string, bearer bool) {
-	if s.has("invalid-creates") && x.r.Method == "POST" && token != "" {
+func (s *Server) unauthorized(x *exchange, token string) {
+	switch {
+	case x.r.Method == http.MethodOptions:
+		x.WriteHeader(http.StatusNoContent)
+		return
+	case s.has("attack-head-bare") && x.r.Method == http.MethodHead && x.r.URL.Path == Account:
+		x.WriteHeader(http.StatusOK)
+		return
+	case s.has("unknown-path-open") && x.r.URL.Path != Account && x.r.URL.Path != Tasks && x.r.URL.Path != Deliverables:
+		x.refuse(http.StatusNotFound, "not_found")
+		return
+	case s.has("auth-after-body") && x.r.Method == http.MethodPost && s.title(x) == "":
+		x.refuse(http.StatusBadRequest, "bad_request")
+		return
+	}
+	post := x.r.Method == "POST"
+	if post && (s.has("invalid-creates") && token != "" || s.has("auth-chunked-creates") && x.r.ContentLength < 0) {
 		s.insert(x, x.r.URL.Path, s.title(x))
 	}
-	if s.has("idem-401-stored") && x.r.Method == "POST" {
+	if s.has("idem-401-stored") && post {
 		// For the organization that the kit calls first.
 		s.store(x.as(keys[full]), http.StatusUnauthorized, "unauthorized")
 	}
+	scheme, _, _ := strings.Cut(x.token, " ")
 	status := http.StatusUnauthorized
 	switch {
-	case s.has("short-500") && token != "" && len(token) < len("svc_live_"),
+	case s.has("short-500") && token != "" && len(token) < prefix,
+		s.has("long-500") && len(token) > 2000,
 		s.has("token-quote-500") && strings.Contains(token, "'"),
 		s.has("token-byte-500") && strings.Contains(token, "\xff"):
 		status = 500
+	case s.has("scheme-400") && scheme != "" && !strings.EqualFold(scheme, "Bearer"):
+		status = 400
+	case s.has("rate-stranger-bare") && s.failures.Load() > 5 && token != "":
+		status = 429
 	case s.has("revoked-403") && keys[token] != nil:
 		status = 403
-	case token == "" && !bearer:
+	case token == "" && !strings.EqualFold(scheme, "Bearer"):
 		status = s.status("missing", status)
 	case !s.has("invalid-500") || !strings.HasPrefix(token, "svc_"):
 		status = s.status("invalid", status)
@@ -280,7 +322,7 @@ func (s *Server) unauthorized(x *exchange, token string, bearer bool) {
 	if !s.has("no-challenge") {
 		x.Header().Set("WWW-Authenticate", `Bearer realm="reference"`)
 	}
-	if x.r.ContentLength != 0 {
+	if x.r.ContentLength != 0 || s.has("free-closes") {
 		x.Header().Set("Connection", "close") // or net/http reads the rest of the body before it answers
 	}
 	code := "unauthorized"
@@ -290,28 +332,71 @@ func (s *Server) unauthorized(x *exchange, token string, bearer bool) {
 	x.refuse(status, code)
 }
 
+// claims are the keys that a defect makes of a key and what the request says.
+var claims = map[string]func(x *exchange, k key) *key{
+	"org-by-header":   func(x *exchange, k key) *key { return k.of(x.r.Header.Get("X-Organization-Id")) },
+	"org-by-query":    func(x *exchange, k key) *key { return k.of(x.r.URL.Query().Get("organization")) },
+	"scope-by-header": func(x *exchange, k key) *key { return k.with(x.r.Header.Get("X-Scopes")) },
+	"scope-by-query":  func(x *exchange, k key) *key { return k.with(x.r.URL.Query().Get("scope")) },
+	"org-mixed": func(x *exchange, k key) *key {
+		x.s.locked(func() { x.s.current = k })
+		time.Sleep(time.Millisecond)
+		x.s.locked(func() { k = x.s.current })
+		return &k
+	},
+	"scope-of-org": func(_ *exchange, k key) *key { return k.with(strings.Join(all, " ")) },
+}
+
+func (k key) of(org string) *key {
+	if org != "" {
+		k.org = org
+	}
+	return &k
+}
+
+func (k key) with(scopes string) *key {
+	k.scopes = append(slices.Clone(k.scopes), strings.Fields(scopes)...)
+	return &k
+}
+
 // allow wants a scope, or answers 403.
 func (s *Server) allow(x *exchange, scope string) bool {
-	k, path := x.key, x.r.URL.Path
 	family, _, _ := strings.Cut(scope, ":")
-	inFamily := slices.ContainsFunc(k.scopes, func(held string) bool { return strings.HasPrefix(held, family+":") })
-	switch {
-	case k.may(scope), s.has("scope-off"),
-		s.has("scope-any") && len(k.scopes) > 0,
-		s.has("scope-family") && inFamily,
-		s.has("scope-write-reads") && k.may(family+":write"),
-		s.has("scope-get-open") && x.r.Method == "GET",
-		s.has("scope-head-open") && x.r.Method == "HEAD",
-		s.has("scope-slash-open") && strings.HasSuffix(path, "/"),
-		s.has("scope-doubled-open") && strings.Contains(path, "//"),
-		s.has("scope-second-list-open") && path == Deliverables && x.r.Method == "GET",
-		s.has("scope-second-open") && path == Deliverables,
-		s.has("scope-override") && x.r.Header.Get("X-HTTP-Method-Override") != "" && x.r.Method == "GET",
-		s.has("scope-http2-post-open") && x.r.ProtoMajor == 2 && x.r.Method == "POST",
-		s.has("attack-scope-http2") && x.r.ProtoMajor == 2,
-		s.has("sandbox-unscoped") && k.env == "test":
+	inFamily := slices.ContainsFunc(x.key.scopes, func(held string) bool { return strings.HasPrefix(held, family+":") })
+	if x.key.may(scope) || s.any(granted, x) ||
+		s.has("scope-family") && inFamily || s.has("scope-write-reads") && x.key.may(family+":write") {
 		return true
 	}
 	x.refuse(s.status("lacking", http.StatusForbidden), "insufficient_scope")
 	return false
+}
+
+// granted are the defects that let a request pass without the scope.
+var granted = map[string]when{
+	"scope-off":              func(x *exchange) bool { return true },
+	"scope-any":              func(x *exchange) bool { return len(x.key.scopes) > 0 },
+	"scope-get-open":         func(x *exchange) bool { return x.r.Method == "GET" },
+	"scope-head-open":        func(x *exchange) bool { return x.r.Method == "HEAD" },
+	"scope-slash-open":       func(x *exchange) bool { return strings.HasSuffix(x.r.URL.Path, "/") },
+	"scope-doubled-open":     func(x *exchange) bool { return strings.Contains(x.r.URL.Path, "//") },
+	"scope-second-list-open": func(x *exchange) bool { return x.r.URL.Path == Deliverables && x.r.Method == "GET" },
+	"scope-second-open":      func(x *exchange) bool { return x.r.URL.Path == Deliverables },
+	"scope-override":         func(x *exchange) bool { return sent("X-Http-Method-Override")(x) && x.r.Method == "GET" },
+	"scope-http2-post-open":  func(x *exchange) bool { return x.r.ProtoMajor == 2 && x.r.Method == "POST" },
+	"attack-scope-http2":     func(x *exchange) bool { return x.r.ProtoMajor == 2 },
+	"sandbox-unscoped":       func(x *exchange) bool { return x.key.env == "test" },
+	"scope-etag-open":        sent("If-None-Match"),
+	"scope-range-open":       sent("Range"),
+	"scope-cors-open":        sent("Origin"),
+	"scope-text-open": func(x *exchange) bool {
+		return strings.HasPrefix(x.r.Header.Get("Content-Type"),
+			"text/plain")
+	},
+	"item-unscoped": func(x *exchange) bool { return strings.HasPrefix(x.r.URL.Path, Tasks+"/") },
+}
+
+// foreign are the defects that find what belongs to another organization.
+var foreign = map[string]when{
+	"item-org":        func(x *exchange) bool { return x.r.Method == "GET" || x.r.Method == "HEAD" },
+	"item-delete-org": func(x *exchange) bool { return x.r.Method == "DELETE" },
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // WriteHeader gives the response its id, because only now its status is known.
@@ -13,10 +14,13 @@ func (x *exchange) WriteHeader(status int) {
 		return
 	}
 	x.status = status
-	if x.identified() {
-		x.Header()["Svc-Request-Id"] = x.ids()
-	} else {
+	switch {
+	case x.s.has("id-trailer"):
+		x.Header().Set(http.TrailerPrefix+"Svc-Request-Id", rand.Text())
+	case x.s.has(fmt.Sprintf("id-absent-%d", status)) && status > 201, x.s.any(absent, x):
 		x.Header().Del("Svc-Request-Id")
+	default:
+		x.Header()["Svc-Request-Id"] = x.ids()
 	}
 	if x.s.has("secret-in-header") {
 		x.Header().Set("X-Debug-Key", x.token)
@@ -24,30 +28,44 @@ func (x *exchange) WriteHeader(status int) {
 	x.ResponseWriter.WriteHeader(status)
 }
 
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	return x.ResponseWriter.Write(p)
+}
+
 // Unwrap lets http.ResponseController find the methods below.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// identified reports whether the response has an id.
-func (x *exchange) identified() bool {
-	has, status := x.s.has, x.status
-	missing := !strings.HasPrefix(x.token, "Bearer ")
-	switch {
-	case has("id-absent"),
-		has("id-absent-200") && status == 200 && x.r.Method == "GET",
-		has("id-absent-201") && status == 201 && !x.replay,
-		has("id-absent-missing-key") && status == 401 && missing,
-		has("id-absent-bad-key") && status == 401 && !missing,
-		has("id-absent-replay") && x.replay,
-		has("id-absent-head") && x.r.Method == "HEAD",
-		has("id-absent-options") && x.r.Method == "OPTIONS",
-		has("id-absent-cut") && x.cut,
-		has("id-absent-at-once") && status == 401 && x.r.ContentLength == 1000,
-		has("id-absent-redirect") && status == http.StatusPermanentRedirect,
-		has("id-absent-http2") && x.r.ProtoMajor == 2,
-		has(fmt.Sprintf("id-absent-%d", status)) && status > 201:
-		return false
-	}
-	return true
+// absent are the defects that leave the id out.
+var absent = map[string]when{
+	"id-absent":             func(x *exchange) bool { return true },
+	"id-absent-200":         func(x *exchange) bool { return x.status == 200 && x.r.Method == "GET" },
+	"id-absent-201":         func(x *exchange) bool { return x.status == 201 && !x.replay },
+	"id-absent-missing-key": func(x *exchange) bool { return x.status == 401 && bearer(x.token) == "" },
+	"id-absent-bad-key":     func(x *exchange) bool { return x.status == 401 && bearer(x.token) != "" },
+	"id-absent-replay":      func(x *exchange) bool { return x.replay },
+	"id-absent-head":        func(x *exchange) bool { return x.r.Method == "HEAD" },
+	"id-absent-options":     func(x *exchange) bool { return x.r.Method == "OPTIONS" },
+	"id-absent-cut":         func(x *exchange) bool { return x.cut },
+	"id-absent-at-once":     func(x *exchange) bool { return x.status == 401 && x.r.ContentLength == 1000 },
+	"id-absent-redirect":    func(x *exchange) bool { return x.status == http.StatusPermanentRedirect },
+	"id-absent-http2":       func(x *exchange) bool { return x.r.ProtoMajor == 2 },
+	"id-absent-http10":      func(x *exchange) bool { return !x.r.ProtoAtLeast(1, 1) },
+	"id-absent-range":       sent("Range"),
+	"id-absent-origin":      func(x *exchange) bool { return sent("Origin")(x) && x.r.Method == "GET" },
+	"id-absent-expect":      sent("Expect"),
+	"id-absent-gzip":        func(x *exchange) bool { return strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") },
+	"id-absent-query":       func(x *exchange) bool { return x.r.URL.RawQuery != "" },
+	"id-absent-item": func(x *exchange) bool {
+		return x.status == 200 && strings.HasPrefix(x.r.URL.Path,
+			Tasks+"/")
+	},
+	"id-absent-text":       func(x *exchange) bool { return x.r.Header.Get("Content-Type") == "text/plain" },
+	"id-absent-third":      func(x *exchange) bool { return x.r.ProtoMajor == 1 && x.conn.requests > 2 },
+	"id-absent-second-400": func(x *exchange) bool { return x.status == 400 && x.r.URL.Path == Deliverables },
+	"id-absent-long":       func(x *exchange) bool { return x.size > 4096 },
 }
 
 func (x *exchange) ids() []string {
@@ -57,8 +75,12 @@ func (x *exchange) ids() []string {
 		return []string{""}
 	case s.has("id-twice"):
 		return []string{rand.Text(), rand.Text()}
+	case s.has("id-long"):
+		return []string{strings.Repeat(rand.Text(), 400)}
 	case s.has("id-constant"):
 		return []string{"req_1"}
+	case s.has("id-second"):
+		return []string{time.Now().Format("req_20060102150405")}
 	case s.has("attack-id-of-creates") && x.r.Method == "POST" && x.r.Header.Get("Idempotency-Key") != "":
 		return []string{"req_create"}
 	case s.has("id-per-connection"):

@@ -2,6 +2,8 @@ package reference
 
 import (
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -9,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,7 +25,25 @@ type reply struct {
 	response *httptest.ResponseRecorder // nil: nothing happened
 	at       time.Time
 	repeats  int
+	gzip     bool // the first request takes it
 	stuck    bool // for idem-race-stuck
+}
+
+// parts are what keys are apart by for a defect, besides organization,
+// environment and path.
+var parts = map[string]func(x *exchange) string{
+	"idem-connection":    func(x *exchange) string { return x.conn.id },
+	"attack-two-workers": func(x *exchange) string { return fmt.Sprint(x.conn.number % 2) },
+	"idem-per-api-key":   func(x *exchange) string { return x.token },
+	"idem-agent":         func(x *exchange) string { return x.r.UserAgent() },
+	"idem-trace":         func(x *exchange) string { return x.r.Header.Get("Traceparent") },
+	"idem-cookie":        func(x *exchange) string { return x.r.Header.Get("Cookie") },
+	"idem-accept":        func(x *exchange) string { return x.r.Header.Get("Accept") },
+	"idem-encoding":      func(x *exchange) string { return x.r.Header.Get("Accept-Encoding") },
+	"idem-forwarded":     func(x *exchange) string { return x.r.Header.Get("X-Forwarded-For") },
+	"idem-charset":       func(x *exchange) string { return x.r.Header.Get("Content-Type") },
+	"idem-scheme":        func(x *exchange) string { return x.token[:min(6, len(x.token))] },
+	"idem-coding":        func(x *exchange) string { return fmt.Sprint(x.r.TransferEncoding) },
 }
 
 // partition is what keys are apart by, besides themselves.
@@ -38,48 +59,88 @@ func (s *Server) partition(x *exchange, path string) string {
 		path = ""
 	}
 	p := org + "\x00" + env + "\x00" + path + "\x00"
-	if s.has("idem-connection") {
-		p += x.conn.id
-	}
-	if s.has("attack-two-workers") {
-		p += fmt.Sprint(x.conn.number % 2)
-	}
-	if s.has("idem-per-api-key") {
-		p += x.token
+	if part := pick(s, parts); part != nil {
+		p += part(x)
 	}
 	return p
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F-]{36}$`)
 
+// passedOver are the defects that do not heed a key.
+var passedOver = map[string]func(x *exchange, key string) bool{
+	"idem-off":          func(*exchange, string) bool { return true },
+	"idem-sandbox-off":  func(x *exchange, _ string) bool { return x.key.env == "test" },
+	"idem-second-off":   func(x *exchange, _ string) bool { return x.r.URL.Path == Deliverables },
+	"idem-chunked-off":  func(x *exchange, _ string) bool { return x.r.ContentLength < 0 },
+	"idem-only-uuid":    func(_ *exchange, key string) bool { return !uuid.MatchString(key) },
+	"idem-long-ignored": func(_ *exchange, key string) bool { return len(key) > 200 },
+	"idem-odd-ignored":  func(_ *exchange, key string) bool { return strings.ContainsAny(key, `/%`) },
+	"idem-http2-off":    func(x *exchange, _ string) bool { return x.r.ProtoMajor == 2 },
+	"idem-http10-off":   func(x *exchange, _ string) bool { return !x.r.ProtoAtLeast(1, 1) },
+	"idem-query-off":    func(x *exchange, _ string) bool { return x.r.URL.RawQuery != "" },
+	"attack-large":      func(x *exchange, _ string) bool { return len(x.body) > 32<<10 },
+}
+
+// sameKeys are what a defect takes for the key.
+var sameKeys = map[string]func(x *exchange, key string) string{
+	"idem-key-cut":     func(_ *exchange, key string) string { return key[:min(64, len(key))] },
+	"idem-key-32":      func(_ *exchange, key string) string { return key[:min(32, len(key))] },
+	"idem-key-case":    func(_ *exchange, key string) string { return strings.ToLower(key) },
+	"idem-key-ignored": func(x *exchange, _ string) string { return string(x.body) },
+	"idem-key-suffix":  func(_ *exchange, key string) string { return key[max(0, len(key)-16):] },
+	"idem-key-number":  func(_ *exchange, key string) string { return strings.TrimLeft(key, "0") },
+	"idem-key-comma":   func(_ *exchange, key string) string { first, _, _ := strings.Cut(key, ","); return first },
+	"idem-key-plus":    func(_ *exchange, key string) string { return strings.ReplaceAll(key, "+", "-") },
+	"idem-key-dashes":  func(_ *exchange, key string) string { return strings.ReplaceAll(key, "-", "") },
+	"idem-key-anagram": func(_ *exchange, key string) string {
+		letters := []byte(key)
+		slices.Sort(letters)
+		return string(letters)
+	},
+}
+
+const maxBody = 1 << 20
+
 // once runs the handler, or repeats its response.
 func (s *Server) once(x *exchange, path string) {
-	body, err := io.ReadAll(x.r.Body)
+	body, err := io.ReadAll(http.MaxBytesReader(x, x.r.Body, maxBody))
 	if x.body != nil {
 		body, err = x.body, nil
 	}
 	x.body = body
 	chunked := x.r.ContentLength < 0
 	lenient := s.has("idem-cut-length") && !chunked || s.has("idem-cut-chunk") && chunked || s.has("idem-cut-string")
-	if err != nil {
+	switch {
+	case chunked && s.has("free-no-chunks"):
+		x.refuse(http.StatusLengthRequired, "length_required")
+		return
+	case len(body) == maxBody:
+		if s.has("large-creates") {
+			s.insert(x, path, s.title(&exchange{s: s, body: append(body[:min(60, len(body)):60], `"}`...)}))
+		}
+		x.refuse(http.StatusRequestEntityTooLarge, "too_large")
+		return
+	case err != nil:
 		x.cut = true
 		if lenient {
 			s.create(x, httptest.NewRecorder(), path)
+		}
+		if s.has("free-stores-refusals") {
+			s.store(x, http.StatusBadRequest, "bad_request")
 		}
 		x.refuse(http.StatusBadRequest, "bad_request")
 		return
 	}
 	key := x.r.Header.Get("Idempotency-Key")
-	switch {
-	case key == "", s.has("idem-off"),
-		s.has("idem-sandbox-off") && x.key.env == "test",
-		s.has("idem-second-off") && path == Deliverables,
-		s.has("idem-chunked-off") && chunked,
-		s.has("idem-only-uuid") && !uuid.MatchString(key),
-		s.has("idem-long-ignored") && len(key) > 200,
-		s.has("idem-odd-ignored") && strings.ContainsAny(key, `/%`),
-		s.has("attack-large") && len(body) > 32<<10,
-		s.has("idem-http2-off") && x.r.ProtoMajor == 2:
+	if _, given := x.r.Header["Idempotency-Key"]; s.has("idem-key-empty") && given && key == "" {
+		key = "empty"
+	}
+	switch pass, same := pick(s, passedOver), pick(s, sameKeys); {
+	case key == "" && s.has("free-must-key"), s.has("free-short-keys") && odd(key):
+		x.refuse(http.StatusBadRequest, "idempotency_key_invalid")
+		return
+	case key == "", pass != nil && pass(x, key):
 		s.create(x, x, path)
 		return
 	case s.has("idem-key-500") && strings.ContainsAny(key, `"'`):
@@ -88,19 +149,17 @@ func (s *Server) once(x *exchange, path string) {
 	case len(key) > 255, s.has("idem-uuid") && !uuid.MatchString(key) && len(key) < 64:
 		x.refuse(http.StatusBadRequest, "idempotency_key_invalid")
 		return
-	case s.has("idem-key-cut"):
-		key = key[:min(64, len(key))]
-	case s.has("idem-key-case"):
-		key = strings.ToLower(key)
-	case s.has("idem-key-ignored"):
-		key = string(body)
+	case same != nil:
+		key = same(x, key)
 	}
 	s.claimAndRun(x, path, s.partition(x, path)+key)
 }
 
+func odd(key string) bool { return len(key) > 64 || strings.ContainsAny(key, `"'\;%/:{}$*`) }
+
 func (s *Server) claimAndRun(x *exchange, path, key string) {
 	for {
-		claim, known := s.claim(key, path, string(x.body))
+		claim, known := s.claim(x, key, path)
 		if !known {
 			s.run(x, path, key, claim)
 			return
@@ -177,7 +236,7 @@ func (x *exchange) conflict() {
 // differs answers another body under the same key.
 func (s *Server) differs(x *exchange, path string) bool {
 	switch {
-	case s.has("idem-key-ignored"), s.has("idem-other-body"), s.has("idem-key-cut"), s.has("idem-key-case"):
+	case s.has("idem-other-body"), pick(s, sameKeys) != nil:
 		return false
 	case s.has("idem-other-body-new"):
 		s.create(x, x, path)
@@ -188,10 +247,13 @@ func (s *Server) differs(x *exchange, path string) bool {
 }
 
 // claim returns what the key stands for already, or a new claim.
-func (s *Server) claim(key, path, body string) (*reply, bool) {
+func (s *Server) claim(x *exchange, key, path string) (*reply, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if before := s.replies[key]; before != nil && !(s.has("idem-forgets-soon") && time.Since(before.at) > time.Second) {
+	before := s.replies[key]
+	gone := before != nil && before.response != nil && s.has("idem-gone") && !slices.ContainsFunc(s.tasks,
+		func(t *resource) bool { return strings.HasSuffix(before.response.Header().Get("Location"), t.ID) })
+	if before != nil && !gone && !(s.has("idem-forgets-soon") && time.Since(before.at) > time.Second) {
 		return before, true
 	}
 	if s.has("idem-race") {
@@ -199,10 +261,11 @@ func (s *Server) claim(key, path, body string) (*reply, bool) {
 		time.Sleep(5 * time.Millisecond)
 		s.mu.Lock()
 	}
-	claim := &reply{body: body, path: path, done: make(chan struct{}), at: time.Now()}
+	claim := &reply{body: string(x.body), path: path, done: make(chan struct{}), at: time.Now()}
+	claim.gzip = x.r.Header.Get("Accept-Encoding") == "gzip"
 	s.replies[key] = claim
 	s.order = append(s.order, key)
-	if s.has("idem-forgets-many") && len(s.order) > 16 {
+	if keep := pick(s, map[string]int{"idem-forgets-many": 16, "idem-forgets-two": 2}); keep > 0 && len(s.order) > keep {
 		delete(s.replies, s.order[0])
 		s.order = s.order[1:]
 	}
@@ -219,7 +282,7 @@ func (s *Server) run(x *exchange, path, key string, claim *reply) {
 	}
 	s.mu.Lock()
 	claim.response = response
-	if response.Code >= 400 {
+	if response.Code >= 400 && !s.has("free-stores-refusals") {
 		claim.response = nil
 		delete(s.replies, key)
 	}
@@ -232,35 +295,41 @@ func (s *Server) run(x *exchange, path, key string, claim *reply) {
 		err = http.NewResponseController(x).Flush()
 	}
 	if left && (s.has("idem-abort") && err != nil || s.has("idem-half-close") && err == nil) {
-		s.mu.Lock()
-		delete(s.replies, key)
-		s.mu.Unlock()
+		s.locked(func() { delete(s.replies, key) })
 	}
+}
+
+// distortions are what a defect makes of a stored response.
+var distortions = map[string]func(h http.Header, body []byte) []byte{
+	"idem-empty":       func(http.Header, []byte) []byte { return nil },
+	"idem-truncated":   func(_ http.Header, body []byte) []byte { return body[:min(len(body), 4096)] },
+	"idem-no-location": func(h http.Header, body []byte) []byte { h.Del("Location"); return body },
+	"idem-no-language": func(h http.Header, body []byte) []byte { h.Del("Content-Language"); return body },
+	"idem-no-type":     func(h http.Header, body []byte) []byte { h.Set("Content-Type", "text/plain"); return body },
+	"idem-rebuilt": func(_ http.Header, body []byte) []byte {
+		now := `"read_at":"` + time.Now().Format(time.RFC3339Nano) + `",`
+		return bytes.Replace(body, []byte(`"created_at":`), []byte(now+`"created_at":`), 1)
+	},
 }
 
 // replayOf sends a stored response.
 func (x *exchange) replayOf(claim *reply) {
-	s := x.s
-	stored := claim.response
 	x.replay = true
-	h := stored.Header().Clone()
-	body := stored.Body.Bytes()
-	status := stored.Code
-	switch {
-	case s.has("idem-200"):
-		status = http.StatusOK
-	case s.has("idem-empty"):
-		body = nil
-	case s.has("idem-rebuilt"):
-		now := `"read_at":"` + time.Now().Format(time.RFC3339Nano) + `",`
-		body = bytes.Replace(body, []byte(`"created_at":`), []byte(now+`"created_at":`), 1)
-	case s.has("idem-no-location"):
-		h.Del("Location")
-	case s.has("idem-no-type"):
-		h.Set("Content-Type", "text/plain; charset=utf-8")
+	h, body := claim.response.Header().Clone(), claim.response.Body.Bytes()
+	if distort := pick(x.s, distortions); distort != nil {
+		body = distort(h, body)
+	}
+	if x.s.has("idem-gzip") && claim.gzip {
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		_, _ = w.Write(body)
+		_ = w.Close()
+		h.Set("Content-Encoding", "gzip")
+		body = packed.Bytes()
 	}
 	maps.Copy(x.Header(), h)
-	x.WriteHeader(status)
+	status := pick(x.s, map[string]int{"idem-200": 200, "idem-304": 304, "idem-202": 202})
+	x.WriteHeader(cmp.Or(status, claim.response.Code))
 	_, _ = x.Write(body)
 }
 

@@ -13,12 +13,50 @@ type window struct {
 	denied     bool
 }
 
+// denial is a request over the limit.
+type denial struct {
+	left, elapsed time.Duration // of the window
+	first         bool          // in the window
+}
+
+func (d denial) seconds() int { return int((d.left + time.Second - 1) / time.Second) }
+
+// waits are the values that a defect or a freedom gives Retry-After.
+var waits = map[string]func(d denial) string{
+	"rate-word":         func(denial) string { return "soon" },
+	"rate-empty":        func(denial) string { return "" },
+	"rate-unit":         func(d denial) string { return fmt.Sprintf("%ds", d.seconds()) },
+	"rate-fraction":     func(d denial) string { return fmt.Sprintf("%.1f", d.left.Seconds()) },
+	"rate-negative":     func(d denial) string { return fmt.Sprint(-d.seconds()) },
+	"rate-zero":         func(denial) string { return "0" },
+	"rate-short":        func(denial) string { return "1" },
+	"rate-long":         func(d denial) string { return fmt.Sprint(20 * d.seconds()) },
+	"rate-past":         func(denial) string { return date(-time.Minute) },
+	"rate-iso":          func(d denial) string { return time.Now().Add(d.left).UTC().Format(time.RFC3339) },
+	"rate-timestamp":    func(d denial) string { return fmt.Sprint(time.Now().Add(d.left).Unix()) },
+	"rate-milliseconds": func(d denial) string { return fmt.Sprint(d.left.Milliseconds()) },
+	"rate-grows":        func(d denial) string { return fmt.Sprint(int(d.elapsed/time.Second) + 1) },
+	"free-date":         func(d denial) string { return date(d.left + time.Second - 1) },
+	"free-floor":        func(d denial) string { return fmt.Sprint(int(d.left / time.Second)) },
+}
+
+func date(from time.Duration) string { return time.Now().Add(from).UTC().Format(http.TimeFormat) }
+
+// bare are the defects that leave Retry-After out.
+var bare = map[string]when{
+	"rate-bare":       func(x *exchange) bool { return true },
+	"rate-bare-post":  func(x *exchange) bool { return x.r.Method == "POST" },
+	"rate-bare-list":  func(x *exchange) bool { return x.r.URL.Path == Tasks && x.r.Method == "GET" },
+	"rate-bare-http2": func(x *exchange) bool { return x.r.ProtoMajor == 2 },
+	"rate-bare-none":  func(x *exchange) bool { return len(x.key.scopes) == 0 },
+}
+
 // admit counts the request, or answers 429.
 func (s *Server) admit(x *exchange) bool {
 	if s.Limit == 0 {
 		return true
 	}
-	left, elapsed, first, ok := s.take(x)
+	d, ok := s.take(x)
 	if ok {
 		return true
 	}
@@ -28,34 +66,18 @@ func (s *Server) admit(x *exchange) bool {
 	if s.has("rate-dropped") {
 		panic(http.ErrAbortHandler)
 	}
-	seconds := int((left + time.Second - 1) / time.Second)
-	value := fmt.Sprint(seconds)
-	switch {
-	case s.has("rate-word"):
-		value = "soon"
-	case s.has("rate-fraction"):
-		value = fmt.Sprintf("%.1f", left.Seconds())
-	case s.has("rate-negative"):
-		value = fmt.Sprint(-seconds)
-	case s.has("rate-zero"):
-		value = "0"
-	case s.has("rate-short"), s.has("rate-short-post") && x.r.Method == "POST":
+	value := fmt.Sprint(d.seconds())
+	if other := pick(s, waits); other != nil {
+		value = other(d)
+	}
+	if s.has("rate-short-post") && x.r.Method == "POST" {
 		value = "1"
-	case s.has("rate-past"):
-		value = time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat)
-	case s.has("rate-timestamp"):
-		value = fmt.Sprint(time.Now().Add(left).Unix())
-	case s.has("rate-milliseconds"):
-		value = fmt.Sprint(left.Milliseconds())
-	case s.has("rate-grows"):
-		value = fmt.Sprint(int(elapsed/time.Second) + 1)
 	}
-	x.Header().Set("Retry-After", value)
+	if !s.any(bare, x) && (!s.has("rate-bare-later") || d.first) {
+		x.Header().Set("Retry-After", value)
+	}
 	if s.has("rate-twice") {
-		x.Header().Add("Retry-After", fmt.Sprint(seconds+7))
-	}
-	if s.has("rate-bare") || s.has("rate-bare-post") && x.r.Method == "POST" || s.has("rate-bare-later") && !first {
-		x.Header().Del("Retry-After")
+		x.Header().Add("Retry-After", fmt.Sprint(d.seconds()+7))
 	}
 	status := s.status("rate", http.StatusTooManyRequests)
 	x.refuse(status, "rate_limited")
@@ -65,7 +87,7 @@ func (s *Server) admit(x *exchange) bool {
 	return false
 }
 
-func (s *Server) take(x *exchange) (left, elapsed time.Duration, first, ok bool) {
+func (s *Server) take(x *exchange) (denial, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bucket := x.key.org + x.key.env
@@ -74,15 +96,39 @@ func (s *Server) take(x *exchange) (left, elapsed time.Duration, first, ok bool)
 	}
 	now := time.Now()
 	w := s.windows[bucket]
+	if s.has("free-drip") {
+		return s.drip(bucket, w, now)
+	}
 	if w == nil || !now.Before(w.end) && !(s.has("rate-for-ever") && w.denied) {
 		w = &window{start: now, end: now.Add(s.Window)}
+		if s.has("free-clock") {
+			w.end = now.Truncate(s.Window).Add(s.Window)
+		}
 		s.windows[bucket] = w
 	}
 	w.used++
 	if w.used <= s.Limit {
-		return 0, 0, false, true
+		return denial{}, true
 	}
-	first = !w.denied
+	d := denial{max(w.end.Sub(now), time.Millisecond), now.Sub(w.start), !w.denied}
 	w.denied = true
-	return max(w.end.Sub(now), time.Millisecond), now.Sub(w.start), first, false
+	if s.has("rate-penalty") {
+		w.end = w.end.Add(s.Window / 4)
+	}
+	return d, false
+}
+
+// drip admits one request in each part of the window, and a window's at the
+// beginning.
+func (s *Server) drip(bucket string, w *window, now time.Time) (denial, bool) {
+	if w == nil || w.end.Before(now) {
+		w = &window{end: now}
+		s.windows[bucket] = w
+	}
+	every := s.Window / time.Duration(s.Limit)
+	if wait := w.end.Add(every - s.Window).Sub(now); wait > 0 {
+		return denial{left: wait}, false
+	}
+	w.end = w.end.Add(every)
+	return denial{}, true
 }

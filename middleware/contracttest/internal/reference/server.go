@@ -1,6 +1,6 @@
 // Package reference is a small server that keeps the contract and is made of
 // nothing but net/http. On demand it breaks the contract in one of the ways
-// that defects.txt lists.
+// that defects.txt lists, or uses one of the freedoms that the contract leaves.
 package reference
 
 import (
@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,10 +23,10 @@ import (
 //go:embed defects.txt
 var defects string
 
-// A Defect is one way to break the contract.
+// A Defect is one way to break the contract, or to differ without breaking it.
 type Defect struct {
 	Name, Text, Sentence string
-	Advice               bool
+	Advice, Missed, Free bool
 }
 
 // Defects reads the list.
@@ -41,13 +42,14 @@ func Defects() []Defect {
 		default:
 			name, text, _ := strings.Cut(line, " ")
 			text, advice := strings.CutPrefix(strings.TrimSpace(text), "(advice) ")
-			all = append(all, Defect{name, text, sentence, advice})
+			text, missed := strings.CutPrefix(text, "(missed) ")
+			all = append(all, Defect{name, text, sentence, advice, missed, strings.HasPrefix(name, "free-")})
 		}
 	}
 	return all
 }
 
-// The routes.
+// The routes. Below the latter two is a path for each resource.
 const (
 	Account      = "/api/v1/account"
 	Tasks        = "/api/v1/tasks"
@@ -63,22 +65,27 @@ type Server struct {
 
 	defects     map[string]bool
 	connections atomic.Int64
+	failures    atomic.Int64 // keys that were refused
+	seen        atomic.Bool  // a live key
 
-	mu       sync.Mutex
-	replies  map[string]*reply
-	order    []string // of replies
-	windows  map[string]*window
-	tasks    []resource
-	cache    map[string][]byte
-	failures int
-	repeats  int
-	ids      int
+	mu      sync.Mutex
+	replies map[string]*reply
+	order   []string // of replies
+	windows map[string]*window
+	tasks   []*resource
+	cache   map[string][]byte
+	repeats int
+	ids     int
+	current key // of org-mixed
 }
 
 // resource is what a create makes.
-type resource struct{ path, org, env, ID, Title string }
+type resource struct {
+	path, org, env, ID, Title string
+	made                      time.Time
+}
 
-// New returns a server with the defects.
+// New returns a server with the defects and freedoms.
 func New(names ...string) *Server {
 	s := &Server{
 		defects: make(map[string]bool),
@@ -100,6 +107,29 @@ func New(names ...string) *Server {
 }
 
 func (s *Server) has(name string) bool { return s.defects[name] }
+
+// when is the condition of a defect.
+type when func(*exchange) bool
+
+// any reports whether a defect of the server is in the table, and applies.
+func (s *Server) any(table map[string]when, x *exchange) bool {
+	for name := range s.defects {
+		if applies := table[name]; applies != nil && applies(x) {
+			return true
+		}
+	}
+	return false
+}
+
+// pick returns what a defect of the server has in the table.
+func pick[T any](s *Server, table map[string]T) (found T) {
+	for name := range s.defects {
+		if one, ok := table[name]; ok {
+			return one
+		}
+	}
+	return found
+}
 
 // status returns the one that a defect such as missing-403 answers in place of
 // the right one.
@@ -131,11 +161,12 @@ type connKey struct{}
 
 // connection is what some defects keep with a connection.
 type connection struct {
-	mu     sync.Mutex
-	id     string
-	number int
-	first  *key
-	denied bool
+	mu       sync.Mutex
+	id       string
+	number   int
+	requests int
+	first    *key
+	denied   bool
 }
 
 // exchange is one request and what became of it so far.
@@ -150,6 +181,7 @@ type exchange struct {
 	replay bool
 	cut    bool // the body did not reach its end
 	status int
+	size   int // of the body
 }
 
 // as returns the exchange as if it were with another key.
@@ -161,37 +193,96 @@ func (x *exchange) as(k *key) *exchange {
 // idempotency, handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	time.Sleep(s.Delay)
+	if s.has("free-hints") {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+	}
+	if s.has("free-cookies") {
+		http.SetCookie(w, &http.Cookie{Name: "balancer", Value: rand.Text()})
+	}
 	conn, _ := r.Context().Value(connKey{}).(*connection)
 	if conn == nil {
 		conn = &connection{id: rand.Text()}
 	}
-	x := &exchange{ResponseWriter: w, s: s, r: r, conn: conn}
-	x.token = r.Header.Get("Authorization")
-	if !s.authenticate(x) || !s.admit(x) {
+	x := &exchange{ResponseWriter: w, s: s, r: r, conn: conn, token: r.Header.Get("Authorization")}
+	if s.others(x) || !s.authenticate(x) || !s.admit(x) {
 		return
 	}
 	s.route(x)
 }
 
+// others answers what some servers do in front of authentication.
+func (s *Server) others(x *exchange) bool {
+	path := x.r.URL.Path
+	known := path == Account || path == Tasks || path == Deliverables
+	switch {
+	case s.cached(x) != nil:
+		x.json(http.StatusOK, s.cached(x))
+	case s.has("secret-in-trace") && x.r.Method == http.MethodTrace:
+		x.Header().Set("Content-Type", "message/http")
+		_ = x.r.Header.Write(x)
+	case s.has("secret-in-404") && !known && keys[bearer(x.token)] != nil:
+		x.refuse(http.StatusNotFound, "nothing for "+x.token)
+	case s.has("free-options") && x.r.Method == http.MethodOptions:
+		x.json(http.StatusOK, []byte(`{"name":"tasks","allow":["GET","POST"]}`))
+	case s.has("free-json-app") && !known:
+		x.json(http.StatusOK, []byte(`{"service":"tasks"}`))
+	case s.has("free-app") && !known:
+		x.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(x, "<!doctype html><div id=app></div>")
+	default:
+		return false
+	}
+	return true
+}
+
+// caches are the defects that answer a GET as another one with the same mark.
+var caches = map[string]func(x *exchange, k key) string{
+	"auth-cached":      func(*exchange, key) string { return "" },
+	"auth-cached-gzip": func(x *exchange, _ key) string { return x.r.Header.Get("Accept-Encoding") },
+	"scope-cached":     func(_ *exchange, k key) string { return k.org + k.env },
+	"org-read-cached":  func(_ *exchange, k key) string { return fmt.Sprint(k.scopes) },
+}
+
+// cached returns what the cache holds for the request.
+func (s *Server) cached(x *exchange) []byte {
+	mark, k := pick(s, caches), keys[bearer(x.token)]
+	private := s.has("scope-cached") || s.has("org-read-cached")
+	if mark == nil || x.r.Method != "GET" || k == nil && private {
+		return nil
+	}
+	if k == nil {
+		k = &key{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cache[mark(x, *k)+x.r.RequestURI]
+}
+
+// spellings are the paths that a defect takes for others.
+var spellings = map[string]func(path string) string{
+	"path-bare":          func(path string) string { return strings.Replace(path, "/account", Account, 1) },
+	"path-any-version":   func(path string) string { return strings.Replace(path, "/v9/", "/v1/", 1) },
+	"auth-v2-open":       func(path string) string { return strings.Replace(path, "/v2/", "/v1/", 1) },
+	"auth-slash-open":    func(path string) string { return strings.TrimRight(path, "/") },
+	"scope-slash-open":   func(path string) string { return strings.TrimRight(path, "/") },
+	"auth-doubled-open":  func(path string) string { return strings.ReplaceAll(path, "//", "/") },
+	"scope-doubled-open": func(path string) string { return strings.ReplaceAll(path, "//", "/") },
+	"attack-capitals":    strings.ToLower,
+	"auth-suffix-open":   func(path string) string { return strings.TrimSuffix(path, ".json") },
+}
+
 // route finds the handler.
 func (s *Server) route(x *exchange) {
-	path := x.r.URL.Path
-	if s.has("path-bare") && path == "/account" || s.has("path-any-version") && path == "/api/v9/account" {
-		path = Account
+	path, method := x.r.URL.Path, x.r.Method
+	if spelt := pick(s, spellings); spelt != nil && path != Account {
+		path = spelt(path)
 	}
-	if strings.HasSuffix(path, "/") && s.slashesOpen() {
-		path = strings.TrimRight(path, "/")
-	}
-	if s.has("auth-doubled-open") || s.has("scope-doubled-open") {
-		path = strings.ReplaceAll(path, "//", "/")
-	}
-	if s.has("attack-capitals") {
-		path = strings.ToLower(path)
-	}
-	method := x.r.Method
 	if override := x.r.Header.Get("X-HTTP-Method-Override"); s.has("scope-override") && override != "" && path != Account {
 		method = override
 	}
+	collection, id, _ := strings.Cut(strings.TrimPrefix(path, "/api/v1/"), "/")
+	collection = "/api/v1/" + collection
 	switch {
 	case s.has("auth-delete-open") && method == "DELETE" && (path == Tasks || path == Deliverables):
 		x.WriteHeader(http.StatusNoContent)
@@ -207,6 +298,8 @@ func (s *Server) route(x *exchange) {
 		}
 		x.Header().Set("Location", to)
 		x.WriteHeader(http.StatusPermanentRedirect)
+	case id != "" && !strings.Contains(id, "/") && (collection == Tasks || collection == Deliverables):
+		s.item(x, collection, id)
 	case path != Account && path != Tasks && path != Deliverables:
 		x.refuse(http.StatusNotFound, "not_found")
 	case method == "GET" || method == "HEAD":
@@ -219,27 +312,20 @@ func (s *Server) route(x *exchange) {
 	}
 }
 
-func (s *Server) slashesOpen() bool { return s.has("auth-slash-open") || s.has("scope-slash-open") }
-
 // read answers GET and HEAD.
 func (s *Server) read(x *exchange, path string) {
 	if !s.allow(x, strings.TrimPrefix(path, "/api/v1/")+":read") {
 		return
 	}
-	if s.has("idem-get") {
-		if stored := s.stored(x, Tasks); stored != nil {
-			x.replayOf(stored)
-			return
-		}
+	if stored := s.stored(x, Tasks); s.has("idem-get") && stored != nil {
+		x.replayOf(stored)
+		return
 	}
 	var body []byte
 	if path == Account {
-		body, _ = json.Marshal(map[string]string{"organization": x.key.org, "environment": x.key.env})
+		body = s.account(x)
 	} else {
 		body = s.list(x, path)
-	}
-	if s.has("secret-in-body") && path == Account {
-		body, _ = json.Marshal(map[string]string{"organization": x.key.org, "environment": x.key.env, "key": x.token})
 	}
 	tag := fmt.Sprintf(`"%d"`, len(body))
 	x.Header().Set("Etag", tag)
@@ -248,6 +334,18 @@ func (s *Server) read(x *exchange, path string) {
 		return
 	}
 	x.json(http.StatusOK, body)
+}
+
+func (s *Server) account(x *exchange) []byte {
+	account := map[string]string{"organization": x.key.org, "environment": x.key.env}
+	if s.has("secret-in-body") {
+		account["key"] = x.token
+	}
+	if s.has("free-clock") {
+		account["time"] = time.Now().String()
+	}
+	body, _ := json.Marshal(account)
+	return body
 }
 
 // list shows the newest first.
@@ -262,19 +360,57 @@ func (s *Server) list(x *exchange, path string) []byte {
 		Title string `json:"title"`
 	}
 	data := []item{}
-	for i := len(s.tasks) - 1; i >= 0; i-- {
-		t := s.tasks[i]
+	for _, t := range slices.Backward(s.tasks) {
 		org := t.org == x.key.org || s.has("org-ignored") || s.has("attack-org-second") && path == Deliverables
-		if env := t.env == x.key.env || s.has("sandbox-shared"); t.path == path && org && env {
+		env := t.env == x.key.env || s.has("sandbox-shared")
+		if t.path == path && org && env && (!s.has("free-late-list") || time.Since(t.made) > time.Second) {
 			data = append(data, item{t.ID, t.Title})
 		}
 	}
-	body, _ := json.Marshal(map[string]any{"data": data, "total": len(data)})
+	list := map[string]any{"data": data, "total": len(data)}
+	switch {
+	case s.has("free-number"):
+		list = map[string]any{"version": 2, "tasks": map[string]int{"count": len(data), "limit": 1 << 30}}
+	case s.has("free-page"):
+		list = map[string]any{"data": data[:min(10, len(data))], "more": len(data) > 10}
+	}
+	body, _ := json.Marshal(list)
 	s.cache[path] = body
 	return body
 }
 
-// post reads the body, and then once more what a key stands for.
+// item answers requests for one resource.
+func (s *Server) item(x *exchange, path, id string) {
+	verb := map[string]string{"GET": "read", "HEAD": "read", "PUT": "write", "PATCH": "write",
+		"DELETE": "write"}[x.r.Method]
+	if verb == "" {
+		x.refuse(http.StatusMethodNotAllowed, "method_not_allowed")
+		return
+	}
+	if !s.allow(x, strings.TrimPrefix(path, "/api/v1/")+":"+verb) {
+		return
+	}
+	s.mu.Lock()
+	i := slices.IndexFunc(s.tasks, func(t *resource) bool { return t.path == path && t.ID == id })
+	found := i >= 0 && (s.tasks[i].org == x.key.org && s.tasks[i].env == x.key.env || s.any(foreign, x))
+	if i >= 0 && x.r.Method == "DELETE" && (found || s.has("item-404-deletes")) {
+		s.tasks = slices.Delete(s.tasks, i, i+1)
+	}
+	s.mu.Unlock()
+	switch {
+	case !found:
+		x.refuse(http.StatusNotFound, "not_found")
+	case x.r.Method == "DELETE":
+		x.WriteHeader(http.StatusNoContent)
+	case verb == "write":
+		x.refuse(http.StatusMethodNotAllowed, "method_not_allowed")
+	default:
+		body, _ := json.Marshal(map[string]string{"id": id, "title": s.tasks[i].Title})
+		x.json(http.StatusOK, body)
+	}
+}
+
+// post looks at the scope, and runs what a key stands for once.
 func (s *Server) post(x *exchange, path string) {
 	family := strings.TrimPrefix(path, "/api/v1/")
 	if s.has("lacking-creates") && !x.key.may(family+":write") {
@@ -287,10 +423,9 @@ func (s *Server) post(x *exchange, path string) {
 	if s.has("idem-403-stored") && !x.key.may(family+":write") {
 		s.store(x, http.StatusForbidden, "insufficient_scope")
 	}
-	if !s.allow(x, family+":write") {
-		return
+	if s.allow(x, family+":write") {
+		s.once(x, path)
 	}
-	s.once(x, path)
 }
 
 // title reads the title of a body, "" when there is none.
@@ -298,23 +433,32 @@ func (s *Server) title(x *exchange) string {
 	if x.body == nil {
 		x.body, _ = io.ReadAll(x.r.Body)
 	}
+	if len(x.body) == 0 && s.has("free-no-body") {
+		return rand.Text()
+	}
 	var task struct{ Title string }
 	_ = json.Unmarshal(x.body, &task)
 	return task.Title
 }
 
-// insert makes a resource.
-func (s *Server) insert(x *exchange, path, title string) resource {
+// insert makes a resource. It returns false when there is one with this title,
+// where titles have to be unique.
+func (s *Server) insert(x *exchange, path, title string) (*resource, bool) {
 	owner := x.key
 	if owner == nil {
 		owner = keys[full]
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := resource{path, owner.org, owner.env, rand.Text(), title}
+	for _, t := range s.tasks {
+		if s.has("free-unique") && t.Title == title && t.path == path && t.org == owner.org {
+			return t, false
+		}
+	}
+	r := &resource{path, owner.org, owner.env, rand.Text(), title, time.Now()}
 	s.tasks = append(s.tasks, r)
 	s.cache = make(map[string][]byte)
-	return r
+	return r, true
 }
 
 // create is the handler.
@@ -330,14 +474,26 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 		x.refuseTo(w, http.StatusBadRequest, "bad_request")
 		return
 	}
-	made := s.insert(x, path, title)
-	time.Sleep(s.Create)
-	body, _ := json.Marshal(map[string]string{
-		"id": made.ID, "title": title, "created_at": time.Now().Format(time.RFC3339Nano),
-	})
-	w.Header().Set("Location", path+"/"+made.ID)
+	time.Sleep(s.Create / 2)
+	made, fresh := s.insert(x, path, title)
+	if !fresh && !s.has("free-upsert") {
+		x.refuseTo(w, http.StatusConflict, "there_is_one_with_this_title")
+		return
+	}
+	time.Sleep(s.Create / 2)
+	answer := map[string]string{"id": made.ID, "title": title, "created_at": made.made.Format(time.RFC3339Nano)}
+	body, _ := json.Marshal(answer)
+	switch {
+	case s.has("free-silent"):
+		body = []byte("{}")
+	case s.has("free-echo"):
+		body = x.body
+	default:
+		w.Header().Set("Location", path+"/"+made.ID)
+	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusCreated)
+	w.Header().Set("Content-Language", "en")
+	w.WriteHeader(map[bool]int{true: http.StatusCreated, false: http.StatusOK}[fresh])
 	_, _ = w.Write(append(body, '\n'))
 }
 
@@ -345,13 +501,25 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 func (x *exchange) refuse(status int, code string) { x.refuseTo(x, status, code) }
 
 func (x *exchange) refuseTo(w http.ResponseWriter, status int, code string) {
+	if x.s.has("free-plain") {
+		http.Error(w, code+" for "+x.r.RequestURI, status)
+		return
+	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_, _ = fmt.Fprintf(w, `{"status":%d,"code":%q}`, status, code)
+	detail := ""
+	if x.s.has("leak-401") && status == 401 || x.s.has("leak-403") && status == 403 {
+		detail = string(x.s.account(x.as(keys[full]))) + string(x.s.list(x.as(keys[full]), Tasks))
+	}
+	_, _ = fmt.Fprintf(w, `{"status":%d,"code":%q,"detail":%q}`, status, code, detail)
 }
 
 func (x *exchange) json(status int, body []byte) {
+	if mark := pick(x.s, caches); mark != nil && x.r.Method == "GET" && x.key != nil {
+		x.s.locked(func() { x.s.cache[mark(x, *x.key)+x.r.RequestURI] = body })
+	}
 	x.Header().Set("Content-Type", "application/json")
+	x.size = len(body)
 	x.WriteHeader(status)
 	_, _ = x.Write(body)
 }

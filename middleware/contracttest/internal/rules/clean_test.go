@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,89 @@ func TestClean(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFreedoms wants no broken contract rule on servers that keep the contract,
+// whatever they do where it is silent. All of them are strict about titles, and
+// their keys name no environment.
+func TestFreedoms(t *testing.T) {
+	without := func(names ...string) func(*rules.Target) {
+		return func(to *rules.Target) { to.Without = append(to.Without, names...) }
+	}
+	body := func(text string) func(*rules.Target) {
+		return func(to *rules.Target) { to.Creates[0].Body = text }
+	}
+	nothing := func(to *rules.Target) {
+		to.Creates[0].List = ""
+		without("list")(to)
+	}
+	for name, test := range map[string]struct {
+		freedoms string
+		limit    int
+		window   time.Duration
+		change   func(*rules.Target)
+	}{
+		"no limit":               {"", 0, 0, without("rate-limit")},
+		"windows":                {"", 50, 10 * time.Second, nil},
+		"a window of a minute":   {"", 100, time.Minute, nil},
+		"dates":                  {"free-date", 40, 3 * time.Second, nil},
+		"a few a second":         {"free-drip", 20, 4 * time.Second, nil},
+		"many a second":          {"free-drip", 100, time.Second, nil},
+		"a wait rounded down":    {"free-floor", 50, 2500 * time.Millisecond, nil},
+		"a key is required":      {"free-must-key", 50, time.Second, nil},
+		"conflicts":              {"idem-409-bare", 50, time.Second, nil},
+		"refusals are stored":    {"free-stores-refusals", 50, time.Second, nil},
+		"the original's id":      {"idem-same-id", 50, time.Second, nil},
+		"a count for a list":     {"free-number", 50, time.Second, nil},
+		"an app":                 {"free-app", 50, time.Second, nil},
+		"JSON at any path":       {"free-json-app", 50, time.Second, nil},
+		"a response of nothing":  {"free-silent", 50, time.Second, nil},
+		"an upsert":              {"free-upsert", 50, time.Second, nil},
+		"a page of ten":          {"free-page", 50, time.Second, nil},
+		"no chunked bodies":      {"free-no-chunks", 50, time.Second, nil},
+		"a list that is behind":  {"free-late-list", 50, time.Second, nil},
+		"uuid in the title":      {"", 50, time.Second, body(`{"title":"https://a.example/{{uuid}}"}`)},
+		"number in the title":    {"", 50, time.Second, body(`{"title":"https://a.example/{{number}}"}`)},
+		"short keys":             {"free-short-keys", 50, time.Second, nil},
+		"closed connections":     {"free-closes", 50, time.Second, nil},
+		"a cookie":               {"free-cookies", 50, time.Second, nil},
+		"OPTIONS for anybody":    {"free-options", 50, time.Second, nil},
+		"early hints":            {"free-hints", 50, time.Second, nil},
+		"an echo":                {"free-echo", 50, time.Second, nil},
+		"an echo without a list": {"free-echo", 50, time.Second, nothing},
+		"a create without body":  {"free-no-body", 50, time.Second, body("")},
+		"nothing is listed":      {"", 50, time.Second, nothing},
+		"nothing is created": {"", 50, time.Second, func(to *rules.Target) {
+			to.Creates = nil
+			without("list", "create")(to)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				to := target()
+				to.Keys = reference.PlainKeys("full", "none", "other")
+				to.Creates = to.Creates[:1]
+				to.Without = []string{"worker", "reader", "writer", "second", "sandbox", "sandbox-none", "revoked", "second-create"}
+				to.Burst = 300
+				if test.change != nil {
+					test.change(&to)
+				}
+				s := newServer(append(strings.Fields(test.freedoms), "free-clock", "free-plain", "free-unique",
+					"idem-other-body")...)
+				s.Limit, s.Window = test.limit, test.window
+				results, err := run(t, s.Configure, to, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range results {
+					if r.Failed(true, false) {
+						t.Errorf("%s: %s", r.Rule.Name, r.Explain())
+					}
+				}
+			})
+		})
+	}
 }
 
 // A second route without a list is not passed over in silence.

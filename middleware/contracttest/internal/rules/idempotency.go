@@ -28,7 +28,12 @@ var idempotencyChecks = checks{
 		c.body += strings.Repeat(" ", 64<<10)
 		p.wantOneResource(c, 1, "body of 64 KiB")
 	},
-	"idempotency/sandbox": func(p *probe) { p.eachCreate(p.key("sandbox"), func(c creation) { p.wantOneResource(c, 2, "") }) },
+	"idempotency/sandbox": func(p *probe) {
+		p.eachCreate(p.key("sandbox"), func(c creation) {
+			p.wantOneResource(c, 2,
+				"")
+		})
+	},
 	"idempotency/two-keys": func(p *probe) {
 		c := p.create(0, p.full())
 		first := p.wantOK("the first", p.do(c.request))
