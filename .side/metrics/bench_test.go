@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
+	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// BenchmarkGet is a GET through an API: without an Observe, with one that does
+// nothing, and with each of the packages.
+func BenchmarkGet(b *testing.B) {
+	prom, err := middlewareprom.New(prometheus.NewRegistry(), middlewareprom.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())).Meter("example.com/app")
+	otel, err := middlewareotel.New(meter, middlewareotel.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, bb := range []struct {
+		name    string
+		observe func(context.Context, middleware.Event)
+	}{
+		{"none", nil},
+		{"observed", func(context.Context, middleware.Event) {}},
+		{"prometheus", prom.Observe},
+		{"opentelemetry", otel.Observe},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+			secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(b.Context(), keystore.Grant{
+				Organization: "org_1", Actor: "admin", Environment: keystore.Production,
+				Scopes: []scope.Name{scope.AccountRead},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			api := middleware.NewAPI(keys, middleware.Options{
+				RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000000-S")),
+				Hooks:     &middleware.Hooks{Observe: bb.observe},
+			})
+			api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
+				func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("org_1")) })
+			r := httptest.NewRequest("GET", "/api/v1/account", nil)
+			r.Header.Set("Authorization", "Bearer "+secret.Reveal())
+			w := &discard{header: make(http.Header)}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				api.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+// discard is a ResponseWriter that keeps nothing.
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discard) WriteHeader(int)             {}

@@ -1,0 +1,142 @@
+// Package metrics runs middlewareotel under the SDK of OpenTelemetry, and
+// measures what the packages for metrics cost.
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestMetrics(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("example.com/app")
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
+	metrics, err := middlewareotel.New(meter, middlewareotel.Options{Keys: keys, Replies: replies, Counters: counters})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := middleware.NewAPI(keys, middleware.Options{
+		RateLimit:   middleware.PerOrganization(counters, ratelimit.MustParse("100-S")),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies},
+		Hooks:       &middleware.Hooks{Observe: metrics.Observe},
+	})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	metrics.AddRoutes(api.Routes())
+	secret, key, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
+		Organization: "org_1", Actor: "admin", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := otelhttp.NewHandler(api, "api", otelhttp.WithTracerProvider(tracer))
+	for range 2 {
+		r := httptest.NewRequest("POST", "/api/v1/tasks", strings.NewReader("{}"))
+		r.Header.Set("Authorization", "Bearer "+secret.Reveal())
+		r.Header.Set("Idempotency-Key", "k")
+		server.ServeHTTP(httptest.NewRecorder(), r)
+	}
+
+	got, zeros := read(t, reader)
+	for _, want := range []string{
+		"sallyport.requests{http.request.method=POST,http.response.status_code=201,http.route=/api/v1/tasks," +
+			"sallyport.environment=sandbox,sallyport.outcome=executed}",
+		"sallyport.requests{http.request.method=POST,http.response.status_code=201,http.route=/api/v1/tasks," +
+			"sallyport.environment=sandbox,sallyport.outcome=replayed}",
+		"sallyport.idempotency.requests{sallyport.outcome=executed}",
+		"sallyport.idempotency.requests{sallyport.outcome=replayed}",
+		"sallyport.key_cache.hits{}", "sallyport.key_cache.misses{}", "sallyport.key_cache.keys{}",
+	} {
+		if got[want] != 1 {
+			t.Errorf("%s is %v, want 1", want, got[want])
+		}
+	}
+	if zeros == 0 {
+		t.Error("no series of a route starts at 0")
+	}
+	for name := range got {
+		for _, secret := range []string{"org_1", key.ID} {
+			if strings.Contains(name, secret) {
+				t.Errorf("%s names %s", name, secret)
+			}
+		}
+	}
+
+	if n := len(spans.Ended()); n != 2 {
+		t.Fatalf("there are %d spans", n)
+	}
+	for i, outcome := range []string{"executed", "replayed"} {
+		attributes := attribute.NewSet(spans.Ended()[i].Attributes()...)
+		for name, want := range map[attribute.Key]string{
+			"sallyport.organization": "org_1",
+			"sallyport.key_id":       key.ID,
+			"sallyport.policy":       "organization",
+			"sallyport.outcome":      outcome,
+		} {
+			if v, _ := attributes.Value(name); v.AsString() != want {
+				t.Errorf("span %d has %s %q, want %q", i, name, v.AsString(), want)
+			}
+		}
+		if id, _ := attributes.Value("sallyport.request_id"); id.AsString() == "" {
+			t.Errorf("span %d has no request id", i)
+		}
+	}
+}
+
+// read returns the figures by name and attributes, and how many series of
+// sallyport.requests are 0.
+func read(t *testing.T, reader sdkmetric.Reader) (all map[string]float64, zeros int) {
+	t.Helper()
+	var data metricdata.ResourceMetrics
+	if err := reader.Collect(context.Background(), &data); err != nil {
+		t.Fatal(err)
+	}
+	all = make(map[string]float64)
+	note := func(name string, attributes attribute.Set, v float64) {
+		all[name+"{"+attributes.Encoded(attribute.DefaultEncoder())+"}"] = v
+		if name == "sallyport.requests" && v == 0 {
+			zeros++
+		}
+	}
+	for _, scope := range data.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch points := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range points.DataPoints {
+					note(m.Name, p.Attributes, float64(p.Value))
+				}
+			case metricdata.Sum[float64]:
+				for _, p := range points.DataPoints {
+					note(m.Name, p.Attributes, p.Value)
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range points.DataPoints {
+					note(m.Name, p.Attributes, p.Value)
+				}
+			}
+		}
+	}
+	return all, zeros
+}

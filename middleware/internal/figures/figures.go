@@ -1,0 +1,225 @@
+// Package figures says what the packages for metrics count of a response, and
+// what they read of the parts of a server.
+package figures
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
+)
+
+// Response is the labels of a response. Each field has few values: none names
+// a key, an organization, a request or what a client can make up.
+type Response struct {
+	Method      string // [Other] for one that HTTP does not define
+	Pattern     string // "" if none matched
+	Status      int
+	Outcome     string // of middleware.Event
+	Environment string // of the caller, "" for none
+}
+
+// Limit is the labels of a request that was charged.
+type Limit struct{ Policy, Result string }
+
+// Other is the label of what is not listed.
+const Other = "_OTHER"
+
+// ResponseOf returns the labels of e.
+func ResponseOf(e *middleware.Event) Response {
+	return Response{
+		Method: methodOf(e.Method), Pattern: e.Pattern, Status: e.Status,
+		Outcome: e.Outcome, Environment: string(e.Principal.Environment()),
+	}
+}
+
+// Folded returns the labels of a response beyond the room of a [Cache].
+func (r Response) Folded() Response {
+	return Response{Method: r.Method, Pattern: Other, Status: r.Status / 100 * 100, Outcome: Other}
+}
+
+// Folded returns the labels of a limit beyond the room of a [Cache].
+func (l Limit) Folded() Limit { return Limit{Other, l.Result} }
+
+// Refused reports whether a stage refused the request, so that the outcome is
+// the code of the refusal.
+func (r Response) Refused() bool {
+	_, ok := codes.Table[r.Outcome]
+	return ok
+}
+
+// LimitOf returns the labels of the rate limit that decided on e; ok is false if
+// none was asked.
+func LimitOf(e *middleware.Event) (l Limit, ok bool) {
+	l = Limit{e.Policy, "admitted"}
+	switch {
+	case e.Outcome == codes.RateStore:
+		l.Result = "failed"
+	case e.Stage == middleware.StageRateLimit:
+		l.Result = "refused"
+	case e.Reported == codes.RateLimited:
+		l.Result = "reported"
+	}
+	return l, e.Policy != "" || l.Result == "failed"
+}
+
+// IdempotencyOutcomes are the values of [IdempotencyOf].
+var IdempotencyOutcomes = []string{"executed", "replayed", "waited", "conflict", "mismatch", "unknown"}
+
+// IdempotencyOf returns what became of a request with an idempotency key: "" if
+// it had none, or was refused before its key was looked up.
+func IdempotencyOf(e *middleware.Event) string {
+	switch e.Outcome {
+	case "executed":
+		return e.Outcome
+	case "replayed":
+		if e.Waited > 0 {
+			return "waited"
+		}
+		return e.Outcome
+	case codes.InProgress:
+		return "conflict"
+	case codes.KeyReused:
+		return "mismatch"
+	case codes.OutcomeUnknown, codes.CommitUnknown:
+		return "unknown"
+	}
+	return ""
+}
+
+func methodOf(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead,
+		http.MethodOptions, http.MethodConnect, http.MethodTrace, "QUERY":
+		return m
+	}
+	return Other
+}
+
+// Route returns the pattern without its method.
+func (r Response) Route() string {
+	if method, path, ok := strings.Cut(r.Pattern, " "); ok && !strings.Contains(method, "/") {
+		return strings.TrimLeft(path, " \t")
+	}
+	return r.Pattern
+}
+
+// Expected returns the labels whose series start at 0, so that the first
+// response of a kind is an increase: for each route and environment a success,
+// and the refusals that do not depend on the request.
+func Expected(routes []middleware.Route) []Response {
+	var all []Response
+	for _, route := range routes {
+		success := Response{Status: http.StatusOK, Outcome: "handled"}
+		if route.Idempotent {
+			success = Response{Status: http.StatusCreated, Outcome: "executed"}
+		}
+		for _, r := range []Response{
+			success,
+			{Status: http.StatusTooManyRequests, Outcome: codes.RateLimited},
+			{Status: http.StatusInternalServerError, Outcome: codes.Internal},
+			{Status: http.StatusServiceUnavailable, Outcome: codes.RateStore},
+			{Status: http.StatusServiceUnavailable, Outcome: codes.ReplyStore},
+		} {
+			if r.Outcome == codes.ReplyStore && !route.Idempotent {
+				continue
+			}
+			for _, env := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
+				r.Method, r.Environment = methodOf(route.Method), string(env)
+				r.Pattern = strings.TrimSpace(route.Method + " " + route.Path)
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// Parts are the parts of a server that have figures of their own. Each may be
+// nil.
+type Parts struct {
+	Keys     *keystore.Cached
+	Replies  *idem.Runner
+	Counters interface {
+		Stats() (down bool, fallbacks int64)
+	}
+}
+
+// A Figure is one figure of a part.
+type Figure struct {
+	Name    string // as in OpenTelemetry, such as "sallyport.keys.cached"
+	Help    string
+	Unit    string // of UCUM, "" for a count
+	Counter bool   // it never falls
+	Read    func() float64
+}
+
+// Figures returns what p has.
+func (p Parts) Figures() []Figure {
+	var all []Figure
+	gauge := func(name, unit, help string, read func() float64) {
+		all = append(all, Figure{"sallyport." + name, help, unit, false, read})
+	}
+	count := func(name, help string, read func() float64) {
+		all = append(all, Figure{"sallyport." + name, help, "", true, read})
+	}
+	if keys := p.Keys; keys != nil {
+		count("key_cache.hits", "Keys that were found in memory.",
+			func() float64 { return float64(keys.Stats().Hits) })
+		count("key_cache.misses", "Questions to the key store.",
+			func() float64 { return float64(keys.Stats().Asked) })
+		count("key_cache.failures", "Questions to the key store without an answer.",
+			func() float64 { return float64(keys.Stats().Failed) })
+		gauge("key_cache.keys", "", "Keys in memory that may be used.",
+			func() float64 { return float64(keys.Stats().Usable) })
+		gauge("key_cache.last_poll", "s", "When changed keys were last read, in seconds since 1970; 0: never.",
+			func() float64 { return seconds(keys.Stats().Polled) })
+	}
+	if replies := p.Replies; replies != nil {
+		gauge("idempotency.executions", "", "Requests with an idempotency key that run now.",
+			func() float64 { return float64(replies.Stats().Executions) })
+		gauge("idempotency.waiters", "", "Repeats that wait for the first request.",
+			func() float64 { return float64(replies.Stats().Waiters) })
+		gauge("idempotency.unsaved", "", "Outcomes that the store has not taken yet.",
+			func() float64 { return float64(replies.Stats().Unsaved) })
+		count("idempotency.renewal_errors", "Leases that could not be renewed.",
+			func() float64 { return float64(replies.Stats().RenewalErrors) })
+		count("idempotency.save_errors", "Calls that did not save an outcome.",
+			func() float64 { return float64(replies.Stats().SaveErrors) })
+		count("idempotency.lost", "Executions whose claim was taken over.",
+			func() float64 { return float64(replies.Stats().Lost) })
+		switch store := replies.Store().(type) {
+		case *idem.Memory:
+			gauge("idempotency.memory", "By", "What the replies in memory take.",
+				func() float64 { return float64(store.Stats().Bytes) })
+			count("idempotency.forgotten", "Replies that were dropped before their time.",
+				func() float64 { return float64(store.Stats().Forgotten) })
+		case interface{ Swept() time.Time }:
+			gauge("idempotency.last_sweep", "s", "When expired replies were last removed, in seconds since 1970; 0: never.",
+				func() float64 { return seconds(store.Swept()) })
+		}
+	}
+	if counters := p.Counters; counters != nil {
+		gauge("rate_limit.down", "", "1 while the store of counters is not called.", func() float64 {
+			if down, _ := counters.Stats(); down {
+				return 1
+			}
+			return 0
+		})
+		count("rate_limit.fallbacks", "Decisions without the store of counters.", func() float64 {
+			_, n := counters.Stats()
+			return float64(n)
+		})
+	}
+	return all
+}
+
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}

@@ -1,0 +1,92 @@
+package figures_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/internal/figures"
+)
+
+func TestResponseOf(t *testing.T) {
+	for _, tt := range []struct {
+		method, pattern, outcome string // of the event
+		label, route             string
+		refused                  bool
+	}{
+		{"GET", "GET /api/v1/tasks/{id}", "handled", "GET", "/api/v1/tasks/{id}", false},
+		{"POST", "POST \t/tasks", "executed", "POST", "/tasks", false},
+		{"GET", "api.example.com/{path...}", "redirected", "GET", "api.example.com/{path...}", false},
+		{"QUERY", "/with a space", "rate_limited", "QUERY", "/with a space", true},
+		{"BREW", "", "not_found", figures.Other, "", true},
+	} {
+		got := figures.ResponseOf(&middleware.Event{Method: tt.method, Pattern: tt.pattern, Outcome: tt.outcome})
+		if got.Method != tt.label || got.Route() != tt.route || got.Outcome != tt.outcome || got.Refused() != tt.refused {
+			t.Errorf("%+v: got %+v of the route %q, refused %t", tt, got, got.Route(), got.Refused())
+		}
+	}
+}
+
+func TestLimitOf(t *testing.T) {
+	for _, tt := range []struct {
+		event middleware.Event
+		want  string
+	}{
+		{middleware.Event{Outcome: "handled"}, "{ admitted} false"},
+		{middleware.Event{Policy: "org", Outcome: "handled"}, "{org admitted} true"},
+		{middleware.Event{Policy: "org", Stage: "rate_limit", Outcome: "rate_limited"}, "{org refused} true"},
+		{middleware.Event{Policy: "org", Stage: "handler", Reported: "rate_limited"}, "{org reported} true"},
+		{middleware.Event{Policy: "org", Stage: "handler", Reported: "insufficient_scope"}, "{org admitted} true"},
+		{middleware.Event{Stage: "rate_limit", Outcome: "rate_store_unavailable"}, "{ failed} true"},
+	} {
+		l, ok := figures.LimitOf(&tt.event)
+		if got := fmt.Sprint(l, ok); got != tt.want {
+			t.Errorf("%+v: got %s, want %s", tt.event, got, tt.want)
+		}
+	}
+}
+
+func TestIdempotencyOf(t *testing.T) {
+	for _, tt := range []struct {
+		outcome, want string
+		waited        time.Duration
+	}{
+		{outcome: "handled"},
+		{outcome: "idempotency_key_invalid"},
+		{outcome: "executed", want: "executed"},
+		{outcome: "replayed", want: "replayed"},
+		{outcome: "replayed", waited: 1, want: "waited"},
+		{outcome: "idempotency_in_progress", waited: 1, want: "conflict"},
+		{outcome: "idempotency_key_reused", want: "mismatch"},
+		{outcome: "idempotency_outcome_unknown", want: "unknown"},
+		{outcome: "idempotency_commit_unknown", want: "unknown"},
+	} {
+		if got := figures.IdempotencyOf(&middleware.Event{Outcome: tt.outcome, Waited: tt.waited}); got != tt.want {
+			t.Errorf("%s after %v: got %q, want %q", tt.outcome, tt.waited, got, tt.want)
+		}
+	}
+}
+
+func TestFigures(t *testing.T) {
+	if all := (figures.Parts{}).Figures(); len(all) != 0 {
+		t.Errorf("without parts there are %v", all)
+	}
+	for _, f := range (figures.Parts{
+		Keys:     keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{}),
+		Replies:  idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
+		Counters: broken{},
+	}).Figures() {
+		want := map[string]float64{"sallyport.rate_limit.down": 1, "sallyport.rate_limit.fallbacks": 3}[f.Name]
+		if got := f.Read(); got != want {
+			t.Errorf("%s of new parts is %v, want %v", f.Name, got, want)
+		}
+	}
+}
+
+// broken is a store of counters that is down.
+type broken struct{}
+
+func (broken) Stats() (bool, int64) { return true, 3 }

@@ -1,0 +1,103 @@
+package middlewareotel_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
+)
+
+// A meter notes the attributes with which its counters are added to, and
+// refuses to make an instrument.
+type meter struct {
+	noop.Meter
+	refuses string
+	adds    []string
+}
+
+func (m *meter) Int64Counter(name string, _ ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	if name == m.refuses {
+		return nil, errors.New("no such instrument")
+	}
+	return counter{name: name, meter: m}, nil
+}
+
+func (m *meter) Float64ObservableGauge(
+	name string, _ ...metric.Float64ObservableGaugeOption,
+) (metric.Float64ObservableGauge, error) {
+	if name == m.refuses {
+		return nil, errors.New("no such instrument")
+	}
+	return noop.Float64ObservableGauge{}, nil
+}
+
+type counter struct {
+	noop.Int64Counter
+	name  string
+	meter *meter
+}
+
+func (c counter) Add(_ context.Context, n int64, options ...metric.AddOption) {
+	if n > 0 {
+		attributes := metric.NewAddConfig(options).Attributes()
+		c.meter.adds = append(c.meter.adds, c.name+" "+attributes.Encoded(attribute.DefaultEncoder()))
+	}
+}
+
+// The real SDK is behind the tests of the side module.
+func TestObserve(t *testing.T) {
+	m := &meter{}
+	metrics, err := middlewareotel.New(m, middlewareotel.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		event middleware.Event
+		want  string
+	}{
+		{
+			middleware.Event{Method: "GET", Pattern: "GET /tasks/{id}", Status: 200, Outcome: "handled", Policy: "gold"},
+			"sallyport.requests http.request.method=GET,http.response.status_code=200," +
+				"http.route=/tasks/{id},sallyport.outcome=handled; " +
+				"sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted",
+		},
+		{
+			middleware.Event{Method: "HACK", Status: 401, Outcome: "api_key_missing"},
+			"sallyport.requests error.type=api_key_missing,http.request.method=_OTHER," +
+				"http.response.status_code=401,sallyport.outcome=api_key_missing",
+		},
+		{
+			middleware.Event{Method: "POST", Pattern: "/tasks", Status: 201, Outcome: "replayed", Waited: 1},
+			"sallyport.requests http.request.method=POST,http.response.status_code=201," +
+				"http.route=/tasks,sallyport.outcome=replayed; " +
+				"sallyport.idempotency.requests sallyport.outcome=waited",
+		},
+	} {
+		m.adds = nil
+		metrics.Observe(t.Context(), tt.event)
+		if got := strings.Join(m.adds, "; "); got != tt.want {
+			t.Errorf("%+v:\ngot  %s\nwant %s", tt.event, got, tt.want)
+		}
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	if _, err := middlewareotel.New(nil, middlewareotel.Options{}); err == nil {
+		t.Error("got no error for no Meter")
+	}
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	for _, name := range []string{"sallyport.requests", "sallyport.key_cache.keys"} {
+		_, err := middlewareotel.New(&meter{refuses: name}, middlewareotel.Options{Keys: keys})
+		if err == nil || !strings.HasPrefix(err.Error(), "middlewareotel: ") {
+			t.Errorf("a Meter without %s: got %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package middlewareprom_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func ExampleNew() {
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
+	metrics, err := middlewareprom.New(registry, middlewareprom.Options{Keys: keys})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	api := middleware.NewAPI(keys, middleware.Options{
+		Hooks: &middleware.Hooks{Observe: metrics.Observe},
+	})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), account)
+	metrics.AddRoutes(api.Routes())
+
+	r := httptest.NewRequest("GET", "/api/v1/account", nil) // without a key
+	api.ServeHTTP(httptest.NewRecorder(), r)
+
+	families, err := registry.Gather()
+	for _, family := range families {
+		for _, m := range family.Metric {
+			if m.Counter.GetValue() > 0 {
+				fmt.Println(family.GetName())
+				for _, l := range m.Label {
+					fmt.Printf("\t%s=%q\n", l.GetName(), l.GetValue())
+				}
+			}
+		}
+	}
+	fmt.Println(err)
+	// Output:
+	// sallyport_requests_total
+	// 	environment=""
+	// 	method="GET"
+	// 	outcome="api_key_missing"
+	// 	route=""
+	// 	status="401"
+	// <nil>
+}
+
+func account(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "org_1") }
+
+// A server has an API and its metrics.
+type server struct {
+	api      *middleware.API
+	registry *prometheus.Registry
+	key      string
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{registry: prometheus.NewRegistry()}
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
+	metrics, err := middlewareprom.New(s.registry,
+		middlewareprom.Options{Keys: keys, Replies: replies, Counters: counters})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.api = middleware.NewAPI(keys, middleware.Options{
+		RateLimit:   middleware.PerOrganization(counters, ratelimit.MustParse("4-H")),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies},
+		Hooks:       &middleware.Hooks{Observe: metrics.Observe},
+	})
+	s.api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), account)
+	s.api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	metrics.AddRoutes(s.api.Routes())
+	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
+		Organization: "org_1", Actor: "admin", Environment: keystore.Sandbox,
+		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.key = secret.Reveal()
+	return s
+}
+
+func (s *server) send(method, path, idempotencyKey, body string) {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+s.key)
+	if idempotencyKey != "" {
+		r.Header.Set("Idempotency-Key", idempotencyKey)
+	}
+	s.api.ServeHTTP(httptest.NewRecorder(), r)
+}
+
+func TestMetrics(t *testing.T) {
+	s := newServer(t)
+	s.send("GET", "/api/v1/account", "", "")
+	s.send("POST", "/api/v1/tasks", "k", "a")
+	s.send("POST", "/api/v1/tasks", "k", "a")
+	s.send("POST", "/api/v1/tasks", "k", "another")
+	s.send("GET", "/api/v1/account", "", "") // over the limit
+	got := make(map[string]float64)
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			name := family.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			if v := m.Counter.GetValue() + m.Gauge.GetValue(); v != 0 {
+				got[name] = v
+			}
+		}
+	}
+	delete(got, "sallyport_idempotency_memory_bytes")
+	want := map[string]float64{
+		// environment, method, outcome, route, status
+		"sallyport_requests_total sandbox GET handled /api/v1/account 200":               1,
+		"sallyport_requests_total sandbox GET rate_limited /api/v1/account 429":          1,
+		"sallyport_requests_total sandbox POST executed /api/v1/tasks 201":               1,
+		"sallyport_requests_total sandbox POST replayed /api/v1/tasks 201":               1,
+		"sallyport_requests_total sandbox POST idempotency_key_reused /api/v1/tasks 422": 1,
+		"sallyport_rate_limit_requests_total organization admitted":                      4,
+		"sallyport_rate_limit_requests_total organization refused":                       1,
+		"sallyport_idempotency_requests_total executed":                                  1,
+		"sallyport_idempotency_requests_total replayed":                                  1,
+		"sallyport_idempotency_requests_total mismatch":                                  1,
+		"sallyport_key_cache_hits_total":                                                 4,
+		"sallyport_key_cache_misses_total":                                               1,
+		"sallyport_key_cache_keys":                                                       1,
+	}
+	for name := range want {
+		if got[name] != want[name] {
+			t.Errorf("%s is %v, want %v", name, got[name], want[name])
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		t.Errorf("there are also %v", got)
+	}
+	if problems, err := testutil.GatherAndLint(s.registry); err != nil || len(problems) > 0 {
+		t.Errorf("Prometheus' rules of names: %v %v", problems, err)
+	}
+}
+
+// Each route and environment has series before its first response.
+func TestAddRoutes(t *testing.T) {
+	s := newServer(t)
+	n, err := testutil.GatherAndCount(s.registry, "sallyport_requests_total")
+	if want := 2*4 + 2*5; n != want || err != nil {
+		t.Errorf("there are %d series, %v, want %d", n, err, want)
+	}
+}
+
+func TestWait(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	metrics, err := middlewareprom.New(registry, middlewareprom.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, outcome := range []string{"replayed", "idempotency_in_progress"} {
+		metrics.Observe(t.Context(), middleware.Event{Outcome: outcome, Waited: 2 * time.Second})
+	}
+	err = testutil.GatherAndCompare(registry, strings.NewReader(`
+		# HELP sallyport_idempotency_wait_duration_seconds How long repeats waited for the first request.
+		# TYPE sallyport_idempotency_wait_duration_seconds histogram
+		sallyport_idempotency_wait_duration_seconds_bucket{le="0.025"} 0
+		sallyport_idempotency_wait_duration_seconds_bucket{le="0.1"} 0
+		sallyport_idempotency_wait_duration_seconds_bucket{le="0.5"} 0
+		sallyport_idempotency_wait_duration_seconds_bucket{le="1"} 0
+		sallyport_idempotency_wait_duration_seconds_bucket{le="2.5"} 2
+		sallyport_idempotency_wait_duration_seconds_bucket{le="5"} 2
+		sallyport_idempotency_wait_duration_seconds_bucket{le="10"} 2
+		sallyport_idempotency_wait_duration_seconds_bucket{le="30"} 2
+		sallyport_idempotency_wait_duration_seconds_bucket{le="+Inf"} 2
+		sallyport_idempotency_wait_duration_seconds_sum 4
+		sallyport_idempotency_wait_duration_seconds_count 2
+	`), "sallyport_idempotency_wait_duration_seconds")
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	if _, err := middlewareprom.New(nil, middlewareprom.Options{}); err == nil {
+		t.Error("got no error for no Registerer")
+	}
+	registry := prometheus.NewRegistry()
+	taken := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sallyport_key_cache_keys", Help: "Another."})
+	registry.MustRegister(taken)
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	_, err := middlewareprom.New(registry, middlewareprom.Options{Keys: keys})
+	if err == nil || !strings.Contains(err.Error(), "sallyport_key_cache_keys") ||
+		!strings.Contains(err.Error(), "WrapRegistererWith") {
+		t.Errorf("for a name that is taken: got %v", err)
+	}
+	if n, err := testutil.GatherAndCount(registry); n != 1 || err != nil {
+		t.Errorf("an attempt that failed left %d series, %v", n-1, err)
+	}
+	registry = prometheus.NewRegistry()
+	if _, err := middlewareprom.New(registry, middlewareprom.Options{Keys: keys}); err != nil {
+		t.Error(err)
+	}
+	_, err = middlewareprom.New(registry, middlewareprom.Options{Keys: keys})
+	if already := (prometheus.AlreadyRegisteredError{}); !errors.As(err, &already) {
+		t.Errorf("the second time: got %v", err)
+	}
+	registry = prometheus.NewRegistry()
+	for _, api := range []string{"public", "internal"} {
+		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"api": api}, registry)
+		if _, err := middlewareprom.New(labelled, middlewareprom.Options{Keys: keys}); err != nil {
+			t.Errorf("with a label for each of two APIs: %v", err)
+		}
+	}
+}
+
+// What a client chooses makes no series: nothing but a method beside a bounded
+// set of labels.
+func TestHostileRequests(t *testing.T) {
+	s := newServer(t)
+	before, _ := testutil.GatherAndCount(s.registry)
+	for i := range 300 {
+		s.send(fmt.Sprint("BREW", i), fmt.Sprint("/api/v1/", i), "", "")
+	}
+	after, err := testutil.GatherAndCount(s.registry)
+	if more := after - before; more > 4 || err != nil {
+		t.Errorf("300 requests of unknown methods and paths made %d series, %v", more, err)
+	}
+}
+
+func TestObserveAllocations(t *testing.T) {
+	metrics, err := middlewareprom.New(prometheus.NewRegistry(), middlewareprom.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := middleware.Event{
+		Method: "GET", Pattern: "GET /api/v1/account", Status: 200, Policy: "organization", Outcome: "handled",
+	}
+	if n := testing.AllocsPerRun(100, func() { metrics.Observe(context.Background(), e) }); n != 0 {
+		t.Errorf("an event makes %v allocations", n)
+	}
+}
