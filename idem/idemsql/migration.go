@@ -44,7 +44,8 @@ var (
 		prepare: versionTable,
 	}
 	mysqlEngine = engine{
-		exists: "SELECT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{table}')",
+		exists: "SELECT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND " +
+			"table_name = '{table}')",
 		prepare: `
 			CREATE TABLE IF NOT EXISTS {table}_schema (
 				id      TINYINT NOT NULL PRIMARY KEY,
@@ -119,7 +120,8 @@ func (m migration) migrate(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, m.sql("UPDATE {table}_schema SET version = "+fmt.Sprint(len(m.steps)))); err != nil {
+	if _, err := tx.ExecContext(ctx, m.sql("UPDATE {table}_schema SET version = "+
+		fmt.Sprint(len(m.steps)))); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -211,7 +213,8 @@ func (m migration) hasTable(ctx context.Context, q queryer, name string) (there 
 func (m migration) mustBeNew(ctx context.Context, q queryer) error {
 	there, err := m.hasTable(ctx, q, m.table)
 	if err == nil && there {
-		err = errors.New(m.sql("there is a table {table} that Migrate did not make: update it with the texts of Schema, " +
+		err = errors.New(m.sql("there is a table {table} that Migrate did not make: update it with the texts of " +
+			"Schema, " +
 			"or write the number of those that were run into {table}_schema"))
 	}
 	return err
