@@ -43,9 +43,8 @@ type dialect struct {
 
 	extend, settle, settledAs, release, settled, sweep string
 
-	steps      []string // the schema: how to get from each version to the next
-	oldColumns string   // asks whether {table} has the columns of before 2026-11-22
-	engine              // that of the migration
+	steps  []string // the schema: how to get from each version to the next
+	engine          // that of the migration
 }
 
 var postgres = func() dialect {
@@ -62,7 +61,6 @@ var postgres = func() dialect {
 	d.keep = expand(postgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
 	d.steps, d.engine = steps("postgres.sql", "postgres2.sql", "postgres3.sql"), postgresEngine
-	d.oldColumns = "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{table}') AND attname = 'partition_hash')"
 	return d
 }()
 
@@ -83,7 +81,6 @@ var sqlite = func() dialect {
 	d.oneWriter = true
 	d.sweep = expand(sqliteSweep)
 	d.steps, d.engine = steps("sqlite.sql"), sqliteEngine
-	d.oldColumns = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('{table}') WHERE name = 'partition_hash')"
 	return d
 }()
 

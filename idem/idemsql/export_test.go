@@ -2,14 +2,6 @@ package idemsql
 
 import "context"
 
-// WithStep returns the store of a later version of this package, whose schema
-// has one step more.
-func (s *Store) WithStep(statements string) *Store {
-	later := &Store{db: s.db, dialect: s.dialect, options: s.options}
-	later.steps = append(s.Schema(), statements)
-	return later
-}
-
 // Version returns the store of an earlier version of this package.
 func (s *Store) Version(n int) *Store {
 	earlier := &Store{db: s.db, dialect: s.dialect, options: s.options}

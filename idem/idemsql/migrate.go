@@ -20,25 +20,11 @@ import (
 // too short.
 //
 // It returns an error when the table is of a later version than this package
-// knows, when it was not made by Migrate, and when it is from before
-// 2026-11-22: then its keys were hashed in another way and cannot be taken
-// over. The error says how to go on without running a request twice.
+// knows, and when it was not made by Migrate.
 //
 // Nothing else in this package calls it.
 func (s *Store) Migrate(ctx context.Context) error {
-	m := migration{s.options.Prefix + "idem", s.steps, s.engine}
-	// A table from before 2026-11-22 is of version 1 too: the text of that step
-	// was replaced then.
-	var old bool
-	err := s.db.QueryRowContext(ctx, m.sql(s.oldColumns)).Scan(&old)
-	switch {
-	case err == nil && old:
-		err = fmt.Errorf("the table %[1]s is from before 2026-11-22 and its keys cannot be taken over: stop all servers that use it, "+
-			"wait until its replies have expired (SELECT max(expires_at) FROM %[1]s), drop %[1]s and %[1]s_schema, and call Migrate again", m.table)
-	case err == nil:
-		err = m.run(ctx, s.db)
-	}
-	if err != nil {
+	if err := (migration{s.options.Prefix + "idem", s.steps, s.engine}).run(ctx, s.db); err != nil {
 		return fmt.Errorf("idemsql: migrate: %w", err)
 	}
 	return nil
