@@ -75,32 +75,6 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// When claims that may have been made are being undone, the store is not asked
-// any more. What it said is not forgotten for that.
-func TestOutageNamesTheStoresError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
-		store.Always(idemtest.Begin, idemtest.Fail)
-		store.Always(idemtest.Settle, idemtest.Fail)
-		r := newRunner(store, idem.Options{Wait: -1})
-		begin := func(n int) error {
-			_, _, err := r.Begin(t.Context(), idem.Request{Key: idem.NewKey(fmt.Sprint(n)), Owner: "org"})
-			return err
-		}
-		for n := range 600 {
-			time.Sleep(time.Second) // each is a probe
-			if err := begin(n); err == nil {
-				t.Fatal("got no error")
-			}
-		}
-		if err := begin(600); err == nil || !strings.Contains(err.Error(), idemtest.ErrInjected.Error()) {
-			t.Errorf("got error %v, want one that names the store's", err)
-		}
-		store.Always(idemtest.Settle, idemtest.None)
-		r.WaitSettled(t.Context())
-	})
-}
-
 // A full store is not an outage: it answers, and is asked each time.
 func TestOutageIsNoRefusal(t *testing.T) {
 	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{Budget: 2000}))

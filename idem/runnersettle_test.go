@@ -151,12 +151,14 @@ func (settledElsewhere) Settle(context.Context, idem.Key, idem.ClaimToken, idem.
 // The store has another outcome of the claim: this one is not the answer.
 func TestSettledWithAnotherOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRunner(settledElsewhere{newMemory()}, idem.Options{})
+		var log bytes.Buffer
+		r := idem.NewRunner(settledElsewhere{newMemory()}, idem.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		e := mustRun(t, r, request)
 		waiting := begin(t.Context(), r, request)
 		synctest.Wait()
-		if err := e.Settle(t.Context(), answer("created")); err != idem.ErrSettled {
-			t.Errorf("got error %v, want ErrSettled", err)
+		err := e.Settle(t.Context(), answer("created"))
+		if err != idem.ErrSettled || !strings.Contains(log.String(), "is not saved and will not be") {
+			t.Errorf("got error %v, want ErrSettled and a line of it:\n%s", err, &log)
 		}
 		if got := <-waiting; got.record.State == idem.Done {
 			t.Error("the waiter got an answer that is not saved")
@@ -316,23 +318,4 @@ func TestSettledExecutionsAreNotKept(t *testing.T) {
 		t.Errorf("100 settled executions hold on to %d bytes, want nearly nothing", grown)
 	}
 	runtime.KeepAlive(r)
-}
-
-// settledStore has an outcome for each claim already.
-type settledStore struct{ idem.Store }
-
-func (settledStore) Settle(context.Context, idem.Key, idem.ClaimToken, idem.Settlement) error {
-	return idem.ErrSettled
-}
-
-// A store that has another outcome for the claim is not silent about it.
-func TestAnotherOutcomeIsLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		r := idem.NewRunner(settledStore{newMemory()}, idem.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		e := mustRun(t, r, request)
-		if err := e.Settle(t.Context(), answer("created")); err != idem.ErrSettled || !strings.Contains(log.String(), "is not saved and will not be") {
-			t.Errorf("got error %v, want ErrSettled and a line of it:\n%s", err, &log)
-		}
-	})
 }

@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -13,48 +14,55 @@ import (
 )
 
 // Whatever becomes of a Begin, nothing runs, nothing of it is left in the
-// process, and the key is free soon after.
-func TestBeginFails(t *testing.T) {
+// process, and the key is free soon after. What becomes of a Settle is saved.
+func TestCallsFail(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		fault idemtest.Fault
-		after time.Duration // when Begin gives up
+		name   string
+		fault  idemtest.Fault
+		after  time.Duration // when Begin gives up
+		honors bool          // whether such a store may honor contexts
 	}{
-		{"error", idemtest.Fail, 0},
-		{"answer lost", idemtest.LoseAnswer, 0},
-		{"hangs", idemtest.Hang, 2 * time.Second},
-		{"hangs and heeds no context", idemtest.Stall, 2 * time.Second},
-		{"claims, then hangs", idemtest.StallAnswer, 2 * time.Second},
-		{"panics", idemtest.Panic, 0},
+		{"error", idemtest.Fail, 0, true},
+		{"answer lost", idemtest.LoseAnswer, 0, true},
+		{"hangs", idemtest.Hang, 2 * time.Second, true},
+		{"hangs and heeds no context", idemtest.Stall, 2 * time.Second, false},
+		{"claims, then hangs", idemtest.StallAnswer, 2 * time.Second, false},
+		{"panics", idemtest.Panic, 0, true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newMemory()
-				f := idemtest.NewFaulty(s)
-				r := newRunner(f, idem.Options{})
-				f.Next(idemtest.Begin, test.fault)
-				got := <-begin(t.Context(), r, request)
-				if got.err == nil || got.e != nil || got.after != test.after {
-					t.Errorf("got an execution %t, error %v after %v, want an error after %v", got.e != nil, got.err, got.after, test.after)
-				}
-				if n := r.Stats().Executions; n != 0 {
-					t.Errorf("got %d executions, want 0", n)
-				}
-				// The repeat finds the key free, at once or as soon as the
-				// claim is taken back.
-				again := <-begin(t.Context(), r, request)
-				if again.e == nil || again.after > time.Second {
-					t.Fatalf("the repeat: got %v, error %v after %v, want an execution within 1s", again.record.State, again.err, again.after)
-				}
-				mustSettle(t, again.e, answer("created"))
-				f.Release()
-				if err := r.WaitSettled(t.Context()); err != nil {
-					t.Error(err)
-				}
-				mustReplay(t, r, request, "created")
-				mustBeIdle(t, r)
+		for _, honors := range []bool{false, true} {
+			if honors && !test.honors {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, honors contexts %t", test.name, honors), func(t *testing.T) {
+				faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+					if honors {
+						r = newRunner(honoring{f}, idem.Options{})
+					}
+					f.Next(idemtest.Begin, test.fault)
+					got := <-begin(t.Context(), r, request)
+					if got.err == nil || got.e != nil || got.after != test.after {
+						t.Errorf("got an execution %t, error %v after %v, want an error after %v", got.e != nil, got.err, got.after, test.after)
+					}
+					if n := r.Stats().Executions; n != 0 {
+						t.Errorf("got %d executions, want 0", n)
+					}
+					// The repeat finds the key free, at once or as soon as the
+					// claim is taken back.
+					again := <-begin(t.Context(), r, request)
+					if again.e == nil || again.after > time.Second {
+						t.Fatalf("the repeat: got %v, error %v after %v, want an execution within 1s", again.record.State, again.err, again.after)
+					}
+					f.Next(idemtest.Settle, test.fault)
+					again.e.Settle(t.Context(), answer("created"))
+					f.Release()
+					if err := r.WaitSettled(t.Context()); err != nil {
+						t.Error(err)
+					}
+					mustReplay(t, r, request, "created")
+					mustBeIdle(t, r)
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -248,44 +256,6 @@ func TestStoreThatHonorsContexts(t *testing.T) {
 		}
 		mustBeIdle(t, r)
 	})
-}
-
-// Whatever becomes of the calls of such a store, a request runs only with its
-// claim, and nothing of it is left.
-func TestStoreThatHonorsContextsFails(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		fault idemtest.Fault
-		after time.Duration // when Begin gives up
-	}{
-		{"error", idemtest.Fail, 0},
-		{"answer lost", idemtest.LoseAnswer, 0},
-		{"hangs", idemtest.Hang, 2 * time.Second},
-		{"panics", idemtest.Panic, 0},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := idemtest.NewFaulty(newMemory())
-				r := newRunner(honoring{f}, idem.Options{})
-				f.Next(idemtest.Begin, test.fault)
-				got := <-begin(t.Context(), r, request)
-				if got.err == nil || got.e != nil || got.after != test.after {
-					t.Errorf("got an execution %t, error %v after %v, want an error after %v", got.e != nil, got.err, got.after, test.after)
-				}
-				again := <-begin(t.Context(), r, request)
-				if again.e == nil || again.after > time.Second {
-					t.Fatalf("the repeat: got %v, error %v after %v, want an execution within 1s", again.record.State, again.err, again.after)
-				}
-				f.Next(idemtest.Settle, test.fault)
-				again.e.Settle(t.Context(), answer("created"))
-				if err := r.WaitSettled(t.Context()); err != nil {
-					t.Error(err)
-				}
-				mustReplay(t, r, request, "created")
-				mustBeIdle(t, r)
-			})
-		})
-	}
 }
 
 // If its Join hangs, that is left behind all the same.

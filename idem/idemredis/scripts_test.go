@@ -1,7 +1,6 @@
 package idemredis_test
 
 import (
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"net"
@@ -359,43 +358,5 @@ func TestFreedAgainAndAgain(t *testing.T) {
 				t.Errorf("Settle again as %q: got %v, want %v", payload, err, want)
 			}
 		}
-	}
-}
-
-// The package comment says which commands access control must allow.
-func TestAccessControl(t *testing.T) {
-	server := redistest.Start(t)
-	allowed := []any{"ACL", "SETUSER", "store", "on", ">secret", "~*", "+@connection",
-		"+eval", "+evalsha", "+get", "+set", "+setrange", "+pttl", "+pexpire", "+del", "+info"}
-	if err := server.Client().Do(t.Context(), allowed...).Err(); err != nil {
-		t.Fatal(err)
-	}
-	o := server.Options()
-	o.Username, o.Password = "store", "secret"
-	client := redistest.Connect(t, o)
-	for _, client := range []idemredis.Client{client, &old{Client: client}} {
-		store := idemredis.New(client, idemredis.Options{})
-		if err := store.Check(t.Context()); err != nil {
-			t.Error(err)
-		}
-		c := aClaim(rand.Text())
-		mustBegin(t, store, c, idem.Claimed)
-		mustBegin(t, store, c, idem.Claimed)
-		mustBegin(t, store, again(c), idem.InFlight)
-		other := again(c)
-		for _, err := range []error{
-			store.Extend(t.Context(), c.Key, c.Token, 2*c.Retention),
-			store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted}),
-			store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted}),
-		} {
-			if err != nil && !errors.Is(err, idem.ErrLost) {
-				t.Error(err)
-			}
-		}
-		mustBegin(t, store, other, idem.Claimed)
-		if err := store.Settle(t.Context(), c.Key, other.Token, finished("answer")); err != nil {
-			t.Error(err)
-		}
-		mustBegin(t, store, again(c), idem.Done)
 	}
 }

@@ -12,43 +12,6 @@ import (
 	"github.com/sallyport-go/sallyport/.ci/redistest"
 )
 
-// Two processes get 200 requests with one key at once.
-func TestOneKeyOnTwoProcesses(t *testing.T) {
-	server := redistest.Start(t)
-	file := filepath.Join(t.TempDir(), "rows")
-	processes := []*process{
-		startProcess(t, server.Options().Addr, file, time.Hour, false),
-		startProcess(t, server.Options().Addr, file, time.Hour, false),
-	}
-	const requests = 200
-	answers := make([]answer, requests)
-	start := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range answers {
-		wg.Go(func() {
-			<-start
-			var err error
-			if answers[i], err = processes[i%2].post("k"); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	close(start)
-	wg.Wait()
-	firsts := 0
-	for _, a := range answers {
-		if !a.replayed {
-			firsts++
-		}
-		if a.status != 201 || a.body != answers[0].body {
-			t.Fatalf("got %d %q, and %d %q", answers[0].status, answers[0].body, a.status, a.body)
-		}
-	}
-	if rows := rowsIn(t, file); firsts != 1 || len(rows["k"]) != 1 {
-		t.Errorf("%d requests with one key: %d answers are no replays, and %d rows, want 1 and 1", requests, firsts, len(rows["k"]))
-	}
-}
-
 // A server is killed again and again while it creates. Every key is then tried
 // until it has an answer.
 func TestKilledServers(t *testing.T) {

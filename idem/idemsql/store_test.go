@@ -196,62 +196,6 @@ func TestJoinWaitsForWriter(t *testing.T) {
 	}
 }
 
-// A claim with a lease and one in a transaction are claims of the same key.
-func TestMixedModes(t *testing.T) {
-	inEach(t, func(t *testing.T, d database) {
-		leasing, joining := d.on(d.open(t), idemsql.Options{}), d.on(d.open(t), idemsql.Options{})
-
-		c := claim("leased")
-		begin(t, leasing, c, idem.Claimed)
-		if r, _ := join(t, joining, again(c), idem.InFlight); r.Fingerprint != c.Fingerprint || r.RetryAfter <= 0 {
-			t.Errorf("Join of a leased key: got %+v, want its fingerprint and lease", r)
-		}
-		if err := leasing.Settle(t.Context(), c.Key, c.Token, finished("of the lease")); err != nil {
-			t.Fatal(err)
-		}
-		if r, _ := join(t, joining, again(c), idem.Done); string(r.Payload) != "of the lease" {
-			t.Errorf("got the payload %q", r.Payload)
-		}
-
-		c = claim("joined")
-		_, j := join(t, joining, c, idem.Claimed)
-		if d.name != "sqlite" { // where nobody else writes meanwhile
-			within(t, "Begin of a joined key", func() {
-				if r := begin(t, leasing, again(c), idem.InFlight); r.Fingerprint != (idem.Fingerprint{}) {
-					t.Errorf("Begin of a joined key: got %+v, want no fingerprint", r)
-				}
-			})
-			if r, _ := join(t, leasing, again(c), idem.InFlight); r.Fingerprint != (idem.Fingerprint{}) {
-				t.Errorf("Join of a joined key elsewhere: got %+v, want no fingerprint", r)
-			}
-		}
-		if err := j.Settle(t.Context(), finished("of the transaction")); err != nil {
-			t.Fatal(err)
-		}
-		if r := begin(t, leasing, again(c), idem.Done); string(r.Payload) != "of the transaction" || r.Fingerprint != c.Fingerprint {
-			t.Errorf("got %+v", r)
-		}
-
-		c = claim("lapsed")
-		begin(t, leasing, c, idem.Claimed)
-		d.advance(t, d.open(t), 2*time.Minute)
-		join(t, joining, again(c), idem.Unknown)
-		taker := again(c)
-		taker.Reexecute = true
-		r, j := join(t, joining, taker, idem.Claimed)
-		if r.Attempt != 2 {
-			t.Errorf("Join that takes over: got attempt %d, want 2", r.Attempt)
-		}
-		if err := j.Settle(t.Context(), notStarted); err != nil {
-			t.Fatal(err)
-		}
-		begin(t, leasing, again(c), idem.Unknown) // what was taken over is back
-		if err := leasing.Settle(t.Context(), c.Key, c.Token, finished("late")); err != nil {
-			t.Errorf("the first one, late: %v", err)
-		}
-	})
-}
-
 // While a transaction takes an expired or unknown row over, nobody is told the
 // fingerprint of the request that the row was for.
 func TestJoinOverOldRow(t *testing.T) {
