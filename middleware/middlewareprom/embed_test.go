@@ -1,0 +1,112 @@
+package middlewareprom_test
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// swept is a store as idemsql has it.
+type swept struct{ idem.Store }
+
+func (swept) Swept() time.Time { return time.Time{} }
+
+// Every series that an alert or a panel asks for exists, and every series is in
+// a panel.
+func TestSeriesExist(t *testing.T) {
+	known := make(map[string]bool)
+	for _, store := range []idem.Store{
+		idem.NewMemory(idem.MemoryOptions{}),
+		swept{idem.NewMemory(idem.MemoryOptions{})},
+	} {
+		registry := prometheus.NewRegistry()
+		metrics, err := middlewareprom.New(registry, middlewareprom.Options{
+			Keys:     keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{}),
+			Replies:  idem.NewRunner(store, idem.Options{}),
+			Counters: ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		metrics.Observe(t.Context(), middleware.Event{Policy: "organization"})
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			known[f.GetName()] = true
+		}
+	}
+	asked := make(map[string]bool)
+	series := regexp.MustCompile(`sallyport_[a-z_]+`)
+	for _, text := range [][]byte{middlewareprom.Alerts, middlewareprom.Dashboard} {
+		for _, name := range series.FindAllString(string(text), -1) {
+			name = strings.TrimSuffix(name, "_bucket")
+			if asked[name] = true; !known[name] {
+				t.Errorf("there is no series %s", name)
+			}
+		}
+	}
+	for name := range known {
+		if !asked[name] {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+}
+
+func TestDashboard(t *testing.T) {
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(middlewareprom.Dashboard, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	titles := make(map[string]bool)
+	for i, p := range dashboard.Panels {
+		if p.ID != i+1 || titles[p.Title] || len(p.Targets) == 0 {
+			t.Errorf("panel %d: id %d, %q, %d targets", i, p.ID, p.Title, len(p.Targets))
+		}
+		titles[p.Title] = true
+		for _, target := range p.Targets {
+			if !strings.Contains(target.Expr, `job=~"$job"`) {
+				t.Errorf("%s: %s asks for every job", p.Title, target.Expr)
+			}
+		}
+	}
+}
+
+// What to do when an alert fires is in the guide.
+func TestAlertsInTheGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../.github/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := regexp.MustCompile(`(?m)alert: (\w+)$`).FindAllStringSubmatch(string(middlewareprom.Alerts), -1)
+	timing, err := os.ReadFile("testdata/alerts_test.yaml")
+	if err != nil || len(alerts) == 0 {
+		t.Fatal(len(alerts), err)
+	}
+	for _, alert := range alerts {
+		if !strings.Contains(string(guide), "`"+alert[1]+"`") {
+			t.Errorf("the guide does not say what to do about %s", alert[1])
+		}
+		if !strings.Contains(string(timing), "alertname: "+alert[1]+"\n        exp_alerts:") {
+			t.Errorf("no test says when %s fires", alert[1])
+		}
+	}
+}
