@@ -1,66 +1,39 @@
 // Package slots caps how many requests are worked on at one time.
 package slots
 
-import (
-	"hash/maphash"
-	"sync"
-)
+import "sync"
 
-// Slots caps how many slots each bucket holds at one time.
-//
-// It remembers only buckets that hold a slot, and starts nothing.
+// Slots caps how many slots each bucket holds at one time. It remembers only
+// buckets that hold a slot.
 type Slots struct {
-	max    int
-	seed   maphash.Seed
-	shards [64]inFlight
+	most int
+
+	mu    sync.Mutex
+	taken map[string]int
 }
 
-type inFlight struct {
-	mu      sync.Mutex
-	buckets map[string]int
-	peak    int // the most buckets that the map has held
-	_       [40]byte
-}
-
-// New returns a cap of max, which is positive, for each bucket.
-func New(max int) *Slots {
-	return &Slots{max: max, seed: maphash.MakeSeed()}
+// New returns a cap of most, which is positive, for each bucket.
+func New(most int) *Slots {
+	return &Slots{most: most, taken: make(map[string]int)}
 }
 
 // Acquire takes one of the bucket's slots and reports whether one was free.
 // After true, call Release once.
-func (c *Slots) Acquire(bucket string) bool {
-	s := c.shard(bucket)
+func (s *Slots) Acquire(bucket string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.buckets[bucket] >= c.max {
+	if s.taken[bucket] >= s.most {
 		return false
 	}
-	if s.buckets == nil {
-		s.buckets = make(map[string]int)
-	}
-	s.buckets[bucket]++
-	s.peak = max(s.peak, len(s.buckets))
+	s.taken[bucket]++
 	return true
 }
 
-// Release frees a slot. Without an Acquire it frees another caller's slot, or
-// does nothing if the bucket holds none.
-func (c *Slots) Release(bucket string) {
-	s := c.shard(bucket)
+// Release frees a slot.
+func (s *Slots) Release(bucket string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.buckets[bucket] > 1 {
-		s.buckets[bucket]--
-		return
+	if s.taken[bucket]--; s.taken[bucket] <= 0 {
+		delete(s.taken, bucket)
 	}
-	delete(s.buckets, bucket)
-	// A map does not shrink, so drop it after a flood.
-	if len(s.buckets) == 0 && s.peak > 64 {
-		s.buckets, s.peak = nil, 0
-	}
-}
-
-func (c *Slots) shard(bucket string) *inFlight {
-	return &c.shards[maphash.String(c.seed, bucket)%uint64(len(c.shards))]
 }
