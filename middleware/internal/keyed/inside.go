@@ -35,7 +35,7 @@ func SameRequest(outer, r *http.Request) bool {
 // request itself, not one that its handler made or sends elsewhere, and nobody
 // has read its body or begun its response.
 func FreeKey(w http.ResponseWriter, r *http.Request) {
-	k, ok := find(w)
+	k, ok := response.Find[*writer](w)
 	if !ok || k.begun() != 0 || k.q.Body.reader.begun {
 		return
 	}
@@ -47,11 +47,6 @@ func FreeKey(w http.ResponseWriter, r *http.Request) {
 
 // Answers reports whether w is the writer of a keyed request, or wraps it.
 func Answers(w http.ResponseWriter) bool {
-	_, ok := find(w)
+	_, ok := response.Find[*writer](w)
 	return ok
-}
-
-func find(w http.ResponseWriter) (*writer, bool) {
-	k, ok := response.Find(w, func(w http.ResponseWriter) bool { _, ok := w.(*writer); return ok }).(*writer)
-	return k, ok
 }

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
 // writer is what the handler of a keyed request writes to. It holds the
@@ -98,8 +99,8 @@ func (w *writer) begin(q *Request, ctx *Context) {
 
 func (w *writer) Header() http.Header { return w.header }
 
-// Below lets inner stages find the response that this one is part of.
-func (w *writer) Below() http.ResponseWriter { return w.q.W }
+// Response lets inner stages find the response that this one is part of.
+func (w *writer) Response() *response.Writer { return response.Of(w.q.W) }
 
 // Committed reports whether the handler has decided on a status.
 func (w *writer) Committed() bool { return w.begun() >= 200 }

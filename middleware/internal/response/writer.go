@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"cmp"
 	"io"
+	"iter"
 	"log"
 	"net"
 	"net/http"
@@ -46,69 +47,57 @@ type Writer struct {
 	headerAskedLate atomic.Bool // Header was called since then
 }
 
-// Find returns the first writer that matches, from w inwards. A foreign wrapper
-// on the way, followed by Unwrap, must have the header map of what it wraps:
-// otherwise it is another response on the same connection. Find returns nil
-// when there is none.
-func Find(w http.ResponseWriter, matches func(http.ResponseWriter) bool) http.ResponseWriter {
-	outer := w
-	for {
-		switch {
-		case w == nil:
-			return nil
-		case matches(w):
-			if w != outer && reflect.ValueOf(w.Header()).UnsafePointer() != reflect.ValueOf(outer.Header()).UnsafePointer() {
-				return nil
+// layers are w and the writers below it, as Unwrap shows them.
+func layers(w http.ResponseWriter) iter.Seq[http.ResponseWriter] {
+	return func(yield func(http.ResponseWriter) bool) {
+		for w != nil && yield(w) {
+			wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+			if !ok {
+				return
 			}
-			return w
+			w = wrapper.Unwrap()
 		}
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return nil
-		}
-		w = u.Unwrap()
 	}
+}
+
+// Find returns the first writer of type T, from w inwards. A foreign wrapper on
+// the way must have the header map of what it wraps: otherwise it is another
+// response on the same connection.
+func Find[T http.ResponseWriter](w http.ResponseWriter) (found T, ok bool) {
+	for layer := range layers(w) {
+		if found, ok = layer.(T); ok {
+			return found, layer == w ||
+				reflect.ValueOf(found.Header()).UnsafePointer() == reflect.ValueOf(w.Header()).UnsafePointer()
+		}
+	}
+	return found, false
+}
+
+// part is a Writer, or what holds back a response for the Writer below it.
+type part interface {
+	http.ResponseWriter
+	Response() *Writer
 }
 
 // Of returns the Writer of the response that w is part of; nil when there is
 // none.
 func Of(w http.ResponseWriter) *Writer {
-	if t, ok := w.(interface{ response() *Writer }); ok {
-		return t.response() // the common case
+	p, ok := w.(part) // the common case, at a quarter of the price
+	if !ok {
+		p, ok = Find[part](w)
 	}
-	for {
-		switch t := Find(w, ours).(type) {
-		case interface{ response() *Writer }:
-			return t.response()
-		case interface{ Below() http.ResponseWriter }:
-			w = t.Below()
-		default:
-			return nil
-		}
+	if ok {
+		return p.Response()
 	}
-}
-
-// ours reports whether w is a Writer, or one that holds back what it is given
-// for the Writer below.
-func ours(w http.ResponseWriter) bool {
-	switch w.(type) {
-	case interface{ response() *Writer }, interface{ Below() http.ResponseWriter }:
-		return true
-	}
-	return false
+	return nil
 }
 
 // Committed reports whether a final status is already decided for w. It asks
 // the nearest writer that knows.
 func Committed(w http.ResponseWriter) bool {
-	for w != nil {
-		switch t := w.(type) {
-		case interface{ Committed() bool }:
+	for layer := range layers(w) {
+		if t, ok := layer.(interface{ Committed() bool }); ok {
 			return t.Committed()
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
-			return false
 		}
 	}
 	return false
@@ -117,35 +106,29 @@ func Committed(w http.ResponseWriter) bool {
 // Written reports whether a writer of a router outside, such as that of gin,
 // was written to. An adapter may let a handler write to it, past ours.
 func Written(w http.ResponseWriter) bool {
-	for {
-		if t, ok := w.(interface{ Written() bool }); ok && t.Written() {
+	for layer := range layers(w) {
+		if t, ok := layer.(interface{ Written() bool }); ok && t.Written() {
 			return true
 		}
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return false
-		}
-		w = u.Unwrap()
 	}
+	return false
 }
 
 // Innermost returns the server's own writer. http.MaxBytesReader has to be
 // given that one: it asks for a method that no wrapper can have
 // (golang/go#73754).
 func Innermost(w http.ResponseWriter) http.ResponseWriter {
-	for {
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return w
-		}
-		w = u.Unwrap()
+	for layer := range layers(w) {
+		w = layer
 	}
+	return w
 }
 
 // Committed reports whether a final status was sent or the connection hijacked.
 func (w *Writer) Committed() bool { return w.Status != 0 || w.Hijacked }
 
-func (w *Writer) response() *Writer { return w }
+// Response returns w; see [Of].
+func (w *Writer) Response() *Writer { return w }
 
 func (w *Writer) http1() bool { return w.Request.ProtoMajor == 1 }
 
@@ -267,20 +250,17 @@ func (w *Writer) FlushError() error {
 	return http.NewResponseController(w.below).Flush()
 }
 
-// flushes reports whether http.ResponseController finds a way to flush w.
+// flushes reports whether http.ResponseController finds a way to flush w. A
+// Writer has one only if the writer below has.
 func flushes(w http.ResponseWriter) bool {
-	for {
-		switch t := w.(type) {
-		case interface{ response() *Writer }:
-			w = t.response().below
+	for layer := range layers(w) {
+		switch layer.(type) {
+		case interface{ prepare(int) }:
 		case http.Flusher, interface{ FlushError() error }:
 			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
-			return false
 		}
 	}
+	return false
 }
 
 func (w *Writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
