@@ -145,7 +145,7 @@ func (o IdempotencyOptions) validate() error {
 // it.
 func FreeKey(ctx context.Context) {
 	if c := claimOf(ctx); c != nil {
-		c.FreeKey()
+		c.Freed.Store(true)
 	}
 }
 
@@ -156,7 +156,7 @@ func FreeKey(ctx context.Context) {
 // replies would hold for its retention. Call it before the handler returns.
 func NotRetained(ctx context.Context) {
 	if c := claimOf(ctx); c != nil {
-		c.NotRetained()
+		c.NotRetained.Store(true)
 	}
 }
 

@@ -80,7 +80,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 		return refusal(codes.InProgress)
 	}
 	run.Key, run.Execution, run.Attempt = request.Key, execution, record.Attempt
-	run.IDHeader, run.RequestID = f.response.IDHeader, requestID(run.W, run.R)
+	run.IDHeader, run.RequestID = f.response.IDHeader, f.id()
 	return s.execute(f, run)
 }
 

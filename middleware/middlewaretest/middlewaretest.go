@@ -34,5 +34,5 @@ func As(r *http.Request, organization string, scopes ...scope.Name) *http.Reques
 // whether the handler has called middleware.FreeKey.
 func Keyed(r *http.Request, executions int) (_ *http.Request, freed func() bool) {
 	claim := &keyed.Claim{Executions: executions}
-	return r.WithContext(keyed.WithClaim(r.Context(), claim)), claim.Freed
+	return r.WithContext(keyed.WithClaim(r.Context(), claim)), claim.Freed.Load
 }

@@ -10,18 +10,9 @@ import (
 type Claim struct {
 	Executions int // how often the operation was begun, this time included
 
-	freed       atomic.Bool
-	notRetained atomic.Bool
+	Freed       atomic.Bool // the handler did nothing
+	NotRetained atomic.Bool // the response must not be kept
 }
-
-// FreeKey notes that the handler did nothing.
-func (c *Claim) FreeKey() { c.freed.Store(true) }
-
-// NotRetained notes that the response must not be kept.
-func (c *Claim) NotRetained() { c.notRetained.Store(true) }
-
-// Freed reports whether FreeKey was called.
-func (c *Claim) Freed() bool { return c.freed.Load() }
 
 type claimKey struct{}
 

@@ -23,6 +23,7 @@ type Context struct {
 	Claim
 	parent  context.Context
 	timeout time.Duration
+	room    room // of the response's header, which may live as long
 
 	mu        sync.Mutex
 	deadline  time.Time       // zero while the response is committed or written: it waits

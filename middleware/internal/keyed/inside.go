@@ -41,7 +41,7 @@ func FreeKey(w http.ResponseWriter, r *http.Request) {
 	}
 	if outer := k.q.R; SameRequest(outer, r) && r.Method == outer.Method && r.URL.RawQuery == outer.URL.RawQuery &&
 		strings.HasSuffix(outer.URL.Path, r.URL.Path) { // http.StripPrefix may stand between
-		k.ctx.FreeKey()
+		k.ctx.Freed.Store(true)
 	}
 }
 

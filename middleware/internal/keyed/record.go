@@ -5,50 +5,56 @@ import (
 	"slices"
 )
 
-// record is a response as it is stored, as far as it was written. It begins
-// with the first byte of body.
-type record struct {
-	encoded []byte
-	bodyAt  int // where the body begins
-}
-
-// begin lays out what stands before the body, unless that is done, with room for
-// so many bytes of it: most handlers write theirs at once.
-func (c *record) begin(q *Request, head func() Reply, room int) {
-	if c.encoded == nil {
-		c.encoded = head().encode(q.keeps, room)
-		c.bodyAt = len(c.encoded)
+// layOut lays out what stands before the body of the stored reply, unless that
+// is done, with room for so many bytes of it: most handlers write theirs at once.
+func (w *writer) layOut(room int) {
+	if w.record != nil {
+		return
 	}
+	var few [8]field
+	reply, kept, outer := w.reply(), few[:0], w.q.W.Header()
+	for _, f := range w.head {
+		if w.q.keeps(f, outer) {
+			kept = append(kept, f)
+		}
+	}
+	reply.header = kept
+	w.record = reply.encode(room)
+	w.bodyAt = len(w.record)
 }
 
-func (c *record) body() []byte { return c.encoded[c.bodyAt:] }
+// body is what was recorded of the body.
+func (w *writer) body() []byte { return w.record[w.bodyAt:] }
 
-// drop forgets what was recorded.
-func (c *record) drop() { c.encoded, c.bodyAt = nil, 0 }
-
-// add keeps p, which is sent as well, if there is room in memory for it. It
-// returns why it is not kept.
-func (c *record) add(q *Request, p []byte) (why string) {
-	length, most := len(c.encoded)+len(p), c.bodyAt+q.Stage.MaxResponse
+// keep records p, which is sent as well, if there is room in memory for it. It
+// returns why it does not.
+func (w *writer) keep(p []byte) (why string) {
+	length, most := len(w.record)+len(p), w.bodyAt+w.q.Stage.MaxResponse
 	switch {
 	case length > most:
 		return overLimit
-	case length > cap(c.encoded):
+	case length > cap(w.record):
 		room := min(2*length, most)
-		if !q.Body.Hold(room) {
+		if !w.q.Body.Hold(room) {
 			return noRoom
 		}
-		c.encoded = append(make([]byte, 0, room), c.encoded...)
+		w.record = append(make([]byte, 0, room), w.record...)
 	}
-	c.encoded = append(c.encoded, p...)
+	w.record = append(w.record, p...)
 	return ""
 }
 
 // keeps reports whether a header field is part of the stored reply: one that is
 // replayable and was set by the handler, not by an outer stage.
-func (q *Request) keeps(f field) bool {
-	if outer, has := q.W.Header()[f.name]; has && slices.Equal(f.values, outer) {
+func (q *Request) keeps(f field, outer http.Header) bool {
+	if f.name == q.IDHeader {
 		return false
+	}
+	if values, has := outer[f.name]; has && slices.Equal(f.values, values) {
+		return false
+	}
+	if f.name == "Content-Type" || f.name == "Location" {
+		return true // most responses have no others, and canonical names take time
 	}
 	name := http.CanonicalHeaderKey(f.name) // a handler may have written to the map
 	return replayable(name) && name != q.IDHeader && name != q.Stage.OriginalID

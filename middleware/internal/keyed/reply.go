@@ -52,14 +52,15 @@ func (f fields) get(name string) []string {
 	return nil
 }
 
-// copyFields returns a deep copy of the fields of h. A few single values and
-// one field more take one allocation.
-func copyFields(h http.Header) fields {
-	few := new(struct {
-		fields [4]field
-		values [3]string
-	})
-	f, all := few.fields[:0], few.values[:0]
+// room is for a few fields with single values.
+type room struct {
+	fields [4]field
+	values [4]string
+}
+
+// copyFields returns a deep copy of the fields of h, in room as far as they fit.
+func copyFields(h http.Header, room *room) fields {
+	f, all := room.fields[:0], room.values[:0]
 	for name, values := range h {
 		begin := len(all)
 		all = append(all, values...)
@@ -86,18 +87,10 @@ func (f fields) set(h http.Header) {
 //	version retained status id #names (name #values value…)… body
 //
 // with its length as a uvarint before each string, the names sorted, and the
-// body as the rest. Only header fields of which keep is true are kept; nil keeps
-// all. The capacity is exact, with room for so many bytes more, because a store
-// keeps it as long as the reply.
-func (r Reply) encode(keep func(field) bool, room int) []byte {
-	var few [8]field
-	kept := few[:0]
-	for _, f := range r.header {
-		if keep == nil || keep(f) {
-			kept = append(kept, f)
-		}
-	}
-	slices.SortFunc(kept, func(a, b field) int { return strings.Compare(a.name, b.name) })
+// body, which the caller appends, as the rest. The capacity is exact, with room
+// for so many bytes more, because a store keeps it as long as the reply.
+func (r Reply) encode(room int) []byte {
+	slices.SortFunc(r.header, func(a, b field) int { return strings.Compare(a.name, b.name) })
 	var short [256]byte
 	head := append(short[:0], replyVersion, 0)
 	if r.Retained {
@@ -105,16 +98,15 @@ func (r Reply) encode(keep func(field) bool, room int) []byte {
 	}
 	head = binary.AppendUvarint(head, uint64(r.Status))
 	head = appendText(head, r.RequestID)
-	head = binary.AppendUvarint(head, uint64(len(kept)))
-	for _, f := range kept {
+	head = binary.AppendUvarint(head, uint64(len(r.header)))
+	for _, f := range r.header {
 		head = appendText(head, f.name)
 		head = binary.AppendUvarint(head, uint64(len(f.values)))
 		for _, v := range f.values {
 			head = appendText(head, v)
 		}
 	}
-	b := make([]byte, 0, len(head)+len(r.Body)+room)
-	return append(append(b, head...), r.Body...)
+	return append(make([]byte, 0, len(head)+room), head...)
 }
 
 // summary returns the reply without its body and without long fields.

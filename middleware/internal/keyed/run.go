@@ -119,7 +119,7 @@ func (x *Run) interrupted(p any) error {
 		x.Stage.Answer500(x.W, x.R)
 		return nil
 	}
-	x.ctx.freed.Store(false)
+	x.ctx.Freed.Store(false)
 	x.writer = new(writer)
 	x.writer.begin(&x.Request, x.ctx)
 	x.Stage.Answer500(x.writer, x.R)
@@ -145,7 +145,7 @@ func (x *Run) bypassed() {
 func (x *Run) nothingHappened() bool {
 	status := x.writer.status
 	switch {
-	case x.ctx.Freed():
+	case x.ctx.Freed.Load():
 		return true
 	case x.writer != &x.handler:
 		return false // the handler panicked: the status is not its own
@@ -167,7 +167,7 @@ func (x *Run) settlement() idem.Settlement {
 	if x.nothingHappened() {
 		return idem.Settlement{Outcome: idem.NotStarted}
 	}
-	s := idem.Settlement{Outcome: idem.Finished, Summary: x.writer.reply().summary().encode(nil, 0)}
+	s := idem.Settlement{Outcome: idem.Finished, Summary: x.writer.reply().summary().encode(0)}
 	if why, kept := x.writer.kept(); kept {
 		s.Payload = x.writer.payload()
 	} else {
@@ -188,9 +188,8 @@ func (x *Run) save(s idem.Settlement) error {
 // response, unless it was sent as it was written.
 func (x *Run) settle() error {
 	s, streamed := x.settlement(), x.writer.sending.streams()
-	client := &x.writer.client
 	if streamed {
-		client.setDeadline(time.Time{}) // what is buffered waits for the store
+		x.writer.moveDeadline(time.Time{}) // what is buffered waits for the store
 	}
 	err := x.save(s)
 	if errors.Is(err, idem.ErrLost) && s.Outcome != idem.NotStarted && !streamed {
@@ -201,7 +200,7 @@ func (x *Run) settle() error {
 		x.Stage.Warnings.stored(x.log, x.R, x.writer.status, x.writer.store())
 	}
 	if streamed {
-		client.setDeadline(time.Now().Add(x.Stage.Timeout))
+		x.writer.moveDeadline(time.Now().Add(x.Stage.Timeout))
 	} else {
 		x.writer.send()
 	}

@@ -1,9 +1,7 @@
 package keyed
 
 import (
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,12 +23,13 @@ import (
 type writer struct {
 	q      *Request
 	ctx    *Context
-	client client
 	commit func() error // commits a transaction and sends what was held back; nil without one
 
 	// header is the handler's own: nothing that happens to it reaches the
 	// response before it is sent. It begins with what outer stages have set.
 	header http.Header
+
+	deadlines deadlines
 
 	mu      sync.Mutex
 	sending sending
@@ -38,7 +37,8 @@ type writer struct {
 	head    fields // the header as it was at WriteHeader
 	status  int    // 0 at first, then that of the last interim response, then the final one
 	length  int64  // the Content-Length that the handler declared, or -1
-	record  record
+	record  []byte // the reply as it is stored, as far as it was written; nil before the first byte of body
+	bodyAt  int    // where the body begins in record
 	trailer fields // once the handler has returned
 	unkept  string // why a response that streams is not recorded
 	refused error  // why the response is discarded
@@ -87,13 +87,11 @@ const (
 // begin makes w the writer for the handler of q.
 func (w *writer) begin(q *Request, ctx *Context) {
 	w.q, w.ctx = q, ctx
-	w.client.q, w.client.ctx = q, ctx
-	w.header = maps.Clone(q.W.Header()) // may panic: the writer may be a foreign one
-	if _, id := w.header[q.IDHeader]; id && len(w.header) == 1 {
-		return // the common case: the request id is set again when it is sent
-	}
-	for name, values := range w.header {
-		w.header[name] = slices.Clone(values)
+	outer := q.W.Header() // may panic: the writer may be a foreign one
+	if id, has := outer[q.IDHeader]; has && len(outer) == 1 {
+		w.header = http.Header{q.IDHeader: id} // the common case: the id is set again when it is sent
+	} else {
+		w.header = outer.Clone()
 	}
 }
 
@@ -137,7 +135,7 @@ func (w *writer) writeHeader(status int) {
 		w.inform()
 		return
 	}
-	w.head = copyFields(w.header)
+	w.head = copyFields(w.header, &w.ctx.room)
 	w.length = -1
 	if v := w.head.get("Content-Length"); len(v) == 1 {
 		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n >= 0 {
@@ -150,8 +148,8 @@ func (w *writer) writeHeader(status int) {
 // nothing of that in the header of the final one.
 func (w *writer) inform() {
 	h := w.q.W.Header()
-	outer := copyFields(h)
-	copyFields(w.header).replace(h)
+	outer := copyFields(h, new(room))
+	copyFields(w.header, new(room)).replace(h)
 	w.q.W.WriteHeader(w.status)
 	outer.replace(h)
 }
@@ -164,14 +162,14 @@ func (w *writer) Write(p []byte) (int, error) {
 	}
 	switch w.sending {
 	case holding:
-		w.record.encoded = append(w.record.encoded, p...)
+		w.record = append(w.record, p...)
 		return len(p), nil
 	case recording:
-		if why := w.record.add(w.q, p); why != "" {
+		if why := w.keep(p); why != "" {
 			w.unrecord(why)
 		}
 	}
-	return w.client.send(p)
+	return w.sendBody(p)
 }
 
 func (w *writer) WriteString(s string) (int, error) {
@@ -186,7 +184,7 @@ func (w *writer) admit(n int) error {
 		return http.ErrHandlerTimeout
 	}
 	w.writeHeader(http.StatusOK)
-	length := len(w.record.body()) + n
+	length := len(w.body()) + n
 	switch {
 	case !bodyAllowed(w.status):
 		return http.ErrBodyNotAllowed
@@ -201,7 +199,7 @@ func (w *writer) admit(n int) error {
 	case length > w.q.Stage.MaxResponse && w.commit == nil:
 		return w.stream(overLimit)
 	}
-	w.record.begin(w.q, w.reply, n)
+	w.layOut(n)
 	return nil
 }
 
@@ -212,8 +210,8 @@ func (w *writer) reply() Reply {
 
 // payload returns the whole reply as it is stored.
 func (w *writer) payload() []byte {
-	w.record.begin(w.q, w.reply, 0) // there is no body, unless it was begun
-	return w.record.encoded
+	w.layOut(0) // there is no body, unless it was begun
+	return w.record
 }
 
 func (w *writer) Flush() { _ = w.FlushError() }
@@ -237,14 +235,15 @@ func (w *writer) FlushError() error {
 	if w.sending == discarding {
 		return http.ErrHandlerTimeout
 	}
-	return w.client.flush()
+	_, err := w.inTime(func() (int, error) { return 0, http.NewResponseController(w.q.W).Flush() })
+	return err
 }
 
 // stream sends what was held back. why says why what follows is not recorded, ""
 // that it is. An error says that nothing can be sent.
 func (w *writer) stream(why string) error {
 	head := w.payload() // before the head is sent: keeps compares it with outer fields
-	body := w.record.body()
+	body := w.body()
 	w.sending, w.unkept = streaming, why
 	switch {
 	case w.commit != nil:
@@ -260,7 +259,7 @@ func (w *writer) stream(why string) error {
 		return http.ErrHandlerTimeout
 	}
 	if w.unkept != "" {
-		w.record.drop()
+		w.record, w.bodyAt = nil, 0
 		w.ctx.stream(direct)
 	} else {
 		w.sending = recording
@@ -273,7 +272,7 @@ func (w *writer) stream(why string) error {
 	if why == "" && !w.q.Body.Hold(cap(head)) {
 		w.unrecord(noRoom)
 	}
-	_, _ = w.client.send(body) // a client that has left is found by the next write
+	_, _ = w.sendBody(body) // a client that has left is found by the next write
 	return nil
 }
 
@@ -281,28 +280,10 @@ func (w *writer) stream(why string) error {
 func (w *writer) unrecord(why string) {
 	if w.sending == recording {
 		w.sending, w.unkept = streaming, why
-		w.record.drop()
+		w.record, w.bodyAt = nil, 0
 		w.q.Body.Hold(0)
 		w.ctx.unrecorded()
 	}
-}
-
-// Deadlines and full duplex belong to the connection, not to the response that
-// is held back.
-
-func (w *writer) SetReadDeadline(t time.Time) error {
-	return w.client.control(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
-}
-
-func (w *writer) SetWriteDeadline(t time.Time) error {
-	return w.client.control(func(c *http.ResponseController) error {
-		w.client.deadline = true
-		return c.SetWriteDeadline(t)
-	})
-}
-
-func (w *writer) EnableFullDuplex() error {
-	return w.client.control((*http.ResponseController).EnableFullDuplex)
 }
 
 // close ends the handler's use of w. Nothing that is called on w later changes
@@ -311,7 +292,7 @@ func (w *writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = closed
-	w.client.close()
+	w.closeControl()
 }
 
 // finish decides on the response of a handler that has returned, and closes w.
@@ -323,7 +304,7 @@ func (w *writer) finish() {
 		w.writeHeader(http.StatusOK)
 		w.ended = silent
 	}
-	w.client.close()
+	w.closeControl()
 	// Read once, now: from here on a goroutine that the handler left behind may
 	// write to the map.
 	w.trailer = w.trailers()
@@ -364,10 +345,10 @@ func (w *writer) send() {
 		return // the client has a response already
 	}
 	h := w.sendHead()
-	switch body := w.record.body(); { // an error: the client has left, and a repeat gets it
+	switch body := w.body(); { // an error: the client has left, and a repeat gets it
 	case len(body) > w.q.Stage.MaxResponse:
-		_, _ = w.client.send(body) // of a transaction
-		w.client.setDeadline(time.Now().Add(w.q.Stage.Timeout))
+		_, _ = w.sendBody(body) // of a transaction
+		w.moveDeadline(time.Now().Add(w.q.Stage.Timeout))
 	case len(body) > 0:
 		_, _ = w.q.W.Write(body)
 	}
@@ -403,8 +384,8 @@ func (w *writer) trailers() (set fields) {
 // kept reports whether the whole response is kept, or why it is not; the reason
 // is "" where it needs no line in the log.
 func (w *writer) kept() (why string, kept bool) {
-	switch body := len(w.record.body()); {
-	case w.sending == bypassed, w.ctx.notRetained.Load():
+	switch body := len(w.body()); {
+	case w.sending == bypassed, w.ctx.NotRetained.Load():
 		return "", false
 	case w.sending == streaming:
 		return w.unkept, false
