@@ -41,7 +41,7 @@ func (c Content) Fingerprint() idem.Fingerprint {
 	// another began.
 	b := append(room[:0], bodyInline)
 	b = appendPart(b, c.Method)
-	b = appendHost(b, c.Host)
+	b = appendPart(b, canonicalHost(c.Host))
 	b = appendPart(b, originForm(c.Target))
 	b = appendPart(b, c.Range)
 	b = appendPart(b, c.ContentType)
@@ -66,21 +66,13 @@ func appendPart(b []byte, part string) []byte {
 	return append(b, part...)
 }
 
-// appendHost appends a host in lower case and without a default port.
-func appendHost(b []byte, host string) []byte {
-	for _, port := range [...]string{":80", ":443"} {
-		if trimmed, ok := strings.CutSuffix(host, port); ok {
-			host = trimmed
-			break
-		}
+// canonicalHost returns a host in lower case and without a default port.
+func canonicalHost(host string) string {
+	trimmed, cut := strings.CutSuffix(host, ":80")
+	if !cut {
+		trimmed = strings.TrimSuffix(host, ":443")
 	}
-	b = appendPart(b, host)
-	for i := len(b) - len(host); i < len(b); i++ {
-		if 'A' <= b[i] && b[i] <= 'Z' {
-			b[i] += 'a' - 'A'
-		}
-	}
-	return b
+	return strings.ToLower(trimmed)
 }
 
 // originForm returns the path and query of a request target.
