@@ -54,10 +54,6 @@ func newDeveloper(issuer *keystore.Issuer, baseURL string, logger *slog.Logger) 
 		BaseURL:    baseURL + basePath,
 		PersonName: func(_ context.Context, _, id string) string { return names[id] },
 		Logger:     logger,
-		Audit: func(ctx context.Context, e console.Event) {
-			logger.InfoContext(ctx, "a key was "+string(e.Act), "key", e.KeyID, "by", e.Actor.ID, "organization",
-				e.Actor.Organization, "replaced", e.Replaced)
-		},
 	})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+signInPath, d.signInPage)

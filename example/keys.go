@@ -61,7 +61,7 @@ func issueKeys(ctx context.Context, issuer *keystore.Issuer) (demoKeys, error) {
 		{&keys.Worker, "worker", harbour, keystore.Production, scope.ExternalWorker()},
 		{&keys.Other, "other", lantern, keystore.Production, all},
 	} {
-		secret, _, err := issuer.Issue(ctx, keystore.Grant{Organization: k.organization, Actor: starter, Name: k.name,
+		secret, _, err := issuer.By(starter, "").Issue(ctx, keystore.Grant{Organization: k.organization, Name: k.name,
 			Environment: k.environment, Scopes: k.scopes})
 		if err != nil {
 			return demoKeys{}, fmt.Errorf("issue the key %q: %w", k.name, err)

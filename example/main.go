@@ -84,7 +84,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		running.Go(func() { _ = f(upkeep) }) // cached.Run ends at once where no other server can change the keys
 	}
 
-	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
+	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{Audit: keystore.LogAudit(logger)})
 	keys, err := issueKeys(ctx, issuer)
 	if err != nil {
 		return err

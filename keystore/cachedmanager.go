@@ -35,6 +35,35 @@ func (w writer) Update(ctx context.Context, k *Key) error {
 	return w.manager.Update(ctx, k)
 }
 
+// auditor returns the store as an Auditor, or nil if it is none.
+func (c *Cached) auditor() Auditor {
+	if a, ok := c.store.(Auditor); ok {
+		return auditWriter{a, c}
+	}
+	return nil
+}
+
+// An auditWriter is the Auditor of a Cached and forgets as its writer does.
+type auditWriter struct {
+	Auditor
+	cache *Cached
+}
+
+func (w auditWriter) InsertAudited(ctx context.Context, k *Key, e AuditEntry, maxKeys int) error {
+	defer w.cache.Invalidate(k.Digest)
+	return w.Auditor.InsertAudited(ctx, k, e, maxKeys)
+}
+
+func (w auditWriter) UpdateAudited(ctx context.Context, k *Key, e AuditEntry) error {
+	defer w.cache.Invalidate(k.Digest)
+	return w.Auditor.UpdateAudited(ctx, k, e)
+}
+
+func (w auditWriter) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+	defer w.cache.forgetAll()
+	return w.Auditor.Erase(ctx, organization)
+}
+
 // partial makes a manager of a store that lacks methods of one.
 type partial struct{ Store }
 

@@ -2,56 +2,128 @@ package keystore
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+
+	"github.com/sallyport-go/sallyport/scope"
 )
 
-// Edit changes the Name, Attributes and Networks of a key, and whether it is
-// Suspended: refused until another Edit. change gets a copy of the key and
-// changes that; what it does to other fields is ignored, and an attribute
-// without a value is removed. It is called again when another writer comes in
-// between, with a new copy.
+// Edit stores what the caller has changed in k, a key that [Issuer.Key] or
+// [Issuer.Keys] returned. The Name and the Attributes can be any that a [Grant]
+// can have; an attribute without a value is removed. Suspended refuses the key
+// until another Edit. Otherwise a key can only be made to do less: Scopes taken
+// away, Networks narrowed, ExpiresAt brought forward. Other fields are not
+// looked at. Edit returns the key as it is then; k stays as it was.
 //
-// Edit returns a [*GrantError] when a changed field is not valid, and
-// [ErrNotFound] for a key of another organization.
-func (i *Issuer) Edit(ctx context.Context, organization, id string, change func(k *Key)) (*Key, error) {
-	var problems []FieldError
-	k, err := i.change(ctx, organization, id, func(k *Key) (changed bool) {
-		edited := k.Clone()
-		change(edited)
-		changed, problems = k.edit(edited)
-		return changed && problems == nil
-	})
-	if problems != nil {
+// It changes nothing and returns a [*GrantError] when a changed field is not
+// valid or would give the key more rights, which needs a new key; [ErrConflict]
+// when somebody else has changed the key since k was read, so that it has to be
+// read and edited again; and [ErrNotFound] for a key of another organization.
+func (i *Issuer) Edit(ctx context.Context, k *Key) (*Key, error) {
+	if problems := i.actProblems(); problems != nil {
 		return nil, &GrantError{problems}
 	}
-	return k, err
+	before, err := i.Key(ctx, k.Organization, k.ID)
+	if err != nil {
+		return nil, err
+	}
+	if before.Version != k.Version {
+		return nil, ErrConflict
+	}
+	after := before.Clone()
+	if problems := after.edit(k, i.service.Scopes); problems != nil {
+		return nil, &GrantError{problems}
+	}
+	changes := changesOf(before, after)
+	if changes == nil {
+		i.forget(before)
+		return before, nil
+	}
+	if err := i.write(ctx, editAct(changes, after), before, after, 0); err != nil {
+		return nil, err
+	}
+	after.Version++
+	return after, nil
 }
 
-// edit copies the fields that differ in edited to k. It reports whether there
-// are any, and what is wrong with them. A field that is as before is not
-// checked: a key that another program stored can be outside the limits.
-func (k *Key) edit(edited *Key) (changed bool, problems []FieldError) {
+// editAct names what an edit that changed these fields did.
+func editAct(changes []Change, after *Key) string {
+	switch field := changes[0].Field; {
+	case len(changes) > 1:
+	case field == "name":
+		return "rename"
+	case field == "suspended" && after.Suspended:
+		return "suspend"
+	case field == "suspended":
+		return "resume"
+	}
+	return "edit"
+}
+
+// edit copies the fields that differ in edited to k, and returns what is wrong
+// with them. A field that is as before is not checked: a key that another
+// program stored can be outside the limits.
+func (k *Key) edit(edited *Key, r *scope.Registry) (problems []FieldError) {
 	if k.Name != edited.Name {
 		if problem := nameProblem(edited.Name); problem != "" {
 			problems = append(problems, FieldError{"name", problem})
 		}
-		k.Name, changed = edited.Name, true
 	}
 	if !maps.Equal(k.Attributes, edited.Attributes) {
 		problems = append(problems, attributeProblems(edited.Attributes)...)
-		attributes := valued(edited.Attributes)
-		changed = changed || !maps.Equal(k.Attributes, attributes)
-		k.Attributes = attributes
+		k.Attributes = valued(edited.Attributes)
+	}
+	if !slices.Equal(k.Scopes, edited.Scopes) {
+		problems = append(problems, k.newScopes(edited.Scopes, r)...)
+		k.Scopes = once(edited.Scopes)
 	}
 	if !slices.Equal(k.Networks, edited.Networks) {
 		problems = append(problems, networkProblems(edited.Networks)...)
 		networks := canonicalNetworks(edited.Networks)
-		changed = changed || !slices.Equal(k.Networks, networks)
+		if problems == nil && !k.allowsNetworks(networks) {
+			problems = append(problems, FieldError{"networks",
+				"The key cannot be used from there; for more networks issue a new key."})
+		}
 		k.Networks = networks
 	}
-	if k.Suspended != edited.Suspended {
-		k.Suspended, changed = edited.Suspended, true
+	if expires := storable(edited.ExpiresAt); !k.ExpiresAt.Equal(expires) {
+		switch {
+		case expires.IsZero() || !k.ExpiresAt.IsZero() && expires.After(k.ExpiresAt):
+			problems = append(problems, FieldError{"expires_at",
+				"The expiry can only be brought forward; for a longer life issue a new key."})
+		case !expires.After(instant()):
+			problems = append(problems, FieldError{"expires_at",
+				"The expiry must lie in the future; to end the key now revoke it."})
+		}
+		k.ExpiresAt = expires
 	}
-	return changed, problems
+	k.Name, k.Suspended = edited.Name, edited.Suspended
+	return problems
+}
+
+// newScopes returns a problem for each scope that the key does not have.
+func (k *Key) newScopes(names []scope.Name, r *scope.Registry) (problems []FieldError) {
+	granted, _ := r.Parse(k.Scopes)
+	for _, n := range names {
+		if !granted.Has(n) && !slices.Contains(k.Scopes, n) {
+			problems = append(problems, FieldError{"scopes",
+				fmt.Sprintf("The key does not have the scope %.64q; for more scopes issue a new key.", n)})
+		}
+	}
+	return problems
+}
+
+// allowsNetworks reports whether the key may be used from all of the networks,
+// which are canonical. None are all addresses.
+func (k *Key) allowsNetworks(networks []netip.Prefix) bool {
+	within := func(n netip.Prefix) bool {
+		return slices.ContainsFunc(k.Networks, func(allowed netip.Prefix) bool {
+			allowed = canonicalNetwork(allowed)
+			return allowed.Bits() <= n.Bits() && allowed.Contains(n.Addr())
+		})
+	}
+	outside := func(n netip.Prefix) bool { return !within(n) }
+	return len(k.Networks) == 0 || len(networks) > 0 && !slices.ContainsFunc(networks, outside)
 }

@@ -2,6 +2,7 @@ package keystore_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,6 +13,19 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
 )
+
+// edit changes a key as it is now.
+func edit(
+	t testing.TB, i *keystore.Issuer, organization, id string, change func(*keystore.Key),
+) (*keystore.Key, error) {
+	t.Helper()
+	k, err := i.Key(t.Context(), organization, id)
+	if err != nil {
+		return nil, err
+	}
+	change(k)
+	return i.Edit(t.Context(), k)
+}
 
 func renamed(name string) func(*keystore.Key) { return func(k *keystore.Key) { k.Name = name } }
 
@@ -46,14 +60,12 @@ func TestEdit(t *testing.T) {
 			map[string]string{"plan": "pro", "team": "Lyon"}, prefixes("10.0.0.0/8"), 1},
 		{"without a value", func(k *keystore.Key) { k.Attributes["plan"] = "" }, map[string]string{"team": "Lyon"},
 			prefixes("10.0.0.0/8"), 1},
-		{"other fields", func(k *keystore.Key) {
-			k.Scopes, k.RevokedAt, k.Environment = nil, time.Now(),
-				keystore.Production
-		}, map[string]string{"team": "Lyon"}, prefixes("10.0.0.0/8"), 0},
-		{"none left", func(k *keystore.Key) { k.Attributes, k.Networks = map[string]string{"team": ""}, nil }, nil, nil,
-			1},
+		{"other fields", func(k *keystore.Key) { k.RevokedAt, k.Environment = time.Now(), keystore.Production },
+			map[string]string{"team": "Lyon"}, prefixes("10.0.0.0/8"), 0},
+		{"none left", func(k *keystore.Key) { k.Attributes = map[string]string{"team": ""} }, nil,
+			prefixes("10.0.0.0/8"), 1},
 	} {
-		got, err := issuer.Edit(t.Context(), "acme", k.ID, c.change)
+		got, err := edit(t, issuer, "acme", k.ID, c.change)
 		stored, _ := memory.Find(t.Context(), "acme", k.ID)
 		version += c.writes
 		if err != nil || stored.Version != version || got.Version != version ||
@@ -68,7 +80,7 @@ func TestEdit(t *testing.T) {
 		stored.Environment != k.Environment {
 		t.Errorf("after the edits the key is %+v, want the new name and nothing else changed", stored)
 	}
-	if _, err := issuer.Edit(t.Context(), "other", k.ID, renamed("x")); !errors.Is(err, keystore.ErrNotFound) {
+	if _, err := edit(t, issuer, "other", k.ID, renamed("x")); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("Edit by another organization returned %v, want ErrNotFound", err)
 	}
 }
@@ -77,7 +89,7 @@ func TestEditProblems(t *testing.T) {
 	memory := keystore.NewMemory()
 	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	_, k := issue(t, issuer, grant())
-	_, err := issuer.Edit(t.Context(), "acme", k.ID, func(k *keystore.Key) {
+	_, err := edit(t, issuer, "acme", k.ID, func(k *keystore.Key) {
 		k.Name = "a\x00"
 		k.Attributes = map[string]string{"a b": "c"}
 		k.Networks = []netip.Prefix{{}}
@@ -106,38 +118,90 @@ func TestEditOfAStrangeKey(t *testing.T) {
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	got, err := issuer.Edit(t.Context(), "acme", "key_1", renamed("new"))
+	got, err := edit(t, issuer, "acme", "key_1", renamed("new"))
 	if err != nil || got.Name != "new" || !slices.Equal(got.Scopes, k.Scopes) ||
 		!maps.Equal(got.Attributes, k.Attributes) || !slices.Equal(got.Networks, k.Networks) {
 		t.Errorf("Edit returned %+v, %v, want the new name and the rest as it was", got, err)
 	}
-	if _, err := issuer.Edit(t.Context(), "acme", "key_1", func(k *keystore.Key) { k.Networks = nil }); err != nil {
+	narrow := func(k *keystore.Key) { k.Networks = prefixes("10.1.0.0/16") }
+	if _, err := edit(t, issuer, "acme", "key_1", narrow); err != nil {
 		t.Errorf("Edit of the networks returned %v", err)
 	}
 }
 
-// Of two edits at once neither undoes the other.
-func TestEditAgainstAnotherWriter(t *testing.T) {
+// A key can be made to do less. What would give it more rights is refused, and
+// nothing of the edit takes place.
+func TestEditGivesNoRights(t *testing.T) {
 	memory := keystore.NewMemory()
-	_, k := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
-	calls := 0
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
-	got, err := issuer.Edit(t.Context(), "acme", k.ID, func(edited *keystore.Key) {
-		if calls++; calls == 1 {
-			other := k.Clone()
-			other.Attributes = map[string]string{"team": "Lyon"}
-			if err := memory.Update(t.Context(), other); err != nil {
-				t.Error(err)
+	registry := scope.New(scope.Definition{Name: "cars:write", Implies: []scope.Name{"cars:read"}},
+		scope.Definition{Name: "cars:read"}, scope.Definition{Name: "cars:drive"})
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: keystore.Service{Scopes: registry}})
+	soon := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	limited := grant()
+	limited.Scopes, limited.ExpiresAt = []scope.Name{"cars:write", "cars:drive"}, soon
+	limited.Networks = prefixes("10.0.0.0/8", "2001:db8::/32")
+	free := grant()
+	free.Scopes = nil
+	for name, c := range map[string]struct {
+		grant  keystore.Grant
+		change func(k *keystore.Key)
+		field  string // of the refusal
+	}{
+		"scopes taken away":   {limited, func(k *keystore.Key) { k.Scopes = []scope.Name{"cars:write"} }, ""},
+		"all of them":         {limited, func(k *keystore.Key) { k.Scopes = nil }, ""},
+		"an implied one":      {limited, func(k *keystore.Key) { k.Scopes = []scope.Name{"cars:read"} }, ""},
+		"another scope":       {free, func(k *keystore.Key) { k.Scopes = []scope.Name{"cars:read"} }, "scopes"},
+		"an unknown scope":    {limited, func(k *keystore.Key) { k.Scopes = []scope.Name{"cars:*"} }, "scopes"},
+		"an earlier expiry":   {limited, func(k *keystore.Key) { k.ExpiresAt = soon.Add(-time.Minute) }, ""},
+		"an expiry":           {free, func(k *keystore.Key) { k.ExpiresAt = soon }, ""},
+		"a later expiry":      {limited, func(k *keystore.Key) { k.ExpiresAt = soon.Add(1000) }, "expires_at"},
+		"no expiry":           {limited, func(k *keystore.Key) { k.ExpiresAt = time.Time{} }, "expires_at"},
+		"an expiry before":    {limited, func(k *keystore.Key) { k.ExpiresAt = time.Now() }, "expires_at"},
+		"a smaller network":   {limited, func(k *keystore.Key) { k.Networks = prefixes("10.9.0.0/16") }, ""},
+		"one of the networks": {limited, func(k *keystore.Key) { k.Networks = prefixes("2001:db8::/32") }, ""},
+		"a network":           {free, func(k *keystore.Key) { k.Networks = prefixes("10.0.0.0/8") }, ""},
+		"a larger network":    {limited, func(k *keystore.Key) { k.Networks = prefixes("10.0.0.0/7") }, "networks"},
+		"another network": {limited,
+			func(k *keystore.Key) { k.Networks = prefixes("10.0.0.0/8", "192.0.2.0/24") }, "networks"},
+		"no network": {limited, func(k *keystore.Key) { k.Networks = nil }, "networks"},
+	} {
+		_, k := issue(t, issuer, c.grant)
+		c.change(k)
+		k.Name = "changed"
+		got, err := issuer.Edit(t.Context(), k)
+		stored, _ := memory.Find(t.Context(), "acme", k.ID)
+		if c.field == "" {
+			if err != nil || stored.Version != 2 || joined(stored) != joined(k) || joined(got) != joined(k) {
+				t.Errorf("%s: Edit returned %v, %v and stored %v, want %v", name, got, err, stored, k)
 			}
+			continue
 		}
-		edited.Attributes = maps.Clone(edited.Attributes)
-		if edited.Attributes == nil {
-			edited.Attributes = make(map[string]string)
+		wrong, _ := errors.AsType[*keystore.GrantError](err)
+		if wrong == nil || len(wrong.Fields) != 1 || wrong.Fields[0].Field != c.field || stored.Version != 1 {
+			t.Errorf("%s: Edit returned %v and stored %v, want a problem with %s", name, err, stored, c.field)
 		}
-		edited.Attributes["plan"] = "pro"
-	})
-	if want := (map[string]string{"plan": "pro", "team": "Lyon"}); err != nil || calls != 2 ||
-		!maps.Equal(got.Attributes, want) {
-		t.Errorf("got %+v, %v after %d calls, want both attributes after 2", got, err, calls)
+	}
+}
+
+// joined is what an edit can change, as a text.
+func joined(k *keystore.Key) string {
+	return fmt.Sprint(k.Name, k.Scopes, k.Networks, k.ExpiresAt.UnixMicro())
+}
+
+// Of two operators who edit what both have read one is told to read again.
+func TestEditAtTheSameMoment(t *testing.T) {
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	_, k := issue(t, issuer, grant())
+	first, second := k.Clone(), k.Clone()
+	first.Name, second.Suspended, second.Name = "first", true, "second"
+	if _, err := issuer.Edit(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := issuer.Edit(t.Context(), second); !errors.Is(err, keystore.ErrConflict) {
+		t.Errorf("the second edit returned %v, want ErrConflict", err)
+	}
+	if got, _ := memory.Find(t.Context(), "acme", k.ID); got.Name != "first" || got.Suspended || got.Version != 2 {
+		t.Errorf("the key is %+v, want the first edit alone", got)
 	}
 }

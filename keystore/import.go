@@ -13,7 +13,7 @@ const maxHint = 8
 
 // Import stores a key that an older system issued. Of old it takes what a
 // [Grant] has, and the ID, Hint, CreatedAt and LastUsedAt as far as they are
-// known.
+// known; the actor is the one of the audit alone.
 //
 // token is the text of the key. Then [Service.Parse] decides whether it is
 // acceptable, as it does for every request later, and its error is returned
@@ -45,17 +45,19 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 	}
 	now := instant()
 	g := Grant{
-		Organization: old.Organization, Actor: old.CreatedBy, Name: old.Name,
+		Organization: old.Organization, Name: old.Name,
 		Environment: old.Environment, Scopes: old.Scopes, Attributes: old.Attributes,
 		Networks: old.Networks, ExpiresAt: old.ExpiresAt, IssueToken: old.IssueToken,
 	}
-	problems := append(g.problems(i.service.Scopes, now), i.importProblems(old, t)...)
+	problems := append(i.actProblems(), g.problems(i.service.Scopes, now)...)
+	problems = append(problems, i.importProblems(old, t)...)
 	if problems != nil {
 		return nil, &GrantError{problems}
 	}
 	k := g.key(t.digests[0], hint, now)
 	k.ID = cmp.Or(old.ID, k.ID)
 	k.Legacy = t.legacy
+	k.CreatedBy = old.CreatedBy
 	k.LastUsedAt = storable(old.LastUsedAt)
 	if !old.CreatedAt.IsZero() {
 		k.CreatedAt = storable(old.CreatedAt)
@@ -87,8 +89,10 @@ func (i *Issuer) importProblems(old *Key, t Token) (problems []FieldError) {
 		problems = append(problems, FieldError{"revoked_at",
 			"The key is revoked or suspended; imported it would be live."})
 	}
-	if problem := textProblem("ID", old.ID); problem != "" {
-		problems = append(problems, FieldError{"id", problem})
+	for _, field := range [][3]string{{"id", "ID", old.ID}, {"created_by", "creator", old.CreatedBy}} {
+		if problem := textProblem(field[1], field[2]); problem != "" {
+			problems = append(problems, FieldError{field[0], problem})
+		}
 	}
 	if len(old.Hint) > maxHint || textProblem("hint", old.Hint) != "" {
 		message := fmt.Sprintf("The hint is longer than %d bytes, or not valid UTF-8 text.", maxHint)
@@ -101,7 +105,7 @@ func (i *Issuer) importProblems(old *Key, t Token) (problems []FieldError) {
 // belongs to the organization. If only the ID is taken, the error is another
 // one: the caller of an import takes ErrExists for success.
 func (i *Issuer) insertImported(ctx context.Context, k *Key) (*Key, error) {
-	stored, err := i.insert(ctx, k)
+	stored, err := i.insert(ctx, "import", k, 0)
 	if !errors.Is(err, ErrExists) || stored != nil {
 		return stored, err
 	}

@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 )
@@ -9,11 +10,21 @@ import (
 // organization. The caller checks that the person who asks is an administrator
 // of that organization.
 //
+// Every act is audited. If the store is an [Auditor], as [Memory] and those of
+// package keysql are, the entry is written in the transaction of the act, and
+// [Issuer.Audit] reads it. [IssuerOptions.Audit] is called after the act: a
+// process that dies in between has acted and has not told.
+//
 // Over a [Cached], a key that the Issuer revokes is refused as soon as the
 // call returns. An Issuer is safe for concurrent use.
 type Issuer struct {
 	manager Manager
+	auditor Auditor // nil: the store is none
 	service Service
+	policy  Policy
+	audit   func(context.Context, AuditEntry)
+
+	actor, reason string
 }
 
 // IssuerOptions configures an [Issuer]. The zero value is ready to use.
@@ -21,10 +32,19 @@ type IssuerOptions struct {
 	// Service says which scopes can be granted and what the tokens look like.
 	// Zero: that of the [Cached], if the Issuer is over one, or the contract's.
 	Service Service
+
+	// Policy limits which keys are issued.
+	Policy Policy
+
+	// Audit is told of each act after it has taken place, before the method
+	// returns, by the goroutine that called it. [LogAudit] makes one. Nil:
+	// nobody is told.
+	Audit func(context.Context, AuditEntry)
 }
 
-// NewIssuer returns an Issuer of keys in m. It panics when m is nil, or the
-// service is not valid or another one than that of m.
+// NewIssuer returns an Issuer of keys in m. It panics when m is nil, the
+// policy is not valid, or the service is not valid or another one than that of
+// m.
 func NewIssuer(m Manager, o IssuerOptions) *Issuer {
 	if absent(m) {
 		panic("keystore: NewIssuer with a nil Manager")
@@ -33,7 +53,15 @@ func NewIssuer(m Manager, o IssuerOptions) *Issuer {
 	if err != nil {
 		panic(err.Error())
 	}
-	return &Issuer{manager: m, service: service}
+	if err := o.Policy.validate(service.Scopes); err != nil {
+		panic(err.Error())
+	}
+	i := &Issuer{manager: m, service: service, policy: o.Policy, audit: o.Audit}
+	i.auditor, _ = m.(Auditor)
+	if c, ok := m.(*Cached); ok {
+		i.auditor = c.auditor()
+	}
+	return i
 }
 
 // Service returns the service whose keys are issued.
@@ -44,18 +72,34 @@ func (i *Issuer) Service() Service { return i.service }
 // middleware.NotRetained, so that no stored reply holds it. A key without
 // scopes is allowed, and authenticates without permitting anything.
 //
-// It returns a [*GrantError] when g is not valid. When g.IssueToken made a key
-// already, it returns that key, no secret, and [ErrExists]: a caller who lost
-// the first answer can rotate the key or revoke it. After any other error the
-// key may or may not exist. Repeating the call with the same non-empty
-// g.IssueToken makes no second one.
+// It returns a [*GrantError] when g is not valid or the policy refuses it. When
+// the actor and g.IssueToken made a key already, it returns that key, no secret,
+// and [ErrExists], whatever else g says: a caller who lost the first answer can
+// rotate the key or revoke it. After any other error the key may or may not
+// exist. Repeating the call with the same non-empty g.IssueToken makes no second
+// one.
 func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 	now := instant()
-	if err := g.Validate(i.service.Scopes); err != nil {
-		return Secret{}, nil, err
+	if existing, err := i.issuedBefore(ctx, g.Organization, i.actor, g.IssueToken); existing != nil || err != nil {
+		return Secret{}, existing, cmp.Or(err, ErrExists)
+	}
+	problems := append(i.actProblems(), g.problems(i.service.Scopes, now)...)
+	problems = append(problems, i.policy.problems(g, i.service.Scopes, now)...)
+	if problems != nil {
+		return Secret{}, nil, &GrantError{problems}
+	}
+	if i.policy.MaxKeys > 0 && i.auditor == nil {
+		switch err := i.room(ctx, g.Organization); {
+		case errors.Is(err, ErrTooManyKeys):
+			return Secret{}, nil, i.policy.tooManyKeys()
+		case err != nil:
+			return Secret{}, nil, err
+		}
 	}
 	secret := i.service.Generate(g.Environment)
-	k, err := i.insert(ctx, g.key(DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now))
+	k := g.key(DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
+	k.CreatedBy = i.actor
+	k, err := i.insert(ctx, "issue", k, i.policy.MaxKeys)
 	if err != nil {
 		return Secret{}, k, err
 	}
@@ -64,15 +108,20 @@ func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 
 // insert stores k. With [ErrExists] it returns the key that k.IssueToken made,
 // if that is why.
-func (i *Issuer) insert(ctx context.Context, k *Key) (*Key, error) {
-	err := i.manager.Insert(ctx, k)
+func (i *Issuer) insert(ctx context.Context, act string, k *Key, maxKeys int) (*Key, error) {
+	err := i.write(ctx, act, nil, k, maxKeys)
 	if err == nil {
 		return k, nil
 	}
-	if errors.Is(err, ErrExists) {
+	if full := errors.Is(err, ErrTooManyKeys); full || errors.Is(err, ErrExists) {
 		existing, findErr := i.issuedBefore(ctx, k.Organization, k.CreatedBy, k.IssueToken)
-		if findErr != nil {
+		switch {
+		case findErr != nil:
 			return nil, findErr
+		case full && existing != nil: // a concurrent call with the token took the last place
+			err = ErrExists
+		case full:
+			err = i.policy.tooManyKeys()
 		}
 		return existing, err
 	}
@@ -84,7 +133,8 @@ func (i *Issuer) issuedBefore(ctx context.Context, organization, actor, token st
 	if token == "" {
 		return nil, nil
 	}
-	k, err := i.Issued(ctx, organization, actor, token)
+	k, err := i.manager.FindIssued(ctx, organization, actor, token)
+	k, err = owned(k, err, organization)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
 	}

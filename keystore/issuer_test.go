@@ -21,16 +21,16 @@ import (
 func grant() keystore.Grant {
 	return keystore.Grant{
 		Organization: "acme",
-		Actor:        "ada",
 		Name:         "Nightly import",
 		Environment:  keystore.Sandbox,
 		Scopes:       []scope.Name{scope.TasksRead, scope.TasksWrite},
 	}
 }
 
+// issue issues a key as ada.
 func issue(t testing.TB, i *keystore.Issuer, g keystore.Grant) (string, *keystore.Key) {
 	t.Helper()
-	secret, k, err := i.Issue(t.Context(), g)
+	secret, k, err := i.By("ada", "").Issue(t.Context(), g)
 	if err != nil {
 		t.Fatalf("Issue(%+v) returned %v, want a key", g, err)
 	}
@@ -145,15 +145,13 @@ func TestIssueProblems(t *testing.T) {
 				100)
 			g.IssueToken = strings.Repeat("a", 255)
 		}, nil},
-		"no actor":        {func(g *keystore.Grant) { g.Actor = "" }, nil},
 		"no organization": {func(g *keystore.Grant) { g.Organization = "" }, []string{"organization"}},
 		"NUL":             {func(g *keystore.Grant) { g.Organization = "a\x00" }, []string{"organization"}},
-		"not UTF-8": {func(g *keystore.Grant) { g.Actor, g.Name, g.IssueToken = "\xff", "\xff", "\xff" },
-			[]string{"actor", "issue_token", "name"}},
+		"not UTF-8": {func(g *keystore.Grant) { g.Name, g.IssueToken = "\xff", "\xff" },
+			[]string{"issue_token", "name"}},
 		"long texts": {func(g *keystore.Grant) {
-			g.Organization, g.Actor, g.IssueToken = strings.Repeat("a", 256), strings.Repeat("a",
-				256), strings.Repeat("a", 256)
-		}, []string{"organization", "actor", "issue_token"}},
+			g.Organization, g.IssueToken = strings.Repeat("a", 256), strings.Repeat("a", 256)
+		}, []string{"organization", "issue_token"}},
 		"long name":         {func(g *keystore.Grant) { g.Name = strings.Repeat("a", 101) }, []string{"name"}},
 		"name of two lines": {func(g *keystore.Grant) { g.Name = "a\nb" }, []string{"name"}},
 		"no environment":    {func(g *keystore.Grant) { g.Environment = "" }, []string{"environment"}},
@@ -167,7 +165,7 @@ func TestIssueProblems(t *testing.T) {
 	} {
 		g := grant()
 		c.spoil(&g)
-		secret, k, err := issuer.Issue(t.Context(), g)
+		secret, k, err := issuer.By("ada", "").Issue(t.Context(), g)
 		var problems *keystore.GrantError
 		if errors.As(err, &problems) != (c.fields != nil) {
 			t.Errorf("%s: Issue returned %v, want problems with %q", name, err, c.fields)
@@ -190,8 +188,8 @@ func TestIssueProblems(t *testing.T) {
 				c.fields)
 		}
 	}
-	if page, _ := memory.List(t.Context(), "acme", keystore.Page{}); len(page) != 4 {
-		t.Errorf("the store has %d keys, want only the 4 that were valid", len(page))
+	if page, _ := memory.List(t.Context(), "acme", keystore.Page{}); len(page) != 3 {
+		t.Errorf("the store has %d keys, want only the 3 that were valid", len(page))
 	}
 	_, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{"task:read"}})
@@ -225,7 +223,7 @@ func TestIssueTwice(t *testing.T) {
 	var clicks sync.WaitGroup
 	for range 20 {
 		clicks.Go(func() {
-			secret, k, err := issuer.Issue(t.Context(), g)
+			secret, k, err := issuer.By("ada", "").Issue(t.Context(), g)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -242,8 +240,9 @@ func TestIssueTwice(t *testing.T) {
 	if len(made) != 1 || len(existing) != 1 || !existing[made[0].ID] {
 		t.Errorf("20 Issues with one token made %d keys and named %v as existing, want one", len(made), existing)
 	}
-	g.Actor = "grace"
-	issue(t, issuer, g)
+	if _, _, err := issuer.By("grace", "").Issue(t.Context(), g); err != nil {
+		t.Errorf("Issue by another actor with the same token returned %v, want a key", err)
+	}
 }
 
 func TestIssueWhenTheStoreFails(t *testing.T) {
@@ -251,19 +250,19 @@ func TestIssueWhenTheStoreFails(t *testing.T) {
 	g := grant()
 	g.IssueToken = "form-1"
 	issuer := keystore.NewIssuer(failing{Manager: memory, insert: down}, keystore.IssuerOptions{})
-	if secret, k, err := issuer.Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil ||
+	if secret, k, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil ||
 		secret.Reveal() != "" {
 		t.Errorf("Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
 	issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), g)
 	issuer = keystore.NewIssuer(failing{Manager: memory, findIssued: down}, keystore.IssuerOptions{})
-	if _, k, err := issuer.Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil {
+	if _, k, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil {
 		t.Errorf("a repeated Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
 	// An id that is taken is no repeat.
 	issuer = keystore.NewIssuer(failing{Manager: memory, insert: func() error { return keystore.ErrExists }},
 		keystore.IssuerOptions{})
-	if _, k, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrExists) || k != nil {
+	if _, k, err := issuer.By("ada", "").Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrExists) || k != nil {
 		t.Errorf("Issue, with an id that is taken, returned %v and the key %v, want ErrExists alone", err, k)
 	}
 }

@@ -12,8 +12,8 @@ import (
 // programs that load their keys at start. It never evicts a key: it grows with
 // every key inserted.
 //
-// Lookup does not allocate. Memory is also a [Toucher] and a [Feed], and safe
-// for concurrent use.
+// Lookup does not allocate. Memory is also an [Auditor], a [Toucher] and a
+// [Feed], and safe for concurrent use.
 type Memory struct {
 	mu       sync.RWMutex
 	byDigest map[Digest]*record
@@ -22,6 +22,7 @@ type Memory struct {
 	replaced map[succession]bool
 	lists    map[string][]*record // by organization, the oldest first
 	changes  changes
+	audit    map[string][]AuditEntry // by organization and ID, the lowest first
 }
 
 // A record stands for one key through all its versions. The Key it points to is
@@ -35,7 +36,7 @@ type issue struct{ organization, actor, token string }
 type succession struct{ organization, rotatedFrom string }
 
 var (
-	_ Manager = (*Memory)(nil)
+	_ Auditor = (*Memory)(nil)
 	_ Toucher = (*Memory)(nil)
 	_ Feed    = (*Memory)(nil)
 )
@@ -49,6 +50,7 @@ func NewMemory() *Memory {
 		replaced: make(map[succession]bool),
 		lists:    make(map[string][]*record),
 		changes:  changes{last: make(map[Digest]uint64)},
+		audit:    make(map[string][]AuditEntry),
 	}
 }
 
@@ -69,13 +71,17 @@ func (m *Memory) Insert(ctx context.Context, k *Key) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.insert(k)
+}
+
+// insert stores k. The lock is held.
+func (m *Memory) insert(k *Key) error {
 	r := &record{key: stored(k)}
 	r.key.Version = 1
 	by := issue{k.Organization, k.CreatedBy, k.IssueToken}
 	of := succession{k.Organization, k.RotatedFrom}
-
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.byDigest[k.Digest] != nil || m.byID[k.ID] != nil || m.issued[by] != nil {
 		return ErrExists
 	}
@@ -153,9 +159,14 @@ func (m *Memory) Update(ctx context.Context, k *Key) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	given := stored(k)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.update(k)
+}
+
+// update changes k. The lock is held.
+func (m *Memory) update(k *Key) error {
+	given := stored(k)
 	r := m.byID[k.ID]
 	if r == nil || r.key.Organization != k.Organization || r.key.Digest != k.Digest {
 		return ErrNotFound

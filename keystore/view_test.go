@@ -13,9 +13,7 @@ import (
 func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 	issuer := keystore.NewIssuer(keystore.NewMemory(),
 		keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
-	g := grant()
-	g.IssueToken = "once"
-	_, k := issue(t, issuer, g)
+	_, k := issue(t, issuer, grant())
 	for _, c := range []struct {
 		organization string
 		found        bool
@@ -27,10 +25,6 @@ func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 		if got, err := issuer.Key(t.Context(), c.organization, k.ID); !errors.Is(err, want) || c.found &&
 			got.ID != k.ID {
 			t.Errorf("Key for %q: got %v, %v, want %v", c.organization, got, err, want)
-		}
-		if got, err := issuer.Issued(t.Context(), c.organization, g.Actor, "once"); !errors.Is(err, want) || c.found &&
-			got.ID != k.ID {
-			t.Errorf("Issued for %q: got %v, %v, want %v", c.organization, got, err, want)
 		}
 		if got, err := issuer.Keys(t.Context(), c.organization, keystore.Page{}); err != nil ||
 			len(got) == 1 != c.found {
@@ -110,14 +104,13 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 		ctx := t.Context()
 		_, keyErr := issuer.Key(ctx, "acme", "key_1")
 		_, keysErr := issuer.Keys(ctx, "acme", keystore.Page{})
-		_, issuedErr := issuer.Issued(ctx, "acme", "ada", "form-1")
 		_, revokeErr := issuer.Revoke(ctx, "acme", "key_1")
-		_, _, rotateErr := issuer.Rotate(ctx, "acme", "key_1", "ada", 0, "")
+		_, _, rotateErr := issuer.By("ada", "").Rotate(ctx, "acme", "key_1", 0, "")
 		g := grant()
 		g.IssueToken = "form-1"
 		_, _, issueErr := issuer.Issue(ctx, g)
 		for method, err := range map[string]error{
-			"Key": keyErr, "Keys": keysErr, "Issued": issuedErr, "Revoke": revokeErr, "Rotate": rotateErr,
+			"Key": keyErr, "Keys": keysErr, "Revoke": revokeErr, "Rotate": rotateErr,
 			"Issue": issueErr,
 		} {
 			if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) {

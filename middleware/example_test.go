@@ -28,7 +28,7 @@ import (
 // issue makes a key for an example.
 func issue(issuer *keystore.Issuer, organization string, scopes ...scope.Name) string {
 	secret, _, err := issuer.Issue(context.Background(), keystore.Grant{
-		Organization: organization, Actor: "example", Name: "example", Environment: keystore.Production, Scopes: scopes,
+		Organization: organization, Name: "example", Environment: keystore.Production, Scopes: scopes,
 	})
 	if err != nil {
 		panic(err)

@@ -229,9 +229,6 @@ func (k *keyring) issue(t testing.TB, scopes ...scope.Name) string {
 
 func (k *keyring) grant(t testing.TB, g keystore.Grant) (string, *keystore.Key) {
 	t.Helper()
-	if g.Actor == "" {
-		g.Actor = "test"
-	}
 	if g.Name == "" {
 		g.Name = "test"
 	}

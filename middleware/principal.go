@@ -49,16 +49,16 @@ func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
 		Organization: i.Organization,
 		Environment:  i.Environment,
 		Scopes:       i.Scopes,
-		Actor:        i.Subject,
+		IssueToken:   i.Subject, // which has the same limits
 		Attributes:   i.Attributes,
 	}
 	if err := grant.Validate(r); err != nil {
 		if wrong, ok := errors.AsType[*keystore.GrantError](err); ok {
 			for n, field := range wrong.Fields {
-				if field.Field == "actor" {
+				if field.Field == "issue_token" {
 					wrong.Fields[n] = keystore.FieldError{
 						Field:   "subject",
-						Message: strings.Replace(field.Message, "actor", "subject", 1),
+						Message: strings.Replace(field.Message, "issue token", "subject", 1),
 					}
 				}
 			}

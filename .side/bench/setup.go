@@ -57,7 +57,7 @@ func NewSetup(keys int) *Setup {
 	issuer := keystore.NewIssuer(s.keys, keystore.IssuerOptions{})
 	for i := range keys {
 		g := keystore.Grant{
-			Organization: fmt.Sprintf("org_%06d", i), Actor: "bench", Environment: keystore.Production,
+			Organization: fmt.Sprintf("org_%06d", i), Environment: keystore.Production,
 			Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
 		}
 		secret, k, err := issuer.Issue(context.Background(), g)

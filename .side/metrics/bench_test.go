@@ -41,7 +41,7 @@ func BenchmarkGet(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
 			secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(b.Context(), keystore.Grant{
-				Organization: "org_1", Actor: "admin", Environment: keystore.Production,
+				Organization: "org_1", Environment: keystore.Production,
 				Scopes: []scope.Name{scope.AccountRead},
 			})
 			if err != nil {

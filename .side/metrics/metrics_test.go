@@ -46,7 +46,7 @@ func TestMetrics(t *testing.T) {
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	metrics.AddRoutes(api.Routes())
 	secret, key, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
-		Organization: "org_1", Actor: "admin", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite},
+		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 	keys := keystore.NewMemory()
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	issue := func(environment keystore.Environment, scopes ...scope.Name) string {
-		secret, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "org_1", Actor: "test", Name: "test",
+		secret, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "org_1", Name: "test",
 			Environment: environment, Scopes: scopes})
 		if err != nil {
 			t.Fatal(err)

@@ -37,7 +37,7 @@ type stack struct {
 func newStack(client redis.UniversalClient, o idem.Options, create http.HandlerFunc) (*stack, error) {
 	keys := keystore.NewMemory()
 	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(context.Background(), keystore.Grant{
-		Organization: "org_1", Environment: keystore.Production, Name: "test", Actor: "test",
+		Organization: "org_1", Environment: keystore.Production, Name: "test",
 		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
 	})
 	if err != nil {

@@ -61,7 +61,7 @@ func Example() {
 	})
 
 	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(ctx, keystore.Grant{
-		Organization: "org_1", Environment: keystore.Sandbox, Name: "example", Actor: "example", Scopes: []scope.Name{scope.TasksWrite},
+		Organization: "org_1", Environment: keystore.Sandbox, Name: "example", Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {
 		log.Fatal(err)

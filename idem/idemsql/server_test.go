@@ -72,7 +72,7 @@ func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler
 	s.store = d.on(db, so)
 	keys := keystore.NewMemory()
 	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(context.Background(), keystore.Grant{
-		Organization: "org_1", Environment: keystore.Production, Name: "test", Actor: "test", Scopes: []scope.Name{scope.TasksWrite},
+		Organization: "org_1", Environment: keystore.Production, Name: "test", Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {
 		return nil, err

@@ -116,6 +116,7 @@ type restrictionForm struct {
 	Attributes []attributeInput
 	Networks   string
 	Limited    bool // there is a field for networks
+	Narrow     bool // the networks can only be narrowed
 	Problems   map[string]string
 }
 

@@ -37,7 +37,8 @@ func TestCreateWithAttributesAndNetworks(t *testing.T) {
 		!slices.Equal(networkTexts(k), []string{"192.0.2.7/32"}) {
 		t.Errorf("got %v and %v", k.Attributes, k.Networks)
 	}
-	if e := b.events[0]; e.Act != console.Created || e.Attributes["team"] != "Oslo" || len(e.Networks) != 1 {
+	if e := b.entries[0]; e.Act != "issue" || !slices.Contains(e.Changes,
+		keystore.Change{Field: "attributes", After: "project=x team=Oslo"}) {
 		t.Errorf("got the event %+v", e)
 	}
 	// A preset's button keeps them too.

@@ -51,6 +51,7 @@ type exchange struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	actor Actor
+	by    *keystore.Issuer  // acts as the actor
 	root  string            // the console's root, relative to the request
 	names map[string]string // of people, by id
 }
@@ -89,7 +90,7 @@ func (x *exchange) serve(segments []string) error {
 	if actor.Name == "" {
 		actor.Name = actor.ID
 	}
-	x.actor = actor
+	x.actor, x.by = actor, x.issuer.By(actor.ID, "")
 	return x.route(segments)
 }
 

@@ -36,17 +36,8 @@ func (x *exchange) create() error {
 }
 
 // issue makes the key of a grant; problems are those found before. A repeat
-// returns the key of the first time and [keystore.ErrExists], and checks
-// nothing: that key itself may have reached a quota.
+// returns the key of the first time and [keystore.ErrExists].
 func (x *exchange) issue(g keystore.Grant, problems []keystore.FieldError) (keystore.Secret, *keystore.Key, error) {
-	ctx := x.r.Context()
-	k, err := x.issuer.Issued(ctx, g.Organization, g.Actor, g.IssueToken)
-	if err == nil {
-		return keystore.Secret{}, k, keystore.ErrExists
-	}
-	if !errors.Is(err, keystore.ErrNotFound) {
-		return keystore.Secret{}, nil, err
-	}
 	if g.Name == "" {
 		problems = append(problems, keystore.FieldError{Field: "name",
 			Message: "Give the key a name, so that others know what it is for."})
@@ -56,21 +47,12 @@ func (x *exchange) issue(g keystore.Grant, problems []keystore.FieldError) (keys
 		problems = append(problems, keystore.FieldError{Field: "scopes",
 			Message: "Pick at least one scope: a key without any can do nothing."})
 	}
+	problems = append(problems, x.assignProblems(g)...)
+	if problems == nil {
+		return x.by.Issue(x.r.Context(), g)
+	}
 	if invalid, ok := errors.AsType[*keystore.GrantError](g.Validate(x.registry)); ok {
 		problems = append(problems, invalid.Fields...)
 	}
-	problems = append(problems, x.assignProblems(g)...)
-	if problems != nil {
-		return keystore.Secret{}, nil, &keystore.GrantError{Fields: problems}
-	}
-	if x.options.Check != nil {
-		if err := x.options.Check(ctx, x.actor, g); err != nil {
-			return keystore.Secret{}, nil, err
-		}
-	}
-	secret, k, err := x.issuer.Issue(ctx, g)
-	if err == nil {
-		x.audit(Event{Act: Created}, k)
-	}
-	return secret, k, err
+	return keystore.Secret{}, nil, &keystore.GrantError{Fields: problems}
 }

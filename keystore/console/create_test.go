@@ -1,15 +1,12 @@
 package console_test
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"html"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -54,10 +51,8 @@ func TestTheSecretIsNowhereElse(t *testing.T) {
 		elsewhere.WriteString(b.get(path).text)
 	}
 	elsewhere.WriteString(b.log.String())
-	for _, e := range b.events {
-		for _, s := range append([]string{e.KeyID, e.Name, e.Replaced, string(e.Act)}, e.Actor.ID) {
-			elsewhere.WriteString(" " + s)
-		}
+	for _, e := range b.entries {
+		fmt.Fprintf(&elsewhere, " %+v", e)
 	}
 	random := token[len("svc_live_"):]
 	for i := range len(random) - 8 {
@@ -65,8 +60,8 @@ func TestTheSecretIsNowhereElse(t *testing.T) {
 			t.Fatalf("a part of the secret is in\n%s", &elsewhere)
 		}
 	}
-	if len(b.events) != 1 {
-		t.Errorf("got events %v, want one", b.events)
+	if len(b.entries) != 1 {
+		t.Errorf("got entries %v, want one", b.entries)
 	}
 }
 
@@ -85,8 +80,8 @@ func TestSendingAFormAgainMintsNothing(t *testing.T) {
 			t.Errorf("no link to rotate the key in %s", got.text)
 		}
 	}
-	if n := len(b.all(t, "acme")); n != 1 || len(b.events) != 1 {
-		t.Errorf("got %d keys and %d events, want 1 each", n, len(b.events))
+	if n := len(b.all(t, "acme")); n != 1 || len(b.entries) != 1 {
+		t.Errorf("got %d keys and %d entries, want 1 each", n, len(b.entries))
 	}
 	// The token is one's own: somebody else's form with the same one makes
 	// their key.
@@ -139,7 +134,6 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		"token of two lines":     {url.Values{"issue_token": {"a\nb"}}, "The form arrived incomplete."},
 		"token that is no ASCII": {url.Values{"issue_token": {"é"}}, "The form arrived incomplete."},
 		"token too long":         {url.Values{"issue_token": {strings.Repeat("x", 256)}}, "The form arrived incomplete."},
-		"quota reached":          {url.Values{"name": {"one too many"}}, "No more keys, please."},
 	} {
 		b := newBench(t, func(o *console.Options) {
 			o.Assignable = func(_ console.Actor, e keystore.Environment) []scope.Name {
@@ -147,12 +141,6 @@ func TestFormsThatAreNotValid(t *testing.T) {
 					return nil
 				}
 				return []scope.Name{scope.AccountRead, scope.TasksRead}
-			}
-			o.Check = func(_ context.Context, _ console.Actor, g keystore.Grant) error {
-				if g.Name == "one too many" {
-					return &keystore.GrantError{Fields: []keystore.FieldError{{Field: "name", Message: "No more keys, please."}}}
-				}
-				return nil
 			}
 		})
 		f := b.form(t)
@@ -172,7 +160,7 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		if strings.Contains(got.text, `value="webhooks:write"`) {
 			t.Errorf("%s: a scope is offered that may not be assigned", name)
 		}
-		if len(b.all(t, "acme")) > 0 || len(b.events) > 0 {
+		if len(b.all(t, "acme")) > 0 || len(b.entries) > 0 {
 			t.Errorf("%s: a key was created", name)
 		}
 		// The form as it came back, put right, makes a key.
@@ -290,44 +278,16 @@ func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 	secretOf(t, b.post("/keys", f))
 }
 
-// A quota that the key itself has reached does not hide that it was made.
-func TestARepeatIsKnownBeforeItIsJudged(t *testing.T) {
-	var b *bench
-	b = newBench(t, func(o *console.Options) {
-		o.Check = func(ctx context.Context, a console.Actor, _ keystore.Grant) error {
-			keys, err := b.issuer.Keys(ctx, a.Organization, keystore.Page{Status: keystore.Active})
-			if err == nil && len(keys) >= 1 {
-				return &keystore.GrantError{Fields: []keystore.FieldError{{Field: "name", Message: "At most " + strconv.Itoa(1) + " key."}}}
-			}
-			return err
-		}
-	})
+// The issuer's policy is shown at the fields. A limit that the key itself has
+// reached does not hide that it was made.
+func TestPolicy(t *testing.T) {
+	b := newBench(t)
+	b.mount(keystore.Policy{MaxKeys: 1, MaxLife: 40 * 24 * time.Hour})
 	f := b.form(t)
+	wantText(t, "without an expiry", b.post("/keys", f), 422, "The key must expire within 40 days.")
+	f.Set("expiry", "30")
 	secretOf(t, b.post("/keys", f))
 	wantText(t, "the repeat", b.post("/keys", f), 200, "cannot be shown again")
 	f.Set("issue_token", "another")
-	wantText(t, "a second key", b.post("/keys", f), 422, "At most 1 key.")
-}
-
-// Whoever closes the window has created a key all the same.
-func TestAuditOutlivesTheRequest(t *testing.T) {
-	var got error
-	var cancel context.CancelFunc
-	b := newBench(t, func(o *console.Options) {
-		o.Audit = func(ctx context.Context, _ console.Event) {
-			cancel()
-			got = ctx.Err()
-		}
-	})
-	r := httptest.NewRequest("POST", mount+"/keys", strings.NewReader(b.form(t).Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.AddCookie(&http.Cookie{Name: "who", Value: "ada"})
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	cancel = stop
-	w := httptest.NewRecorder()
-	b.handler.ServeHTTP(w, r.WithContext(ctx))
-	if w.Code != http.StatusCreated || ctx.Err() == nil || got != nil {
-		t.Errorf("got status %d and the error %v of the audit's context", w.Code, got)
-	}
+	wantText(t, "a second key", b.post("/keys", f), 422, "The organization has 1 keys or more")
 }

@@ -40,7 +40,7 @@ func (x *exchange) readCreateForm(v url.Values) createForm {
 
 // grant returns what the form asks for, and what is wrong with its expiry.
 func (f createForm) grant(a Actor) (keystore.Grant, []keystore.FieldError) {
-	g := keystore.Grant{Organization: a.Organization, Actor: a.ID, Name: f.Name, Environment: f.Environment,
+	g := keystore.Grant{Organization: a.Organization, Name: f.Name, Environment: f.Environment,
 		Scopes: f.Scopes}
 	problem := ""
 	switch days, err := strconv.Atoi(f.Expiry); {

@@ -96,7 +96,7 @@ func TestPresetKeepsWhatWasTyped(t *testing.T) {
 	if strings.Contains(got.text, `value="account:read" checked`) || tokenOf(t, got) == "x" {
 		t.Error("the form keeps the scopes or the token from before the preset")
 	}
-	if len(b.all(t, "acme")) > 0 || len(b.events) > 0 {
+	if len(b.all(t, "acme")) > 0 || len(b.entries) > 0 {
 		t.Error("a preset created a key")
 	}
 	form := b.get("/new").text

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,14 +37,16 @@ func (x *exchange) editForm(k *keystore.Key) error {
 
 func (x *exchange) showEditForm(status int, k *keystore.Key, name string, typed restriction,
 	problems map[string]string, notice string) {
-	v := x.view(k)
+	v, f := x.view(k), x.restrictionForm(typed, problems)
+	f.Narrow = len(k.Networks) > 0
 	x.render(status, "edit.html", formTitle("Edit “"+v.Name+"”", problems, notice), struct {
 		view
+		Version     int64
 		Typed       string
 		Restriction restrictionForm
 		Problems    map[string]string
 		Notice      string
-	}{v, name, x.restrictionForm(typed, problems), problems, notice})
+	}{v, k.Version, name, f, problems, notice})
 }
 
 // edit changes k, as the form of editForm says.
@@ -53,6 +56,9 @@ func (x *exchange) edit(k *keystore.Key) error {
 	}
 	if err := x.readForm(); err != nil {
 		return err
+	}
+	if read := x.r.PostForm.Get("version"); read != "" && read != strconv.FormatInt(k.Version, 10) {
+		return keystore.ErrConflict
 	}
 	name, typed := strings.TrimSpace(x.r.PostForm.Get("name")), x.readRestriction(x.r.PostForm)
 	changed, err := x.change(k, name, typed)
@@ -86,20 +92,14 @@ func (x *exchange) change(k *keystore.Key, name string, typed restriction) (*key
 	if problems != nil {
 		return nil, &keystore.GrantError{Fields: problems}
 	}
-	var before int64
-	after, err := x.issuer.Edit(x.r.Context(), x.actor.Organization, k.ID, func(k *keystore.Key) {
-		before = k.Version
-		k.Name = name
-		if k.Attributes == nil {
-			k.Attributes = make(map[string]string)
-		}
-		maps.Copy(k.Attributes, typed.Attributes)
-		if x.options.Networks {
-			k.Networks = networks
-		}
-	})
-	if err == nil && after.Version != before {
-		x.audit(Event{Act: Edited}, after)
+	edited := k.Clone()
+	edited.Name = name
+	if edited.Attributes == nil {
+		edited.Attributes = make(map[string]string)
 	}
-	return after, err
+	maps.Copy(edited.Attributes, typed.Attributes)
+	if x.options.Networks {
+		edited.Networks = networks
+	}
+	return x.by.Edit(x.r.Context(), edited)
 }

@@ -60,7 +60,7 @@ func TestEdit(t *testing.T) {
 
 	f := url.Values{"name": {" New one "}, "attribute.project": {" y "}, "attribute.team": {""},
 		"attribute.plan": {"gold"}, "attribute.billing": {"z"},
-		"networks": {"10.1.2.3/8, 2001:db8::7;\r\n 198.51.100.7"}}
+		"networks": {"192.0.2.9/26, 192.0.2.7;\r\n 192.0.2.200"}}
 	for range 2 { // a repeat changes nothing
 		got := b.post(path+"/edit", f)
 		if got.StatusCode != 303 || got.Header.Get("Location") != "../../keys/"+k.ID {
@@ -69,23 +69,25 @@ func TestEdit(t *testing.T) {
 	}
 	after := b.key(t, k.ID)
 	attributes := map[string]string{"project": "y", "plan": "pro", "billing": "i-42"}
-	networks := []string{"10.0.0.0/8", "2001:db8::7/128", "198.51.100.7/32"}
+	networks := []string{"192.0.2.0/26", "192.0.2.7/32", "192.0.2.200/32"}
 	if after.Name != "New one" || after.Version != 2 || !maps.Equal(after.Attributes, attributes) ||
 		!slices.Equal(networkTexts(after), networks) {
 		t.Errorf("got %+v", after)
 	}
-	if len(b.events) != 1 || b.events[0].Act != console.Edited || b.events[0].KeyID != k.ID ||
-		b.events[0].Name != "New one" || b.events[0].Actor.ID != "ada" ||
-		b.events[0].Attributes["project"] != "y" || len(b.events[0].Networks) != 3 {
-		t.Errorf("got events %+v, want one", b.events)
+	if got, want := b.acts(), []string{"edit " + k.ID + " by ada: "}; !slices.Equal(got, want) {
+		t.Errorf("got the acts %q, want %q", got, want)
 	}
 
-	f.Set("networks", "")
-	b.post(path+"/edit", f)
-	if after := b.key(t, k.ID); after.Networks != nil {
-		t.Errorf("after the field was emptied the networks are %v, want none", after.Networks)
+	for _, more := range []string{"", "192.0.2.0/24", "198.51.100.7"} {
+		f.Set("networks", more)
+		wantText(t, "other networks", b.post(path+"/edit", f), 422, "for more networks issue a new key")
 	}
-	wantText(t, "a key without networks", b.get(path), 200, "New one")
+
+	f.Set("version", "1") // of a form from before the edit
+	wantText(t, "a form of yesterday", b.post(path+"/edit", f), 409, "Somebody else has changed this key")
+	if after := b.key(t, k.ID); after.Version != 2 || !slices.Equal(networkTexts(after), networks) {
+		t.Errorf("after edits that were refused the key is %+v", after)
+	}
 }
 
 func networkTexts(k *keystore.Key) (texts []string) {
@@ -125,15 +127,15 @@ func TestEditProblems(t *testing.T) {
 		"attribute.team": {"Lyon"}})
 	wantText(t, "too long", got, 422, "The name is longer than 100 characters.",
 		`The value of the attribute "project" is longer than 200 bytes.`)
-	if after := b.key(t, k.ID); after.Version != 1 || len(b.events) > 0 {
-		t.Errorf("something was changed: %+v, events %v", after, b.events)
+	if after := b.key(t, k.ID); after.Version != 1 || len(b.entries) > 0 {
+		t.Errorf("something was changed: %+v, entries %v", after, b.entries)
 	}
 	wantText(t, "no form", b.do("ada", "POST", path, "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"), 415,
 		"Not understood")
 
 	down := errors.New("the disk is on fire")
 	b.store.update = func() error { return down }
-	got = b.post(path, url.Values{"name": {"typed"}})
+	got = b.post(path, url.Values{"name": {"typed"}, "networks": {"192.0.2.0/24"}})
 	wantText(t, "the store is down", got, 503, "Try again in a moment")
 	if !strings.Contains(got.text, `value="typed"`) || strings.Contains(got.text, "fire") ||
 		!strings.Contains(b.log.String(), "fire") {
@@ -152,14 +154,14 @@ func TestEditIsRefused(t *testing.T) {
 	_, strong := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 	_, revoked := b.add(t, "acme")
 	_, expired := b.add(t, "acme", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(time.Hour) })
-	if _, err := b.issuer.Edit(t.Context(), "acme", suspended.ID, suspend); err != nil {
+	if _, err := edit(t, b.issuer, "acme", suspended.ID, suspend); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.issuer.Revoke(t.Context(), "acme", revoked.ID); err != nil {
 		t.Fatal(err)
 	}
 	expired.ExpiresAt = time.Now().Add(-time.Hour)
-	if err := b.store.Memory.Update(t.Context(), expired); err != nil {
+	if err := b.store.Manager.Update(t.Context(), expired); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {

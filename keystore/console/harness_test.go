@@ -3,6 +3,7 @@ package console_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"html"
 	"io"
 	"log/slog"
@@ -32,12 +33,14 @@ type bench struct {
 	handler http.Handler
 	log     *bytes.Buffer
 	mu      sync.Mutex
-	events  []console.Event
+	entries []keystore.AuditEntry // of what the console did
+	options console.Options
 }
 
 // failing is a Manager in which chosen methods fail.
 type failing struct {
-	*keystore.Memory
+	keystore.Manager
+	keystore.Toucher
 	insert, update, list func() error
 }
 
@@ -47,7 +50,7 @@ func (f *failing) Insert(ctx context.Context, k *keystore.Key) error {
 			return err
 		}
 	}
-	return f.Memory.Insert(ctx, k)
+	return f.Manager.Insert(ctx, k)
 }
 
 func (f *failing) Update(ctx context.Context, k *keystore.Key) error {
@@ -56,7 +59,7 @@ func (f *failing) Update(ctx context.Context, k *keystore.Key) error {
 			return err
 		}
 	}
-	return f.Memory.Update(ctx, k)
+	return f.Manager.Update(ctx, k)
 }
 
 func (f *failing) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
@@ -65,30 +68,46 @@ func (f *failing) List(ctx context.Context, organization string, p keystore.Page
 			return nil, err
 		}
 	}
-	return f.Memory.List(ctx, organization, p)
+	return f.Manager.List(ctx, organization, p)
 }
 
 // newBench mounts a console whose administrators are told apart by a cookie:
 // ada and bea in acme, oda in other, mem who is no administrator.
 func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 	t.Helper()
-	b := &bench{store: &failing{Memory: keystore.NewMemory()}, log: new(bytes.Buffer)}
+	memory := keystore.NewMemory()
+	b := &bench{store: &failing{Manager: memory, Toucher: memory}, log: new(bytes.Buffer)}
 	b.keys = keystore.NewCached(b.store, keystore.CacheOptions{Timeout: 30 * time.Second})
 	b.issuer = keystore.NewIssuer(b.keys, keystore.IssuerOptions{})
 	o := console.Options{
 		Logger: slog.New(slog.NewTextHandler(b.log, nil)),
 		SignIn: "/sign-in",
-		Audit: func(_ context.Context, e console.Event) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.events = append(b.events, e)
-		},
 	}
 	for _, c := range change {
 		c(&o)
 	}
-	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, o))
+	b.options = o
+	b.mount(keystore.Policy{})
 	return b
+}
+
+// mount gives the console an Issuer with a policy.
+func (b *bench) mount(p keystore.Policy) {
+	audited := keystore.NewIssuer(b.keys, keystore.IssuerOptions{Policy: p,
+		Audit: func(_ context.Context, e keystore.AuditEntry) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.entries = append(b.entries, e)
+		}})
+	b.handler = http.StripPrefix(mount, console.New(audited, admin, b.options))
+}
+
+// acts returns what the console did, such as "revoke key_1 by ada: other".
+func (b *bench) acts() (acts []string) {
+	for _, e := range b.entries {
+		acts = append(acts, fmt.Sprintf("%s %s by %s: %s", e.Act, e.Key, e.Actor, e.Reason))
+	}
+	return acts
 }
 
 func admin(r *http.Request) (console.Actor, error) {
@@ -188,7 +207,7 @@ func secretOf(t *testing.T, r reply) string {
 // all lists every key of an organization, the newest first.
 func (b *bench) all(t *testing.T, organization string) []*keystore.Key {
 	t.Helper()
-	keys, err := b.store.Memory.List(t.Context(), organization, keystore.Page{Limit: 200})
+	keys, err := b.store.Manager.List(t.Context(), organization, keystore.Page{Limit: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,12 +217,19 @@ func (b *bench) all(t *testing.T, organization string) []*keystore.Key {
 // add issues a key beside the console.
 func (b *bench) add(t *testing.T, organization string, change ...func(*keystore.Grant)) (string, *keystore.Key) {
 	t.Helper()
-	g := keystore.Grant{Organization: organization, Actor: "ada", Name: "Old one", Environment: keystore.Production,
+	return b.addBy(t, "ada", organization, change...)
+}
+
+func (b *bench) addBy(
+	t *testing.T, actor, organization string, change ...func(*keystore.Grant),
+) (string, *keystore.Key) {
+	t.Helper()
+	g := keystore.Grant{Organization: organization, Name: "Old one", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead}}
 	for _, c := range change {
 		c(&g)
 	}
-	secret, k, err := b.issuer.Issue(t.Context(), g)
+	secret, k, err := b.issuer.By(actor, "").Issue(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,3 +283,16 @@ func fetch(t *testing.T, address string) string {
 }
 
 func suspend(k *keystore.Key) { k.Suspended = true }
+
+// edit changes a key as it is now.
+func edit(
+	t testing.TB, i *keystore.Issuer, organization, id string, change func(*keystore.Key),
+) (*keystore.Key, error) {
+	t.Helper()
+	k, err := i.Key(t.Context(), organization, id)
+	if err != nil {
+		return nil, err
+	}
+	change(k)
+	return i.Edit(t.Context(), k)
+}

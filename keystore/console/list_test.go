@@ -70,7 +70,7 @@ func TestFilters(t *testing.T) {
 	if _, err := b.issuer.Revoke(t.Context(), "acme", gone.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.issuer.Edit(t.Context(), "acme", asleep.ID, suspend); err != nil {
+	if _, err := edit(t, b.issuer, "acme", asleep.ID, suspend); err != nil {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile(`href="\./keys/key_[a-z0-9]+">([^<]+)</a>`)
@@ -104,9 +104,7 @@ func TestStatesOfAKey(t *testing.T) {
 		b := newBench(t, func(o *console.Options) {
 			o.PersonName = func(_ context.Context, _, id string) string { return people[id] }
 		})
-		_, k := b.add(t, "acme", func(g *keystore.Grant) {
-			g.Actor, g.ExpiresAt = "eva", time.Now().Add(48*time.Hour)
-		})
+		_, k := b.addBy(t, "eva", "acme", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(48 * time.Hour) })
 		page := func() reply { return b.get("/keys/" + k.ID) }
 		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 2 Jan 2000, 24:00 UTC",
 			"Active", "tasks:read", "List tasks and read their details.")
@@ -120,7 +118,7 @@ func TestStatesOfAKey(t *testing.T) {
 		}
 		time.Sleep(3 * time.Hour)
 		wantText(t, "a used key", page(), 200, "Last used 3 hours ago")
-		if _, err := b.issuer.Edit(t.Context(), "acme", k.ID, suspend); err != nil {
+		if _, err := edit(t, b.issuer, "acme", k.ID, suspend); err != nil {
 			t.Fatal(err)
 		}
 		wantText(t, "a suspended key", page(), 200, "Suspended", "until it is resumed", "Revoke")
@@ -189,9 +187,9 @@ func TestAdviceToRotate(t *testing.T) {
 	}{
 		"active":    {func(string) error { return nil }, true},
 		"revoked":   {func(id string) error { _, err := b.issuer.Revoke(t.Context(), "acme", id); return err }, false},
-		"suspended": {func(id string) error { _, err := b.issuer.Edit(t.Context(), "acme", id, suspend); return err }, false},
+		"suspended": {func(id string) error { _, err := edit(t, b.issuer, "acme", id, suspend); return err }, false},
 		"rotated": {func(id string) error {
-			_, _, err := b.issuer.Rotate(t.Context(), "acme", id, "ada", time.Hour, "")
+			_, _, err := b.issuer.By("ada", "").Rotate(t.Context(), "acme", id, time.Hour, "")
 			return err
 		}, false},
 	} {

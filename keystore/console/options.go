@@ -20,7 +20,7 @@ var (
 
 // An Actor is the administrator who makes a request.
 type Actor struct {
-	ID           string // kept as CreatedBy of the keys they make; required, at most 255 bytes
+	ID           string // kept in the audit, and with the keys they make; required, at most 255 bytes
 	Organization string // the one whose keys they see and change; required, at most 255 bytes
 	Name         string // shown to people; empty: the ID
 }
@@ -34,16 +34,6 @@ type Options struct {
 	// get its secret. What a scope implies comes with it. Everybody can revoke.
 	// Nil: all scopes of the issuer's registry.
 	Assignable func(Actor, keystore.Environment) []scope.Name
-
-	// Check can refuse a key that is otherwise valid, for example when a quota
-	// is reached. The problems of a [*keystore.GrantError] are shown at their
-	// fields; any other error is a 503. Nil: nothing more is checked. It is not
-	// asked when a key is rotated or edited.
-	Check func(context.Context, Actor, keystore.Grant) error
-
-	// Audit is told of each act after it has taken place, before the answer is
-	// sent. Its context outlives the request. Nil: nobody is told.
-	Audit func(context.Context, Event)
 
 	// PersonName returns how to show whoever created a key, by the id that is
 	// kept with it, or "" for an id that is nobody's any more. A page asks once

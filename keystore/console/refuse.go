@@ -40,6 +40,8 @@ var refusals = map[error]failure{
 		detail: "There is no such page, and no such key in your organization."},
 	keystore.ErrRotated: {status: http.StatusConflict, title: "This key was rotated before", detail: "A key is " +
 		"replaced once, and this one has a successor already. If the secret of that one is lost, create a new key."},
+	keystore.ErrConflict: {status: http.StatusConflict, title: "Somebody else has changed this key",
+		detail: "Your changes were not saved. Look at the key as it is now, and edit it again."},
 	keystore.ErrRevoked: {status: http.StatusConflict, title: "This key is revoked",
 		detail: "A revoked key cannot be rotated. Create a new one instead."},
 	keystore.ErrExpired: {status: http.StatusConflict, title: "This key has expired",
@@ -88,7 +90,8 @@ func (x *exchange) sendAgain(f *failure) (fields []formField) {
 	if !errors.Is(f, ErrSignedOut) || x.r.Method != http.MethodPost || x.readForm() != nil {
 		return nil
 	}
-	names := []string{"issue_token", "name", "environment", "scopes", "networks", "expiry", "expires_on", "overlap"}
+	names := []string{"issue_token", "name", "environment", "scopes", "networks", "expiry", "expires_on", "overlap",
+		"reason", "version"}
 	for _, a := range x.options.Attributes {
 		names = append(names, attributeField(a))
 	}

@@ -3,10 +3,19 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
+
+type reasonChoice struct{ Value, Name string }
+
+var reasons = []reasonChoice{
+	{keystore.ReasonOther, "No longer needed, or another reason"},
+	{keystore.ReasonLeaked, "It has leaked, or may have"},
+	{keystore.ReasonLeft, "Who used it has left"},
+}
 
 // revokeForm asks before a key is ended for good.
 func (x *exchange) revokeForm(k *keystore.Key) error {
@@ -14,18 +23,24 @@ func (x *exchange) revokeForm(k *keystore.Key) error {
 		x.toKey(k)
 		return nil
 	}
-	x.render(http.StatusOK, "revoke.html", "Revoke “"+x.view(k).Name+"”?", x.view(k))
+	x.render(http.StatusOK, "revoke.html", "Revoke “"+x.view(k).Name+"”?", struct {
+		view
+		Reasons []reasonChoice
+	}{x.view(k), reasons})
 	return nil
 }
 
 func (x *exchange) revoke(k *keystore.Key) error {
-	before := k.Status(time.Now())
-	k, err := x.issuer.Revoke(x.r.Context(), x.actor.Organization, k.ID)
-	if err != nil {
+	if err := x.readForm(); err != nil {
 		return err
 	}
-	if before != keystore.Revoked {
-		x.audit(Event{Act: Revoked}, k)
+	reason := keystore.ReasonOther
+	if typed := x.r.PostForm.Get("reason"); slices.ContainsFunc(reasons, func(c reasonChoice) bool { return c.Value == typed }) {
+		reason = typed
+	}
+	k, err := x.issuer.By(x.actor.ID, reason).Revoke(x.r.Context(), x.actor.Organization, k.ID)
+	if err != nil {
+		return err
 	}
 	x.toKey(k)
 	return nil

@@ -77,7 +77,7 @@ func (x *exchange) rotate(k *keystore.Key) error {
 
 // replace rotates k and answers, or returns why it did not.
 func (x *exchange) replace(k *keystore.Key, overlap time.Duration, token string) error {
-	secret, next, err := x.issuer.Rotate(x.r.Context(), x.actor.Organization, k.ID, x.actor.ID, overlap, token)
+	secret, next, err := x.by.Rotate(x.r.Context(), x.actor.Organization, k.ID, overlap, token)
 	switch {
 	case next == nil:
 		return err
@@ -86,7 +86,6 @@ func (x *exchange) replace(k *keystore.Key, overlap time.Duration, token string)
 			return &failure{status: http.StatusUnprocessableEntity, title: "Sent before",
 				detail: "This form has been used for something else. Nothing was changed."}
 		}
-		x.auditLateEnd(k)
 		x.showReplay(next)
 		return nil
 	case secret == keystore.Secret{}:
@@ -103,16 +102,6 @@ func (x *exchange) replace(k *keystore.Key, overlap time.Duration, token string)
 		// again.
 		x.options.Logger.ErrorContext(x.r.Context(), "console: a rotated key could not be revoked", "key", k.ID, "error", err)
 	}
-	x.audit(Event{Act: Rotated, Replaced: k.ID, OldKeyEnds: old.Ends}, next)
 	x.showSecret(secret, next, old)
 	return nil
-}
-
-// auditLateEnd tells of a repeated rotation that revoked the old key, which the
-// first one could not. k is the old key as it was before.
-func (x *exchange) auditLateEnd(k *keystore.Key) {
-	after, err := x.issuer.Key(x.r.Context(), k.Organization, k.ID)
-	if err == nil && !after.RevokedAt.Equal(k.RevokedAt) {
-		x.audit(Event{Act: Revoked, OldKeyEnds: after.RevokedAt}, after)
-	}
 }

@@ -3,6 +3,7 @@ package console_test
 import (
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,13 +33,13 @@ func TestRotateAtOnce(t *testing.T) {
 		next.Scopes[0] != k.Scopes[0] {
 		t.Errorf("got %+v", next)
 	}
-	if len(b.events) != 1 || b.events[0].Act != console.Rotated || b.events[0].KeyID != next.ID ||
-		b.events[0].Replaced != k.ID || b.events[0].OldKeyEnds.IsZero() {
-		t.Errorf("got events %+v", b.events)
+	acts := []string{"rotate " + next.ID + " by ada: ", "revoke " + k.ID + " by ada: rotated"}
+	if got := b.acts(); !slices.Equal(got, acts) {
+		t.Errorf("got the acts %q, want %q", got, acts)
 	}
 	got = b.post(path, f)
 	wantText(t, "a refresh", got, 200, "cannot be shown again")
-	if secretShape.MatchString(got.text) || len(b.all(t, "acme")) != 2 || len(b.events) != 1 {
+	if secretShape.MatchString(got.text) || len(b.all(t, "acme")) != 2 || len(b.entries) != 2 {
 		t.Error("a refresh made or showed something")
 	}
 	f.Set("issue_token", "another")
@@ -88,8 +89,8 @@ func TestRotateAKeyThatDoesNotWork(t *testing.T) {
 			path := "/keys/" + k.ID + "/rotate"
 			wantText(t, test.name+", its form", b.get(path), 409, test.text)
 			wantText(t, test.name, b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"0"}}), 409, test.text)
-			if len(b.all(t, "acme")) != 1 || len(b.events) != 0 {
-				t.Errorf("%s: got %d keys and events %+v, want the old key alone", test.name, len(b.all(t, "acme")), b.events)
+			if len(b.all(t, "acme")) != 1 || len(b.entries) != 0 {
+				t.Errorf("%s: got %d keys and entries %+v, want the old key alone", test.name, len(b.all(t, "acme")), b.entries)
 			}
 		}
 	})
@@ -108,8 +109,8 @@ func TestRotateWhileTheStoreIsAway(t *testing.T) {
 	if tokenOf(t, got) != f.Get("issue_token") || secretShape.MatchString(got.text) || strings.Contains(got.text, "disk") {
 		t.Errorf("the form has another token, a secret or the cause:\n%s", got.text)
 	}
-	if b.status(t, old) != keystore.Active || len(b.events) != 0 || !strings.Contains(b.log.String(), "disk on fire") {
-		t.Errorf("the old key is %s, events %+v, log %s", b.status(t, old), b.events, b.log)
+	if b.status(t, old) != keystore.Active || len(b.entries) != 0 || !strings.Contains(b.log.String(), "disk on fire") {
+		t.Errorf("the old key is %s, entries %+v, log %s", b.status(t, old), b.entries, b.log)
 	}
 	b.store.insert = nil
 	token := secretOf(t, b.post(path, url.Values{"issue_token": {tokenOf(t, got)}, "overlap": {"0"}}))
@@ -128,8 +129,8 @@ func TestRotateTwice(t *testing.T) {
 	got := b.do("bea", "POST", path, form, ofPage...)
 	wantText(t, "a second rotation", got, 409, "This key was rotated before", "has a successor already",
 		"create a new key")
-	if len(b.all(t, "acme")) != 2 || len(b.events) != 1 {
-		t.Errorf("got %d keys and events %+v, want the two of the first rotation", len(b.all(t, "acme")), b.events)
+	if len(b.all(t, "acme")) != 2 || len(b.entries) != 2 {
+		t.Errorf("got %d keys and entries %+v, want the two of the first rotation", len(b.all(t, "acme")), b.entries)
 	}
 }
 
@@ -147,7 +148,7 @@ func TestRotationsThatAreNotValid(t *testing.T) {
 		wantText(t, f.Encode(), b.post(path, f), 422, "Choose when the old secret stops working")
 	}
 	wantText(t, "no token", b.post(path, url.Values{"overlap": {"0"}}), 422, "The form arrived incomplete.")
-	if b.status(t, token) != keystore.Active || len(b.all(t, "acme")) != 1 || len(b.events) > 0 {
+	if b.status(t, token) != keystore.Active || len(b.all(t, "acme")) != 1 || len(b.entries) > 0 {
 		t.Error("something was changed")
 	}
 }
@@ -183,17 +184,17 @@ func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 	if b.status(t, token) != keystore.Active || b.status(t, old) != keystore.Active {
 		t.Error("the page is wrong")
 	}
-	if len(b.events) != 1 || !b.events[0].OldKeyEnds.IsZero() || !strings.Contains(b.log.String(), "disk on fire") {
-		t.Errorf("got events %+v and log %s", b.events, b.log)
+	if len(b.entries) != 1 || b.entries[0].Act != "rotate" || !strings.Contains(b.log.String(), "disk on fire") {
+		t.Errorf("got entries %+v and log %s", b.entries, b.log)
 	}
 	b.store.update = nil
 	for range 2 { // the repeat ends the old key, which is an act of its own
 		again := b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})
 		wantText(t, "the repeat", again, 200, "cannot be shown again")
 	}
-	if b.status(t, old) != keystore.Revoked || len(b.events) != 2 || b.events[1].Act != console.Revoked ||
-		b.events[1].KeyID != k.ID {
-		t.Errorf("the old key is %s, got events %+v", b.status(t, old), b.events)
+	if b.status(t, old) != keystore.Revoked || len(b.entries) != 2 || b.entries[1].Act != "revoke" ||
+		b.entries[1].Key != k.ID {
+		t.Errorf("the old key is %s, got entries %+v", b.status(t, old), b.entries)
 	}
 }
 
@@ -251,7 +252,7 @@ func TestRevoke(t *testing.T) {
 		t.Error("asking revoked the key")
 	}
 	for range 2 {
-		got := b.post(path, nil)
+		got := b.post(path, url.Values{"reason": {"leaked"}})
 		if got.StatusCode != 303 || got.Header.Get("Location") != "../../keys/"+k.ID {
 			t.Errorf("got %s to %q", got.Status, got.Header.Get("Location"))
 		}
@@ -259,9 +260,11 @@ func TestRevoke(t *testing.T) {
 	if b.status(t, token) != keystore.Revoked {
 		t.Error("the key still works")
 	}
-	if len(b.events) != 1 || b.events[0].Act != console.Revoked || b.events[0].KeyID != k.ID ||
-		b.events[0].Actor.ID != "ada" || b.events[0].At.IsZero() {
-		t.Errorf("got events %+v, want one", b.events)
+	_, other := b.add(t, "acme")
+	b.post("/keys/"+other.ID+"/revoke", url.Values{"reason": {"made up"}})
+	acts := []string{"revoke " + k.ID + " by ada: leaked", "revoke " + other.ID + " by ada: other"}
+	if got := b.acts(); !slices.Equal(got, acts) {
+		t.Errorf("got the acts %q, want %q", got, acts)
 	}
 	if got := b.get(path); got.StatusCode != 303 {
 		t.Errorf("the question about a revoked key: got %s", got.Status)

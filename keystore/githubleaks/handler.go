@@ -183,7 +183,7 @@ func (h *handler) judge(ctx context.Context, m match) (verdict, error) {
 		return verdict{}, err
 	}
 	if !h.options.WarnOnly {
-		if k, err = h.issuer.Revoke(ctx, k.Organization, k.ID); err != nil {
+		if k, err = h.issuer.By("GitHub", keystore.ReasonLeaked).Revoke(ctx, k.Organization, k.ID); err != nil {
 			return verdict{}, err
 		}
 	}

@@ -39,11 +39,11 @@ type store struct {
 	broken []string // ids
 }
 
-func (s *store) Update(ctx context.Context, k *keystore.Key) error {
+func (s *store) UpdateAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry) error {
 	if slices.Contains(s.broken, k.ID) {
 		return errors.New("the disk is full")
 	}
-	return s.Memory.Update(ctx, k)
+	return s.Memory.UpdateAudited(ctx, k, e)
 }
 
 func newFixture(t *testing.T) *fixture {

@@ -481,7 +481,7 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, rotated, err := issuer.Rotate(t.Context(), "acme", issued.ID, "user_1", 0, "")
+		_, rotated, err := issuer.By("user_1", "").Rotate(t.Context(), "acme", issued.ID, 0, "")
 		if err != nil {
 			t.Fatal(err)
 		}

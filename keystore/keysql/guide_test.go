@@ -47,7 +47,7 @@ func TestTheGuideRevokesALeakedKey(t *testing.T) {
 		issuer := keystore.NewIssuer(store, keystore.IssuerOptions{})
 		issue := func() (string, *keystore.Key) {
 			secret, k, err := issuer.Issue(t.Context(), keystore.Grant{
-				Organization: "acme", Actor: "ada", Environment: keystore.Production,
+				Organization: "acme", Environment: keystore.Production,
 				Scopes: []scope.Name{scope.TasksRead},
 			})
 			if err != nil {

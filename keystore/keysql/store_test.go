@@ -469,13 +469,13 @@ func used(t testing.TB, s *keysql.Store) (tokens []string) {
 	issuer := keystore.NewIssuer(s, keystore.IssuerOptions{})
 	for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
 		secret, k, err := issuer.Issue(ctx, keystore.Grant{
-			Organization: "acme", Actor: "user_1", Name: "Nightly import", Environment: environment,
+			Organization: "acme", Name: "Nightly import", Environment: environment,
 			Scopes: []scope.Name{scope.TasksRead}, IssueToken: "nonce" + string(environment),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, _, err := issuer.Rotate(ctx, "acme", k.ID, "user_1", time.Hour, "")
+		next, _, err := issuer.By("user_1", "").Rotate(ctx, "acme", k.ID, time.Hour, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package keystoretest_test
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -20,6 +21,11 @@ type broken struct {
 	touch      func(ctx context.Context, uses []keystore.Use) error
 	changes    func(ctx context.Context, since string) ([]keystore.Digest, string, error)
 
+	insertAudited func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error
+	updateAudited func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry) error
+	sweepAudit    func(ctx context.Context, before time.Time) (int, error)
+	erase         func(ctx context.Context, organization string) (int, int, error)
+
 	mu       sync.Mutex
 	inserted map[string]*keystore.Key // by ID: copies, for stores that look where they should not
 }
@@ -28,16 +34,20 @@ type broken struct {
 func breakStore(change func(b *broken)) *broken {
 	m := keystore.NewMemory()
 	b := &broken{
-		Memory:     m,
-		lookup:     m.Lookup,
-		insert:     m.Insert,
-		find:       m.Find,
-		findIssued: m.FindIssued,
-		list:       m.List,
-		update:     m.Update,
-		touch:      m.Touch,
-		changes:    m.Changes,
-		inserted:   make(map[string]*keystore.Key),
+		Memory:        m,
+		lookup:        m.Lookup,
+		insert:        m.Insert,
+		find:          m.Find,
+		findIssued:    m.FindIssued,
+		list:          m.List,
+		update:        m.Update,
+		touch:         m.Touch,
+		changes:       m.Changes,
+		insertAudited: m.InsertAudited,
+		updateAudited: m.UpdateAudited,
+		sweepAudit:    m.SweepAudit,
+		erase:         m.Erase,
+		inserted:      make(map[string]*keystore.Key),
 	}
 	change(b)
 	return b

@@ -20,7 +20,8 @@ import (
 )
 
 // A Suite checks one implementation of [keystore.Manager], and of
-// [keystore.Toucher] and [keystore.Feed] when the store is that too. The cases
+// [keystore.Toucher], [keystore.Feed] and [keystore.Auditor] when the store is
+// that too. The cases
 // use real time and do not run in parallel.
 type Suite struct {
 	// New returns a store that is ready to use. It is called once for each
@@ -58,6 +59,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, group := range [][]testCase{
 		lookupCases, insertCases, textCases, findCases, listCases, updateCases, contextCases, touchCases, feedCases,
+		auditCases,
 	} {
 		all = append(all, group...)
 	}

@@ -90,7 +90,7 @@ func newServer(t *testing.T) *server {
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	metrics.AddRoutes(s.api.Routes())
 	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
-		Organization: "org_1", Actor: "admin", Environment: keystore.Sandbox,
+		Organization: "org_1", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
 	})
 	if err != nil {

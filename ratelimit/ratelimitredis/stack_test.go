@@ -22,7 +22,7 @@ func newStack(t testing.TB, limits middleware.RateLimitOptions, route middleware
 	t.Helper()
 	keys := keystore.NewMemory()
 	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
-		Organization: "org_1", Environment: keystore.Production, Name: "test", Actor: "test", Scopes: []scope.Name{scope.AccountRead},
+		Organization: "org_1", Environment: keystore.Production, Name: "test", Scopes: []scope.Name{scope.AccountRead},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -204,7 +204,7 @@ func create(db *sql.DB, streamed bool) http.Handler {
 func manage(mux *http.ServeMux, issuer *keystore.Issuer) {
 	mux.HandleFunc("POST /issue", func(w http.ResponseWriter, r *http.Request) {
 		secret, key, err := issuer.Issue(r.Context(), keystore.Grant{
-			Organization: "org", Actor: "test", Name: "deployed", Environment: keystore.Production,
+			Organization: "org", Name: "deployed", Environment: keystore.Production,
 			Scopes:     []scope.Name{scope.TasksRead, scope.TasksWrite},
 			Attributes: map[string]string{"plan": "gold"},
 			Networks:   []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},

@@ -1,0 +1,274 @@
+package keystoretest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// auditor returns m as an Auditor and ends the case when it is none.
+func auditor(t testing.TB, m keystore.Manager) keystore.Auditor {
+	t.Helper()
+	a, ok := m.(keystore.Auditor)
+	if !ok {
+		t.Skipf("%T is not a keystore.Auditor", m)
+	}
+	return a
+}
+
+// newEntry returns an entry about k with an ID that is above those before.
+func newEntry(k *keystore.Key) keystore.AuditEntry {
+	now := at(0)
+	return keystore.AuditEntry{
+		ID: fmt.Sprintf("act_%014x", now.UnixMicro()) + unique(""), At: now, Act: "issue", Actor: "ada 'o\"x\\",
+		Organization: k.Organization, Key: k.ID, Reason: "ticket 4 – é",
+		Changes: []keystore.Change{{Field: "name", After: "a <b> \"c\""}, {Field: "suspended", Before: "true"}},
+	}
+}
+
+func audit(t testing.TB, a keystore.Auditor, organization, key, after string) []keystore.AuditEntry {
+	t.Helper()
+	page, err := a.Audit(t.Context(), organization, key, after)
+	if err != nil {
+		t.Fatalf("Audit returned %v, want a page", err)
+	}
+	return page
+}
+
+// wantAudit reports a page that is not these entries in this order.
+func wantAudit(t testing.TB, rule string, got []keystore.AuditEntry, want ...keystore.AuditEntry) {
+	t.Helper()
+	same := func(g, w keystore.AuditEntry) bool {
+		equal := g.At.Equal(w.At)
+		g.At, w.At = time.Time{}, time.Time{}
+		return equal && reflect.DeepEqual(g, w)
+	}
+	if !slices.EqualFunc(got, want, same) {
+		t.Errorf("%s: got the entries %v, want %v", rule, got, want)
+	}
+}
+
+// insertAudited inserts a key with an entry for it.
+func insertAudited(t testing.TB, a keystore.Auditor, k *keystore.Key) keystore.AuditEntry {
+	t.Helper()
+	e := newEntry(k)
+	if err := a.InsertAudited(t.Context(), k, e, 0); err != nil {
+		t.Fatalf("InsertAudited of a new key returned %v, want nil", err)
+	}
+	return e
+}
+
+var auditCases = []testCase{
+	{"Audit/Insert", func(t testing.TB, m keystore.Manager) {
+		a := auditor(t, m)
+		k := newKey(unique("org"))
+		first := insertAudited(t, a, k)
+		same(t, "Find after InsertAudited", find(t, m, k), k)
+		again, successor := newKey(k.Organization), newKey(k.Organization)
+		again.Digest, successor.RotatedFrom = k.Digest, k.RotatedFrom
+		for _, c := range []struct {
+			key  *keystore.Key
+			want error
+		}{{again, keystore.ErrExists}, {successor, keystore.ErrRotated}} {
+			wantError(t, a.InsertAudited(t.Context(), c.key, newEntry(c.key), 0), c.want,
+				"InsertAudited of a key that cannot be stored")
+		}
+		wantAudit(t, "Audit after InsertAudited, two of three refused", audit(t, a, k.Organization, "", ""), first)
+	}},
+
+	{"Audit/Update", func(t testing.TB, m keystore.Manager) {
+		a := auditor(t, m)
+		k, e := newKey(unique("org")), keystore.AuditEntry{}
+		insert(t, m, k)
+		k.Name, e = "audited", newEntry(k)
+		if err := a.UpdateAudited(t.Context(), k, e); err != nil {
+			t.Fatalf("UpdateAudited returned %v, want nil", err)
+		}
+		stale, gone := k.Clone(), newKey(k.Organization)
+		stale.Name = "stale"
+		wantError(t, a.UpdateAudited(t.Context(), stale, newEntry(k)), keystore.ErrConflict, "UpdateAudited of version 1")
+		wantError(t, a.UpdateAudited(t.Context(), gone, newEntry(k)), keystore.ErrNotFound, "UpdateAudited of no key")
+		k.Version = 2
+		same(t, "Find after UpdateAudited", find(t, m, k), k)
+		wantAudit(t, "Audit after UpdateAudited, two of three refused", audit(t, a, k.Organization, k.ID, ""), e)
+	}},
+
+	{"Audit/Race", func(t testing.TB, m keystore.Manager) {
+		a := auditor(t, m)
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		entries := make([]keystore.AuditEntry, racers)
+		errs := atOnce(racers, func(i int) error {
+			entries[i] = newEntry(k)
+			return a.UpdateAudited(t.Context(), k.Clone(), entries[i])
+		})
+		winner := oneWins(t, errs, keystore.ErrConflict, "a race of UpdateAudited of one version")
+		wantAudit(t, "Audit after the race", audit(t, a, k.Organization, "", ""), entries[winner])
+	}},
+
+	{"Audit/Pages", func(t testing.TB, m keystore.Manager) {
+		a := auditor(t, m)
+		k, other := newKey(unique("org")), newKey(unique("org"))
+		insert(t, m, k)
+		insertAudited(t, a, other)
+		var all, ofKey []keystore.AuditEntry
+		for i := range 205 {
+			added := k
+			if i%4 == 0 {
+				added = newKey(k.Organization)
+				all = append(all, insertAudited(t, a, added))
+				continue
+			}
+			e := newEntry(k)
+			if err := a.UpdateAudited(t.Context(), k, e); err != nil {
+				t.Fatalf("UpdateAudited returned %v, want nil", err)
+			}
+			k.Version++
+			all, ofKey = append(all, e), append(ofKey, e)
+		}
+		for _, c := range []struct {
+			key  string
+			want []keystore.AuditEntry
+		}{{"", all}, {k.ID, ofKey}} {
+			slices.SortFunc(c.want, func(a, b keystore.AuditEntry) int { return cmp.Compare(b.ID, a.ID) })
+			var got []keystore.AuditEntry
+			after := ""
+			for range len(all) {
+				page := audit(t, a, k.Organization, c.key, after)
+				if len(page) == 0 {
+					break
+				}
+				if len(page) > 100 {
+					t.Fatalf("Audit returned %d entries, want at most 100", len(page))
+				}
+				got, after = append(got, page...), page[len(page)-1].ID
+				insertAudited(t, a, newKey(k.Organization))
+			}
+			wantAudit(t, "the pages, with keys inserted in between", got, c.want...)
+		}
+		wantAudit(t, "Audit by another organization", audit(t, a, other.Organization, k.ID, ""))
+		wantAudit(t, "Audit without an organization", audit(t, a, "", k.ID, ""))
+	}},
+
+	{"Audit/Sweep", func(t testing.TB, m keystore.Manager) {
+		a := auditor(t, m)
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		old := newEntry(k)
+		old.At = at(-time.Hour)
+		old.ID = fmt.Sprintf("act_%014x", old.At.UnixMicro()) + unique("")
+		if err := a.UpdateAudited(t.Context(), k, old); err != nil {
+			t.Fatal(err)
+		}
+		k.Version++
+		young := insertAudited(t, a, newKey(k.Organization))
+		if removed, err := a.SweepAudit(t.Context(), at(-time.Minute)); err != nil || removed < 1 {
+			t.Errorf("SweepAudit returned %d, %v, want at least 1", removed, err)
+		}
+		wantAudit(t, "Audit after SweepAudit", audit(t, a, k.Organization, "", ""), young)
+		same(t, "Find of a key whose entry was swept", find(t, m, k), k)
+	}},
+
+	{"Audit/MaxKeys", func(t testing.TB, m keystore.Manager) {
+		a := auditor(t, m)
+		k := newKey(unique("org"))
+		counted := 0
+		for _, change := range []func(k *keystore.Key){
+			func(k *keystore.Key) { counted++ },
+			func(k *keystore.Key) { k.ExpiresAt = time.Time{}; counted++ },
+			func(k *keystore.Key) { k.Suspended = true; counted++ },
+			func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
+			func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
+			func(k *keystore.Key) { k.RevokedAt = at(time.Hour) },
+		} {
+			there := newKey(k.Organization)
+			change(there)
+			insert(t, m, there)
+		}
+		insert(t, m, newKey(unique("org")))
+		wantError(t, a.InsertAudited(t.Context(), k, newEntry(k), counted), keystore.ErrTooManyKeys,
+			"InsertAudited with as many keys as may be")
+		if err := a.InsertAudited(t.Context(), k, newEntry(k), counted+1); err != nil {
+			t.Errorf("InsertAudited with room for a key returned %v, want nil", err)
+		}
+		if got := audit(t, a, k.Organization, "", ""); len(got) != 1 {
+			t.Errorf("got %d entries, want that of the key that was stored", len(got))
+		}
+	}},
+
+	{"Audit/MaxKeysRace", func(t testing.TB, m keystore.Manager) {
+		a := auditor(t, m)
+		organization := unique("org")
+		errs := atOnce(racers, func(int) error {
+			k := newKey(organization)
+			return a.InsertAudited(t.Context(), k, newEntry(k), 1)
+		})
+		oneWins(t, errs, keystore.ErrTooManyKeys, "a race of InsertAudited with room for one key")
+		if got := list(t, m, organization, keystore.Page{}); len(got) != 1 {
+			t.Errorf("after the race there are %d keys, want 1", len(got))
+		}
+	}},
+
+	{"Erase/Organization", func(t testing.TB, m keystore.Manager) {
+		a := auditor(t, m)
+		k, other := newKey(unique("org")), newKey(unique("org"))
+		insertAudited(t, a, k)
+		insertAudited(t, a, newKey(k.Organization))
+		kept := insertAudited(t, a, other)
+		keys, entries, err := a.Erase(t.Context(), k.Organization)
+		if err != nil || keys != 2 || entries != 2 {
+			t.Errorf("Erase returned %d, %d, %v, want 2 keys and 2 entries", keys, entries, err)
+		}
+		for method, err := range reads(t.Context(), m, k) {
+			if method != "Lookup" && method != "List" {
+				wantError(t, err, keystore.ErrNotFound, method+" of a key that was erased")
+			}
+		}
+		if got := list(t, m, k.Organization, keystore.Page{}); len(got) != 0 {
+			t.Errorf("List of an organization that was erased returned %d keys, want none", len(got))
+		}
+		got, err := m.Lookup(t.Context(), k.Digest)
+		switch {
+		case errors.Is(err, keystore.ErrNotFound):
+		case err != nil || !errors.Is(got.Refused(), keystore.ErrRevoked):
+			t.Errorf("Lookup of a key that was erased returned %v, %v, want ErrNotFound or a key that is revoked", got, err)
+		default:
+			bare := *got
+			bare.Digest = keystore.Digest{}
+			for _, text := range []string{k.Organization, k.ID, k.Name, k.CreatedBy, k.IssueToken, k.RotatedFrom} {
+				if told := fmt.Sprint(bare); strings.Contains(told, text) {
+					t.Errorf("Lookup of a key that was erased still has %q: %s", text, told)
+				}
+			}
+			if got.Environment != k.Environment || got.Legacy != k.Legacy {
+				t.Errorf("Lookup of a key that was erased returned %+v, which does not fit its token", got)
+			}
+		}
+		wantAudit(t, "Audit of an organization that was erased", audit(t, a, k.Organization, "", ""))
+		wantAudit(t, "Audit of another one", audit(t, a, other.Organization, "", ""), kept)
+		same(t, "Find of another organization's key", find(t, m, other), other)
+		if keys, entries, err := a.Erase(t.Context(), k.Organization); keys != 0 || entries != 0 || err != nil {
+			t.Errorf("a second Erase returned %d, %d, %v, want nothing left", keys, entries, err)
+		}
+		insert(t, m, newKey(k.Organization))
+	}},
+
+	{"Erase/Feed", func(t testing.TB, m keystore.Manager) {
+		a, store := auditor(t, m), feed(t, m)
+		k := newKey(unique("org"))
+		insert(t, m, k)
+		since := position(t, store)
+		if _, _, err := a.Erase(t.Context(), k.Organization); err != nil {
+			t.Fatal(err)
+		}
+		seen, _ := drain(t, store, since)
+		wantSeen(t, seen, []*keystore.Key{k}, "a key that was erased")
+	}},
+}

@@ -1,0 +1,78 @@
+package keystoretest_test
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// brokenAudits break what an Auditor promises.
+var brokenAudits = []defect{
+	{"audits no new key", []string{"Audit/Insert", "Audit/Pages", "Audit/MaxKeys", "Audit/Sweep"}, func(b *broken) {
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, _ keystore.AuditEntry, maxKeys int) error {
+			return b.Memory.Insert(ctx, k)
+		}
+	}},
+	{"audits no change", []string{"Audit/Update", "Audit/Race", "Audit/Pages"}, func(b *broken) {
+		b.updateAudited = func(ctx context.Context, k *keystore.Key, _ keystore.AuditEntry) error {
+			return b.Memory.Update(ctx, k)
+		}
+	}},
+	{"counts before it inserts", []string{"Audit/MaxKeysRace"}, func(b *broken) {
+		var arrived = make(chan struct{}, 100)
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
+			keys, err := b.Memory.List(ctx, k.Organization, keystore.Page{})
+			if err != nil || maxKeys > 0 && len(keys) >= maxKeys {
+				return keystore.ErrTooManyKeys
+			}
+			for arrived <- struct{}{}; len(arrived) < 2; {
+				time.Sleep(time.Millisecond)
+			}
+			return b.Memory.InsertAudited(ctx, k, e, 0)
+		}
+	}},
+	{"counts every key", []string{"Audit/MaxKeys"}, func(b *broken) {
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
+			keys, err := b.Memory.List(ctx, k.Organization, keystore.Page{})
+			if err != nil || maxKeys > 0 && len(keys) >= maxKeys {
+				return keystore.ErrTooManyKeys
+			}
+			return b.Memory.InsertAudited(ctx, k, e, 0)
+		}
+	}},
+	{"sweeps everything", []string{"Audit/Sweep"}, func(b *broken) {
+		b.sweepAudit = func(ctx context.Context, _ time.Time) (int, error) {
+			return b.Memory.SweepAudit(ctx, time.Now().Add(time.Hour))
+		}
+	}},
+	{"erases the list alone", []string{"Erase/Organization", "Erase/Feed"}, func(b *broken) {
+		b.erase = func(ctx context.Context, organization string) (int, int, error) { return 2, 2, nil }
+	}},
+	{"has no key that is gone in its feed", []string{"Erase/Feed"}, func(b *broken) {
+		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+			changed, next, err := b.Memory.Changes(ctx, since)
+			return slices.DeleteFunc(changed, func(d keystore.Digest) bool {
+				_, err := b.Memory.Lookup(ctx, d)
+				return err != nil
+			}), next, err
+		}
+	}},
+}
+
+func (b *broken) InsertAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
+	return b.insertAudited(ctx, k, e, maxKeys)
+}
+
+func (b *broken) UpdateAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry) error {
+	return b.updateAudited(ctx, k, e)
+}
+
+func (b *broken) SweepAudit(ctx context.Context, before time.Time) (int, error) {
+	return b.sweepAudit(ctx, before)
+}
+
+func (b *broken) Erase(ctx context.Context, organization string) (int, int, error) {
+	return b.erase(ctx, organization)
+}

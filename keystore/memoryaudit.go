@@ -1,0 +1,111 @@
+package keystore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+)
+
+// auditPage is how many entries one call returns at most.
+const auditPage = 100
+
+// InsertAudited implements [Auditor].
+func (m *Memory) InsertAudited(ctx context.Context, k *Key, e AuditEntry, maxKeys int) error {
+	return m.audited(ctx, e, func() error {
+		now, count := time.Now(), 0
+		for _, r := range m.lists[k.Organization] {
+			if r.key.counts(now) {
+				count++
+			}
+		}
+		if maxKeys > 0 && count >= maxKeys {
+			return ErrTooManyKeys
+		}
+		return m.insert(k)
+	})
+}
+
+// UpdateAudited implements [Auditor].
+func (m *Memory) UpdateAudited(ctx context.Context, k *Key, e AuditEntry) error {
+	return m.audited(ctx, e, func() error { return m.update(k) })
+}
+
+// audited does an act and keeps its entry.
+func (m *Memory) audited(ctx context.Context, e AuditEntry, act func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.Changes = slices.Clone(e.Changes)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := act(); err != nil {
+		return err
+	}
+	entries := m.audit[e.Organization]
+	at, _ := slices.BinarySearchFunc(entries, e.ID, byEntryID)
+	m.audit[e.Organization] = slices.Insert(entries, at, e)
+	return nil
+}
+
+// Audit implements [Auditor].
+func (m *Memory) Audit(ctx context.Context, organization, key, after string) (page []AuditEntry, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	entries := m.audit[organization]
+	if after != "" {
+		end, _ := slices.BinarySearchFunc(entries, after, byEntryID)
+		entries = entries[:end]
+	}
+	for _, e := range slices.Backward(entries) {
+		if len(page) < auditPage && (key == "" || key == e.Key) {
+			e.Changes = slices.Clone(e.Changes)
+			page = append(page, e)
+		}
+	}
+	return page, nil
+}
+
+// SweepAudit implements [Auditor].
+func (m *Memory) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for organization, entries := range m.audit {
+		kept := slices.DeleteFunc(entries, func(e AuditEntry) bool { return e.At.Before(before) })
+		removed += len(entries) - len(kept)
+		m.audit[organization] = kept
+		if len(kept) == 0 {
+			delete(m.audit, organization)
+		}
+	}
+	return removed, nil
+}
+
+// Erase implements [Auditor].
+func (m *Memory) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.lists[organization] {
+		k := r.key
+		delete(m.byDigest, k.Digest)
+		delete(m.byID, k.ID)
+		delete(m.issued, issue{organization, k.CreatedBy, k.IssueToken})
+		delete(m.replaced, succession{organization, k.RotatedFrom})
+		m.changes.add(k.Digest)
+	}
+	keys, entries = len(m.lists[organization]), len(m.audit[organization])
+	delete(m.lists, organization)
+	delete(m.audit, organization)
+	return keys, entries, nil
+}
+
+func byEntryID(e AuditEntry, id string) int { return strings.Compare(e.ID, id) }

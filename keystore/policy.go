@@ -1,0 +1,94 @@
+package keystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A Policy limits which keys are issued. The zero Policy limits nothing. Keys
+// that are there already, and imported ones, stay as they are; the successor of
+// a key has its expiry, or MaxLife if that is shorter.
+type Policy struct {
+	MaxLife    time.Duration // longest time until a key expires: each needs an expiry then. Zero: any
+	NeedExpiry []scope.Name  // a key that may do one of these needs an expiry
+
+	// MaxKeys is how many keys an organization may have. Those that have
+	// expired, are revoked, or will be after a rotation do not count. If the
+	// store is no [Auditor], concurrent calls of Issue can each add the last
+	// one. Zero: any number.
+	MaxKeys int
+}
+
+// validate returns an error when the policy cannot be meant.
+func (p Policy) validate(r *scope.Registry) error {
+	if p.MaxLife < 0 || p.MaxKeys < 0 {
+		return errors.New("keystore: Policy with a negative limit")
+	}
+	if _, unknown := r.Parse(p.NeedExpiry); len(unknown) > 0 {
+		return fmt.Errorf("keystore: Policy.NeedExpiry has scopes that the service does not: %q", unknown)
+	}
+	return nil
+}
+
+// problems returns what the policy has against a grant, its number of keys left
+// out.
+func (p Policy) problems(g Grant, r *scope.Registry, now time.Time) []FieldError {
+	if p.MaxLife > 0 && (g.ExpiresAt.IsZero() || g.ExpiresAt.After(now.Add(p.MaxLife))) {
+		return []FieldError{{"expires_at", fmt.Sprintf("The key must expire within %s.", lifeText(p.MaxLife))}}
+	}
+	granted, _ := r.Parse(g.Scopes)
+	for _, n := range p.NeedExpiry {
+		if g.ExpiresAt.IsZero() && granted.Has(n) {
+			return []FieldError{{"expires_at", fmt.Sprintf("A key with the scope %s needs an expiry.", n)}}
+		}
+	}
+	return nil
+}
+
+// latest returns when the successor of a key expires.
+func (p Policy) latest(expires, now time.Time) time.Time {
+	if last := now.Add(p.MaxLife); p.MaxLife > 0 && (expires.IsZero() || expires.After(last)) {
+		return last
+	}
+	return expires
+}
+
+func (p Policy) tooManyKeys() error {
+	return &GrantError{[]FieldError{{"organization", fmt.Sprintf(
+		"The organization has %d keys or more, and may have no other one. Revoke one first.", p.MaxKeys)}}}
+}
+
+func lifeText(d time.Duration) string {
+	if days := d / (24 * time.Hour); days > 1 && d%(24*time.Hour) == 0 {
+		return fmt.Sprintf("%d days", days)
+	}
+	return d.String()
+}
+
+// room returns [ErrTooManyKeys] if the organization may have no other key. It
+// reads the whole list, for stores that are no [Auditor].
+func (i *Issuer) room(ctx context.Context, organization string) error {
+	now, count, page := time.Now(), 0, Page{Limit: 200}
+	for {
+		keys, err := i.Keys(ctx, organization, page)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		for _, k := range keys {
+			if k.counts(now) {
+				count++
+			}
+		}
+		if count >= i.policy.MaxKeys {
+			return ErrTooManyKeys
+		}
+		page.After = keys[len(keys)-1]
+	}
+}
+
+// counts reports whether the key is one of Policy.MaxKeys.
+func (k *Key) counts(now time.Time) bool { return k.RevokedAt.IsZero() && k.Status(now) != Expired }

@@ -1,0 +1,142 @@
+package keystore_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+const day = 24 * time.Hour
+
+func TestPolicyOfExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := scope.New(scope.Definition{Name: "cars:write", Implies: []scope.Name{"cars:read"}},
+			scope.Definition{Name: "cars:read"}, scope.Definition{Name: "cars:drive"})
+		within, needed := "The key must expire within 90 days.", "A key with the scope cars:read needs an expiry."
+		for _, c := range []struct {
+			policy  keystore.Policy
+			scopes  []scope.Name
+			expires time.Duration // from now; 0: never
+			want    string
+		}{
+			{keystore.Policy{}, []scope.Name{"cars:write"}, 0, ""},
+			{keystore.Policy{MaxLife: 90 * day}, nil, 0, within},
+			{keystore.Policy{MaxLife: 90 * day}, nil, 90*day + 1, within},
+			{keystore.Policy{MaxLife: 90 * day}, nil, 90 * day, ""},
+			{keystore.Policy{MaxLife: 90 * time.Minute}, nil, 0, "The key must expire within 1h30m0s."},
+			{keystore.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:read"}, 0, needed},
+			{keystore.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 0, needed},
+			{keystore.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 999 * day, ""},
+			{keystore.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:drive"}, 0, ""},
+		} {
+			issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
+				Service: keystore.Service{Scopes: registry}, Policy: c.policy})
+			g := grant()
+			if g.Scopes = c.scopes; c.expires != 0 {
+				g.ExpiresAt = time.Now().Add(c.expires)
+			}
+			_, _, err := issuer.Issue(t.Context(), g)
+			wrong, _ := errors.AsType[*keystore.GrantError](err)
+			if c.want == "" && err != nil || c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
+				wrong.Fields[0] != keystore.FieldError{Field: "expires_at", Message: c.want}) {
+				t.Errorf("%+v: Issue of %q that expires in %v returned %v, want %q", c.policy, c.scopes, c.expires, err,
+					c.want)
+			}
+		}
+	})
+}
+
+// A successor lives no longer than the policy lets it, nor than its predecessor.
+func TestPolicyOfRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := keystore.NewMemory()
+		free := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{
+			Policy: keystore.Policy{MaxLife: 90 * day, MaxKeys: 1, NeedExpiry: []scope.Name{scope.TasksRead}}})
+		for expires, want := range map[time.Duration]time.Duration{0: 90 * day, 91 * day: 90 * day, 5 * day: 5 * day} {
+			g := grant()
+			if expires != 0 {
+				g.ExpiresAt = time.Now().Add(expires)
+			}
+			_, old := issue(t, free, g)
+			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+			if err != nil || !next.ExpiresAt.Equal(time.Now().Add(want)) {
+				t.Errorf("Rotate of a key with %v to live returned %+v, %v, want one with %v", expires, next, err, want)
+			}
+		}
+	})
+}
+
+// The limit holds, and says what to do, with an Auditor also under concurrent
+// calls. A key that made room and a repeat are let in.
+func TestPolicyOfMaxKeys(t *testing.T) {
+	for name, store := range map[string]keystore.Manager{
+		"an Auditor":    keystore.NewMemory(),
+		"a Cached":      keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{}),
+		"another store": failing{Manager: keystore.NewMemory()},
+	} {
+		issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 2}})
+		g := grant()
+		g.IssueToken = "form-1"
+		_, first := issue(t, issuer, g)
+		_, second := issue(t, issuer, grant())
+		_, _, err := issuer.Issue(t.Context(), grant())
+		wrong, ok := errors.AsType[*keystore.GrantError](err)
+		if !ok || wrong.Fields[0].Field != "organization" ||
+			!strings.Contains(wrong.Fields[0].Message, "2 keys or more, and may have no other one. Revoke one") {
+			t.Errorf("%s: a third Issue returned %v, want a problem with the organization", name, err)
+		}
+		if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, keystore.ErrExists) ||
+			again == nil || again.ID != first.ID {
+			t.Errorf("%s: a repeat returned %v, %v, want the key that it made", name, again, err)
+		}
+		if _, _, err := issuer.Rotate(t.Context(), "acme", second.ID, time.Hour, ""); err != nil {
+			t.Errorf("%s: Rotate returned %v, want a successor in place of a key", name, err)
+		}
+		if _, err := issuer.Revoke(t.Context(), "acme", first.ID); err != nil {
+			t.Fatal(err)
+		}
+		issue(t, issuer, grant())
+		other := grant()
+		other.Organization = "other"
+		issue(t, issuer, other)
+	}
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 3}})
+	var made atomic.Int64
+	var clicks sync.WaitGroup
+	for range 50 {
+		clicks.Go(func() {
+			if _, _, err := issuer.Issue(t.Context(), grant()); err == nil {
+				made.Add(1)
+			}
+		})
+	}
+	clicks.Wait()
+	if made.Load() != 3 {
+		t.Errorf("50 concurrent Issues made %d keys, want 3", made.Load())
+	}
+}
+
+// A store that cannot be asked how many keys there are lets none in.
+func TestPolicyWhenTheStoreFails(t *testing.T) {
+	store := corrupt{Manager: keystore.NewMemory(), key: &keystore.Key{Organization: "other"}}
+	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 2}})
+	if _, _, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrCorrupt) {
+		t.Errorf("Issue returned %v, want ErrCorrupt", err)
+	}
+}
+
+func TestPolicyPanics(t *testing.T) {
+	for _, p := range []keystore.Policy{{MaxLife: -1}, {MaxKeys: -1}, {NeedExpiry: []scope.Name{"task:read"}}} {
+		if !panics(func() { keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Policy: p}) }) {
+			t.Errorf("NewIssuer with the policy %+v did not panic", p)
+		}
+	}
+}
