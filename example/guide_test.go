@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,6 +95,36 @@ func TestTheGuideWatchesFiguresThatExist(t *testing.T) {
 	}
 	if figures < 8 {
 		t.Errorf("found %d figures only", figures)
+	}
+}
+
+// TestTheControlsNameTestsThatExist: each test of SECURITY.md is one of the
+// repository.
+func TestTheControlsNameTestsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../.github/SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			source, readErr := os.ReadFile(path)
+			tests.Write(source)
+			err = readErr
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`(Test\\w+)`").FindAllSubmatch(text, -1)
+	if len(names) < 20 {
+		t.Errorf("found %d tests only", len(names))
+	}
+	for _, name := range names {
+		if !strings.Contains(tests.String(), "\nfunc "+string(name[1])+"(t *testing.T)") {
+			t.Errorf("there is no test %s", name[1])
+		}
 	}
 }
 
