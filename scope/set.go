@@ -39,6 +39,38 @@ func (s Set) HasAny(t Set) bool {
 	return s.registry == t.registry && t.bits&s.grants() != 0
 }
 
+// Granting returns the scopes of s by which it grants those of t: for each of
+// them that scope, or where s does not hold it, all of s that imply it. It is
+// empty when t belongs to another registry.
+func (s Set) Granting(t Set) Set {
+	if s.registry == nil || s.registry != t.registry {
+		return Set{}
+	}
+	used := Set{s.registry, s.bits & t.bits}
+	if !s.registry.implies {
+		return used
+	}
+	implied := t.bits &^ s.bits
+	for rest := s.bits; rest != 0; rest &= rest - 1 {
+		if i := bits.TrailingZeros64(rest); s.registry.granted[i]&implied != 0 {
+			used.bits |= 1 << i
+		}
+	}
+	return used
+}
+
+// Union returns the scopes of s and those of t. The scopes of another registry
+// are left out, if s has one.
+func (s Set) Union(t Set) Set {
+	switch s.registry {
+	case nil:
+		return t
+	case t.registry:
+		s.bits |= t.bits
+	}
+	return s
+}
+
 // Names returns the scopes of s in the order of its registry, without those
 // that are only implied. The slice is the caller's.
 func (s Set) Names() []Name {

@@ -1,6 +1,7 @@
 package scope_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/scope"
@@ -69,6 +70,47 @@ func TestRegistriesDoNotMix(t *testing.T) {
 	ours, theirs := set(t, a, scope.TasksRead), set(t, b, scope.TasksRead)
 	if ours == theirs || ours.HasAll(theirs) || ours.HasAny(theirs) {
 		t.Error("a set of another registry was taken for one's own")
+	}
+}
+
+// Granting tells by which scopes of a key a requirement is met.
+func TestGranting(t *testing.T) {
+	plain := scope.Contract()
+	chain := implying(scope.WebhooksWrite, scope.TasksWrite, scope.TasksRead) // each implies the next
+	type names = []scope.Name
+	for _, c := range []struct {
+		registry             *scope.Registry
+		held, required, want names
+	}{
+		{plain, names{scope.TasksRead, scope.TasksWrite}, names{scope.TasksWrite, scope.ChatRead}, names{scope.TasksWrite}},
+		{plain, names{scope.TasksRead}, names{scope.TasksWrite}, nil},
+		{plain, names{scope.TasksRead}, nil, nil},
+		{chain, names{scope.TasksRead, scope.TasksWrite}, names{scope.TasksRead}, names{scope.TasksRead}},
+		{chain, names{scope.WebhooksWrite, scope.TasksWrite}, names{scope.TasksRead}, names{scope.TasksWrite, scope.WebhooksWrite}},
+		{chain, names{scope.TasksWrite}, names{scope.TasksWrite, scope.TasksRead}, names{scope.TasksWrite}},
+		{chain, names{scope.TasksRead}, names{scope.TasksWrite}, nil},
+	} {
+		held, _ := c.registry.Parse(c.held)
+		required, _ := c.registry.Parse(c.required)
+		if got := held.Granting(required).Names(); !slices.Equal(got, c.want) {
+			t.Errorf("%v grants %v by %v, want %v", held, required, got, c.want)
+		}
+		if other, _ := scope.New(plain.Definitions()...).Parse(c.required); held.Granting(other) != (scope.Set{}) {
+			t.Errorf("%v grants %v of another registry by %v", held, other, held.Granting(other))
+		}
+	}
+}
+
+func TestUnion(t *testing.T) {
+	read, write := set(t, scope.Contract(), scope.TasksRead), set(t, scope.Contract(), scope.TasksWrite)
+	both := set(t, scope.Contract(), scope.TasksRead, scope.TasksWrite)
+	other := set(t, scope.New(scope.Contract().Definitions()...), scope.TasksWrite)
+	for _, c := range []struct{ a, b, want scope.Set }{
+		{read, write, both}, {read, read, read}, {scope.Set{}, read, read}, {read, scope.Set{}, read}, {read, other, read},
+	} {
+		if got := c.a.Union(c.b); got != c.want {
+			t.Errorf("%v and %v are %v, want %v", c.a, c.b, got, c.want)
+		}
 	}
 }
 
