@@ -162,7 +162,7 @@ func BenchmarkRecordUse(b *testing.B) {
 	k := &keystore.Key{ID: "key_1", Organization: "acme"}
 	b.ReportAllocs()
 	for b.Loop() {
-		uses.Record(k)
+		uses.Record(k, anywhere)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestAllocations(t *testing.T) {
 	k = k.Bind(scope.Contract())
 	cached.Lookup(ctx, unknown(1))
 	uses := keystore.NewLastUsed(store, keystore.LastUsedOptions{})
-	uses.Record(k)
+	uses.Record(k, anywhere)
 	token := keystore.Service{}.Generate(keystore.Production).Reveal()
 	longest := strings.Repeat("a", 256)
 	contract := scope.Contract()
@@ -215,7 +215,7 @@ func TestAllocations(t *testing.T) {
 		"Tenant":                   func() { k.Tenant() },
 		"Bind again":               func() { k.Bind(contract) },
 		"Granted":                  func() { k.Granted().Has(scope.TasksRead) },
-		"Record":                   func() { uses.Record(k) },
+		"Record":                   func() { uses.Record(k, anywhere) },
 	} {
 		if got := testing.AllocsPerRun(100, f); got != 0 {
 			t.Errorf("%s allocates %v times, want 0", name, got)

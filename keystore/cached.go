@@ -30,7 +30,7 @@ import (
 //     named the key, the next lookup asks the store, and no answer from before
 //     is remembered.
 //
-// A Cached is a [Manager] and a [Toucher], whose other methods ask the store
+// A Cached is a [Manager] and a [UsageReader], whose other methods ask the store
 // each time. What the store lacks returns an error that wraps
 // [errors.ErrUnsupported]. A Cached is safe for concurrent use, and starts no
 // goroutine that outlives the question it was started for.

@@ -8,11 +8,11 @@ import (
 
 var _ Manager = (*Cached)(nil)
 
-// A manager is what a [Cached] passes on to its store: Find, FindIssued, List
-// and Touch as they are.
+// A manager is what a [Cached] passes on to its store: Find, FindIssued, List,
+// Touch and Usage as they are.
 type manager interface {
 	Manager
-	Toucher
+	UsageReader
 }
 
 // A writer is the manager of a Cached, which forgets each key that it changes:
@@ -76,7 +76,7 @@ func managerOf(s Store) manager {
 	if m, ok := s.(Manager); ok {
 		return struct {
 			Manager
-			Toucher
+			UsageReader
 		}{m, p}
 	}
 	return p
@@ -101,4 +101,11 @@ func (p partial) Touch(ctx context.Context, uses []Use) error {
 		return t.Touch(ctx, uses)
 	}
 	return p.lacks("does not keep when keys were last used")
+}
+
+func (p partial) Usage(ctx context.Context, organization, id string) (*Usage, error) {
+	if r, ok := p.Store.(UsageReader); ok {
+		return r.Usage(ctx, organization, id)
+	}
+	return nil, p.lacks("does not keep how keys are used")
 }

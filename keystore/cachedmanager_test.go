@@ -68,9 +68,10 @@ func TestCachedOverPlainStore(t *testing.T) {
 	_, findErr := cached.Find(ctx, "acme", "key_1")
 	_, issuedErr := cached.FindIssued(ctx, "acme", "ada", "form-1")
 	_, listErr := cached.List(ctx, "acme", keystore.Page{})
+	_, usageErr := cached.Usage(ctx, "acme", "key_1")
 	for method, err := range map[string]error{
 		"Insert": cached.Insert(ctx, k), "Update": cached.Update(ctx, k), "Find": findErr, "FindIssued": issuedErr,
-		"List": listErr, "Touch": cached.Touch(ctx, nil), "Run": cached.Run(ctx),
+		"List": listErr, "Usage": usageErr, "Touch": cached.Touch(ctx, nil), "Run": cached.Run(ctx),
 	} {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s over a plain store returned %v, want an error that wraps errors.ErrUnsupported", method, err)
@@ -82,6 +83,10 @@ func TestCachedOverPlainStore(t *testing.T) {
 	manages := keystore.NewCached(struct{ keystore.Manager }{memory}, keystore.CacheOptions{})
 	if err := manages.Insert(ctx, k); err != nil || !errors.Is(manages.Touch(ctx, nil), errors.ErrUnsupported) {
 		t.Errorf("over a Manager that is no Toucher Insert returned %v, and Touch none", err)
+	}
+	issuer := keystore.NewIssuer(struct{ keystore.Manager }{memory}, keystore.IssuerOptions{})
+	if _, err := issuer.Usage(ctx, "", "key_1"); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Issuer.Usage over a Manager that is no UsageReader returned %v, want errors.ErrUnsupported", err)
 	}
 	type touching struct {
 		keystore.Store

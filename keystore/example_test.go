@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -147,7 +148,8 @@ func ExampleLastUsed() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	uses.Record(key) // for each request that was let in
+	address := netip.MustParseAddr("192.0.2.7")
+	uses.Record(key, func() netip.Addr { return address }) // for each request that was let in
 
 	stop() // after the server has shut down
 	fmt.Println(<-done, <-done)

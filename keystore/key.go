@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/sallyport-go/sallyport/scope"
@@ -54,6 +55,8 @@ type Key struct {
 	granted  scope.Set
 	tenant   string
 	tenantOf [2]string // what tenant was made of: a copy may have another Organization
+
+	tally *atomic.Pointer[tally] // the latest of LastUsed; nil until the key is bound
 }
 
 // Bind returns a copy of k that knows what it grants in r, or k itself when it
@@ -63,10 +66,14 @@ func (k *Key) Bind(r *scope.Registry) *Key {
 	if k.tenant != "" && k.granted.Registry() == r {
 		return k
 	}
-	bound := *k
+	bound := &struct { // one allocation for both
+		Key
+		latest atomic.Pointer[tally]
+	}{Key: *k}
 	bound.granted, _ = r.Parse(k.Scopes)
 	bound.tenant, bound.tenantOf = k.Tenant(), [2]string{k.Organization, string(k.Environment)}
-	return &bound
+	bound.tally = &bound.latest
+	return &bound.Key
 }
 
 // Granted returns what the key may do. It is the zero set, which grants
@@ -154,6 +161,6 @@ func (k *Key) Clone() *Key {
 	c.Scopes = slices.Clone(k.Scopes)
 	c.Attributes = maps.Clone(k.Attributes)
 	c.Networks = slices.Clone(k.Networks)
-	c.granted, c.tenant = scope.Set{}, ""
+	c.granted, c.tenant, c.tally = scope.Set{}, "", nil
 	return &c
 }

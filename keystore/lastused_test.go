@@ -6,15 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // A book is a Toucher that writes down what it is told.
@@ -73,6 +76,8 @@ func key(n int) *keystore.Key {
 	return &keystore.Key{ID: fmt.Sprintf("key_%d", n), Organization: "acme"}
 }
 
+func anywhere() netip.Addr { return netip.Addr{} }
+
 func runLastUsed(t *testing.T, l *keystore.LastUsed) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -90,7 +95,7 @@ func TestLastUsedBatches(t *testing.T) {
 		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
 		stop := runLastUsed(t, uses)
 		for range 10_000 {
-			uses.Record(key(1))
+			uses.Record(key(1), anywhere)
 			time.Sleep(5 * time.Millisecond)
 		}
 		last := time.Now().Add(-5 * time.Millisecond)
@@ -107,7 +112,7 @@ func TestLastUsedBatches(t *testing.T) {
 		if calls := written.take(); len(calls) != 0 {
 			t.Errorf("10 minutes without a use made the calls %v, want none", calls)
 		}
-		uses.Record(key(2))
+		uses.Record(key(2), anywhere)
 		if err := stop(); err != nil {
 			t.Errorf("Run returned %v, want nil", err)
 		}
@@ -124,11 +129,11 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 		uses := keystore.NewLastUsed(written,
 			keystore.LastUsedOptions{Interval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		stop := runLastUsed(t, uses)
-		uses.Record(key(1))
+		uses.Record(key(1), anywhere)
 		first := time.Now()
-		uses.Record(key(2))
+		uses.Record(key(2), anywhere)
 		time.Sleep(1500 * time.Millisecond)
-		uses.Record(key(2))
+		uses.Record(key(2), anywhere)
 		second := time.Now()
 		time.Sleep(time.Second)
 		if calls := written.take(); len(calls) != 2 || len(calls[1]) != 2 {
@@ -152,7 +157,7 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 			}
 		}
 		written.fail.set(func(context.Context, []keystore.Use) error { return errStoreDown })
-		uses.Record(key(3))
+		uses.Record(key(3), anywhere)
 		if err := stop(); !errors.Is(err, errStoreDown) {
 			t.Errorf("Run, whose last flush failed, returned %v, want its error", err)
 		}
@@ -166,11 +171,11 @@ func TestLastUsedNeverGoesBack(t *testing.T) {
 		written := newBook(nil)
 		written.fail.set(func(context.Context, []keystore.Use) error {
 			time.Sleep(time.Second)
-			uses.Record(key(1))
+			uses.Record(key(1), anywhere)
 			return errStoreDown
 		})
 		uses = keystore.NewLastUsed(written, keystore.LastUsedOptions{})
-		uses.Record(key(1))
+		uses.Record(key(1), anywhere)
 		if err := uses.Flush(t.Context()); !errors.Is(err, errStoreDown) {
 			t.Errorf("Flush returned %v, want the store's error", err)
 		}
@@ -192,7 +197,7 @@ func TestLastUsedIsBounded(t *testing.T) {
 	uses.SetRoom(10)
 	for range 3 {
 		for n := range 25 {
-			uses.Record(key(n))
+			uses.Record(key(n), anywhere)
 		}
 		uses.Flush(t.Context())
 	}
@@ -210,7 +215,7 @@ func TestLastUsedIsBounded(t *testing.T) {
 			keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		uses.SetRoom(10)
 		for i := range n {
-			uses.Record(key(i))
+			uses.Record(key(i), anywhere)
 		}
 		uses.Flush(t.Context())
 		if got := strings.Count(log.String(), "\n"); got != lines {
@@ -223,7 +228,7 @@ func TestLastUsedWritesInParts(t *testing.T) {
 	written := newBook(nil)
 	uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
 	for n := range 2500 {
-		uses.Record(key(n))
+		uses.Record(key(n), anywhere)
 	}
 	// The second part fails: the first is done, and the others are kept.
 	written.fail.set(func(context.Context, []keystore.Use) error {
@@ -263,7 +268,7 @@ func TestLastUsedTimeout(t *testing.T) {
 		})
 		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
 		stop := runLastUsed(t, uses)
-		uses.Record(key(1))
+		uses.Record(key(1), anywhere)
 		start := time.Now()
 		if err := stop(); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Second {
 			t.Errorf("the last flush to a store that hangs returned %v after %v, want a deadline of 10 s", err,
@@ -281,7 +286,7 @@ func TestLastUsedEndsItsContext(t *testing.T) {
 		given = ctx
 		return ctx.Err()
 	}), keystore.LastUsedOptions{})
-	uses.Record(&keystore.Key{ID: "key_1", Organization: "acme"})
+	uses.Record(&keystore.Key{ID: "key_1", Organization: "acme"}, anywhere)
 	if err := uses.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -299,13 +304,13 @@ func TestRecordDoesNotWait(t *testing.T) {
 			return nil
 		})
 		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
-		uses.Record(key(1))
+		uses.Record(key(1), anywhere)
 		var flushing sync.WaitGroup
 		flushing.Go(func() { uses.Flush(t.Context()) })
 		synctest.Wait()
 		// In a bubble this would deadlock, and not merely be slow.
-		uses.Record(key(1))
-		uses.Record(key(2))
+		uses.Record(key(1), anywhere)
+		uses.Record(key(2), anywhere)
 		close(release)
 		flushing.Wait()
 	})
@@ -321,7 +326,7 @@ func TestLastUsedBesideRevoke(t *testing.T) {
 	var writers sync.WaitGroup
 	writers.Go(func() {
 		for range 1000 {
-			uses.Record(k)
+			uses.Record(k, anywhere)
 			if err := uses.Flush(t.Context()); err != nil {
 				t.Errorf("Flush returned %v, want nil", err)
 			}
@@ -360,7 +365,7 @@ func TestLastUsedDefaultSize(t *testing.T) {
 	l := keystore.NewLastUsed(keystore.NewMemory(),
 		keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for i := range 100_001 {
-		l.Record(&keystore.Key{Organization: "acme", ID: strconv.Itoa(i)})
+		l.Record(&keystore.Key{Organization: "acme", ID: strconv.Itoa(i)}, anywhere)
 	}
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -387,11 +392,176 @@ func TestLastUsedRunWasNotStarted(t *testing.T) {
 			}
 			for range 8 { // of a later Run the first is due, and before its first flush
 				time.Sleep(35 * time.Minute)
-				uses.Record(key(1))
+				uses.Record(key(1), anywhere)
 			}
 			if got := strings.Count(log.String(), "Run was not started"); got != row.want {
 				t.Errorf("%s: said %d times, want %d: %s", row.name, got, row.want, log.String())
 			}
 		})
+	}
+}
+
+func flushed(t *testing.T, l *keystore.LastUsed, b *book) []keystore.Use {
+	t.Helper()
+	if err := l.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var uses []keystore.Use
+	for _, call := range b.take() {
+		uses = append(uses, call...)
+	}
+	slices.SortFunc(uses, func(a, b keystore.Use) int { return a.At.Compare(b.At) })
+	return uses
+}
+
+func wantUses(t *testing.T, when string, got []keystore.Use, want ...string) {
+	t.Helper()
+	texts := make([]string, len(got))
+	for i, u := range got {
+		texts[i] = fmt.Sprintf("%s of %s at %s from %v: %d, %v", u.ID, u.Organization, u.At.UTC().Format(time.RFC3339), u.From,
+			u.Requests, u.Scopes)
+	}
+	if !slices.Equal(texts, want) {
+		t.Errorf("%s the uses are\n%s\nwant\n%s", when, strings.Join(texts, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func required(names ...scope.Name) scope.Set {
+	set, _ := scope.Contract().Parse(names)
+	return set
+}
+
+// In a bubble it is midnight of 2000-01-01 in UTC.
+func TestLastUsedCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		written := newBook(nil)
+		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+		k := key(1)
+		k.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.ChatRead}
+		k = k.Bind(scope.Contract())
+		k.Needed(required(scope.ChatRead)) // not recorded yet
+		from := func(text string) func() netip.Addr {
+			return func() netip.Addr { return netip.MustParseAddr(text) }
+		}
+		never := func() netip.Addr { t.Error("the address is asked for twice in a second"); return netip.Addr{} }
+
+		time.Sleep(24*time.Hour - 2*time.Second)
+		uses.Record(k, from("192.0.2.1"))
+		uses.Record(k, never)
+		k.Needed(required(scope.TasksRead, scope.WebhooksWrite))
+		time.Sleep(time.Second)
+		uses.Record(k, from("192.0.2.2"))
+		time.Sleep(time.Second)
+		uses.Record(k, from("192.0.2.3"))
+		k.Needed(required(scope.TasksRead))
+		k.Needed(required(scope.TasksWrite))
+		wantUses(t, "over midnight", flushed(t, uses, written),
+			"key_1 of acme at 2000-01-01T23:59:59Z from 192.0.2.2: 3, [tasks:read]",
+			"key_1 of acme at 2000-01-02T00:00:00Z from 192.0.2.3: 1, [tasks:read tasks:write]")
+
+		time.Sleep(time.Hour)
+		k.Needed(required(scope.TasksWrite))
+		wantUses(t, "after a flush between Record and Needed", flushed(t, uses, written),
+			"key_1 of acme at 2000-01-02T00:00:00Z from invalid IP: 0, [tasks:write]")
+		uses.Record(k, from("192.0.2.4"))
+		wantUses(t, "of no scope", flushed(t, uses, written), "key_1 of acme at 2000-01-02T01:00:00Z from 192.0.2.4: 1, []")
+		uses.Record(k, from("192.0.2.5"))
+		wantUses(t, "after a flush in the same second", flushed(t, uses, written),
+			"key_1 of acme at 2000-01-02T01:00:00Z from 192.0.2.5: 1, []")
+
+		// What is not the key's own or not bound is recorded, and needs nothing.
+		moved, unbound := *k, key(1)
+		moved.Organization = "zebra"
+		moved.Needed(required(scope.TasksRead))
+		uses.Record(&moved, from("192.0.2.6"))
+		time.Sleep(time.Second)
+		uses.Record(unbound, from("192.0.2.7"))
+		uses.Record(unbound, from("192.0.2.8"))
+		unbound.Needed(required(scope.TasksRead))
+		wantUses(t, "of a key of another organization and of one that is not bound", flushed(t, uses, written),
+			"key_1 of zebra at 2000-01-02T01:00:00Z from 192.0.2.6: 1, []",
+			"key_1 of acme at 2000-01-02T01:00:01Z from 192.0.2.7: 2, []")
+	})
+}
+
+// The counts of a flush that failed are added to those since.
+func TestLastUsedAddsWhatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		written := newBook(nil)
+		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+		k := key(1)
+		k.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
+		k = k.Bind(scope.Contract())
+		record := func(k *keystore.Key, n scope.Name) {
+			uses.Record(k, anywhere)
+			k.Needed(required(n))
+		}
+		record(k, scope.TasksRead)
+		written.fail.set(func(context.Context, []keystore.Use) error {
+			record(k, scope.TasksWrite) // while the store does not answer
+			return errStoreDown
+		})
+		for range 2 {
+			if err := uses.Flush(t.Context()); !errors.Is(err, errStoreDown) {
+				t.Fatalf("Flush returned %v, want the store's error", err)
+			}
+		}
+		written.fail.set(nil)
+		written.take()
+		// A cache that has loaded the key anew has another copy of it.
+		record(k.Clone().Bind(scope.Contract()), scope.TasksRead)
+		record(k, scope.TasksRead)
+		wantUses(t, "after two failures", flushed(t, uses, written),
+			"key_1 of acme at 2000-01-01T00:00:00Z from invalid IP: 5, [tasks:read tasks:write]")
+	})
+}
+
+// No request is lost or counted twice between those who record and those who
+// write.
+func TestLastUsedCountsConcurrently(t *testing.T) {
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	_, k := issue(t, issuer, grant())
+	k = k.Bind(scope.Contract())
+	var failures atomic.Int64
+	uses := keystore.NewLastUsed(newBook(func(ctx context.Context, u []keystore.Use) error {
+		if failures.Add(1)%3 == 0 {
+			return errStoreDown
+		}
+		return memory.Touch(ctx, u)
+	}), keystore.LastUsedOptions{})
+	const clients, each = 4, 5000
+	var recording, flushing sync.WaitGroup
+	var done atomic.Bool
+	for range 2 {
+		flushing.Go(func() {
+			for !done.Load() {
+				uses.Flush(t.Context())
+			}
+		})
+	}
+	for range clients {
+		recording.Go(func() {
+			for range each {
+				uses.Record(k, anywhere)
+				k.Needed(k.Granted())
+			}
+		})
+	}
+	recording.Wait()
+	done.Store(true)
+	flushing.Wait()
+	for uses.Flush(t.Context()) != nil {
+	}
+	usage, err := issuer.Usage(t.Context(), k.Organization, k.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for _, d := range usage.Days {
+		sum += d.Requests
+	}
+	if sum != clients*each || len(usage.Scopes) != len(k.Scopes) {
+		t.Errorf("%d requests and the scopes %v were written, want %d and %v", sum, usage.Scopes, clients*each, k.Scopes)
 	}
 }

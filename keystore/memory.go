@@ -3,17 +3,20 @@ package keystore
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // Memory is a [Manager] that keeps keys in the process, for tests and for
 // programs that load their keys at start. It never evicts a key: it grows with
 // every key inserted.
 //
-// Lookup does not allocate. Memory is also an [Auditor], a [Toucher] and a
-// [Feed], and safe for concurrent use.
+// Lookup does not allocate. Memory is also an [Auditor], a [UsageReader] and
+// a [Feed], and safe for concurrent use.
 type Memory struct {
 	mu       sync.RWMutex
 	byDigest map[Digest]*record
@@ -27,7 +30,10 @@ type Memory struct {
 
 // A record stands for one key through all its versions. The Key it points to is
 // replaced and never written to, because requests hold it.
-type record struct{ key *Key }
+type record struct {
+	key   *Key
+	usage Usage // without LastUsedAt, which key has
+}
 
 // issue is the triple that an issue token is unique in.
 type issue struct{ organization, actor, token string }
@@ -36,9 +42,9 @@ type issue struct{ organization, actor, token string }
 type succession struct{ organization, rotatedFrom string }
 
 var (
-	_ Auditor = (*Memory)(nil)
-	_ Toucher = (*Memory)(nil)
-	_ Feed    = (*Memory)(nil)
+	_ Auditor     = (*Memory)(nil)
+	_ UsageReader = (*Memory)(nil)
+	_ Feed        = (*Memory)(nil)
 )
 
 // NewMemory returns an empty store.
@@ -196,16 +202,71 @@ func (m *Memory) Touch(ctx context.Context, uses []Use) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, u := range uses {
-		at := wallTime(u.At)
+		u.At = wallTime(u.At)
 		r := m.byID[u.ID]
-		if r == nil || r.key.Organization != u.Organization || !at.After(r.key.LastUsedAt) {
+		if r == nil || r.key.Organization != u.Organization {
 			continue
 		}
-		next := *r.key
-		next.LastUsedAt = at
-		r.key = &next
+		if u.At.After(r.key.LastUsedAt) {
+			next := *r.key
+			next.LastUsedAt, r.usage.LastUsedFrom = u.At, u.From
+			r.key = &next
+		}
+		r.usage.add(u)
 	}
 	return nil
+}
+
+// Usage implements [UsageReader].
+func (m *Memory) Usage(ctx context.Context, organization, id string) (*Usage, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r := m.byID[id]
+	if r == nil || r.key.Organization != organization {
+		return nil, ErrNotFound
+	}
+	u := r.usage
+	u.LastUsedAt, u.Scopes, u.Days = r.key.LastUsedAt, maps.Clone(u.Scopes), u.lastDays()
+	return &u, nil
+}
+
+// add counts the requests of a use and the scopes that they needed.
+func (u *Usage) add(use Use) {
+	day := use.At.UTC().Truncate(oneDay)
+	for _, n := range use.Scopes {
+		if u.Scopes == nil {
+			u.Scopes = make(map[scope.Name]time.Time)
+		}
+		if day.After(u.Scopes[n]) {
+			u.Scopes[n] = day
+		}
+	}
+	if use.Requests == 0 {
+		return
+	}
+	if u.ObservedSince.IsZero() {
+		u.ObservedSince = use.At
+	}
+	u.Days = u.lastDays()
+	at, found := slices.BinarySearchFunc(u.Days, day, func(d Day, day time.Time) int { return day.Compare(d.Date) })
+	if !found {
+		u.Days = slices.Insert(u.Days, at, Day{Date: day})
+	}
+	u.Days[at].Requests += use.Requests
+}
+
+const (
+	oneDay    = 24 * time.Hour
+	usageDays = 30
+)
+
+// lastDays returns a copy of the days that are kept.
+func (u *Usage) lastDays() []Day {
+	oldest := time.Now().Add(-(usageDays - 1) * oneDay).UTC().Truncate(oneDay)
+	return slices.DeleteFunc(slices.Clone(u.Days), func(d Day) bool { return d.Date.Before(oldest) })
 }
 
 // Changes implements [Feed]. Positions are those of this Memory and mean

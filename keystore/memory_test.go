@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -117,6 +118,30 @@ func TestMemoryChanges(t *testing.T) {
 	if _, _, err := store.Changes(t.Context(), "18446744073709551615"); err != keystore.ErrNotFound {
 		t.Errorf("Changes from the largest number returned %v, want ErrNotFound", err)
 	}
+}
+
+// Today and the 29 days before it are kept.
+func TestMemoryUsageDays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := keystore.NewMemory()
+		if err := store.Insert(t.Context(), key(1)); err != nil {
+			t.Fatal(err)
+		}
+		for range 40 {
+			use := keystore.Use{Organization: "acme", ID: "key_1", At: time.Now(), Requests: 1}
+			if err := store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(24 * time.Hour)
+		}
+		for n := 29; n >= 0; n -= 29 { // since the last use a day has passed, and then 30
+			usage, err := store.Usage(t.Context(), "acme", "key_1")
+			if err != nil || len(usage.Days) != n {
+				t.Errorf("there are %d days, %v, want %d", len(usage.Days), err, n)
+			}
+			time.Sleep(29 * 24 * time.Hour)
+		}
+	})
 }
 
 func TestMemorySuite(t *testing.T) {

@@ -3,8 +3,11 @@ package keystore
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"reflect"
 	"time"
+
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // The errors that are answers of a store. Any other error means that the store
@@ -113,16 +116,57 @@ func (p Page) Size() int {
 // Touch sets LastUsedAt of each key to At unless what is stored is later
 // already. It MUST NOT change any other field, Version among them: a use that
 // is written while somebody revokes the key must not undo that, nor make it
-// fail. Uses of keys that do not exist are ignored.
+// fail. Uses of keys that do not exist are ignored. A store that is no
+// [UsageReader] leaves the fields of a Use after At alone.
 type Toucher interface {
 	Touch(ctx context.Context, uses []Use) error
 }
 
-// A Use says when a key was last used.
+// A Use says when a key was last used, and how until then on the same day: the
+// one of At, in UTC.
 type Use struct {
 	Organization string
 	ID           string
 	At           time.Time
+	From         netip.Addr   // the client's address at At or up to a second earlier; zero: unknown
+	Scopes       []scope.Name // that requests needed
+	Requests     int64        // that no other Use counts; zero: the key is not observed
+}
+
+// A UsageReader is a [Toucher] that keeps all of a [Use]. Touch also
+//
+//   - keeps From beside LastUsedAt;
+//   - sets ObservedSince to At if it is zero, unless Requests is zero;
+//   - sets the last day of each of Scopes to that of At, unless what is stored
+//     is later;
+//   - adds Requests to those of the day. When it returns an error they may or
+//     may not be added.
+//
+// Usage returns what is kept of a key, or [ErrNotFound] when the organization
+// has no such key.
+type UsageReader interface {
+	Toucher
+	Usage(ctx context.Context, organization, id string) (*Usage, error)
+}
+
+// Usage is what is known of the use of a key. A scope that is not in Scopes was
+// not needed since ObservedSince, as far as all processes record uses. A day is
+// its midnight in UTC.
+//
+// Requests are those that [LastUsed] has recorded; one that was refused later,
+// by a limit or for lack of a scope, is among them, and needed no scope.
+type Usage struct {
+	LastUsedAt    time.Time                // zero: never used
+	LastUsedFrom  netip.Addr               // the client's address then; zero: unknown
+	ObservedSince time.Time                // since when Scopes and Days are kept of this key; zero: they are not
+	Scopes        map[scope.Name]time.Time // the last day on which a request needed the scope
+	Days          []Day                    // those of the last 30 that had requests, the newest first
+}
+
+// A Day counts the requests of a day.
+type Day struct {
+	Date     time.Time
+	Requests int64
 }
 
 // A Feed is a store that can say which keys are new or were changed, so that

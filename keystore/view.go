@@ -26,6 +26,12 @@ func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*Key,
 	return keys, nil
 }
 
+// Usage returns what is known of the use of a key, or [ErrNotFound]. The error
+// wraps [errors.ErrUnsupported] when the store is no [UsageReader].
+func (i *Issuer) Usage(ctx context.Context, organization, id string) (*Usage, error) {
+	return managerOf(i.manager).Usage(ctx, organization, id)
+}
+
 // KeyOf returns the key of a token that somebody has found, whatever the status
 // of the key. It returns a [TokenError] for a text that cannot be a key, and
 // [ErrNotFound] for one that no organization has. After any other error it is

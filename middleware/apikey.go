@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -30,7 +31,8 @@ type KeyOptions struct {
 	// a page is a leaked key. Revoke such a key.
 	RejectBrowsers bool
 
-	// LastUsed, when set, records each accepted key. Its Run writes them down.
+	// LastUsed, when set, records each accepted key and the client's address.
+	// Its Run writes them down.
 	LastUsed *keystore.LastUsed
 }
 
@@ -122,7 +124,7 @@ func (a *keyAuthenticator) caller(r *http.Request) (Principal, error) {
 		return Principal{}, refusal(codes.AddressNotAllowed).of(key)
 	}
 	if a.LastUsed != nil {
-		a.LastUsed.Record(key)
+		a.LastUsed.Record(key, func() netip.Addr { return a.proxies.client(r) })
 	}
 	return Principal{key}, nil
 }

@@ -19,6 +19,7 @@ type broken struct {
 	list       func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error)
 	update     func(ctx context.Context, k *keystore.Key) error
 	touch      func(ctx context.Context, uses []keystore.Use) error
+	usage      func(ctx context.Context, organization, id string) (*keystore.Usage, error)
 	changes    func(ctx context.Context, since string) ([]keystore.Digest, string, error)
 
 	insertAudited func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error
@@ -42,6 +43,7 @@ func breakStore(change func(b *broken)) *broken {
 		list:          m.List,
 		update:        m.Update,
 		touch:         m.Touch,
+		usage:         m.Usage,
 		changes:       m.Changes,
 		insertAudited: m.InsertAudited,
 		updateAudited: m.UpdateAudited,
@@ -92,6 +94,10 @@ func (b *broken) List(ctx context.Context, organization string, p keystore.Page)
 func (b *broken) Update(ctx context.Context, k *keystore.Key) error { return b.update(ctx, k) }
 
 func (b *broken) Touch(ctx context.Context, uses []keystore.Use) error { return b.touch(ctx, uses) }
+
+func (b *broken) Usage(ctx context.Context, organization, id string) (*keystore.Usage, error) {
+	return b.usage(ctx, organization, id)
+}
 
 func (b *broken) Changes(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 	return b.changes(ctx, since)

@@ -20,8 +20,8 @@ import (
 )
 
 // A Suite checks one implementation of [keystore.Manager], and of
-// [keystore.Toucher], [keystore.Feed] and [keystore.Auditor] when the store is
-// that too. The cases
+// [keystore.Toucher], [keystore.UsageReader], [keystore.Feed] and
+// [keystore.Auditor] when the store is that too. The cases
 // use real time and do not run in parallel.
 type Suite struct {
 	// New returns a store that is ready to use. It is called once for each
@@ -58,8 +58,8 @@ type testCase struct {
 func cases() []testCase {
 	var all []testCase
 	for _, group := range [][]testCase{
-		lookupCases, insertCases, textCases, findCases, listCases, updateCases, contextCases, touchCases, feedCases,
-		auditCases,
+		lookupCases, insertCases, textCases, findCases, listCases, updateCases, contextCases, touchCases, usageCases,
+		feedCases, auditCases,
 	} {
 		all = append(all, group...)
 	}

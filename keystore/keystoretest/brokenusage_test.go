@@ -1,0 +1,145 @@
+package keystoretest_test
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// brokenUsage break what Touch and Usage promise of a UsageReader.
+var brokenUsage = []defect{
+	{"keeps the address of whoever comes last", []string{"Usage/From"}, func(b *broken) {
+		var last netip.Addr
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			for _, u := range uses {
+				last = u.From
+			}
+			return b.Memory.Touch(ctx, uses)
+		}
+		b.usage = changed(b, func(u *keystore.Usage) { u.LastUsedFrom = last })
+	}},
+	{"keeps no time of the last use", []string{"Usage/From"}, func(b *broken) {
+		b.usage = changed(b, func(u *keystore.Usage) { u.LastUsedAt = time.Time{} })
+	}},
+	{"takes the last day that is written for the last day", []string{"Usage/Scopes"}, func(b *broken) {
+		last := make(map[scope.Name]time.Time)
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			for _, u := range uses {
+				for _, n := range u.Scopes {
+					last[n] = u.At.Truncate(24 * time.Hour)
+				}
+			}
+			return b.Memory.Touch(ctx, uses)
+		}
+		b.usage = changed(b, func(u *keystore.Usage) { u.Scopes = last })
+	}},
+	{"keeps when a scope was needed and not the day", []string{"Usage/Scopes"}, func(b *broken) {
+		b.usage = changed(b, func(u *keystore.Usage) {
+			for n := range u.Scopes {
+				u.Scopes[n] = u.Scopes[n].Add(time.Hour)
+			}
+		})
+	}},
+	{"counts uses and not requests", []string{"Usage/Days", "Usage/Race"}, touched(func(u *keystore.Use) {
+		u.Requests = min(u.Requests, 1)
+	})},
+	{"counts in the days of another zone", []string{"Usage/Days"}, touched(func(u *keystore.Use) { u.At = u.At.Add(time.Hour) })},
+	{"keeps days for good", []string{"Usage/Days"}, func(b *broken) {
+		b.usage = changed(b, func(u *keystore.Usage) {
+			u.Days = append(u.Days, keystore.Day{Date: time.Now().UTC().AddDate(0, 0, -31).Truncate(24 * time.Hour), Requests: 2})
+		})
+	}},
+	{"observes since the last use", []string{"Usage/Observed"}, func(b *broken) {
+		b.usage = changed(b, func(u *keystore.Usage) { u.ObservedSince = u.LastUsedAt })
+	}},
+	{"writes uses by id alone", []string{"Usage/Others"}, func(b *broken) {
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			for i := range uses {
+				uses[i].Organization = b.anywhere(uses[i].ID).Organization
+			}
+			return b.Memory.Touch(ctx, uses)
+		}
+	}},
+	{"reads usage by id alone", []string{"Usage/Others"}, func(b *broken) {
+		b.usage = func(ctx context.Context, _, id string) (*keystore.Usage, error) {
+			return b.Memory.Usage(ctx, b.anywhere(id).Organization, id)
+		}
+	}},
+	{"keeps uses of keys that are not there", []string{"Usage/Others"}, func(b *broken) {
+		needed := make(map[string]time.Time)
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			for _, u := range uses {
+				needed[u.ID] = u.At
+			}
+			return b.Memory.Touch(ctx, uses)
+		}
+		b.usage = func(ctx context.Context, organization, id string) (*keystore.Usage, error) {
+			u, err := b.Memory.Usage(ctx, organization, id)
+			if at := needed[id]; err == nil && u.Scopes == nil && !at.IsZero() {
+				u.Scopes = map[scope.Name]time.Time{scope.TasksRead: at}
+			}
+			return u, err
+		}
+	}},
+	{"hands out the usage that it keeps", []string{"Usage/Owned"}, func(b *broken) {
+		kept := make(map[string]*keystore.Usage)
+		b.usage = func(ctx context.Context, organization, id string) (u *keystore.Usage, err error) {
+			if kept[id] == nil {
+				kept[id], err = b.Memory.Usage(ctx, organization, id)
+			}
+			return kept[id], err
+		}
+	}},
+	{"reads a count and writes it", []string{"Usage/Race"}, func(b *broken) {
+		var mu sync.Mutex
+		requests := make(map[string]int64)
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			for _, u := range uses {
+				mu.Lock()
+				before := requests[u.ID]
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				mu.Lock()
+				requests[u.ID] = before + u.Requests
+				mu.Unlock()
+			}
+			return b.Memory.Touch(ctx, uses)
+		}
+		b.usage = func(ctx context.Context, organization, id string) (*keystore.Usage, error) {
+			u, err := b.Memory.Usage(ctx, organization, id)
+			if err == nil {
+				u.Days[0].Requests = requests[id]
+			}
+			return u, err
+		}
+	}},
+}
+
+// changed reads what change has changed.
+func changed(
+	b *broken, change func(u *keystore.Usage),
+) func(ctx context.Context, organization, id string) (*keystore.Usage, error) {
+	return func(ctx context.Context, organization, id string) (*keystore.Usage, error) {
+		u, err := b.Memory.Usage(ctx, organization, id)
+		if err == nil {
+			change(u)
+		}
+		return u, err
+	}
+}
+
+// touched writes uses that change has changed.
+func touched(change func(u *keystore.Use)) func(b *broken) {
+	return func(b *broken) {
+		b.touch = func(ctx context.Context, uses []keystore.Use) error {
+			for i := range uses {
+				change(&uses[i])
+			}
+			return b.Memory.Touch(ctx, uses)
+		}
+	}
+}
