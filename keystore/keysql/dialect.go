@@ -36,7 +36,7 @@ type dialect struct {
 	steps   []string                                       // the schema: how to get from each version to the next
 	engine                                                 // that of the migration
 	issued  string                                         // condition: the issue token ?3 made the key
-	touch   string
+	touch   touch
 	counter string // query for ?4 of horizon; empty if horizon has none
 	horizon string
 
@@ -48,7 +48,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:    func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:   steps("postgres", 4),
+	steps:   steps("postgres", 5),
 	engine:  postgresEngine,
 	issued:  issued,
 	touch:   postgresTouch,
@@ -60,7 +60,7 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:     func(query string, args []any) (string, []any) { return query, args },
 	time:    func(t time.Time) any { return t.UnixMicro() },
-	steps:   steps("sqlite", 4),
+	steps:   steps("sqlite", 5),
 	engine:  sqliteEngine,
 	issued:  issued,
 	touch:   sqliteTouch,
@@ -73,7 +73,7 @@ var mysql = dialect{
 	sql:     positional,
 	time:    func(t time.Time) any { return t.UnixMicro() },
 	longest: 512,
-	steps:   steps("mysql", 2),
+	steps:   steps("mysql", 3),
 	engine:  mysqlEngine,
 	issued:  "issued = ?3",
 	touch:   mysqlTouch,

@@ -390,10 +390,12 @@ func TestSchemaIsFrozen(t *testing.T) {
 		want  []string // SHA-256 of each text, its first 8 bytes
 	}{
 		"sqlite": {keysql.SQLite(db, keysql.Options{}),
-			[]string{"8611dec6f05af043", "9175191dbdb80c81", "74e71e8b13850b2b", "8676d54d7ed26d82"}},
+			[]string{"8611dec6f05af043", "9175191dbdb80c81", "74e71e8b13850b2b", "8676d54d7ed26d82",
+				"c2b667c0ad8069c6"}},
 		"postgres": {keysql.Postgres(db, keysql.Options{}),
-			[]string{"d4b1a70981360d2a", "40b7e24dd17c84fc", "bf7fe91cb48849b2", "b33f45fc9833ee67"}},
-		"mysql": {keysql.MySQL(db, keysql.Options{}), []string{"38b026f7923ccf0e", "f006c804d510a9d1"}},
+			[]string{"d4b1a70981360d2a", "40b7e24dd17c84fc", "bf7fe91cb48849b2", "b33f45fc9833ee67",
+				"0f8222daddeba70d"}},
+		"mysql": {keysql.MySQL(db, keysql.Options{}), []string{"38b026f7923ccf0e", "f006c804d510a9d1", "d8f3fac8108d0a48"}},
 	} {
 		for i, step := range test.store.Schema() {
 			got := fmt.Sprintf("%.8x", sha256.Sum256([]byte(step)))
@@ -437,8 +439,11 @@ func TestRightsOfTheGuide(t *testing.T) {
 	k := inserted(t, store, "acme", 1)[0]
 	k.RevokedAt = time.Now()
 	update(t, store, k)
-	if err := store.Touch(t.Context(), uses([]*keystore.Key{k}, time.Now())); err != nil {
+	if err := store.Touch(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
 		t.Error(err)
+	}
+	if u, err := store.Usage(t.Context(), "acme", k.ID); err != nil || len(u.Days) != 1 {
+		t.Errorf("Usage returned %+v, %v", u, err)
 	}
 	if _, _, err := store.Changes(t.Context(), since); err != nil {
 		t.Error(err)

@@ -35,9 +35,9 @@ type Options struct {
 }
 
 var (
-	_ keystore.Manager = (*Store)(nil)
-	_ keystore.Toucher = (*Store)(nil)
-	_ keystore.Feed    = (*Store)(nil)
+	_ keystore.Manager     = (*Store)(nil)
+	_ keystore.UsageReader = (*Store)(nil)
+	_ keystore.Feed        = (*Store)(nil)
 )
 
 // Postgres returns a Store in the Postgres database db, which it asks nothing

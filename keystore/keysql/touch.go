@@ -5,86 +5,222 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// The uses of a batch travel as one JSON array, so that the statement is the
-// same for any number of them and their number has no limit.
-const (
-	// Rows are locked in the order of their ids. Two servers that touched the
-	// same keys in different orders would each wait for the other. A row that
-	// somebody else has touched meanwhile is compared again when it is locked.
-	postgresTouch = `
-		UPDATE sallyport_keys AS k SET last_used_at = l.at
+// touch are the statements that write uses. The uses of a batch travel as one
+// JSON array, so that a statement is the same for any number of them and their
+// number has no limit.
+//
+// Rows are locked in the order of their ids. Two servers that touched the same
+// keys in different orders would each wait for the other.
+type touch struct {
+	keys   string // when keys were used last, and from where
+	scopes string // on which day scopes were needed last
+	sweep  string // removes a part of the days before ?1
+	days   string // how many requests there were
+}
+
+var postgresTouch = touch{
+	// A row that somebody else has touched meanwhile is compared again when it
+	// is locked.
+	keys: `
+		UPDATE sallyport_keys AS k SET` + usedLater + `
 		FROM (
-			SELECT k.id, u.at
+			SELECT k.id, u.at, u.address, u.observed
 			FROM sallyport_keys AS k
-			JOIN (
-				SELECT organization, id, max(at) AS at
-				FROM json_to_recordset(?1::json) AS u(organization text, id text, at timestamptz)
-				GROUP BY organization, id
-			) AS u ON k.id = u.id AND k.organization = u.organization
-			WHERE k.last_used_at IS NULL OR k.last_used_at < u.at
+			JOIN json_to_recordset(?1::json) AS u(organization text, id text, at timestamptz, address text, observed timestamptz)
+			ON k.id = u.id AND k.organization = u.organization
+			WHERE` + news + `
 			ORDER BY k.id
 			FOR NO KEY UPDATE OF k
-		) AS l
-		WHERE k.id = l.id`
-
-	sqliteTouch = `
-		UPDATE sallyport_keys AS k SET last_used_at = u.at
-		FROM (
-			SELECT value ->> 'organization' AS organization, value ->> 'id' AS id, max(value ->> 'at') AS at
-			FROM json_each(?1)
-			GROUP BY 1, 2
 		) AS u
-		WHERE k.id = u.id AND k.organization = u.organization AND (k.last_used_at IS NULL OR k.last_used_at < u.at)`
+		WHERE k.id = u.id`,
+	scopes: `
+		INSERT INTO sallyport_keys_scopes AS s (id, scope, day)
+		SELECT k.id, u.scope, u.day
+		FROM json_to_recordset(?1::json) AS u(organization text, id text, scope text, day integer)
+		JOIN sallyport_keys AS k ON k.id = u.id AND k.organization = u.organization` + laterDay,
+	days: `
+		INSERT INTO sallyport_keys_days AS d (id, day, requests)
+		SELECT k.id, u.day, u.requests
+		FROM json_to_recordset(?1::json) AS u(organization text, id text, day integer, requests bigint)
+		JOIN sallyport_keys AS k ON k.id = u.id AND k.organization = u.organization` + moreRequests,
+	sweep: `
+		DELETE FROM sallyport_keys_days WHERE (id, day) IN (
+			SELECT id, day FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000 FOR UPDATE SKIP LOCKED)`,
+}
+
+var sqliteTouch = touch{
+	keys: `
+		UPDATE sallyport_keys AS k SET` + usedLater + `
+		FROM (
+			SELECT value ->> 'organization' AS organization, value ->> 'id' AS id, value ->> 'at' AS at,
+				value ->> 'address' AS address, value ->> 'observed' AS observed
+			FROM json_each(?1)
+		) AS u
+		WHERE k.id = u.id AND k.organization = u.organization AND` + news,
+	scopes: `
+		INSERT INTO sallyport_keys_scopes AS s (id, scope, day)
+		SELECT k.id, value ->> 'scope' AS scope, value ->> 'day' AS day
+		FROM json_each(?1) AS u
+		JOIN sallyport_keys AS k ON k.id = value ->> 'id' AND k.organization = value ->> 'organization'` + laterDay,
+	days: `
+		INSERT INTO sallyport_keys_days AS d (id, day, requests)
+		SELECT k.id, value ->> 'day' AS day, value ->> 'requests'
+		FROM json_each(?1) AS u
+		JOIN sallyport_keys AS k ON k.id = value ->> 'id' AND k.organization = value ->> 'organization'` + moreRequests,
+	sweep: `
+		DELETE FROM sallyport_keys_days WHERE (id, day) IN (
+			SELECT id, day FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000)`,
+}
+
+const (
+	// MySQL may assign the time before it compares it for the address.
+	usedLater = `
+		last_used_from = CASE WHEN k.last_used_at > u.at THEN k.last_used_from ELSE u.address END,
+		last_used_at = CASE WHEN k.last_used_at > u.at THEN k.last_used_at ELSE u.at END,
+		observed_since = COALESCE(k.observed_since, u.observed)`
+	news = ` (k.last_used_at IS NULL OR k.last_used_at < u.at OR k.observed_since IS NULL AND u.observed IS NOT NULL)`
+
+	laterDay = `
+		WHERE true
+		ORDER BY 1, 2
+		ON CONFLICT (id, scope) DO UPDATE SET day = excluded.day WHERE s.day < excluded.day`
+	moreRequests = `
+		WHERE true
+		ORDER BY 1, 2
+		ON CONFLICT (id, day) DO UPDATE SET requests = d.requests + excluded.requests`
 )
 
-// MySQL locks keys in the order of the batch, which is that of their ids, and
-// changes each once. The texts of the batch are hexadecimal, so that the
-// connection's character set does not matter.
-const mysqlTouch = `
-	UPDATE JSON_TABLE(?1, '$[*]' COLUMNS (
+// MySQL locks keys in the order of the batch, which is that of their ids. The
+// texts of the batch are hexadecimal, so that the connection's character set
+// does not matter.
+var mysqlTouch = touch{
+	keys: "UPDATE" + mysqlBatch + " SET" + usedLater + " WHERE" + news,
+	scopes: `
+		INSERT INTO sallyport_keys_scopes (id, scope, day) SELECT k.id, UNHEX(u.scope), u.day FROM` + mysqlBatch + `
+		ON DUPLICATE KEY UPDATE day = GREATEST(sallyport_keys_scopes.day, u.day)`,
+	days: `
+		INSERT INTO sallyport_keys_days (id, day, requests) SELECT k.id, u.day, u.requests FROM` + mysqlBatch + `
+		ON DUPLICATE KEY UPDATE requests = sallyport_keys_days.requests + u.requests`,
+	sweep: "DELETE FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000",
+}
+
+const mysqlBatch = `
+	JSON_TABLE(?1, '$[*]' COLUMNS (
 			organization VARCHAR(2048) PATH '$.organization',
 			id VARCHAR(2048) PATH '$.id',
-			at BIGINT PATH '$.at'
+			at BIGINT PATH '$.at',
+			address VARCHAR(64) PATH '$.address',
+			observed BIGINT PATH '$.observed',
+			scope VARCHAR(2048) PATH '$.scope',
+			day INTEGER PATH '$.day',
+			requests BIGINT PATH '$.requests'
 		)) AS u
-	STRAIGHT_JOIN sallyport_keys AS k ON k.id = UNHEX(u.id) AND k.organization = UNHEX(u.organization)
-	SET k.last_used_at = u.at
-	WHERE k.last_used_at IS NULL OR k.last_used_at < u.at`
+	STRAIGHT_JOIN sallyport_keys AS k ON k.id = UNHEX(u.id) AND k.organization = UNHEX(u.organization)`
 
-// Touch implements [keystore.Toucher], with one statement for all uses.
+// used is one row of a batch.
+type used struct {
+	Organization string `json:"organization"`
+	ID           string `json:"id"`
+
+	// Of a key.
+	At       any     `json:"at,omitempty"`
+	Address  *string `json:"address,omitempty"`
+	Observed any     `json:"observed,omitempty"`
+
+	// Of a scope or of a day.
+	Scope    string `json:"scope,omitempty"`
+	Day      int64  `json:"day"`
+	Requests int64  `json:"requests"`
+
+	at time.Time
+}
+
+// place is what there is one row of a batch for.
+type place struct {
+	id, organization, scope string
+	day                     int64
+}
+
+// Touch implements [keystore.Toucher], with four statements for all uses. The
+// one that adds requests is the last.
 func (s *Store) Touch(ctx context.Context, uses []keystore.Use) error {
-	type use struct {
-		Organization string `json:"organization"`
-		ID           string `json:"id"`
-		At           any    `json:"at"`
-	}
-	batch := make([]use, 0, len(uses))
-	for _, u := range latest(uses) {
-		if isText(u.Organization, u.ID) && !s.tooLong(u.Organization, u.ID) {
-			batch = append(batch, use{s.jsonText(u.Organization), s.jsonText(u.ID), s.time(u.At)})
+	keys, scopes, days := s.batches(uses)
+	for _, write := range []struct {
+		batch     map[place]*used
+		statement string
+	}{{keys, s.touch.keys}, {scopes, s.touch.scopes}} {
+		if err := s.writeUses(ctx, write.statement, write.batch); err != nil {
+			return err
 		}
 	}
+	if len(days) == 0 {
+		return nil
+	}
+	if _, err := s.exec(ctx, "sweep", s.touch.sweep, oldestDay()); err != nil {
+		return err
+	}
+	return s.writeUses(ctx, s.touch.days, days)
+}
+
+func (s *Store) writeUses(ctx context.Context, statement string, batch map[place]*used) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	text, err := json.Marshal(batch)
+	order := slices.SortedFunc(maps.Keys(batch), func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.scope, b.scope), cmp.Compare(a.day, b.day))
+	})
+	rows := make([]*used, len(order))
+	for i, p := range order {
+		rows[i] = batch[p]
+	}
+	text, err := json.Marshal(rows)
 	if err != nil {
 		return fmt.Errorf("keysql: touch: %w", err)
 	}
-	_, err = s.exec(ctx, "touch", s.touch, string(text))
+	_, err = s.exec(ctx, "touch", statement, string(text))
 	return err
 }
 
-// latest returns the last use of each key, by id.
-func latest(uses []keystore.Use) []keystore.Use {
-	uses = slices.SortedFunc(slices.Values(uses), func(a, b keystore.Use) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Organization, b.Organization), b.At.Compare(a.At))
-	})
-	return slices.CompactFunc(uses, func(a, b keystore.Use) bool {
-		return a.ID == b.ID && a.Organization == b.Organization
-	})
+// batches returns the rows of the uses that a key can have.
+func (s *Store) batches(uses []keystore.Use) (keys, scopes, days map[place]*used) {
+	keys, scopes, days = make(map[place]*used), make(map[place]*used), make(map[place]*used)
+	row := func(batch map[place]*used, p place) *used {
+		if batch[p] == nil {
+			batch[p] = &used{Organization: s.jsonText(p.organization), ID: s.jsonText(p.id), Scope: s.jsonText(p.scope), Day: p.day}
+		}
+		return batch[p]
+	}
+	for _, u := range uses {
+		if !isText(u.Organization, u.ID) || s.tooLong(u.Organization, u.ID) {
+			continue
+		}
+		key := row(keys, place{id: u.ID, organization: u.Organization})
+		if key.At == nil || u.At.After(key.at) {
+			key.at, key.At, key.Address = u.At, s.time(u.At), nil
+			if u.From.IsValid() {
+				text := u.From.WithZone("").String()
+				key.Address = &text
+			}
+		}
+		day := dayOf(u.At)
+		for _, n := range u.Scopes {
+			if !isText(string(n)) || s.tooLong(string(n)) {
+				continue
+			}
+			scope := row(scopes, place{id: u.ID, organization: u.Organization, scope: string(n)})
+			scope.Day = max(scope.Day, day)
+		}
+		if u.Requests != 0 {
+			key.Observed = cmp.Or(key.Observed, s.time(u.At))
+			row(days, place{id: u.ID, organization: u.Organization, day: day}).Requests += u.Requests
+		}
+	}
+	return keys, scopes, days
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 func uses(keys []*keystore.Key, at time.Time) []keystore.Use {
@@ -110,6 +111,73 @@ func TestTouchOddUses(t *testing.T) {
 		}
 		if got := lookup(t, store, odd).LastUsedAt; !got.IsZero() {
 			t.Errorf("a key was touched under an id that is not its own, at %v", got)
+		}
+	})
+}
+
+func observed(k *keystore.Key, at time.Time) keystore.Use {
+	return keystore.Use{Organization: k.Organization, ID: k.ID, At: at, Requests: 1, Scopes: []scope.Name{scope.TasksRead}}
+}
+
+func count(t *testing.T, db *sql.DB, from string) int {
+	t.Helper()
+	return len(values(t, db, "SELECT 1 FROM "+from))
+}
+
+// Days that are over go, of keys that are not used any more too.
+func TestTouchSweeps(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db, store := d.open(t), d.store(t)
+		keys := inserted(t, store, "acme", 2)
+		uses := make([]keystore.Use, 1200)
+		for i := range uses {
+			uses[i] = observed(keys[0], time.Now().AddDate(0, 0, -31-i))
+		}
+		if err := store.Touch(t.Context(), append(uses, observed(keys[0], time.Now().AddDate(0, 0, -28)))); err != nil {
+			t.Fatal(err)
+		}
+		for _, left := range []int{202, 2, 2} {
+			if err := store.Touch(t.Context(), []keystore.Use{observed(keys[1], time.Now())}); err != nil {
+				t.Fatal(err)
+			}
+			if got := count(t, db, "sallyport_keys_days"); got != left {
+				t.Errorf("%d days are left, want %d: a Touch removes 1000 of those that are over", got, left)
+			}
+		}
+	})
+}
+
+// What is known of the use of a key goes with the key.
+func TestUsageGoesWithItsKey(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db, store := d.open(t), d.store(t)
+		keys := inserted(t, store, "acme", 2)
+		if err := store.Touch(t.Context(), []keystore.Use{observed(keys[0], time.Now()), observed(keys[1], time.Now())}); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, db, "DELETE FROM sallyport_keys WHERE id = '"+keys[0].ID+"'")
+		if err := store.Touch(t.Context(), []keystore.Use{observed(keys[0], time.Now()), observed(keys[1], time.Now())}); err != nil {
+			t.Fatalf("Touch of a key that was deleted returned %v, want nil", err)
+		}
+		if scopes, days := count(t, db, "sallyport_keys_scopes"), count(t, db, "sallyport_keys_days"); scopes != 1 || days != 1 {
+			t.Errorf("of a key that is there and one that was deleted there are %d scopes and %d days, want one each", scopes, days)
+		}
+	})
+}
+
+// The scopes that a key needed are written whatever else its batch holds.
+func TestTouchOddScopes(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		use := observed(k, time.Unix(0, 0))
+		use.Scopes = append(use.Scopes, "nul \x00", "\xff")
+		if err := store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+			t.Fatal(err)
+		}
+		u, err := store.Usage(t.Context(), "acme", k.ID)
+		if day, ok := u.Scopes[scope.TasksRead]; err != nil || len(u.Scopes) != 1 || !ok || !day.Equal(use.At) {
+			t.Errorf("Usage returned %+v, %v, want tasks:read on the first day of 1970", u, err)
 		}
 	})
 }
