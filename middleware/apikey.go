@@ -31,8 +31,10 @@ type KeyOptions struct {
 	// a page is a leaked key. Revoke such a key.
 	RejectBrowsers bool
 
-	// LastUsed, when set, records each accepted key and the client's address.
-	// Its Run writes them down.
+	// LastUsed, when set, records each accepted key, the client's address, and
+	// the scopes that the request needs: of a requirement that lets it pass
+	// those that the key holds, and each that [Principal.Has] finds. Its Run
+	// writes them down.
 	LastUsed *keystore.LastUsed
 }
 

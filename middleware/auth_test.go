@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -239,6 +242,91 @@ func TestLastUsed(t *testing.T) {
 		found, err := ring.memory.Find(t.Context(), "org_1", id)
 		if err != nil || !found.LastUsedAt.IsZero() != want {
 			t.Errorf("%s: got %v, %v; used: %v", id, found.LastUsedAt, err, want)
+		}
+	}
+}
+
+// TestUsage: who needs which scope, from where, and how often. Whether by an API
+// or by pieces makes no difference.
+func TestUsage(t *testing.T) {
+	ring := newKeyring()
+	both := []scope.Name{scope.TasksRead, scope.TasksWrite}
+	needs := map[string]middleware.Requirement{
+		"all":    middleware.Require(scope.TasksRead, scope.TasksWrite),
+		"one":    middleware.Require(scope.TasksRead),
+		"any":    middleware.RequireAny(scope.ChatRead, scope.TasksWrite, scope.TasksRead),
+		"lacks":  middleware.Require(scope.TasksRead, scope.ChatRead),
+		"none":   middleware.AnyCaller(),
+		"asks":   middleware.AnyCaller(),
+		"report": middleware.Require(scope.TasksRead, scope.ChatRead).ReportOnly(),
+		"spent":  middleware.Require(scope.TasksRead),
+	}
+	for _, tt := range []struct {
+		path   string
+		held   []scope.Name
+		status int
+		want   []scope.Name
+	}{
+		{"all", both, 200, both},
+		{"all", both[:1], 403, nil},
+		{"one", both, 200, both[:1]},
+		{"any", both, 200, both},
+		{"any", both[1:], 200, both[1:]},
+		{"any", []scope.Name{scope.WorkersRead}, 403, nil},
+		{"lacks", both, 403, nil},
+		{"none", both, 200, nil},
+		{"asks", both, 200, both[1:]},
+		{"report", both, 200, both[:1]},
+		{"spent", both, 429, nil},
+		{"unknown", both, 404, nil},
+	} {
+		for _, pieces := range []bool{false, true} {
+			if pieces && (tt.path == "unknown" || tt.path == "spent") {
+				continue
+			}
+			last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
+			o := middleware.Options{Hooks: quiet(), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Keys: middleware.KeyOptions{LastUsed: last}}
+			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if p, _ := middleware.PrincipalFrom(r.Context()); tt.path == "asks" {
+					fmt.Fprint(w, p.Has(scope.ChatRead), p.Has(scope.TasksWrite))
+				}
+			})
+			o.RateLimit.Store = ratelimit.NewMemory()
+			api := middleware.NewAPI(ring.keys, o)
+			for path, need := range needs {
+				var limits []middleware.RouteOptions
+				if path == "spent" {
+					limits = append(limits, middleware.RouteOptions{Limit: policy("spent", "1-H", 0)})
+				}
+				api.Handle("GET /api/v1/"+path, need, handler, limits...)
+			}
+			h := http.Handler(api)
+			if pieces {
+				o.RateLimit = middleware.RateLimitOptions{}
+				g := middleware.New(ring.keys, o)
+				h = middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(needs[tt.path]))(handler)
+			}
+			token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: tt.held})
+			if tt.path == "spent" {
+				other := ring.issue(t, scope.TasksRead)
+				serve(h, request("GET", "/api/v1/spent", other, ""))
+			}
+			r := request("GET", "/api/v1/"+tt.path, token, "")
+			r.Header.Set("X-Forwarded-For", "2001:db8::7")
+			if res := serve(h, r); res.StatusCode != tt.status {
+				t.Errorf("%s with %v: got %d, want %d", tt.path, tt.held, res.StatusCode, tt.status)
+			}
+			if err := flush(last); err != nil {
+				t.Fatal(err)
+			}
+			u, err := ring.memory.Usage(t.Context(), "org_1", key.ID)
+			if err != nil || len(u.Days) != 1 || u.Days[0].Requests != 1 || u.LastUsedFrom != netip.MustParseAddr("2001:db8::7") {
+				t.Errorf("%s with %v, pieces %t: got %+v, %v, want one request", tt.path, tt.held, pieces, u, err)
+				continue
+			}
+			if got := slices.Sorted(maps.Keys(u.Scopes)); !slices.Equal(got, tt.want) {
+				t.Errorf("%s with %v, pieces %t: the request needed %v, want %v", tt.path, tt.held, pieces, got, tt.want)
+			}
 		}
 	}
 }

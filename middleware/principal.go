@@ -140,8 +140,18 @@ func (p Principal) Tenant() string {
 // included.
 func (p Principal) Scopes() []scope.Name { return slices.Clone(p.record().Scopes) }
 
-// Has reports whether the key holds a scope.
-func (p Principal) Has(name scope.Name) bool { return p.record().Granted().Has(name) }
+// Has reports whether the key holds a scope. One that it holds counts as needed
+// by the request, see KeyOptions.LastUsed.
+func (p Principal) Has(name scope.Name) bool {
+	k := p.record()
+	granted := k.Granted()
+	if !granted.Has(name) {
+		return false
+	}
+	asked, _ := granted.Registry().Parse([]scope.Name{name})
+	k.Needed(asked)
+	return true
+}
 
 // LogValue logs who the caller is, without what the key may do.
 func (p Principal) LogValue() slog.Value {

@@ -88,9 +88,13 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 func (c *scopeCheck) check(p Principal, x *exchange) *Problem {
 	granted := p.key.Bind(c.registry).Granted()
 	switch {
-	case c.need.none, !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
+	case c.need.none:
+		return nil
+	case !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
+		p.key.Needed(c.set)
 		return nil
 	case c.need.reportOnly:
+		p.key.Needed(c.set)
 		x.observed().noteReported(codes.InsufficientScope)
 		return nil
 	case !granted.HasAny(c.set):
