@@ -24,14 +24,14 @@ const (
 // An AuditEntry says who did what to a key, when and why. It holds no part of a
 // token, and no digest.
 type AuditEntry struct {
-	ID           string // sorts by time
-	At           time.Time
-	Act          string // issue, rotate, revoke, suspend, resume, rename, edit, import or erase
-	Actor        string
-	Organization string
-	Key          string // its id; with rotate that of the new key, with erase empty
-	Reason       string
-	Changes      []Change // of a new key: all that is set
+	ID           string    `json:"id"` // sorts by time
+	At           time.Time `json:"at"`
+	Act          string    `json:"act"` // issue, rotate, revoke, suspend, resume, rename, edit, import or erase
+	Actor        string    `json:"actor"`
+	Organization string    `json:"organization"`
+	Key          string    `json:"key,omitempty"` // its id; with rotate that of the new key, with erase empty
+	Reason       string    `json:"reason,omitempty"`
+	Changes      []Change  `json:"changes,omitempty"` // of a new key: all that is set
 }
 
 // A Change is a field of a [Key] that an act has changed, such as "expires_at",

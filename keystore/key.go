@@ -26,31 +26,32 @@ var (
 // the store.
 var ErrCorrupt = errors.New("keystore: record is corrupt")
 
-// A Key is the record of one API key. It never holds the secret.
+// A Key is the record of one API key. It never holds the secret. Its JSON, in
+// which times that are zero are left out, has no digest either.
 //
 // A *Key that came out of Lookup is shared by all requests: nobody may write to
 // it. Those from Find, FindIssued and List belong to the caller, who may change
 // the fields that [Manager] names and hand the key to Update.
 type Key struct {
-	ID           string // public; "key_" and an xid when an [Issuer] made it
-	Digest       Digest
-	Organization string
-	Environment  Environment
-	Name         string            // what its owner calls it; may be empty
-	Hint         string            // the last characters of the secret, usually four
-	Scopes       []scope.Name      // as they were granted; unknown names stay and grant nothing
-	Attributes   map[string]string // what a service wants to know of the key, such as its plan
-	Networks     []netip.Prefix    // where it may be used from, see AllowsAddress; none: anywhere
-	Legacy       string            // Name of its token's [LegacyFormat]; empty: the present shape
-	CreatedAt    time.Time
-	CreatedBy    string    // who issued it; the key outlives that account
-	ExpiresAt    time.Time // zero: never. At exactly this instant the key is refused
-	RevokedAt    time.Time // zero: not revoked. May lie ahead, after a rotation with overlap
-	Suspended    bool      // refused while true; unlike a revocation it can be taken back
-	LastUsedAt   time.Time // zero: never used. Only [Toucher] changes it
-	IssueToken   string    // unique within (Organization, CreatedBy) unless empty
-	RotatedFrom  string    // id of the key it replaces, or empty
-	Version      int64     // 1 after Insert, and one more after each Update
+	ID           string            `json:"id"` // public; "key_" and an xid when an [Issuer] made it
+	Digest       Digest            `json:"-"`
+	Organization string            `json:"organization"`
+	Environment  Environment       `json:"environment"`
+	Name         string            `json:"name"`                 // what its owner calls it; may be empty
+	Hint         string            `json:"hint"`                 // the last characters of the secret, usually four
+	Scopes       []scope.Name      `json:"scopes"`               // as granted; unknown names stay and grant nothing
+	Attributes   map[string]string `json:"attributes,omitempty"` // what a service wants to know, such as a plan
+	Networks     []netip.Prefix    `json:"networks,omitempty"`   // see AllowsAddress; none: used from anywhere
+	Legacy       string            `json:"legacy,omitempty"`     // Name of a [LegacyFormat]; empty: the present shape
+	CreatedAt    time.Time         `json:"created_at,omitzero"`
+	CreatedBy    string            `json:"created_by"`             // who issued it; the key outlives that account
+	ExpiresAt    time.Time         `json:"expires_at,omitzero"`    // zero: never. At this instant the key is refused
+	RevokedAt    time.Time         `json:"revoked_at,omitzero"`    // zero: not revoked. After a rotation it may lie ahead
+	Suspended    bool              `json:"suspended,omitempty"`    // refused while true; can be taken back
+	LastUsedAt   time.Time         `json:"last_used_at,omitzero"`  // zero: never. Only [Toucher] changes it
+	IssueToken   string            `json:"issue_token,omitempty"`  // unique within (Organization, CreatedBy) unless empty
+	RotatedFrom  string            `json:"rotated_from,omitempty"` // id of the key it replaces, or empty
+	Version      int64             `json:"version"`                // 1 after Insert, and one more after each Update
 
 	granted  scope.Set
 	tenant   string

@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,20 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
 )
+
+// The JSON of a key names its fields as other programs do, and tells neither
+// digest nor times that are zero.
+func TestKeyAsJSON(t *testing.T) {
+	text, err := json.Marshal(&keystore.Key{
+		ID: "key_1", Digest: keystore.DigestOf("x"), Organization: "acme", Environment: keystore.Sandbox,
+		Scopes: []scope.Name{scope.TasksRead}, CreatedAt: time.Unix(0, 0).UTC(), Version: 1,
+	})
+	const want = `{"id":"key_1","organization":"acme","environment":"sandbox","name":"","hint":"","scopes":["tasks:read"],` +
+		`"created_at":"1970-01-01T00:00:00Z","created_by":"","version":1}`
+	if err != nil || string(text) != want {
+		t.Errorf("got %s, %v, want %s", text, err, want)
+	}
+}
 
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where the clock stands still

@@ -156,17 +156,17 @@ type UsageReader interface {
 // Requests are those that [LastUsed] has recorded; one that was refused later,
 // by a limit or for lack of a scope, is among them, and needed no scope.
 type Usage struct {
-	LastUsedAt    time.Time                // zero: never used
-	LastUsedFrom  netip.Addr               // the client's address then; zero: unknown
-	ObservedSince time.Time                // since when Scopes and Days are kept of this key; zero: they are not
-	Scopes        map[scope.Name]time.Time // the last day on which a request needed the scope
-	Days          []Day                    // those of the last 30 that had requests, the newest first
+	LastUsedAt    time.Time                `json:"last_used_at,omitzero"`   // zero: never used
+	LastUsedFrom  netip.Addr               `json:"last_used_from,omitzero"` // the client's address then; zero: unknown
+	ObservedSince time.Time                `json:"observed_since,omitzero"` // of Scopes and Days; zero: they are not kept
+	Scopes        map[scope.Name]time.Time `json:"scopes,omitempty"`        // the last day on which a request needed it
+	Days          []Day                    `json:"days,omitempty"`          // of the last 30, those with requests, newest first
 }
 
 // A Day counts the requests of a day.
 type Day struct {
-	Date     time.Time
-	Requests int64
+	Date     time.Time `json:"date"`
+	Requests int64     `json:"requests"`
 }
 
 // A Feed is a store that can say which keys are new or were changed, so that
