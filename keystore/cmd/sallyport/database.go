@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "modernc.org/sqlite"             // the driver "sqlite"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+)
+
+const help = `
+The database is that of SALLYPORT_DSN, or of the file that SALLYPORT_DSN_FILE names:
+  postgres://user:password@host:5432/database
+  user:password@tcp(host:3306)/database         MySQL, MariaDB
+  file:/var/lib/service/keys.db                 SQLite
+`
+
+// patience is how long the database may take to answer, or to make its tables.
+const patience = 10 * time.Second
+
+// A database is the one of the environment, once it is opened.
+type database struct{ db *sql.DB }
+
+func (d *database) close() {
+	if d.db != nil {
+		d.db.Close()
+	}
+}
+
+func (d *database) issuer(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+	store, err := d.open(getenv, "rw")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := store.Find(ctx, "", ""); !errors.Is(err, keystore.ErrNotFound) {
+		return nil, fmt.Errorf("the database does not answer, or has no tables, which migrate makes: %w", err)
+	}
+	return keystore.NewIssuer(store, keystore.IssuerOptions{}), nil
+}
+
+func (d *database) migrate(ctx context.Context, getenv func(string) string) error {
+	store, err := d.open(getenv, "rwc")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return store.Migrate(ctx)
+}
+
+// open returns a store, which it asks nothing. mode is that of a SQLite file:
+// rwc makes it. No error holds a part of the DSN.
+func (d *database) open(getenv func(string) string, mode string) (*keysql.Store, error) {
+	dsn, err := dsnOf(getenv)
+	if err != nil {
+		return nil, err
+	}
+	driver, wrap := "mysql", keysql.MySQL
+	if u, err := url.Parse(dsn); strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+		// Where an @ ends no user, a / in the password was not escaped, and the
+		// driver would show what follows it as the name of the database.
+		if err != nil || u.User == nil && strings.Contains(dsn, "@") {
+			return nil, errors.New("the DSN is no URL; a password in it needs %2F, %3F, %23 and %25 for / ? # %")
+		}
+		driver, wrap = "pgx", keysql.Postgres
+	} else if strings.HasPrefix(dsn, "file:") {
+		separator := "?"
+		if strings.Contains(dsn, "?") {
+			separator = "&"
+		}
+		driver, wrap, dsn = "sqlite", keysql.SQLite, dsn+separator+"_pragma=busy_timeout(5000)&mode="+mode
+	}
+	mysql.SetLogger(log.New(io.Discard, "", 0)) // what it logs is returned too
+	if d.db, err = sql.Open(driver, dsn); err != nil {
+		return nil, errors.New("the DSN is none of Postgres, MySQL or SQLite; -h shows their forms")
+	}
+	return wrap(d.db, keysql.Options{}), nil
+}
+
+func dsnOf(getenv func(string) string) (string, error) {
+	dsn, file := getenv("SALLYPORT_DSN"), getenv("SALLYPORT_DSN_FILE")
+	if (dsn == "") == (file == "") {
+		return "", errors.New("set either SALLYPORT_DSN or SALLYPORT_DSN_FILE to say where the keys are; -h shows the forms")
+	}
+	if file == "" {
+		return dsn, nil
+	}
+	text, err := os.ReadFile(file)
+	return strings.TrimSpace(string(text)), err
+}

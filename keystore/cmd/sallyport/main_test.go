@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
+)
+
+// A command is the built program and where its keys are.
+type command struct {
+	t    *testing.T
+	file string
+	env  []string
+}
+
+func build(t *testing.T, env ...string) command {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "sallyport.exe")
+	if out, err := exec.Command("go", "build", "-o", file, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return command{t, file, env}
+}
+
+// run returns standard output and error, and the exit code.
+func (c command) run(stdin string, args ...string) (stdout, stderror string, code int) {
+	c.t.Helper()
+	cmd := c.cmd(args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	if err := cmd.Run(); err != nil {
+		if exit := new(exec.ExitError); !errors.As(err, &exit) {
+			c.t.Fatal(err)
+		}
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func (c command) cmd(args ...string) *exec.Cmd {
+	cmd := exec.Command(c.file, args...)
+	cmd.Env = append(os.Environ(), "SALLYPORT_DSN=", "SALLYPORT_DSN_FILE=")
+	cmd.Env = append(cmd.Env, c.env...)
+	return cmd
+}
+
+// The first key of an empty database, its life and its end.
+func TestOnEachDatabase(t *testing.T) {
+	for name, dsn := range map[string]func(t *testing.T) string{
+		"sqlite": func(t *testing.T) string { return "file:" + filepath.Join(t.TempDir(), "keys.db") },
+		"postgres": func(t *testing.T) string {
+			schema := sqltest.Postgres(t).RuntimeParams["search_path"]
+			dsn, err := url.Parse(os.Getenv("SALLYPORT_POSTGRES"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := dsn.Query()
+			query.Set("search_path", schema)
+			dsn.RawQuery = query.Encode()
+			return dsn.String()
+		},
+		"mariadb": func(t *testing.T) string { return sqltest.MariaDB(t).FormatDSN() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := build(t, "SALLYPORT_DSN="+dsn(t))
+			if _, text, code := c.run("", "list", "-org", "acme"); code != 1 || !strings.Contains(text, "which migrate makes") {
+				t.Errorf("without tables: got %d %q", code, text)
+			}
+			does := func(stdin string, args ...string) string {
+				t.Helper()
+				out, text, code := c.run(stdin, args...)
+				if code != 0 {
+					t.Fatalf("%v: got %d %s", args, code, text)
+				}
+				return out
+			}
+			does("", "migrate")
+			does("", "migrate")
+			token := does("", "issue", "Nightly import", "-org", "acme", "-env", "sandbox", "-scopes", "tasks:read,tasks:write")
+			does(token, "verify", "-scope", "tasks:write")
+			if list := does("", "list", "-org", "acme", "-never-used"); strings.Count(list, "\n") != 2 {
+				t.Errorf("got %s", list)
+			}
+			next := does(token, "rotate", "-", "-overlap", "0", "-yes")
+			does(next, "suspend", "-")
+			if _, text, code := c.run(next, "verify"); code != 4 || !strings.Contains(text, "suspended") {
+				t.Errorf("got %d %s", code, text)
+			}
+			does(next, "revoke", "-", "-yes", "-reason", "leaked", "-as", "ada")
+		})
+	}
+}
+
+// A database that is not there is one sentence, and no password.
+func TestUnreachable(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "none.db")
+	file := filepath.Join(t.TempDir(), "dsn")
+	if err := os.WriteFile(file, []byte("postgres://u:hunter2@127.0.0.1:1/db\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := build(t)
+	for _, row := range []struct{ env, says string }{
+		{"", "set either SALLYPORT_DSN or SALLYPORT_DSN_FILE"},
+		{"SALLYPORT_DSN_FILE=" + file + ".none", "no such file"},
+		{"SALLYPORT_DSN_FILE=" + file, "does not answer"},
+		{"SALLYPORT_DSN=postgres://u:hunter2@127.0.0.1:1/db", "does not answer"},
+		{"SALLYPORT_DSN=postgres://u:hunter2%@127.0.0.1:1/db", "is no URL"},
+		{"SALLYPORT_DSN=postgres://u:/hunter2@127.0.0.1:1/db", "is no URL"},
+		{"SALLYPORT_DSN=u:hunter2@tcp(127.0.0.1:1)/db", "does not answer"},
+		{"SALLYPORT_DSN=u:hunter2@tcp(127.0.0.1:1)", "none of Postgres"},
+		{"SALLYPORT_DSN=hunter2", "none of Postgres"},
+		{"SALLYPORT_DSN=file:" + nowhere, "unable to open database file"},
+	} {
+		c.env = []string{row.env}
+		out, text, code := c.run("", "list", "-org", "acme")
+		if code != 1 || out != "" || !strings.Contains(text, row.says) || strings.Count(text, "\n") != 1 || strings.Contains(text, "hunter2") {
+			t.Errorf("%s: got %d %q %q, want 1 and %q", row.env, code, out, text, row.says)
+		}
+	}
+	if _, err := os.Stat(nowhere); err == nil {
+		t.Error("list has made a database")
+	}
+}
+
+// Ctrl-C ends a command whose database takes the connection and says nothing.
+func TestInterrupt(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	c := build(t, "SALLYPORT_DSN=postgres://u:hunter2@"+silent.Addr().String()+"/db")
+	cmd := c.cmd("list", "-org", "acme")
+	var text bytes.Buffer
+	cmd.Stderr = &text
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || strings.Count(text.String(), "\n") != 1 || !strings.HasPrefix(text.String(), "sallyport") {
+		t.Errorf("got %d %q, want 130 and one line", code, text.String())
+	}
+}

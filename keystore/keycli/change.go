@@ -1,0 +1,148 @@
+package keycli
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// This file changes keys: suspend, resume, rename and edit, which lets a key do
+// less; and ends them: revoke and erase.
+
+func suspend(c *call) func() error {
+	return c.change("is suspended until it is resumed", func(k *keystore.Key) { k.Suspended = true })
+}
+
+func resume(c *call) func() error {
+	return c.change("is not suspended", func(k *keystore.Key) { k.Suspended = false })
+}
+
+func rename(c *call) func() error {
+	return c.change("has this name now", func(k *keystore.Key) { k.Name = c.args[1] })
+}
+
+func (c *call) change(done string, change func(*keystore.Key)) func() error {
+	return func() error {
+		k, err := c.key(c.args[0])
+		if err != nil {
+			return err
+		}
+		change(k)
+		return c.store(k, done)
+	}
+}
+
+// store writes a changed key, unless somebody else has changed it since it was
+// read.
+func (c *call) store(k *keystore.Key, done string) error {
+	k, err := c.issuer.Edit(c.ctx, k)
+	if err != nil {
+		return err
+	}
+	return c.done(c.record(k), "%s %s", describe(k), done)
+}
+
+func edit(c *call) func() error {
+	without := several(c, "without", "`names` of scopes to take away", scopeName)
+	networks := several(c, "networks", "only `networks` that the key may be used from, within those of now", netip.ParsePrefix)
+	expires := c.time("expires", "earlier `TIME` from which the key is refused", +1)
+	return func() error {
+		if len(*without)+len(*networks) == 0 && expires.IsZero() {
+			return wrong("say what to take away: -without, -networks or -expires")
+		}
+		k, err := c.key(c.args[0])
+		if err != nil {
+			return err
+		}
+		for _, n := range *without {
+			i := slices.Index(k.Scopes, n)
+			if i < 0 {
+				return wrong("%s has no scope %q; it has: %s", k.ID, n, scopes(k))
+			}
+			k.Scopes = slices.Delete(k.Scopes, i, i+1)
+		}
+		if len(*networks) > 0 {
+			k.Networks = *networks
+		}
+		if !expires.IsZero() {
+			k.ExpiresAt = *expires
+		}
+		if err := c.confirm(fmt.Sprintf("Leave %s the scopes [%s], the networks %v and the expiry %s?",
+			describe(k), scopes(k), k.Networks, stamp(k.ExpiresAt)), "yes"); err != nil {
+			return err
+		}
+		return c.store(k, "may do less now")
+	}
+}
+
+func revoke(c *call) func() error {
+	before := c.time("made-before", "revoke the keys of -org that were made before this `TIME`", -1)
+	dry := c.flags.Bool("dry-run", false, "with -made-before, list them only")
+	return func() error {
+		if (len(c.args) == 1) != before.IsZero() || *dry && before.IsZero() {
+			return wrong("say which KEY, or -made-before and -org; -dry-run goes with the latter")
+		}
+		if !before.IsZero() {
+			return c.revokeMany(*before, *dry)
+		}
+		k, err := c.key(c.args[0])
+		if err != nil {
+			return err
+		}
+		if k.Status(time.Now()) == keystore.Revoked {
+			return c.done(c.record(k), "%s was revoked before, at %s", describe(k), stamp(k.RevokedAt))
+		}
+		if err := c.confirm("Revoke "+describe(k)+" for good?", "yes"); err != nil {
+			return err
+		}
+		if k, err = c.issuer.Revoke(c.ctx, k.Organization, k.ID); err != nil {
+			return err
+		}
+		return c.done(c.record(k), "%s is revoked; servers notice within Cached.MaxStaleness, 7 s by default", describe(k))
+	}
+}
+
+// revokeMany revokes the keys that were made before a time and are live, or can
+// be again.
+func (c *call) revokeMany(before time.Time, dry bool) error {
+	keys, err := c.find(keystore.Page{})
+	if err != nil {
+		return err
+	}
+	keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool {
+		status := k.Status(time.Now())
+		return !k.CreatedAt.Before(before) || status == keystore.Revoked || status == keystore.Expired
+	})
+	if err := c.keys(keys, "SCOPES", scopes); err != nil || dry || len(keys) == 0 {
+		return err
+	}
+	if err := c.confirm(fmt.Sprintf("Revoke these %d keys of %s for good?", len(keys), clean(c.organization)), "yes"); err != nil {
+		return err
+	}
+	for i, k := range keys {
+		if _, err := c.issuer.Revoke(c.ctx, c.organization, k.ID); err != nil {
+			code, text := explain(err)
+			return outcome{code, fmt.Sprintf("%d of %d keys are revoked: %s", i, len(keys), text)}
+		}
+	}
+	c.say("%d keys are revoked", len(keys))
+	return nil
+}
+
+func erase(c *call) func() error {
+	return func() error {
+		organization := c.args[0]
+		if err := c.confirm(fmt.Sprintf("Remove all keys of %s and their history?", clean(organization)), organization); err != nil {
+			return err
+		}
+		keys, entries, err := c.issuer.Erase(c.ctx, organization)
+		if err != nil {
+			return err
+		}
+		return c.done(map[string]int{"keys": keys, "entries": entries},
+			"%d keys of %s and %d entries of their history are removed", keys, clean(organization), entries)
+	}
+}

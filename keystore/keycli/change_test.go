@@ -1,0 +1,172 @@
+package keycli_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+func TestSuspendResumeRename(t *testing.T) {
+	s := newShell(t)
+	token, k := s.issue(nightly)
+	at := k.ID + " -org acme"
+	for _, c := range []struct {
+		line      string
+		suspended bool
+		name      string
+	}{
+		{"suspend " + at, true, "Nightly"},
+		{"suspend " + at, true, "Nightly"},
+		{"rename " + at + " 'Every hour'", true, "Every hour"},
+		{"resume -org acme " + k.ID, false, "Every hour"},
+		{"resume " + at + " -json", false, "Every hour"},
+	} {
+		s.does("", c.line)
+		if got := s.keyOf(token); got.Suspended != c.suspended || got.Name != c.name {
+			t.Errorf("%s: got %+v", c.line, got)
+		}
+	}
+}
+
+func TestEdit(t *testing.T) {
+	s := newShell(t)
+	token, k := s.issue(nightly + " -networks 192.0.2.0/24 -expires 30d")
+	s.does("", "edit "+k.ID+" -org acme -yes -without tasks:write -networks 192.0.2.128/25 -expires 1d")
+	got := s.keyOf(token)
+	if fmt.Sprint(got.Scopes) != "[tasks:read]" || fmt.Sprint(got.Networks) != "[192.0.2.128/25]" || time.Until(got.ExpiresAt) > 25*time.Hour {
+		t.Errorf("got %+v", got)
+	}
+	for _, more := range []string{"-networks 192.0.2.0/24", "-expires 30d"} {
+		if r := s.run(strings.NewReader(""), "edit "+k.ID+" -org acme -yes "+more); r.code != 2 || strings.Count(r.stderror, "\n") != 1 {
+			t.Errorf("%s: got %d %q, want 2: a key may only do less", more, r.code, r.stderror)
+		}
+	}
+}
+
+// What cannot be undone is done after the answer that is asked for, and no
+// other.
+func TestConfirm(t *testing.T) {
+	for _, c := range []struct{ line, answer string }{
+		{"revoke KEY -org acme", "yes"}, {"rotate KEY -org acme -overlap 0", "yes"}, {"edit KEY -org acme -without tasks:write", "yes"},
+		{"revoke -org acme -made-before 0d", "yes"}, {"erase acme", "acme"},
+	} {
+		s := newShell(t)
+		token, k := s.issue(nightly)
+		line := strings.Replace(c.line, "KEY", k.ID, 1)
+		for _, answer := range []string{"", "\n", "no\n", "y\n", "ACME\n"} {
+			r := s.run(tty{strings.NewReader(answer)}, line)
+			if r.code != 4 || !strings.Contains(r.stderror, "nothing was changed") || !strings.Contains(r.stderror, "acme") {
+				t.Errorf("%s, %q: got %d %q, want 4", line, answer, r.code, r.stderror)
+			}
+		}
+		if got := s.keyOf(token); got.Version != k.Version {
+			t.Errorf("%s: the key was changed", line)
+		}
+		if r := s.run(tty{strings.NewReader(c.answer + "\n")}, line); r.code != 0 {
+			t.Errorf("%s, %q: got %d %q", line, c.answer, r.code, r.stderror)
+		}
+		if got, err := s.issuer().KeyOf(t.Context(), token); err == nil && got.Version == k.Version {
+			t.Errorf("%s: the key is as before", line)
+		}
+	}
+}
+
+// Token and answer come from the same terminal.
+func TestRevokeByToken(t *testing.T) {
+	s := newShell(t)
+	token, _ := s.issue(nightly)
+	if r := s.run(tty{strings.NewReader(token + "\nyes\n")}, "revoke - -reason leaked -as ada"); r.code != 0 || strings.Contains(r.stderror, token) {
+		t.Fatalf("got %d %q", r.code, r.stderror)
+	}
+	k := s.keyOf(token)
+	if !errors.Is(k.Refused(), keystore.ErrRevoked) {
+		t.Errorf("got %v, want revoked", k.Refused())
+	}
+	if text := s.does(token, "show -"); !strings.Contains(text, "by ada: leaked") {
+		t.Errorf("got %s", text)
+	}
+	// Again is no failure, and changes nothing.
+	if r := s.run(strings.NewReader(token), "revoke -"); r.code != 0 || !strings.Contains(r.stderror, "revoked before") {
+		t.Errorf("got %d %q", r.code, r.stderror)
+	}
+	if again := s.keyOf(token); !again.RevokedAt.Equal(k.RevokedAt) {
+		t.Errorf("got %v, want %v", again.RevokedAt, k.RevokedAt)
+	}
+}
+
+func TestRevokeMadeBefore(t *testing.T) {
+	s := newShell(t)
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	for name, k := range map[string]keystore.Key{
+		"old":       {CreatedAt: now.AddDate(0, 0, -90)},
+		"suspended": {CreatedAt: now.AddDate(0, 0, -90), Suspended: true},
+		"expired":   {CreatedAt: now.AddDate(0, 0, -90), ExpiresAt: now.AddDate(0, 0, -1)},
+		"revoked":   {CreatedAt: now.AddDate(0, 0, -90), RevokedAt: now.AddDate(0, 0, -1)},
+		"rotated":   {CreatedAt: now.AddDate(0, 0, -90), RevokedAt: now.AddDate(0, 0, 1)},
+		"new":       {CreatedAt: now},
+		"foreign":   {CreatedAt: now.AddDate(0, 0, -90), Organization: "other"},
+	} {
+		k.ID, k.Name, k.Environment, k.Version = name, name, keystore.Sandbox, 1
+		k.Digest = keystore.DigestOf(name)
+		if k.Organization == "" {
+			k.Organization = "acme"
+		}
+		if err := s.store.Insert(t.Context(), &k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "suspended rotated old"
+	if got := s.names("revoke -org acme -made-before " + day(now.AddDate(0, 0, -30)) + " -dry-run"); got != want {
+		t.Errorf("-dry-run: got %q, want %q", got, want)
+	}
+	if live := s.names("list -org acme -live"); live != "new rotated old" {
+		t.Errorf("after -dry-run: got %q live", live)
+	}
+	store := s.store
+	s.store = &breaking{Manager: store, after: 2}
+	r := s.run(strings.NewReader(""), "revoke -org acme -made-before 30d -yes -json")
+	if r.code != 1 || !strings.Contains(r.stderror, "2 of 3 keys are revoked: the disk is full") {
+		t.Errorf("got %d %q", r.code, r.stderror)
+	}
+	s.store = store
+	s.does("", "revoke -org acme -made-before 30d -yes")
+	if live := s.names("list -org acme -live"); live != "new" {
+		t.Errorf("got %q live", live)
+	}
+	if live := s.names("list -org other -live"); live != "foreign" {
+		t.Errorf("of another organization: got %q live", live)
+	}
+}
+
+// A breaking store fails after some updates.
+type breaking struct {
+	keystore.Manager
+	after int
+}
+
+func (b *breaking) Update(ctx context.Context, k *keystore.Key) error {
+	if b.after--; b.after < 0 {
+		return errors.New("the disk is full")
+	}
+	return b.Manager.Update(ctx, k)
+}
+
+func TestErase(t *testing.T) {
+	s := newShell(t)
+	s.issue(nightly)
+	token, _ := s.issue(nightly)
+	kept, _ := s.issue(strings.Replace(nightly, "acme", "other", 1))
+	if got := strings.TrimSpace(s.does("", "erase acme -yes -json")); got != `{"entries":2,"keys":2}` {
+		t.Errorf("got %s", got)
+	}
+	if _, err := s.issuer().KeyOf(t.Context(), token); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("got %v, want no key", err)
+	}
+	s.keyOf(kept)
+	s.does("", "erase acme -yes") // again
+}

@@ -1,0 +1,167 @@
+package keycli
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// This file looks at keys: list, who-can, verify and show.
+
+func list(c *call) func() error {
+	live := c.flags.Bool("live", false, "only live keys; that goes without saying with the flags below")
+	expiring := c.time("expiring", "only keys that expire before this `TIME`", +1)
+	never := c.flags.Bool("never-used", false, "only keys that were never used")
+	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", -1)
+	return func() error {
+		p := keystore.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never}
+		if *live || p != (keystore.Page{}) {
+			p.Status = keystore.Active
+		}
+		keys, err := c.find(p)
+		if err != nil {
+			return err
+		}
+		return c.keys(keys, "SCOPES", scopes)
+	}
+}
+
+func scopes(k *keystore.Key) string { return listed(k.Scopes) }
+
+// find returns all keys of the organization that a page selects.
+func (c *call) find(p keystore.Page) (all []*keystore.Key, err error) {
+	if c.organization == "" {
+		return nil, wrong("say whose keys with -org")
+	}
+	for p.Limit = 200; ; p.After = all[len(all)-1] {
+		keys, err := c.issuer.Keys(c.ctx, c.organization, p)
+		if err != nil || len(keys) == 0 {
+			return all, err
+		}
+		all = append(all, keys...)
+	}
+}
+
+func whoCan(c *call) func() error {
+	return func() error {
+		registry, wanted := c.issuer.Service().Scopes, scope.Name(c.args[0])
+		if meant, ok := registry.Suggest(wanted); ok && meant != wanted {
+			return wrong("there is no scope %q; did you mean %q?", wanted, meant)
+		} else if !ok {
+			return wrong("there is no scope %q; there are: %s", wanted, registry)
+		}
+		// by returns the scopes of a key that grant the wanted one.
+		by := func(k *keystore.Key) string {
+			return listed(slices.DeleteFunc(slices.Clone(k.Scopes), func(n scope.Name) bool {
+				held, _ := registry.Parse([]scope.Name{n})
+				return !held.Has(wanted)
+			}))
+		}
+		keys, err := c.find(keystore.Page{Status: keystore.Active})
+		if err != nil {
+			return err
+		}
+		return c.keys(slices.DeleteFunc(keys, func(k *keystore.Key) bool { return by(k) == "" }), "BY", by)
+	}
+}
+
+func verify(c *call) func() error {
+	var from netip.Addr
+	c.flags.TextVar(&from, "from", from, "`address` that a request with the token comes from")
+	needed := c.flags.String("scope", "", "`name` of a scope that the request needs")
+	return func() error {
+		k, err := c.tokensKey()
+		if code, text := explain(err); code == absent {
+			return refuse("refused: %s", text)
+		}
+		if err == nil {
+			err = c.keys([]*keystore.Key{k}, "SCOPES", scopes)
+		}
+		if err != nil {
+			return err
+		}
+		switch granted := k.Bind(c.issuer.Service().Scopes).Granted(); {
+		case k.Refused() != nil:
+			return refuse("refused: %s", strings.TrimPrefix(k.Refused().Error(), "keystore: "))
+		case from.IsValid() && !k.AllowsAddress(from):
+			return refuse("refused from %s: the key may be used from %v", from, k.Networks)
+		case *needed != "" && !granted.Has(scope.Name(*needed)):
+			return refuse("refused where %q is needed: the key holds %s", *needed, granted)
+		}
+		return nil
+	}
+}
+
+func show(c *call) func() error {
+	return func() error {
+		k, err := c.key(c.args[0])
+		if err != nil {
+			return err
+		}
+		use, err := c.issuer.Usage(c.ctx, k.Organization, k.ID)
+		if errors.Is(err, errors.ErrUnsupported) {
+			use, err = &keystore.Usage{}, nil
+		}
+		if err != nil {
+			return err
+		}
+		history, err := c.issuer.Audit(c.ctx, k.Organization, k.ID, "")
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+		if c.json {
+			return encode(c.Stdout, struct {
+				record
+				Usage   *keystore.Usage       `json:"usage"`
+				History []keystore.AuditEntry `json:"history"`
+			}{c.record(k), use, history})
+		}
+		if err := c.keys([]*keystore.Key{k}, "NETWORKS", func(k *keystore.Key) string { return listed(k.Networks) }); err != nil {
+			return err
+		}
+		return c.table(append(uses(k, use), acts(history)...))
+	}
+}
+
+// uses are lines about when the scopes of a key were needed, and how often the
+// key was used.
+func uses(k *keystore.Key, use *keystore.Usage) (rows [][]string) {
+	for _, n := range k.Scopes {
+		needed := ""
+		if day, ok := use.Scopes[n]; ok {
+			needed = "needed on " + day.Format(time.DateOnly)
+		} else if !use.ObservedSince.IsZero() {
+			needed = "not needed since " + use.ObservedSince.Format(time.DateOnly)
+		}
+		rows = append(rows, []string{"scope", string(n), needed})
+	}
+	if use.LastUsedFrom.IsValid() {
+		rows = append(rows, []string{"last used", stamp(use.LastUsedAt), "from " + use.LastUsedFrom.String()})
+	}
+	for _, d := range use.Days {
+		rows = append(rows, []string{"requests", d.Date.Format(time.DateOnly), strconv.FormatInt(d.Requests, 10)})
+	}
+	return rows
+}
+
+// acts are lines about what was done to a key, the newest first.
+func acts(history []keystore.AuditEntry) (rows [][]string) {
+	for _, e := range history {
+		text := "by " + e.Actor
+		if e.Reason != "" {
+			text += ": " + e.Reason
+		}
+		for _, change := range e.Changes {
+			text += fmt.Sprintf("; %s %q, was %q", change.Field, change.After, change.Before)
+		}
+		rows = append(rows, []string{e.Act, stamp(e.At), text})
+	}
+	return rows
+}

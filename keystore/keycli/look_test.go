@@ -1,0 +1,172 @@
+package keycli_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// names returns the names of the keys that a command lists as JSON.
+func (s *shell) names(line string) string {
+	s.t.Helper()
+	var names []string
+	for text := range strings.Lines(s.does("", line+" -json")) {
+		var k struct{ Name string }
+		if err := json.Unmarshal([]byte(text), &k); err != nil {
+			s.t.Fatal(err)
+		}
+		names = append(names, k.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestList(t *testing.T) {
+	s := newShell(t)
+	const flags = " -org acme -env sandbox -scopes tasks:read"
+	for i := range 250 { // more than a page
+		s.issue("n" + strings.Repeat("x", i%7) + flags)
+	}
+	if got := strings.Count(s.does("", "list -org acme"), "\n"); got != 251 {
+		t.Errorf("got %d lines, want the title and 250", got)
+	}
+	s = newShell(t)
+	s.issue("soon -expires 3d" + flags)
+	s.issue("late -expires 90d" + flags)
+	_, used := s.issue("used" + flags)
+	gone, _ := s.issue("gone -expires 2d" + flags)
+	s.does(gone, "revoke - -yes")
+	s.issue("other -org other -env sandbox -scopes tasks:read")
+	use := keystore.Use{Organization: "acme", ID: used.ID, At: time.Now()}
+	if err := s.store.(keystore.Toucher).Touch(t.Context(), []keystore.Use{use}); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"list -org acme":                    "gone used late soon",
+		"list -org acme -live":              "used late soon",
+		"list -org acme -expiring 7d":       "soon",
+		"list -org acme -expiring 365d":     "late soon",
+		"list -org acme -never-used":        "late soon",
+		"list -org acme -unused 0d":         "used late soon",
+		"list -org acme -unused 1d":         "",
+		"list -org acme -unused 2020-01-01": "",
+		"list -org none":                    "",
+	} {
+		if got := s.names(line); got != want {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+	if text := s.does("", "list -org acme -json"); strings.Contains(strings.ToLower(text), "digest") {
+		t.Errorf("the JSON holds digests: %s", text)
+	}
+}
+
+// What somebody else wrote does not reach the terminal as it is.
+func TestTablesAreClean(t *testing.T) {
+	s := newShell(t)
+	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Name: "a\x1b]0;b\a\u202e", CreatedBy: "x\ty", Version: 1}
+	if err := s.store.Insert(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"list -org acme", "show key_1 -org acme"} {
+		if text := s.does("", line); strings.ContainsAny(text, "\x1b\a\t\u202e") || !strings.Contains(text, `a\x1b]0;b\a`) {
+			t.Errorf("%s: got %q", line, text)
+		}
+	}
+	if r := s.run(strings.NewReader(""), "suspend key_1 -org acme"); strings.ContainsAny(r.stderror, "\x1b\u202e") {
+		t.Errorf("got %q", r.stderror)
+	}
+}
+
+// A scope is held by its name or by one that implies it.
+func TestWhoCan(t *testing.T) {
+	s := newShell(t)
+	s.issue("reader -org acme -env sandbox -scopes tasks:read")
+	s.issue("writer -org acme -env sandbox -scopes tasks:write")
+	s.issue("admin -org acme -env sandbox -scopes tasks:admin,tasks:read")
+	gone, _ := s.issue("gone -org acme -env sandbox -scopes tasks:admin")
+	s.does(gone, "revoke - -yes")
+	for scope, want := range map[string]string{"tasks:read": "admin reader", "tasks:write": "admin writer", "tasks:admin": "admin"} {
+		if got := s.names("who-can " + scope + " -org acme"); got != want {
+			t.Errorf("%s: got %q, want %q", scope, got, want)
+		}
+	}
+	for line := range strings.Lines(s.does("", "who-can tasks:write -org acme")) {
+		if strings.Contains(line, " admin ") && !strings.HasSuffix(line, " tasks:admin\n") {
+			t.Errorf("got %q, want the scope that implies it", line)
+		}
+	}
+}
+
+func TestVerify(t *testing.T) {
+	s := newShell(t)
+	token, k := s.issue(nightly + " -networks 192.0.2.0/24")
+	suspended, _ := s.issue(nightly)
+	s.does(suspended, "suspend -")
+	for _, c := range []struct {
+		token, flags string
+		code         int
+		says         string
+	}{
+		{token, "", 0, ""},
+		{token, "-from 192.0.2.7 -scope tasks:write", 0, ""},
+		{token, "-from 198.51.100.1", 4, "refused from 198.51.100.1: the key may be used from [192.0.2.0/24]"},
+		{token, "-scope tasks:admin", 4, "the key holds tasks:read tasks:write"},
+		{token, "-from home", 2, "invalid value"},
+		{suspended, "", 4, "refused: key is suspended"},
+		{"svc_pub_x", "", 4, "publishable key"},
+		{keystore.Service{}.Generate(keystore.Sandbox).Reveal(), "", 4, "no organization has a key"},
+	} {
+		r := s.run(strings.NewReader(c.token+"\n"), "verify "+c.flags)
+		if r.code != c.code || !strings.Contains(r.stderror, c.says) || (c.says == "") != (r.stderror == "") {
+			t.Errorf("%s: got %d %q, want %d %q", c.flags, r.code, r.stderror, c.code, c.says)
+		}
+		if c.token == token && c.code != 2 && !strings.Contains(r.stdout, k.ID) {
+			t.Errorf("%s: got %q, want whose key it is", c.flags, r.stdout)
+		}
+		if strings.Contains(r.stdout+r.stderror, c.token) {
+			t.Errorf("%s prints the token", c.flags)
+		}
+	}
+}
+
+// show tells whose a token is, what the key is for, its use and its history.
+func TestShow(t *testing.T) {
+	s := newShell(t)
+	token, k := s.issue(nightly + " -networks 192.0.2.0/24 -attribute plan=gold -as ada -reason 'for the import'")
+	s.does("", "rename "+k.ID+" Hourly -org acme -as bob")
+	s.does("", "suspend "+k.ID+" -org acme -as bob -reason 'a look'")
+	use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now(), From: netip.MustParseAddr("198.51.100.7"),
+		Requests: 42, Scopes: []scope.Name{"tasks:read"}}
+	if err := s.store.(keystore.Toucher).Touch(t.Context(), []keystore.Use{use}); err != nil {
+		t.Fatal(err)
+	}
+	today := day(use.At)
+	text := s.does(token, "show -")
+	for _, want := range []string{k.ID, "acme", "sandbox", "Hourly", "svc_test_…", "suspended", "by ada: for the import", "192.0.2.0/24",
+		"gold", "scope      tasks:read        needed on " + today, "scope      tasks:write       not needed since " + today,
+		"from 198.51.100.7", "requests   " + today + "        42", "by bob: a look", `name "Hourly", was "Nightly"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, token) {
+		t.Error("show prints the token")
+	}
+	var story struct {
+		ID      string
+		Masked  string
+		Usage   map[string]any
+		History []struct{ Act, Actor, Reason string }
+	}
+	if err := json.Unmarshal([]byte(s.does("", "show "+k.ID+" -org acme -json")), &story); err != nil {
+		t.Fatal(err)
+	}
+	if story.ID != k.ID || story.Usage["last_used_from"] != "198.51.100.7" || len(story.History) != 3 || story.History[0].Act != "suspend" || story.History[0].Reason != "a look" {
+		t.Errorf("got %+v", story)
+	}
+}

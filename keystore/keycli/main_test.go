@@ -1,0 +1,284 @@
+package keycli_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keycli"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A shell runs commands on one store.
+type shell struct {
+	t       *testing.T
+	store   keystore.Manager
+	service keystore.Service
+	config  keycli.Config
+}
+
+func newShell(t *testing.T) *shell {
+	s := &shell{t: t, store: keystore.NewMemory(), service: keystore.Service{Scopes: registry}}
+	s.config.Open = func(context.Context, func(string) string) (*keystore.Issuer, error) { return s.issuer(), nil }
+	return s
+}
+
+func (s *shell) issuer() *keystore.Issuer {
+	return keystore.NewIssuer(s.store, keystore.IssuerOptions{Service: s.service})
+}
+
+// registry has a scope that implies others.
+var registry = scope.New(
+	scope.Definition{Name: "tasks:read"}, scope.Definition{Name: "tasks:write"},
+	scope.Definition{Name: "tasks:admin", Implies: []scope.Name{"tasks:read", "tasks:write"}},
+)
+
+// A tty is somebody at a terminal.
+type tty struct{ io.Reader }
+
+func (tty) Stat() (fs.FileInfo, error) { return os.Stat(os.DevNull) }
+
+type result struct {
+	code             int
+	stdout, stderror string
+}
+
+// run runs a command line, in which a single quote begins and ends an argument
+// with spaces.
+func (s *shell) run(stdin io.Reader, line string) result {
+	s.t.Helper()
+	args := []string{"keys"}
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			args = append(args, part)
+		} else {
+			args = append(args, strings.Fields(part)...)
+		}
+	}
+	var stdout, stderr strings.Builder
+	config := s.config
+	config.Args, config.Stdin, config.Stderr = args, stdin, &stderr
+	if config.Stdout == nil {
+		config.Stdout = &stdout
+	}
+	code := keycli.Main(config)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// does runs a command that has to succeed, and returns its standard output.
+func (s *shell) does(stdin, line string) string {
+	s.t.Helper()
+	r := s.run(strings.NewReader(stdin), line)
+	if r.code != 0 {
+		s.t.Fatalf("%s: exit code %d, %s", line, r.code, r.stderror)
+	}
+	return r.stdout
+}
+
+// issue makes a key and returns its secret and its record.
+func (s *shell) issue(line string) (string, *keystore.Key) {
+	s.t.Helper()
+	secret := strings.TrimSuffix(s.does("", "issue "+line), "\n")
+	return secret, s.keyOf(secret)
+}
+
+func (s *shell) keyOf(secret string) *keystore.Key {
+	s.t.Helper()
+	k, err := s.issuer().KeyOf(s.t.Context(), secret)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return k
+}
+
+const nightly = "Nightly -org acme -env sandbox -scopes tasks:read,tasks:write"
+
+// A failure is an exit code and one sentence, and changes nothing.
+func TestFailures(t *testing.T) {
+	s := newShell(t)
+	secret, k := s.issue(nightly)
+	gone, goneKey := s.issue(nightly)
+	s.does(gone, "revoke - -yes")
+	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
+	before := s.does("", "list -org acme -json")
+	for _, c := range []struct {
+		stdin, line string
+		code        int
+		says        string
+	}{
+		{"", "", 2, "-h lists the commands"},
+		{"", "isue x", 2, `no command "isue"`},
+		{"", "list -bogus", 2, "-bogus; list -h"},
+		{"", "list", 2, "-org"},
+		{"", "list acme", 2, "usage: keys list"},
+		{"", "rename " + k.ID, 2, "usage: keys rename KEY NAME"},
+		{"", "migrate", 2, `no command "migrate"`},
+		{"", "show " + k.ID, 2, "-org"},
+		{"", "show key_none -org acme", 3, `no key "key_none"`},
+		{"", "show " + k.ID + " -org other", 3, `organization "other" has no key`},
+		{secret, "show - -org other", 3, `not one of organization "other"`},
+		{unknown, "show -", 3, "no organization has a key"},
+		{"svc_live_x", "show -", 3, "wrong length"},
+		{"", "show -", 2, "standard input is empty"},
+		{" \n\n", "verify", 2, "standard input is empty"},
+		{secret + "\n" + gone, "revoke - -yes", 2, "several lines"},
+		{strings.Repeat("a", 1<<20), "verify", 2, "too long"},
+		{"", "show " + secret, 2, "give it on standard input"},
+		{"", "rename " + k.ID + " 'the key " + secret + "' -org acme", 2, "give it on standard input"},
+		{"", "issue x -org acme -env sandbox", 2, "there are: tasks:read tasks:write tasks:admin"},
+		{"", "issue x -org acme -env moon -scopes tasks:read", 2, `"production" or "sandbox"`},
+		{"", "issue x -env sandbox -scopes tasks:read", 2, "organization is missing"},
+		{"", "issue x -org acme -env sandbox -scopes task:read", 2, `did you mean "tasks:read"?`},
+		{"", "issue x -org acme -env sandbox -scopes tasks:read -expires 2020-01-01", 2, "in the future"},
+		{"", "issue x -org acme -env sandbox -scopes tasks:read -expires tomorrow", 2, "90d or 12h"},
+		{"", "issue x -org acme -env sandbox -scopes tasks:read -expires -1h", 2, "90d or 12h"},
+		{"", "issue x -org acme -env sandbox -scopes tasks:read -networks 10.0.0.1", 2, "-networks"},
+		{"", "issue x -org acme -env sandbox -scopes tasks:read -attribute =gold", 2, "no name"},
+		{"", "who-can task:read -org acme", 2, `did you mean "tasks:read"?`},
+		{"", "who-can billing -org acme", 2, "there are: tasks:read"},
+		{"", "rotate " + goneKey.ID + " -org acme -yes", 4, "revoked"},
+		{"", "rotate " + k.ID + " -org acme -yes -overlap 99999999d", 2, "90d or 12h"},
+		{"", "edit " + k.ID + " -org acme -yes", 2, "-without"},
+		{"", "edit " + k.ID + " -org acme -yes -without tasks:admin", 2, "it has: tasks:read tasks:write"},
+		{"", "edit " + k.ID + " -org acme -yes -without tasks:read,tasks:read", 2, "has no scope"},
+		{"", "revoke -yes", 2, "KEY"},
+		{"", "revoke " + k.ID + " -org acme -made-before 0d -yes", 2, "KEY"},
+		{"", "revoke " + k.ID + " -org acme -dry-run -yes", 2, "-dry-run"},
+		{"", "revoke -made-before 0d -yes", 2, "-org"},
+		// Nobody can be asked.
+		{"", "revoke " + k.ID + " -org acme", 2, "-yes"},
+		{"", "revoke -org acme -made-before 0d", 2, "-yes"},
+		{"", "rotate " + k.ID + " -org acme", 2, "-yes"},
+		{"", "edit " + k.ID + " -org acme -without tasks:read", 2, "-yes"},
+		{"", "erase acme", 2, "-yes"},
+	} {
+		r := s.run(strings.NewReader(c.stdin), c.line)
+		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Count(r.stderror, "\n") != 1 || !strings.HasPrefix(r.stderror, "keys: ") {
+			t.Errorf("%s: got %d %q, want %d and one line with %q", c.line, r.code, r.stderror, c.code, c.says)
+		}
+		if all := r.stdout + r.stderror; strings.Contains(all, secret) || strings.Contains(all, gone) {
+			t.Errorf("%s prints a token: %s", c.line, all)
+		}
+	}
+	if after := s.does("", "list -org acme -json"); after != before {
+		t.Errorf("got the keys %s, want as before, %s", after, before)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	s := newShell(t)
+	s.config.Help = "The keys are in KEYS_DSN.\n"
+	s.config.Open = nil // no store is asked
+	s.config.Migrate = func(context.Context, func(string) string) error { return nil }
+	for _, line := range []string{"-h", "help", "--help"} {
+		text := s.does("", line)
+		for _, want := range []string{"issue NAME", "who-can SCOPE", "migrate", "KEYS_DSN", "130  interrupted"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in %s", line, want, text)
+			}
+		}
+		if long := regexp.MustCompile(`.{81,}`).FindString(text); long != "" {
+			t.Errorf("a line of more than 80 columns: %s", long)
+		}
+	}
+	if text := s.does("", "revoke -h"); !strings.Contains(text, "-made-before TIME") || !strings.Contains(text, "revoke [KEY]") {
+		t.Errorf("got %s", text)
+	}
+	s.does("", "migrate")
+}
+
+// What the store and Open say is one line without a token.
+func TestFailingStore(t *testing.T) {
+	s := newShell(t)
+	secret, _ := s.issue(nightly)
+	s.config.Open = func(context.Context, func(string) string) (*keystore.Issuer, error) {
+		return nil, errors.New("no route\nto the host of " + secret)
+	}
+	r := s.run(strings.NewReader(""), "list -org acme")
+	if want := "keys: no route to the host of [token]\n"; r.code != 1 || r.stderror != want {
+		t.Errorf("got %d %q, want 1 %q", r.code, r.stderror, want)
+	}
+}
+
+// Open is handed the environment.
+func TestGetenv(t *testing.T) {
+	s := newShell(t)
+	s.config.Getenv = func(name string) string { return "the value of " + name }
+	s.config.Open = func(_ context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+		return nil, errors.New(getenv("DSN"))
+	}
+	if r := s.run(strings.NewReader(""), "list"); r.stderror != "keys: the value of DSN\n" {
+		t.Errorf("got %q", r.stderror)
+	}
+}
+
+// SIGINT ends a command that waits, be it for its input or for its store.
+func TestInterrupt(t *testing.T) {
+	s := newShell(t)
+	in, out := io.Pipe()
+	defer out.Close()
+	open := s.config.Open
+	for line, stuck := range map[string]bool{"verify": false, "list -org acme": true} {
+		s.config.Open = func(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+			self, err := os.FindProcess(os.Getpid())
+			if err == nil {
+				err = self.Signal(os.Interrupt)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stuck {
+				<-ctx.Done()
+				return nil, errors.New("the driver's own words")
+			}
+			return open(ctx, getenv)
+		}
+		if r := s.run(in, line); r.code != 130 || !strings.HasPrefix(r.stderror, "keys: interrupted") || strings.Count(r.stderror, "\n") != 1 {
+			t.Errorf("%s: got %d %q, want 130", line, r.code, r.stderror)
+		}
+	}
+}
+
+// Of two operators at one moment one is refused, and nothing is half done.
+func TestTwoOperators(t *testing.T) {
+	s := newShell(t)
+	_, k := s.issue(nightly)
+	other := s.issuer()
+	s.store = &between{Manager: s.store, before: func() {
+		if _, err := other.Revoke(t.Context(), "acme", k.ID); err != nil {
+			t.Error(err)
+		}
+	}}
+	r := s.run(strings.NewReader(""), "rename "+k.ID+" Late -org acme")
+	if r.code != 4 || !strings.Contains(r.stderror, "changed") {
+		t.Errorf("got %d %q, want 4", r.code, r.stderror)
+	}
+	if got, err := other.Key(t.Context(), "acme", k.ID); err != nil || got.Name != "Nightly" || got.RevokedAt.IsZero() {
+		t.Errorf("got %+v, %v, want the key revoked and not renamed", got, err)
+	}
+}
+
+// A between is a store in which something happens once a key was found.
+type between struct {
+	keystore.Manager
+	before func()
+}
+
+func (b *between) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
+	k, err := b.Manager.Find(ctx, organization, id)
+	if before := b.before; before != nil {
+		b.before = nil
+		before()
+	}
+	return k, err
+}
+
+// day is how a test writes a time of now.
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }

@@ -1,0 +1,153 @@
+package keycli
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// This file makes keys: issue, rotate and import.
+
+func issue(c *call) func() error {
+	g := keystore.Grant{Attributes: make(map[string]string)}
+	c.flags.StringVar((*string)(&g.Environment), "env", "", "`environment`: production or sandbox")
+	scopes := several(c, "scopes", "`names` of the scopes that the key holds", scopeName)
+	networks := several(c, "networks", "`networks` that the key may be used from, such as 192.0.2.0/24", netip.ParsePrefix)
+	expires := c.time("expires", "`TIME` from which the key is refused; none: never", +1)
+	c.flags.StringVar(&g.IssueToken, "once", "", "`text` that makes one key, however often it is given")
+	c.flags.Func("attribute", "`name=value` of an attribute; may be repeated", func(text string) error {
+		name, value, _ := strings.Cut(text, "=")
+		g.Attributes[name] = value
+		return nil
+	})
+	return func() error {
+		if len(*scopes) == 0 {
+			return wrong("say with -scopes what the key may do; there are: %s", c.issuer.Service().Scopes)
+		}
+		g.Organization, g.Name = c.organization, c.args[0]
+		g.Scopes, g.Networks, g.ExpiresAt = *scopes, *networks, *expires
+		secret, k, err := c.issuer.Issue(c.ctx, g)
+		if errors.Is(err, keystore.ErrExists) && k != nil {
+			return refuse("-once %q has made %s before; rotate that if its secret is lost", g.IssueToken, k.ID)
+		}
+		if err != nil {
+			return err
+		}
+		err = c.reveal(secret, k)
+		if err == nil {
+			return nil
+		}
+		if _, revokeErr := c.issuer.Revoke(c.ctx, k.Organization, k.ID); revokeErr != nil {
+			return fmt.Errorf("%w; revoke %s, which is live: that failed too (%w)", err, k.ID, revokeErr)
+		}
+		return fmt.Errorf("%w; %s was made, and is revoked", err, k.ID)
+	}
+}
+
+func rotate(c *call) func() error {
+	overlap := 24 * time.Hour
+	c.flags.Func("overlap", "for how `long` both secrets work, such as 90d or 12h; 0 if the old one leaked (default 24h)",
+		func(text string) (err error) {
+			overlap, err = duration(text)
+			return err
+		})
+	return func() error {
+		old, err := c.key(c.args[0])
+		if err == nil {
+			err = old.Refused()
+		}
+		if err == nil {
+			err = c.confirm(fmt.Sprintf("Replace %s, whose secret works for %v more?", describe(old), overlap), "yes")
+		}
+		if err != nil {
+			return err
+		}
+		secret, next, err := c.issuer.Rotate(c.ctx, old.Organization, old.ID, overlap, "")
+		if next == nil {
+			return err
+		}
+		if lost := c.reveal(secret, next); lost != nil {
+			return fmt.Errorf("%w; it was that of %s, which replaces %s: issue another key", lost, next.ID, old.ID)
+		}
+		if err != nil {
+			return fmt.Errorf("the new key works, and %s could not be revoked: %w", old.ID, err)
+		}
+		return nil
+	}
+}
+
+// An oldKey is what import reads: a key as -json prints it, and its token, or
+// the digest under which the older system kept that.
+type oldKey struct {
+	keystore.Key
+	Token  string `json:"token"`
+	Digest string `json:"digest"` // 64 hexadecimal digits
+	Masked string `json:"masked"` // ignored, as is Status
+	Status string `json:"status"`
+}
+
+func importKeys(c *call) func() error {
+	return func() error {
+		keys, err := c.oldKeys()
+		if err != nil {
+			return err
+		}
+		there := 0
+		for i, old := range keys {
+			k, err := c.issuer.Import(c.ctx, &old.Key, old.Token)
+			if errors.Is(err, keystore.ErrExists) && k != nil {
+				there++
+				continue
+			}
+			if errors.Is(err, keystore.ErrExists) {
+				err = refuse("another organization has this key")
+			}
+			if err != nil {
+				code, text := explain(err)
+				if code == absent { // of the input, not of the store
+					code = misused
+				}
+				return outcome{code, fmt.Sprintf("%s That is key %d of the input; those before it are stored", text, i+1)}
+			}
+		}
+		return c.done(map[string]int{"imported": len(keys) - there, "existing": there},
+			"%d keys were imported, %d were there already", len(keys)-there, there)
+	}
+}
+
+// oldKeys reads all of standard input, before anything is stored.
+func (c *call) oldKeys() (keys []oldKey, err error) {
+	input := json.NewDecoder(c.in)
+	input.DisallowUnknownFields()
+	for {
+		var k oldKey
+		err := input.Decode(&k)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		digest, hexErr := hex.DecodeString(k.Digest)
+		if n := copy(k.Key.Digest[:], digest); err == nil && (hexErr != nil || n != len(digest) || n%len(k.Key.Digest) != 0) {
+			err = errors.New("the digest is not 64 hexadecimal digits")
+		}
+		if err != nil {
+			text := strings.TrimPrefix(err.Error(), "json: ")
+			if !strings.HasPrefix(text, "unknown field") {
+				text, _, _ = strings.Cut(text, `"`) // without what it quotes, which may be a token
+			}
+			return nil, wrong("nothing was stored, since key %d of the input is not as import reads it: %s", len(keys)+1, text)
+		}
+		keys = append(keys, k)
+	}
+	if len(keys) == 0 {
+		return nil, wrong("standard input is empty; a line for each key belongs there, such as " +
+			`{"token": …, "organization": …, "environment": "production", "name": …, "scopes": […]}`)
+	}
+	return keys, nil
+}

@@ -1,0 +1,164 @@
+package keycli_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/user"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// The secret stands alone on standard output, in any form.
+func TestIssue(t *testing.T) {
+	s := newShell(t)
+	for _, flags := range []string{"", " -json"} {
+		r := s.run(strings.NewReader(""), "issue 'Nightly import' -org acme -env production -scopes 'tasks:read tasks:write' "+
+			"-networks 192.0.2.0/24,2001:db8::/32 -expires 30d -attribute plan=gold -attribute team=data -as ada"+flags)
+		if r.code != 0 || !regexp.MustCompile(`^svc_live_[0-9A-Za-z]{38}\n$`).MatchString(r.stdout) {
+			t.Fatalf("got %d %s %s", r.code, r.stdout, r.stderror)
+		}
+		secret := strings.TrimSpace(r.stdout)
+		k := s.keyOf(secret)
+		if k.Name != "Nightly import" || k.Organization != "acme" || fmt.Sprint(k.Scopes) != "[tasks:read tasks:write]" ||
+			fmt.Sprint(k.Networks) != "[192.0.2.0/24 2001:db8::/32]" || fmt.Sprint(k.Attributes) != "map[plan:gold team:data]" ||
+			k.CreatedBy != "ada" || time.Until(k.ExpiresAt).Round(time.Hour) != 30*24*time.Hour {
+			t.Errorf("got %+v", k)
+		}
+		if strings.Contains(r.stderror, secret) || !strings.Contains(r.stderror, k.ID) {
+			t.Errorf("standard error has to name the key and not the secret: %s", r.stderror)
+		}
+		var record map[string]any
+		if err := json.Unmarshal([]byte(r.stderror), &record); (err == nil) != (flags != "") || err == nil && record["id"] != k.ID {
+			t.Errorf("%q: got %s, %v", flags, r.stderror, err)
+		}
+	}
+}
+
+// Whoever is logged in has done it, unless -as says who.
+func TestActorIsTheUser(t *testing.T) {
+	s := newShell(t)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, k := s.issue(nightly); k.CreatedBy != me.Username {
+		t.Errorf("got %q, want %q", k.CreatedBy, me.Username)
+	}
+}
+
+func TestIssueOnce(t *testing.T) {
+	s := newShell(t)
+	_, k := s.issue(nightly + " -once deploy-7")
+	if r := s.run(strings.NewReader(""), "issue "+nightly+" -once deploy-7"); r.code != 4 || r.stdout != "" || !strings.Contains(r.stderror, k.ID) {
+		t.Errorf("got %d %q %q, want 4 and the id %s", r.code, r.stdout, r.stderror, k.ID)
+	}
+}
+
+// full is a disk on which there is no room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// A key whose secret is lost does not stay.
+func TestSecretIsLost(t *testing.T) {
+	s := newShell(t)
+	_, old := s.issue(nightly)
+	s.config.Stdout = full{}
+	r := s.run(strings.NewReader(""), "issue "+nightly)
+	if r.code != 1 || !strings.Contains(r.stderror, "no space left on device") || !strings.Contains(r.stderror, "is revoked") {
+		t.Errorf("got %d %q", r.code, r.stderror)
+	}
+	r = s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes")
+	if r.code != 1 || !strings.Contains(r.stderror, "replaces "+old.ID) {
+		t.Errorf("rotate: got %d %q", r.code, r.stderror)
+	}
+	s.config.Stdout = nil
+	if live := s.does("", "list -org acme -live"); strings.Count(live, "\n") != 3 {
+		t.Errorf("got %s, want the key that was rotated and its successor", live)
+	}
+}
+
+func TestRotate(t *testing.T) {
+	for _, row := range []struct {
+		flags string
+		left  time.Duration
+	}{{"", 24 * time.Hour}, {"-overlap 2d", 48 * time.Hour}, {"-overlap 90m", 90 * time.Minute}, {"-overlap 0", 0}} {
+		s := newShell(t)
+		token, old := s.issue(nightly)
+		secret := strings.TrimSpace(s.does(token, "rotate - -yes "+row.flags))
+		if next := s.keyOf(secret); next.RotatedFrom != old.ID || next.Name != "Nightly" {
+			t.Errorf("%s: got %+v", row.flags, next)
+		}
+		if left := time.Until(s.keyOf(token).RevokedAt).Round(time.Minute); left != row.left {
+			t.Errorf("%s: the old key works for %v, want %v", row.flags, left, row.left)
+		}
+		if r := s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes"); r.code != 4 || r.stdout != "" {
+			t.Errorf("%s, again: got %d %q %q, want 4", row.flags, r.code, r.stdout, r.stderror)
+		}
+	}
+}
+
+// Import reads what list prints, and a token or a digest with it. It can be run
+// again.
+func TestImport(t *testing.T) {
+	from, s := newShell(t), newShell(t)
+	token, _ := from.issue(nightly)
+	_, second := from.issue("Other -org acme -env sandbox -scopes tasks:read")
+	record := func(extra string, lines string) string { return `{` + extra + `,` + strings.TrimPrefix(lines, `{`) }
+	lines := strings.SplitAfter(from.does("", "list -org acme -json"), "\n")
+	first, other := lines[1], lines[0] // the newest first
+	input := record(`"token":"`+token+`"`, first)
+	for _, want := range []string{`{"existing":0,"imported":1}`, `{"existing":1,"imported":0}`} {
+		if got := strings.TrimSpace(s.does(input, "import -json")); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if k := s.keyOf(token); k.Name != "Nightly" || len(k.Scopes) != 2 || !k.CreatedAt.Equal(from.keyOf(token).CreatedAt) {
+		t.Errorf("got %+v", k)
+	}
+	digest := fmt.Sprintf(`"legacy":"old","digest":"%x"`, second.Digest)
+	stolen := strings.Replace(input, `"acme"`, `"other"`, 1)
+	for _, c := range []struct {
+		name, input string
+		code        int
+		says        string
+	}{
+		{"nothing", "", 2, "standard input is empty"},
+		{"no JSON", "id,name\n", 2, "key 1"},
+		{"the second is cut", input + `{"token":`, 2, "nothing was stored, since key 2"},
+		{"another member", `{"secret":"x"}`, 2, `unknown field "secret"`},
+		{"a token where a time belongs", `{"created_at":"` + token + `"}`, 2, "parsing time"},
+		{"no digest", record(`"digest":"zz"`, other), 2, "64 hexadecimal digits"},
+		{"a long digest", record(`"digest":"`+strings.Repeat("00", 33)+`"`, other), 2, "64 hexadecimal digits"},
+		{"no such format", record(digest, other), 2, `no legacy format "old"`},
+		{"no token", record(`"token":"svc_live_cut"`, other), 2, "That is key 1"},
+		{"of another organization", strings.Replace(stolen, `"id"`, `"rotated_from"`, 1), 4, "another organization has this key"},
+	} {
+		r := s.run(strings.NewReader(c.input), "import")
+		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Contains(r.stderror, token) {
+			t.Errorf("%s: got %d %q, want %d %q", c.name, r.code, r.stderror, c.code, c.says)
+		}
+	}
+	if got := s.does("", "list -org acme -json"); strings.Count(got, "\n") != 1 {
+		t.Errorf("got %s, want the one key", got)
+	}
+}
+
+func TestImportByDigest(t *testing.T) {
+	s := newShell(t)
+	s.service.Legacy = []keystore.LegacyFormat{{Name: "old", Prefix: "old_"}}
+	token := "old_0123456789abcdef"
+	s.does(fmt.Sprintf(`{"organization":"acme","environment":"sandbox","name":"x","scopes":["tasks:read"],"legacy":"old","digest":"%x","hint":"cdef"}`,
+		keystore.DigestOf(token)), "import")
+	if text := s.does(token, "verify"); !strings.Contains(text, "old_…cdef") {
+		t.Errorf("got %s", text)
+	}
+	if r := s.run(strings.NewReader(""), "show "+token+" -org acme"); r.code != 2 || strings.Contains(r.stderror, token) {
+		t.Errorf("a legacy token as an argument: got %d %q, want 2 and no token", r.code, r.stderror)
+	}
+}

@@ -1,0 +1,118 @@
+package keycli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// A record is a key as -json prints it.
+type record struct {
+	*keystore.Key
+	Masked string          `json:"masked"` // svc_live_…a1b2
+	Status keystore.Status `json:"status"`
+}
+
+func (c *call) record(k *keystore.Key) record {
+	return record{k, c.issuer.Masked(k), k.Status(time.Now())}
+}
+
+// keys prints keys, a line each. For people the last column is what the command
+// notes of each.
+func (c *call) keys(keys []*keystore.Key, column string, note func(*keystore.Key) string) error {
+	if len(keys) == 0 {
+		c.say("organization %q has no such key", c.organization)
+		return nil
+	}
+	rows := [][]string{{"ORGANIZATION", "ID", "NAME", "ENVIRONMENT", "KEY", "STATUS", "EXPIRES", "LAST USED", column}}
+	var errs []error
+	for _, k := range keys {
+		r := c.record(k)
+		rows = append(rows, []string{k.Organization, k.ID, k.Name, string(k.Environment), r.Masked, string(r.Status),
+			stamp(k.ExpiresAt), stamp(k.LastUsedAt), note(k)})
+		if c.json {
+			errs = append(errs, encode(c.Stdout, r))
+		}
+	}
+	if c.json {
+		return errors.Join(errs...)
+	}
+	return c.table(rows)
+}
+
+// reveal prints a secret on standard output and its key on standard error.
+func (c *call) reveal(secret keystore.Secret, k *keystore.Key) error {
+	signal.Ignore(syscall.SIGPIPE) // the process has to live to tell that the secret is lost
+	if _, err := fmt.Fprintln(c.Stdout, secret.Reveal()); err != nil {
+		return fmt.Errorf("the secret could not be written (%w)", err)
+	}
+	if c.json {
+		return encode(c.Stderr, c.record(k))
+	}
+	c.say("%s in %s; its secret is not shown again", describe(k), k.Environment)
+	return nil
+}
+
+// done tells what a command has done: v in JSON, or else the sentence.
+func (c *call) done(v any, format string, args ...any) error {
+	if c.json {
+		return encode(c.Stdout, v)
+	}
+	c.say(format, args...)
+	return nil
+}
+
+// say writes a sentence to standard error.
+func (c *call) say(format string, args ...any) { fmt.Fprintf(c.Stderr, format+"\n", args...) }
+
+func encode(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+
+// table prints rows in columns.
+func (c *call) table(rows [][]string) error {
+	t := tabwriter.NewWriter(c.Stdout, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = clean(cell)
+		}
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	return t.Flush()
+}
+
+// describe names a key in a sentence.
+func describe(k *keystore.Key) string {
+	return fmt.Sprintf("%s “%s” of %s", clean(k.ID), clean(k.Name), clean(k.Organization))
+}
+
+// clean returns a text, which somebody else chose, as a terminal may show it.
+func clean(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// oneLine returns the text of an error as one line without a token.
+func oneLine(text string) string {
+	return tokenLike.ReplaceAllString(strings.Join(strings.Fields(text), " "), "[token]")
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04")
+}
+
+// listed returns values with a space between.
+func listed[T any](values []T) string { return strings.Trim(fmt.Sprint(values), "[]") }
