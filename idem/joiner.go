@@ -3,25 +3,26 @@ package idem
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Joiner is what a [Store] implements when it can put the claim, the rows that
 // the request writes and its answer into one transaction, so that all of it
 // takes effect or nothing does.
 type Joiner interface {
-	// Join decides as [Store.Begin] does. The Transaction is not
-	// nil exactly when Record.State is Claimed. It then holds the claim, which
-	// needs no lease, and only its Settle ends it. After an error nothing is
-	// held.
+	// Join decides as [Store.Begin] does. The Transaction is not nil exactly
+	// when Record.State is Claimed. It then holds the claim, which needs no
+	// lease, and only its Settle ends it. After an error nothing is held.
 	//
-	// ctx bounds Join and nothing else: the transaction outlives it. Where only
-	// few transactions can be open, Join may wait for its turn until c.Timeout
+	// ctx bounds Join and nothing else: the transaction outlives it. Of its time
+	// timeout is for the database, and 0 leaves that to the Joiner. Where only
+	// few transactions can be open, Join may wait for its turn until timeout
 	// before the deadline of ctx, or for half of the time up to it where that is
 	// longer; the error is [ErrNoTurn] if none came. With a turn it takes no
-	// longer than c.Timeout. It must not wait for a transaction
-	// that holds the same key: the answer is then InFlight, with a zero
-	// Fingerprint where the other's cannot be read.
-	Join(ctx context.Context, c Claim) (Record, Transaction, error)
+	// longer than timeout. It must not wait for a transaction that holds the
+	// same key: the answer is then InFlight, with a zero Fingerprint where the
+	// other's cannot be read.
+	Join(ctx context.Context, c Claim, timeout time.Duration) (Record, Transaction, error)
 }
 
 // Transaction is a transaction that holds a claim.

@@ -12,15 +12,14 @@ import (
 // for its turn, so a Join gets Options.Wait beside the timeout, and ends when
 // the caller leaves.
 func (b *backend) join(ctx context.Context, c *Claim) (reply, error) {
-	given := *c
-	given.Timeout = b.timeout
+	timeout := b.timeout
 	if b.wait < 0 {
-		given.Timeout /= 2 // the other half is for the turn
+		timeout /= 2 // the other half is for the turn
 	}
 	within, cancel := context.WithTimeout(ctx, b.timeout+max(b.wait, 0))
 	defer cancel()
 	a, late, err := b.callUntil(within, b.begins, func(ctx context.Context) (a reply, err error) {
-		a.record, a.transaction, err = b.joiner.Join(ctx, given)
+		a.record, a.transaction, err = b.joiner.Join(ctx, *c, timeout)
 		return a, err
 	})
 	switch err {

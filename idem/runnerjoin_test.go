@@ -21,7 +21,7 @@ type joiner struct {
 	*idem.Memory
 	onJoin   func(ctx context.Context) error
 	onSettle func(s idem.Settlement) error
-	timeout  time.Duration // Claim.Timeout of the last Join
+	timeout  time.Duration // of the last Join
 
 	mu   sync.Mutex
 	open int
@@ -36,9 +36,9 @@ type transaction struct {
 
 type transactionKey struct{}
 
-func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+func (j *joiner) Join(ctx context.Context, c idem.Claim, timeout time.Duration) (idem.Record, idem.Transaction, error) {
 	j.mu.Lock()
-	j.timeout = c.Timeout
+	j.timeout = timeout
 	j.mu.Unlock()
 	if j.onJoin != nil {
 		if err := j.onJoin(ctx); err != nil {
@@ -392,7 +392,7 @@ type brokenJoiner struct {
 	joined idem.Transaction
 }
 
-func (b *brokenJoiner) Join(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
+func (b *brokenJoiner) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
 	return b.record, b.joined, nil
 }
 

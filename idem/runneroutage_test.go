@@ -99,7 +99,7 @@ type leaving struct {
 	calls int
 }
 
-func (l *leaving) Join(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
+func (l *leaving) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
 	l.calls++
 	l.leave()
 	return idem.Record{}, nil, idemtest.ErrInjected

@@ -93,7 +93,7 @@ type brokenStore struct {
 
 func (s brokenStore) Begin(context.Context, idem.Claim) (idem.Record, error) { return s.answer, nil }
 
-func (s brokenStore) Join(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
+func (s brokenStore) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
 	return s.answer, nil, nil
 }
 
@@ -175,7 +175,7 @@ func (s *recorder) Begin(ctx context.Context, c idem.Claim) (idem.Record, error)
 	return s.Store.Begin(ctx, c)
 }
 
-func (s *recorder) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+func (s *recorder) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.Record, idem.Transaction, error) {
 	s.ctx = ctx
 	return idem.Record{}, nil, context.Canceled
 }
@@ -279,7 +279,7 @@ type hangingJoiner struct {
 
 func (*hangingJoiner) HonorsContext() {}
 
-func (s *hangingJoiner) Join(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
+func (s *hangingJoiner) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
 	<-s.release
 	return idem.Record{}, nil, context.Canceled
 }

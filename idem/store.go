@@ -106,10 +106,6 @@ type Claim struct {
 	// Reexecute takes over a claim with an unknown outcome. The request may
 	// then run twice.
 	Reexecute bool
-	// Timeout is for [Joiner.Join] only: how much of the context's time is for
-	// the database. The rest is for waiting for a free transaction. Zero leaves
-	// it to the Joiner.
-	Timeout time.Duration
 }
 
 // State is what a Store knows of a key. The zero State is none of them: a Store

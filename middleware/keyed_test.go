@@ -52,7 +52,7 @@ func (j *joiner) committed() []string {
 	return slices.Clone(j.rows)
 }
 
-func (j *joiner) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+func (j *joiner) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.Record, idem.Transaction, error) {
 	if j.noTurn {
 		return idem.Record{}, nil, fmt.Errorf("busy: %w", idem.ErrNoTurn)
 	}

@@ -40,7 +40,7 @@ func BenchmarkStore(b *testing.B) {
 				})
 				b.Run("join and commit", func(b *testing.B) {
 					for b.Loop() {
-						_, j, err := store.Join(b.Context(), next())
+						_, j, err := store.Join(b.Context(), next(), 0)
 						if err != nil {
 							b.Fatal(err)
 						}

@@ -28,7 +28,7 @@ func TestJoinerLeaves(t *testing.T) {
 				leaves.Stop()
 			}
 			start := time.Now()
-			_, j, err := store.Join(ctx, claim(strconv.Itoa(i)))
+			_, j, err := store.Join(ctx, claim(strconv.Itoa(i)), 0)
 			switch {
 			case err == nil:
 				if typical = time.Since(start); j.Settle(t.Context(), notStarted) != nil {
@@ -41,7 +41,7 @@ func TestJoinerLeaves(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
-		_, j, err := store.Join(ctx, claim("last"))
+		_, j, err := store.Join(ctx, claim("last"), 0)
 		if err != nil {
 			t.Fatalf("a turn was lost: %v", err)
 		}
@@ -49,7 +49,7 @@ func TestJoinerLeaves(t *testing.T) {
 		elsewhere := d.on(d.open(t), idemsql.Options{})
 		for i := range 100 {
 			for j = nil; j == nil; { // until the server has noticed that a connection is closed
-				if _, j, err = elsewhere.Join(ctx, claim(strconv.Itoa(i))); err != nil {
+				if _, j, err = elsewhere.Join(ctx, claim(strconv.Itoa(i)), 0); err != nil {
 					t.Fatalf("a key is still taken: %v", err)
 				}
 			}
@@ -79,7 +79,7 @@ func TestContextEndsWait(t *testing.T) {
 	}
 	for name, call := range map[string]func(context.Context) error{
 		"Begin":  func(ctx context.Context) error { _, err := store.Begin(ctx, claim("other")); return err },
-		"Join":   func(ctx context.Context) error { _, _, err := store.Join(ctx, claim("joined")); return err },
+		"Join":   func(ctx context.Context) error { _, _, err := store.Join(ctx, claim("joined"), 0); return err },
 		"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
 		"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
 		"free":   func(ctx context.Context) error { return store.Settle(ctx, gone.Key, gone.Token, notStarted) },

@@ -227,7 +227,7 @@ func begin(t testing.TB, s idem.Store, c idem.Claim, want idem.State) idem.Recor
 
 func join(t testing.TB, s *idemsql.Store, c idem.Claim, want idem.State) (idem.Record, idem.Transaction) {
 	t.Helper()
-	r, j, err := s.Join(t.Context(), c)
+	r, j, err := s.Join(t.Context(), c, 0)
 	if err != nil || r.State != want || (j != nil) != (want == idem.Claimed) {
 		t.Fatalf("Join: got %v, a transaction %t, error %v, want %v", r.State, j != nil, err, want)
 	}

@@ -52,7 +52,9 @@ func (s *Store) newTurns() *semaphore.Weighted {
 //
 // The transaction ends with its Settle and not with ctx, so each must be
 // settled.
-func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+func (s *Store) Join(
+	ctx context.Context, c idem.Claim, timeout time.Duration,
+) (idem.Record, idem.Transaction, error) {
 	if err := check(c); err != nil {
 		return idem.Record{}, nil, err
 	}
@@ -65,12 +67,12 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Trans
 		return idem.Record{State: idem.InFlight}, nil, nil
 	}
 	if !s.turns().TryAcquire(1) {
-		if known, err := s.wait(ctx, c); err != nil || known.State != 0 {
+		if known, err := s.wait(ctx, c, timeout); err != nil || known.State != 0 {
 			s.unreserve(c.Key)
 			return known, nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, longestHandler))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(timeout, longestHandler))
 	defer cancel()
 	// From here on turn and key belong to the goroutine that joins, or to the
 	// transaction.
@@ -101,13 +103,13 @@ func (s *Store) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Trans
 //
 // It looks for the record only after a while, and without giving its place up:
 // where turns are short, a look would be one round trip more for each request.
-func (s *Store) wait(ctx context.Context, c idem.Claim) (idem.Record, error) {
+func (s *Store) wait(ctx context.Context, c idem.Claim, timeout time.Duration) (idem.Record, error) {
 	most := longestHandler
 	if deadline, ok := ctx.Deadline(); ok {
 		// Half of a time that is not long enough for both: a time limit outside
 		// may be shorter than the database's own.
 		left := time.Until(deadline)
-		most = max(left-c.Timeout, left/2)
+		most = max(left-timeout, left/2)
 	}
 	waiting, stop := context.WithTimeout(ctx, most)
 	defer stop()

@@ -68,7 +68,7 @@ func TestUnlimitedPool(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		if _, _, err := store.Join(ctx, claim("one more")); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := store.Join(ctx, claim("one more"), 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the 33rd Join: got error %v, want one that waits until its context ends", err)
 		}
 		for _, j := range open {
@@ -104,7 +104,7 @@ func TestOrderOfTurns(t *testing.T) {
 				ctx = leaving
 			}
 			wg.Go(func() {
-				_, j, err := store.Join(ctx, claim(strconv.Itoa(i)))
+				_, j, err := store.Join(ctx, claim(strconv.Itoa(i)), 0)
 				if err != nil {
 					if i != 3 || !errors.Is(err, context.Canceled) {
 						t.Errorf("number %d: %v", i, err)
@@ -172,14 +172,13 @@ func TestNoTurn(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		c := claim("another")
-		c.Timeout = patience
-		if _, _, err := store.Join(ctx, c); !errors.Is(err, idem.ErrNoTurn) {
+		if _, _, err := store.Join(ctx, c, patience); !errors.Is(err, idem.ErrNoTurn) {
 			t.Errorf("got error %v, want ErrNoTurn", err)
 		}
 		if err := j.Settle(t.Context(), notStarted); err != nil {
 			t.Error(err)
 		}
-		if _, j, err := store.Join(t.Context(), c); err != nil {
+		if _, j, err := store.Join(t.Context(), c, patience); err != nil {
 			t.Errorf("with a turn: %v", err)
 		} else if err := j.Settle(t.Context(), notStarted); err != nil {
 			t.Error(err)
@@ -213,9 +212,8 @@ func TestTurnInLittleTime(t *testing.T) {
 			settled := make(chan error)
 			time.AfterFunc(row.busy, func() { settled <- first.Settle(t.Context(), notStarted) })
 			ctx, cancel := context.WithTimeout(t.Context(), row.limit)
-			c, begun := claim("second"), time.Now()
-			c.Timeout = row.timeout
-			_, j, err := store.Join(ctx, c)
+			begun := time.Now()
+			_, j, err := store.Join(ctx, claim("second"), row.timeout)
 			if waited := time.Since(begun); !errors.Is(err, row.err) || waited != row.waited {
 				t.Errorf("of %v: got error %v after %v, want %v after %v", row.limit, err, waited, row.err, row.waited)
 			}
@@ -239,12 +237,11 @@ func TestHungDatabaseAtJoin(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
 		store := hungStore(t, d)
 		c := claim("key")
-		c.Timeout = 100 * time.Millisecond
 		within(t, "two Joins", func() {
 			errs := make(chan error, 2)
 			for range 2 {
 				go func() {
-					r, _, err := store.Join(t.Context(), again(c))
+					r, _, err := store.Join(t.Context(), again(c), 100*time.Millisecond)
 					if err == nil && r.State != idem.InFlight || errors.Is(err, idem.ErrNoTurn) {
 						t.Errorf("got %v, error %v, want in flight or the error of the deadline", r.State, err)
 					}
@@ -314,7 +311,7 @@ func TestShortWaitTakesNoTrip(t *testing.T) {
 		seen.take()
 		joined := make(chan idem.Transaction)
 		go func() {
-			_, j, err := store.Join(t.Context(), claim("second"))
+			_, j, err := store.Join(t.Context(), claim("second"), 0)
 			if err != nil {
 				t.Error(err)
 			}

@@ -179,7 +179,7 @@ func TestLostAnswer(t *testing.T) {
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	c := claim("key")
-	if _, _, err := d.on(db, idemsql.Options{}).Join(t.Context(), c); err == nil {
+	if _, _, err := d.on(db, idemsql.Options{}).Join(t.Context(), c, 0); err == nil {
 		t.Error("Join without an answer: got no error")
 	}
 	if n := db.Stats().OpenConnections; n != 1 {

@@ -31,7 +31,7 @@ func TestPrefix(t *testing.T) {
 		if d.name != "sqlite" { // which has one writer
 			// Not fatal: the end of the test would wait for the open
 			// transaction.
-			if r, k, err := other.Join(t.Context(), again(c)); k == nil {
+			if r, k, err := other.Join(t.Context(), again(c), 0); k == nil {
 				t.Errorf("Join: got %v, error %v, want claimed", r.State, err)
 			} else if err := k.Settle(t.Context(), notStarted); err != nil {
 				t.Error(err)

@@ -47,7 +47,7 @@ func TestReplyCommittedAfterSnapshot(t *testing.T) {
 			}
 			answers := make(chan answer)
 			go func() {
-				r, j, err := second.Join(t.Context(), again(c))
+				r, j, err := second.Join(t.Context(), again(c), 0)
 				answers <- answer{r, j, err}
 			}()
 			for count(t, db, `SELECT count(*) FROM pg_stat_activity

@@ -81,7 +81,7 @@ func TestMalformedCalls(t *testing.T) {
 		if _, err := store.Begin(t.Context(), c); err == nil {
 			t.Errorf("Begin with a lease of %v and a retention of %v: got no error", c.Lease, c.Retention)
 		}
-		if _, _, err := store.Join(t.Context(), c); err == nil {
+		if _, _, err := store.Join(t.Context(), c, 0); err == nil {
 			t.Errorf("Join with a lease of %v and a retention of %v: got no error", c.Lease, c.Retention)
 		}
 	}
@@ -109,7 +109,7 @@ func TestDatabaseErrors(t *testing.T) {
 		execute(t, db, "ALTER TABLE sallyport_idem RENAME TO away")
 		for name, call := range map[string]func() error{
 			"Begin":              func() error { _, err := store.Begin(t.Context(), again(c)); return err },
-			"Join":               func() error { _, _, err := store.Join(t.Context(), again(c)); return err },
+			"Join":               func() error { _, _, err := store.Join(t.Context(), again(c), 0); return err },
 			"Extend":             func() error { return store.Extend(t.Context(), c.Key, c.Token, time.Minute) },
 			"Settle as finished": func() error { return store.Settle(t.Context(), c.Key, c.Token, finished("answer")) },
 			"Settle as freed":    func() error { return store.Settle(t.Context(), c.Key, c.Token, notStarted) },
@@ -141,7 +141,7 @@ func TestCorruptRow(t *testing.T) {
 	if r, err := store.Begin(t.Context(), again(c)); err == nil {
 		t.Errorf("Begin: got %v, want an error", r.State)
 	}
-	if r, _, err := store.Join(t.Context(), again(c)); err == nil {
+	if r, _, err := store.Join(t.Context(), again(c), 0); err == nil {
 		t.Errorf("Join: got %v, want an error", r.State)
 	}
 }
@@ -179,7 +179,7 @@ func TestJoinWaitsForWriter(t *testing.T) {
 	execute(t, writer, "INSERT INTO tasks (id, title) VALUES ('other', 'title')")
 	settled := make(chan error)
 	go func() {
-		_, j, err := store.Join(t.Context(), claim("key"))
+		_, j, err := store.Join(t.Context(), claim("key"), 0)
 		if err == nil {
 			err = j.Settle(t.Context(), finished("answer"))
 		}
@@ -243,7 +243,7 @@ func TestJoinRace(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 24 {
 				wg.Go(func() {
-					r, j, err := stores[i%len(stores)].Join(t.Context(), again(c))
+					r, j, err := stores[i%len(stores)].Join(t.Context(), again(c), 0)
 					switch {
 					case err != nil:
 						t.Error(err)

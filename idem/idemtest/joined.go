@@ -17,7 +17,7 @@ const joinPatience = 2 * time.Minute
 func (e *env) join(c idem.Claim) (idem.Record, idem.Transaction) {
 	ctx, cancel := context.WithTimeout(e.ctx, joinPatience)
 	defer cancel()
-	r, j, err := e.store.(idem.Joiner).Join(ctx, c)
+	r, j, err := e.store.(idem.Joiner).Join(ctx, c, 0)
 	if err != nil {
 		e.failf("Join: got error %v, want an answer", err)
 	}
@@ -138,7 +138,7 @@ var joinedRules = []rule{
 			e.atOnce(len(claims), func(i int) error {
 				ctx, cancel := context.WithTimeout(e.ctx, joinPatience)
 				defer cancel()
-				_, j, err := e.store.(idem.Joiner).Join(ctx, claims[i])
+				_, j, err := e.store.(idem.Joiner).Join(ctx, claims[i], 0)
 				if j != nil {
 					mu.Lock()
 					joined = append(joined, j)
@@ -179,7 +179,7 @@ var joinedRules = []rule{
 		func(e *env) {
 			ctx, cancel := context.WithCancel(e.ctx)
 			c := e.lasting()
-			_, j, err := e.store.(idem.Joiner).Join(ctx, c)
+			_, j, err := e.store.(idem.Joiner).Join(ctx, c, 0)
 			cancel()
 			if err != nil || j == nil {
 				e.failf("Join: got a transaction %t, error %v", j != nil, err)
@@ -194,7 +194,7 @@ var joinedRules = []rule{
 			dead, cancel := context.WithCancel(e.ctx)
 			cancel()
 			c := e.lasting()
-			_, j, err := e.store.(idem.Joiner).Join(dead, c)
+			_, j, err := e.store.(idem.Joiner).Join(dead, c, 0)
 			if err == nil || j != nil || errors.Is(err, idem.ErrFull) || errors.Is(err, idem.ErrLost) {
 				e.failf("got a transaction %t, error %v, want an error that is no refusal", j != nil, err)
 			}

@@ -21,7 +21,7 @@ type modelTx struct {
 
 type modelTxKey struct{}
 
-func (m *model) Join(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+func (m *model) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.Record, idem.Transaction, error) {
 	if ctx.Err() != nil && !m.has("holds the key for a dead Join") {
 		return idem.Record{}, nil, ctx.Err()
 	}
