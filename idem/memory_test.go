@@ -158,35 +158,30 @@ func (s shop) settleAs(c idem.Claim, o idem.Outcome) {
 	}
 }
 
+// Calls that no Runner makes are errors and no refusals; the shortest times are
+// accepted.
 func TestMemoryRefusesNonsense(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{})
-	for _, d := range []struct{ lease, retention time.Duration }{{0, 1}, {-1, 1}, {2, 1}, {1, 0}} {
-		c := claimOf("a", "key")
-		c.Lease, c.Retention = d.lease, d.retention
-		if r, err := s.Begin(t.Context(), c); err == nil {
-			t.Errorf("Begin with a lease of %v and a retention of %v: got %v, want an error", d.lease, d.retention, r.State)
+	held := s.claim("a", "key")
+	begin := func(lease, retention time.Duration) error {
+		c := claimOf("a", fmt.Sprint(lease, retention))
+		c.Lease, c.Retention = lease, retention
+		_, err := s.Begin(t.Context(), c)
+		return err
+	}
+	extend := func(lease time.Duration) error { return s.Extend(t.Context(), held.Key, held.Token, lease) }
+	settle := func(o idem.Outcome, retention time.Duration) error {
+		return s.Settle(t.Context(), held.Key, held.Token, idem.Settlement{Outcome: o, Retention: retention})
+	}
+	for i, err := range []error{
+		begin(0, 1), begin(-1, 1), begin(2, 1), begin(1, 0), extend(0), settle(3, 1), settle(idem.Finished, 0), settle(idem.OutcomeUnknown, 0),
+	} {
+		if err == nil || errors.Is(err, idem.ErrLost) {
+			t.Errorf("call %d: got error %v, want one that is no refusal", i, err)
 		}
 	}
-	shortest := claimOf("a", "shortest")
-	shortest.Lease, shortest.Retention = 1, 1
-	if _, err := s.Begin(t.Context(), shortest); err != nil {
-		t.Errorf("Begin with a lease and a retention of 1ns: got error %v", err)
-	}
-	c := s.claim("a", "key")
-	if err := s.Extend(t.Context(), c.Key, c.Token, 0); err == nil || errors.Is(err, idem.ErrLost) {
-		t.Errorf("Extend by nothing: got error %v, want one that is no refusal", err)
-	}
-	for _, settlement := range []idem.Settlement{{Outcome: 3, Retention: 1}, {Outcome: idem.Finished}, {Outcome: idem.OutcomeUnknown}} {
-		if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err == nil || errors.Is(err, idem.ErrLost) {
-			t.Errorf("Settle as %v for %v: got error %v, want one that is no refusal", settlement.Outcome, settlement.Retention, err)
-		}
-	}
-	// The shortest times that are accepted.
-	if err := s.Extend(t.Context(), c.Key, c.Token, 1); err != nil {
-		t.Errorf("Extend by 1ns: got error %v", err)
-	}
-	if err := s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Retention: 1}); err != nil {
-		t.Errorf("Settle for 1ns: got error %v", err)
+	if err := errors.Join(begin(1, 1), extend(1), settle(idem.OutcomeUnknown, 1)); err != nil {
+		t.Errorf("for 1ns: got error %v", err)
 	}
 }
 
@@ -211,31 +206,21 @@ func TestMemoryOfACallerWhoLeft(t *testing.T) {
 	}
 }
 
-// TestZeroMemory: the zero Memory works, whatever is called first.
+// The zero Memory works, whatever is called first.
 func TestZeroMemory(t *testing.T) {
-	claim := idem.Claim{Key: idem.NewKey("1"), Token: idem.ClaimToken{1}, Owner: "a", Lease: time.Minute, Retention: time.Hour}
+	c := claimOf("a", "key")
 	for name, first := range map[string]func(*idem.Memory) error{
-		"Begin":  func(m *idem.Memory) error { return nil },
-		"Extend": func(m *idem.Memory) error { return m.Extend(t.Context(), claim.Key, claim.Token, time.Minute) },
-		"Settle": func(m *idem.Memory) error {
-			return m.Settle(t.Context(), claim.Key, claim.Token, idem.Settlement{Outcome: idem.NotStarted})
-		},
-		"Stats": func(m *idem.Memory) error { m.Stats(); return nil },
+		"Begin":  func(m *idem.Memory) error { return idem.ErrLost },
+		"Extend": func(m *idem.Memory) error { return m.Extend(t.Context(), c.Key, c.Token, time.Minute) },
+		"Settle": func(m *idem.Memory) error { return m.Settle(t.Context(), c.Key, c.Token, freed) },
+		"Stats":  func(m *idem.Memory) error { m.Stats(); return idem.ErrLost },
 	} {
-		m := new(idem.Memory)
-		if err := first(m); err != nil && !errors.Is(err, idem.ErrLost) {
-			t.Errorf("%s: %v", name, err)
+		s := shop{new(idem.Memory), t}
+		if err := first(s.Memory); err != idem.ErrLost {
+			t.Errorf("%s: got error %v, want ErrLost", name, err)
 		}
-		if r, err := m.Begin(t.Context(), claim); err != nil || r.State != idem.Claimed {
-			t.Errorf("Begin after %s: got %+v, %v", name, r, err)
-		}
-		if err := m.Settle(t.Context(), claim.Key, claim.Token, idem.Settlement{Outcome: idem.Finished, Payload: []byte("x"), Retention: time.Hour}); err != nil {
-			t.Errorf("Settle after %s: %v", name, err)
-		}
-		claim.Token[0]++
-		if r, err := m.Begin(t.Context(), claim); err != nil || r.State != idem.Done || string(r.Payload) != "x" {
-			t.Errorf("a repeat after %s: got %+v, %v", name, r, err)
-		}
+		s.put("a", "0", 100)
+		s.mustHold("a", "W")
 	}
 }
 

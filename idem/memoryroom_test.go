@@ -39,25 +39,6 @@ func TestMemoryMakesRoomInOrder(t *testing.T) {
 	}
 }
 
-// Young bodies that take more than half go before old records.
-func TestMemoryBoundsYoungBodies(t *testing.T) {
-	for claims, want := range []string{"WWWWWWWW", "WWWWsWWW", ".WWWssWW"} {
-		synctest.Test(t, func(t *testing.T) {
-			const used = ownerCost + 8*(entryCost+summary) + 4*2000
-			s := newShop(t, idem.MemoryOptions{Budget: used * 17 / 16})
-			s.fill("a", 4, 0)
-			time.Sleep(time.Minute)
-			for i := range 4 {
-				s.put("a", fmt.Sprint(4+i), 2000)
-			}
-			for i := range claims {
-				s.claim("a", fmt.Sprint("claim ", i))
-			}
-			s.mustHold("a", want)
-		})
-	}
-}
-
 // However much one owner does, and however fast, another that holds less keeps
 // everything and is not refused.
 func TestMemoryFloodTakesNothing(t *testing.T) {
@@ -105,25 +86,6 @@ func TestMemoryOwnersShare(t *testing.T) {
 			}
 		})
 	}
-}
-
-// An owner that has only young records is passed over, and gets no room from
-// one that holds less.
-func TestMemoryPassesOverWhoHasNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, idem.MemoryOptions{Budget: 200_000})
-		s.fill("middle", 100, 0)
-		time.Sleep(time.Minute)
-		s.flood("flood")
-		if got := s.Stats(); got.Forgotten != 0 {
-			t.Fatalf("got %+v, want nothing forgotten for the flood", got)
-		}
-		s.fill("small", 40, 0)
-		s.mustHold("small", strings.Repeat("W", 40))
-		if got := s.holds("middle", 100); got[0] != '.' || got[99] != 'W' {
-			t.Errorf("got %s, want that the oldest went", got)
-		}
-	})
 }
 
 // Claims are not forgotten, however full it is, and can be settled, however
@@ -177,45 +139,6 @@ func TestMemoryReservesForATakeOver(t *testing.T) {
 			t.Errorf("got %v, %d bytes, error %v, want the summary", r.State, len(r.Payload), err)
 		}
 	}
-}
-
-// A body of more than half of the budget is not kept, and costs nobody theirs.
-func TestMemoryRefusesHugeBodies(t *testing.T) {
-	for _, test := range []struct {
-		body int
-		want string
-	}{{50_000, "sWWW"}, {50_001, "WWWs"}} {
-		s := newShop(t, idem.MemoryOptions{Budget: 100_000})
-		s.fill("a", 3, 15_000)
-		s.put("a", "3", test.body)
-		s.mustHold("a", test.want)
-	}
-}
-
-// A summary that is longer than what Begin reserved may be dropped, but not the
-// record that the request is done.
-func TestMemoryDropsALongSummary(t *testing.T) {
-	for _, test := range []struct{ summary, want int }{{1024, 1024}, {1025, 0}} {
-		s := newShop(t, idem.MemoryOptions{Budget: (ownerCost + claimCost) * 17 / 16})
-		s.settle(s.claim("a", "key"), 500, test.summary)
-		if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || r.State != idem.Done || r.Retained || len(r.Payload) != test.want {
-			t.Errorf("got %v, retained %t, %d bytes, error %v, want %d", r.State, r.Retained, len(r.Payload), err, test.want)
-		}
-	}
-}
-
-// Expired records go before anything else, whoever has them.
-func TestMemoryDropsTheExpiredFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, idem.MemoryOptions{Budget: 100_000})
-		s.fill("old", 20, 1000)
-		time.Sleep(30 * time.Minute)
-		s.fill("young", 5, 7000) // holds more than what has expired
-		time.Sleep(30 * time.Minute)
-		s.put("huge", "0", 48_000)
-		s.mustHold("huge", "W")
-		s.mustHold("young", "WWWWW")
-	})
 }
 
 // model is what a Memory should be, in the order in which keys were settled and

@@ -122,15 +122,20 @@ func TestWaitersStartOver(t *testing.T) {
 	})
 }
 
-// Callers that wait while the first one asks the store share its error: each of
-// them would have to wait as long for the same.
+// Callers that wait while the first one asks the store share its error, also
+// when the first one left meanwhile: each of them would have to wait as long for
+// the same.
 func TestWaitersShareTheError(t *testing.T) {
 	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Always(idemtest.Begin, idemtest.Hang)
-		var waiting []<-chan result
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := []<-chan result{begin(ctx, r, request)}
+		synctest.Wait()
 		for range 10 {
 			waiting = append(waiting, begin(t.Context(), r, request))
 		}
+		time.Sleep(time.Second)
+		cancel()
 		for _, c := range waiting {
 			got := <-c
 			if !errors.Is(got.err, context.DeadlineExceeded) || got.after != 2*time.Second {
@@ -144,27 +149,5 @@ func TestWaitersShareTheError(t *testing.T) {
 			t.Error(err)
 		}
 		mustBeIdle(t, r)
-	})
-}
-
-// The first caller left while the store was asked. The store's error is no less
-// true for the others: each of them would have to wait as long for the same.
-func TestWaitersShareTheErrorOfOneWhoLeft(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		f.Always(idemtest.Begin, idemtest.Hang)
-		ctx, cancel := context.WithCancel(t.Context())
-		leaves := begin(ctx, r, request)
-		synctest.Wait()
-		stays := begin(t.Context(), r, request)
-		time.Sleep(time.Second)
-		cancel()
-		for _, c := range []<-chan result{leaves, stays} {
-			if got := <-c; !errors.Is(got.err, context.DeadlineExceeded) || got.after != 2*time.Second {
-				t.Errorf("got %v, error %v after %v, want a timeout after 2s", got.record.State, got.err, got.after)
-			}
-		}
-		if n := f.Calls(idemtest.Begin); n != 1 {
-			t.Errorf("the store was asked %d times, want once", n)
-		}
 	})
 }

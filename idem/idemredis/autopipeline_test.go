@@ -16,7 +16,6 @@ import (
 	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
-	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
 // These tests need a go-redis that has the AutoPipeliner, which go.mod does not
@@ -36,13 +35,7 @@ func pipelines(t *testing.T, client interface {
 func TestAutoPipeline(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))
 	auto := pipelines(t, client)
-	idemtest.Suite{
-		New: func(t *testing.T) idem.Store {
-			prefix := redistest.OwnPrefix(t, client)
-			return moved{idemredis.New(auto, idemredis.Options{Prefix: prefix}), client, prefix}
-		},
-		Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
-	}.Run(t)
+	suite(t, auto, client, "")
 	if err := idemredis.New(auto, idemredis.Options{}).Check(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -34,15 +34,21 @@ func (m moved) age(t *testing.T, d time.Duration) {
 	}
 }
 
-func TestSuite(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
+// suite runs the suite through client, with keys that begin so; admin moves the
+// time.
+func suite(t *testing.T, client idemredis.Client, admin redis.UniversalClient, under string) {
 	idemtest.Suite{
 		New: func(t *testing.T) idem.Store {
-			prefix := redistest.OwnPrefix(t, client)
-			return moved{idemredis.New(client, idemredis.Options{Prefix: prefix}), client, prefix}
+			prefix := under + redistest.OwnPrefix(t, admin)
+			return moved{idemredis.New(client, idemredis.Options{Prefix: prefix}), admin, prefix}
 		},
 		Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
 	}.Run(t)
+}
+
+func TestSuite(t *testing.T) {
+	client := redistest.Connect(t, redistest.Options(t))
+	suite(t, client, client, "")
 }
 
 // old is a client of a Redis before version 7, whose SET has not both NX and
@@ -62,28 +68,15 @@ func (o *old) SetArgs(ctx context.Context, key string, value any, a redis.SetArg
 // Before version 7 the scripts do everything.
 func TestSuiteOnOldRedis(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))
-	idemtest.Suite{
-		New: func(t *testing.T) idem.Store {
-			prefix := redistest.OwnPrefix(t, client)
-			return moved{idemredis.New(&old{Client: client}, idemredis.Options{Prefix: prefix}), client, prefix}
-		},
-		Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
-	}.Run(t)
+	suite(t, &old{Client: client}, client, "")
 }
 
 // TestRights: the operator's guide names the rights that a Store needs.
 func TestRights(t *testing.T) {
 	server := redistest.Start(t)
 	admin, client := server.Client(), redistest.Connect(t, server.Rights("replies"))
-	for _, scripter := range []idemredis.Client{client, &old{Client: client}} {
-		idemtest.Suite{
-			New: func(t *testing.T) idem.Store {
-				prefix := "sallyport:idem:" + rand.Text()
-				return moved{idemredis.New(scripter, idemredis.Options{Prefix: prefix}), admin, prefix}
-			},
-			Advance: func(t *testing.T, s idem.Store, d time.Duration) { s.(moved).age(t, d) },
-		}.Run(t)
-	}
+	suite(t, client, admin, "sallyport:idem:")
+	suite(t, &old{Client: client}, admin, "sallyport:idem:")
 	if err := idemredis.New(client, idemredis.Options{}).Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
