@@ -102,11 +102,9 @@ func (m *Memory) lock() {
 
 var _ Store = (*Memory)(nil)
 
-// Begin implements [Store].
-func (m *Memory) Begin(ctx context.Context, c Claim) (Record, error) {
-	if err := ctx.Err(); err != nil {
-		return Record{}, err
-	}
+// Begin implements [Store]. It returns at once, so no method looks at its
+// context.
+func (m *Memory) Begin(_ context.Context, c Claim) (Record, error) {
 	if c.Lease <= 0 || c.Retention < c.Lease {
 		return Record{}, fmt.Errorf("idem: a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
 	}
@@ -185,10 +183,7 @@ func (m *Memory) give(e *entry, c *Claim, now int64) Record {
 }
 
 // Extend implements [Store].
-func (m *Memory) Extend(ctx context.Context, key Key, token ClaimToken, lease time.Duration) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+func (m *Memory) Extend(_ context.Context, key Key, token ClaimToken, lease time.Duration) error {
 	if lease <= 0 {
 		return fmt.Errorf("idem: a lease of %v", lease)
 	}
@@ -206,10 +201,7 @@ func (m *Memory) Extend(ctx context.Context, key Key, token ClaimToken, lease ti
 
 // Settle implements [Store]. The slices of s are kept, not copied, unless they
 // are small parts of large buffers.
-func (m *Memory) Settle(ctx context.Context, key Key, token ClaimToken, s Settlement) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settlement) error {
 	switch {
 	case s.Outcome > NotStarted:
 		return fmt.Errorf("idem: a settlement as %v", s.Outcome)
@@ -301,7 +293,8 @@ func (m *Memory) unlock() {
 	}
 	// A Logger that panics must not lose the claim that was just made.
 	defer func() { _ = recover() }()
-	m.options.Logger.Warn("the store of idempotent requests forgets records before their retention is over: a repeat after that runs again",
+	m.options.Logger.Warn(
+		"the store of idempotent requests forgets records before their retention is over: a repeat after that runs again",
 		"kept", kept, "retention", retention, "budget", budget,
 		"budget_needed", int64(min(float64(budget)*float64(retention)/float64(kept), 1<<60)))
 }

@@ -185,27 +185,6 @@ func TestMemoryRefusesNonsense(t *testing.T) {
 	}
 }
 
-// A caller who has left gets the error of its context, and nothing is done.
-func TestMemoryOfACallerWhoLeft(t *testing.T) {
-	s := newShop(t, idem.MemoryOptions{})
-	c := s.claim("a", "key")
-	before := s.Stats()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if r, err := s.Begin(ctx, claimOf("a", "other")); err != context.Canceled || r.State != 0 {
-		t.Errorf("Begin: got %v, error %v, want context.Canceled", r.State, err)
-	}
-	if err := s.Extend(ctx, c.Key, c.Token, time.Minute); err != context.Canceled {
-		t.Errorf("Extend: got error %v, want context.Canceled", err)
-	}
-	if err := s.Settle(ctx, c.Key, c.Token, freed); err != context.Canceled {
-		t.Errorf("Settle: got error %v, want context.Canceled", err)
-	}
-	if after := s.Stats(); after != before {
-		t.Errorf("got %+v, want %+v as before", after, before)
-	}
-}
-
 // The zero Memory works, whatever is called first.
 func TestZeroMemory(t *testing.T) {
 	c := claimOf("a", "key")

@@ -74,7 +74,7 @@ const forever = time.Duration(math.MaxInt64)
 // Wait is negative, when Retention is shorter than Lease, and when ParseSeal did
 // not make the Seal.
 func NewRunner(s Store, o Options) *Runner {
-	if absent(s) {
+	if s == nil {
 		panic("idem: NewRunner without a store")
 	}
 	o = o.withDefaults()

@@ -146,7 +146,7 @@ func (r *Runner) unseal(e *Execution, record *Record) {
 	var err error
 	if record.Payload, err = r.options.Seal.open(&e.claim.Key, record.Payload); err != nil {
 		record.Retained = false
-		r.options.Logger.ErrorContext(e.ctx, "a stored answer of an idempotent request cannot be opened; its repeats get none",
-			"key", e.name(), "error", err)
+		r.options.Logger.ErrorContext(e.ctx,
+			"a stored answer of an idempotent request cannot be opened; its repeats get none", "key", e.name(), "error", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 )
 
@@ -180,10 +179,4 @@ type Settlement struct {
 	// Retention is how long the outcome is remembered, from the time it is
 	// stored. Positive, unless Outcome is NotStarted; a [Runner] fills it in.
 	Retention time.Duration
-}
-
-// absent reports whether v is nil, or a nil pointer in an interface.
-func absent(v any) bool {
-	value := reflect.ValueOf(v)
-	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }

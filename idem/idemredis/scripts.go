@@ -13,7 +13,8 @@ local key, token = redis.call('GET', KEYS[1]), ARGV[1]
 local state, first, holder, attempt, mark, freed, payload = '', '', '', 0, 0, '', ''
 if key then
 	local n = tonumber(string.sub(key, 76, 77))
-	state, attempt, mark = string.match(key, '^[cduf]'), tonumber(string.sub(key, 50, 59)), tonumber(string.sub(key, 60, 75))
+	state = string.match(key, '^[cduf]')
+	attempt, mark = tonumber(string.sub(key, 50, 59)), tonumber(string.sub(key, 60, 75))
 	if not (state and attempt and mark and n and #key >= 77 + 16 * n) then
 		return redis.error_reply('ERR the key holds something else')
 	end
@@ -127,7 +128,8 @@ if ours or not held then
 	end
 elseif state ~= 'd' then
 	-- Another has the key. What is done is nobody's to claim again.
-	redis.pcall('SET', KEYS[1], join(state, first, holder, attempt, mark, freed, payload), 'PX', redis.call('PTTL', KEYS[1]))
+	local new = join(state, first, holder, attempt, mark, freed, payload)
+	redis.pcall('SET', KEYS[1], new, 'PX', redis.call('PTTL', KEYS[1]))
 end
 return ours and 'ok' or 'lost'
 `)

@@ -84,8 +84,9 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 // notSaved returns the error of a transaction that was not committed here.
 func (j *joined) notSaved(ctx context.Context, err error) error {
 	if ctx.Err() == nil && errors.Is(err, sql.ErrTxDone) {
-		j.store.options.Logger.ErrorContext(ctx, "a handler ended the transaction of its request, or overlooked a deadlock of MySQL that did; what it wrote may stand without the reply",
-			"key", j.name())
+		j.store.options.Logger.ErrorContext(ctx,
+			"a handler ended the transaction of its request, or overlooked a deadlock of MySQL that did; "+
+				"what it wrote may stand without the reply", "key", j.name())
 		return fmt.Errorf("idemsql: settle: the transaction ended before its reply was saved: %w", idem.ErrCommitUnknown)
 	}
 	return failed(ctx, "settle", err)

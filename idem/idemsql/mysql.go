@@ -47,12 +47,16 @@ const (
 	// Columns are set from the left to the right, and the later ones see it.
 	mysqlTakeOver = `
 		UPDATE sallyport_idem AS r
-		SET attempt = CASE WHEN r.expires_at <= {now} THEN 1 WHEN r.state = 1 AND r.token = $2 THEN r.attempt ELSE r.attempt + 1 END,
+		SET attempt = CASE WHEN r.expires_at <= {now} THEN 1
+				WHEN r.state = 1 AND r.token = $2 THEN r.attempt
+				ELSE r.attempt + 1 END,
 			fingerprint = CASE WHEN r.expires_at <= {now} THEN $3 ELSE r.fingerprint END,
 			token = $2, state = 1, lease_ends = {now} + $5, expires_at = {now} + $6, payload = ''
 		WHERE ` + theKey + " AND " + claimable
 
-	mysqlTaken = "SELECT 1, r.fingerprint, r.attempt, 0, r.payload FROM sallyport_idem AS r WHERE " + theKey + " AND r.token = $2 AND r.state = 1"
+	mysqlTaken = `
+		SELECT 1, r.fingerprint, r.attempt, 0, r.payload FROM sallyport_idem AS r
+		WHERE ` + theKey + " AND r.token = $2 AND r.state = 1"
 
 	// Rows that a joined request is about to reuse are locked, and left to it.
 	// In the other order of the join all rows would be.

@@ -49,9 +49,14 @@ const (
 	// are locked, and left to it.
 	postgresSweep = `
 		WITH due AS MATERIALIZED (
-			SELECT ctid, expires_at FROM sallyport_idem WHERE sweep_at <= {now} ORDER BY sweep_at LIMIT $1 FOR UPDATE SKIP LOCKED),
-		removed AS (DELETE FROM sallyport_idem AS r USING due WHERE r.ctid = due.ctid AND due.expires_at <= {now} RETURNING 1),
-		kept AS (UPDATE sallyport_idem AS r SET sweep_at = r.expires_at FROM due WHERE r.ctid = due.ctid AND due.expires_at > {now} RETURNING 1)
+			SELECT ctid, expires_at FROM sallyport_idem
+			WHERE sweep_at <= {now} ORDER BY sweep_at LIMIT $1 FOR UPDATE SKIP LOCKED),
+		removed AS (
+			DELETE FROM sallyport_idem AS r USING due
+			WHERE r.ctid = due.ctid AND due.expires_at <= {now} RETURNING 1),
+		kept AS (
+			UPDATE sallyport_idem AS r SET sweep_at = r.expires_at FROM due
+			WHERE r.ctid = due.ctid AND due.expires_at > {now} RETURNING 1)
 		SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM removed) + (SELECT count(*) FROM kept)`
 	sqliteSweep = `
 		DELETE FROM sallyport_idem WHERE rowid IN (
@@ -99,8 +104,9 @@ const (
 
 // postgresFresh claims a key that has no row, as most have not, for the least
 // that a claim can cost. It is no SELECT, whose snapshot is older than the lock
-// and could miss the reply that the last holder has just committed. It writes nothing when there is a row or another holds
-// the lock. It names $4 to have the parameters of the others.
+// and could miss the reply that the last holder has just committed. It writes
+// nothing when there is a row or another holds the lock. It names $4 to have the
+// parameters of the others.
 func postgresFresh(lock string) string {
 	return `
 		INSERT INTO sallyport_idem ` + columns("sweep_at") + postgresClaim + `

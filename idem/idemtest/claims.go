@@ -67,11 +67,6 @@ func (e *env) mustHaveOneWinner(records []idem.Record, attempt int) (winner int)
 }
 
 var claimRules = []rule{
-	{"first-claim", "Begin of a key that is not there claims it, with attempt 1 and the claim's fingerprint.",
-		func(e *env) {
-			c := e.held()
-			e.mustBeOf(c, e.begin(c))
-		}},
 	{"race", "Of any number of simultaneous claims exactly one is granted, and the others see it in flight.",
 		func(e *env) {
 			for range 8 {
@@ -88,6 +83,7 @@ var claimRules = []rule{
 		func(e *env) {
 			c := e.held()
 			e.mustClaim("resent", c, 1)
+			e.mustBeOf(c, e.begin(c))
 			e.must("another token", again(c), idem.InFlight)
 			e.settle("the holder", c, finished("answer"), nil)
 		}},
@@ -102,7 +98,8 @@ var claimRules = []rule{
 			e.must("another token", again(c), idem.InFlight)
 		}},
 	{"in-flight",
-		"Begin by another token while the lease is live says in flight, with the first request's fingerprint and the lease left.",
+		"Begin by another token while the lease is live says in flight, with the first request's fingerprint and what is " +
+			"left of the lease.",
 		func(e *env) {
 			c := e.held()
 			for _, other := range []idem.Claim{again(c), again(otherRequest(c)), reexecuting(c)} {

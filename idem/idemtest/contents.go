@@ -16,7 +16,8 @@ var contentRules = []rule{
 				all.WriteByte(byte(b))
 			}
 			payloads := []string{
-				"\x00", "\x00\x00answer\x00", "\xff\xfe", "a\r\nb", "'; --", "\"\\{}%s$1", "\xed\xa0\x80 no UTF-8 \xc3\x28", all.String(),
+				"\x00", "\x00\x00answer\x00", "\xff\xfe", "a\r\nb", "'; --", "\"\\{}%s$1",
+				"\xed\xa0\x80 no UTF-8 \xc3\x28", all.String(),
 			}
 			for i, fill := range []byte{0x00, 0x0a, 0x22, 0x27, 0x3a, 0x5c, 0x80, 0xff} {
 				c := e.lasting()
@@ -56,28 +57,6 @@ var contentRules = []rule{
 				e.mustReplay("afterwards", again(c), "")
 				s.Payload = [][]byte{{}, nil}[i]
 				e.settle("resent with the other of nil and empty", c, s, nil)
-			}
-		}},
-	{"many-keys", "Each of many keys keeps its own claim and its own answer.",
-		func(e *env) {
-			claims := make([]idem.Claim, 200)
-			for i := range claims {
-				claims[i] = e.lasting()
-				claims[i].Key = idem.NewKey("organization", string(rune('a'+i)))
-				claims[i].Fingerprint = idem.Fingerprint{byte(i), 1}
-				e.mustClaim("a new key", claims[i], 1)
-			}
-			for i, c := range claims {
-				if i%2 == 0 {
-					e.settle("the holder", c, finished(string(c.Fingerprint[:])), nil)
-				}
-			}
-			for i, c := range claims {
-				if i%2 == 0 {
-					e.mustReplay("a settled key", again(c), string(c.Fingerprint[:]))
-				} else {
-					e.must("a key in flight", again(c), idem.InFlight)
-				}
 			}
 		}},
 }

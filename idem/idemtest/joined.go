@@ -115,7 +115,8 @@ var joinedRules = []rule{
 			e.mustHaveRows("after Settle", "row")
 		}},
 	{"join-in-flight",
-		"Join of a key that a transaction holds says in flight and does not wait for it; the fingerprint is the first request's or zero.",
+		"Join of a key that a transaction holds says in flight and does not wait for it; the fingerprint is the first " +
+			"request's or zero.",
 		func(e *env) {
 			c, j := e.joined()
 			for _, other := range []idem.Claim{again(c), again(otherRequest(c)), reexecuting(c)} {

@@ -49,14 +49,6 @@ var leaseRules = []rule{
 			e.mustClaim("resent, late", c, 1)
 			e.must("another token", again(c), idem.InFlight)
 		}},
-	{"resent-begin-renews", "Begin resent by the holder renews the lease.",
-		func(e *env) {
-			c := e.leased()
-			e.leases(0.7)
-			e.mustClaim("resent", c, 1)
-			e.leases(0.7)
-			e.must("another token", again(c), idem.InFlight)
-		}},
 	{"foreign-token", "A token that does not hold the claim extends, settles and frees nothing.",
 		func(e *env) {
 			c := e.leased()

@@ -261,7 +261,9 @@ func brief(s string) string {
 }
 
 func finished(payload string) idem.Settlement {
-	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload), Summary: []byte("summary"), Retention: time.Hour}
+	return idem.Settlement{
+		Outcome: idem.Finished, Payload: []byte(payload), Summary: []byte("summary"), Retention: time.Hour,
+	}
 }
 
 var (

@@ -58,12 +58,12 @@ var flaws = []struct {
 	flaw  string
 	rules []string
 }{
-	{"refuses new keys", []string{"first-claim", "many-keys"}},
-	{"forgets fingerprints", []string{"first-claim", "in-flight", "finished"}},
+	{"refuses new keys", []string{"race", "two-keys"}},
+	{"forgets fingerprints", []string{"resent-begin", "in-flight", "finished"}},
 	{"reads, then claims", []string{"race"}},
 	{"does not know its own token", []string{"resent-begin", "resent-begin-race"}},
 	{"counts a resent Begin as an attempt", []string{"resent-begin"}},
-	{"does not renew for a resent Begin", []string{"resent-begin-renews", "late-begin"}},
+	{"does not renew for a resent Begin", []string{"late-begin"}},
 	{"knows its own token only while the lease is live", []string{"late-begin"}},
 	{"takes over what is live", []string{"in-flight", "take-over", "late-extend", "take-over-race"}},
 	{"does not say what is left of the lease", []string{"in-flight"}},
@@ -105,7 +105,7 @@ var flaws = []struct {
 	{"takes unknown for freed", []string{"unknown-outcome", "take-over-of-unknown"}},
 	{"takes no payload for no answer", []string{"empty-payload"}},
 	{"does not say that it is whole", []string{"finished"}},
-	{"keeps payloads as Summaries", []string{"finished", "many-keys"}},
+	{"keeps payloads as Summaries", []string{"finished"}},
 	{"keeps payloads as text", []string{"odd-bytes", "big-payload"}},
 	{"cuts payloads at 64 KiB", []string{"big-payload"}},
 	{"never forgets", []string{"retention-of-answer", "retention-of-unknown", "retention-of-claim", "retention-may-shorten"}},

@@ -102,7 +102,8 @@ var takeOverRules = []rule{
 			e.mustReplay("the old token", old, "fresh")
 		}},
 	{"settle-races-take-over",
-		"When a late settle and a take-over race, one of them has the key: never is the answer saved and the claim granted again.",
+		"When a late settle and a take-over race, one of them has the key: never is the answer saved and the claim " +
+			"granted again.",
 		func(e *env) {
 			const keys = 16
 			old := make([]idem.Claim, keys)
