@@ -38,19 +38,27 @@ func TestUploadsAreRemoved(t *testing.T) {
 			t.Run(fmt.Sprintf("%s key %q", protocol, key), func(t *testing.T) {
 				dir := t.TempDir()
 				t.Setenv("TMPDIR", dir)
-				srv, client := listen(t, protocol,
-					keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						if err := r.ParseMultipartForm(1); err != nil {
-							t.Error(err)
-						}
-						if files, _ := os.ReadDir(dir); len(files) != 1 {
-							t.Errorf("%d files while the handler runs, want the upload", len(files))
-						}
-						if key == "panics" {
-							panic("boom")
-						}
-					})))
-				r := newRequest(t, "POST", srv.URL, token, bytes.NewReader(form.Bytes()))
+				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if err := r.ParseMultipartForm(1); err != nil {
+						t.Error(err)
+					}
+					if files, _ := os.ReadDir(dir); len(files) != 1 {
+						t.Errorf("%d files while the handler runs, want the upload", len(files))
+					}
+					if key == "panics" {
+						panic("boom")
+					}
+				})
+				h := keyed(ring, middleware.Options{}, handler)
+				if protocol == "HTTP/2" { // an API behind an outer mux
+					o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+					api, mux := middleware.NewAPI(ring.keys, o), http.NewServeMux()
+					api.Handle("POST /api/v1/{$}", middleware.AnyCaller(), handler)
+					mux.Handle("/api/", api)
+					h = mux
+				}
+				srv, client := listen(t, protocol, h)
+				r := newRequest(t, "POST", srv.URL+"/api/v1/", token, bytes.NewReader(form.Bytes()))
 				r.Header.Set("Content-Type", parts.FormDataContentType())
 				if key != "" {
 					r.Header.Set("Idempotency-Key", key)

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -102,8 +103,7 @@ var responses = []struct {
 		http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
 		fmt.Fprint(w, "hello")
 	}},
-	{"redirect", func(w http.ResponseWriter,
-		r *http.Request) {
+	{"redirect", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/elsewhere", http.StatusSeeOther)
 	}},
 	{"500", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "broken", 500) }},
@@ -135,14 +135,28 @@ var responses = []struct {
 	}},
 	{"empty write", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(nil) }},
 	{"copied", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, strings.NewReader("hello")) }},
+	{"a long copy", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader(strings.Repeat("0123456789", 10_000))})
+	}},
+	{"a copy that fails", func(w http.ResponseWriter, r *http.Request) {
+		src := io.MultiReader(strings.NewReader("hello"), iotest.ErrReader(io.ErrNoProgress))
+		if n, err := io.Copy(w, src); n != 5 || err != io.ErrNoProgress {
+			panic(fmt.Sprintf("copied %d, %v", n, err))
+		}
+	}},
+	{"a copy that fails at once", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, iotest.ErrReader(io.ErrNoProgress))
+		w.WriteHeader(502) // nothing was sent yet
+	}},
 	{"a date of its own", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", "Mon, 01 Jan 2001 00:00:00 GMT")
 		w.WriteHeader(201)
 	}},
 }
 
-// TestResponsesAndReplays compares the first response and the replay with what
-// the same handler answers without any middleware.
+// TestResponsesAndReplays compares the first response, the replay and one
+// without an Idempotency-Key with what the same handler answers without any
+// middleware.
 func TestResponsesAndReplays(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, mode := range []string{"lease", "joined"} {
@@ -164,6 +178,10 @@ func TestResponsesAndReplays(t *testing.T) {
 						bare := look(t, bareClient, bareServer.URL, h).without("Date")
 						first := look(t, client, srv.URL, h).without("Date")
 						again := look(t, client, srv.URL, h).without("Date")
+						delete(h, "Idempotency-Key")
+						if got := look(t, client, srv.URL, h).without("Date", "Svc-Request-Id"); !reflect.DeepEqual(got, bare) {
+							t.Errorf("without a key:\n got %+v\nwant %+v", got, bare)
+						}
 						if len(first.Header["Svc-Request-Id"]) != 1 || len(again.Header["Svc-Request-Id"]) != 1 ||
 							reflect.DeepEqual(first.Header["Svc-Request-Id"], again.Header["Svc-Request-Id"]) {
 							t.Errorf("Svc-Request-Id: first %q, replay %q, want two different ids",

@@ -1,15 +1,12 @@
 package middleware_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,63 +20,6 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
-
-// TestPatternInAccessLogs: a log outside the API reads the pattern from the
-// request that it has passed on, whatever copies were made inside.
-func TestPatternInAccessLogs(t *testing.T) {
-	type key struct{}
-	ring := newKeyring()
-	token, poor := ring.issue(t, scope.TasksRead), ring.issue(t)
-	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	var inside string
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		inside = r.Pattern
-		if r.URL.Query().Has("panic") {
-			panic("boom")
-		}
-	}
-	copies := func(w http.ResponseWriter, r *http.Request) {
-		handler(w, r.WithContext(context.WithValue(r.Context(), key{}, 1)).Clone(r.Context()))
-	}
-	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.Require(scope.TasksRead), copies)
-	api.HandleFunc("GET /api/v1/sub/", middleware.Require(scope.TasksRead), copies)
-	api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(), copies)
-	tests := []struct {
-		method, path, token string
-		status              int
-		pattern             string
-	}{
-		{"GET", "/api/v1/tasks/1", token, 200, "GET /api/v1/tasks/{id}"},
-		{"HEAD", "/api/v1/tasks/1", token, 200, "GET /api/v1/tasks/{id}"},
-		{"GET", "/api/v1/tasks/1?panic", token, 500, "GET /api/v1/tasks/{id}"},
-		{"GET", "/api/v1/tasks/1", poor, 403, "GET /api/v1/tasks/{id}"},
-		{"POST", "/api/v1/tasks", token, 200, "POST /api/v1/tasks"},
-		{"GET", "/api/v1/sub", token, 307, "GET /api/v1/sub/"},
-		{"GET", "/api/v1/none", token, 404, ""},
-		{"DELETE", "/api/v1/tasks/1", token, 405, ""},
-		{"GET", "/api/v1/tasks/1", "", 401, ""},
-	}
-	for _, tt := range tests {
-		r := request(tt.method, tt.path, tt.token, "", "Idempotency-Key: 1")
-		inside = ""
-		res := serve(api, r)
-		if res.StatusCode != tt.status || r.Pattern != tt.pattern {
-			t.Errorf("%s %s: got %d with pattern %q, want %d with %q", tt.method, tt.path, res.StatusCode, r.Pattern,
-				tt.status, tt.pattern)
-		}
-		if (tt.status == 200 || tt.status == 500) && inside != tt.pattern {
-			t.Errorf("%s %s: the handler has got pattern %q", tt.method, tt.path, inside)
-		}
-	}
-	// Within a larger mux, the inner pattern is there at the end.
-	mux := http.NewServeMux()
-	mux.Handle("/api/", api)
-	r := request("GET", "/api/v1/tasks/1", token, "")
-	if res := serve(mux, r); res.StatusCode != 200 || r.Pattern != "GET /api/v1/tasks/{id}" {
-		t.Errorf("got %d with pattern %q", res.StatusCode, r.Pattern)
-	}
-}
 
 // TestAPIBehindTimeoutHandler: http.TimeoutHandler leaves the goroutine of a
 // late handler running. What RequestID does when the response ends must not
@@ -562,40 +502,6 @@ func TestExpectContinue(t *testing.T) {
 	c.send("body")
 	if res := c.next("POST"); res.StatusCode != 200 || res.body != "body" {
 		t.Errorf("with a key: got %d %q", res.StatusCode, res.body)
-	}
-}
-
-func TestUploadsBehindAnOuterMux(t *testing.T) {
-	var form bytes.Buffer
-	parts := multipart.NewWriter(&form)
-	file, _ := parts.CreateFormFile("file", "a.txt")
-	_, _ = file.Write(make([]byte, 10_000))
-	_ = parts.Close()
-	ring := newKeyring()
-	token := ring.issue(t)
-	for _, key := range []string{"", "a"} {
-		dir := t.TempDir()
-		t.Setenv("TMPDIR", dir)
-		api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-			if err := r.ParseMultipartForm(1); err != nil {
-				t.Error(err)
-			}
-		})
-		mux := http.NewServeMux()
-		mux.Handle("/api/v1/", api)
-		srv := httptest.NewServer(mux)
-		r, _ := http.NewRequest("POST", srv.URL+"/api/v1/x", bytes.NewReader(form.Bytes()))
-		r.Header.Set("Authorization", "Bearer "+token)
-		r.Header.Set("Content-Type", parts.FormDataContentType())
-		if key != "" {
-			r.Header.Set("Idempotency-Key", key)
-		}
-		do(t, srv.Client(), r)
-		srv.Close()
-		if files, _ := os.ReadDir(dir); len(files) != 0 {
-			t.Errorf("key %q: %d files are left on the disk", key, len(files))
-		}
 	}
 }
 

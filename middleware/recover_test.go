@@ -220,3 +220,7 @@ func TestRecoverAlone(t *testing.T) {
 		t.Errorf("Recover outside RequestID: got %d %s", res.StatusCode, res.body)
 	}
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
