@@ -64,7 +64,8 @@ func TestAPIKeyHeader(t *testing.T) {
 func TestAPIKeyHeaderMistakes(t *testing.T) {
 	for header, want := range map[string]string{
 		"X API Key": "not a header field name", "authorization": "meaning of its own", "Cookie": "meaning of its own",
-		"host": "meaning of its own", "Idempotency-Key": "meaning of its own", "Origin": "meaning of its own", "sec-fetch-site": "meaning of its own",
+		"host": "meaning of its own", "Idempotency-Key": "meaning of its own", "Origin": "meaning of its own",
+		"sec-fetch-site":  "meaning of its own",
 		"X-Forwarded-For": "meaning of its own", "If-Match": "meaning of its own", "Content-Type": "meaning of its own",
 	} {
 		err := middleware.Options{Keys: middleware.KeyOptions{Header: header}}.Validate()
@@ -327,7 +328,8 @@ func FuzzAuthorization(f *testing.F) {
 	ring := newKeyring()
 	token := ring.issue(f)
 	for _, v := range []string{
-		"", "Bearer", "Bearer " + token, "bearer  " + token + " ", "Bearer\t" + token, "Basic " + token, token, "Bearer " + swapLast(token),
+		"", "Bearer", "Bearer " + token, "bearer  " + token + " ", "Bearer\t" + token, "Basic " + token, token,
+		"Bearer " + swapLast(token),
 		"Bearer svc_pub_x", "Bearer \xff\x00", "Bearer svc_live_" + strings.Repeat("0", 38), strings.Repeat("Bearer ", 100),
 	} {
 		f.Add(v, "", false)

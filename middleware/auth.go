@@ -26,7 +26,8 @@ type authentication struct {
 }
 
 func newAuthentication(keys keystore.Store, o Options, report *reporter) *authentication {
-	a := &authentication{other: o.Authenticate, registry: o.Service.Scopes, missing: refusal(codes.APIKeyMissing), report: report}
+	a := &authentication{other: o.Authenticate, registry: o.Service.Scopes, report: report}
+	a.missing = refusal(codes.APIKeyMissing)
 	a.missing.Challenge = `Bearer realm="api"`
 	if keys != nil {
 		a.keys = newKeyAuthenticator(keys, o)

@@ -291,9 +291,10 @@ func TestUnusedAllocations(t *testing.T) {
 				Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, "X-API-Key"),
 			"a header that is not used": count(middleware.Options{RateLimit: limits,
 				Keys: middleware.KeyOptions{Header: "X-API-Key"}}, pieces, need, token, ""),
-			"networks":          count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
-			"legacy shapes":     count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
-			"other credentials": count(middleware.Options{RateLimit: limits, Authenticate: nobody}, pieces, need, token, ""),
+			"networks":      count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
+			"legacy shapes": count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
+			"other credentials": count(middleware.Options{RateLimit: limits, Authenticate: nobody},
+				pieces, need, token, ""),
 			"a LastUsed": count(middleware.Options{RateLimit: limits, Keys: middleware.KeyOptions{
 				LastUsed: keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})}}, pieces, need, token, ""),
 			"a report-only requirement": count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),

@@ -301,7 +301,7 @@ func TestEventOfAHijackedConnection(t *testing.T) {
 			conn.Close()
 		}, middleware.Options{Hooks: hooks})
 		c := dial(t, start(t, api))
-		c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		c.send(upgrade("x", token))
 		e := <-events
 		if e.Aborted || e.Status != status || e.Pattern != "GET /api/v1/x" || e.Outcome != "handled" ||
 			e.Principal.KeyID() == "" {
@@ -458,10 +458,14 @@ func TestAccessLog(t *testing.T) {
 		want  string
 	}{
 		{middleware.Event{RequestID: "r1", Method: "GET", Pattern: "GET /x", Path: "/x",
-			ClientIP: netip.MustParseAddr("192.0.2.9"), Agent: "curl/8", Status: 200, Bytes: 2, Duration: time.Millisecond, Principal: user, Stage: "handler", Outcome: "handled"},
-			`level=INFO msg=request request_id=r1 method=GET pattern="GET /x" path=/x status=200 bytes=2 duration=1ms caller.subject=user_1 caller.organization=org_1 caller.environment=production stage=handler outcome=handled client=192.0.2.9 agent=curl/8`},
+			ClientIP: netip.MustParseAddr("192.0.2.9"), Agent: "curl/8", Status: 200, Bytes: 2,
+			Duration: time.Millisecond, Principal: user, Stage: "handler", Outcome: "handled"},
+			`level=INFO msg=request request_id=r1 method=GET pattern="GET /x" path=/x status=200 bytes=2 duration=1ms ` +
+				`caller.subject=user_1 caller.organization=org_1 caller.environment=production ` +
+				`stage=handler outcome=handled client=192.0.2.9 agent=curl/8`},
 		{middleware.Event{Status: 499, Stage: "scope"},
-			`level=INFO msg=request request_id="" method="" pattern="" path="" status=499 bytes=0 duration=0s caller.subject="" caller.organization="" caller.environment="" stage=scope outcome="" client="" agent=""`},
+			`level=INFO msg=request request_id="" method="" pattern="" path="" status=499 bytes=0 duration=0s ` +
+				`caller.subject="" caller.organization="" caller.environment="" stage=scope outcome="" client="" agent=""`},
 		{middleware.Event{Status: 500}, `level=ERROR`},
 		{middleware.Event{Status: 200, Aborted: true}, `level=ERROR * aborted=true`},
 		{middleware.Event{Policy: "organization", Limit: 9, Remaining: 3}, `* policy=organization limit=9 remaining=3`},

@@ -226,7 +226,8 @@ func ExampleNewAPI_ownStore() {
 	secret := keystore.Service{}.Generate(keystore.Production)
 	digest := keystore.DigestOf(secret.Reveal())
 	keys := table{digest: {
-		ID: "key_1", Digest: digest, Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead},
+		ID: "key_1", Digest: digest, Organization: "org_1", Environment: keystore.Production,
+		Scopes: []scope.Name{scope.AccountRead},
 	}}
 	api := middleware.NewAPI(keystore.NewCached(keys, keystore.CacheOptions{}), middleware.Options{})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
@@ -266,7 +267,8 @@ func ExampleNewAPI_ownKeyShape() {
 	const token = "acme_0123456789abcdef0123456789abcdef01234567"
 	digest := keystore.Digest(sha256.Sum256([]byte(token)))
 	rows := table{digest: {
-		ID: "17", Digest: digest, Legacy: "acme", Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead},
+		ID: "17", Digest: digest, Legacy: "acme", Organization: "org_1", Environment: keystore.Production,
+		Scopes: []scope.Name{scope.AccountRead},
 	}}
 	service := keystore.Service{Prefix: "acme", Legacy: []keystore.LegacyFormat{{
 		Name: "acme", Prefix: "acme_", Match: func(token string) bool { return len(token) == 45 },
@@ -402,7 +404,7 @@ func ExampleHooks_envelope() {
 	type object = map[string]any
 	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
 		Problem: func(r *http.Request, p middleware.Problem) (string, []byte) {
-			body, err := json.Marshal(object{"error": object{"code": p.Code, "message": p.Detail}, "ok": false})
+			body, err := json.Marshal(object{"error": object{"code": p.Code, "status": p.Status}, "ok": false})
 			if err != nil {
 				return "", nil // the default
 			}
@@ -414,24 +416,26 @@ func ExampleHooks_envelope() {
 	fmt.Println(w.Body)
 	// Output:
 	// 401 application/json Bearer realm="api", error="invalid_token"
-	// {"error":{"code":"api_key_invalid","message":"This is a publishable key, which is made for browsers. This API needs a secret key."},"ok":false}
+	// {"error":{"code":"api_key_invalid","status":401},"ok":false}
 }
 
 // One line in the log for each response.
 func ExampleAccessLog() {
 	log := slog.New(slog.NewTextHandler(os.Stdout,
 		&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == "time" || a.Key == "request_id" || a.Key == "duration" || a.Key == "key" {
-				return slog.Attr{} // they change
+			switch a.Key {
+			case "status", "organization", "environment", "stage", "outcome":
+				return a
 			}
-			return a
+			return slog.Attr{} // there is more, such as the path and the client's address
 		}}))
 	keys := keystore.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: middleware.AccessLog(log)}})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
 		func(http.ResponseWriter, *http.Request) {})
 	send(api, "GET", "/api/v1/account", issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1"), "")
-	// Output: level=INFO msg=request method=GET pattern="GET /api/v1/account" path=/api/v1/account status=403 bytes=210 caller.organization=org_1 caller.environment=production stage=scope outcome=insufficient_scope client=192.0.2.1 agent=""
+	// Output:
+	// status=403 caller.organization=org_1 caller.environment=production stage=scope outcome=insufficient_scope
 }
 
 // Before a limit and a scope are enforced, the log tells whom they would refuse.

@@ -24,12 +24,13 @@ func TestOneWriter(t *testing.T) {
 			outer = w
 			next.ServeHTTP(w, r)
 		})
-	}, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	}, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))
+	same := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if w != outer {
 			t.Errorf("got another writer, %T in place of %T", w, outer)
 		}
-	}))
-	if res := serve(h, request("GET", "/", ring.issue(t), "")); res.StatusCode != 200 {
+	})
+	if res := serve(h(same), request("GET", "/", ring.issue(t), "")); res.StatusCode != 200 {
 		t.Errorf("got %d", res.StatusCode)
 	}
 }
@@ -105,9 +106,9 @@ func TestSuperfluousWriteHeader(t *testing.T) {
 		message string
 	}{
 		{"superfluous", protocols, superfluous, http.StatusAccepted,
-			"http: superfluous response.WriteHeader call from " + module + "/middleware_test.superfluous (exchange_test.go:"},
+			"superfluous response.WriteHeader call from MODULE.superfluous (exchange_test.go:"},
 		{"hijacked", protocols[:1], afterHijack, http.StatusNoContent,
-			"http: response.WriteHeader on hijacked connection from " + module + "/middleware_test.afterHijack (exchange_test.go:"},
+			"response.WriteHeader on hijacked connection from MODULE.afterHijack (exchange_test.go:"},
 	} {
 		for _, protocol := range tt.protos {
 			ask := func(h http.Handler, token string) (int, string) {
@@ -129,7 +130,8 @@ func TestSuperfluousWriteHeader(t *testing.T) {
 			if status != tt.status || bareStatus != tt.status {
 				t.Errorf("%s, %s: got %d, without stages %d, want %d", tt.name, protocol, status, bareStatus, tt.status)
 			}
-			if !strings.HasPrefix(got, tt.message) || strings.Count(got, "\n") != 1 || ours.String() != "" {
+			message := "http: " + strings.Replace(tt.message, "MODULE", module+"/middleware_test", 1)
+			if !strings.HasPrefix(got, message) || strings.Count(got, "\n") != 1 || ours.String() != "" {
 				t.Errorf("%s, %s: got the server's log %q and ours %q", tt.name, protocol, got, ours)
 			}
 			if protocol == "HTTP/1.1" && got != bareLog {
@@ -183,9 +185,9 @@ func TestUpgrade(t *testing.T) {
 		{"own head", start(t, h, watched), 0}, // nobody sees these bytes
 		{"own head", start(t, h, watched, withRequestIDs), 1},
 	} {
-		for _, extra := range []string{"", "Panic: 1\r\n"} {
+		for _, extra := range []string{"", "\r\nPanic: 1"} {
 			c := dial(t, tt.srv)
-			c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nUpgrade-Style: " + tt.style + "\r\n" + extra + "Authorization: Bearer " + token + "\r\n\r\n")
+			c.send(upgrade("echo\r\nUpgrade-Style: "+tt.style+extra, token))
 			res := c.head("GET")
 			if ids := res.Header.Values(idHeader); res.StatusCode != 101 || len(ids) != tt.ids {
 				t.Errorf("%s: got %d with ids %q, want 101 with %d", tt.style, res.StatusCode, ids, tt.ids)
@@ -217,7 +219,8 @@ func TestProxiedUpgrade(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n"+idHeader+": upstream\r\n\r\n")
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n"+
+			idHeader+": upstream\r\n\r\n")
 		io.CopyN(conn, rw, 5)
 	}))
 	target, _ := url.Parse(upstream.URL)
@@ -225,7 +228,7 @@ func TestProxiedUpgrade(t *testing.T) {
 	api, token := oneRoute(t, proxy.ServeHTTP, middleware.Options{Hooks: quiet()})
 	for _, configure := range []func(*httptest.Server){func(*httptest.Server) {}, withRequestIDs} {
 		c := dial(t, start(t, api, configure))
-		c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		c.send(upgrade("echo", token))
 		if res := c.head("GET"); res.StatusCode != 101 || wantID(t, res) == "" {
 			t.Errorf("got %d %v", res.StatusCode, res.Header)
 		}
@@ -260,4 +263,10 @@ func TestSwitchingProtocols(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", name, res.StatusCode, http.StatusTeapot)
 		}
 	}
+}
+
+// upgrade is a request to /api/v1/x for another protocol.
+func upgrade(protocol, token string) string {
+	return "GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: " + protocol +
+		"\r\nAuthorization: Bearer " + token + "\r\n\r\n"
 }

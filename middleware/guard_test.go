@@ -32,7 +32,9 @@ func TestUnusedStages(t *testing.T) {
 		}, []string{"RateLimit has not been used so far"}},
 		{"POST", "Idempotency-Key: a", func(g *middleware.Guard) []func(http.Handler) http.Handler {
 			late := func(next http.Handler) http.Handler { // as routers that apply stages to each request
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.RateLimit(g.Idempotent(next)).ServeHTTP(w, r) })
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					g.RateLimit(g.Idempotent(next)).ServeHTTP(w, r)
+				})
 			}
 			return []func(http.Handler) http.Handler{late}
 		}, nil},

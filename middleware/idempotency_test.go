@@ -264,7 +264,8 @@ func TestRequireInside(t *testing.T) {
 	} {
 		store := idem.NewMemory(idem.MemoryOptions{})
 		g := middleware.New(ring.keys, with(keyedOptions{Runner: runnerOf(store)}))
-		h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, require)(http.HandlerFunc(sayOK))
+		stages := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, require)
+		h := stages(http.HandlerFunc(sayOK))
 		for range 2 {
 			if a := serve(h, request("POST", "/", token, "", "Idempotency-Key: a")); a.StatusCode != 500 {
 				t.Errorf("%s: %d %s, want 500", name, a.StatusCode, a.body)

@@ -139,7 +139,8 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 			release := make(chan struct{})
 			g := middleware.New(ring.keys,
 				middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
-			inner := middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Idempotent)(numbered(&runs, func(*http.Request) { <-release }))
+			create := numbered(&runs, func(*http.Request) { <-release })
+			inner := g.Enforce(middleware.AnyCaller())(g.Idempotent(create))
 			client := listenInBubble(t, protocol, middleware.Chain(
 				g.RequestID, g.Recover, g.Authenticate,
 				func(next http.Handler) http.Handler {

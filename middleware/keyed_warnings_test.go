@@ -165,7 +165,8 @@ func TestRetryStatuses(t *testing.T) {
 				w.WriteHeader(status)
 				return nil
 			}
-			h := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(lateAdapter(g.Idempotent, answers))
+			stages := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))
+			h := stages(lateAdapter(g.Idempotent, answers))
 			for _, key := range []string{"a", "a", "b"} {
 				serve(h, post(token, key))
 			}

@@ -636,8 +636,8 @@ func TestRepliesStayWithTheirRoute(t *testing.T) {
 	// A router that sets no Pattern.
 	plain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mount := "/" + strings.Split(r.URL.Path, "/")[1]
-		http.StripPrefix(mount,
-			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(says("of "+mount[1:]))).ServeHTTP(w, r)
+		stages := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)
+		http.StripPrefix(mount, stages(says("of "+mount[1:]))).ServeHTTP(w, r)
 	})
 	for _, row := range []struct {
 		name         string

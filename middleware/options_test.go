@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"reflect"
 	"regexp"
 	"slices"
@@ -35,8 +34,8 @@ func TestValidate(t *testing.T) {
 		Failures:        ratelimit.Limit{Count: -1},
 		RateLimit:       middleware.RateLimitOptions{Organization: bad, Key: bad, Concurrent: -1},
 		Idempotency: middleware.IdempotencyOptions{
-			Methods: []string{"GET", "post", "",
-				"PO ST"}, MaxBody: 2, MaxBodies: 1, Timeout: -1, FreeOn: []int{200}, Streaming: []string{"text/x-log; charset=utf-8"},
+			Methods: []string{"GET", "post", "", "PO ST"}, MaxBody: 2, MaxBodies: 1, Timeout: -1,
+			FreeOn: []int{200}, Streaming: []string{"text/x-log; charset=utf-8"},
 		},
 	}
 	err := o.Validate()
@@ -50,7 +49,9 @@ func TestValidate(t *testing.T) {
 		`prefix "No!"`, `unknown environment "staging"`, "Options.Failures: ratelimit:",
 		"Options.TrustedProxies: ::/0 is every address", "0.0.0.0/0 is every", "::ffff:10.0.0.0/104 matches no address",
 		`two policies are named "same"`, "there is a policy and Store is nil", "Concurrent is negative",
-		"leave GET out of Methods", `"post" in Methods`, `"" in Methods`, `"PO ST" in Methods`, "a limit is negative", "MaxBodies is smaller than twice MaxBody", "FreeOn has 200", `charset=utf-8" in Streaming`, "Options.Idempotency: a field is set and Runner is nil",
+		"leave GET out of Methods", `"post" in Methods`, `"" in Methods`, `"PO ST" in Methods`,
+		"a limit is negative", "MaxBodies is smaller than twice MaxBody", "FreeOn has 200",
+		`charset=utf-8" in Streaming`, "Options.Idempotency: a field is set and Runner is nil",
 	} {
 		n := 0
 		for _, line := range lines {
@@ -89,8 +90,8 @@ func TestValidateAccepts(t *testing.T) {
 // that clients or proxies read.
 func TestRequestIDHeadersWithAMeaning(t *testing.T) {
 	for header, ok := range map[string]bool{
-		"X-Request-Id": true, "Contents": true, "content-length": false, "Access-Control-Allow-Origin": false, "Set-Cookie": false, "X-RateLimit-Reset": false,
-		"RateLimit": false, "Idempotent-Replayed": false, "LOCATION": false,
+		"X-Request-Id": true, "Contents": true, "content-length": false, "Access-Control-Allow-Origin": false,
+		"Set-Cookie": false, "X-RateLimit-Reset": false, "RateLimit": false, "Idempotent-Replayed": false, "LOCATION": false,
 		"two words": false, "Transfer-Encoding": false, "Trailer": false, "Retry-After": false,
 	} {
 		err := middleware.Options{RequestIDHeader: header}.Validate()
@@ -153,9 +154,11 @@ func TestEveryOption(t *testing.T) {
 		"IdempotencyOptions.Timeout":     func(p *probed) { p.o.Idempotency.Timeout = time.Minute },
 		"IdempotencyOptions.FreeOn":      func(p *probed) { p.o.Idempotency.FreeOn = []int{418} },
 
-		"RouteOptions.Limit":         func(p *probed) { p.route.Limit = one("x") },
-		"RouteOptions.Cost":          func(p *probed) { p.route.Cost = 600 },
-		"RouteOptions.Idempotency":   func(p *probed) { p.route.Idempotency = &middleware.IdempotencyOptions{Required: true} },
+		"RouteOptions.Limit": func(p *probed) { p.route.Limit = one("x") },
+		"RouteOptions.Cost":  func(p *probed) { p.route.Cost = 600 },
+		"RouteOptions.Idempotency": func(p *probed) {
+			p.route.Idempotency = &middleware.IdempotencyOptions{Required: true}
+		},
 		"RouteOptions.NotIdempotent": func(p *probed) { p.route.NotIdempotent = true },
 
 		"Hooks.Logger": func(p *probed) { p.o.Hooks.Logger = p.o.Hooks.Logger.With("own", true) },
@@ -184,8 +187,8 @@ func TestEveryOption(t *testing.T) {
 	})
 	own := []reflect.Type{
 		reflect.TypeFor[middleware.Options](), reflect.TypeFor[middleware.KeyOptions](),
-		reflect.TypeFor[middleware.RateLimitOptions](), reflect.TypeFor[middleware.IdempotencyOptions](), reflect.TypeFor[middleware.RouteOptions](),
-		reflect.TypeFor[middleware.Hooks](),
+		reflect.TypeFor[middleware.RateLimitOptions](), reflect.TypeFor[middleware.IdempotencyOptions](),
+		reflect.TypeFor[middleware.RouteOptions](), reflect.TypeFor[middleware.Hooks](),
 	}
 	for _, options := range own {
 		for _, field := range reflect.VisibleFields(options) {
@@ -216,7 +219,8 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	sandbox, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.TasksWrite}})
 	bound, _ := ring.grant(t, keystore.Grant{
-		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite}, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
+		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite},
+		Networks: trust("198.51.100.0/24"),
 	})
 
 	p := &probed{uses: new(uses)}

@@ -337,11 +337,10 @@ func TestRequestsWithinRequestIDAlone(t *testing.T) {
 		_, _ = io.WriteString(w, who.Organization())
 	})
 	api.HandleFunc("GET /api/v1/nothing", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
-	guarded := middleware.New(nil,
-		middleware.Options{Hooks: quiet()}).Require(scope.TasksWrite)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	guarded := keyless().Require(scope.TasksWrite)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request without a key ran a guarded handler")
 	}))
-	batch := middleware.New(nil, middleware.Options{}).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	batch := stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		within := func(method, path, token string) answer {
 			return serve(api, request(method, path, token, "").WithContext(r.Context()))
 		}
@@ -415,7 +414,8 @@ func TestMaxBytesReaderThroughTheWriter(t *testing.T) {
 		srv := start(t, api)
 		for _, length := range []string{"Content-Length: 200000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n3e8\r\n"} {
 			c := dial(t, srv)
-			c.send("PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\n" + length + strings.Repeat("x", 1000))
+			c.send("PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\n" +
+				length + strings.Repeat("x", 1000))
 			res := c.next("PUT")
 			if wantID(t, res.Response); res.StatusCode != 413 || !res.Close {
 				t.Errorf("%s, %s: got %d, close %v", name, length, res.StatusCode, res.Close)
@@ -432,7 +432,8 @@ func TestSmuggledTail(t *testing.T) {
 	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) { served++ },
 		middleware.Options{Hooks: quiet()})
 	c := dial(t, start(t, api, withRequestIDs))
-	c.send("PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
+	c.send("PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token +
+		"\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
 		"PUT /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 	first := c.next("PUT")
 	if wantID(t, first.Response); first.StatusCode != 200 && first.StatusCode != 400 {
@@ -483,7 +484,8 @@ func TestExpectContinue(t *testing.T) {
 	srv := start(t, api)
 	ask := func(path, token string) *wire {
 		c := dial(t, srv)
-		c.send("POST " + path + " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		c.send("POST " + path + " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n" +
+			"Authorization: Bearer " + token + "\r\n\r\n")
 		return c
 	}
 	if res := ask("/api/v1/tasks", "").next("POST"); res.StatusCode != 401 {

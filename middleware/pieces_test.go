@@ -249,7 +249,8 @@ func TestMisplacedPieces(t *testing.T) {
 		before := len(log.String())
 		res := serve(h, request("POST", "/secret-free/path", token, "", "Idempotency-Key: 1"))
 		wantRefusal(t, tt.name, res, 500, "internal", "")
-		if got := log.String()[before:]; ran || !strings.Contains(got, tt.log) || !strings.Contains(got, "path=/secret-free/path") ||
+		got := log.String()[before:]
+		if ran || !strings.Contains(got, tt.log) || !strings.Contains(got, "path=/secret-free/path") ||
 			!strings.Contains(got, wantID(t, res.Response)) || strings.Count(got, "\n") != 1 {
 			t.Errorf("%s: ran %v, got the log %q, want one line about %q", tt.name, ran, got, tt.log)
 		}

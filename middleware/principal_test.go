@@ -66,7 +66,8 @@ func TestNewPrincipalMistakes(t *testing.T) {
 		got[f.Field] = f.Message
 	}
 	for field, text := range map[string]string{
-		"organization": "is missing", "environment": `"production"`, "scopes": `did you mean "tasks:read"`, "subject": "The subject is longer than 255 bytes", "attributes": "other characters",
+		"organization": "is missing", "environment": `"production"`, "scopes": `did you mean "tasks:read"`,
+		"subject": "The subject is longer than 255 bytes", "attributes": "other characters",
 	} {
 		if !strings.Contains(got[field], text) {
 			t.Errorf("%s: got %q, want it about %q", field, got[field], text)
@@ -206,7 +207,7 @@ func TestPartitionsOfCallers(t *testing.T) {
 	// A key and a subject are two callers, too: the one by its name, which
 	// another store may choose, the other by its own.
 	h := principalService(middleware.Options{Hooks: quiet(), RateLimit: limits,
-		Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+		Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, http.HandlerFunc(sayOK))
 	ring := newKeyring()
 	token := ring.plant(t, keystore.Key{ID: "user_1", Scopes: []scope.Name{scope.TasksWrite}})
 	auth := middleware.New(ring.keys, middleware.Options{}).Authenticate

@@ -46,7 +46,7 @@ func FuzzProblemIsJSON(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		h := middleware.New(nil, middleware.Options{}).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			middleware.WriteProblem(w, r, middleware.Problem{
 				Status: 403, Code: text, Detail: text, Policy: text, Missing: []scope.Name{scope.Name(text),
 					"b"}, OriginalStatus: 201, OriginalLocation: text,

@@ -99,9 +99,7 @@ func TestRateLimitBuckets(t *testing.T) {
 		{"sandbox alone", middleware.RateLimitOptions{Sandbox: one}, "200 200 200 429 200 200"},
 		{"key", middleware.RateLimitOptions{Key: one}, "200 429 200 429 200 429"},
 		{"client", middleware.RateLimitOptions{Client: one}, "200 429 429 429 429 429"},
-		{"plan", middleware.RateLimitOptions{Plan: func(_ context.Context, p middleware.Principal) (_, _ *ratelimit.Policy, _ error) {
-			return map[string]*ratelimit.Policy{"org_1": one}[p.Organization()], nil, nil
-		}}, "200 429 200 429 200 200"},
+		{"plan", middleware.RateLimitOptions{Plan: planned(one, nil)}, "200 429 200 429 200 429"},
 		{"plan before the others",
 			middleware.RateLimitOptions{Organization: one, Sandbox: one, Plan: planned(ratelimit.Unlimited, nil)},
 			"200 200 200 200 200 200"},
@@ -444,9 +442,6 @@ func TestPlanOfKeys(t *testing.T) {
 	if res := serve(guard.RateLimit(http.HandlerFunc(sayOK)), request("GET", "/", "", "")); res.StatusCode != 500 {
 		t.Errorf("by Plan without Authenticate: got %d, want 500", res.StatusCode)
 	}
-	if err := (middleware.Options{RateLimit: middleware.RateLimitOptions{Plan: planned(nil, nil)}}).Validate(); err == nil {
-		t.Error("a Plan without a Store was accepted")
-	}
 }
 
 // TestRouteLimit: a route's policy and cost are part of the one decision.
@@ -537,10 +532,14 @@ func TestRouteLimitMistakes(t *testing.T) {
 		`more than the burst of policy "p"`: {store, middleware.RouteOptions{Limit: p, Cost: 4}},
 		`more than the burst of policy "q"`: {store,
 			middleware.RouteOptions{Limit: policy("q", "3-S", 0), Cost: 4}},
-		`of policy "small", so no request under it would`:                {each(func(o *middleware.RateLimitOptions) { o.Organization = small }), middleware.RouteOptions{Cost: 4}},
-		`burst of policy "small", so no request under it would`:          {each(func(o *middleware.RateLimitOptions) { o.Sandbox = small }), middleware.RouteOptions{Cost: 4}},
-		`the burst of policy "small", so no request under it would`:      {each(func(o *middleware.RateLimitOptions) { o.Key = small }), middleware.RouteOptions{Cost: 4}},
-		`than the burst of policy "small", so no request under it would`: {each(func(o *middleware.RateLimitOptions) { o.Client, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
+		`of policy "small", so no request under it would`: {
+			each(func(o *middleware.RateLimitOptions) { o.Organization = small }), middleware.RouteOptions{Cost: 4}},
+		`burst of policy "small", so no request under it would`: {
+			each(func(o *middleware.RateLimitOptions) { o.Sandbox = small }), middleware.RouteOptions{Cost: 4}},
+		`the burst of policy "small", so no request under it would`: {
+			each(func(o *middleware.RateLimitOptions) { o.Key = small }), middleware.RouteOptions{Cost: 4}},
+		`than the burst of policy "small", so no request under it would`: {
+			each(func(o *middleware.RateLimitOptions) { o.Client, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
 		"a rate limit and RateLimit.Store is nil": {middleware.RateLimitOptions{},
 			middleware.RouteOptions{Limit: p}},
 		`has the name "p" of one of the API's`: {taken, middleware.RouteOptions{Limit: p}},

@@ -123,7 +123,9 @@ func TestPanics(t *testing.T) {
 		}, 500, true, 1},
 		{"nil", func(w http.ResponseWriter, r *http.Request) { panic(nil) }, 500, true, 1},
 		{"invalid status", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(42) }, 500, true, 1},
-		{"within TimeoutHandler", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { boom() }), hangs, "late").ServeHTTP, 500, true, 1},
+		{"within TimeoutHandler", http.TimeoutHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			boom()
+		}), hangs, "late").ServeHTTP, 500, true, 1},
 	}
 	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		for _, tt := range tests {

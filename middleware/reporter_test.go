@@ -149,7 +149,8 @@ func TestWriteProblem(t *testing.T) {
 	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "3")
 		middleware.WriteProblem(w, r, middleware.Problem{
-			Status: 409, Code: "task_done", Detail: "The task is <done>.", RequestID: "not this one", RetryAfter: 1500 * time.Millisecond,
+			Status: 409, Code: "task_done", Detail: "The task is <done>.",
+			RequestID: "not this one", RetryAfter: 1500 * time.Millisecond,
 		})
 	}, middleware.Options{Hooks: quiet()})
 	srv := start(t, api)
@@ -355,7 +356,8 @@ func TestNoSecretLeaks(t *testing.T) {
 			return ring.keys.Lookup(ctx, d)
 		})
 		api := testAPI(store, middleware.Options{Hooks: hooks,
-			Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Failures: ratelimit.MustParse("1000-S"), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
+			Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Failures: ratelimit.MustParse("1000-S"),
+			RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
 		for name, value := range panics {
 			api.HandleFunc("GET /api/v1/panic/"+name, middleware.AnyCaller(),
 				func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })
@@ -856,7 +858,8 @@ func TestPanicShowsNoCookie(t *testing.T) {
 		"its bytes":   func(r *http.Request) any { c, _ := r.Cookie("session"); return []byte(c.Value) },
 	} {
 		log := newLogged()
-		h := middleware.New(nil, middleware.Options{Hooks: log.hooks()}).Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		g := middleware.New(nil, middleware.Options{Hooks: log.hooks()})
+		h := g.Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			panic(fmt.Sprintf("no session= for %+v", value(r)))
 		}))
 		serve(h, request("GET", "/", "", "", "Cookie: theme=dark; session="+session))
@@ -872,7 +875,8 @@ func TestPanicShowsNoCookie(t *testing.T) {
 // and no client can have it left out.
 func TestPanicStack(t *testing.T) {
 	log := newLogged()
-	h := middleware.New(nil, middleware.Options{Hooks: log.hooks()}).Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	g := middleware.New(nil, middleware.Options{Hooks: log.hooks()})
+	h := g.Recover(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		passed([16]byte([]byte(r.Header.Get("Authorization")[7:])))
 	}))
 	for _, cookie := range []string{"a=b", "a=reporter_test.go; b=goroutine", "a=" + strings.Repeat("x", 1<<20)} {

@@ -264,7 +264,7 @@ func FuzzRequestIDFromOutside(f *testing.F) {
 }
 
 func TestRequestIDHeaderOfChoice(t *testing.T) {
-	for given, want := range map[string]string{"": "Svc-Request-Id", "x-request-id": "X-Request-Id", "Acme-Request-Id": "Acme-Request-Id"} {
+	for given, want := range map[string]string{"": idHeader, "x-request-id": "X-Request-Id", "Acme-Id": "Acme-Id"} {
 		h := named(given).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header()[strings.ToLower(want)] = []string{"theirs"}
 		}))
@@ -382,7 +382,8 @@ func TestNoOtherIDInTrailers(t *testing.T) {
 				"declared": func(h http.Header) { h.Set("Svc-Request-Id", "spoofed") },
 			} {
 				ring := newKeyring()
-				api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+				idempotency := middleware.IdempotencyOptions{Runner: replies()}
+				api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: idempotency})
 				api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("X-Early", "1")
 					if name == "declared" {

@@ -19,13 +19,15 @@ func TestAs(t *testing.T) {
 	given := httptest.NewRequest("GET", "/", nil)
 	r := middlewaretest.As(given, "org_1", scope.TasksWrite)
 	p, ok := middleware.PrincipalFrom(r.Context())
-	if !ok || p.Organization() != "org_1" || p.Environment() != keystore.Production || !p.Has(scope.TasksWrite) || p.Has(scope.TasksRead) || p.KeyID() != "" {
+	if !ok || p.Organization() != "org_1" || p.Environment() != keystore.Production || p.KeyID() != "" ||
+		!p.Has(scope.TasksWrite) || p.Has(scope.TasksRead) {
 		t.Errorf("got %v", p.LogValue())
 	}
 	if _, ok := middleware.PrincipalFrom(given.Context()); ok {
 		t.Error("As changed the request that it was given")
 	}
-	if other, _ := middleware.PrincipalFrom(middlewaretest.As(r, "org_2").Context()); other.Organization() != "org_2" || other.Has(scope.TasksWrite) {
+	other, _ := middleware.PrincipalFrom(middlewaretest.As(r, "org_2").Context())
+	if other.Organization() != "org_2" || other.Has(scope.TasksWrite) {
 		t.Errorf("As twice: got %v", other.LogValue())
 	}
 	defer func() {
@@ -40,7 +42,7 @@ func TestAs(t *testing.T) {
 func TestAsThroughStages(t *testing.T) {
 	g := middleware.New(keystore.NewMemory(), middleware.Options{
 		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-S")),
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})},
+		Idempotency: replies(),
 	})
 	inside := middleware.Chain(g.RateLimit, g.Require(scope.TasksWrite), g.Idempotent)
 	for _, tt := range []struct {
@@ -56,7 +58,8 @@ func TestAsThroughStages(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
 		r.Header.Set("Idempotency-Key", "1")
 		w := httptest.NewRecorder()
-		tt.stages(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, middlewaretest.As(r, "org_1", tt.scope))
+		h := tt.stages(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		h.ServeHTTP(w, middlewaretest.As(r, "org_1", tt.scope))
 		if w.Code != tt.status {
 			t.Errorf("%s: got %d, want %d", tt.name, w.Code, tt.status)
 		}
@@ -71,7 +74,8 @@ func TestKeyed(t *testing.T) {
 		given := httptest.NewRequest("POST", "/", nil)
 		r, freed := middlewaretest.Keyed(dress(given), 2)
 		if r = dress(r); middleware.Executions(r.Context()) != 2 || middleware.Executions(given.Context()) != 1 {
-			t.Errorf("%s: got %d executions, and %d without", name, middleware.Executions(r.Context()), middleware.Executions(given.Context()))
+			t.Errorf("%s: got %d executions, and %d without", name,
+				middleware.Executions(r.Context()), middleware.Executions(given.Context()))
 		}
 		if middleware.FreeKey(given.Context()); freed() {
 			t.Errorf("%s: FreeKey of another request counts", name)
@@ -85,9 +89,10 @@ func TestKeyed(t *testing.T) {
 // TestKeyedInsideAClaim: where there is a real claim, the handler speaks for
 // that.
 func TestKeyedInsideAClaim(t *testing.T) {
-	g := middleware.New(nil, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})}})
+	g := middleware.New(nil, middleware.Options{Idempotency: replies()})
 	runs := 0
-	h := middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	stages := middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Idempotent)
+	h := stages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++
 		if got := middleware.Executions(r.Context()); got != 1 {
 			t.Errorf("got %d executions", got)
@@ -102,4 +107,8 @@ func TestKeyedInsideAClaim(t *testing.T) {
 	if runs != 2 || freed() {
 		t.Errorf("ran %d times, the fake claim was freed: %t", runs, freed())
 	}
+}
+
+func replies() middleware.IdempotencyOptions {
+	return middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})}
 }

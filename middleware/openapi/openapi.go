@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -238,6 +237,10 @@ func (d documented) components(used map[scope.Name]bool) object {
 				"A request that is repeated with the same value gets the original response and takes effect once.",
 		}
 	}
+	header := func(schema object, text string) object { return object{"schema": schema, "description": text} }
+	always := func(description string) object {
+		return object{"schema": text, "required": true, "description": description}
+	}
 	return object{
 		"securitySchemes": object{bearerScheme: object{
 			"type":         "http",
@@ -247,21 +250,23 @@ func (d documented) components(used map[scope.Name]bool) object {
 		}},
 		"parameters": object{"IdempotencyKey": key(false), "RequiredIdempotencyKey": key(true)},
 		"headers": object{
-			"RequestId":         object{"schema": text, "required": true, "description": "Identifies the response. Quote it to support."},
-			"OriginalRequestId": object{"schema": text, "description": "On a repeat: the request id of the original response."},
-			"Replayed":          object{"schema": object{"type": "string", "const": "true"}, "description": "On a repeat: the original response was returned, and nothing was done."},
-			"RetryAfter":        object{"schema": object{"type": "integer", "minimum": 1}, "description": "Seconds to wait before the request is repeated."},
-			"Challenge":         object{"schema": text, "required": true, "description": "A Bearer challenge (RFC 6750, section 3)."},
+			"RequestId":         always("Identifies the response. Quote it to support."),
+			"OriginalRequestId": header(text, "On a repeat: the request id of the original response."),
+			"Replayed": header(object{"type": "string", "const": "true"},
+				"On a repeat: the original response was returned, and nothing was done."),
+			"RetryAfter": header(object{"type": "integer", "minimum": 1}, "Seconds to wait before the request is repeated."),
+			"Challenge":  always("A Bearer challenge (RFC 6750, section 3)."),
 		},
 		"responses": object{
-			"BadRequest":      d.refusal(http.StatusBadRequest, "The request or its Idempotency-Key cannot be read."),
-			"Unauthorized":    d.refusal(http.StatusUnauthorized, "The API key is missing or not valid.", "Challenge"),
-			"Forbidden":       d.refusal(http.StatusForbidden, "The credentials lack a scope.", "Challenge"),
-			"Conflict":        d.refusal(http.StatusConflict, "The original response to this Idempotency-Key cannot be returned, or not yet; Retry-After is there in the second case.", "RetryAfter"),
-			"TooLarge":        d.refusal(http.StatusRequestEntityTooLarge, "The body of a request with an Idempotency-Key is too large."),
-			"Unprocessable":   d.refusal(http.StatusUnprocessableEntity, "The Idempotency-Key was used for a different request."),
-			"TooManyRequests": d.refusal(http.StatusTooManyRequests, "A rate limit is used up.", "RetryAfter"),
-			"Unavailable":     d.refusal(http.StatusServiceUnavailable, "The request cannot be checked at the moment.", "RetryAfter"),
+			"BadRequest":   d.refusal(400, "The request or its Idempotency-Key cannot be read."),
+			"Unauthorized": d.refusal(401, "The API key is missing or not valid.", "Challenge"),
+			"Forbidden":    d.refusal(403, "The credentials lack a scope.", "Challenge"),
+			"Conflict": d.refusal(409, "The original response to this Idempotency-Key cannot be returned, or not yet; "+
+				"Retry-After is there in the second case.", "RetryAfter"),
+			"TooLarge":        d.refusal(413, "The body of a request with an Idempotency-Key is too large."),
+			"Unprocessable":   d.refusal(422, "The Idempotency-Key was used for a different request."),
+			"TooManyRequests": d.refusal(429, "A rate limit is used up.", "RetryAfter"),
+			"Unavailable":     d.refusal(503, "The request cannot be checked at the moment.", "RetryAfter"),
 			"Problem":         d.refusal(0, "Any other refusal."),
 		},
 		"schemas": d.schemas(),
@@ -306,12 +311,13 @@ func (d documented) schemas() object {
 	text := func(description string) object { return object{"type": "string", "description": description} }
 	number := func(description string) object { return object{"type": "integer", "description": description} }
 	properties := object{
-		"type":              text("Always about:blank."),
-		"title":             text("The phrase of the status."),
-		"status":            number("The status of the response."),
-		"detail":            text("What was wrong and what to do, for people."),
-		"code":              text("What was wrong, for programs. Codes are added, never renamed."),
-		"request_id":        text("The id in the header " + d.RequestIDHeader + "; in a repeated response that of the original."),
+		"type":   text("Always about:blank."),
+		"title":  text("The phrase of the status."),
+		"status": number("The status of the response."),
+		"detail": text("What was wrong and what to do, for people."),
+		"code":   text("What was wrong, for programs. Codes are added, never renamed."),
+		"request_id": text("The id in the header " + d.RequestIDHeader +
+			"; in a repeated response that of the original."),
 		"policy":            text("The rate limit that refused."),
 		"missing_scopes":    object{"type": "array", "items": object{"type": "string"}},
 		"original_status":   number("The status of a response that was not retained."),

@@ -65,7 +65,8 @@ func inOrder() []int {
 }
 
 func TestDocument(t *testing.T) {
-	info := openapi.Info{Title: "Tasks & files", Version: "2026-11-01", Description: "What an agent does.", Servers: []string{"https://api.example.com"}}
+	info := openapi.Info{Title: "Tasks & files", Version: "2026-11-01", Description: "What an agent does.",
+		Servers: []string{"https://api.example.com"}}
 	api := newAPI(middleware.Options{
 		Service: keystore.Service{Prefix: "acme"}, RequestIDHeader: "acme-request-id",
 		Idempotency: middleware.IdempotencyOptions{Required: true},
@@ -88,10 +89,11 @@ func TestDocument(t *testing.T) {
 
 func TestIsDeterministic(t *testing.T) {
 	order := inOrder()
-	want := openapi.Document(newAPI(middleware.Options{}, order), openapi.Info{Host: "hooks.example.com"})
+	info := openapi.Info{Host: "hooks.example.com"}
+	want := openapi.Document(newAPI(middleware.Options{}, order), info)
 	for range 5 {
 		slices.Reverse(order)
-		if got := openapi.Document(newAPI(middleware.Options{}, order), openapi.Info{Host: "hooks.example.com"}); !bytes.Equal(got, want) {
+		if got := openapi.Document(newAPI(middleware.Options{}, order), info); !bytes.Equal(got, want) {
 			t.Fatalf("got\n%s\nand then\n%s", want, got)
 		}
 	}
@@ -155,7 +157,8 @@ func TestOfOnePath(t *testing.T) {
 			parameter, _ = operation.Parameters[0]["name"].(string)
 		}
 		if scopes != tt.want || parameter != tt.parameter {
-			t.Errorf("%s %s: got the scopes %q and the parameter %q, want %q and %q", tt.method, tt.path, scopes, parameter, tt.want, tt.parameter)
+			t.Errorf("%s %s: got the scopes %q and the parameter %q, want %q and %q",
+				tt.method, tt.path, scopes, parameter, tt.want, tt.parameter)
 		}
 	}
 }
@@ -193,13 +196,15 @@ func TestWithAProblemHook(t *testing.T) {
 // schema.
 func TestKnowsEveryProblem(t *testing.T) {
 	text := string(openapi.Document(newAPI(middleware.Options{}, inOrder()), openapi.Info{}))
-	for _, code := range []string{"api_key_invalid", "insufficient_scope", "idempotency_key_invalid", "idempotency_in_progress", "body_too_large", "idempotency_key_reused", "rate_limited", "key_store_unavailable"} {
+	for _, code := range []string{"api_key_invalid", "insufficient_scope", "idempotency_key_invalid",
+		"idempotency_in_progress", "body_too_large", "idempotency_key_reused", "rate_limited", "key_store_unavailable"} {
 		if !strings.Contains(text, "`"+code+"`") {
 			t.Errorf("the document does not have the code %s", code)
 		}
 	}
 	res := httptest.NewRecorder()
-	middleware.WriteProblem(res, httptest.NewRequest("GET", "/", nil), middleware.Problem{Status: 409, Code: "x", Detail: "x", Policy: "x", Missing: []scope.Name{"x"}, OriginalStatus: 1, OriginalLocation: "x"})
+	middleware.WriteProblem(res, httptest.NewRequest("GET", "/", nil), middleware.Problem{Status: 409, Code: "x",
+		Detail: "x", Policy: "x", Missing: []scope.Name{"x"}, OriginalStatus: 1, OriginalLocation: "x"})
 	var members map[string]any
 	if err := json.Unmarshal(res.Body.Bytes(), &members); err != nil {
 		t.Fatal(err)
@@ -217,7 +222,8 @@ func TestKnowsEveryProblem(t *testing.T) {
 }
 
 func TestOfAKeyThatIsRequired(t *testing.T) {
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	idempotency := middleware.IdempotencyOptions{Runner: replies()}
+	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: idempotency})
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	required := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Required: true}}
 	api.Handle("POST /api/v1/a", middleware.AnyCaller(), nothing)
