@@ -90,28 +90,9 @@ func TestFailoverBudget(t *testing.T) {
 	}
 }
 
-// What the store decides is the decision. Then its context is cancelled, since
-// nobody waits for it any more.
-func TestFailoverPassesDecisionsOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, p := newFaulty(), policy("live", "2-H")
-		var bounded context.Context
-		store.fail(func(ctx context.Context) error { bounded = ctx; return nil })
-		f, alone := ratelimit.NewFailover(store, ratelimit.FailoverOptions{}), ratelimit.NewMemory()
-		for i := range 3 {
-			if got, want := takeOne(t, f, p, "org"), takeOne(t, alone, p, "org"); got != want {
-				t.Errorf("call %d: got %+v, want the store's %+v", i, got, want)
-			}
-			if err := bounded.Err(); err != context.Canceled {
-				t.Errorf("call %d: the store's context says %v after the call, want that it is cancelled", i, err)
-			}
-		}
-	})
-}
-
 func TestFailoverModes(t *testing.T) {
-	local, local2, open, closed := mode("local", ratelimit.Local), mode("local2", ratelimit.Local), mode("open", ratelimit.Open), mode("closed", ratelimit.Closed)
-	unknown := mode("unknown", 7)
+	local, local2 := mode("local", ratelimit.Local), mode("local2", ratelimit.Local)
+	open, closed, unknown := mode("open", ratelimit.Open), mode("closed", ratelimit.Closed), mode("unknown", 7)
 	for _, tt := range []struct {
 		name     string
 		policies []*ratelimit.Policy
@@ -177,7 +158,8 @@ func TestFailoverCause(t *testing.T) {
 				t.Errorf("error %v, want the store's in it", err)
 			}
 		}
-		if _, err := f.Take(context.Background(), closed); err == nil || !strings.Contains(err.Error(), "not called after failures in a row") {
+		if _, err := f.Take(context.Background(), closed); err == nil ||
+			!strings.Contains(err.Error(), "not called after failures in a row") {
 			t.Errorf("error %v, want it to say that the store is not called", err)
 		}
 	})
@@ -211,7 +193,8 @@ func TestFailoverCallerLeaves(t *testing.T) {
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			began := time.Now()
-			if _, err := f.Take(ctx, charges); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "unavailable") {
+			if _, err := f.Take(ctx, charges); !errors.Is(err, context.DeadlineExceeded) ||
+				strings.Contains(err.Error(), "unavailable") {
 				t.Fatalf("error %v, want the caller's own", err)
 			}
 			if took := time.Since(began); took != 10*time.Millisecond {
@@ -281,7 +264,8 @@ func TestFailoverPanic(t *testing.T) {
 			t.Errorf("%+v, want it decided locally", d)
 		}
 		_, err := f.Take(context.Background(), []ratelimit.Charge{{Policy: mode("closed", ratelimit.Closed), Cost: 1}})
-		if want := `ratelimit: store unavailable: policy "closed": ratelimit: store panicked: index out of range`; err == nil || err.Error() != want {
+		const want = `ratelimit: store unavailable: policy "closed": ratelimit: store panicked: index out of range`
+		if err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	})

@@ -10,43 +10,42 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-const second = int64(time.Second)
-
 func TestGCRA(t *testing.T) {
-	perMinute := ratelimit.Limit{Count: 10, Period: time.Minute} // one per 6 s
+	const s = int64(time.Second)
+	perMinute := ratelimit.MustParse("10-M") // one per 6 s
 	for _, tt := range []struct {
-		name      string
-		now, tat  int64
-		limit     ratelimit.Limit
-		cost      int64
-		next      int64
-		remaining int64
-		reset     time.Duration
-		wait      time.Duration
+		name        string
+		now, tat    int64
+		limit       ratelimit.Limit
+		cost        int64
+		next        int64
+		remaining   int64
+		reset, wait int64
 	}{
-		{"fresh", 100 * second, 0, perMinute, 1, 106 * second, 9, 6 * time.Second, 0},
-		{"fresh, all of it", 100 * second, 0, perMinute, 10, 160 * second, 0, time.Minute, 0},
-		{"refilled", 100 * second, 99 * second, perMinute, 1, 106 * second, 9, 6 * time.Second, 0},
-		{"half spent", 100 * second, 130 * second, perMinute, 3, 148 * second, 2, 48 * time.Second, 0},
-		{"exhausted", 100 * second, 160 * second, perMinute, 1, 160 * second, 0, time.Minute, 6 * time.Second},
-		{"nearly back", 100*second + 1, 154*second + 2, perMinute, 1, 154*second + 2, 0, 54*time.Second + 1, 1},
-		{"back", 100*second + 1, 154*second + 1, perMinute, 1, 160*second + 1, 0, time.Minute, 0},
-		{"too little for the cost", 100 * second, 130 * second, perMinute, 10, 130 * second, 5, 30 * time.Second, 30 * time.Second},
-		{"a look", 100 * second, 130 * second, perMinute, 0, 130 * second, 5, 30 * time.Second, 0},
-		{"a look at nothing left", 100 * second, 160 * second, perMinute, 0, 160 * second, 0, time.Minute, 0},
-		{"the clock stepped back an hour", 100 * second, 3700 * second, perMinute, 1, 160 * second, 0, time.Minute, 6 * time.Second},
-		{"the clock stepped back an hour, a look", 100 * second, 3700 * second, perMinute, 0, 3700 * second, 0, time.Minute, 0},
-		{"the clock stepped back by 584 years", math.MinInt64, math.MaxInt64, perMinute, 1, math.MinInt64 + 60*second, 0, time.Minute, 6 * time.Second},
-		{"a clock before zero", -100 * second, -130 * second, perMinute, 1, -94 * second, 9, 6 * time.Second, 0},
+		{"fresh", 100 * s, 0, perMinute, 1, 106 * s, 9, 6 * s, 0},
+		{"fresh, all of it", 100 * s, 0, perMinute, 10, 160 * s, 0, 60 * s, 0},
+		{"refilled", 100 * s, 99 * s, perMinute, 1, 106 * s, 9, 6 * s, 0},
+		{"half spent", 100 * s, 130 * s, perMinute, 3, 148 * s, 2, 48 * s, 0},
+		{"exhausted", 100 * s, 160 * s, perMinute, 1, 160 * s, 0, 60 * s, 6 * s},
+		{"nearly back", 100*s + 1, 154*s + 2, perMinute, 1, 154*s + 2, 0, 54*s + 1, 1},
+		{"back", 100*s + 1, 154*s + 1, perMinute, 1, 160*s + 1, 0, 60 * s, 0},
+		{"too little for the cost", 100 * s, 130 * s, perMinute, 10, 130 * s, 5, 30 * s, 30 * s},
+		{"a look", 100 * s, 130 * s, perMinute, 0, 130 * s, 5, 30 * s, 0},
+		{"a look at nothing left", 100 * s, 160 * s, perMinute, 0, 160 * s, 0, 60 * s, 0},
+		{"the clock stepped back an hour", 100 * s, 3700 * s, perMinute, 1, 160 * s, 0, 60 * s, 6 * s},
+		{"the clock stepped back an hour, a look", 100 * s, 3700 * s, perMinute, 0, 3700 * s, 0, 60 * s, 0},
+		{"the clock stepped back by 584 years", math.MinInt64, math.MaxInt64, perMinute, 1,
+			math.MinInt64 + 60*s, 0, 60 * s, 6 * s},
+		{"a clock before zero", -100 * s, -130 * s, perMinute, 1, -94 * s, 9, 6 * s, 0},
 		{"a clock at its end", math.MaxInt64, 0, perMinute, 1, math.MaxInt64, 10, 0, 0},
-		{"a small burst", 0, 0, ratelimit.Limit{Count: 10, Period: time.Minute, Burst: 2}, 2, 12 * second, 0, 12 * time.Second, 0},
-		{"exhausted, of a hundred", 100 * second, 160 * second, ratelimit.Limit{Count: 100, Period: time.Minute}, 1, 160 * second, 0, time.Minute, 600 * time.Millisecond},
-		{"an hour beyond a full burst, all of it", 100 * second, 3700 * second, perMinute, 10, 160 * second, 0, time.Minute, time.Minute},
+		{"a small burst", 0, 0, ratelimit.Limit{Count: 10, Period: time.Minute, Burst: 2}, 2, 12 * s, 0, 12 * s, 0},
+		{"exhausted, of a hundred", 100 * s, 160 * s, ratelimit.MustParse("100-M"), 1, 160 * s, 0, 60 * s, s * 6 / 10},
+		{"an hour beyond a full burst, all of it", 100 * s, 3700 * s, perMinute, 10, 160 * s, 0, 60 * s, 60 * s},
 	} {
-		next, s := ratelimit.GCRA(tt.now, tt.tat, tt.limit, tt.cost)
-		want := ratelimit.State{Remaining: tt.remaining, Reset: tt.reset, Wait: tt.wait}
-		if next != tt.next || s != want {
-			t.Errorf("%s: next %d and %+v, want %d and %+v", tt.name, next, s, tt.next, want)
+		next, got := ratelimit.GCRA(tt.now, tt.tat, tt.limit, tt.cost)
+		want := ratelimit.State{Remaining: tt.remaining, Reset: time.Duration(tt.reset), Wait: time.Duration(tt.wait)}
+		if next != tt.next || got != want {
+			t.Errorf("%s: next %d and %+v, want %d and %+v", tt.name, next, got, tt.next, want)
 		}
 	}
 }
@@ -130,7 +129,8 @@ func checkGCRA(t *testing.T, now, tat int64, l ratelimit.Limit, cost int64) {
 	interval := int64(l.Interval())
 	full := interval * burst
 	next, s := ratelimit.GCRA(now, tat, l, cost)
-	if s.Remaining < 0 || s.Remaining > burst || s.Reset < 0 || int64(s.Reset) > full || s.Wait < 0 || int64(s.Wait) > full {
+	if s.Remaining < 0 || s.Remaining > burst || s.Reset < 0 || int64(s.Reset) > full ||
+		s.Wait < 0 || int64(s.Wait) > full {
 		t.Fatalf("GCRA(%d, %d, %+v, %d) gives %+v", now, tat, l, cost, s)
 	}
 	if now > math.MaxInt64-2*full {

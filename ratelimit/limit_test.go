@@ -110,21 +110,6 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestCapacity(t *testing.T) {
-	for _, tt := range []struct {
-		limit ratelimit.Limit
-		want  int64
-	}{
-		{ratelimit.Limit{Count: 10, Period: time.Second}, 10},
-		{ratelimit.Limit{Count: 10, Period: time.Second, Burst: 3}, 3},
-		{ratelimit.Limit{Count: 3, Period: time.Second, Burst: 10}, 10},
-	} {
-		if got := tt.limit.Capacity(); got != tt.want {
-			t.Errorf("%+v: capacity %d, want %d", tt.limit, got, tt.want)
-		}
-	}
-}
-
 func TestIntervalRoundsUp(t *testing.T) {
 	for _, tt := range []struct {
 		limit ratelimit.Limit

@@ -17,7 +17,7 @@ import (
 // cannot be reset.
 func TestFailoverReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		charges := []ratelimit.Charge{{Policy: &ratelimit.Policy{Name: "p", Limit: ratelimit.MustParse("1-H")}, Bucket: "b", Cost: 1}}
+		charges := []ratelimit.Charge{{Policy: policy("p", "1-H"), Bucket: "b", Cost: 1}}
 		store, local := ratelimit.NewMemory(), ratelimit.NewMemory()
 		spend := func() {
 			for _, s := range []ratelimit.Store{store, local} {
@@ -50,7 +50,7 @@ func TestFailoverReset(t *testing.T) {
 
 // An error of ulule's store comes back as it is.
 func TestFromLimiterResetFails(t *testing.T) {
-	charges := []ratelimit.Charge{{Policy: &ratelimit.Policy{Name: "p", Limit: ratelimit.MustParse("1-H")}, Bucket: "b"}}
+	charges := []ratelimit.Charge{{Policy: policy("p", "1-H"), Bucket: "b"}}
 	if err := ratelimit.FromLimiter(down{}).(ratelimit.Resetter).Reset(t.Context(), charges); !errors.Is(err, errDown) {
 		t.Errorf("got %v", err)
 	}

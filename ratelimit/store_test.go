@@ -10,9 +10,12 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	policy := &ratelimit.Policy{Name: "live", Limit: ratelimit.Limit{Count: 10, Period: time.Minute, Burst: 5}}
-	good, one := ratelimit.Charge{Policy: policy, Bucket: "org", Cost: 5}, ratelimit.Charge{Policy: policy, Bucket: "org", Cost: 1}
-	other := &ratelimit.Policy{Name: "other", Limit: policy.Limit}
+	live := &ratelimit.Policy{Name: "live", Limit: ratelimit.Limit{Count: 10, Period: time.Minute, Burst: 5}}
+	other := &ratelimit.Policy{Name: "other", Limit: live.Limit}
+	charge := func(p *ratelimit.Policy, bucket string, cost int64) ratelimit.Charge {
+		return ratelimit.Charge{Policy: p, Bucket: bucket, Cost: cost}
+	}
+	good, one := charge(live, "org", 5), charge(live, "org", 1)
 	for _, tt := range []struct {
 		name    string
 		charges []ratelimit.Charge
@@ -21,17 +24,19 @@ func TestCheck(t *testing.T) {
 	}{
 		{"none", nil, "", false},
 		{"four", []ratelimit.Charge{one, one, one, one}, "", false},
-		{"of two buckets", []ratelimit.Charge{good, {Policy: policy, Bucket: "org2", Cost: 5}}, "", false},
-		{"of two policies", []ratelimit.Charge{good, {Policy: other, Bucket: "org", Cost: 5}}, "", false},
-		{"of two limits", []ratelimit.Charge{good, {Policy: &ratelimit.Policy{Name: "live", Limit: ratelimit.Limit{Count: 5, Period: time.Minute}}, Bucket: "org", Cost: 5}}, "", false},
-		{"together the burst", []ratelimit.Charge{one, {Policy: policy, Bucket: "org", Cost: 4}}, "", false},
-		{"together over the burst", []ratelimit.Charge{{Policy: policy, Bucket: "org", Cost: 2}, {Policy: other, Bucket: "org", Cost: 1}, {Policy: policy, Bucket: "org", Cost: 4}}, `more than one charge of a bucket, burst 5`, true},
-		{"a look", []ratelimit.Charge{{Policy: policy}}, "", false},
+		{"of two buckets", []ratelimit.Charge{good, charge(live, "org2", 5)}, "", false},
+		{"of two policies", []ratelimit.Charge{good, charge(other, "org", 5)}, "", false},
+		{"of two limits", []ratelimit.Charge{good, charge(policy("live", "5-M"), "org", 5)}, "", false},
+		{"together the burst", []ratelimit.Charge{one, charge(live, "org", 4)}, "", false},
+		{"together over the burst",
+			[]ratelimit.Charge{charge(live, "org", 2), charge(other, "org", 1), charge(live, "org", 4)},
+			`more than one charge of a bucket, burst 5`, true},
+		{"a look", []ratelimit.Charge{charge(live, "", 0)}, "", false},
 		{"five", []ratelimit.Charge{good, good, good, good, good}, "5 charges", false},
-		{"no policy", []ratelimit.Charge{good, {Bucket: "org", Cost: 1}}, "without a policy", false},
-		{"no limit", []ratelimit.Charge{{Policy: &ratelimit.Policy{Name: "none"}, Cost: 1}}, `policy "none": count 0`, false},
-		{"negative", []ratelimit.Charge{{Policy: policy, Cost: -1}}, `policy "live": cost -1`, false},
-		{"over the burst", []ratelimit.Charge{good, {Policy: policy, Cost: 6}}, `policy "live", cost 6, burst 5`, true},
+		{"no policy", []ratelimit.Charge{good, charge(nil, "org", 1)}, "without a policy", false},
+		{"no limit", []ratelimit.Charge{charge(&ratelimit.Policy{Name: "none"}, "", 1)}, `policy "none": count 0`, false},
+		{"negative", []ratelimit.Charge{charge(live, "", -1)}, `policy "live": cost -1`, false},
+		{"over the burst", []ratelimit.Charge{good, charge(live, "", 6)}, `policy "live", cost 6, burst 5`, true},
 	} {
 		err := ratelimit.Check(tt.charges)
 		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
@@ -61,7 +66,8 @@ func TestAppendKey(t *testing.T) {
 		}
 	}
 	for _, other := range []string{
-		key("org:o", 60, time.Minute, 0, "1"), key("org", 60, time.Minute, 0, "o:2"), key("org", 60, time.Minute, 61, "o:1"), key("org", 60, time.Hour, 0, "o:1"),
+		key("org:o", 60, time.Minute, 0, "1"), key("org", 60, time.Minute, 0, "o:2"),
+		key("org", 60, time.Minute, 61, "o:1"), key("org", 60, time.Hour, 0, "o:1"),
 	} {
 		if other == want {
 			t.Errorf("another counter has the key %q", other)
@@ -71,7 +77,8 @@ func TestAppendKey(t *testing.T) {
 
 func TestDecide(t *testing.T) {
 	take := func(burst int64) ratelimit.Charge {
-		return ratelimit.Charge{Policy: &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: burst, Period: time.Minute}}}
+		p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: burst, Period: time.Minute}}
+		return ratelimit.Charge{Policy: p}
 	}
 	wait := func(d time.Duration) ratelimit.State { return ratelimit.State{Wait: d} }
 	left := func(n int64) ratelimit.State { return ratelimit.State{Remaining: n} }
@@ -87,7 +94,7 @@ func TestDecide(t *testing.T) {
 		{"least share", []int64{10, 1000, 10}, [4]ratelimit.State{left(5), left(40), left(4)}, true, 1},
 		{"equal shares", []int64{10, 20}, [4]ratelimit.State{left(5), left(10)}, true, 0},
 		{"one denied", []int64{10, 10, 10}, [4]ratelimit.State{left(0), left(5), wait(1)}, false, 2},
-		{"longest wait", []int64{10, 10, 10}, [4]ratelimit.State{wait(time.Second), wait(50 * time.Second), wait(3 * time.Second)}, false, 1},
+		{"longest wait", []int64{10, 10, 10}, [4]ratelimit.State{wait(1), wait(50), wait(3)}, false, 1},
 		{"denied with units left", []int64{10, 10}, [4]ratelimit.State{{Remaining: 5, Wait: 1}, left(1)}, false, 0},
 		{"equal waits", []int64{10, 10}, [4]ratelimit.State{wait(5), wait(5)}, false, 0},
 	} {

@@ -29,7 +29,8 @@ func startClusterServer(t testing.TB) (*server, *redis.ClusterClient) {
 	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Options().Addr}})
 	t.Cleanup(func() { client.Close() })
-	redistest.Eventually(t, "the cluster serves", func() bool { return client.Set(t.Context(), "a", "b", time.Second).Err() == nil })
+	redistest.Eventually(t, "the cluster serves",
+		func() bool { return client.Set(t.Context(), "a", "b", time.Second).Err() == nil })
 	return s, client
 }
 
@@ -81,7 +82,9 @@ func TestCluster(t *testing.T) {
 func TestResharding(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartCluster(t)
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Options().Addr}, ContextTimeoutEnabled: true})
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{servers[0].Options().Addr}, ContextTimeoutEnabled: true,
+	})
 	t.Cleanup(func() { client.Close() })
 	const prefix, units = "moving", 1_000_000
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient}).Counters()

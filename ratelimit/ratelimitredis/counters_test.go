@@ -40,7 +40,7 @@ func TestCountersFollowGCRA(t *testing.T) {
 		{"an hour beyond a full burst, all of it", time.Hour, perMinute, 10},
 		{"the slowest", -time.Hour, ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 1_000_000}, 999_999},
 		{"the slowest, nearly spent", 999_999 * time.Hour, ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 1_000_000}, 2},
-		{"the fastest", 1_000_000 * time.Hour, ratelimit.Limit{Count: 1e6, Period: time.Second, Burst: 4_611_686_018_427_387}, 1e15},
+		{"the fastest", 1_000_000 * time.Hour, ratelimit.Limit{Count: 1e6, Period: time.Second, Burst: 4e15}, 1e15},
 	} {
 		p := &ratelimit.Policy{Name: "p", Limit: tt.limit}
 		charges := ratelimit.Charge{Policy: p, Bucket: tt.name, Cost: tt.cost}
@@ -78,7 +78,8 @@ func keyAt(prefix string, c ratelimit.Charge) string {
 // keyOf finds the only key of the prefix with this end.
 func keyOf(t *testing.T, client redis.UniversalClient, prefix, end string) string {
 	t.Helper()
-	keys := slices.DeleteFunc(redistest.KeysOf(t, client, prefix), func(key string) bool { return !strings.HasSuffix(key, ":"+end) })
+	keys := slices.DeleteFunc(redistest.KeysOf(t, client, prefix),
+		func(key string) bool { return !strings.HasSuffix(key, ":"+end) })
 	if len(keys) != 1 {
 		t.Fatalf("keys that end in %q: got %q", end, keys)
 	}
@@ -91,7 +92,8 @@ func TestDenialWritesNothing(t *testing.T) {
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
 	spent, free, fresh := policy(5, time.Hour), policy(5, time.Hour), policy(5, time.Hour)
 	free.Name, fresh.Name = "free", "fresh"
-	take(t, store, ratelimit.Charge{Policy: spent, Bucket: "b", Cost: 5}, ratelimit.Charge{Policy: free, Bucket: "b", Cost: 2})
+	take(t, store, ratelimit.Charge{Policy: spent, Bucket: "b", Cost: 5},
+		ratelimit.Charge{Policy: free, Bucket: "b", Cost: 2})
 	look := func() (all string) {
 		for _, key := range redistest.KeysOf(t, client, prefix) {
 			value, expiry := client.Get(t.Context(), key).Val(), client.PExpireTime(t.Context(), key).Val()
@@ -150,7 +152,8 @@ func TestCountersExpire(t *testing.T) {
 	} {
 		bucket := "expires" + strconv.Itoa(i)
 		before := serverTime(t, client)
-		full := take(t, store, ratelimit.Charge{Policy: &ratelimit.Policy{Name: "p", Limit: l}, Bucket: bucket, Cost: 1}).States[0].Reset
+		p := &ratelimit.Policy{Name: "p", Limit: l}
+		full := take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: 1}).States[0].Reset
 		key := keyOf(t, client, prefix, bucket)
 		if _, err := client.Get(t.Context(), key).Int64(); err != nil {
 			t.Errorf("%+v: what is kept has lost digits: %v", l, err)
@@ -186,19 +189,22 @@ func TestMicroseconds(t *testing.T) {
 		{ratelimit.Limit{Count: 300_000, Period: time.Second}, 300_000, 1200 * time.Millisecond, 1200 * time.Millisecond},
 		{ratelimit.Limit{Count: 1_000_000, Period: time.Second}, 1_000_000, time.Second, time.Second},
 		{ratelimit.Limit{Count: 7, Period: time.Second}, 7, 7 * 142_858 * time.Microsecond, 7 * 142_858 * time.Microsecond},
-		{ratelimit.Limit{Count: 999_999, Period: time.Second, Burst: 4_600_000_000_000_000}, 4_600_000_000_000_000, 146 * 365 * 24 * time.Hour, 222 * 366 * 24 * time.Hour},
+		{ratelimit.Limit{Count: 999_999, Period: time.Second, Burst: 4_600_000_000_000_000}, 4_600_000_000_000_000,
+			146 * 365 * 24 * time.Hour, 222 * 366 * 24 * time.Hour},
 	} {
 		p := &ratelimit.Policy{Name: "p", Limit: tt.limit}
 		bucket := tt.limit.Interval().String()
 		before := serverTime(t, client)
 		d := take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: tt.cost})
 		if reset := d.States[0].Reset; !d.Allowed || d.States[0].Remaining != 0 || reset < tt.least || reset > tt.most {
-			t.Errorf("%+v: got Allowed %v and %+v after all of a fresh bucket, want a Reset of %v to %v", tt.limit, d.Allowed, d.States[0], tt.least, tt.most)
+			t.Errorf("%+v: got Allowed %v and %+v after all of a fresh bucket, want a Reset of %v to %v",
+				tt.limit, d.Allowed, d.States[0], tt.least, tt.most)
 		}
 		d = take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: tt.cost})
 		passed := serverTime(t, client).Sub(before)
 		if d.Wait > tt.most || d.Wait < tt.least-passed {
-			t.Errorf("%+v: got Allowed %v and a wait of %v for as much again %v later, want up to %v", tt.limit, d.Allowed, d.Wait, passed, tt.most)
+			t.Errorf("%+v: got Allowed %v and a wait of %v for as much again %v later, want up to %v",
+				tt.limit, d.Allowed, d.Wait, passed, tt.most)
 		}
 	}
 }
@@ -254,11 +260,14 @@ func TestAmount(t *testing.T) {
 		if tt.spent > 0 {
 			take(t, store, ratelimit.Charge{Policy: a, Bucket: bucket, Cost: tt.spent})
 		}
-		charges := []ratelimit.Charge{{Policy: a, Bucket: bucket, Cost: tt.costs[0]}, {Policy: b, Bucket: bucket, Cost: tt.costs[1]}}
+		charges := []ratelimit.Charge{
+			{Policy: a, Bucket: bucket, Cost: tt.costs[0]}, {Policy: b, Bucket: bucket, Cost: tt.costs[1]},
+		}
 		charged, err := store.Charge(t.Context(), charges, tt.amount)
 		charges[0].Cost, charges[1].Cost = 0, 0
 		d := take(t, store, charges...)
-		if left := [2]int64{d.States[0].Remaining, d.States[1].Remaining}; err != nil || charged != tt.charged || left != tt.left {
+		left := [2]int64{d.States[0].Remaining, d.States[1].Remaining}
+		if err != nil || charged != tt.charged || left != tt.left {
 			t.Errorf("%s: got %d, %v and %d left, want %d and %d", tt.name, charged, err, left, tt.charged, tt.left)
 		}
 	}
@@ -277,7 +286,9 @@ func TestAmount(t *testing.T) {
 		{"more under a lower limit", a, lowered, 16, 1, 99},
 	} {
 		bucket := t.Name() + tt.name
-		charges := []ratelimit.Charge{{Policy: tt.first, Bucket: bucket, Cost: 1}, {Policy: tt.second, Bucket: bucket, Cost: 1}}
+		charges := []ratelimit.Charge{
+			{Policy: tt.first, Bucket: bucket, Cost: 1}, {Policy: tt.second, Bucket: bucket, Cost: 1},
+		}
 		charged, err := store.Charge(t.Context(), charges, tt.amount)
 		left := take(t, store, ratelimit.Charge{Policy: a, Bucket: bucket}).States[0].Remaining
 		if err != nil || charged != tt.charged || left != tt.left {

@@ -20,7 +20,8 @@ func Example() {
 		Addrs:                 []string{"redis:6379"},
 		ContextTimeoutEnabled: true,
 	})
-	limits := middleware.PerOrganization(ratelimitredis.New(client, ratelimitredis.Options{}), ratelimit.MustParse("100-S"))
+	limits := middleware.PerOrganization(ratelimitredis.New(client, ratelimitredis.Options{}),
+		ratelimit.MustParse("100-S"))
 	_ = middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: limits})
 }
 

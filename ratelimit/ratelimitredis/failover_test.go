@@ -80,7 +80,8 @@ func TestSentinel(t *testing.T) {
 	store := ratelimitredis.New(client, ratelimitredis.Options{
 		Failover: ratelimit.FailoverOptions{Logger: slog.New(slog.DiscardHandler)},
 	})
-	get := newStack(t, middleware.RateLimitOptions{Store: store, Organization: policy(1e9, time.Hour)}, middleware.RouteOptions{})
+	get := newStack(t, middleware.RateLimitOptions{Store: store, Organization: policy(1e9, time.Hour)},
+		middleware.RouteOptions{})
 	decides := func() bool {
 		before := fallbacks(store)
 		if w := get(); w.Code != 200 {

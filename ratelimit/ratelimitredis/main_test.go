@@ -1,12 +1,7 @@
 package ratelimitredis_test
 
 import (
-	"bufio"
-	"context"
-	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -22,105 +17,32 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
 
-// asTaker makes the test binary a process that takes units. Its value is the
-// prefix.
-const asTaker = "RATELIMITREDIS_TAKER"
+const racers = 64
 
-func TestMain(m *testing.M) {
-	if prefix := os.Getenv(asTaker); prefix != "" {
-		takeAsTold(prefix)
-		return
-	}
-	os.Exit(m.Run())
-}
-
-const racers, takesOfEach = 64, 10
-
-var hundred = policy(100, time.Hour)
-
-// takeAsTold waits for a line, takes from many goroutines, and prints how many
-// charges were admitted.
-func takeAsTold(prefix string) {
-	o, err := redis.ParseURL(os.Getenv("SALLYPORT_REDIS"))
-	if err != nil {
-		panic(err)
-	}
-	store := ratelimitredis.New(redis.NewClient(redistest.Unhurried(o)), ratelimitredis.Options{Prefix: prefix, Failover: patient})
-	fmt.Println("ready")
-	bufio.NewReader(os.Stdin).ReadString('\n')
-	var wg sync.WaitGroup
-	var admitted atomic.Int64
-	for range racers {
-		wg.Go(func() {
-			for range takesOfEach {
-				d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: hundred, Bucket: "b", Cost: 1}})
-				if err != nil {
-					panic(err)
-				}
-				if d.Allowed {
-					admitted.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	fmt.Println(admitted.Load(), fallbacks(store))
-}
-
+// Two Stores, as in two processes, admit together what one limit does.
 func TestTwoProcesses(t *testing.T) {
 	prefix := redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t)))
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	type taker struct {
-		in  *os.File
-		out *bufio.Reader
-	}
-	var takers []taker
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
 	for range 2 {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), asTaker+"="+prefix)
-		cmd.Stderr = os.Stderr
-		stdin, in, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { in.Close() })
-		cmd.Stdin = stdin
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		stdin.Close()
-		t.Cleanup(func() {
-			cmd.Process.Kill()
-			cmd.Wait()
-		})
-		takers = append(takers, taker{in, bufio.NewReader(out)})
-	}
-	for _, p := range takers {
-		if line, err := p.out.ReadString('\n'); line != "ready\n" {
-			t.Fatalf("a process said %q, %v", line, err)
+		store := patientStoreAt(t, redistest.Connect(t, redistest.Options(t)), prefix)
+		for range racers {
+			wg.Go(func() {
+				for range 10 {
+					d, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: policy(100, time.Hour), Bucket: "b", Cost: 1}})
+					if err != nil {
+						t.Error(err)
+					}
+					if d.Allowed {
+						admitted.Add(1)
+					}
+				}
+			})
 		}
 	}
-	for _, p := range takers {
-		p.in.WriteString("go\n")
-	}
-	sum := 0
-	for _, p := range takers {
-		line, _ := p.out.ReadString('\n')
-		var admitted, fallbacks int
-		if _, err := fmt.Sscan(strings.TrimSpace(line), &admitted, &fallbacks); err != nil || fallbacks != 0 {
-			t.Fatalf("a process said %q, %v", line, err)
-		}
-		sum += admitted
-	}
-	if sum != 100 {
-		t.Errorf("two processes of %d goroutines admitted %d of a limit of 100", racers, sum)
+	wg.Wait()
+	if n := admitted.Load(); n != 100 {
+		t.Errorf("two processes of %d goroutines admitted %d of a limit of 100", racers, n)
 	}
 }
 

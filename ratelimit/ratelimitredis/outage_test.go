@@ -46,7 +46,8 @@ func newModes(t *testing.T, o *redis.Options) modes {
 		p := &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: time.Hour}, OnFailure: mode}
 		return newStack(t, middleware.RateLimitOptions{Store: m.store, Organization: p}, middleware.RouteOptions{})
 	}
-	m.local, m.open, m.closed = stack("local", 5, ratelimit.Local), stack("open", 5, ratelimit.Open), stack("closed", 1_000_000, ratelimit.Closed)
+	m.local, m.open, m.closed = stack("local", 5, ratelimit.Local), stack("open", 5, ratelimit.Open),
+		stack("closed", 1_000_000, ratelimit.Closed)
 	return m
 }
 
@@ -73,8 +74,10 @@ func (m modes) mustServe(t *testing.T) {
 			t.Errorf("Open, 5 an hour: request %d got %d, want 200", i+1, w.Code)
 		}
 		w := ask("Closed", m.closed)
-		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "rate_store_unavailable") {
-			t.Errorf("Closed: request %d got %d with Retry-After %q, want 503 with one\n%s", i+1, w.Code, w.Header().Get("Retry-After"), w.Body)
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" ||
+			!strings.Contains(w.Body.String(), "rate_store_unavailable") {
+			t.Errorf("Closed: request %d got %d with Retry-After %q, want 503 with one\n%s", i+1, w.Code,
+				w.Header().Get("Retry-After"), w.Body)
 		}
 	}
 	if !isDown(m.store) {
@@ -178,21 +181,5 @@ func TestAheadOutage(t *testing.T) {
 				t.Errorf("mode %d: the server is not asked again", mode)
 			}
 		})
-	}
-}
-
-// The figures that OPERATING.md tells operators to watch are those of the store.
-func TestStats(t *testing.T) {
-	server := newFake(0)
-	store := ratelimitredis.New(server, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Logger: slog.New(slog.DiscardHandler)}})
-	if down, fallbacks := store.Stats(); down || fallbacks != 0 {
-		t.Errorf("before the outage: got down %v and %d fallbacks", down, fallbacks)
-	}
-	server.set(true)
-	for range 5 {
-		take(t, store, ratelimit.Charge{Policy: policy(100, time.Hour), Bucket: "b", Cost: 1})
-	}
-	if down, fallbacks := store.Stats(); !down || fallbacks != 5 {
-		t.Errorf("in the outage: got down %v and %d fallbacks, want a store that is down and 5 fallbacks", down, fallbacks)
 	}
 }

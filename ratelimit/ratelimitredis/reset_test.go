@@ -29,7 +29,8 @@ func TestReset(t *testing.T) {
 	if err := store.Reset(t.Context(), nil); err != nil {
 		t.Errorf("no charges: got %v", err)
 	}
-	if err := ratelimitredis.New(refused(t), ratelimitredis.Options{}).Reset(t.Context(), []ratelimit.Charge{charge}); err == nil {
+	store = ratelimitredis.New(refused(t), ratelimitredis.Options{})
+	if err := store.Reset(t.Context(), []ratelimit.Charge{charge}); err == nil {
 		t.Error("no error from a Redis that refuses connections")
 	}
 }

@@ -27,8 +27,10 @@ func newStack(t testing.TB, limits middleware.RateLimitOptions, route middleware
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := middleware.NewAPI(keys, middleware.Options{RateLimit: limits, Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
-	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}), route)
+	hooks := &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}
+	api := middleware.NewAPI(keys, middleware.Options{RateLimit: limits, Hooks: hooks})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
+		func(http.ResponseWriter, *http.Request) {}, route)
 	return func() *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", "/api/v1/account", nil)
 		r.Header.Set("Authorization", "Bearer "+secret.Reveal())

@@ -48,7 +48,8 @@ func TestSlowConnection(t *testing.T) {
 	}
 	client := redistest.Connect(t, o)
 	store := ratelimitredis.New(client, ratelimitredis.Options{
-		Prefix: redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t))), Failover: ratelimit.FailoverOptions{Logger: patient.Logger},
+		Prefix:   redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t))),
+		Failover: ratelimit.FailoverOptions{Logger: patient.Logger},
 	})
 	look := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b"}
 	decides := func() bool {
@@ -99,7 +100,8 @@ func TestHungCallEnds(t *testing.T) {
 	o := server.Options()
 	o.ContextTimeoutEnabled, o.ReadTimeout, o.MaxRetries = true, time.Hour, -1
 	client := redistest.Connect(t, o)
-	store := ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Logger: patient.Logger}})
+	store := ratelimitredis.New(client,
+		ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Logger: patient.Logger}})
 	if err := store.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -141,12 +143,14 @@ func TestReady(t *testing.T) {
 // Charges that no store accepts are refused without a command, and New sends
 // none.
 func TestAskedNothing(t *testing.T) {
-	client := redistest.Connect(t, &redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+	dial := func(context.Context, string, string) (net.Conn, error) {
 		t.Error("the client was used")
 		return nil, errors.New("not to be used")
-	}})
+	}
+	client := redistest.Connect(t, &redis.Options{MaxRetries: -1, Dialer: dial})
 	store := ratelimitredis.New(client, ratelimitredis.Options{})
-	if _, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: policy(10, time.Minute), Bucket: "b", Cost: 11}}); !errors.Is(err, ratelimit.ErrCost) {
+	dear := ratelimit.Charge{Policy: policy(10, time.Minute), Bucket: "b", Cost: 11}
+	if _, err := store.Take(t.Context(), []ratelimit.Charge{dear}); !errors.Is(err, ratelimit.ErrCost) {
 		t.Errorf("cost 11 of a burst of 10: got %v, want ErrCost", err)
 	}
 	if _, err := store.Take(t.Context(), make([]ratelimit.Charge, 5)); err == nil {
@@ -162,12 +166,15 @@ func TestRights(t *testing.T) {
 	server := redistest.Start(t)
 	cluster, _ := startClusterServer(t)
 	client, user := redistest.Connect(t, server.Rights("counters")), cluster.Rights("counters")
-	ofCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{user.Addr}, Username: user.Username, Password: user.Password})
+	ofCluster := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{user.Addr}, Username: user.Username, Password: user.Password,
+	})
 	t.Cleanup(func() { ofCluster.Close() })
 	for i, o := range []ratelimitredis.Options{{}, {Ahead: time.Minute}, {}} {
 		o.Failover = patient
 		scripter := []redis.Scripter{client, client, ofCluster}[i]
-		store, charge := ratelimitredis.New(scripter, o), ratelimit.Charge{Policy: policy(2, time.Hour), Bucket: strconv.Itoa(i), Cost: 1}
+		store := ratelimitredis.New(scripter, o)
+		charge := ratelimit.Charge{Policy: policy(2, time.Hour), Bucket: strconv.Itoa(i), Cost: 1}
 		if err := store.Ready(t.Context()); err != nil {
 			t.Errorf("%+v: Ready: %v", o, err)
 		}
@@ -242,7 +249,8 @@ func TestSuite(t *testing.T) {
 func TestSuiteOfUlule(t *testing.T) {
 	t.Parallel()
 	client := redistest.Connect(t, redistest.Options(t))
-	store, err := ulule.NewStoreWithOptions(client, limiter.StoreOptions{Prefix: "{" + redistest.OwnPrefix(t, client) + "}"})
+	prefix := "{" + redistest.OwnPrefix(t, client) + "}"
+	store, err := ulule.NewStoreWithOptions(client, limiter.StoreOptions{Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,23 +14,28 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
 )
 
+type (
+	memory   = ratelimit.Memory
+	charge   = ratelimit.Charge
+	decision = ratelimit.Decision
+	takeFunc = func(*memory, context.Context, []charge) (decision, error)
+)
+
 // broken is a Memory that breaks a rule.
 type broken struct {
-	*ratelimit.Memory
-	take func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error)
+	*memory
+	take takeFunc
 }
 
-func (b broken) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-	return b.take(b.Memory, ctx, charges)
+func (b broken) Take(ctx context.Context, charges []charge) (decision, error) {
+	return b.take(b.memory, ctx, charges)
 }
-
-type takeFunc = func(*ratelimit.Memory, context.Context, []ratelimit.Charge) (ratelimit.Decision, error)
 
 // edited changes the charges before the store sees them.
-func edited(edit func(t *ratelimit.Charge)) takeFunc {
-	return func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+func edited(edit func(t *charge)) takeFunc {
+	return func(m *memory, ctx context.Context, charges []charge) (decision, error) {
 		if err := ratelimit.Check(charges); err != nil {
-			return ratelimit.Decision{}, err
+			return decision{}, err
 		}
 		charges = slices.Clone(charges)
 		for i := range charges {
@@ -43,8 +48,8 @@ func edited(edit func(t *ratelimit.Charge)) takeFunc {
 }
 
 // retold changes the decision before the caller sees it.
-func retold(retell func(charges []ratelimit.Charge, d *ratelimit.Decision)) takeFunc {
-	return func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+func retold(retell func(charges []charge, d *decision)) takeFunc {
+	return func(m *memory, ctx context.Context, charges []charge) (decision, error) {
 		d, err := m.Take(ctx, charges)
 		if err == nil {
 			retell(charges, &d)
@@ -54,8 +59,8 @@ func retold(retell func(charges []ratelimit.Charge, d *ratelimit.Decision)) take
 }
 
 // waits changes every wait that is not 0.
-func waits(change func(t ratelimit.Charge, w time.Duration) time.Duration) takeFunc {
-	return retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) {
+func waits(change func(t charge, w time.Duration) time.Duration) takeFunc {
+	return retold(func(charges []charge, d *decision) {
 		for i, t := range charges {
 			if w := d.States[i].Wait; w > 0 {
 				d.States[i].Wait = change(t, w)
@@ -65,9 +70,9 @@ func waits(change func(t ratelimit.Charge, w time.Duration) time.Duration) takeF
 }
 
 // oneByOne decides each charge by itself.
-func oneByOne(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+func oneByOne(m *memory, ctx context.Context, charges []charge) (decision, error) {
 	if err := ratelimit.Check(charges); err != nil {
-		return ratelimit.Decision{}, err
+		return decision{}, err
 	}
 	var states [ratelimit.MaxCharges]ratelimit.State
 	for i := range charges {
@@ -79,13 +84,13 @@ func oneByOne(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Char
 
 // byKey keeps counters by a key. It leaves time between the decision and the
 // charge: in a bubble, a nanosecond is enough for all other callers to read.
-func byKey(pause time.Duration, key func(t ratelimit.Charge) string) takeFunc {
+func byKey(pause time.Duration, key func(t charge) string) takeFunc {
 	var mu sync.Mutex
 	tats := map[string]int64{}
 	start := time.Now()
-	return func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	return func(_ *memory, _ context.Context, charges []charge) (decision, error) {
 		if err := ratelimit.Check(charges); err != nil {
-			return ratelimit.Decision{}, err
+			return decision{}, err
 		}
 		now := int64(time.Since(start))
 		var states [ratelimit.MaxCharges]ratelimit.State
@@ -108,10 +113,10 @@ func byKey(pause time.Duration, key func(t ratelimit.Charge) string) takeFunc {
 	}
 }
 
-func byName(t ratelimit.Charge) string { return t.Policy.Name + " " + t.Bucket }
+func byName(t charge) string { return t.Policy.Name + " " + t.Bucket }
 
 func readThenWrite() takeFunc {
-	return byKey(time.Nanosecond, func(t ratelimit.Charge) string { return string(t.AppendKey(nil)) })
+	return byKey(time.Nanosecond, func(t charge) string { return string(t.AppendKey(nil)) })
 }
 
 // windows counts in fixed windows.
@@ -119,7 +124,7 @@ func windows() takeFunc {
 	type window struct{ number, used int64 }
 	counters := map[string]window{}
 	start := time.Now()
-	return func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	return func(_ *memory, _ context.Context, charges []charge) (decision, error) {
 		t := charges[0]
 		now, period := time.Since(start), t.Policy.Limit.Period
 		w := counters[t.Bucket]
@@ -141,8 +146,8 @@ func windows() takeFunc {
 
 // lazy makes the charges of a decision only at the next call.
 func lazy() takeFunc {
-	var kept []ratelimit.Charge
-	return func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	var kept []charge
+	return func(m *memory, ctx context.Context, charges []charge) (decision, error) {
 		if kept != nil {
 			m.Take(ctx, kept)
 		}
@@ -163,126 +168,151 @@ var brokenStores = []struct {
 	fails []string
 	take  func() takeFunc
 }{
-	{"admits one too many", []string{"Count/Burst", "Count/Race"}, with(edited(func(t *ratelimit.Charge) { t.Policy.Limit.Burst = t.Policy.Limit.Count + 1 }))},
-	{"knows no burst", []string{"Count/Burst"}, with(edited(func(t *ratelimit.Charge) { t.Policy.Limit.Burst = 0 }))},
-	{"counts requests, not costs", []string{"Count/Cost"}, with(edited(func(t *ratelimit.Charge) { t.Cost = min(t.Cost, 1) }))},
-	{"charges for looking", []string{"Count/Peek"}, with(edited(func(t *ratelimit.Charge) { t.Cost = max(t.Cost, 1) }))},
-	{"denies a look at an empty bucket", []string{"Count/Peek"}, with(retold(func(_ []ratelimit.Charge, d *ratelimit.Decision) {
+	{"admits one too many", []string{"Count/Burst", "Count/Race"},
+		with(edited(func(t *charge) { t.Policy.Limit.Burst = t.Policy.Limit.Count + 1 }))},
+	{"knows no burst", []string{"Count/Burst"}, with(edited(func(t *charge) { t.Policy.Limit.Burst = 0 }))},
+	{"counts requests, not costs", []string{"Count/Cost"}, with(edited(func(t *charge) { t.Cost = min(t.Cost, 1) }))},
+	{"charges for looking", []string{"Count/Peek"}, with(edited(func(t *charge) { t.Cost = max(t.Cost, 1) }))},
+	{"denies a look at an empty bucket", []string{"Count/Peek"}, with(retold(func(_ []charge, d *decision) {
 		if d.States[0].Remaining == 0 && d.States[0].Wait == 0 {
 			d.Allowed, d.States[0].Wait = false, time.Second
 		}
 	}))},
 	{"reads, then writes", []string{"Count/Race", "Count/CostRace", "Several/Race", "Several/Twice"}, readThenWrite},
-	{"charges what it denies", []string{"Count/DenialWritesNothing"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		d, err := m.Take(ctx, charges)
-		if err == nil && !d.Allowed && d.States[0].Remaining > 0 {
-			m.Take(ctx, []ratelimit.Charge{{Policy: charges[0].Policy, Bucket: charges[0].Bucket, Cost: d.States[0].Remaining}})
-		}
-		return d, err
-	})},
-	{"says half the wait", []string{"Time/Wait"}, with(waits(func(_ ratelimit.Charge, w time.Duration) time.Duration { return w / 2 }))},
-	{"says no wait", []string{"Time/Wait"}, with(waits(func(ratelimit.Charge, time.Duration) time.Duration { return 0 }))},
-	{"says to wait for ever", []string{"Time/Wait"}, with(waits(func(ratelimit.Charge, time.Duration) time.Duration { return time.Hour }))},
-	{"says an interval, whatever is left of it", []string{"Time/ShortestWait"}, with(waits(func(t ratelimit.Charge, _ time.Duration) time.Duration { return t.Policy.Limit.Interval() }))},
-	{"says two intervals", []string{"Time/ShortestWait"}, with(waits(func(_ ratelimit.Charge, w time.Duration) time.Duration { return 2 * w }))},
-	{"lets the impatient in", []string{"Time/NoEarly"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		d, err := m.Take(ctx, charges)
-		if err == nil && d.Wait > 0 && d.Wait < charges[0].Policy.Limit.Interval() {
-			d = ratelimit.Decision{Allowed: true, States: [ratelimit.MaxCharges]ratelimit.State{{Reset: 1}}}
-		}
-		return d, err
-	})},
+	{"charges what it denies", []string{"Count/DenialWritesNothing"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			d, err := m.Take(ctx, charges)
+			if err == nil && !d.Allowed && d.States[0].Remaining > 0 {
+				m.Take(ctx, []charge{{Policy: charges[0].Policy, Bucket: charges[0].Bucket, Cost: d.States[0].Remaining}})
+			}
+			return d, err
+		})},
+	{"says half the wait", []string{"Time/Wait"},
+		with(waits(func(_ charge, w time.Duration) time.Duration { return w / 2 }))},
+	{"says no wait", []string{"Time/Wait"}, with(waits(func(charge, time.Duration) time.Duration { return 0 }))},
+	{"says to wait for ever", []string{"Time/Wait"},
+		with(waits(func(charge, time.Duration) time.Duration { return time.Hour }))},
+	{"says an interval, whatever is left of it", []string{"Time/ShortestWait"},
+		with(waits(func(t charge, _ time.Duration) time.Duration { return t.Policy.Limit.Interval() }))},
+	{"says two intervals", []string{"Time/ShortestWait"},
+		with(waits(func(_ charge, w time.Duration) time.Duration { return 2 * w }))},
+	{"lets the impatient in", []string{"Time/NoEarly"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			d, err := m.Take(ctx, charges)
+			if err == nil && d.Wait > 0 && d.Wait < charges[0].Policy.Limit.Interval() {
+				d = decision{Allowed: true, States: [ratelimit.MaxCharges]ratelimit.State{{Reset: 1}}}
+			}
+			return d, err
+		})},
 	{"counts in windows", []string{"Time/Window"}, windows},
-	{"says that it is full too early", []string{"Time/Reset"}, with(retold(func(_ []ratelimit.Charge, d *ratelimit.Decision) {
+	{"says that it is full too early", []string{"Time/Reset"}, with(retold(func(_ []charge, d *decision) {
 		d.States[0].Reset /= 2
 	}))},
 	{"decides charge by charge", []string{"Several/AllOrNothing", "Several/Race"}, with(oneByOne)},
-	{"makes the first charge alone", []string{"Several/AllCharged"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		charges = slices.Clone(charges)
-		for i := range charges {
-			if i > 0 {
-				charges[i].Cost = 0
+	{"makes the first charge alone", []string{"Several/AllCharged"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			charges = slices.Clone(charges)
+			for i := range charges {
+				if i > 0 {
+					charges[i].Cost = 0
+				}
 			}
-		}
-		return m.Take(ctx, charges)
-	})},
-	{"denies no charges", []string{"Several/None"}, with(retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) { d.Allowed = d.Allowed && len(charges) > 0 }))},
-	{"names the first charge", []string{"Several/LeastShare", "Several/LongestWait"}, with(retold(func(_ []ratelimit.Charge, d *ratelimit.Decision) { d.Limiting = 0 }))},
-	{"has a wait for all", []string{"Several/LongestWait"}, with(retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) {
+			return m.Take(ctx, charges)
+		})},
+	{"denies no charges", []string{"Several/None"},
+		with(retold(func(charges []charge, d *decision) { d.Allowed = d.Allowed && len(charges) > 0 }))},
+	{"names the first charge", []string{"Several/LeastShare", "Several/LongestWait"},
+		with(retold(func(_ []charge, d *decision) { d.Limiting = 0 }))},
+	{"has a wait for all", []string{"Several/LongestWait"}, with(retold(func(charges []charge, d *decision) {
 		for i := range charges {
 			d.States[i].Wait = d.Wait
 		}
 	}))},
-	{"reports charges that it denied as made", []string{"Several/AllOrNothing"}, with(retold(func(charges []ratelimit.Charge, d *ratelimit.Decision) {
-		for i := range charges {
-			if s := &d.States[i]; !d.Allowed && s.Wait == 0 {
-				s.Remaining, s.Reset = s.Remaining-charges[i].Cost, s.Reset+1
+	{"reports charges that it denied as made", []string{"Several/AllOrNothing"},
+		with(retold(func(charges []charge, d *decision) {
+			for i := range charges {
+				if s := &d.States[i]; !d.Allowed && s.Wait == 0 {
+					s.Remaining, s.Reset = s.Remaining-charges[i].Cost, s.Reset+1
+				}
 			}
-		}
-	}))},
-	{"folds case", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = strings.ToLower(t.Bucket) }))},
-	{"trims space", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = strings.TrimSpace(t.Bucket) }))},
-	{"ends at a zero byte", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket, _, _ = strings.Cut(t.Bucket, "\x00") }))},
-	{"repairs UTF-8", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = strings.ToValidUTF8(t.Bucket, "?") }))},
-	{"cuts long names", []string{"Bucket/Isolated"}, with(edited(func(t *ratelimit.Charge) { t.Bucket = t.Bucket[:min(len(t.Bucket), 255)] }))},
-	{"forgets", []string{"Bucket/Isolated", "Count/Peek"}, with(func(_ *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		return ratelimit.NewMemory().Take(ctx, charges)
-	})},
-	{"counts by bucket alone", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Charge) { t.Policy.Name = "all" }))},
-	{"runs policy and bucket together", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Charge) { t.Bucket, t.Policy.Name = t.Policy.Name+t.Bucket, "all" }))},
-	{"separates them by a colon", []string{"Bucket/Policies"}, with(edited(func(t *ratelimit.Charge) { t.Bucket, t.Policy.Name = t.Policy.Name+":"+t.Bucket, "all" }))},
+		}))},
+	{"folds case", []string{"Bucket/Isolated"}, with(edited(func(t *charge) { t.Bucket = strings.ToLower(t.Bucket) }))},
+	{"trims space", []string{"Bucket/Isolated"}, with(edited(func(t *charge) { t.Bucket = strings.TrimSpace(t.Bucket) }))},
+	{"ends at a zero byte", []string{"Bucket/Isolated"},
+		with(edited(func(t *charge) { t.Bucket, _, _ = strings.Cut(t.Bucket, "\x00") }))},
+	{"repairs UTF-8", []string{"Bucket/Isolated"},
+		with(edited(func(t *charge) { t.Bucket = strings.ToValidUTF8(t.Bucket, "?") }))},
+	{"cuts long names", []string{"Bucket/Isolated"},
+		with(edited(func(t *charge) { t.Bucket = t.Bucket[:min(len(t.Bucket), 255)] }))},
+	{"forgets", []string{"Bucket/Isolated", "Count/Peek"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			if err := m.Reset(ctx, charges); err != nil {
+				return decision{}, err
+			}
+			return m.Take(ctx, charges)
+		})},
+	{"counts by bucket alone", []string{"Bucket/Policies"}, with(edited(func(t *charge) { t.Policy.Name = "all" }))},
+	{"runs policy and bucket together", []string{"Bucket/Policies"},
+		with(edited(func(t *charge) { t.Bucket, t.Policy.Name = t.Policy.Name+t.Bucket, "all" }))},
+	{"separates them by a colon", []string{"Bucket/Policies"},
+		with(edited(func(t *charge) { t.Bucket, t.Policy.Name = t.Policy.Name+":"+t.Bucket, "all" }))},
 	{"knows no limits apart", []string{"Bucket/Limits"}, func() takeFunc { return byKey(0, byName) }},
 	{"knows limits apart by their burst", []string{"Bucket/Limits"}, func() takeFunc {
-		return byKey(0, func(t ratelimit.Charge) string { return fmt.Sprint(byName(t), t.Policy.Limit.Capacity()) })
+		return byKey(0, func(t charge) string { return fmt.Sprint(byName(t), t.Policy.Limit.Capacity()) })
 	}},
 	{"knows limits apart by their interval", []string{"Bucket/Limits"}, func() takeFunc {
-		return byKey(0, func(t ratelimit.Charge) string { return fmt.Sprint(byName(t), t.Policy.Limit.Interval()) })
+		return byKey(0, func(t charge) string { return fmt.Sprint(byName(t), t.Policy.Limit.Interval()) })
 	}},
 	{"keeps the charges", []string{"Bucket/SlicesAreTheCallers"}, lazy},
-	{"denies a cost over the burst", []string{"Error/Cost"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		d, err := m.Take(ctx, charges)
-		if errors.Is(err, ratelimit.ErrCost) {
-			d.States[0].Wait, err = time.Second, nil
-		}
-		return d, err
-	})},
-	{"returns ErrCost for every error", []string{"Error/Nonsense"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		d, err := m.Take(ctx, charges)
-		if err != nil {
-			err = ratelimit.ErrCost
-		}
-		return d, err
-	})},
-	{"charges before it checks", []string{"Error/Nonsense", "Error/Cost"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		if err := ratelimit.Check(charges); err != nil {
-			m.Take(ctx, charges[:1])
-		}
-		return m.Take(ctx, charges)
-	})},
-	{"has an error of its own for a cancelled context", []string{"Error/Cancelled"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		if ctx.Err() != nil {
-			return ratelimit.Decision{}, errors.New("i/o timeout")
-		}
-		return m.Take(ctx, charges)
-	})},
-	{"denies when cancelled", []string{"Error/Cancelled"}, with(func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		if ctx.Err() != nil {
-			return ratelimit.Decision{Wait: time.Second, States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
-		}
-		return m.Take(ctx, charges)
-	})},
+	{"denies a cost over the burst", []string{"Error/Cost"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			d, err := m.Take(ctx, charges)
+			if errors.Is(err, ratelimit.ErrCost) {
+				d.States[0].Wait, err = time.Second, nil
+			}
+			return d, err
+		})},
+	{"returns ErrCost for every error", []string{"Error/Nonsense"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			d, err := m.Take(ctx, charges)
+			if err != nil {
+				err = ratelimit.ErrCost
+			}
+			return d, err
+		})},
+	{"charges before it checks", []string{"Error/Nonsense", "Error/Cost"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			if err := ratelimit.Check(charges); err != nil {
+				m.Take(ctx, charges[:1])
+			}
+			return m.Take(ctx, charges)
+		})},
+	{"has an error of its own for a cancelled context", []string{"Error/Cancelled"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			if ctx.Err() != nil {
+				return decision{}, errors.New("i/o timeout")
+			}
+			return m.Take(ctx, charges)
+		})},
+	{"denies when cancelled", []string{"Error/Cancelled"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			if ctx.Err() != nil {
+				return decision{Wait: time.Second, States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
+			}
+			return m.Take(ctx, charges)
+		})},
 }
 
 // unavailable stores break the rule about them.
 var unavailable = map[string]takeFunc{
-	"admits": func(m *ratelimit.Memory, ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	"admits": func(m *memory, ctx context.Context, charges []charge) (decision, error) {
 		return m.Take(ctx, charges)
 	},
-	"denies": func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		return ratelimit.Decision{Wait: time.Second, States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
+	"denies": func(_ *memory, _ context.Context, charges []charge) (decision, error) {
+		return decision{Wait: time.Second, States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
 	},
-	"admits with an error": func(_ *ratelimit.Memory, _ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-		return ratelimit.Decision{Allowed: true}, errors.New("down")
+	"admits with an error": func(_ *memory, _ context.Context, charges []charge) (decision, error) {
+		return decision{Allowed: true}, errors.New("down")
 	},
 }
 
