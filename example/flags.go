@@ -70,6 +70,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fs.SetOutput(stderr)
 		fs.Usage()
+		fmt.Fprint(stderr, "\nThe keys of -postgres and -sqlite can be issued, shown and revoked from a shell, too:\n"+
+			"go run github.com/sallyport-go/sallyport/keystore/cmd/sallyport@latest -h\n")
 		return c, err
 	} else if err != nil {
 		return c, usageError{err}

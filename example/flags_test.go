@@ -114,4 +114,7 @@ func TestHelpShowsEveryFlag(t *testing.T) {
 			t.Errorf("the usage does not show %s:\n%s", name, &stderr)
 		}
 	}
+	if !strings.Contains(stderr.String(), "keystore/cmd/sallyport@latest -h") {
+		t.Errorf("the usage does not name the command for keys:\n%s", &stderr)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -95,6 +96,61 @@ func TestOnEachDatabase(t *testing.T) {
 			}
 			does(next, "revoke", "-", "-yes", "-reason", "leaked", "-as", "ada")
 		})
+	}
+}
+
+// The commands of the operator's guide work as they stand there.
+func TestTheGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../../.github/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory, c := t.TempDir(), build(t)
+	if err := os.Rename(c.file, filepath.Join(directory, "sallyport")); err != nil {
+		t.Fatal(err)
+	}
+	// section runs the first block of one, and then more.
+	section := func(title, more, stdin string) string {
+		t.Helper()
+		_, text, _ := strings.Cut(string(guide), title+"\n")
+		_, text, _ = strings.Cut(text, "\n```sh\n")
+		text, _, _ = strings.Cut(text, "\n```\n")
+		text = strings.Replace(text, "go install", ": go install", 1)
+		cmd := exec.Command("bash", "-ec", "export SALLYPORT_DSN='file:keys.db'\n"+text+"\n"+more)
+		cmd.Dir, cmd.Stdin = directory, strings.NewReader(stdin)
+		cmd.Env = append(os.Environ(), "PATH="+directory+":"+os.Getenv("PATH"))
+		out, err := cmd.Output()
+		if err != nil {
+			exit, _ := errors.AsType[*exec.ExitError](err)
+			t.Fatalf("%s: %v %s", title, err, exit.Stderr)
+		}
+		return string(out)
+	}
+	first := section("## The first key from a shell", `echo "$KEY"`, "")
+	lines := strings.Split(strings.TrimSpace(first), "\n")
+	token := lines[len(lines)-1]
+	if !strings.Contains(first, "active") || !strings.HasPrefix(token, "svc_test_") {
+		t.Errorf("got %s", first)
+	}
+	if shown := section("### A leaked key", "", token+"\n"); !strings.Contains(shown, "Nightly import") || strings.Contains(shown, token) {
+		t.Errorf("got %s", shown)
+	}
+	c.file, c.env = filepath.Join(directory, "sallyport"), []string{"SALLYPORT_DSN=file:" + filepath.Join(directory, "keys.db")}
+	if _, text, code := c.run(token, "verify"); code != 4 || !strings.Contains(text, "revoked") {
+		t.Errorf("got %d %s, want the key revoked", code, text)
+	}
+	// Each command of the table is one, with flags that it has.
+	_, table, _ := strings.Cut(string(guide), "| to | type |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	commands := regexp.MustCompile("`sallyport ([^`]+)`").FindAllStringSubmatch(table, -1)
+	for _, command := range commands {
+		args := strings.Fields(command[1])
+		if _, text, code := c.run("", args...); code != 0 && code != 3 && !strings.Contains(text, "-yes") {
+			t.Errorf("%s: got %d %s", command[1], code, text)
+		}
+	}
+	if len(commands) < 6 {
+		t.Errorf("found %d commands", len(commands))
 	}
 }
 
