@@ -30,15 +30,17 @@ func steps(database string, versions int) (texts []string) {
 
 // A dialect is what differs between the databases.
 type dialect struct {
-	sql     func(query string, args []any) (string, []any) // turns the parameters ?1, ?2 into the database's
-	time    func(t time.Time) any                          // the time as it is stored, to the microsecond
-	longest int                                            // bytes of an identifier; 0 means any number
-	steps   []string                                       // the schema: how to get from each version to the next
-	engine                                                 // that of the migration
-	issued  string                                         // condition: the issue token ?3 made the key
-	touch   touch
-	counter string // query for ?4 of horizon; empty if horizon has none
-	horizon string
+	sql      func(query string, args []any) (string, []any) // turns the parameters ?1, ?2 into the database's
+	time     func(t time.Time) any                          // the time as it is stored, to the microsecond
+	longest  int                                            // bytes of an identifier; 0 means any number
+	steps    []string                                       // the schema: how to get from each version to the next
+	engine                                                  // that of the migration
+	issued   string                                         // condition: the issue token ?3 made the key
+	touch    touch
+	counter  string // query for ?4 of horizon; empty if horizon has none
+	horizon  string
+	lock     string // waits for other transactions that insert keys of the organization ?1
+	erasedID string // the id of an erased key, from its digest
 
 	jsonText func(text string) string // encodes a text of the batch that touch gets
 }
@@ -47,43 +49,52 @@ var postgres = dialect{
 	sql: func(query string, args []any) (string, []any) {
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
-	time:    func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:   steps("postgres", 5),
-	engine:  postgresEngine,
-	issued:  issued,
-	touch:   postgresTouch,
-	horizon: postgresHorizon,
+	time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
+	steps:    steps("postgres", 6),
+	engine:   postgresEngine,
+	issued:   issued,
+	touch:    postgresTouch,
+	horizon:  postgresHorizon,
+	lock:     "SELECT pg_advisory_xact_lock(hashtextextended('sallyport_keys ' || ?1, 0))",
+	erasedID: "encode(digest, 'hex')",
 
 	jsonText: func(text string) string { return text },
 }
 
 var sqlite = dialect{
-	sql:     func(query string, args []any) (string, []any) { return query, args },
-	time:    func(t time.Time) any { return t.UnixMicro() },
-	steps:   steps("sqlite", 5),
-	engine:  sqliteEngine,
-	issued:  issued,
-	touch:   sqliteTouch,
-	horizon: sqliteHorizon,
+	sql:      func(query string, args []any) (string, []any) { return query, args },
+	time:     func(t time.Time) any { return t.UnixMicro() },
+	steps:    steps("sqlite", 6),
+	engine:   sqliteEngine,
+	issued:   issued,
+	touch:    sqliteTouch,
+	horizon:  sqliteHorizon,
+	lock:     lockCounter,
+	erasedID: "lower(hex(digest))",
 
 	jsonText: func(text string) string { return text },
 }
 
 var mysql = dialect{
-	sql:     positional,
-	time:    func(t time.Time) any { return t.UnixMicro() },
-	longest: 512,
-	steps:   steps("mysql", 3),
-	engine:  mysqlEngine,
-	issued:  "issued = ?3",
-	touch:   mysqlTouch,
-	counter: mysqlCounter,
-	horizon: mysqlHorizon,
+	sql:      positional,
+	time:     func(t time.Time) any { return t.UnixMicro() },
+	longest:  512,
+	steps:    steps("mysql", 4),
+	engine:   mysqlEngine,
+	issued:   "issued = ?3",
+	touch:    mysqlTouch,
+	counter:  mysqlCounter,
+	horizon:  mysqlHorizon,
+	lock:     lockCounter,
+	erasedID: "LOWER(HEX(digest))",
 
 	jsonText: func(text string) string { return hex.EncodeToString([]byte(text)) },
 }
 
 const issued = "issue_token = ?3 AND issue_token <> ''"
+
+// lockCounter takes the lock that every insert takes, before it is counted.
+const lockCounter = "UPDATE sallyport_keys_changes SET number = number WHERE length(?1) >= 0"
 
 // positional replaces numbered parameters, which MySQL does not have, by those
 // that stand for one argument after the other. In an INSERT a row that is there

@@ -75,6 +75,7 @@ type (
 	scopes     []scope.Name
 	attributes map[string]string
 	networks   []netip.Prefix
+	changes    []keystore.Change
 )
 
 func (s *scopes) Scan(value any) (err error) {
@@ -103,9 +104,14 @@ func (n *networks) Scan(value any) error {
 	return err
 }
 
+func (c *changes) Scan(value any) (err error) {
+	*c, err = unmarshal[[]keystore.Change](value, "changes are not a JSON array of objects")
+	return err
+}
+
 // unmarshal decodes JSON of a column. The text null is no error to
 // json.Unmarshal, and would be a key without scopes.
-func unmarshal[T []scope.Name | []string | map[string]string](value any, otherwise string) (read T, err error) {
+func unmarshal[T []scope.Name | []string | map[string]string | []keystore.Change](value any, otherwise string) (read T, err error) {
 	var text []byte
 	switch value := value.(type) {
 	case string:

@@ -35,7 +35,7 @@ type Options struct {
 }
 
 var (
-	_ keystore.Manager     = (*Store)(nil)
+	_ keystore.Auditor     = (*Store)(nil)
 	_ keystore.UsageReader = (*Store)(nil)
 	_ keystore.Feed        = (*Store)(nil)
 )
@@ -99,23 +99,37 @@ const onConflict = " ON CONFLICT DO NOTHING"
 // nothing, when a text of k is not UTF-8 or has a NUL byte, when a network of k
 // is none, and in MySQL when an identifier is longer than 512 bytes.
 func (s *Store) Insert(ctx context.Context, k *keystore.Key) error {
-	if err := checkFields(k); err != nil {
+	insert, err := s.inserting(k)
+	if err != nil {
 		return err
 	}
-	if err := s.checkLengths(k); err != nil {
-		return err
-	}
-	stored, err := s.exec(ctx, "insert",
-		"INSERT INTO sallyport_keys ("+columns+") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "+
-			"?14, ?15, 1, ?16, ?17, ?18)"+onConflict,
-		k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
-		s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
-		s.optional(k.LastUsedAt),
-		k.IssueToken, k.RotatedFrom, k.Legacy, attributesText(k), networksText(k))
+	stored, err := s.exec(ctx, "insert", insert.query, insert.args...)
 	if err != nil || stored == 1 {
 		return err
 	}
 	return s.conflict(ctx, k)
+}
+
+// A statement is SQL with its arguments, before the dialect has seen it.
+type statement struct {
+	query string
+	args  []any
+}
+
+// inserting returns the statement that stores k, or what is wrong with k.
+func (s *Store) inserting(k *keystore.Key) (statement, error) {
+	if err := checkFields(k); err != nil {
+		return statement{}, err
+	}
+	return statement{
+		"INSERT INTO sallyport_keys (" + columns + ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, " +
+			"?14, ?15, 1, ?16, ?17, ?18)" + onConflict,
+		[]any{
+			k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
+			s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
+			s.optional(k.LastUsedAt),
+			k.IssueToken, k.RotatedFrom, k.Legacy, attributesText(k), networksText(k),
+		}}, s.checkLengths(k)
 }
 
 // conflict returns why k could not be inserted.
@@ -139,27 +153,39 @@ func (s *Store) conflict(ctx context.Context, k *keystore.Key) error {
 // nothing, when the name, a scope or an attribute of k is not UTF-8 or has a
 // NUL byte, or a network of k is none.
 func (s *Store) Update(ctx context.Context, k *keystore.Key) error {
-	if !isText(k.Organization, k.ID) {
-		return keystore.ErrNotFound
-	}
-	if err := checkFields(&keystore.Key{Name: k.Name, Scopes: k.Scopes, Attributes: k.Attributes,
-		Networks: k.Networks}); err != nil {
+	update, err := s.updating(k)
+	if err != nil {
 		return err
+	}
+	changed, err := s.exec(ctx, "update", update.query, update.args...)
+	if err != nil || changed == 1 {
+		return err
+	}
+	return s.stale(ctx, k)
+}
+
+// updating returns the statement that changes k, or what is wrong with k.
+func (s *Store) updating(k *keystore.Key) (statement, error) {
+	if !isText(k.Organization, k.ID) {
+		return statement{}, keystore.ErrNotFound
 	}
 	// The trigger of the schema would raise the version by itself; a statement
 	// that says so can be understood without it.
-	changed, err := s.exec(ctx, "update",
+	return statement{
 		`UPDATE sallyport_keys
 		SET name = ?1, scopes = ?2, expires_at = ?3, revoked_at = ?4, suspended = ?5, attributes = ?10, networks = ?11,
 			version = version + 1
 		WHERE organization = ?6 AND id = ?7 AND digest = ?8 AND version = ?9`,
-		k.Name, scopesText(k), s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
-		k.Organization, k.ID, digestBytes(k), k.Version, attributesText(k), networksText(k))
-	if err != nil || changed == 1 {
-		return err
-	}
-	// Nothing was written. The organization, id and digest of a key never
-	// change, so a second statement can still tell why.
+		[]any{
+			k.Name, scopesText(k), s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
+			k.Organization, k.ID, digestBytes(k), k.Version, attributesText(k), networksText(k),
+		}}, checkFields(&keystore.Key{Name: k.Name, Scopes: k.Scopes, Attributes: k.Attributes, Networks: k.Networks})
+}
+
+// stale returns why k could not be changed.
+func (s *Store) stale(ctx context.Context, k *keystore.Key) error {
+	// The organization, id and digest of a key never change, so a second
+	// statement can still tell why.
 	switch stored, err := s.Find(ctx, k.Organization, k.ID); {
 	case err != nil:
 		return err
@@ -183,6 +209,19 @@ const mysqlNoTable = 1146 // beside those in mysqlerror.go, for this package alo
 
 // exec runs a write and returns how many rows it wrote.
 func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (rows int64, err error) {
+	query, args = s.sql(query, args)
+	return s.run(ctx, doing, func() (int64, error) {
+		result, err := s.db.ExecContext(ctx, query, args...)
+		if err != nil {
+			return 0, err
+		}
+		return result.RowsAffected()
+	})
+}
+
+// run calls write, which does all of its work or none, and returns how many rows
+// it wrote.
+func (s *Store) run(ctx context.Context, doing string, write func() (int64, error)) (rows int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, failed(ctx, doing, err)
 	}
@@ -193,26 +232,20 @@ func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (row
 	// In a goroutine, because SQLite waits for the lock of the file as long as
 	// its busy_timeout says and no driver ends that wait with the context.
 	done := make(chan outcome, 1)
-	query, args = s.sql(query, args)
 	go func() {
-		result, err := s.db.ExecContext(ctx, query, args...)
+		rows, err := write()
 		if mysqlNumber(err) == mysqlNoTable && ctx.Err() == nil {
 			// A server that migrates has made a trigger since the statement was
 			// prepared. MariaDB then may miss the table that it counts in.
-			result, err = s.db.ExecContext(ctx, query, args...)
+			rows, err = write()
 		}
 		for mysqlNumber(err) == mysqlDeadlock && ctx.Err() == nil { // nothing was written
-			result, err = s.db.ExecContext(ctx, query, args...)
+			rows, err = write()
 		}
-		switch {
-		case mysqlNumber(err) == mysqlDuplicate:
-			done <- outcome{}
-		case err != nil:
-			done <- outcome{0, err}
-		default:
-			rows, err := result.RowsAffected()
-			done <- outcome{rows, err}
+		if mysqlNumber(err) == mysqlDuplicate {
+			rows, err = 0, nil
 		}
+		done <- outcome{rows, err}
 	}()
 	select {
 	case o := <-done:

@@ -39,18 +39,21 @@ func (s *Store) Usage(ctx context.Context, organization, id string) (*keystore.U
 	}
 	var name scope.Name
 	var day, requests int64
-	err = s.each(ctx, []any{&name, &day}, func() {
+	scopes := statement{"SELECT scope, day FROM sallyport_keys_scopes WHERE id = ?1", []any{id}}
+	err = s.each(ctx, "usage", scopes, []any{&name, &day}, func() {
 		if u.Scopes == nil {
 			u.Scopes = make(map[scope.Name]time.Time)
 		}
 		u.Scopes[name] = dateOf(day)
-	}, "SELECT scope, day FROM sallyport_keys_scopes WHERE id = ?1", id)
+	})
 	if err != nil {
 		return nil, err
 	}
-	err = s.each(ctx, []any{&day, &requests}, func() {
+	days := statement{"SELECT day, requests FROM sallyport_keys_days WHERE id = ?1 AND day >= ?2 ORDER BY day DESC",
+		[]any{id, oldestDay()}}
+	err = s.each(ctx, "usage", days, []any{&day, &requests}, func() {
 		u.Days = append(u.Days, keystore.Day{Date: dateOf(day), Requests: requests})
-	}, "SELECT day, requests FROM sallyport_keys_days WHERE id = ?1 AND day >= ?2 ORDER BY day DESC", id, oldestDay())
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -58,20 +61,20 @@ func (s *Store) Usage(ctx context.Context, organization, id string) (*keystore.U
 }
 
 // each calls row for each row of a query, which is scanned into dest.
-func (s *Store) each(ctx context.Context, dest []any, row func(), query string, args ...any) error {
-	rows, err := s.query(ctx, query, args...)
+func (s *Store) each(ctx context.Context, doing string, st statement, dest []any, row func()) error {
+	rows, err := s.query(ctx, st.query, st.args...)
 	if err != nil {
-		return failed(ctx, "usage", err)
+		return failed(ctx, doing, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := rows.Scan(dest...); err != nil {
-			return failed(ctx, "usage", err)
+			return failed(ctx, doing, err)
 		}
 		row()
 	}
 	if err := rows.Err(); err != nil {
-		return failed(ctx, "usage", err)
+		return failed(ctx, doing, err)
 	}
 	return nil
 }

@@ -1,0 +1,207 @@
+package keysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+const (
+	entryColumns = "id, organization, key_id, at, act, actor, reason, changes"
+
+	// auditPage is how many entries a page has at most.
+	auditPage = 100
+
+	// sweepBatch is how many rows one statement of a sweep deletes.
+	sweepBatch = 1000
+
+	// erasedFor is how long the digest of an erased key stays, so that a cache
+	// which asks the feed now and then has learnt of it.
+	erasedFor = time.Hour
+)
+
+// InsertAudited implements [keystore.Auditor]. With maxKeys it waits for other
+// calls for the organization, in SQLite and MySQL for all writers.
+func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
+	insert, err := s.inserting(k)
+	if err != nil {
+		return err
+	}
+	stored, err := s.audited(ctx, "insert", e, func(tx *sql.Tx) (int64, error) {
+		if maxKeys > 0 {
+			if err := s.room(ctx, tx, k.Organization, maxKeys); err != nil {
+				return 0, err
+			}
+		}
+		return s.execTx(ctx, tx, insert)
+	})
+	if err != nil || stored == 1 {
+		return err
+	}
+	return s.conflict(ctx, k)
+}
+
+// room returns [keystore.ErrTooManyKeys] if the organization may have no other
+// key. Until the transaction ends nobody else inserts one for it.
+func (s *Store) room(ctx context.Context, tx *sql.Tx, organization string, maxKeys int) error {
+	if _, err := s.execTx(ctx, tx, statement{s.lock, []any{organization}}); err != nil {
+		return err
+	}
+	query, args := s.sql(`SELECT count(*) FROM sallyport_keys
+		WHERE organization = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)`,
+		[]any{organization, s.time(time.Now())})
+	var keys int
+	if err := tx.QueryRowContext(ctx, query, args...).Scan(&keys); err != nil {
+		return err
+	}
+	if keys >= maxKeys {
+		return keystore.ErrTooManyKeys
+	}
+	return nil
+}
+
+// UpdateAudited implements [keystore.Auditor].
+func (s *Store) UpdateAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry) error {
+	update, err := s.updating(k)
+	if err != nil {
+		return err
+	}
+	changed, err := s.audited(ctx, "update", e, func(tx *sql.Tx) (int64, error) { return s.execTx(ctx, tx, update) })
+	if err != nil || changed == 1 {
+		return err
+	}
+	return s.stale(ctx, k)
+}
+
+// audited does an act and stores its entry, in one transaction. It does neither
+// if the act wrote no row.
+func (s *Store) audited(
+	ctx context.Context, doing string, e keystore.AuditEntry, act func(*sql.Tx) (int64, error),
+) (rows int64, err error) {
+	changes := asJSON(e.Changes, len(e.Changes), "[]")
+	if texts := []string{e.ID, e.Organization, e.Key, e.Act, e.Actor, e.Reason}; !isText(append(texts, changes)...) ||
+		s.tooLong(texts...) {
+		return 0, fmt.Errorf("keysql: %s: a text of the entry is too long, or not UTF-8 text without NUL bytes", doing)
+	}
+	entry := statement{"INSERT INTO sallyport_keys_audit (" + entryColumns + ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+		[]any{e.ID, e.Organization, e.Key, s.time(e.At), e.Act, e.Actor, e.Reason, changes}}
+	return s.run(ctx, doing, func() (rows int64, err error) {
+		err = s.inTx(ctx, func(tx *sql.Tx) error {
+			if rows, err = act(tx); err != nil || rows == 0 {
+				return err
+			}
+			_, err = s.execTx(ctx, tx, entry)
+			return err
+		})
+		return rows, err
+	})
+}
+
+// inTx commits what do does, or nothing when that fails.
+func (s *Store) inTx(ctx context.Context, do func(*sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func (s *Store) execTx(ctx context.Context, tx *sql.Tx, st statement) (rows int64, err error) {
+	query, args := s.sql(st.query, st.args)
+	result, err := tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// Audit implements [keystore.Auditor].
+func (s *Store) Audit(
+	ctx context.Context, organization, key, after string,
+) (page []keystore.AuditEntry, err error) {
+	if !isText(organization, key, after) {
+		return nil, nil
+	}
+	query, args := "SELECT "+entryColumns+" FROM sallyport_keys_audit WHERE organization = ?1", []any{organization}
+	for _, c := range [][2]string{{" AND key_id = ", key}, {" AND id < ", after}} {
+		if c[1] != "" {
+			args = append(args, c[1])
+			query += c[0] + fmt.Sprint("?", len(args))
+		}
+	}
+	query += fmt.Sprint(" ORDER BY id DESC LIMIT ", auditPage)
+	var e keystore.AuditEntry
+	fields := []any{&e.ID, &e.Organization, &e.Key, (*instant)(&e.At), &e.Act, &e.Actor, &e.Reason, (*changes)(&e.Changes)}
+	err = s.each(ctx, "audit", statement{query, args}, fields, func() { page = append(page, e) })
+	if err != nil {
+		return nil, err
+	}
+	return page, nil
+}
+
+// SweepAudit implements [keystore.Auditor]. It deletes 1000 entries at a time,
+// and also what [Store.Erase] has left behind for an hour.
+func (s *Store) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
+	if _, err := s.sweep(ctx, "sallyport_keys", "organization = '' AND id = "+s.erasedID+" AND revoked_at",
+		time.Now().Add(-erasedFor)); err != nil {
+		return 0, err
+	}
+	return s.sweep(ctx, "sallyport_keys_audit", "at", before)
+}
+
+// sweep deletes the rows of which a time, after a condition, is before at. The
+// subquery within a subquery is for MySQL, which takes no LIMIT in the outer.
+func (s *Store) sweep(ctx context.Context, table, column string, at time.Time) (removed int, err error) {
+	for {
+		rows, err := s.exec(ctx, "sweep", fmt.Sprintf("DELETE FROM %[1]s WHERE id IN "+
+			"(SELECT id FROM (SELECT id FROM %[1]s WHERE %[2]s < ?1 LIMIT %[3]d) AS batch)", table, column, sweepBatch),
+			s.time(at))
+		removed += int(rows)
+		if err != nil || rows < sweepBatch {
+			return removed, err
+		}
+	}
+}
+
+// Erase implements [keystore.Auditor]. For an hour, and until the next
+// [Store.SweepAudit], it leaves the digest and the environment of each key,
+// revoked, so that the feed names it to caches of any version.
+func (s *Store) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+	if organization == "" || !isText(organization) {
+		return 0, 0, nil
+	}
+	ofKeys := "WHERE id IN (SELECT id FROM sallyport_keys WHERE organization = ?1)"
+	var counts [4]int64
+	_, err = s.run(ctx, "erase", func() (int64, error) {
+		return 0, s.inTx(ctx, func(tx *sql.Tx) error {
+			for i, st := range []statement{
+				{"DELETE FROM sallyport_keys_scopes " + ofKeys, []any{organization}},
+				{"DELETE FROM sallyport_keys_days " + ofKeys, []any{organization}},
+				{`UPDATE sallyport_keys SET id = ` + s.erasedID + `, organization = '', name = '', hint = '', scopes = '[]',
+					created_at = ?2, created_by = '', expires_at = NULL, revoked_at = ?2, suspended = FALSE,
+					last_used_at = NULL, last_used_from = NULL, observed_since = NULL, issue_token = '',
+					rotated_from = '', attributes = '{}', networks = '[]', version = version + 1
+					WHERE organization = ?1`, []any{organization, s.time(time.Now())}},
+				{"DELETE FROM sallyport_keys_audit WHERE organization = ?1", []any{organization}},
+			} {
+				rows, err := s.execTx(ctx, tx, st)
+				if err != nil {
+					return err
+				}
+				counts[i] = rows
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	return int(counts[2]), int(counts[3]), nil
+}

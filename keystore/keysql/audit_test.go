@@ -1,0 +1,157 @@
+package keysql_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+)
+
+// newEntry returns an entry about k.
+func newEntry(k *keystore.Key) keystore.AuditEntry {
+	return keystore.AuditEntry{ID: fmt.Sprintf("act_%014x", time.Now().UnixMicro()) + k.ID, At: time.Now(), Act: "issue",
+		Organization: k.Organization, Key: k.ID}
+}
+
+// An act whose entry cannot be stored does not take place.
+func TestNoActWithoutItsEntry(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.wrap(db, keysql.Options{})
+		there, k := inserted(t, store, "acme", 1)[0], newKey("acme")
+		execute(t, db, "DROP TABLE sallyport_keys_audit")
+		there.Name = "changed"
+		for method, err := range map[string]error{
+			"InsertAudited": store.InsertAudited(t.Context(), k, newEntry(k), 0),
+			"UpdateAudited": store.UpdateAudited(t.Context(), there, newEntry(there)),
+		} {
+			if err == nil || errors.Is(err, keystore.ErrExists) || errors.Is(err, keystore.ErrConflict) {
+				t.Errorf("%s returned %v, want the error of the database", method, err)
+			}
+		}
+		if _, _, err := store.Erase(t.Context(), "acme"); err == nil {
+			t.Error("Erase returned nil")
+		}
+		if _, err := store.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
+			t.Errorf("Lookup of the key that was not stored returned %v", err)
+		}
+		if got, err := store.Lookup(t.Context(), there.Digest); err != nil || got.Version != 1 || got.Name == "changed" {
+			t.Errorf("the key that was there is %+v, %v, want it as it was", got, err)
+		}
+	})
+}
+
+// An entry that not every database could keep is refused before anything is
+// written, and one that somebody has spoilt is no entry.
+func TestBadEntries(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.wrap(db, keysql.Options{})
+		k := newKey("acme")
+		for _, reason := range []string{"\xff", "\x00"} {
+			e := newEntry(k)
+			e.Reason = reason
+			if err := store.InsertAudited(t.Context(), k, e, 0); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+				t.Errorf("InsertAudited with the reason %q returned %v", reason, err)
+			}
+		}
+		for _, args := range [][3]string{{"\xff", "", ""}, {"acme", "\x00", ""}, {"acme", "", "\xff"}} {
+			if page, err := store.Audit(t.Context(), args[0], args[1], args[2]); err != nil || page != nil {
+				t.Errorf("Audit(%q) returned %v, %v, want nothing", args, page, err)
+			}
+		}
+		if err := store.InsertAudited(t.Context(), k, newEntry(k), 0); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, db, "UPDATE sallyport_keys_audit SET changes = 'null'")
+		if page, err := store.Audit(t.Context(), "acme", "", ""); !errors.Is(err, keystore.ErrCorrupt) || page != nil {
+			t.Errorf("Audit of a spoilt entry returned %v, %v, want ErrCorrupt", page, err)
+		}
+	})
+}
+
+// A server notices with its next question to the feed that another one has
+// erased an organization. What tells of the organization is gone at once, and
+// the rest an hour later.
+func TestErasedOnAnotherServer(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		a, b := servers(t, d)
+		issuer := keystore.NewIssuer(a, keystore.IssuerOptions{})
+		secret, k, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Production})
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := keystore.DigestOf(secret.Reveal())
+		if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
+			t.Fatalf("server B does not know a new key: %v", err)
+		}
+		if err := a.Touch(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
+			t.Fatal(err)
+		}
+		if keys, entries, err := issuer.Erase(t.Context(), "acme"); keys != 1 || entries != 1 || err != nil {
+			t.Fatalf("Erase returned %d, %d, %v, want 1, 1", keys, entries, err)
+		}
+		if got, err := a.Lookup(t.Context(), token); err != nil || !errors.Is(got.Refused(), keystore.ErrRevoked) {
+			t.Errorf("after Erase Lookup returned %v, %v, want a key that is revoked", got, err)
+		}
+		eventually(t, "server B never noticed the erasure", func() bool {
+			got, err := b.Lookup(t.Context(), token)
+			return err == nil && errors.Is(got.Refused(), keystore.ErrRevoked)
+		})
+
+		db := d.open(t)
+		count := func(table string) (n int) {
+			t.Helper()
+			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM sallyport_keys"+table).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if count("") != 1 || count("_audit")+count("_scopes")+count("_days") != 0 {
+			t.Error("after Erase there are other rows than that of the digest")
+		}
+		_, other, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "other", Environment: keystore.Production})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := issuer.Revoke(t.Context(), "other", other.ID); err != nil {
+			t.Fatal(err)
+		}
+		sweep := func(want int) {
+			t.Helper()
+			if _, err := issuer.SweepAudit(t.Context(), time.Hour); err != nil || count("") != want {
+				t.Errorf("after SweepAudit, %v, there are %d keys, want %d", err, count(""), want)
+			}
+		}
+		sweep(2)
+		execute(t, db, "UPDATE sallyport_keys SET revoked_at = "+map[string]string{
+			"postgres": "now() - interval '61 minutes'", "sqlite": "(unixepoch() - 3660) * 1000000",
+			"mysql": "(UNIX_TIMESTAMP() - 3660) * 1000000", "mariadb": "(UNIX_TIMESTAMP() - 3660) * 1000000",
+		}[d.name])
+		sweep(1)
+	})
+}
+
+// A sweep of more than one statement removes all that is old.
+func TestSweepOfManyEntries(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.wrap(db, keysql.Options{})
+		k := newKey("acme")
+		if err := store.InsertAudited(t.Context(), k, newEntry(k), 0); err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n < 1500; n *= 2 {
+			execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_audit SELECT %s, organization, key_id, at, act, actor, "+
+				"reason, changes FROM sallyport_keys_audit", map[bool]string{true: fmt.Sprintf("CONCAT(id, '%d')", n),
+				false: fmt.Sprintf("id || '%d'", n)}[strings.HasPrefix(d.name, "m")]))
+		}
+		if removed, err := store.SweepAudit(t.Context(), time.Now().Add(time.Hour)); removed != 2048 || err != nil {
+			t.Errorf("SweepAudit removed %d, %v, want 2048", removed, err)
+		}
+	})
+}
