@@ -147,8 +147,8 @@ func TestSweepOfManyEntries(t *testing.T) {
 		}
 		for n := 1; n < 1500; n *= 2 {
 			execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_audit SELECT %s, organization, key_id, at, act, actor, "+
-				"reason, changes FROM sallyport_keys_audit", map[bool]string{true: fmt.Sprintf("CONCAT(id, '%d')", n),
-				false: fmt.Sprintf("id || '%d'", n)}[strings.HasPrefix(d.name, "m")]))
+				"reason, changes FROM sallyport_keys_audit", map[bool]string{true: fmt.Sprintf("CONCAT(id, '.%d')", n),
+				false: fmt.Sprintf("id || '.%d'", n)}[strings.HasPrefix(d.name, "m")]))
 		}
 		if removed, err := store.SweepAudit(t.Context(), time.Now().Add(time.Hour)); removed != 2048 || err != nil {
 			t.Errorf("SweepAudit removed %d, %v, want 2048", removed, err)

@@ -1,6 +1,6 @@
 // Package keysql keeps API keys in Postgres, MySQL, MariaDB or SQLite, so that
 // they survive a restart and several servers share them. It is a
-// [keystore.Manager], a [keystore.Toucher] and a [keystore.Feed] on
+// [keystore.Auditor], a [keystore.UsageReader] and a [keystore.Feed] on
 // [database/sql]; the driver is the program's own, such as pgx, lib/pq,
 // go-sql-driver/mysql, modernc.org/sqlite or mattn/go-sqlite3.
 //
@@ -15,8 +15,10 @@
 // the id, the digest that each request looks up, the list of an organization,
 // the issue token, the key that a key replaces, and the new and changed keys
 // that caches ask for. A key takes about 600 bytes of Postgres and 350 of
-// SQLite, indexes included, plus its texts beyond a few words. [Store.Migrate]
-// makes all of it, or a tool of the team's own does from [Store.Schema].
+// SQLite, indexes included, plus its texts beyond a few words. The audit is in
+// sallyport_keys_audit, with about 400 bytes of Postgres for each act until it
+// is swept, and how keys are used in two tables more. [Store.Migrate] makes all
+// of it, or a tool of the team's own does from [Store.Schema].
 // Secrets are not in it: the digest leads to no token and the hint is the last
 // four characters.
 //
@@ -29,7 +31,8 @@
 //
 // and with unixepoch() * 1000000 instead of now() in SQLite, UNIX_TIMESTAMP() *
 // 1000000 in MySQL, where times are microseconds. A row that is deleted is not
-// in the feed, and its key can live in caches for their TTL: revoke first.
+// in the feed, and its key can live in caches for their TTL: revoke first, or
+// call [Store.Erase], which removes an organization.
 //
 // Postgres has to be version 13 or later, and at its default isolation level,
 // READ COMMITTED. SQLite has to be 3.38 or later, and wants journal_mode(WAL),
