@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,28 +16,13 @@ func numbered(n uint64) idem.Key {
 	return k
 }
 
-// BenchmarkMemory is the store's part of BenchmarkExecution.
-func BenchmarkMemory(b *testing.B) {
-	m := idem.NewMemory(idem.MemoryOptions{})
-	ctx := context.Background()
-	b.ReportAllocs()
-	var n uint64
-	for b.Loop() {
-		n++
-		c := idem.Claim{Key: numbered(n), Token: idem.ClaimToken{1}, Lease: time.Second, Retention: time.Hour}
-		if _, err := m.Begin(ctx, c); err != nil {
-			b.Fatal(err)
-		}
-		if err := m.Settle(ctx, c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // BenchmarkCreate is what a keyed create costs in this package: its key, its
 // fingerprint, its claim and its reply.
-func BenchmarkCreate(b *testing.B) {
-	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30}), idem.Options{})
+func BenchmarkCreate(b *testing.B)       { benchmarkCreate(b, nil) }
+func BenchmarkSealedCreate(b *testing.B) { benchmarkCreate(b, seal(keyA)) }
+
+func benchmarkCreate(b *testing.B, s *idem.Seal) {
+	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30}), idem.Options{Seal: s})
 	ctx := context.Background()
 	body := []byte(`{"title":"Call the bank"}`)
 	var name [36]byte
@@ -49,12 +33,14 @@ func BenchmarkCreate(b *testing.B) {
 		n++
 		binary.LittleEndian.PutUint64(name[20:], n)
 		_, e, err := r.Begin(ctx, idem.Request{
-			Key: idem.NewKey("org_000001", "production", "", "", "", string(name[:])), Owner: "org_000001", Fingerprint: sha256.Sum256(body),
+			Key:   idem.NewKey("org_000001", "production", "", "", "", string(name[:])),
+			Owner: "org_000001", Fingerprint: sha256.Sum256(body),
 		})
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := e.Settle(ctx, idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 300), Summary: make([]byte, 80)}); err != nil {
+		s := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 300), Summary: make([]byte, 80)}
+		if err := e.Settle(ctx, s); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -81,18 +67,6 @@ func BenchmarkExecution(b *testing.B) {
 	}
 }
 
-func BenchmarkExecutionParallel(b *testing.B) {
-	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
-	b.ReportAllocs()
-	var n atomic.Uint64
-	b.RunParallel(func(pb *testing.PB) {
-		ctx := context.Background()
-		for pb.Next() {
-			execute(b, r, ctx, n.Add(1))
-		}
-	})
-}
-
 // remote hides from the Runner that the store answers at once.
 type remote struct{ idem.Store }
 
@@ -107,8 +81,11 @@ func BenchmarkExecutionRemote(b *testing.B) {
 	}
 }
 
-func BenchmarkReplay(b *testing.B) {
-	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+func BenchmarkReplay(b *testing.B)       { benchmarkReplay(b, nil) }
+func BenchmarkSealedReplay(b *testing.B) { benchmarkReplay(b, seal(keyA)) }
+
+func benchmarkReplay(b *testing.B, s *idem.Seal) {
+	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{Seal: s})
 	ctx := context.Background()
 	req := idem.Request{Key: numbered(1), Owner: "organization"}
 	_, e, err := r.Begin(ctx, req)
@@ -141,7 +118,8 @@ func BenchmarkMemoryFull(b *testing.B) {
 		if _, err := m.Begin(ctx, c); err != nil {
 			b.Fatal(err)
 		}
-		if err := m.Settle(ctx, c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Payload: payload, Retention: time.Hour}); err != nil {
+		s := idem.Settlement{Outcome: idem.Finished, Payload: payload, Retention: time.Hour}
+		if err := m.Settle(ctx, c.Key, c.Token, s); err != nil {
 			b.Fatal(err)
 		}
 	}

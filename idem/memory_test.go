@@ -55,7 +55,8 @@ func newShop(t *testing.T, o idem.MemoryOptions) shop {
 
 func claimOf(owner, name string) idem.Claim {
 	return idem.Claim{
-		Key: idem.NewKey(owner, name), Token: newToken(), Owner: owner, Fingerprint: idem.Fingerprint{1}, Lease: time.Minute, Retention: time.Hour,
+		Key: idem.NewKey(owner, name), Token: newToken(), Owner: owner, Fingerprint: idem.Fingerprint{1},
+		Lease: time.Minute, Retention: time.Hour,
 	}
 }
 
@@ -174,7 +175,8 @@ func TestMemoryRefusesNonsense(t *testing.T) {
 		return s.Settle(t.Context(), held.Key, held.Token, idem.Settlement{Outcome: o, Retention: retention})
 	}
 	for i, err := range []error{
-		begin(0, 1), begin(-1, 1), begin(2, 1), begin(1, 0), extend(0), settle(3, 1), settle(idem.Finished, 0), settle(idem.OutcomeUnknown, 0),
+		begin(0, 1), begin(-1, 1), begin(2, 1), begin(1, 0), extend(0),
+		settle(3, 1), settle(idem.Finished, 0), settle(idem.OutcomeUnknown, 0),
 	} {
 		if err == nil || errors.Is(err, idem.ErrLost) {
 			t.Errorf("call %d: got error %v, want one that is no refusal", i, err)
@@ -260,7 +262,9 @@ func TestMemoryDefaults(t *testing.T) {
 func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{Budget: 20_000})
 	c := s.claim("a", "0")
-	settlement := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 8000), Summary: make([]byte, summary), Retention: time.Hour}
+	settlement := idem.Settlement{
+		Outcome: idem.Finished, Payload: make([]byte, 8000), Summary: make([]byte, summary), Retention: time.Hour,
+	}
 	for _, held := range []string{"W", "s"} {
 		if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
 			t.Errorf("Settle: got error %v", err)
@@ -310,7 +314,8 @@ func (panickingLog) Handle(context.Context, slog.Record) error { panic("the log 
 
 // When the Logger panics, the claim that led to the warning is not lost.
 func TestMemoryWarnsALogThatPanics(t *testing.T) {
-	s := newShop(t, idem.MemoryOptions{Budget: 10_000, MinRetention: 1, Logger: slog.New(panickingLog{slog.NewTextHandler(io.Discard, nil)})})
+	logger := slog.New(panickingLog{slog.NewTextHandler(io.Discard, nil)})
+	s := newShop(t, idem.MemoryOptions{Budget: 10_000, MinRetention: 1, Logger: logger})
 	s.fill("a", 100, 0)
 	if got := s.Stats(); got.Forgotten == 0 || got.Claims != 0 {
 		t.Errorf("got %+v, want records forgotten and no claim left", got)

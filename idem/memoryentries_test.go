@@ -24,7 +24,8 @@ func TestMemoryFreesAPeak(t *testing.T) {
 			}
 			c := s.claimFor(owner, fmt.Sprint(i), retention)
 			payload := fmt.Append(nil, "payload ", i)
-			if err := s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Payload: payload, Retention: retention}); err != nil {
+			settlement := idem.Settlement{Outcome: idem.Finished, Payload: payload, Retention: retention}
+			if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -145,7 +146,8 @@ func TestMemoryKeepsNoLargeBuffers(t *testing.T) {
 		s := newShop(t, idem.MemoryOptions{})
 		c := s.claim("a", "key")
 		given := make([]byte, test.length, test.room)
-		if err := s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished, Payload: given, Retention: time.Hour}); err != nil {
+		settlement := idem.Settlement{Outcome: idem.Finished, Payload: given, Retention: time.Hour}
+		if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
 			t.Fatal(err)
 		}
 		r, err := s.Begin(t.Context(), claimOf("a", "key"))
@@ -178,10 +180,12 @@ func TestMemoryChargesWhatItTakes(t *testing.T) {
 		}
 		grown, charged := int64(heap()-before), s.Stats().Bytes
 		if grown > charged {
-			t.Errorf("%+v: the heap grew by %d bytes a key, charged are %d", test, grown/int64(test.keys), charged/int64(test.keys))
+			t.Errorf("%+v: the heap grew by %d bytes a key, charged are %d",
+				test, grown/int64(test.keys), charged/int64(test.keys))
 		}
 		if grown*2 < charged {
-			t.Errorf("%+v: charged are %d bytes a key, the heap grew only by %d", test, charged/int64(test.keys), grown/int64(test.keys))
+			t.Errorf("%+v: charged are %d bytes a key, the heap grew only by %d",
+				test, charged/int64(test.keys), grown/int64(test.keys))
 		}
 		runtime.KeepAlive(s)
 	}

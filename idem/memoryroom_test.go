@@ -129,7 +129,8 @@ func TestMemoryReservesForATakeOver(t *testing.T) {
 			t.Fatalf("with %d bytes: got error %v, want %v", test.budget, err, test.want)
 		}
 		if err != nil {
-			if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || r.State != idem.Unknown || s.Stats() != before {
+			if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || r.State != idem.Unknown ||
+				s.Stats() != before {
 				t.Errorf("afterwards: got %v, error %v, %+v, want unknown and %+v", r.State, err, s.Stats(), before)
 			}
 			continue
@@ -351,7 +352,8 @@ func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 		if m.tie {
 			return m
 		}
-		if err != wantErr || got.State != want.State || got.Retained != want.Retained || !bytes.Equal(got.Payload, want.Payload) {
+		if err != wantErr || got.State != want.State || got.Retained != want.Retained ||
+			!bytes.Equal(got.Payload, want.Payload) {
 			t.Fatalf("step %d: got %v, %v, retained %t, %d bytes; want %v, %v, %t, %d", step,
 				got.State, err, got.Retained, len(got.Payload), want.State, wantErr, want.Retained, len(want.Payload))
 		}
@@ -364,7 +366,8 @@ func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 				continue
 			}
 			settlement := idem.Settlement{
-				Outcome: idem.Finished, Payload: bytes.Repeat([]byte{byte(step)}, random.IntN(bodies)), Summary: bytes.Repeat([]byte{byte(step)}, random.IntN(300)),
+				Outcome: idem.Finished, Payload: bytes.Repeat([]byte{byte(step)}, random.IntN(bodies)),
+				Summary:   bytes.Repeat([]byte{byte(step)}, random.IntN(300)),
 				Retention: time.Duration(1 + random.Int64N(int64(10*time.Minute))),
 			}
 			switch random.IntN(20) {
@@ -386,8 +389,10 @@ func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 			return m
 		}
 		held := len(m.held())
-		if got := s.Stats(); got.Bytes != m.of("") || got.Bytes > m.budget || got.Forgotten != m.forgot || got.Claims != held || got.Settled != len(m.entries)-held {
-			t.Fatalf("step %d: got %+v, want %d bytes of %d, %d forgotten, %d of %d held", step, got, m.of(""), m.budget, m.forgot, held, len(m.entries))
+		if got := s.Stats(); got.Bytes != m.of("") || got.Bytes > m.budget || got.Forgotten != m.forgot ||
+			got.Claims != held || got.Settled != len(m.entries)-held {
+			t.Fatalf("step %d: got %+v, want %d bytes of %d, %d forgotten, %d of %d held",
+				step, got, m.of(""), m.budget, m.forgot, held, len(m.entries))
 		}
 	}
 	return m

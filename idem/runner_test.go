@@ -33,8 +33,10 @@ func newRunner(s idem.Store, o idem.Options) *idem.Runner {
 // request is the request that the tests send again and again; other is another
 // one with the same key.
 var (
-	request = idem.Request{Key: idem.NewKey("organization", "key"), Owner: "organization", Fingerprint: idem.Fingerprint{1}}
-	other   = idem.Request{Key: request.Key, Owner: request.Owner, Fingerprint: idem.Fingerprint{2}}
+	request = idem.Request{
+		Key: idem.NewKey("organization", "key"), Owner: "organization", Fingerprint: idem.Fingerprint{1},
+	}
+	other = idem.Request{Key: request.Key, Owner: request.Owner, Fingerprint: idem.Fingerprint{2}}
 )
 
 func numberedRequest(n int) idem.Request {
@@ -60,7 +62,8 @@ func mustRunAs(t *testing.T, r *idem.Runner, req idem.Request, attempt int) *ide
 	t.Helper()
 	record, e, err := r.Begin(t.Context(), req)
 	if err != nil || e == nil || record.State != idem.Claimed || record.Attempt != attempt {
-		t.Fatalf("Begin: got %v, attempt %d, error %v, want an execution as attempt %d", record.State, record.Attempt, err, attempt)
+		t.Fatalf("Begin: got %v, attempt %d, error %v, want an execution as attempt %d",
+			record.State, record.Attempt, err, attempt)
 	}
 	return e
 }

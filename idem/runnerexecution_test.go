@@ -181,7 +181,8 @@ func TestRenewalsFail(t *testing.T) {
 				t.Errorf("fault %d: when it is told the key is %v, want in flight", fault, got)
 			}
 			if late := e.Context(t.Context()); !notRenewed(context.Cause(late)) {
-				t.Errorf("fault %d: a context made afterwards has cause %v, want ErrLost for want of renewal", fault, context.Cause(late))
+				t.Errorf("fault %d: a context made afterwards has cause %v, want ErrLost for want of renewal",
+					fault, context.Cause(late))
 			}
 			if r.Stats().RenewalErrors < 3 {
 				t.Errorf("fault %d: got %d renewal errors, want some tries", fault, r.Stats().RenewalErrors)
@@ -344,7 +345,8 @@ func TestTakenOver(t *testing.T) {
 			}
 			mustSettle(t, e, answer("fresh"))
 			if got := <-waiting; string(got.record.Payload) != "fresh" {
-				t.Errorf("the one who waits for the loser got %v with %q, want the fresh answer", got.record.State, got.record.Payload)
+				t.Errorf("the one who waits for the loser got %v with %q, want the fresh answer",
+					got.record.State, got.record.Payload)
 			}
 			mustReplay(t, loser, req, "fresh")
 		}

@@ -129,7 +129,8 @@ func TestJoined(t *testing.T) {
 				}
 				got := <-waiting
 				if got.record.State != test.then || got.after != 9*time.Second {
-					t.Errorf("the one who waits: got %v, error %v after %v, want %v after 9s", got.record.State, got.err, got.after, test.then)
+					t.Errorf("the one who waits: got %v, error %v after %v, want %v after 9s",
+						got.record.State, got.err, got.after, test.then)
 				}
 				if got.e != nil {
 					mustSettle(t, got.e, freed)
@@ -182,7 +183,8 @@ func TestJoinedSettleFails(t *testing.T) {
 		write(e.Context(t.Context()), "task")
 		waiting := begin(t.Context(), r, request)
 		synctest.Wait()
-		if err := e.Settle(t.Context(), answer("created")); !errors.Is(err, conflict) || errors.Is(err, idem.ErrCommitUnknown) {
+		if err := e.Settle(t.Context(), answer("created")); !errors.Is(err, conflict) ||
+			errors.Is(err, idem.ErrCommitUnknown) {
 			t.Errorf("got error %v, want the store's own", err)
 		}
 		got := <-waiting
@@ -223,7 +225,8 @@ func TestJoinedElsewhere(t *testing.T) {
 			t.Errorf("the same request: got %v, error %v, want done", got.record.State, got.err)
 		}
 		if got := <-differs; got.err != idem.ErrMismatch || got.after < 3*time.Second {
-			t.Errorf("another request: got %v, error %v after %v, want ErrMismatch after 3s", got.record.State, got.err, got.after)
+			t.Errorf("another request: got %v, error %v after %v, want ErrMismatch after 3s",
+				got.record.State, got.err, got.after)
 		}
 		mustBeIdle(t, r)
 	})
@@ -310,12 +313,13 @@ func TestNoTurnIsNoOutage(t *testing.T) {
 			}
 			r := newRunner(j, idem.Options{Join: true, Wait: test.wait})
 			for i := range 20 {
-				if got := <-begin(t.Context(), r, idem.Request{Key: idem.NewKey("org", strconv.Itoa(i))}); !errors.Is(got.err, idem.ErrNoTurn) {
+				if got := <-begin(t.Context(), r, numberedRequest(i)); !errors.Is(got.err, idem.ErrNoTurn) {
 					t.Fatalf("number %d: got error %v, want ErrNoTurn", i, got.err)
 				}
 			}
 			if left != test.all || j.timeout != test.database {
-				t.Errorf("with Wait %v a Join has %v, and the database %v of them, want %v and %v", test.wait, left, j.timeout, test.all, test.database)
+				t.Errorf("with Wait %v a Join has %v, and the database %v of them, want %v and %v",
+					test.wait, left, j.timeout, test.all, test.database)
 			}
 			j.onJoin = nil
 			mustSettle(t, mustRun(t, r, request), freed)

@@ -21,7 +21,8 @@ func TestOutage(t *testing.T) {
 		store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
 		store.Always(idemtest.Begin, idemtest.Hang)
 		var log strings.Builder
-		r := idem.NewRunner(store, idem.Options{Timeout: 2 * time.Second, Wait: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		r := idem.NewRunner(store, idem.Options{Timeout: 2 * time.Second, Wait: -1,
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		n := 0
 		begin := func() (time.Duration, error) {
 			n++
@@ -40,7 +41,8 @@ func TestOutage(t *testing.T) {
 		}
 		asked := store.Calls(idemtest.Begin)
 		for range 100 {
-			if took, err := begin(); err == nil || took != 0 || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+			if took, err := begin(); err == nil || took != 0 ||
+				!strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
 				t.Fatalf("got %v after %v, want an error at once that names the cause", err, took)
 			}
 		}
@@ -61,12 +63,14 @@ func TestOutage(t *testing.T) {
 				t.Errorf("the store is back: got %v after %v", err, took)
 			}
 		}
-		if text := "the store of idempotent requests answers again"; strings.Count(log.String(), text) != 1 || !strings.Contains(log.String(), "after=12s") {
+		if text := "the store of idempotent requests answers again"; strings.Count(log.String(), text) != 1 ||
+			!strings.Contains(log.String(), "after=12s") {
 			t.Errorf("the log does not say %q once, after=12s:\n%s", text, log.String())
 		}
 		// The count begins again.
 		store.Always(idemtest.Begin, idemtest.Hang)
-		for i, want := range []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 0} {
+		const s = time.Second
+		for i, want := range []time.Duration{2 * s, 2 * s, 2 * s, 2 * s, 2 * s, 0} {
 			if took, err := begin(); err == nil || took != want {
 				t.Errorf("request %d of the second outage: got %v after %v, want an error after %v", i, err, took, want)
 			}

@@ -129,7 +129,9 @@ func TestSettleTriesAgain(t *testing.T) {
 					t.Errorf("fault %d, %v: got error %v, want nil at the third try", fault, settlement.Outcome, err)
 				}
 				record, e, err := r.Begin(t.Context(), request)
-				want := map[idem.Outcome]idem.State{idem.Finished: idem.Done, idem.OutcomeUnknown: idem.Unknown, idem.NotStarted: idem.Claimed}
+				want := map[idem.Outcome]idem.State{
+					idem.Finished: idem.Done, idem.OutcomeUnknown: idem.Unknown, idem.NotStarted: idem.Claimed,
+				}
 				if record.State != want[settlement.Outcome] || err != nil {
 					t.Errorf("fault %d: after %v got %v, error %v", fault, settlement.Outcome, record.State, err)
 				}

@@ -41,7 +41,8 @@ func TestCallsFail(t *testing.T) {
 					f.Next(idemtest.Begin, test.fault)
 					got := <-begin(t.Context(), r, request)
 					if got.err == nil || got.e != nil || got.after != test.after {
-						t.Errorf("got an execution %t, error %v after %v, want an error after %v", got.e != nil, got.err, got.after, test.after)
+						t.Errorf("got an execution %t, error %v after %v, want an error after %v",
+							got.e != nil, got.err, got.after, test.after)
 					}
 					if n := r.Stats().Executions; n != 0 {
 						t.Errorf("got %d executions, want 0", n)
@@ -50,7 +51,8 @@ func TestCallsFail(t *testing.T) {
 					// claim is taken back.
 					again := <-begin(t.Context(), r, request)
 					if again.e == nil || again.after > time.Second {
-						t.Fatalf("the repeat: got %v, error %v after %v, want an execution within 1s", again.record.State, again.err, again.after)
+						t.Fatalf("the repeat: got %v, error %v after %v, want an execution within 1s",
+							again.record.State, again.err, again.after)
 					}
 					f.Next(idemtest.Settle, test.fault)
 					again.e.Settle(t.Context(), answer("created"))
@@ -114,7 +116,8 @@ func TestAnswersAgainstTheContract(t *testing.T) {
 				r := newRunner(brokenStore{newMemory(), answer}, idem.Options{Join: join, Wait: noWait})
 				record, e, err := r.Begin(t.Context(), request)
 				if e != nil || err == nil || errors.Is(err, idem.ErrMismatch) || errors.Is(err, idem.ErrFull) {
-					t.Errorf("%s, joined %t: got %v, an execution %t, error %v, want an error of the store", name, join, record.State, e != nil, err)
+					t.Errorf("%s, joined %t: got %v, an execution %t, error %v, want an error of the store",
+						name, join, record.State, e != nil, err)
 				}
 				r.WaitSettled(t.Context())
 				mustBeIdle(t, r)

@@ -133,7 +133,8 @@ func TestStoreThatIsDown(t *testing.T) {
 		if n := r.Stats().Unsaved; n != 512 {
 			t.Errorf("got %d claims to be taken back, want 512", n)
 		}
-		if _, _, err := r.Begin(t.Context(), request); err == nil || !strings.Contains(err.Error(), idemtest.ErrInjected.Error()) {
+		if _, _, err := r.Begin(t.Context(), request); err == nil ||
+			!strings.Contains(err.Error(), idemtest.ErrInjected.Error()) {
 			t.Errorf("got error %v, want one that names what the store said last", err)
 		}
 		f.Always(idemtest.Begin, idemtest.None)

@@ -23,7 +23,8 @@ func TestWaitIsWoken(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		mustSettle(t, e, answer("created"))
 		got := <-waiting
-		if got.record.State != idem.Done || string(got.record.Payload) != "created" || got.record.Fingerprint != request.Fingerprint {
+		if got.record.State != idem.Done || string(got.record.Payload) != "created" ||
+			got.record.Fingerprint != request.Fingerprint {
 			t.Errorf("got %v with %q, error %v, want the answer", got.record.State, got.record.Payload, got.err)
 		}
 		if got.after != 3*time.Second {
@@ -57,7 +58,10 @@ func TestWaitInVain(t *testing.T) {
 func TestLeaseLeftAfterPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory()
-		c := idem.Claim{Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint, Lease: 15 * time.Second, Retention: time.Hour}
+		c := idem.Claim{
+			Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint,
+			Lease: 15 * time.Second, Retention: time.Hour,
+		}
 		r := newRunner(s, idem.Options{Wait: 3 * time.Second})
 		time.Sleep(time.Hour) // the lease counts from the claim, not from the start of the Runner
 		if _, err := s.Begin(t.Context(), c); err != nil {
@@ -98,7 +102,10 @@ func TestLeaseLeftAfterPolling(t *testing.T) {
 func TestLeaseEndsWhilePolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory()
-		c := idem.Claim{Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint, Lease: 15 * time.Second, Retention: time.Hour}
+		c := idem.Claim{
+			Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint,
+			Lease: 15 * time.Second, Retention: time.Hour,
+		}
 		if _, err := s.Begin(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +173,8 @@ func TestWaiterWhoLeaves(t *testing.T) {
 				t.Errorf("the one who leaves: got error %v after %v, want context.Canceled after 1s", got.err, got.after)
 			}
 			if got := <-stays; got.record.State != idem.InFlight || got.after != 10*time.Second {
-				t.Errorf("the one who stays: got %v, error %v after %v, want in flight after 10s", got.record.State, got.err, got.after)
+				t.Errorf("the one who stays: got %v, error %v after %v, want in flight after 10s",
+					got.record.State, got.err, got.after)
 			}
 			if n := r.Stats().Waiters; n != 0 {
 				t.Errorf("got %d waiters, want 0", n)

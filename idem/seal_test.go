@@ -5,10 +5,10 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
@@ -67,7 +67,8 @@ func TestSeal(t *testing.T) {
 		mustSettle(t, mustRun(t, r, numberedRequest(n)), settlement)
 	}
 	for n, want := range []string{"the summary", "the summary", strings.Repeat("created", 500)} {
-		if b := stored(t, s, numberedRequest(n)); bytes.Contains(b, []byte("created")) || bytes.Contains(b, []byte("summary")) {
+		if b := stored(t, s, numberedRequest(n)); bytes.Contains(b, []byte("created")) ||
+			bytes.Contains(b, []byte("summary")) {
 			t.Errorf("request %d: stored is %q", n, b)
 		}
 		if got := mustGet(t, r, numberedRequest(n), idem.Done); string(got.Payload) != want || got.Retained != (n == 2) {
@@ -161,36 +162,8 @@ func TestParseSeal(t *testing.T) {
 			}
 		}
 	}
-	if text := fmt.Sprintf("%v %+v %#v", seal(keyA), *seal(keyA), idem.Options{Seal: seal(keyA)}); strings.Contains(text, "97, 97") ||
-		strings.Contains(text, "97 97") || strings.Contains(text, "aaaa") || strings.Contains(text, "0x61") {
+	text := fmt.Sprintf("%v %+v %#v", seal(keyA), *seal(keyA), idem.Options{Seal: seal(keyA)})
+	if regexp.MustCompile("97,? 97|aaaa|0x61").MatchString(text) {
 		t.Errorf("a Seal prints its key: %s", text)
-	}
-}
-
-func BenchmarkSeal(b *testing.B) {
-	for name, s := range map[string]*idem.Seal{"without": nil, "with": seal(keyA)} {
-		b.Run("create/"+name, func(b *testing.B) {
-			r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30}), idem.Options{Seal: s})
-			payload, summary := make([]byte, 400), make([]byte, 80)
-			var n uint64
-			for b.Loop() {
-				n++
-				_, e, err := r.Begin(b.Context(), idem.Request{Key: numbered(n), Owner: "organization"})
-				if err != nil {
-					b.Fatal(err)
-				}
-				_ = e.Settle(b.Context(), idem.Settlement{Outcome: idem.Finished, Payload: payload, Summary: summary, Retention: time.Hour})
-			}
-		})
-		b.Run("replay/"+name, func(b *testing.B) {
-			r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{Seal: s})
-			_, e, _ := r.Begin(b.Context(), request)
-			_ = e.Settle(b.Context(), answer(strings.Repeat("x", 400)))
-			for b.Loop() {
-				if record, _, err := r.Begin(b.Context(), request); err != nil || len(record.Payload) != 400 {
-					b.Fatal(record.State, err)
-				}
-			}
-		})
 	}
 }

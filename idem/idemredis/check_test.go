@@ -27,7 +27,8 @@ func TestCheck(t *testing.T) {
 		t.Error("got no error for a Ring")
 	}
 	// What is in front of a client may hide what it is.
-	if err := idemredis.New(struct{ idemredis.Client }{server.Client()}, idemredis.Options{}).Check(t.Context()); err == nil {
+	mute := idemredis.New(struct{ idemredis.Client }{server.Client()}, idemredis.Options{})
+	if err := mute.Check(t.Context()); err == nil {
 		t.Error("got no error for a client without INFO")
 	}
 	server.Kill()

@@ -83,7 +83,9 @@ func startProcess(t *testing.T, redisAddr, file string, lease time.Duration, ree
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(self), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 2 * redistest.Patience}}
+	p := &process{cmd: exec.Command(self), client: &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 2 * redistest.Patience,
+	}}
 	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %v", asServer, redisAddr, file, lease, reexecute))
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()

@@ -50,6 +50,13 @@ func mustBegin(t testing.TB, s idem.Store, c idem.Claim, want idem.State) idem.R
 	return r
 }
 
+// ttl returns how long the only key of a prefix is remembered.
+func ttl(t *testing.T, client redis.UniversalClient, prefix string) time.Duration {
+	return client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val()
+}
+
+var freed = idem.Settlement{Outcome: idem.NotStarted}
+
 func finished(payload string) idem.Settlement {
 	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload), Retention: time.Hour}
 }

@@ -132,7 +132,7 @@ func TestResentByTheClient(t *testing.T) {
 			c = aClaim("freed")
 			mustBegin(t, store, c, idem.Claimed)
 			losing("Settle as not started", idem.ErrLost, func() error {
-				return store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
+				return store.Settle(t.Context(), c.Key, c.Token, freed)
 			})
 			mustBegin(t, store, again(c), idem.Claimed)
 		})
@@ -146,10 +146,10 @@ func TestForeignFree(t *testing.T) {
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := aClaim("k")
 	mustBegin(t, store, c, idem.Claimed)
-	if err := store.Settle(t.Context(), c.Key, newToken(), idem.Settlement{Outcome: idem.NotStarted}); !errors.Is(err, idem.ErrLost) {
+	if err := store.Settle(t.Context(), c.Key, newToken(), freed); !errors.Is(err, idem.ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
 	}
-	if left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); left < c.Retention-time.Minute {
+	if left := ttl(t, client, prefix); left < c.Retention-time.Minute {
 		t.Errorf("the claim is remembered for %v, want %v", left, c.Retention)
 	}
 }
@@ -158,28 +158,27 @@ func TestForeignFree(t *testing.T) {
 // claim then, whatever happened to the key in between.
 func TestLateBegin(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))
-	free := idem.Settlement{Outcome: idem.NotStarted}
 	for _, tt := range []struct {
 		name   string
 		before func(s idem.Store, late, other idem.Claim)
 	}{
 		{"there was nothing to free", func(s idem.Store, late, other idem.Claim) {
-			s.Settle(t.Context(), late.Key, late.Token, free)
+			s.Settle(t.Context(), late.Key, late.Token, freed)
 		}},
 		{"it was sent twice", func(s idem.Store, late, other idem.Claim) {
 			mustBegin(t, s, late, idem.Claimed)
-			s.Settle(t.Context(), late.Key, late.Token, free)
+			s.Settle(t.Context(), late.Key, late.Token, freed)
 		}},
 		{"another held the key then", func(s idem.Store, late, other idem.Claim) {
 			mustBegin(t, s, other, idem.Claimed)
-			s.Settle(t.Context(), late.Key, late.Token, free)
+			s.Settle(t.Context(), late.Key, late.Token, freed)
 			mustBegin(t, s, again(other), idem.InFlight)
-			s.Settle(t.Context(), other.Key, other.Token, free)
+			s.Settle(t.Context(), other.Key, other.Token, freed)
 		}},
 		{"another held the key in between", func(s idem.Store, late, other idem.Claim) {
-			s.Settle(t.Context(), late.Key, late.Token, free)
+			s.Settle(t.Context(), late.Key, late.Token, freed)
 			mustBegin(t, s, other, idem.Claimed)
-			s.Settle(t.Context(), other.Key, other.Token, free)
+			s.Settle(t.Context(), other.Key, other.Token, freed)
 		}},
 	} {
 		prefix := redistest.OwnPrefix(t, client)
@@ -189,14 +188,14 @@ func TestLateBegin(t *testing.T) {
 		if r, err := store.Begin(t.Context(), late); err == nil || isRefusal(err) {
 			t.Errorf("%s: got %v, %v, want an error that is no refusal", tt.name, r.State, err)
 		}
-		if left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); left < 15*time.Minute || left > time.Hour {
+		if left := ttl(t, client, prefix); left < 15*time.Minute || left > time.Hour {
 			t.Errorf("%s: this is remembered for %v", tt.name, left)
 		}
 		next := again(late)
 		if r := mustBegin(t, store, next, idem.Claimed); r.Attempt != 1 {
 			t.Errorf("%s: the next claim is attempt %d", tt.name, r.Attempt)
 		}
-		if left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); left < late.Retention-time.Minute {
+		if left := ttl(t, client, prefix); left < late.Retention-time.Minute {
 			t.Errorf("%s: the next claim is remembered for %v, want %v", tt.name, left, late.Retention)
 		}
 	}
@@ -262,11 +261,11 @@ func TestOutOfMemory(t *testing.T) {
 		t.Error("a call that was refused changed the claim")
 	}
 	mustBegin(t, store, again(held), idem.InFlight)
-	if err := store.Settle(t.Context(), lapsed.Key, lapsed.Token, idem.Settlement{Outcome: idem.NotStarted}); err != nil {
+	if err := store.Settle(t.Context(), lapsed.Key, lapsed.Token, freed); err != nil {
 		t.Errorf("freeing a claim: %v", err)
 	}
 	nothing := aClaim("nothing")
-	if err := store.Settle(t.Context(), nothing.Key, nothing.Token, idem.Settlement{Outcome: idem.NotStarted}); !errors.Is(err, idem.ErrLost) {
+	if err := store.Settle(t.Context(), nothing.Key, nothing.Token, freed); !errors.Is(err, idem.ErrLost) {
 		t.Errorf("freeing what is not there: got %v, want ErrLost", err)
 	}
 
@@ -292,7 +291,7 @@ func TestResentBeginRetains(t *testing.T) {
 	for _, retention := range []time.Duration{time.Hour, 3 * time.Hour, 2 * time.Hour} {
 		c.Retention = retention
 		mustBegin(t, store, c, idem.Claimed)
-		if left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); left <= retention-time.Minute || left > retention+time.Second {
+		if left := ttl(t, client, prefix); left <= retention-time.Minute || left > retention+time.Second {
 			t.Errorf("after a Begin with a retention of %v the key goes in %v", retention, left)
 		}
 	}
@@ -309,7 +308,7 @@ func TestExtendBeyondTheRetention(t *testing.T) {
 	if err := store.Extend(t.Context(), c.Key, c.Token, lease); err != nil {
 		t.Fatal(err)
 	}
-	left := client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val()
+	left := ttl(t, client, prefix)
 	r := mustBegin(t, store, again(c), idem.InFlight)
 	for what, d := range map[string]time.Duration{"the lease ends": r.RetryAfter, "the key expires": left} {
 		if d > lease+2*time.Millisecond || d < lease-time.Minute {
@@ -331,7 +330,7 @@ func TestFreedAgainAndAgain(t *testing.T) {
 		latest = append(latest, c)
 		mustBegin(t, store, c, idem.Claimed)
 		for range 2 { // the second time there is nothing to free
-			store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
+			store.Settle(t.Context(), c.Key, c.Token, freed)
 		}
 	}
 	name := redistest.KeysOf(t, client, prefix)[0]

@@ -51,7 +51,8 @@ func newStack(client redis.UniversalClient, o idem.Options, create http.HandlerF
 		Idempotency: middleware.IdempotencyOptions{Runner: s.runner},
 		Hooks:       &middleware.Hooks{Logger: quiet},
 	})
-	s.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	s.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead),
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	s.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), create)
 	return s, nil
 }

@@ -15,7 +15,9 @@ import (
 )
 
 func connectCluster(t testing.TB, servers []*server) *redis.ClusterClient {
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Options().Addr}, ContextTimeoutEnabled: true})
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{servers[0].Options().Addr}, ContextTimeoutEnabled: true,
+	})
 	t.Cleanup(func() { client.Close() })
 	return client
 }

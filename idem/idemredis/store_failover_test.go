@@ -110,13 +110,15 @@ func TestPrimaryWithoutItsReplica(t *testing.T) {
 	rows.after["during"] = func() {
 		redistest.Replicates(t, old, replica)
 		replica.Promote()
-		redistest.Eventually(t, "the primary knows that its replica has gone", func() bool { return old.Replication("connected_slaves") == "0" })
+		redistest.Eventually(t, "the primary knows that its replica has gone",
+			func() bool { return old.Replication("connected_slaves") == "0" })
 	}
 	if w := s.post("during"); w.Code != 201 {
 		t.Fatalf("during: got %d, want 201\n%s", w.Code, w.Body)
 	}
 	delete(rows.after, "during")
-	if w := ask(t, "a create without a replica", func() *httptest.ResponseRecorder { return s.post("refused") }); w.Code != 503 {
+	refused := func() *httptest.ResponseRecorder { return s.post("refused") }
+	if w := ask(t, "a create without a replica", refused); w.Code != 503 {
 		t.Errorf("a create without a replica: got %d, want 503\n%s", w.Code, w.Body)
 	}
 	old.Kill()

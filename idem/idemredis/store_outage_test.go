@@ -22,13 +22,18 @@ var outages = []struct {
 	code    string        // what a new create gets
 	replay  int           // what a repeat of an old one gets
 }{
-	{"killed", func(s *server, _ *proxy) { s.Kill() }, func(s *server, _ *proxy) { s.Start() }, redistest.Patience, "idempotency_store_unavailable", 503},
-	{"hung", func(s *server, _ *proxy) { s.Hang() }, func(s *server, _ *proxy) { s.Resume() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
-	{"out of memory", func(s *server, _ *proxy) { s.Fill() }, func(s *server, _ *proxy) { s.Empty() }, redistest.Patience, "idempotency_store_full", 201},
+	{"killed", func(s *server, _ *proxy) { s.Kill() }, func(s *server, _ *proxy) { s.Start() }, redistest.Patience,
+		"idempotency_store_unavailable", 503},
+	{"hung", func(s *server, _ *proxy) { s.Hang() }, func(s *server, _ *proxy) { s.Resume() }, 500 * time.Millisecond,
+		"idempotency_store_unavailable", 503},
+	{"out of memory", func(s *server, _ *proxy) { s.Fill() }, func(s *server, _ *proxy) { s.Empty() },
+		redistest.Patience, "idempotency_store_full", 201},
 	// Redis does at once what it is asked, and says so too late.
-	{"slow answers", func(_ *server, p *proxy) { p.Answers.Close() }, func(_ *server, p *proxy) { p.Answers.Open() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
+	{"slow answers", func(_ *server, p *proxy) { p.Answers.Close() }, func(_ *server, p *proxy) { p.Answers.Open() },
+		500 * time.Millisecond, "idempotency_store_unavailable", 503},
 	// Redis is asked when nobody waits for the answer any more.
-	{"slow requests", func(_ *server, p *proxy) { p.Requests.Close() }, func(_ *server, p *proxy) { p.Requests.Open() }, 500 * time.Millisecond, "idempotency_store_unavailable", 503},
+	{"slow requests", func(_ *server, p *proxy) { p.Requests.Close() }, func(_ *server, p *proxy) { p.Requests.Open() },
+		500 * time.Millisecond, "idempotency_store_unavailable", 503},
 }
 
 func outageOptions(timeout time.Duration) idem.Options {
@@ -96,9 +101,11 @@ func TestOutages(t *testing.T) {
 					}
 				}
 				redistest.Eventually(t, fmt.Sprintf("a repeat of an old one gets %d", outage.replay), func() bool {
-					return ask(t, "a repeat of an old one", func() *httptest.ResponseRecorder { return s.post("old") }).Code == outage.replay
+					repeat := func() *httptest.ResponseRecorder { return s.post("old") }
+					return ask(t, "a repeat of an old one", repeat).Code == outage.replay
 				})
-				if w := ask(t, "a read", func() *httptest.ResponseRecorder { return s.request("GET", "/api/v1/account", "") }); w.Code != 200 {
+				read := func() *httptest.ResponseRecorder { return s.request("GET", "/api/v1/account", "") }
+				if w := ask(t, "a read", read); w.Code != 200 {
 					t.Errorf("a read: got %d, want 200\n%s", w.Code, w.Body)
 				}
 

@@ -28,7 +28,7 @@ func calls(s idem.Store, c idem.Claim) map[string]func(context.Context) error {
 		"Extend": func(ctx context.Context) error { return s.Extend(ctx, c.Key, c.Token, c.Lease) },
 		"Settle": func(ctx context.Context) error { return s.Settle(ctx, c.Key, c.Token, finished("answer")) },
 		"free": func(ctx context.Context) error {
-			return s.Settle(ctx, c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
+			return s.Settle(ctx, c.Key, c.Token, freed)
 		},
 	}
 }
@@ -153,7 +153,8 @@ func TestGoroutineOfCommands(t *testing.T) {
 				}
 			}
 			want := heeds && ctx == bounded
-			if direct, elsewhere := commands.direct.Load(), commands.elsewhere.Load(); (direct > 0) != want || (elsewhere > 0) == want {
+			direct, elsewhere := commands.direct.Load(), commands.elsewhere.Load()
+			if (direct > 0) != want || (elsewhere > 0) == want {
 				t.Errorf("heeds deadlines %t, with a deadline %t: %d commands from the goroutine of the call, %d from others",
 					heeds, ctx == bounded, direct, elsewhere)
 			}
@@ -168,7 +169,11 @@ func TestLayoutIsFrozen(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))
 	prefix := redistest.OwnPrefix(t, client)
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
-	c := idem.Claim{Key: idem.NewKey("organization", "key"), Fingerprint: idem.Fingerprint([]byte("fingerprint of thirty-two bytes.")), Lease: 15 * time.Second, Retention: 24 * time.Hour}
+	c := idem.Claim{
+		Key:         idem.NewKey("organization", "key"),
+		Fingerprint: idem.Fingerprint([]byte("fingerprint of thirty-two bytes.")),
+		Lease:       15 * time.Second, Retention: 24 * time.Hour,
+	}
 	copy(c.Token[:], "0123456789abcdef")
 	rest := "fingerprint of thirty-two bytes.0123456789abcdef" + "0000000001" + "0000000086385000" + "00"
 	for _, step := range []struct {

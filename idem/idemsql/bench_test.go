@@ -14,7 +14,9 @@ import (
 // ones out of it.
 func BenchmarkStore(b *testing.B) {
 	for _, rows := range []int{1e3, 1e5, 1e6} {
-		for name, open := range map[string]func(testing.TB) database{"sqlite": sqliteFile, "postgres": postgres, "mariadb": mariadb} {
+		for name, open := range map[string]func(testing.TB) database{
+			"sqlite": sqliteFile, "postgres": postgres, "mariadb": mariadb,
+		} {
 			b.Run(strconv.Itoa(rows)+"/"+name, func(b *testing.B) {
 				d := open(b)
 				db := d.open(b)
@@ -77,10 +79,12 @@ func BenchmarkStore(b *testing.B) {
 // fillExpired puts n rows into the table whose time is over.
 func (d database) fillExpired(b *testing.B, db execer, n int) {
 	b.Helper()
-	columns := "INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload) "
+	columns := "INSERT INTO sallyport_idem " +
+		"(request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload) "
 	if d.my != nil {
 		execute(b, db, columns+`
-			SELECT UNHEX(SHA2(CONCAT(n, RAND()), 256)), UNHEX('00'), UNHEX(SHA2('f', 256)), n, 3, 0, (UNIX_TIMESTAMP() - 1) * 1000000, REPEAT('{', 400)
+			SELECT UNHEX(SHA2(CONCAT(n, RAND()), 256)), UNHEX('00'), UNHEX(SHA2('f', 256)), n, 3, 0,
+				(UNIX_TIMESTAMP() - 1) * 1000000, REPEAT('{', 400)
 			FROM `+mariadbSeries(n)+` AS s`)
 		return
 	}
@@ -91,7 +95,8 @@ func (d database) fillExpired(b *testing.B, db execer, n int) {
 			FROM generate_series(1, `+strconv.Itoa(n)+`) AS n`)
 		return
 	}
-	execute(b, db, "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < "+strconv.Itoa(n)+") "+columns+`
+	series := "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < " + strconv.Itoa(n) + ") "
+	execute(b, db, series+columns+`
 		SELECT randomblob(32), x'00', zeroblob(32), n, 3, 0, (unixepoch() - 1) * 1000000, zeroblob(400)
 		FROM s`)
 }

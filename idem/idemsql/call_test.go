@@ -188,7 +188,8 @@ func TestSettleWithinContext(t *testing.T) {
 		dead, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, j := join(t, store, claim("other"), idem.Claimed)
-		if err := j.Settle(dead, finished("answer")); !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
+		if err := j.Settle(dead, finished("answer")); !errors.Is(err, context.Canceled) ||
+			errors.Is(err, idem.ErrCommitUnknown) {
 			t.Errorf("got error %v, want one that says that nothing was saved", err)
 		}
 		within(t, "freeing the key", func() { // the server hears of it by the end of the connection

@@ -113,7 +113,8 @@ func createLeased(w http.ResponseWriter, r *http.Request, s *server) {
 func createReexecuted(w http.ResponseWriter, r *http.Request, s *server) {
 	title, _ := io.ReadAll(r.Body)
 	values := fmt.Sprintf("('%s', '%[1]s', %d)", title, middleware.Executions(r.Context()))
-	statement := "INSERT INTO tasks (id, title, attempt) VALUES " + values + " ON CONFLICT (id) DO UPDATE SET attempt = excluded.attempt"
+	statement := "INSERT INTO tasks (id, title, attempt) VALUES " + values +
+		" ON CONFLICT (id) DO UPDATE SET attempt = excluded.attempt"
 	if s.mariadb {
 		statement = "REPLACE INTO tasks (id, title, attempt) VALUES " + values
 	}

@@ -45,7 +45,8 @@ func TestCommitThatSQLiteRefuses(t *testing.T) {
 			execute(t, tx, "INSERT INTO tasks VALUES (hex(zeroblob("+test.size+")))")
 			var reader *sql.Rows
 			if test.reads {
-				if reader, err = db.QueryContext(t.Context(), "SELECT 1 UNION ALL SELECT count(*) FROM tasks"); err != nil || !reader.Next() {
+				reader, err = db.QueryContext(t.Context(), "SELECT 1 UNION ALL SELECT count(*) FROM tasks")
+				if err != nil || !reader.Next() {
 					t.Fatal(err)
 				}
 			}

@@ -29,7 +29,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "tasks.db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	file := filepath.Join(dir, "tasks.db")
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,17 +49,19 @@ func Example() {
 	api := middleware.NewAPI(keys, middleware.Options{
 		Idempotency: middleware.IdempotencyOptions{Runner: replies, Required: true}, // so that every create has a transaction
 	})
-	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
-		tx, _ := idemsql.Tx(r.Context())
-		var id int
-		err := tx.QueryRowContext(r.Context(), "INSERT INTO tasks (title) VALUES (?) RETURNING id", r.FormValue("title")).Scan(&id)
-		if err != nil {
-			w.WriteHeader(http.StatusInternalServerError) // all is rolled back, and the key is free
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, "task %d", id)
-	})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			tx, _ := idemsql.Tx(r.Context())
+			var id int
+			err := tx.QueryRowContext(r.Context(), "INSERT INTO tasks (title) VALUES (?) RETURNING id",
+				r.FormValue("title")).Scan(&id)
+			if err != nil {
+				w.WriteHeader(http.StatusInternalServerError) // all is rolled back, and the key is free
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, "task %d", id)
+		})
 
 	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(ctx, keystore.Grant{
 		Organization: "org_1", Environment: keystore.Sandbox, Name: "example", Scopes: []scope.Name{scope.TasksWrite},

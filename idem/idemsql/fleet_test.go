@@ -116,30 +116,33 @@ func TestSerializationFailure(t *testing.T) {
 			d := postgres(t)
 			var both sync.WaitGroup
 			both.Add(2)
-			s := serverOn(t, d, d.open(t), idemsql.Options{Isolation: sql.LevelSerializable}, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-				tx, _ := idemsql.Tx(r.Context())
-				var n int
-				if err := tx.QueryRowContext(r.Context(), "SELECT count(*) FROM tasks WHERE title = 'only one'").Scan(&n); err != nil {
-					t.Error(err)
-				}
-				if s.runs.Load() <= 2 {
-					both.Done()
-					both.Wait() // both have read before one of them writes
-				}
-				if n > 0 {
-					w.WriteHeader(http.StatusConflict)
-					return
-				}
-				if !late {
-					// Both raise the one row.
-					if _, err := tx.ExecContext(r.Context(), "UPDATE tasks SET attempt = attempt + 1 WHERE id = 'counter'"); err != nil {
-						w.WriteHeader(http.StatusInternalServerError)
+			s := serverOn(t, d, d.open(t), idemsql.Options{Isolation: sql.LevelSerializable}, joined,
+				func(w http.ResponseWriter, r *http.Request, s *server) {
+					tx, _ := idemsql.Tx(r.Context())
+					var n int
+					row := tx.QueryRowContext(r.Context(), "SELECT count(*) FROM tasks WHERE title = 'only one'")
+					if err := row.Scan(&n); err != nil {
+						t.Error(err)
+					}
+					if s.runs.Load() <= 2 {
+						both.Done()
+						both.Wait() // both have read before one of them writes
+					}
+					if n > 0 {
+						w.WriteHeader(http.StatusConflict)
 						return
 					}
-				}
-				insert(r.Context(), tx, "only one") // this or COMMIT fails, whichever is later
-				w.WriteHeader(http.StatusCreated)
-			})
+					if !late {
+						// Both raise the one row.
+						_, err := tx.ExecContext(r.Context(), "UPDATE tasks SET attempt = attempt + 1 WHERE id = 'counter'")
+						if err != nil {
+							w.WriteHeader(http.StatusInternalServerError)
+							return
+						}
+					}
+					insert(r.Context(), tx, "only one") // this or COMMIT fails, whichever is later
+					w.WriteHeader(http.StatusCreated)
+				})
 			execute(t, s.db, "INSERT INTO tasks (id, title, attempt) VALUES ('counter', 'counter', 0)")
 			answers := make(map[string]answer)
 			var mu sync.Mutex

@@ -40,7 +40,9 @@ func TestJoinedOutcomes(t *testing.T) {
 		{"panicked", func(w http.ResponseWriter, r *http.Request) { panic("oops") }, 500, false, 0, joined},
 		{"deadline", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done(); w.WriteHeader(201) }, 503, false, 0,
 			options{Options: joined.Options, handler: 500 * time.Millisecond}},
-		{"large", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, strings.Repeat("x", 1<<20)) }, 200, true, 1, joined},
+		{"large", func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, strings.Repeat("x", 1<<20))
+		}, 200, true, 1, joined},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
@@ -162,14 +164,15 @@ func TestHandlerEndsTransaction(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
-				s := newServer(t, d, options{Options: idem.Options{Join: true, Wait: -1}}, func(w http.ResponseWriter, r *http.Request, s *server) {
-					if _, ok := createOnly(w, r); ok {
-						if s.runs.Load() == 1 {
-							test.end(w, r)
+				s := newServer(t, d, options{Options: idem.Options{Join: true, Wait: -1}},
+					func(w http.ResponseWriter, r *http.Request, s *server) {
+						if _, ok := createOnly(w, r); ok {
+							if s.runs.Load() == 1 {
+								test.end(w, r)
+							}
+							w.WriteHeader(http.StatusCreated)
 						}
-						w.WriteHeader(http.StatusCreated)
-					}
-				})
+					})
 				s.post("key", "title").mustBe(t, 503, "idempotency_commit_unknown")
 				s.log.mustSay(t, "a handler ended the transaction")
 				second := s.post("key", "title")
@@ -218,7 +221,9 @@ func TestDoubtfulConnectionsAreClosed(t *testing.T) {
 		end     func(t *testing.T, tx *sql.Tx)
 		unknown bool // whether something may have been committed
 	}{
-		"the transaction cannot be rolled back": {d.open(t), func(t *testing.T, tx *sql.Tx) { execute(t, tx, "ROLLBACK") }, true},
+		"the transaction cannot be rolled back": {d.open(t), func(t *testing.T, tx *sql.Tx) {
+			execute(t, tx, "ROLLBACK")
+		}, true},
 		// The transaction ends on its own just before it is committed, as SQLite
 		// does when the disk is full.
 		"nor after a failed commit":       {ending(t, d, "ROLLBACK"), func(*testing.T, *sql.Tx) {}, false},
@@ -233,7 +238,8 @@ func TestDoubtfulConnectionsAreClosed(t *testing.T) {
 			_, j := join(t, store, claim(name), idem.Claimed)
 			tx, _ := idemsql.Tx(j.Context(t.Context()))
 			test.end(t, tx)
-			if err := j.Settle(t.Context(), finished("answer")); err == nil || errors.Is(err, idem.ErrCommitUnknown) != test.unknown {
+			if err := j.Settle(t.Context(), finished("answer")); err == nil ||
+				errors.Is(err, idem.ErrCommitUnknown) != test.unknown {
 				t.Errorf("Settle: got error %v; ErrCommitUnknown: want %t", err, test.unknown)
 			}
 			if _, err := test.db.ExecContext(t.Context(), "INSERT INTO of_the_connection VALUES (1)"); err == nil {

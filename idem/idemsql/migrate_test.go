@@ -55,7 +55,9 @@ func TestMigrateAwayChecks(t *testing.T) {
 	d := postgres(t)
 	db := d.open(t)
 	mustMigrate(t, "the longest prefix", idemsql.Postgres(db, idemsql.Options{Prefix: strings.Repeat("x", 40)}))
-	mustCount(t, db, "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND connamespace = current_schema()::regnamespace", 0)
+	mustCount(t, db, `
+		SELECT count(*) FROM pg_constraint
+		WHERE contype = 'c' AND connamespace = current_schema()::regnamespace`, 0)
 	mustCount(t, db, "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE '%idem'", 2)
 }
 
@@ -67,9 +69,10 @@ func TestSchemaIsFrozen(t *testing.T) {
 		store *idemsql.Store
 		want  []string // SHA-256 of each text, its first 8 bytes
 	}{
-		"sqlite":   {idemsql.SQLite(db, idemsql.Options{}), []string{"0e5c0fa9c555c290"}},
-		"postgres": {idemsql.Postgres(db, idemsql.Options{}), []string{"75542063cb936421", "86ecd748ad4e73bd", "5e146d2749142d43"}},
-		"mysql":    {idemsql.MySQL(db, idemsql.Options{}), []string{"fc88fbcf0e5ac69a"}},
+		"sqlite": {idemsql.SQLite(db, idemsql.Options{}), []string{"0e5c0fa9c555c290"}},
+		"postgres": {idemsql.Postgres(db, idemsql.Options{}),
+			[]string{"75542063cb936421", "86ecd748ad4e73bd", "5e146d2749142d43"}},
+		"mysql": {idemsql.MySQL(db, idemsql.Options{}), []string{"fc88fbcf0e5ac69a"}},
 	} {
 		for i, step := range test.store.Schema() {
 			got := fmt.Sprintf("%.8x", sha256.Sum256([]byte(step)))
@@ -77,7 +80,8 @@ func TestSchemaIsFrozen(t *testing.T) {
 			case i >= len(test.want):
 				t.Errorf("%s: step %d is new: add %s to this test when it is released", name, i+1, got)
 			case got != test.want[i]:
-				t.Errorf("%s: the text of step %d has changed (%s): restore it, and add a new step for what is to change", name, i+1, got)
+				t.Errorf("%s: the text of step %d has changed (%s): restore it, and add a new step for what is to change",
+					name, i+1, got)
 			}
 		}
 		if n := len(test.store.Schema()); n < len(test.want) {

@@ -12,9 +12,11 @@ import (
 func TestSuiteWithSettings(t *testing.T) {
 	d := mariadb(t)
 	for name, set := range map[string]func(*mysql.Config){
-		"interpolateParams": func(c *mysql.Config) { c.InterpolateParams, c.ParseTime, c.Loc = true, true, time.FixedZone("", 3600) },
-		"clientFoundRows":   func(c *mysql.Config) { c.ClientFoundRows = true },
-		"latin1":            func(c *mysql.Config) { c.Params = map[string]string{"charset": "latin1"} },
+		"interpolateParams": func(c *mysql.Config) {
+			c.InterpolateParams, c.ParseTime, c.Loc = true, true, time.FixedZone("", 3600)
+		},
+		"clientFoundRows": func(c *mysql.Config) { c.ClientFoundRows = true },
+		"latin1":          func(c *mysql.Config) { c.Params = map[string]string{"charset": "latin1"} },
 		"session": func(c *mysql.Config) {
 			c.Params = map[string]string{
 				"time_zone": "'+05:30'", "sql_mode": "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",

@@ -124,9 +124,11 @@ func TestConnectionIsGivenBack(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		var same, autocommit, locks bool
-		err := db.QueryRowContext(t.Context(), "SELECT CONNECTION_ID() = ?, @@autocommit, RELEASE_ALL_LOCKS() > 0", id).Scan(&same, &autocommit, &locks)
+		err := db.QueryRowContext(t.Context(), "SELECT CONNECTION_ID() = ?, @@autocommit, RELEASE_ALL_LOCKS() > 0",
+			id).Scan(&same, &autocommit, &locks)
 		if err != nil || !same || !autocommit || locks {
-			t.Errorf("%s: the same connection %t, autocommit %t, locks %t, %v, want true, true, false", name, same, autocommit, locks, err)
+			t.Errorf("%s: the same connection %t, autocommit %t, locks %t, %v, want true, true, false",
+				name, same, autocommit, locks, err)
 		}
 	}
 }

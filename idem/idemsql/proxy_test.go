@@ -97,7 +97,8 @@ func (p *proxy) heal() {
 func (p *proxy) takeCommit(request []byte) fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if request := bytes.ToLower(request); !bytes.Contains(request, []byte("commit\x00")) && !bytes.Contains(request, []byte("\x03commit")) {
+	if request := bytes.ToLower(request); !bytes.Contains(request, []byte("commit\x00")) &&
+		!bytes.Contains(request, []byte("\x03commit")) {
 		return none
 	}
 	f := p.atCommit

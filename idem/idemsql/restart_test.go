@@ -30,7 +30,9 @@ func testServerKilled(t *testing.T, own interface {
 	for _, mode := range []string{"joined", "leased"} {
 		t.Run(mode, func(t *testing.T) {
 			d := newDatabase()
-			o := options{Options: idem.Options{Join: mode == "joined", Wait: time.Second, Timeout: 30 * time.Second, Lease: crashLease}}
+			o := options{Options: idem.Options{
+				Join: mode == "joined", Wait: time.Second, Timeout: 30 * time.Second, Lease: crashLease,
+			}}
 			h := create
 			if mode == "leased" {
 				h = createLeased

@@ -81,8 +81,10 @@ func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler
 	o.Logger = logger
 	o.Lease, o.Wait, o.Timeout = cmp.Or(o.Lease, patience), cmp.Or(o.Wait, patience), cmp.Or(o.Timeout, patience)
 	s.API = middleware.NewAPI(keys, middleware.Options{
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(s.store, o.Options), Timeout: cmp.Or(o.handler, patience)},
-		Hooks:       &middleware.Hooks{Logger: logger},
+		Idempotency: middleware.IdempotencyOptions{
+			Runner: idem.NewRunner(s.store, o.Options), Timeout: cmp.Or(o.handler, patience),
+		},
+		Hooks: &middleware.Hooks{Logger: logger},
 	})
 	s.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
 		s.runs.Add(1)

@@ -323,7 +323,9 @@ func TestSuiteUnderIsolation(t *testing.T) {
 // types of parameters, or not each time.
 func TestSuiteInExecModes(t *testing.T) {
 	d := postgres(t)
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			d := d
 			d.conf = d.conf.Copy()
@@ -344,7 +346,9 @@ func TestSuiteOnOneConnection(t *testing.T) {
 }
 
 func TestNilDatabase(t *testing.T) {
-	for name, store := range map[string]func(*sql.DB, idemsql.Options) *idemsql.Store{"Postgres": idemsql.Postgres, "SQLite": idemsql.SQLite, "MySQL": idemsql.MySQL} {
+	for name, store := range map[string]func(*sql.DB, idemsql.Options) *idemsql.Store{
+		"Postgres": idemsql.Postgres, "SQLite": idemsql.SQLite, "MySQL": idemsql.MySQL,
+	} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -366,12 +370,14 @@ func TestSealedReply(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return newServer(t, d, options{Options: idem.Options{Join: join, Seal: seal}}, func(w http.ResponseWriter, r *http.Request, s *server) {
-					w.WriteHeader(http.StatusCreated)
-					io.WriteString(w, "of a client")
-				})
+				return newServer(t, d, options{Options: idem.Options{Join: join, Seal: seal}},
+					func(w http.ResponseWriter, r *http.Request, s *server) {
+						w.WriteHeader(http.StatusCreated)
+						io.WriteString(w, "of a client")
+					})
 			}
-			one, two := base64.StdEncoding.EncodeToString(make([]byte, 32)), base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32))
+			one := base64.StdEncoding.EncodeToString(make([]byte, 32))
+			two := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32))
 			s, key := with(one), strconv.FormatBool(join)
 			first := s.post(key, "title")
 			first.mustBe(t, 201, "")

@@ -58,7 +58,8 @@ func TestSweepIsBounded(t *testing.T) {
 // expire.
 func (d database) fill(t testing.TB, db execer, n int) {
 	t.Helper()
-	columns := "INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload) "
+	columns := "INSERT INTO sallyport_idem " +
+		"(request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload) "
 	if d.conf != nil {
 		execute(t, db, strings.Replace(columns, "payload", "payload, sweep_at", 1)+`
 			SELECT sha256(n::text::bytea), '\x00', sha256('f'), n, 3, now(), now() + interval '1 day' + n * interval '1 second',
@@ -68,13 +69,15 @@ func (d database) fill(t testing.TB, db execer, n int) {
 	}
 	if d.my != nil {
 		execute(t, db, columns+`
-			SELECT UNHEX(SHA2(n, 256)), UNHEX('00'), UNHEX(SHA2('f', 256)), n, 3, 0, (UNIX_TIMESTAMP() + 86400 + n) * 1000000, REPEAT('{', 400)
+			SELECT UNHEX(SHA2(n, 256)), UNHEX('00'), UNHEX(SHA2('f', 256)), n, 3, 0,
+				(UNIX_TIMESTAMP() + 86400 + n) * 1000000, REPEAT('{', 400)
 			FROM `+mariadbSeries(n)+` AS s`)
 		return
 	}
-	execute(t, db, "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < "+strconv.Itoa(n)+") "+columns+`
-		SELECT CAST(substr(hex(randomblob(16)), 1, 32) AS BLOB), x'00', zeroblob(32), n, 3, 0, (unixepoch() + 86400 + n) * 1000000,
-			zeroblob(400)
+	series := "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < " + strconv.Itoa(n) + ") "
+	execute(t, db, series+columns+`
+		SELECT CAST(substr(hex(randomblob(16)), 1, 32) AS BLOB), x'00', zeroblob(32), n, 3, 0,
+			(unixepoch() + 86400 + n) * 1000000, zeroblob(400)
 		FROM s`)
 }
 
@@ -93,7 +96,9 @@ func TestSweepPassesOverKeptRows(t *testing.T) {
 	execute(t, db, "UPDATE sallyport_idem SET sweep_at = now() - interval '1 hour'")
 	c := claim("due")
 	begin(t, store, c, idem.Claimed)
-	execute(t, db, "UPDATE sallyport_idem SET sweep_at = now() - interval '1 minute', expires_at = now() - interval '1 minute' WHERE attempt = 1 AND state = 1")
+	execute(t, db, `
+		UPDATE sallyport_idem SET sweep_at = now() - interval '1 minute', expires_at = now() - interval '1 minute'
+		WHERE attempt = 1 AND state = 1`)
 	sweep(t, store, 1)
 	mustCount(t, db, "SELECT count(*) FROM sallyport_idem", 2*idemsql.SweepSize)
 	mustCount(t, db, "SELECT count(*) FROM sallyport_idem WHERE sweep_at <> expires_at", 0)
@@ -140,7 +145,9 @@ func TestSettleIsHOT(t *testing.T) {
 	var updates, hot int
 	within(t, "the server's count", func() {
 		for updates < 100 {
-			err := db.QueryRowContext(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'sallyport_idem'::regclass").Scan(&updates, &hot)
+			err := db.QueryRowContext(t.Context(), `
+				SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
+				WHERE relid = 'sallyport_idem'::regclass`).Scan(&updates, &hot)
 			if err != nil {
 				t.Error(err)
 				return

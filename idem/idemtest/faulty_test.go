@@ -11,7 +11,9 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
-var faultyClaim = idem.Claim{Key: idem.NewKey("organization", "key"), Token: idem.ClaimToken{1}, Lease: time.Minute, Retention: time.Hour}
+var faultyClaim = idem.Claim{
+	Key: idem.NewKey("organization", "key"), Token: idem.ClaimToken{1}, Lease: time.Minute, Retention: time.Hour,
+}
 
 func TestFaults(t *testing.T) {
 	for _, test := range []struct {
@@ -68,7 +70,9 @@ func TestFaultsOfEachMethod(t *testing.T) {
 	settle := func() error {
 		return f.Settle(t.Context(), faultyClaim.Key, faultyClaim.Token, idem.Settlement{Outcome: idem.NotStarted})
 	}
-	for op, call := range map[idemtest.Op]func() error{idemtest.Begin: begin, idemtest.Extend: extend, idemtest.Settle: settle} {
+	for op, call := range map[idemtest.Op]func() error{
+		idemtest.Begin: begin, idemtest.Extend: extend, idemtest.Settle: settle,
+	} {
 		f.Always(op, idemtest.Fail)
 		f.Next(op, idemtest.Lose, idemtest.Panic)
 		if err := call(); err != idem.ErrLost {

@@ -106,7 +106,8 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	}
 	same := r.held && r.token == c.Token
 	switch {
-	case same && !m.has("does not know its own token") && !(m.has("knows its own token only while the lease is live") && m.now >= r.lease):
+	case same && !m.has("does not know its own token") &&
+		!(m.has("knows its own token only while the lease is live") && m.now >= r.lease):
 		r.attempt--
 		if m.has("counts a resent Begin as an attempt") {
 			r.attempt++
@@ -131,8 +132,10 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		if len(r.payload) == 0 && m.has("takes no payload for no answer") {
 			return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}, nil
 		}
-		return idem.Record{State: idem.Done, Fingerprint: r.fingerprint, Payload: r.payload, Retained: !m.has("does not say that it is whole")}, nil
-	case c.Reexecute && (r.fingerprint == c.Fingerprint || m.has("lets any request take over")) && !(m.has("does not take over")):
+		return idem.Record{State: idem.Done, Fingerprint: r.fingerprint, Payload: r.payload,
+			Retained: !m.has("does not say that it is whole")}, nil
+	case c.Reexecute && (r.fingerprint == c.Fingerprint || m.has("lets any request take over")) &&
+		!(m.has("does not take over")):
 		if m.has("takes over lapsed claims only") && !r.held {
 			break
 		}

@@ -19,7 +19,8 @@ func TestCallReturns(t *testing.T) {
 	}{
 		"a value":           {func() (int, error) { return 1, nil }, bounded.Result[int]{Value: 1}},
 		"a value and error": {func() (int, error) { return 1, broken }, bounded.Result[int]{Value: 1, Err: broken}},
-		"no return":         {func() (int, error) { runtime.Goexit(); return 1, nil }, bounded.Result[int]{Err: bounded.ErrNoReturn}},
+		"no return": {func() (int, error) { runtime.Goexit(); return 1, nil },
+			bounded.Result[int]{Err: bounded.ErrNoReturn}},
 	} {
 		if got, late := bounded.Call(t.Context(), row.do); got != row.want || late != nil {
 			t.Errorf("%s: got %+v, left behind %t, want %+v", name, got, late != nil, row.want)
