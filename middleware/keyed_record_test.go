@@ -274,7 +274,7 @@ func TestCutStreams(t *testing.T) {
 }
 
 // TestDiscardedResponse: a handler whose response cannot be sent is told by its
-// writes, and its client gets the refusal.
+// writes and its context, and its client gets the refusal.
 func TestDiscardedResponse(t *testing.T) {
 	refused := newJoiner()
 	refused.commit = func(_, undo func()) error { undo(); return errors.New("reset") }
@@ -292,6 +292,9 @@ func TestDiscardedResponse(t *testing.T) {
 				for writes = range 1000 {
 					_, err := fmt.Fprint(w, "data\n\n")
 					if errors.Join(err, http.NewResponseController(w).Flush()) != nil {
+						if r.Context().Err() == nil {
+							t.Error("the context goes on")
+						}
 						return
 					}
 				}

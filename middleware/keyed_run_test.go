@@ -197,6 +197,7 @@ func TestJoined(t *testing.T) {
 		{"409", status(409), nil, same(409), false, same(409), 0},
 		{"401", status(401), nil, same(401), true, outcome{}, 0},
 		{"429", status(429), nil, same(429), true, outcome{}, 0},
+		{"499", status(499), nil, same(499), false, same(499), 0},
 		{"500", status(500), nil, same(500), true, outcome{}, 0},
 		{"503", status(503), nil, same(503), true, outcome{}, 0},
 		{"FreeKey", func(w http.ResponseWriter, r *http.Request) {
@@ -407,6 +408,10 @@ func TestOutcomes(t *testing.T) {
 			outcome{500, "internal", ""}, outcome{500, "internal", ""}, "invalid WriteHeader code 1000"},
 		{"no status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(99) },
 			outcome{500, "internal", ""}, outcome{500, "internal", ""}, "invalid WriteHeader code 99"},
+		{"the lowest and the highest interim status", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(100)
+			w.WriteHeader(199)
+		}, outcome{200, "", ""}, outcome{200, "", ""}, "an empty 200 was stored"},
 		{"the highest status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(999) },
 			outcome{999, "", ""}, outcome{999, "", ""}, ""},
 		{"abort", func(w http.ResponseWriter, _ *http.Request) {

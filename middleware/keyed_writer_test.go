@@ -229,8 +229,8 @@ func TestDeclaredLength(t *testing.T) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(len(within)))
 			_, err := fmt.Fprint(w, within)
-			if _, more := fmt.Fprint(w, "more"); err != nil || more != http.ErrContentLength {
-				panic(fmt.Sprintf("Write within and beyond the length: %v, %v", err, more))
+			if n, more := fmt.Fprint(w, "more"); n != 0 || err != nil || more != http.ErrContentLength {
+				panic(fmt.Sprintf("Write within and beyond the length: %v, %d %v", err, n, more))
 			}
 		}
 	}
@@ -238,6 +238,10 @@ func TestDeclaredLength(t *testing.T) {
 		w.Header().Set("Content-Length", "9")
 		w.Header().Set("Location", "/a")
 		w.WriteHeader(201)
+		fmt.Fprint(w, "hello")
+	}
+	none := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "five")
 		fmt.Fprint(w, "hello")
 	}
 	ring := newKeyring()
@@ -249,6 +253,7 @@ func TestDeclaredLength(t *testing.T) {
 	}{
 		{"beyond", beyond("hello"), outcome{200, "", "hello"}, outcome{200, "", "hello"}},
 		{"beyond nothing", beyond(""), outcome{200, "", ""}, outcome{200, "", ""}},
+		{"no number", none, outcome{200, "", "hello"}, outcome{200, "", "hello"}},
 		{"short", short, outcome{}, outcome{409, "idempotency_response_not_retained", ""}},
 	} {
 		srv, client := listen(t, "HTTP/1.1", keyed(ring, with(keyedOptions{}), row.handle))

@@ -35,6 +35,11 @@ func TestSameRequest(t *testing.T) {
 		{"a clone", received(), func(_, r *http.Request) *http.Request { return r.Clone(r.Context()) }, true},
 		{"a clone of one that was made", made(strings.NewReader("{}")),
 			func(_, r *http.Request) *http.Request { return r.Clone(r.Context()) }, true},
+		{"with another context and body, of one that was made", made(nil), func(_, r *http.Request) *http.Request {
+			r = r.WithContext(r.Context())
+			r.Body = http.NoBody
+			return r
+		}, true},
 		{"a clone with another body", received(), func(_, r *http.Request) *http.Request {
 			r = r.Clone(r.Context())
 			r.Body = http.NoBody

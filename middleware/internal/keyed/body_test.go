@@ -1,0 +1,61 @@
+package keyed
+
+import (
+	"io"
+	"net/http/httptest"
+	"testing"
+)
+
+func TestBodies(t *testing.T) {
+	b := Bodies{Max: 100}
+	for i, step := range []struct {
+		owner    string
+		n, parts int64
+		want     bool
+	}{
+		{"a", 101, 1, false},
+		{"a", 100, 1, true},
+		{"b", 1, 1, false},
+		{"a", -100, 1, true},
+		{"a", 51, 2, false},
+		{"a", 50, 2, true},
+		{"b", 50, 1, true},
+		{"b", -50, 1, true},
+		{"a", -50, 1, true},
+	} {
+		if got := b.reserve(step.owner, step.n, step.parts); got != step.want {
+			t.Errorf("step %d, %+v: got %t", i, step, got)
+		}
+	}
+	body := Body{from: &b, owner: "a"}
+	for n, want := range map[int]bool{50: true, 51: false} {
+		if got := body.Hold(n); got != want {
+			t.Errorf("Hold(%d): got %t", n, got)
+		}
+	}
+	if body.Release(); b.used != 0 || len(b.owners) != 0 {
+		t.Errorf("%d bytes of %v are in use after the release", b.used, b.owners)
+	}
+}
+
+// announced is a body of which nothing arrives.
+type announced struct{ from *Bodies }
+
+func (a announced) Read([]byte) (int, error) {
+	if a.from.used != 16<<10+1 {
+		return 0, io.EOF
+	}
+	return 0, io.ErrUnexpectedEOF
+}
+
+// TestAnnouncedLength: a client gets no more room for a Content-Length than for
+// what it has sent.
+func TestAnnouncedLength(t *testing.T) {
+	b := Bodies{Max: 10 << 20}
+	r := httptest.NewRequest("POST", "/", announced{&b})
+	r.ContentLength = 1 << 20
+	var body Body
+	if err := b.Read(&body, "a", httptest.NewRecorder(), r, 1<<20); err != io.ErrUnexpectedEOF {
+		t.Errorf("%v, with %d bytes in use", err, b.used)
+	}
+}
