@@ -13,7 +13,6 @@ const maxKeyLength = 255
 // The errors are sentences for the client, without a full stop, that say what
 // to change. They contain nothing of what the client sent.
 var (
-	errMissing   = errors.New("the idempotency key is missing")
 	errTwice     = errors.New("the idempotency key was sent more than once; send one")
 	errEmpty     = errors.New("the idempotency key is empty; send 1 to 255 printable ASCII characters")
 	errLong      = errors.New("the idempotency key is longer than 255 bytes")
@@ -26,8 +25,8 @@ var (
 		"send nothing after it")
 )
 
-// Key reads the values of an idempotency key's header field, one for each
-// field line, and returns the key: 1 to 255 printable ASCII characters.
+// Key reads the values of an idempotency key's header field, one for each of its
+// lines, of which there is one or more, and returns the key: 1 to 255 printable ASCII characters.
 //
 // A value that begins with a quotation mark is a structured field string (RFC
 // 9651, section 3.3.3), in which \" stands for " and \\ for \; it names the
@@ -38,11 +37,7 @@ var (
 // The text of an error is meant for the client, and repeats nothing of what it
 // sent.
 func Key(values []string) (string, error) {
-	switch len(values) {
-	case 0:
-		return "", errMissing
-	case 1:
-	default:
+	if len(values) != 1 {
 		return "", errTwice
 	}
 	value := strings.Trim(values[0], " \t")
@@ -67,36 +62,29 @@ func checkKey(key string) (string, error) {
 	return key, nil
 }
 
+var unescape = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
+
 // unquoteKey reads what follows the opening quotation mark.
 func unquoteKey(s string) (string, error) {
-	// Without an escape the key is part of the value, and nothing is copied.
-	if end := strings.IndexAny(s, `"\`); end >= 0 && s[end] == '"' {
-		if end != len(s)-1 {
-			return "", errParameters
-		}
-		return checkKey(s[:end])
-	}
 	if len(s) > 2*maxKeyLength+1 {
 		return "", errLong
 	}
-	key := make([]byte, 0, len(s))
+	escaped := false
 	for i := 0; i < len(s); i++ {
-		switch s[i] {
-		case '"':
-			if i != len(s)-1 {
-				return "", errParameters
-			}
-			return checkKey(string(key))
-		case '\\':
-			i++
-			if i == len(s) {
-				return "", errQuote
-			}
-			if s[i] != '"' && s[i] != '\\' {
+		switch {
+		case s[i] == '\\':
+			escaped = true
+			if i++; i < len(s) && s[i] != '"' && s[i] != '\\' {
 				return "", errEscape
 			}
+		case s[i] != '"':
+		case i != len(s)-1:
+			return "", errParameters
+		case escaped:
+			return checkKey(unescape.Replace(s[:i]))
+		default:
+			return checkKey(s[:i])
 		}
-		key = append(key, s[i])
 	}
 	return "", errQuote
 }

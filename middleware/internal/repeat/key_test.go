@@ -79,7 +79,7 @@ func TestKeyErrors(t *testing.T) {
 		values []string
 		says   string
 	}{
-		{nil, "is missing"}, {[]string{"QQ", "QQ"}, "more than once"}, {[]string{"QQ", ""}, "more than once"},
+		{[]string{"QQ", "QQ"}, "more than once"}, {[]string{"QQ", ""}, "more than once"},
 		{[]string{""}, "is empty"}, {[]string{strings.Repeat("Q", 300)}, "longer than 255 bytes"},
 		{[]string{"QQ\x00QQ"}, "printable ASCII"}, {[]string{`"QQQ`}, "none at its end"},
 		{[]string{`"QQQ\`}, "none at its end"},
