@@ -3,6 +3,7 @@ package keyed
 import (
 	"io"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -48,8 +49,8 @@ func (a announced) Read([]byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// TestAnnouncedLength: a client gets no more room for a Content-Length than for
-// what it has sent.
+// TestAnnouncedLength: a client gets little room for a Content-Length before it
+// has sent anything, and none beyond it but for the end to be read into.
 func TestAnnouncedLength(t *testing.T) {
 	b := Bodies{Max: 10 << 20}
 	r := httptest.NewRequest("POST", "/", announced{&b})
@@ -57,5 +58,11 @@ func TestAnnouncedLength(t *testing.T) {
 	var body Body
 	if err := b.Read(&body, "a", httptest.NewRecorder(), r, 1<<20); err != io.ErrUnexpectedEOF {
 		t.Errorf("%v, with %d bytes in use", err, b.used)
+	}
+	const length = 20_000
+	body = Body{}
+	r = httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", length)))
+	if err := b.Read(&body, "a", httptest.NewRecorder(), r, 1<<20); err != nil || cap(body.Bytes) != length+1 {
+		t.Errorf("%v, with room for %d bytes", err, cap(body.Bytes))
 	}
 }

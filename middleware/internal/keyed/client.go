@@ -84,7 +84,7 @@ func (w *writer) inTime(write func() (int, error)) (int, error) {
 	n, err := write()
 	if errors.Is(err, http.ErrNotSupported) {
 		_ = w.ctx.resume(nil) // to flush; it says nothing of the client
-		return 0, err
+		return n, err
 	}
 	return n, w.ctx.resume(err)
 }
