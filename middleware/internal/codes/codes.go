@@ -53,37 +53,54 @@ var Table = map[string]Row{
 	BadRequest:         {Status: 400, Detail: "The request could not be read."},
 	SeveralCredentials: {Status: 400, Detail: "The request carries credentials of several kinds. Send one kind."},
 	KeyInvalid:         {Status: 400, Detail: "The Idempotency-Key header is not valid."},
-	KeyRequired:        {Status: 400, Detail: "This operation needs an Idempotency-Key header. Choose a value that is unique to the operation, and send the same one when you retry."},
+	KeyRequired: {Status: 400, Detail: "This operation needs an Idempotency-Key header. " +
+		"Choose a value that is unique to the operation, and send the same one when you retry."},
 
 	APIKeyMissing: {Status: 401, Detail: "No credentials were sent. Send the header Authorization: Bearer YOUR_API_KEY."},
-	APIKeyInvalid: {Status: 401, Detail: "The API key is not valid. Check that it is whole, and that it has not been revoked."},
+	APIKeyInvalid: {Status: 401, Detail: "The API key is not valid. Check that it is whole, " +
+		"and that it has not been revoked."},
 
 	InsufficientScope: {Status: 403, Detail: "The credentials lack a scope that this operation needs."},
-	AddressNotAllowed: {Status: 403, Detail: "The API key may not be used from this address. Its owner has named the networks that it may be used from."},
-	CallerNotAccepted: {Status: 403, Detail: "The credentials are valid, but what they say about the caller cannot be used here: the organization, a scope or another field is missing or not known."},
+	AddressNotAllowed: {Status: 403, Detail: "The API key may not be used from this address. " +
+		"Its owner has named the networks that it may be used from."},
+	CallerNotAccepted: {Status: 403, Detail: "The credentials are valid, but what they say about the caller cannot be " +
+		"used here: the organization, a scope or another field is missing or not known."},
 
-	NotFound:         {Status: 404, Detail: "There is nothing at this path."},
-	MethodNotAllowed: {Status: 405, Detail: "This path does not answer to the request's method. The Allow header lists those it answers to."},
+	NotFound: {Status: 404, Detail: "There is nothing at this path."},
+	MethodNotAllowed: {Status: 405, Detail: "This path does not answer to the request's method. " +
+		"The Allow header lists those it answers to."},
 
-	InProgress:     {Status: 409, Detail: "The first request with this Idempotency-Key is still being worked on. Retry after the wait to get its response.", RetryAfter: time.Second},
-	OutcomeUnknown: {Status: 409, Detail: "The first request with this Idempotency-Key was interrupted, and whether it took effect is not known. Look at the resource before you try again with a new key."},
-	NotRetained:    {Status: 409, Detail: "The first request with this Idempotency-Key was completed, but its response was not kept: it was too large, streamed, cut short or secret, or there was no room for it."},
+	InProgress: {Status: 409, Detail: "The first request with this Idempotency-Key is still being worked on. " +
+		"Retry after the wait to get its response.", RetryAfter: time.Second},
+	OutcomeUnknown: {Status: 409, Detail: "The first request with this Idempotency-Key was interrupted, " +
+		"and whether it took effect is not known. Look at the resource before you try again with a new key."},
+	NotRetained: {Status: 409, Detail: "The first request with this Idempotency-Key was completed, " +
+		"but its response was not kept: it was too large, streamed, cut short or secret, or there was no room for it."},
 
 	BodyTooLarge: {Status: 413, Detail: "The request body is too large."},
-	KeyReused:    {Status: 422, Detail: "This Idempotency-Key was used for a different request. A key belongs to one method, host, path, query, Range, content type and body; use a new key for a new operation."},
+	KeyReused: {Status: 422, Detail: "This Idempotency-Key was used for a different request. " +
+		"A key belongs to one method, host, path, query, Range, content type and body; use a new key for a new operation."},
 
-	RateLimited:       {Status: 429, Detail: "Too many requests. Wait as long as the Retry-After header says."},
-	TooManyFailures:   {Status: 429, Detail: "Too many requests with an invalid API key came from this address. Wait as long as the Retry-After header says.", RetryAfter: time.Second},
-	TooManyConcurrent: {Status: 429, Detail: "Too many requests of this organization are being worked on at once. Retry when one of them has ended.", RetryAfter: time.Second},
+	RateLimited: {Status: 429, Detail: "Too many requests. Wait as long as the Retry-After header says."},
+	TooManyFailures: {Status: 429, Detail: "Too many requests with an invalid API key came from this address. " +
+		"Wait as long as the Retry-After header says.", RetryAfter: time.Second},
+	TooManyConcurrent: {Status: 429, Detail: "Too many requests of this organization are being worked on at once. " +
+		"Retry when one of them has ended.", RetryAfter: time.Second},
 
 	Internal: {Status: 500, Detail: "Something went wrong on our side. Quote the request id to support."},
 
-	KeyStore:        {Status: 503, Detail: "The credentials cannot be checked at the moment. They have not been refused: retry after the wait.", RetryAfter: time.Second},
-	TooManyInFlight: {Status: 503, Detail: "Too many operations of this organization are being worked on. Nothing was done: retry after the wait.", RetryAfter: time.Second},
-	ReplyStore:      {Status: 503, Detail: "The Idempotency-Key cannot be checked at the moment. Nothing was done: retry after the wait with the same key.", RetryAfter: time.Second},
-	ReplyStoreFull:  {Status: 503, Detail: "No more operations can be remembered at the moment. Nothing was done: retry after the wait with the same key.", RetryAfter: 5 * time.Second},
-	CommitUnknown:   {Status: 503, Detail: "The operation was carried out or it was not; the database did not say. Retry with the same Idempotency-Key to find out.", RetryAfter: time.Second},
-	RateStore:       {Status: 503, Detail: "The rate limit cannot be checked at the moment. Nothing was done: retry after the wait.", RetryAfter: time.Second},
+	KeyStore: {Status: 503, Detail: "The credentials cannot be checked at the moment. " +
+		"They have not been refused: retry after the wait.", RetryAfter: time.Second},
+	TooManyInFlight: {Status: 503, Detail: "Too many operations of this organization are being worked on. " +
+		"Nothing was done: retry after the wait.", RetryAfter: time.Second},
+	ReplyStore: {Status: 503, Detail: "The Idempotency-Key cannot be checked at the moment. " +
+		"Nothing was done: retry after the wait with the same key.", RetryAfter: time.Second},
+	ReplyStoreFull: {Status: 503, Detail: "No more operations can be remembered at the moment. " +
+		"Nothing was done: retry after the wait with the same key.", RetryAfter: 5 * time.Second},
+	CommitUnknown: {Status: 503, Detail: "The operation was carried out or it was not; the database did not say. " +
+		"Retry with the same Idempotency-Key to find out.", RetryAfter: time.Second},
+	RateStore: {Status: 503, Detail: "The rate limit cannot be checked at the moment. " +
+		"Nothing was done: retry after the wait.", RetryAfter: time.Second},
 
 	Expectation:    {Status: 417, Detail: "The only expectation that this server meets is 100-continue."},
 	HeaderTooLarge: {Status: 431, Detail: "The header of the request is too large. Send less in it."},

@@ -43,7 +43,8 @@ func (o *Options) replace(status int, p []byte) []byte {
 	statusLine, _, _ := bytes.Cut(p, []byte("\r\n"))
 	id := o.NewID()
 	contentType, body := o.Body(status, id)
-	return fmt.Appendf(nil, "%s\r\n%s: %s\r\nDate: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+	return fmt.Appendf(nil, "%s\r\n%s: %s\r\nDate: %s\r\n"+
+		"Content-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		statusLine, o.Header, id, time.Now().UTC().Format(http.TimeFormat), contentType, len(body), body)
 }
 

@@ -103,7 +103,8 @@ func TestHandlerWithoutOwner(t *testing.T) {
 			w.WriteHeader(417)
 			hello(w, r)
 		}, "new-1", 417, "hello"},
-		{"417 that keeps the connection", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(417) }, "new-1", 417, ""},
+		{"417 that keeps the connection",
+			func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(417) }, "new-1", 417, ""},
 		{"head of 24 KB", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("A", strings.Repeat("a", 3<<12))
 			w.Header().Set("Z", strings.Repeat("z", 3<<12))
@@ -128,7 +129,8 @@ func TestHandlerWithoutOwner(t *testing.T) {
 				r = c.next("GET")
 			}
 			if r.StatusCode != tt.status || r.id(t) != tt.id || r.body != tt.body {
-				t.Errorf("got %d, id %q, %d bytes; want %d, %q, %d bytes", r.StatusCode, r.id(t), len(r.body), tt.status, tt.id, len(tt.body))
+				t.Errorf("got %d, id %q, %d bytes; want %d, %q, %d bytes",
+					r.StatusCode, r.id(t), len(r.body), tt.status, tt.id, len(tt.body))
 			}
 		})
 	}

@@ -31,7 +31,8 @@ func TestHooksSetBefore(t *testing.T) {
 	}
 	c.Close()
 	got := []string{<-states, <-states, <-states, <-states}
-	if want := []string{"*net.TCPConn new", "*net.TCPConn active", "*net.TCPConn idle", "*net.TCPConn closed"}; !slices.Equal(got, want) {
+	want := []string{"*net.TCPConn new", "*net.TCPConn active", "*net.TCPConn idle", "*net.TCPConn closed"}
+	if !slices.Equal(got, want) {
 		t.Errorf("got states %q, want %q", got, want)
 	}
 }

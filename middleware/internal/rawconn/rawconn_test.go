@@ -22,7 +22,8 @@ const (
 	field      = "Svc-Request-Id"
 	getRequest = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 	// canned is an answer of net/http. As a body it must not be changed.
-	canned = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
+	canned = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
+		"400 Bad Request"
 )
 
 var idLine = regexp.MustCompile(`(?im)^svc-request-id: ([^\r\n]*)\r\n`)
@@ -172,10 +173,12 @@ func wantAnswer(t testing.TB, r response, status int) {
 	if r.StatusCode != status || !strings.HasPrefix(id, "new-") {
 		t.Errorf("got status %d with id %q, want %d with a new one", r.StatusCode, id, status)
 	}
-	if want := fmt.Sprintf(`{"status":%d,"request_id":%q}`, status, id); r.body != want || r.ContentLength != int64(len(want)) {
+	want := fmt.Sprintf(`{"status":%d,"request_id":%q}`, status, id)
+	if r.body != want || r.ContentLength != int64(len(want)) {
 		t.Errorf("got body %q of length %d, want %q", r.body, r.ContentLength, want)
 	}
-	if !strings.Contains(r.head, "\r\nConnection: close\r\n") || r.Header.Get("Content-Type") != "application/problem+json" {
+	if !strings.Contains(r.head, "\r\nConnection: close\r\n") ||
+		r.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("got head %q, want a problem and Connection: close", r.head)
 	}
 	if _, err := http.ParseTime(r.Header.Get("Date")); err != nil || len(r.Header["Date"]) != 1 {

@@ -98,7 +98,8 @@ func TestTLSHandler(t *testing.T) {
 		})))
 		r := getTLS(t, addr, config, protocol)
 		if r.Proto != proto || r.body != likeResponse || !slices.Equal(r.Header[field], []string{"own-1"}) {
-			t.Errorf("got %s, %d bytes, ids %q; want %s, own-1 and the body unchanged", r.Proto, len(r.body), r.Header[field], proto)
+			t.Errorf("got %s, %d bytes, ids %q; want %s, own-1 and the body unchanged",
+				r.Proto, len(r.body), r.Header[field], proto)
 		}
 	}
 }
@@ -178,9 +179,12 @@ func TestTLSProtocols(t *testing.T) {
 		{"HTTP/1, h2c", only(http1, h2c), "", "http/1.1"},
 		{"HTTP/2", only(http2), "", "h2"},
 		{"NextProtos h2", nextProtos("h2", "http/1.1"), "", "h2"},
-		{"NextProtos h2, HTTP/1", func(srv *http.Server) { nextProtos("h2", "http/1.1")(srv); only(http1)(srv) }, "", "http/1.1"},
+		{"NextProtos h2, HTTP/1",
+			func(srv *http.Server) { nextProtos("h2", "http/1.1")(srv); only(http1)(srv) }, "", "http/1.1"},
 		{"NextProtos http/1.1", nextProtos("http/1.1"), "", "http/1.1"},
-		{"TLSNextProto", func(srv *http.Server) { srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} }, "", "http/1.1"},
+		{"TLSNextProto", func(srv *http.Server) {
+			srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+		}, "", "http/1.1"},
 		{"GODEBUG", func(*http.Server) {}, "http2server=0", "http/1.1"},
 	}
 	for _, tt := range tests {

@@ -30,9 +30,12 @@ func largeBody(w http.ResponseWriter, r *http.Request) {
 
 func TestBodyLikeResponse(t *testing.T) {
 	tests := map[string]http.HandlerFunc{
-		"one write":         func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, likeResponse) },
-		"after flush":       largeBody,
-		"after early hints": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints); largeBody(w, r) },
+		"one write":   func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, likeResponse) },
+		"after flush": largeBody,
+		"after early hints": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			largeBody(w, r)
+		},
 		"flushed parts": func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(len(likeResponse)))
 			w.(http.Flusher).Flush()
@@ -126,10 +129,12 @@ func TestHijackedHead(t *testing.T) {
 		{"no field", []string{"HTTP/1.1 200\r\n\r\nA: body"}, "HTTP/1.1 200\r\n" + ours + "\r\nA: body"},
 		{"bare line feeds", []string{"HTTP/1.0 200 OK\nA: b\n\nbody\r\n"}, "HTTP/1.0 200 OK\n" + ours + "A: b\n\nbody\r\n"},
 		{"lines", strings.SplitAfter(switching, "\n"), with(switching)},
-		{"other ids", []string{"HTTP/1.1 200 OK\r\nsvc-request-id: a\r\nSvc-Request-Ids: b\r\nSvc-Request-Id:c\r\n\r\nSvc-Request-Id: body\r\n"},
+		{"other ids", []string{"HTTP/1.1 200 OK\r\nsvc-request-id: a\r\nSvc-Request-Ids: b\r\nSvc-Request-Id:c\r\n\r\n" +
+			"Svc-Request-Id: body\r\n"},
 			"HTTP/1.1 200 OK\r\n" + ours + "Svc-Request-Ids: b\r\n\r\nSvc-Request-Id: body\r\n"},
 		{"no head", []string{"\x81\x05hello", canned}, "\x81\x05hello" + canned},
-		{"interim head", []string{"HTTP/1.1 103 Early Hints\r\n\r\n", canned}, with("HTTP/1.1 103 Early Hints\r\n\r\n") + canned},
+		{"interim head", []string{"HTTP/1.1 103 Early Hints\r\n\r\n", canned},
+			with("HTTP/1.1 103 Early Hints\r\n\r\n") + canned},
 		{"no space", []string{"HTTP/1.1/200 OK\r\n\r\n", canned}, "HTTP/1.1/200 OK\r\n\r\n" + canned},
 		{"no status", []string{"HTTP/1.1 2000 OK\r\n\r\n", canned}, "HTTP/1.1 2000 OK\r\n\r\n" + canned},
 		{"HTTP/2", []string{"HTTP/2.0 200 OK\r\n\r\n" + canned}, "HTTP/2.0 200 OK\r\n\r\n" + canned},
@@ -284,7 +289,8 @@ func TestStates(t *testing.T) {
 		{"owned, even if it has no id", []any{own("own"), canned, canned}, canned + canned},
 		{"owner after the head", []any{head, own("own"), http.StateHijacked, head}, with("new-1") + head},
 		{"owner after the hijack", []any{http.StateHijacked, own("own"), head}, with("new-1")},
-		{"idle after the hijack", []any{own("own"), http.StateHijacked, http.StateIdle, head, http.StateIdle, head}, with("own") + head},
+		{"idle after the hijack", []any{own("own"), http.StateHijacked, http.StateIdle, head, http.StateIdle, head},
+			with("own") + head},
 		{"two owners", []any{own("first"), own("own"), http.StateHijacked, head}, with("own")},
 	}
 	for _, tt := range tests {

@@ -147,20 +147,27 @@ func TestCopyCommitsWithTheFirstByte(t *testing.T) {
 		status int
 		body   string
 	}
+	type readerOnly struct{ io.Reader }
 	long := strings.Repeat("x", 3000)
+	down := func(w http.ResponseWriter) { http.Error(w, "down", http.StatusBadGateway) }
+	notFound := func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }
+	nothing := func(http.ResponseWriter) {}
 	for name, tt := range map[string]struct {
 		src  io.Reader
 		err  error
 		then func(w http.ResponseWriter)
 		want want
 	}{
-		"fails":                    {iotest.ErrReader(failed), failed, func(w http.ResponseWriter) { http.Error(w, "down", http.StatusBadGateway) }, want{502, "down\n"}},
-		"is empty":                 {strings.NewReader(""), nil, func(w http.ResponseWriter) { w.WriteHeader(404) }, want{404, ""}},
-		"is empty for us":          {struct{ io.Reader }{strings.NewReader("")}, nil, func(w http.ResponseWriter) { w.WriteHeader(404) }, want{404, ""}},
-		"fails at once":            {io.MultiReader(strings.NewReader("a"), iotest.ErrReader(failed)), failed, func(w http.ResponseWriter) { http.Error(w, "b", http.StatusBadGateway) }, want{200, "ab\n"}},
-		"fails late":               {io.MultiReader(strings.NewReader(long), iotest.ErrReader(failed)), failed, func(http.ResponseWriter) {}, want{200, long}},
-		"is read bytewise":         {struct{ io.Reader }{iotest.OneByteReader(strings.NewReader(long))}, nil, func(http.ResponseWriter) {}, want{200, long}},
-		"ends with its last bytes": {struct{ io.Reader }{iotest.DataErrReader(strings.NewReader(long))}, nil, func(http.ResponseWriter) {}, want{200, long}},
+		"fails":           {iotest.ErrReader(failed), failed, down, want{502, "down\n"}},
+		"is empty":        {strings.NewReader(""), nil, notFound, want{404, ""}},
+		"is empty for us": {readerOnly{strings.NewReader("")}, nil, notFound, want{404, ""}},
+		"fails at once": {io.MultiReader(strings.NewReader("a"), iotest.ErrReader(failed)), failed, down,
+			want{200, "adown\n"}},
+		"fails late": {io.MultiReader(strings.NewReader(long), iotest.ErrReader(failed)), failed, nothing,
+			want{200, long}},
+		"is read bytewise": {readerOnly{iotest.OneByteReader(strings.NewReader(long))}, nil, nothing, want{200, long}},
+		"ends with its last bytes": {readerOnly{iotest.DataErrReader(strings.NewReader(long))}, nil, nothing,
+			want{200, long}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := start(t, stamped(func(w http.ResponseWriter, r *http.Request) {
