@@ -90,6 +90,22 @@ func (f *fleet) deploy(previous, present string) {
 	f.underLoad("in the end", func() {})
 	f.repeat()
 	f.count()
+	f.used(first)
+}
+
+// used ends a process and reports unless it has written how the key was used.
+func (f *fleet) used(p *process) {
+	if err := f.end(p, syscall.SIGTERM); err != nil {
+		f.t.Errorf("this version, told to end: %v\n%s", err, &p.log)
+	}
+	var scopes, requests int
+	if err := f.db.QueryRow("SELECT (SELECT COUNT(*) FROM sallyport_keys_scopes), "+
+		"(SELECT COALESCE(SUM(requests), 0) FROM sallyport_keys_days)").Scan(&scopes, &requests); err != nil {
+		f.t.Fatal(err)
+	}
+	if scopes == 0 || requests == 0 || strings.Contains(p.log.String(), "could not be written") {
+		f.t.Errorf("%d scopes and %d requests were written\n%s", scopes, requests, &p.log)
+	}
 }
 
 // A fleet is the processes that share a store, and what their clients know.

@@ -107,6 +107,9 @@ func serve(ctx context.Context) error {
 	upkeep, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	go cached.Run(upkeep)
+	uses := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 50 * time.Millisecond})
+	written := make(chan error, 1)
+	go func() { written <- uses.Run(upkeep) }()
 
 	runner := func(join bool) middleware.IdempotencyOptions {
 		return middleware.IdempotencyOptions{Runner: idem.NewRunner(answers,
@@ -115,6 +118,7 @@ func serve(ctx context.Context) error {
 	leased := runner(false)
 	api := middleware.NewAPI(cached, middleware.Options{
 		Base:        "/api/v1",
+		Keys:        middleware.KeyOptions{LastUsed: uses},
 		RateLimit:   middleware.RateLimitOptions{Store: limits},
 		Idempotency: leased,
 		Hooks:       &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))},
@@ -155,7 +159,9 @@ func serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	drain := context.WithoutCancel(ctx)
-	return errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+	err = errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+	end()
+	return errors.Join(err, <-written)
 }
 
 // open makes the tables, or brings them up to date.
