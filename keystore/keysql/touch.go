@@ -43,13 +43,11 @@ var postgresTouch = touch{
 	scopes: `
 		INSERT INTO sallyport_keys_scopes AS s (id, scope, day)
 		SELECT k.id, u.scope, u.day
-		FROM json_to_recordset(?1::json) AS u(organization text, id text, scope text, day integer)
-		JOIN sallyport_keys AS k ON k.id = u.id AND k.organization = u.organization` + laterDay,
+		FROM json_to_recordset(?1::json) AS u(organization text, id text, scope text, day integer)` + laterDay,
 	days: `
 		INSERT INTO sallyport_keys_days AS d (id, day, requests)
 		SELECT k.id, u.day, u.requests
-		FROM json_to_recordset(?1::json) AS u(organization text, id text, day integer, requests bigint)
-		JOIN sallyport_keys AS k ON k.id = u.id AND k.organization = u.organization` + moreRequests,
+		FROM json_to_recordset(?1::json) AS u(organization text, id text, day integer, requests bigint)` + moreRequests,
 	sweep: `
 		DELETE FROM sallyport_keys_days WHERE (id, day) IN (
 			SELECT id, day FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000 FOR UPDATE SKIP LOCKED)`,
@@ -57,27 +55,26 @@ var postgresTouch = touch{
 
 var sqliteTouch = touch{
 	keys: `
-		UPDATE sallyport_keys AS k SET` + usedLater + `
-		FROM (
-			SELECT value ->> 'organization' AS organization, value ->> 'id' AS id, value ->> 'at' AS at,
-				value ->> 'address' AS address, value ->> 'observed' AS observed
-			FROM json_each(?1)
-		) AS u
+		UPDATE sallyport_keys AS k SET` + usedLater + " FROM" + sqliteBatch + `
 		WHERE k.id = u.id AND k.organization = u.organization AND` + news,
 	scopes: `
 		INSERT INTO sallyport_keys_scopes AS s (id, scope, day)
-		SELECT k.id, value ->> 'scope' AS scope, value ->> 'day' AS day
-		FROM json_each(?1) AS u
-		JOIN sallyport_keys AS k ON k.id = value ->> 'id' AND k.organization = value ->> 'organization'` + laterDay,
+		SELECT k.id, u.scope, u.day FROM` + sqliteBatch + laterDay,
 	days: `
 		INSERT INTO sallyport_keys_days AS d (id, day, requests)
-		SELECT k.id, value ->> 'day' AS day, value ->> 'requests'
-		FROM json_each(?1) AS u
-		JOIN sallyport_keys AS k ON k.id = value ->> 'id' AND k.organization = value ->> 'organization'` + moreRequests,
+		SELECT k.id, u.day, u.requests FROM` + sqliteBatch + moreRequests,
 	sweep: `
 		DELETE FROM sallyport_keys_days WHERE (id, day) IN (
 			SELECT id, day FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000)`,
 }
+
+const sqliteBatch = `
+	(
+		SELECT value ->> 'organization' AS organization, value ->> 'id' AS id, value ->> 'at' AS at,
+			value ->> 'address' AS address, value ->> 'observed' AS observed,
+			value ->> 'scope' AS scope, value ->> 'day' AS day, value ->> 'requests' AS requests
+		FROM json_each(?1)
+	) AS u`
 
 const (
 	// MySQL may assign the time before it compares it for the address.
@@ -87,11 +84,16 @@ const (
 		observed_since = COALESCE(k.observed_since, u.observed)`
 	news = ` (k.last_used_at IS NULL OR k.last_used_at < u.at OR k.observed_since IS NULL AND u.observed IS NOT NULL)`
 
-	laterDay = `
-		WHERE true
+	ofKeys = `
+		JOIN sallyport_keys AS k ON k.id = u.id AND k.organization = u.organization`
+	// Most scopes were needed before on the same day. They are left out, because
+	// a row that is in conflict is locked, and that is a write.
+	laterDay = ofKeys + `
+		WHERE NOT EXISTS (
+			SELECT 1 FROM sallyport_keys_scopes AS o WHERE o.id = k.id AND o.scope = u.scope AND o.day >= u.day)
 		ORDER BY 1, 2
 		ON CONFLICT (id, scope) DO UPDATE SET day = excluded.day WHERE s.day < excluded.day`
-	moreRequests = `
+	moreRequests = ofKeys + `
 		WHERE true
 		ORDER BY 1, 2
 		ON CONFLICT (id, day) DO UPDATE SET requests = d.requests + excluded.requests`
@@ -104,6 +106,8 @@ var mysqlTouch = touch{
 	keys: "UPDATE" + mysqlBatch + " SET" + usedLater + " WHERE" + news,
 	scopes: `
 		INSERT INTO sallyport_keys_scopes (id, scope, day) SELECT k.id, UNHEX(u.scope), u.day FROM` + mysqlBatch + `
+		WHERE NOT EXISTS (
+			SELECT 1 FROM sallyport_keys_scopes AS o WHERE o.id = k.id AND o.scope = UNHEX(u.scope) AND o.day >= u.day)
 		ON DUPLICATE KEY UPDATE day = GREATEST(sallyport_keys_scopes.day, u.day)`,
 	days: `
 		INSERT INTO sallyport_keys_days (id, day, requests) SELECT k.id, u.day, u.requests FROM` + mysqlBatch + `
