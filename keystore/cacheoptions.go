@@ -24,10 +24,10 @@ type CacheOptions struct {
 	NegativeTTL time.Duration
 
 	// Size is the number of usable keys that are remembered, about 700 bytes
-	// each and what their attributes and networks take, and the number of
-	// refusals, about 200 bytes each. Beyond it the least recently used are
-	// evicted. Refusals are kept apart from the keys, so that no flood of
-	// made-up tokens evicts a key. Zero means 100,000.
+	// each, 160 more with a [LastUsed], and what their attributes and networks
+	// take, and the number of refusals, about 200 bytes each. Beyond it the
+	// least recently used are evicted. Refusals are kept apart from the keys, so
+	// that no flood of made-up tokens evicts a key. Zero means 100,000.
 	Size int
 
 	// Timeout bounds one question to the store, and so the wait of every

@@ -30,8 +30,9 @@
 // Beside them: a [Service] says which scopes there are and what a token looks
 // like, for example svc_live_ and 38 characters, also those of an older system
 // if it is told their [LegacyFormat]. A [Store] finds a Key by the [Digest] of
-// its token. [LastUsed] keeps when keys were used. A [Policy] limits which keys are
-// issued, and an [AuditEntry] says who did what to one.
+// its token. [LastUsed] keeps when, from where and with which scopes keys were
+// used. A [Policy] limits which keys are issued, and an [AuditEntry] says who
+// did what to one.
 //
 // The rules:
 //
