@@ -281,42 +281,6 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// A Begin sent again begins the retention anew, and one that is shorter than
-// what is left of it as well.
-func TestResentBeginRetains(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	prefix := redistest.OwnPrefix(t, client)
-	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
-	c := aClaim("k")
-	for _, retention := range []time.Duration{time.Hour, 3 * time.Hour, 2 * time.Hour} {
-		c.Retention = retention
-		mustBegin(t, store, c, idem.Claimed)
-		if left := ttl(t, client, prefix); left <= retention-time.Minute || left > retention+time.Second {
-			t.Errorf("after a Begin with a retention of %v the key goes in %v", retention, left)
-		}
-	}
-}
-
-// An extension beyond the retention keeps the key until the lease ends.
-func TestExtendBeyondTheRetention(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	prefix := redistest.OwnPrefix(t, client)
-	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
-	c := aClaim("k")
-	mustBegin(t, store, c, idem.Claimed)
-	lease := 3 * c.Retention
-	if err := store.Extend(t.Context(), c.Key, c.Token, lease); err != nil {
-		t.Fatal(err)
-	}
-	left := ttl(t, client, prefix)
-	r := mustBegin(t, store, again(c), idem.InFlight)
-	for what, d := range map[string]time.Duration{"the lease ends": r.RetryAfter, "the key expires": left} {
-		if d > lease+2*time.Millisecond || d < lease-time.Minute {
-			t.Errorf("%s in %v, want %v", what, d, lease)
-		}
-	}
-}
-
 // A key that is freed again and again does not grow without end. The latest of
 // its claims are known as freed, and no answer is lost in between.
 func TestFreedAgainAndAgain(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -231,43 +230,6 @@ func TestForeignKey(t *testing.T) {
 		if after := client.Dump(t.Context(), name).Val(); after != before {
 			t.Errorf("%s: was changed", what)
 		}
-	}
-}
-
-// Redis forgets its scripts all the time; one of many callers gets the claim.
-func TestScriptFlush(t *testing.T) {
-	client := redistest.Start(t).Client()
-	store := ownStore(t, client)
-	for round := range 10 {
-		var wg sync.WaitGroup
-		claimed := make(chan idem.Claim, 64)
-		for i := range 64 {
-			wg.Go(func() {
-				if i%8 == 0 {
-					client.ScriptFlush(t.Context())
-				}
-				c := aClaim("k")
-				c.Key[0] = byte(round)
-				r, err := store.Begin(t.Context(), c)
-				if err != nil {
-					t.Errorf("Begin: %v", err)
-				}
-				if r.State == idem.Claimed {
-					claimed <- c
-				}
-			})
-		}
-		wg.Wait()
-		if n := len(claimed); n != 1 {
-			t.Fatalf("%d of 64 callers got the claim, want 1", n)
-		}
-		c := <-claimed
-		client.ScriptFlush(t.Context())
-		if err := store.Settle(t.Context(), c.Key, c.Token, finished("answer")); err != nil {
-			t.Fatal(err)
-		}
-		client.ScriptFlush(t.Context())
-		mustBegin(t, store, again(c), idem.Done)
 	}
 }
 

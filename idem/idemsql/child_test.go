@@ -21,7 +21,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
-	"github.com/sallyport-go/sallyport/middleware"
 )
 
 var kills = flag.Int("kills", 15, "how often each of the tests that kill servers does so")
@@ -34,7 +33,7 @@ type order struct {
 	File        string // of SQLite
 	DSN, Schema string // of Postgres
 	MariaDB     string // its DSN
-	Mode        string // joined, leased, reexecuted
+	Mode        string // joined, leased
 }
 
 func TestMain(m *testing.M) {
@@ -79,10 +78,8 @@ func serve(text string) error {
 	if err != nil {
 		return err
 	}
-	o2 := options{Options: idem.Options{Join: o.Mode == "joined", Lease: crashLease, Reexecute: o.Mode == "reexecuted"}}
-	s, err := makeServer(d, db, idemsql.Options{}, o2, map[string]handler{
-		"joined": create, "leased": createLeased, "reexecuted": createReexecuted,
-	}[o.Mode])
+	o2 := options{Options: idem.Options{Join: o.Mode == "joined", Lease: crashLease}}
+	s, err := makeServer(d, db, idemsql.Options{}, o2, map[string]handler{"joined": create, "leased": createLeased}[o.Mode])
 	if err != nil {
 		return err
 	}
@@ -106,25 +103,6 @@ func createLeased(w http.ResponseWriter, r *http.Request, s *server) {
 	}
 	w.WriteHeader(http.StatusCreated)
 	io.WriteString(w, `{"id":"`+id+`"}`)
-}
-
-// createReexecuted is safe to run again, and says in the row which attempt it
-// was.
-func createReexecuted(w http.ResponseWriter, r *http.Request, s *server) {
-	title, _ := io.ReadAll(r.Body)
-	values := fmt.Sprintf("('%s', '%[1]s', %d)", title, middleware.Executions(r.Context()))
-	statement := "INSERT INTO tasks (id, title, attempt) VALUES " + values +
-		" ON CONFLICT (id) DO UPDATE SET attempt = excluded.attempt"
-	if s.mariadb {
-		statement = "REPLACE INTO tasks (id, title, attempt) VALUES " + values
-	}
-	_, err := s.db.ExecContext(r.Context(), statement)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.WriteHeader(http.StatusCreated)
-	io.WriteString(w, `{"id":"`+string(title)+`"}`)
 }
 
 // child is the server that runs now; there is another after each kill.

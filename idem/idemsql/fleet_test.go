@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"fmt"
 	"net/http"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -51,30 +50,6 @@ func TestOneKeyTwoServers(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Another request with the key of one that runs elsewhere waits for it, and is
-// refused then.
-func TestOtherRequestElsewhere(t *testing.T) {
-	inServers(t, func(t *testing.T, d database) {
-		running, release := make(chan struct{}), make(chan struct{})
-		here := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-			close(running)
-			<-release
-			create(w, r, s)
-		})
-		there := newServer(t, d, joined, create)
-		first, second := make(chan answer), make(chan answer)
-		go func() { first <- here.post("key", "title") }()
-		<-running
-		go func() { second <- there.post("key", "another title") }()
-		for there.db.Stats().OpenConnections == 0 {
-			runtime.Gosched() // it has not asked yet
-		}
-		close(release)
-		(<-first).mustBe(t, 201, "")
-		(<-second).mustBe(t, 422, "idempotency_key_reused")
-	})
 }
 
 // Duplicates elsewhere pin no connection: with many more of them than there are

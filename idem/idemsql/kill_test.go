@@ -51,16 +51,3 @@ func TestKillLeased(t *testing.T) {
 		}
 	})
 }
-
-// A second attempt where the route asked for it: every key gets an answer.
-func TestKillReexecuted(t *testing.T) {
-	inServers(t, func(t *testing.T, d database) {
-		created, unknown := killUnderLoad(t, d, "reexecuted")
-		if unknown != 0 {
-			t.Errorf("%d keys ended with an unknown outcome, want none", unknown)
-		}
-		db := d.open(t)
-		mustCount(t, db, "SELECT count(*) FROM tasks", created)
-		t.Logf("%d of the tasks needed a second attempt", count(t, db, "SELECT count(*) FROM tasks WHERE attempt > 1"))
-	})
-}

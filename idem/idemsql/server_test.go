@@ -33,8 +33,6 @@ type server struct {
 	token string
 	runs  atomic.Int64 // of the handler
 	log   *logged
-
-	mariadb bool // whether the database is one
 }
 
 // handler creates a task. What it may use is the database and, when it is
@@ -66,7 +64,7 @@ func serverOn(t testing.TB, d database, db *sql.DB, so idemsql.Options, o option
 }
 
 func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler) (*server, error) {
-	s := &server{db: db, log: &logged{}, mariadb: d.my != nil}
+	s := &server{db: db, log: &logged{}}
 	logger := slog.New(slog.NewTextHandler(s.log, nil))
 	so.Logger = logger
 	s.store = d.on(db, so)
