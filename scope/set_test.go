@@ -86,7 +86,8 @@ func TestGranting(t *testing.T) {
 		{plain, names{scope.TasksRead}, names{scope.TasksWrite}, nil},
 		{plain, names{scope.TasksRead}, nil, nil},
 		{chain, names{scope.TasksRead, scope.TasksWrite}, names{scope.TasksRead}, names{scope.TasksRead}},
-		{chain, names{scope.WebhooksWrite, scope.TasksWrite}, names{scope.TasksRead}, names{scope.TasksWrite, scope.WebhooksWrite}},
+		{chain, names{scope.WebhooksWrite, scope.TasksWrite}, names{scope.TasksRead},
+			names{scope.TasksWrite, scope.WebhooksWrite}},
 		{chain, names{scope.TasksWrite}, names{scope.TasksWrite, scope.TasksRead}, names{scope.TasksWrite}},
 		{chain, names{scope.TasksRead}, names{scope.TasksWrite}, nil},
 	} {

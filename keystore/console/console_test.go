@@ -185,11 +185,12 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 		for _, at := range paths {
 			got := b.do(who, at[0], at[1], "")
 			for name, want := range map[string]string{
-				"Cache-Control":           "no-store",
-				"Referrer-Policy":         "no-referrer",
-				"X-Content-Type-Options":  "nosniff",
-				"X-Frame-Options":         "DENY",
-				"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+				"Cache-Control":          "no-store",
+				"Referrer-Policy":        "no-referrer",
+				"X-Content-Type-Options": "nosniff",
+				"X-Frame-Options":        "DENY",
+				"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; " +
+					"base-uri 'none'; frame-ancestors 'none'",
 			} {
 				if values := got.Header.Values(name); len(values) != 1 || values[0] != want {
 					t.Errorf("%s %s: got %s %q, want %q", at[0], at[1], name, values, want)

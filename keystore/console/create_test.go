@@ -268,7 +268,8 @@ func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 	b.store.insert = func() error { return errors.New("disk on fire at 10.0.0.7") }
 	got := b.post("/keys", f)
 	wantText(t, "a failing store", got, 503, "It is not known whether anything was changed.")
-	if got.Header.Get("Retry-After") == "" || strings.Contains(got.text, "10.0.0.7") || !strings.Contains(b.log.String(), "10.0.0.7") || !strings.Contains(b.log.String(), "code=key_store_unavailable") {
+	if got.Header.Get("Retry-After") == "" || strings.Contains(got.text, "10.0.0.7") ||
+		!strings.Contains(b.log.String(), "10.0.0.7") || !strings.Contains(b.log.String(), "code=key_store_unavailable") {
 		t.Errorf("got %v with %s, log %s", got.Header, plain(got), b.log)
 	}
 	if tokenOf(t, got) != f.Get("issue_token") {

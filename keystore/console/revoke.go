@@ -35,7 +35,8 @@ func (x *exchange) revoke(k *keystore.Key) error {
 		return err
 	}
 	reason := keystore.ReasonOther
-	if typed := x.r.PostForm.Get("reason"); slices.ContainsFunc(reasons, func(c reasonChoice) bool { return c.Value == typed }) {
+	typed := x.r.PostForm.Get("reason")
+	if slices.ContainsFunc(reasons, func(c reasonChoice) bool { return c.Value == typed }) {
 		reason = typed
 	}
 	k, err := x.issuer.By(x.actor.ID, reason).Revoke(x.r.Context(), x.actor.Organization, k.ID)
