@@ -11,7 +11,8 @@
 //
 // A mutant is judged by the tests of its package; in an internal package by
 // those of the package above as well. Mutants that do not build do not
-// count, and one that takes too long is killed. Each survivor is printed as
+// count. One is killed when it takes three times what the tests take without
+// it, and 20 s. Each survivor is printed as
 //
 //	file:line: function: before → after
 //
@@ -30,13 +31,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // defaults are the packages whose tests the project promises to keep sharp.
@@ -47,12 +49,7 @@ var (
 	seed   = flag.Uint64("seed", 1, "choose the sample by this `number`")
 	only   = flag.String("only", "",
 		"try the mutants whose printed line matches this `expression`, as when a test for a survivor is written")
-	timeout = flag.Duration("timeout", 0,
-		"stop the tests of a mutant after this `time` (default 20s and three times what they take without a mutant)")
-	parallel    = flag.Int("parallel", runtime.NumCPU(), "try `N` mutants at a time")
-	least       = flag.Float64("least", 95, "exit 1 if a package scores less than this `percentage`")
-	equivalents = flag.String("equivalents", ".ci/mutate/equivalents.txt",
-		"the `file` of mutants that no test can tell from the code")
+	least   = flag.Float64("least", 95, "exit 1 if a package scores less than this `percentage`")
 	list    = flag.Bool("list", false, "print the mutants and do not test them")
 	verbose = flag.Bool("v", false, "print what became of each mutant")
 )
@@ -88,7 +85,7 @@ func mutate(ctx context.Context) (low bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	known, err := readEquivalents(*equivalents)
+	known, err := readEquivalents(".ci/mutate/equivalents.txt")
 	if err != nil {
 		return false, err
 	}
@@ -140,81 +137,51 @@ func choose(all []mutant, stream uint64) []mutant {
 	if *sample <= 0 || *sample >= len(all) {
 		return all
 	}
-	chosen := make([]bool, len(all))
-	for _, i := range rand.New(rand.NewPCG(*seed, stream)).Perm(len(all))[:*sample] {
-		chosen[i] = true
-	}
+	chosen := rand.New(rand.NewPCG(*seed, stream)).Perm(len(all))[:*sample]
+	slices.Sort(chosen)
 	var some []mutant
-	for i, m := range all {
-		if chosen[i] {
-			some = append(some, m)
-		}
+	for _, i := range chosen {
+		some = append(some, all[i])
 	}
 	return some
 }
 
 // tally counts what became of the mutants of a package.
-type tally struct {
-	killed, timedOut, survived, unbuilt int
-}
+type tally map[fate]int
 
 func (t tally) score() float64 {
-	tried := t.killed + t.timedOut + t.survived
+	tried := t[killed] + t[timedOut] + t[survived]
 	if tried == 0 {
 		return 100
 	}
-	return 100 * float64(t.killed+t.timedOut) / float64(tried)
+	return 100 * float64(tried-t[survived]) / float64(tried)
 }
 
 func (t tally) String() string {
 	return fmt.Sprintf("%.1f %% (%d killed, %d timed out, %d survived; %d did not build)",
-		t.score(), t.killed, t.timedOut, t.survived, t.unbuilt)
+		t.score(), t[killed], t[timedOut], t[survived], t[unbuilt])
 }
 
-// try tests the mutants, -parallel of them at a time.
+// try tests the mutants, one on each processor at a time.
 func try(ctx context.Context, tests *runner, p *pkg, mutants []mutant) (tally, error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var (
-		mu   sync.Mutex
-		t    tally
-		wg   sync.WaitGroup
-		work = make(chan mutant)
-	)
-	for i := range max(1, *parallel) {
-		dir := filepath.Join(tests.work, fmt.Sprint(i))
-		wg.Go(func() {
-			for m := range work {
-				fate, by, err := tests.try(ctx, dir, p.tests, m)
-				if err != nil {
-					stop(err) // the first cause stays
-					continue
-				}
-				mu.Lock()
-				switch fate {
-				case killed:
-					t.killed++
-				case timedOut:
-					t.timedOut++
-				case unbuilt:
-					t.unbuilt++
-				case survived:
-					t.survived++
-				}
-				if fate == survived || *verbose {
-					fmt.Printf("%s %s%s\n", fate, m, by)
-				}
-				mu.Unlock()
+	var mu sync.Mutex
+	t := tally{}
+	group, each := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.NumCPU())
+	for _, m := range mutants {
+		group.Go(func() error {
+			fate, by, err := tests.try(each, p.tests, m)
+			if err != nil {
+				return err
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			t[fate]++
+			if fate == survived || *verbose {
+				fmt.Printf("%s %s%s\n", fate, m, by)
+			}
+			return nil
 		})
 	}
-	for _, m := range mutants {
-		select {
-		case work <- m:
-		case <-ctx.Done():
-		}
-	}
-	close(work)
-	wg.Wait()
-	return t, context.Cause(ctx)
+	return t, group.Wait()
 }

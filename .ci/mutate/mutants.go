@@ -29,7 +29,7 @@ func (m mutant) text() string {
 }
 
 func (m mutant) String() string {
-	return fmt.Sprintf("%s:%d: %s: %s → %s", m.shown, m.line, m.function, m.before, m.after)
+	return fmt.Sprintf("%s:%d:%s", m.shown, m.line, strings.TrimPrefix(m.text(), m.shown+":"))
 }
 
 // finder collects the mutants of one file.
@@ -50,7 +50,7 @@ func find(path, shown string, src []byte) ([]mutant, error) {
 		return nil, err
 	}
 	ast.PreorderStack(file, nil, func(n ast.Node, stack []ast.Node) bool {
-		f.function = functionOf(n, stack)
+		f.function = f.functionOf(n, stack)
 		f.visit(n, stack)
 		return true
 	})
@@ -58,30 +58,16 @@ func find(path, shown string, src []byte) ([]mutant, error) {
 }
 
 // functionOf names the declaration that a node is in.
-func functionOf(n ast.Node, stack []ast.Node) string {
+func (f *finder) functionOf(n ast.Node, stack []ast.Node) string {
 	for _, outer := range append(slices.Clone(stack), n) {
 		switch d := outer.(type) {
 		case *ast.FuncDecl:
-			if d.Recv == nil || len(d.Recv.List) == 0 {
+			if d.Recv == nil {
 				return d.Name.Name
 			}
-			t := d.Recv.List[0].Type
-			for {
-				switch x := t.(type) {
-				case *ast.StarExpr:
-					t = x.X
-					continue
-				case *ast.IndexExpr:
-					t = x.X
-					continue
-				case *ast.IndexListExpr:
-					t = x.X
-					continue
-				case *ast.Ident:
-					return x.Name + "." + d.Name.Name
-				}
-				return d.Name.Name
-			}
+			// "*set[K]" is shown as "set".
+			receiver, _, _ := strings.Cut(strings.TrimPrefix(f.text(d.Recv.List[0].Type), "*"), "[")
+			return receiver + "." + d.Name.Name
 		case *ast.ValueSpec:
 			return d.Names[0].Name
 		case *ast.TypeSpec:
@@ -283,6 +269,9 @@ func resultsOf(stack []ast.Node) []ast.Expr {
 	return nil
 }
 
+var zeros = map[string]string{"bool": "false", "string": `""`, "error": "nil", "any": "nil", "int": "0", "int64": "0",
+	"int32": "0", "uint": "0", "uint64": "0", "uint32": "0", "uint16": "0", "byte": "0", "rune": "0", "float64": "0"}
+
 func (f *finder) zeroOf(t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.StarExpr, *ast.MapType, *ast.FuncType, *ast.ChanType, *ast.InterfaceType:
@@ -291,17 +280,9 @@ func (f *finder) zeroOf(t ast.Expr) string {
 		if t.Len == nil {
 			return "nil"
 		}
-	case *ast.Ident:
-		switch t.Name {
-		case "bool":
-			return "false"
-		case "string":
-			return `""`
-		case "error", "any":
-			return "nil"
-		case "int", "int64", "int32", "uint", "uint64", "uint32", "uint16", "byte", "rune", "float64":
-			return "0"
-		}
+	}
+	if zero, ok := zeros[f.text(t)]; ok {
+		return zero
 	}
 	return "*new(" + f.text(t) + ")"
 }

@@ -30,7 +30,6 @@ func load(ctx context.Context, patterns []string) ([]*pkg, error) {
 	if err != nil {
 		return nil, err
 	}
-	above := map[string]*pkg{}
 	for _, p := range packages {
 		if p.tested() {
 			p.tests = append(p.tests, p)
@@ -39,14 +38,11 @@ func load(ctx context.Context, patterns []string) ([]*pkg, error) {
 		if !internal {
 			continue
 		}
-		if above[path] == nil {
-			found, err := goList(ctx, path)
-			if err != nil {
-				return nil, err
-			}
-			above[path] = found[0]
+		above, err := goList(ctx, path)
+		if err != nil {
+			return nil, err
 		}
-		p.tests = append(p.tests, above[path])
+		p.tests = append(p.tests, above...)
 	}
 	return packages, nil
 }
@@ -85,11 +81,7 @@ func (p *pkg) mutants(known equivalentSet) ([]mutant, error) {
 		if err != nil {
 			return nil, err
 		}
-		shown, err := filepath.Rel(here, path)
-		if err != nil {
-			return nil, err
-		}
-		shown = filepath.ToSlash(shown)
+		shown := strings.TrimPrefix(path, here+"/")
 		p.files[shown] = true
 		found, err := find(path, shown, src)
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,10 +47,7 @@ func (r *runner) baseline(ctx context.Context, tests []*pkg) error {
 		if out, _, err := run(ctx, p, binary, long); err != nil {
 			return fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", p.ImportPath, err, out)
 		}
-		r.limits[p.ImportPath] = *timeout
-		if *timeout == 0 {
-			r.limits[p.ImportPath] = 20*time.Second + 3*time.Since(started)
-		}
+		r.limits[p.ImportPath] = 20*time.Second + 3*time.Since(started)
 	}
 	return nil
 }
@@ -57,7 +55,12 @@ func (r *runner) baseline(ctx context.Context, tests []*pkg) error {
 var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
 // try tells what the tests say of a mutant, and which of them said so first.
-func (r *runner) try(ctx context.Context, dir string, tests []*pkg, m mutant) (f fate, by string, err error) {
+func (r *runner) try(ctx context.Context, tests []*pkg, m mutant) (f fate, by string, err error) {
+	dir, err := os.MkdirTemp(r.work, "")
+	if err != nil || ctx.Err() != nil {
+		return "", "", cmp.Or(err, context.Cause(ctx))
+	}
+	defer os.RemoveAll(dir)
 	overlay, err := m.write(dir)
 	if err != nil {
 		return "", "", err
@@ -91,9 +94,6 @@ func (r *runner) try(ctx context.Context, dir string, tests []*pkg, m mutant) (f
 
 // write lays the mutant over its file and returns the overlay's name.
 func (m mutant) write(dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
 	src, err := os.ReadFile(m.path)
 	if err != nil {
 		return "", err
