@@ -125,8 +125,8 @@ func TestDefinitionsAreCopies(t *testing.T) {
 	given[0].Name, given[0].Implies[0] = "x", "x"
 	d := r.Definitions()
 	d[0].Name, d[0].Implies[0] = "y", "y"
-	if got := r.Definitions()[0]; got.Name != "a" || got.Implies[0] != "b" {
-		t.Errorf("a caller's change reached the registry: %+v", got)
+	if got := r.Definitions()[0]; got.Name != "a" || got.Implies[0] != "b" || r.String() != "a b" {
+		t.Errorf("a caller's change reached the registry: %+v, %s", got, r)
 	}
 }
 
