@@ -43,7 +43,8 @@ type Change struct {
 }
 
 // An Auditor is a [Manager] that keeps the audit beside the keys. Strings and
-// times are kept as those of keys are. [Memory] is one.
+// times are kept as those of keys are. [Memory] is one. An [Issuer] over an
+// Auditor calls neither Insert nor Update: who wraps one wraps these methods.
 type Auditor interface {
 	Manager
 
@@ -95,9 +96,9 @@ func (i *Issuer) By(actor, reason string) *Issuer {
 	return &by
 }
 
-// Audit returns a page of at most 100 entries, the newest first: of a key, or of
-// all keys of the organization if key is empty. The next page comes after the
-// ID of the last entry. It returns an error that wraps
+// Audit returns a page of at most 100 entries, the newest first: of a key, or
+// of all keys of the organization if key is empty. The next page comes after
+// the ID of the last entry. It returns an error that wraps
 // [errors.ErrUnsupported] if the store is no [Auditor].
 func (i *Issuer) Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error) {
 	if i.auditor == nil {

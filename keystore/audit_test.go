@@ -33,8 +33,9 @@ func audited(t *testing.T, m keystore.Manager, p keystore.Policy) (*keystore.Iss
 	}), told
 }
 
-// Every act is one entry, in the store and at the sink, with who did it and why,
-// and with nothing that helps to use the key. What changes nothing is none.
+// Every act is one entry, in the store and at the sink, with who did it and
+// why, and with nothing that helps to use the key. What changes nothing is
+// none.
 func TestEveryActIsAudited(t *testing.T) {
 	memory := keystore.NewMemory()
 	issuer, told := audited(t, memory, keystore.Policy{})
@@ -143,7 +144,8 @@ func TestEveryActIsAudited(t *testing.T) {
 func TestAuditOutlivesTheCaller(t *testing.T) {
 	memory := keystore.NewMemory()
 	ctx, cancel := context.WithCancel(t.Context())
-	issuer, told := audited(t, failing{Manager: memory, insert: func() error { cancel(); return nil }}, keystore.Policy{})
+	issuer, told := audited(t, failing{Manager: memory, insert: func() error { cancel(); return nil }},
+		keystore.Policy{})
 	_, _, _ = issuer.Issue(ctx, grant())
 	if _, _, err := issuer.Issue(t.Context(), grant()); err != nil || len(*told) != 1 {
 		t.Errorf("got %d entries, %v", len(*told), err)
@@ -276,5 +278,21 @@ func TestLogAudit(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the line is %s, want %s in it", &log, want)
 		}
+	}
+}
+
+// A key that was asked for before it was imported is known at once.
+func TestImportThroughACached(t *testing.T) {
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
+	if _, err := keys.Lookup(t.Context(), keystore.DigestOf(token)); !errors.Is(err, keystore.ErrNotFound) {
+		t.Fatal(err)
+	}
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); err != nil {
+		t.Fatal(err)
+	}
+	if err := refusal(t, keys, token); err != nil {
+		t.Errorf("after Import the key is refused: %v", err)
 	}
 }

@@ -30,8 +30,8 @@ import (
 //     named the key, the next lookup asks the store, and no answer from before
 //     is remembered.
 //
-// A Cached is a [Manager] and a [UsageReader], whose other methods ask the store
-// each time. What the store lacks returns an error that wraps
+// A Cached is a [Manager] and a [UsageReader], whose other methods ask the
+// store each time. What the store lacks returns an error that wraps
 // [errors.ErrUnsupported]. A Cached is safe for concurrent use, and starts no
 // goroutine that outlives the question it was started for.
 type Cached struct {
@@ -138,9 +138,9 @@ func newLRU(size int) *simplelru.LRU[Digest, answer] {
 
 func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shards)] }
 
-// Lookup implements [Store]. What it returns is bound to the scopes of the Service and
-// shared with other callers. The caller asks [Key.Refused]: a key that was
-// usable when it was loaded may have expired since.
+// Lookup implements [Store]. What it returns is bound to the scopes of the
+// Service and shared with other callers. The caller asks [Key.Refused]: a key
+// that was usable when it was loaded may have expired since.
 //
 // Besides [ErrNotFound] and the errors of the store it returns [ErrOverloaded],
 // an error that wraps [ErrCorrupt], and one that wraps

@@ -17,8 +17,8 @@ type manager interface {
 
 // A writer is the manager of a Cached, which forgets each key that it changes:
 // when Insert has returned, a lookup of the new key's token no longer yields a
-// remembered [ErrNotFound]; when Update has returned nil, no later lookup yields
-// the key as it was before.
+// remembered [ErrNotFound]; when Update has returned nil, no later lookup
+// yields the key as it was before.
 type writer struct {
 	manager
 	forget func(Digest)

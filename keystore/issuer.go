@@ -73,11 +73,11 @@ func (i *Issuer) Service() Service { return i.service }
 // scopes is allowed, and authenticates without permitting anything.
 //
 // It returns a [*GrantError] when g is not valid or the policy refuses it. When
-// the actor and g.IssueToken made a key already, it returns that key, no secret,
-// and [ErrExists], whatever else g says: a caller who lost the first answer can
-// rotate the key or revoke it. After any other error the key may or may not
-// exist. Repeating the call with the same non-empty g.IssueToken makes no second
-// one.
+// the actor and g.IssueToken made a key already, it returns that key, no
+// secret, and [ErrExists], whatever else g says: a caller who lost the first
+// answer can rotate the key or revoke it. After any other error the key may or
+// may not exist. Repeating the call with the same non-empty g.IssueToken makes
+// no second one.
 func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 	now := instant()
 	if existing, err := i.issuedBefore(ctx, g.Organization, i.actor, g.IssueToken); existing != nil || err != nil {

@@ -53,7 +53,8 @@ func TestPolicyOfExpiry(t *testing.T) {
 	})
 }
 
-// A successor lives no longer than the policy lets it, nor than its predecessor.
+// A successor lives no longer than the policy lets it, nor than its
+// predecessor.
 func TestPolicyOfRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := keystore.NewMemory()

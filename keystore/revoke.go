@@ -8,7 +8,8 @@ import (
 )
 
 // Revoke ends a key for good, now. Its reason is that of [Issuer.By], or
-// [ReasonOther]. Revoking it again changes nothing and is no error. It returns [ErrNotFound] for a key of another organization.
+// [ReasonOther]. Revoking it again changes nothing and is no error. It returns
+// [ErrNotFound] for a key of another organization.
 func (i *Issuer) Revoke(ctx context.Context, organization, id string) (*Key, error) {
 	i = i.By(i.actor, cmp.Or(i.reason, ReasonOther))
 	if problems := i.actProblems(); problems != nil {

@@ -10,9 +10,10 @@ import (
 
 // Rotate makes a key that replaces another one, with the same name,
 // environment, scopes, attributes, networks and, as far as the [Policy] allows,
-// expiry. It revokes the old one, with [ReasonRotated], after overlap, during which both work. With an overlap of zero the old key is
-// revoked at once. An old key that would end before that still does. The new
-// token has the shape of the [Service], whatever shape the old one has.
+// expiry. It revokes the old one, with [ReasonRotated], after overlap, during
+// which both work. With an overlap of zero the old key is revoked at once. An
+// old key that would end before that still does. The new token has the shape of
+// the [Service], whatever shape the old one has.
 //
 // A key that is revoked, expired or suspended cannot be rotated; the error is
 // that of [Key.Refused]. A key can be rotated once. The error is [ErrRotated]

@@ -133,13 +133,15 @@ func TestRotateRefusals(t *testing.T) {
 		if err := memory.Insert(t.Context(), &c.key); err != nil {
 			t.Fatal(err)
 		}
-		if secret, k, err := issuer.By("ada", "").Rotate(t.Context(), "acme", id, 0, "form-1"); !errors.Is(err, c.want) ||
+		if secret, k, err := issuer.By("ada", "").Rotate(t.Context(), "acme", id, 0, "form-1"); !errors.Is(err,
+			c.want) ||
 			k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate of a key that is %s returned %v and the key %v, want %v alone", id, err, k, c.want)
 		}
 	}
 	_, k := issue(t, issuer, grant())
-	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), "other", k.ID, 0, ""); !errors.Is(err, keystore.ErrNotFound) {
+	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), "other", k.ID, 0, ""); !errors.Is(err,
+		keystore.ErrNotFound) {
 		t.Errorf("Rotate by another organization returned %v, want ErrNotFound", err)
 	}
 	var problems *keystore.GrantError
@@ -160,7 +162,8 @@ func TestRotateKeepsUnknownScopes(t *testing.T) {
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	_, next, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).By("ada", "").Rotate(t.Context(), "acme", "key_1", 0,
+	_, next, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).By("ada", "").Rotate(t.Context(), "acme",
+		"key_1", 0,
 		"")
 	if err != nil || !slices.Equal(next.Scopes, k.Scopes) {
 		t.Errorf("Rotate made a key with scopes %q, %v, want %q", next.Scopes, err, k.Scopes)
@@ -286,14 +289,16 @@ func TestRotateHalfDone(t *testing.T) {
 				t.Errorf("after half a rotation a key is refused: %v", err)
 			}
 		}
-		if none, again, err := half.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1"); !errors.Is(err,
+		if none, again, err := half.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour,
+			"form-1"); !errors.Is(err,
 			errStoreDown) || again == nil || again.ID != next.ID || none.Reveal() != "" {
 			t.Errorf("a repeat that cannot revoke either returned %v and the key %v, want the store's error and the "+
 				"key", err, again)
 		}
 		time.Sleep(time.Hour - time.Nanosecond)
 		whole := keystore.NewIssuer(memory, keystore.IssuerOptions{})
-		if _, again, err := whole.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1"); !errors.Is(err,
+		if _, again, err := whole.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour,
+			"form-1"); !errors.Is(err,
 			keystore.ErrExists) || again.ID != next.ID {
 			t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
 		}
@@ -338,7 +343,8 @@ func TestRotateWhenTheStoreFails(t *testing.T) {
 		"insert":     failing{Manager: memory, insert: down},
 		"findIssued": failing{Manager: memory, findIssued: down},
 	} {
-		secret, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).By("ada", "").Rotate(t.Context(), "acme", old.ID,
+		secret, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).By("ada", "").Rotate(t.Context(), "acme",
+			old.ID,
 			0, "form-1")
 		if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate with a failing %s returned %v and the key %v, want the store's error alone", name, err, k)

@@ -7,8 +7,8 @@ import (
 
 // Pattern returns a regular expression, in the syntax common to RE2 and PCRE
 // and without anchors, that matches the tokens of the present shape. It does
-// not know the checksum, so it also matches others: see [Service] for what tells
-// a key from them.
+// not know the checksum, so it also matches others: see [Service] for what
+// tells a key from them.
 func (s Service) Pattern() string {
 	return fmt.Sprintf("%s_(%s|%s)_[0-9A-Za-z]{%d}",
 		s.prefix(), s.word(Production), s.word(Sandbox), randomLength+checksumLength)

@@ -51,7 +51,8 @@ type Service struct {
 
 // Resolve returns s with its defaults filled in; or, if s is the zero Service
 // and keys is a [Cached], the Service of that. The error says all that is wrong
-// with s, or names both if keys is a Cached of another Service. keys may be nil.
+// with s, or names both if keys is a Cached of another Service. keys may be
+// nil.
 func (s Service) Resolve(keys Store) (Service, error) {
 	cache, cached := keys.(interface{ service() Service })
 	if cached && s.isZero() {

@@ -18,10 +18,10 @@ const (
 	publishable    = "pub" // in place of the environment
 )
 
-// Generate returns a new token for e with 190 random bits of [crypto/rand]. That
-// package ends the program when the system has no randomness to give, so there
-// is no error and no weak key. Generate panics if e is not known or s is not
-// valid.
+// Generate returns a new token for e with 190 random bits of [crypto/rand].
+// That package ends the program when the system has no randomness to give, so
+// there is no error and no weak key. Generate panics if e is not known or s is
+// not valid.
 func (s Service) Generate(e Environment) Secret {
 	if !e.Known() {
 		panic(fmt.Sprintf("keystore: cannot generate a key for environment %q", e))

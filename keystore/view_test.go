@@ -50,7 +50,8 @@ func TestKeyOf(t *testing.T) {
 	if again, err := issuer.KeyOf(t.Context(), token); err != nil || again.Scopes[0] == "changed" {
 		t.Errorf("got %v, %v: the key does not belong to the caller", again, err)
 	}
-	if _, err := issuer.KeyOf(t.Context(), keystore.Service{}.Generate(keystore.Production).Reveal()); !errors.Is(err, keystore.ErrNotFound) {
+	if _, err := issuer.KeyOf(t.Context(), keystore.Service{}.Generate(keystore.Production).Reveal()); !errors.Is(err,
+		keystore.ErrNotFound) {
 		t.Errorf("of nobody: got %v, want ErrNotFound", err)
 	}
 	_, err = issuer.KeyOf(t.Context(), token+"x")

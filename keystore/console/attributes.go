@@ -18,7 +18,8 @@ type Attribute struct {
 	ReadOnly bool     // administrators see it and cannot set it
 }
 
-// check panics when an attribute cannot be stored, or a preset never be offered.
+// check panics when an attribute cannot be stored, or a preset never be
+// offered.
 func (o Options) check(issuer *keystore.Issuer) {
 	for _, p := range o.Presets {
 		if len(p.Scopes) == 0 {

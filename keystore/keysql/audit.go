@@ -86,7 +86,8 @@ func (s *Store) audited(
 		s.tooLong(texts...) {
 		return 0, fmt.Errorf("keysql: %s: a text of the entry is too long, or not UTF-8 text without NUL bytes", doing)
 	}
-	entry := statement{"INSERT INTO sallyport_keys_audit (" + entryColumns + ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+	entry := statement{"INSERT INTO sallyport_keys_audit (" + entryColumns +
+		") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
 		[]any{e.ID, e.Organization, e.Key, s.time(e.At), e.Act, e.Actor, e.Reason, changes}}
 	return s.run(ctx, doing, func() (rows int64, err error) {
 		err = s.inTx(ctx, func(tx *sql.Tx) error {
@@ -138,7 +139,8 @@ func (s *Store) Audit(
 	}
 	query += fmt.Sprint(" ORDER BY id DESC LIMIT ", auditPage)
 	var e keystore.AuditEntry
-	fields := []any{&e.ID, &e.Organization, &e.Key, (*instant)(&e.At), &e.Act, &e.Actor, &e.Reason, (*changes)(&e.Changes)}
+	fields := []any{&e.ID, &e.Organization, &e.Key, (*instant)(&e.At), &e.Act, &e.Actor, &e.Reason,
+		(*changes)(&e.Changes)}
 	err = s.each(ctx, "audit", statement{query, args}, fields, func() { page = append(page, e) })
 	if err != nil {
 		return nil, err

@@ -13,7 +13,8 @@ import (
 
 // newEntry returns an entry about k.
 func newEntry(k *keystore.Key) keystore.AuditEntry {
-	return keystore.AuditEntry{ID: fmt.Sprintf("act_%014x", time.Now().UnixMicro()) + k.ID, At: time.Now(), Act: "issue",
+	return keystore.AuditEntry{ID: fmt.Sprintf("act_%014x", time.Now().UnixMicro()) + k.ID, At: time.Now(),
+		Act:          "issue",
 		Organization: k.Organization, Key: k.ID}
 }
 
@@ -39,7 +40,8 @@ func TestNoActWithoutItsEntry(t *testing.T) {
 		if _, err := store.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
 			t.Errorf("Lookup of the key that was not stored returned %v", err)
 		}
-		if got, err := store.Lookup(t.Context(), there.Digest); err != nil || got.Version != 1 || got.Name == "changed" {
+		if got, err := store.Lookup(t.Context(), there.Digest); err != nil || got.Version != 1 ||
+			got.Name == "changed" {
 			t.Errorf("the key that was there is %+v, %v, want it as it was", got, err)
 		}
 	})
@@ -81,7 +83,8 @@ func TestErasedOnAnotherServer(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		a, b := servers(t, d)
 		issuer := keystore.NewIssuer(a, keystore.IssuerOptions{})
-		secret, k, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Production})
+		secret, k, err := issuer.Issue(t.Context(),
+			keystore.Grant{Organization: "acme", Environment: keystore.Production})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +109,8 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		db := d.open(t)
 		count := func(table string) (n int) {
 			t.Helper()
-			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM sallyport_keys"+table).Scan(&n); err != nil {
+			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM sallyport_keys"+
+				table).Scan(&n); err != nil {
 				t.Fatal(err)
 			}
 			return n
@@ -114,7 +118,8 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		if count("") != 1 || count("_audit")+count("_scopes")+count("_days") != 0 {
 			t.Error("after Erase there are other rows than that of the digest")
 		}
-		_, other, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "other", Environment: keystore.Production})
+		_, other, err := issuer.Issue(t.Context(),
+			keystore.Grant{Organization: "other", Environment: keystore.Production})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +151,8 @@ func TestSweepOfManyEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := 1; n < 1500; n *= 2 {
-			execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_audit SELECT %s, organization, key_id, at, act, actor, "+
+			execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_audit SELECT %s, organization, key_id, at, act, "+
+				"actor, "+
 				"reason, changes FROM sallyport_keys_audit", map[bool]string{true: fmt.Sprintf("CONCAT(id, '.%d')", n),
 				false: fmt.Sprintf("id || '.%d'", n)}[strings.HasPrefix(d.name, "m")]))
 		}

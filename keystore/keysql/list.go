@@ -28,8 +28,9 @@ const (
 			ELSE 4 END)`
 	listOrder = " ORDER BY created_at DESC, id DESC LIMIT ?5"
 
-	// Each condition is left out unless it is asked for. If a parameter switched
-	// the cursor off, the database could not start to read the index there.
+	// Each condition is left out unless it is asked for. If a parameter
+	// switched the cursor off, the database could not start to read the index
+	// there.
 	//
 	// Written so that MySQL too starts to read the index at the cursor.
 	listAfter     = " AND created_at <= ?6 AND (created_at < ?6 OR id < ?7)"

@@ -395,8 +395,9 @@ func TestSchemaIsFrozen(t *testing.T) {
 		"postgres": {keysql.Postgres(db, keysql.Options{}),
 			[]string{"d4b1a70981360d2a", "40b7e24dd17c84fc", "bf7fe91cb48849b2", "b33f45fc9833ee67",
 				"0f8222daddeba70d", "14d2ef889e953a8e"}},
-		"mysql": {keysql.MySQL(db, keysql.Options{}), []string{"38b026f7923ccf0e", "f006c804d510a9d1", "d8f3fac8108d0a48",
-			"27d3ec265d71398e"}},
+		"mysql": {keysql.MySQL(db, keysql.Options{}),
+			[]string{"38b026f7923ccf0e", "f006c804d510a9d1", "d8f3fac8108d0a48",
+				"27d3ec265d71398e"}},
 	} {
 		for i, step := range test.store.Schema() {
 			got := fmt.Sprintf("%.8x", sha256.Sum256([]byte(step)))

@@ -111,7 +111,9 @@ func (c *changes) Scan(value any) (err error) {
 
 // unmarshal decodes JSON of a column. The text null is no error to
 // json.Unmarshal, and would be a key without scopes.
-func unmarshal[T []scope.Name | []string | map[string]string | []keystore.Change](value any, otherwise string) (read T, err error) {
+func unmarshal[T []scope.Name | []string | map[string]string | []keystore.Change](
+	value any, otherwise string,
+) (read T, err error) {
 	var text []byte
 	switch value := value.(type) {
 	case string:

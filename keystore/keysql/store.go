@@ -122,7 +122,8 @@ func (s *Store) inserting(k *keystore.Key) (statement, error) {
 		return statement{}, err
 	}
 	return statement{
-		"INSERT INTO sallyport_keys (" + columns + ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, " +
+		"INSERT INTO sallyport_keys (" + columns +
+			") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, " +
 			"?14, ?15, 1, ?16, ?17, ?18)" + onConflict,
 		[]any{
 			k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
@@ -219,8 +220,8 @@ func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (row
 	})
 }
 
-// run calls write, which does all of its work or none, and returns how many rows
-// it wrote.
+// run calls write, which does all of its work or none, and returns how many
+// rows it wrote.
 func (s *Store) run(ctx context.Context, doing string, write func() (int64, error)) (rows int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, failed(ctx, doing, err)

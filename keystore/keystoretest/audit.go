@@ -93,7 +93,8 @@ var auditCases = []testCase{
 		}
 		stale, gone := k.Clone(), newKey(k.Organization)
 		stale.Name = "stale"
-		wantError(t, a.UpdateAudited(t.Context(), stale, newEntry(k)), keystore.ErrConflict, "UpdateAudited of version 1")
+		wantError(t, a.UpdateAudited(t.Context(), stale, newEntry(k)), keystore.ErrConflict,
+			"UpdateAudited of version 1")
 		wantError(t, a.UpdateAudited(t.Context(), gone, newEntry(k)), keystore.ErrNotFound, "UpdateAudited of no key")
 		k.Version = 2
 		same(t, "Find after UpdateAudited", find(t, m, k), k)
@@ -238,7 +239,8 @@ var auditCases = []testCase{
 		switch {
 		case errors.Is(err, keystore.ErrNotFound):
 		case err != nil || !errors.Is(got.Refused(), keystore.ErrRevoked):
-			t.Errorf("Lookup of a key that was erased returned %v, %v, want ErrNotFound or a key that is revoked", got, err)
+			t.Errorf("Lookup of a key that was erased returned %v, %v, want ErrNotFound or a key that is revoked", got,
+				err)
 		default:
 			bare := *got
 			bare.Digest = keystore.Digest{}

@@ -193,7 +193,8 @@ var listCases = []testCase{
 }
 
 // wantPages reads all pages.
-func wantPages(t testing.TB, m keystore.Manager, organization string, p keystore.Page, which string, want ...*keystore.Key) {
+func wantPages(t testing.TB, m keystore.Manager, organization string, p keystore.Page, which string,
+	want ...*keystore.Key) {
 	t.Helper()
 	var got []string
 	for range len(want) + 1 {
