@@ -156,7 +156,9 @@ func (i *Issuer) write(ctx context.Context, act string, before, after *Key, maxK
 	e := i.entry(act, before, after)
 	switch {
 	case i.auditor == nil && before == nil:
-		err = i.manager.Insert(ctx, after)
+		if err = i.room(ctx, after.Organization, maxKeys); err == nil {
+			err = i.manager.Insert(ctx, after)
+		}
 	case i.auditor == nil:
 		err = i.manager.Update(ctx, after)
 	case before == nil:

@@ -88,14 +88,6 @@ func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 	if problems != nil {
 		return Secret{}, nil, &GrantError{problems}
 	}
-	if i.policy.MaxKeys > 0 && i.auditor == nil {
-		switch err := i.room(ctx, g.Organization); {
-		case errors.Is(err, ErrTooManyKeys):
-			return Secret{}, nil, i.policy.tooManyKeys()
-		case err != nil:
-			return Secret{}, nil, err
-		}
-	}
 	secret := i.service.Generate(g.Environment)
 	k := g.key(DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
 	k.CreatedBy = i.actor

@@ -70,10 +70,10 @@ func lifeText(d time.Duration) string {
 }
 
 // room returns [ErrTooManyKeys] if the organization may have no other key. It
-// reads the whole list, for stores that are no [Auditor].
-func (i *Issuer) room(ctx context.Context, organization string) error {
+// reads the list, for stores that are no [Auditor].
+func (i *Issuer) room(ctx context.Context, organization string, maxKeys int) error {
 	now, count, page := time.Now(), 0, Page{Limit: 200}
-	for {
+	for maxKeys > 0 {
 		keys, err := i.Keys(ctx, organization, page)
 		if err != nil || len(keys) == 0 {
 			return err
@@ -83,11 +83,12 @@ func (i *Issuer) room(ctx context.Context, organization string) error {
 				count++
 			}
 		}
-		if count >= i.policy.MaxKeys {
+		if count >= maxKeys {
 			return ErrTooManyKeys
 		}
 		page.After = keys[len(keys)-1]
 	}
+	return nil
 }
 
 // counts reports whether the key is one of Policy.MaxKeys.

@@ -109,7 +109,24 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 		other.Organization = "other"
 		issue(t, issuer, other)
 	}
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 3}})
+	// A concurrent call with the same token took the last place.
+	asked, memory := false, keystore.NewMemory()
+	late := failing{Manager: memory, findIssued: func() error {
+		if asked {
+			return nil
+		}
+		asked = true
+		return keystore.ErrNotFound
+	}}
+	g := grant()
+	g.IssueToken = "form-1"
+	_, first := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), g)
+	issuer := keystore.NewIssuer(late, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 1}})
+	if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, keystore.ErrExists) ||
+		again == nil || again.ID != first.ID {
+		t.Errorf("a repeat beside the first call returned %v, %v, want the key that it made", again, err)
+	}
+	issuer = keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 3}})
 	var made atomic.Int64
 	var clicks sync.WaitGroup
 	for range 50 {
