@@ -272,6 +272,18 @@ func (m *Memory) find(key Key, now int64) *entry {
 	return e
 }
 
+// Erase forgets all that an owner was answered, and returns how many replies. A
+// claim that is held stays, and so does the reply it will end with: erase again.
+// A repeat of what was erased runs again, so revoke the keys of the owner first.
+func (m *Memory) Erase(owner string) (removed int) {
+	m.lock()
+	defer m.unlock()
+	for a := m.accounts[owner]; a != nil && a.newest != 0; removed++ {
+		m.drop(m.entries.at(a.newest))
+	}
+	return removed
+}
+
 // Stats returns what the store holds. Expired records count until they are
 // removed.
 func (m *Memory) Stats() MemoryStats {

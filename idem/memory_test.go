@@ -283,6 +283,31 @@ func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 
 // One warning an hour says how long records are kept, and what budget would
 // keep them for their retention.
+// Erase takes the answers of one owner and no other, and leaves what runs.
+func TestMemoryErase(t *testing.T) {
+	s := newShop(t, idem.MemoryOptions{})
+	s.fill("acme", 5, 100)
+	s.fill("other", 3, 100)
+	running := s.claim("acme", "running")
+	for _, want := range []int{5, 0} {
+		if got := s.Erase("acme"); got != want {
+			t.Errorf("Erase returned %d, want %d", got, want)
+		}
+	}
+	s.settle(running, 100, summary)
+	if stats := s.Stats(); stats.Settled != 4 || stats.Claims != 0 {
+		t.Errorf("the store holds %+v, want the 3 of the other owner and what was running", stats)
+	}
+	s.mustHold("acme", ".....")
+	s.mustHold("other", "WWW")
+	if got := s.Erase("acme"); got != 1 {
+		t.Errorf("Erase after the end of what was running returned %d, want 1", got)
+	}
+	if got := s.Erase("nobody"); got != 0 {
+		t.Errorf("Erase of an owner without records returned %d, want 0", got)
+	}
+}
+
 func TestMemoryWarns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
