@@ -282,7 +282,7 @@ func (s *Server) unauthorized(x *exchange, token string) {
 	case s.has("attack-head-bare") && x.r.Method == http.MethodHead && x.r.URL.Path == Account:
 		x.WriteHeader(http.StatusOK)
 		return
-	case s.has("unknown-path-open") && x.r.URL.Path != Account && x.r.URL.Path != Tasks && x.r.URL.Path != Deliverables:
+	case s.has("unknown-path-open") && strings.HasPrefix(x.r.URL.Path, "/api/v1/contract"):
 		x.refuse(http.StatusNotFound, "not_found")
 		return
 	case s.has("auth-after-body") && x.r.Method == http.MethodPost && s.title(x) == "":

@@ -34,7 +34,7 @@ type reply struct {
 var parts = map[string]func(x *exchange) string{
 	"idem-connection":    func(x *exchange) string { return x.conn.id },
 	"attack-two-workers": func(x *exchange) string { return fmt.Sprint(x.conn.number % 2) },
-	"idem-per-api-key":   func(x *exchange) string { return x.token },
+	"idem-per-api-key":   func(x *exchange) string { return bearer(x.token) },
 	"idem-agent":         func(x *exchange) string { return x.r.UserAgent() },
 	"idem-trace":         func(x *exchange) string { return x.r.Header.Get("Traceparent") },
 	"idem-cookie":        func(x *exchange) string { return x.r.Header.Get("Cookie") },
@@ -117,7 +117,8 @@ func (s *Server) once(x *exchange, path string) {
 		return
 	case len(body) == maxBody:
 		if s.has("large-creates") {
-			s.insert(x, path, s.title(&exchange{s: s, body: append(body[:min(60, len(body)):60], `"}`...)}))
+			x.body = body[:bytes.IndexByte(body, '}')+1]
+			s.insert(x, path, s.title(x))
 		}
 		x.refuse(http.StatusRequestEntityTooLarge, "too_large")
 		return

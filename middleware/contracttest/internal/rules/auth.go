@@ -16,7 +16,7 @@ var authChecks = checks{
 	"auth/missing-key": func(p *probe) {
 		by := p.nobody()
 		p.refusesRead(by)
-		for _, value := range []string{"", "Bearer", "Bearer ", "bearer  "} {
+		for _, value := range []string{"", "Bearer", "Bearer ", "bearer  ", "Digest a=b", "Negotiate YII="} {
 			p.want(fmt.Sprintf("Authorization: %q", value), p.do(p.read("").with("Authorization: "+value).anew()), 401)
 		}
 		p.refusesLists(by)
@@ -46,6 +46,7 @@ var authChecks = checks{
 		}
 	},
 	"auth/missing-key-paths": func(p *probe) { p.refusesSpellings(p.nobody()) },
+	"auth/guises":            func(p *probe) { p.refusesGuises(p.nobody()) },
 	"auth/bearer-only": func(p *probe) {
 		key := p.full()
 		for _, name := range []string{"api_key", "key", "token", "access_token", "apikey"} {
@@ -94,15 +95,15 @@ var authChecks = checks{
 	"auth/invalid-key": func(p *probe) {
 		for _, name := range []string{"full", "sandbox"} {
 			keys := altered(p.key(name))
-			for _, how := range slices.Sorted(maps.Keys(keys)) {
+			each(p, slices.Sorted(maps.Keys(keys)), func(how string) {
 				p.want("the key "+name+" with "+how, p.do(p.read(keys[how]).anew()), 401)
-			}
+			})
 		}
 	},
 	"auth/malformed-key": func(p *probe) {
 		prefix := strings.TrimSuffix(p.full(), secretPart(p.full()))
 		for _, token := range []string{
-			"x", "sv", "svc", "_", "__", "-", prefix, "a.b.c", "not-a-key-at-all", strings.Repeat("k", 1000),
+			"x", "sv", "svc", "_", "__", "-", prefix, "a.b.c", "not-a-key-at-all", strings.Repeat("k", 3000),
 		} {
 			p.want(fmt.Sprintf("the token %.20q", token), p.do(p.read(token).anew()), 401)
 		}
@@ -118,11 +119,11 @@ var authChecks = checks{
 			"a byte above ASCII":     prefix + "\xff",
 			"a letter above ASCII":   p.full() + "\u00e9",
 		}
-		for _, what := range slices.Sorted(maps.Keys(odd)) {
+		each(p, slices.Sorted(maps.Keys(odd)), func(what string) {
 			if a := p.do(p.read(odd[what]).anew()); a.status != 401 && a.status != 400 {
 				p.fault(a, "a token with %s: got %d, want 401", what, a.status)
 			}
-		}
+		})
 	},
 	"auth/invalid-key-create": func(p *probe) { p.refusesCreates(p.stranger()) },
 	"auth/revoked-key": func(p *probe) {

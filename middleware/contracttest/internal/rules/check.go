@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -51,25 +52,23 @@ func (s *Session) Run(ctx context.Context, wanted func(Rule) bool, report func(R
 	}
 	go func() {
 		for _, phase := range []phase{together, alone, last, end} {
-			workers := s.workers()
-			if phase != together {
-				workers = 1
-			}
-			places := make(chan struct{}, workers)
 			var wg sync.WaitGroup
 			for i, r := range all {
 				if r.when != phase {
 					continue
 				}
-				places <- struct{}{}
+				s.places <- struct{}{}
 				wg.Go(func() {
-					defer func() { <-places }()
+					defer func() { <-s.places }()
 					if !wanted(r) {
 						results[i] <- Result{Rule: r, Status: LeftOut, Detail: "not asked for"}
 						return
 					}
 					results[i] <- s.check(ctx, r)
 				})
+				if phase != together {
+					wg.Wait()
+				}
 			}
 			wg.Wait()
 		}
@@ -98,6 +97,10 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 			"; give it, or say that the target does not offer it: without " + strings.Join(missing, ",")
 		return result
 	}
+	late := r.when == end && ctx.Err() != nil
+	if late {
+		ctx = context.WithoutCancel(ctx) // what was seen in time counts
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := &probe{Session: s, ctx: ctx}
@@ -108,6 +111,9 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 		if end.answer.status != 0 {
 			result.Got = s.redact.text(end.answer.String())
 		}
+	}
+	if late && result.Status == Held {
+		result.Status, result.Detail = Unclear, noTime
 	}
 	result.Took = time.Since(start)
 	return result
@@ -150,6 +156,8 @@ func ended(check func()) (end *verdict) {
 	return nil
 }
 
+const noTime = "there was no time left; a longer -timeout or Target.Timeout helps"
+
 // probe is what a check works with. Its methods end the check when the server
 // breaks the rule.
 type probe struct {
@@ -189,7 +197,7 @@ func (p *probe) unclearf(format string, args ...any) { p.end(Unclear, format, ar
 func (p *probe) end(status Status, format string, args []any) {
 	if p.ctx.Err() != nil {
 		// What was seen then may be the end of the check itself.
-		status, format, args = Unclear, "there was no time left; a longer -timeout or Target.Timeout helps", nil
+		status, format, args = Unclear, noTime, nil
 	}
 	p.last.Lock()
 	defer p.last.Unlock()
@@ -239,6 +247,30 @@ func (p *probe) parallel(n int, call func(i int)) {
 	if first != nil {
 		panic(first)
 	}
+}
+
+// each calls f for all, several at a time where other checks leave room for it.
+func each[T any](p *probe, all []T, f func(T)) {
+	workers := 1
+	defer func() {
+		for range workers - 1 {
+			<-p.places
+		}
+	}()
+	for room := true; room && workers < len(all); {
+		select {
+		case p.places <- struct{}{}:
+			workers++
+		default:
+			room = false
+		}
+	}
+	var next atomic.Int64
+	p.parallel(workers, func(int) {
+		for i := next.Add(1); int(i) <= len(all); i = next.Add(1) {
+			f(all[i-1])
+		}
+	})
 }
 
 // Explain says what the server did, what the rule asks for and what may be

@@ -40,10 +40,10 @@ func (p *probe) atOnce(c creation, n int) []answer {
 			answers[i] = a
 		})
 		admitted := slices.DeleteFunc(answers, func(a answer) bool {
-			if a.status == 429 {
+			if p.denies(a) {
 				p.limited(a)
 			}
-			return a.status == 0 || a.status == 429
+			return a.status == 0 || p.denies(a)
 		})
 		if len(conns) > 0 && len(admitted) >= min(len(conns), 2) {
 			return admitted

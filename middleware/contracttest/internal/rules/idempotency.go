@@ -3,7 +3,11 @@ package rules
 import (
 	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,6 +31,42 @@ var idempotencyChecks = checks{
 		c := p.create(0, p.full())
 		c.body += strings.Repeat(" ", 64<<10)
 		p.wantOneResource(c, 1, "body of 64 KiB")
+		c = p.create(0, p.full())
+		c.body = strings.Replace(c.body, c.marker, c.marker+strings.Repeat("x", 8<<10), 1)
+		p.wantOneResource(c, 1, "value of 8 KiB")
+	},
+	"idempotency/differences": func(p *probe) {
+		c := p.create(0, p.full())
+		w := p.watch(c)
+		c.request = c.with("Accept-Encoding: gzip")
+		first := p.wantOK("the create", p.do(c.request))
+		each(p, []string{
+			"Accept-Encoding: identity", "User-Agent: other/2", "X-Forwarded-For: 192.0.2.7", "Cookie: session=contract",
+			"Accept: application/json", "Accept-Language: de", "Cache-Control: no-cache", "Tracestate: a=1",
+			"Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Authorization: bearer " + p.full(),
+			asHTTP10, lowerNames, asChunks,
+		}, func(guise string) {
+			a := p.do(c.guised(guise).anew())
+			name, _, _ := strings.Cut(guise, ":")
+			if !slices.Contains([]int{401, 411, 426, 505}, a.status) { // what a server may not take
+				p.wantSame("the repeat with another "+name, a, first)
+			}
+			if coding := a.header.Get("Content-Encoding"); coding != "" && a.to.header("Accept-Encoding") != "gzip" {
+				p.fault(a, "the repeat with another %s is encoded in %s", name, coding)
+			}
+		})
+		p.do(c.guised("Content-Type: " + p.target.Creates[0].Type + "; charset=utf-8")) // it may be refused
+		w.exactly(1, "after repeats that differ in what is no part of the create")
+	},
+	"idempotency/guises": func(p *probe) {
+		for _, guise := range []string{asHTTP10, absoluteTarget, "Accept-Encoding: gzip", "Origin: https://app.example.com"} {
+			c := p.create(0, p.full())
+			c.request = c.guised(guise)
+			p.wantOneResource(c, 1, "creates with "+guise)
+		}
+		c := p.create(0, p.full())
+		c.path += separator(c.path) + "contract=1"
+		p.wantOneResource(c, 1, "creates with a query")
 	},
 	"idempotency/sandbox": func(p *probe) {
 		p.eachCreate(p.key("sandbox"), func(c creation) {
@@ -52,28 +92,42 @@ var idempotencyChecks = checks{
 		w.made("another create")
 	},
 	"idempotency/whole-keys": func(p *probe) {
-		tried := false
-		for _, n := range []int{255, 128, 64, 36} {
-			long := strings.Repeat(strings.ReplaceAll(newUUID(), "-", ""), 8)[:n-1]
-			tried = p.wantApart("keys of "+fmt.Sprint(n)+" bytes that differ in the last one", long+"a", long+"b") || tried
-		}
-		uuid := newUUID()
-		tried = p.wantApart("keys that differ in letter case",
-			"key-"+strings.ToLower(uuid), "KEY-"+strings.ToUpper(uuid)) || tried
-		if !tried {
+		var tried atomic.Int64
+		each(p, [][3]string{
+			{"the last of 255 bytes", "{254}a", "{254}b"},
+			{"the last of 128 bytes", "{127}a", "{127}b"},
+			{"the last of 64 bytes", "{63}a", "{63}b"},
+			{"the last of 36 bytes", "{35}a", "{35}b"},
+			{"their first byte", "a{u}", "b{u}"},
+			{"the order of their bytes", "{u}ab", "{u}ba"},
+			{"letter case", "key-{u}", "KEY-{U}"},
+			{"zeros in front", "7{n}", "007{n}"},
+			{"what stands behind a comma", "{u},a", "{u},b"},
+			{"plus and minus", "{u}+1", "{u}-1"},
+			{"dashes", "{u}", "{x}"},
+			{"a dot and an underscore", "{u}.1", "{u}_1"},
+			{"an encoded letter", "{u}a", "{u}%61"},
+			{"spaces inside", "{u} a", "{u}  a"},
+		}, func(keys [3]string) {
+			if p.wantApart("keys that differ in "+keys[0], keys[1], keys[2]) {
+				tried.Add(1)
+			}
+		})
+		if tried.Load() == 0 {
 			p.vacuousf("the server takes no such keys")
 		}
 	},
 	"idempotency/any-key": func(p *probe) {
 		long := strings.Repeat(strings.ReplaceAll(newUUID(), "-", ""), 32)
-		for _, key := range []string{"order-" + newUUID()[:8], long[:40], long[:100], long[:255], long[:300], long[:1000]} {
-			p.wantHeeded(key)
-		}
+		keys := []string{"order-" + newUUID()[:8], long[:40], long[:100], long[:255], long[:300], long[:1000]}
 		for _, odd := range []string{`"`, `'`, `\`, ";", "%", "/", ":", "{}", "$", "*"} {
-			if a := p.wantHeeded(newUUID() + odd); a.status >= 500 {
-				p.fault(a, "a key with %s in it: got %d", odd, a.status)
-			}
+			keys = append(keys, newUUID()+odd)
 		}
+		each(p, keys, func(key string) {
+			if a := p.wantHeeded(key); a.status >= 500 {
+				p.fault(a, "the key %.40q of %d bytes: got %d", key, len(key), a.status)
+			}
+		})
 	},
 	"idempotency/reads": func(p *probe) {
 		c := p.create(0, p.full())
@@ -127,9 +181,7 @@ var idempotencyChecks = checks{
 		c := p.create(0, p.full())
 		first := p.wantOK("the create", p.do(c.request))
 		start := time.Now()
-		for range 40 {
-			p.do(p.create(0, p.full()).request)
-		}
+		each(p, make([]int, 40), func(int) { p.do(p.create(0, p.full()).request) })
 		p.sleep(2*time.Second - min(2*time.Second, time.Since(start)))
 		w := p.watch(c)
 		before := w.count() // none, where the list is paged
@@ -154,6 +206,24 @@ var idempotencyChecks = checks{
 		c := p.create(0, p.full())
 		p.want("the create without the scope", p.do(c.as(p.key("none")).request), 403)
 		p.wantOK("the create with it", p.do(c.request))
+	},
+	"idempotency/empty-key": func(p *probe) {
+		one, two := p.create(0, p.full()).keyedWith(""), p.create(0, p.full()).keyedWith("")
+		first := p.do(one.request)
+		if second := p.do(two.request); first.ok() {
+			p.wantOther("another create with an empty key", p.wantOK("another create with an empty key", second), first)
+		}
+	},
+	"idempotency/refused": func(p *probe) {
+		p.eachCreate(p.full(), func(c creation) {
+			w := p.watch(c)
+			large := p.head(c.request, contentLength(len(c.body)+4<<20)) + c.body + strings.Repeat(" ", 4<<20)
+			a, err := p.dial(c.request).roundTrip(large, (*conn).next)
+			if err == nil && !a.ok() {
+				p.noteOwn(a)
+				w.most(0, "after a "+strconv.Itoa(a.status))
+			}
+		})
 	},
 	"idempotency/second-key": func(p *probe) {
 		c := p.create(0, p.full())
@@ -217,17 +287,41 @@ func (p *probe) wantHeeded(key string) answer {
 // wantApart makes two creates with keys that are nearly the same. It returns
 // false when the server refuses such keys.
 func (p *probe) wantApart(what, one, two string) bool {
-	first := p.do(p.create(0, p.full()).keyedWith(one).request)
-	if !first.ok() {
-		return false
-	}
-	c := p.create(0, p.full()).keyedWith(two)
+	u := newUUID()
+	keyed := func(template, u string) creation { return p.create(0, p.full()).keyedWith(fillKey(template, u)) }
+	first := p.do(keyed(one, u).request)
+	c := keyed(two, u)
 	w := p.watch(c)
 	second := p.do(c.request)
+	if !first.ok() || !second.ok() && !p.do(keyed(two, newUUID()).request).ok() {
+		return false
+	}
 	if !second.ok() {
 		p.fault(second, "%s are taken for the same: the second is answered %d", what, second.status)
 	}
 	p.wantOther("with "+what+" the second", second, first)
 	w.made("with " + what + " the second")
 	return true
+}
+
+var keyField = regexp.MustCompile(`\{[0-9a-zA-Z]+\}`)
+
+// fillKey puts a UUID into a template, as it is, in capitals, without dashes, as
+// digits or repeated to a length.
+func fillKey(template, u string) string {
+	bare := strings.ReplaceAll(u, "-", "")
+	return keyField.ReplaceAllStringFunc(template, func(field string) string {
+		switch field {
+		case "{u}":
+			return u
+		case "{U}":
+			return strings.ToUpper(u)
+		case "{x}":
+			return bare
+		case "{n}":
+			return strings.NewReplacer("a", "1", "b", "2", "c", "3", "d", "4", "e", "5", "f", "6").Replace(bare)[:15]
+		}
+		n, _ := strconv.Atoi(strings.Trim(field, "{}"))
+		return strings.Repeat(bare, 8)[:n]
+	})
 }

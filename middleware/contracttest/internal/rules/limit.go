@@ -22,6 +22,7 @@ type limit struct {
 	wait     time.Duration // in which they come free
 	odd      []fault       // responses in the burst that are neither a success nor a 429
 	waits    []observation
+	face     string // of the limiter's answers, when they are not 429
 }
 
 // observation is a wait that a 429 asked for and what came of it.
@@ -38,7 +39,19 @@ const (
 	maxWait = 2 * time.Minute // that is tried out
 	grace   = time.Second     // a server may round its wait down
 	maxOdd  = 6
+
+	minProbed = 3 * time.Second // a wait that is asked for before it ends
 )
+
+// longer returns a wait that ended long before the server said, if there is one.
+func (l limit) longer() observation {
+	for _, o := range l.waits {
+		if o.err == nil && o.asked >= minProbed && o.after > 0 && o.after*4 <= o.asked+time.Second {
+			return o
+		}
+	}
+	return observation{}
+}
 
 // findLimit reads until a 429 comes, does what it says, and again.
 func (p *probe) findLimit() {
@@ -49,10 +62,13 @@ func (p *probe) findLimit() {
 			p.limit.capacity = admitted
 		}
 		if len(p.limit.odd) >= maxOdd {
-			p.recover()
-			return
+			if !p.recognise() {
+				p.recover()
+				return
+			}
+			burst = p.limit.odd[0].answer
 		}
-		if burst.status != http.StatusTooManyRequests {
+		if !p.denies(burst) {
 			return
 		}
 		p.limit.found = true
@@ -75,6 +91,30 @@ func (p *probe) findLimit() {
 	}
 }
 
+// denies reports whether a response is what the limiter answers: 429, or what
+// was recognised in its place.
+func (s *Session) denies(a answer) bool {
+	return a.status == http.StatusTooManyRequests || s.limit.face != "" && face(a) == s.limit.face
+}
+
+// recognise takes the odd responses of a burst for those of the limiter, when
+// they are all alike and no other refusal is like them.
+func (p *probe) recognise() bool {
+	first := face(p.limit.odd[0].answer)
+	for _, odd := range p.limit.odd {
+		if odd.answer.status == 0 || odd.answer.status < 500 && odd.answer.body == "" || face(odd.answer) != first {
+			return false
+		}
+	}
+	p.limit.face = first
+	return true
+}
+
+var varying = regexp.MustCompile(`[0-9]+|[0-9A-Za-z_-]{16,}`)
+
+// face is what all answers of a limiter have in common.
+func face(a answer) string { return strconv.Itoa(a.status) + varying.ReplaceAllString(a.body, "") }
+
 // burst reads with several connections until one response is not a success.
 // It returns how many were, and the last 429.
 func (p *probe) burst() (admitted int, denied answer) {
@@ -96,7 +136,7 @@ func (p *probe) burst() (admitted int, denied answer) {
 			return false
 		case err != nil:
 			odd = fmt.Sprintf("got no response: %v", err)
-		case a.status == http.StatusTooManyRequests:
+		case p.denies(a):
 			denied = a
 			return false
 		case !a.ok():
@@ -144,44 +184,50 @@ func (p *probe) recover() {
 	}
 }
 
-// observe waits as long as a 429 asks for. When that does not help, it tries
-// for a while longer. It asks for a 429 of its own, because others were under
-// way with that of the burst.
+// observe waits as long as a 429 asks for. It asks well before that, too, and
+// then keeps to what the 429 says that it gets. When waiting does not help, it
+// tries for a while longer. It asks for a 429 of its own, because others were
+// under way with that of the burst.
 func (p *probe) observe(burst answer) observation {
 	start := time.Now()
-	denied := p.once(p.read(p.full()))
-	if denied.status != http.StatusTooManyRequests {
+	o := observation{denied: p.once(p.read(p.full()))}
+	ask := func(after time.Duration) bool {
+		p.sleep(after)
+		o.last = p.once(p.read(p.full()))
+		if !p.denies(o.last) {
+			o.after = time.Since(start)
+		}
+		return o.after > 0
+	}
+	if !p.denies(o.denied) {
 		// Admitted meanwhile, as behind a slow server.
-		o := observation{denied: burst, admitted: true, after: time.Since(start), last: denied}
+		o = observation{denied: burst, admitted: true, after: time.Since(start), last: o.denied}
 		o.asked, o.err = retryAfter(burst.header)
 		return o
 	}
-	o := observation{denied: denied}
-	o.asked, o.err = retryAfter(denied.header)
-	start = time.Now()
-	ask := func() bool {
-		o.last = p.once(p.read(p.full()))
-		if o.last.status == http.StatusTooManyRequests {
-			return false
+	o.asked, o.err = retryAfter(o.denied.header)
+	for _, part := range []time.Duration{50, 4} {
+		first := o.asked
+		if o.err != nil || first < minProbed {
+			break
 		}
-		o.after = time.Since(start)
-		return true
-	}
-	if o.err == nil && o.asked <= maxWait {
-		p.sleep(o.asked + 20*time.Millisecond)
-		if ask() {
+		if ask(min(first, maxWait) / part) {
 			o.admitted = true
 			return o
 		}
-		p.sleep(grace)
-		if ask() {
-			o.admitted = true
+		o.denied, start = o.last, time.Now()
+		if o.asked, o.err = retryAfter(o.denied.header); o.asked > first {
+			break // it counts what it refuses
+		}
+	}
+	if o.err == nil && o.asked <= maxWait {
+		start = time.Now()
+		if o.admitted = ask(o.asked+20*time.Millisecond) || ask(grace); o.admitted {
 			return o
 		}
 	}
 	for range 60 {
-		p.sleep(time.Second)
-		if ask() {
+		if ask(time.Second) {
 			break
 		}
 	}

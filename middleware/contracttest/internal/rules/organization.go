@@ -1,6 +1,9 @@
 package rules
 
-import "strings"
+import (
+	"net/url"
+	"strings"
+)
 
 var organizationChecks = checks{
 	"organization/resources": func(p *probe) {
@@ -10,6 +13,34 @@ var organizationChecks = checks{
 	"organization/connection": func(p *probe) {
 		if !p.some(p.wantOwnOnConnection) {
 			p.vacuousf("without {{random}} in the body nobody's resources can be told apart")
+		}
+	},
+	"organization/account": func(p *probe) {
+		full, other := p.full(), p.key("other")
+		is, query := p.accounts(full, other), newUUID()
+		p.fresh(full, query)
+		p.wantOwn("a GET after one of another organization", p.fresh(other, query), other, is.key)
+		p.parallel(12, func(i int) {
+			if i%2 == 0 {
+				p.do(p.read(full))
+				return
+			}
+			p.wantOwn("a GET beside those of another organization", p.do(p.read(other)), other, is.key)
+		})
+	},
+	"organization/claimed": func(p *probe) {
+		full, what := p.full(), "a GET that claims an organization"
+		is := p.accounts(full, p.key("other"))
+		for id := range is.other {
+			lines, query := []string{}, newUUID()
+			for _, name := range []string{"Organization", "Org", "Tenant", "Account"} {
+				lines = append(lines, "X-"+name+": "+url.QueryEscape(id), "X-"+name+"-Id: "+url.QueryEscape(id))
+				for _, form := range []string{"", "_id", "Id"} {
+					query += "&" + strings.ToLower(name) + form + "=" + url.QueryEscape(id)
+				}
+			}
+			p.wantOwn(what, p.do(p.read(full).with(lines...).anew()), full, is.other)
+			p.wantOwn(what, p.fresh(full, query), full, is.other)
 		}
 	},
 	"organization/idempotency":             func(p *probe) { p.wantOwnKeys("other") },

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -49,6 +50,13 @@ var rateLimitChecks = checks{
 		p.wantSame("the next repeat", p.do(c.request), first)
 		w.exactly(1, "after a 429 and its repeats")
 	},
+	"ratelimit/not-longer": func(p *probe) {
+		p.wantFound()
+		if o := p.limit.longer(); o.after > 0 {
+			p.fault(o.denied, "Retry-After asks for %v, and a request %v later was admitted",
+				o.asked, o.after.Round(time.Millisecond))
+		}
+	},
 	"ratelimit/whole-seconds": func(p *probe) {
 		p.wantFound()
 		for _, o := range p.limit.waits {
@@ -56,6 +64,28 @@ var rateLimitChecks = checks{
 				p.fault(o.denied, "Retry-After is %q", v)
 			}
 		}
+	},
+	"ratelimit/everywhere": func(p *probe) {
+		p.wantFound()
+		p.pause()
+		_, denied := p.burst()
+		kinds := []request{p.read(p.full()).by("HEAD"), p.read(p.full()).by("OPTIONS"), p.preflight()}
+		if p.http2 {
+			kinds = append(kinds, p.read(p.full()).over2())
+		}
+		if p.has("none") {
+			kinds = append(kinds, p.read(p.key("none")))
+		}
+		for _, c := range p.target.Creates {
+			kinds = append(kinds, get(cmp.Or(c.List, c.Path), p.full()))
+		}
+		for _, r := range kinds {
+			a := p.once(r)
+			if _, err := retryAfter(a.header); a.status == http.StatusTooManyRequests && err != nil {
+				p.fault(a, "the 429 of %s %s: %v", r.method, r.path, err)
+			}
+		}
+		p.limited(denied)
 	},
 	"ratelimit/organizations-apart": func(p *probe) {
 		p.wantFound()
@@ -88,7 +118,7 @@ var rateLimitChecks = checks{
 }
 
 func (p *probe) wantFound() {
-	if !p.limit.found {
+	if !p.limit.found || p.limit.face != "" {
 		p.skipf("no 429 came: requests over the limit are answered otherwise (ratelimit/status)")
 	}
 }
@@ -125,7 +155,7 @@ func (p *probe) deniedCreate() (creation, answer) {
 		creates := 0
 		p.crowd(func(i int) bool {
 			if i > 0 {
-				if p.once(other()).status == http.StatusTooManyRequests {
+				if p.denies(p.once(other())) {
 					p.sleep(5 * time.Millisecond) // enough to take what comes free
 				}
 				return true

@@ -114,20 +114,34 @@ func (c *conn) roundTrip(text string, read func(*conn) (answer, error)) (answer,
 }
 
 // head is a request up to its body, with the length of the body as given.
-func (p *probe) head(r request, length string) string {
-	lines := append([]string{"Host: " + p.base.Host, "User-Agent: contractcheck"}, r.lines...)
+func (s *Session) head(r request, length string) string {
+	var lines []string
+	for _, line := range append([]string{"Host: " + s.base.Host, "User-Agent: contractcheck"}, r.lines...) {
+		name, value, _ := strings.Cut(line, ":")
+		if r.wire == lowerNames {
+			line = strings.ToLower(name) + ":" + value
+		}
+		lines = append(lines, line)
+	}
 	if length != "" {
 		lines = append(lines, length)
 	}
-	return r.method + " " + p.base.EscapedPath() + r.path + " HTTP/1.1\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
+	target, version := s.base.EscapedPath()+r.path, "HTTP/1.1"
+	if r.wire == absoluteTarget {
+		target = s.base.Scheme + "://" + s.base.Host + target
+	}
+	if r.wire == asHTTP10 {
+		version = r.wire
+	}
+	return r.method + " " + target + " " + version + "\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
 // text is a whole request.
-func (p *probe) text(r request) string {
+func (s *Session) text(r request) string {
 	if r.body == "" && r.method != "POST" {
-		return p.head(r, "")
+		return s.head(r, "")
 	}
-	return p.head(r, contentLength(len(r.body))) + r.body
+	return s.head(r, contentLength(len(r.body))) + r.body
 }
 
 func contentLength(n int) string { return "Content-Length: " + strconv.Itoa(n) }
@@ -169,7 +183,7 @@ func (p *probe) onOneConnection(requests []request) (answers []answer) {
 		p.note(a)
 		p.saw(a)
 		answers = append(answers, a)
-		if a.status == http.StatusTooManyRequests {
+		if p.denies(a) {
 			return answers
 		}
 	}

@@ -1,6 +1,9 @@
 package rules
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // A caller is somebody whose requests have to be refused.
 type caller struct {
@@ -30,10 +33,21 @@ func (by caller) over2() caller {
 }
 
 // refuses ends the check unless the caller's request is refused. It has a
-// connection of its own, because servers close those that they refuse.
+// connection of its own, because servers close those that they refuse. What it
+// asks for is not in the refusal either.
 func (p *probe) refuses(by caller, what string, r request) {
 	r.http2 = by.http2
-	p.want(what+" "+by.who, p.do(r.anew()), by.status)
+	a := p.want(what+" "+by.who, p.do(r.anew()), by.status)
+	if shown := strings.TrimSpace(p.sample.body); len(shown) > 20 && strings.Contains(strings.ReplaceAll(a.body, `\`, ""), shown) {
+		p.fault(a, "the %d holds what the read shows", a.status)
+	}
+	p.effects.mu.Lock()
+	defer p.effects.mu.Unlock()
+	for marker := range p.effects.ledger {
+		if strings.Contains(a.body, marker) && !strings.Contains(r.body, marker) {
+			p.fault(a, "the %d holds a resource", a.status)
+		}
+	}
 }
 
 func (p *probe) refusesRead(by caller) { p.refuses(by, "a GET", p.read(by.key)) }
@@ -72,18 +86,18 @@ func (p *probe) refusesHead(by caller) {
 
 // refusesSpellings wants no other spelling of a path to let the caller in.
 func (p *probe) refusesSpellings(by caller) {
-	for _, path := range spellings(p.target.Base, p.target.Read) {
+	each(p, spellings(p.target.Base, p.target.Read), func(path string) {
 		if a := p.do(get(path, by.key)); p.served(a) {
 			p.fault(a, "a GET of %s %s is answered as to a caller who may", path, by.who)
 		}
-	}
+	})
 	p.eachCreate(by.key, func(c creation) {
 		w := p.watch(c)
-		for _, path := range spellings(p.target.Base, c.path) {
+		each(p, spellings(p.target.Base, c.path), func(path string) {
 			if a := p.do(c.at(path).anew()); a.status == 201 {
 				p.fault(a, "a create at %s %s: got %d", path, by.who, a.status)
 			}
-		}
+		})
 		w.most(0, "after creates at other spellings of the path "+by.who)
 	})
 }

@@ -1,6 +1,9 @@
 package rules
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 var requestIDChecks = checks{
 	"request-id/success": func(p *probe) { p.wantID("a GET", p.do(p.read(p.full()))) },
@@ -23,17 +26,27 @@ var requestIDChecks = checks{
 	},
 	"request-id/bad-body": func(p *probe) {
 		p.eachCreate(p.full(), func(c creation) {
-			c.body = "{"
-			p.wantID("a create with a bad body", p.do(c.request))
+			p.wantID("a create of text", p.do(c.guised("Content-Type: text/plain")))
+			for _, body := range []string{"{", "", "null", "[]", "\xff"} {
+				c.body = body
+				p.wantID(fmt.Sprintf("a create with the body %q", body), p.do(c.keyedWith(newUUID()).request))
+			}
 		})
 	},
 	"request-id/head-and-options": func(p *probe) {
-		for _, method := range []string{"HEAD", "OPTIONS"} {
+		for _, method := range []string{"HEAD", "OPTIONS", "TRACE"} {
 			for _, key := range []string{p.full(), ""} {
 				p.wantID(method, p.do(p.read(key).by(method)))
 			}
 		}
 		p.wantID("a preflight", p.do(p.preflight()))
+	},
+	"request-id/guises": func(p *probe) {
+		p.inGuise(p.full(), func(what string, a answer) {
+			if a.header.Get("Date") != "" {
+				p.wantID(what, a)
+			}
+		})
 	},
 	"request-id/not-modified": func(p *probe) {
 		lines := []string{"If-None-Match: *", "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT"}
@@ -64,6 +77,12 @@ var requestIDChecks = checks{
 		a := p.do(p.read(p.full()).with(line))
 		if strings.Contains(a.header.Get(p.target.RequestIDHeader), "chosen-by-the-client") {
 			p.fault(a, "the response has the id that the client sent")
+		}
+	},
+	"request-id/plain": func(p *probe) {
+		id := p.wantID("a GET", p.do(p.read(p.full())))
+		if len(id) > 200 || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
+			p.fault(answer{}, "an id of %d bytes, %.40q, is hard to quote", len(id), id)
 		}
 	},
 	"request-id/replay": func(p *probe) {

@@ -64,7 +64,7 @@ func (r Rule) Group() string {
 var All = sync.OnceValue(func() []Rule {
 	all := make(checks)
 	for _, group := range []checks{authChecks, scopeChecks, requestIDChecks, idempotencyChecks, interruptionChecks,
-		organizationChecks, rateLimitChecks, pathChecks, http2Checks, wireChecks} {
+		organizationChecks, resourceChecks, rateLimitChecks, pathChecks, http2Checks, wireChecks} {
 		maps.Copy(all, group)
 	}
 	var lines []string

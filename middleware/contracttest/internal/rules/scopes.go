@@ -18,8 +18,9 @@ var scopeChecks = checks{
 		p.forbids("sandbox-none")
 		p.refusesCreates(p.lacking("sandbox-none"))
 	},
-	"scope/head":  func(p *probe) { p.refusesHead(p.lacking("none")) },
-	"scope/paths": func(p *probe) { p.refusesSpellings(p.lacking("none")) },
+	"scope/head":   func(p *probe) { p.refusesHead(p.lacking("none")) },
+	"scope/paths":  func(p *probe) { p.refusesSpellings(p.lacking("none")) },
+	"scope/guises": func(p *probe) { p.refusesGuises(p.lacking("none")) },
 	"scope/method-override": func(p *probe) {
 		c := p.create(0, p.key("reader"))
 		w := p.watch(c)

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +17,9 @@ import (
 )
 
 const (
-	maxBody    = 4 << 20
-	maxRetries = 50
+	maxBody     = 4 << 20
+	maxRetries  = 50
+	maxUnusable = 5 // answers of a limiter that do not say how long to wait
 )
 
 // request is what is sent. Header lines are "Name: value".
@@ -27,6 +30,7 @@ type request struct {
 	chunked      bool
 	fresh        bool // on a connection of its own
 	http2        bool
+	wire         string // the guise of a request that net/http does not send
 }
 
 // answer is a response that was read to its end, and what it answers.
@@ -96,21 +100,36 @@ func (s *Session) preflight() request {
 		"Access-Control-Request-Method: GET", "Access-Control-Request-Headers: authorization")
 }
 
+// tryPatiently is do for a request that may get no answer.
+func (p *probe) tryPatiently(r request) (a answer, err error) {
+	a = p.patiently(func() answer {
+		var a answer
+		if a, err = p.exchange(p.ctx, r); err == nil {
+			p.noteOwn(a)
+		}
+		return a
+	})
+	return a, err
+}
+
 // do sends a request, and again after the wait when it is rate-limited.
 func (p *probe) do(r request) answer {
 	return p.patiently(func() answer { return p.once(r) })
 }
 
-// patiently repeats what is answered with 429, after the wait.
+// patiently repeats what the limiter refuses, after the wait.
 func (p *probe) patiently(send func() answer) answer {
 	if p.limit.stuck {
 		p.unclearf("the server stays rate-limited, whatever it says to wait")
 	}
-	for range maxRetries {
+	for try := range maxRetries {
 		p.pause()
 		a := send()
-		if a.status != http.StatusTooManyRequests {
+		if !p.denies(a) {
 			return a
+		}
+		if _, err := retryAfter(a.header); err != nil && !p.limit.found && try > maxUnusable {
+			p.unclearf("the server goes on answering %d and does not say how long to wait", a.status)
 		}
 		p.limited(a)
 	}
@@ -118,11 +137,15 @@ func (p *probe) patiently(send func() answer) answer {
 	panic("not reached")
 }
 
-// limited makes everybody wait as long as a 429 asks for.
+// limited makes everybody wait as long as a 429 asks for, or as it has turned
+// out to be enough.
 func (p *probe) limited(a answer) {
 	d := time.Second
 	if after, err := retryAfter(a.header); err == nil {
 		d = max(after, d/10)
+	}
+	if l := p.limit.longer(); l.after > 0 {
+		d = min(d, max(p.limit.wait, time.Second))
 	}
 	if left, ok := p.timeLeft(); ok && d > left {
 		p.unclearf("the server asks to wait for %v, and the check has %v left", d.Round(time.Second), left.Round(time.Second))
@@ -184,6 +207,13 @@ func unread(err error) bool {
 }
 
 func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
+	if r.wire != "" {
+		c, err := (&probe{Session: s, ctx: ctx}).connect(r, s.patience())
+		if err != nil {
+			return answer{}, err
+		}
+		return c.roundTrip(s.text(r), (*conn).next)
+	}
 	base := s.target.URL
 	if r.http2 {
 		base = s.target.HTTP2URL
@@ -202,11 +232,16 @@ func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
 		return answer{}, err
 	}
 	req.Close = r.fresh && !r.http2
-	req.Header.Set("User-Agent", "contractcheck")
 	for _, line := range r.lines {
 		name, value, _ := strings.Cut(line, ": ")
 		name = textproto.CanonicalMIMEHeaderKey(name)
 		req.Header[name] = append(req.Header[name], value)
+		if name == "Host" {
+			req.Host = value
+		}
+	}
+	if req.Header["User-Agent"] == nil {
+		req.Header.Set("User-Agent", "contractcheck")
 	}
 	res, err := s.client(r).Do(req)
 	if err != nil {
@@ -224,6 +259,9 @@ func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
 func readAnswer(res *http.Response) (answer, error) {
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
+	if packed, bad := gzip.NewReader(bytes.NewReader(body)); bad == nil && res.Header.Get("Content-Encoding") == "gzip" {
+		body, err = io.ReadAll(io.LimitReader(packed, maxBody))
+	}
 	return answer{proto: res.ProtoMajor, status: res.StatusCode, header: res.Header, body: string(body)}, err
 }
 

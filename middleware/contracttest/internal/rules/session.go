@@ -35,6 +35,8 @@ type Session struct {
 		byKey map[string]*http.Client
 	}
 
+	places chan struct{} // one for each check that runs, and more for what checks do at one time
+
 	mu          sync.Mutex
 	pausedUntil time.Time
 	seen        seen
@@ -54,6 +56,10 @@ func Open(ctx context.Context, t Target) (*Session, error) {
 	if err := s.look(ctx); err != nil {
 		s.Close()
 		return nil, err
+	}
+	s.places = make(chan struct{}, 6)
+	if s.effects.counted {
+		s.places = make(chan struct{}, 1) // or one check would count the resources of another
 	}
 	return s, nil
 }
@@ -76,15 +82,6 @@ func (s *Session) has(name string) bool { return slices.Contains(s.have, name) }
 
 // patience is how long a response may take.
 func (s *Session) patience() time.Duration { return 10*time.Second + 10*s.latency }
-
-// workers is how many checks run at a time. Where resources are only counted,
-// one check would count those of another.
-func (s *Session) workers() int {
-	if s.effects.counted {
-		return 1
-	}
-	return 6
-}
 
 // Budget is how long the checks may take, by the speed of the server.
 func (s *Session) Budget() time.Duration {

@@ -1,0 +1,113 @@
+package rules
+
+import "strings"
+
+// guises are how browsers, caches, proxies, probes and SDKs send a request:
+// header lines, or a word that head and exchange know. None of them is a key or
+// a scope.
+var guises = []string{
+	"If-None-Match: *",
+	"If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT",
+	"Range: bytes=0-9",
+	"Accept: text/event-stream",
+	"Accept: text/html, */*;q=0.8\nSec-Fetch-Mode: navigate",
+	"Accept-Encoding: gzip",
+	"Accept-Encoding: br;q=1.0, *;q=0.1",
+	"Origin: https://app.example.com\nSec-Fetch-Site: same-site",
+	"Referer: https://app.example.com/dashboard",
+	"Cookie: session=contract; token=contract",
+	"X-Forwarded-For: 127.0.0.1",
+	"X-Real-Ip: 127.0.0.1\nForwarded: for=127.0.0.1;proto=https\nX-Forwarded-Proto: https",
+	"X-Forwarded-Host: localhost\nX-Forwarded-Prefix: /internal",
+	"X-Original-Url: /health\nX-Rewrite-Url: /health",
+	"X-Internal: true\nX-Admin: true\nX-User-Id: 1\nX-Authenticated: true",
+	"Host: localhost",
+	"User-Agent: kube-probe/1.30",
+	"User-Agent: Googlebot/2.1",
+	"Upgrade: websocket\nConnection: Upgrade\nSec-Websocket-Version: 13\nSec-Websocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+	"Content-Type: text/plain",
+	"Expect: 100-continue",
+	"X-Scopes: " + everyScope + "\nX-Oauth-Scopes: " + everyScope,
+	asQuery,
+	withBody,
+	asHTTP10,
+	absoluteTarget,
+	lowerNames,
+}
+
+const (
+	asQuery        = "a query"
+	withBody       = "a body"
+	asHTTP10       = "HTTP/1.0"
+	absoluteTarget = "a whole URL for its target"
+	lowerNames     = "header names in small letters"
+	asChunks       = "chunks"
+
+	everyScope = "account:read workers:read workers:write tasks:read tasks:write tasks:cancel approvals:write " +
+		"deliverables:read deliverables:write chat:read chat:write knowledge:read knowledge:write " +
+		"integrations:read integrations:write webhooks:write"
+)
+
+// guised returns the request in a guise.
+func (r request) guised(guise string) request {
+	switch {
+	case strings.Contains(guise, ": "):
+		for line := range strings.SplitSeq(guise, "\n") {
+			name, _, _ := strings.Cut(line, ":")
+			r = r.without(name).with(line)
+		}
+	case guise == asQuery:
+		r.path += separator(r.path) + "scope=" + strings.ReplaceAll(everyScope, " ", "+") + "&debug=true&public=1"
+	case guise == withBody && r.body == "":
+		r.body = "{}"
+	case guise == asChunks:
+		r.chunked = true
+	default:
+		r.wire = guise
+	}
+	return r
+}
+
+// inGuise calls look with the read of a key in each guise, and with what to call
+// it.
+func (p *probe) inGuise(key string, look func(what string, a answer)) {
+	each(p, guises, func(guise string) {
+		name, _, _ := strings.Cut(guise, "\n")
+		a, err := p.tryPatiently(p.read(key).guised(guise).anew())
+		if err == nil { // a server may have no answer to this
+			look("a GET with "+name, a)
+		}
+	})
+}
+
+// lets reports whether a response is what a caller gets who may ask.
+func (p *probe) lets(a answer) bool {
+	if a.status == 304 || a.status == 206 {
+		return p.do(a.to.at(unknown(a.to.path))).status != a.status
+	}
+	return p.served(a)
+}
+
+// refusesGuises wants no guise to let the caller in, nor another type of body
+// to create.
+func (p *probe) refusesGuises(by caller) {
+	p.inGuise(by.key, func(what string, a answer) {
+		if p.lets(a) {
+			p.fault(a, "%s %s: got %d, want %d", what, by.who, a.status, by.status)
+		}
+	})
+	p.eachCreate(by.key, func(c creation) {
+		w := p.watch(c)
+		for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""} {
+			r := c.without("Content-Type")
+			if kind != "" {
+				r = r.with("Content-Type: " + kind)
+			}
+			r.chunked = kind == ""
+			if a := p.do(r.anew()); a.status == 201 {
+				p.fault(a, "a create %s of type %q: got %d, want %d", by.who, kind, a.status, by.status)
+			}
+		}
+		w.most(0, "after creates of other types "+by.who)
+	})
+}
