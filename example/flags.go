@@ -24,6 +24,7 @@ type config struct {
 	service         keystore.Service
 	latency         time.Duration
 	insecureConsole bool
+	metrics         string // address; "": no metrics
 
 	sqlite   string // a file
 	postgres string // a DSN
@@ -64,6 +65,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&c.postgres, "postgres", "", "keep keys, tasks and replies in Postgres at this `DSN`")
 	fs.StringVar(&c.redis, "redis", "",
 		"count the rates in Redis at this `URL`, and without a database keep the replies there")
+	fs.StringVar(&c.metrics, "metrics", "", "serve metrics for Prometheus at this `address`, at /metrics")
 	fs.BoolVar(&c.insecureConsole, "insecure-demo-console", false,
 		"let everybody who reaches the address issue keys: serve the console, whose\n"+
 			"sign-in asks for no password, beyond this machine too and under any name")
@@ -101,6 +103,10 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	}
 	_, _, err := net.SplitHostPort(c.addr)
 	check("addr", err)
+	if c.metrics != "" {
+		_, _, err = net.SplitHostPort(c.metrics)
+		check("metrics", err)
+	}
 	c.rate, err = ratelimit.Parse(*rate)
 	check("rate", err)
 	c.sandboxRate = c.rate

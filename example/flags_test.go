@@ -65,6 +65,7 @@ func TestMistakesInFlagsAreToldAllAtOnce(t *testing.T) {
 		{"-sqlite :memory:", []string{"-sqlite: each connection"}},
 		{"-sqlite file::memory:", []string{"-sqlite: each connection"}},
 		{"-addr localhost", []string{"-addr"}},
+		{"-metrics localhost", []string{"-metrics"}},
 		{"-rate 0-S", []string{"-rate"}},
 		{"-rate fast", []string{"-rate"}},
 		{"-rate -5-S", []string{"-rate"}},
@@ -108,8 +109,10 @@ func TestHelpShowsEveryFlag(t *testing.T) {
 	if err := run(t.Context(), []string{"-h"}, io.Discard, &stderr); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("got %v, want flag.ErrHelp", err)
 	}
-	for _, name := range []string{"-addr", "-keys-out", "-rate", "-sandbox-rate", "-request-id-header", "-key-prefix",
-		"-latency", "-insecure-demo-console"} {
+	for _, name := range []string{
+		"-addr", "-metrics", "-keys-out", "-rate", "-sandbox-rate", "-request-id-header", "-key-prefix",
+		"-latency", "-insecure-demo-console",
+	} {
 		if !strings.Contains(strings.ReplaceAll(stderr.String(), "\n    ", " "), "\n  "+name+" ") {
 			t.Errorf("the usage does not show %s:\n%s", name, &stderr)
 		}

@@ -100,6 +100,17 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	}
 
 	srv, api, busy := newServer(c, s, developer, lastUsed, logger)
+	if c.metrics != "" {
+		ln, err := net.Listen("tcp", c.metrics)
+		if err != nil {
+			return err
+		}
+		metrics, err := serveMetrics(ln, api, cached, s, logger)
+		if err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		defer metrics.Close()
+	}
 	ended := make(chan error, 1)
 	withIDs := middleware.RequestIDListener(srv, ln, api.Options())
 	go func() { ended <- srv.Serve(withIDs) }()

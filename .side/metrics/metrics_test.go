@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 	})
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
-	metrics.AddRoutes(api.Routes())
+	metrics.AddAPI(api)
 	secret, key, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
 		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite},
 	})

@@ -99,11 +99,16 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 	return metrics, nil
 }
 
-// AddRoutes makes the series of the routes of an API, so that they start at 0.
-// Without it a series starts with its first response, and an alert misses that.
-func (m *Metrics) AddRoutes(routes []middleware.Route) {
-	for _, l := range figures.Expected(routes) {
-		m.requests.Add(context.Background(), 0, m.response.Get(l)...)
+// AddAPI makes the series of an API's routes and policies, so that they start at
+// 0. Without it a series starts with its first response, and an alert misses
+// that. Call it when all routes are registered.
+func (m *Metrics) AddAPI(api *middleware.API) {
+	ctx := context.Background()
+	for _, l := range figures.Expected(api.Routes()) {
+		m.requests.Add(ctx, 0, m.response.Get(l)...)
+	}
+	for _, l := range figures.ExpectedLimits(api.Options().RateLimit) {
+		m.limits.Add(ctx, 0, m.limit.Get(l)...)
 	}
 }
 

@@ -4,7 +4,7 @@
 //	metrics, err := middlewareprom.New(registry, middlewareprom.Options{Keys: keys, Replies: replies})
 //	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: metrics.Observe}})
 //	… api.Handle …
-//	metrics.AddRoutes(api.Routes())
+//	metrics.AddAPI(api)
 //
 // The metrics are
 //
@@ -101,11 +101,15 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// AddRoutes makes the series of the routes of an API, so that they start at 0.
-// Without it a series starts with its first response, and an alert misses that.
-func (m *Metrics) AddRoutes(routes []middleware.Route) {
-	for _, l := range figures.Expected(routes) {
+// AddAPI makes the series of an API's routes and policies, so that they start at
+// 0. Without it a series starts with its first response, and an alert misses
+// that. Call it when all routes are registered.
+func (m *Metrics) AddAPI(api *middleware.API) {
+	for _, l := range figures.Expected(api.Routes()) {
 		m.response.Get(l)
+	}
+	for _, l := range figures.ExpectedLimits(api.Options().RateLimit) {
+		m.limit.Get(l)
 	}
 }
 

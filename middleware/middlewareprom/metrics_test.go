@@ -33,7 +33,7 @@ func ExampleNew() {
 		Hooks: &middleware.Hooks{Observe: metrics.Observe},
 	})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), account)
-	metrics.AddRoutes(api.Routes())
+	metrics.AddAPI(api)
 
 	r := httptest.NewRequest("GET", "/api/v1/account", nil) // without a key
 	api.ServeHTTP(httptest.NewRecorder(), r)
@@ -88,7 +88,7 @@ func newServer(t *testing.T) *server {
 	s.api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), account)
 	s.api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
-	metrics.AddRoutes(s.api.Routes())
+	metrics.AddAPI(s.api)
 	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
 		Organization: "org_1", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
@@ -163,12 +163,17 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Each route and environment has series before its first response.
-func TestAddRoutes(t *testing.T) {
+// Each route and environment, and each policy, has series before its first
+// response.
+func TestAddAPI(t *testing.T) {
 	s := newServer(t)
-	n, err := testutil.GatherAndCount(s.registry, "sallyport_requests_total")
-	if want := 2*4 + 2*5; n != want || err != nil {
-		t.Errorf("there are %d series, %v, want %d", n, err, want)
+	for name, want := range map[string]int{
+		"sallyport_requests_total":            2*4 + 2*5,
+		"sallyport_rate_limit_requests_total": 2,
+	} {
+		if n, err := testutil.GatherAndCount(s.registry, name); n != want || err != nil {
+			t.Errorf("there are %d series of %s, %v, want %d", n, name, err, want)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // Response is the labels of a response. Each field has few values: none names
@@ -133,6 +134,18 @@ func Expected(routes []middleware.Route) []Response {
 				r.Pattern = strings.TrimSpace(route.Method + " " + route.Path)
 				all = append(all, r)
 			}
+		}
+	}
+	return all
+}
+
+// ExpectedLimits is [Expected] for the policies of all requests. Those of a plan
+// or of a route are known by their first request.
+func ExpectedLimits(o middleware.RateLimitOptions) []Limit {
+	var all []Limit
+	for _, p := range []*ratelimit.Policy{o.Organization, o.Sandbox, o.Key, o.Client} {
+		if p != nil {
+			all = append(all, Limit{p.Name, "admitted"}, Limit{p.Name, "refused"})
 		}
 	}
 	return all

@@ -1,0 +1,289 @@
+package metrics
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
+)
+
+// hung is when a wait for another process counts as lost.
+const hung = time.Minute
+
+// A real Prometheus reads the example: each series of the dashboard is there,
+// and an alert is true in its trouble and not before.
+func TestPrometheus(t *testing.T) {
+	for _, program := range []string{"prometheus", "redis-server"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("there is no %s: install Debian's", program)
+		}
+	}
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "redis.sock")
+	redis := startProcess(t, nil, "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", dir)
+	eventually(t, "Redis answers", func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+
+	binary := buildExample(t)
+	inRedis := startExample(t, binary, "-redis", "unix://"+socket, "-latency", "3s")
+	inMemory := startExample(t, binary, "-sandbox-rate", "2-M")
+	prometheus := startPrometheus(t, dir, inRedis.metrics, inMemory.metrics)
+
+	for _, e := range []*example{inRedis, inMemory} {
+		e.send(t, e.Keys.Full, "GET", "/api/v1/account", "")
+	}
+	series := regexp.MustCompile(`sallyport_[a-z_]+`)
+	names := series.FindAllString(string(middlewareprom.Alerts)+string(middlewareprom.Dashboard), -1)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if name == "sallyport_idempotency_last_sweep_timestamp_seconds" {
+			continue // of a database
+		}
+		eventually(t, "there is a series "+name, func() bool { return prometheus.found(t, name) })
+	}
+	if active := prometheus.active(t); len(active) > 0 {
+		t.Errorf("before there is any trouble, %v are true", active)
+	}
+
+	// A storm of duplicates.
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 5 {
+				inMemory.send(t, inMemory.Keys.Full, "POST", "/api/v1/tasks", "one")
+			}
+		})
+	}
+	all.Wait()
+	prometheus.becomesActive(t, "SallyportManyRepeats")
+
+	// A flood.
+	for range 30 {
+		inMemory.send(t, inMemory.Keys.Sandbox, "GET", "/api/v1/account", "")
+	}
+	prometheus.becomesActive(t, "SallyportManyLimited")
+	if active := prometheus.active(t); slices.Contains(active, "SallyportUnavailable") ||
+		slices.Contains(active, "SallyportLimitsDown") {
+		t.Errorf("while all stores answer, %v are true", active)
+	}
+
+	// Redis ends while creates run. What they did cannot be saved, limits are
+	// decided without it, and new creates are refused.
+	for i := range 3 {
+		all.Go(func() { inRedis.send(t, inRedis.Keys.Full, "POST", "/api/v1/tasks", fmt.Sprint("begun", i)) })
+	}
+	eventually(t, "the creates run", func() bool { return prometheus.found(t, "sallyport_idempotency_executions == 3") })
+	redis.Process.Kill()
+	for i := range 10 {
+		all.Go(func() { inRedis.send(t, inRedis.Keys.Full, "POST", "/api/v1/tasks", fmt.Sprint("later", i)) })
+	}
+	all.Wait()
+	for _, alert := range []string{"SallyportUnavailable", "SallyportLimitsDown", "SallyportRepliesUnsaved"} {
+		prometheus.becomesActive(t, alert)
+	}
+}
+
+// startProcess starts a program that ends with the test.
+func startProcess(t *testing.T, stderr io.Writer, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return cmd
+}
+
+// An example is a server of this repository, and the address of its metrics.
+type example struct {
+	BaseURL string `json:"base_url"`
+	Keys    struct{ Full, Sandbox string }
+	metrics string
+}
+
+func buildExample(t *testing.T) (binary string) {
+	t.Helper()
+	binary = filepath.Join(t.TempDir(), "example")
+	build := exec.Command("go", "build", "-o", binary, "./example")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+func startExample(t *testing.T, binary string, args ...string) *example {
+	t.Helper()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	reader, log := io.Pipe()
+	startProcess(t, log, binary, append(args, "-addr", "127.0.0.1:0", "-metrics", "127.0.0.1:0", "-keys-out", keys)...)
+	address := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(reader)
+		for lines.Scan() {
+			if _, rest, ok := strings.Cut(lines.Text(), "serving metrics at http://"); ok {
+				at, _, _ := strings.Cut(rest, "/")
+				address <- at
+			}
+		}
+	}()
+	var e example
+	eventually(t, "the example prints its keys", func() bool {
+		text, err := os.ReadFile(keys)
+		return err == nil && json.Unmarshal(text, &e) == nil
+	})
+	select {
+	case e.metrics = <-address:
+	case <-time.After(hung):
+		t.Fatal("the example does not say where its metrics are")
+	}
+	return &e
+}
+
+func (e *example) send(t *testing.T, key, method, path, idempotencyKey string) {
+	r, err := http.NewRequest(method, e.BaseURL+path, strings.NewReader(`{"title":"Call back"}`))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	if idempotencyKey != "" {
+		r.Header.Set("Idempotency-Key", idempotencyKey)
+	}
+	resp, err := (&http.Client{Timeout: hung}).Do(r)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+}
+
+// A server is a Prometheus.
+type server string
+
+func startPrometheus(t *testing.T, dir string, targets ...string) server {
+	t.Helper()
+	rules, err := filepath.Abs("../../middleware/middlewareprom/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "prometheus.yml")
+	text := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%s]\n"+
+		"scrape_configs: [{job_name: example, static_configs: [{targets: ['%s']}]}]\n",
+		rules, strings.Join(targets, "', '"))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 { // somebody else may take the port meanwhile
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := ln.Addr().String()
+		ln.Close()
+		var log bytes.Buffer
+		cmd := startProcess(t, &log, "prometheus", "--config.file", config, "--web.listen-address", at,
+			"--storage.tsdb.path", filepath.Join(dir, strings.ReplaceAll(at, ":", "-")))
+		ended := make(chan struct{})
+		go func() { cmd.Process.Wait(); close(ended) }()
+		for deadline := time.Now().Add(hung); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+			if resp, err := http.Get("http://" + at + "/-/ready"); err == nil {
+				resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					return server("http://" + at)
+				}
+			}
+			select {
+			case <-ended:
+				deadline = time.Now()
+			default:
+			}
+		}
+		t.Logf("Prometheus at %s: %s", at, &log)
+	}
+	t.Fatal("Prometheus does not start")
+	return ""
+}
+
+// get reads an answer of Prometheus' API.
+func (s server) get(t *testing.T, path string, into any) {
+	t.Helper()
+	resp, err := http.Get(string(s) + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// found reports whether an expression has a value.
+func (s server) found(t *testing.T, expression string) bool {
+	t.Helper()
+	var answer struct{ Data struct{ Result []any } }
+	s.get(t, "/api/v1/query?query="+url.QueryEscape(expression), &answer)
+	return len(answer.Data.Result) > 0
+}
+
+// active returns the alerts whose expressions are true, however short.
+func (s server) active(t *testing.T) (names []string) {
+	t.Helper()
+	var answer struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct{ Name, State string }
+			}
+		}
+	}
+	s.get(t, "/api/v1/rules", &answer)
+	for _, group := range answer.Data.Groups {
+		for _, rule := range group.Rules {
+			if rule.State != "inactive" {
+				names = append(names, rule.Name)
+			}
+		}
+	}
+	return names
+}
+
+func (s server) becomesActive(t *testing.T, alert string) {
+	t.Helper()
+	eventually(t, alert+" is true", func() bool { return slices.Contains(s.active(t), alert) })
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(hung); !holds(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", hung, what)
+		}
+	}
+}
