@@ -35,7 +35,7 @@ import (
 // [errors.ErrUnsupported]. A Cached is safe for concurrent use, and starts no
 // goroutine that outlives the question it was started for.
 type Cached struct {
-	writer
+	manager
 	store         Store
 	options       CacheOptions
 	epoch         time.Time // the times of answers count from here
@@ -103,13 +103,13 @@ func NewCached(s Store, o CacheOptions) *Cached {
 	}
 	o.Service = service
 	c := &Cached{
+		manager: managerOf(s),
 		store:   s,
 		options: o,
 		epoch:   time.Now(),
 		strange: make(chan struct{}, maxLoads),
 		known:   make(chan struct{}, maxLoads),
 	}
-	c.writer = writer{managerOf(s), c.Invalidate}
 	// One lock is enough for a small cache, and keeps its order exact.
 	shards := 16
 	if o.Size < 1<<10 {

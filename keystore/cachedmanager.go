@@ -15,24 +15,19 @@ type manager interface {
 	UsageReader
 }
 
-// A writer is the manager of a Cached, which forgets each key that it changes:
-// when Insert has returned, a lookup of the new key's token no longer yields a
-// remembered [ErrNotFound]; when Update has returned nil, no later lookup
-// yields the key as it was before.
-type writer struct {
-	manager
-	forget func(Digest)
-}
-
-func (w writer) Insert(ctx context.Context, k *Key) error {
+// Insert implements [Manager]. When it returns, a lookup of the new key's token
+// no longer yields a remembered [ErrNotFound].
+func (c *Cached) Insert(ctx context.Context, k *Key) error {
 	// Also after an error, which can hide a write that took place.
-	defer w.forget(k.Digest)
-	return w.manager.Insert(ctx, k)
+	defer c.Invalidate(k.Digest)
+	return c.manager.Insert(ctx, k)
 }
 
-func (w writer) Update(ctx context.Context, k *Key) error {
-	defer w.forget(k.Digest)
-	return w.manager.Update(ctx, k)
+// Update implements [Manager]. When it returns nil, no later lookup yields the
+// key as it was before.
+func (c *Cached) Update(ctx context.Context, k *Key) error {
+	defer c.Invalidate(k.Digest)
+	return c.manager.Update(ctx, k)
 }
 
 // auditor returns the store as an Auditor, or nil if it is none.
@@ -43,7 +38,7 @@ func (c *Cached) auditor() Auditor {
 	return nil
 }
 
-// An auditWriter is the Auditor of a Cached and forgets as its writer does.
+// An auditWriter is the Auditor of a Cached and forgets as Insert and Update do.
 type auditWriter struct {
 	Auditor
 	cache *Cached

@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"testing"
@@ -87,9 +88,10 @@ func unknown(n int) (d keystore.Digest) {
 	return d
 }
 
-// record is what Import takes: the fields of a grant, and what else is known.
+// record is what Import takes: the fields of a grant, ada if nobody else made
+// it, and what else is known.
 func record(g keystore.Grant, old keystore.Key) *keystore.Key {
-	old.Organization, old.CreatedBy, old.Name = g.Organization, "ada", g.Name
+	old.Organization, old.CreatedBy, old.Name = g.Organization, cmp.Or(old.CreatedBy, "ada"), g.Name
 	old.Environment, old.Scopes = g.Environment, g.Scopes
 	old.Attributes, old.Networks, old.ExpiresAt, old.IssueToken = g.Attributes, g.Networks, g.ExpiresAt, g.IssueToken
 	return &old

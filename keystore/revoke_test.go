@@ -49,6 +49,25 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
+// Another process has suspended the key, and this one has it cached.
+func TestEditOfWhatIsEditedElsewhere(t *testing.T) {
+	memory := keystore.NewMemory()
+	here := keystore.NewCached(memory, keystore.CacheOptions{})
+	there := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	token, k := issue(t, there, grant())
+	if err := refusal(t, here, token); err != nil {
+		t.Fatal(err)
+	}
+	for _, issuer := range []*keystore.Issuer{there, keystore.NewIssuer(here, keystore.IssuerOptions{})} {
+		if _, err := edit(t, issuer, "acme", k.ID, suspended); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := refusal(t, here, token); !errors.Is(err, keystore.ErrSuspended) {
+		t.Errorf("after Edit the key is refused with %v, want ErrSuspended though there was nothing to write", err)
+	}
+}
+
 // Another process has revoked the key, and this one has it cached.
 func TestRevokeOfWhatIsRevokedElsewhere(t *testing.T) {
 	memory := keystore.NewMemory()

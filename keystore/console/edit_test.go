@@ -47,7 +47,8 @@ func TestEdit(t *testing.T) {
 		t.Error("an attribute is shown that the console does not know")
 	}
 	form := b.get(path + "/edit")
-	wantText(t, "the form", form, 200, "Edit “Old one”", "Project", "team", "Networks")
+	wantText(t, "the form", form, 200, "Edit “Old one”", "Project", "team", "Networks", "They can only be narrowed")
+	wantText(t, "the form of a new key", b.get("/new"), 200, "one a line. Empty: from anywhere.")
 	for _, want := range []string{`value="Old one"`, `name="attribute.project" type="text" value="x"`,
 		`<option value="Lyon" selected>`, "\n192.0.2.0/24</textarea>"} {
 		if !strings.Contains(form.text, want) {

@@ -193,7 +193,7 @@ func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 		wantText(t, "the repeat", again, 200, "cannot be shown again")
 	}
 	if b.status(t, old) != keystore.Revoked || len(b.entries) != 2 || b.entries[1].Act != "revoke" ||
-		b.entries[1].Key != k.ID {
+		b.entries[1].Key != k.ID || b.entries[1].Reason != "rotated" {
 		t.Errorf("the old key is %s, got entries %+v", b.status(t, old), b.entries)
 	}
 }

@@ -126,18 +126,27 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		if _, err := issuer.Revoke(t.Context(), "other", other.ID); err != nil {
 			t.Fatal(err)
 		}
+		ofNobody := newKey("") // by SQL: an Issuer issues none
+		ofNobody.RevokedAt = time.Now()
+		if err := d.wrap(db, keysql.Options{}).Insert(t.Context(), ofNobody); err != nil {
+			t.Fatal(err)
+		}
 		sweep := func(want int) {
 			t.Helper()
 			if _, err := issuer.SweepAudit(t.Context(), time.Hour); err != nil || count("") != want {
 				t.Errorf("after SweepAudit, %v, there are %d keys, want %d", err, count(""), want)
 			}
 		}
-		sweep(2)
+		sweep(3)
+		if keys, entries, err := d.wrap(db, keysql.Options{}).Erase(t.Context(), ""); keys != 0 || entries != 0 || err != nil {
+			t.Errorf("Erase without an organization returned %d, %d, %v, want nothing", keys, entries, err)
+		}
+		sweep(3)
 		execute(t, db, "UPDATE sallyport_keys SET revoked_at = "+map[string]string{
 			"postgres": "now() - interval '61 minutes'", "sqlite": "(unixepoch() - 3660) * 1000000",
 			"mysql": "(UNIX_TIMESTAMP() - 3660) * 1000000", "mariadb": "(UNIX_TIMESTAMP() - 3660) * 1000000",
 		}[d.name])
-		sweep(1)
+		sweep(2)
 	})
 }
 

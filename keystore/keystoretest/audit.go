@@ -25,7 +25,10 @@ func auditor(t testing.TB, m keystore.Manager) keystore.Auditor {
 
 // newEntry returns an entry about k with an ID that is above those before.
 func newEntry(k *keystore.Key) keystore.AuditEntry {
-	now := at(0)
+	return newEntryAt(k, at(0))
+}
+
+func newEntryAt(k *keystore.Key, now time.Time) keystore.AuditEntry {
 	return keystore.AuditEntry{
 		ID: fmt.Sprintf("act_%014x", now.UnixMicro()) + unique(""), At: now, Act: "issue", Actor: "ada 'o\"x\\",
 		Organization: k.Organization, Key: k.ID, Reason: "ticket 4 – é",
@@ -81,6 +84,14 @@ var auditCases = []testCase{
 				"InsertAudited of a key that cannot be stored")
 		}
 		wantAudit(t, "Audit after InsertAudited, two of three refused", audit(t, a, k.Organization, "", ""), first)
+
+		kept := first
+		kept.Changes = slices.Clone(first.Changes)
+		first.Changes[0].After = "changed"
+		for _, e := range audit(t, a, k.Organization, "", "") {
+			e.Changes[0].After = "changed"
+		}
+		wantAudit(t, "Audit, after the caller changed what it had given and got,", audit(t, a, k.Organization, "", ""), kept)
 	}},
 
 	{"Audit/Update", func(t testing.TB, m keystore.Manager) {
@@ -127,7 +138,8 @@ var auditCases = []testCase{
 				all = append(all, insertAudited(t, a, added))
 				continue
 			}
-			e := newEntry(k)
+			// By a process whose clock is behind, too.
+			e := newEntryAt(k, at(-time.Duration(i%5)*time.Second))
 			if err := a.UpdateAudited(t.Context(), k, e); err != nil {
 				t.Fatalf("UpdateAudited returned %v, want nil", err)
 			}
@@ -162,9 +174,7 @@ var auditCases = []testCase{
 		a := auditor(t, m)
 		k := newKey(unique("org"))
 		insert(t, m, k)
-		old := newEntry(k)
-		old.At = at(-time.Hour)
-		old.ID = fmt.Sprintf("act_%014x", old.At.UnixMicro()) + unique("")
+		old := newEntryAt(k, at(-time.Hour))
 		if err := a.UpdateAudited(t.Context(), k, old); err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +269,10 @@ var auditCases = []testCase{
 		if keys, entries, err := a.Erase(t.Context(), k.Organization); keys != 0 || entries != 0 || err != nil {
 			t.Errorf("a second Erase returned %d, %d, %v, want nothing left", keys, entries, err)
 		}
-		insert(t, m, newKey(k.Organization))
+		again := newKey(k.Organization)
+		k.Digest = again.Digest
+		insert(t, m, k)
+		same(t, "Find of a key that was erased and inserted with another digest", find(t, m, k), k)
 	}},
 
 	{"Erase/Feed", func(t testing.TB, m keystore.Manager) {
