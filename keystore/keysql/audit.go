@@ -183,6 +183,11 @@ func (s *Store) Erase(ctx context.Context, organization string) (keys, entries i
 	var counts [4]int64
 	_, err = s.run(ctx, "erase", func() (int64, error) {
 		return 0, s.inTx(ctx, func(tx *sql.Tx) error {
+			if s.lockKeys != "" {
+				if _, err := s.execTx(ctx, tx, statement{s.lockKeys, []any{organization}}); err != nil {
+					return err
+				}
+			}
 			for i, st := range []statement{
 				{"DELETE FROM sallyport_keys_scopes " + ofKeys, []any{organization}},
 				{"DELETE FROM sallyport_keys_days " + ofKeys, []any{organization}},

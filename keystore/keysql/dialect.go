@@ -40,6 +40,7 @@ type dialect struct {
 	counter  string // query for ?4 of horizon; empty if horizon has none
 	horizon  string
 	lock     string // waits for other transactions that insert keys of the organization ?1
+	lockKeys string // locks the keys of the organization ?1 as touch does; empty where touch tries again
 	erasedID string // the id of an erased key, from its digest
 
 	jsonText func(text string) string // encodes a text of the batch that touch gets
@@ -56,6 +57,7 @@ var postgres = dialect{
 	touch:    postgresTouch,
 	horizon:  postgresHorizon,
 	lock:     "SELECT pg_advisory_xact_lock(hashtextextended('sallyport_keys ' || ?1, 0))",
+	lockKeys: "SELECT 1 FROM sallyport_keys WHERE organization = ?1 ORDER BY id FOR UPDATE",
 	erasedID: "encode(digest, 'hex')",
 
 	jsonText: func(text string) string { return text },

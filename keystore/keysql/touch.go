@@ -43,11 +43,13 @@ var postgresTouch = touch{
 	scopes: `
 		INSERT INTO sallyport_keys_scopes AS s (id, scope, day)
 		SELECT k.id, u.scope, u.day
-		FROM json_to_recordset(?1::json) AS u(organization text, id text, scope text, day integer)` + laterDay,
+		FROM json_to_recordset(?1::json) AS u(organization text, id text, scope text, day integer)` +
+		ofKeys + notYet + inOrder + locked + laterDay,
 	days: `
 		INSERT INTO sallyport_keys_days AS d (id, day, requests)
 		SELECT k.id, u.day, u.requests
-		FROM json_to_recordset(?1::json) AS u(organization text, id text, day integer, requests bigint)` + moreRequests,
+		FROM json_to_recordset(?1::json) AS u(organization text, id text, day integer, requests bigint)` +
+		ofKeys + inOrder + locked + moreRequests,
 	sweep: `
 		DELETE FROM sallyport_keys_days WHERE (id, day) IN (
 			SELECT id, day FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000 FOR UPDATE SKIP LOCKED)`,
@@ -59,10 +61,10 @@ var sqliteTouch = touch{
 		WHERE k.id = u.id AND k.organization = u.organization AND` + news,
 	scopes: `
 		INSERT INTO sallyport_keys_scopes AS s (id, scope, day)
-		SELECT k.id, u.scope, u.day FROM` + sqliteBatch + laterDay,
+		SELECT k.id, u.scope, u.day FROM` + sqliteBatch + ofKeys + notYet + inOrder + laterDay,
 	days: `
 		INSERT INTO sallyport_keys_days AS d (id, day, requests)
-		SELECT k.id, u.day, u.requests FROM` + sqliteBatch + moreRequests,
+		SELECT k.id, u.day, u.requests FROM` + sqliteBatch + ofKeys + " WHERE true" + inOrder + moreRequests,
 	sweep: `
 		DELETE FROM sallyport_keys_days WHERE (id, day) IN (
 			SELECT id, day FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000)`,
@@ -88,14 +90,17 @@ const (
 		JOIN sallyport_keys AS k ON k.id = u.id AND k.organization = u.organization`
 	// Most scopes were needed before on the same day. They are left out, because
 	// a row that is in conflict is locked, and that is a write.
-	laterDay = ofKeys + `
+	notYet = `
 		WHERE NOT EXISTS (
-			SELECT 1 FROM sallyport_keys_scopes AS o WHERE o.id = k.id AND o.scope = u.scope AND o.day >= u.day)
-		ORDER BY 1, 2
+			SELECT 1 FROM sallyport_keys_scopes AS o WHERE o.id = k.id AND o.scope = u.scope AND o.day >= u.day)`
+	inOrder = `
+		ORDER BY 1, 2`
+	// An erasure locks its keys first, too.
+	locked = `
+		FOR KEY SHARE OF k`
+	laterDay = `
 		ON CONFLICT (id, scope) DO UPDATE SET day = excluded.day WHERE s.day < excluded.day`
-	moreRequests = ofKeys + `
-		WHERE true
-		ORDER BY 1, 2
+	moreRequests = `
 		ON CONFLICT (id, day) DO UPDATE SET requests = d.requests + excluded.requests`
 )
 

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,6 +180,45 @@ func TestTouchOddScopes(t *testing.T) {
 		u, err := store.Usage(t.Context(), "acme", k.ID)
 		if day, ok := u.Scopes[scope.TasksRead]; err != nil || len(u.Scopes) != 1 || !ok || !day.Equal(use.At) {
 			t.Errorf("Usage returned %+v, %v, want tasks:read on the first day of 1970", u, err)
+		}
+	})
+}
+
+// Uses are written while their organization is erased: neither fails, and none
+// is left.
+func TestTouchBesideErase(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db, store := d.open(t), d.store(t)
+		for range 2 {
+			keys := inserted(t, store, "acme", 150)
+			var writers sync.WaitGroup
+			var touches atomic.Int64
+			var erased atomic.Bool
+			for w := range 3 {
+				writers.Go(func() {
+					for i := 0; !erased.Load(); i++ {
+						var uses []keystore.Use
+						for j, k := range keys {
+							if (i+j+w)%3 != 0 { // some of their rows are new
+								uses = append(uses, observed(k, time.Now().AddDate(0, 0, -i%20)))
+							}
+						}
+						if err := store.Touch(t.Context(), uses); err != nil {
+							t.Errorf("Touch returned %v, want nil", err)
+						}
+						touches.Add(1)
+					}
+				})
+			}
+			eventually(t, "no use is written", func() bool { return touches.Load() > 3 })
+			if n, _, err := store.Erase(t.Context(), "acme"); err != nil || n != len(keys) {
+				t.Errorf("Erase returned %d and %v, want %d and nil", n, err, len(keys))
+			}
+			erased.Store(true)
+			writers.Wait()
+			if scopes, days := count(t, db, "sallyport_keys_scopes"), count(t, db, "sallyport_keys_days"); scopes+days != 0 {
+				t.Errorf("%d scopes and %d days are left of keys that were erased", scopes, days)
+			}
 		}
 	})
 }
