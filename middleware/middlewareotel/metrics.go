@@ -15,7 +15,8 @@
 //
 // and a gauge or counter for each figure of [Options]. An outcome is that of
 // [middleware.Event]: "handled", "executed", "replayed", "redirected" or the code
-// of a refusal. How long requests take is otelhttp's http.server.request.duration.
+// of a refusal. A response within another one is not counted again; its rate
+// limits and its idempotency key are. How long requests take is otelhttp's http.server.request.duration.
 //
 // No attribute of a metric names a key, an organization or a request: each set
 // of attributes stays in memory for good, and their number is not bounded. They
@@ -115,7 +116,9 @@ func (m *Metrics) AddAPI(api *middleware.API) {
 // Observe counts a response and tells the span of ctx. It is a function for
 // [middleware.Hooks].
 func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
-	m.requests.Add(ctx, 1, m.response.Get(figures.ResponseOf(&e))...)
+	if !e.Nested {
+		m.requests.Add(ctx, 1, m.response.Get(figures.ResponseOf(&e))...)
+	}
 	if l, ok := figures.LimitOf(&e); ok {
 		m.limits.Add(ctx, 1, m.limit.Get(l)...)
 	}
@@ -126,7 +129,7 @@ func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 		}
 	}
 	span := trace.SpanFromContext(ctx)
-	if !span.IsRecording() {
+	if e.Nested || !span.IsRecording() {
 		return
 	}
 	span.SetAttributes(

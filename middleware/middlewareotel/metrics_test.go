@@ -80,6 +80,10 @@ func TestObserve(t *testing.T) {
 				"http.route=/tasks,sallyport.outcome=replayed; " +
 				"sallyport.idempotency.requests sallyport.outcome=waited",
 		},
+		{
+			middleware.Event{Method: "GET", Pattern: "/tasks", Status: 200, Outcome: "handled", Policy: "gold", Nested: true},
+			"sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted",
+		},
 	} {
 		m.adds = nil
 		metrics.Observe(t.Context(), tt.event)

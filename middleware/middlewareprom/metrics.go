@@ -15,7 +15,8 @@
 //
 // and a gauge or counter for each figure of [Options]. An outcome is that of
 // [middleware.Event]: "handled", "executed", "replayed", "redirected" or the code
-// of a refusal. How long requests take is what promhttp or otelhttp measures.
+// of a refusal. A response within another one is not counted again; its rate
+// limits and its idempotency key are. How long requests take is what promhttp or otelhttp measures.
 //
 // No label names a key, an organization or a request: each series stays in
 // memory for good here and in Prometheus, and their number is not bounded. They
@@ -115,7 +116,9 @@ func (m *Metrics) AddAPI(api *middleware.API) {
 
 // Observe counts a response. It is a function for [middleware.Hooks].
 func (m *Metrics) Observe(_ context.Context, e middleware.Event) {
-	m.response.Get(figures.ResponseOf(&e)).Inc()
+	if !e.Nested {
+		m.response.Get(figures.ResponseOf(&e)).Inc()
+	}
 	if l, ok := figures.LimitOf(&e); ok {
 		m.limit.Get(l).Inc()
 	}
