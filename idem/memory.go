@@ -71,8 +71,7 @@ type MemoryOptions struct {
 
 // MemoryStats describes what a [Memory] holds, and what it has forgotten.
 type MemoryStats struct {
-	Claims    int           // in flight, or never settled
-	Settled   int           // records of settled claims
+	Keys      int           // claims in flight or never settled, and records
 	Bytes     int64         // of Budget
 	Forgotten uint64        // records that went before their retention was over, since the start
 	Kept      time.Duration // how old the last of Forgotten was
@@ -289,7 +288,7 @@ func (m *Memory) Erase(owner string) (removed int) {
 func (m *Memory) Stats() MemoryStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stats.Claims = len(m.entries.numbers) - m.stats.Settled
+	m.stats.Keys = len(m.entries.numbers)
 	return m.stats
 }
 

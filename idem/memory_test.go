@@ -281,8 +281,6 @@ func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 	}
 }
 
-// One warning an hour says how long records are kept, and what budget would
-// keep them for their retention.
 // Erase takes the answers of one owner and no other, and leaves what runs.
 func TestMemoryErase(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{})
@@ -295,7 +293,7 @@ func TestMemoryErase(t *testing.T) {
 		}
 	}
 	s.settle(running, 100, summary)
-	if stats := s.Stats(); stats.Settled != 4 || stats.Claims != 0 {
+	if stats := s.Stats(); stats.Keys != 4 {
 		t.Errorf("the store holds %+v, want the 3 of the other owner and what was running", stats)
 	}
 	s.mustHold("acme", ".....")
@@ -308,6 +306,8 @@ func TestMemoryErase(t *testing.T) {
 	}
 }
 
+// One warning an hour says how long records are kept, and what budget would
+// keep them for their retention.
 func TestMemoryWarns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -341,9 +341,9 @@ func (panickingLog) Handle(context.Context, slog.Record) error { panic("the log 
 func TestMemoryWarnsALogThatPanics(t *testing.T) {
 	logger := slog.New(panickingLog{slog.NewTextHandler(io.Discard, nil)})
 	s := newShop(t, idem.MemoryOptions{Budget: 10_000, MinRetention: 1, Logger: logger})
-	s.fill("a", 100, 0)
-	if got := s.Stats(); got.Forgotten == 0 || got.Claims != 0 {
-		t.Errorf("got %+v, want records forgotten and no claim left", got)
+	s.fill("a", 100, 0) // which settles each claim that it makes
+	if got := s.Stats(); got.Forgotten == 0 {
+		t.Errorf("got %+v, want records forgotten", got)
 	}
 }
 

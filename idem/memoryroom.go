@@ -87,7 +87,6 @@ func (m *Memory) list(e *entry) {
 	if a.bodies += int64(cap(e.payload)); a.oldestBody == 0 && len(e.payload) > 0 {
 		a.oldestBody = e.number
 	}
-	m.stats.Settled++
 }
 
 func (m *Memory) unlist(e *entry) {
@@ -100,7 +99,6 @@ func (m *Memory) unlist(e *entry) {
 	if a.newest == e.number {
 		a.newest = e.older
 	}
-	m.stats.Settled--
 }
 
 // shorten takes from a settled entry the payload, if it has one.

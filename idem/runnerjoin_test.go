@@ -364,7 +364,7 @@ func TestJoinIsGivenUp(t *testing.T) {
 			t.Error(err)
 		}
 		j.mustBeClosed(t, 0)
-		if n := j.Stats().Claims; n != 0 {
+		if n := j.Stats().Keys; n != 0 {
 			t.Errorf("got %d claims, want 0: the late transaction is rolled back", n)
 		}
 	})

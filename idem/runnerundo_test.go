@@ -27,7 +27,7 @@ func TestLateBeginIsTakenBack(t *testing.T) {
 		f.Release()
 		synctest.Wait()
 		r.WaitSettled(t.Context())
-		if n := s.Stats().Claims; n != 0 {
+		if n := s.Stats().Keys; n != 0 {
 			t.Errorf("got %d claims, want 0", n)
 		}
 		if n := f.Calls(idemtest.Settle); n != 2 {

@@ -47,7 +47,7 @@ func TestFaults(t *testing.T) {
 				if (err == nil) != (r.State == idem.Claimed) {
 					t.Errorf("got %v with error %v", r.State, err)
 				}
-				if reached := m.Stats().Claims == 1; reached != test.reached {
+				if reached := m.Stats().Keys == 1; reached != test.reached {
 					t.Errorf("the store was reached: %t, want %t", reached, test.reached)
 				}
 				// The next call is sound again.
