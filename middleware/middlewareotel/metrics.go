@@ -16,15 +16,15 @@
 // and a gauge or counter for each figure of [Options]. An outcome is that of
 // [middleware.Event]: "handled", "executed", "replayed", "redirected" or the code
 // of a refusal. A response within another one is not counted again; its rate
-// limits and its idempotency key are. How long requests take is otelhttp's http.server.request.duration.
+// limits and its idempotency key are. How long requests take is otelhttp's
+// http.server.request.duration.
 //
-// No attribute of a metric names a key, an organization or a request: each set
-// of attributes stays in memory for good, and their number is not bounded. They
-// are on the span that was started outside, such as otelhttp's, as
-// sallyport.request_id, sallyport.organization, sallyport.key_id,
-// sallyport.policy and sallyport.outcome. The labels that a program chooses,
-// routes and policies, are counted apart up to 4,000 series and 100 policies,
-// and then together as "_OTHER".
+// No attribute of a metric names a key, an organization or a request: these are
+// without number, and a set of attributes stays in memory for good. The span
+// that was started outside, such as otelhttp's, has them: sallyport.request_id,
+// sallyport.organization, sallyport.key_id, sallyport.policy and
+// sallyport.outcome. Of what a program names, 4,000 series of routes and 100
+// policies are counted apart, and the rest together as "_OTHER".
 package middlewareotel
 
 import (

@@ -16,13 +16,13 @@
 // and a gauge or counter for each figure of [Options]. An outcome is that of
 // [middleware.Event]: "handled", "executed", "replayed", "redirected" or the code
 // of a refusal. A response within another one is not counted again; its rate
-// limits and its idempotency key are. How long requests take is what promhttp or otelhttp measures.
+// limits and its idempotency key are. How long requests take is what promhttp or
+// otelhttp measures.
 //
-// No label names a key, an organization or a request: each series stays in
-// memory for good here and in Prometheus, and their number is not bounded. They
-// are in the log, by the request id. The labels that a program chooses, routes
-// and policies, are counted apart up to 4,000 series and 100 policies, and then
-// together as "_OTHER".
+// No label names a key, an organization or a request: these are without number,
+// and a series stays in memory for good, here and in Prometheus. The log has
+// them by the request id. Of what a program names, 4,000 series of routes and
+// 100 policies are counted apart, and the rest together as "_OTHER".
 package middlewareprom
 
 import (
