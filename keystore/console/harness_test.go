@@ -40,7 +40,7 @@ type bench struct {
 // failing is a Manager in which chosen methods fail.
 type failing struct {
 	keystore.Manager
-	keystore.Toucher
+	keystore.UsageReader
 	insert, update, list func() error
 }
 
@@ -76,7 +76,7 @@ func (f *failing) List(ctx context.Context, organization string, p keystore.Page
 func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 	t.Helper()
 	memory := keystore.NewMemory()
-	b := &bench{store: &failing{Manager: memory, Toucher: memory}, log: new(bytes.Buffer)}
+	b := &bench{store: &failing{Manager: memory, UsageReader: memory}, log: new(bytes.Buffer)}
 	b.keys = keystore.NewCached(b.store, keystore.CacheOptions{Timeout: 30 * time.Second})
 	b.issuer = keystore.NewIssuer(b.keys, keystore.IssuerOptions{})
 	o := console.Options{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -104,7 +105,10 @@ func TestStatesOfAKey(t *testing.T) {
 		b := newBench(t, func(o *console.Options) {
 			o.PersonName = func(_ context.Context, _, id string) string { return people[id] }
 		})
-		_, k := b.addBy(t, "eva", "acme", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(48 * time.Hour) })
+		_, k := b.addBy(t, "eva", "acme", func(g *keystore.Grant) {
+			g.ExpiresAt = time.Now().Add(48 * time.Hour)
+			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
+		})
 		page := func() reply { return b.get("/keys/" + k.ID) }
 		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 2 Jan 2000, 24:00 UTC",
 			"Active", "tasks:read", "List tasks and read their details.")
@@ -113,11 +117,19 @@ func TestStatesOfAKey(t *testing.T) {
 		}
 		delete(people, "eva") // her account is gone; the key still says who made it
 		wantText(t, "a key of nobody", page(), 200, "by eva")
-		if err := b.store.Touch(t.Context(), []keystore.Use{{Organization: "acme", ID: k.ID, At: time.Now()}}); err != nil {
+		use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now()}
+		if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Hour)
-		wantText(t, "a used key", page(), 200, "Last used 3 hours ago")
+		wantText(t, "a used key", page(), 200, "Last used 3 hours ago Ends")
+		use.At, use.From, use.Requests = time.Now(), netip.MustParseAddr("192.0.2.7"), 12
+		use.Scopes = []scope.Name{scope.TasksWrite}
+		if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+			t.Fatal(err)
+		}
+		wantText(t, "an observed key", page(), 200, "from 192.0.2.7 Requests 12 in the last 30 days",
+			"read their details. Not needed since 1 Jan 2000.", "change them. Last needed on 1 Jan 2000.")
 		if _, err := edit(t, b.issuer, "acme", k.ID, suspend); err != nil {
 			t.Fatal(err)
 		}

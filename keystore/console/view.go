@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -90,10 +91,23 @@ func (v view) More() int { return len(v.Scopes) - len(v.Few()) }
 
 // show is the page of one key.
 func (x *exchange) show(k *keystore.Key) error {
+	use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		use = new(keystore.Usage)
+	case err != nil:
+		return err
+	}
+	var requests int64
+	for _, d := range use.Days {
+		requests += d.Requests
+	}
 	x.render(http.StatusOK, "key.html", x.view(k).Name, struct {
 		view
+		Usage               *keystore.Usage
+		Requests            int64 // of the last 30 days
 		Rotatable, Editable bool
-	}{x.view(k), x.offersRotation(k), x.editable(k) == nil})
+	}{x.view(k), use, requests, x.offersRotation(k), x.editable(k) == nil})
 	return nil
 }
 
