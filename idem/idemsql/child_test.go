@@ -79,7 +79,8 @@ func serve(text string) error {
 		return err
 	}
 	o2 := options{Options: idem.Options{Join: o.Mode == "joined", Lease: crashLease}}
-	s, err := makeServer(d, db, idemsql.Options{}, o2, map[string]handler{"joined": create, "leased": createLeased}[o.Mode])
+	h := map[string]handler{"joined": create, "leased": createLeased}[o.Mode]
+	s, err := makeServer(d, db, idemsql.Options{}, o2, h)
 	if err != nil {
 		return err
 	}
