@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os/user"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,9 @@ func (c *call) count() error {
 	most := len(strings.Fields(c.command.args))
 	if n := len(c.args); n > most || n < most-strings.Count(c.command.args, "[") {
 		return wrong("usage: %s %s %s [FLAGS]; %s -h shows them", c.program(), c.name, c.command.args, c.name)
+	}
+	if slices.Contains(c.args, "") {
+		return wrong("an argument is empty")
 	}
 	return nil
 }

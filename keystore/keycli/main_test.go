@@ -119,6 +119,7 @@ func TestFailures(t *testing.T) {
 		{"", "list", 2, "-org"},
 		{"", "list acme", 2, "usage: keys list"},
 		{"", "rename " + k.ID, 2, "usage: keys rename KEY NAME"},
+		{"", "rename " + k.ID + " '' -org acme", 2, "empty"},
 		{"", "migrate", 2, `no command "migrate"`},
 		{"", "show " + k.ID, 2, "-org"},
 		{"", "show key_none -org acme", 3, `no key "key_none"`},

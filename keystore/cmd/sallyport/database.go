@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	_ "modernc.org/sqlite"             // the driver "sqlite"
 
@@ -70,11 +71,12 @@ func (d *database) open(getenv func(string) string, mode string) (*keysql.Store,
 		return nil, err
 	}
 	driver, wrap := "mysql", keysql.MySQL
-	if u, err := url.Parse(dsn); strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
 		// Where an @ ends no user, a / in the password was not escaped, and the
 		// driver would show what follows it as the name of the database.
-		if err != nil || u.User == nil && strings.Contains(dsn, "@") {
-			return nil, errors.New("the DSN is no URL; a password in it needs %2F, %3F, %23 and %25 for / ? # %")
+		u, err := url.Parse(dsn)
+		if _, parseErr := pgx.ParseConfig(dsn); err != nil || parseErr != nil || u.User == nil && strings.Contains(dsn, "@") {
+			return nil, errors.New("the DSN is not one that Postgres takes; a password in it needs %2F, %3F, %23, %25 for / ? # %")
 		}
 		driver, wrap = "pgx", keysql.Postgres
 	} else if strings.HasPrefix(dsn, "file:") {
