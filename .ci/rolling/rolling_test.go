@@ -62,6 +62,7 @@ func (f *fleet) deploy(previous, present string) {
 	f.repeat()
 	f.revoke(killed, first)
 	f.revoke(first, killed)
+	f.erase(first, killed)
 	f.limits(killed, first)
 	f.underLoad("while a process is killed", func() {
 		f.killed.Store(true)
@@ -564,6 +565,33 @@ func (f *fleet) revoke(here, there *process) {
 		}
 	}
 	f.same(id, here, there)
+}
+
+// erase removes an organization of one key in a process of this version. The
+// other one knows by the feed alone.
+func (f *fleet) erase(here, there *process) {
+	f.t.Helper()
+	got, err := f.do(here, "", "POST", "/issue?organization=gone", "", "")
+	token, id, ok := strings.Cut(got.body, " ")
+	if err != nil || !ok || !f.accepts(here, token) || !f.accepts(there, token) {
+		f.t.Fatalf("a new key is refused: %v %v", got, err)
+	}
+	if got, err := f.do(here, "", "POST", "/erase/gone", "", ""); err != nil || got.body != "1 1" {
+		f.t.Fatalf("erase: %v %v, want one key and one entry", got, err)
+	}
+	if f.accepts(here, token) {
+		f.t.Error("an erased key is accepted where it was erased")
+	}
+	for until := time.Now().Add(hung); f.accepts(there, token); {
+		if time.Now().After(until) {
+			f.t.Fatal("the other process goes on accepting an erased key")
+		}
+	}
+	var left int
+	if err := f.db.QueryRow("SELECT COUNT(*) FROM sallyport_keys WHERE organization = 'gone' OR id = '" + id + "'").
+		Scan(&left); err != nil || left != 0 {
+		f.t.Errorf("%d rows of the organization are left, %v", left, err)
+	}
 }
 
 // same compares what two processes read of a key.

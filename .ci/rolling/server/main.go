@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -206,11 +207,11 @@ func create(db *sql.DB, streamed bool) http.Handler {
 	})
 }
 
-// manage lets the test issue, read and revoke keys.
+// manage lets the test issue, read and revoke keys, and erase an organization.
 func manage(mux *http.ServeMux, issuer *keystore.Issuer) {
 	mux.HandleFunc("POST /issue", func(w http.ResponseWriter, r *http.Request) {
 		secret, key, err := issuer.Issue(r.Context(), keystore.Grant{
-			Organization: "org", Name: "deployed", Environment: keystore.Production,
+			Organization: cmp.Or(r.FormValue("organization"), "org"), Name: "deployed", Environment: keystore.Production,
 			Scopes:     []scope.Name{scope.TasksRead, scope.TasksWrite},
 			Attributes: map[string]string{"plan": "gold"},
 			Networks:   []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
@@ -235,5 +236,13 @@ func manage(mux *http.ServeMux, issuer *keystore.Issuer) {
 		if _, err := issuer.Revoke(r.Context(), "org", r.PathValue("id")); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
+	})
+	mux.HandleFunc("POST /erase/{organization}", func(w http.ResponseWriter, r *http.Request) {
+		keys, entries, err := issuer.Erase(r.Context(), r.PathValue("organization"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, keys, entries)
 	})
 }
