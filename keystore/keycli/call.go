@@ -205,7 +205,7 @@ func (c *call) confirm(sentence, answer string) error {
 	if !c.terminal() {
 		return wrong("%s cannot be undone, and standard input is no terminal where somebody could be asked; -yes does it", c.name)
 	}
-	fmt.Fprintf(c.Stderr, "%s Type %s to do it: ", sentence, answer)
+	fmt.Fprintf(c.Stderr, "%s Type %s to do it: ", sentence, clean(answer))
 	typed, err := c.line()
 	if err == nil && typed != answer {
 		err = refuse("nothing was changed")

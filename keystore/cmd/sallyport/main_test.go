@@ -22,13 +22,13 @@ type command struct {
 	env  []string
 }
 
-func build(t *testing.T, env ...string) command {
+func build(t *testing.T) command {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "sallyport.exe")
 	if out, err := exec.Command("go", "build", "-o", file, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return command{t, file, env}
+	return command{t, file, nil}
 }
 
 // run returns standard output and error, and the exit code.
@@ -54,6 +54,7 @@ func (c command) cmd(args ...string) *exec.Cmd {
 
 // The first key of an empty database, its life and its end.
 func TestOnEachDatabase(t *testing.T) {
+	built := build(t)
 	for name, dsn := range map[string]func(t *testing.T) string{
 		"sqlite": func(t *testing.T) string { return "file:" + filepath.Join(t.TempDir(), "keys.db") },
 		"postgres": func(t *testing.T) string {
@@ -70,7 +71,7 @@ func TestOnEachDatabase(t *testing.T) {
 		"mariadb": func(t *testing.T) string { return sqltest.MariaDB(t).FormatDSN() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := build(t, "SALLYPORT_DSN="+dsn(t))
+			c := command{t, built.file, []string{"SALLYPORT_DSN=" + dsn(t)}}
 			if _, text, code := c.run("", "list", "-org", "acme"); code != 1 || !strings.Contains(text, "which migrate makes") {
 				t.Errorf("without tables: got %d %q", code, text)
 			}
@@ -95,6 +96,12 @@ func TestOnEachDatabase(t *testing.T) {
 				t.Errorf("got %d %s", code, text)
 			}
 			does(next, "revoke", "-", "-yes", "-reason", "leaked", "-as", "ada")
+			if story := does(next, "show", "-"); !strings.Contains(story, "by ada: leaked") {
+				t.Errorf("got %s", story)
+			}
+			if got := does("", "erase", "acme", "-yes", "-json"); !strings.Contains(got, `"keys":2`) {
+				t.Errorf("got %s", got)
+			}
 		})
 	}
 }
@@ -194,7 +201,8 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	c := build(t, "SALLYPORT_DSN=postgres://u:hunter2@"+silent.Addr().String()+"/db")
+	c := build(t)
+	c.env = []string{"SALLYPORT_DSN=postgres://u:hunter2@" + silent.Addr().String() + "/db"}
 	cmd := c.cmd("list", "-org", "acme")
 	var text bytes.Buffer
 	cmd.Stderr = &text
