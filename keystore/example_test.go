@@ -114,6 +114,40 @@ func ExampleIssuer_Rotate() {
 	// active revoked
 }
 
+// Who did what to a key, and why, is kept beside it.
+func ExampleIssuer_By() {
+	ctx := context.Background()
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
+		Policy: keystore.Policy{MaxLife: 90 * 24 * time.Hour, MaxKeys: 20},
+		Audit:  keystore.LogAudit(slog.New(slog.DiscardHandler)), // or your own logger
+	})
+	_, key, err := issuer.By("ada", "").Issue(ctx, keystore.Grant{
+		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
+		ExpiresAt: time.Now().Add(30 * 24 * time.Hour),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	key.Scopes = []scope.Name{scope.TasksRead} // less is an edit; more needs a new key
+	if key, err = issuer.By("ada", "ticket 41").Edit(ctx, key); err != nil {
+		log.Fatal(err)
+	}
+	if _, err = issuer.By("grace", keystore.ReasonLeaked).Revoke(ctx, "acme", key.ID); err != nil {
+		log.Fatal(err)
+	}
+
+	entries, err := issuer.Audit(ctx, "acme", key.ID, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range entries[:2] {
+		fmt.Printf("%s by %s (%s): %s\n", e.Act, e.Actor, e.Reason, e.Changes[0].Field)
+	}
+	// Output:
+	// revoke by grace (leaked): revoked_at
+	// edit by ada (ticket 41): scopes
+}
+
 func ExampleIssuer_Issue_problems() {
 	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	_, _, err := issuer.Issue(context.Background(), keystore.Grant{

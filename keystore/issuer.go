@@ -80,10 +80,14 @@ func (i *Issuer) Service() Service { return i.service }
 // no second one.
 func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 	now := instant()
-	if existing, err := i.issuedBefore(ctx, g.Organization, i.actor, g.IssueToken); existing != nil || err != nil {
-		return Secret{}, existing, cmp.Or(err, ErrExists)
+	problems := append(i.actProblems(), g.ownerProblems()...)
+	if problems == nil {
+		existing, err := i.issuedBefore(ctx, g.Organization, i.actor, g.IssueToken)
+		if existing != nil || err != nil {
+			return Secret{}, existing, cmp.Or(err, ErrExists)
+		}
 	}
-	problems := append(i.actProblems(), g.problems(i.service.Scopes, now)...)
+	problems = append(i.actProblems(), g.problems(i.service.Scopes, now)...)
 	problems = append(problems, i.policy.problems(g, i.service.Scopes, now)...)
 	if problems != nil {
 		return Secret{}, nil, &GrantError{problems}
