@@ -14,15 +14,16 @@ import (
 )
 
 // As returns a copy of the request whose caller is an organization, in
-// production, with these scopes of scope.Contract(). middleware.PrincipalFrom
-// returns it, and Guard.Require, RateLimit and Idempotent take it for
-// authenticated. A Guard's Authenticate and an API do not: they want a key.
+// production, with these scopes of the registry; nil means scope.Contract().
+// middleware.PrincipalFrom returns it, and Guard.Require, RateLimit and
+// Idempotent take it for authenticated. A Guard's Authenticate and an API do
+// not: they want a key.
 //
-// As panics if there is no such scope. For a caller with a registry,
-// environment, subject or attributes of its own, see middleware.NewPrincipal
-// and WithPrincipal.
-func As(r *http.Request, organization string, scopes ...scope.Name) *http.Request {
-	p, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: organization, Scopes: scopes})
+// As panics if there is no such scope. For a caller with an environment,
+// subject or attributes of its own, see middleware.NewPrincipal and
+// WithPrincipal.
+func As(r *http.Request, registry *scope.Registry, organization string, scopes ...scope.Name) *http.Request {
+	p, err := middleware.NewPrincipal(registry, middleware.Identity{Organization: organization, Scopes: scopes})
 	if err != nil {
 		panic("middlewaretest: " + err.Error())
 	}

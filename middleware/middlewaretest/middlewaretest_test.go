@@ -17,7 +17,7 @@ import (
 
 func TestAs(t *testing.T) {
 	given := httptest.NewRequest("GET", "/", nil)
-	r := middlewaretest.As(given, "org_1", scope.TasksWrite)
+	r := middlewaretest.As(given, nil, "org_1", scope.TasksWrite)
 	p, ok := middleware.PrincipalFrom(r.Context())
 	if !ok || p.Organization() != "org_1" || p.Environment() != keystore.Production || p.KeyID() != "" ||
 		!p.Has(scope.TasksWrite) || p.Has(scope.TasksRead) {
@@ -26,16 +26,21 @@ func TestAs(t *testing.T) {
 	if _, ok := middleware.PrincipalFrom(given.Context()); ok {
 		t.Error("As changed the request that it was given")
 	}
-	other, _ := middleware.PrincipalFrom(middlewaretest.As(r, "org_2").Context())
+	other, _ := middleware.PrincipalFrom(middlewaretest.As(r, nil, "org_2").Context())
 	if other.Organization() != "org_2" || other.Has(scope.TasksWrite) {
 		t.Errorf("As twice: got %v", other.LogValue())
+	}
+	own := scope.New(scope.Definition{Name: "parcels:read"})
+	p, _ = middleware.PrincipalFrom(middlewaretest.As(r, own, "org_1", "parcels:read").Context())
+	if !p.Has("parcels:read") {
+		t.Errorf("a registry of its own: got %v", p.LogValue())
 	}
 	defer func() {
 		if v, _ := recover().(string); !strings.Contains(v, `did you mean "tasks:write"`) {
 			t.Errorf("got panic %q", v)
 		}
 	}()
-	middlewaretest.As(given, "org_1", "tasks:wriet")
+	middlewaretest.As(given, nil, "org_1", "tasks:wriet")
 }
 
 // TestAsThroughStages: which stages take the caller for authenticated.
@@ -59,7 +64,7 @@ func TestAsThroughStages(t *testing.T) {
 		r.Header.Set("Idempotency-Key", "1")
 		w := httptest.NewRecorder()
 		h := tt.stages(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		h.ServeHTTP(w, middlewaretest.As(r, "org_1", tt.scope))
+		h.ServeHTTP(w, middlewaretest.As(r, nil, "org_1", tt.scope))
 		if w.Code != tt.status {
 			t.Errorf("%s: got %d, want %d", tt.name, w.Code, tt.status)
 		}
@@ -69,7 +74,7 @@ func TestAsThroughStages(t *testing.T) {
 func TestKeyed(t *testing.T) {
 	for name, dress := range map[string]func(*http.Request) *http.Request{
 		"Keyed":            func(r *http.Request) *http.Request { return r },
-		"As outside Keyed": func(r *http.Request) *http.Request { return middlewaretest.As(r, "org_1") },
+		"As outside Keyed": func(r *http.Request) *http.Request { return middlewaretest.As(r, nil, "org_1") },
 	} {
 		given := httptest.NewRequest("POST", "/", nil)
 		r, freed := middlewaretest.Keyed(dress(given), 2)
@@ -99,7 +104,7 @@ func TestKeyedInsideAClaim(t *testing.T) {
 		}
 		middleware.FreeKey(r.Context())
 	}))
-	r, freed := middlewaretest.Keyed(middlewaretest.As(httptest.NewRequest("POST", "/", nil), "org_1"), 7)
+	r, freed := middlewaretest.Keyed(middlewaretest.As(httptest.NewRequest("POST", "/", nil), nil, "org_1"), 7)
 	r.Header.Set("Idempotency-Key", "1")
 	for range 2 {
 		h.ServeHTTP(httptest.NewRecorder(), r.Clone(context.WithoutCancel(r.Context())))
