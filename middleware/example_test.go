@@ -143,39 +143,6 @@ func ExampleGuard_incorrect() {
 	// Output: 500
 }
 
-// A plan chooses the limit of each caller.
-func ExampleRateLimitOptions_plan() {
-	free := &ratelimit.Policy{Name: "free", Limit: ratelimit.MustParse("2-H")}
-	plans := map[string]*ratelimit.Policy{"org_paying": ratelimit.Unlimited}
-	keys := keystore.NewMemory()
-	api := middleware.NewAPI(keys, middleware.Options{
-		RateLimit: middleware.RateLimitOptions{
-			Store:        ratelimit.NewMemory(),
-			Organization: free, // for callers without a plan
-			Plan: func(_ context.Context, p middleware.Principal) (organization, key *ratelimit.Policy, err error) {
-				return plans[p.Organization()], nil, nil
-			},
-		},
-	})
-	api.HandleFunc("GET /api/v1/account", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {})
-
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-	for _, organization := range []string{"org_paying", "org_other"} {
-		key := issue(issuer, organization)
-		for range 3 {
-			w := send(api, "GET", "/api/v1/account", key, "")
-			fmt.Println(organization, w.Code)
-		}
-	}
-	// Output:
-	// org_paying 200
-	// org_paying 200
-	// org_paying 200
-	// org_other 200
-	// org_other 200
-	// org_other 429
-}
-
 // The Problem hook gives refusals the form of a team's own errors.
 func ExampleHooks_problem() {
 	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
@@ -292,38 +259,6 @@ func ExampleNewAPI_ownKeyShape() {
 	// 200 key 17
 	// 200
 	// 401
-}
-
-// The plan of an organization stands in an attribute of its keys.
-func ExampleRateLimitOptions_attribute() {
-	plans := map[string]*ratelimit.Policy{
-		"small": {Name: "small", Limit: ratelimit.MustParse("1-H")},
-		"large": {Name: "large", Limit: ratelimit.MustParse("1000-H")},
-	}
-	keys := keystore.NewMemory()
-	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
-		Store:        ratelimit.NewMemory(),
-		Organization: plans["small"], // of keys without a plan
-		Plan: func(_ context.Context, p middleware.Principal) (organization, key *ratelimit.Policy, err error) {
-			return plans[p.Attribute("plan")], nil, nil
-		},
-	}})
-	api.HandleFunc("GET /api/v1/account", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
-
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-	for _, plan := range []string{"small", "large"} {
-		secret, _, _ := issuer.Issue(context.Background(), keystore.Grant{
-			Organization: "org_" + plan, Environment: keystore.Production, Attributes: map[string]string{"plan": plan},
-		})
-		for range 2 {
-			fmt.Println(plan, send(api, "GET", "/api/v1/account", secret.Reveal(), "").Code)
-		}
-	}
-	// Output:
-	// small 200
-	// small 429
-	// large 200
-	// large 200
 }
 
 // Counters for Prometheus, in its text format. With its client library, Observe

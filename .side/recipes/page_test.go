@@ -7,40 +7,62 @@ import (
 	"testing"
 )
 
+const pages = "../../.github/"
+
 var (
-	pageFile  = regexp.MustCompile(`\(\.\./\.side/recipes/([a-z0-9]+\.go)\)`)
-	pageBlock = regexp.MustCompile("(?s)\n```go\n(.*?\n)```\n")
+	pageFile    = regexp.MustCompile(`\((\.\./[a-z0-9_./]+\.go)\)`)
+	pageExample = regexp.MustCompile("\n`(Example\\w*)` in \\[")
+	pageBlock   = regexp.MustCompile("(?s)\n```go\n(.*?\n)```\n")
 )
 
-// TestPage: each part of the page shows lines of the file that it names, and
-// each recipe has a section.
-func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../.github/RECIPES.md")
+// TestPages: each part of the pages shows lines of the file that it names
+// first, and each recipe has a section.
+func TestPages(t *testing.T) {
+	shown := shownOf(t, "RECIPES.md")
+	for _, r := range recipes {
+		if !shown["../.side/recipes/"+r.file] {
+			t.Errorf("the page does not show %s", r.file)
+		}
+	}
+	shownOf(t, "GUIDES.md")
+}
+
+// shownOf returns the files that a page shows.
+func shownOf(t *testing.T, name string) (shown map[string]bool) {
+	t.Helper()
+	page, err := os.ReadFile(pages + name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := map[string]bool{}
+	shown = map[string]bool{}
 	for _, section := range strings.Split(string(page), "\n## ") {
 		title, _, _ := strings.Cut(section, "\n")
-		blocks := pageBlock.FindAllStringSubmatch(section, -1)
 		file := pageFile.FindStringSubmatch(section)
-		if len(blocks) > 0 && file == nil {
-			t.Fatalf("%s: the section names no file", title)
+		blocks := pageBlock.FindAllStringSubmatch(section, -1)
+		if file == nil {
+			if len(blocks) > 0 {
+				t.Fatalf("%s: the section names no file", title)
+			}
+			continue
+		}
+		source, err := os.ReadFile(pages + file[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if example := pageExample.FindStringSubmatch(section); example != nil &&
+			!strings.Contains(string(source), "\nfunc "+example[1]+"() {\n") {
+			t.Errorf("%s: there is no %s in %s", title, example[1], file[1])
 		}
 		for _, block := range blocks {
-			source, err := os.ReadFile(file[1])
-			if err != nil {
-				t.Fatal(err)
+			lines := "\n" + string(source)
+			for depth := 0; depth < 3 && !strings.Contains(lines, "\n"+block[1]); depth++ {
+				lines = strings.ReplaceAll(lines, "\n\t", "\n") // the page shows the inside of a function
 			}
-			if !strings.Contains(string(source), "\n"+block[1]) {
+			if !strings.Contains(lines, "\n"+block[1]) {
 				t.Errorf("%s: these lines are not in %s:\n%s", title, file[1], block[1])
 			}
 			shown[file[1]] = true
 		}
 	}
-	for _, r := range recipes {
-		if !shown[r.file] {
-			t.Errorf("the page does not show %s", r.file)
-		}
-	}
+	return shown
 }

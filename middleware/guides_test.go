@@ -1,0 +1,398 @@
+package middleware_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// The page .github/GUIDES.md shows parts of these examples.
+
+func account(w http.ResponseWriter, r *http.Request) {
+	caller, _ := middleware.PrincipalFrom(r.Context())
+	_, _ = io.WriteString(w, caller.Organization())
+}
+
+func healthy(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
+
+// carrierSecret is what the sender of webhooks signs them with.
+const carrierSecret = "whsec_1"
+
+func receive(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
+	if err != nil {
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 413, Code: "body_too_large"})
+		return
+	}
+	sum := hmac.New(sha256.New, []byte(carrierSecret))
+	sum.Write(body)
+	if sent, _ := hex.DecodeString(r.Header.Get("X-Signature")); !hmac.Equal(sent, sum.Sum(nil)) {
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 401, Code: "signature_invalid"})
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// Public, health and webhook routes beside an API: one mux, and ids, panics and
+// events of all of them.
+func ExampleAPI_beside() {
+	keys := keystore.NewMemory()
+	counters := ratelimit.NewMemory()
+	hooks := &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {
+		fmt.Println(e.Status, e.Pattern, e.Outcome, len(e.RequestID))
+	}}
+
+	api := middleware.NewAPI(keys, middleware.Options{
+		RateLimit: middleware.PerOrganization(counters, ratelimit.MustParse("100-S")),
+		Hooks:     hooks,
+	})
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), account)
+	public := middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{
+		Store:  counters,
+		Client: &ratelimit.Policy{Name: "webhooks", Limit: ratelimit.MustParse("2-S")}, // of an address
+	}})
+
+	mux := http.NewServeMux()
+	mux.Handle("/api/v1/", api)
+	mux.HandleFunc("GET /healthz", healthy)
+	mux.Handle("POST /webhooks/carrier", public.RateLimit(http.HandlerFunc(receive)))
+	server := middleware.Chain(api.RequestID, api.Recover)(mux)
+
+	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.AccountRead)
+	send(server, "GET", "/api/v1/account", key, "")
+	send(server, "GET", "/api/v1/none", "", "")
+	send(server, "GET", "/healthz", "", "")
+	sum := hmac.New(sha256.New, []byte(carrierSecret))
+	sum.Write([]byte("{}"))
+	send(server, "POST", "/webhooks/carrier", "", "{}", "X-Signature", hex.EncodeToString(sum.Sum(nil)))
+	send(server, "POST", "/webhooks/carrier", "", "{}")
+	send(server, "POST", "/webhooks/carrier", "", "{}")
+	// Output:
+	// 200 GET /api/v1/account handled 20
+	// 401 /api/v1/ api_key_missing 20
+	// 200 GET /healthz handled 20
+	// 204 POST /webhooks/carrier handled 20
+	// 401 POST /webhooks/carrier handled 20
+	// 429 POST /webhooks/carrier rate_limited 20
+}
+
+// cors stands for a middleware such as rs/cors.
+func cors(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "https://shop.example")
+		w.Header().Set("Access-Control-Expose-Headers", "Svc-Request-Id, Retry-After")
+		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+			w.Header().Set("Access-Control-Allow-Headers", "X-Publishable-Key, Content-Type")
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// A page in a browser calls with a publishable key. It says for whom the page
+// is, and proves nothing: anybody can read it, so it may do little.
+func ExampleOptions_publishableKey() {
+	pages := map[string]string{"pub_shop": "org_1"}
+	publishable := func(r *http.Request) (middleware.Principal, error) {
+		organization, ok := pages[r.Header.Get("X-Publishable-Key")]
+		if !ok {
+			return middleware.Principal{}, middleware.ErrNoCredentials
+		}
+		return middleware.NewPrincipal(nil, middleware.Identity{
+			Organization: organization, Subject: "browser", Scopes: []scope.Name{scope.ChatRead},
+		})
+	}
+	keys := keystore.NewMemory()
+	api := middleware.NewAPI(keys, middleware.Options{
+		Keys:         middleware.KeyOptions{RejectBrowsers: true}, // a secret key in a page is a leaked key
+		Authenticate: publishable,
+		RateLimit: middleware.RateLimitOptions{
+			Store:  ratelimit.NewMemory(),
+			Client: &ratelimit.Policy{Name: "client", Limit: ratelimit.MustParse("10-S")},
+		},
+	})
+	api.HandleFunc("GET /api/v1/chat", middleware.Require(scope.ChatRead), account)
+	server := api.RequestID(cors(api)) // ids on preflights, CORS fields on refusals
+
+	secret := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.ChatRead)
+	for _, header := range [][]string{
+		{"X-Publishable-Key", "pub_shop"},
+		{"X-Publishable-Key", "pub_none"},
+		{"Authorization", "Bearer " + secret},
+	} {
+		r := httptest.NewRequest("GET", "/api/v1/chat", nil)
+		r.Header.Set("Origin", "https://shop.example")
+		r.Header.Set(header[0], header[1])
+		w := httptest.NewRecorder()
+		server.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header().Get("Access-Control-Allow-Origin"), len(w.Header().Get("Svc-Request-Id")))
+	}
+	w := send(server, "OPTIONS", "/api/v1/chat", "", "", "Access-Control-Request-Method", "GET")
+	fmt.Println(w.Code, len(w.Header().Get("Svc-Request-Id")))
+	// Output:
+	// 200 https://shop.example 20
+	// 401 https://shop.example 20
+	// 401 https://shop.example 20
+	// 204 20
+}
+
+// An endpoint that issues keys. The secret is in its response and nowhere else:
+// a repeat with the same Idempotency-Key makes no second key and does not get
+// the secret of the first.
+func ExampleNotRetained() {
+	service := keystore.Service{Scopes: scope.New(
+		scope.Definition{Name: "keys:write"}, scope.Definition{Name: "parcels:read"},
+	)}
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: service})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	api := middleware.NewAPI(keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{
+		Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
+	}})
+
+	api.HandleFunc("POST /api/v1/keys", middleware.Require("keys:write"),
+		func(w http.ResponseWriter, r *http.Request) {
+			middleware.NotRetained(r.Context())
+			caller, _ := middleware.PrincipalFrom(r.Context())
+			var want struct {
+				Name   string
+				Scopes []scope.Name
+			}
+			if err := json.NewDecoder(r.Body).Decode(&want); err != nil {
+				middleware.WriteProblem(w, r, middleware.Problem{Status: 400, Code: "json_invalid"})
+				return
+			}
+			for _, name := range want.Scopes { // nobody gives away what he does not have
+				if !caller.Has(name) {
+					middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "scope_not_held"})
+					return
+				}
+			}
+			by := issuer.By(cmp.Or(caller.Subject(), caller.KeyID()), "")
+			secret, key, err := by.Issue(r.Context(), keystore.Grant{
+				Organization: caller.Organization(), Environment: caller.Environment(),
+				Name: want.Name, Scopes: want.Scopes,
+			})
+			if invalid := new(keystore.GrantError); errors.As(err, &invalid) {
+				middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "key_invalid", Detail: err.Error()})
+				return
+			} else if err != nil {
+				middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+			_ = json.NewEncoder(w).Encode(map[string]string{"id": key.ID, "secret": secret.Reveal()})
+		})
+
+	admin := issue(issuer, "org_1", "keys:write", "parcels:read")
+	for _, body := range []string{`{"scopes":["parcels:read"]}`, `{"scopes":["parcels:read"]}`, `{"scopes":["all"]}`} {
+		w := send(api, "POST", "/api/v1/keys", admin, body, "Idempotency-Key", body)
+		fmt.Println(w.Code, strings.Contains(w.Body.String(), "svc_live_"))
+	}
+	// Output:
+	// 201 true
+	// 409 false
+	// 403 false
+}
+
+// An upload of up to 32 MiB and a stream, both with an Idempotency-Key: a repeat
+// of the upload stores nothing twice, a repeat of the stream gets all of it.
+func ExampleRouteOptions_uploadAndStream() {
+	keys := keystore.NewMemory()
+	api := middleware.NewAPI(keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{
+		Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
+	}})
+
+	const largest = 32 << 20
+	api.HandleFunc("POST /api/v1/deliverables", middleware.Require(scope.DeliverablesWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, largest)) // also without an Idempotency-Key
+			if err != nil {
+				middleware.WriteProblem(w, r, middleware.Problem{Status: 413, Code: "body_too_large"})
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, "%d bytes", n)
+		},
+		middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{MaxBody: largest}})
+
+	api.HandleFunc("POST /api/v1/chat", middleware.Require(scope.ChatWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream") // streams from its first flush on
+			for _, word := range []string{"Good", "morning"} {
+				fmt.Fprintf(w, "data: %s\n\n", word)
+				_ = http.NewResponseController(w).Flush()
+			}
+		})
+
+	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.DeliverablesWrite, scope.ChatWrite)
+	for range 2 {
+		w := send(api, "POST", "/api/v1/deliverables", key, strings.Repeat("x", 2<<20), "Idempotency-Key", "upload-1")
+		fmt.Printf("%d %q %s\n", w.Code, w.Body, cmp.Or(w.Header().Get("Idempotent-Replayed"), "-"))
+		w = send(api, "POST", "/api/v1/chat", key, "{}", "Idempotency-Key", "chat-1")
+		fmt.Printf("%d %q %s\n", w.Code, w.Body, cmp.Or(w.Header().Get("Idempotent-Replayed"), "-"))
+	}
+	// Output:
+	// 201 "2097152 bytes" -
+	// 200 "data: Good\n\ndata: morning\n\n" -
+	// 201 "2097152 bytes" true
+	// 200 "data: Good\n\ndata: morning\n\n" true
+}
+
+// Limits of an organization by its plan, of each key, and of routes.
+func ExampleRateLimitOptions() {
+	policy := func(name, limit string) *ratelimit.Policy {
+		return &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse(limit)}
+	}
+	small, large := policy("small", "100-M"), policy("large", "50-S") // a minute, a second
+	keys := keystore.NewMemory()
+	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
+		Store:        ratelimit.NewMemory(),
+		Organization: small,
+		Key:          policy("key", "4-H"),
+		Plan: func(_ context.Context, caller middleware.Principal) (organization, key *ratelimit.Policy, err error) {
+			if caller.Attribute("plan") == "large" {
+				return large, ratelimit.Unlimited, nil
+			}
+			return nil, nil, nil // Organization and Key
+		},
+	}})
+	nothing := func(http.ResponseWriter, *http.Request) {}
+	api.HandleFunc("GET /api/v1/search", middleware.AnyCaller(), nothing, middleware.RouteOptions{Cost: 3})
+	api.HandleFunc("GET /api/v1/export", middleware.AnyCaller(), nothing,
+		middleware.RouteOptions{Limit: policy("exports", "1-H")})
+
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	for _, plan := range []string{"small", "large"} {
+		secret, _, _ := issuer.Issue(context.Background(), keystore.Grant{
+			Organization: "org_" + plan, Environment: keystore.Production, Attributes: map[string]string{"plan": plan},
+		})
+		for _, path := range []string{"/api/v1/search", "/api/v1/search", "/api/v1/export", "/api/v1/export"} {
+			w := send(api, "GET", path, secret.Reveal(), "")
+			var problem struct{ Policy string }
+			_ = json.Unmarshal(w.Body.Bytes(), &problem)
+			fmt.Println(plan, path, w.Code, cmp.Or(problem.Policy, "-"))
+		}
+	}
+	// Output:
+	// small /api/v1/search 200 -
+	// small /api/v1/search 429 key
+	// small /api/v1/export 200 -
+	// small /api/v1/export 429 exports
+	// large /api/v1/search 200 -
+	// large /api/v1/search 200 -
+	// large /api/v1/export 200 -
+	// large /api/v1/export 429 exports
+}
+
+// Keys, replies and rows in one SQLite file, for a service with scopes of its
+// own. With Postgres it is sql.Open("pgx", dsn), keysql.Postgres and
+// idemsql.Postgres.
+func ExampleNewAPI_database() {
+	ctx, stop := context.WithCancel(context.Background())
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "parcels.db")
+
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(8) // joined requests hold a connection each
+	keyTable, replyTable := keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{})
+	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS parcels (id INTEGER PRIMARY KEY, owner TEXT, target TEXT)")
+	if err := errors.Join(err, keyTable.Migrate(ctx), replyTable.Migrate(ctx)); err != nil {
+		log.Fatal(err)
+	}
+
+	keys := keystore.NewCached(keyTable, keystore.CacheOptions{Service: keystore.Service{
+		Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "parcels:write", Meaning: "Send parcels."}),
+	}})
+	var work sync.WaitGroup
+	work.Go(func() { _ = keys.Run(ctx) })       // hears of keys that others revoke
+	work.Go(func() { _ = replyTable.Run(ctx) }) // removes replies that have expired
+
+	api := middleware.NewAPI(keys, middleware.Options{Base: "/v2", Idempotency: middleware.IdempotencyOptions{
+		Runner:   idem.NewRunner(replyTable, idem.Options{Join: true}),
+		Required: true, // so that each create has a transaction
+	}})
+	api.HandleFunc("POST /v2/parcels", middleware.Require("parcels:write"),
+		func(w http.ResponseWriter, r *http.Request) {
+			caller, _ := middleware.PrincipalFrom(r.Context())
+			tx, _ := idemsql.Tx(r.Context()) // committed together with the reply
+			var id int
+			err := tx.QueryRowContext(r.Context(), "INSERT INTO parcels (owner, target) VALUES (?, ?) RETURNING id",
+				caller.Tenant(), r.FormValue("to")).Scan(&id)
+			if err != nil {
+				middleware.WriteProblem(w, r, middleware.Problem{Status: 500, Code: "internal"}) // rolls back
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintln(w, "parcel", id)
+		})
+
+	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", "parcels:write")
+	for range 2 {
+		w := send(api, "POST", "/v2/parcels", key, "to=Lisbon", "Idempotency-Key", "7f1c",
+			"Content-Type", "application/x-www-form-urlencoded")
+		fmt.Print(w.Code, " ", w.Body)
+	}
+	stop()
+	work.Wait()
+	// Output:
+	// 201 parcel 1
+	// 201 parcel 1
+}
+
+// closeMonth is called by a handler and by a job. Both say in the context for
+// whom.
+func closeMonth(ctx context.Context) string {
+	caller, ok := middleware.PrincipalFrom(ctx)
+	if !ok || !caller.Has(scope.TasksWrite) {
+		return "refused"
+	}
+	return "closed the month of " + caller.Organization() + " for " + caller.Subject()
+}
+
+// A job acts for an organization through the functions that handlers call.
+func ExampleWithPrincipal() {
+	job, err := middleware.NewPrincipal(nil, middleware.Identity{
+		Organization: "org_1", Subject: "job:month", Scopes: []scope.Name{scope.TasksWrite},
+	})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(closeMonth(middleware.WithPrincipal(context.Background(), job)))
+	fmt.Println(closeMonth(context.Background()))
+	// Output:
+	// closed the month of org_1 for job:month
+	// refused
+}
