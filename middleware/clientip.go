@@ -31,12 +31,17 @@ func (p proxies) validate() error {
 // is not an address, the client is the address to its right. The address is
 // invalid when the peer's is not an IP address, as on a unix socket.
 func (p proxies) client(r *http.Request) netip.Addr {
-	peer, ok := parseAddr(r.RemoteAddr)
+	return p.behind(r.RemoteAddr, r.Header["X-Forwarded-For"])
+}
+
+// behind is client for a RemoteAddr and the lines of X-Forwarded-For.
+func (p proxies) behind(remote string, forwarded []string) netip.Addr {
+	peer, ok := parseAddr(remote)
 	if !ok || !p.trust(peer) {
 		return peer
 	}
 	client := peer
-	for _, rest := range slices.Backward(r.Header["X-Forwarded-For"]) {
+	for _, rest := range slices.Backward(forwarded) {
 		for more := true; more; {
 			cut := strings.LastIndexByte(rest, ',')
 			addr, ok := parseAddr(strings.Trim(rest[cut+1:], " \t"))

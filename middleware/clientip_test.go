@@ -68,7 +68,7 @@ func TestClientIP(t *testing.T) {
 // addressOf returns the client's address as an Event has it.
 func addressOf(proxies []netip.Prefix, r *http.Request) (client netip.Addr) {
 	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { client = e.ClientIP }
+	hooks.Observe = func(_ context.Context, e middleware.Event) { client = e.ClientIP() }
 	g := middleware.New(nil, middleware.Options{Hooks: hooks, TrustedProxies: proxies})
 	serve(g.RequestID(http.HandlerFunc(sayOK)), r)
 	return client

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
@@ -23,18 +24,13 @@ const (
 	StageHandler     = "handler"
 )
 
-// An Event is the record of one response, complete when the response ends. It
-// holds no secret.
+// An Event is the record of one response, complete when the response ends, and
+// may be kept. It shows no secret. What its methods return is found out when
+// they are called.
 type Event struct {
 	RequestID string
 	Method    string // cut to 16 bytes
 	Pattern   string // of the mux inside, or else of the one outside; "" for an unknown path
-
-	// Path is that of the URL, and Agent the User-Agent header: without API keys
-	// and cut to 8 KiB. ClientIP is the address behind the TrustedProxies of the
-	// outermost stage, zero on a unix socket.
-	Path, Agent string
-	ClientIP    netip.Addr
 
 	Status   int   // 0 if the connection was aborted, or else hijacked, before a status was sent
 	Bytes    int64 // of the body, as the handlers wrote it
@@ -79,6 +75,46 @@ type Event struct {
 	// handler sent on its own context, or behind an http.TimeoutHandler. It has
 	// the outer one's RequestID.
 	Nested bool
+
+	sent *sent
+}
+
+// sent is what the client sent, for the methods of Event. It is copied, so that
+// an Event stays valid when the request has ended. Event has a pointer, because
+// fmt prints what a pointer in a struct leads to as an address: the path may
+// hold an API key.
+type sent struct {
+	path, agent, peer, forwarded string
+	report                       *reporter
+}
+
+func (s *sent) copy(report *reporter, r *http.Request) {
+	s.report, s.path, s.peer, s.agent = report, r.URL.Path, r.RemoteAddr, firstValue(r.Header["User-Agent"])
+	if len(report.proxies) > 0 {
+		s.forwarded = strings.Join(r.Header["X-Forwarded-For"], ",")
+	}
+}
+
+// Path returns that of the URL, without API keys and cut to 8 KiB.
+func (e Event) Path() string { return e.redacted(func(s *sent) string { return s.path }) }
+
+// Agent returns the User-Agent header, without API keys and cut to 8 KiB.
+func (e Event) Agent() string { return e.redacted(func(s *sent) string { return s.agent }) }
+
+func (e Event) redacted(field func(*sent) string) string {
+	if e.sent == nil {
+		return ""
+	}
+	return e.sent.report.redact(field(e.sent))
+}
+
+// ClientIP returns the address behind the TrustedProxies of the outermost stage,
+// zero on a unix socket.
+func (e Event) ClientIP() netip.Addr {
+	if e.sent == nil {
+		return netip.Addr{}
+	}
+	return e.sent.report.proxies.behind(e.sent.peer, []string{e.sent.forwarded})
 }
 
 const (
@@ -91,12 +127,13 @@ const (
 // record is what the stages find out for the Event of a response. A nil record
 // is that of a response that nobody observes.
 type record struct {
-	start   time.Time
+	start   time.Duration // since started
 	observe func(context.Context, Event)
 	pattern func(*http.Request) string
 	outer   string // the pattern of a mux outside
 	matched bool   // event.Pattern is that of the route
 	event   Event
+	sent    sent
 }
 
 // decide notes which stage decided on the response, unless one inside it did.
@@ -145,10 +182,10 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 		}
 		attrs := []slog.Attr{
 			slog.String("request_id", e.RequestID), slog.String("method", e.Method),
-			slog.String("pattern", e.Pattern), slog.String("path", e.Path),
+			slog.String("pattern", e.Pattern), slog.String("path", e.Path()),
 			slog.Int("status", e.Status), slog.Int64("bytes", e.Bytes), slog.Duration("duration", e.Duration),
 			slog.Any("caller", e.Principal), slog.String("stage", e.Stage), slog.String("outcome", e.Outcome),
-			slog.Any("client", e.ClientIP), slog.String("agent", e.Agent),
+			slog.Any("client", e.ClientIP()), slog.String("agent", e.Agent()),
 		}
 		if e.Problem != "" {
 			attrs = append(attrs, slog.String("problem", e.Problem))

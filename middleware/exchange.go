@@ -49,7 +49,7 @@ func (x *exchange) use(hooks *Hooks) {
 	}
 	x.hooks = hooks
 	if x.record == nil && hooks.Observe != nil {
-		x.record = &record{start: time.Now()}
+		x.record = &record{start: time.Since(started)}
 	}
 	if n := x.record; n != nil {
 		// Those of stages outside come first.

@@ -97,12 +97,15 @@ func (f *fault) due() (unlogged int64, due bool) {
 
 // contain calls a hook and logs its panic. x may be nil.
 func (p *reporter) contain(x *exchange, r *http.Request, hook func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			p.logPanic(x, r, v)
-		}
-	}()
+	defer p.logHookPanic(x, r)
 	hook()
+}
+
+// logHookPanic is to be deferred.
+func (p *reporter) logHookPanic(x *exchange, r *http.Request) {
+	if v := recover(); v != nil {
+		p.logPanic(x, r, v)
+	}
 }
 
 // logPanic logs a panic while the response of x, or nil, was made.
@@ -313,9 +316,10 @@ func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
 	if x.facts != nil {
 		e.Principal = x.facts.principal
 	}
-	e.Status, e.Bytes, e.Duration = x.Status, x.Bytes, time.Since(x.record.start)
+	e.Status, e.Bytes, e.Duration = x.Status, x.Bytes, time.Since(started)-x.record.start
 	e.Aborted = aborted
-	e.Path, e.Agent, e.ClientIP = p.redact(r.URL.Path), p.redact(r.UserAgent()), p.proxies.client(r)
+	e.sent = &x.record.sent
+	e.sent.copy(p, r)
 	p.pattern(x, r)
 	if e.Status == 0 && !x.Hijacked && !aborted {
 		e.Status = http.StatusOK // net/http's own, for a handler that wrote nothing
@@ -324,6 +328,7 @@ func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
 		e.Stage, e.Outcome = StageHandler, handled
 	}
 	if x.record.observe != nil {
-		p.contain(x, r, func() { x.record.observe(r.Context(), *e) })
+		defer p.logHookPanic(x, r)
+		x.record.observe(r.Context(), *e)
 	}
 }
