@@ -20,7 +20,7 @@ type Response struct {
 	Method      string // [Other] for one that HTTP does not define
 	Pattern     string // "" if none matched
 	Status      int
-	Outcome     string // of middleware.Event
+	Outcome     string // of middleware.Event, or "aborted"
 	Environment string // of the caller, "" for none
 }
 
@@ -32,10 +32,14 @@ const Other = "_OTHER"
 
 // ResponseOf returns the labels of e.
 func ResponseOf(e *middleware.Event) Response {
-	return Response{
+	r := Response{
 		Method: methodOf(e.Method), Pattern: e.Pattern, Status: e.Status,
 		Outcome: e.Outcome, Environment: string(e.Principal.Environment()),
 	}
+	if e.Aborted && !r.Refused() {
+		r.Outcome = "aborted" // a status that was sent before says nothing
+	}
+	return r
 }
 
 // Folded returns the labels of a response beyond the room of a [Cache].
@@ -60,7 +64,7 @@ func LimitOf(e *middleware.Event) (l Limit, ok bool) {
 	switch {
 	case e.Outcome == codes.RateStore:
 		l.Result = "failed"
-	case e.Stage == middleware.StageRateLimit:
+	case e.Outcome == codes.RateLimited:
 		l.Result = "refused"
 	case e.Reported == codes.RateLimited:
 		l.Result = "reported"

@@ -30,6 +30,14 @@ func TestResponseOf(t *testing.T) {
 	}
 }
 
+func TestAbortedResponse(t *testing.T) {
+	for outcome, want := range map[string]string{"handled": "aborted", "internal": "internal"} {
+		if got := figures.ResponseOf(&middleware.Event{Status: 200, Outcome: outcome, Aborted: true}).Outcome; got != want {
+			t.Errorf("an aborted response that was %s counts as %s, want %s", outcome, got, want)
+		}
+	}
+}
+
 func TestLimitOf(t *testing.T) {
 	for _, tt := range []struct {
 		event middleware.Event
@@ -38,6 +46,8 @@ func TestLimitOf(t *testing.T) {
 		{middleware.Event{Outcome: "handled"}, "{ admitted} false"},
 		{middleware.Event{Policy: "org", Outcome: "handled"}, "{org admitted} true"},
 		{middleware.Event{Policy: "org", Stage: "rate_limit", Outcome: "rate_limited"}, "{org refused} true"},
+		// The policy let it pass, and Concurrent did not.
+		{middleware.Event{Policy: "org", Stage: "rate_limit", Outcome: "too_many_concurrent"}, "{org admitted} true"},
 		{middleware.Event{Policy: "org", Stage: "handler", Reported: "rate_limited"}, "{org reported} true"},
 		{middleware.Event{Policy: "org", Stage: "handler", Reported: "insufficient_scope"}, "{org admitted} true"},
 		{middleware.Event{Stage: "rate_limit", Outcome: "rate_store_unavailable"}, "{ failed} true"},
