@@ -10,7 +10,8 @@
 //	sallyport.requests              by http.request.method, http.route, http.response.status_code,
 //	                                error.type (the code of a refusal), sallyport.outcome, sallyport.environment
 //	sallyport.rate_limit.requests   by sallyport.policy and sallyport.result: admitted, refused, reported, failed
-//	sallyport.idempotency.requests  by sallyport.outcome: executed, replayed, waited, conflict, mismatch, unknown
+//	sallyport.idempotency.requests  by sallyport.outcome: executed, replayed, waited, conflict, mismatch,
+//	                                not_retained, unknown
 //	sallyport.idempotency.wait.duration  in seconds, of repeats that waited for the first request
 //
 // and a gauge or counter for each figure of [Options]. An outcome is that of

@@ -10,7 +10,8 @@
 //
 //	sallyport_requests_total{method,route,status,outcome,environment}
 //	sallyport_rate_limit_requests_total{policy,result}   admitted, refused, reported, failed
-//	sallyport_idempotency_requests_total{outcome}        executed, replayed, waited, conflict, mismatch, unknown
+//	sallyport_idempotency_requests_total{outcome}        executed, replayed, waited, conflict, mismatch,
+//	                                                     not_retained, unknown
 //	sallyport_idempotency_wait_duration_seconds          of repeats that waited for the first request
 //
 // and a gauge or counter for each figure of [Options]. An outcome is that of

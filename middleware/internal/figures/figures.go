@@ -73,7 +73,7 @@ func LimitOf(e *middleware.Event) (l Limit, ok bool) {
 }
 
 // IdempotencyOutcomes are the values of [IdempotencyOf].
-var IdempotencyOutcomes = []string{"executed", "replayed", "waited", "conflict", "mismatch", "unknown"}
+var IdempotencyOutcomes = []string{"executed", "replayed", "waited", "conflict", "mismatch", "not_retained", "unknown"}
 
 // IdempotencyOf returns what became of a request with an idempotency key: "" if
 // it had none, or was refused before its key was looked up.
@@ -90,6 +90,8 @@ func IdempotencyOf(e *middleware.Event) string {
 		return "conflict"
 	case codes.KeyReused:
 		return "mismatch"
+	case codes.NotRetained:
+		return "not_retained"
 	case codes.OutcomeUnknown, codes.CommitUnknown:
 		return "unknown"
 	}

@@ -71,6 +71,7 @@ func TestIdempotencyOf(t *testing.T) {
 		{outcome: "replayed", waited: 1, want: "waited"},
 		{outcome: "idempotency_in_progress", waited: 1, want: "conflict"},
 		{outcome: "idempotency_key_reused", want: "mismatch"},
+		{outcome: "idempotency_response_not_retained", want: "not_retained"},
 		{outcome: "idempotency_outcome_unknown", want: "unknown"},
 		{outcome: "idempotency_commit_unknown", want: "unknown"},
 	} {
