@@ -2,6 +2,7 @@ package keystoretest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -91,7 +92,8 @@ var auditCases = []testCase{
 		for _, e := range audit(t, a, k.Organization, "", "") {
 			e.Changes[0].After = "changed"
 		}
-		wantAudit(t, "Audit, after the caller changed what it had given and got,", audit(t, a, k.Organization, "", ""), kept)
+		wantAudit(t, "Audit, after the caller changed what it had given and got,", audit(t, a, k.Organization, "", ""),
+			kept)
 	}},
 
 	{"Audit/Update", func(t testing.TB, m keystore.Manager) {
@@ -224,6 +226,21 @@ var auditCases = []testCase{
 		oneWins(t, errs, keystore.ErrTooManyKeys, "a race of InsertAudited with room for one key")
 		if got := list(t, m, organization, keystore.Page{}); len(got) != 1 {
 			t.Errorf("after the race there are %d keys, want 1", len(got))
+		}
+	}},
+
+	{"Audit/Context", func(t testing.TB, m keystore.Manager) {
+		a := auditor(t, m)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		k := newKey(unique("org"))
+		err := a.InsertAudited(ctx, k, newEntry(k), 1)
+		_, lookupErr := m.Lookup(t.Context(), k.Digest)
+		entries := len(audit(t, a, k.Organization, "", ""))
+		if isRefusal(err) || err == nil && lookupErr != nil || (lookupErr == nil) != (entries == 1) {
+			t.Errorf("InsertAudited with a context that has ended returned %v, and left a key (%v) and %d entries: "+
+				"want both "+
+				"or, with an error that says nothing about the key, neither", err, lookupErr, entries)
 		}
 	}},
 

@@ -2,6 +2,7 @@ package keystoretest_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -13,6 +14,16 @@ var brokenAudits = []defect{
 	{"audits no new key", []string{"Audit/Insert", "Audit/Pages", "Audit/MaxKeys", "Audit/Sweep"}, func(b *broken) {
 		b.insertAudited = func(ctx context.Context, k *keystore.Key, _ keystore.AuditEntry, maxKeys int) error {
 			return b.Memory.Insert(ctx, k)
+		}
+	}},
+	{"audits what it did not do", []string{"Audit/Context"}, func(b *broken) {
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
+			other := k.Clone()
+			other.ID, other.Digest, other.IssueToken, other.RotatedFrom = "other", keystore.Digest{1}, "", ""
+			if ctx.Err() != nil {
+				return errors.Join(ctx.Err(), b.Memory.InsertAudited(context.WithoutCancel(ctx), other, e, 0))
+			}
+			return b.Memory.InsertAudited(ctx, k, e, maxKeys)
 		}
 	}},
 	{"audits no change", []string{"Audit/Update", "Audit/Race", "Audit/Pages"}, func(b *broken) {

@@ -12,7 +12,8 @@ import (
 
 // refusals are the errors that say something about a key. A store that could
 // not answer must return none of them.
-var refusals = []error{keystore.ErrNotFound, keystore.ErrExists, keystore.ErrConflict, keystore.ErrRotated}
+var refusals = []error{keystore.ErrNotFound, keystore.ErrExists, keystore.ErrConflict, keystore.ErrRotated,
+	keystore.ErrTooManyKeys}
 
 func isRefusal(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
@@ -112,6 +113,13 @@ var unavailable = testCase{"Unavailable", func(t testing.TB, m keystore.Manager)
 	k := newKey(unique("org"))
 	errs := reads(ctx, m, k)
 	errs["Insert"], errs["Update"] = m.Insert(ctx, k), m.Update(ctx, k)
+	if a, ok := m.(keystore.Auditor); ok {
+		errs["InsertAudited"], errs["UpdateAudited"] = a.InsertAudited(ctx, k, newEntry(k), 1), a.UpdateAudited(ctx, k,
+			newEntry(k))
+		_, errs["Audit"] = a.Audit(ctx, k.Organization, "", "")
+		_, errs["SweepAudit"] = a.SweepAudit(ctx, at(-time.Hour))
+		_, _, errs["Erase"] = a.Erase(ctx, k.Organization)
+	}
 	for method, err := range errs {
 		if err == nil || isRefusal(err) {
 			t.Errorf("%s of a store that cannot be reached returned %v, want an error that says nothing about the key",
