@@ -25,7 +25,8 @@ func Example() {
 	mux := http.NewServeMux() // the API is another handler of it
 	mux.Handle("POST /github/leaks", githubleaks.New(issuer, github.get, githubleaks.Options{
 		Found: func(ctx context.Context, l githubleaks.Leak) error {
-			log.Printf("write to %s: key %s was found at %s and does not work any more", l.Key.Organization, l.Key.ID, l.URL)
+			log.Printf("write to %s: key %s was found at %s and does not work any more", l.Key.Organization, l.Key.ID,
+				l.URL)
 			return nil
 		},
 	}))

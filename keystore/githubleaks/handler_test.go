@@ -94,7 +94,8 @@ func message(tokens ...string) string {
 	var matches []map[string]string
 	for _, token := range tokens {
 		matches = append(matches, map[string]string{
-			"token": token, "type": "svc_api_key", "url": "https://github.com/acme/shop/blob/1/.env", "source": "commit"})
+			"token": token, "type": "svc_api_key", "url": "https://github.com/acme/shop/blob/1/.env",
+			"source": "commit"})
 	}
 	body, _ := json.Marshal(matches)
 	return string(body)
@@ -139,9 +140,11 @@ func TestLeakedKeysAreRevokedAndLabelled(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
 		t.Fatalf("got %d %s, %v", w.Code, w.Body, err)
 	}
-	want := []string{"true_positive", "true_positive", "false_positive", "false_positive", "false_positive", "true_positive"}
+	want := []string{"true_positive", "true_positive", "false_positive", "false_positive", "false_positive",
+		"true_positive"}
 	for i, sent := range []string{token, other, unknown, "svc_live_EXAMPLE", "", token} {
-		if g := got[i]; len(g) != 3 || g["token_raw"] != sent || g["token_type"] != "svc_api_key" || g["label"] != want[i] {
+		if g := got[i]; len(g) != 3 || g["token_raw"] != sent || g["token_type"] != "svc_api_key" ||
+			g["label"] != want[i] {
 			t.Errorf("match %d: got the label %q and %d members, want %q and 3", i, g["label"], len(g), want[i])
 		}
 	}
@@ -152,7 +155,8 @@ func TestLeakedKeysAreRevokedAndLabelled(t *testing.T) {
 		t.Errorf("another key: %v, want live", err)
 	}
 	if len(found) != 3 || found[0].Key.ID != k.ID || found[0].Key.Refused() == nil ||
-		found[0].URL != "https://github.com/acme/shop/blob/1/.env" || found[0].Source != "commit" || found[0].Type != "svc_api_key" {
+		found[0].URL != "https://github.com/acme/shop/blob/1/.env" || found[0].Source != "commit" ||
+		found[0].Type != "svc_api_key" {
 		t.Errorf("Found was told %+v", found)
 	}
 	if text := f.log.String(); strings.Contains(text, token) || !strings.Contains(text, k.ID) {
@@ -169,7 +173,8 @@ func TestWarnOnlyLeavesTheKeyLive(t *testing.T) {
 		return nil
 	}})
 	body := message(token)
-	if w := post(h, "current", f.signature(body), body); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "true_positive") {
+	if w := post(h, "current", f.signature(body), body); w.Code != http.StatusOK ||
+		!strings.Contains(w.Body.String(), "true_positive") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	if err := f.refused(k); err != nil || told != 1 {
@@ -190,12 +195,13 @@ func TestRefusals(t *testing.T) {
 		id, signature, body string
 		status              int
 	}{
-		"no signature":          {"current", "", body, http.StatusForbidden},
-		"no id":                 {"", signature, body, http.StatusForbidden},
-		"unknown id":            {"another", signature, body, http.StatusForbidden},
-		"long id":               {strings.Repeat("away", 50), signature, body, http.StatusForbidden},
-		"not Base64":            {"current", "%%%", body, http.StatusForbidden},
-		"not ASN.1":             {"current", base64.StdEncoding.EncodeToString([]byte("signature")), body, http.StatusForbidden},
+		"no signature": {"current", "", body, http.StatusForbidden},
+		"no id":        {"", signature, body, http.StatusForbidden},
+		"unknown id":   {"another", signature, body, http.StatusForbidden},
+		"long id":      {strings.Repeat("away", 50), signature, body, http.StatusForbidden},
+		"not Base64":   {"current", "%%%", body, http.StatusForbidden},
+		"not ASN.1": {"current", base64.StdEncoding.EncodeToString([]byte("signature")), body,
+			http.StatusForbidden},
 		"of another body":       {"current", f.signature(message("x")), body, http.StatusForbidden},
 		"another space":         {"current", signature, body + " ", http.StatusForbidden},
 		"keys are away":         {"away", signature, body, http.StatusServiceUnavailable},
@@ -277,7 +283,8 @@ func TestExampleFetchesPublicKeys(t *testing.T) {
 	github := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		w.WriteHeader(status)
-		json.NewEncoder(w).Encode(map[string]any{"public_keys": []any{map[string]any{"key_identifier": "a", "key": public, "is_current": true}}})
+		json.NewEncoder(w).Encode(map[string]any{"public_keys": []any{map[string]any{"key_identifier": "a",
+			"key": public, "is_current": true}}})
 	}))
 	defer github.Close()
 	keys := &publicKeys{url: github.URL}
@@ -285,7 +292,8 @@ func TestExampleFetchesPublicKeys(t *testing.T) {
 		id    string
 		known bool
 	}{{"a", true}, {"b", false}, {"c", false}} {
-		if k, err := keys.get(t.Context(), row.id); err != nil || (k != nil) != row.known || row.known && !k.Equal(&f.private.PublicKey) {
+		if k, err := keys.get(t.Context(), row.id); err != nil || (k != nil) != row.known || row.known &&
+			!k.Equal(&f.private.PublicKey) {
 			t.Errorf("%s: got %v, %v", row.id, k, err)
 		}
 	}

@@ -47,7 +47,8 @@ func (c *call) store(k *keystore.Key, done string) error {
 
 func edit(c *call) func() error {
 	without := several(c, "without", "`names` of scopes to take away", scopeName)
-	networks := several(c, "networks", "only `networks` that the key may be used from, within those of now", netip.ParsePrefix)
+	networks := several(c, "networks", "only `networks` that the key may be used from, within those of now",
+		netip.ParsePrefix)
 	expires := c.time("expires", "earlier `TIME` from which the key is refused", +1)
 	return func() error {
 		if len(*without)+len(*networks) == 0 && expires.IsZero() {
@@ -101,7 +102,8 @@ func revoke(c *call) func() error {
 		if k, err = c.issuer.Revoke(c.ctx, k.Organization, k.ID); err != nil {
 			return err
 		}
-		return c.done(c.record(k), "%s is revoked; servers notice within Cached.MaxStaleness, 7 s by default", describe(k))
+		return c.done(c.record(k), "%s is revoked; servers notice within Cached.MaxStaleness, 7 s by default",
+			describe(k))
 	}
 }
 
@@ -119,7 +121,8 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 	if err := c.keys(keys, "SCOPES", scopes); err != nil || dry || len(keys) == 0 {
 		return err
 	}
-	if err := c.confirm(fmt.Sprintf("Revoke these %d keys of %s for good?", len(keys), clean(c.organization)), "yes"); err != nil {
+	if err := c.confirm(fmt.Sprintf("Revoke these %d keys of %s for good?", len(keys), clean(c.organization)),
+		"yes"); err != nil {
 		return err
 	}
 	for i, k := range keys {
@@ -135,7 +138,8 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 func erase(c *call) func() error {
 	return func() error {
 		organization := c.args[0]
-		if err := c.confirm(fmt.Sprintf("Remove all keys of %s and their history?", clean(organization)), organization); err != nil {
+		if err := c.confirm(fmt.Sprintf("Remove all keys of %s and their history?", clean(organization)),
+			organization); err != nil {
 			return err
 		}
 		keys, entries, err := c.issuer.Erase(c.ctx, organization)

@@ -38,11 +38,13 @@ func TestEdit(t *testing.T) {
 	token, k := s.issue(nightly + " -networks 192.0.2.0/24 -expires 30d")
 	s.does("", "edit "+k.ID+" -org acme -yes -without tasks:write -networks 192.0.2.128/25 -expires 1d")
 	got := s.keyOf(token)
-	if fmt.Sprint(got.Scopes) != "[tasks:read]" || fmt.Sprint(got.Networks) != "[192.0.2.128/25]" || time.Until(got.ExpiresAt) > 25*time.Hour {
+	if fmt.Sprint(got.Scopes) != "[tasks:read]" || fmt.Sprint(got.Networks) != "[192.0.2.128/25]" ||
+		time.Until(got.ExpiresAt) > 25*time.Hour {
 		t.Errorf("got %+v", got)
 	}
 	for _, more := range []string{"-networks 192.0.2.0/24", "-expires 30d"} {
-		if r := s.run(strings.NewReader(""), "edit "+k.ID+" -org acme -yes "+more); r.code != 2 || strings.Count(r.stderror, "\n") != 1 {
+		if r := s.run(strings.NewReader(""), "edit "+k.ID+" -org acme -yes "+more); r.code != 2 ||
+			strings.Count(r.stderror, "\n") != 1 {
 			t.Errorf("%s: got %d %q, want 2: a key may only do less", more, r.code, r.stderror)
 		}
 	}
@@ -52,7 +54,8 @@ func TestEdit(t *testing.T) {
 // other.
 func TestConfirm(t *testing.T) {
 	for _, c := range []struct{ line, answer string }{
-		{"revoke KEY -org acme", "yes"}, {"rotate KEY -org acme -overlap 0", "yes"}, {"edit KEY -org acme -without tasks:write", "yes"},
+		{"revoke KEY -org acme", "yes"}, {"rotate KEY -org acme -overlap 0", "yes"},
+		{"edit KEY -org acme -without tasks:write", "yes"},
 		{"revoke -org acme -made-before 0d", "yes"}, {"erase acme", "acme"},
 	} {
 		s := newShell(t)
@@ -60,7 +63,8 @@ func TestConfirm(t *testing.T) {
 		line := strings.Replace(c.line, "KEY", k.ID, 1)
 		for _, answer := range []string{"", "\n", "no\n", "y\n", "ACME\n"} {
 			r := s.run(tty{strings.NewReader(answer)}, line)
-			if r.code != 4 || !strings.Contains(r.stderror, "nothing was changed") || !strings.Contains(r.stderror, "acme") {
+			if r.code != 4 || !strings.Contains(r.stderror, "nothing was changed") ||
+				!strings.Contains(r.stderror, "acme") {
 				t.Errorf("%s, %q: got %d %q, want 4", line, answer, r.code, r.stderror)
 			}
 		}
@@ -80,7 +84,8 @@ func TestConfirm(t *testing.T) {
 func TestRevokeByToken(t *testing.T) {
 	s := newShell(t)
 	token, _ := s.issue(nightly)
-	if r := s.run(tty{strings.NewReader(token + "\nyes\n")}, "revoke - -reason leaked -as ada"); r.code != 0 || strings.Contains(r.stderror, token) {
+	if r := s.run(tty{strings.NewReader(token + "\nyes\n")}, "revoke - -reason leaked -as ada"); r.code != 0 ||
+		strings.Contains(r.stderror, token) {
 		t.Fatalf("got %d %q", r.code, r.stderror)
 	}
 	k := s.keyOf(token)
@@ -91,7 +96,8 @@ func TestRevokeByToken(t *testing.T) {
 		t.Errorf("got %s", text)
 	}
 	// Again is no failure, and changes nothing.
-	if r := s.run(strings.NewReader(token), "revoke -"); r.code != 0 || !strings.Contains(r.stderror, "revoked before") {
+	if r := s.run(strings.NewReader(token), "revoke -"); r.code != 0 ||
+		!strings.Contains(r.stderror, "revoked before") {
 		t.Errorf("got %d %q", r.code, r.stderror)
 	}
 	if again := s.keyOf(token); !again.RevokedAt.Equal(k.RevokedAt) {

@@ -123,7 +123,8 @@ func show(c *call) func() error {
 				History []keystore.AuditEntry `json:"history"`
 			}{c.record(k), use, history})
 		}
-		if err := c.keys([]*keystore.Key{k}, "NETWORKS", func(k *keystore.Key) string { return listed(k.Networks) }); err != nil {
+		if err := c.keys([]*keystore.Key{k}, "NETWORKS",
+			func(k *keystore.Key) string { return listed(k.Networks) }); err != nil {
 			return err
 		}
 		return c.table(append(uses(k, use), acts(history)...))

@@ -68,12 +68,14 @@ func TestList(t *testing.T) {
 // What somebody else wrote does not reach the terminal as it is.
 func TestTablesAreClean(t *testing.T) {
 	s := newShell(t)
-	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Name: "a\x1b]0;b\a\u202e", CreatedBy: "x\ty", Version: 1}
+	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Name: "a\x1b]0;b\a\u202e",
+		CreatedBy: "x\ty", Version: 1}
 	if err := s.store.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"list -org acme", "show key_1 -org acme"} {
-		if text := s.does("", line); strings.ContainsAny(text, "\x1b\a\t\u202e") || !strings.Contains(text, `a\x1b]0;b\a`) {
+		if text := s.does("", line); strings.ContainsAny(text, "\x1b\a\t\u202e") ||
+			!strings.Contains(text, `a\x1b]0;b\a`) {
 			t.Errorf("%s: got %q", line, text)
 		}
 	}
@@ -90,7 +92,8 @@ func TestWhoCan(t *testing.T) {
 	s.issue("admin -org acme -env sandbox -scopes tasks:admin,tasks:read")
 	gone, _ := s.issue("gone -org acme -env sandbox -scopes tasks:admin")
 	s.does(gone, "revoke - -yes")
-	for scope, want := range map[string]string{"tasks:read": "admin reader", "tasks:write": "admin writer", "tasks:admin": "admin"} {
+	for scope, want := range map[string]string{"tasks:read": "admin reader", "tasks:write": "admin writer",
+		"tasks:admin": "admin"} {
 		if got := s.names("who-can " + scope + " -org acme"); got != want {
 			t.Errorf("%s: got %q, want %q", scope, got, want)
 		}
@@ -147,8 +150,10 @@ func TestShow(t *testing.T) {
 	}
 	today := day(use.At)
 	text := s.does(token, "show -")
-	for _, want := range []string{k.ID, "acme", "sandbox", "Hourly", "svc_test_…", "suspended", "by ada: for the import", "192.0.2.0/24",
-		"gold", "scope      tasks:read        needed on " + today, "scope      tasks:write       not needed since " + today,
+	for _, want := range []string{k.ID, "acme", "sandbox", "Hourly", "svc_test_…", "suspended",
+		"by ada: for the import", "192.0.2.0/24",
+		"gold", "scope      tasks:read        needed on " + today, "scope      tasks:write       not needed since " +
+			today,
 		"from 198.51.100.7", "requests   " + today + "        42", "by bob: a look", `name "Hourly", was "Nightly"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -166,7 +171,8 @@ func TestShow(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.does("", "show "+k.ID+" -org acme -json")), &story); err != nil {
 		t.Fatal(err)
 	}
-	if story.ID != k.ID || story.Usage["last_used_from"] != "198.51.100.7" || len(story.History) != 3 || story.History[0].Act != "suspend" || story.History[0].Reason != "a look" {
+	if story.ID != k.ID || story.Usage["last_used_from"] != "198.51.100.7" || len(story.History) != 3 ||
+		story.History[0].Act != "suspend" || story.History[0].Reason != "a look" {
 		t.Errorf("got %+v", story)
 	}
 }

@@ -157,7 +157,8 @@ func (config Config) program() string {
 func (config Config) run(ctx context.Context) error {
 	args := config.Args[min(1, len(config.Args)):]
 	if slices.ContainsFunc(args, tokenLike.MatchString) {
-		return wrong("an argument holds a token, which other users of this machine can see there; give it on standard input")
+		return wrong("an argument holds a token, which other users of this machine can see there; give it on " +
+			"standard input")
 	}
 	if len(args) == 0 {
 		return wrong("say what to do; -h lists the commands")

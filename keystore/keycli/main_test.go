@@ -161,7 +161,8 @@ func TestFailures(t *testing.T) {
 		{"", "erase acme", 2, "-yes"},
 	} {
 		r := s.run(strings.NewReader(c.stdin), c.line)
-		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Count(r.stderror, "\n") != 1 || !strings.HasPrefix(r.stderror, "keys: ") {
+		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Count(r.stderror, "\n") != 1 ||
+			!strings.HasPrefix(r.stderror, "keys: ") {
 			t.Errorf("%s: got %d %q, want %d and one line with %q", c.line, r.code, r.stderror, c.code, c.says)
 		}
 		if all := r.stdout + r.stderror; strings.Contains(all, secret) || strings.Contains(all, gone) {
@@ -189,7 +190,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("a line of more than 80 columns: %s", long)
 		}
 	}
-	if text := s.does("", "revoke -h"); !strings.Contains(text, "-made-before TIME") || !strings.Contains(text, "revoke [KEY]") {
+	if text := s.does("", "revoke -h"); !strings.Contains(text, "-made-before TIME") ||
+		!strings.Contains(text, "revoke [KEY]") {
 		t.Errorf("got %s", text)
 	}
 	s.does("", "migrate")
@@ -241,7 +243,8 @@ func TestInterrupt(t *testing.T) {
 			}
 			return open(ctx, getenv)
 		}
-		if r := s.run(in, line); r.code != 130 || !strings.HasPrefix(r.stderror, "keys: interrupted") || strings.Count(r.stderror, "\n") != 1 {
+		if r := s.run(in, line); r.code != 130 || !strings.HasPrefix(r.stderror, "keys: interrupted") ||
+			strings.Count(r.stderror, "\n") != 1 {
 			t.Errorf("%s: got %d %q, want 130", line, r.code, r.stderror)
 		}
 	}

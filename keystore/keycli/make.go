@@ -19,7 +19,8 @@ func issue(c *call) func() error {
 	g := keystore.Grant{Attributes: make(map[string]string)}
 	c.flags.StringVar((*string)(&g.Environment), "env", "", "`environment`: production or sandbox")
 	scopes := several(c, "scopes", "`names` of the scopes that the key holds", scopeName)
-	networks := several(c, "networks", "`networks` that the key may be used from, such as 192.0.2.0/24", netip.ParsePrefix)
+	networks := several(c, "networks", "`networks` that the key may be used from, such as 192.0.2.0/24",
+		netip.ParsePrefix)
 	expires := c.time("expires", "`TIME` from which the key is refused; none: never", +1)
 	c.flags.StringVar(&g.IssueToken, "once", "", "`text` that makes one key, however often it is given")
 	c.flags.Func("attribute", "`name=value` of an attribute; may be repeated", func(text string) error {
@@ -53,7 +54,8 @@ func issue(c *call) func() error {
 
 func rotate(c *call) func() error {
 	overlap := 24 * time.Hour
-	c.flags.Func("overlap", "for how `long` both secrets work, such as 90d or 12h; 0 if the old one leaked (default 24h)",
+	c.flags.Func("overlap", "for how `long` both secrets work, such as 90d or 12h; 0 if the old one leaked (default "+
+		"24h)",
 		func(text string) (err error) {
 			overlap, err = duration(text)
 			return err
@@ -114,7 +116,8 @@ func importKeys(c *call) func() error {
 				if code == absent { // of the input, not of the store
 					code = misused
 				}
-				return outcome{code, fmt.Sprintf("%s That is key %d of the input; those before it are stored", text, i+1)}
+				return outcome{code, fmt.Sprintf("%s That is key %d of the input; those before it are stored", text, i+
+					1)}
 			}
 		}
 		return c.done(map[string]int{"imported": len(keys) - there, "existing": there},
@@ -133,7 +136,8 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 			break
 		}
 		digest, hexErr := hex.DecodeString(k.Digest)
-		if n := copy(k.Key.Digest[:], digest); err == nil && (hexErr != nil || n != len(digest) || n%len(k.Key.Digest) != 0) {
+		if n := copy(k.Key.Digest[:], digest); err == nil &&
+			(hexErr != nil || n != len(digest) || n%len(k.Key.Digest) != 0) {
 			err = errors.New("the digest is not 64 hexadecimal digits")
 		}
 		if err != nil {
@@ -141,7 +145,8 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 			if !strings.HasPrefix(text, "unknown field") {
 				text, _, _ = strings.Cut(text, `"`) // without what it quotes, which may be a token
 			}
-			return nil, wrong("nothing was stored, since key %d of the input is not as import reads it: %s", len(keys)+1, text)
+			return nil, wrong("nothing was stored, since key %d of the input is not as import reads it: %s", len(keys)+
+				1, text)
 		}
 		keys = append(keys, k)
 	}

@@ -17,15 +17,18 @@ import (
 func TestIssue(t *testing.T) {
 	s := newShell(t)
 	for _, flags := range []string{"", " -json"} {
-		r := s.run(strings.NewReader(""), "issue 'Nightly import' -org acme -env production -scopes 'tasks:read tasks:write' "+
+		r := s.run(strings.NewReader(""), "issue 'Nightly import' -org acme -env production -scopes 'tasks:read "+
+			"tasks:write' "+
 			"-networks 192.0.2.0/24,2001:db8::/32 -expires 30d -attribute plan=gold -attribute team=data -as ada"+flags)
 		if r.code != 0 || !regexp.MustCompile(`^svc_live_[0-9A-Za-z]{38}\n$`).MatchString(r.stdout) {
 			t.Fatalf("got %d %s %s", r.code, r.stdout, r.stderror)
 		}
 		secret := strings.TrimSpace(r.stdout)
 		k := s.keyOf(secret)
-		if k.Name != "Nightly import" || k.Organization != "acme" || fmt.Sprint(k.Scopes) != "[tasks:read tasks:write]" ||
-			fmt.Sprint(k.Networks) != "[192.0.2.0/24 2001:db8::/32]" || fmt.Sprint(k.Attributes) != "map[plan:gold team:data]" ||
+		if k.Name != "Nightly import" || k.Organization != "acme" ||
+			fmt.Sprint(k.Scopes) != "[tasks:read tasks:write]" ||
+			fmt.Sprint(k.Networks) != "[192.0.2.0/24 2001:db8::/32]" ||
+			fmt.Sprint(k.Attributes) != "map[plan:gold team:data]" ||
 			k.CreatedBy != "ada" || time.Until(k.ExpiresAt).Round(time.Hour) != 30*24*time.Hour {
 			t.Errorf("got %+v", k)
 		}
@@ -33,7 +36,8 @@ func TestIssue(t *testing.T) {
 			t.Errorf("standard error has to name the key and not the secret: %s", r.stderror)
 		}
 		var record map[string]any
-		if err := json.Unmarshal([]byte(r.stderror), &record); (err == nil) != (flags != "") || err == nil && record["id"] != k.ID {
+		if err := json.Unmarshal([]byte(r.stderror), &record); (err == nil) != (flags != "") || err == nil &&
+			record["id"] != k.ID {
 			t.Errorf("%q: got %s, %v", flags, r.stderror, err)
 		}
 	}
@@ -54,7 +58,8 @@ func TestActorIsTheUser(t *testing.T) {
 func TestIssueOnce(t *testing.T) {
 	s := newShell(t)
 	_, k := s.issue(nightly + " -once deploy-7")
-	if r := s.run(strings.NewReader(""), "issue "+nightly+" -once deploy-7"); r.code != 4 || r.stdout != "" || !strings.Contains(r.stderror, k.ID) {
+	if r := s.run(strings.NewReader(""), "issue "+nightly+" -once deploy-7"); r.code != 4 || r.stdout != "" ||
+		!strings.Contains(r.stderror, k.ID) {
 		t.Errorf("got %d %q %q, want 4 and the id %s", r.code, r.stdout, r.stderror, k.ID)
 	}
 }
@@ -70,7 +75,8 @@ func TestSecretIsLost(t *testing.T) {
 	_, old := s.issue(nightly)
 	s.config.Stdout = full{}
 	r := s.run(strings.NewReader(""), "issue "+nightly)
-	if r.code != 1 || !strings.Contains(r.stderror, "no space left on device") || !strings.Contains(r.stderror, "is revoked") {
+	if r.code != 1 || !strings.Contains(r.stderror, "no space left on device") ||
+		!strings.Contains(r.stderror, "is revoked") {
 		t.Errorf("got %d %q", r.code, r.stderror)
 	}
 	r = s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes")
@@ -118,7 +124,8 @@ func TestImport(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	if k := s.keyOf(token); k.Name != "Nightly" || len(k.Scopes) != 2 || !k.CreatedAt.Equal(from.keyOf(token).CreatedAt) {
+	if k := s.keyOf(token); k.Name != "Nightly" || len(k.Scopes) != 2 ||
+		!k.CreatedAt.Equal(from.keyOf(token).CreatedAt) {
 		t.Errorf("got %+v", k)
 	}
 	digest := fmt.Sprintf(`"legacy":"old","digest":"%x"`, second.Digest)
@@ -137,7 +144,8 @@ func TestImport(t *testing.T) {
 		{"a long digest", record(`"digest":"`+strings.Repeat("00", 33)+`"`, other), 2, "64 hexadecimal digits"},
 		{"no such format", record(digest, other), 2, `no legacy format "old"`},
 		{"no token", record(`"token":"svc_live_cut"`, other), 2, "That is key 1"},
-		{"of another organization", strings.Replace(stolen, `"id"`, `"rotated_from"`, 1), 4, "another organization has this key"},
+		{"of another organization", strings.Replace(stolen, `"id"`, `"rotated_from"`, 1), 4,
+			"another organization has this key"},
 	} {
 		r := s.run(strings.NewReader(c.input), "import")
 		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Contains(r.stderror, token) {
@@ -153,12 +161,14 @@ func TestImportByDigest(t *testing.T) {
 	s := newShell(t)
 	s.service.Legacy = []keystore.LegacyFormat{{Name: "old", Prefix: "old_"}}
 	token := "old_0123456789abcdef"
-	s.does(fmt.Sprintf(`{"organization":"acme","environment":"sandbox","name":"x","scopes":["tasks:read"],"legacy":"old","digest":"%x","hint":"cdef"}`,
+	s.does(fmt.Sprintf(`{"organization":"acme","environment":"sandbox","name":"x","scopes":["tasks:read"],`+
+		`"legacy":"old","digest":"%x","hint":"cdef"}`,
 		keystore.DigestOf(token)), "import")
 	if text := s.does(token, "verify"); !strings.Contains(text, "old_…cdef") {
 		t.Errorf("got %s", text)
 	}
-	if r := s.run(strings.NewReader(""), "show "+token+" -org acme"); r.code != 2 || strings.Contains(r.stderror, token) {
+	if r := s.run(strings.NewReader(""), "show "+token+" -org acme"); r.code != 2 ||
+		strings.Contains(r.stderror, token) {
 		t.Errorf("a legacy token as an argument: got %d %q, want 2 and no token", r.code, r.stderror)
 	}
 }

@@ -138,7 +138,8 @@ func TestErasedOnAnotherServer(t *testing.T) {
 			}
 		}
 		sweep(3)
-		if keys, entries, err := d.wrap(db, keysql.Options{}).Erase(t.Context(), ""); keys != 0 || entries != 0 || err != nil {
+		if keys, entries, err := d.wrap(db, keysql.Options{}).Erase(t.Context(), ""); keys != 0 || entries != 0 ||
+			err != nil {
 			t.Errorf("Erase without an organization returned %d, %d, %v, want nothing", keys, entries, err)
 		}
 		sweep(3)

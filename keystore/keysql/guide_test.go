@@ -63,7 +63,8 @@ func TestTheGuideFindsKeysThatExpire(t *testing.T) {
 			}
 		}
 		var got []string
-		for _, id := range values(t, d.open(t), "SELECT id FROM ("+d.forDatabase(t, "Keys that expire in all organizations")+") AS k") {
+		for _, id := range values(t, d.open(t), "SELECT id FROM ("+
+			d.forDatabase(t, "Keys that expire in all organizations")+") AS k") {
 			got = append(got, string(id))
 		}
 		if !slices.Equal(got, []string{want}) {

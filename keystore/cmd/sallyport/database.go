@@ -75,8 +75,10 @@ func (d *database) open(getenv func(string) string, mode string) (*keysql.Store,
 		// Where an @ ends no user, a / in the password was not escaped, and the
 		// driver would show what follows it as the name of the database.
 		u, err := url.Parse(dsn)
-		if _, parseErr := pgx.ParseConfig(dsn); err != nil || parseErr != nil || u.User == nil && strings.Contains(dsn, "@") {
-			return nil, errors.New("the DSN is not one that Postgres takes; a password in it needs %2F, %3F, %23, %25 for / ? # %")
+		if _, parseErr := pgx.ParseConfig(dsn); err != nil || parseErr != nil || u.User == nil &&
+			strings.Contains(dsn, "@") {
+			return nil, errors.New("the DSN is not one that Postgres takes; a password in it needs %2F, %3F, %23, " +
+				"%25 for / ? # %")
 		}
 		driver, wrap = "pgx", keysql.Postgres
 	} else if strings.HasPrefix(dsn, "file:") {
@@ -96,7 +98,8 @@ func (d *database) open(getenv func(string) string, mode string) (*keysql.Store,
 func dsnOf(getenv func(string) string) (string, error) {
 	dsn, file := getenv("SALLYPORT_DSN"), getenv("SALLYPORT_DSN_FILE")
 	if (dsn == "") == (file == "") {
-		return "", errors.New("set either SALLYPORT_DSN or SALLYPORT_DSN_FILE to say where the keys are; -h shows the forms")
+		return "", errors.New("set either SALLYPORT_DSN or SALLYPORT_DSN_FILE to say where the keys are; -h shows " +
+			"the forms")
 	}
 	if file == "" {
 		return dsn, nil

@@ -72,7 +72,8 @@ func TestOnEachDatabase(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := command{t, built.file, []string{"SALLYPORT_DSN=" + dsn(t)}}
-			if _, text, code := c.run("", "list", "-org", "acme"); code != 1 || !strings.Contains(text, "which migrate makes") {
+			if _, text, code := c.run("", "list", "-org", "acme"); code != 1 ||
+				!strings.Contains(text, "which migrate makes") {
 				t.Errorf("without tables: got %d %q", code, text)
 			}
 			does := func(stdin string, args ...string) string {
@@ -85,7 +86,8 @@ func TestOnEachDatabase(t *testing.T) {
 			}
 			does("", "migrate")
 			does("", "migrate")
-			token := does("", "issue", "Nightly import", "-org", "acme", "-env", "sandbox", "-scopes", "tasks:read,tasks:write")
+			token := does("", "issue", "Nightly import", "-org", "acme", "-env", "sandbox", "-scopes",
+				"tasks:read,tasks:write")
 			does(token, "verify", "-scope", "tasks:write")
 			if list := does("", "list", "-org", "acme", "-never-used"); strings.Count(list, "\n") != 2 {
 				t.Errorf("got %s", list)
@@ -139,10 +141,12 @@ func TestTheGuide(t *testing.T) {
 	if !strings.Contains(first, "active") || !strings.HasPrefix(token, "svc_test_") {
 		t.Errorf("got %s", first)
 	}
-	if shown := section("### A leaked key", "", token+"\n"); !strings.Contains(shown, "Nightly import") || strings.Contains(shown, token) {
+	if shown := section("### A leaked key", "", token+"\n"); !strings.Contains(shown, "Nightly import") ||
+		strings.Contains(shown, token) {
 		t.Errorf("got %s", shown)
 	}
-	c.file, c.env = filepath.Join(directory, "sallyport"), []string{"SALLYPORT_DSN=file:" + filepath.Join(directory, "keys.db")}
+	c.file, c.env = filepath.Join(directory, "sallyport"), []string{"SALLYPORT_DSN=file:" +
+		filepath.Join(directory, "keys.db")}
 	if _, text, code := c.run(token, "verify"); code != 4 || !strings.Contains(text, "revoked") {
 		t.Errorf("got %d %s, want the key revoked", code, text)
 	}
@@ -185,7 +189,8 @@ func TestUnreachable(t *testing.T) {
 	} {
 		c.env = []string{row.env}
 		out, text, code := c.run("", "list", "-org", "acme")
-		if code != 1 || out != "" || !strings.Contains(text, row.says) || strings.Count(text, "\n") != 1 || strings.Contains(text, "hunter2") {
+		if code != 1 || out != "" || !strings.Contains(text, row.says) || strings.Count(text, "\n") != 1 ||
+			strings.Contains(text, "hunter2") {
 			t.Errorf("%s: got %d %q %q, want 1 and %q", row.env, code, out, text, row.says)
 		}
 	}
@@ -218,7 +223,8 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 130 || strings.Count(text.String(), "\n") != 1 || !strings.HasPrefix(text.String(), "sallyport") {
+	if code := cmd.ProcessState.ExitCode(); code != 130 || strings.Count(text.String(), "\n") != 1 ||
+		!strings.HasPrefix(text.String(), "sallyport") {
 		t.Errorf("got %d %q, want 130 and one line", code, text.String())
 	}
 }
