@@ -418,8 +418,8 @@ func wantUses(t *testing.T, when string, got []keystore.Use, want ...string) {
 	t.Helper()
 	texts := make([]string, len(got))
 	for i, u := range got {
-		texts[i] = fmt.Sprintf("%s of %s at %s from %v: %d, %v", u.ID, u.Organization, u.At.UTC().Format(time.RFC3339), u.From,
-			u.Requests, u.Scopes)
+		at := u.At.UTC().Format(time.RFC3339)
+		texts[i] = fmt.Sprintf("%s of %s at %s from %v: %d, %v", u.ID, u.Organization, at, u.From, u.Requests, u.Scopes)
 	}
 	if !slices.Equal(texts, want) {
 		t.Errorf("%s the uses are\n%s\nwant\n%s", when, strings.Join(texts, "\n"), strings.Join(want, "\n"))

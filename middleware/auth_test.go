@@ -285,7 +285,8 @@ func TestUsage(t *testing.T) {
 				continue
 			}
 			last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
-			o := middleware.Options{Hooks: quiet(), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Keys: middleware.KeyOptions{LastUsed: last}}
+			o := middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last},
+				TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if p, _ := middleware.PrincipalFrom(r.Context()); tt.path == "asks" {
 					fmt.Fprint(w, p.Has(scope.ChatRead), p.Has(scope.TasksWrite))
@@ -320,7 +321,8 @@ func TestUsage(t *testing.T) {
 				t.Fatal(err)
 			}
 			u, err := ring.memory.Usage(t.Context(), "org_1", key.ID)
-			if err != nil || len(u.Days) != 1 || u.Days[0].Requests != 1 || u.LastUsedFrom != netip.MustParseAddr("2001:db8::7") {
+			if err != nil || len(u.Days) != 1 || u.Days[0].Requests != 1 ||
+				u.LastUsedFrom != netip.MustParseAddr("2001:db8::7") {
 				t.Errorf("%s with %v, pieces %t: got %+v, %v, want one request", tt.path, tt.held, pieces, u, err)
 				continue
 			}

@@ -33,8 +33,9 @@ var postgresTouch = touch{
 		FROM (
 			SELECT k.id, u.at, u.address, u.observed
 			FROM sallyport_keys AS k
-			JOIN json_to_recordset(?1::json) AS u(organization text, id text, at timestamptz, address text, observed timestamptz)
-			ON k.id = u.id AND k.organization = u.organization
+			JOIN json_to_recordset(?1::json) AS u(
+				organization text, id text, at timestamptz, address text, observed timestamptz
+			) ON k.id = u.id AND k.organization = u.organization
 			WHERE` + news + `
 			ORDER BY k.id
 			FOR NO KEY UPDATE OF k
@@ -202,7 +203,8 @@ func (s *Store) batches(uses []keystore.Use) (keys, scopes, days map[place]*used
 	keys, scopes, days = make(map[place]*used), make(map[place]*used), make(map[place]*used)
 	row := func(batch map[place]*used, p place) *used {
 		if batch[p] == nil {
-			batch[p] = &used{Organization: s.jsonText(p.organization), ID: s.jsonText(p.id), Scope: s.jsonText(p.scope), Day: p.day}
+			organization, id, scope := s.jsonText(p.organization), s.jsonText(p.id), s.jsonText(p.scope)
+			batch[p] = &used{Organization: organization, ID: id, Scope: scope, Day: p.day}
 		}
 		return batch[p]
 	}

@@ -154,15 +154,18 @@ func TestUsageGoesWithItsKey(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		db, store := d.open(t), d.store(t)
 		keys := inserted(t, store, "acme", 2)
-		if err := store.Touch(t.Context(), []keystore.Use{observed(keys[0], time.Now()), observed(keys[1], time.Now())}); err != nil {
+		uses := []keystore.Use{observed(keys[0], time.Now()), observed(keys[1], time.Now())}
+		if err := store.Touch(t.Context(), uses); err != nil {
 			t.Fatal(err)
 		}
 		execute(t, db, "DELETE FROM sallyport_keys WHERE id = '"+keys[0].ID+"'")
-		if err := store.Touch(t.Context(), []keystore.Use{observed(keys[0], time.Now()), observed(keys[1], time.Now())}); err != nil {
+		if err := store.Touch(t.Context(), uses); err != nil {
 			t.Fatalf("Touch of a key that was deleted returned %v, want nil", err)
 		}
-		if scopes, days := count(t, db, "sallyport_keys_scopes"), count(t, db, "sallyport_keys_days"); scopes != 1 || days != 1 {
-			t.Errorf("of a key that is there and one that was deleted there are %d scopes and %d days, want one each", scopes, days)
+		scopes, days := count(t, db, "sallyport_keys_scopes"), count(t, db, "sallyport_keys_days")
+		if scopes != 1 || days != 1 {
+			t.Errorf("of a key that is there and one that was deleted there are %d scopes and %d days, want one each",
+				scopes, days)
 		}
 	})
 }

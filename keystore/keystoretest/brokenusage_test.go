@@ -47,10 +47,13 @@ var brokenUsage = []defect{
 	{"counts uses and not requests", []string{"Usage/Days", "Usage/Race"}, touched(func(u *keystore.Use) {
 		u.Requests = min(u.Requests, 1)
 	})},
-	{"counts in the days of another zone", []string{"Usage/Days"}, touched(func(u *keystore.Use) { u.At = u.At.Add(time.Hour) })},
+	{"counts in the days of another zone", []string{"Usage/Days"}, touched(func(u *keystore.Use) {
+		u.At = u.At.Add(time.Hour)
+	})},
 	{"keeps days for good", []string{"Usage/Days"}, func(b *broken) {
 		b.usage = changed(b, func(u *keystore.Usage) {
-			u.Days = append(u.Days, keystore.Day{Date: time.Now().UTC().AddDate(0, 0, -31).Truncate(24 * time.Hour), Requests: 2})
+			old := time.Now().UTC().AddDate(0, 0, -31).Truncate(24 * time.Hour)
+			u.Days = append(u.Days, keystore.Day{Date: old, Requests: 2})
 		})
 	}},
 	{"observes since the last use", []string{"Usage/Observed"}, func(b *broken) {

@@ -115,11 +115,12 @@ var usageCases = []testCase{
 		insert(t, m, k)
 		midnight := day(1)
 		// 28 days ago is within 30 days also if midnight passes meanwhile.
-		touch(t, m, observed(k, midnight), observed(k, midnight.Add(-time.Microsecond)), observed(k, day(28)), observed(k, day(31)))
+		touch(t, m, observed(k, midnight), observed(k, midnight.Add(-time.Microsecond)), observed(k, day(28)),
+			observed(k, day(31)))
 		touch(t, m, observed(k, midnight.Add(24*time.Hour-time.Microsecond)), observed(k, midnight))
 		touch(t, m, use(k, midnight), observed(k, day(28)))
-		wantDays(t, m, k, []keystore.Day{{Date: midnight, Requests: 6}, {Date: day(2), Requests: 2}, {Date: day(28), Requests: 4}},
-			"requests of several days, and some of 31 days ago")
+		want := []keystore.Day{{Date: midnight, Requests: 6}, {Date: day(2), Requests: 2}, {Date: day(28), Requests: 4}}
+		wantDays(t, m, k, want, "requests of several days, and some of 31 days ago")
 	}},
 
 	{"Usage/Observed", func(t testing.TB, m keystore.Manager) {
