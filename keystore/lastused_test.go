@@ -209,6 +209,23 @@ func TestLastUsedIsBounded(t *testing.T) {
 	if !strings.Contains(log.String(), "uses=15") {
 		t.Errorf("the log does not say that 15 uses were dropped: %s", log.String())
 	}
+	// What has come meanwhile stays, and what failed goes.
+	full := keystore.NewLastUsed(written, keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	full.SetRoom(10)
+	written.fail.set(func(context.Context, []keystore.Use) error {
+		for n := range 10 {
+			full.Record(key(100+n), anywhere)
+		}
+		return errStoreDown
+	})
+	full.Record(key(1), anywhere)
+	full.Record(key(1), anywhere)
+	full.Flush(t.Context())
+	written.fail.set(nil)
+	full.Flush(t.Context())
+	if !strings.Contains(log.String(), "uses=2\n") {
+		t.Errorf("the log does not say that 2 uses were dropped: %s", log.String())
+	}
 	for n, lines := range map[int]int{10: 0, 11: 1} {
 		var log logged
 		uses := keystore.NewLastUsed(newBook(nil),
@@ -445,10 +462,16 @@ func TestLastUsedCounts(t *testing.T) {
 		}
 		never := func() netip.Addr { t.Error("the address is asked for twice in a second"); return netip.Addr{} }
 
-		time.Sleep(24*time.Hour - 2*time.Second)
+		time.Sleep(24*time.Hour - 3*time.Second)
+		uses.Record(k, from("192.0.2.0"))
+		time.Sleep(time.Second)
 		uses.Record(k, from("192.0.2.1"))
+		time.Sleep(time.Millisecond)
 		uses.Record(k, never)
 		k.Needed(required(scope.TasksRead, scope.WebhooksWrite))
+		wantUses(t, "of one second", flushed(t, uses, written),
+			"key_1 of acme at 2000-01-01T23:59:58Z from 192.0.2.1: 3, [tasks:read]")
+		k.Needed(required(scope.TasksRead))
 		time.Sleep(time.Second)
 		uses.Record(k, from("192.0.2.2"))
 		time.Sleep(time.Second)
@@ -456,7 +479,7 @@ func TestLastUsedCounts(t *testing.T) {
 		k.Needed(required(scope.TasksRead))
 		k.Needed(required(scope.TasksWrite))
 		wantUses(t, "over midnight", flushed(t, uses, written),
-			"key_1 of acme at 2000-01-01T23:59:59Z from 192.0.2.2: 3, [tasks:read]",
+			"key_1 of acme at 2000-01-01T23:59:59Z from 192.0.2.2: 1, [tasks:read]",
 			"key_1 of acme at 2000-01-02T00:00:00Z from 192.0.2.3: 1, [tasks:read tasks:write]")
 
 		time.Sleep(time.Hour)
@@ -470,7 +493,7 @@ func TestLastUsedCounts(t *testing.T) {
 			"key_1 of acme at 2000-01-02T01:00:00Z from 192.0.2.5: 1, []")
 
 		// What is not the key's own or not bound is recorded, and needs nothing.
-		moved, unbound := *k, key(1)
+		moved, unbound := *k, k.Clone()
 		moved.Organization = "zebra"
 		moved.Needed(required(scope.TasksRead))
 		uses.Record(&moved, from("192.0.2.6"))
@@ -481,6 +504,24 @@ func TestLastUsedCounts(t *testing.T) {
 		wantUses(t, "of a key of another organization and of one that is not bound", flushed(t, uses, written),
 			"key_1 of zebra at 2000-01-02T01:00:00Z from 192.0.2.6: 1, []",
 			"key_1 of acme at 2000-01-02T01:00:01Z from 192.0.2.7: 2, []")
+		uses.Record(k, from("192.0.2.8"))
+		uses.Record(unbound, from("192.0.2.9"))
+		k.Needed(required(scope.TasksRead))
+		if got := flushed(t, uses, written); len(got) != 2 || got[0].Requests+got[1].Requests != 2 ||
+			len(got[0].Scopes)+len(got[1].Scopes) != 1 {
+			t.Errorf("of a key and its copy that is not bound the uses are %+v, want two", got)
+		}
+
+		other := newBook(nil)
+		others := keystore.NewLastUsed(other, keystore.LastUsedOptions{})
+		uses.Record(k, anywhere)
+		others.Record(k, anywhere)
+		k.Needed(required(scope.ChatRead))
+		for _, got := range [][]keystore.Use{flushed(t, uses, written), flushed(t, others, other)} {
+			if len(got) != 1 || got[0].Requests != 1 {
+				t.Errorf("of two LastUsed that have recorded a key one has %+v, want one request", got)
+			}
+		}
 	})
 }
 
