@@ -10,10 +10,11 @@ import (
 // organization. The caller checks that the person who asks is an administrator
 // of that organization.
 //
-// Every act is audited. If the store is an [Auditor], as [Memory] and those of
-// package keysql are, the entry is written in the transaction of the act, and
-// [Issuer.Audit] reads it. [IssuerOptions.Audit] is called after the act: a
-// process that dies in between has acted and has not told.
+// Every act is audited. If the store, or that behind a [Cached], is an
+// [Auditor], as [Memory] and those of package keysql are, the entry is written
+// in the transaction of the act, and [Issuer.Audit] reads it.
+// [IssuerOptions.Audit] is called after the act: a process that dies in between
+// has acted and has not told.
 //
 // Over a [Cached], a key that the Issuer revokes is refused as soon as the
 // call returns. An Issuer is safe for concurrent use.

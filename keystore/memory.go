@@ -13,7 +13,7 @@ import (
 
 // Memory is a [Manager] that keeps keys in the process, for tests and for
 // programs that load their keys at start. It never evicts a key: it grows with
-// every key inserted.
+// every key inserted, and with the audit until that is swept.
 //
 // Lookup does not allocate. Memory is also an [Auditor], a [UsageReader] and
 // a [Feed], and safe for concurrent use.

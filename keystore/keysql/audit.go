@@ -45,7 +45,7 @@ func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e keystore.A
 }
 
 // room returns [keystore.ErrTooManyKeys] if the organization may have no other
-// key. Until the transaction ends nobody else inserts one for it.
+// key. Until the transaction ends no other call counts its keys.
 func (s *Store) room(ctx context.Context, tx *sql.Tx, organization string, maxKeys int) error {
 	if _, err := s.execTx(ctx, tx, statement{s.lock, []any{organization}}); err != nil {
 		return err
