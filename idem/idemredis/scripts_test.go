@@ -206,7 +206,7 @@ func TestLateBegin(t *testing.T) {
 func TestOutOfMemory(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
-	store := ownStore(t, client)
+	store := idemredis.New(redistest.Connect(t, server.Rights("replies")), idemredis.Options{}) // frees by DEL
 	done, held, unknown, lapsed := aClaim("done"), aClaim("held"), aClaim("unknown"), aClaim("lapsed")
 	lapsed.Lease = time.Millisecond
 	for _, c := range []idem.Claim{done, held, unknown, lapsed} {

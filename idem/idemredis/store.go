@@ -15,8 +15,8 @@
 // runs. Each is on one key, and so works on any slot of a Redis Cluster, and
 // each uses the server's own clock. Redis needs nothing prepared, and has to be
 // version 5 or newer; before version 7 a script takes the place of the SET.
-// With access control it must allow EVAL, EVALSHA, GET, SET, SETRANGE, PTTL,
-// PEXPIRE and DEL, and INFO for [Store.Check].
+// With access control it needs the rights of the user replies in
+// .github/OPERATING.md of the module.
 //
 // A claim that is forgotten lets a request run twice. This Redis must therefore
 // be set up so that:
