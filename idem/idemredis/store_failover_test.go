@@ -135,6 +135,36 @@ func TestPrimaryWithoutItsReplica(t *testing.T) {
 	rows.mustBeOneEach(t, keys...)
 }
 
+// A primary that becomes a replica refuses writes. The client then connects to
+// the new one, and nothing runs twice.
+func TestDemotedPrimary(t *testing.T) {
+	t.Parallel()
+	old := redistest.StartTCP(t)
+	replica := redistest.StartReplica(t, old)
+	var at address
+	at.Store(old)
+	rows := newRows()
+	s := mustStack(t, redistest.Connect(t, at.options()), failoverOptions, rows.create)
+	succeeds(t, "kept", func() *httptest.ResponseRecorder { return s.post("kept") })
+	rows.after["during"] = func() {
+		redistest.Replicates(t, old, replica)
+		replica.Promote()
+		old.Follow(replica)
+		at.Store(replica)
+	}
+	if w := s.post("during"); w.Code != 201 {
+		t.Fatalf("during: got %d, want 201\n%s", w.Code, w.Body)
+	}
+	delete(rows.after, "during")
+	keys := []string{"kept", "during", "later"}
+	for _, key := range keys {
+		for _, process := range []*stack{s, mustStack(t, redistest.Connect(t, at.options()), failoverOptions, rows.create)} {
+			succeeds(t, key, func() *httptest.ResponseRecorder { return process.post(key) })
+		}
+	}
+	rows.mustBeOneEach(t, keys...)
+}
+
 // A primary dies, and a Sentinel promotes its replica, while requests go on.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
