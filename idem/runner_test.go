@@ -472,6 +472,36 @@ func (n *noting) Settle(ctx context.Context, k idem.Key, c idem.ClaimToken, s id
 	return n.Store.Settle(ctx, k, c, s)
 }
 
+// tokenStore is a store that others may share, and notes the tokens of claims.
+type tokenStore struct {
+	idem.Store
+	of []idem.ClaimToken
+}
+
+func (s *tokenStore) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	s.of = append(s.of, c.Token)
+	return s.Store.Begin(ctx, c)
+}
+
+// Processes that share a store never choose the same token: no byte of it is
+// anything but random.
+func TestTokensAreRandom(t *testing.T) {
+	store := &tokenStore{Store: newMemory()}
+	r := newRunner(store, idem.Options{})
+	for n := range 64 {
+		mustSettle(t, mustRun(t, r, numberedRequest(n)), freed)
+	}
+	for i := range store.of[0] {
+		seen := map[byte]bool{}
+		for _, token := range store.of {
+			seen[token[i]] = true
+		}
+		if len(seen) < 32 {
+			t.Errorf("byte %d of %d tokens has %d values, want as many as random bytes have", i, len(store.of), len(seen))
+		}
+	}
+}
+
 // TestOptions: each option has an effect, or is refused.
 func TestOptions(t *testing.T) {
 	seen := func(set func(*idem.Options)) (text string) {
