@@ -33,7 +33,7 @@ type order struct {
 	File        string // of SQLite
 	DSN, Schema string // of Postgres
 	MariaDB     string // its DSN
-	Mode        string // joined, leased
+	Mode        string // joined, leased, reexecuted
 }
 
 func TestMain(m *testing.M) {
@@ -78,8 +78,11 @@ func serve(text string) error {
 	if err != nil {
 		return err
 	}
-	o2 := options{Options: idem.Options{Join: o.Mode == "joined", Lease: crashLease}}
-	h := map[string]handler{"joined": create, "leased": createLeased}[o.Mode]
+	o2 := options{Options: idem.Options{Join: o.Mode == "joined", Lease: crashLease, Reexecute: o.Mode == "reexecuted"}}
+	h := createLeased
+	if o.Mode == "joined" {
+		h = create
+	}
 	s, err := makeServer(d, db, idemsql.Options{}, o2, h)
 	if err != nil {
 		return err

@@ -51,3 +51,14 @@ func TestKillLeased(t *testing.T) {
 		}
 	})
 }
+
+// A second attempt where the route asked for it: every key gets an answer.
+func TestKillReexecuted(t *testing.T) {
+	inServers(t, func(t *testing.T, d database) {
+		created, unknown := killUnderLoad(t, d, "reexecuted")
+		if unknown != 0 {
+			t.Errorf("%d keys ended with an unknown outcome, want none", unknown)
+		}
+		mustCount(t, d.open(t), "SELECT count(DISTINCT title) FROM tasks", created)
+	})
+}
