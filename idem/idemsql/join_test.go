@@ -2,6 +2,7 @@ package idemsql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net/http"
 	"slices"
@@ -275,6 +276,26 @@ func TestHandlerWaitsForItself(t *testing.T) {
 		serverOn(t, d, s.db, idemsql.Options{}, joined, create).post("key", "title").mustBe(t, 201, "")
 		mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
 	})
+}
+
+// With connections to spare SQLite's busy_timeout ends the wait.
+func TestHandlerWritesBesideItsTransaction(t *testing.T) {
+	d := sqliteFile(t)
+	db, err := sql.Open("sqlite", sqliteDSN(d.file, 100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	var inside error
+	s := serverOn(t, d, db, idemsql.Options{}, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+		_, inside = insert(r.Context(), s.db, "beside")
+		create(w, r, s)
+	})
+	s.post("key", "title").mustBe(t, 201, "")
+	if inside == nil {
+		t.Error("a write beside the transaction succeeded, want SQLITE_BUSY")
+	}
+	mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
 }
 
 // A request that soon gets its turn does not look before: that would be a round
