@@ -1,7 +1,9 @@
 package idemsql_test
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -26,6 +28,24 @@ func TestMigrateAgain(t *testing.T) {
 		begin(t, store, c, idem.Claimed)
 		mustMigrate(t, "again", store)
 		begin(t, store, again(c), idem.InFlight)
+		ctx, giveUp := context.WithCancel(t.Context())
+		giveUp()
+		if err := store.Migrate(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Migrate whose context is done returned %v", err)
+		}
+	})
+}
+
+func TestSchemaByHand(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		execute(t, db, "DROP TABLE sallyport_idem")
+		execute(t, db, "DROP TABLE sallyport_idem_schema")
+		for _, step := range store.Schema() {
+			execute(t, db, step)
+		}
+		begin(t, store, claim("key"), idem.Claimed)
 	})
 }
 
