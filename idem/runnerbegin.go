@@ -128,9 +128,23 @@ func (w *waiter) askOnce(e *Execution) (Record, error) {
 		// The record is no answer to this request or to its waiters.
 		return Record{}, ErrMismatch
 	case record.State == Done:
-		r.unseal(e, &record)
+		e.unseal(&record)
 	}
 	return record, nil
+}
+
+// unseal opens the answer in a record. One that cannot be opened is not there.
+func (e *Execution) unseal(record *Record) {
+	o := &e.runner.options
+	if o.Seal == nil || len(record.Payload) == 0 && !record.Retained {
+		return
+	}
+	var err error
+	if record.Payload, err = o.Seal.open(e.claim.Key[:], record.Payload); err != nil {
+		record.Retained = false
+		o.Logger.ErrorContext(e.ctx, "a stored answer of an idempotent request cannot be opened; its repeats get none",
+			"key", e.name(), "error", err)
+	}
 }
 
 // unread reports whether the store could not read the fingerprint of the key's

@@ -50,7 +50,12 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	}
 	if s.Outcome == Finished {
 		e.saved = Record{State: Done, Fingerprint: e.claim.Fingerprint, Payload: s.Payload, Retained: true}
-		e.runner.options.Seal.seal(&e.claim.Key, &s) // once: a store compares what is sent again
+		// Once: a store compares what is sent again.
+		seal, key := e.runner.options.Seal, e.claim.Key[:]
+		s.Payload = seal.seal(key, s.Payload)
+		if len(s.Summary) > 0 {
+			s.Summary = seal.seal(key, s.Summary)
+		}
 	}
 	if e.transaction != nil {
 		return e.commit(ctx, &s)

@@ -106,25 +106,19 @@ func newSealKey(key []byte) (k sealKey) {
 	return k
 }
 
-// seal seals what there is to seal of a settlement.
-func (s *Seal) seal(key *Key, t *Settlement) {
+// seal returns b encrypted for the request with that key, or b itself while
+// nothing is sealed.
+func (s *Seal) seal(key, b []byte) []byte {
 	if s == nil || s.seals.aead == nil {
-		return
+		return b
 	}
-	t.Payload = s.sealed(key, t.Payload)
-	if len(t.Summary) > 0 {
-		t.Summary = s.sealed(key, t.Summary)
-	}
-}
-
-func (s *Seal) sealed(key *Key, b []byte) []byte {
 	sealed := make([]byte, 0, sealHead+len(b)+s.seals.aead.Overhead())
 	sealed = append(append(sealed, sealMark...), s.seals.id[:]...)
-	return s.seals.aead.Seal(sealed, nil, b, key[:])
+	return s.seals.aead.Seal(sealed, nil, b, key)
 }
 
 // open returns what was sealed.
-func (s *Seal) open(key *Key, b []byte) ([]byte, error) {
+func (s *Seal) open(key, b []byte) ([]byte, error) {
 	switch marked := bytes.HasPrefix(b, []byte(sealMark)); {
 	case !marked && s.none:
 		return b, nil
@@ -135,18 +129,5 @@ func (s *Seal) open(key *Key, b []byte) ([]byte, error) {
 	if aead == nil {
 		return nil, errors.New("its key is not among those of the Seal")
 	}
-	return aead.Open(nil, nil, b[sealHead:], key[:])
-}
-
-// unseal opens the answer in a record. One that cannot be opened is not there.
-func (r *Runner) unseal(e *Execution, record *Record) {
-	if r.options.Seal == nil || len(record.Payload) == 0 && !record.Retained {
-		return
-	}
-	var err error
-	if record.Payload, err = r.options.Seal.open(&e.claim.Key, record.Payload); err != nil {
-		record.Retained = false
-		r.options.Logger.ErrorContext(e.ctx,
-			"a stored answer of an idempotent request cannot be opened; its repeats get none", "key", e.name(), "error", err)
-	}
+	return aead.Open(nil, nil, b[sealHead:], key)
 }
