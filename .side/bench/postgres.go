@@ -16,20 +16,23 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// PeersOnPostgres are Sallyport before a handler that writes a row: with a
-// transaction of its own and no idempotency, and joined. Each makes its tables
-// anew, in a schema of its own name that it leaves behind.
+// PeersOnPostgres are Sallyport before a handler that writes a row: in a
+// transaction of its own without idempotency (bare) and with a lease, and in
+// the one it joins. Each makes its tables anew, in a schema of its own name
+// that it leaves behind.
 func PeersOnPostgres(dsn string) []Peer {
-	on := func(schema string, joined bool) func(*Setup) Server {
-		return func(s *Setup) Server { return newSallyportOnPostgres(s, dsn, schema, joined) }
+	on := func(way string) func(*Setup) Server {
+		return func(s *Setup) Server { return newSallyportOnPostgres(s, dsn, way) }
 	}
 	return []Peer{
-		{"postgres-bare", false, true, on("sallyport_bench_bare", false)},
-		{"postgres-joined", true, true, on("sallyport_bench_joined", true)},
+		{"postgres-bare", false, true, on("bare")},
+		{"postgres-joined", true, true, on("joined")},
+		{"postgres-leased", true, true, on("leased")},
 	}
 }
 
-func newSallyportOnPostgres(s *Setup, dsn, schema string, joined bool) Server {
+func newSallyportOnPostgres(s *Setup, dsn, way string) Server {
+	schema := "sallyport_bench_" + way
 	config, err := pgx.ParseConfig(dsn)
 	must(err)
 	config.RuntimeParams["search_path"] = schema
@@ -46,10 +49,11 @@ func newSallyportOnPostgres(s *Setup, dsn, schema string, joined bool) Server {
 	}
 	o := options(s)
 	o.Idempotency.Runner = nil
-	if joined {
+	if way != "bare" {
 		store := idemsql.Postgres(db, idemsql.Options{})
 		must(store.Migrate(ctx))
-		o.Idempotency.Runner = idem.NewRunner(store, idem.Options{Join: true, Logger: slog.New(slog.DiscardHandler)})
+		o.Idempotency.Runner = idem.NewRunner(store,
+			idem.Options{Join: way == "joined", Logger: slog.New(slog.DiscardHandler)})
 	}
 	api := middleware.NewAPI(cached(s), o)
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
