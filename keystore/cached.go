@@ -230,8 +230,12 @@ func (c *Cached) Remembered(t Token) (k *Key, wasUsable bool) {
 		s.mu.Lock()
 		found, ok := s.find(d, now)
 		wasUsable = wasUsable || s.accepted.Contains(d)
+		ok = ok && found.key != nil && found.key.Refused() == nil
+		if ok {
+			s.hits++ // nobody calls Lookup then
+		}
 		s.mu.Unlock()
-		if !ok || found.key == nil || found.key.Refused() != nil {
+		if !ok {
 			continue
 		}
 		if k, err := t.checked(found.key, d); err == nil {

@@ -8,7 +8,7 @@ type CacheStats struct {
 	Usable  int // tokens remembered that were usable when the store was last asked
 	Refused int // tokens remembered that were not
 
-	Hits   uint64 // lookups that were answered from memory
+	Hits   uint64 // lookups that were answered from memory, also by [Cached.Remembered]
 	Asked  uint64 // questions to the store; lookups that share one count once
 	Failed uint64 // those of them without an answer, [ErrOverloaded] included
 

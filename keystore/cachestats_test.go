@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 func TestCacheStats(t *testing.T) {
@@ -26,5 +27,24 @@ func TestCacheStats(t *testing.T) {
 	look("another")
 	if got, want := c.Stats(), (keystore.CacheStats{Usable: 1, Refused: 1, Hits: 3, Asked: 3, Failed: 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestRememberedCountsAsHit(t *testing.T) {
+	c := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	secret, _, err := keystore.NewIssuer(c, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
+		Organization: "acme", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := keystore.Service{}.Parse(secret.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Remembered(token)
+	_, err = token.Lookup(t.Context(), c)
+	c.Remembered(token)
+	if got := c.Stats(); err != nil || got.Hits != 1 || got.Asked != 1 {
+		t.Errorf("got %+v, %v, want one hit and one question", got, err)
 	}
 }
