@@ -174,7 +174,7 @@ func (a *API) split(pattern string) (method, path string) {
 	method, path = pattern[:cut], strings.TrimLeft(pattern[cut:], " \t")
 	slash := strings.IndexByte(path, '/')
 	if slash < 0 || path[slash:] != a.base && !strings.HasPrefix(path[slash:], a.base+"/") {
-		mistake(pattern, "the path is not under "+a.base)
+		mistake(pattern, "the path is not under "+a.base+", the Base of the Options")
 	}
 	return method, path
 }

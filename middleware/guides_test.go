@@ -39,6 +39,10 @@ func account(w http.ResponseWriter, r *http.Request) {
 
 func healthy(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 
+func notFound(w http.ResponseWriter, r *http.Request) {
+	middleware.WriteProblem(w, r, middleware.Problem{Status: 404, Code: "not_found"})
+}
+
 // carrierSecret is what the sender of webhooks signs them with.
 const carrierSecret = "whsec_1"
 
@@ -80,12 +84,14 @@ func ExampleAPI_beside() {
 	mux.Handle("/api/v1/", api)
 	mux.HandleFunc("GET /healthz", healthy)
 	mux.Handle("POST /webhooks/carrier", public.RateLimit(http.HandlerFunc(receive)))
+	mux.HandleFunc("/", notFound) // in the form of the other refusals
 	server := middleware.Chain(api.RequestID, api.Recover)(mux)
 
 	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.AccountRead)
 	send(server, "GET", "/api/v1/account", key, "")
 	send(server, "GET", "/api/v1/none", "", "")
 	send(server, "GET", "/healthz", "", "")
+	send(server, "GET", "/none", "", "")
 	sum := hmac.New(sha256.New, []byte(carrierSecret))
 	sum.Write([]byte("{}"))
 	send(server, "POST", "/webhooks/carrier", "", "{}", "X-Signature", hex.EncodeToString(sum.Sum(nil)))
@@ -95,6 +101,7 @@ func ExampleAPI_beside() {
 	// 200 GET /api/v1/account handled 20
 	// 401 /api/v1/ api_key_missing 20
 	// 200 GET /healthz handled 20
+	// 404 / handled 20
 	// 204 POST /webhooks/carrier handled 20
 	// 401 POST /webhooks/carrier handled 20
 	// 429 POST /webhooks/carrier rate_limited 20

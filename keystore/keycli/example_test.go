@@ -3,31 +3,52 @@ package keycli_test
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"fmt"
+	"log"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	_ "modernc.org/sqlite"
+
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keycli"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// The command of a service with scopes, tokens and a policy of its own. Its main
-// is os.Exit(keycli.Main(config)).
-func ExampleMain() {
-	store := keystore.NewMemory() // in earnest a database, which Open opens
-	config := keycli.Config{
-		Open: func(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error) {
-			return keystore.NewIssuer(store, keystore.IssuerOptions{
-				Service: keystore.Service{Prefix: "ship", Scopes: scope.New(
-					scope.Definition{Name: "parcels:read"}, scope.Definition{Name: "parcels:write"},
-				)},
-				Policy: keystore.Policy{MaxLife: 365 * 24 * time.Hour},
-			}), nil
-		},
-		Stderr: os.Stdout,
+var service = keystore.Service{
+	Prefix: "ship",
+	Scopes: scope.New(
+		scope.Definition{Name: "parcels:read", Meaning: "See parcels."},
+		scope.Definition{Name: "parcels:write", Meaning: "Send parcels."},
+	),
+	Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}, // see Digests for hashes other than SHA-256
+}
+
+// openIssuer makes the tables too, so a first key can be issued before the
+// server runs.
+func openIssuer(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+	db, err := sql.Open("sqlite", "file:"+getenv("KEYS")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	if err != nil {
+		return nil, err
 	}
+	store := keysql.SQLite(db, keysql.Options{})
+	if err := store.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	return keystore.NewIssuer(store, keystore.IssuerOptions{
+		Service: service, Policy: keystore.Policy{MaxLife: 365 * 24 * time.Hour},
+	}), nil
+}
+
+// The command of a service with scopes, tokens and a policy of its own. Its main
+// is os.Exit(keycli.Main(keycli.Config{Open: openIssuer})).
+func ExampleMain() {
+	config, remove := example()
+	defer remove()
 	for _, line := range []string{
 		"issue Robot -org acme -env sandbox -scopes parcel:read -expires 90d",
 		"issue Robot -org acme -env sandbox -scopes parcels:read",
@@ -43,18 +64,8 @@ func ExampleMain() {
 // Keys of an older system, of which only SHA-256 hashes are known, from a file
 // with a line of JSON for each.
 func ExampleMain_import() {
-	service := keystore.Service{
-		Prefix: "ship",
-		Scopes: scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."}),
-		Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}, // see Digests for hashes other than SHA-256
-	}
-	store := keystore.NewMemory() // in earnest keysql, which Open opens
-	config := keycli.Config{
-		Open: func(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error) {
-			return keystore.NewIssuer(store, keystore.IssuerOptions{Service: service}), nil
-		},
-		Stderr: os.Stdout,
-	}
+	config, remove := example()
+	defer remove()
 	const token = "old_0123456789abcdef" // what a client holds
 	file := fmt.Sprintf(`{"id":"17","organization":"acme","environment":"production","name":"Robot","scopes":["parcels:read"],
 		"created_at":"2024-02-29T12:00:00Z","legacy":"v1","digest":"%x","hint":"cdef"}`, sha256.Sum256([]byte(token)))
@@ -70,4 +81,15 @@ func ExampleMain_import() {
 	// 0 keys were imported, 1 were there already
 	// ORGANIZATION  ID  NAME   ENVIRONMENT  KEY        STATUS  EXPIRES  LAST USED  SCOPES
 	// acme          17  Robot  production   old_…cdef  active  -        -          parcels:read
+}
+
+// example returns the command before a database of its own.
+func example() (_ keycli.Config, remove func()) {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	file := filepath.Join(dir, "keys.db")
+	return keycli.Config{Open: openIssuer, Getenv: func(string) string { return file }, Stderr: os.Stdout},
+		func() { _ = os.RemoveAll(dir) }
 }
