@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -651,6 +653,166 @@ func TestTextsForOtherCredentials(t *testing.T) {
 		serve(api, request("GET", "/api/v1/account", jwt, ""))} {
 		if got.StatusCode != 401 && got.StatusCode != 403 || strings.Contains(got.problem(t).Detail, "API key") {
 			t.Errorf("got %d %s", got.StatusCode, got.body)
+		}
+	}
+}
+
+// TestReportOnlyAuthentication: who would be refused goes on as nobody, and the
+// Event says why. Other callers are served as they are without the option.
+func TestReportOnlyAuthentication(t *testing.T) {
+	ring := newKeyring()
+	live := ring.issue(t, scope.TasksRead)
+	far := ring.plant(t, keystore.Key{ID: "far", Networks: trust("10.9.0.0/16")})
+	gone := ring.plant(t, keystore.Key{ID: "gone", Suspended: true})
+	store := &downKeys{Memory: ring.memory}
+	requests := map[string]*http.Request{
+		"good": request("GET", "/api/v1/tasks", live, ""), "no scope": request("GET", "/api/v1/chat", live, ""),
+		"nothing":   request("GET", "/api/v1/tasks", "", ""),
+		"suspended": request("GET", "/api/v1/tasks", gone, ""), "a network": request("GET", "/api/v1/tasks", far, ""),
+		"a typo": request("GET", "/api/v1/tasks", swapLast(live), ""),
+		"two":    request("GET", "/api/v1/tasks", live, "", "Cookie: session=1"),
+		"ended":  request("GET", "/api/v1/tasks", "", "", "Cookie: session=ended"),
+		"nil":    request("GET", "/api/v1/tasks", "", "", "Cookie: session=nil"),
+		"down":   request("GET", "/api/v1/tasks", live, ""), "guesses": request("GET", "/api/v1/tasks", wellFormed(), ""),
+	}
+	for _, form := range []string{"API", "pieces"} {
+		for name, r := range requests {
+			ask := func(reportOnly bool) (middleware.Event, answer) {
+				o, log := &observed{t: t}, newLogged()
+				hooks := o.hooks()
+				hooks.Logger = log.hooks().Logger
+				options := middleware.Options{Hooks: hooks, Authenticate: session(by(t, "user_1")), ReportOnly: reportOnly,
+					RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1-H"))}
+				options.RateLimit.Concurrent = 1
+				if name == "guesses" {
+					options.Failures = ratelimit.MustParse("1-H")
+				}
+				h := reportingForm(form, store, options)
+				if strings.Contains(log.String(), "Options.ReportOnly is on") != reportOnly {
+					t.Errorf("got the log %s", log)
+				}
+				store.down.Store(name == "down")
+				if name == "guesses" {
+					o.ask(h, r.Clone(t.Context()))
+				}
+				return o.ask(h, r.Clone(t.Context()))
+			}
+			want, refused := ask(false)
+			got, answered := ask(true)
+			switch refusedByAuth := want.Stage == middleware.StageAuth; {
+			case !refusedByAuth:
+				if got.Status != want.Status || got.Reported != "" || answered.body[:9] != refused.body[:9] {
+					t.Errorf("%s, %s: got %+v %s, want %+v", form, name, got, answered.body, want)
+				}
+			case refused.StatusCode < 400 || answered.StatusCode != 200 || answered.body != "nobody" ||
+				got.Reported != want.Outcome || got.RefusedKey != want.RefusedKey || got.Outcome != "handled" ||
+				got.Principal != (middleware.Principal{}) || len(answered.Header) > 2:
+				t.Errorf("%s, %s: got %s and the Event %+v, want what %+v has", form, name, answered.body, got, want)
+			}
+		}
+	}
+	wantPanic(t, "there is none", func() { middleware.New(nil, middleware.Options{ReportOnly: true}) })
+}
+
+// reportingForm is an API, or pieces, whose handler says who calls.
+func reportingForm(form string, keys keystore.Store, o middleware.Options) http.Handler {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		who := "nobody"
+		if p, ok := middleware.PrincipalFrom(r.Context()); ok {
+			who = "somebody of " + p.Organization()
+		}
+		_, _ = io.WriteString(w, who)
+	}
+	api, g := middleware.NewAPI(keys, o), middleware.New(keys, o)
+	mux, stages := http.NewServeMux(), middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit)
+	for pattern, need := range map[string]scope.Name{"/api/v1/tasks": scope.TasksRead, "/api/v1/chat": scope.ChatRead} {
+		for _, method := range []string{"GET ", "POST "} {
+			api.HandleFunc(method+pattern, middleware.Require(need), handler)
+			route := http.Handler(http.HandlerFunc(handler))
+			if o.Idempotency.Runner != nil {
+				route = g.Idempotent(route)
+			}
+			mux.Handle(method+pattern, g.Require(need)(route))
+		}
+	}
+	if form == "API" {
+		return api
+	}
+	return stages(mux)
+}
+
+// TestReportOnlyWithoutACaller: who is nobody is limited by the address alone, and may
+// repeat an Idempotency-Key, which is logged once.
+func TestReportOnlyWithoutACaller(t *testing.T) {
+	for _, form := range []string{"API", "pieces"} {
+		log, store := newLogged(), &lists{Store: ratelimit.NewMemory()}
+		o := middleware.Options{Hooks: log.hooks(), ReportOnly: true,
+			RateLimit:   middleware.PerOrganization(store, ratelimit.MustParse("9-H")),
+			Idempotency: middleware.IdempotencyOptions{Runner: replies(), Required: true}}
+		o.RateLimit.Client = policy("client", "3-H", 3)
+		h := reportingForm(form, newKeyring().keys, o)
+		for i := range 4 {
+			got := serve(h, request("POST", "/api/v1/tasks", "", strconv.Itoa(i), "Idempotency-Key: 1"))
+			if i < 3 && (got.body != "nobody" || got.Header["Idempotent-Replayed"] != nil) || i == 3 && got.StatusCode != 429 {
+				t.Errorf("%s, request %d: got %d %s", form, i, got.StatusCode, got.body)
+			}
+		}
+		if strings.Join(store.first, ",") != "client,client,client,client" ||
+			strings.Count(log.String(), "an Idempotency-Key was ignored") != 1 {
+			t.Errorf("%s: got the charges %q and the log %s", form, store.first, log)
+		}
+	}
+}
+
+// TestReportOnlyStaysOutside: what a report-only Guard let pass is refused by
+// stages of another one, and a principal found later is a caller like any.
+func TestReportOnlyStaysOutside(t *testing.T) {
+	ring := newKeyring()
+	idempotency := middleware.IdempotencyOptions{Runner: replies()}
+	limits := middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-H"))
+	options := middleware.Options{Hooks: quiet(), ReportOnly: true, Idempotency: idempotency, RateLimit: limits}
+	lax := middleware.New(ring.keys, options)
+	options.ReportOnly = false
+	strict, anybody, noScope := middleware.New(ring.keys, options), middleware.AnyCaller(), as(by(t, "user_1"))
+	api := testAPI(ring.keys, options)
+	pass := func(next http.Handler) http.Handler { return next }
+	for name, tt := range map[string]struct {
+		outer, inner func(http.Handler) http.Handler
+		want         int
+	}{
+		"alone":                        {lax.Authenticate, lax.Enforce(anybody), 200},
+		"no Authenticate":              {pass, lax.Enforce(anybody), 500},
+		"strict Require":               {lax.Authenticate, strict.Enforce(anybody), 500},
+		"strict RateLimit":             {lax.Authenticate, strict.RateLimit, 500},
+		"strict Authenticate":          {lax.Authenticate, strict.Authenticate, 401},
+		"strict API":                   {lax.Authenticate, func(http.Handler) http.Handler { return api }, 401},
+		"Idempotent without a Require": {lax.Authenticate, lax.Idempotent, 500},
+		"strict Idempotent":            {middleware.Chain(lax.Authenticate, lax.Enforce(anybody)), strict.Idempotent, 500},
+		"a caller without the scope":   {middleware.Chain(lax.Authenticate, noScope), lax.Require(scope.TasksRead), 403},
+		"a caller in between":          {middleware.Chain(lax.Authenticate, noScope), strict.Enforce(anybody), 200},
+		"Require before the caller": {middleware.Chain(lax.Authenticate, lax.Enforce(anybody), noScope),
+			strict.Idempotent, 500},
+	} {
+		h := middleware.Chain(strict.RequestID, tt.outer, tt.inner)(http.HandlerFunc(sayOK))
+		if got := serve(h, request("POST", "/api/v1/any", "", "", "Idempotency-Key: 1")); got.StatusCode != tt.want {
+			t.Errorf("%s: got %d %s, want %d", name, got.StatusCode, got.body, tt.want)
+		}
+	}
+
+	// A handler's own request without a key is nobody's, whoever the outer one is.
+	var inner answer
+	own := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), ReportOnly: true,
+		RateLimit: middleware.RateLimitOptions{Concurrent: 1}}) // of an organization, so not of nobody
+	own.HandleFunc("GET /api/v1/outer", anybody, func(w http.ResponseWriter, r *http.Request) {
+		inner = serve(own, request("GET", "/api/v1/inner", "", "").WithContext(r.Context()))
+	})
+	own.HandleFunc("GET /api/v1/inner", anybody, func(w http.ResponseWriter, r *http.Request) {
+		_, ok := middleware.PrincipalFrom(r.Context())
+		fmt.Fprint(w, ok)
+	})
+	for _, token := range []string{ring.issue(t), ""} {
+		if serve(own, request("GET", "/api/v1/outer", token, "")); inner.body != "false" {
+			t.Errorf("a request within a request: got %d %s", inner.StatusCode, inner.body)
 		}
 	}
 }

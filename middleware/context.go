@@ -22,6 +22,7 @@ type facts struct {
 	response   *exchange // the one that the request is answered by; nil before the first stage
 	hooks      *Hooks    // of the stages outside, for a Guard that has none
 	principal  Principal
+	reported   bool          // Options.ReportOnly let the request pass without a principal
 	scoped     atomic.Bool   // a scope decision let the principal pass
 	idempotent any           // the Idempotency stage that the request is inside of, or nil
 	repeatable *http.Request // as that stage was given it
@@ -81,7 +82,8 @@ func extend(ctx context.Context) *facts {
 func (f *facts) copy(ctx context.Context, outer *facts) {
 	f.Context = ctx
 	if outer != nil {
-		f.response, f.hooks, f.principal, f.claim = outer.response, outer.hooks, outer.principal, outer.claim
+		f.response, f.hooks, f.claim = outer.response, outer.hooks, outer.claim
+		f.principal, f.reported = outer.principal, outer.reported
 		f.idempotent, f.repeatable = outer.idempotent, outer.repeatable
 		f.scoped.Store(outer.scoped.Load())
 	}
@@ -134,13 +136,14 @@ func RequestIDFrom(ctx context.Context) string {
 // it MUST NOT stand inside [Guard.Idempotent].
 func WithPrincipal(ctx context.Context, p Principal) context.Context {
 	f := extend(ctx)
-	f.principal, f.claim = p, nil
+	f.principal, f.reported, f.claim = p, false, nil
 	f.scoped.Store(false)
 	return f
 }
 
 // PrincipalFrom returns the principal of the request whose context this is;
-// false outside [Guard.Authenticate].
+// false outside [Guard.Authenticate], and where [Options].ReportOnly let a request
+// pass that has none.
 func PrincipalFrom(ctx context.Context) (Principal, bool) {
 	if f := factsOf(ctx); f != nil && f.principal.known() {
 		return f.principal, true

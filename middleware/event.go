@@ -40,7 +40,7 @@ type Event struct {
 	// key, organization and environment.
 	Principal Principal
 
-	// RefusedKey is the id of the API key that was refused because it is
+	// RefusedKey is the id of the API key that was refused or reported because it is
 	// revoked, expired or suspended, or may not be used here; "" for none.
 	RefusedKey string
 
@@ -64,7 +64,8 @@ type Event struct {
 	Limit, Remaining int64
 
 	// Reported is the code of the refusal that the request would have got, had
-	// the limit or requirement not been report-only; "" for none.
+	// authentication, the limit or the requirement not been report-only; "" for
+	// none.
 	Reported string
 
 	// Aborted is set if the connection was aborted: the client sees no whole
@@ -158,10 +159,11 @@ func (n *record) noteLimit(p *ratelimit.Policy, left ratelimit.State) {
 	n.note(func(e *Event) { e.Policy, e.Limit, e.Remaining = p.Name, p.Limit.Capacity(), left.Remaining })
 }
 
-// noteReported notes what a report-only limit or requirement would have refused
-// the request with. The first one counts, as the first refusal does.
-func (n *record) noteReported(code string) {
-	n.note(func(e *Event) { e.Reported = cmp.Or(e.Reported, code) })
+// noteReported notes what a report-only stage would have refused the request
+// with, and the id of the API key, "" for none. The first one counts, as the
+// first refusal does.
+func (n *record) noteReported(code, key string) {
+	n.note(func(e *Event) { e.Reported, e.RefusedKey = cmp.Or(e.Reported, code), cmp.Or(e.RefusedKey, key) })
 }
 
 func (n *record) match(pattern string) {

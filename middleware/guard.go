@@ -72,6 +72,13 @@ func New(keys keystore.Store, o Options) *Guard {
 	if keys != nil || o.Authenticate != nil {
 		g.auth = newAuthentication(keys, o, report)
 	}
+	if o.ReportOnly {
+		if g.auth == nil {
+			panic("middleware: Options.ReportOnly is about authentication, and there is none")
+		}
+		o.Hooks.logger().Warn("middleware: Options.ReportOnly is on: " +
+			"requests that authentication would refuse go on without a principal")
+	}
 	if o.Idempotency.Runner != nil {
 		g.idempotency = g.newIdempotency(o.Idempotency, g.bodies)
 		g.noIdempotent.Store(true)
@@ -101,6 +108,12 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 			Answer500: func(w http.ResponseWriter, r *http.Request) { report.write(w, r, refusal(codes.Internal)) },
 		},
 	}
+}
+
+// admits reports whether a stage may go on with the caller of f: a known one, or
+// one whom a Guard let through unknown that is report-only as this one is.
+func (g *Guard) admits(f *facts) bool {
+	return f != nil && (f.principal.known() || f.reported && g.options.ReportOnly)
 }
 
 // Options returns the options with the defaults filled in.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -181,6 +182,7 @@ func claimOf(ctx context.Context) *keyed.Claim {
 // idempotency is an IdempotencyOptions made ready.
 type idempotency struct {
 	IdempotencyOptions
-	stage keyed.Stage
-	wait  time.Duration // the longest that a request may wait, run and be settled
+	stage   keyed.Stage
+	wait    time.Duration // the longest that a request may wait, run and be settled
+	ignored sync.Once     // the log has that a key was ignored
 }

@@ -26,7 +26,13 @@ type idempotentStage struct {
 // made.
 func (s *idempotentStage) handle(f *facts, w http.ResponseWriter, r *http.Request) {
 	values := r.Header["Idempotency-Key"]
-	if !slices.Contains(s.Methods, r.Method) || len(values) == 0 && !s.Required {
+	if !slices.Contains(s.Methods, r.Method) || len(values) == 0 && !s.Required || f.reported {
+		if f.reported && len(values) > 0 {
+			s.ignored.Do(func() {
+				s.report.logWith(w, r).Warn("middleware: an Idempotency-Key was ignored: " +
+					"Options.ReportOnly let the request pass without a principal")
+			})
+		}
 		f.serve(s.next, w, r)
 		return
 	}

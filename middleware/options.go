@@ -60,6 +60,15 @@ type Options struct {
 	// ErrNoCredentials for a request that has an Authorization header.
 	Authenticate func(*http.Request) (Principal, error)
 
+	// ReportOnly is for an API that has callers without keys already. A request
+	// that authentication would refuse, for whatever reason, goes on without a
+	// principal: [PrincipalFrom] returns false, and each handler has to ask it.
+	// [Event].Reported is the code of the refusal. No scope is asked for, an
+	// Idempotency-Key is ignored, and of the limits only RateLimit.Client
+	// counts: without it there is none. A caller who is authenticated is served
+	// as always, and needs the scopes. New and NewAPI log a warning.
+	ReportOnly bool
+
 	// Failures, when set, is how many requests with a refused API key one
 	// client address may send. See [Guard.Authenticate].
 	Failures ratelimit.Limit

@@ -56,11 +56,16 @@ func (c *call) enter() {
 		return
 	case c.gate.authenticates:
 		caller, refused := g.auth.check(c.facts.response, c.w, c.r)
-		if refused != nil {
+		switch {
+		case refused == nil:
+			c.facts.principal = caller
+		case g.options.ReportOnly:
+			c.facts.reported = true
+			c.facts.response.observed().noteReported(refused.Code, refused.key)
+		default:
 			g.report.refuse(c.w, c.r, StageAuth, refused) // 401, 400, 403, 429, 500, 503
 			return
 		}
-		c.facts.principal = caller
 	}
 
 	switch {
@@ -102,9 +107,11 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer g.limits.end(f.principal)
 
-	if refused := rt.scope.check(f.principal, x); refused != nil {
-		g.report.refuse(c.w, r, StageScope, refused) // 403
-		return
+	if !f.reported {
+		if refused := rt.scope.check(f.principal, x); refused != nil {
+			g.report.refuse(c.w, r, StageScope, refused) // 403
+			return
+		}
 	}
 	f.scoped.Store(true)
 

@@ -56,6 +56,8 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 //     the keystore.Cached remembers still passes, so wrong keys cannot lock out
 //     a key that is in use.
 //
+// With Options.ReportOnly it refuses nothing.
+//
 // [Guard.RequestID] and [Guard.Recover] SHOULD stand before it. Nothing checks
 // that: without RequestID its refusals have no id.
 // Put a keystore.Cached in front of a store that is not in memory.
@@ -89,7 +91,7 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 		if !ok {
 			f = extend(r.Context())
 		}
-		if !f.principal.known() && g.limits.needsPrincipal() {
+		if !g.admits(f) && g.limits.needsPrincipal() {
 			keyed.FreeKey(w, r)
 			g.report.misuse(w, r, StageRateLimit, "RateLimit counts by organization or key, and has no Authenticate before it")
 			return
@@ -129,9 +131,9 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			f, what := factsOf(r.Context()), ""
 			switch {
-			case f == nil || !f.principal.known():
+			case !g.admits(f):
 				what = "Require has no Authenticate before it"
-			case !f.principal.fits(check.registry):
+			case !f.reported && !f.principal.fits(check.registry):
 				what = "the principal was made for another scope registry than Options.Service"
 			case f.idempotent != nil:
 				what = "Require stands inside Idempotent, so a replay would skip it; put it outside"
@@ -144,9 +146,11 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 			x := exchangeOf(w)
 			x.know(f)
 			g.report.pattern(x, r)
-			if refused := check.check(f.principal, x); refused != nil {
-				g.report.refuse(w, r, StageScope, refused)
-				return
+			if !f.reported {
+				if refused := check.check(f.principal, x); refused != nil {
+					g.report.refuse(w, r, StageScope, refused)
+					return
+				}
 			}
 			// On a copy: an adapter that does not hand on the request is found out.
 			inner := extend(r.Context())
@@ -212,7 +216,7 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := factsOf(r.Context())
 		switch inside := f.insideIdempotent(w, r); {
-		case f == nil || !f.principal.known() || !f.scoped.Load():
+		case !g.admits(f) || !f.scoped.Load():
 			keyed.FreeKey(w, r)
 			g.report.misuse(w, r, StageIdempotency,
 				"Idempotent has no Require before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")

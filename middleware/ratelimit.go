@@ -151,14 +151,14 @@ func (l *limiter) check(
 	if refused, ok = l.charge(f, x, w, r, route); !ok {
 		return refused, false
 	}
-	if l.concurrency != nil && !l.concurrency.Acquire(f.principal.Tenant()) {
+	if l.concurrency != nil && f.principal.known() && !l.concurrency.Acquire(f.principal.Tenant()) {
 		return *refusal(codes.TooManyConcurrent), false
 	}
 	return refused, true
 }
 
 func (l *limiter) end(p Principal) {
-	if l.concurrency != nil {
+	if l.concurrency != nil && p.known() {
 		l.concurrency.Release(p.Tenant())
 	}
 }
@@ -244,12 +244,12 @@ func (l *limiter) observe(
 	n := x.observed()
 	switch {
 	case errors.Is(err, ratelimit.ErrCost):
-		n.noteReported(codes.BadRequest)
+		n.noteReported(codes.BadRequest, "")
 	case err != nil:
 		l.report.fault(w, r, "the rate limit store does not answer for a report-only limit", err)
 	case !d.Allowed:
 		n.noteLimit(charges[d.Limiting].Policy, d.States[d.Limiting])
-		n.noteReported(codes.RateLimited)
+		n.noteReported(codes.RateLimited, "")
 	}
 }
 

@@ -95,7 +95,7 @@ func (c *scopeCheck) check(p Principal, x *exchange) *Problem {
 		return nil
 	case c.need.reportOnly:
 		p.key.Needed(c.set)
-		x.observed().noteReported(codes.InsufficientScope)
+		x.observed().noteReported(codes.InsufficientScope, "")
 		return nil
 	case !granted.HasAny(c.set):
 		return c.all

@@ -16,9 +16,10 @@
 //
 // and a gauge or counter for each figure of [Options]. An outcome is that of
 // [middleware.Event]: "handled", "executed", "replayed", "redirected" or the code
-// of a refusal; or "aborted" if the connection was, whatever status was sent
-// before. A response within another one is not counted again; its rate limits
-// and its idempotency key are. How long requests take is otelhttp's
+// of a refusal; "aborted" if the connection was, whatever status was sent
+// before; or "reported" where a handler answered and Reported is set. A
+// response within another one is not counted again; its rate limits and its
+// idempotency key are. How long requests take is otelhttp's
 // http.server.request.duration.
 //
 // No attribute of a metric names a key, an organization or a request: these are

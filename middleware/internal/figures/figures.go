@@ -20,7 +20,7 @@ type Response struct {
 	Method      string // [Other] for one that HTTP does not define
 	Pattern     string // "" if none matched
 	Status      int
-	Outcome     string // of middleware.Event, or "aborted"
+	Outcome     string // of middleware.Event, "aborted", or "reported" for one that has Reported and was handled
 	Environment string // of the caller, "" for none
 }
 
@@ -36,8 +36,11 @@ func ResponseOf(e *middleware.Event) Response {
 		Method: methodOf(e.Method), Pattern: e.Pattern, Status: e.Status,
 		Outcome: e.Outcome, Environment: string(e.Principal.Environment()),
 	}
-	if e.Aborted && !r.Refused() {
+	switch {
+	case e.Aborted && !r.Refused():
 		r.Outcome = "aborted" // a status that was sent before says nothing
+	case e.Reported != "" && e.Stage == middleware.StageHandler:
+		r.Outcome = "reported"
 	}
 	return r
 }

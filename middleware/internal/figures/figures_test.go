@@ -28,6 +28,14 @@ func TestResponseOf(t *testing.T) {
 			t.Errorf("%+v: got %+v of the route %q, refused %t", tt, got, got.Route(), got.Refused())
 		}
 	}
+	for _, tt := range [][3]string{
+		{middleware.StageHandler, "handled", "reported"}, {middleware.StageRoute, "not_found", "not_found"},
+	} {
+		e := &middleware.Event{Stage: tt[0], Outcome: tt[1], Reported: "api_key_missing"}
+		if got := figures.ResponseOf(e); got.Outcome != tt[2] {
+			t.Errorf("%q: got %+v", tt, got)
+		}
+	}
 }
 
 func TestAbortedResponse(t *testing.T) {
