@@ -2,7 +2,6 @@ package keystore
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -83,107 +82,6 @@ func LogAudit(l *slog.Logger) func(context.Context, AuditEntry) {
 	return func(ctx context.Context, e AuditEntry) {
 		l.InfoContext(ctx, "keystore: audit", "act", e.Act, "actor", e.Actor, "organization", e.Organization,
 			"key", e.Key, "reason", e.Reason, "changes", e.Changes, "id", e.ID)
-	}
-}
-
-// By returns the Issuer for acts of an actor and for a reason, each of at most
-// 255 bytes: they are in the audit, and the actor is the CreatedBy of new keys.
-//
-//	issuer.By("ada", keystore.ReasonLeaked).Revoke(ctx, "acme", id)
-func (i *Issuer) By(actor, reason string) *Issuer {
-	by := *i
-	by.actor, by.reason = actor, reason
-	return &by
-}
-
-// Audit returns a page of at most 100 entries, the newest first: of a key, or
-// of all keys of the organization if key is empty. The next page comes after
-// the ID of the last entry. It returns an error that wraps
-// [errors.ErrUnsupported] if the store is no [Auditor].
-func (i *Issuer) Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error) {
-	if i.auditor == nil {
-		return nil, i.noAuditor()
-	}
-	return i.auditor.Audit(ctx, organization, key, after)
-}
-
-// SweepAudit removes the entries of all organizations that are older than keep,
-// and returns how many. A program calls it once a day or so.
-func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed int, err error) {
-	if i.auditor == nil {
-		return 0, i.noAuditor()
-	}
-	return i.auditor.SweepAudit(ctx, time.Now().Add(-keep))
-}
-
-// Erase removes all keys of an organization and its audit, and returns how many
-// of each; only [IssuerOptions.Audit] is told. Its tokens are refused at once,
-// and elsewhere as after a revocation. A key that is issued meanwhile may stay:
-// erase again.
-func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
-	problems := append(Grant{Organization: organization}.ownerProblems(), i.actProblems()...)
-	switch {
-	case problems != nil:
-		return 0, 0, &GrantError{problems}
-	case i.auditor == nil:
-		return 0, 0, i.noAuditor()
-	}
-	keys, entries, err = i.auditor.Erase(ctx, organization)
-	if err == nil {
-		e := i.entry("erase", &Key{Organization: organization}, &Key{Organization: organization})
-		e.Changes = []Change{{"keys", fmt.Sprint(keys), "0"}, {"entries", fmt.Sprint(entries), "0"}}
-		i.tell(ctx, e)
-	}
-	return keys, entries, err
-}
-
-func (i *Issuer) noAuditor() error {
-	return fmt.Errorf("keystore: %T keeps no audit: %w", i.manager, errors.ErrUnsupported)
-}
-
-func (i *Issuer) actProblems() (problems []FieldError) {
-	for _, field := range [][2]string{{"actor", i.actor}, {"reason", i.reason}} {
-		if problem := textProblem(field[0], field[1]); problem != "" {
-			problems = append(problems, FieldError{field[0], problem})
-		}
-	}
-	return problems
-}
-
-// write stores the key after, which was before, or is new if that is nil, and
-// audits the act.
-func (i *Issuer) write(ctx context.Context, act string, before, after *Key, maxKeys int) (err error) {
-	e := i.entry(act, before, after)
-	switch {
-	case i.auditor == nil && before == nil:
-		if err = i.room(ctx, after.Organization, maxKeys); err == nil {
-			err = i.manager.Insert(ctx, after)
-		}
-	case i.auditor == nil:
-		err = i.manager.Update(ctx, after)
-	case before == nil:
-		err = i.auditor.InsertAudited(ctx, after, e, maxKeys)
-	default:
-		err = i.auditor.UpdateAudited(ctx, after, e)
-	}
-	if err == nil {
-		i.tell(ctx, e)
-	}
-	return err
-}
-
-// tell tells of an act that has taken place, even if ctx has ended.
-func (i *Issuer) tell(ctx context.Context, e AuditEntry) {
-	if i.audit != nil {
-		i.audit(context.WithoutCancel(ctx), e)
-	}
-}
-
-func (i *Issuer) entry(act string, before, after *Key) AuditEntry {
-	at := instant()
-	return AuditEntry{
-		ID: auditID(at) + strings.ToLower(rand.Text()[:8]), At: at, Act: act, Actor: i.actor,
-		Organization: after.Organization, Key: after.ID, Reason: i.reason, Changes: changesOf(before, after),
 	}
 }
 

@@ -1,7 +1,6 @@
 package keystore
 
 import (
-	"fmt"
 	"log/slog"
 	"time"
 )
@@ -55,14 +54,4 @@ func (o CacheOptions) withDefaults() CacheOptions {
 		o.Logger = slog.Default()
 	}
 	return o
-}
-
-func orDefault[T int | time.Duration](name string, value, fallback T) T {
-	if value < 0 {
-		panic(fmt.Sprintf("keystore: negative %s", name))
-	}
-	if value == 0 {
-		return fallback
-	}
-	return value
 }

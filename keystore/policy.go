@@ -1,7 +1,6 @@
 package keystore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -67,28 +66,6 @@ func lifeText(d time.Duration) string {
 		return fmt.Sprintf("%d days", days)
 	}
 	return d.String()
-}
-
-// room returns [ErrTooManyKeys] if the organization may have no other key. It
-// reads the list, for stores that are no [Auditor].
-func (i *Issuer) room(ctx context.Context, organization string, maxKeys int) error {
-	now, count, page := time.Now(), 0, Page{Limit: 200}
-	for maxKeys > 0 {
-		keys, err := i.Keys(ctx, organization, page)
-		if err != nil || len(keys) == 0 {
-			return err
-		}
-		for _, k := range keys {
-			if k.counts(now) {
-				count++
-			}
-		}
-		if count >= maxKeys {
-			return ErrTooManyKeys
-		}
-		page.After = keys[len(keys)-1]
-	}
-	return nil
 }
 
 // counts reports whether the key is one of Policy.MaxKeys.

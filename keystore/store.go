@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"reflect"
 	"time"
 
 	"github.com/sallyport-go/sallyport/scope"
@@ -183,10 +182,4 @@ type Day struct {
 // forgets all it has cached and starts again.
 type Feed interface {
 	Changes(ctx context.Context, since string) (changed []Digest, next string, err error)
-}
-
-// absent reports whether v is nil, or a nil pointer in an interface.
-func absent(v any) bool {
-	value := reflect.ValueOf(v)
-	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }

@@ -1,0 +1,284 @@
+package keystore_test
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// audited returns an Issuer over a Cached, and what its sink was told.
+func audited(t *testing.T, m keystore.Manager, p keystore.Policy) (*keystore.Issuer, *[]keystore.AuditEntry) {
+	t.Helper()
+	told := new([]keystore.AuditEntry)
+	return keystore.NewIssuer(m, keystore.IssuerOptions{
+		Policy:  p,
+		Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}},
+		Audit: func(ctx context.Context, e keystore.AuditEntry) {
+			if ctx.Err() != nil {
+				t.Errorf("the sink was called with a context that has ended: %v", ctx.Err())
+			}
+			*told = append(*told, e)
+		},
+	}), told
+}
+
+// Every act is one entry, in the store and at the sink, with who did it and
+// why, and with nothing that helps to use the key. What changes nothing is
+// none.
+func TestEveryActIsAudited(t *testing.T) {
+	memory := keystore.NewMemory()
+	issuer, told := audited(t, memory, keystore.Policy{})
+	by := issuer.By("ada", "ticket 4")
+	var k *keystore.Key
+	var secrets []string
+	edit := func(change func(k *keystore.Key)) func() error {
+		return func() error {
+			_, err := edit(t, by, "acme", k.ID, change)
+			return err
+		}
+	}
+	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	for _, c := range []struct {
+		do   func() error
+		want []string // act, reason and changes of each entry
+	}{
+		{func() error {
+			secret, issued, err := by.Issue(t.Context(), grant())
+			secrets, k = append(secrets, secret.Reveal()), issued
+			return err
+		}, []string{`issue ticket 4 [{name  Nightly import} {environment  sandbox} {scopes  tasks:read tasks:write}]`}},
+		{edit(func(*keystore.Key) {}), nil},
+		{edit(renamed("new")), []string{"rename ticket 4 [{name Nightly import new}]"}},
+		{edit(suspended), []string{"suspend ticket 4 [{suspended  true}]"}},
+		{edit(suspended), nil},
+		{edit(func(k *keystore.Key) { k.Suspended = false }), []string{"resume ticket 4 [{suspended true }]"}},
+		{edit(func(k *keystore.Key) {
+			k.Scopes, k.ExpiresAt = []scope.Name{scope.TasksRead}, soon
+			k.Attributes, k.Networks = map[string]string{"plan": "pro", "a": "b"}, prefixes("10.0.0.0/8")
+		}), []string{"edit ticket 4 [{scopes tasks:read tasks:write tasks:read} {attributes  a=b plan=pro} " +
+			"{networks  10.0.0.0/8} {expires_at  " + soon.Format(time.RFC3339) + "}]"}},
+		{func() error {
+			old := k
+			secret, next, err := by.Rotate(t.Context(), "acme", k.ID, 0, "")
+			secrets, k = append(secrets, secret.Reveal()), next
+			if got, _ := issuer.Audit(t.Context(), "acme", old.ID, ""); len(got) != 6 || got[0].Act != "revoke" {
+				t.Errorf("the entries of the key that was rotated are %v, want 6, the newest its revocation", got)
+			}
+			return err
+		}, []string{"rotate ticket 4 [{name  new} {environment  sandbox} {scopes  tasks:read} " +
+			"{attributes  a=b plan=pro} {networks  10.0.0.0/8} {expires_at  " + soon.Format(time.RFC3339) + "} " +
+			"{rotated_from  " + "OLD}]", "revoke rotated [{revoked_at  NOW}]"}},
+		{func() error {
+			_, err := by.Revoke(t.Context(), "acme", k.ID)
+			return err
+		}, []string{"revoke ticket 4 [{revoked_at  NOW}]"}},
+		{func() error {
+			_, err := by.Revoke(t.Context(), "acme", k.ID)
+			return err
+		}, nil},
+		{func() (err error) {
+			secrets = append(secrets, "old_0123456789abcdefghij")
+			k, err = by.Import(t.Context(), record(grant(), keystore.Key{ID: "ak_1"}), secrets[2])
+			return err
+		}, []string{"import ticket 4 [{name  Nightly import} {environment  sandbox} {scopes  tasks:read tasks:write} " +
+			"{legacy  v1}]"}},
+		{func() error {
+			_, err := issuer.By("bea", "").Revoke(t.Context(), "acme", k.ID)
+			return err
+		}, []string{"revoke other [{revoked_at  NOW}]"}},
+	} {
+		before := len(*told)
+		old := k
+		if err := c.do(); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range (*told)[before:] {
+			text := fmt.Sprint(e.Act, " ", e.Reason, " ", e.Changes)
+			for _, change := range e.Changes {
+				switch change.Field {
+				case "revoked_at":
+					text = strings.ReplaceAll(text, change.After, "NOW")
+				case "rotated_from":
+					text = strings.ReplaceAll(text, old.ID, "OLD")
+				}
+			}
+			got = append(got, text)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("got the entries %q, want %q", got, c.want)
+		}
+	}
+	kept, err := issuer.Audit(t.Context(), "acme", "", "")
+	slices.Reverse(kept)
+	if err != nil || fmt.Sprint(kept) != fmt.Sprint(*told) {
+		t.Errorf("the store has %v, %v, want what the sink was told, %v", kept, err, *told)
+	}
+	all := fmt.Sprintf("%+v", kept)
+	for _, secret := range secrets {
+		digest := keystore.DigestOf(secret)
+		for _, part := range []string{secret[9:17], secret[len(secret)-4:], hex.EncodeToString(digest[:4])} {
+			if strings.Contains(all, part) {
+				t.Errorf("the audit holds %q of a token: %s", part, all)
+			}
+		}
+	}
+	if last := kept[len(kept)-1]; last.Actor != "bea" || kept[0].Actor != "ada" || last.Key != "ak_1" ||
+		last.Organization != "acme" || time.Since(last.At) > time.Minute || last.ID <= kept[0].ID {
+		t.Errorf("got the last entry %+v", last)
+	}
+}
+
+// A client that has gone does not keep an act from being told.
+func TestAuditOutlivesTheCaller(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	issuer, told := audited(t, leaving{keystore.NewMemory(), cancel}, keystore.Policy{})
+	if _, _, err := issuer.Issue(ctx, grant()); err != nil || ctx.Err() == nil || len(*told) != 1 {
+		t.Errorf("Issue returned %v, and the sink was told %v, want one entry", err, *told)
+	}
+}
+
+// leaving is a store whose caller leaves as soon as it has a new key.
+type leaving struct {
+	keystore.Manager
+	leave func()
+}
+
+func (l leaving) Insert(ctx context.Context, k *keystore.Key) error {
+	defer l.leave()
+	return l.Manager.Insert(ctx, k)
+}
+
+// What fails is not told, and without an Auditor the sink still is.
+func TestAuditWithoutAnAuditor(t *testing.T) {
+	issuer, told := audited(t, failing{Manager: keystore.NewMemory()}, keystore.Policy{})
+	_, k := issue(t, issuer, grant())
+	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil || len(*told) != 2 {
+		t.Errorf("Revoke returned %v, the sink was told %v", err, *told)
+	}
+	_, auditErr := issuer.Audit(t.Context(), "acme", "", "")
+	_, sweepErr := issuer.SweepAudit(t.Context(), 0)
+	_, _, eraseErr := issuer.Erase(t.Context(), "acme")
+	for name, err := range map[string]error{"Audit": auditErr, "SweepAudit": sweepErr, "Erase": eraseErr} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s returned %v, want ErrUnsupported", name, err)
+		}
+	}
+	issuer, told = audited(t, failing{Manager: keystore.NewMemory(), insert: down, update: down}, keystore.Policy{})
+	if _, _, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, errStoreDown) || len(*told) != 0 {
+		t.Errorf("Issue returned %v, the sink was told %v", err, *told)
+	}
+}
+
+// An actor and a reason that no store could keep are refused before anything is
+// done.
+func TestBadActorOrReason(t *testing.T) {
+	memory := keystore.NewMemory()
+	_, k := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
+	for _, by := range [][2]string{{"\xff", "x"}, {"x", "\x00"}, {strings.Repeat("x", 256), ""}} {
+		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{}).By(by[0], by[1])
+		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
+		_, _, issueErr := issuer.Issue(t.Context(), grant())
+		_, _, rotateErr := issuer.Rotate(t.Context(), "acme", k.ID, 0, "")
+		_, revokeErr := issuer.Revoke(t.Context(), "acme", k.ID)
+		_, editErr := edit(t, issuer, "acme", k.ID, suspended)
+		_, importErr := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
+		_, _, eraseErr := issuer.Erase(t.Context(), "acme")
+		for name, err := range map[string]error{"Issue": issueErr, "Rotate": rotateErr, "Revoke": revokeErr,
+			"Edit": editErr, "Import": importErr, "Erase": eraseErr} {
+			wrong, ok := errors.AsType[*keystore.GrantError](err)
+			if !ok || len(wrong.Fields) != 1 || wrong.Fields[0].Field != "actor" && wrong.Fields[0].Field != "reason" {
+				t.Errorf("%s by %.9q for %.9q returned %v, want one problem", name, by[0], by[1], err)
+			}
+		}
+	}
+	if keys, _ := memory.List(t.Context(), "acme", keystore.Page{}); len(keys) != 1 || keys[0].Version != 1 {
+		t.Errorf("the keys are %v, want the one that was there, as it was", keys)
+	}
+}
+
+// Through a Cached an act is audited by its store, and forgotten at once.
+func TestErase(t *testing.T) {
+	memory := keystore.NewMemory()
+	keys := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour})
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	token, k := issue(t, issuer, grant())
+	g := grant()
+	g.Organization = "other"
+	otherToken, _ := issue(t, issuer, g)
+	for _, live := range []string{token, otherToken} {
+		if err := refusal(t, keys, live); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := edit(t, issuer, "acme", k.ID, suspended); err != nil {
+		t.Fatal(err)
+	}
+	if err := refusal(t, keys, token); !errors.Is(err, keystore.ErrSuspended) {
+		t.Errorf("after Edit the key is refused with %v, want ErrSuspended", err)
+	}
+	if _, err := edit(t, issuer, "acme", k.ID, func(k *keystore.Key) { k.Suspended = false }); err != nil {
+		t.Fatal(err)
+	}
+	if err := refusal(t, keys, token); err != nil {
+		t.Fatal(err)
+	}
+	removed, entries, err := issuer.Erase(t.Context(), "acme")
+	if err != nil || removed != 1 || entries != 3 {
+		t.Errorf("Erase returned %d, %d, %v, want 1 key and 3 entries", removed, entries, err)
+	}
+	if got, err := keys.Lookup(t.Context(), keystore.DigestOf(token)); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("after Erase Lookup returned %v, %v, want ErrNotFound", got, err)
+	}
+	if err := refusal(t, keys, otherToken); err != nil {
+		t.Errorf("the key of another organization is refused: %v", err)
+	}
+	if got, err := issuer.Audit(t.Context(), "acme", "", ""); err != nil || len(got) != 0 {
+		t.Errorf("after Erase the audit is %v, %v, want none", got, err)
+	}
+	if _, _, err := issuer.Erase(t.Context(), ""); err == nil {
+		t.Error("Erase without an organization returned nil")
+	}
+}
+
+func TestSweepAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+		issue(t, issuer, grant())
+		time.Sleep(time.Hour)
+		issue(t, issuer, grant())
+		for _, c := range []struct {
+			keep time.Duration
+			want int
+		}{{time.Hour, 0}, {time.Hour - time.Microsecond, 1}, {-time.Microsecond, 1}, {-time.Hour, 0}} {
+			if removed, err := issuer.SweepAudit(t.Context(), c.keep); removed != c.want || err != nil {
+				t.Errorf("SweepAudit of what is older than %v removed %d, %v, want %d", c.keep, removed, err, c.want)
+			}
+		}
+	})
+}
+
+// A key that was asked for before it was imported is known at once.
+func TestImportThroughACached(t *testing.T) {
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
+	if _, err := keys.Lookup(t.Context(), keystore.DigestOf(token)); !errors.Is(err, keystore.ErrNotFound) {
+		t.Fatal(err)
+	}
+	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); err != nil {
+		t.Fatal(err)
+	}
+	if err := refusal(t, keys, token); err != nil {
+		t.Errorf("after Import the key is refused: %v", err)
+	}
+}
