@@ -29,7 +29,7 @@ func cached(s *Setup) *keystore.Cached {
 	return keystore.NewCached(s, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
 }
 
-// newSallyport is the README's program.
+// newSallyport is an API as in the README's program.
 func newSallyport(s *Setup) Server {
 	a := application{s}
 	api := middleware.NewAPI(cached(s), options(s))
