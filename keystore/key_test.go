@@ -18,8 +18,8 @@ func TestKeyAsJSON(t *testing.T) {
 		ID: "key_1", Digest: keystore.DigestOf("x"), Organization: "acme", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.TasksRead}, CreatedAt: time.Unix(0, 0).UTC(), Version: 1,
 	})
-	const want = `{"id":"key_1","organization":"acme","environment":"sandbox","name":"","hint":"","scopes":["tasks:read"],` +
-		`"created_at":"1970-01-01T00:00:00Z","created_by":"","version":1}`
+	const want = `{"id":"key_1","organization":"acme","environment":"sandbox","name":"","hint":"",` +
+		`"scopes":["tasks:read"],"created_at":"1970-01-01T00:00:00Z","created_by":"","version":1}`
 	if err != nil || string(text) != want {
 		t.Errorf("got %s, %v, want %s", text, err, want)
 	}

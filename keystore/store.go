@@ -159,7 +159,7 @@ type Usage struct {
 	LastUsedFrom  netip.Addr               `json:"last_used_from,omitzero"` // the client's address then; zero: unknown
 	ObservedSince time.Time                `json:"observed_since,omitzero"` // of Scopes and Days; zero: they are not kept
 	Scopes        map[scope.Name]time.Time `json:"scopes,omitempty"`        // the last day on which a request needed it
-	Days          []Day                    `json:"days,omitempty"`          // of the last 30, those with requests, newest first
+	Days          []Day                    `json:"days,omitempty"`          // with requests, of the last 30, newest first
 }
 
 // A Day counts the requests of a day.

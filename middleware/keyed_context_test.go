@@ -160,7 +160,9 @@ type contextCounter struct {
 	made atomic.Int64
 }
 
-func (c *contextCounter) Join(ctx context.Context, claim idem.Claim, timeout time.Duration) (idem.Record, idem.Transaction, error) {
+func (c *contextCounter) Join(
+	ctx context.Context, claim idem.Claim, timeout time.Duration,
+) (idem.Record, idem.Transaction, error) {
 	record, joined, err := c.Store.(idem.Joiner).Join(ctx, claim, timeout)
 	if joined == nil {
 		return record, nil, err

@@ -9,8 +9,8 @@
 // The handler revokes the key and answers whether it was one. It belongs
 // outside the API: GitHub sends no API key.
 //
-// The rules, which are those of
-// https://docs.github.com/en/code-security/secret-scanning/secret-scanning-partnership-program/secret-scanning-partner-program:
+// The rules, which are those of the page "Secret scanning partner program" on
+// docs.github.com:
 //
 //   - Nothing is looked up and nothing is revoked before the signature of the
 //     raw body was checked.
