@@ -82,6 +82,10 @@ func TestTheProgramOfTheREADMERuns(t *testing.T) {
 	if g, w := masked(got.String()), masked(strings.TrimSpace(want)); g != w {
 		t.Errorf("the README's transcript is not what happens.\ngot:\n%s\n\nwant:\n%s", g, w)
 	}
+	const refusal = "HTTP/1.1 401 Unauthorized"
+	if got := answer(t, "curl -i http://"+addr+"/v2/parcels", "", []string{""}); !strings.HasPrefix(got, refusal) {
+		t.Errorf("without the key: got %s, want %s", got, refusal)
+	}
 }
 
 // runProgram starts the program on a port that was free, and returns the address and
