@@ -5,13 +5,16 @@
 //	func TestContract(t *testing.T) {
 //		contracttest.Run(t, contracttest.Target{
 //			Handler: newServer(),
-//			Keys:    contracttest.Keys{Full: full, None: none, Other: other},
+//			Keys:    contracttest.Keys{Full: full, None: none},
 //			Creates: []contracttest.Create{{
 //				Path: "/api/v1/tasks",
 //				Body: `{"title":"{{random}}"}`,
 //				List: "/api/v1/tasks",
 //			}},
-//			Without: []string{"sandbox", "revoked"},
+//			Without: []string{
+//				"worker", "reader", "writer", "second", "revoked", "other",
+//				"sandbox", "sandbox-none", "second-create", "rate-limit",
+//			},
 //		})
 //	}
 //
@@ -29,6 +32,7 @@
 package contracttest
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"io"
@@ -135,17 +139,15 @@ func Run(t *testing.T, target Target) {
 	defer cancel()
 
 	var groups []string
+	var all []rules.Result
 	results := make(map[string][]rules.Result)
-	var failed []string
 	session.Run(ctx, func(rules.Rule) bool { return true }, func(r rules.Result) {
 		group := r.Rule.Group()
 		if results[group] == nil {
 			groups = append(groups, group)
 		}
 		results[group] = append(results[group], r)
-		if r.Failed(true, target.Advice) {
-			failed = append(failed, r.Rule.Name)
-		}
+		all = append(all, r)
 	})
 	for _, group := range groups {
 		t.Run(group, func(t *testing.T) {
@@ -154,8 +156,10 @@ func Run(t *testing.T, target Target) {
 			}
 		})
 	}
-	if len(failed) > 0 {
-		t.Logf("%d rules failed: %s", len(failed), strings.Join(failed, ", "))
+	for _, cause := range rules.Causes(all) {
+		if r := cause[0]; r.Failed(true, target.Advice) {
+			t.Logf("%s is %s: %s\n  also: %s", r.Rule.Name, r.Status, r.Detail, cmp.Or(cause.Others(), "no other"))
+		}
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/reference"
 	"github.com/sallyport-go/sallyport/middleware/contracttest"
-	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 )
 
 // keys are those of the reference server.
@@ -98,7 +98,8 @@ func TestRunFails(t *testing.T) {
 		},
 		"creates again": {
 			"--- FAIL: TestRunFails/idempotency/replay", "after 3 repeats: GET /api/v1/tasks shows 4 resources, want 1",
-			"--- PASS: TestRunFails/auth/missing-key", "--- SKIP: TestRunFails/wire/header", "rules failed: idempotency/replay",
+			"--- PASS: TestRunFails/auth/missing-key", "--- SKIP: TestRunFails/wire/header",
+			"idempotency/replay is broken: after 3 repeats",
 		},
 		"advice":         {"--- FAIL: TestRunFails/auth/challenge"},
 		"hangs":          {"--- FAIL: TestRunFails/auth/bearer-only", "a handler goes on after its connection was closed"},
@@ -125,4 +126,28 @@ func TestRunFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The target of the package comment passes on a correct server.
+func TestSample(t *testing.T) {
+	source, err := os.ReadFile("contracttest.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	comment, _, _ := strings.Cut(strings.ReplaceAll(string(source), "//", ""), "package contracttest\n")
+	_, names, _ := strings.Cut(comment, "Without: []string{")
+	names, _, _ = strings.Cut(names, "}")
+	sample := contracttest.Target{
+		Handler: reference.New(), Keys: contracttest.Keys{Full: keys().Full, None: keys().None},
+		Creates: creates[:1], Timeout: patience,
+	}
+	for _, name := range strings.Split(names, ",") {
+		if name = strings.Trim(strings.TrimSpace(name), `"`); name != "" {
+			sample.Without = append(sample.Without, name)
+		}
+	}
+	if !strings.Contains(comment, "contracttest.Keys{Full: full, None: none}") {
+		t.Fatal("the sample has other keys")
+	}
+	contracttest.Run(t, sample)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
+	"github.com/sallyport-go/sallyport/.ci/reference"
 )
 
 // The example keeps the contract, with a limit that is reached all the time.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/x509"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -17,6 +18,11 @@ import (
 
 	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/rules"
 )
+
+// usage describes the flags.
+//
+//go:embed usage.txt
+var usage string
 
 // config is what the flags ask for.
 type config struct {
@@ -37,20 +43,16 @@ func parseFlags(args []string, getenv func(string) string, stdin io.Reader, stde
 	var given rules.Target // by flags, which count more than the keys file
 	fs := flag.NewFlagSet("contractcheck", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&given.URL, "url", "",
-		"base `URL` of the server, without /api/v1; without it the base_url of the keys file")
-	keys := fs.String("keys", "",
-		"JSON `file` with the keys and what else describes the server, - for standard input; "+
-			"the names of\nkeys are "+strings.Join(rules.KeyNames(), ", "))
-	fs.StringVar(&given.Base, "base", "", "`path` that all routes begin with (default /api/v1)")
-	fs.StringVar(&given.Read, "read", "",
-		"`path` of a GET that asks for a scope, which the full key has (default /api/v1/account)")
-	fs.Func("create", "`path` of a POST that creates; a second one is a second route", func(path string) error {
+	fs.StringVar(&given.URL, "url", "", "")
+	keys := fs.String("keys", "", "")
+	fs.StringVar(&given.Base, "base", "", "")
+	fs.StringVar(&given.Read, "read", "", "")
+	fs.Func("create", "", func(path string) error {
 		given.Creates = append(given.Creates, rules.Create{Path: path})
 		return nil
 	})
-	ofCreate := func(name, usage string, field func(*rules.Create) *string) {
-		fs.Func(name, usage, func(value string) error {
+	ofCreate := func(name string, field func(*rules.Create) *string) {
+		fs.Func(name, "", func(value string) error {
 			if len(given.Creates) == 0 {
 				return errors.New("it belongs to a -create, which has to stand before it")
 			}
@@ -58,38 +60,30 @@ func parseFlags(args []string, getenv func(string) string, stdin io.Reader, stde
 			return nil
 		})
 	}
-	ofCreate("body", "`body` of the last -create, with {{random}}, {{uuid}} or {{number}} for what must be unique",
-		func(c *rules.Create) *string { return &c.Body })
-	ofCreate("type", "media `type` of the body of the last -create (default application/json)",
-		func(c *rules.Create) *string { return &c.Type })
-	ofCreate("list", "`path` of a GET that shows what the last -create creates",
-		func(c *rules.Create) *string { return &c.List })
-	usage := "`names` of what the server does not offer, with commas between: rules that need it are left out"
-	fs.Func("without", usage, func(names string) error {
+	ofCreate("body", func(c *rules.Create) *string { return &c.Body })
+	ofCreate("type", func(c *rules.Create) *string { return &c.Type })
+	ofCreate("list", func(c *rules.Create) *string { return &c.List })
+	fs.Func("without", "", func(names string) error {
 		comma := func(c rune) bool { return c == ',' || c == ' ' }
 		given.Without = append(given.Without, strings.FieldsFunc(names, comma)...)
 		return nil
 	})
-	fs.StringVar(&given.RequestIDHeader, "request-id-header", "",
-		"`name` of the header of the request id (default Svc-Request-Id)")
-	roots := fs.String("cacert", "", "PEM `file` of the authority behind an https URL; without it those of the system")
-	run := fs.String("run", "", "check only the rules whose name matches this `regexp`")
-	skip := fs.String("skip", "", "leave out the rules whose name matches this `regexp`")
-	fs.BoolVar(&c.strict, "strict", inCI(getenv("CI")),
-		"take a contract rule that could not be checked for a failure; the default with CI=true")
-	fs.BoolVar(&c.advice, "advice", false, "take broken advice for a failure")
-	fs.BoolVar(&given.Wire, "wire", false,
-		"check also what the HTTP server answers without its program, which no stock server keeps")
-	fs.DurationVar(&c.timeout, "timeout", 0, "`duration` of the whole check (default by the server's speed)")
-	fs.BoolVar(&c.json, "json", false, "print one JSON object a rule, and the rest on standard error")
-	fs.StringVar(&c.junit, "junit", "", "write a JUnit report to this `file`")
-	fs.BoolVar(&c.github, "github", getenv("GITHUB_ACTIONS") == "true",
-		"print annotations for GitHub Actions; the default there")
-	fs.BoolVar(&c.rules, "rules", false, "list the rules with their sources and do nothing else")
+	fs.StringVar(&given.RequestIDHeader, "request-id-header", "", "")
+	roots := fs.String("cacert", "", "")
+	run := fs.String("run", "", "")
+	skip := fs.String("skip", "", "")
+	fs.BoolVar(&c.strict, "strict", inCI(getenv("CI")), "")
+	fs.BoolVar(&c.advice, "advice", false, "")
+	fs.BoolVar(&given.Wire, "wire", false, "")
+	fs.DurationVar(&c.timeout, "timeout", 0, "")
+	fs.BoolVar(&c.json, "json", false, "")
+	fs.StringVar(&c.junit, "junit", "", "")
+	fs.BoolVar(&c.github, "github", getenv("GITHUB_ACTIONS") == "true", "")
+	fs.BoolVar(&c.rules, "rules", false, "")
+	fs.Usage = func() {}
 	err := fs.Parse(args)
-	fs.SetOutput(stderr)
 	if errors.Is(err, flag.ErrHelp) {
-		fs.Usage()
+		fmt.Fprint(stderr, usage)
 		return c, err
 	}
 	mistakes := []error{err}

@@ -18,20 +18,12 @@ func printRules(w io.Writer) {
 	}
 }
 
-// printText prints a line for a rule, and for a broken one all that helps.
+// printText prints a line for a rule that was looked at.
 func printText(w io.Writer, r rules.Result) {
-	fmt.Fprintf(w, "%-9s %-9s %s\n", r.Status, r.Rule.Level, r.Rule.Name)
-	if r.Status != rules.Held {
-		explain(w, r)
-	}
-}
-
-func explain(w io.Writer, r rules.Result) {
-	if r.Status == rules.Skipped || r.Status == rules.LeftOut {
-		fmt.Fprintf(w, "    %s\n", r.Detail)
+	if r.Status == rules.LeftOut {
 		return
 	}
-	fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(r.Explain(), "\n", "\n    "))
+	fmt.Fprintf(w, "%-9s %-9s %s\n", r.Status, r.Rule.Level, r.Rule.Name)
 }
 
 // printJSON prints a rule as one line.
@@ -55,8 +47,28 @@ func printJSON(w io.Writer, r rules.Result) {
 	})
 }
 
-// summarize repeats what failed, and says what was left out.
+// summarize tells each cause once, what is broken first, and counts.
 func summarize(w io.Writer, results []rules.Result, c config) {
+	headings := map[string]string{
+		"broken contract":  "Broken",
+		"broken wire":      "Broken, of the wire profile",
+		"broken advice":    "Advice that is not kept",
+		"unclear contract": "Unclear",
+		"skipped contract": "Not checked",
+	}
+	heading := ""
+	for _, cause := range rules.Causes(results) {
+		r := cause[0]
+		if next := headings[string(r.Status)+" "+string(r.Rule.Level)]; next != heading {
+			heading = next
+			fmt.Fprintf(w, "\n%s%s:\n", heading, counts(r, c))
+		}
+		fmt.Fprintf(w, "%s\n    %s\n", r.Rule.Name, strings.ReplaceAll(r.Explain(), "\n", "\n    "))
+		if others := cause.Others(); others != "" {
+			fmt.Fprintf(w, "      also     %s\n", others)
+		}
+	}
+	fmt.Fprintln(w)
 	count := make(map[rules.Level]map[rules.Status]int)
 	for _, r := range results {
 		if count[r.Rule.Level] == nil {
@@ -64,29 +76,6 @@ func summarize(w io.Writer, results []rules.Result, c config) {
 		}
 		count[r.Rule.Level][r.Status]++
 	}
-	var failed, skipped []rules.Result
-	for _, r := range results {
-		switch {
-		case r.Failed(c.strict, c.advice):
-			failed = append(failed, r)
-		case r.Status == rules.Skipped && r.Rule.Level == rules.Contract:
-			skipped = append(skipped, r)
-		}
-	}
-	if len(failed) > 0 {
-		fmt.Fprintf(w, "\nFailed:\n")
-		for _, r := range failed {
-			fmt.Fprintf(w, "%s\n", r.Rule.Name)
-			explain(w, r)
-		}
-	}
-	if len(skipped) > 0 {
-		fmt.Fprintf(w, "\nNot checked, which -strict takes for a failure:\n")
-		for _, r := range skipped {
-			fmt.Fprintf(w, "%s: %s\n", r.Rule.Name, r.Detail)
-		}
-	}
-	fmt.Fprintln(w)
 	for _, level := range []rules.Level{rules.Contract, rules.Advice, rules.Wire} {
 		var parts []string
 		for _, status := range []rules.Status{rules.Held, rules.Broken, rules.Unclear, rules.Skipped, rules.LeftOut} {
@@ -100,23 +89,36 @@ func summarize(w io.Writer, results []rules.Result, c config) {
 	}
 }
 
-// annotate prints workflow commands of GitHub Actions.
+// counts says whether the check fails for results such as this one.
+func counts(r rules.Result, c config) string {
+	switch {
+	case r.Failed(c.strict, c.advice):
+		return ""
+	case r.Status == rules.Skipped:
+		return ", which -strict takes for a failure"
+	}
+	return ", which does not fail the check"
+}
+
+// annotate prints a workflow command of GitHub Actions for each cause.
 func annotate(w io.Writer, results []rules.Result, c config) {
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	message := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
-	for _, r := range results {
-		command := "error"
+	for _, cause := range rules.Causes(results) {
+		r := cause[0]
+		command, text := "error", r.Explain()
 		switch {
 		case r.Failed(c.strict, c.advice):
-		case r.Status == rules.Broken && r.Rule.Level == rules.Advice:
-			command = "notice"
-		case r.Status == rules.Skipped && r.Rule.Level == rules.Contract:
+		case r.Status == rules.Skipped:
 			command = "warning"
 		default:
-			continue
+			command = "notice"
+		}
+		if others := cause.Others(); others != "" {
+			text += "\n  also     " + others
 		}
 		title := property.Replace(r.Rule.Name + " " + string(r.Status))
-		fmt.Fprintf(w, "::%s title=%s::%s\n", command, title, message.Replace(r.Explain()))
+		fmt.Fprintf(w, "::%s title=%s::%s\n", command, title, message.Replace(text))
 	}
 }
 

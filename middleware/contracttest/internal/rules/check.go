@@ -30,6 +30,8 @@ type Result struct {
 	Curl   string // the request that shows it, as a line for a shell
 	Got    string // what came
 	Took   time.Duration
+
+	missing []string // offers, when it was skipped for them
 }
 
 // Failed reports whether the result means that the check as a whole has
@@ -93,8 +95,9 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 	}
 	if len(missing) > 0 {
 		result.Status = Skipped
+		result.missing = missing
 		result.Detail = "it needs " + offerText(missing) +
-			"; give it, or say that the target does not offer it: without " + strings.Join(missing, ",")
+			"; or say that the target does not offer it: without " + strings.Join(missing, ",")
 		return result
 	}
 	late := r.when == end && ctx.Err() != nil
@@ -285,6 +288,9 @@ func (r Result) Explain() string {
 	}
 	line("request", r.Curl)
 	line("response", r.Got)
+	if r.Status == Skipped {
+		return b.String()
+	}
 	line("rule", r.Rule.Text+" ("+r.Rule.Source+")")
 	line("hint", r.Rule.Hint)
 	return b.String()

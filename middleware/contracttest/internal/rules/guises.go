@@ -98,7 +98,8 @@ func (p *probe) refusesGuises(by caller) {
 	})
 	p.eachCreate(by.key, func(c creation) {
 		w := p.watch(c)
-		for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""} {
+		for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+			""} {
 			r := c.without("Content-Type")
 			if kind != "" {
 				r = r.with("Content-Type: " + kind)

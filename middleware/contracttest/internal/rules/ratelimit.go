@@ -106,7 +106,8 @@ var rateLimitChecks = checks{
 		case slices.Contains(p.target.Without, "rate-limit"):
 			p.vacuousf("the target does not offer a rate limit, and no 429 broke the rule")
 		default:
-			p.skipf("it needs a rate limit that can be reached; say that the target does not offer it: without rate-limit")
+			p.skipf("it needs %s; or say that the target does not offer it: without rate-limit",
+				offerText([]string{"rate-limit"}))
 		}
 	},
 	"ratelimit/request-id": func(p *probe) {

@@ -38,7 +38,8 @@ func (by caller) over2() caller {
 func (p *probe) refuses(by caller, what string, r request) {
 	r.http2 = by.http2
 	a := p.want(what+" "+by.who, p.do(r.anew()), by.status)
-	if shown := strings.TrimSpace(p.sample.body); len(shown) > 20 && strings.Contains(strings.ReplaceAll(a.body, `\`, ""), shown) {
+	if shown := strings.TrimSpace(p.sample.body); len(shown) > 20 && strings.Contains(strings.ReplaceAll(a.body, `\`, ""),
+		shown) {
 		p.fault(a, "the %d holds what the read shows", a.status)
 	}
 	p.effects.mu.Lock()

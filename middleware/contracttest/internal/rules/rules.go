@@ -96,24 +96,28 @@ var All = sync.OnceValue(func() []Rule {
 	return rules
 })
 
-// An Offer is something that a target may have, and that rules may need.
-type Offer struct{ Name, Text string }
+// An Offer is something that a target may have, that rules may need, and how it
+// is given.
+type Offer struct{ Name, Text, Given string }
+
+const inKeys = "in the keys file, or Target.Keys"
 
 var offers = []Offer{
-	{"none", "a live key without any scope"},
-	{"worker", "a live key whose scopes are not those of the routes, such as an external worker's"},
-	{"reader", "a live key that may read and list, and may not create"},
-	{"writer", "a live key that may create, and may not list"},
-	{"sandbox", "a sandbox key that may do everything"},
-	{"sandbox-none", "a sandbox key without any scope"},
-	{"other", "a key of another organization that may do everything"},
-	{"second", "a second key of the first organization that may do everything"},
-	{"revoked", "a revoked key"},
-	{"create", "a route that creates"},
-	{"second-create", "a second route that creates"},
-	{"list", "a route that lists what was created"},
-	{"second-list", "a route that lists what the second route created"},
-	{"rate-limit", "a rate limit that can be reached"},
+	{"none", "a live key without any scope", inKeys},
+	{"worker", "a live key whose scopes are not those of the routes, such as an external worker's", inKeys},
+	{"reader", "a live key that may read and list, and may not create", inKeys},
+	{"writer", "a live key that may create, and may not list", inKeys},
+	{"sandbox", "a sandbox key that may do everything", inKeys},
+	{"sandbox-none", "a sandbox key without any scope", inKeys},
+	{"other", "a key of another organization that may do everything", inKeys},
+	{"second", "a second key of the first organization that may do everything", inKeys},
+	{"revoked", "a revoked key", inKeys},
+	{"create", "a route that creates", "-create and -body, or Target.Creates"},
+	{"second-create", "a second route that creates", "a second -create, or Target.Creates"},
+	{"list", "a route that lists what was created", "-list, or Create.List"},
+	{"second-list", "a route that lists what the second route created", "a second -list, or Create.List"},
+	{"rate-limit", "a rate limit that can be reached",
+		"lend these keys one that 2000 GETs in 5 s reach and that frees itself within seconds, such as 40 requests a second"},
 }
 
 // offerText describes the offers of the names.
@@ -121,7 +125,7 @@ func offerText(names []string) string {
 	var texts []string
 	for _, o := range offers {
 		if slices.Contains(names, o.Name) {
-			texts = append(texts, o.Text+" ("+o.Name+")")
+			texts = append(texts, o.Text+" ("+o.Name+": "+o.Given+")")
 		}
 	}
 	return strings.Join(texts, ", ")

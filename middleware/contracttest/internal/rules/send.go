@@ -317,6 +317,16 @@ func (a answer) String() string {
 	return text + fmt.Sprintf(", body %.200q", a.body)
 }
 
+// shortened leaves out the middle of what is too long for a report.
+func shortened(text string) string {
+	const most = 240
+	if len(text) <= most {
+		return text
+	}
+	left := len(text) - most
+	return fmt.Sprintf("%s[%d bytes left out]%s", text[:most-20], left, text[len(text)-20:])
+}
+
 // curl writes the request as a line for a shell. Keys are still in it.
 func (s *Session) curl(r request) string {
 	if r.method == "" {
@@ -344,13 +354,13 @@ func (s *Session) curl(r request) string {
 	}
 	for _, line := range r.lines {
 		// In double quotes, so that a shell puts the keys in.
-		b.WriteString(` -H "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`").Replace(line) + `"`)
+		b.WriteString(` -H "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`").Replace(shortened(line)) + `"`)
 	}
 	if r.chunked {
 		b.WriteString(` -H "Transfer-Encoding: chunked"`)
 	}
 	if r.body != "" {
-		b.WriteString(" -d '" + strings.ReplaceAll(r.body, "'", `'\''`) + "'")
+		b.WriteString(" -d '" + strings.ReplaceAll(shortened(r.body), "'", `'\''`) + "'")
 	}
 	b.WriteString(` "` + base + r.path + `"`)
 	return b.String()

@@ -87,7 +87,8 @@ func spellings(base, path string) []string {
 	}
 	rest := strings.TrimPrefix(path, base+"/")
 	all := []string{
-		path + ".json", strings.Replace(path, base, base[:len(base)-1]+"2", 1), path + "/", "/" + path, base + "//" + rest, path + "//",
+		path + ".json", strings.Replace(path, base, base[:len(base)-1]+"2", 1), path + "/", "/" + path, base + "//" + rest,
+		path + "//",
 		base + "%2F" + rest, path + "%2F", strings.Replace(base, "/v", "%2Fv", 1) + "/" + rest,
 		base + "/./" + rest, base + "/x/../" + rest, path + "/.", path + ";x", path + "%20",
 		strings.ToUpper(path), base + "/" + strings.ToUpper(rest[:1]) + rest[1:],

@@ -72,7 +72,10 @@ func (t *Target) complete() (*url.URL, error) {
 	for i := range t.Creates {
 		c := &t.Creates[i]
 		c.Type = cmp.Or(c.Type, "application/json")
-		paths = append(paths, c.Path, cmp.Or(c.List, c.Path))
+		paths = append(paths, c.Path)
+		if c.List != "" {
+			paths = append(paths, c.List)
+		}
 	}
 	for _, path := range paths {
 		clean, _, _ := strings.Cut(path, "?")

@@ -8,11 +8,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 
-	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
+	"github.com/sallyport-go/sallyport/.ci/reference"
 )
 
 func TestUnread(t *testing.T) {
@@ -67,5 +68,16 @@ func TestUnreadRequestIsSentAgain(t *testing.T) {
 				t.Errorf("%d connections closed: got %d, %v", closes, a.status, err)
 			}
 		})
+	}
+}
+
+// A line for a shell stays short, whatever was sent.
+func TestCurlIsShort(t *testing.T) {
+	s := &Session{target: Target{URL: "http://kit.test"}}
+	r := request{method: "POST", path: "/", body: "begin" + strings.Repeat(" ", 64<<10) + "end"}
+	line := s.curl(r.with("Idempotency-Key: " + strings.Repeat("k", 1000)))
+	if len(line) > 700 || !strings.Contains(line, "'begin ") || !strings.Contains(line, " end'") ||
+		!strings.Contains(line, "[65304 bytes left out]") {
+		t.Errorf("got %d bytes, %s", len(line), line)
 	}
 }
