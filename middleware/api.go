@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
@@ -77,6 +78,8 @@ type Route struct {
 	AnyOf        bool         // one of Scopes is enough
 	Idempotent   bool
 	KeyRequired  bool // a request without an Idempotency-Key is refused
+
+	Deprecated, Sunset time.Time // of RouteOptions; zero for none
 }
 
 // Routes returns the routes in the order of registration.
@@ -106,6 +109,16 @@ type RouteOptions struct {
 	// NotIdempotent takes the route out of idempotency: an Idempotency-Key is
 	// ignored.
 	NotIdempotent bool
+	// Deprecated is since when, or from when on, clients should not use the
+	// route; Sunset is when it will be gone, not before. Responses of the route
+	// say so in the fields Deprecation (RFC 9745) and Sunset (RFC 8594), its
+	// refusals and replays too; one without a caller is refused before the
+	// route is known. [Event].Deprecated tells who still calls. Zero says
+	// nothing.
+	Deprecated, Sunset time.Time
+	// Successor is the URL of a page that says what to use in place of the
+	// route: a Link of the relations "deprecation" and "sunset", as they are set.
+	Successor string
 }
 
 // Handle registers a handler for a pattern of [http.ServeMux] and says which
@@ -142,14 +155,19 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
+	ends, err := newDeprecation(&o)
+	if err != nil {
+		mistake(pattern, err.Error())
+	}
 	if p := o.Limit; p != nil {
 		if other, taken := a.limits[p.Name]; taken && other != p.Limit {
 			mistake(pattern, "another route has a different rate limit of the name "+strconv.Quote(p.Name))
 		}
 		a.limits[p.Name] = p.Limit
 	}
-	rt := &route{guard: a.Guard, limit: limit, scope: check, next: h}
-	described := Route{Method: method, Path: path, Scopes: need.names, AnyOf: need.any}
+	rt := &route{guard: a.Guard, limit: limit, scope: check, deprecation: ends, next: h}
+	described := Route{Method: method, Path: path, Scopes: need.names, AnyOf: need.any,
+		Deprecated: o.Deprecated, Sunset: o.Sunset}
 	if repeats != nil {
 		rt.idempotent = &idempotentStage{repeats, a.Guard.report, h}
 		described.Idempotent, described.KeyRequired = true, repeats.Required

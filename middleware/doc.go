@@ -67,6 +67,7 @@
 //	auth.go         Authenticate  401, or the caller
 //	  apikey.go                   the same for API keys
 //	  throttle.go                 429 for an address that guesses keys
+//	deprecation.go                what a route tells of its end
 //	ratelimit.go    RateLimit     429 with Retry-After
 //	scope.go        Require       403 if the key lacks a scope
 //	idempotency.go  Idempotent    its options

@@ -68,6 +68,9 @@ type Event struct {
 	// none.
 	Reported string
 
+	// Deprecated is set for a route with RouteOptions.Deprecated or Sunset.
+	Deprecated bool
+
 	// Aborted is set if the connection was aborted: the client sees no whole
 	// response.
 	Aborted bool
@@ -204,6 +207,9 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 		}
 		if e.Reported != "" {
 			attrs = append(attrs, slog.String("reported", e.Reported))
+		}
+		if e.Deprecated {
+			attrs = append(attrs, slog.Bool("deprecated", true))
 		}
 		if e.Aborted {
 			attrs = append(attrs, slog.Bool("aborted", true))

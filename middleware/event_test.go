@@ -485,6 +485,7 @@ func TestAccessLog(t *testing.T) {
 		{middleware.Event{RefusedKey: "key_1"}, `* refused_key=key_1`},
 		{middleware.Event{Problem: "name_taken"}, `* problem=name_taken`},
 		{middleware.Event{Waited: time.Second}, `* waited=1s`},
+		{middleware.Event{Deprecated: true}, `* deprecated=true`},
 		{middleware.Event{Reported: "rate_limited"}, `* reported=rate_limited`},
 	} {
 		log := newLogged()

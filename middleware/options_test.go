@@ -161,6 +161,11 @@ func TestEveryOption(t *testing.T) {
 			p.route.Idempotency = &middleware.IdempotencyOptions{Required: true}
 		},
 		"RouteOptions.NotIdempotent": func(p *probed) { p.route.NotIdempotent = true },
+		"RouteOptions.Deprecated":    func(p *probed) { p.route.Deprecated = time.Unix(1e9, 0) },
+		"RouteOptions.Sunset":        func(p *probed) { p.route.Sunset = time.Unix(1e9, 0) },
+		"RouteOptions.Successor": func(p *probed) {
+			p.route.Successor, p.route.Sunset = "/v2", time.Unix(2e9, 0)
+		},
 
 		"Hooks.Logger": func(p *probed) { p.o.Hooks.Logger = p.o.Hooks.Logger.With("own", true) },
 		"Hooks.Problem": func(p *probed) {

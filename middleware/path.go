@@ -83,11 +83,12 @@ func (c *call) enter() {
 
 // A route is the rest of the path, from the router of an API to the handler.
 type route struct {
-	guard      *Guard
-	limit      routeLimit
-	scope      *scopeCheck
-	idempotent *idempotentStage // nil when the route is not idempotent
-	next       http.Handler
+	guard       *Guard
+	deprecation *deprecation // nil for a route that stays
+	limit       routeLimit
+	scope       *scopeCheck
+	idempotent  *idempotentStage // nil when the route is not idempotent
+	next        http.Handler
 }
 
 // ServeHTTP is called by the mux of an API.
@@ -96,6 +97,9 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.matched = true
 	f, x := &c.facts, c.facts.response
 	x.record.match(r.Pattern)
+	if rt.deprecation != nil {
+		rt.deprecation.tell(c)
+	}
 	if rt.idempotent != nil {
 		f.idempotent, f.repeatable = rt.idempotent.idempotency, r
 	}

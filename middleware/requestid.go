@@ -93,9 +93,9 @@ func validHeader(header string) error {
 }
 
 var reserved = []string{
-	"Age", "Allow", "Authorization", "Cache-Control", "Connection", "Date", "Etag", "Expires",
+	"Age", "Allow", "Authorization", "Cache-Control", "Connection", "Date", "Deprecation", "Etag", "Expires",
 	"Idempotent-Replayed", "Keep-Alive", "Last-Modified", "Link", "Location", "Proxy-Authenticate",
-	"Proxy-Connection", "Ratelimit", "Ratelimit-Policy", "Retry-After", "Server", "Set-Cookie", "Te",
+	"Proxy-Connection", "Ratelimit", "Ratelimit-Policy", "Retry-After", "Server", "Set-Cookie", "Sunset", "Te",
 	"Trailer", "Transfer-Encoding", "Upgrade", "Vary", "Www-Authenticate",
 }
 

@@ -34,7 +34,8 @@ type Info struct {
 // their parameters, which scopes each operation needs of the API key (as role
 // names of the bearer scheme, which OpenAPI 3.1 allows and 3.0 does not), the
 // Idempotency-Key, and the refusals with their headers. It does not know what
-// the handlers take and return. The same routes give the same bytes.
+// the handlers take and return. An operation is deprecated if its route has a
+// date for it, also one to come. The same routes give the same bytes.
 //
 // It leaves out methods that OpenAPI 3.1 has no place for, such as CONNECT. A
 // path that ends in a slash stands for all paths under it, as in
@@ -105,6 +106,7 @@ type (
 		Description string `json:"description,omitempty"`
 	}
 	operation struct {
+		Deprecated bool                      `json:"deprecated,omitempty"`
 		Security   []map[string][]scope.Name `json:"security"`
 		Parameters []object                  `json:"parameters,omitempty"`
 		Responses  map[string]object         `json:"responses"`
@@ -164,7 +166,8 @@ func ref(kind, name string) object { return object{"$ref": "#/components/" + kin
 // operation describes a route whose path has these wildcards.
 func (d documented) operation(r documentRoute, wildcards []string) operation {
 	o := operation{
-		Security: security(r.Route),
+		Deprecated: !r.Deprecated.IsZero() || !r.Sunset.IsZero(),
+		Security:   security(r.Route),
 		Responses: map[string]object{
 			"401": ref("responses", "Unauthorized"),
 			"429": ref("responses", "TooManyRequests"),

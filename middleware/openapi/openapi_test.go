@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/idem"
@@ -51,7 +52,11 @@ func newAPI(o middleware.Options, order []int) *middleware.API {
 	api := middleware.NewAPI(keystore.NewMemory(), o)
 	for _, i := range order {
 		route := routes[i]
-		api.HandleFunc(route.pattern, route.need, func(http.ResponseWriter, *http.Request) {})
+		var deprecated middleware.RouteOptions
+		if route.pattern == "GET /api/v1/me" {
+			deprecated.Deprecated = time.Unix(1e9, 0)
+		}
+		api.HandleFunc(route.pattern, route.need, func(http.ResponseWriter, *http.Request) {}, deprecated)
 	}
 	return api
 }
