@@ -61,7 +61,8 @@ func newBackend(s Store, o *Options) *backend {
 	if o.Join {
 		joiner, ok := s.(Joiner)
 		if !ok {
-			panic("idem: NewRunner with Join and a store that is not a Joiner")
+			panic(fmt.Sprintf("idem: NewRunner with Join: a %T has no transactions; "+
+				"give a store of package idemsql, or leave Join out", s))
 		}
 		b.joiner = joiner
 		return b

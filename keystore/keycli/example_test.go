@@ -77,8 +77,8 @@ func ExampleMain_import() {
 		keycli.Main(config)
 	}
 	// Output:
-	// 1 keys were imported, 0 were there already
-	// 0 keys were imported, 1 were there already
+	// imported: 1, there already: 0
+	// imported: 0, there already: 1
 	// ORGANIZATION  ID  NAME   ENVIRONMENT  KEY        STATUS  EXPIRES  LAST USED  SCOPES
 	// acme          17  Robot  production   old_…cdef  active  -        -          parcels:read
 }

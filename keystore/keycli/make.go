@@ -121,7 +121,7 @@ func importKeys(c *call) func() error {
 			}
 		}
 		return c.done(map[string]int{"imported": len(keys) - there, "existing": there},
-			"%d keys were imported, %d were there already", len(keys)-there, there)
+			"imported: %d, there already: %d", len(keys)-there, there)
 	}
 }
 
