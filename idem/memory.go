@@ -99,7 +99,7 @@ func (m *Memory) lock() {
 	m.largest.place = func(a *account) *uint32 { return &a.place }
 }
 
-var _ Store = (*Memory)(nil)
+var _ Eraser = (*Memory)(nil)
 
 // Begin implements [Store]. It returns at once, so no method looks at its
 // context.
@@ -271,16 +271,22 @@ func (m *Memory) find(key Key, now int64) *entry {
 	return e
 }
 
-// Erase forgets all that an owner was answered, and returns how many replies. A
-// claim that is held stays, and so does the reply it will end with: erase again.
-// A repeat of what was erased runs again, so revoke the keys of the owner first.
-func (m *Memory) Erase(owner string) (removed int) {
+// Erase implements [Eraser]. It looks at the records one by one, and other calls
+// wait for it.
+func (m *Memory) Erase(_ context.Context, owner string) (removed int, err error) {
 	m.lock()
 	defer m.unlock()
-	for a := m.accounts[owner]; a != nil && a.newest != 0; removed++ {
-		m.drop(m.entries.at(a.newest))
+	a := m.accounts[owner]
+	for _, number := range m.entries.numbers {
+		if a == nil || a.entries == 0 {
+			break
+		}
+		if e := m.entries.at(number); e.owner == a {
+			m.drop(e)
+			removed++
+		}
 	}
-	return removed
+	return removed, nil
 }
 
 // Stats returns what the store holds. Expired records count until they are

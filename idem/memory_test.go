@@ -281,29 +281,22 @@ func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 	}
 }
 
-// Erase takes the answers of one owner and no other, and leaves what runs.
+// Erase takes all of one owner and nothing of another.
 func TestMemoryErase(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{})
 	s.fill("acme", 5, 100)
 	s.fill("other", 3, 100)
-	running := s.claim("acme", "running")
-	for _, want := range []int{5, 0} {
-		if got := s.Erase("acme"); got != want {
-			t.Errorf("Erase returned %d, want %d", got, want)
+	s.claim("acme", "running")
+	for owner, want := range map[string]int{"acme": 6, "nobody": 0} {
+		if got, err := s.Erase(t.Context(), owner); got != want || err != nil {
+			t.Errorf("Erase of %s returned %d, %v, want %d", owner, got, err, want)
 		}
 	}
-	s.settle(running, 100, summary)
-	if stats := s.Stats(); stats.Keys != 4 {
-		t.Errorf("the store holds %+v, want the 3 of the other owner and what was running", stats)
+	if stats := s.Stats(); stats.Keys != 3 {
+		t.Errorf("the store holds %+v, want the 3 of the other owner", stats)
 	}
 	s.mustHold("acme", ".....")
 	s.mustHold("other", "WWW")
-	if got := s.Erase("acme"); got != 1 {
-		t.Errorf("Erase after the end of what was running returned %d, want 1", got)
-	}
-	if got := s.Erase("nobody"); got != 0 {
-		t.Errorf("Erase of an owner without records returned %d, want 0", got)
-	}
 }
 
 // One warning an hour says how long records are kept, and what budget would

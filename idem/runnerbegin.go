@@ -89,7 +89,7 @@ func (w *waiter) ask(e *Execution) (record Record, claimed *Execution, err error
 			w.runner.finish(e, &record)
 		}
 	}()
-	e.claim.Token = w.runner.newToken()
+	e.claim.Token = w.runner.newToken(e.claim.Owner)
 	for delay := firstPoll; ; delay = min(2*delay, longestPoll) {
 		record, err = w.askOnce(e)
 		if err != nil {

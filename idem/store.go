@@ -73,6 +73,22 @@ type Store interface {
 	Settle(ctx context.Context, key Key, token ClaimToken, s Settlement) error
 }
 
+// Eraser is a Store that can remove all records of an owner, as all stores of
+// this module can.
+type Eraser interface {
+	Store
+	// Erase removes the replies and the claims of an owner, and returns how
+	// many. It may read all records of the store, and can be called again: after
+	// an error some are removed. A repeat of what was erased runs again, so
+	// revoke the owner's API keys first. A request that runs meanwhile gets
+	// [ErrLost], unless it is joined: then its reply is stored. Erase once more
+	// when the longest handler has ended.
+	//
+	// A shared store finds the records by the [TokenPrefix] of their claims.
+	// Those of a version of this package without it end by their retention.
+	Erase(ctx context.Context, owner string) (removed int, err error)
+}
+
 // The refusals of a Store.
 var (
 	// ErrLost means that the token does not hold the claim, or not any more.
@@ -85,8 +101,16 @@ var (
 )
 
 // ClaimToken proves who holds a claim. The caller chooses it and uses it for
-// one claim only.
+// one claim only. A Store keeps it with the outcome too.
 type ClaimToken [16]byte
+
+// TokenPrefix is what the tokens of an owner's claims begin with, for
+// [Eraser]. It is a hash: who reads a store sees which records have one owner,
+// and can try names of owners.
+func TokenPrefix(owner string) [8]byte {
+	key := NewKey("the owner of a claim", owner)
+	return [8]byte(key[:])
+}
 
 // Claim asks for the right to run a request.
 type Claim struct {

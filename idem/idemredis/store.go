@@ -90,7 +90,7 @@ type Store struct {
 	old    atomic.Bool // Redis is older than version 7
 }
 
-var _ idem.Store = (*Store)(nil)
+var _ idem.Eraser = (*Store)(nil)
 
 // New returns a Store that asks client. It asks nothing yet, and panics when
 // client is nil.

@@ -65,16 +65,22 @@ func (s *Store) one(ctx context.Context, q querier, statement string, dest []any
 // write runs a write of one row. The error is ErrLost when it found no row to
 // write.
 func (s *Store) write(ctx context.Context, q querier, statement string, args ...any) error {
-	statement, args = s.sql(statement, args)
-	result, err := q.ExecContext(ctx, statement, args...)
-	if err != nil {
-		return err
-	}
-	rows, err := result.RowsAffected()
+	rows, err := s.exec(ctx, q, statement, args...)
 	if err == nil && rows == 0 {
 		err = idem.ErrLost
 	}
 	return err
+}
+
+// exec runs a write and returns how many rows it has changed.
+func (s *Store) exec(ctx context.Context, q querier, statement string, args ...any) (rows int, err error) {
+	statement, args = s.sql(statement, args)
+	result, err := q.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := result.RowsAffected()
+	return int(n), err
 }
 
 // await calls do in a goroutine and returns when ctx ends, which not every

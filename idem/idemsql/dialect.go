@@ -41,7 +41,7 @@ type dialect struct {
 
 	sql func(query string, args []any) (string, []any) // makes the database's form of a statement
 
-	extend, settle, settledAs, release, settled, sweep string
+	extend, settle, settledAs, release, settled, owned, erase, sweep string
 
 	steps  []string // the schema: how to get from each version to the next
 	engine          // that of the migration
@@ -93,5 +93,7 @@ func common(expand func(string) string) dialect {
 		settledAs: expand(settledAs),
 		release:   expand(release),
 		settled:   expand(settled),
+		owned:     expand(owned),
+		erase:     expand(erase),
 	}
 }

@@ -124,7 +124,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 		return j.notSaved(ctx, err)
 	}
 	c := j.claim
-	rand.Read(c.Token[:])
+	rand.Read(c.Token[len(idem.TokenPrefix("")):])
 	payload := append([]byte{}, t.Payload...) // nil would be NULL
 	args := append(peekArgs(c), payload, t.Retention.Microseconds(), lockNumber(c.Key), t.Retention.Microseconds())
 	err := errOvertaken

@@ -116,7 +116,11 @@ func literals(query string, args []any) (string, []any) {
 		if !found {
 			return text.String(), rest
 		}
-		arg := args[after[0]-'1']
+		n := 0
+		for query = after; query != "" && '0' <= query[0] && query[0] <= '9'; query = query[1:] {
+			n = 10*n + int(query[0]-'0')
+		}
+		arg := args[n-1]
 		switch arg := arg.(type) {
 		case []byte:
 			if len(arg) > longestLiteral {
@@ -128,7 +132,6 @@ func literals(query string, args []any) (string, []any) {
 		default:
 			fmt.Fprint(&text, arg)
 		}
-		query = after[1:]
 	}
 }
 

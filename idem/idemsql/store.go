@@ -60,7 +60,7 @@ type Store struct {
 }
 
 var (
-	_ idem.Store  = (*Store)(nil)
+	_ idem.Eraser = (*Store)(nil)
 	_ idem.Joiner = (*Store)(nil)
 )
 

@@ -83,11 +83,6 @@ func (s *Store) sweepSome(ctx context.Context, q querier, limit int) (removed, l
 		err := s.one(ctx, q, s.sweep, []any{&removed, &looked}, limit)
 		return removed, looked, err
 	}
-	statement, args := s.sql(s.sweep, []any{limit})
-	result, err := q.ExecContext(ctx, statement, args...)
-	if err != nil {
-		return 0, 0, err
-	}
-	rows, err := result.RowsAffected()
-	return int(rows), int(rows), err
+	removed, err = s.exec(ctx, q, s.sweep, limit)
+	return removed, removed, err
 }

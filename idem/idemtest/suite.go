@@ -63,7 +63,8 @@ type rule struct {
 
 // rules returns those that the store has to follow.
 func (s Suite) rules() []rule {
-	all := slices.Concat(claimRules, leaseRules, takeOverRules, settleRules, retentionRules, contentRules)
+	all := slices.Concat(claimRules, leaseRules, takeOverRules, settleRules, retentionRules, contentRules,
+		eraseRules)
 	if s.Write != nil {
 		all = append(all, joinedRules...)
 	}

@@ -1,0 +1,86 @@
+package idemsql
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// eraseSize is how many rows a statement of Erase removes at most.
+const eraseSize = 200
+
+// owned finds keys, and erase removes them: InnoDB locks all rows that a DELETE
+// looks at, and a SELECT none.
+var (
+	owned = `
+		SELECT request_key FROM sallyport_idem WHERE request_key > $1 AND substr(token, 1, 8) = $2
+		ORDER BY request_key LIMIT ` + strconv.Itoa(eraseSize)
+	erase = func() string {
+		list := make([]string, eraseSize)
+		for i := range list {
+			list[i] = "$" + strconv.Itoa(i+2)
+		}
+		return "DELETE FROM sallyport_idem WHERE substr(token, 1, 8) = $1 AND request_key IN (" +
+			strings.Join(list, ", ") + ")"
+	}()
+)
+
+// erased is what was done for some of the keys to erase: last is the last of
+// them, and nil when there was none.
+type erased struct {
+	rows int
+	last []byte
+}
+
+// Erase implements [idem.Eraser]. It reads the whole table and removes 200 rows
+// at a time. A row that a joined request is about to replace it waits for; one
+// that is not committed yet it does not see.
+func (s *Store) Erase(ctx context.Context, owner string) (removed int, err error) {
+	prefix := idem.TokenPrefix(owner)
+	for after := []byte{}; after != nil && err == nil; {
+		var e erased
+		e, err = await(ctx, "erase", func() (e erased, err error) {
+			err = s.onPool(ctx, func(ctx context.Context, q querier) error {
+				e, err = s.eraseSome(ctx, q, after, prefix[:])
+				return err
+			})
+			return e, err
+		}, nil)
+		removed, after = removed+e.rows, e.last
+	}
+	return removed, err
+}
+
+func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) (e erased, err error) {
+	statement, args := s.sql(s.owned, []any{after, prefix})
+	rows, err := q.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return e, err
+	}
+	defer rows.Close()
+	args = []any{prefix}
+	for rows.Next() {
+		var key []byte
+		if err := rows.Scan(&key); err != nil {
+			return e, err
+		}
+		e.last, args = key, append(args, key)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || e.last == nil {
+		return e, err
+	}
+	for len(args) <= eraseSize {
+		args = append(args, e.last)
+	}
+	e.rows, err = s.exec(ctx, q, s.erase, args...)
+	return e, err
+}
+
+// HasTable reports whether the table is there, of whichever version.
+func (s *Store) HasTable(ctx context.Context) (bool, error) {
+	there, err := migration{engine: s.engine}.hasTable(ctx, s.db, s.options.Prefix+"idem")
+	return there, failed(ctx, "look for the table", err)
+}

@@ -1,0 +1,94 @@
+package idemsql_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+)
+
+// Erase finds what a Runner has stored in either mode, also a reply that was
+// kept when the rows were taken back, and more rows than a statement removes.
+func TestErase(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		for owner, n := range map[string]int{"acme": 450, "other": 2} {
+			for _, o := range []idem.Options{{}, {Join: true}} {
+				runner := idem.NewRunner(store, o)
+				for i := range n / 2 {
+					key := idem.NewKey(owner, fmt.Sprint(o.Join, i))
+					_, e, err := runner.Begin(t.Context(), idem.Request{Key: key, Owner: owner})
+					if err != nil {
+						t.Fatal(err)
+					}
+					s := finished("answer")
+					s.Undo = o.Join && i%2 == 0
+					if err := e.Settle(t.Context(), s); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		for _, want := range []int{450, 0} {
+			if n, err := store.Erase(t.Context(), "acme"); n != want || err != nil {
+				t.Errorf("Erase: got %d, %v, want %d", n, err, want)
+			}
+		}
+		mustCount(t, db, "SELECT count(*) FROM sallyport_idem", 2)
+	})
+}
+
+// A joined request that runs is neither waited for nor lost: it has no row that
+// others see.
+func TestEraseBesideJoined(t *testing.T) {
+	inServers(t, func(t *testing.T, d database) {
+		store := d.on(d.open(t), idemsql.Options{})
+		c := claim("key")
+		prefix := idem.TokenPrefix("acme")
+		copy(c.Token[:], prefix[:])
+		_, j := join(t, store, c, idem.Claimed)
+		if n, err := store.Erase(t.Context(), "acme"); n != 0 || err != nil {
+			t.Errorf("Erase while it runs: got %d, %v, want none", n, err)
+		}
+		if err := j.Settle(t.Context(), finished("answer")); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := store.Erase(t.Context(), "acme"); n != 1 || err != nil {
+			t.Errorf("Erase when it has ended: got %d, %v, want 1", n, err)
+		}
+	})
+}
+
+// A database that fails is an error, and so is a context that has ended.
+func TestEraseErrors(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		there := func(want bool) {
+			t.Helper()
+			if got, err := store.HasTable(t.Context()); got != want || err != nil {
+				t.Errorf("HasTable: got %t, %v, want %t", got, err, want)
+			}
+		}
+		there(true)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := store.Erase(ended, "acme"); err == nil {
+			t.Error("Erase with a context that has ended: got no error")
+		}
+		execute(t, db, "DROP TABLE sallyport_idem")
+		there(false)
+		if _, err := store.Erase(t.Context(), "acme"); err == nil || !strings.HasPrefix(err.Error(), "idemsql: erase") {
+			t.Errorf("Erase without the table: got %v", err)
+		}
+		closed := d.open(t)
+		closed.Close()
+		if _, err := d.on(closed, idemsql.Options{}).HasTable(t.Context()); err == nil {
+			t.Error("HasTable of a database that is closed: got no error")
+		}
+	})
+}

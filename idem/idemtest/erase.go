@@ -1,0 +1,45 @@
+package idemtest
+
+import "github.com/sallyport-go/sallyport/idem"
+
+// owned returns a claim of the owner's that was made.
+func (e *env) owned(owner, key string) idem.Claim {
+	c := e.lasting()
+	c.Key, c.Owner = idem.NewKey(owner, key), owner
+	prefix := idem.TokenPrefix(owner)
+	copy(c.Token[:], prefix[:])
+	e.mustClaim("a new key", c, 1)
+	return c
+}
+
+var eraseRules = []rule{
+	{"erase",
+		"Erase of an idem.Eraser removes what an owner holds, settled or not, frees the keys, and leaves all others.",
+		func(e *env) {
+			eraser, ok := e.store.(idem.Eraser)
+			if !ok {
+				return
+			}
+			var gone, kept []idem.Claim
+			for _, key := range []string{"held", "done", "unknown"} {
+				gone, kept = append(gone, e.owned("acme", key)), append(kept, e.owned("other", key))
+			}
+			for _, claims := range [][]idem.Claim{gone, kept} {
+				e.settle("the holder", claims[1], finished("answer"), nil)
+				e.settle("the holder", claims[2], unknown, nil)
+			}
+			for _, want := range []int{len(gone), 0} {
+				if n, err := eraser.Erase(e.ctx, "acme"); n != want || err != nil {
+					e.failf("Erase: got %d, error %v, want %d", n, err, want)
+				}
+			}
+			e.extend("a claim that was erased", gone[0], idem.ErrLost)
+			e.settle("a claim that was erased", gone[0], finished("late"), idem.ErrLost)
+			for _, c := range gone {
+				e.mustClaim("erased", again(c), 1)
+			}
+			e.must("another owner's claim", again(kept[0]), idem.InFlight)
+			e.mustReplay("another owner's reply", again(kept[1]), "answer")
+			e.must("another owner's unknown outcome", again(kept[2]), idem.Unknown)
+		}},
+}
