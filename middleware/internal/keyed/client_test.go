@@ -38,3 +38,27 @@ func TestDeadlines(t *testing.T) {
 		w.closeControl()
 	}
 }
+
+// short takes so many bytes, and then fails.
+type short struct {
+	http.ResponseWriter
+	room int
+}
+
+func (s *short) Write(p []byte) (int, error) {
+	n := min(len(p), s.room)
+	if s.room -= n; n < len(p) {
+		return n, http.ErrHandlerTimeout
+	}
+	return n, nil
+}
+
+// A handler learns how much of what it wrote the client's connection took.
+func TestShortWrite(t *testing.T) {
+	const room = 20<<10 + 1 // a piece, and a part of the next one
+	q := &Request{W: &short{httptest.NewRecorder(), room}, Stage: &Stage{Timeout: time.Hour}}
+	w := &writer{q: q, ctx: &Context{timeout: time.Hour, reading: direct}}
+	if n, err := w.sendBody(make([]byte, 64<<10)); n != room || err != http.ErrHandlerTimeout {
+		t.Errorf("got %d, %v, want %d bytes and the connection's error", n, err, room)
+	}
+}
