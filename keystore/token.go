@@ -108,7 +108,7 @@ func (s Service) Parse(text string) (Token, error) {
 			return l.token(text)
 		}
 		// The error of the present shape would be misleading here.
-		if l.Prefix != "" && !strings.HasPrefix(text, s.prefix()+"_") {
+		if l.Prefix != "" && (err == errUnknownEnvironment || !strings.HasPrefix(text, s.prefix()+"_")) {
 			err = errIncomplete
 		}
 	}

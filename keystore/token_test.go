@@ -241,6 +241,7 @@ func TestParseLegacy(t *testing.T) {
 		{Name: "same-prefix", Prefix: "acme_",
 			Match: func(token string) bool { return strings.HasSuffix(token, "=") || strings.HasSuffix(token, "0") }},
 		{Name: "ours", Prefix: "svc_live_", Match: func(token string) bool { return len(token) == 33 }},
+		{Name: "older", Prefix: "svc_", Match: func(token string) bool { return len(token) == 30 }},
 		{Name: "checked", Prefix: "chk_", Digests: func(token string) []keystore.Digest {
 			if strings.HasSuffix(token, "!") {
 				return nil
@@ -268,6 +269,7 @@ func TestParseLegacy(t *testing.T) {
 		{"chk_" + strings.Repeat("a", 253), "", "", nil, tooLong},
 		{"chk_0123456789a", "", "", nil, incomplete}, // 15 bytes
 		{"chk_", "", "", nil, incomplete},
+		{"svc_0123456789abcdef012345678", "", "", nil, incomplete}, // a typo in a key of "older"
 		{"chk_0123456789a!", "", "", nil, incomplete},
 		{acme("g"), "", "", nil, incomplete},
 		{acme("A"), "", "", nil, incomplete},

@@ -29,7 +29,9 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 	a := &authentication{other: o.Authenticate, registry: o.Service.Scopes, report: report}
 	a.missing = refusal(codes.APIKeyMissing)
 	a.missing.Challenge = `Bearer realm="api"`
-	if keys != nil {
+	if keys == nil {
+		a.missing.Detail = "No credentials were sent, or none that this service takes."
+	} else {
 		a.keys = newKeyAuthenticator(keys, o)
 	}
 	return a
@@ -91,7 +93,8 @@ func (a *authentication) caller(r *http.Request) (Principal, error) {
 	case err == nil && (otherErr != nil || second.known()):
 		return Principal{}, refusal(codes.SeveralCredentials)
 	case err == errForeignToken && none:
-		return Principal{}, a.keys.failed(r, a.keys.invalid)
+		return Principal{}, a.keys.failed(r, a.keys.refusal(
+			"The Bearer token is not valid. Check that it is whole, and that it has not expired or been revoked."))
 	}
 	return second, otherErr
 }

@@ -226,7 +226,8 @@ func (s *idempotentStage) beginProblem(run *keyed.Run, err error) *Problem {
 	case errors.Is(err, idem.ErrNoTurn):
 		s.report.fault(run.W, run.R, "a keyed request found no free transaction in time", err)
 		return explained(codes.TooManyInFlight,
-			"Too many operations are being worked on at the moment. Nothing was done: retry after the wait.")
+			"The operation waited for a free transaction of the database, and none was free in time. "+
+				"Nothing was done: retry after the wait.")
 	case errors.Is(err, idem.ErrFull):
 		s.report.fault(run.W, run.R, "the idempotency store is full", err)
 		return refusal(codes.ReplyStoreFull)

@@ -320,6 +320,9 @@ func TestNoTurn(t *testing.T) {
 	h := keyed(ring, logging(log, keyedOptions{Runner: joining(store)}), http.NotFoundHandler())
 	a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
 	wantRefusal(t, "no turn", a, 503, "too_many_in_flight", "")
+	if detail := a.problem(t).Detail; !strings.Contains(detail, "waited for a free transaction") {
+		t.Errorf("no turn: got the detail %q", detail)
+	}
 	if a.Header.Get("Retry-After") != "1" || strings.Contains(a.body, "organization") {
 		t.Errorf("Retry-After %q, %s, want 1 and nothing of this organization", a.Header.Get("Retry-After"), a.body)
 	}
