@@ -133,6 +133,9 @@ func TestSealOfNothing(t *testing.T) {
 	if got := mustGet(t, r, request, idem.Done); len(got.Payload) > 0 || got.Retained || log.Len() > 0 {
 		t.Errorf("got %q, retained %t, and the log %s", got.Payload, got.Retained, &log)
 	}
+	if b := stored(t, s, request); len(b) > 0 {
+		t.Errorf("stored is %q, want nothing in place of no summary", b)
+	}
 	// An answer that is empty is sealed like any other.
 	mustSettle(t, mustRun(t, r, numberedRequest(1)), answer(""))
 	mustReplay(t, r, numberedRequest(1), "")
