@@ -83,15 +83,18 @@ func (s *Session) has(name string) bool { return slices.Contains(s.have, name) }
 // patience is how long a response may take.
 func (s *Session) patience() time.Duration { return 10*time.Second + 10*s.latency }
 
-// Budget is how long the checks may take, by the speed of the server.
-func (s *Session) Budget() time.Duration {
-	d := 2*time.Minute + 240*s.latency
+// expected is how long the checks take, by the speed of the server.
+func (s *Session) expected() time.Duration {
+	d := 7*time.Second + 240*s.latency
 	if s.limit.found && s.limit.units > 0 {
 		// Some thousand requests, in portions of what the limit allows.
 		d += min(20*time.Minute, time.Duration(1000/s.limit.units+1)*s.limit.wait)
 	}
 	return d.Round(time.Second)
 }
+
+// Budget is how long the checks may take.
+func (s *Session) Budget() time.Duration { return s.expected() + 2*time.Minute }
 
 // client speaks exactly one version of HTTP with the named host: no proxy, no
 // redirects. Each key has connections of its own: a server that mixes up the
@@ -125,13 +128,13 @@ func (s *Session) client(r request) *http.Client {
 // Plan says what will be done.
 func (s *Session) Plan() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Checking %s, which answers in %v, for at most %v.\n",
-		s.target.URL, s.latency.Round(time.Millisecond), s.Budget())
+	fmt.Fprintf(&b, "Checking %s, which answers in %v. It takes some %v, and at most %v.\n",
+		s.target.URL, s.latency.Round(time.Millisecond), s.expected(), s.Budget())
 	switch {
 	case s.limit.found:
 		fmt.Fprintf(&b, "It has a rate limit: some %d requests at once, then some %d in %v.\n",
 			s.limit.capacity, s.limit.units, s.limit.wait.Round(time.Millisecond))
-	default:
+	case s.limit.capacity > 0:
 		fmt.Fprintf(&b, "No rate limit was reached within %d requests.\n", s.limit.capacity)
 	}
 	for i, c := range s.target.Creates {
