@@ -40,8 +40,8 @@ type Event struct {
 	// key, organization and environment.
 	Principal Principal
 
-	// RefusedKey is the id of the API key that was refused or reported because it is
-	// revoked, expired or suspended, or may not be used here; "" for none.
+	// RefusedKey is the id of the API key that was refused or reported because
+	// it is revoked, expired or suspended, or may not be used here; "" for none.
 	RefusedKey string
 
 	// Stage is the stage that decided on the response. Outcome is the code of a
