@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
+	"github.com/sallyport-go/sallyport/middleware/internal/redact"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
@@ -93,10 +94,25 @@ type sent struct {
 }
 
 func (s *sent) copy(report *reporter, r *http.Request) {
-	s.report, s.path, s.peer, s.agent = report, r.URL.Path, r.RemoteAddr, firstValue(r.Header["User-Agent"])
+	s.report, s.peer = report, r.RemoteAddr
+	s.path, s.agent = report.short(r.URL.Path), report.short(firstValue(r.Header["User-Agent"]))
+	if len(r.RequestURI) > redact.MaxText {
+		s.path = strings.Clone(s.path) // a part of it
+	}
 	if len(report.proxies) > 0 {
 		s.forwarded = strings.Join(r.Header["X-Forwarded-For"], ",")
 	}
+	if len(s.forwarded) > redact.MaxText {
+		s.peer, s.forwarded = report.proxies.client(r).String(), ""
+	}
+}
+
+// short redacts a long text now, so that an Event that is kept is small.
+func (p *reporter) short(text string) string {
+	if len(text) > redact.MaxText {
+		return p.redact(text)
+	}
+	return text
 }
 
 // Path returns that of the URL, without API keys and cut to 8 KiB.
@@ -109,7 +125,11 @@ func (e Event) redacted(field func(*sent) string) string {
 	if e.sent == nil {
 		return ""
 	}
-	return e.sent.report.redact(field(e.sent))
+	text := field(e.sent)
+	if len(text) > redact.MaxText {
+		return text // by short
+	}
+	return e.sent.report.redact(text)
 }
 
 // ClientIP returns the address behind the TrustedProxies of the outermost stage,

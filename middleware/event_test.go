@@ -524,3 +524,35 @@ func TestEventOfGoexit(t *testing.T) {
 		t.Errorf("got %+v, want it aborted", e)
 	}
 }
+
+// TestKeptEventIsSmall: an Event that is kept does not hold what a client sent at
+// length, and says the same of it.
+func TestKeptEventIsSmall(t *testing.T) {
+	const length = 1 << 20
+	var kept []middleware.Event
+	api := testAPI(newKeyring().keys, middleware.Options{TrustedProxies: trust("10.0.0.0/8"),
+		Hooks: &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) { kept = append(kept, e) }}})
+	for range 16 {
+		r := request("GET", "/"+strings.Repeat("p", length), "", "")
+		r.RemoteAddr = "10.0.0.1:1"
+		r.Header.Set("User-Agent", strings.Repeat("a", length))
+		r.Header.Set("X-Forwarded-For", "192.0.2.1"+strings.Repeat(", 10.0.0.2", length/10))
+		serve(api, r)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for _, e := range kept {
+		if cut := strings.Repeat("a", 8<<10) + " [and " + strconv.Itoa(length-8<<10) + " bytes]"; e.Agent() != cut ||
+			len(e.Path()) != len(cut) || e.ClientIP() != netip.MustParseAddr("192.0.2.1") {
+			t.Fatalf("got the agent %.20s…, a path of %d bytes, the client %v", e.Agent(), len(e.Path()), e.ClientIP())
+		}
+	}
+	kept = nil
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if held := int64(before.HeapAlloc) - int64(after.HeapAlloc); held > length {
+		t.Errorf("16 events held %d bytes", held)
+	}
+}
