@@ -3,6 +3,7 @@ package recipes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"connectrpc.com/connect"
@@ -16,31 +17,74 @@ import (
 const (
 	createProcedure = "/tasks.v1.Tasks/Create"
 	getProcedure    = "/tasks.v1.Tasks/Get"
+	watchProcedure  = "/tasks.v1.Tasks/Watch"
 )
 
 func Connect(keys keystore.Store, options middleware.Options, tasks *Tasks) http.Handler {
-	hooks := *options.Hooks // a copy: another API may share it
-	hooks.Problem = connectError
-	options.Base, options.Hooks = "/tasks.v1.Tasks", &hooks
+	options.Base = "/tasks.v1.Tasks"
 	api := middleware.NewAPI(keys, options)
 	api.Handle("POST "+createProcedure, middleware.Require(scope.TasksWrite),
 		connect.NewUnaryHandler(createProcedure, tasks.connectCreate))
 	api.Handle("POST "+getProcedure, middleware.Require(scope.TasksRead),
 		connect.NewUnaryHandler(getProcedure, tasks.connectGet))
-	return api
+	api.Handle("POST "+watchProcedure, middleware.Require(scope.TasksRead),
+		connect.NewServerStreamHandler(watchProcedure, tasks.connectWatch), middleware.RouteOptions{NotIdempotent: true})
+	writer := connect.NewErrorWriter()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refusal := &connectRefusal{ResponseWriter: w}
+		api.ServeHTTP(refusal, r)
+		if refusal.problem == nil {
+			return
+		}
+		w.Header().Del("Content-Length")
+		if !writer.IsSupported(r) { // no client of these protocols
+			w.WriteHeader(refusal.status)
+			w.Write(refusal.problem)
+			return
+		}
+		w.Header().Del("Content-Type")
+		writer.Write(w, r, refusal.err())
+	})
 }
 
-// connectError gives refusals the form of errors of the Connect protocol.
-func connectError(r *http.Request, p middleware.Problem) (contentType string, body []byte) {
+// A connectRefusal keeps a problem back, for the client gets it in the form of
+// its protocol: a stream fails in its last message, under the status 200.
+type connectRefusal struct {
+	http.ResponseWriter
+	status  int
+	problem []byte // nil: the response is the handler's
+}
+
+func (c *connectRefusal) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (c *connectRefusal) Flush()                      { _ = http.NewResponseController(c.ResponseWriter).Flush() }
+
+func (c *connectRefusal) WriteHeader(status int) {
+	if c.Header().Get("Content-Type") == "application/problem+json" {
+		c.status, c.problem = status, []byte{}
+		return
+	}
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func (c *connectRefusal) Write(p []byte) (int, error) {
+	if c.problem != nil {
+		c.problem = append(c.problem, p...)
+		return len(p), nil
+	}
+	return c.ResponseWriter.Write(p)
+}
+
+func (c *connectRefusal) err() error {
 	code, known := map[int]connect.Code{
-		401: connect.CodeUnauthenticated, 403: connect.CodePermissionDenied, 404: connect.CodeUnimplemented,
+		401: connect.CodeUnauthenticated, 403: connect.CodePermissionDenied, 404: connect.CodeNotFound,
 		409: connect.CodeAborted, 429: connect.CodeResourceExhausted, 500: connect.CodeInternal, 503: connect.CodeUnavailable,
-	}[p.Status]
+	}[c.status]
 	if !known {
 		code = connect.CodeInvalidArgument
 	}
-	body, _ = json.Marshal(map[string]string{"code": code.String(), "message": p.Code + ": " + p.Detail})
-	return "application/json", body
+	var p middleware.Problem
+	_ = json.Unmarshal(c.problem, &p)
+	return connect.NewError(code, errors.New(p.Code+": "+p.Detail))
 }
 
 // These stand for messages that a program would have protoc generate.
@@ -59,6 +103,10 @@ func (t *Tasks) connectCreate(ctx context.Context, r *request) (*response, error
 
 func (t *Tasks) connectGet(ctx context.Context, r *request) (*response, error) {
 	return connect.NewResponse(t.get(ctx, r.Msg.Fields["id"].GetStringValue()).message()), nil
+}
+
+func (t *Tasks) connectWatch(ctx context.Context, r *request, s *connect.ServerStream[structpb.Struct]) error {
+	return s.Send(t.get(ctx, r.Msg.Fields["id"].GetStringValue()).message())
 }
 
 func (t Task) message() *structpb.Struct {

@@ -139,7 +139,7 @@ func (a answer) member(name string) string {
 var (
 	problemCodes = map[int]string{401: "api_key_missing", 403: "insufficient_scope", 404: "not_found", 429: "rate_limited",
 		500: "internal"}
-	connectCodes = map[int]string{401: "unauthenticated", 403: "permission_denied", 404: "unimplemented",
+	connectCodes = map[int]string{401: "unauthenticated", 403: "permission_denied", 404: "not_found",
 		429: "resource_exhausted", 500: "internal"}
 )
 

@@ -211,12 +211,11 @@ func TestConnectClients(t *testing.T) {
 	for _, tt := range []struct {
 		protocol string
 		option   connect.ClientOption
-		limited  connect.Code
 		again    connect.Code // of a create, repeated; 0 is success
 	}{
-		{"Connect", connect.WithSendGzip(), connect.CodeResourceExhausted, 0},
-		{"gRPC-Web", connect.WithGRPCWeb(), connect.CodeUnavailable, 0},
-		{"gRPC", connect.WithGRPC(), connect.CodeUnavailable, connect.CodeInternal},
+		{"Connect", connect.WithSendGzip(), 0},
+		{"gRPC-Web", connect.WithGRPCWeb(), 0},
+		{"gRPC", connect.WithGRPC(), connect.CodeInternal},
 	} {
 		s := startHTTP(t, Connect, true)
 		call := func(procedure, token, key, title string) connect.Code {
@@ -232,17 +231,40 @@ func TestConnectClients(t *testing.T) {
 			}
 			return 0
 		}
+		watch := func(token string) connect.Code {
+			client := connect.NewClient[structpb.Struct, structpb.Struct](s.client, s.url+watchProcedure, tt.option)
+			r := connect.NewRequest(&structpb.Struct{})
+			r.Header().Set("Authorization", "Bearer "+token)
+			stream, err := client.CallServerStream(context.Background(), r)
+			if err == nil {
+				for stream.Receive() {
+				}
+				err = stream.Err()
+				stream.Close()
+			}
+			<-s.events
+			if err == nil {
+				return 0
+			}
+			if !strings.Contains(err.Error(), "rate_limited: ") && !strings.Contains(err.Error(), "api_key_missing: ") {
+				t.Errorf("%s: the stream fails without the code of the refusal: %v", tt.protocol, err)
+			}
+			return connect.CodeOf(err)
+		}
 		for _, c := range []struct {
 			name      string
 			got, want connect.Code
 		}{
 			{"no such key", call(createProcedure, "x", "a", ""), connect.CodeUnauthenticated},
 			{"scope missing", call(createProcedure, s.narrow, "a", ""), connect.CodePermissionDenied},
-			{"unknown procedure", call("/tasks.v1.Tasks/None", s.full, "a", ""), connect.CodeUnimplemented},
+			{"unknown procedure", call("/tasks.v1.Tasks/None", s.full, "a", ""), connect.CodeNotFound},
 			{"create", call(createProcedure, s.full, "a", "Call"), 0},
 			{"create again", call(createProcedure, s.full, "a", "Call"), tt.again},
 			{"within the limit", call(getProcedure, s.limited, "a", ""), 0},
-			{"over the limit", call(getProcedure, s.limited, "b", ""), tt.limited},
+			{"over the limit", call(getProcedure, s.limited, "b", ""), connect.CodeResourceExhausted},
+			{"a stream", watch(s.full), 0},
+			{"a stream without a key", watch(""), connect.CodeUnauthenticated},
+			{"a stream over the limit", watch(s.limited), connect.CodeResourceExhausted},
 		} {
 			if c.got != c.want {
 				t.Errorf("%s, %s: got %v, want %v", tt.protocol, c.name, c.got, c.want)
