@@ -69,7 +69,8 @@ func (c *call) parse(args []string) error {
 	}
 }
 
-// count refuses too few or too many arguments.
+// count refuses too few or too many arguments, and what is empty: a variable of
+// a script that is not set must not leave a limit out.
 func (c *call) count() error {
 	most := len(strings.Fields(c.command.args))
 	if n := len(c.args); n > most || n < most-strings.Count(c.command.args, "[") {
@@ -78,7 +79,13 @@ func (c *call) count() error {
 	if slices.Contains(c.args, "") {
 		return wrong("an argument is empty")
 	}
-	return nil
+	var err error
+	c.flags.Visit(func(f *flag.Flag) {
+		if _, ok := f.Value.(flag.Getter); ok && f.Value.String() == "" {
+			err = wrong("-%s is empty", f.Name)
+		}
+	})
+	return err
 }
 
 // several declares a flag of values with commas or spaces between.
@@ -91,6 +98,9 @@ func several[T any](c *call, name, usage string, parse func(string) (T, error)) 
 				return err
 			}
 			*all = append(*all, value)
+		}
+		if len(*all) == 0 {
+			return errors.New("it is empty")
 		}
 		return nil
 	})
@@ -105,7 +115,7 @@ func (c *call) time(name, usage string, sign time.Duration) *time.Time {
 	t := new(time.Time)
 	c.flags.Func(name, usage, func(text string) (err error) {
 		for _, layout := range []string{time.RFC3339, time.DateOnly} {
-			if *t, err = time.Parse(layout, text); err == nil {
+			if *t, err = time.Parse(layout, text); err == nil && !t.IsZero() { // zero is the flag left out
 				return nil
 			}
 		}

@@ -69,8 +69,8 @@ const (
 
 const help = `
 COMMAND -h shows its flags. In place of the id of a KEY, - reads a token from
-standard input, and -org is not needed. A TIME is a day such as 2026-11-30, an
-RFC 3339 time, or as far from now as 90d or 12h.
+standard input, and -org is not needed. A TIME is a day such as 2026-11-30, in
+UTC, an RFC 3339 time, or as far from now as 90d or 12h.
 
 Exit codes:
   0    done, or there was nothing to do

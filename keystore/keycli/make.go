@@ -24,7 +24,10 @@ func issue(c *call) func() error {
 	expires := c.time("expires", "`TIME` from which the key is refused; none: never", +1)
 	c.flags.StringVar(&g.IssueToken, "once", "", "`text` that makes one key, however often it is given")
 	c.flags.Func("attribute", "`name=value` of an attribute; may be repeated", func(text string) error {
-		name, value, _ := strings.Cut(text, "=")
+		name, value, found := strings.Cut(text, "=")
+		if !found || value == "" {
+			return errors.New("write it as name=value")
+		}
 		g.Attributes[name] = value
 		return nil
 	})
