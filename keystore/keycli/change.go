@@ -72,7 +72,7 @@ func edit(c *call) func() error {
 			k.ExpiresAt = *expires
 		}
 		if err := c.confirm(fmt.Sprintf("Leave %s the scopes [%s], the networks %v and the expiry %s?",
-			describe(k), scopes(k), k.Networks, stamp(k.ExpiresAt)), "yes"); err != nil {
+			describe(k), printable(scopes(k)), k.Networks, stamp(k.ExpiresAt)), "yes"); err != nil {
 			return err
 		}
 		return c.store(k, "may do less now")

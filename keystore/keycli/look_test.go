@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
@@ -69,7 +70,7 @@ func TestList(t *testing.T) {
 func TestTablesAreClean(t *testing.T) {
 	s := newShell(t)
 	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Name: "a\x1b]0;b\a\u202e",
-		CreatedBy: "x\ty", Version: 1}
+		CreatedBy: "x\ty", Version: 1, Scopes: []scope.Name{"tasks:read", "b\x1b\u202e\xff"}}
 	if err := s.store.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +80,12 @@ func TestTablesAreClean(t *testing.T) {
 			t.Errorf("%s: got %q", line, text)
 		}
 	}
-	if r := s.run(strings.NewReader(""), "suspend key_1 -org acme"); strings.ContainsAny(r.stderror, "\x1b\u202e") {
-		t.Errorf("got %q", r.stderror)
+	for _, line := range []string{"suspend key_1 -org acme", "edit key_1 -org acme -without x",
+		"edit key_1 -org acme -without tasks:read"} {
+		r := s.run(tty{strings.NewReader("no\n")}, line)
+		if strings.ContainsAny(r.stderror, "\x1b\u202e") || !utf8.ValidString(r.stderror) {
+			t.Errorf("%s: got %q", line, r.stderror)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -96,15 +97,28 @@ func describe(k *keystore.Key) string {
 
 // clean returns a text, which somebody else chose, as a terminal may show it.
 func clean(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if printable(text) != text {
 		return strconv.Quote(text)
 	}
 	return text
 }
 
-// oneLine returns the text of an error as one line without a token.
+// oneLine returns the text of an error, which may quote what somebody else
+// chose, as one line without a token and as a terminal may show it.
 func oneLine(text string) string {
-	return tokenLike.ReplaceAllString(strings.Join(strings.Fields(text), " "), "[token]")
+	return printable(tokenLike.ReplaceAllString(strings.Join(strings.Fields(text), " "), "[token]"))
+}
+
+// printable escapes what is not, and invalid UTF-8, as in a Go string.
+func printable(text string) string {
+	var b strings.Builder
+	for part := range strings.SplitSeq(text, "") { // a rune, or a byte that is none
+		if r, n := utf8.DecodeRuneInString(part); !unicode.IsPrint(r) || r == utf8.RuneError && n == 1 {
+			part = strings.Trim(strconv.Quote(part), `"`)
+		}
+		b.WriteString(part)
+	}
+	return b.String()
 }
 
 func stamp(t time.Time) string {
