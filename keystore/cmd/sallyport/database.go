@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net/url"
 	"os"
@@ -105,5 +106,8 @@ func dsnOf(getenv func(string) string) (string, error) {
 		return dsn, nil
 	}
 	text, err := os.ReadFile(file)
+	if path, ok := errors.AsType[*fs.PathError](err); ok { // without the path, which may be a DSN by mistake
+		err = fmt.Errorf("the file that SALLYPORT_DSN_FILE names cannot be read: %w", path.Err)
+	}
 	return strings.TrimSpace(string(text)), err
 }

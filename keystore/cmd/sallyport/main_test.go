@@ -176,6 +176,7 @@ func TestUnreachable(t *testing.T) {
 	for _, row := range []struct{ env, says string }{
 		{"", "set either SALLYPORT_DSN or SALLYPORT_DSN_FILE"},
 		{"SALLYPORT_DSN_FILE=" + file + ".none", "no such file"},
+		{"SALLYPORT_DSN_FILE=postgres://u:hunter2@127.0.0.1:1/db", "no such file"},
 		{"SALLYPORT_DSN_FILE=" + file, "does not answer"},
 		{"SALLYPORT_DSN=postgres://u:hunter2@127.0.0.1:1/db", "does not answer"},
 		{"SALLYPORT_DSN=postgres://u:hunter2%@127.0.0.1:1/db", "not one that Postgres takes"},
