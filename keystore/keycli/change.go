@@ -138,6 +138,9 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 func erase(c *call) func() error {
 	return func() error {
 		organization := c.args[0]
+		if c.organization != "" && c.organization != organization {
+			return wrong("-org and the argument name two organizations")
+		}
 		if err := c.confirm(fmt.Sprintf("Remove all keys of %s and their history?", clean(organization)),
 			organization); err != nil {
 			return err

@@ -49,13 +49,22 @@ func (c *call) find(p keystore.Page) (all []*keystore.Key, err error) {
 	}
 }
 
+// known returns an error for a scope that the service does not have.
+func known(registry *scope.Registry, n scope.Name) error {
+	if registry.Known(n) {
+		return nil
+	}
+	if meant, ok := registry.Suggest(n); ok {
+		return wrong("there is no scope %q; did you mean %q?", n, meant)
+	}
+	return wrong("there is no scope %q; there are: %s", n, registry)
+}
+
 func whoCan(c *call) func() error {
 	return func() error {
 		registry, wanted := c.issuer.Service().Scopes, scope.Name(c.args[0])
-		if meant, ok := registry.Suggest(wanted); ok && meant != wanted {
-			return wrong("there is no scope %q; did you mean %q?", wanted, meant)
-		} else if !ok {
-			return wrong("there is no scope %q; there are: %s", wanted, registry)
+		if err := known(registry, wanted); err != nil {
+			return err
 		}
 		// by returns the scopes of a key that grant the wanted one.
 		by := func(k *keystore.Key) string {
@@ -77,6 +86,10 @@ func verify(c *call) func() error {
 	c.flags.TextVar(&from, "from", from, "`address` that a request with the token comes from")
 	needed := c.flags.String("scope", "", "`name` of a scope that the request needs")
 	return func() error {
+		registry := c.issuer.Service().Scopes
+		if err := known(registry, scope.Name(*needed)); *needed != "" && err != nil {
+			return err
+		}
 		k, err := c.tokensKey()
 		if code, text := explain(err); code == absent {
 			return refuse("refused: %s", text)
@@ -87,7 +100,7 @@ func verify(c *call) func() error {
 		if err != nil {
 			return err
 		}
-		switch granted := k.Bind(c.issuer.Service().Scopes).Granted(); {
+		switch granted := k.Bind(registry).Granted(); {
 		case k.Refused() != nil:
 			return refuse("refused: %s", strings.TrimPrefix(k.Refused().Error(), "keystore: "))
 		case from.IsValid() && !k.AllowsAddress(from):
@@ -112,8 +125,8 @@ func show(c *call) func() error {
 		if err != nil {
 			return err
 		}
-		history, err := c.issuer.Audit(c.ctx, k.Organization, k.ID, "")
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		history, err := c.history(k)
+		if err != nil {
 			return err
 		}
 		if c.json {
@@ -128,6 +141,20 @@ func show(c *call) func() error {
 			return err
 		}
 		return c.table(append(uses(k, use), acts(history)...))
+	}
+}
+
+// history returns what was done to a key, nothing if the store keeps no audit.
+func (c *call) history(k *keystore.Key) (all []keystore.AuditEntry, err error) {
+	for after := ""; ; after = all[len(all)-1].ID {
+		page, err := c.issuer.Audit(c.ctx, k.Organization, k.ID, after)
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return nil, err
+		}
+		if len(page) == 0 {
+			return all, nil
+		}
+		all = append(all, page...)
 	}
 }
 

@@ -2,6 +2,7 @@ package keycli_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -124,6 +125,7 @@ func TestVerify(t *testing.T) {
 		{token, "-from 192.0.2.7 -scope tasks:write", 0, ""},
 		{token, "-from 198.51.100.1", 4, "refused from 198.51.100.1: the key may be used from [192.0.2.0/24]"},
 		{token, "-scope tasks:admin", 4, "the key holds tasks:read tasks:write"},
+		{token, "-scope task:write", 2, `did you mean "tasks:write"?`},
 		{token, "-from home", 2, "invalid value"},
 		{suspended, "", 4, "refused: key is suspended"},
 		{"svc_pub_x", "", 4, "publishable key"},
@@ -179,5 +181,11 @@ func TestShow(t *testing.T) {
 	if story.ID != k.ID || story.Usage["last_used_from"] != "198.51.100.7" || len(story.History) != 3 ||
 		story.History[0].Act != "suspend" || story.History[0].Reason != "a look" {
 		t.Errorf("got %+v", story)
+	}
+	for i := range 100 { // the first act is on a second page
+		s.does("", fmt.Sprintf("rename %s n%d -org acme", k.ID, i))
+	}
+	if text := s.does(token, "show -"); strings.Count(text, "\nrename") != 101 || !strings.Contains(text, "\nissue") {
+		t.Errorf("the history is cut:\n%s", text)
 	}
 }

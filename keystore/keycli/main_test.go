@@ -165,6 +165,8 @@ func TestFailures(t *testing.T) {
 		{"", "rotate " + k.ID + " -org acme", 2, "-yes"},
 		{"", "edit " + k.ID + " -org acme -without tasks:read", 2, "-yes"},
 		{"", "erase acme", 2, "-yes"},
+		{"", "erase acme -org other -yes", 2, "two organizations"},
+		{`{"organization":"acme"}`, "import -org other", 2, `key 1 of the input is not one of organization "other"`},
 	} {
 		r := s.run(strings.NewReader(c.stdin), c.line)
 		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Count(r.stderror, "\n") != 1 ||

@@ -151,6 +151,10 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 			return nil, wrong("nothing was stored, since key %d of the input is not as import reads it: %s", len(keys)+
 				1, text)
 		}
+		if c.organization != "" && k.Organization != c.organization {
+			return nil, wrong("nothing was stored, since key %d of the input is not one of organization %q", len(keys)+1,
+				c.organization)
+		}
 		keys = append(keys, k)
 	}
 	if len(keys) == 0 {
