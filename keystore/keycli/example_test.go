@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -31,7 +32,11 @@ var service = keystore.Service{
 // openIssuer makes the tables too, so a first key can be issued before the
 // server runs.
 func openIssuer(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error) {
-	db, err := sql.Open("sqlite", "file:"+getenv("KEYS")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	file := getenv("KEYS")
+	if file == "" {
+		return nil, errors.New("KEYS is not set: give it the path of the server's database, such as parcels.db")
+	}
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
 	if err != nil {
 		return nil, err
 	}
@@ -56,9 +61,12 @@ func ExampleMain() {
 		config.Args = append([]string{"ship"}, strings.Fields(line)...)
 		keycli.Main(config)
 	}
+	config.Getenv = func(string) string { return "" }
+	keycli.Main(config)
 	// Output:
 	// ship: There is no scope "parcel:read"; did you mean "parcels:read"?
 	// ship: The key must expire within 365 days.
+	// ship: KEYS is not set: give it the path of the server's database, such as parcels.db
 }
 
 // Keys of an older system, of which only SHA-256 hashes are known, from a file
