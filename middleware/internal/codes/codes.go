@@ -74,8 +74,9 @@ var Table = map[string]Row{
 		"Retry after the wait to get its response.", RetryAfter: time.Second},
 	OutcomeUnknown: {Status: 409, Detail: "The first request with this Idempotency-Key was interrupted, " +
 		"and whether it took effect is not known. Look at the resource before you try again with a new key."},
-	NotRetained: {Status: 409, Detail: "The first request with this Idempotency-Key was completed, " +
-		"but its response was not kept: it was too large, streamed, cut short or secret, or there was no room for it."},
+	NotRetained: {Status: 409, Detail: "The response to the first request with this Idempotency-Key cannot be " +
+		"returned: it was a stream, cut short, too large or secret, there was no room for it, or it cannot be read any " +
+		"more. The request is not carried out again."},
 
 	BodyTooLarge: {Status: 413, Detail: "The request body is too large."},
 	KeyReused: {Status: 422, Detail: "This Idempotency-Key was used for a different request. " +
