@@ -244,7 +244,7 @@ func randomControl(r *rand.Rand) op {
 func randomHelper(r *rand.Rand) op {
 	return pick(r, op{"http.Error", true, func(x *execution) { http.Error(x.w, "no", http.StatusBadGateway) }},
 		op{"http.NotFound", true, func(x *execution) { http.NotFound(x.w, x.r) }},
-		op{"http.Redirect", true, func(x *execution) { http.Redirect(x.w, x.r, "/elsewhere", 307) }},
+		op{"http.Redirect", true, func(x *execution) { http.Redirect(x.w, x.r, "/elsewhere", http.StatusTemporaryRedirect) }},
 		op{"ServeContent", true, func(x *execution) {
 			http.ServeContent(x.w, x.r, "a.txt", time.Unix(1e9, 0), strings.NewReader(text(3000)))
 		}})
