@@ -76,7 +76,8 @@ func ExampleMain_import() {
 	defer remove()
 	const token = "old_0123456789abcdef" // what a client holds
 	file := fmt.Sprintf(`{"id":"17","organization":"acme","environment":"production","name":"Robot",
-		"scopes":["parcels:read"],"created_at":"2024-02-29T12:00:00Z","legacy":"v1","digest":"%x","hint":"cdef"}`, sha256.Sum256([]byte(token)))
+		"scopes":["parcels:read"],"created_at":"2024-02-29T12:00:00Z","legacy":"v1","digest":"%x","hint":"cdef"}`,
+		sha256.Sum256([]byte(token)))
 
 	for _, run := range []struct{ input, command string }{
 		{file, "import"}, {file, "import"}, {token, "verify -scope parcels:read"},

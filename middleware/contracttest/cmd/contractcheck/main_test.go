@@ -99,7 +99,9 @@ func TestStatus(t *testing.T) {
 			"auth/missing-key\n    broken: a GET without a key: got 200, want 401"},
 		"advice": {"", []string{"-keys", rude, "-run", "challenge"}, 0,
 			"broken    advice    auth/challenge"},
-		"advice that counts": {"", []string{"-keys", rude, "-run", "challenge", "-advice"}, 1, "\nAdvice that is not kept:\n"},
+		"advice that counts": {
+			"", []string{"-keys", rude, "-run", "challenge", "-advice"}, 1, "\nAdvice that is not kept:\n",
+		},
 		"not looked at": {"", []string{"-keys", undeclared, "-run", "ratelimit"}, 0,
 			"Not checked, which -strict takes for a failure:"},
 		"not looked at, strictly": {"", []string{"-keys", undeclared, "-run", "ratelimit", "-strict"}, 1,
@@ -152,7 +154,8 @@ func TestUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var flags, named []string
-	for _, match := range regexp.MustCompile(`(?:fs\.[A-Za-z]+|ofCreate)\((?:&[a-z.A-Z]+, )?"([a-z-]+)"`).FindAllSubmatch(source, -1) {
+	pattern := regexp.MustCompile(`(?:fs\.[A-Za-z]+|ofCreate)\((?:&[a-z.A-Z]+, )?"([a-z-]+)"`)
+	for _, match := range pattern.FindAllSubmatch(source, -1) {
 		flags = append(flags, string(match[1]))
 	}
 	for _, match := range regexp.MustCompile(`(?m)^  -([a-z-]+) `).FindAllStringSubmatch(usage, -1) {
