@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/githubleaks"
@@ -60,7 +62,7 @@ func (f *fixture) handler(o githubleaks.Options) http.Handler {
 	o.Logger = slog.New(slog.NewTextHandler(&f.log, nil))
 	return githubleaks.New(f.issuer, func(_ context.Context, id string) (*ecdsa.PublicKey, error) {
 		switch id {
-		case "current":
+		case "current", strings.Repeat("c", 128):
 			return &f.private.PublicKey, nil
 		case "away":
 			return nil, errors.New("api.github.com does not answer")
@@ -137,7 +139,8 @@ func TestLeakedKeysAreRevokedAndLabelled(t *testing.T) {
 	body := message(token, other, unknown, "svc_live_EXAMPLE", "", token)
 	w := post(h, "current", f.signature(body), body)
 	var got []map[string]string
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK ||
+		w.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("got %d %s, %v", w.Code, w.Body, err)
 	}
 	want := []string{"true_positive", "true_positive", "false_positive", "false_positive", "false_positive",
@@ -189,7 +192,11 @@ func TestRefusals(t *testing.T) {
 	h := f.handler(githubleaks.Options{})
 	body := message(token)
 	signature := f.signature(body)
-	long := message(token) + strings.Repeat(" ", 1<<20)
+	long := message("x") + strings.Repeat(" ", 1<<20-len(message("x")))
+	if w := post(h, strings.Repeat("c", 128), f.signature(long), long); w.Code != http.StatusOK {
+		t.Errorf("a long message and a long id: got %d %s", w.Code, w.Body)
+	}
+	long += " "
 	cut := `[{"token":"` + token + `"}`
 	for name, c := range map[string]struct {
 		id, signature, body string
@@ -198,8 +205,8 @@ func TestRefusals(t *testing.T) {
 		"no signature": {"current", "", body, http.StatusForbidden},
 		"no id":        {"", signature, body, http.StatusForbidden},
 		"unknown id":   {"another", signature, body, http.StatusForbidden},
-		"long id":      {strings.Repeat("away", 50), signature, body, http.StatusForbidden},
-		"not Base64":   {"current", "%%%", body, http.StatusForbidden},
+		"long id":      {strings.Repeat("c", 129), signature, body, http.StatusForbidden},
+		"not Base64":   {"away", "%%%", body, http.StatusForbidden}, // so that no key is fetched
 		"not ASN.1": {"current", base64.StdEncoding.EncodeToString([]byte("signature")), body,
 			http.StatusForbidden},
 		"of another body":       {"current", f.signature(message("x")), body, http.StatusForbidden},
@@ -243,6 +250,9 @@ func TestFailuresAreSentAgain(t *testing.T) {
 		}
 	}
 	send(http.StatusServiceUnavailable)
+	if !strings.Contains(f.log.String(), "the disk is full") {
+		t.Errorf("the log does not say why: %s", &f.log)
+	}
 	if f.refused(firstKey) != nil || f.refused(secondKey) == nil {
 		t.Errorf("got %v and %v, want the second key revoked alone", f.refused(firstKey), f.refused(secondKey))
 	}
@@ -307,6 +317,31 @@ func TestExampleFetchesPublicKeys(t *testing.T) {
 			t.Errorf("GitHub fails: got %v, %v, want an error", k, err)
 		}
 	}
+}
+
+// Nothing goes on when GitHub has given up.
+func TestTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		token, _ := f.issue()
+		body, began := message(token), time.Now()
+		var last context.Context
+		w := post(f.handler(githubleaks.Options{Found: func(ctx context.Context, _ githubleaks.Leak) error {
+			last = ctx
+			<-ctx.Done()
+			return ctx.Err()
+		}}), "current", f.signature(body), body)
+		if took := time.Since(began); w.Code != http.StatusServiceUnavailable || took != 30*time.Second {
+			t.Errorf("got %d after %v, want 503 after 30 s", w.Code, took)
+		}
+		post(f.handler(githubleaks.Options{Found: func(ctx context.Context, _ githubleaks.Leak) error {
+			last = ctx
+			return nil
+		}}), "current", f.signature(body), body)
+		if last.Err() == nil {
+			t.Error("the context outlives the request")
+		}
+	})
 }
 
 func TestNewPanics(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestList(t *testing.T) {
 	s = newShell(t)
 	s.issue("soon -expires 3d" + flags)
 	s.issue("late -expires 90d" + flags)
-	_, used := s.issue("used" + flags)
+	usedToken, used := s.issue("used" + flags)
 	gone, _ := s.issue("gone -expires 2d" + flags)
 	s.does(gone, "revoke - -yes")
 	s.issue("other -org other -env sandbox -scopes tasks:read")
@@ -61,6 +62,12 @@ func TestList(t *testing.T) {
 		if got := s.names(line); got != want {
 			t.Errorf("%s: got %q, want %q", line, got, want)
 		}
+	}
+	used = s.keyOf(usedToken)
+	row := regexp.MustCompile(`(?m)^acme +` + used.ID + ` +used +sandbox +svc_test_….{4} +active +- +` +
+		used.LastUsedAt.Format("2006-01-02 15:04") + ` +tasks:read$`)
+	if text := s.does("", "list -org acme"); !row.MatchString(text) {
+		t.Errorf("got\n%s", text)
 	}
 	if text := s.does("", "list -org acme -json"); strings.Contains(strings.ToLower(text), "digest") {
 		t.Errorf("the JSON holds digests: %s", text)

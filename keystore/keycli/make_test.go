@@ -83,6 +83,9 @@ func TestSecretIsLost(t *testing.T) {
 	if r.code != 1 || !strings.Contains(r.stderror, "replaces "+old.ID) {
 		t.Errorf("rotate: got %d %q", r.code, r.stderror)
 	}
+	if r := s.run(strings.NewReader(""), "list -org acme -json"); r.code != 1 {
+		t.Errorf("list: got %d %q, want 1", r.code, r.stderror)
+	}
 	s.config.Stdout = nil
 	if live := s.does("", "list -org acme -live"); strings.Count(live, "\n") != 3 {
 		t.Errorf("got %s, want the key that was rotated and its successor", live)
