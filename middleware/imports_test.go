@@ -29,9 +29,9 @@ var mayImport = map[string][]string{
 	"idem/idemtest":           {"idem"},
 	"ratelimit/ratelimittest": {"ratelimit"},
 	"keystore/keysql":         {"keystore", "scope"},
-	"keystore/keycli":         {"keystore", "scope"},
+	"keystore/keycli":         {"idem", "keystore", "scope"},
 	"keystore/cmd/sallyport": {
-		"keystore", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite",
+		"idem", "keystore", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite",
 	},
 	"idem/idemsql":             {"idem", "golang.org/x/sync"},
 	"idem/idemredis":           {"idem", "github.com/redis/go-redis/v9"},

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
@@ -174,5 +175,48 @@ func TestErase(t *testing.T) {
 		t.Errorf("got %v, want no key", err)
 	}
 	s.keyOf(kept)
-	s.does("", "erase acme -yes") // again
+	if r := s.run(nil, "erase acme -yes"); r.code != 0 || !strings.Contains(r.stderror, "no replies here") {
+		t.Errorf("again: got %+v", r)
+	}
+}
+
+// Replies go after the keys, and a store that fails is asked again.
+func TestEraseReplies(t *testing.T) {
+	s := newShell(t)
+	s.issue(nightly)
+	down := errors.New("the disk is full")
+	replies := &replyStore{err: down}
+	open := down
+	s.config.Replies = func(context.Context, func(string) string) (idem.Eraser, error) { return replies, open }
+	for _, c := range []struct {
+		code int
+		says string
+	}{
+		{1, "keys: the disk is full\n"},
+		{1, "1 keys of acme and 1 entries of their history are removed, but not all replies; erase again: the disk is full"},
+		{0, "0 keys of acme and 0 entries of their history are removed, and 3 replies; erase again when"},
+	} {
+		if r := s.run(nil, "erase acme -yes"); r.code != c.code || !strings.Contains(r.stderror, c.says) {
+			t.Errorf("got %d %q, want %d %q", r.code, r.stderror, c.code, c.says)
+		}
+		if open == nil {
+			replies.err = nil
+		}
+		open = nil
+	}
+	if got := strings.TrimSpace(s.does("", "erase acme -yes -json")); got != `{"entries":0,"keys":0,"replies":3}` {
+		t.Errorf("got %s", got)
+	}
+}
+
+type replyStore struct {
+	idem.Store
+	err error
+}
+
+func (r *replyStore) Erase(_ context.Context, owner string) (int, error) {
+	if owner != "acme" {
+		return 0, errors.New("another owner")
+	}
+	return 3, r.err
 }

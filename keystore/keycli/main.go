@@ -34,6 +34,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
@@ -48,6 +49,11 @@ type Config struct {
 	// Migrate makes the tables or brings them up to date. Nil: there is no
 	// command for that.
 	Migrate func(ctx context.Context, getenv func(string) string) error
+
+	// Replies returns the store of the replies to idempotent requests, which
+	// erase removes with the keys, or nil if there is none. It is called after
+	// Open. Nil: erase removes no replies, and says so.
+	Replies func(ctx context.Context, getenv func(string) string) (idem.Eraser, error)
 
 	Help string // more lines of -h, such as the variables that Open reads
 
@@ -102,7 +108,7 @@ func (config Config) commands() []command {
 		{"import", "", "store keys of an older system, read as JSON", importKeys},
 		{"who-can", "SCOPE", "list the live keys that hold a scope", whoCan},
 		{"verify", "", "say whose a token is, or which rule refuses it", verify},
-		{"erase", "ORGANIZATION", "remove an organization's keys and their history", erase},
+		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", erase},
 	}
 	if config.Migrate != nil {
 		all = append(all, command{"migrate", "", "make the tables, or bring them up to date", migrate})

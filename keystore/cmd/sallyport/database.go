@@ -18,6 +18,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	_ "modernc.org/sqlite"             // the driver "sqlite"
 
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
@@ -33,7 +35,10 @@ The database is that of SALLYPORT_DSN, or of the file that SALLYPORT_DSN_FILE na
 const patience = 10 * time.Second
 
 // A database is the one of the environment, once it is opened.
-type database struct{ db *sql.DB }
+type database struct {
+	db          *sql.DB
+	withReplies func(*sql.DB, idemsql.Options) *idemsql.Store
+}
 
 func (d *database) close() {
 	if d.db != nil {
@@ -64,6 +69,17 @@ func (d *database) migrate(ctx context.Context, getenv func(string) string) erro
 	return store.Migrate(ctx)
 }
 
+// replies returns the store of replies if its table is in the same database.
+func (d *database) replies(ctx context.Context, _ func(string) string) (idem.Eraser, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	store := d.withReplies(d.db, idemsql.Options{})
+	if there, err := store.HasTable(ctx); err != nil || !there {
+		return nil, err
+	}
+	return store, nil
+}
+
 // open returns a store, which it asks nothing. mode is that of a SQLite file:
 // rwc makes it. No error holds a part of the DSN.
 func (d *database) open(getenv func(string) string, mode string) (*keysql.Store, error) {
@@ -72,6 +88,7 @@ func (d *database) open(getenv func(string) string, mode string) (*keysql.Store,
 		return nil, err
 	}
 	driver, wrap := "mysql", keysql.MySQL
+	d.withReplies = idemsql.MySQL
 	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
 		// Where an @ ends no user, a / in the password was not escaped, and the
 		// driver would show what follows it as the name of the database.
@@ -81,13 +98,14 @@ func (d *database) open(getenv func(string) string, mode string) (*keysql.Store,
 			return nil, errors.New("the DSN is not one that Postgres takes; a password in it needs %2F, %3F, %23, " +
 				"%25 for / ? # %")
 		}
-		driver, wrap = "pgx", keysql.Postgres
+		driver, wrap, d.withReplies = "pgx", keysql.Postgres, idemsql.Postgres
 	} else if strings.HasPrefix(dsn, "file:") {
 		separator := "?"
 		if strings.Contains(dsn, "?") {
 			separator = "&"
 		}
 		driver, wrap, dsn = "sqlite", keysql.SQLite, dsn+separator+"_pragma=busy_timeout(5000)&mode="+mode
+		d.withReplies = idemsql.SQLite
 	}
 	mysql.SetLogger(log.New(io.Discard, "", 0)) // what it logs is returned too
 	if d.db, err = sql.Open(driver, dsn); err != nil {

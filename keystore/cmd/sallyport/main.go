@@ -17,7 +17,7 @@ import (
 
 func main() {
 	var db database
-	code := keycli.Main(keycli.Config{Open: db.issuer, Migrate: db.migrate, Help: help})
+	code := keycli.Main(keycli.Config{Open: db.issuer, Migrate: db.migrate, Replies: db.replies, Help: help})
 	db.close()
 	os.Exit(code)
 }

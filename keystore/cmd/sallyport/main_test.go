@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
 // A command is the built program and where its keys are.
@@ -101,10 +103,38 @@ func TestOnEachDatabase(t *testing.T) {
 			if story := does(next, "show", "-"); !strings.Contains(story, "by ada: leaked") {
 				t.Errorf("got %s", story)
 			}
-			if got := does("", "erase", "acme", "-yes", "-json"); !strings.Contains(got, `"keys":2`) {
-				t.Errorf("got %s", got)
+			if got := does("", "erase", "acme", "-yes", "-json"); !strings.Contains(got, `"keys":2}`) {
+				t.Errorf("got %s, want 2 keys and no replies", got)
+			}
+			c.reply()
+			if got := does("", "erase", "acme", "-yes", "-json"); !strings.Contains(got, `"keys":0,"replies":1`) {
+				t.Errorf("got %s, want the reply", got)
 			}
 		})
+	}
+}
+
+// reply stores a claim of organization acme beside the keys.
+func (c command) reply() {
+	c.t.Helper()
+	var d database
+	defer d.close()
+	if _, err := d.open(func(name string) string {
+		dsn, _ := strings.CutPrefix(c.env[0], name+"=")
+		if dsn == c.env[0] {
+			return ""
+		}
+		return dsn
+	}, "rw"); err != nil {
+		c.t.Fatal(err)
+	}
+	store := d.withReplies(d.db, idemsql.Options{})
+	if err := store.Migrate(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	request := idem.Request{Key: idem.NewKey("acme"), Owner: "acme"}
+	if _, _, err := idem.NewRunner(store, idem.Options{}).Begin(c.t.Context(), request); err != nil {
+		c.t.Fatal(err)
 	}
 }
 
