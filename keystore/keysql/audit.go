@@ -103,7 +103,7 @@ func (s *Store) audited(
 
 // inTx commits what do does, or nothing when that fails.
 func (s *Store) inTx(ctx context.Context, do func(*sql.Tx) error) error {
-	tx, err := s.db.BeginTx(ctx, nil)
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.isolation})
 	if err != nil {
 		return err
 	}

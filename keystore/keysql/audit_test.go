@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
@@ -170,4 +174,34 @@ func TestSweepOfManyEntries(t *testing.T) {
 			t.Errorf("SweepAudit removed %d, %v, want 2048", removed, err)
 		}
 	})
+}
+
+// The room for keys is counted after the other calls have ended, also where a
+// transaction sees what there was when it began.
+func TestMaxKeysWithOldSnapshots(t *testing.T) {
+	config := sqltest.Postgres(t)
+	config.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { db.Close() })
+	store := keysql.Postgres(db, keysql.Options{})
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	var stored atomic.Int32
+	for range 20 {
+		ended.Go(func() {
+			k := newKey("acme")
+			switch err := store.InsertAudited(t.Context(), k, newEntry(k), 1); {
+			case err == nil:
+				stored.Add(1)
+			case !errors.Is(err, keystore.ErrTooManyKeys):
+				t.Error(err)
+			}
+		})
+	}
+	ended.Wait()
+	if n := stored.Load(); n != 1 {
+		t.Errorf("stored %d keys where one may be", n)
+	}
 }

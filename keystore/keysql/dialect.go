@@ -1,6 +1,7 @@
 package keysql
 
 import (
+	"database/sql"
 	"embed"
 	"encoding/hex"
 	"strconv"
@@ -43,6 +44,10 @@ type dialect struct {
 	lockKeys string // locks the keys of the organization ?1 as touch does; empty where touch tries again
 	erasedID string // the id of an erased key, from its digest
 
+	// isolation is that of a transaction, where another one that a program may
+	// have made the default would not see what was written during a wait.
+	isolation sql.IsolationLevel
+
 	jsonText func(text string) string // encodes a text of the batch that touch gets
 }
 
@@ -59,6 +64,8 @@ var postgres = dialect{
 	lock:     "SELECT pg_advisory_xact_lock(hashtextextended('sallyport_keys ' || ?1, 0))",
 	lockKeys: "SELECT 1 FROM sallyport_keys WHERE organization = ?1 ORDER BY id FOR UPDATE",
 	erasedID: "encode(digest, 'hex')",
+
+	isolation: sql.LevelReadCommitted,
 
 	jsonText: func(text string) string { return text },
 }
