@@ -148,7 +148,7 @@ func TestImport(t *testing.T) {
 		{"no such format", record(digest, other), 2, `no legacy format "old"`},
 		{"no token", record(`"token":"svc_live_cut"`, other), 2, "That is key 1"},
 		{"of another organization", strings.Replace(stolen, `"id"`, `"rotated_from"`, 1), 4,
-			"another organization has this key"},
+			"another organization has this key. That is key 1"},
 	} {
 		r := s.run(strings.NewReader(c.input), "import")
 		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Contains(r.stderror, token) {
