@@ -45,6 +45,9 @@ func (i *Issuer) KeyOf(ctx context.Context, token string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
+	if k.Organization == "" { // Auditor.Erase has left it
+		return nil, ErrNotFound
+	}
 	return k.Clone(), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
@@ -53,6 +54,15 @@ func TestKeyOf(t *testing.T) {
 	if _, err := issuer.KeyOf(t.Context(), keystore.Service{}.Generate(keystore.Production).Reveal()); !errors.Is(err,
 		keystore.ErrNotFound) {
 		t.Errorf("of nobody: got %v, want ErrNotFound", err)
+	}
+	erased := keystore.Service{}.Generate(keystore.Production).Reveal()
+	left := &keystore.Key{ID: "x", Digest: keystore.DigestOf(erased), Environment: keystore.Production,
+		RevokedAt: time.Now()}
+	if err := cached.Insert(t.Context(), left); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := issuer.KeyOf(t.Context(), erased); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("of an erased key: got %v, %v, want ErrNotFound", k, err)
 	}
 	_, err = issuer.KeyOf(t.Context(), token+"x")
 	if _, ok := errors.AsType[keystore.TokenError](err); !ok {
