@@ -294,9 +294,9 @@ func ExampleHooks_prometheus() {
 
 // verify stands for a JWT library. It returns the claims of a token with a valid
 // signature.
-func verify(token string) (claims struct{ Org, Sub string }, ok bool) {
+func verify(token string) (claims struct{ Org, Sub, Scope string }, ok bool) {
 	if token == "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ1c2VyXzEifQ.c2ln" {
-		claims.Org, claims.Sub, ok = "org_1", "user_1", true
+		claims.Org, claims.Sub, claims.Scope, ok = "org_1", "user_1", "openid parcels:read", true
 	}
 	return claims, ok
 }
@@ -304,34 +304,57 @@ func verify(token string) (claims struct{ Org, Sub string }, ok bool) {
 // JWTs of users beside API keys. Both are Bearer tokens; a key begins with the
 // prefix of the service, and everything else is left to Authenticate.
 func ExampleOptions_authenticate() {
+	service := keystore.Service{Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "parcels:read"})}
 	users := func(r *http.Request) (middleware.Principal, error) {
-		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok || strings.Count(token, ".") != 2 {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if !strings.EqualFold(scheme, "Bearer") || strings.Count(token, ".") != 2 {
 			return middleware.Principal{}, middleware.ErrNoCredentials
 		}
-		claims, ok := verify(token)
+		claims, ok := verify(strings.TrimSpace(token))
 		if !ok {
 			return middleware.Principal{},
 				&middleware.Problem{Status: 401, Code: "token_invalid", Challenge: `Bearer error="invalid_token"`}
 		}
-		return middleware.NewPrincipal(nil,
-			middleware.Identity{Organization: claims.Org, Subject: claims.Sub, Scopes: []scope.Name{scope.AccountRead}})
+		var scopes []scope.Name
+		for _, name := range strings.Fields(claims.Scope) {
+			if service.Scopes.Known(scope.Name(name)) { // the token has others too, such as openid
+				scopes = append(scopes, scope.Name(name))
+			}
+		}
+		return middleware.NewPrincipal(service.Scopes, middleware.Identity{
+			Organization: claims.Org, Subject: claims.Sub, Environment: keystore.Production, Scopes: scopes,
+		})
 	}
-	keys := keystore.NewMemory()
+	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: service})
 	api := middleware.NewAPI(keys, middleware.Options{Authenticate: users})
-	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
+	api.HandleFunc("GET /api/v1/parcels", middleware.Require("parcels:read"),
 		func(w http.ResponseWriter, r *http.Request) {
 			caller, _ := middleware.PrincipalFrom(r.Context())
 			_, _ = io.WriteString(w, caller.Organization()+" "+cmp.Or(caller.Subject(), "by key"))
 		})
-	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_2", scope.AccountRead)
-	fmt.Println(send(api, "GET", "/api/v1/account", key, "").Body)
-	fmt.Println(send(api, "GET", "/api/v1/account", "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ1c2VyXzEifQ.c2ln", "").Body)
-	fmt.Println(send(api, "GET", "/api/v1/account", "a.forged.one", "").Code)
+	api.HandleFunc("POST /api/v1/members", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
+		if caller, _ := middleware.PrincipalFrom(r.Context()); caller.KeyID() != "" {
+			middleware.FreeKey(r.Context()) // nothing was done
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "users_only"})
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+
+	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_2", "parcels:read")
+	const jwt = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ1c2VyXzEifQ.c2ln"
+	for _, token := range []string{key, jwt, "a.forged.one"} {
+		read := send(api, "GET", "/api/v1/parcels", token, "")
+		fmt.Println(read.Code, send(api, "POST", "/api/v1/members", token, "").Code)
+	}
+	fmt.Println(send(api, "GET", "/api/v1/parcels", key, "").Body)
+	fmt.Println(send(api, "GET", "/api/v1/parcels", "", "", "Authorization", "bearer "+jwt).Body)
 	// Output:
+	// 200 403
+	// 200 201
+	// 401 401
 	// org_2 by key
 	// org_1 user_1
-	// 401
 }
 
 // Refusals in an envelope of one's own.
