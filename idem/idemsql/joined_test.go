@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // What a joined request leaves behind follows from its answer.
@@ -188,6 +190,40 @@ func TestHandlerEndsTransaction(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A route with a Runner of its own has leases over the store of the others: a
+// repeat gets its stream.
+func TestStreamWithLeasesBesideJoined(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		stream := func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "of a task")
+			http.NewResponseController(w).Flush()
+		}
+		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, _ *server) { stream(w, r) })
+		s.HandleFunc("POST /api/v1/tasks/{$}", middleware.Require(scope.TasksWrite),
+			func(w http.ResponseWriter, r *http.Request) {
+				if _, ok := idemsql.Tx(r.Context()); ok {
+					t.Error("got a transaction, want none")
+				}
+				stream(w, r)
+			},
+			middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{
+				Runner: idem.NewRunner(s.store, idem.Options{}),
+			}})
+		leased := func() answer {
+			r, w := newPost(t.Context(), "", s.token, "leased", ""), httptest.NewRecorder()
+			r.URL.Path += "/"
+			s.ServeHTTP(w, r)
+			return answer{w.Code, w.Body.String(), w.Header()}
+		}
+		first := leased()
+		first.mustBe(t, 200, "")
+		leased().mustReplay(t, first)
+		s.post("joined", "").mustBe(t, 200, "")
+		s.post("joined", "").mustBe(t, 409, "idempotency_response_not_retained")
+	})
 }
 
 // A request without a key has no transaction.
