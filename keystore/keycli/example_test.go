@@ -64,8 +64,8 @@ func ExampleMain() {
 	config.Getenv = func(string) string { return "" }
 	keycli.Main(config)
 	// Output:
-	// ship: There is no scope "parcel:read"; did you mean "parcels:read"?
-	// ship: The key must expire within 365 days.
+	// ship: -scopes: There is no scope "parcel:read"; did you mean "parcels:read"?
+	// ship: -expires: The key must expire within 365 days.
 	// ship: KEYS is not set: give it the path of the server's database, such as parcels.db
 }
 

@@ -29,6 +29,10 @@ func list(c *call) func() error {
 		if err != nil {
 			return err
 		}
+		if len(keys) == 0 && p == (keystore.Page{}) {
+			c.say("organization %q has no keys", c.organization)
+			return nil
+		}
 		return c.keys(keys, "SCOPES", scopes)
 	}
 }

@@ -69,6 +69,13 @@ func TestList(t *testing.T) {
 	if text := s.does("", "list -org acme"); !row.MatchString(text) {
 		t.Errorf("got\n%s", text)
 	}
+	for line, want := range map[string]string{
+		"list -org none": `organization "none" has no keys`, "list -org acme -unused 1d": `"acme" has no such key`,
+	} {
+		if got := s.run(nil, line).stderror; !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
 	if text := s.does("", "list -org acme -json"); strings.Contains(strings.ToLower(text), "digest") {
 		t.Errorf("the JSON holds digests: %s", text)
 	}

@@ -194,7 +194,21 @@ func (config Config) run(ctx context.Context) error {
 		}
 		c.issuer = issuer.By(c.actor, c.reason)
 	}
-	return run()
+	err := run()
+	if invalid, ok := errors.AsType[*keystore.GrantError](err); ok {
+		for i, f := range invalid.Fields {
+			if name := cmp.Or(flagOf[f.Field], f.Field); c.flags.Lookup(name) != nil {
+				invalid.Fields[i].Message = "-" + name + ": " + f.Message
+			}
+		}
+	}
+	return err
+}
+
+// flagOf are the flags that are named otherwise than their field of a Grant.
+var flagOf = map[string]string{
+	"attributes": "attribute", "environment": "env", "expires_at": "expires", "issue_token": "once",
+	"organization": "org",
 }
 
 func (config Config) help() error {
