@@ -341,14 +341,20 @@ func ExampleNewAPI_database() {
 	keys := keystore.NewCached(keyTable, keystore.CacheOptions{Service: keystore.Service{
 		Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "parcels:write", Meaning: "Send parcels."}),
 	}})
+	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
 	var work sync.WaitGroup
+	work.Go(func() { _ = uses.Run(ctx) })       // writes when keys were used
 	work.Go(func() { _ = keys.Run(ctx) })       // hears of keys that others revoke
 	work.Go(func() { _ = replyTable.Run(ctx) }) // removes replies that have expired
 
-	api := middleware.NewAPI(keys, middleware.Options{Base: "/v2", Idempotency: middleware.IdempotencyOptions{
-		Runner:   idem.NewRunner(replyTable, idem.Options{Join: true}),
-		Required: true, // so that each create has a transaction
-	}})
+	api := middleware.NewAPI(keys, middleware.Options{
+		Base: "/v2",
+		Keys: middleware.KeyOptions{LastUsed: uses},
+		Idempotency: middleware.IdempotencyOptions{
+			Runner:   idem.NewRunner(replyTable, idem.Options{Join: true}),
+			Required: true, // so that each create has a transaction
+		},
+	})
 	api.HandleFunc("POST /v2/parcels", middleware.Require("parcels:write"),
 		func(w http.ResponseWriter, r *http.Request) {
 			caller, _ := middleware.PrincipalFrom(r.Context())
@@ -372,9 +378,12 @@ func ExampleNewAPI_database() {
 	}
 	stop()
 	work.Wait()
+	used, err := keys.List(context.Background(), "org_1", keystore.Page{NeverUsed: true, Limit: 1})
+	fmt.Println(len(used), "never used", err)
 	// Output:
 	// 201 parcel 1
 	// 201 parcel 1
+	// 0 never used <nil>
 }
 
 // closeMonth is called by a handler and by a job. Both say in the context for

@@ -43,6 +43,7 @@ type Identity struct {
 // scope.Contract(). It must be that of the Options. The error is a
 // *keystore.GrantError that names all wrong fields of the Identity.
 func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
+	given := r
 	r = cmp.Or(r, scope.Contract())
 	i.Environment = cmp.Or(i.Environment, keystore.Production)
 	grant := keystore.Grant{
@@ -55,11 +56,15 @@ func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
 	if err := grant.Validate(r); err != nil {
 		if wrong, ok := errors.AsType[*keystore.GrantError](err); ok {
 			for n, field := range wrong.Fields {
-				if field.Field == "issue_token" {
+				switch {
+				case field.Field == "issue_token":
 					wrong.Fields[n] = keystore.FieldError{
 						Field:   "subject",
 						Message: strings.Replace(field.Message, "issue token", "subject", 1),
 					}
+				case field.Field == "scopes" && given == nil:
+					wrong.Fields[n].Message = strings.Replace(field.Message, "There is no",
+						"The contract, which a nil registry stands for, has no", 1)
 				}
 			}
 		}

@@ -36,7 +36,8 @@ func TestAs(t *testing.T) {
 		t.Errorf("a registry of its own: got %v", p.LogValue())
 	}
 	defer func() {
-		if v, _ := recover().(string); !strings.Contains(v, `did you mean "tasks:write"`) {
+		if v, _ := recover().(string); !strings.Contains(v,
+			`The contract, which a nil registry stands for, has no scope "tasks:wriet"; did you mean "tasks:write"`) {
 			t.Errorf("got panic %q", v)
 		}
 	}()
