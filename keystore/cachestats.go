@@ -35,3 +35,20 @@ func (c *Cached) Stats() CacheStats {
 	}
 	return sum
 }
+
+// Expiring returns how many of the keys in memory may be used now and expire
+// within d. It looks at each, for example when metrics are read.
+func (c *Cached) Expiring(d time.Duration) (n int) {
+	now := time.Now()
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		for _, a := range s.accepted.Values() {
+			if a.key != nil && a.key.Status(now) == Active && a.key.Status(now.Add(d)) == Expired {
+				n++
+			}
+		}
+		s.mu.Unlock()
+	}
+	return n
+}

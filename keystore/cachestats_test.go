@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
@@ -46,5 +47,27 @@ func TestRememberedCountsAsHit(t *testing.T) {
 	c.Remembered(token)
 	if got := c.Stats(); err != nil || got.Hits != 1 || got.Asked != 1 {
 		t.Errorf("got %+v, %v, want one hit and one question", got, err)
+	}
+}
+
+func TestExpiring(t *testing.T) {
+	c := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	issuer := keystore.NewIssuer(c, keystore.IssuerOptions{})
+	now := time.Now()
+	for _, expires := range []time.Time{{}, now.Add(time.Hour), now.Add(2 * time.Hour), now.Add(48 * time.Hour)} {
+		secret, _, err := issuer.Issue(t.Context(), keystore.Grant{
+			Organization: "acme", Environment: keystore.Production, ExpiresAt: expires})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Lookup(t.Context(), keystore.DigestOf(secret.Reveal())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := c.Expiring(24 * time.Hour); n != 2 {
+		t.Errorf("%d keys expire within a day, want 2", n)
+	}
+	if n := c.Expiring(time.Minute); n != 0 {
+		t.Errorf("%d keys expire within a minute", n)
 	}
 }

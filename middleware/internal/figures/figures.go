@@ -197,6 +197,8 @@ func (p Parts) Figures() []Figure {
 			func() float64 { return float64(keys.Stats().Failed) })
 		gauge("key_cache.keys", "", "Keys in memory that may be used.",
 			func() float64 { return float64(keys.Stats().Usable) })
+		gauge("key_cache.expiring", "", "Keys in memory that may be used and expire within 14 days.",
+			func() float64 { return float64(keys.Expiring(14 * 24 * time.Hour)) })
 		gauge("key_cache.last_poll", "s", "When changed keys were last read, in seconds since 1970; 0: never.",
 			func() float64 { return seconds(keys.Stats().Polled) })
 	}
