@@ -95,6 +95,10 @@ func TestTablesAreClean(t *testing.T) {
 			t.Errorf("%s: got %q", line, text)
 		}
 	}
+	s.issue("'x" + strings.Repeat(" ", 50) + "acme  key_2' -org acme -env sandbox -scopes tasks:read")
+	if text := s.does("", "list -org acme"); strings.Contains(text, "  key_2") || !strings.Contains(text, `key_2"`) {
+		t.Errorf("a name makes columns: %s", text)
+	}
 	for _, line := range []string{"suspend key_1 -org acme", "edit key_1 -org acme -without x",
 		"edit key_1 -org acme -without tasks:read"} {
 		r := s.run(tty{strings.NewReader("no\n")}, line)

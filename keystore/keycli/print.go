@@ -97,8 +97,8 @@ func describe(k *keystore.Key) string {
 
 // clean returns a text, which somebody else chose, as a terminal may show it.
 func clean(text string) string {
-	if printable(text) != text {
-		return strconv.Quote(text)
+	if printable(text) != text || strings.Contains(text, "  ") { // columns, and lines that the terminal wraps
+		return strings.ReplaceAll(strconv.Quote(text), "  ", ` \x20`)
 	}
 	return text
 }
