@@ -107,6 +107,13 @@ func (d *database) open(getenv func(string) string, mode string) (*keysql.Store,
 		driver, wrap, dsn = "sqlite", keysql.SQLite, dsn+separator+"_pragma=busy_timeout(5000)&mode="+mode
 		d.withReplies = idemsql.SQLite
 	}
+	if config, err := mysql.ParseDSN(dsn); driver == "mysql" && err == nil {
+		for name := range config.Params { // system variables: the server would quote the value in its error
+			if strings.Contains(strings.ToLower(name), "pass") {
+				return nil, errors.New("in a DSN of MySQL the password stands behind the user, not among the parameters")
+			}
+		}
+	}
 	mysql.SetLogger(log.New(io.Discard, "", 0)) // what it logs is returned too
 	if d.db, err = sql.Open(driver, dsn); err != nil {
 		return nil, errors.New("the DSN is none of Postgres, MySQL or SQLite; -h shows their forms")

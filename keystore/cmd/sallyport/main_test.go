@@ -214,6 +214,7 @@ func TestUnreachable(t *testing.T) {
 		{"SALLYPORT_DSN=postgres://u@127.0.0.1:1/db?password=hunter2&sslmode=none", "not one that Postgres takes"},
 		{"SALLYPORT_DSN=postgres://u@127.0.0.1:1/db?password=hunter2", "does not answer"},
 		{"SALLYPORT_DSN=u:hunter2@tcp(127.0.0.1:1)/db", "does not answer"},
+		{"SALLYPORT_DSN=u@tcp(127.0.0.1:1)/db?password=hunter2", "behind the user"},
 		{"SALLYPORT_DSN=u:hunter2@tcp(127.0.0.1:1)", "none of Postgres"},
 		{"SALLYPORT_DSN=hunter2", "none of Postgres"},
 		{"SALLYPORT_DSN=file:" + nowhere, "unable to open database file"},
