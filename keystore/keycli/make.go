@@ -1,6 +1,7 @@
 package keycli
 
 import (
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -48,7 +49,8 @@ func issue(c *call) func() error {
 		if err == nil {
 			return nil
 		}
-		if _, revokeErr := c.issuer.Revoke(c.ctx, k.Organization, k.ID); revokeErr != nil {
+		// Ctrl-C ends also the program behind the pipe that was to take the secret.
+		if _, revokeErr := c.issuer.Revoke(context.WithoutCancel(c.ctx), k.Organization, k.ID); revokeErr != nil {
 			return fmt.Errorf("%w; revoke %s, which is live: that failed too (%w)", err, k.ID, revokeErr)
 		}
 		return fmt.Errorf("%w; %s was made, and is revoked", err, k.ID)

@@ -1,9 +1,11 @@
 package keycli_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/user"
 	"regexp"
 	"strings"
@@ -68,6 +70,40 @@ func TestIssueOnce(t *testing.T) {
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+type writer func() error
+
+func (w writer) Write([]byte) (int, error) { return 0, w() }
+
+// Nor does it when Ctrl-C is why the secret is lost.
+func TestSecretIsInterrupted(t *testing.T) {
+	s := newShell(t)
+	var ctx context.Context
+	open := s.config.Open
+	s.config.Open = func(c context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+		ctx = c
+		return open(c, getenv)
+	}
+	s.config.Stdout = writer(func() error {
+		self, err := os.FindProcess(os.Getpid())
+		if err == nil {
+			err = self.Signal(os.Interrupt)
+		}
+		if err != nil {
+			t.Error(err)
+			return err
+		}
+		<-ctx.Done()
+		return errors.New("broken pipe")
+	})
+	if r := s.run(strings.NewReader(""), "issue "+nightly); r.code != 130 {
+		t.Errorf("got %d %q, want 130", r.code, r.stderror)
+	}
+	s.config.Stdout = nil
+	if live := s.does("", "list -org acme -live"); live != "" {
+		t.Errorf("got %s, want no live key", live)
+	}
+}
 
 // A key whose secret is lost does not stay.
 func TestSecretIsLost(t *testing.T) {
