@@ -75,7 +75,7 @@ type writer func() error
 
 func (w writer) Write([]byte) (int, error) { return 0, w() }
 
-// Nor does it when Ctrl-C is why the secret is lost.
+// A key whose secret is lost by Ctrl-C does not stay.
 func TestSecretIsInterrupted(t *testing.T) {
 	s := newShell(t)
 	var ctx context.Context
