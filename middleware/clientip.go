@@ -89,3 +89,12 @@ func parseAddr(text string) (netip.Addr, bool) {
 	withPort, err := netip.ParseAddrPort(text)
 	return withPort.Addr().Unmap().WithZone(""), err == nil
 }
+
+// firstValue returns what Header.Get would. To make two names canonical takes
+// more than a hundredth of a create.
+func firstValue(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}

@@ -120,15 +120,6 @@ func (s *idempotentStage) request(f *facts, run *keyed.Run, key string) idem.Req
 	}
 }
 
-// firstValue returns what Header.Get would. To make two names canonical takes
-// more than a hundredth of a create.
-func firstValue(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
-}
-
 // execute runs the handler under its claim.
 func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 	// Apart from the run: a handler may retain its context.
