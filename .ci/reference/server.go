@@ -393,6 +393,10 @@ func (s *Server) item(x *exchange, path, id string) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.tasks, func(t *resource) bool { return t.path == path && t.ID == id })
 	found := i >= 0 && (s.tasks[i].org == x.key.org && s.tasks[i].env == x.key.env || s.any(foreign, x))
+	title := ""
+	if i >= 0 {
+		title = s.tasks[i].Title
+	}
 	if i >= 0 && x.r.Method == "DELETE" && (found || s.has("item-404-deletes")) {
 		s.tasks = slices.Delete(s.tasks, i, i+1)
 	}
@@ -405,7 +409,7 @@ func (s *Server) item(x *exchange, path, id string) {
 	case verb == "write":
 		x.refuse(http.StatusMethodNotAllowed, "method_not_allowed")
 	default:
-		body, _ := json.Marshal(map[string]string{"id": id, "title": s.tasks[i].Title})
+		body, _ := json.Marshal(map[string]string{"id": id, "title": title})
 		x.json(http.StatusOK, body)
 	}
 }

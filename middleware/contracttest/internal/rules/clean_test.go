@@ -131,7 +131,7 @@ func TestSecondList(t *testing.T) {
 	})
 }
 
-// TestSlow wants a server of 2 s a response to be judged whole in ten minutes.
+// TestSlow wants a server of 2 s a response to be judged whole in a quarter of an hour.
 func TestSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -151,8 +151,8 @@ func TestSlow(t *testing.T) {
 		}
 		d := time.Since(start)
 		t.Logf("took %v", d)
-		if d > 10*time.Minute {
-			t.Errorf("took %v, want at most 10 minutes", d)
+		if d > 15*time.Minute {
+			t.Errorf("took %v, want at most a quarter of an hour", d)
 		}
 	})
 }
