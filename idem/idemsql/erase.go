@@ -82,5 +82,5 @@ func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) 
 // HasTable reports whether the table is there, of whichever version.
 func (s *Store) HasTable(ctx context.Context) (bool, error) {
 	there, err := migration{engine: s.engine}.hasTable(ctx, s.db, s.options.Prefix+"idem")
-	return there, failed(ctx, "look for the table", err)
+	return there, failed(ctx, "inspect", err)
 }
