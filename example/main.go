@@ -85,7 +85,8 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	}
 
 	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{Audit: keystore.LogAudit(logger)})
-	keys, err := issueKeys(ctx, issuer)
+	// They are printed: the log has what people do afterwards.
+	keys, err := issueKeys(ctx, keystore.NewIssuer(cached, keystore.IssuerOptions{}))
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,10 @@ func TestMetrics(t *testing.T) {
 	if zeros == 0 {
 		t.Error("no series of a route starts at 0")
 	}
+	refused := "sallyport.rate_limit.requests{sallyport.policy=organization,sallyport.result=refused}"
+	if n, there := got[refused]; !there || n != 0 {
+		t.Errorf("%s is %v, %t, want it at 0", refused, n, there)
+	}
 	for name := range got {
 		for _, secret := range []string{"org_1", key.ID} {
 			if strings.Contains(name, secret) {
