@@ -91,6 +91,8 @@ type Page struct {
 	ExpiresBefore time.Time // keys that expire before it; expired ones too, unless Status says Active. Zero: all
 	UnusedSince   time.Time // keys that were created before it and not used at it or after. Zero: all
 	NeverUsed     bool      // keys that were never used
+
+	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all
 }
 
 // selects reports whether the page is to list k.
@@ -99,7 +101,8 @@ func (p Page) selects(k *Key, now time.Time) bool {
 		(p.Status == "" || p.Status == k.Status(now)) &&
 		(p.ExpiresBefore.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(p.ExpiresBefore)) &&
 		(p.UnusedSince.IsZero() || k.CreatedAt.Before(p.UnusedSince) && k.LastUsedAt.Before(p.UnusedSince)) &&
-		(!p.NeverUsed || k.LastUsedAt.IsZero())
+		(!p.NeverUsed || k.LastUsedAt.IsZero()) &&
+		(p.RotatedFrom == "" || p.RotatedFrom == k.RotatedFrom)
 }
 
 // Size returns the number of keys a page of p holds at most.

@@ -37,6 +37,9 @@ const (
 	listExpiring  = " AND expires_at < ?"
 	listUnused    = " AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)"
 	listNeverUsed = " AND last_used_at IS NULL"
+
+	// The second half lets Postgres and SQLite use the index of successors.
+	listSuccessor = " AND rotated_from = ? AND rotated_from <> ''"
 )
 
 // List implements [keystore.Manager]. It reads the organization's keys from the
@@ -44,21 +47,23 @@ const (
 // reads all, 0.1 s for 100,000 keys.
 func (s *Store) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
 	status := slices.Index(statuses, p.Status)
-	if status < 0 || !isText(organization, string(p.Environment)) || p.After != nil && !isText(p.After.ID) {
+	if status < 0 || !isText(organization, string(p.Environment), p.RotatedFrom) ||
+		p.After != nil && !isText(p.After.ID) {
 		return nil, nil
 	}
 	query, args := listKeys, []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size()}
 	if p.After != nil {
 		query, args = query+listAfter, append(args, s.time(p.After.CreatedAt), p.After.ID)
 	}
-	since := func(condition string, t time.Time) {
-		if !t.IsZero() {
-			args = append(args, s.time(t))
+	where := func(condition string, asked bool, arg any) {
+		if asked {
+			args = append(args, arg)
 			query += strings.ReplaceAll(condition, "?", "?"+strconv.Itoa(len(args)))
 		}
 	}
-	since(listExpiring, p.ExpiresBefore)
-	since(listUnused, p.UnusedSince)
+	where(listExpiring, !p.ExpiresBefore.IsZero(), s.time(p.ExpiresBefore))
+	where(listUnused, !p.UnusedSince.IsZero(), s.time(p.UnusedSince))
+	where(listSuccessor, p.RotatedFrom != "", p.RotatedFrom)
 	if p.NeverUsed {
 		query += listNeverUsed
 	}

@@ -258,6 +258,12 @@ var brokenReads = []defect{
 			}), err
 		}
 	}},
+	{"does not ask what a key replaces", []string{"List/Successor"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+			p.RotatedFrom = ""
+			return b.Memory.List(ctx, organization, p)
+		}
+	}},
 }
 
 // edited stores a key that edit has changed.

@@ -190,6 +190,18 @@ var listCases = []testCase{
 		unused.NeverUsed = true
 		wantPages(t, m, organization, unused, "that are older than a time and were never used", never)
 	}},
+
+	{"List/Successor", func(t testing.TB, m keystore.Manager) {
+		keys := inOrder(unique("org"), 3)
+		old, next := keys[2], keys[1]
+		next.RotatedFrom = old.ID
+		insert(t, m, keys...)
+		theirs := newKey(unique("org"))
+		theirs.RotatedFrom = old.ID
+		insert(t, m, theirs)
+		wantPages(t, m, old.Organization, keystore.Page{RotatedFrom: old.ID}, "that replace a key", next)
+		wantPages(t, m, old.Organization, keystore.Page{RotatedFrom: next.ID}, "that replace a key without successor")
+	}},
 }
 
 // wantPages reads all pages.
