@@ -12,8 +12,8 @@
 // command while this process knows that it is denied. Redis must be version 5
 // or newer and needs no preparation: a script that it lost is sent again, and
 // each counter expires when its bucket is full. With access control it must
-// allow EVAL, EVALSHA, TIME, MGET and SET, and DEL for Reset, on ~{PREFIX* (the
-// brace is not closed on purpose).
+// allow EVAL, EVALSHA, TIME, MGET and SET on ~{PREFIX* (the brace is not closed on
+// purpose).
 //
 // Options.Ahead lets each process take units for its next decisions in one
 // trip, and spend them in memory. It takes as many as half of that time needs

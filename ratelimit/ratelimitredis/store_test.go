@@ -183,9 +183,6 @@ func TestRights(t *testing.T) {
 				t.Errorf("%+v: got Allowed %v, want %v", o, d.Allowed, want)
 			}
 		}
-		if err := store.Reset(t.Context(), []ratelimit.Charge{charge}); err != nil || !take(t, store, charge).Allowed {
-			t.Errorf("%+v: Reset: %v, and whether a charge is admitted after it", o, err)
-		}
 		if n := fallbacks(store); n > 0 {
 			t.Errorf("%+v: %d decisions were made without Redis", o, n)
 		}

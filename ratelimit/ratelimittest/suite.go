@@ -61,7 +61,7 @@ type rule struct {
 }
 
 func rules() []rule {
-	return slices.Concat(countRules, timeRules, severalRules, bucketRules, resetRules, errorRules)
+	return slices.Concat(countRules, timeRules, severalRules, bucketRules, errorRules)
 }
 
 // Run checks each rule as a subtest of t. It leaves out the rules for what the
