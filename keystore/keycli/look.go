@@ -170,7 +170,7 @@ func uses(k *keystore.Key, use *keystore.Usage) (rows [][]string) {
 		if day, ok := use.Scopes[n]; ok {
 			needed = "needed on " + day.Format(time.DateOnly)
 		} else if !use.ObservedSince.IsZero() {
-			needed = "not needed since " + use.ObservedSince.Format(time.DateOnly)
+			needed = "not needed since " + use.ObservedSince.UTC().Format(time.DateOnly)
 		}
 		rows = append(rows, []string{"scope", string(n), needed})
 	}

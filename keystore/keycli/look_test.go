@@ -65,7 +65,7 @@ func TestList(t *testing.T) {
 	}
 	used = s.keyOf(usedToken)
 	row := regexp.MustCompile(`(?m)^acme +` + used.ID + ` +used +sandbox +svc_test_….{4} +active +- +` +
-		used.LastUsedAt.Format("2006-01-02 15:04") + ` +tasks:read$`)
+		used.LastUsedAt.UTC().Format("2006-01-02 15:04") + ` +tasks:read$`)
 	if text := s.does("", "list -org acme"); !row.MatchString(text) {
 		t.Errorf("got\n%s", text)
 	}
@@ -168,18 +168,19 @@ func TestShow(t *testing.T) {
 	token, k := s.issue(nightly + " -networks 192.0.2.0/24 -attribute plan=gold -as ada -reason 'for the import'")
 	s.does("", "rename "+k.ID+" Hourly -org acme -as bob")
 	s.does("", "suspend "+k.ID+" -org acme -as bob -reason 'a look'")
-	use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now(), From: netip.MustParseAddr("198.51.100.7"),
-		Requests: 42, Scopes: []scope.Name{"tasks:read"}}
+	late := time.Now().UTC().Truncate(24 * time.Hour).Add(-time.Minute) // a day later where clocks are ahead of UTC
+	use := keystore.Use{Organization: "acme", ID: k.ID, At: late.In(time.FixedZone("", 3600)),
+		From: netip.MustParseAddr("198.51.100.7"), Requests: 42, Scopes: []scope.Name{"tasks:read"}}
 	if err := s.store.(keystore.Toucher).Touch(t.Context(), []keystore.Use{use}); err != nil {
 		t.Fatal(err)
 	}
-	today := day(use.At)
+	yesterday := day(late)
 	text := s.does(token, "show -")
 	for _, want := range []string{k.ID, "acme", "sandbox", "Hourly", "svc_test_…", "suspended",
 		"by ada: for the import", "192.0.2.0/24",
-		"gold", "scope      tasks:read        needed on " + today, "scope      tasks:write       not needed since " +
-			today,
-		"from 198.51.100.7", "requests   " + today + "        42", "by bob: a look", `name "Hourly", was "Nightly"`} {
+		"gold", "scope      tasks:read        needed on " + yesterday,
+		"scope      tasks:write       not needed since " + yesterday,
+		"from 198.51.100.7", "requests   " + yesterday + "        42", "by bob: a look", `name "Hourly", was "Nightly"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
