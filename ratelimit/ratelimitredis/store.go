@@ -11,9 +11,8 @@
 // A request costs one EVALSHA, whatever the number of its limits, and no
 // command while this process knows that it is denied. Redis must be version 5
 // or newer and needs no preparation: a script that it lost is sent again, and
-// each counter expires when its bucket is full. With access control it must
-// allow EVAL, EVALSHA, TIME, MGET and SET on ~{PREFIX* (the brace is not closed on
-// purpose).
+// each counter expires when its bucket is full. With access control it needs the
+// rights of the user counters in .github/OPERATING.md of the module.
 //
 // Options.Ahead lets each process take units for its next decisions in one
 // trip, and spend them in memory. It takes as many as half of that time needs
