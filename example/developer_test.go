@@ -76,7 +76,7 @@ func TestAStrangerIssuesAKeyInTheBrowser(t *testing.T) {
 	if token == nil {
 		t.Fatalf("got %s %s", form.Status, form.text)
 	}
-	created := srv.submit(t, "/developer/keys", url.Values{
+	created := srv.submit(t, "/developer/new", url.Values{
 		"issue_token": {token[1]}, "name": {"Mine"}, "environment": {"production"},
 		"scopes": {"account:read", "tasks:read"}, "expiry": {"never"},
 	})
@@ -89,7 +89,7 @@ func TestAStrangerIssuesAKeyInTheBrowser(t *testing.T) {
 		t.Errorf("the new key: got %s %s", got.Status, got.text)
 	}
 	key := decode[struct{ Key string }](t, srv.must(t, secret, "GET", "/api/v1/account", "")).Key
-	srv.submit(t, "/developer/keys/"+key+"/revoke", nil)
+	srv.submit(t, "/developer/"+key+"/revoke", nil)
 	wantProblem(t, "the revoked key", srv.must(t, secret, "GET", "/api/v1/account", ""), 401, "api_key_invalid")
 
 	if got := srv.submit(t, "/developer/sign-in",

@@ -145,7 +145,7 @@ async function walk(name, options) {
   assert.match(await page.textContent('main'), /was revoked on/);
   await see('revoked');
   assert.equal(await account(next), 401, 'the revoked key');
-  await page.goto(home + 'keys?status=expired');
+  await page.goto(home + '?status=expired');
   await see('none');
   assert.deepEqual(complaints, [], 'the browser complains');
   await context.close();

@@ -20,7 +20,7 @@ func TestCreateWithAttributesAndNetworks(t *testing.T) {
 	f.Set("attribute.team", "Rome")
 	f.Set("attribute.plan", "gold")
 	f.Set("networks", "192.0.2.7 nowhere")
-	got := b.post("/keys", f)
+	got := b.post("/new", f)
 	wantText(t, "a bad form", got, 422, "Attributes", `The attribute team cannot be "Rome".`,
 		`"nowhere" is neither a network`)
 	if !strings.Contains(got.text, "\n192.0.2.7 nowhere</textarea>") || !strings.Contains(got.text, `value="x"`) {
@@ -31,7 +31,7 @@ func TestCreateWithAttributesAndNetworks(t *testing.T) {
 	}
 	f.Set("attribute.team", "Oslo")
 	f.Set("networks", "192.0.2.7")
-	secretOf(t, b.post("/keys", f))
+	secretOf(t, b.post("/new", f))
 	k := b.all(t, "acme")[0]
 	if !maps.Equal(k.Attributes, map[string]string{"project": "x", "team": "Oslo"}) ||
 		!slices.Equal(networkTexts(k), []string{"192.0.2.7/32"}) {
@@ -48,7 +48,7 @@ func TestCreateWithAttributesAndNetworks(t *testing.T) {
 		t.Error("a preset has lost what was typed")
 	}
 	// So does a session that ends.
-	lost := b.do("", "POST", "/keys", f.Encode(), ofPage...)
+	lost := b.do("", "POST", "/new", f.Encode(), ofPage...)
 	if !strings.Contains(lost.text, `name="attribute.team" value="Oslo"`) ||
 		!strings.Contains(lost.text, `name="networks" value="192.0.2.7"`) {
 		t.Errorf("the page for who has signed out has lost what was typed:\n%s", lost.text)
@@ -59,7 +59,7 @@ func TestCreateWithoutTheOptionNetworks(t *testing.T) {
 	b := newBench(t)
 	f := b.form(t)
 	f.Set("networks", "10.0.0.0/8")
-	wantText(t, "networks", b.post("/keys", f), 422, "Nothing was created. Look at these fields again: Networks")
+	wantText(t, "networks", b.post("/new", f), 422, "Nothing was created. Look at these fields again: Networks")
 	if len(b.all(t, "acme")) > 0 {
 		t.Error("a key was created that works from everywhere")
 	}
@@ -69,7 +69,7 @@ func TestCreateWithoutTheOptionNetworks(t *testing.T) {
 func TestValuesThatCannotBeChosenAnyMore(t *testing.T) {
 	b := newBench(t, restricted)
 	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Attributes = map[string]string{"team": "Rome"} })
-	path := "/keys/" + k.ID + "/edit"
+	path := "/" + k.ID + "/edit"
 	if text := b.get(path).text; !strings.Contains(text, `<option value="Rome" selected>`) ||
 		!strings.Contains(text, `<option value="Oslo">`) {
 		t.Error("the form does not offer the value that the key has")
@@ -122,13 +122,13 @@ func TestLegacyKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, "the list", b.get("/"), 200, "acme_…cdef Legacy")
-	wantText(t, "the key", b.get("/keys/"+old.ID), 200, "acme_…cdef Legacy",
+	wantText(t, "the key", b.get("/"+old.ID), 200, "acme_…cdef Legacy",
 		"This key has the form of an older system. Rotate it")
-	token := secretOf(t, b.post("/keys/"+old.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"86400"}}))
+	token := secretOf(t, b.post("/"+old.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"86400"}}))
 	next := b.all(t, "acme")[0]
-	if page := b.get("/keys/" + next.ID); strings.Contains(plain(page), "Legacy") ||
+	if page := b.get("/" + next.ID); strings.Contains(plain(page), "Legacy") ||
 		!strings.HasPrefix(token, "svc_live_") {
 		t.Errorf("the key that replaces it is marked, or has the old form:\n%s", plain(page))
 	}
-	wantText(t, "the old key", b.get("/keys/"+old.ID), 200, "Legacy", "This key has been rotated.")
+	wantText(t, "the old key", b.get("/"+old.ID), 200, "Legacy", "This key has been rotated.")
 }

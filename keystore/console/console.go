@@ -101,13 +101,11 @@ func (x *exchange) route(segments []string) error {
 	case len(segments) == 1 && segments[0] == "":
 		return x.methods(x.list, nil)
 	case len(segments) == 1 && segments[0] == "new":
-		return x.methods(x.createForm, x.pickPreset)
-	case len(segments) == 1 && segments[0] == "keys":
-		return x.methods(x.list, x.create)
-	case segments[0] != "keys" || len(segments) > 3:
+		return x.methods(x.createForm, x.create)
+	case len(segments) > 2:
 		return keystore.ErrNotFound
 	}
-	id, err := url.PathUnescape(segments[1])
+	id, err := url.PathUnescape(segments[0])
 	if err != nil || id == "" {
 		return keystore.ErrNotFound
 	}
@@ -117,13 +115,13 @@ func (x *exchange) route(segments []string) error {
 	}
 	with := func(f func(*keystore.Key) error) func() error { return func() error { return f(k) } }
 	switch {
-	case len(segments) == 2:
+	case len(segments) == 1:
 		return x.methods(with(x.show), nil)
-	case segments[2] == "rotate":
+	case segments[1] == "rotate":
 		return x.methods(with(x.rotateForm), with(x.rotate))
-	case segments[2] == "edit":
+	case segments[1] == "edit":
 		return x.methods(with(x.editForm), with(x.edit))
-	case segments[2] == "revoke":
+	case segments[1] == "revoke":
 		return x.methods(with(x.revokeForm), with(x.revoke))
 	}
 	return keystore.ErrNotFound

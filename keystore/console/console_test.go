@@ -23,12 +23,12 @@ import (
 // everywhere is each kind of path with each method that means something there.
 func everywhere(id string) [][2]string {
 	return [][2]string{
-		{"GET", "/"}, {"GET", "/keys"}, {"POST", "/keys"}, {"GET", "/new"},
-		{"GET", "/keys/" + id}, {"GET", "/keys/" + id + "/rotate"}, {"POST", "/keys/" + id + "/rotate"},
-		{"GET", "/keys/" + id + "/revoke"}, {"POST", "/keys/" + id + "/revoke"}, {"GET", "/keys/" + id + "/edit"},
-		{"POST", "/keys/" + id + "/edit"},
-		{"POST", "/keys/key_none/rotate"},
-		{"GET", "/nothing"}, {"DELETE", "/keys/" + id}, {"GET", "/keys/key_none"}, {"GET", "/keys/" + id + "/elsewhere"},
+		{"GET", "/"}, {"GET", "/?status=active"}, {"POST", "/new"}, {"GET", "/new"},
+		{"GET", "/" + id}, {"GET", "/" + id + "/rotate"}, {"POST", "/" + id + "/rotate"},
+		{"GET", "/" + id + "/revoke"}, {"POST", "/" + id + "/revoke"}, {"GET", "/" + id + "/edit"},
+		{"POST", "/" + id + "/edit"},
+		{"POST", "/key_none/rotate"},
+		{"GET", "/nothing"}, {"DELETE", "/" + id}, {"GET", "/key_none"}, {"GET", "/" + id + "/elsewhere"},
 	}
 }
 
@@ -104,7 +104,7 @@ func TestTheOrganizationComesFromTheAdminFunction(t *testing.T) {
 	f := b.form(t)
 	f.Set("organization", "other")
 	f.Set("actor", "oda")
-	secretOf(t, b.post("/keys?organization=other", f))
+	secretOf(t, b.post("/new?organization=other", f))
 	if keys := b.all(t, "acme"); len(keys) != 1 || keys[0].CreatedBy != "ada" || len(b.all(t, "other")) != 0 {
 		t.Errorf("got %v", keys)
 	}
@@ -127,8 +127,8 @@ func TestPostsOfOtherSitesAreRefused(t *testing.T) {
 	} {
 		b := newBench(t)
 		token, k := b.add(t, "acme")
-		one := "/keys/" + k.ID
-		for _, path := range []string{"/keys", one + "/edit", one + "/rotate", one + "/revoke"} {
+		one := "/" + k.ID
+		for _, path := range []string{"/new", one + "/edit", one + "/rotate", one + "/revoke"} {
 			got := b.do("ada", "POST", path, strings.ReplaceAll(valid, "t1", "t"+path), slices.Concat(ofForm, row.header)...)
 			if refused := got.StatusCode == http.StatusForbidden; refused == row.allowed {
 				t.Errorf("%v, POST %s: got %s", row.header, path, got.Status)
@@ -165,7 +165,7 @@ func TestPostsThatMeanNothing(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme")
 	for path, status := range map[string]int{
-		"/": 405, "/keys/" + k.ID: 405, "/keys/" + k.ID + "/elsewhere": 404, "/keys/": 404, "/console.css": 404,
+		"/": 405, "/" + k.ID: 405, "/" + k.ID + "/elsewhere": 404, "/keys/": 404, "/console.css": 404,
 	} {
 		if got := b.do("ada", "POST", path, valid, ofForm...); got.StatusCode != status {
 			t.Errorf("POST %s: got %s, want %d", path, got.Status, status)
@@ -180,7 +180,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme")
 	paths := append(everywhere(k.ID), [2]string{"GET", "/console.css"}, [2]string{"GET", "/console.js"},
-		[2]string{"GET", "/keys?status=moon"})
+		[2]string{"GET", "/?status=moon"})
 	for _, who := range []string{"", "mem", "ada"} {
 		for _, at := range paths {
 			got := b.do(who, at[0], at[1], "")
@@ -263,7 +263,7 @@ func TestAnyMount(t *testing.T) {
 	} {
 		srv := httptest.NewServer(handler)
 		base := srv.URL + strings.ReplaceAll(prefix, " ", "%20")
-		for _, page := range []string{"/", "/keys", "/new", "/keys/key_none/rotate", "/nothing/at/all"} {
+		for _, page := range []string{"/", "/?status=active", "/new", "/key_none/rotate", "/nothing/at/all"} {
 			text := fetch(t, base+page)
 			for _, m := range linked.FindAllStringSubmatch(text, -1) {
 				from, err := url.Parse(base + page)
@@ -279,7 +279,7 @@ func TestAnyMount(t *testing.T) {
 				t.Errorf("%s is no page of the console: %s", base+page, text)
 			}
 		}
-		if text := fetch(t, base+"/console.css"); !strings.Contains(text, "prefers-color-scheme") {
+		if text := fetch(t, base+"/console.css"); !strings.Contains(text, "light-dark(") {
 			t.Errorf("%s has no style sheet", base)
 		}
 		if prefix != "" {
@@ -307,10 +307,10 @@ func TestEveryOption(t *testing.T) {
 			show := func(r reply) { text += fmt.Sprintln(r.Status, r.Header, r.text) }
 			form := b.form(t)
 			show(b.get("/new"))
-			show(b.post("/keys", form))
+			show(b.post("/new", form))
 			show(b.get("/"))
-			show(b.get("/keys/" + b.all(t, "acme")[0].ID))
-			show(b.get("/keys/" + b.all(t, "acme")[len(b.all(t, "acme"))-1].ID))
+			show(b.get("/" + b.all(t, "acme")[0].ID))
+			show(b.get("/" + b.all(t, "acme")[len(b.all(t, "acme"))-1].ID))
 			show(b.do("mem", "GET", "/", "", "Accept", "text/html"))
 			b.store.list = func() error { return errors.New("away") }
 			show(b.get("/"))

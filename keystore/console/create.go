@@ -7,12 +7,16 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// create makes a key from the form of createForm.
+// create makes a key from the form of createForm. A preset's button, which
+// sends the form where there is no script, only fills it in.
 func (x *exchange) create() error {
 	if err := x.readForm(); err != nil {
 		return err
 	}
 	f := x.readCreateForm(x.r.PostForm)
+	if preset := x.r.PostForm.Get("preset"); preset != "" {
+		return x.presetForm(f, preset)
+	}
 	g, problems := f.grant(x.actor)
 	networks, networkProblems := x.parseNetworks(f.Networks)
 	g.Attributes, g.Networks, problems = f.Attributes, networks, append(problems, networkProblems...)

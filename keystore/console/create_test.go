@@ -19,7 +19,7 @@ import (
 
 func TestCreate(t *testing.T) {
 	b := newBench(t)
-	got := b.post("/keys", b.form(t))
+	got := b.post("/new", b.form(t))
 	token := secretOf(t, got)
 	wantText(t, "the page with the secret", got, 201, "This is the only time that its secret is shown.", "account:read",
 		"Production")
@@ -40,14 +40,14 @@ func TestCreate(t *testing.T) {
 // of it.
 func TestTheSecretIsNowhereElse(t *testing.T) {
 	b := newBench(t)
-	got := b.post("/keys", b.form(t))
+	got := b.post("/new", b.form(t))
 	token := secretOf(t, got)
 	var elsewhere strings.Builder
 	if err := got.Header.Write(&elsewhere); err != nil {
 		t.Fatal(err)
 	}
 	k := b.all(t, "acme")[0]
-	for _, path := range []string{"/", "/new", "/keys/" + k.ID, "/keys/" + k.ID + "/rotate", "/keys/" + k.ID + "/revoke"} {
+	for _, path := range []string{"/", "/new", "/" + k.ID, "/" + k.ID + "/rotate", "/" + k.ID + "/revoke"} {
 		elsewhere.WriteString(b.get(path).text)
 	}
 	elsewhere.WriteString(b.log.String())
@@ -68,15 +68,15 @@ func TestTheSecretIsNowhereElse(t *testing.T) {
 func TestSendingAFormAgainMintsNothing(t *testing.T) {
 	b := newBench(t)
 	f := b.form(t)
-	secretOf(t, b.post("/keys", f))
+	secretOf(t, b.post("/new", f))
 	f.Set("name", "Changed since") // as a browser's back button allows
 	for range 3 {
-		got := b.post("/keys", f)
+		got := b.post("/new", f)
 		wantText(t, "a refresh", got, 200, "cannot be shown again", "No second key was made", "Rotate the key")
 		if secretShape.MatchString(got.text) {
 			t.Error("a refresh shows a secret")
 		}
-		if want := `href="./keys/` + b.all(t, "acme")[0].ID + `/rotate"`; !strings.Contains(got.text, want) {
+		if want := `href="./` + b.all(t, "acme")[0].ID + `/rotate"`; !strings.Contains(got.text, want) {
 			t.Errorf("no link to rotate the key in %s", got.text)
 		}
 	}
@@ -85,7 +85,7 @@ func TestSendingAFormAgainMintsNothing(t *testing.T) {
 	}
 	// The token is one's own: somebody else's form with the same one makes
 	// their key.
-	if got := b.do("bea", "POST", "/keys", f.Encode(), ofForm...); got.StatusCode != 201 {
+	if got := b.do("bea", "POST", "/new", f.Encode(), ofForm...); got.StatusCode != 201 {
 		t.Errorf("the same token of another actor: got %s", got.Status)
 	}
 }
@@ -95,7 +95,7 @@ func TestTwoFormsAtOnceMintOneKey(t *testing.T) {
 	f := b.form(t)
 	done := make(chan reply)
 	for range 20 {
-		go func() { done <- b.post("/keys", f) }()
+		go func() { done <- b.post("/new", f) }()
 	}
 	secrets := 0
 	for range 20 {
@@ -147,7 +147,7 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		for field, value := range row.set {
 			f[field] = value
 		}
-		got := b.post("/keys", f)
+		got := b.post("/new", f)
 		wantText(t, name, got, 422, row.problem, "Nothing was created.", "Error: Create an API key")
 		if typed := strings.TrimSpace(f.Get("name")); !strings.Contains(got.text, `value="`+html.EscapeString(typed)+`"`) {
 			t.Errorf("%s: the name that was typed is gone", name)
@@ -166,13 +166,13 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		// The form as it came back, put right, makes a key.
 		good := b.form(t)
 		good.Set("issue_token", tokenOf(t, got))
-		secretOf(t, b.post("/keys", good))
+		secretOf(t, b.post("/new", good))
 	}
 }
 
 func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	b := newBench(t)
-	got := b.post("/keys", url.Values{"issue_token": {"x"}})
+	got := b.post("/new", url.Values{"issue_token": {"x"}})
 	wantText(t, "an empty form", got, 422, "Give the key a name", "Pick at least one scope", "The environment must be",
 		"Choose when the key ends.")
 	described := regexp.MustCompile(`aria-describedby="[^"]*?([a-z]+-problem)"`)
@@ -204,7 +204,7 @@ func TestExpiry(t *testing.T) {
 			f := b.form(t)
 			f.Set("expiry", row.expiry)
 			f.Set("expires_on", row.on)
-			secretOf(t, b.post("/keys", f))
+			secretOf(t, b.post("/new", f))
 			if got := b.all(t, "acme")[0].ExpiresAt; !got.Equal(row.want) {
 				t.Errorf("%s %s: got %v, want %v", row.expiry, row.on, got, row.want)
 			}
@@ -237,14 +237,14 @@ func TestNamesAreEscaped(t *testing.T) {
 	f := b.form(t)
 	const evil = `<script>alert("1")</script>'"` + "`"
 	f.Set("name", evil)
-	texts := []string{b.post("/keys", f).text}
+	texts := []string{b.post("/new", f).text}
 	k := b.all(t, "acme")[0]
-	for _, path := range []string{"/", "/keys/" + k.ID, "/keys/" + k.ID + "/rotate", "/keys/" + k.ID + "/revoke"} {
+	for _, path := range []string{"/", "/" + k.ID, "/" + k.ID + "/rotate", "/" + k.ID + "/revoke"} {
 		texts = append(texts, b.get(path).text)
 	}
 	f.Set("environment", "moon")
 	f.Set("issue_token", "another")
-	texts = append(texts, b.post("/keys", f).text)
+	texts = append(texts, b.post("/new", f).text)
 	for _, text := range texts {
 		if strings.Contains(text, "<script>") || !strings.Contains(text, "&lt;script&gt;") {
 			t.Errorf("the name is not escaped in %s", text)
@@ -255,7 +255,7 @@ func TestNamesAreEscaped(t *testing.T) {
 func TestBodiesAreBounded(t *testing.T) {
 	b := newBench(t)
 	huge := strings.Repeat("x", 65<<10)
-	for _, path := range []string{"/keys", "/keys/ID/rotate"} {
+	for _, path := range []string{"/new", "/ID/rotate"} {
 		_, k := b.add(t, "acme")
 		path = strings.Replace(path, "ID", k.ID, 1)
 		wantText(t, path, b.post(path, url.Values{"name": {huge}}), 413)
@@ -266,7 +266,7 @@ func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 	b := newBench(t)
 	f := b.form(t)
 	b.store.insert = func() error { return errors.New("disk on fire at 10.0.0.7") }
-	got := b.post("/keys", f)
+	got := b.post("/new", f)
 	wantText(t, "a failing store", got, 503, "It is not known whether anything was changed.")
 	if got.Header.Get("Retry-After") == "" || strings.Contains(got.text, "10.0.0.7") ||
 		!strings.Contains(b.log.String(), "10.0.0.7") || !strings.Contains(b.log.String(), "code=key_store_unavailable") {
@@ -276,7 +276,7 @@ func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 		t.Error("the form came back with another token, so that a repeat could make a second key")
 	}
 	b.store.insert = nil
-	secretOf(t, b.post("/keys", f))
+	secretOf(t, b.post("/new", f))
 }
 
 // The issuer's policy is shown at the fields. A limit that the key itself has
@@ -285,10 +285,10 @@ func TestPolicy(t *testing.T) {
 	b := newBench(t)
 	b.mount(keystore.Policy{MaxKeys: 1, MaxLife: 40 * 24 * time.Hour})
 	f := b.form(t)
-	wantText(t, "without an expiry", b.post("/keys", f), 422, "The key must expire within 40 days.")
+	wantText(t, "without an expiry", b.post("/new", f), 422, "The key must expire within 40 days.")
 	f.Set("expiry", "30")
-	secretOf(t, b.post("/keys", f))
-	wantText(t, "the repeat", b.post("/keys", f), 200, "cannot be shown again")
+	secretOf(t, b.post("/new", f))
+	wantText(t, "the repeat", b.post("/new", f), 200, "cannot be shown again")
 	f.Set("issue_token", "another")
-	wantText(t, "a second key", b.post("/keys", f), 422, "The organization has 1 keys or more")
+	wantText(t, "a second key", b.post("/new", f), 422, "The organization has 1 keys or more")
 }

@@ -83,15 +83,7 @@ func (x *exchange) createForm() error {
 	return x.presetForm(createForm{Expiry: "never"}, x.r.URL.Query().Get("preset"))
 }
 
-// pickPreset is the form as it was filled in, with a preset's scopes. It is
-// what a preset's button does without script.
-func (x *exchange) pickPreset() error {
-	if err := x.readForm(); err != nil {
-		return err
-	}
-	return x.presetForm(x.readCreateForm(x.r.PostForm), x.r.PostForm.Get("preset"))
-}
-
+// presetForm is the form as it was filled in, with a preset's scopes.
 func (x *exchange) presetForm(f createForm, preset string) error {
 	if len(x.creatable()) == 0 {
 		return &failure{status: http.StatusForbidden, title: "Not yours to create",

@@ -41,7 +41,7 @@ func (b *bench) key(t *testing.T, id string) *keystore.Key {
 func TestEdit(t *testing.T) {
 	b := newBench(t, restricted)
 	_, k := b.add(t, "acme", limited)
-	path := "/keys/" + k.ID
+	path := "/" + k.ID
 	wantText(t, "the key", b.get(path), 200, "Project x", "team Lyon", "Plan pro", "Networks 192.0.2.0/24", "Edit")
 	if page := b.get(path); strings.Contains(page.text, "i-42") {
 		t.Error("an attribute is shown that the console does not know")
@@ -64,7 +64,7 @@ func TestEdit(t *testing.T) {
 		"networks": {"192.0.2.9/26, 192.0.2.7;\r\n 192.0.2.200"}}
 	for range 2 { // a repeat changes nothing
 		got := b.post(path+"/edit", f)
-		if got.StatusCode != 303 || got.Header.Get("Location") != "../../keys/"+k.ID {
+		if got.StatusCode != 303 || got.Header.Get("Location") != "../"+k.ID {
 			t.Fatalf("got %s to %q\n%s", got.Status, got.Header.Get("Location"), plain(got))
 		}
 	}
@@ -105,7 +105,7 @@ func TestEditTheFirstAttribute(t *testing.T) {
 	if k.Attributes != nil {
 		t.Fatalf("a key without attributes has %v", k.Attributes)
 	}
-	b.post("/keys/"+k.ID+"/edit", url.Values{"name": {k.Name}, "attribute.project": {"x"}})
+	b.post("/"+k.ID+"/edit", url.Values{"name": {k.Name}, "attribute.project": {"x"}})
 	if got := b.key(t, k.ID).Attributes; !maps.Equal(got, map[string]string{"project": "x"}) {
 		t.Errorf("got the attributes %v, want the project x", got)
 	}
@@ -114,7 +114,7 @@ func TestEditTheFirstAttribute(t *testing.T) {
 func TestEditProblems(t *testing.T) {
 	b := newBench(t, restricted)
 	_, k := b.add(t, "acme", limited)
-	path := "/keys/" + k.ID + "/edit"
+	path := "/" + k.ID + "/edit"
 	got := b.post(path, url.Values{"name": {""}, "attribute.project": {strings.Repeat("x", 201)},
 		"attribute.team": {"Rome"}, "networks": {"a b 300.1.1.1 d fe80::1%eth0 10.0.0.0/8"}})
 	wantText(t, "a bad form", got, 422, "Nothing was changed.", "Give the key a name",
@@ -176,7 +176,7 @@ func TestEditIsRefused(t *testing.T) {
 		{revoked, 409, "A revoked key cannot be changed."},
 		{expired, 409, "An expired key cannot be changed."},
 	} {
-		path := "/keys/" + row.key.ID
+		path := "/" + row.key.ID
 		wantText(t, row.text, b.get(path+"/edit"), row.status, row.text)
 		offered := strings.Contains(b.get(path).text, path[1:]+"/edit")
 		if offered != (row.status == 200) {
@@ -198,13 +198,13 @@ func TestEditIsRefused(t *testing.T) {
 func TestEditWithoutTheOptions(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme", limited)
-	path := "/keys/" + k.ID + "/edit"
+	path := "/" + k.ID + "/edit"
 	b.post(path, url.Values{"name": {"renamed"}, "networks": {"10.0.0.0/8"}, "attribute.team": {"Oslo"}})
 	if got := b.key(t, k.ID); got.Name != "renamed" || got.Attributes["team"] != "Lyon" ||
 		got.Networks[0] != k.Networks[0] {
 		t.Errorf("got %+v, want a new name and nothing else", got)
 	}
-	wantText(t, "the key", b.get("/keys/"+k.ID), 200, "Networks 192.0.2.0/24")
+	wantText(t, "the key", b.get("/"+k.ID), 200, "Networks 192.0.2.0/24")
 	if text := b.get(path).text; strings.Contains(text, "textarea") || strings.Contains(text, "Attributes") {
 		t.Error("the form has fields that cannot be set")
 	}

@@ -29,9 +29,9 @@ func TestPagesOfAThousandKeys(t *testing.T) {
 	slices.Reverse(want)
 
 	var people []string
-	link := regexp.MustCompile(`rel="next" href="\./keys(\?[^"]+)"`)
-	id := regexp.MustCompile(`href="\./keys/(key_[a-z0-9]+)"`)
-	for at := "/keys"; at != ""; {
+	link := regexp.MustCompile(`rel="next" href="\./(\?[^"]+)"`)
+	id := regexp.MustCompile(`href="\./(key_[a-z0-9]+)"`)
+	for at := "/"; at != ""; {
 		got := b.get(at)
 		for _, m := range id.FindAllStringSubmatch(got.text, -1) {
 			people = append(people, m[1])
@@ -39,7 +39,7 @@ func TestPagesOfAThousandKeys(t *testing.T) {
 		at = ""
 		if m := link.FindStringSubmatch(got.text); m != nil {
 			b.add(t, "acme") // a key made between two pages moves nothing
-			at = "/keys" + strings.ReplaceAll(m[1], "&amp;", "&")
+			at = "/" + strings.ReplaceAll(m[1], "&amp;", "&")
 		}
 	}
 	if !slices.Equal(people, want) {
@@ -51,7 +51,7 @@ func TestNoListTellsADigestOrAToken(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.IssueToken = "issue-token-of-mine" })
 	digest := fmt.Sprintf("%x", k.Digest[:])
-	for _, path := range []string{"/", "/keys/" + k.ID} {
+	for _, path := range []string{"/", "/" + k.ID} {
 		if text := b.get(path).text; strings.Contains(text, digest[:8]) || strings.Contains(text, "issue-token-of-mine") ||
 			strings.Contains(strings.ToLower(text), "digest") {
 			t.Errorf("%s: got %s", path, text)
@@ -74,7 +74,7 @@ func TestFilters(t *testing.T) {
 	if _, err := edit(t, b.issuer, "acme", asleep.ID, suspend); err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile(`href="\./keys/key_[a-z0-9]+">([^<]+)</a>`)
+	named := regexp.MustCompile(`href="\./key_[a-z0-9]+">([^<]+)</a>`)
 	for query, want := range map[string][]string{
 		"":                                      {"asleep", "gone", "test", "live"},
 		"?environment=sandbox":                  {"test"},
@@ -85,17 +85,17 @@ func TestFilters(t *testing.T) {
 		"?environment=&status=":                 {"asleep", "gone", "test", "live"},
 	} {
 		var names []string
-		for _, m := range named.FindAllStringSubmatch(b.get("/keys"+query).text, -1) {
+		for _, m := range named.FindAllStringSubmatch(b.get("/"+query).text, -1) {
 			names = append(names, m[1])
 		}
 		if !slices.Equal(names, want) {
 			t.Errorf("%q: got %v, want %v", query, names, want)
 		}
 	}
-	wantText(t, "nothing matches", b.get("/keys?status=expired"), 200, "No such keys", "Show all keys")
+	wantText(t, "nothing matches", b.get("/?status=expired"), 200, "No such keys", "Show all keys")
 	for _, bad := range []string{"?environment=moon", "?status=odd", "?after=%21",
 		"?after=" + url.QueryEscape("bm90YW51bWJlcg"), "?%zz"} {
-		wantText(t, bad, b.get("/keys"+bad), 400, "Not understood")
+		wantText(t, bad, b.get("/"+bad), 400, "Not understood")
 	}
 }
 
@@ -109,7 +109,7 @@ func TestStatesOfAKey(t *testing.T) {
 			g.ExpiresAt = time.Now().Add(48 * time.Hour)
 			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
 		})
-		page := func() reply { return b.get("/keys/" + k.ID) }
+		page := func() reply { return b.get("/" + k.ID) }
 		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 2 Jan 2000, 24:00 UTC",
 			"Active", "tasks:read", "List tasks and read their details.")
 		if !strings.Contains(page().text, `<time datetime="2000-01-03T00:00:00Z">`) {
@@ -153,7 +153,7 @@ func TestListTellsARotatedKey(t *testing.T) {
 		b := newBench(t)
 		_, k := b.add(t, "acme")
 		time.Sleep(90 * time.Minute)
-		secretOf(t, b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"3600"}}))
+		secretOf(t, b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"3600"}}))
 		rows := strings.Split(b.get("/").text, "<tr ")
 		if len(rows) != 4 {
 			t.Fatalf("got %d rows, want two keys", len(rows)-2)
@@ -185,7 +185,7 @@ func TestListShowsTheEnd(t *testing.T) {
 			if !strings.Contains(row, c.want+" Active") {
 				t.Errorf("%v: the list says %s, want %s", c.expires, row, c.want)
 			}
-			wantText(t, "the key", b.get("/keys/"+k.ID), 200, "Ends "+c.want)
+			wantText(t, "the key", b.get("/"+k.ID), 200, "Ends "+c.want)
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestAdviceToRotate(t *testing.T) {
 		if err := c.change(k.ID); err != nil {
 			t.Fatal(err)
 		}
-		got := b.get("/keys/" + k.ID)
+		got := b.get("/" + k.ID)
 		wantText(t, name, got, 200, "The secret cannot be shown again.")
 		if advice := strings.Contains(plain(got), "rotate the key"); advice != c.advice {
 			t.Errorf("a key that is %s: the page advises to rotate it: %t", name, advice)
@@ -228,11 +228,11 @@ func TestUnknownScopesAreShownAsSuch(t *testing.T) {
 	if err := b.keys.Update(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, "the page", b.get("/keys/"+k.ID), 200, "future:thing (unknown)", "It grants nothing.")
+	wantText(t, "the page", b.get("/"+k.ID), 200, "future:thing (unknown)", "It grants nothing.")
 	wantText(t, "the list", b.get("/"), 200, "future:thing (unknown)")
 	// It survives a rotation.
 	f := url.Values{"issue_token": {"x"}, "overlap": {"0"}}
-	secretOf(t, b.post("/keys/"+k.ID+"/rotate", f))
+	secretOf(t, b.post("/"+k.ID+"/rotate", f))
 	if got := b.all(t, "acme")[0].Scopes; !slices.Contains(got, "future:thing") {
 		t.Errorf("the new key has %v", got)
 	}

@@ -90,8 +90,8 @@ func (x *exchange) sendAgain(f *failure) (fields []formField) {
 	if !errors.Is(f, ErrSignedOut) || x.r.Method != http.MethodPost || x.readForm() != nil {
 		return nil
 	}
-	names := []string{"issue_token", "name", "environment", "scopes", "networks", "expiry", "expires_on", "overlap",
-		"reason", "version"}
+	names := []string{"issue_token", "preset", "name", "environment", "scopes", "networks", "expiry", "expires_on",
+		"overlap", "reason", "version"}
 	for _, a := range x.options.Attributes {
 		names = append(names, attributeField(a))
 	}

@@ -16,11 +16,11 @@ func TestSignedOutWhileTyping(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme")
 	for path, f := range map[string]url.Values{
-		"/keys": {
+		"/new": {
 			"issue_token": {"x"}, "name": {"Nightly <import>"}, "environment": {"production"},
 			"scopes": {"account:read", "tasks:read"}, "expiry": {"date"}, "expires_on": {"2099-12-31"},
 		},
-		"/keys/" + k.ID + "/rotate": {"issue_token": {"y"}, "overlap": {"3600"}},
+		"/" + k.ID + "/rotate": {"issue_token": {"y"}, "overlap": {"3600"}},
 	} {
 		sent := url.Values{"other": {"dropped"}}
 		for name, values := range f {
@@ -42,11 +42,11 @@ func TestSignedOutWhileTyping(t *testing.T) {
 	}
 	for name, r := range map[string]reply{
 		"a page": b.do("", "GET", "/new", "", "Accept", "text/html"),
-		"another site": b.do("", "POST", "/keys", "name=x",
+		"another site": b.do("", "POST", "/new", "name=x",
 			append(ofForm, "Accept", "text/html", "Sec-Fetch-Site", "cross-site")...),
-		"not an admin":  b.do("mem", "POST", "/keys", "name=x", ofPage...),
-		"no form":       b.do("", "POST", "/keys", "name=x", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"),
-		"nothing typed": b.do("", "POST", "/keys/"+k.ID+"/revoke", "", ofPage...),
+		"not an admin":  b.do("mem", "POST", "/new", "name=x", ofPage...),
+		"no form":       b.do("", "POST", "/new", "name=x", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"),
+		"nothing typed": b.do("", "POST", "/"+k.ID+"/revoke", "", ofPage...),
 	} {
 		if !slices.Contains([]int{401, 403}, r.StatusCode) || strings.Contains(plain(r), "Send again") {
 			t.Errorf("%s: got %s and a form to send again", name, r.Status)

@@ -49,6 +49,6 @@ func (x *exchange) revoke(k *keystore.Key) error {
 
 // toKey redirects to the page of a key.
 func (x *exchange) toKey(k *keystore.Key) {
-	x.w.Header().Set("Location", x.root+"keys/"+url.PathEscape(k.ID))
+	x.w.Header().Set("Location", x.root+url.PathEscape(k.ID))
 	x.w.WriteHeader(http.StatusSeeOther)
 }

@@ -20,7 +20,7 @@ func TestRotateAtOnce(t *testing.T) {
 	if b.status(t, old) != keystore.Active {
 		t.Fatal("the old key does not work")
 	}
-	path := "/keys/" + k.ID + "/rotate"
+	path := "/" + k.ID + "/rotate"
 	f := url.Values{"issue_token": {tokenOf(t, b.get(path))}, "overlap": {"0"}}
 	got := b.post(path, f)
 	token := secretOf(t, got)
@@ -51,11 +51,11 @@ func TestRotateWithOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		old, k := b.add(t, "acme", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(30 * 24 * time.Hour) })
-		path := "/keys/" + k.ID + "/rotate"
+		path := "/" + k.ID + "/rotate"
 		got := b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"86400"}})
 		token := secretOf(t, got)
 		wantText(t, "the new secret", got, 201, "The old secret works until 2 Jan 2000, 00:00 UTC.")
-		wantText(t, "the old key", b.get("/keys/"+k.ID), 200, "has been rotated", "stops working on 2 Jan 2000, 00:00 UTC",
+		wantText(t, "the old key", b.get("/"+k.ID), 200, "has been rotated", "stops working on 2 Jan 2000, 00:00 UTC",
 			"Ends 2 Jan 2000, 00:00 UTC")
 		time.Sleep(24*time.Hour - time.Nanosecond)
 		if b.status(t, old) != keystore.Active || b.status(t, token) != keystore.Active {
@@ -86,7 +86,7 @@ func TestRotateAKeyThatDoesNotWork(t *testing.T) {
 			if err := b.keys.Update(t.Context(), k); err != nil {
 				t.Fatal(err)
 			}
-			path := "/keys/" + k.ID + "/rotate"
+			path := "/" + k.ID + "/rotate"
 			wantText(t, test.name+", its form", b.get(path), 409, test.text)
 			wantText(t, test.name, b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"0"}}), 409, test.text)
 			if len(b.all(t, "acme")) != 1 || len(b.entries) != 0 {
@@ -101,7 +101,7 @@ func TestRotateAKeyThatDoesNotWork(t *testing.T) {
 func TestRotateWhileTheStoreIsAway(t *testing.T) {
 	b := newBench(t)
 	old, k := b.add(t, "acme")
-	path := "/keys/" + k.ID + "/rotate"
+	path := "/" + k.ID + "/rotate"
 	f := url.Values{"issue_token": {tokenOf(t, b.get(path))}, "overlap": {"0"}}
 	b.store.insert = func() error { return errors.New("disk on fire") }
 	got := b.post(path, f)
@@ -123,7 +123,7 @@ func TestRotateWhileTheStoreIsAway(t *testing.T) {
 func TestRotateTwice(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme")
-	path := "/keys/" + k.ID + "/rotate"
+	path := "/" + k.ID + "/rotate"
 	secretOf(t, b.post(path, url.Values{"issue_token": {"ada"}, "overlap": {"3600"}}))
 	form := url.Values{"issue_token": {"bea"}, "overlap": {"3600"}}.Encode()
 	got := b.do("bea", "POST", path, form, ofPage...)
@@ -137,7 +137,7 @@ func TestRotateTwice(t *testing.T) {
 func TestRotationsThatAreNotValid(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme")
-	path := "/keys/" + k.ID + "/rotate"
+	path := "/" + k.ID + "/rotate"
 	for _, f := range []url.Values{
 		{"issue_token": {"x"}},
 		{"issue_token": {"x"}, "overlap": {"-1"}},
@@ -158,13 +158,13 @@ func TestRotateWithTheTokenOfAnotherForm(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme")
 	created := b.form(t)
-	secretOf(t, b.post("/keys", created))
+	secretOf(t, b.post("/new", created))
 	for name, token := range map[string]string{"a creation": created.Get("issue_token"), "a rotation": "x"} {
 		if name == "a rotation" {
 			_, other := b.add(t, "acme")
-			secretOf(t, b.post("/keys/"+other.ID+"/rotate", url.Values{"issue_token": {token}, "overlap": {"0"}}))
+			secretOf(t, b.post("/"+other.ID+"/rotate", url.Values{"issue_token": {token}, "overlap": {"0"}}))
 		}
-		got := b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {token}, "overlap": {"0"}})
+		got := b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {token}, "overlap": {"0"}})
 		wantText(t, name, got, 422, "This form has been used for something else. Nothing was changed.")
 	}
 	if b.status(t, token) != keystore.Active {
@@ -178,7 +178,7 @@ func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 	b := newBench(t)
 	old, k := b.add(t, "acme")
 	b.store.update = func() error { return errors.New("disk on fire") }
-	got := b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})
+	got := b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})
 	token := secretOf(t, got)
 	wantText(t, "the page", got, 201, "The old key could not be revoked, and still works.")
 	if b.status(t, token) != keystore.Active || b.status(t, old) != keystore.Active {
@@ -189,7 +189,7 @@ func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 	}
 	b.store.update = nil
 	for range 2 { // the repeat ends the old key, which is an act of its own
-		again := b.post("/keys/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})
+		again := b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})
 		wantText(t, "the repeat", again, 200, "cannot be shown again")
 	}
 	if b.status(t, old) != keystore.Revoked || len(b.entries) != 2 || b.entries[1].Act != "revoke" ||
@@ -222,13 +222,13 @@ func TestAssignable(t *testing.T) {
 	}
 	f := url.Values{"issue_token": {"x"}, "overlap": {"0"}}
 	// Rotating hands out a secret with all the scopes of the key.
-	wantText(t, "a key with more", b.post("/keys/"+beyond.ID+"/rotate", f), 403, "scopes that you may not assign")
-	wantText(t, "its form", b.get("/keys/"+beyond.ID+"/rotate"), 403, "scopes that you may not assign")
-	if strings.Contains(b.get("/keys/"+beyond.ID).text, `/rotate"`) {
+	wantText(t, "a key with more", b.post("/"+beyond.ID+"/rotate", f), 403, "scopes that you may not assign")
+	wantText(t, "its form", b.get("/"+beyond.ID+"/rotate"), 403, "scopes that you may not assign")
+	if strings.Contains(b.get("/"+beyond.ID).text, `/rotate"`) {
 		t.Error("the page offers to rotate it")
 	}
-	secretOf(t, b.post("/keys/"+mine.ID+"/rotate", f))
-	if got := b.post("/keys/"+beyond.ID+"/revoke", nil); got.StatusCode != 303 || b.status(t, token) != keystore.Revoked {
+	secretOf(t, b.post("/"+mine.ID+"/rotate", f))
+	if got := b.post("/"+beyond.ID+"/revoke", nil); got.StatusCode != 303 || b.status(t, token) != keystore.Revoked {
 		t.Errorf("revoking a key with more: got %s", got.Status)
 	}
 
@@ -237,7 +237,7 @@ func TestAssignable(t *testing.T) {
 	}
 	_, bare := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = nil })
 	wantText(t, "bea's form", bea("GET", "/new"), 403, "There is no scope that you may assign")
-	wantText(t, "bea's rotation of a key without scopes", bea("POST", "/keys/"+bare.ID+"/rotate"), 403)
+	wantText(t, "bea's rotation of a key without scopes", bea("POST", "/"+bare.ID+"/rotate"), 403)
 	if strings.Contains(bea("GET", "/").text, "Create API key") {
 		t.Error("bea is offered to create a key")
 	}
@@ -246,14 +246,14 @@ func TestAssignable(t *testing.T) {
 func TestRevoke(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme")
-	path := "/keys/" + k.ID + "/revoke"
+	path := "/" + k.ID + "/revoke"
 	wantText(t, "the question", b.get(path), 200, "Revoke “Old one”?", "cannot be taken back", "Keep it")
 	if b.status(t, token) != keystore.Active {
 		t.Error("asking revoked the key")
 	}
 	for range 2 {
 		got := b.post(path, url.Values{"reason": {"leaked"}})
-		if got.StatusCode != 303 || got.Header.Get("Location") != "../../keys/"+k.ID {
+		if got.StatusCode != 303 || got.Header.Get("Location") != "../"+k.ID {
 			t.Errorf("got %s to %q", got.Status, got.Header.Get("Location"))
 		}
 	}
@@ -261,7 +261,7 @@ func TestRevoke(t *testing.T) {
 		t.Error("the key still works")
 	}
 	_, other := b.add(t, "acme")
-	b.post("/keys/"+other.ID+"/revoke", url.Values{"reason": {"made up"}})
+	b.post("/"+other.ID+"/revoke", url.Values{"reason": {"made up"}})
 	acts := []string{"revoke " + k.ID + " by ada: leaked", "revoke " + other.ID + " by ada: other"}
 	if got := b.acts(); !slices.Equal(got, acts) {
 		t.Errorf("got the acts %q, want %q", got, acts)
