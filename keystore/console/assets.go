@@ -20,7 +20,7 @@ func (x *exchange) asset(at string) bool {
 	}
 	switch at {
 	case "console.css":
-		x.write(http.StatusOK, "text/css; charset=utf-8", []byte(css))
+		x.write(http.StatusOK, "text/css; charset=utf-8", []byte(x.look.css))
 	case "console.js":
 		x.write(http.StatusOK, "text/javascript; charset=utf-8", []byte(script))
 	default:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -22,12 +23,15 @@ type Attribute struct {
 // offered.
 func (o Options) check(issuer *keystore.Issuer) {
 	for _, p := range o.Presets {
-		if len(p.Scopes) == 0 {
-			panic(fmt.Sprintf("console: Presets: %q has no scopes", p.Name))
+		if p.Name == "" || len(p.Scopes) == 0 {
+			panic(fmt.Sprintf("console: Presets: %q has no name or no scopes", p.Name))
 		}
 		if _, unknown := issuer.Service().Scopes.Parse(p.Scopes); len(unknown) > 0 {
 			panic(fmt.Sprintf("console: Presets: %q has scopes that the issuer's registry lacks: %q", p.Name, unknown))
 		}
+	}
+	if p := (&url.URL{Path: path.Clean("/" + o.Path)}).EscapedPath(); o.Path != "" && (p != o.Path || p == "/") {
+		panic(fmt.Sprintf("console: Path: %q is no path such as /settings/keys", o.Path))
 	}
 	seen := make(map[string]bool)
 	for _, a := range o.Attributes {

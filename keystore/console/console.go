@@ -18,12 +18,14 @@ type console struct {
 	registry *scope.Registry
 	admin    func(*http.Request) (Actor, error)
 	options  Options
+	look     look
 	csp      string
 	origins  http.CrossOriginProtection
 }
 
 // New returns the console of an issuer's keys. It serves the root of whatever
-// it is mounted at, so a prefix is taken off with [http.StripPrefix].
+// it is mounted at, so a prefix is taken off with [http.StripPrefix], or named
+// in [Options.Path].
 //
 // admin says for each request which administrator makes it, or returns
 // [ErrSignedOut] or [ErrNotAdmin]. It has to rely on what a browser does not
@@ -41,8 +43,9 @@ func New(issuer *keystore.Issuer, admin func(*http.Request) (Actor, error), o Op
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o,
-		csp: policy(o.frameAncestors())}
+	l := o.Theme.look()
+	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o, look: l,
+		csp: policy(l, o.frameAncestors())}
 }
 
 // An exchange is one request with the administrator who makes it.
@@ -59,12 +62,15 @@ type exchange struct {
 func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{console: c, w: w, r: r, names: make(map[string]string)}
 	c.setHeaders(w.Header())
-	at := r.URL.EscapedPath()
-	if at == "" && x.addSlash() {
+	at := strings.TrimPrefix(r.URL.EscapedPath(), c.options.Path)
+	if at == "" && c.options.Path == "" && x.addSlash() {
 		return
 	}
 	at = strings.TrimPrefix(at, "/")
 	x.root = cmp.Or(strings.Repeat("../", strings.Count(at, "/")), "./")
+	if c.options.Path != "" {
+		x.root = c.options.Path + "/"
+	}
 	if x.asset(at) {
 		return
 	}

@@ -189,8 +189,8 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 				"Referrer-Policy":        "no-referrer",
 				"X-Content-Type-Options": "nosniff",
 				"X-Frame-Options":        "DENY",
-				"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; " +
-					"base-uri 'none'; frame-ancestors 'none'",
+				"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " +
+					"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 			} {
 				if values := got.Header.Values(name); len(values) != 1 || values[0] != want {
 					t.Errorf("%s %s: got %s %q, want %q", at[0], at[1], name, values, want)
@@ -331,6 +331,8 @@ func TestEveryOption(t *testing.T) {
 		"FrameAncestors": func(o *console.Options) { o.FrameAncestors = []string{"'self'"} },
 		"SignIn":         func(o *console.Options) { o.SignIn = "/elsewhere" },
 		"BaseURL":        func(o *console.Options) { o.BaseURL = "https://api.example.com/api/v1" },
+		"Theme":          func(o *console.Options) { o.Theme.Title = "Harbour" },
+		"Path":           func(o *console.Options) { o.Path = "/settings/keys" },
 		"Logger":         func(o *console.Options) { o.Logger = slog.New(slog.DiscardHandler) },
 	})
 }

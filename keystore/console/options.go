@@ -53,6 +53,16 @@ type Options struct {
 	// The networks of a key are shown also without it.
 	Networks bool
 
+	// Theme is how the pages look. The zero value is the package's own look.
+	Theme Theme
+
+	// Path is where browsers find the console, such as "/settings/keys". It is
+	// for one behind a proxy that takes a prefix off: with it links begin with
+	// the Path, and the address works with and without a slash at its end. A
+	// request may come with the Path or without. Empty: links are relative, and
+	// a prefix that [http.StripPrefix] takes off gets a slash by a redirect.
+	Path string
+
 	// FrameAncestors are the origins, such as "https://dashboard.example.com"
 	// or "'self'", whose pages may show the console in a frame. Nil: none.
 	FrameAncestors []string

@@ -33,18 +33,18 @@ var pages = func() map[string]*template.Template {
 
 // A page is what the layout shows; Body belongs to the template.
 type page struct {
-	Title  string
-	Root   string
-	Actor  Actor
-	SignIn string
-	Body   any
+	Title string
+	Root  string
+	Look  look
+	Actor Actor
+	Body  any
 }
 
 func (x *exchange) render(status int, name, title string, body any) {
 	// Rendered whole first, so that no half page leaves with a status of
 	// success.
 	var b bytes.Buffer
-	err := pages[name].Execute(&b, page{Title: title, Root: x.root, Actor: x.actor, SignIn: x.options.SignIn, Body: body})
+	err := pages[name].Execute(&b, page{Title: title, Root: x.root, Look: x.look, Actor: x.actor, Body: body})
 	if err != nil {
 		x.options.Logger.ErrorContext(x.r.Context(), "console: a page could not be rendered", "page", name, "error", err)
 		http.Error(x.w, "The page could not be rendered.", http.StatusInternalServerError)

@@ -1,0 +1,192 @@
+package console_test
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+)
+
+const pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
+
+// Each field of a Theme changes the page, the style sheet or the policy.
+func TestTheme(t *testing.T) {
+	const page, sheet, policy = "page", "sheet", "policy"
+	for _, row := range []struct {
+		theme    console.Theme
+		in, want string
+	}{
+		{console.Theme{}, page, "<title>API keys · Developer</title>"},
+		{console.Theme{Title: "Harbour & Co"}, page, "<title>API keys · Harbour &amp; Co</title>"},
+		{console.Theme{Title: "Harbour & Co"}, page, `<a class="brand" href="./">Harbour &amp; Co</a>`},
+		{console.Theme{Logo: "/logo.svg"}, page, `<img src="/logo.svg" alt="">`},
+		{console.Theme{Logo: "/logo.svg"}, policy, "; img-src 'self'; "},
+		{console.Theme{Logo: "https://cdn.example.com/a/logo.svg?v=2"}, policy, "; img-src https://cdn.example.com; "},
+		{console.Theme{Logo: pixel}, page, `<img src="` + pixel + `" alt="">`},
+		{console.Theme{Logo: pixel, LogoDark: "/dark.svg"}, policy, "; img-src data: 'self'; "},
+		{console.Theme{Logo: "/logo.svg", LogoDark: pixel}, page,
+			`<source srcset="` + pixel + `" media="(prefers-color-scheme: dark)">`},
+		{console.Theme{Logo: "/logo.svg", LogoDark: "/dark.svg", Scheme: "dark"}, page, `<img src="/dark.svg" alt="">`},
+		{console.Theme{Scheme: "dark"}, page, `<meta name="color-scheme" content="dark">`},
+		{console.Theme{Scheme: "light"}, sheet, ":root { color-scheme: light; }"},
+		{console.Theme{Font: `"Inter Display", Arial, sans-serif`}, sheet,
+			`:root { --font: "Inter Display", Arial, sans-serif; }`},
+		{console.Theme{Font: "Inter", FontFile: "/inter.woff2"}, sheet,
+			`@font-face { font-family: Inter; src: url("/inter.woff2") format("woff2");`},
+		{console.Theme{Font: "Inter", FontFile: "https://f.example/inter.woff2"}, policy, "; font-src https://f.example; "},
+		{console.Theme{Radius: "0"}, sheet, ":root { --radius: 0px; }"},
+		{console.Theme{Radius: "12px"}, sheet, ":root { --radius: 12px; }"},
+		{console.Theme{Compact: true}, sheet, "--control: 1.875rem"},
+		{console.Theme{NoHeader: true}, page, `<body class="bare">`},
+		{console.Theme{Light: console.Palette{Accent: "#0a7f5a"}}, sheet,
+			":root { --accent: light-dark(#0a7f5a, #0a7f5a); }"},
+		{console.Theme{Dark: console.Palette{Accent: "#0A7F5A"}}, sheet, ":root { --accent: light-dark(#3346c8, #0a7f5a); }"},
+		{console.Theme{Light: console.Palette{Ground: "#ffffff"}, Dark: console.Palette{Ground: "#000000"}}, sheet,
+			":root { --ground: light-dark(#ffffff, #000000); }"},
+		{console.Theme{Light: console.Palette{Surface: "#fffdf5"}}, sheet,
+			":root { --surface: light-dark(#fffdf5, #161a21); }"},
+		{console.Theme{Light: console.Palette{Ink: "#000000"}}, sheet, ":root { --ink: light-dark(#000000, #e9ecf1); }"},
+	} {
+		b := newBench(t, func(o *console.Options) { o.Theme = row.theme })
+		got := b.get("/")
+		text := map[string]string{page: got.text, sheet: b.get("/console.css").text,
+			policy: got.Header.Get("Content-Security-Policy")}[row.in]
+		if !strings.Contains(text, row.want) {
+			t.Errorf("%+v: the %s has no %s:\n%.1500s", row.theme, row.in, row.want, text)
+		}
+		if has := strings.Contains(got.text, "<header"); has == row.theme.NoHeader {
+			t.Errorf("%+v: the page has a header: %t", row.theme, has)
+		}
+		if strings.Contains(html.UnescapeString(got.text), "ZgotmplZ") {
+			t.Errorf("%+v: a value was refused by the template", row.theme)
+		}
+	}
+}
+
+// What could end a declaration, load from elsewhere or not be read is refused
+// at start-up, with the name of the field.
+func TestThemeMistakes(t *testing.T) {
+	for field, themes := range map[string][]console.Theme{
+		"Logo": {{Logo: "logo.svg"}, {Logo: "//evil.example/x.svg"}, {Logo: "http://a.example/x.svg"}, {Logo: "javascript:1"},
+			{Logo: "/a b.svg"}, {Logo: "https://u:p@a.example/x"}, {Logo: "data:text/html,<script>"}, {Logo: "/x;y"},
+			{Logo: "https://a.example; script-src *"}},
+		"LogoDark": {{LogoDark: "logo.svg"}},
+		"Scheme":   {{Scheme: "sepia"}},
+		"Font": {{Font: "Inter; } body { display: none"}, {Font: `"Inter`}, {Font: "Inter,"}, {Font: "url(x)"},
+			{Font: "a\\b"}, {Font: "Inter\n"}, {Font: "a}"}},
+		"FontFile": {{FontFile: "/inter.woff2"}, {Font: "Inter", FontFile: `/x") format("woff2"), url("//evil.example/x`},
+			{Font: "Inter", FontFile: "//evil.example/x"}},
+		"Radius": {{Radius: "8"}, {Radius: "25px"}, {Radius: "-1px"}, {Radius: "1em"}, {Radius: "8px; color: red"}},
+		"Light.Accent": {{Light: console.Palette{Accent: "red"}}, {Light: console.Palette{Accent: "#12345"}},
+			{Light: console.Palette{Accent: "#12345g"}}, {Light: console.Palette{Accent: "1234567"}}},
+		"Dark.Accent":   {{Dark: console.Palette{Accent: "#12;}}"}}},
+		"Light.Ground":  {{Light: console.Palette{Ground: "#777777"}}, {Light: console.Palette{Ground: "white"}}},
+		"Light.Surface": {{Light: console.Palette{Surface: "#222222"}}},
+		"Dark.Surface":  {{Dark: console.Palette{Surface: "#ffffff"}}},
+		"Light.Ink":     {{Light: console.Palette{Ink: "#808080"}}},
+		"Dark.Ink":      {{Dark: console.Palette{Ink: "#555555"}}},
+	} {
+		for _, theme := range themes {
+			func() {
+				defer func() {
+					if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "console: Theme: "+field+" ") {
+						t.Errorf("%+v: got %s", theme, text)
+					}
+				}()
+				newBench(t, func(o *console.Options) { o.Theme = theme })
+			}()
+		}
+	}
+}
+
+// Whatever the accent, its text and links can be read in light and in dark.
+func TestEveryAccentCanBeRead(t *testing.T) {
+	luminance := func(text string) (l float64) {
+		n, err := strconv.ParseUint(text[1:], 16, 24)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, weight := range []float64{0.0722, 0.7152, 0.2126} {
+			v := float64(n>>(8*i)&255) / 255
+			if v <= 0.04045 {
+				v /= 12.92
+			} else {
+				v = math.Pow((v+0.055)/1.055, 2.4)
+			}
+			l += weight * v
+		}
+		return l
+	}
+	contrast := func(a, b string) float64 {
+		l, m := luminance(a), luminance(b)
+		return (max(l, m) + 0.05) / (min(l, m) + 0.05)
+	}
+	for _, accent := range []string{"", "#000000", "#ffffff", "#ffcc00", "#e11d48", "#777777", "#00ff00", "#0000ff",
+		"#101010"} {
+		p := console.Palette{Accent: accent}
+		if accent == "" {
+			p.Ink = "#16191f" // so that there is a palette
+		}
+		b := newBench(t, func(o *console.Options) { o.Theme.Light = p })
+		colors := make(map[string][]string) // in light and in dark
+		for _, m := range regexp.MustCompile(`:root { --([a-z-]+): light-dark\((#\w+), (#\w+)\); }`).
+			FindAllStringSubmatch(b.get("/console.css").text, -1) {
+			colors[m[1]] = m[2:]
+		}
+		if sheet := newBench(t).get("/console.css").text; accent == "" { // the standard, which stands in both files
+			for _, name := range []string{"accent", "ground", "surface", "ink"} {
+				if want := "--" + name + ": light-dark(" + strings.Join(colors[name], ", ") + ")"; !strings.Contains(sheet, want) {
+					t.Errorf("the style sheet has no %s", want)
+				}
+			}
+		}
+		for i, scheme := range []string{"light", "dark"} {
+			for _, pair := range [][2]string{{"accent-ink", "accent"}, {"link", "surface"}, {"link", "ground"},
+				{"ink", "ground"}} {
+				if got := contrast(colors[pair[0]][i], colors[pair[1]][i]); got < 4.5 {
+					t.Errorf("%s, %s: %v has a contrast of %.2f: %v", accent, scheme, pair, got, colors)
+				}
+			}
+		}
+	}
+}
+
+// With a Path all links begin with it, whichever part of it a proxy takes off
+// and whether or not the address ends in a slash.
+func TestPath(t *testing.T) {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	c := console.New(issuer, func(*http.Request) (console.Actor, error) {
+		return console.Actor{ID: "a", Organization: "o"}, nil
+	}, console.Options{Path: "/settings/keys"})
+	for _, path := range []string{"/", "/new", "/settings/keys", "/settings/keys/", "/settings/keys/new"} {
+		w := httptest.NewRecorder()
+		c.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != 200 {
+			t.Errorf("%s: got %d to %q", path, w.Code, w.Header().Get("Location"))
+		}
+		for _, m := range linked.FindAllStringSubmatch(w.Body.String(), -1) {
+			if !strings.HasPrefix(m[1], "/settings/keys/") {
+				t.Errorf("%s links to %s", path, m[1])
+			}
+		}
+	}
+	for _, bad := range []string{"/", "settings", "/settings/", "//evil.example", "/a/../b", "/a b",
+		"https://a.example/keys"} {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "console: Path: ") {
+					t.Errorf("Path %q: got %s", bad, text)
+				}
+			}()
+			newBench(t, func(o *console.Options) { o.Path = bad })
+		}()
+	}
+}
