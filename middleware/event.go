@@ -56,6 +56,10 @@ type Event struct {
 	// [WriteProblem], "" for none.
 	Problem string
 
+	// Executed is set if the handler ran under an Idempotency-Key, also if it
+	// panicked or its transaction was rolled back.
+	Executed bool
+
 	// Waited is how long a repeat waited for the first request with its key.
 	Waited time.Duration
 

@@ -129,6 +129,7 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 	}{}
 	inner.facts.copy(&inner.Context, f)
 	inner.facts.claim = &inner.Claim
+	recordOf(run.W).note(func(e *Event) { e.Executed = true })
 	switch err := run.Serve(s.next, &inner.Context, &inner.facts); {
 	case err == nil:
 		recordOf(run.W).decide(StageIdempotency, executed)

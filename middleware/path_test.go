@@ -52,6 +52,10 @@ func TestAPIBehindTimeoutHandler(t *testing.T) {
 		nested[0].RequestID != outer.RequestID || outer.RequestID != wantID(t, res.Response) {
 		t.Errorf("in time: got %d with the Events %+v and %+v", res.StatusCode, outer, nested)
 	}
+	outer, _ = o.ask(h, request("GET", "/api/v1/x", "", ""))
+	if len(nested) != 2 || nested[1].Outcome != "api_key_missing" || outer.Status != 401 || outer.Outcome != "handled" {
+		t.Errorf("refused inside: got the Events %+v and %+v", outer, nested)
+	}
 }
 
 // TestAPIWithinAPI: the inner one decides anew, for its own keys.

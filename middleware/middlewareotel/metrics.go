@@ -19,8 +19,9 @@
 // of a refusal; "aborted" if the connection was, whatever status was sent
 // before; or "reported" where a handler answered and Reported is set. A
 // response within another one is not counted again; its rate limits and its
-// idempotency key are. How long requests take is otelhttp's
-// http.server.request.duration.
+// idempotency key are. So a request has the outcome "handled" where an
+// http.TimeoutHandler stands between RequestID and what decided on it. How long
+// requests take is otelhttp's http.server.request.duration.
 //
 // No attribute of a metric names a key, an organization or a request: these are
 // without number, and a set of attributes stays in memory for good. The span

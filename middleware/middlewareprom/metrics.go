@@ -19,8 +19,9 @@
 // of a refusal; "aborted" if the connection was, whatever status was sent
 // before; or "reported" where a handler answered and Reported is set. A
 // response within another one is not counted again; its rate limits and its
-// idempotency key are. How long requests take is what promhttp or otelhttp
-// measures.
+// idempotency key are. So a request has the outcome "handled" where an
+// http.TimeoutHandler stands between RequestID and what decided on it. How long
+// requests take is what promhttp or otelhttp measures.
 //
 // No label names a key, an organization or a request: these are without number,
 // and a series stays in memory for good, here and in Prometheus. The log has

@@ -183,7 +183,7 @@ func TestNested(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics.Observe(t.Context(), middleware.Event{Outcome: "executed", Policy: "organization", Nested: true})
+	metrics.Observe(t.Context(), middleware.Event{Executed: true, Policy: "organization", Nested: true})
 	for name, want := range map[string]int{"sallyport_requests_total": 0, "sallyport_rate_limit_requests_total": 1} {
 		if n, err := testutil.GatherAndCount(registry, name); n != want || err != nil {
 			t.Errorf("a response within another one: %d series of %s, %v, want %d", n, name, err, want)

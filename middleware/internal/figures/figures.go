@@ -82,8 +82,6 @@ var IdempotencyOutcomes = []string{"executed", "replayed", "waited", "conflict",
 // it had none, or was refused before its key was looked up.
 func IdempotencyOf(e *middleware.Event) string {
 	switch e.Outcome {
-	case "executed":
-		return e.Outcome
 	case "replayed":
 		if e.Waited > 0 {
 			return "waited"
@@ -97,6 +95,9 @@ func IdempotencyOf(e *middleware.Event) string {
 		return "not_retained"
 	case codes.OutcomeUnknown, codes.CommitUnknown:
 		return "unknown"
+	}
+	if e.Executed {
+		return "executed"
 	}
 	return ""
 }

@@ -71,20 +71,25 @@ func TestIdempotencyOf(t *testing.T) {
 	for _, tt := range []struct {
 		outcome, want string
 		waited        time.Duration
+		executed      bool
 	}{
 		{outcome: "handled"},
+		{outcome: "internal"},
 		{outcome: "idempotency_key_invalid"},
-		{outcome: "executed", want: "executed"},
+		{outcome: "executed", executed: true, want: "executed"},
+		{outcome: "internal", executed: true, want: "executed"},
+		{outcome: "handled", executed: true, want: "executed"}, // aborted
 		{outcome: "replayed", want: "replayed"},
 		{outcome: "replayed", waited: 1, want: "waited"},
 		{outcome: "idempotency_in_progress", waited: 1, want: "conflict"},
 		{outcome: "idempotency_key_reused", want: "mismatch"},
 		{outcome: "idempotency_response_not_retained", want: "not_retained"},
 		{outcome: "idempotency_outcome_unknown", want: "unknown"},
-		{outcome: "idempotency_commit_unknown", want: "unknown"},
+		{outcome: "idempotency_commit_unknown", executed: true, want: "unknown"},
 	} {
-		if got := figures.IdempotencyOf(&middleware.Event{Outcome: tt.outcome, Waited: tt.waited}); got != tt.want {
-			t.Errorf("%s after %v: got %q, want %q", tt.outcome, tt.waited, got, tt.want)
+		e := &middleware.Event{Outcome: tt.outcome, Waited: tt.waited, Executed: tt.executed}
+		if got := figures.IdempotencyOf(e); got != tt.want {
+			t.Errorf("%+v: got %q", tt, got)
 		}
 	}
 }
