@@ -18,27 +18,36 @@ func (i *Issuer) Revoke(ctx context.Context, organization, id string) (*Key, err
 	return i.retire(ctx, organization, id, instant())
 }
 
-// retire revokes a key at the given instant unless it ends before that. It
-// tries until no other writer comes between reading and writing.
+// retire revokes a key at the given instant unless it ends before that.
 func (i *Issuer) retire(ctx context.Context, organization, id string, at time.Time) (*Key, error) {
+	return i.rewrite(ctx, "revoke", organization, id, func(k *Key) {
+		if k.RevokedAt.IsZero() || k.RevokedAt.After(at) {
+			k.RevokedAt = at
+		}
+	})
+}
+
+// rewrite changes a key. It tries until no other writer comes between reading
+// and writing.
+func (i *Issuer) rewrite(ctx context.Context, act, organization, id string, change func(*Key)) (*Key, error) {
 	// Each conflict means that another writer succeeded. This many in a row
 	// mean that the store handles versions wrongly.
 	const attempts = 32
 	for range attempts {
-		k, err := i.Key(ctx, organization, id)
+		before, err := i.Key(ctx, organization, id)
 		if err != nil {
 			return nil, err
 		}
-		if !k.RevokedAt.IsZero() && !k.RevokedAt.After(at) {
-			i.forget(k)
-			return k, nil
+		after := before.Clone()
+		change(after)
+		if changesOf(before, after) == nil {
+			i.forget(before)
+			return before, nil
 		}
-		retired := k.Clone()
-		retired.RevokedAt = at
-		switch err := i.write(ctx, "revoke", k, retired, 0); {
+		switch err := i.write(ctx, act, before, after, 0); {
 		case err == nil:
-			retired.Version++
-			return retired, nil
+			after.Version++
+			return after, nil
 		case !errors.Is(err, ErrConflict):
 			return nil, err
 		}

@@ -27,6 +27,10 @@ import (
 // When the new key was stored and revoking the old one failed, Rotate returns
 // the secret, the new key and the error: the new key works, and so does the
 // old one until [Issuer.Revoke] ends it.
+//
+// What an [Issuer.Edit] changes in the old key meanwhile is changed in the new
+// one too. If that fails, Rotate returns the new key and the error, and no
+// secret.
 func (i *Issuer) Rotate(
 	ctx context.Context, organization, id string, overlap time.Duration, token string,
 ) (Secret, *Key, error) {
@@ -82,8 +86,25 @@ func (i *Issuer) Rotate(
 	if err != nil {
 		return Secret{}, nil, err
 	}
-	_, err = i.By(i.actor, ReasonRotated).retire(ctx, organization, id, now.Add(overlap))
-	return secret, next, err
+	retired, err := i.By(i.actor, ReasonRotated).retire(ctx, organization, id, now.Add(overlap))
+	if err != nil || !retired.editedSince(old) {
+		return secret, next, err
+	}
+	// Nobody has the secret yet.
+	edited, err := i.rewrite(ctx, "edit", organization, next.ID, func(k *Key) {
+		k.Name, k.Scopes, k.Attributes, k.Networks = retired.Name, retired.Scopes, retired.Attributes, retired.Networks
+		k.Suspended, k.ExpiresAt = retired.Suspended, i.policy.latest(retired.ExpiresAt, now)
+	})
+	if err != nil {
+		return Secret{}, next, err
+	}
+	return secret, edited, nil
+}
+
+// editedSince reports whether a field that [Issuer.Edit] changes differs from
+// what it was.
+func (k *Key) editedSince(before *Key) bool {
+	return slices.ContainsFunc(changesOf(before, k), func(c Change) bool { return c.Field != "revoked_at" })
 }
 
 // repeated answers a rotation whose token made the key next before.

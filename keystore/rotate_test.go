@@ -3,6 +3,8 @@ package keystore_test
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -310,6 +312,57 @@ func TestRotateHalfDone(t *testing.T) {
 			t.Errorf("an hour after the first call the old key is refused with %v, want ErrRevoked", err)
 		}
 	})
+}
+
+// An Edit between reading the old key and revoking it holds for the new key:
+// its secret comes after that, or not at all.
+func TestRotateBesideAnEdit(t *testing.T) {
+	for name, change := range map[string]func(k *keystore.Key){
+		"name":       func(k *keystore.Key) { k.Name = "Hourly" },
+		"scopes":     func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead} },
+		"attributes": func(k *keystore.Key) { k.Attributes = map[string]string{"plan": "free"} },
+		"networks":   func(k *keystore.Key) { k.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} },
+		"expires_at": func(k *keystore.Key) { k.ExpiresAt = time.Now().Add(time.Hour).Round(time.Second) },
+		"suspended":  suspended,
+	} {
+		memory := keystore.NewMemory()
+		editor := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+		g := grant()
+		g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
+		for _, broken := range []bool{false, true} {
+			_, old := issue(t, editor, g)
+			updates := 0
+			issuer := keystore.NewIssuer(failing{Manager: memory, insert: func() error {
+				k := old.Clone()
+				change(k)
+				_, err := editor.Edit(t.Context(), k)
+				return err
+			}, update: func() error {
+				if updates++; broken && updates == 2 {
+					return errStoreDown
+				}
+				return nil
+			}}, keystore.IssuerOptions{})
+			secret, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+			if next == nil || broken != errors.Is(err, errStoreDown) || broken != (secret.Reveal() == "") {
+				t.Fatalf("%s: Rotate returned %v, %v; the second update fails: %t", name, next, err, broken)
+			}
+			if broken {
+				continue
+			}
+			got, err := memory.Find(t.Context(), "acme", next.ID)
+			if err != nil || got.Version != next.Version {
+				t.Fatalf("%s: Rotate returned %+v, and the store has %+v, %v", name, next, got, err)
+			}
+			want := old.Clone()
+			change(want)
+			if got.Name != want.Name || !slices.Equal(got.Scopes, want.Scopes) ||
+				!maps.Equal(got.Attributes, want.Attributes) || !slices.Equal(got.Networks, want.Networks) ||
+				!got.ExpiresAt.Equal(want.ExpiresAt) || got.Suspended != want.Suspended {
+				t.Errorf("%s: Rotate made %+v of a key that is %+v now", name, got, want)
+			}
+		}
+	}
 }
 
 // Two calls with one token, of which neither finds what the other is making.
