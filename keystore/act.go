@@ -79,7 +79,7 @@ func (i *Issuer) write(ctx context.Context, act string, before, after *Key, maxK
 	e := i.entry(act, before, after)
 	switch {
 	case i.auditor == nil && before == nil:
-		if err = i.room(ctx, after.Organization, maxKeys); err == nil {
+		if err = i.room(ctx, after.Organization, maxKeys, (*Key).counts); err == nil {
 			err = i.manager.Insert(ctx, after)
 		}
 	case i.auditor == nil:
@@ -110,9 +110,11 @@ func (i *Issuer) entry(act string, before, after *Key) AuditEntry {
 	}
 }
 
-// room returns [ErrTooManyKeys] if the organization may have no other key. It
-// reads the list, for stores that are no [Auditor].
-func (i *Issuer) room(ctx context.Context, organization string, maxKeys int) error {
+// room returns [ErrTooManyKeys] if the organization has maxKeys keys that count,
+// unless maxKeys is zero. It reads the list.
+func (i *Issuer) room(
+	ctx context.Context, organization string, maxKeys int, counts func(*Key, time.Time) bool,
+) error {
 	now, count, page := time.Now(), 0, Page{Limit: 200}
 	for maxKeys > 0 {
 		keys, err := i.Keys(ctx, organization, page)
@@ -120,7 +122,7 @@ func (i *Issuer) room(ctx context.Context, organization string, maxKeys int) err
 			return err
 		}
 		for _, k := range keys {
-			if k.counts(now) {
+			if counts(k, now) {
 				count++
 			}
 		}

@@ -16,9 +16,10 @@ type Policy struct {
 	NeedExpiry []scope.Name  // a key that may do one of these needs an expiry
 
 	// MaxKeys is how many keys an organization may have. Those that have
-	// expired, are revoked, or will be after a rotation do not count. If the
-	// store is no [Auditor], concurrent calls of Issue can each add the last
-	// one. Zero: any number.
+	// expired, are revoked, or will be after a rotation do not count, and there
+	// may be as many again of the last kind: further ones are rotated without
+	// an overlap. Concurrent calls of Rotate can each add the last one, those
+	// of Issue only if the store is no [Auditor]. Zero: any number.
 	MaxKeys int
 }
 
@@ -61,6 +62,11 @@ func (p Policy) tooManyKeys() error {
 		"The organization has %d keys or more, and may have no other one. Revoke one first.", p.MaxKeys)}}}
 }
 
+func (p Policy) tooManyOverlaps() error {
+	return &GrantError{[]FieldError{{"overlap", fmt.Sprintf(
+		"%d keys or more that were rotated still work. Choose no overlap, or revoke one first.", p.MaxKeys)}}}
+}
+
 func lifeText(d time.Duration) string {
 	if days := d / (24 * time.Hour); days > 1 && d%(24*time.Hour) == 0 {
 		return fmt.Sprintf("%d days", days)
@@ -70,3 +76,10 @@ func lifeText(d time.Duration) string {
 
 // counts reports whether the key is one of Policy.MaxKeys.
 func (k *Key) counts(now time.Time) bool { return k.RevokedAt.IsZero() && k.Status(now) != Expired }
+
+// retires reports whether the key ends at a time that is set, such as the end of
+// an overlap.
+func (k *Key) retires(now time.Time) bool {
+	s := k.Status(now)
+	return !k.RevokedAt.IsZero() && s != Revoked && s != Expired
+}

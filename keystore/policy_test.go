@@ -60,7 +60,7 @@ func TestPolicyOfRotation(t *testing.T) {
 		memory := keystore.NewMemory()
 		free := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{
-			Policy: keystore.Policy{MaxLife: 90 * day, MaxKeys: 1, NeedExpiry: []scope.Name{scope.TasksRead}}})
+			Policy: keystore.Policy{MaxLife: 90 * day, NeedExpiry: []scope.Name{scope.TasksRead}}})
 		for expires, want := range map[time.Duration]time.Duration{0: 90 * day, 91 * day: 90 * day, 5 * day: 5 * day} {
 			g := grant()
 			if expires != 0 {
@@ -140,6 +140,42 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 	if made.Load() != 3 {
 		t.Errorf("50 concurrent Issues made %d keys, want 3", made.Load())
 	}
+}
+
+// Of old keys that work on there are no more than of others. One that ends at
+// once is no such key, and a repeat is let in.
+func TestPolicyOfOverlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := keystore.NewMemory()
+		issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 2}})
+		_, k := issue(t, issuer, grant())
+		rotate := func(overlap time.Duration, want bool) {
+			t.Helper()
+			_, next, err := issuer.Rotate(t.Context(), "acme", k.ID, overlap, "form-"+k.ID)
+			wrong, _ := errors.AsType[*keystore.GrantError](err)
+			switch {
+			case want != (err == nil):
+				t.Fatalf("Rotate with an overlap of %v returned %v, want a new key: %t", overlap, err, want)
+			case want:
+				k = next
+			case wrong == nil || wrong.Fields[0].Field != "overlap" ||
+				!strings.Contains(wrong.Fields[0].Message, "2 keys or more that were rotated still work. Choose no overlap"):
+				t.Errorf("Rotate returned %v, want a problem with the overlap", err)
+			}
+		}
+		rotate(time.Hour, true)
+		old := k
+		rotate(100*365*day, true)
+		if _, _, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "form-"+old.ID); !errors.Is(err,
+			keystore.ErrExists) {
+			t.Errorf("a repeat returned %v, want ErrExists", err)
+		}
+		rotate(time.Minute, false)
+		rotate(0, true)
+		rotate(time.Minute, false)
+		time.Sleep(time.Hour)
+		rotate(time.Minute, true)
+	})
 }
 
 // A store that cannot be asked how many keys there are lets none in.

@@ -16,7 +16,8 @@ import (
 // the [Service], whatever shape the old one has.
 //
 // A key that is revoked, expired or suspended cannot be rotated; the error is
-// that of [Key.Refused]. A key can be rotated once. The error is [ErrRotated]
+// that of [Key.Refused]. It is a [*GrantError] if Policy.MaxKeys old keys or more
+// still work and this one is to work on too. A key can be rotated once. The error is [ErrRotated]
 // when it has a successor, whoever made it; of several concurrent calls one
 // succeeds. The successor can be rotated in turn.
 //
@@ -61,6 +62,14 @@ func (i *Issuer) Rotate(
 	}
 	if !old.Environment.Known() {
 		return Secret{}, nil, ErrCorrupt
+	}
+	if overlap > 0 {
+		switch err := i.room(ctx, organization, i.policy.MaxKeys, (*Key).retires); {
+		case errors.Is(err, ErrTooManyKeys):
+			return Secret{}, nil, i.policy.tooManyOverlaps()
+		case err != nil:
+			return Secret{}, nil, err
+		}
 	}
 	secret := i.service.Generate(old.Environment)
 	next, err := i.insert(ctx, "rotate", &Key{
