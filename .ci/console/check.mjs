@@ -96,8 +96,10 @@ async function walk(name, options) {
   await see('create');
   await page.getByRole('link', {name: 'External worker'}).or(page.getByRole('button', {name: 'External worker'})).click();
   await page.waitForLoadState(); // count does not wait
-  assert.equal(await page.locator('input[name=scopes]:checked').count(), 3);
-  for (let n = 3; n > 0; n--) await page.locator('input[name=scopes]:checked').first().click();
+  const picked = () => page.locator('.family input:checked').evaluateAll((inputs) => inputs.map(({value}) => value).filter(Boolean).join(' '));
+  assert.equal(await picked(), 'deliverables:write chat:read chat:write');
+  await access(page, 'deliverables', 'None');
+  await access(page, 'chat', 'None');
 
   // The server's own refusal, behind the browser's.
   await page.locator('form').evaluate((form) => { form.noValidate = true; }).catch(() => {});
@@ -106,10 +108,12 @@ async function walk(name, options) {
   await page.getByRole('button', {name: 'Create API key'}).click();
   assert.match(await page.getByRole('alert').textContent(), /Nothing was created/);
   assert.equal(await page.getByLabel('Name', {exact: true}).inputValue(), `Shop, ${name}`);
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute('role')).catch(() => 'alert'), 'alert', 'the focus');
   await see('create-refused');
 
-  await page.getByRole('checkbox', {name: 'account:read'}).check();
-  await page.getByRole('checkbox', {name: 'tasks:read'}).check();
+  await access(page, 'account', 'Read');
+  await access(page, 'tasks', 'Both');
+  if (script) await finds(page);
   await page.getByLabel('The key ends').selectOption('90');
   const secret = await shown(page, script, () => page.getByRole('button', {name: 'Create API key'})[script ? 'dblclick' : 'click']());
   await see('secret');
@@ -151,6 +155,28 @@ async function walk(name, options) {
   await context.close();
 }
 
+// access picks what a family's scopes allow.
+async function access(page, family, what) {
+  await page.getByRole('radiogroup', {name: `Access to ${family}`}).getByRole('radio', {name: what}).check();
+}
+
+// finds searches the scopes, and reads the summary.
+async function finds(page) {
+  const search = page.getByRole('searchbox');
+  await search.fill('Cancel');
+  assert.deepEqual(await page.locator('.family:visible .head-of').allTextContents(), ['tasks']);
+  await search.fill('no such');
+  await page.getByText('No scope has this').waitFor();
+  await search.fill('');
+  assert.deepEqual(await page.locator('[data-sum="scopes"] code').allTextContents(), ['account:read', 'tasks:read', 'tasks:write']);
+  for (const [button, count] of [['All', 16], ['Read only', 7], ['None', 0]]) {
+    await page.getByRole('button', {name: button, exact: true}).click();
+    assert.equal(await page.locator('[data-sum="scopes"] code').count(), count, button);
+  }
+  await access(page, 'account', 'Read');
+  await access(page, 'tasks', 'Read');
+}
+
 // The walks share one clipboard and take turns.
 let clipboard = Promise.resolve();
 
@@ -181,7 +207,7 @@ async function keyboard() {
   assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content');
   await page.keyboard.press('Enter');
   const reached = [];
-  for (let i = 0; i < 40 && !reached.includes('Create API key'); i++) {
+  for (let i = 0; i < 60 && !reached.includes('Create API key'); i++) {
     await page.keyboard.press('Tab');
     const at = await page.evaluate(() => {
       const e = document.activeElement;
@@ -191,7 +217,8 @@ async function keyboard() {
     assert.notEqual(at.outline, 'none', `${at.name} does not show that it is focused`);
     reached.push(at.name);
     if (at.name === 'name') await page.keyboard.type('By keyboard');
-    if (at.name === 'environment' || at.name === 'scopes' && !reached.slice(0, -1).includes('scopes')) await page.keyboard.press('Space');
+    if (at.name === 'environment') await page.keyboard.press('Space');
+    if (at.name === 'access.tasks') await page.keyboard.press('ArrowRight');
     if (at.name === 'Create API key') await page.keyboard.press('Enter');
   }
   await page.getByRole('heading', {name: 'Copy the secret now'}).waitFor();

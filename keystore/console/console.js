@@ -27,30 +27,42 @@ for (const button of all('[data-copy]')) {
   });
 }
 
-// Presets and All and None check boxes in place, so that nothing typed is lost.
-const boxes = all('input[name="scopes"]');
-const count = document.querySelector('[data-count]');
-const recount = () => {
-  const n = boxes.filter((box) => box.checked).length;
-  if (count) count.textContent = n === 0 ? '' : `${n} of ${boxes.length} picked`;
-};
-const check = (wanted) => {
-  for (const box of boxes) box.checked = wanted(box.value);
-  recount();
+// Presets pick scopes in place. Of what a family offers together, the most that is wanted is picked.
+const form = document.querySelector('form:has([name="issue_token"])');
+const inputs = all('.family input');
+const names = (input) => input.value.split(' ').filter(Boolean);
+const pick = (wanted) => {
+  for (const input of inputs) {
+    if (names(input).every(wanted)) input.checked = input.type === 'radio' || wanted(input.value);
+    else if (input.type === 'checkbox') input.checked = false;
+  }
+  form.dispatchEvent(new Event('change'));
 };
 for (const button of all('[data-preset]')) {
-  const names = button.dataset.preset.split(' ');
+  const preset = button.dataset.preset.split(' ');
   button.addEventListener('click', (event) => {
     event.preventDefault();
-    check((name) => names.includes(name));
+    pick((name) => preset.includes(name));
   });
 }
-for (const button of all('[data-check]')) {
+for (const button of all('[data-pick]')) {
   button.hidden = false;
-  button.addEventListener('click', () => check(() => button.dataset.check === 'all'));
+  button.addEventListener('click', () => pick((name) => name.endsWith(button.dataset.pick)));
 }
-for (const box of boxes) box.addEventListener('change', recount);
-recount();
+
+// The families that a search finds. What is picked elsewhere stays picked.
+for (const label of all('[data-search]')) {
+  const search = label.querySelector('input');
+  const families = all('.family');
+  label.hidden = families.length < 8;
+  search.addEventListener('keydown', (event) => { if (event.key === 'Enter') event.preventDefault(); });
+  search.addEventListener('input', () => {
+    const wanted = search.value.trim().toLowerCase();
+    for (const family of families) family.hidden = !family.textContent.toLowerCase().includes(wanted);
+    const found = families.filter((family) => !family.hidden).length;
+    document.querySelector('[data-found]').textContent = wanted && (found ? `${found} of ${families.length} found` : 'No scope has this in its name or meaning.');
+  });
+}
 
 // The date goes with "On a date".
 const kind = document.getElementById('expiry-kind');
@@ -65,6 +77,25 @@ if (kind && date) {
   if (date.value) kind.value = 'date';
   kind.addEventListener('change', follow);
   follow();
+}
+
+// The summary follows the form.
+const summary = document.querySelector('[data-summary]');
+if (summary) {
+  const show = (name, ...nodes) => summary.querySelector(`[data-sum="${name}"]`).replaceChildren(...nodes);
+  const chip = (name) => Object.assign(document.createElement('code'), {className: 'scope', textContent: name});
+  const follow = () => {
+    const scopes = inputs.filter((input) => input.checked).flatMap(names);
+    show('name', form.elements.name.value.trim() || '–');
+    show('environment', form.querySelector('[name="environment"]:checked')?.dataset.name ?? '–');
+    const day = date.valueAsDate?.toLocaleDateString(undefined, {dateStyle: 'long', timeZone: 'UTC'});
+    show('ends', kind.value === 'date' ? day ?? '–' : kind.selectedOptions[0].text);
+    show('scopes', ...(scopes.length ? scopes.map(chip) : ['None picked']));
+  };
+  summary.hidden = false;
+  form.addEventListener('input', follow);
+  form.addEventListener('change', follow);
+  window.addEventListener('pageshow', follow);
 }
 
 // A second click would replace the page with the secret by one that says it has been shown.

@@ -175,6 +175,9 @@ func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	got := b.post("/new", url.Values{"issue_token": {"x"}})
 	wantText(t, "an empty form", got, 422, "Give the key a name", "Pick at least one scope", "The environment must be",
 		"Choose when the key ends.")
+	if !strings.Contains(got.text, `role="alert" tabindex="-1" autofocus`) {
+		t.Error("the focus does not go to the message")
+	}
 	described := regexp.MustCompile(`aria-describedby="[^"]*?([a-z]+-problem)"`)
 	for _, id := range described.FindAllStringSubmatch(got.text, -1) {
 		if !strings.Contains(got.text, `id="`+id[1]+`"`) {
@@ -215,20 +218,16 @@ func TestExpiry(t *testing.T) {
 func TestPresets(t *testing.T) {
 	b := newBench(t)
 	got := b.get("/new?preset=External+worker")
-	var picked []string
-	for _, m := range regexp.MustCompile(`value="([a-z]+:[a-z]+)" checked`).FindAllStringSubmatch(got.text, -1) {
-		picked = append(picked, m[1])
-	}
-	if want := []string{"deliverables:write", "chat:read", "chat:write"}; !slices.Equal(picked, want) {
-		t.Errorf("got %v, want %v", picked, want)
+	if got, want := picked(got), "deliverables:write chat:read chat:write"; got != want {
+		t.Errorf("got %v, want %v", got, want)
 	}
 	for _, d := range scope.Contract().Definitions() {
 		if !strings.Contains(plain(got), string(d.Name)+" "+d.Meaning) {
 			t.Errorf("the form does not say what %s means", d.Name)
 		}
 	}
-	if got := b.get("/new?preset=nothing"); strings.Contains(got.text, `" checked`) {
-		t.Error("an unknown preset picks something")
+	if got := picked(b.get("/new?preset=nothing")); got != "" {
+		t.Errorf("an unknown preset picks %s", got)
 	}
 }
 

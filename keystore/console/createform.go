@@ -2,6 +2,7 @@ package console
 
 import (
 	"crypto/rand"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,6 +23,9 @@ type createForm struct {
 	restriction
 	Expiry    string // "never", a number of days, or "date"
 	ExpiresOn string // with "date": YYYY-MM-DD
+
+	Linked bool         // filled in by a link
+	Lacks  []scope.Name // asked for by the link, and not on the form
 }
 
 func (x *exchange) readCreateForm(v url.Values) createForm {
@@ -32,11 +36,27 @@ func (x *exchange) readCreateForm(v url.Values) createForm {
 		ExpiresOn:   strings.TrimSpace(v.Get("expires_on")),
 		restriction: x.readRestriction(v),
 	}
-	for _, n := range v["scopes"] {
-		f.Scopes = append(f.Scopes, scope.Name(n))
+	var names []scope.Name
+	for _, field := range slices.Sorted(maps.Keys(v)) {
+		if field == "scopes" || strings.HasPrefix(field, accessField) {
+			names = append(names, scopeNames(v[field]...)...)
+		}
 	}
+	known, unknown := x.registry.Parse(names)
+	f.Scopes = append(known.Names(), unknown...)
 	return f
 }
+
+// scopeNames returns the names that stand in texts with spaces or commas
+// between them.
+func scopeNames(texts ...string) (names []scope.Name) {
+	for name := range strings.FieldsFuncSeq(strings.Join(texts, " "), func(r rune) bool { return r <= ' ' || r == ',' }) {
+		names = append(names, scope.Name(name))
+	}
+	return names
+}
+
+const maxDays = 3650 // until a key expires, where a number is given
 
 // grant returns what the form asks for, and what is wrong with its expiry.
 func (f createForm) grant(a Actor) (keystore.Grant, []keystore.FieldError) {
@@ -53,7 +73,7 @@ func (f createForm) grant(a Actor) (keystore.Grant, []keystore.FieldError) {
 			problem = "Fill in the last day on which the key works, such as 2030-12-31."
 		}
 		g.ExpiresAt = day.AddDate(0, 0, 1) // the day itself is included
-	case err == nil && 1 <= days && days <= 3650:
+	case err == nil && 1 <= days && days <= maxDays:
 		g.ExpiresAt = time.Now().Add(time.Duration(days) * 24 * time.Hour)
 	default:
 		problem = "Choose when the key ends."
@@ -65,10 +85,21 @@ func (f createForm) grant(a Actor) (keystore.Grant, []keystore.FieldError) {
 	return g, nil
 }
 
-// A family is a group of scopes on the form.
+// A family is a group of scopes on the form. Reading and writing are picked
+// together, the other scopes one by one.
 type family struct {
-	Name   string
-	Scopes []choice
+	Name, Field string
+	Access      []access // nil: all are picked one by one
+	Scopes      []choice
+}
+
+const accessField = "access." // and a family's name
+
+// An access is None, Read, Write or both.
+type access struct {
+	Name    string
+	Scopes  string // with a space between them
+	Checked bool
 }
 
 type choice struct {
@@ -76,11 +107,32 @@ type choice struct {
 	Meaning string
 	Checked bool
 	Only    string // the only environment it can be assigned in, or ""
+	Single  bool   // picked by itself
 }
 
-// createForm is the empty form, or one with a preset's scopes.
+// createForm is the form as its address fills it in: the parameters are name,
+// environment, scopes, expires (a date, a number of days or "never") and
+// preset. A link can fill in no more than a hand could.
 func (x *exchange) createForm() error {
-	return x.presetForm(createForm{Expiry: "never"}, x.r.URL.Query().Get("preset"))
+	q := x.r.URL.Query()
+	f := x.readCreateForm(url.Values{"name": q["name"], "environment": q["environment"], "scopes": q["scopes"]})
+	f.Lacks = slices.DeleteFunc(slices.Clone(f.Scopes), func(n scope.Name) bool {
+		return x.registry.Known(n) && slices.ContainsFunc(x.creatable(), func(e keystore.Environment) bool {
+			return slices.Contains(x.assignable(e), n)
+		})
+	})
+	f.Linked = f.Name != "" || len(f.Scopes) > 0 || q.Has("expires")
+	f.Expiry = "never"
+	expires := q.Get("expires")
+	if days, err := strconv.Atoi(expires); err == nil && 1 <= days && days <= maxDays {
+		expires = time.Now().UTC().AddDate(0, 0, days).Format(time.DateOnly)
+	}
+	if slices.ContainsFunc(expiries, func(c expiryChoice) bool { return c.Value == q.Get("expires") }) {
+		f.Expiry = q.Get("expires")
+	} else if _, err := time.Parse(time.DateOnly, expires); err == nil {
+		f.Expiry, f.ExpiresOn = "date", expires
+	}
+	return x.presetForm(f, q.Get("preset"))
 }
 
 // presetForm is the form as it was filled in, with a preset's scopes.
@@ -167,7 +219,42 @@ func (x *exchange) families(f createForm) (families []family) {
 		}
 		families[i].Scopes = append(families[i].Scopes, c)
 	}
+	for i := range families {
+		x.joinAccess(&families[i])
+	}
 	return families
+}
+
+// joinAccess makes one choice of what reads and what writes in a family, unless
+// one of them is for one environment only. Where writing implies reading there
+// is no third way.
+func (x *exchange) joinAccess(f *family) {
+	var read, write choice
+	for i, c := range f.Scopes {
+		switch {
+		case c.Only != "":
+		case string(c.Name) == f.Name+":read":
+			read = c
+		case string(c.Name) == f.Name+":write":
+			write = c
+		}
+		f.Scopes[i].Single = c.Name != read.Name && c.Name != write.Name
+	}
+	written, _ := x.registry.Parse([]scope.Name{write.Name})
+	both := read.Name != "" && write.Name != "" && !written.Has(read.Name)
+	if read.Name != "" || write.Name != "" {
+		f.Field = accessField + f.Name
+		f.Access = []access{{Name: "None", Checked: !read.Checked && !write.Checked}}
+	}
+	if read.Name != "" {
+		f.Access = append(f.Access, access{"Read", string(read.Name), read.Checked && !write.Checked})
+	}
+	if write.Name != "" {
+		f.Access = append(f.Access, access{"Write", string(write.Name), write.Checked && !(both && read.Checked)})
+	}
+	if both {
+		f.Access = append(f.Access, access{"Both", string(read.Name + " " + write.Name), read.Checked && write.Checked})
+	}
 }
 
 type presetChoice struct{ Name, Scopes string }

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
@@ -87,7 +89,7 @@ func TestPresetKeepsWhatWasTyped(t *testing.T) {
 	for _, want := range []string{
 		`value="The &#34;night&#34; &lt;import&gt;"`, `name="environment" value="sandbox" required checked`,
 		`value="date" selected`, `value="2030-12-31"`,
-		`value="deliverables:write" checked`, `value="chat:read" checked`, `value="chat:write" checked`,
+		`value="deliverables:write" checked`, `value="chat:read chat:write" checked`,
 	} {
 		if !strings.Contains(got.text, want) {
 			t.Errorf("the form has lost %s", want)
@@ -111,4 +113,116 @@ func TestPresetKeepsWhatWasTyped(t *testing.T) {
 	wantText(t, "a body that is no form", noForm, 415, "Not understood")
 	wantText(t, "JSON", b.do("ada", "POST", "/new", "{}", "Content-Type", "application/json"), 415,
 		"A program uses a keystore.Issuer.")
+}
+
+var checkedScopes = regexp.MustCompile(`name="(?:scopes|access\.[^"]*)" value="([^"]+)" checked`)
+
+// picked returns the scopes that a form would send.
+func picked(r reply) string {
+	var names []string
+	for _, m := range checkedScopes.FindAllStringSubmatch(r.text, -1) {
+		names = append(names, m[1])
+	}
+	return strings.Join(names, " ")
+}
+
+// Reading and writing are one choice in a family, and the rest are picked one
+// by one. Whatever was picked is picked again when the form comes back.
+func TestAccess(t *testing.T) {
+	registry := scope.New(
+		scope.Definition{Name: "books:read"}, scope.Definition{Name: "books:write"}, scope.Definition{Name: "books:burn"},
+		scope.Definition{Name: "films:read"}, scope.Definition{Name: "films:write", Implies: []scope.Name{"films:read"}},
+		scope.Definition{Name: "music:write"}, scope.Definition{Name: "admin"},
+		scope.Definition{Name: "plays:read"}, scope.Definition{Name: "plays:write"},
+	)
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Scopes: registry}})
+	b := &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, console.Options{
+		Assignable: func(_ console.Actor, e keystore.Environment) (names []scope.Name) {
+			for _, d := range registry.Definitions() {
+				if d.Name != "plays:write" || e == keystore.Sandbox {
+					names = append(names, d.Name)
+				}
+			}
+			return names
+		},
+	}))}
+	choices := func(family string) (values []string) {
+		field := regexp.MustCompile(`name="access\.` + family + `" value="([^"]*)"`)
+		for _, m := range field.FindAllStringSubmatch(b.get("/new").text, -1) {
+			values = append(values, m[1])
+		}
+		return values
+	}
+	for family, want := range map[string][]string{
+		"books": {"", "books:read", "books:write", "books:read books:write"},
+		"films": {"", "films:read", "films:write"}, // writing is reading, too
+		"music": {"", "music:write"},
+		"plays": {"", "plays:read"}, // writing is for the sandbox only
+		"admin": nil,
+	} {
+		if got := choices(family); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", family, got, want)
+		}
+	}
+	for sent, want := range map[string]string{
+		"access.books=books:read":                       "books:read",
+		"access.books=books:write&scopes=books:burn":    "books:write books:burn",
+		"access.books=books:read+books:write":           "books:read books:write",
+		"scopes=books:write&scopes=books:read":          "books:read books:write",
+		"access.films=films:write":                      "films:write",
+		"scopes=films:read&scopes=films:write":          "films:write",
+		"access.plays=plays:read&scopes=plays:write":    "plays:read plays:write",
+		"access.music=&access.books=&scopes=admin":      "admin",
+		"access.other=music:write&access.books=&name=x": "music:write",
+	} {
+		got := b.do("ada", "POST", "/new", sent, ofPage...)
+		if got.StatusCode != 422 || picked(got) != want {
+			t.Errorf("%s: got %s with %q, want %q", sent, got.Status, picked(got), want)
+		}
+	}
+	form := url.Values{"issue_token": {"t"}, "name": {"n"}, "environment": {"sandbox"}, "expiry": {"never"},
+		"access.books": {"books:read books:write"}, "access.films": {""}, "scopes": {"admin", "plays:write"}}
+	if got := b.post("/new", form); got.StatusCode != 201 {
+		t.Fatalf("got %s\n%s", got.Status, plain(got))
+	}
+	keys, err := issuer.Keys(t.Context(), "acme", keystore.Page{})
+	if want := "[books:read books:write admin plays:write]"; err != nil || fmt.Sprint(keys[0].Scopes) != want {
+		t.Errorf("got %v, %v, want %s", keys, err, want)
+	}
+}
+
+// A link fills the form in, says so, and makes nothing.
+func TestLinks(t *testing.T) {
+	const said = "A link has filled in this form."
+	synctest.Test(t, func(t *testing.T) { // whose clock starts on 1 January 2000
+		b := newBench(t)
+		for query, want := range map[string][]string{
+			"name=The+%22night%22&environment=sandbox": {`value="The &#34;night&#34;"`, `value="sandbox" required checked`,
+				said},
+			"scopes=tasks:read,chat:write+tasks:write": {`value="tasks:read tasks:write" checked`,
+				`value="chat:write" checked`, said},
+			"scopes=tasks:read&scopes=account:read": {`value="account:read" checked`, `value="tasks:read" checked`},
+			"scopes=tasks:read,moon:walk,<b>": {"scopes that you cannot assign: <code>moon:walk</code>, " +
+				"<code>&lt;b&gt;</code>."},
+			"expires=90":               {`value="90" selected`, said},
+			"expires=45":               {`value="date" selected`, `value="2000-02-15"`},
+			"expires=2031-12-31":       {`value="date" selected`, `value="2031-12-31"`},
+			"expires=soon":             {`value="never" selected`},
+			"expires=99999":            {`value="never" selected`},
+			"environment=moon&token=x": {`value="never" selected`},
+		} {
+			got := b.get("/new?" + query)
+			for _, want := range want {
+				if got.StatusCode != 200 || !strings.Contains(got.text, want) {
+					t.Errorf("%s: got %s without %s", query, got.Status, want)
+				}
+			}
+		}
+		if strings.Contains(b.get("/new").text, said) || strings.Contains(b.get("/new?preset=External+worker").text, said) {
+			t.Error("a form that no link has filled in says that one has")
+		}
+		if len(b.all(t, "acme")) > 0 || len(b.entries) > 0 {
+			t.Error("a link created a key")
+		}
+	})
 }

@@ -2,7 +2,9 @@ package console
 
 import (
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -94,6 +96,11 @@ func (x *exchange) sendAgain(f *failure) (fields []formField) {
 		"overlap", "reason", "version"}
 	for _, a := range x.options.Attributes {
 		names = append(names, attributeField(a))
+	}
+	for _, name := range slices.Sorted(maps.Keys(x.r.PostForm)) {
+		if strings.HasPrefix(name, accessField) {
+			names = append(names, name)
+		}
 	}
 	for _, name := range names {
 		for _, value := range x.r.PostForm[name] {

@@ -18,7 +18,8 @@ func TestSignedOutWhileTyping(t *testing.T) {
 	for path, f := range map[string]url.Values{
 		"/new": {
 			"issue_token": {"x"}, "name": {"Nightly <import>"}, "environment": {"production"},
-			"scopes": {"account:read", "tasks:read"}, "expiry": {"date"}, "expires_on": {"2099-12-31"},
+			"scopes": {"account:read", "tasks:read"}, "access.chat": {"chat:read chat:write"},
+			"expiry": {"date"}, "expires_on": {"2099-12-31"},
 		},
 		"/" + k.ID + "/rotate": {"issue_token": {"y"}, "overlap": {"3600"}},
 	} {
@@ -39,6 +40,17 @@ func TestSignedOutWhileTyping(t *testing.T) {
 			t.Errorf("%s: the form is not sent to the page's own address:\n%s", path, got.text)
 		}
 		secretOf(t, b.post(path, kept))
+	}
+	// A preset, which a browser without script sends the form for, is kept too.
+	f := url.Values{"preset": {"External worker"}, "name": {"Typed"}, "issue_token": {"z"}, "access.tasks": {""}}
+	kept := make(url.Values)
+	for _, m := range hiddenField.FindAllStringSubmatch(b.do("", "POST", "/new", f.Encode(), ofPage...).text, -1) {
+		kept.Add(m[1], m[2])
+	}
+	got := b.post("/new", kept)
+	wantText(t, "a preset", got, 200, "Create an API key")
+	if picked(got) != "deliverables:write chat:read chat:write" || !strings.Contains(got.text, `value="Typed"`) {
+		t.Errorf("the form comes back with %s:\n%s", picked(got), got.text)
 	}
 	for name, r := range map[string]reply{
 		"a page": b.do("", "GET", "/new", "", "Accept", "text/html"),
