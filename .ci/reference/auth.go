@@ -90,7 +90,7 @@ func cookie(r *http.Request, name string) string {
 // bearer returns the token of the one scheme that there is.
 func bearer(credentials string) string {
 	if scheme, token, _ := strings.Cut(credentials, " "); strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(token)
+		return strings.Trim(token, " \t")
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package reference
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"strings"
@@ -85,6 +86,19 @@ func (x *exchange) ids() []string {
 		return []string{"req_create"}
 	case s.has("id-per-connection"):
 		return []string{x.conn.id}
+	case s.has("id-counts-connection"):
+		return []string{fmt.Sprint("req_", x.conn.ids.Add(1))}
+	case s.has("id-zero-401") && x.status == http.StatusUnauthorized:
+		return []string{"00000000-0000-0000-0000-000000000000"}
+	case s.has("id-digest"):
+		of := fmt.Sprint(x.r.Method, x.r.RequestURI, x.token, x.r.Header["Idempotency-Key"])
+		return []string{fmt.Sprintf("req_%x", sha256.Sum256([]byte(of)))}
+	case s.has("id-race"):
+		next := 0
+		s.locked(func() { next = s.ids + 1 })
+		time.Sleep(time.Millisecond)
+		s.locked(func() { s.ids = next })
+		return []string{fmt.Sprint("req_", next)}
 	case s.has("id-per-key") && x.key != nil:
 		return []string{"req_" + x.key.org + x.key.env}
 	case s.has("id-recycled"):

@@ -12,8 +12,10 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // reply is what an idempotency key stands for: a claim, and the response once
@@ -27,6 +29,16 @@ type reply struct {
 	repeats  int
 	gzip     bool // the first request takes it
 	stuck    bool // for idem-race-stuck
+}
+
+// running reports whether the create still runs.
+func (r *reply) running() bool {
+	select {
+	case <-r.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // parts are what keys are apart by for a defect, besides organization,
@@ -43,6 +55,7 @@ var parts = map[string]func(x *exchange) string{
 	"idem-forwarded":     func(x *exchange) string { return x.r.Header.Get("X-Forwarded-For") },
 	"idem-charset":       func(x *exchange) string { return x.r.Header.Get("Content-Type") },
 	"idem-scheme":        func(x *exchange) string { return x.token[:min(6, len(x.token))] },
+	"idem-version":       func(x *exchange) string { return x.r.Proto },
 	"idem-coding":        func(x *exchange) string { return fmt.Sprint(x.r.TransferEncoding) },
 }
 
@@ -93,6 +106,12 @@ var sameKeys = map[string]func(x *exchange, key string) string{
 	"idem-key-comma":   func(_ *exchange, key string) string { first, _, _ := strings.Cut(key, ","); return first },
 	"idem-key-plus":    func(_ *exchange, key string) string { return strings.ReplaceAll(key, "+", "-") },
 	"idem-key-dashes":  func(_ *exchange, key string) string { return strings.ReplaceAll(key, "-", "") },
+	"idem-key-float": func(_ *exchange, key string) string {
+		if n, err := strconv.ParseFloat(key, 64); err == nil {
+			return fmt.Sprint(n)
+		}
+		return key
+	},
 	"idem-key-anagram": func(_ *exchange, key string) string {
 		letters := []byte(key)
 		slices.Sort(letters)
@@ -169,14 +188,10 @@ func (s *Server) claimAndRun(x *exchange, path, key string) {
 		if other && s.differs(x, path) {
 			return
 		}
-		select {
-		case <-claim.done:
-		default:
-			if s.inFlight(x, path, claim) {
-				return
-			}
-			<-claim.done
+		if claim.running() && s.inFlight(x, path, claim) {
+			return
 		}
+		<-claim.done
 		if claim.response != nil { // or nothing happened
 			s.again(x, path, claim)
 			return
@@ -242,6 +257,9 @@ func (s *Server) differs(x *exchange, path string) bool {
 	case s.has("idem-other-body-new"):
 		s.create(x, x, path)
 	default:
+		if s.has("idem-forgets-refused") {
+			s.forget(x, path)
+		}
 		x.refuse(http.StatusUnprocessableEntity, "idempotency_key_reused")
 	}
 	return true
@@ -254,13 +272,18 @@ func (s *Server) claim(x *exchange, key, path string) (*reply, bool) {
 	before := s.replies[key]
 	gone := before != nil && before.response != nil && s.has("idem-gone") && !slices.ContainsFunc(s.tasks,
 		func(t *resource) bool { return strings.HasSuffix(before.response.Header().Get("Location"), t.ID) })
-	if before != nil && !gone && !(s.has("idem-forgets-soon") && time.Since(before.at) > time.Second) {
+	soon := s.has("idem-forgets-soon") && before != nil && time.Since(before.at) > time.Second
+	lapsed := s.has("idem-lease") && before != nil && before.running() && time.Since(before.at) > s.Create/2
+	if before != nil && !gone && !soon && !lapsed {
 		return before, true
 	}
 	if s.has("idem-race") {
 		s.mu.Unlock()
 		time.Sleep(5 * time.Millisecond)
 		s.mu.Lock()
+	}
+	if s.has("idem-path-overwrites") {
+		maps.DeleteFunc(s.replies, func(other string, _ *reply) bool { return pathless(other) == pathless(key) })
 	}
 	claim := &reply{body: string(x.body), path: path, done: make(chan struct{}), at: time.Now()}
 	claim.gzip = x.r.Header.Get("Accept-Encoding") == "gzip"
@@ -307,6 +330,14 @@ var distortions = map[string]func(h http.Header, body []byte) []byte{
 	"idem-no-location": func(h http.Header, body []byte) []byte { h.Del("Location"); return body },
 	"idem-no-language": func(h http.Header, body []byte) []byte { h.Del("Content-Language"); return body },
 	"idem-no-type":     func(h http.Header, body []byte) []byte { h.Set("Content-Type", "text/plain"); return body },
+	"idem-ascii": func(_ http.Header, body []byte) []byte {
+		return bytes.Map(func(r rune) rune {
+			if r > unicode.MaxASCII {
+				return '?'
+			}
+			return r
+		}, body)
+	},
 	"idem-rebuilt": func(_ http.Header, body []byte) []byte {
 		now := `"read_at":"` + time.Now().Format(time.RFC3339Nano) + `",`
 		return bytes.Replace(body, []byte(`"created_at":`), []byte(now+`"created_at":`), 1)
@@ -328,10 +359,24 @@ func (x *exchange) replayOf(claim *reply) {
 		h.Set("Content-Encoding", "gzip")
 		body = packed.Bytes()
 	}
+	if x.s.has("idem-gzip-claimed") && strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+	}
 	maps.Copy(x.Header(), h)
 	status := pick(x.s, map[string]int{"idem-200": 200, "idem-304": 304, "idem-202": 202})
 	x.WriteHeader(cmp.Or(status, claim.response.Code))
 	_, _ = x.Write(body)
+}
+
+// pathless returns what a key is apart by, without its path.
+func pathless(key string) string {
+	parts := strings.Split(key, "\x00")
+	return strings.Join(slices.Delete(parts, 2, 3), "\x00")
+}
+
+// forget drops what the request's key stands for.
+func (s *Server) forget(x *exchange, path string) {
+	s.locked(func() { delete(s.replies, s.partition(x, path)+x.r.Header.Get("Idempotency-Key")) })
 }
 
 // stored returns what the request's key stands for, nil when there is nothing.

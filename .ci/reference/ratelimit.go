@@ -38,6 +38,12 @@ var waits = map[string]func(d denial) string{
 	"rate-grows":        func(d denial) string { return fmt.Sprint(int(d.elapsed/time.Second) + 1) },
 	"free-date":         func(d denial) string { return date(d.left + time.Second - 1) },
 	"free-floor":        func(d denial) string { return fmt.Sprint(int(d.left / time.Second)) },
+	"rate-short-later": func(d denial) string {
+		if d.first {
+			return fmt.Sprint(d.seconds())
+		}
+		return "1"
+	},
 }
 
 func date(from time.Duration) string { return time.Now().Add(from).UTC().Format(http.TimeFormat) }
@@ -45,6 +51,7 @@ func date(from time.Duration) string { return time.Now().Add(from).UTC().Format(
 // bare are the defects that leave Retry-After out.
 var bare = map[string]when{
 	"rate-bare":       func(x *exchange) bool { return true },
+	"rate-bare-head":  func(x *exchange) bool { return x.r.Method == "HEAD" },
 	"rate-bare-post":  func(x *exchange) bool { return x.r.Method == "POST" },
 	"rate-bare-list":  func(x *exchange) bool { return x.r.URL.Path == Tasks && x.r.Method == "GET" },
 	"rate-bare-http2": func(x *exchange) bool { return x.r.ProtoMajor == 2 },
@@ -63,7 +70,15 @@ func (s *Server) admit(x *exchange) bool {
 	if s.has("rate-creates") && x.r.Method == "POST" {
 		s.insert(x, x.r.URL.Path, s.title(x))
 	}
-	if s.has("rate-dropped") {
+	if s.has("rate-queued") && x.r.Method == "POST" {
+		later := x.as(x.key)
+		title := s.title(later)
+		time.AfterFunc(d.left, func() { s.insert(later, x.r.URL.Path, title) })
+	}
+	if s.has("idem-forgets-limited") {
+		s.forget(x, x.r.URL.Path)
+	}
+	if s.has("rate-dropped") || s.has("rate-reset-http2") && x.r.ProtoMajor == 2 {
 		panic(http.ErrAbortHandler)
 	}
 	value := fmt.Sprint(d.seconds())

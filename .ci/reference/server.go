@@ -7,11 +7,13 @@ import (
 	"context"
 	"crypto/rand"
 	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +25,9 @@ import (
 //go:embed defects.txt
 var defects string
 
+//go:embed second.txt
+var second string
+
 // A Defect is one way to break the contract, or to differ without breaking it.
 type Defect struct {
 	Name, Text, Sentence string
@@ -30,10 +35,15 @@ type Defect struct {
 }
 
 // Defects reads the list.
-func Defects() []Defect {
+func Defects() []Defect { return read(defects) }
+
+// Second reads the second list.
+func Second() []Defect { return read(second) }
+
+func read(list string) []Defect {
 	var all []Defect
 	sentence := ""
-	for line := range strings.Lines(defects) {
+	for line := range strings.Lines(list) {
 		line = strings.TrimSpace(line)
 		switch {
 		case line == "" || line[0] == '#':
@@ -67,6 +77,7 @@ type Server struct {
 	connections atomic.Int64
 	failures    atomic.Int64 // keys that were refused
 	seen        atomic.Bool  // a live key
+	allowed     sync.Map     // of scope-decision-cached
 
 	mu      sync.Mutex
 	replies map[string]*reply
@@ -94,7 +105,7 @@ func New(names ...string) *Server {
 		cache:   make(map[string][]byte),
 	}
 	known := make(map[string]bool)
-	for _, d := range Defects() {
+	for _, d := range append(Defects(), Second()...) {
 		known[d.Name] = true
 	}
 	for _, name := range names {
@@ -152,6 +163,7 @@ func (s *Server) locked(f func()) {
 // Configure prepares an http.Server.
 func (s *Server) Configure(srv *http.Server) {
 	srv.Handler = s
+	srv.DisableGeneralOptionsHandler = !s.has("id-absent-star")
 	srv.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, &connection{id: rand.Text(), number: int(s.connections.Add(1))})
 	}
@@ -163,6 +175,7 @@ type connKey struct{}
 type connection struct {
 	mu       sync.Mutex
 	id       string
+	ids      atomic.Int64
 	number   int
 	requests int
 	first    *key
@@ -223,6 +236,8 @@ func (s *Server) others(x *exchange) bool {
 		_ = x.r.Header.Write(x)
 	case s.has("secret-in-404") && !known && keys[bearer(x.token)] != nil:
 		x.refuse(http.StatusNotFound, "nothing for "+x.token)
+	case s.has("id-absent-414") && len(x.r.RequestURI) > 8<<10:
+		x.refuse(http.StatusRequestURITooLong, "uri_too_long")
 	case s.has("free-options") && x.r.Method == http.MethodOptions:
 		x.json(http.StatusOK, []byte(`{"name":"tasks","allow":["GET","POST"]}`))
 	case s.has("free-json-app") && !known:
@@ -270,6 +285,7 @@ var spellings = map[string]func(path string) string{
 	"scope-doubled-open": func(path string) string { return strings.ReplaceAll(path, "//", "/") },
 	"attack-capitals":    strings.ToLower,
 	"auth-suffix-open":   func(path string) string { return strings.TrimSuffix(path, ".json") },
+	"auth-dots-open":     path.Clean,
 }
 
 // route finds the handler.
@@ -314,7 +330,12 @@ func (s *Server) route(x *exchange) {
 
 // read answers GET and HEAD.
 func (s *Server) read(x *exchange, path string) {
-	if !s.allow(x, strings.TrimPrefix(path, "/api/v1/")+":read") {
+	scope := strings.TrimPrefix(path, "/api/v1/") + ":read"
+	if s.has("lacking-empty-list") && path != Account && !x.key.may(scope) {
+		x.json(http.StatusOK, []byte(`{"data":[],"total":0}`))
+		return
+	}
+	if !s.allow(x, scope) {
 		return
 	}
 	if stored := s.stored(x, Tasks); s.has("idem-get") && stored != nil {
@@ -341,6 +362,9 @@ func (s *Server) account(x *exchange) []byte {
 	if s.has("secret-in-body") {
 		account["key"] = x.token
 	}
+	if s.has("secret-encoded") {
+		account["key"] = base64.StdEncoding.EncodeToString([]byte(bearer(x.token)))
+	}
 	if s.has("free-clock") {
 		account["time"] = time.Now().String()
 	}
@@ -359,15 +383,18 @@ func (s *Server) list(x *exchange, path string) []byte {
 		ID    string `json:"id"`
 		Title string `json:"title"`
 	}
-	data := []item{}
+	data, total := []item{}, 0
 	for _, t := range slices.Backward(s.tasks) {
 		org := t.org == x.key.org || s.has("org-ignored") || s.has("attack-org-second") && path == Deliverables
 		env := t.env == x.key.env || s.has("sandbox-shared")
+		if t.path == path && (org && env || s.has("org-total")) {
+			total++
+		}
 		if t.path == path && org && env && (!s.has("free-late-list") || time.Since(t.made) > time.Second) {
 			data = append(data, item{t.ID, t.Title})
 		}
 	}
-	list := map[string]any{"data": data, "total": len(data)}
+	list := map[string]any{"data": data, "total": total}
 	switch {
 	case s.has("free-number"):
 		list = map[string]any{"version": 2, "tasks": map[string]int{"count": len(data), "limit": 1 << 30}}
@@ -383,6 +410,9 @@ func (s *Server) list(x *exchange, path string) []byte {
 func (s *Server) item(x *exchange, path, id string) {
 	verb := map[string]string{"GET": "read", "HEAD": "read", "PUT": "write", "PATCH": "write",
 		"DELETE": "write"}[x.r.Method]
+	if x.r.Method == "DELETE" && s.has("scope-delete-read") {
+		verb = "read"
+	}
 	if verb == "" {
 		x.refuse(http.StatusMethodNotAllowed, "method_not_allowed")
 		return
@@ -419,6 +449,10 @@ func (s *Server) post(x *exchange, path string) {
 	family := strings.TrimPrefix(path, "/api/v1/")
 	if s.has("lacking-creates") && !x.key.may(family+":write") {
 		s.insert(x, path, s.title(x))
+	}
+	if s.has("scope-after-body") && !x.key.may(family+":write") && s.title(x) == "" {
+		x.refuse(http.StatusBadRequest, "bad_request")
+		return
 	}
 	if s.has("scope-replay") && s.stored(x, path) != nil {
 		s.once(x, path)
@@ -479,7 +513,13 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 		return
 	}
 	time.Sleep(s.Create / 2)
-	made, fresh := s.insert(x, path, title)
+	owner := x
+	if s.has("org-by-body") {
+		var task struct{ Organization string }
+		_ = json.Unmarshal(x.body, &task)
+		owner = x.as(x.key.of(task.Organization))
+	}
+	made, fresh := s.insert(owner, path, title)
 	if !fresh && !s.has("free-upsert") {
 		x.refuseTo(w, http.StatusConflict, "there_is_one_with_this_title")
 		return
