@@ -1,10 +1,13 @@
 package reference
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +81,23 @@ var elsewhere = map[string]func(r *http.Request) string{
 	"auth-by-basic":        func(r *http.Request) string { _, password, _ := r.BasicAuth(); return password },
 	"auth-without-scheme":  func(r *http.Request) string { return r.Header.Get("Authorization") },
 	"auth-by-proxy-header": func(r *http.Request) string { return bearer(r.Header.Get("Proxy-Authorization")) },
+	"auth-by-form":         form,
+	"auth-later-in-list": func(r *http.Request) string {
+		_, later, _ := strings.Cut(r.Header.Get("Authorization"), ",")
+		return bearer(strings.TrimSpace(later))
+	},
+}
+
+// form returns the access token of RFC 6750, section 2.2, and leaves the body
+// to be read again.
+func form(r *http.Request) string {
+	if r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" {
+		return ""
+	}
+	body, _ := io.ReadAll(io.LimitReader(r.Body, maxBody))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	values, _ := url.ParseQuery(string(body))
+	return values.Get("access_token")
 }
 
 func cookie(r *http.Request, name string) string {
@@ -177,10 +197,15 @@ var open = map[string]when{
 	"auth-local-open":         func(x *exchange) bool { return x.r.Header.Get("X-Forwarded-For") == "127.0.0.1" },
 	"auth-host-open":          func(x *exchange) bool { return strings.HasPrefix(x.r.Host, "localhost") },
 	"auth-probe-open":         func(x *exchange) bool { return strings.HasPrefix(x.r.UserAgent(), "kube-probe/") },
+	"auth-second-list-open":   func(x *exchange) bool { return x.r.URL.Path == Deliverables && x.r.Method == "GET" },
+	"auth-dots-open":          func(x *exchange) bool { return strings.Contains(x.r.URL.Path, "/../") },
 	"auth-stream-open":        func(x *exchange) bool { return x.r.Header.Get("Accept") == "text/event-stream" },
 	"auth-text-open": func(x *exchange) bool {
 		return strings.HasPrefix(x.r.Header.Get("Content-Type"),
 			"text/plain")
+	},
+	"revoked-second-path": func(x *exchange) bool {
+		return x.r.URL.Path == Deliverables && bearer(x.token) == names["revoked"]
 	},
 	"auth-body-open":    func(x *exchange) bool { return x.r.Method == "GET" && x.r.ContentLength != 0 },
 	"auth-address-open": func(x *exchange) bool { return x.token == "" && x.s.seen.Load() },
@@ -228,7 +253,11 @@ var likeness = map[string]func(token, known string) bool{
 	"prefix-compared": func(token, known string) bool {
 		return len(token) > prefix+4 && strings.HasPrefix(known, token)
 	},
-	"suffix-ignored": strings.HasPrefix,
+	"token-nbsp":           func(token, known string) bool { return strings.TrimSpace(token) == known },
+	"token-quoted":         func(token, known string) bool { return token == `"`+known+`"` },
+	"token-without-prefix": func(token, known string) bool { return token == known[prefix:] },
+	"token-middle-ignored": func(token, known string) bool { return but(token, known, 16, len(known)-16) },
+	"suffix-ignored":       strings.HasPrefix,
 	"sandbox-last-byte": func(token, known string) bool {
 		return keys[known].env == "test" && but(token, known, len(known)-1, len(known))
 	},
@@ -361,10 +390,15 @@ func (k key) with(scopes string) *key {
 
 // allow wants a scope, or answers 403.
 func (s *Server) allow(x *exchange, scope string) bool {
-	family, _, _ := strings.Cut(scope, ":")
+	family, verb, _ := strings.Cut(scope, ":")
+	sameVerb := slices.ContainsFunc(x.key.scopes, func(held string) bool { return strings.HasSuffix(held, ":"+verb) })
 	inFamily := slices.ContainsFunc(x.key.scopes, func(held string) bool { return strings.HasPrefix(held, family+":") })
-	if x.key.may(scope) || s.any(granted, x) ||
+	decision := x.key.org + x.key.env + x.r.Method + x.r.URL.Path
+	_, cached := s.allowed.Load(decision)
+	if x.key.may(scope) || s.any(granted, x) || s.has("scope-decision-cached") && cached ||
+		s.has("scope-verb") && sameVerb ||
 		s.has("scope-family") && inFamily || s.has("scope-write-reads") && x.key.may(family+":write") {
+		s.allowed.Store(decision, true)
 		return true
 	}
 	x.refuse(s.status("lacking", http.StatusForbidden), "insufficient_scope")
