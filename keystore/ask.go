@@ -18,7 +18,7 @@ const maxLoads = 64
 
 // ask puts one question to the store and returns its answer, checked and bound.
 // It returns at the deadline at the latest.
-func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadline time.Duration) (*Key, error) {
+func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadline time.Duration) (*Caller, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline-c.now())
 	defer cancel()
 	if err := c.enter(ctx, places); err != nil {
@@ -78,14 +78,13 @@ func (c *Cached) enter(ctx context.Context, places chan struct{}) error {
 }
 
 // checked returns an answer of the store as a lookup may pass it on.
-func (c *Cached) checked(k *Key, err error, d Digest) (*Key, error) {
+func (c *Cached) checked(k *Key, err error, d Digest) (*Caller, error) {
 	if err != nil {
 		return nil, err
 	}
 	if err := k.fits(d); err != nil {
 		return nil, err
 	}
-	k = k.Bind(c.options.Service.Scopes)
 	c.unknownScopes.report(k, &c.options)
-	return k, nil
+	return k.Bind(c.options.Service.Scopes), nil
 }

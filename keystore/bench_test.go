@@ -2,10 +2,12 @@ package keystore_test
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -105,12 +107,11 @@ func BenchmarkCachedHit(b *testing.B) {
 	need, _ := scope.Contract().Parse([]scope.Name{scope.TasksRead})
 	seed := maphash.MakeSeed()
 	request := func(cached *keystore.Cached, d keystore.Digest) {
-		k, err := cached.Lookup(context.Background(), d)
-		if err != nil || k.Digest != d || k.Environment != keystore.Production || k.Refused() != nil ||
-			!k.Granted().HasAll(need) {
-			b.Errorf("got %v, %v, want the key", k, err)
+		c, err := cached.Caller(context.Background(), d)
+		if err != nil || c.Environment() != keystore.Production || c.Refused() != nil || !c.Granted().HasAll(need) {
+			b.Errorf("got %v, %v, want the caller", c, err)
 		}
-		maphash.String(seed, k.Tenant()) // as a limiter does
+		maphash.String(seed, c.Tenant()) // as a limiter does
 	}
 	for _, n := range []int{1, 10_000} {
 		cached, digests := manyKeys(b, n)
@@ -129,6 +130,41 @@ func BenchmarkCachedHit(b *testing.B) {
 			})
 		})
 	}
+}
+
+// TestCachedBytes: what a key takes in a Cached, of a store that makes a new Key
+// for each answer as a database does.
+func TestCachedBytes(t *testing.T) {
+	const keys = 20_000
+	for _, row := range []struct {
+		most int64
+		of   keystore.Key
+	}{{400, keystore.Key{}}, {500, keystore.Key{ExpiresAt: time.Now().Add(time.Hour)}}} {
+		before := heapBytes()
+		store := &fake{}
+		store.lookup.set(func(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, id := row.of, hex.EncodeToString(d[:12])
+			k.ID, k.Digest, k.Organization, k.Environment = "key_"+id[:20], d, "org_"+id[:7], keystore.Production
+			k.Name, k.CreatedBy, k.IssueToken = "Nightly import of "+id, "user_"+id, "token_"+id
+			k.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
+			return &k, nil
+		})
+		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour})
+		for i := range keys {
+			cached.Lookup(t.Context(), unknown(i))
+		}
+		if got := (heapBytes() - before) / keys; got > row.most {
+			t.Errorf("a key takes %d bytes, want at most %d", got, row.most)
+		}
+		runtime.KeepAlive(cached)
+	}
+}
+
+func heapBytes() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func BenchmarkCachedMiss(b *testing.B) {
@@ -159,10 +195,10 @@ func BenchmarkMemoryLookup(b *testing.B) {
 
 func BenchmarkRecordUse(b *testing.B) {
 	uses := keystore.NewLastUsed(keystore.NewMemory(), keystore.LastUsedOptions{})
-	k := &keystore.Key{ID: "key_1", Organization: "acme"}
+	c := key(1)
 	b.ReportAllocs()
 	for b.Loop() {
-		uses.Record(k, anywhere)
+		uses.Record(c, anywhere)
 	}
 }
 
@@ -177,12 +213,17 @@ func TestAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k = k.Clone()
-	k = k.Bind(scope.Contract())
+	k.Networks = prefixes("2001:db8::/32", "192.0.2.0/24")
+	k.ExpiresAt = time.Now().Add(time.Hour)
+	caller := k.Bind(scope.Contract())
 	cached.Lookup(ctx, unknown(1))
 	uses := keystore.NewLastUsed(store, keystore.LastUsedOptions{})
-	uses.Record(k, anywhere)
-	token := keystore.Service{}.Generate(keystore.Production).Reveal()
+	uses.Record(caller, anywhere)
+	secret, _, err := keystore.NewIssuer(cached, keystore.IssuerOptions{}).Issue(ctx, grant())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := secret.Reveal()
 	longest := strings.Repeat("a", 256)
 	contract := scope.Contract()
 
@@ -191,7 +232,6 @@ func TestAllocations(t *testing.T) {
 
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_", Match: hex40}}}
 	whole, brief := acme("0"), acme("0")[:40]
-	k.Networks = prefixes("2001:db8::/32", "192.0.2.0/24")
 	address := netip.MustParseAddr("::ffff:192.0.2.1")
 
 	for name, f := range map[string]func(){
@@ -199,23 +239,23 @@ func TestAllocations(t *testing.T) {
 		"Parse of a typo":          func() { format.Parse(mistyped) },
 		"Parse of a legacy key":    func() { format.Parse(whole) },
 		"Parse of half of one":     func() { format.Parse(brief) },
-		"Parse and Lookup":         func() { c, _ := format.Parse(token); c.Lookup(ctx, cached) },
+		"Parse and Caller":         func() { c, _ := format.Parse(token); c.Caller(ctx, cached, nil) },
 		"Parse and Remembered":     func() { c, _ := format.Parse(token); cached.Remembered(c) },
-		"AllowsAddress":            func() { k.AllowsAddress(address) },
+		"AllowsAddress":            func() { caller.AllowsAddress(address) },
 		"Parse":                    func() { keystore.Service{}.Parse(token) },
 		"Parse of a typing error":  func() { keystore.Service{}.Parse(mistyped) },
 		"Parse of a quote":         func() { keystore.Service{}.Parse(quoted) },
 		"Parse of a long token":    func() { keystore.Service{Prefix: "acme"}.Parse(longest) },
 		"DigestOf":                 func() { keystore.DigestOf(token) },
 		"DigestOf 256 bytes":       func() { keystore.DigestOf(longest) },
-		"Lookup of a key":          func() { cached.Lookup(ctx, d) },
+		"Caller":                   func() { cached.Caller(ctx, d) },
 		"Lookup of a refusal":      func() { cached.Lookup(ctx, unknown(1)) },
 		"Lookup in Memory":         func() { store.Memory.Lookup(ctx, d) },
-		"Refused":                  func() { k.Refused() },
-		"Tenant":                   func() { k.Tenant() },
-		"Bind again":               func() { k.Bind(contract) },
-		"Granted":                  func() { k.Granted().Has(scope.TasksRead) },
-		"Record":                   func() { uses.Record(k, anywhere) },
+		"Refused":                  func() { caller.Refused() },
+		"Tenant":                   func() { caller.Tenant() },
+		"Bind again":               func() { caller.Bind(contract) },
+		"Granted":                  func() { caller.Granted().Has(scope.TasksRead) },
+		"Record":                   func() { uses.Record(caller, anywhere) },
 	} {
 		if got := testing.AllocsPerRun(100, f); got != 0 {
 			t.Errorf("%s allocates %v times, want 0", name, got)

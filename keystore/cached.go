@@ -73,18 +73,18 @@ type shard struct {
 
 // An answer is what the store said about a token.
 type answer struct {
-	key      *Key          // nil: there is none
+	caller   *Caller       // nil: there is no key
 	deadline time.Duration // when it is too old to be used
 }
 
-// tooOld marks a token that was usable. Its key is dropped.
+// tooOld marks a token that was usable. Its caller is dropped.
 var tooOld = answer{deadline: math.MinInt64}
 
 // A load is a question to the store. Its result is set before done is closed.
 type load struct {
-	done chan struct{}
-	key  *Key
-	err  error
+	done   chan struct{}
+	caller *Caller
+	err    error
 }
 
 // NewCached returns a Cached in front of s. It panics when s is nil or a Cached
@@ -138,31 +138,44 @@ func newLRU(size int) *simplelru.LRU[Digest, answer] {
 
 func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shards)] }
 
-// Lookup implements [Store]. What it returns is bound to the scopes of the
-// Service and shared with other callers. The caller asks [Key.Refused]: a key
-// that was usable when it was loaded may have expired since.
+// Lookup implements [Store]. The key that it returns is a copy of what a
+// [Caller] has: its names, actors, notes and version are empty, also when the
+// store was just asked. A key that was usable when it was loaded may have
+// expired since: ask [Key.Refused].
 //
 // Besides [ErrNotFound] and the errors of the store it returns [ErrOverloaded],
 // an error that wraps [ErrCorrupt], and one that wraps
 // [context.DeadlineExceeded] after Timeout.
 //
-// A lookup that is answered from memory does not allocate.
+// [Token.Caller] does not make that copy.
 func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
+	caller, err := c.caller(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	k := caller.key()
+	k.Digest = d
+	return k, nil
+}
+
+// caller returns what Lookup does, shared with others. When it is answered from
+// memory, it does not allocate.
+func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 	now := c.now()
 	s := c.shard(d)
 	s.mu.Lock()
 	if found, ok := s.find(d, now); ok {
 		s.hits++
 		s.mu.Unlock()
-		if found.key == nil {
+		if found.caller == nil {
 			return nil, ErrNotFound
 		}
-		return found.key, nil
+		return found.caller, nil
 	}
 	if l, running := s.loads[d]; running {
 		s.mu.Unlock()
 		<-l.done
-		return l.key, l.err
+		return l.caller, l.err
 	}
 	l := &load{done: make(chan struct{})}
 	s.loads[d] = l
@@ -173,7 +186,7 @@ func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
 	s.mu.Unlock()
 
 	c.load(ctx, s, d, l, places, now)
-	return l.key, l.err
+	return l.caller, l.err
 }
 
 // load asks the store and completes l.
@@ -188,13 +201,13 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		}
 		if s.loads[d] == l {
 			delete(s.loads, d)
-			c.remember(s, d, l.key, l.err, began)
+			c.remember(s, d, l.caller, l.err, began)
 		}
 		s.mu.Unlock()
 		close(l.done)
 	}()
 	c.noticeNoRun(began)
-	l.key, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout))
+	l.caller, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout))
 }
 
 // find returns the answer that is remembered and young enough. The shard is
@@ -209,37 +222,34 @@ func (s *shard) find(d Digest, now time.Duration) (answer, bool) {
 
 // remember keeps the answer to a question that was asked at began. The shard is
 // locked. A digest is in one of the two LRUs.
-func (c *Cached) remember(s *shard, d Digest, k *Key, err error, began time.Duration) {
+func (c *Cached) remember(s *shard, d Digest, of *Caller, err error, began time.Duration) {
 	switch {
-	case err == nil && k.Refused() == nil:
+	case err == nil && of.Refused() == nil:
 		s.refused.Remove(d)
-		s.accepted.Add(d, answer{k, after(began, c.options.TTL)})
+		s.accepted.Add(d, answer{of, after(began, c.options.TTL)})
 	case err == nil || errors.Is(err, ErrNotFound):
 		s.accepted.Remove(d)
-		s.refused.Add(d, answer{k, after(began, c.options.NegativeTTL)})
+		s.refused.Add(d, answer{of, after(began, c.options.NegativeTTL)})
 	}
 }
 
-// Remembered says what c knows of a token without asking the store: its key, if
-// that is usable now, or nil; and whether the token was usable when the store
+// Remembered says what c knows of a token without asking the store: who calls
+// with it, if its key is usable now, or nil; and whether the token was usable when the store
 // was last asked, also when that answer is too old by now.
-func (c *Cached) Remembered(t Token) (k *Key, wasUsable bool) {
+func (c *Cached) Remembered(t Token) (of *Caller, wasUsable bool) {
 	now := c.now()
 	for _, d := range t.Digests() {
 		s := c.shard(d)
 		s.mu.Lock()
 		found, ok := s.find(d, now)
 		wasUsable = wasUsable || s.accepted.Contains(d)
-		ok = ok && found.key != nil && found.key.Refused() == nil
+		ok = ok && found.caller != nil && found.caller.Refused() == nil
 		if ok {
 			s.hits++ // nobody calls Lookup then
 		}
 		s.mu.Unlock()
-		if !ok {
-			continue
-		}
-		if k, err := t.checked(found.key, d); err == nil {
-			return k, true
+		if ok && t.owns(found.caller.ID(), found.caller.Environment(), found.caller.legacy()) == nil {
+			return found.caller, true
 		}
 	}
 	return nil, wasUsable
@@ -254,6 +264,8 @@ func (c *Cached) wasUsable(d Digest) bool {
 }
 
 func (c *Cached) service() Service { return c.options.Service }
+
+func (c *Cached) behind() Store { return c.store }
 
 // Invalidate drops what is remembered of a token, for a change that was made
 // past this Cached. A lookup that begins after it has returned asks the store.

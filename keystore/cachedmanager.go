@@ -59,6 +59,14 @@ func (w auditWriter) Erase(ctx context.Context, organization string) (keys, entr
 	return w.Auditor.Erase(ctx, organization)
 }
 
+// whole returns the store behind a Cached, which does not remember all of a key.
+func whole(s Store) Store {
+	if c, ok := s.(interface{ behind() Store }); ok {
+		return c.behind()
+	}
+	return s
+}
+
 // partial makes a manager of a store that lacks methods of one.
 type partial struct{ Store }
 

@@ -22,9 +22,9 @@ type CacheOptions struct {
 	// it earlier. Zero means 5 s.
 	NegativeTTL time.Duration
 
-	// Size is the number of usable keys that are remembered, about 700 bytes
-	// each, 160 more with a [LastUsed], and what their attributes and networks
-	// take, and the number of refusals, about 200 bytes each. Beyond it the
+	// Size is the number of usable keys that are remembered, about 310 bytes
+	// each, 160 more with a [LastUsed], for one that expires or has attributes or
+	// networks 130 more and what they take, and the number of refusals, about 200 bytes each. Beyond it the
 	// least recently used are evicted. Refusals are kept apart from the keys, so
 	// that no flood of made-up tokens evicts a key. Zero means 100,000.
 	Size int

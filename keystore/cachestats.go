@@ -44,7 +44,10 @@ func (c *Cached) Expiring(d time.Duration) (n int) {
 		s := &c.shards[i]
 		s.mu.Lock()
 		for _, a := range s.accepted.Values() {
-			if a.key != nil && a.key.Status(now) == Active && a.key.Status(now.Add(d)) == Expired {
+			if a.caller == nil || a.caller.rare == nil {
+				continue
+			}
+			if k := a.caller.key(); k.Status(now) == Active && k.Status(now.Add(d)) == Expired {
 				n++
 			}
 		}

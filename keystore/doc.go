@@ -17,9 +17,9 @@
 //	if err != nil {
 //		return err // it cannot be a key, and no store was asked
 //	}
-//	key, err := token.Lookup(ctx, keys)
-//	if err == nil && key.Refused() == nil {
-//		fmt.Println(key.Organization, "may", key.Granted())
+//	caller, err := token.Caller(ctx, keys, nil)
+//	if err == nil && caller.Refused() == nil {
+//		fmt.Println(caller.Organization(), "may", caller.Granted())
 //	}
 //
 // The three main types: an [Issuer] makes, rotates and revokes keys in a

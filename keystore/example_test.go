@@ -37,9 +37,9 @@ func Example() {
 		if err != nil {
 			return err // it cannot be a key, and no store was asked
 		}
-		key, err := token.Lookup(ctx, keys)
-		if err == nil && key.Refused() == nil {
-			fmt.Println(key.Organization, "may", key.Granted())
+		caller, err := token.Caller(ctx, keys, nil)
+		if err == nil && caller.Refused() == nil {
+			fmt.Println(caller.Organization(), "may", caller.Granted())
 		}
 		return err
 	}
@@ -183,7 +183,7 @@ func ExampleLastUsed() {
 		log.Fatal(err)
 	}
 	address := netip.MustParseAddr("192.0.2.7")
-	uses.Record(key, func() netip.Addr { return address }) // for each request that was let in
+	uses.Record(key.Bind(scope.Contract()), func() netip.Addr { return address }) // for each request that was let in
 
 	stop() // after the server has shut down
 	fmt.Println(<-done, <-done)
@@ -314,14 +314,14 @@ func Example_legacyKeys() {
 		log.Fatal(err)
 	}
 	found, err := presented.Lookup(ctx, keys)
-	fmt.Println(found.Name, err)
+	fmt.Println(found.Organization, found.Legacy, err)
 
 	// A rotation makes a key of the present shape.
 	secret, next, err := issuer.By("ada", "").Rotate(ctx, "acme", key.ID, 0, "")
 	fmt.Println(secret.Reveal()[:9], next.Legacy == "", err)
 	// Output:
 	// acme_…6789 v1
-	// Nightly import <nil>
+	// acme v1 <nil>
 	// svc_live_ true <nil>
 }
 

@@ -20,8 +20,11 @@ func (l *LastUsed) SetRoom(keys int) { l.room = keys }
 // Legacy returns the name of the token's legacy shape.
 func (t *Token) Legacy() string { return t.legacy }
 
+// Caller returns the caller of a digest.
+func (c *Cached) Caller(ctx context.Context, d Digest) (*Caller, error) { return c.caller(ctx, d) }
+
 // Peek returns the key of a digest that c remembers and that is usable now.
-func (c *Cached) Peek(d Digest) (*Key, bool) {
+func (c *Cached) Peek(d Digest) (*Caller, bool) {
 	for _, t := range []Token{{Environment: Production}, {Environment: Sandbox}, {legacy: "any"}} {
 		t.digests[0], t.n = d, 1
 		if k, _ := c.Remembered(t); k != nil {

@@ -87,14 +87,14 @@ func TestImportProblems(t *testing.T) {
 
 func TestImportTwice(t *testing.T) {
 	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	issuer := keystore.NewIssuer(keystore.NewCached(memory, keystore.CacheOptions{}), keystore.IssuerOptions{})
 	token := withChecksum("svc_test_" + strings.Repeat("aB", 16))
 	first, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err,
-		keystore.ErrExists) || again == nil || again.ID != first.ID {
+		keystore.ErrExists) || again == nil || again.ID != first.ID || again.Hint != first.Hint || again.Version != 1 {
 		t.Errorf("a second Import returned %v, %v, want ErrExists and the key", again, err)
 	}
 	// The existing key belongs to the caller, and not to whoever shares it.

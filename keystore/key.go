@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/sallyport-go/sallyport/scope"
@@ -29,9 +28,9 @@ var ErrCorrupt = errors.New("keystore: record is corrupt")
 // A Key is the record of one API key. It never holds the secret. Its JSON, in
 // which times that are zero are left out, has no digest either.
 //
-// A *Key that came out of Lookup is shared by all requests: nobody may write to
-// it. Those from Find, FindIssued and List belong to the caller, who may change
-// the fields that [Manager] names and hand the key to Update.
+// A *Key that came out of Lookup may be shared: nobody may write to it. Those
+// from Find, FindIssued and List belong to the caller, who may change the
+// fields that [Manager] names and hand the key to Update.
 type Key struct {
 	ID           string            `json:"id"` // public; "key_" and an xid when an [Issuer] made it
 	Digest       Digest            `json:"-"`
@@ -52,42 +51,12 @@ type Key struct {
 	IssueToken   string            `json:"issue_token,omitempty"`  // unique within (Organization, CreatedBy) unless empty
 	RotatedFrom  string            `json:"rotated_from,omitempty"` // id of the key it replaces, or empty
 	Version      int64             `json:"version"`                // 1 after Insert, and one more after each Update
-
-	granted  scope.Set
-	tenant   string
-	tenantOf [2]string // what tenant was made of: a copy may have another Organization
-
-	tally *atomic.Pointer[tally] // the latest of LastUsed; nil until the key is bound
 }
-
-// Bind returns a copy of k that knows what it grants in r, or k itself when it
-// is bound to r already. Stores hand out keys that are not bound; [Cached]
-// binds each key once, when it is loaded.
-func (k *Key) Bind(r *scope.Registry) *Key {
-	if k.tenant != "" && k.granted.Registry() == r {
-		return k
-	}
-	bound := &struct { // one allocation for both
-		Key
-		latest atomic.Pointer[tally]
-	}{Key: *k}
-	bound.granted, _ = r.Parse(k.Scopes)
-	bound.tenant, bound.tenantOf = k.Tenant(), [2]string{k.Organization, string(k.Environment)}
-	bound.tally = &bound.latest
-	return &bound.Key
-}
-
-// Granted returns what the key may do. It is the zero set, which grants
-// nothing, until the key is bound. Changing k.Scopes does not change it.
-func (k *Key) Granted() scope.Set { return k.granted }
 
 // Tenant returns organization and environment as one string that no other pair
 // yields, whatever characters they hold. It is what data, limits and replies
-// of a key are kept under. It does not allocate on a bound key.
+// of a key are kept under.
 func (k *Key) Tenant() string {
-	if k.tenant != "" && k.tenantOf[0] == k.Organization && k.tenantOf[1] == string(k.Environment) {
-		return k.tenant
-	}
 	return strconv.Itoa(len(k.Environment)) + ":" + string(k.Environment) + "/" + k.Organization
 }
 
@@ -125,8 +94,7 @@ func wallTime(t time.Time) time.Time { return t.Round(0) }
 // otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. Call it for every
 // request, since a key can expire while it is cached.
 func (k *Key) Refused() error {
-	// Reading the clock costs as much as the rest of a lookup.
-	if k.ExpiresAt.IsZero() && k.RevokedAt.IsZero() && !k.Suspended {
+	if !k.ends() { // reading the clock costs as much as the rest of a lookup
 		return nil
 	}
 	switch k.Status(time.Now()) {
@@ -139,6 +107,9 @@ func (k *Key) Refused() error {
 	}
 	return nil
 }
+
+// ends reports whether the key may be refused, now or ever.
+func (k *Key) ends() bool { return !k.ExpiresAt.IsZero() || !k.RevokedAt.IsZero() || k.Suspended }
 
 // fits returns an error unless k, which came from a store, can be the key of
 // the digest. It fails closed: a mixed-up row must not let one organization act
@@ -155,13 +126,12 @@ func (k *Key) fits(d Digest) error {
 	return nil
 }
 
-// Clone returns a copy that shares nothing with k and is not bound, so that its
-// fields can be changed.
+// Clone returns a copy that shares nothing with k, so that its fields can be
+// changed.
 func (k *Key) Clone() *Key {
 	c := *k
 	c.Scopes = slices.Clone(k.Scopes)
 	c.Attributes = maps.Clone(k.Attributes)
 	c.Networks = slices.Clone(k.Networks)
-	c.granted, c.tenant, c.tally = scope.Set{}, "", nil
 	return &c
 }

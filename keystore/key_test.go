@@ -71,69 +71,15 @@ func TestTenant(t *testing.T) {
 				t.Errorf("Tenant of %q and of %q are both %q", pair, other, tenant)
 			}
 			seen[tenant] = pair
-			if bound := k.Bind(scope.Contract()).Tenant(); bound != tenant {
-				t.Errorf("Tenant of %q is %q before Bind and %q after", pair, tenant, bound)
-			}
 		}
-	}
-}
-
-func TestBind(t *testing.T) {
-	k := &keystore.Key{Organization: "acme", Environment: keystore.Sandbox,
-		Scopes: []scope.Name{"tasks:read", "future:thing", "chat:*"}}
-	if k.Granted() != (scope.Set{}) {
-		t.Errorf("a key that is not bound grants %v, want nothing", k.Granted())
-	}
-	bound := k.Bind(scope.Contract())
-	if got := bound.Granted().String(); got != "tasks:read" {
-		t.Errorf("the bound key grants %q, want tasks:read alone", got)
-	}
-	if k.Granted().Registry() != nil {
-		t.Error("Bind wrote to the key it was called on")
-	}
-	if bound.Bind(scope.Contract()) != bound {
-		t.Error("Bind of a key that is bound to the registry made a copy")
-	}
-	other := scope.New(scope.Definition{Name: "future:thing"})
-	if again := bound.Bind(other); again == bound || again.Granted().String() != "future:thing" {
-		t.Errorf("Bind to another registry grants %v, want future:thing", again.Granted())
-	}
-
-	// A handler that writes to the scopes of a request gives itself nothing.
-	bound.Scopes[0] = scope.WebhooksWrite
-	if bound.Granted().Has(scope.WebhooksWrite) || !bound.Granted().Has(scope.TasksRead) {
-		t.Error("changing Scopes of a bound key changed what it grants")
-	}
-}
-
-// TestTenantOfACopy: a copy of a bound key that is given to somebody else keeps
-// nothing of the first one's.
-func TestTenantOfACopy(t *testing.T) {
-	bound := (&keystore.Key{Organization: "acme", Environment: keystore.Sandbox}).Bind(scope.Contract())
-	for _, to := range []keystore.Key{{Organization: "other", Environment: keystore.Sandbox},
-		{Organization: "acme", Environment: keystore.Production}} {
-		moved := *bound
-		moved.Organization, moved.Environment = to.Organization, to.Environment
-		for _, k := range []*keystore.Key{&moved, moved.Bind(scope.Contract()), moved.Bind(scope.New())} {
-			if got, want := k.Tenant(), to.Tenant(); got != want {
-				t.Errorf("the tenant of %s %s is %q, want %q", k.Organization, k.Environment, got, want)
-			}
-		}
-	}
-	if n := testing.AllocsPerRun(10, func() { bound.Tenant() }); n != 0 {
-		t.Errorf("Tenant of a bound key allocates %v times", n)
 	}
 }
 
 func TestClone(t *testing.T) {
-	k := (&keystore.Key{Organization: "acme", Scopes: []scope.Name{"tasks:read"}}).Bind(scope.Contract())
-	c := k.Clone()
-	c.Scopes[0] = scope.ChatRead
+	k := &keystore.Key{Organization: "acme", Scopes: []scope.Name{"tasks:read"}}
+	k.Clone().Scopes[0] = scope.ChatRead
 	if k.Scopes[0] != scope.TasksRead {
 		t.Error("changing the scopes of a clone changed the key's")
-	}
-	if got := c.Bind(scope.Contract()).Granted().String(); got != "chat:read" {
-		t.Errorf("a changed clone grants %q when it is bound, want chat:read", got)
 	}
 }
 

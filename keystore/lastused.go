@@ -22,7 +22,7 @@ type LastUsedOptions struct {
 // process dies, what was not written yet is lost: the uses of one interval, or
 // those since the store began to fail.
 //
-// A program calls Record for each request that was let in, and [Key.Needed]
+// A program calls Record for each request that was let in, and [Caller.Needed]
 // when its scopes are checked, and runs Run beside the server. A key that was
 // used takes about 250 bytes until it is written, and 160 while a [Cached]
 // remembers it. A LastUsed is safe for concurrent use.
@@ -38,7 +38,7 @@ type LastUsed struct {
 	dropped int64 // requests for which there was no room, since the last flush
 }
 
-// A tally is the uses of a key on one day until they are written. A bound key
+// A tally is the uses of a key on one day until they are written. A Caller
 // points to its latest one, so that a request takes the lock of its key alone.
 type tally struct {
 	tallyID
@@ -86,51 +86,41 @@ func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed {
 	return l
 }
 
-// Record notes that k is used now, by one request. from returns the client's
-// address, which may be zero; of a key that is bound it is asked once a second
-// at most. Record never waits for the store, and does not allocate for a key that is
+// Record notes that the key of c is used now, by one request. from returns the
+// client's address, which may be zero; it is asked once a second at most.
+// Record never waits for the store, and does not allocate for a key that is
 // waiting to be written already. When 100,000 keys are waiting, the use of
 // another one is dropped.
-func (l *LastUsed) Record(k *Key, from func() netip.Addr) {
+func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
 	now := time.Now()
 	if due := l.due.Load(); due != nil && now.After(*due) && l.due.CompareAndSwap(due, nil) {
 		l.options.Logger.Warn("keystore: LastUsed.Run was not started, no use of a key is written")
 	}
 	second := now.Unix()
-	id := tallyID{k.Organization, k.ID, second / secondsOfDay, k.granted.Registry()}
+	id := tallyID{c.Organization(), c.ID(), second / secondsOfDay, c.granted.Registry()}
 	u := used{at: now, requests: 1}
-	if t := k.latest(); t.isOf(l, &id) && t.second.Load() == second && t.add(&u) {
+	if t := c.tally.Load(); t.isOf(l, &id) && t.second.Load() == second && t.add(&u) {
 		return
 	}
 	u.from, u.asked = from(), true
-	l.note(k, &id, &u)
+	l.note(c, &id, &u)
 }
 
 const secondsOfDay = 24 * 60 * 60
 
-// Needed notes, for the [LastUsed] that has recorded k last, that a request
-// needed those of the required scopes that k holds, or in place of one that k
-// does not hold those that imply it. It does nothing for a key that is not
-// bound or was not recorded.
-func (k *Key) Needed(required scope.Set) {
-	t := k.latest()
-	if t == nil || t.organization != k.Organization || t.id != k.ID || !k.granted.HasAny(required) {
-		return
+// Needed notes, for the [LastUsed] that has recorded c last, that a request
+// needed those of the required scopes that c holds, or in place of one that c
+// does not hold those that imply it. It does nothing for a caller that was not
+// recorded.
+func (c *Caller) Needed(required scope.Set) {
+	if t := c.tally.Load(); t != nil && c.granted.HasAny(required) {
+		t.lastUsed.note(c, &t.tallyID, &used{scopes: c.granted.Granting(required)})
 	}
-	t.lastUsed.note(k, &t.tallyID, &used{scopes: k.granted.Granting(required)})
-}
-
-// latest returns the tally that k points to, or nil.
-func (k *Key) latest() *tally {
-	if k.tally == nil {
-		return nil
-	}
-	return k.tally.Load()
 }
 
 // note adds u to the tally of this id.
-func (l *LastUsed) note(k *Key, id *tallyID, u *used) {
-	if t := k.latest(); t.isOf(l, id) && t.add(u) {
+func (l *LastUsed) note(c *Caller, id *tallyID, u *used) {
+	if t := c.tally.Load(); t.isOf(l, id) && t.add(u) {
 		return
 	}
 	l.mu.Lock()
@@ -146,9 +136,7 @@ func (l *LastUsed) note(k *Key, id *tallyID, u *used) {
 		return
 	}
 	t.add(u) // no flush takes a tally that is pending
-	if k.tally != nil {
-		k.tally.Store(t)
-	}
+	c.tally.Store(t)
 }
 
 func (t *tally) isOf(l *LastUsed, id *tallyID) bool {

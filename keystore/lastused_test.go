@@ -72,8 +72,9 @@ func (b *book) take() [][]keystore.Use {
 	return calls
 }
 
-func key(n int) *keystore.Key {
-	return &keystore.Key{ID: fmt.Sprintf("key_%d", n), Organization: "acme"}
+func key(n int, scopes ...scope.Name) *keystore.Caller {
+	k := &keystore.Key{ID: fmt.Sprintf("key_%d", n), Organization: "acme", Scopes: scopes}
+	return k.Bind(scope.Contract())
 }
 
 func anywhere() netip.Addr { return netip.Addr{} }
@@ -303,7 +304,7 @@ func TestLastUsedEndsItsContext(t *testing.T) {
 		given = ctx
 		return ctx.Err()
 	}), keystore.LastUsedOptions{})
-	uses.Record(&keystore.Key{ID: "key_1", Organization: "acme"}, anywhere)
+	uses.Record((&keystore.Key{ID: "key_1", Organization: "acme"}).Bind(scope.Contract()), anywhere)
 	if err := uses.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +344,7 @@ func TestLastUsedBesideRevoke(t *testing.T) {
 	var writers sync.WaitGroup
 	writers.Go(func() {
 		for range 1000 {
-			uses.Record(k, anywhere)
+			uses.Record(k.Bind(scope.Contract()), anywhere)
 			if err := uses.Flush(t.Context()); err != nil {
 				t.Errorf("Flush returned %v, want nil", err)
 			}
@@ -382,7 +383,7 @@ func TestLastUsedDefaultSize(t *testing.T) {
 	l := keystore.NewLastUsed(keystore.NewMemory(),
 		keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for i := range 100_001 {
-		l.Record(&keystore.Key{Organization: "acme", ID: strconv.Itoa(i)}, anywhere)
+		l.Record((&keystore.Key{Organization: "acme", ID: strconv.Itoa(i)}).Bind(scope.Contract()), anywhere)
 	}
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -453,9 +454,7 @@ func TestLastUsedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := newBook(nil)
 		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
-		k := key(1)
-		k.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.ChatRead}
-		k = k.Bind(scope.Contract())
+		k := key(1, scope.TasksRead, scope.TasksWrite, scope.ChatRead)
 		k.Needed(required(scope.ChatRead)) // not recorded yet
 		from := func(text string) func() netip.Addr {
 			return func() netip.Addr { return netip.MustParseAddr(text) }
@@ -492,26 +491,6 @@ func TestLastUsedCounts(t *testing.T) {
 		wantUses(t, "after a flush in the same second", flushed(t, uses, written),
 			"key_1 of acme at 2000-01-02T01:00:00Z from 192.0.2.5: 1, []")
 
-		// What is not the key's own or not bound is recorded, and needs nothing.
-		moved, unbound := *k, k.Clone()
-		moved.Organization = "zebra"
-		moved.Needed(required(scope.TasksRead))
-		uses.Record(&moved, from("192.0.2.6"))
-		time.Sleep(time.Second)
-		uses.Record(unbound, from("192.0.2.7"))
-		uses.Record(unbound, from("192.0.2.8"))
-		unbound.Needed(required(scope.TasksRead))
-		wantUses(t, "of a key of another organization and of one that is not bound", flushed(t, uses, written),
-			"key_1 of zebra at 2000-01-02T01:00:00Z from 192.0.2.6: 1, []",
-			"key_1 of acme at 2000-01-02T01:00:01Z from 192.0.2.7: 2, []")
-		uses.Record(k, from("192.0.2.8"))
-		uses.Record(unbound, from("192.0.2.9"))
-		k.Needed(required(scope.TasksRead))
-		if got := flushed(t, uses, written); len(got) != 2 || got[0].Requests+got[1].Requests != 2 ||
-			len(got[0].Scopes)+len(got[1].Scopes) != 1 {
-			t.Errorf("of a key and its copy that is not bound the uses are %+v, want two", got)
-		}
-
 		other := newBook(nil)
 		others := keystore.NewLastUsed(other, keystore.LastUsedOptions{})
 		uses.Record(k, anywhere)
@@ -530,10 +509,8 @@ func TestLastUsedAddsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := newBook(nil)
 		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
-		k := key(1)
-		k.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
-		k = k.Bind(scope.Contract())
-		record := func(k *keystore.Key, n scope.Name) {
+		k := key(1, scope.TasksRead, scope.TasksWrite)
+		record := func(k *keystore.Caller, n scope.Name) {
 			uses.Record(k, anywhere)
 			k.Needed(required(n))
 		}
@@ -549,8 +526,8 @@ func TestLastUsedAddsWhatFailed(t *testing.T) {
 		}
 		written.fail.set(nil)
 		written.take()
-		// A cache that has loaded the key anew has another copy of it.
-		record(k.Clone().Bind(scope.Contract()), scope.TasksRead)
+		// A cache that has loaded the key anew has another Caller of it.
+		record(key(1, scope.TasksRead), scope.TasksRead)
 		record(k, scope.TasksRead)
 		wantUses(t, "after two failures", flushed(t, uses, written),
 			"key_1 of acme at 2000-01-01T00:00:00Z from invalid IP: 5, [tasks:read tasks:write]")
@@ -563,7 +540,7 @@ func TestLastUsedCountsConcurrently(t *testing.T) {
 	memory := keystore.NewMemory()
 	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
 	_, k := issue(t, issuer, grant())
-	k = k.Bind(scope.Contract())
+	c := k.Bind(scope.Contract())
 	var failures atomic.Int64
 	uses := keystore.NewLastUsed(newBook(func(ctx context.Context, u []keystore.Use) error {
 		if failures.Add(1)%3 == 0 {
@@ -584,8 +561,8 @@ func TestLastUsedCountsConcurrently(t *testing.T) {
 	for range clients {
 		recording.Go(func() {
 			for range each {
-				uses.Record(k, anywhere)
-				k.Needed(k.Granted())
+				uses.Record(c, anywhere)
+				c.Needed(c.Granted())
 			}
 		})
 	}

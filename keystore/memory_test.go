@@ -3,6 +3,8 @@ package keystore_test
 import (
 	"context"
 	"errors"
+	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,7 +126,7 @@ func TestMemoryChanges(t *testing.T) {
 func TestMemoryUsageDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := keystore.NewMemory()
-		if err := store.Insert(t.Context(), key(1)); err != nil {
+		if err := store.Insert(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme"}); err != nil {
 			t.Fatal(err)
 		}
 		for range 40 {
@@ -154,12 +156,39 @@ func TestMemorySuite(t *testing.T) {
 func TestCachedSuite(t *testing.T) {
 	keystoretest.Suite{
 		New: func(t *testing.T) keystore.Manager {
-			return keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+			memory := keystore.NewMemory()
+			return remembering{keystore.NewCached(memory, keystore.CacheOptions{}), memory, t}
 		},
 		Unavailable: func(t *testing.T) keystore.Manager {
 			return keystore.NewCached(noBackend{}, keystore.CacheOptions{})
 		},
 	}.Run(t)
+}
+
+// remembering is a Cached whose Lookup is held to what its store has. The suite
+// gets the whole key.
+type remembering struct {
+	*keystore.Cached
+	memory *keystore.Memory
+	t      *testing.T
+}
+
+func (r remembering) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	got, err := r.Cached.Lookup(ctx, d)
+	whole, wholeErr := r.memory.Lookup(ctx, d)
+	if err != nil || wholeErr != nil {
+		return got, err
+	}
+	want := *whole.Clone()
+	want.Name, want.Hint, want.CreatedAt, want.CreatedBy, want.LastUsedAt = "", "", time.Time{}, "", time.Time{}
+	want.IssueToken, want.RotatedFrom, want.Version = "", "", 0
+	if !slices.Equal(got.Scopes, want.Scopes) {
+		r.t.Errorf("Lookup returned the scopes %q, want %q", got.Scopes, want.Scopes)
+	}
+	if got.Scopes = want.Scopes; !reflect.DeepEqual(got, &want) {
+		r.t.Errorf("Lookup returned %+v, want %+v", got, &want)
+	}
+	return whole.Clone(), nil
 }
 
 // noBackend is a store whose backend cannot be reached.

@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 const (
@@ -203,6 +206,47 @@ func (t *Token) Digests() []Digest { return t.digests[:t.n] }
 // about tokens that nobody has seen before. What a Cached promises after a
 // revocation holds for each digest, and so for the token.
 func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
+	k, d, err := first(ctx, t, s, s.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.fits(d); err != nil {
+		return nil, err
+	}
+	if err := t.owns(k.ID, k.Environment, k.Legacy); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Caller is Lookup for a request: it returns what that needs of the key, with
+// what it grants in r; nil stands for the contract. It does not allocate when s is a [Cached] for the scopes
+// of r that answers from memory.
+func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
+	r = cmp.Or(r, scope.Contract())
+	cache, ok := s.(interface {
+		caller(context.Context, Digest) (*Caller, error)
+	})
+	if !ok {
+		k, err := t.Lookup(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		return k.Bind(r), nil
+	}
+	c, _, err := first(ctx, t, s, cache.caller)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.owns(c.ID(), c.Environment(), c.legacy()); err != nil {
+		return nil, err
+	}
+	return c.Bind(r), nil
+}
+
+// first asks for one digest of t after the other, until there is an answer.
+func first[T any](ctx context.Context, t *Token, s Store, ask func(context.Context, Digest) (T, error)) (T, Digest,
+	error) {
 	digests := t.digests
 	if cache, ok := s.(interface{ wasUsable(Digest) bool }); ok && t.n > 1 {
 		if i := slices.IndexFunc(t.Digests(), cache.wasUsable); i > 0 {
@@ -211,29 +255,23 @@ func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
 		}
 	}
 	for _, d := range digests[:t.n] {
-		k, err := s.Lookup(ctx, d)
-		if err == nil {
-			return t.checked(k, d)
-		}
-		if !errors.Is(err, ErrNotFound) {
-			return nil, err
+		if found, err := ask(ctx, d); !errors.Is(err, ErrNotFound) {
+			return found, d, err
 		}
 	}
-	return nil, ErrNotFound
+	var none T
+	return none, Digest{}, ErrNotFound
 }
 
-// checked returns k if it is the key of the token.
-func (t *Token) checked(k *Key, d Digest) (*Key, error) {
-	if err := k.fits(d); err != nil {
-		return nil, err
-	}
+// owns returns an error unless such a key can be that of the token.
+func (t *Token) owns(id string, environment Environment, legacy string) error {
 	switch {
-	case t.legacy == "" && k.Environment != t.Environment:
-		return nil, fmt.Errorf("%w: key %q is of environment %q, and its token of %q",
-			ErrCorrupt, k.ID, k.Environment, t.Environment)
-	case (t.legacy == "") != (k.Legacy == ""):
-		return nil, fmt.Errorf("%w: key %q is marked %q as legacy, and its token has the shape %q",
-			ErrCorrupt, k.ID, k.Legacy, t.legacy)
+	case t.legacy == "" && environment != t.Environment:
+		return fmt.Errorf("%w: key %q is of environment %q, and its token of %q",
+			ErrCorrupt, id, environment, t.Environment)
+	case (t.legacy == "") != (legacy == ""):
+		return fmt.Errorf("%w: key %q is marked %q as legacy, and its token has the shape %q",
+			ErrCorrupt, id, legacy, t.legacy)
 	}
-	return k, nil
+	return nil
 }

@@ -447,7 +447,7 @@ func TestRemembered(t *testing.T) {
 	want := func(ok bool, rule string) {
 		t.Helper()
 		store.wantCalls(t, 0, "before")
-		if k, _ := cached.Remembered(c); (k != nil) != ok || ok && k.ID != imported.ID || !ok && k != nil {
+		if k, _ := cached.Remembered(c); (k != nil) != ok || ok && k.ID() != imported.ID || !ok && k != nil {
 			t.Errorf("%s: Remembered returned %v, want one: %t", rule, k, ok)
 		}
 		store.wantCalls(t, 0, rule)

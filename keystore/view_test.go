@@ -44,7 +44,7 @@ func TestKeyOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := issuer.KeyOf(t.Context(), token)
-	if err != nil || got.ID != k.ID || got.RevokedAt.IsZero() {
+	if err != nil || got.ID != k.ID || got.RevokedAt.IsZero() || got.Hint != k.Hint || got.Version != 2 {
 		t.Fatalf("got %v, %v, want the revoked key", got, err)
 	}
 	got.Scopes[0] = "changed"

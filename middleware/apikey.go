@@ -71,7 +71,7 @@ type keyAuthenticator struct {
 
 // cache is the part of keystore.Cached that answers from memory.
 type cache interface {
-	Remembered(t keystore.Token) (k *keystore.Key, wasUsable bool)
+	Remembered(t keystore.Token) (of *keystore.Caller, wasUsable bool)
 }
 
 func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
@@ -113,22 +113,22 @@ func (a *keyAuthenticator) caller(r *http.Request) (Principal, error) {
 	case parsed.Environment != "" && !a.accepts(parsed.Environment):
 		return Principal{}, a.failed(r, a.otherEnvironment(parsed.Environment))
 	}
-	var key *keystore.Key
+	var caller *keystore.Caller
 	if a.throttle == nil {
-		key, err = a.verify(r, &parsed)
+		caller, err = a.verify(r, &parsed)
 	} else {
-		key, err = a.verifyThrottled(r, &parsed)
+		caller, err = a.verifyThrottled(r, &parsed)
 	}
 	if err != nil {
 		return Principal{}, err
 	}
-	if len(key.Networks) > 0 && !key.AllowsAddress(a.proxies.client(r)) {
-		return Principal{}, refusal(codes.AddressNotAllowed).of(key)
+	if caller.Restricted() && !caller.AllowsAddress(a.proxies.client(r)) {
+		return Principal{}, refusal(codes.AddressNotAllowed).of(caller)
 	}
 	if a.LastUsed != nil {
-		a.LastUsed.Record(key, func() netip.Addr { return a.proxies.client(r) })
+		a.LastUsed.Record(caller, func() netip.Addr { return a.proxies.client(r) })
 	}
-	return Principal{key}, nil
+	return Principal{caller}, nil
 }
 
 // token returns the token of the request, and whether it came in the header for
@@ -160,17 +160,17 @@ func (a *keyAuthenticator) badHeader() string {
 // keystore.Cached, which has a bound of its own.
 const lookupTimeout = 5 * time.Second
 
-// verify asks the store, and returns the key, bound, if it may be used now and
+// verify asks the store, and returns who calls, if the key may be used now and
 // here. The look-up goes on when the client leaves: net/http also reports a
 // client that has only closed its sending half.
-func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore.Key, error) {
+func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
 	ctx := r.Context()
 	if a.cache == nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
 	}
-	key, err := t.Lookup(ctx, a.keys)
+	caller, err := t.Caller(ctx, a.keys, a.service.Scopes)
 	switch {
 	case err == nil:
 	case errors.Is(err, keystore.ErrNotFound):
@@ -178,13 +178,13 @@ func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore
 	default:
 		return nil, err
 	}
-	if err := key.Refused(); err != nil {
-		return nil, a.refusal(refusedDetail(key, err)).of(key)
+	if err := caller.Refused(); err != nil {
+		return nil, a.refusal(refusedDetail(caller, err)).of(caller)
 	}
-	if !a.accepts(key.Environment) {
-		return nil, a.otherEnvironment(key.Environment).of(key)
+	if !a.accepts(caller.Environment()) {
+		return nil, a.otherEnvironment(caller.Environment()).of(caller)
 	}
-	return key.Bind(a.service.Scopes), nil
+	return caller, nil
 }
 
 func (a *keyAuthenticator) accepts(e keystore.Environment) bool {
@@ -195,12 +195,12 @@ func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
 	return a.refusal("This host takes " + string(a.Environment) + " keys, and the API key is a " + string(e) + " one.")
 }
 
-func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Key, error) {
+func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
 	remembered := false
 	if a.cache != nil {
-		var key *keystore.Key
-		if key, remembered = a.cache.Remembered(*t); key != nil && a.accepts(key.Environment) {
-			return key.Bind(a.service.Scopes), nil
+		var caller *keystore.Caller
+		if caller, remembered = a.cache.Remembered(*t); caller != nil && a.accepts(caller.Environment()) {
+			return caller.Bind(a.service.Scopes), nil
 		}
 	}
 	release, refused := a.throttle.reserve(r.Context(), a.proxies.bucket(r), t.Digests()[0])
@@ -210,17 +210,17 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (
 		}
 		// Only keys that were once live are remembered. One that is not live
 		// any more gets the throttle's refusal.
-		key, err := a.verify(r, t)
+		caller, err := a.verify(r, t)
 		if _, wrong := err.(*Problem); wrong {
 			return nil, refused
 		}
-		return key, err
+		return caller, err
 	}
 	failed := false // unless the answer says so: a panic of the store is not the client's fault
 	defer func() { release(failed) }()
-	key, err := a.verify(r, t)
+	caller, err := a.verify(r, t)
 	_, failed = err.(*Problem)
-	return key, err
+	return caller, err
 }
 
 // failed charges a failure that needed no store.
@@ -251,12 +251,13 @@ func fromPage(h http.Header) bool {
 
 // refusedDetail explains the refusal. It leaks nothing: only a holder of the
 // key can send it.
-func refusedDetail(key *keystore.Key, err error) string {
+func refusedDetail(c *keystore.Caller, err error) string {
+	expires, revoked := c.Ends()
 	switch {
 	case errors.Is(err, keystore.ErrExpired):
-		return "The API key expired on " + key.ExpiresAt.UTC().Format("2006-01-02 15:04:05 UTC") + "."
+		return "The API key expired on " + expires.UTC().Format("2006-01-02 15:04:05 UTC") + "."
 	case errors.Is(err, keystore.ErrRevoked):
-		return "The API key was revoked on " + key.RevokedAt.UTC().Format("2006-01-02 15:04:05 UTC") + "."
+		return "The API key was revoked on " + revoked.UTC().Format("2006-01-02 15:04:05 UTC") + "."
 	case errors.Is(err, keystore.ErrSuspended):
 		return "The API key is suspended."
 	}

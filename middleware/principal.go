@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +15,7 @@ import (
 // environment, through one API key or as [NewPrincipal] says. It is a small
 // immutable value and holds no secret. The zero Principal is nobody.
 type Principal struct {
-	key *keystore.Key // of NewPrincipal: a record that no store has, with the subject as its ID
+	caller *keystore.Caller // of NewPrincipal: with the subject as its ID
 }
 
 // An Identity is what [NewPrincipal] makes a Principal of.
@@ -72,28 +70,28 @@ func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
 	}
 	key := keystore.Key{
 		ID: i.Subject, Organization: i.Organization, Environment: i.Environment,
-		Scopes: slices.Clone(i.Scopes), Attributes: maps.Clone(i.Attributes),
+		Scopes: i.Scopes, Attributes: i.Attributes,
 	}
 	return Principal{key.Bind(r)}, nil
 }
 
-func (p Principal) known() bool { return p.key != nil }
+func (p Principal) known() bool { return p.caller != nil }
 
-// record returns the key, an empty one for nobody.
-func (p Principal) record() *keystore.Key {
-	if p.key == nil {
-		return &keystore.Key{}
+// who returns the caller, an empty one for nobody.
+func (p Principal) who() *keystore.Caller {
+	if p.caller == nil {
+		return &keystore.Caller{}
 	}
-	return p.key
+	return p.caller
 }
 
 // byKey reports whether the caller sent an API key.
-func (p Principal) byKey() bool { return p.known() && p.key.Digest != keystore.Digest{} }
+func (p Principal) byKey() bool { return p.known() && p.caller.Stored() }
 
 // fits reports whether the registry knows all scopes of a principal that was
 // made by hand. Of a key that was stored before, unknown scopes grant nothing.
 func (p Principal) fits(r *scope.Registry) bool {
-	return p.key.Granted().Registry() == r || p.byKey()
+	return p.caller.Granted().Registry() == r || p.byKey()
 }
 
 // KeyID returns the public id of the API key, "" without one.
@@ -101,7 +99,7 @@ func (p Principal) KeyID() string {
 	if !p.byKey() {
 		return ""
 	}
-	return p.key.ID
+	return p.caller.ID()
 }
 
 // Subject returns Identity.Subject, "" for the caller with an API key.
@@ -109,13 +107,13 @@ func (p Principal) Subject() string {
 	if p.byKey() {
 		return ""
 	}
-	return p.record().ID
+	return p.who().ID()
 }
 
 // client names the key or the subject, for a limit of each.
 func (p Principal) client() string {
 	if p.byKey() {
-		return p.key.ID
+		return p.caller.ID()
 	}
 	// The length keeps organizations apart whose names have spaces.
 	return "subject " + strconv.Itoa(len(p.Subject())) + ":" + p.Subject() + " " + p.Tenant()
@@ -123,38 +121,33 @@ func (p Principal) client() string {
 
 // Attribute returns an attribute of the key or Identity, "" if it has none of
 // this name.
-func (p Principal) Attribute(name string) string { return p.record().Attributes[name] }
+func (p Principal) Attribute(name string) string { return p.who().Attribute(name) }
 
 // Organization returns the organization on whose behalf the caller acts.
-func (p Principal) Organization() string { return p.record().Organization }
+func (p Principal) Organization() string { return p.who().Organization() }
 
 // Environment returns the environment: production or sandbox.
-func (p Principal) Environment() keystore.Environment { return p.record().Environment }
+func (p Principal) Environment() keystore.Environment { return p.who().Environment() }
 
 // Tenant returns organization and environment as one string that no other pair
 // shares, "" for nobody. Data kept under it never mixes production with
 // sandbox.
-func (p Principal) Tenant() string {
-	if p.key == nil {
-		return ""
-	}
-	return p.key.Tenant()
-}
+func (p Principal) Tenant() string { return p.who().Tenant() }
 
 // Scopes returns a copy of the scopes as they were granted, unknown ones
 // included.
-func (p Principal) Scopes() []scope.Name { return slices.Clone(p.record().Scopes) }
+func (p Principal) Scopes() []scope.Name { return p.who().Scopes() }
 
 // Has reports whether the key holds a scope. One that it holds counts as needed
 // by the request, see KeyOptions.LastUsed.
 func (p Principal) Has(name scope.Name) bool {
-	k := p.record()
-	granted := k.Granted()
+	c := p.who()
+	granted := c.Granted()
 	if !granted.Has(name) {
 		return false
 	}
 	asked, _ := granted.Registry().Parse([]scope.Name{name})
-	k.Needed(asked)
+	c.Needed(asked)
 	return true
 }
 

@@ -55,8 +55,8 @@ func refusal(code string) *Problem {
 	return &p
 }
 
-func (p *Problem) of(key *keystore.Key) *Problem {
-	p.key = key.ID
+func (p *Problem) of(c *keystore.Caller) *Problem {
+	p.key = c.ID()
 	return p
 }
 

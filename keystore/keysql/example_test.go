@@ -51,7 +51,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(found.Name, found.Environment, found.Scopes, found.Refused())
+	fmt.Println(found.Organization, found.Environment, found.Scopes, found.Refused())
 
 	if _, err := issuer.Revoke(ctx, "acme", k.ID); err != nil {
 		log.Fatal(err)
@@ -62,6 +62,6 @@ func Example() {
 	}
 	fmt.Println(found.Refused())
 	// Output:
-	// Nightly import production [tasks:read] <nil>
+	// acme production [tasks:read] <nil>
 	// keystore: key is revoked
 }
