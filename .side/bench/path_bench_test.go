@@ -10,7 +10,10 @@ import (
 	bench "github.com/sallyport-go/sallyport/side/bench"
 )
 
-var world = sync.OnceValue(func() *bench.Setup { return bench.NewSetup(bench.ManyKeys) })
+var (
+	world = sync.OnceValue(func() *bench.Setup { return bench.NewSetup(bench.ManyKeys) })
+	large = sync.OnceValue(func() *bench.Setup { return bench.NewSetup(10 * bench.ManyKeys) })
+)
 
 // keyNames makes idempotency keys that look like UUIDs, since fiber takes no
 // others.
@@ -65,20 +68,23 @@ func first(s *bench.Setup) string { return s.Tokens[0] }
 func stray(s *bench.Setup) string { return s.Stray }
 func none(*bench.Setup) string    { return "" }
 
+// inTurn sends a GET with each key in turn.
+func inTurn(s *bench.Setup, server bench.Server) func() int {
+	serve, n := server.Loop(list), 0
+	headers := make([]string, len(s.Tokens))
+	for i, t := range s.Tokens {
+		headers[i] = authorization(t)
+		serve(headers[i], "")
+	}
+	return func() int {
+		n++
+		return serve(headers[n%len(headers)], "")
+	}
+}
+
 var paths = []path{
 	{"get-hot", http.StatusOK, everybody, 0, always(list, first)},
-	{"get-10k-keys", http.StatusOK, everybody, 0, func(s *bench.Setup, server bench.Server) func() int {
-		serve, n := server.Loop(list), 0
-		headers := make([]string, len(s.Tokens))
-		for i, t := range s.Tokens {
-			headers[i] = authorization(t)
-			serve(headers[i], "")
-		}
-		return func() int {
-			n++
-			return serve(headers[n%len(headers)], "")
-		}
-	}},
+	{"get-10k-keys", http.StatusOK, everybody, 0, inTurn},
 	{"401-missing", http.StatusUnauthorized, gated, 0, always(list, none)},
 	{"401-unknown", http.StatusUnauthorized, gated, 0, always(list, stray)},
 	{"403", http.StatusForbidden, gated, 0, always(account, first)},
@@ -92,6 +98,8 @@ var paths = []path{
 		key := keys.next()
 		return func() int { return serve(header, key) }
 	}},
+	// The last row: the heap of 100,000 keys lives from here on.
+	{"get-100k-keys", http.StatusOK, everybody, 0, inTurn},
 }
 
 // BenchmarkPath serves one request again and again, without a connection. The
@@ -104,7 +112,11 @@ func BenchmarkPath(b *testing.B) {
 				continue
 			}
 			b.Run("peer="+peer.Name+"/path="+p.name, func(b *testing.B) {
-				s := world().Limited(1e9, world().Period)
+				of := world
+				if p.name == "get-100k-keys" {
+					of = large
+				}
+				s := of().Limited(1e9, of().Period)
 				if p.limit > 0 {
 					s.Limit = p.limit
 				}

@@ -26,7 +26,7 @@ func options(s *Setup) middleware.Options {
 }
 
 func cached(s *Setup) *keystore.Cached {
-	return keystore.NewCached(s, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
+	return keystore.NewCached(s, keystore.CacheOptions{Size: 20 * ManyKeys, Logger: slog.New(slog.DiscardHandler)})
 }
 
 // newSallyport is an API as in the README's program.
