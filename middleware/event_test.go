@@ -478,7 +478,7 @@ func TestAccessLog(t *testing.T) {
 				`stage=handler outcome=handled client="" agent=""`},
 		{middleware.Event{Status: 499, Stage: "scope"},
 			`level=INFO msg=request request_id="" method="" pattern="" path="" status=499 bytes=0 duration=0s ` +
-				`caller.subject="" caller.organization="" caller.environment="" stage=scope outcome="" client="" agent=""`},
+				`stage=scope outcome="" client="" agent=""`},
 		{middleware.Event{Status: 500}, `level=ERROR`},
 		{middleware.Event{Status: 200, Aborted: true}, `level=ERROR * aborted=true`},
 		{middleware.Event{Policy: "organization", Limit: 9, Remaining: 3}, `* policy=organization limit=9 remaining=3`},

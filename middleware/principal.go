@@ -151,8 +151,12 @@ func (p Principal) Has(name scope.Name) bool {
 	return true
 }
 
-// LogValue logs who the caller is, without what the key may do.
+// LogValue logs who the caller is, without what the key may do; for the zero
+// Principal an empty group, which handlers leave out.
 func (p Principal) LogValue() slog.Value {
+	if !p.known() {
+		return slog.GroupValue()
+	}
 	who := slog.String("key", p.KeyID())
 	if !p.byKey() {
 		who = slog.String("subject", p.Subject())
