@@ -455,25 +455,24 @@ func TestSmuggledTail(t *testing.T) {
 }
 
 // TestStalledBodyWithoutKey: whoever has no key cannot hold its 401 back by not
-// sending the body it has declared.
+// sending the body it has declared, nor the 500 of a panic.
 func TestStalledBodyWithoutKey(t *testing.T) {
-	ring := newKeyring()
-	srv := start(t, testAPI(ring.keys, middleware.Options{Hooks: quiet()}))
-	for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked", "Content-Length: 1000000"} {
-		for _, auth := range []string{"", "Authorization: Bearer nonsense\r\n"} {
-			c := dial(t, srv)
-			c.send("POST /api/v1/tasks HTTP/1.1\r\nHost: a\r\n" + auth + length + "\r\n\r\n")
-			if res := c.next("POST"); res.StatusCode != 401 || !res.Close {
-				t.Errorf("%s: got %d, close %v", length, res.StatusCode, res.Close)
+	g := middleware.New(nil, middleware.Options{Hooks: quiet()})
+	for want, h := range map[int]http.Handler{
+		401: testAPI(newKeyring().keys, middleware.Options{Hooks: quiet()}),
+		500: middleware.Chain(g.RequestID, g.Recover)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			panic("boom")
+		})),
+	} {
+		srv := start(t, h)
+		for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked", "Content-Length: 1000000"} {
+			for _, auth := range []string{"", "Authorization: Bearer nonsense\r\n"} {
+				c := dial(t, srv)
+				c.send("POST /api/v1/tasks HTTP/1.1\r\nHost: a\r\n" + auth + length + "\r\n\r\n")
+				if res := c.next("POST"); res.StatusCode != want || !res.Close {
+					t.Errorf("%s: got %d, close %v, want %d", length, res.StatusCode, res.Close, want)
+				}
 			}
-		}
-	}
-	// Without a body, the connection stays.
-	c := dial(t, srv)
-	for range 2 {
-		c.send("GET /api/v1/tasks HTTP/1.1\r\nHost: a\r\n\r\n")
-		if res := c.next("GET"); res.StatusCode != 401 || res.Close {
-			t.Errorf("got %d, close %v", res.StatusCode, res.Close)
 		}
 	}
 }

@@ -201,14 +201,28 @@ func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, 
 		n.decide(stage, refused.Code)
 		n.event.RefusedKey, n.event.Policy = refused.key, cmp.Or(refused.Policy, n.event.Policy)
 	}
+	hurry(w, r)
 	p.write(w, r, refused)
+}
+
+// hurry has net/http answer a client without a key at once: it would read the
+// body before, which the client could hold back.
+func hurry(w http.ResponseWriter, r *http.Request) {
+	f := factsOf(r.Context())
+	if x := exchangeOf(w); x != nil && x.facts != nil {
+		f = x.facts // an API refuses before the request has them
+	}
+	if (f == nil || !f.principal.known()) && r.ProtoMajor == 1 && r.ContentLength != 0 {
+		w.Header()["Connection"] = []string{"close"}
+	}
 }
 
 // WriteProblem answers with p. Handlers use it so that their refusals look like
 // the stages' own; the request id is filled in, and a response that was
 // committed already is left alone, with a line in the server's log. An empty
 // Detail is left out of the body. A handler that has set fields for another
-// body, such as Content-Encoding, removes them first.
+// body, such as Content-Encoding, removes them first. Whether the connection can
+// be used again is left to net/http, as with any response of a handler.
 //
 // The Event of the response names p.Code as its Problem, and as its Principal
 // the one in the context of r, if that has one of [WithPrincipal].
@@ -228,11 +242,7 @@ func (p *reporter) write(w http.ResponseWriter, r *http.Request, problem *Proble
 		w.WriteHeader(problem.Status) // which only logs it as superfluous
 		return
 	}
-	x, f := exchangeOf(w), factsOf(r.Context())
-	if x != nil && x.facts != nil {
-		f = x.facts // an API refuses before the request has them
-	}
-	h := w.Header()
+	x, h := exchangeOf(w), w.Header()
 	// Fresh slices: outer middleware may modify header values in place.
 	values := &[...]string{problemType, "no-store", problem.Challenge, ""}
 	h["Cache-Control"] = values[1:2:2]
@@ -242,11 +252,6 @@ func (p *reporter) write(w http.ResponseWriter, r *http.Request, problem *Proble
 	if problem.RetryAfter > 0 {
 		values[3] = seconds(problem.RetryAfter)
 		h["Retry-After"] = values[3:]
-	}
-	if (f == nil || !f.principal.known()) && r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// Without this, a client without a key could hold the response back:
-		// the server would read the body before it answers.
-		h["Connection"] = []string{"close"}
 	}
 	delete(h, "Content-Length") // of a response that the handler had in mind before
 	full := *problem

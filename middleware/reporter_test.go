@@ -170,14 +170,15 @@ func TestWriteProblem(t *testing.T) {
 	}
 }
 
-// TestWriteProblemOutsideAllStages: the form is the same, without an id.
+// TestWriteProblemOutsideAllStages: the form is the same, without an id, and
+// the connection of a request with a body stays open.
 func TestWriteProblemOutsideAllStages(t *testing.T) {
 	res := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 404, Code: "none"})
-	}), request("GET", "/", "", ""))
+	}), request("POST", "/", "", "{}"))
 	if want := `{"type":"about:blank","title":"Not Found","status":404,"code":"none"}` + "\n"; res.body != want ||
-		res.StatusCode != 404 {
-		t.Errorf("got %d %q, want %q", res.StatusCode, res.body, want)
+		res.StatusCode != 404 || res.Header.Get("Connection") != "" {
+		t.Errorf("got %d %v %q, want %q", res.StatusCode, res.Header, res.body, want)
 	}
 }
 
