@@ -121,8 +121,8 @@ func TestLegacyKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, "the list", b.get("/"), 200, "acme_…cdef Legacy")
-	wantText(t, "the key", b.get("/"+old.ID), 200, "acme_…cdef Legacy",
+	wantText(t, "the list", b.get("/"), 200, "acme_…cdef Production", "Active Legacy")
+	wantText(t, "the key", b.get("/"+old.ID), 200, "acme_…cdef Production Active Legacy",
 		"This key has the form of an older system. Rotate it")
 	token := secretOf(t, b.post("/"+old.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"86400"}}))
 	next := b.all(t, "acme")[0]
@@ -130,5 +130,5 @@ func TestLegacyKeys(t *testing.T) {
 		!strings.HasPrefix(token, "svc_live_") {
 		t.Errorf("the key that replaces it is marked, or has the old form:\n%s", plain(page))
 	}
-	wantText(t, "the old key", b.get("/"+old.ID), 200, "Legacy", "This key has been rotated.")
+	wantText(t, "the old key", b.get("/"+old.ID), 200, "Legacy", "It stops working on")
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -129,22 +130,32 @@ func (x *exchange) route(segments []string) error {
 		return x.methods(with(x.editForm), with(x.edit))
 	case segments[1] == "revoke":
 		return x.methods(with(x.revokeForm), with(x.revoke))
+	case segments[1] == "suspend":
+		return x.methods(with(x.suspendForm), with(x.suspend))
+	case segments[1] == "resume":
+		return x.methods(nil, with(x.resume))
+	case segments[1] == "narrow":
+		return x.methods(nil, with(x.narrow))
 	}
 	return keystore.ErrNotFound
 }
 
 func (x *exchange) methods(get, post func() error) error {
-	switch {
-	case x.r.Method == http.MethodGet || x.r.Method == http.MethodHead:
-		return get()
-	case x.r.Method == http.MethodPost && post != nil:
-		return post()
+	var allow []string
+	if get != nil {
+		allow = append(allow, "GET", "HEAD")
 	}
-	allow := "GET, HEAD"
 	if post != nil {
-		allow += ", POST"
+		allow = append(allow, "POST")
 	}
-	x.w.Header().Set("Allow", allow)
+	switch {
+	case !slices.Contains(allow, x.r.Method):
+	case x.r.Method == http.MethodPost:
+		return post()
+	default:
+		return get()
+	}
+	x.w.Header().Set("Allow", strings.Join(allow, ", "))
 	return &failure{status: http.StatusMethodNotAllowed, title: "Not possible",
 		detail: "This address does not know the method " + x.r.Method + "."}
 }

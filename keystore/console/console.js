@@ -109,7 +109,60 @@ for (const form of all('form[data-once]')) {
 }
 
 // Times are in UTC; the reader's own are a pointer away.
-for (const time of all('time[datetime]')) {
-  const local = new Date(time.dateTime).toLocaleString(undefined, {dateStyle: 'medium', timeStyle: 'short'});
-  time.title = `${local}, your time`;
+const tellLocal = () => {
+  for (const time of all('time[datetime]')) {
+    const local = new Date(time.dateTime).toLocaleString(undefined, {dateStyle: 'medium', timeStyle: 'short'});
+    time.title = `${local}, your time`;
+  }
+};
+tellLocal();
+
+// renew puts a part of another page in place of that of this one, and says in data-said what it says of itself. It
+// throws when the other page has no such part.
+const renew = async (address, part, late = () => false) => {
+  const response = await fetch(address);
+  const page = new DOMParser().parseFromString(await response.text(), 'text/html');
+  if (late()) return response;
+  const [old, fresh] = [document, page].map((d) => d.querySelector(part));
+  const said = fresh.dataset.say;
+  if (said !== old.dataset.say) document.querySelector('[data-said]').textContent = said;
+  if (fresh.innerHTML !== old.innerHTML && !old.contains(document.activeElement)) old.replaceWith(fresh);
+  tellLocal();
+  return response;
+};
+
+// The list follows its filters while they change.
+const filters = document.querySelector('[data-filters]');
+if (filters) {
+  filters.querySelector('button').hidden = true;
+  let [wait, turn] = [0, 0];
+  const follow = async () => {
+    const mine = ++turn;
+    const address = new URL(filters.action);
+    address.search = new URLSearchParams([...new FormData(filters)].filter(([, value]) => value));
+    try {
+      const {redirected, url} = await renew(address, '[data-results]', () => mine !== turn);
+      if (mine !== turn) return;
+      history.replaceState(null, '', url);
+      if (redirected) filters.elements.q.value = new URL(url).searchParams.get('q');
+    } catch {
+      if (mine === turn) location.assign(address);
+    }
+  };
+  filters.addEventListener('input', () => {
+    clearTimeout(wait);
+    wait = setTimeout(follow, 150);
+  });
+  filters.addEventListener('submit', (event) => {
+    event.preventDefault();
+    clearTimeout(wait);
+    follow();
+  });
+}
+
+// A key that was replaced is watched until it is quiet.
+if (document.querySelector('[data-watch]')) {
+  const wait = setInterval(async () => {
+    if (!document.hidden) await renew(location.href, '[data-watch]').catch(() => clearInterval(wait));
+  }, 10_000);
 }

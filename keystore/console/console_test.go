@@ -329,10 +329,13 @@ func TestEveryOption(t *testing.T) {
 		"Attributes":     func(o *console.Options) { o.Attributes = []console.Attribute{{Name: "plan"}} },
 		"Networks":       func(o *console.Options) { o.Networks = true },
 		"FrameAncestors": func(o *console.Options) { o.FrameAncestors = []string{"'self'"} },
-		"SignIn":         func(o *console.Options) { o.SignIn = "/elsewhere" },
-		"BaseURL":        func(o *console.Options) { o.BaseURL = "https://api.example.com/api/v1" },
-		"Theme":          func(o *console.Options) { o.Theme.Title = "Harbour" },
-		"Path":           func(o *console.Options) { o.Path = "/settings/keys" },
-		"Logger":         func(o *console.Options) { o.Logger = slog.New(slog.DiscardHandler) },
+		"Limits": func(o *console.Options) {
+			o.Limits = func(_ context.Context, k *keystore.Key) []string { return []string{"5 a second for " + k.Name} }
+		},
+		"SignIn":  func(o *console.Options) { o.SignIn = "/elsewhere" },
+		"BaseURL": func(o *console.Options) { o.BaseURL = "https://api.example.com/api/v1" },
+		"Theme":   func(o *console.Options) { o.Theme.Title = "Harbour" },
+		"Path":    func(o *console.Options) { o.Path = "/settings/keys" },
+		"Logger":  func(o *console.Options) { o.Logger = slog.New(slog.DiscardHandler) },
 	})
 }

@@ -32,8 +32,9 @@ func TestCreate(t *testing.T) {
 	if b.status(t, token) != keystore.Active {
 		t.Error("the new key does not work")
 	}
-	wantText(t, "the list", b.get("/"), 200, "Nightly import", "svc_live_…"+token[len(token)-4:], "by Ada Lovelace",
+	wantText(t, "the list", b.get("/"), 200, "Nightly import", "svc_live_…"+token[len(token)-4:],
 		"Never used", "Active")
+	wantText(t, "its page", b.get("/"+k.ID), 200, "by Ada Lovelace")
 }
 
 // Nothing but the body of the one answer has the secret, nor eight characters

@@ -1,7 +1,8 @@
 // Package console is the Developer section of an organization's dashboard: the
-// pages where an administrator creates API keys, sees each secret once, edits,
-// rotates and revokes keys. [New] returns it as an http.Handler that a team
-// mounts inside its own dashboard, under any prefix:
+// pages where an administrator creates API keys, sees each secret once, finds
+// keys that need care, edits, suspends, rotates and revokes them. [New] returns
+// it as an http.Handler that a team mounts inside its own dashboard, under any
+// prefix:
 //
 //	keys := console.New(issuer, admin, console.Options{})
 //	mux.Handle("/developer/", http.StripPrefix("/developer", keys))

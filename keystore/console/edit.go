@@ -1,14 +1,17 @@
 package console
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // editable returns why k cannot be edited, or nil. Whoever may not be shown its
@@ -27,26 +30,68 @@ func (x *exchange) editable(k *keystore.Key) error {
 	return nil
 }
 
+// An editForm is what was typed to change a key.
+type editForm struct {
+	Version string // of the key that the form was made of
+	Typed   string // the name
+	Held    []scope.Name
+	Listed  bool   // the form lists the scopes, so that those that are not in Held are to go
+	LastDay string // YYYY-MM-DD: brought forward to the end of this day; empty: as it is
+	restriction
+}
+
+func (x *exchange) readEditForm(v url.Values) editForm {
+	f := editForm{Version: v.Get("version"), Typed: strings.TrimSpace(v.Get("name")), Listed: v.Has("scopes_listed"),
+		LastDay: strings.TrimSpace(v.Get("expires_on")), restriction: x.readRestriction(v)}
+	for _, n := range v["scopes"] {
+		f.Held = append(f.Held, scope.Name(n))
+	}
+	return f
+}
+
 func (x *exchange) editForm(k *keystore.Key) error {
 	if err := x.editable(k); err != nil {
 		return err
 	}
-	x.showEditForm(http.StatusOK, k, k.Name, restrictionOf(k), nil, "")
-	return nil
+	f := editForm{strconv.FormatInt(k.Version, 10), k.Name, k.Scopes, true, "", restrictionOf(k)}
+	return x.showEditForm(http.StatusOK, k, f, nil, "")
 }
 
-func (x *exchange) showEditForm(status int, k *keystore.Key, name string, typed restriction,
-	problems map[string]string, notice string) {
-	v, f := x.view(k), x.restrictionForm(typed, problems)
-	f.Narrow = len(k.Networks) > 0
+// A heldScope is a box of the form, which takes the scope away when it is not
+// checked.
+type heldScope struct {
+	scopeView
+	Checked bool
+	Needed  time.Time // the last day on which a request needed it
+}
+
+func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm, problems map[string]string,
+	notice string) error {
+	use, err := x.activity(k)
+	if err != nil {
+		return err
+	}
+	v, form := x.view(k), x.restrictionForm(f.restriction, problems)
+	form.Narrow = len(k.Networks) > 0
+	var held []heldScope
+	for _, s := range v.Scopes {
+		held = append(held, heldScope{s, !f.Listed || slices.Contains(f.Held, s.Name), use.Scopes[s.Name]})
+	}
+	latest := ""
+	if !k.ExpiresAt.IsZero() {
+		latest = lastDay(k.ExpiresAt).Format(time.DateOnly)
+	}
 	x.render(status, "edit.html", formTitle("Edit “"+v.Name+"”", problems, notice), struct {
 		view
-		Version     int64
-		Typed       string
-		Restriction restrictionForm
-		Problems    map[string]string
-		Notice      string
-	}{v, k.Version, name, f, problems, notice})
+		editForm
+		HeldScopes    []heldScope
+		Observed      bool
+		Today, Latest string
+		Restriction   restrictionForm
+		Problems      map[string]string
+		Notice        string
+	}{v, f, held, use.Observed, time.Now().UTC().Format(time.DateOnly), latest, form, problems, notice})
+	return nil
 }
 
 // edit changes k, as the form of editForm says.
@@ -57,49 +102,55 @@ func (x *exchange) edit(k *keystore.Key) error {
 	if err := x.readForm(); err != nil {
 		return err
 	}
-	if read := x.r.PostForm.Get("version"); read != "" && read != strconv.FormatInt(k.Version, 10) {
+	f := x.readEditForm(x.r.PostForm)
+	if f.Version != "" && f.Version != strconv.FormatInt(k.Version, 10) {
 		return keystore.ErrConflict
 	}
-	name, typed := strings.TrimSpace(x.r.PostForm.Get("name")), x.readRestriction(x.r.PostForm)
-	changed, err := x.change(k, name, typed)
+	changed, err := x.change(k, f)
 	if err != nil {
 		why := x.explain(err)
 		if why.problems == nil && why.status < http.StatusInternalServerError {
 			return err
 		}
 		problems, notice := why.again()
-		x.showEditForm(why.status, k, name, typed, problems, notice)
-		return nil
+		return x.showEditForm(why.status, k, f, problems, notice)
 	}
-	x.toKey(changed)
+	x.toKey(changed, "edited")
 	return nil
 }
 
 // change applies what was typed and returns the key as it is then.
-func (x *exchange) change(k *keystore.Key, name string, typed restriction) (*keystore.Key, error) {
-	var problems []keystore.FieldError
-	if name == "" && k.Name != "" {
-		problems = append(problems, keystore.FieldError{Field: "name",
-			Message: "Give the key a name, so that others know what it is for."})
-	}
-	problems = append(problems, x.attributeProblems(k, typed.Attributes)...)
-	var networks []netip.Prefix
-	if x.options.Networks {
-		var networkProblems []keystore.FieldError
-		networks, networkProblems = x.parseNetworks(typed.Networks)
-		problems = append(problems, networkProblems...)
-	}
-	if problems != nil {
-		return nil, &keystore.GrantError{Fields: problems}
-	}
+func (x *exchange) change(k *keystore.Key, f editForm) (*keystore.Key, error) {
 	edited := k.Clone()
-	edited.Name = name
+	problems := x.attributeProblems(k, f.Attributes)
+	problem := func(field, message string) {
+		problems = append(problems, keystore.FieldError{Field: field, Message: message})
+	}
+	if edited.Name = f.Typed; f.Typed == "" && k.Name != "" {
+		problem("name", "Give the key a name, so that others know what it is for.")
+	}
+	if f.Listed {
+		edited.Scopes = slices.DeleteFunc(edited.Scopes, func(n scope.Name) bool { return !slices.Contains(f.Held, n) })
+		if len(edited.Scopes) == 0 && len(k.Scopes) > 0 {
+			problem("scopes", "Leave at least one: a key without scopes can do nothing. To end it, revoke it.")
+		}
+	}
+	if f.LastDay != "" {
+		last, err := time.Parse(time.DateOnly, f.LastDay)
+		if edited.ExpiresAt = last.AddDate(0, 0, 1); err != nil {
+			problem("expires_at", fmt.Sprintf("%.40q is not a day such as 2030-12-31.", f.LastDay))
+		}
+	}
+	if x.options.Networks {
+		networks, networkProblems := x.parseNetworks(f.Networks)
+		edited.Networks, problems = networks, append(problems, networkProblems...)
+	}
 	if edited.Attributes == nil {
 		edited.Attributes = make(map[string]string)
 	}
-	maps.Copy(edited.Attributes, typed.Attributes)
-	if x.options.Networks {
-		edited.Networks = networks
+	maps.Copy(edited.Attributes, f.Attributes)
+	if problems != nil {
+		return nil, &keystore.GrantError{Fields: problems}
 	}
 	return x.by.Edit(x.r.Context(), edited)
 }

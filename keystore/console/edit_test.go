@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -64,7 +65,7 @@ func TestEdit(t *testing.T) {
 		"networks": {"192.0.2.9/26, 192.0.2.7;\r\n 192.0.2.200"}}
 	for range 2 { // a repeat changes nothing
 		got := b.post(path+"/edit", f)
-		if got.StatusCode != 303 || got.Header.Get("Location") != "../"+k.ID {
+		if got.StatusCode != 303 || got.Header.Get("Location") != "../"+k.ID+"?done=edited" {
 			t.Fatalf("got %s to %q\n%s", got.Status, got.Header.Get("Location"), plain(got))
 		}
 	}
@@ -208,4 +209,60 @@ func TestEditWithoutTheOptions(t *testing.T) {
 	if text := b.get(path).text; strings.Contains(text, "textarea") || strings.Contains(text, "Attributes") {
 		t.Error("the form has fields that cannot be set")
 	}
+}
+
+func TestEditTakesScopesAway(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme", func(g *keystore.Grant) {
+		g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.AccountRead}
+	})
+	path := "/" + k.ID + "/edit"
+	if boxes := strings.Count(b.get(path).text, ` checked>`); boxes != 3 {
+		t.Errorf("the form has %d checked boxes", boxes)
+	}
+	form := url.Values{"name": {"Old one"}, "scopes_listed": {"1"}}
+	got := b.post(path, form)
+	wantText(t, "no scope", got, 422, "Nothing was changed.", "Leave at least one")
+	if strings.Contains(got.text, " checked>") {
+		t.Error("the form has forgotten what was cleared")
+	}
+	form["scopes"] = []string{"tasks:read", "workers:read"} // one that the key does not have
+	wantText(t, "fewer scopes", b.post(path, form), 303)
+	if got := b.key(t, k.ID).Scopes; !slices.Equal(got, []scope.Name{scope.TasksRead}) {
+		t.Errorf("the key holds %v", got)
+	}
+	wantText(t, "a form without scopes", b.post(path, url.Values{"name": {"New"}}), 303)
+	if got := b.key(t, k.ID).Scopes; !slices.Equal(got, []scope.Name{scope.TasksRead}) {
+		t.Errorf("then it holds %v", got)
+	}
+}
+
+func TestEditBringsTheExpiryForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.ExpiresAt = time.Date(2000, 3, 1, 0, 0, 0, 0, time.UTC) })
+		path := "/" + k.ID + "/edit"
+		form := b.get(path)
+		wantText(t, "the form", form, 200, "The key ends: 29 Feb 2000, 24:00 UTC.")
+		if !strings.Contains(form.text, `min="2000-01-01" max="2000-02-29"`) {
+			t.Error("the form allows other days")
+		}
+		for typed, want := range map[string]string{
+			"2000-03-01": "The expiry can only be brought forward",
+			"1999-12-31": "The expiry must lie in the future",
+			"soon":       `"soon" is not a day such as 2030-12-31.`,
+		} {
+			got := b.post(path, url.Values{"name": {"Old one"}, "expires_on": {typed}})
+			wantText(t, typed, got, 422, want)
+			if !strings.Contains(got.text, `value="`+typed+`"`) {
+				t.Errorf("%s: what was typed is lost", typed)
+			}
+		}
+		for _, typed := range []string{"2000-02-29", "", "2000-01-01"} {
+			wantText(t, typed, b.post(path, url.Values{"name": {"Old one"}, "expires_on": {typed}}), 303)
+		}
+		if got, want := b.key(t, k.ID).ExpiresAt, time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC); !got.Equal(want) {
+			t.Errorf("the key ends at %v, want %v", got, want)
+		}
+	})
 }

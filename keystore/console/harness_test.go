@@ -102,6 +102,11 @@ func (b *bench) mount(p keystore.Policy) {
 	b.handler = http.StripPrefix(mount, console.New(audited, admin, b.options))
 }
 
+// serve mounts the console in front of another store.
+func (b *bench) serve(m keystore.Manager) {
+	b.handler = http.StripPrefix(mount, console.New(keystore.NewIssuer(m, keystore.IssuerOptions{}), admin, b.options))
+}
+
 // acts returns what the console did, such as "revoke key_1 by ada: other".
 func (b *bench) acts() (acts []string) {
 	for _, e := range b.entries {

@@ -31,7 +31,8 @@ type Options struct {
 	// Assignable returns the scopes that an actor may assign in an environment.
 	// None means that they can neither create nor rotate keys there. A key can
 	// be rotated and edited only by those who may assign all it has, since they
-	// get its secret. What a scope implies comes with it. Everybody can revoke.
+	// get its secret. What a scope implies comes with it. Everybody can suspend
+	// and revoke.
 	// Nil: all scopes of the issuer's registry.
 	Assignable func(Actor, keystore.Environment) []scope.Name
 
@@ -52,6 +53,10 @@ type Options struct {
 	// Networks lets administrators say from which networks a key may be used.
 	// The networks of a key are shown also without it.
 	Networks bool
+
+	// Limits returns what the page of a key says of its limits, such as
+	// "100 requests a second". Nil: nothing.
+	Limits func(ctx context.Context, k *keystore.Key) []string
 
 	// Theme is how the pages look. The zero value is the package's own look.
 	Theme Theme

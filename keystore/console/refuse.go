@@ -20,6 +20,10 @@ type failure struct {
 	cause    error // never shown
 }
 
+func badRequest(detail string) error {
+	return &failure{status: http.StatusBadRequest, title: "Not understood", detail: detail}
+}
+
 func (f *failure) Error() string { return "console: " + f.detail }
 
 func (f *failure) Unwrap() error { return f.cause }
@@ -59,8 +63,12 @@ func failureOf(err error) *failure {
 		return f
 	}
 	if g, ok := errors.AsType[*keystore.GrantError](err); ok {
-		return &failure{status: http.StatusUnprocessableEntity, title: "Not valid",
-			detail: "Some of the fields are not valid.", problems: g.Fields}
+		f := &failure{status: http.StatusUnprocessableEntity, title: "Not valid", problems: g.Fields,
+			detail: "Nothing was changed."}
+		for _, p := range g.Fields {
+			f.detail += " " + p.Message
+		}
+		return f
 	}
 	for known, f := range refusals {
 		if errors.Is(err, known) {

@@ -18,13 +18,16 @@ var files embed.FS
 var pages = func() map[string]*template.Template {
 	all := make(map[string]*template.Template)
 	for _, name := range []string{"list.html", "key.html", "create.html", "secret.html", "replay.html", "rotate.html",
-		"edit.html", "revoke.html", "error.html"} {
+		"edit.html", "revoke.html", "suspend.html", "error.html"} {
 		all[name] = template.Must(template.New("layout.html").Funcs(template.FuncMap{
 			"segment": url.PathEscape,
 			"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 			"date":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") },
 			"day":     func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
 			"until":   until,
+			"last":    func(t time.Time) string { return lastDay(t).Format("2 Jan 2006") },
+			"within":  func(t time.Time) string { return within(time.Until(t)) },
+			"number":  number,
 			"ago":     func(t time.Time) string { return ago(time.Since(t), t) },
 		}).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name))
 	}
@@ -63,30 +66,53 @@ func (x *exchange) write(status int, kind string, body []byte) {
 // until shows when a key expires. Midnight is shown as the end of the day
 // before, because that is the day which the administrator chose.
 func until(t time.Time) string {
-	t = t.UTC()
-	if t.Equal(t.Truncate(24 * time.Hour)) {
-		return t.AddDate(0, 0, -1).Format("2 Jan 2006") + ", 24:00 UTC"
+	if last := lastDay(t); !t.UTC().Truncate(day).Equal(last) {
+		return last.Format("2 Jan 2006") + ", 24:00 UTC"
 	}
-	return t.Format("2 Jan 2006, 15:04 UTC")
+	return t.UTC().Format("2 Jan 2006, 15:04 UTC")
+}
+
+// lastDay returns the last day on which a key works that ends at t.
+func lastDay(t time.Time) time.Time { return t.UTC().Add(-1).Truncate(day) }
+
+// within says how long it is until something.
+func within(d time.Duration) string {
+	switch {
+	case d < time.Hour:
+		return "within the hour"
+	case d < day:
+		return "in " + plural(int(d/time.Hour), "hour")
+	}
+	return "in " + plural(int(d/day), "day")
+}
+
+// number shows a count with its thousands apart.
+func number(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func plural(n int, unit string) string {
+	if n == 1 {
+		return "1 " + unit
+	}
+	return strconv.Itoa(n) + " " + unit + "s"
 }
 
 // ago says how long ago something was, and gives the date when that says more.
 func ago(d time.Duration, t time.Time) string {
-	count := func(n int, unit string) string {
-		if n == 1 {
-			return "1 " + unit + " ago"
-		}
-		return strconv.Itoa(n) + " " + unit + "s ago"
-	}
 	switch {
 	case d < time.Minute:
 		return "just now"
 	case d < time.Hour:
-		return count(int(d/time.Minute), "minute")
-	case d < 24*time.Hour:
-		return count(int(d/time.Hour), "hour")
-	case d < 30*24*time.Hour:
-		return count(int(d/(24*time.Hour)), "day")
+		return plural(int(d/time.Minute), "minute") + " ago"
+	case d < day:
+		return plural(int(d/time.Hour), "hour") + " ago"
+	case d < 30*day:
+		return plural(int(d/day), "day") + " ago"
 	}
 	return t.UTC().Format("2 Jan 2006")
 }

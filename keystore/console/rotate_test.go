@@ -55,7 +55,7 @@ func TestRotateWithOverlap(t *testing.T) {
 		got := b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"86400"}})
 		token := secretOf(t, got)
 		wantText(t, "the new secret", got, 201, "The old secret works until 2 Jan 2000, 00:00 UTC.")
-		wantText(t, "the old key", b.get("/"+k.ID), 200, "has been rotated", "stops working on 2 Jan 2000, 00:00 UTC",
+		wantText(t, "the old key", b.get("/"+k.ID), 200, "The replaced key is", "stops working on 2 Jan 2000, 00:00 UTC",
 			"Ends 2 Jan 2000, 00:00 UTC")
 		time.Sleep(24*time.Hour - time.Nanosecond)
 		if b.status(t, old) != keystore.Active || b.status(t, token) != keystore.Active {
@@ -262,7 +262,13 @@ func TestRevoke(t *testing.T) {
 	}
 	_, other := b.add(t, "acme")
 	b.post("/"+other.ID+"/revoke", url.Values{"reason": {"made up"}})
-	acts := []string{"revoke " + k.ID + " by ada: leaked", "revoke " + other.ID + " by ada: other"}
+	_, third := b.add(t, "acme")
+	path3 := "/" + third.ID + "/revoke"
+	wantText(t, "a long reason", b.post(path3, url.Values{"note": {strings.Repeat("ä", 128)}}), 422,
+		"Nothing was changed. The reason is longer than 255 bytes.")
+	b.post(path3, url.Values{"reason": {"other"}, "note": {" the contract ended "}})
+	acts := []string{"revoke " + k.ID + " by ada: leaked", "revoke " + other.ID + " by ada: other",
+		"revoke " + third.ID + " by ada: the contract ended"}
 	if got := b.acts(); !slices.Equal(got, acts) {
 		t.Errorf("got the acts %q, want %q", got, acts)
 	}

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -77,37 +76,72 @@ func (v view) Ends() time.Time {
 	return v.ExpiresAt
 }
 
+// Over reports whether the key has ended for good.
+func (v view) Over() bool { return v.Status == keystore.Revoked || v.Status == keystore.Expired }
+
+// ScopeText returns all scopes, for a pointer that rests on Few.
+func (v view) ScopeText() string {
+	var names []string
+	for _, s := range v.Scopes {
+		name := string(s.Name)
+		if s.Unknown {
+			name += " (unknown)"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
 // Few returns the scopes that a line of the list has room for.
 func (v view) Few() []scopeView {
-	const few = 3
-	if len(v.Scopes) <= few+1 {
-		return v.Scopes
-	}
-	return v.Scopes[:few]
+	const few = 1
+	return v.Scopes[:min(few, len(v.Scopes))]
 }
 
 // More returns how many scopes Few leaves out.
 func (v view) More() int { return len(v.Scopes) - len(v.Few()) }
 
+// EndsSoon reports whether the key ends within 14 days.
+func (v view) EndsSoon() bool {
+	return v.Live() && !v.Ends().IsZero() && time.Until(v.Ends()) < 14*day
+}
+
+// done are what the page of a key tells of the act that led to it.
+var done = map[string]string{
+	"edited": "Your changes are saved.", "resumed": "The key works again.", "narrowed": "The scopes are taken away.",
+}
+
 // show is the page of one key.
 func (x *exchange) show(k *keystore.Key) error {
-	use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
-	switch {
-	case errors.Is(err, errors.ErrUnsupported):
-		use = new(keystore.Usage)
-	case err != nil:
+	use, err := x.activity(k)
+	if err != nil {
 		return err
 	}
-	var requests int64
-	for _, d := range use.Days {
-		requests += d.Requests
+	watch, successor, err := x.watch(k)
+	if err != nil {
+		return err
 	}
-	x.render(http.StatusOK, "key.html", x.view(k).Name, struct {
+	story, more, err := x.story(k)
+	if err != nil {
+		return err
+	}
+	var limits []string
+	if x.options.Limits != nil {
+		limits = x.options.Limits(x.r.Context(), k)
+	}
+	v, title := x.view(k), x.view(k).Name
+	x.render(http.StatusOK, "key.html", title, struct {
 		view
-		Usage               *keystore.Usage
-		Requests            int64 // of the last 30 days
+		Activity            activity
+		Watch               *watched
+		Successor           *view
+		Story               []event
+		MoreStory           bool
+		Limits              []string
+		Done                string
 		Rotatable, Editable bool
-	}{x.view(k), use, requests, x.offersRotation(k), x.editable(k) == nil})
+	}{v, use, watch, successor, story, more, limits, done[x.r.URL.Query().Get("done")], x.offersRotation(k),
+		x.editable(k) == nil})
 	return nil
 }
 

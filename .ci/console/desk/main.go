@@ -1,0 +1,193 @@
+// Desk serves the console of an organization that has worked with its keys for
+// two years, for check.mjs and for pictures: 31 keys with uses and a history,
+// in memory. It asks for no sign-in.
+//
+//	go run ./.ci/console/desk [-addr HOST:PORT]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+const (
+	organization = "Harbour Freight & Storage"
+	day          = 24 * time.Hour
+)
+
+// A row is a key as the desk begins with it. Times are days before now.
+type row struct {
+	name        string
+	environment keystore.Environment
+	scopes      []scope.Name
+	age, used   float64 // used: negative: never
+	ends        float64 // days from now; zero: never
+	state       string
+	daily       int64 // requests on a usual day
+}
+
+var (
+	live, test = keystore.Production, keystore.Sandbox
+
+	reads  = []scope.Name{scope.AccountRead, scope.TasksRead}
+	writes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.AccountRead}
+)
+
+var rows = []row{
+	{"Nightly import, Frankfurt", live, writes, 412, .0021, 0, "", 18400},
+	{"Checkout", live, reads, 388, .0004, 214, "", 91200},
+	{"Label printer, dock 4", live, scope.ExternalWorker(), 301, .2, 0, "", 740},
+	{"Label printer, dock 5", live, scope.ExternalWorker(), 301, 121, 0, "", 0},
+	{"Data warehouse export", live, all(), 287, .04, 12.4, "", 2300},
+	{"Zapier", live, writes, 264, 96, 0, "", 0},
+	{"Grafana", live, reads, 230, .0008, 0, "", 5760},
+	{"Mobile backend", live, writes, 201, .0002, 120, "", 44100},
+	{"Partner: Nordlicht Logistik GmbH, returns and customs declarations for the whole of Scandinavia", live, writes, 190,
+		1.3, 5.2, "", 160},
+	{"Sandbox of the integration team", test, all(), 176, .9, 0, "", 90},
+	{"CI", test, writes, 170, .011, 0, "", 1210},
+	{"Load test", test, writes, 151, 34, 3.6, "", 0},
+	{"Invoices to DATEV", live, reads, 149, 2.2, 300, "", 31},
+	{"Customer portal", live, all(), 140, .0011, 0, "", 12900},
+	{"Old intranet", live, reads, 133, 40, 0, "suspended", 0},
+	{"Backoffice", live, all(), 120, .03, 245, "", 830},
+	{"Slack bot", live, scope.ExternalWorker(), 96, .5, 0, "", 52},
+	{"Metabase", live, reads, 88, .12, 90, "", 410},
+	{"Tobias, local", test, writes, 61, 8, 29, "", 4},
+	{"Marta, local", test, writes, 58, 1.8, 32, "", 12},
+	{"Route planner", live, writes, 47, .002, 318, "", 6600},
+	{"Weighbridge", live, scope.ExternalWorker(), 33, .07, 0, "", 288},
+	{"Pilot with Baltic Shipping", live, reads, 21, -1, 69, "", 0},
+	{"Terraform", live, writes, 9, -1, 356, "", 0},
+	{"Warehouse robots", live, scope.ExternalWorker(), 2, .001, 88, "", 9800},
+	{"Nightly import, Frankfurt", live, writes, 800, 413, 0, "revoked", 0},
+	{"Pilot 2024", live, reads, 640, 500, -410, "", 0},
+	{"Checkout", live, reads, 760, 389, 0, "revoked", 0},
+	{"Freelancer", test, writes, 520, 480, -430, "", 0},
+	{"Hackathon", test, all(), 466, 465, 0, "revoked", 0},
+}
+
+func all() (names []scope.Name) {
+	for _, d := range scope.Contract().Definitions() {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:0", "address to listen on")
+	flag.Parse()
+	store := keystore.NewMemory()
+	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{})
+	ctx := context.Background()
+	for i, r := range rows {
+		if err := fill(ctx, store, issuer, i, r); err != nil {
+			log.Fatal(err)
+		}
+	}
+	handler := console.New(issuer, func(*http.Request) (console.Actor, error) {
+		return console.Actor{ID: "user_ada", Organization: organization, Name: "Ada Quay"}, nil
+	}, console.Options{
+		Networks:   true,
+		Attributes: []console.Attribute{{Name: "team", Title: "Team", Values: []string{"Platform", "Logistics"}}},
+		PersonName: func(_ context.Context, _, id string) string {
+			return map[string]string{"user_bo": "Bo Winter", "user_cy": "Cy Moor"}[id]
+		},
+		Limits: func(_ context.Context, k *keystore.Key) []string {
+			return []string{"100 requests a second", "500,000 requests a day"}
+		},
+	})
+	l, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/keys/", http.StripPrefix("/keys", handler))
+	mux.HandleFunc("POST /use/{id}", func(w http.ResponseWriter, r *http.Request) { // a request with the key, now
+		u := keystore.Use{Organization: organization, ID: r.PathValue("id"), At: time.Now(), Requests: 1,
+			From: netip.MustParseAddr("10.2.0.7")}
+		if err := store.Touch(r.Context(), []keystore.Use{u}); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})
+	fmt.Printf("Console at http://%s/keys/\n", l.Addr())
+	log.Fatal(http.Serve(l, mux))
+}
+
+// fill stores the key of a row with its uses and its history.
+func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, i int, r row) error {
+	now := time.Now()
+	ago := func(days float64) time.Time { return now.Add(-time.Duration(days * float64(day))) }
+	secret := issuer.Service().Generate(r.environment).Reveal()
+	k := &keystore.Key{
+		ID: fmt.Sprintf("key_d1b%017d", i), Digest: keystore.DigestOf(secret), Organization: organization,
+		Environment: r.environment, Name: r.name, Hint: secret[len(secret)-4:], Scopes: r.scopes, CreatedAt: ago(r.age),
+		CreatedBy: []string{"user_ada", "user_bo", "user_cy"}[i%3], Suspended: r.state == "suspended",
+	}
+	if r.ends != 0 {
+		k.ExpiresAt = ago(-r.ends)
+	}
+	if r.state == "revoked" {
+		k.RevokedAt = ago(r.used - 1)
+	}
+	if i%4 == 0 {
+		k.Attributes = map[string]string{"team": "Logistics"}
+		k.Networks = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("2001:db8:40::/48")}
+	}
+	entry := func(act, actor, reason string, at time.Time, changes ...keystore.Change) keystore.AuditEntry {
+		return keystore.AuditEntry{ID: fmt.Sprintf("act_%014x%02d", at.UnixMicro(), i), At: at, Act: act, Actor: actor,
+			Organization: organization, Key: k.ID, Reason: reason, Changes: changes}
+	}
+	if err := store.InsertAudited(ctx, k, entry("issue", k.CreatedBy, "", k.CreatedAt), 0); err != nil {
+		return err
+	}
+	k.Version = 1
+	edits := []keystore.AuditEntry{
+		entry("rename", "user_bo", "", ago(r.age*.8), keystore.Change{Field: "name", Before: "Untitled", After: r.name}),
+		entry("edit", "user_ada", "", ago(r.age*.5), keystore.Change{Field: "scopes",
+			Before: "tasks:read tasks:write workers:write", After: "tasks:read"}),
+	}
+	switch {
+	case r.state == "suspended":
+		edits = append(edits, entry("suspend", "user_cy", "Who runs this?", ago(r.used-1)))
+	case r.state == "revoked":
+		edits = append(edits, entry("revoke", "user_ada", keystore.ReasonLeft, k.RevokedAt))
+	}
+	for _, e := range edits[2*(i%2):] {
+		if err := store.UpdateAudited(ctx, k, e); err != nil {
+			return err
+		}
+		k.Version++
+	}
+	return use(ctx, store, k, r, ago)
+}
+
+// use records the uses of 40 days. The first two scopes of a key are needed.
+func use(ctx context.Context, store *keystore.Memory, k *keystore.Key, r row, ago func(float64) time.Time) error {
+	u := keystore.Use{Organization: organization, ID: k.ID, From: netip.MustParseAddr("10.2.0.7")}
+	if r.used < 0 {
+		return nil
+	}
+	for d := min(40, r.age); d > r.used && r.daily > 0; d-- {
+		u.At, u.Scopes = ago(d), k.Scopes[:2]
+		u.Requests = r.daily * int64(7+int(d*37)%9) / 10
+		if u.At.Weekday() == time.Sunday {
+			u.Requests /= 4
+		}
+		if err := store.Touch(ctx, []keystore.Use{u}); err != nil {
+			return err
+		}
+	}
+	u.At, u.Requests, u.Scopes = ago(r.used), r.daily/3, nil
+	return store.Touch(ctx, []keystore.Use{u})
+}

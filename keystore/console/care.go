@@ -1,0 +1,105 @@
+package console
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+const (
+	maxCount = 99  // the strip says "99+" for more
+	maxUsage = 100 // keys whose usage a request reads
+	observed = 30 * day
+)
+
+// A careCount is a link of the strip that says how many keys need care.
+type careCount struct {
+	show
+	Count string // "0", "7", "99+"
+}
+
+// care counts the active keys of the organization that need some.
+func (x *exchange) care(shows []show) (counts []careCount, err error) {
+	for _, c := range shows {
+		if !c.Care {
+			continue
+		}
+		limit := maxCount
+		if c.among != nil {
+			limit = maxRead
+		}
+		keys, last, err := x.find(selection{Status: c.Value}, nil, limit)
+		if err != nil {
+			return nil, err
+		}
+		count := careCount{c, strconv.Itoa(len(keys))}
+		if last != nil {
+			count.Count += "+"
+		}
+		counts = append(counts, count)
+	}
+	return counts, nil
+}
+
+// withIdleScopes returns those of the keys that are used and hold scopes that
+// were not needed for 30 days. Of keys for which that can be, it looks at the
+// first 100, and returns the last of them in place of last if there are others.
+func (x *exchange) withIdleScopes(keys []*keystore.Key, last *keystore.Key) (
+	idle []*keystore.Key, _ *keystore.Key, err error) {
+	since := time.Now().Add(-observed)
+	candidates := slices.DeleteFunc(keys, func(k *keystore.Key) bool {
+		return len(k.Scopes) < 2 || k.CreatedAt.After(since) || k.LastUsedAt.Before(since)
+	})
+	if len(candidates) > maxUsage {
+		candidates = candidates[:maxUsage]
+		last = candidates[maxUsage-1]
+	}
+	found := make([]bool, len(candidates))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i, k := range candidates {
+		group.Go(func() error {
+			use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
+			if errors.Is(err, keystore.ErrNotFound) {
+				return nil
+			}
+			found[i] = err == nil && len(idleScopes(k, use)) > 0
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, nil, err
+	}
+	for i, k := range candidates {
+		if found[i] {
+			idle = append(idle, k)
+		}
+	}
+	return idle, last, nil
+}
+
+// idleScopes returns the scopes of k that no request has needed for 30 days, if
+// some of its others were. They can be taken away, and nothing that the key did
+// in this time will be refused.
+func idleScopes(k *keystore.Key, use *keystore.Usage) (idle []scope.Name) {
+	since := time.Now().Add(-observed)
+	if use.ObservedSince.IsZero() || use.ObservedSince.After(since) {
+		return nil
+	}
+	for _, n := range k.Scopes {
+		// A day stands for its midnight.
+		if use.Scopes[n].Before(since.Add(-day)) {
+			idle = append(idle, n)
+		}
+	}
+	if len(idle) == len(k.Scopes) {
+		return nil
+	}
+	return idle
+}

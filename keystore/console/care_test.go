@@ -1,0 +1,138 @@
+package console_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+const day = 24 * time.Hour
+
+// use records one request with a key, now.
+func (b *bench) use(t *testing.T, k *keystore.Key, scopes ...scope.Name) {
+	t.Helper()
+	u := keystore.Use{Organization: k.Organization, ID: k.ID, At: time.Now(), Requests: 1, Scopes: scopes}
+	if err := b.store.Touch(t.Context(), []keystore.Use{u}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		three := func(g *keystore.Grant) {
+			g.Scopes = []scope.Name{scope.AccountRead, scope.TasksRead, scope.TasksWrite}
+		}
+		add := func(name string, change ...func(*keystore.Grant)) *keystore.Key {
+			_, k := b.add(t, "acme", append(change, func(g *keystore.Grant) { g.Name = name })...)
+			time.Sleep(time.Second)
+			return k
+		}
+		quiet, wide := add("quiet"), add("wide", three)
+		asleep := add("asleep")
+		if _, err := edit(t, b.issuer, "acme", asleep.ID, suspend); err != nil {
+			t.Fatal(err)
+		}
+		b.use(t, quiet)
+		b.use(t, wide, scope.TasksWrite)
+		time.Sleep(62 * day)
+		b.use(t, wide, scope.TasksRead)
+		young := add("young", three)
+		b.use(t, young)
+		time.Sleep(27 * day)
+		b.use(t, young, scope.TasksRead)
+		b.use(t, wide, scope.TasksRead)
+		add("soon", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(15 * day) })
+		add("later", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(17 * day) })
+		time.Sleep(2 * day)
+		add("new")
+		list := b.get("/")
+		wantText(t, "the strip", list, 200, "Expiring within 14 days 1", "Unused for 90 days 1", "Never used 2",
+			"Scopes unused 1")
+		for text, want := range map[string][]string{
+			"Expiring within 14 days": {"soon"}, "Unused for 90 days": {"quiet"}, "Never used": {"later", "soon"},
+			"Scopes unused": {"wide"},
+		} {
+			at := address(list, text+" ")
+			if got := names(b.get(at)); !slices.Equal(got, want) {
+				t.Errorf("%s, %q: got %q, want %q", text, at, got, want)
+			}
+		}
+		// Of the keys with unused scopes those can be taken away.
+		page := b.get("/" + wide.ID)
+		wantText(t, "its page", page, 200, "No request has needed account:read , tasks:write for 30 days.",
+			"Take these 2 away")
+		if text := plain(b.get("/" + young.ID)); strings.Contains(text, "away") {
+			t.Errorf("a key that is observed for 29 days: %s", text)
+		}
+		form := url.Values{"without": {"account:read", "tasks:write"}}
+		got := b.post("/"+wide.ID+"/narrow", form)
+		wantText(t, "done", got, 303)
+		wantText(t, "its page again", b.get("/"+wide.ID+"?done=narrowed"), 200, "The scopes are taken away.")
+		if k := b.key(t, wide.ID); !slices.Equal(k.Scopes, []scope.Name{scope.TasksRead}) {
+			t.Errorf("the key holds %v", k.Scopes)
+		}
+		if got := b.get("/?status=scopes"); len(names(got)) != 0 {
+			t.Errorf("after that: got %q", names(got))
+		}
+		wantText(t, "a state without keys", b.get("/?status=scopes"), 200, "Nothing to do")
+	})
+}
+
+// A count is bounded, and says so.
+func TestCareCountsToAHundred(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for i := range 101 {
+			b.add(t, "acme", func(g *keystore.Grant) {
+				g.Name, g.Scopes = fmt.Sprint(i), []scope.Name{scope.AccountRead, scope.TasksRead}
+			})
+		}
+		time.Sleep(31 * day)
+		wantText(t, "the strip", b.get("/"), 200, "Never used 99+")
+		for _, k := range b.all(t, "acme") {
+			b.use(t, k, scope.TasksRead)
+		}
+		time.Sleep(31 * day)
+		for _, k := range b.all(t, "acme") {
+			b.use(t, k, scope.TasksRead)
+		}
+		wantText(t, "the strip", b.get("/"), 200, "Never used 0", "Scopes unused 100+")
+		got := b.get("/?status=scopes")
+		wantText(t, "the first keys", got, 200, "1–25 of more than 100 keys")
+	})
+}
+
+// A store that keeps no usage or no audit leaves these parts out, and one that
+// fails is told.
+func TestStoresThatKeepLess(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme")
+	b.serve(struct{ keystore.Manager }{b.store.Manager})
+	list, page := plain(b.get("/")), plain(b.get("/"+k.ID))
+	if !strings.Contains(list, "Never used 0") || strings.Contains(list, "Scopes unused 0") {
+		t.Errorf("the list: %s", list)
+	}
+	if !strings.Contains(page, "Scopes") || strings.Contains(page, "Requests") || strings.Contains(page, "Story") {
+		t.Errorf("the key: %s", page)
+	}
+	b.serve(brokenUsage{b.store.Manager})
+	wantText(t, "usage that cannot be read", b.get("/"+k.ID), 503, "Not available at the moment")
+}
+
+type brokenUsage struct{ keystore.Manager }
+
+func (brokenUsage) Touch(context.Context, []keystore.Use) error { return nil }
+
+func (brokenUsage) Usage(context.Context, string, string) (*keystore.Usage, error) {
+	return nil, errors.New("no route")
+}

@@ -1,0 +1,135 @@
+package console
+
+import (
+	"encoding/base64"
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// A selection says which keys a list shows, as its query does.
+type selection struct {
+	Search      string // in the name, the id and the last characters
+	Environment keystore.Environment
+	Status      string // the Value of a show
+}
+
+// A show is a choice of keys by their status, or of those that need care.
+type show struct {
+	Value, Name string
+	Care        bool
+	statuses    []keystore.Status
+
+	page func(now time.Time) keystore.Page // nil: all
+
+	// Among returns those of the keys that are shown, and in place of last the
+	// last that it has looked at, if there are others. Nil: all keys.
+	among func(x *exchange, keys []*keystore.Key, last *keystore.Key) ([]*keystore.Key, *keystore.Key, error)
+}
+
+const day = 24 * time.Hour
+
+var active = []keystore.Status{keystore.Active}
+
+var shows = []show{
+	{Value: "", Name: "Live", statuses: []keystore.Status{keystore.Active, keystore.Suspended}},
+	{Value: "active", Name: "Active", statuses: active},
+	{Value: "suspended", Name: "Suspended", statuses: []keystore.Status{keystore.Suspended}},
+	{Value: "ended", Name: "Ended", statuses: []keystore.Status{keystore.Expired, keystore.Revoked}},
+	{Value: "expired", Name: "Expired", statuses: []keystore.Status{keystore.Expired}},
+	{Value: "revoked", Name: "Revoked", statuses: []keystore.Status{keystore.Revoked}},
+	{Value: "expiring", Name: "Expiring within 14 days", Care: true, statuses: active,
+		page: func(now time.Time) keystore.Page { return keystore.Page{ExpiresBefore: now.Add(14 * day)} }},
+	{Value: "unused", Name: "Unused for 90 days", Care: true, statuses: active,
+		page: func(now time.Time) keystore.Page { return keystore.Page{UnusedSince: now.Add(-90 * day)} }},
+	{Value: "never", Name: "Never used", Care: true, statuses: active, // a new key is given a day
+		page: func(now time.Time) keystore.Page { return keystore.Page{UnusedSince: now.Add(-day), NeverUsed: true} }},
+	{Value: "scopes", Name: "Scopes unused", Care: true, statuses: active, among: (*exchange).withIdleScopes},
+}
+
+// shows returns the choices that the store can answer.
+func (x *exchange) shows() []show {
+	_, err := x.issuer.Usage(x.r.Context(), x.actor.Organization, "none")
+	if errors.Is(err, errors.ErrUnsupported) {
+		return shows[:len(shows)-1]
+	}
+	return shows
+}
+
+// Show returns the choice that Status names.
+func (s selection) Show() show {
+	return shows[slices.IndexFunc(shows, func(c show) bool { return c.Value == s.Status })]
+}
+
+// Narrows reports whether anything is left out that an unfiltered list has.
+func (s selection) Narrows() bool { return s != selection{} }
+
+// matches reports whether k is what is searched. Hint and masked token have to
+// be whole, or "live" would match every key.
+func (s selection) matches(k *keystore.Key, masked string) bool {
+	q := strings.ToLower(s.Search)
+	return strings.Contains(strings.ToLower(k.Name), q) || strings.HasPrefix(strings.ToLower(k.ID), q) ||
+		strings.EqualFold(k.Hint, q) || strings.EqualFold(masked, q)
+}
+
+// EndedQuery returns the address of the ended keys that are searched.
+func (s selection) EndedQuery() string {
+	s.Status = "ended"
+	return s.query(nil)
+}
+
+// query returns the address of the page after a key, or of the first one,
+// relative to that of the list.
+func (s selection) query(after *keystore.Key) string {
+	q := make(url.Values)
+	for name, value := range map[string]string{"q": s.Search, "environment": string(s.Environment), "status": s.Status} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if after != nil {
+		q.Set("after", cursorText(after))
+	}
+	return "?" + q.Encode()
+}
+
+// readSelection returns also the key after which the page begins, or nil.
+func readSelection(u *url.URL, shows []show) (s selection, after *keystore.Key, err error) {
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return s, nil, badRequest("The query could not be read.")
+	}
+	s = selection{strings.TrimSpace(q.Get("q")), keystore.Environment(q.Get("environment")), q.Get("status")}
+	if s.Environment != "" && !s.Environment.Known() {
+		return s, nil, badRequest("The filter environment is production or sandbox.")
+	}
+	if !slices.ContainsFunc(shows, func(c show) bool { return c.Value == s.Status }) {
+		return s, nil, badRequest("The filter status is not one of the list's.")
+	}
+	if text := q.Get("after"); text != "" {
+		if after, err = parseCursor(text); err != nil {
+			return s, nil, badRequest("The parameter after is not one that a page ended with.")
+		}
+	}
+	return s, after, nil
+}
+
+// cursorText returns a place in the list as it stands in a query.
+func cursorText(k *keystore.Key) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(k.CreatedAt.UnixNano(), 10) + "." + k.ID))
+}
+
+func parseCursor(text string) (*keystore.Key, error) {
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	nanos, id, _ := strings.Cut(string(b), ".")
+	n, err := strconv.ParseInt(nanos, 10, 64)
+	return &keystore.Key{CreatedAt: time.Unix(0, n).UTC(), ID: id}, err
+}

@@ -1,0 +1,50 @@
+package console_test
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+func TestSearch(t *testing.T) {
+	b := newBench(t)
+	token, k := b.add(t, "acme", func(g *keystore.Grant) { g.Name = "Zürich import" })
+	gone, old := b.add(t, "acme", func(g *keystore.Grant) { g.Name = "Old import" })
+	if _, err := b.issuer.Revoke(t.Context(), "acme", old.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.add(t, "acme", func(g *keystore.Grant) { g.Name = "live wire" })
+	b.add(t, "other", func(g *keystore.Grant) { g.Name = "their import" })
+	for q, want := range map[string][]string{
+		"zÜRich":                            {"Zürich import"},
+		"import":                            {"Zürich import", "Old import"},
+		k.ID:                                {"Zürich import"},
+		" " + token[len(token)-4:]:          {"Zürich import"},
+		gone[len(gone)-4:]:                  {"Old import"},
+		"svc_live_…" + token[len(token)-4:]: {"Zürich import"},
+		"live":                              {"live wire"}, // and not every key whose token has the word
+		"%":                                 nil,
+	} {
+		if got := names(b.get("/?q=" + url.QueryEscape(q))); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", q, got, want)
+		}
+	}
+	got := b.get("/?q=%25&status=revoked")
+	wantText(t, "nothing found", got, 200, "No key matches “%”.", "Show all live keys")
+}
+
+// Somebody who pastes a whole token finds its key, and the token stays in no
+// address.
+func TestSearchForAToken(t *testing.T) {
+	b := newBench(t)
+	token, _ := b.add(t, "acme")
+	got := b.get("/?environment=production&q=" + token)
+	if want := "./?environment=production&q=" + token[len(token)-4:]; got.StatusCode != 303 ||
+		got.Header.Get("Location") != want || strings.Contains(fmt.Sprint(got.Header, got.text), token) {
+		t.Errorf("got %s to %q, want %q", got.Status, got.Header.Get("Location"), want)
+	}
+}

@@ -1,0 +1,92 @@
+package console
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// An event is an act of the audit as a page tells it.
+type event struct {
+	At                time.Time
+	What, Who, Reason string
+	Details           []string
+}
+
+const maxStory = 100 // entries that the store returns at once
+
+// story returns what was done to a key, the newest first, and whether there may
+// be more. It is empty if the store keeps no audit.
+func (x *exchange) story(k *keystore.Key) (events []event, more bool, err error) {
+	entries, err := x.issuer.Audit(x.r.Context(), k.Organization, k.ID, "")
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return nil, false, err
+	}
+	for _, e := range entries {
+		what, known := actNames[e.Act]
+		if !known {
+			what = e.Act
+		}
+		told := event{At: e.At, What: what, Reason: e.Reason}
+		if e.Actor != "" {
+			told.Who = x.personName(e.Actor)
+		}
+		for _, c := range reasons {
+			if c.Value == e.Reason {
+				told.Reason = c.Name
+			}
+		}
+		switch {
+		case e.Act == "revoke" && e.Reason == keystore.ReasonRotated:
+			told.What, told.Reason = "Rotated", ""
+		case e.Act == "rename", e.Act == "edit":
+			for _, c := range e.Changes {
+				told.Details = append(told.Details, detail(c))
+			}
+		}
+		events = append(events, told)
+	}
+	return events, len(entries) == maxStory, nil
+}
+
+var actNames = map[string]string{
+	"issue": "Created", "rotate": "Created in a rotation", "import": "Imported", "revoke": "Revoked",
+	"suspend": "Suspended", "resume": "Resumed", "rename": "Renamed", "edit": "Changed",
+}
+
+// detail says what an edit changed. The values of attributes are not said:
+// there can be some that the pages do not know.
+func detail(c keystore.Change) string {
+	switch c.Field {
+	case "name":
+		return "Name: “" + c.Before + "” → “" + c.After + "”"
+	case "scopes":
+		var gone []string
+		kept := strings.Fields(c.After)
+		for _, n := range strings.Fields(c.Before) {
+			if !slices.Contains(kept, n) {
+				gone = append(gone, n)
+			}
+		}
+		return "Scopes taken away: " + strings.Join(gone, ", ")
+	case "expires_at":
+		return "Ends: " + endText(c.Before) + " → " + endText(c.After)
+	case "networks":
+		return "Networks: " + cmp.Or(c.Before, "anywhere") + " → " + cmp.Or(c.After, "anywhere")
+	case "suspended":
+		return map[string]string{"true": "Suspended", "": "Resumed"}[c.After]
+	}
+	return strings.ToUpper(c.Field[:1]) + c.Field[1:] + " changed"
+}
+
+// endText returns a time of the audit as the pages show the end of a key.
+func endText(text string) string {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return until(t)
+	}
+	return "never"
+}

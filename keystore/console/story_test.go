@@ -1,0 +1,76 @@
+package console_test
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func TestStory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, restricted, func(o *console.Options) {
+			o.PersonName = func(_ context.Context, _, id string) string { return map[string]string{"bea": "Bea Cole"}[id] }
+		})
+		b.serve(b.store.Manager) // which keeps an audit
+		b.issuer = keystore.NewIssuer(b.store.Manager, keystore.IssuerOptions{})
+		_, k := b.addBy(t, "bea", "acme", limited, func(g *keystore.Grant) {
+			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.AccountRead}
+		})
+		post := func(act string, form url.Values) {
+			t.Helper()
+			time.Sleep(time.Hour)
+			if got := b.post("/"+k.ID+"/"+act, form); got.StatusCode != 303 && got.StatusCode != 201 {
+				t.Fatalf("%s: got %s\n%s", act, got.Status, plain(got))
+			}
+		}
+		post("edit", url.Values{"name": {"New"}, "networks": {"192.0.2.0/24"}, "attribute.project": {"x"},
+			"attribute.team": {"Lyon"}})
+		post("edit", url.Values{"name": {"New"}, "networks": {"192.0.2.7"}, "attribute.project": {"y"},
+			"attribute.team": {"Lyon"}, "scopes_listed": {"1"}, "scopes": {"tasks:read", "account:read"},
+			"expires_on": {"2000-02-29"}})
+		post("narrow", url.Values{"without": {"account:read"}})
+		post("suspend", url.Values{"note": {"who runs this?"}})
+		post("resume", nil)
+		post("rotate", url.Values{"issue_token": {"x"}, "overlap": {"86400"}})
+		post("revoke", url.Values{"reason": {"leaked"}})
+		page := b.get("/" + k.ID)
+		wantText(t, "the page", page, 200, "Story "+
+			"Revoked by Ada Lovelace : It has leaked, or may have 1 Jan 2000, 07:00 UTC "+
+			"Rotated by Ada Lovelace 1 Jan 2000, 06:00 UTC "+
+			"Resumed by Ada Lovelace 1 Jan 2000, 05:00 UTC "+
+			"Suspended by Ada Lovelace : who runs this? 1 Jan 2000, 04:00 UTC "+
+			"Changed by Ada Lovelace Scopes taken away: account:read 1 Jan 2000, 03:00 UTC "+
+			"Changed by Ada Lovelace Scopes taken away: tasks:write Attributes changed "+
+			"Networks: 192.0.2.0/24 → 192.0.2.7/32 Ends: never → 29 Feb 2000, 24:00 UTC 1 Jan 2000, 02:00 UTC "+
+			"Renamed by Ada Lovelace Name: “Old one” → “New” 1 Jan 2000, 01:00 UTC "+
+			"Created by Bea Cole 1 Jan 2000, 00:00 UTC")
+		if strings.Contains(page.text, "i-42") {
+			t.Error("the story tells an attribute that the console does not know")
+		}
+		wantText(t, "the new key", b.get("/"+b.all(t, "acme")[0].ID), 200, "Story Created in a rotation by Ada")
+	})
+}
+
+func TestLongStory(t *testing.T) {
+	b := newBench(t)
+	b.serve(b.store.Manager)
+	b.issuer = keystore.NewIssuer(b.store.Manager, keystore.IssuerOptions{})
+	_, k := b.add(t, "acme")
+	for range 50 {
+		for _, act := range []string{"suspend", "resume"} {
+			b.post("/"+k.ID+"/"+act, nil)
+		}
+	}
+	page := b.get("/" + k.ID)
+	wantText(t, "the page", page, 200, "Older entries are not shown.")
+	if strings.Contains(plain(page), "Created by") {
+		t.Error("it shows all entries")
+	}
+}
