@@ -33,7 +33,8 @@ var mayImport = map[string][]string{
 	"keystore/cmd/sallyport": {
 		"idem", "keystore", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite",
 	},
-	"idem/idemsql":             {"idem", "golang.org/x/sync"},
+	"idem/internal/claims":     {"idem", "golang.org/x/sync"},
+	"idem/idemsql":             {"idem"},
 	"idem/idemredis":           {"idem", "github.com/redis/go-redis/v9"},
 	"ratelimit/ratelimitredis": {"ratelimit", "github.com/hashicorp/golang-lru/v2", "github.com/redis/go-redis/v9"},
 }

@@ -3,6 +3,8 @@ package idemsql
 import (
 	"embed"
 	"strings"
+
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 //go:embed schema/*.sql
@@ -48,17 +50,13 @@ type dialect struct {
 }
 
 var postgres = func() dialect {
-	expand := strings.NewReplacer(
-		"{now}", "statement_timestamp()", // now() would be the start of the transaction
-		"{us}", "interval '1 microsecond'",
-		"{left}", "(extract(epoch FROM r.lease_ends - statement_timestamp()) * 1000000)::bigint",
-	).Replace
+	expand := claims.Postgres
 	d := common(expand)
-	claims := func(lock string) claiming {
-		return claiming{fresh: expand(postgresFresh(lock)), decide: []string{expand(postgresBegin(lock))}}
+	with := func(lock string) claiming {
+		return claiming{fresh: expand(claims.PostgresFresh(lock)), decide: []string{expand(claims.PostgresBegin(lock))}}
 	}
-	d.begin, d.join = claims(lockShared), claims(lockAlone)
-	d.keep = expand(postgresKeep())
+	d.begin, d.join = with(claims.LockShared), with(claims.LockAlone)
+	d.keep = expand(claims.PostgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
 	d.steps, d.engine = steps("postgres.sql", "postgres2.sql", "postgres3.sql"), postgresEngine
 	return d
@@ -72,7 +70,7 @@ var sqlite = func() dialect {
 		"{left}", "(r.lease_ends - CAST(unixepoch('subsec') * 1000000 AS INTEGER))",
 	).Replace
 	d := common(expand)
-	claim := expand(claim("", "VALUES ($1, $2, $3, 1, 1, {now} + {us} * $5, {now} + {us} * $6, x'')"))
+	claim := expand(claims.Claim("", "VALUES ($1, $2, $3, 1, 1, {now} + {us} * $5, {now} + {us} * $6, x'')"))
 	// Outside a transaction the read comes first, so that a replay does not
 	// wait for a writer. In a transaction the write comes first: SQLite refuses
 	// to write in a transaction that has read what another has changed since.
@@ -87,12 +85,12 @@ var sqlite = func() dialect {
 func common(expand func(string) string) dialect {
 	return dialect{
 		sql:       func(query string, args []any) (string, []any) { return query, args },
-		peek:      expand(peek),
-		extend:    expand(extend),
-		settle:    expand(settle),
-		settledAs: expand(settledAs),
-		release:   expand(release),
-		settled:   expand(settled),
+		peek:      expand(claims.Peek),
+		extend:    expand(claims.Extend),
+		settle:    expand(claims.Settle),
+		settledAs: expand(claims.SettledAs),
+		release:   expand(claims.Release),
+		settled:   expand(claims.Settled),
 		owned:     expand(owned),
 		erase:     expand(erase),
 	}

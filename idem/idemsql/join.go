@@ -4,44 +4,23 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
-const (
-	// unlimitedPool is how many joined requests run at once when the pool has
-	// no limit.
-	unlimitedPool = 32
+// stall is how long a joined request runs before it is asked whether it waits
+// for itself.
+const stall = time.Second
 
-	// longestHandler is longer than any handler holds a transaction.
-	longestHandler = 24 * time.Hour
-
-	// lookAfter is how long a joined request waits for its turn before it looks
-	// whether its reply is there.
-	lookAfter = 50 * time.Millisecond
-
-	// stall is how long a joined request runs before it is asked whether it
-	// waits for itself.
-	stall = time.Second
-)
-
-// newTurns returns the turns of joined requests, for half of the pool. The
-// other half is left to everything else, for example to handlers that use the
-// pool while they hold a transaction.
-func (s *Store) newTurns() *semaphore.Weighted {
-	n := s.db.Stats().MaxOpenConnections / 2
-	switch {
-	case s.oneWriter:
-		n = 1
-	case s.db.Stats().MaxOpenConnections == 0:
-		n = unlimitedPool
+// size returns how many connections the pool may have, as the queue takes it.
+func (s *Store) size() int {
+	if s.oneWriter {
+		return 1
 	}
-	return semaphore.NewWeighted(int64(max(n, 1)))
+	return s.db.Stats().MaxOpenConnections
 }
 
 // Join implements [idem.Joiner]. At most half as many transactions are open as
@@ -55,24 +34,23 @@ func (s *Store) newTurns() *semaphore.Weighted {
 func (s *Store) Join(
 	ctx context.Context, c idem.Claim, timeout time.Duration,
 ) (idem.Record, idem.Transaction, error) {
-	if err := check(c); err != nil {
-		return idem.Record{}, nil, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(claims.Check(c), ctx.Err()); err != nil {
 		return idem.Record{}, nil, fmt.Errorf("idemsql: join: %w", err)
 	}
-	// One Join of a key at a time: a second one must not wait for a turn that
-	// it gets only when the first has ended.
-	if !s.reserve(c.Key) {
-		return idem.Record{State: idem.InFlight}, nil, nil
+	known, err := s.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (r idem.Record, err error) {
+		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
+			r, err = s.decision(ctx, q, s.peek, nil, claims.PeekArgs(c)...)
+			return err
+		})
+		return r, err
+	})
+	if err != nil {
+		return known, nil, fmt.Errorf("idemsql: join: %w", err)
 	}
-	if !s.turns().TryAcquire(1) {
-		if known, err := s.wait(ctx, c, timeout); err != nil || known.State != 0 {
-			s.unreserve(c.Key)
-			return known, nil, err
-		}
+	if known.State != 0 {
+		return known, nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(timeout, longestHandler))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(timeout, claims.LongestHandler))
 	defer cancel()
 	// From here on turn and key belong to the goroutine that joins, or to the
 	// transaction.
@@ -83,8 +61,7 @@ func (s *Store) Join(
 	a, err := await(ctx, "join", func() (answer, error) {
 		record, j, err := s.join(ctx, c)
 		if j == nil {
-			s.turns().Release(1)
-			s.unreserve(c.Key)
+			s.queue.Leave(c.Key)
 		}
 		return answer{record, j}, err
 	}, func(a answer) {
@@ -96,52 +73,6 @@ func (s *Store) Join(
 		return a.record, nil, err
 	}
 	return a.record, a.joined, nil
-}
-
-// wait waits for a turn. It returns a record if there is one that keeps the key
-// from being claimed; then there is no turn.
-//
-// It looks for the record only after a while, and without giving its place up:
-// where turns are short, a look would be one round trip more for each request.
-func (s *Store) wait(ctx context.Context, c idem.Claim, timeout time.Duration) (idem.Record, error) {
-	most := longestHandler
-	if deadline, ok := ctx.Deadline(); ok {
-		// Half of a time that is not long enough for both: a time limit outside
-		// may be shorter than the database's own.
-		left := time.Until(deadline)
-		most = max(left-timeout, left/2)
-	}
-	waiting, stop := context.WithTimeout(ctx, most)
-	defer stop()
-	found := make(chan idem.Record, 1)
-	looks := time.AfterFunc(lookAfter, func() {
-		// Not bounded by the wait: a query that is cancelled costs its
-		// connection.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
-		defer cancel()
-		s.onPool(ctx, func(ctx context.Context, q querier) error {
-			known, err := s.decision(ctx, q, s.peek, nil, peekArgs(c)...)
-			if err == nil {
-				found <- known
-				stop()
-			}
-			return err
-		})
-	})
-	defer looks.Stop()
-	err := s.turns().Acquire(waiting, 1)
-	if err == nil {
-		return idem.Record{}, nil
-	}
-	select {
-	case known := <-found:
-		return known, nil
-	default:
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: %w", idem.ErrNoTurn, err)
-	}
-	return idem.Record{}, fmt.Errorf("idemsql: join: waiting for a turn: %w", err)
 }
 
 // join claims the key in a transaction. When another was quicker it begins a
@@ -179,10 +110,8 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 
 // claimIn begins the transaction.
 func (s *Store) claimIn(ctx context.Context, j *joined, c idem.Claim) (record idem.Record, err error) {
-	// The row is the transaction's own until Settle writes its retention, so a
-	// handler that takes longer than that must not find it expired.
 	retention := c.Retention
-	c.Retention = max(retention, longestHandler)
+	c.Retention = max(retention, claims.LongestHandler)
 	if s.mysql != nil {
 		return j.claimMySQL(ctx, c)
 	}
@@ -195,19 +124,4 @@ func (s *Store) claimIn(ctx context.Context, j *joined, c idem.Claim) (record id
 		_, err = j.tx.ExecContext(ctx, "SAVEPOINT "+savepoint)
 	}
 	return record, err
-}
-
-// reserve reserves a key for a Join and its transaction, if no other has it.
-func (s *Store) reserve(key idem.Key) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	reserved := s.joining[key]
-	s.joining[key] = true
-	return !reserved
-}
-
-func (s *Store) unreserve(key idem.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.joining, key)
 }

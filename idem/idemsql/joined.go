@@ -2,7 +2,6 @@ package idemsql
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 // savepoint is where the handler's part of a transaction of SQLite begins.
@@ -116,18 +116,12 @@ func (j *joined) record(ctx context.Context, t idem.Settlement) error {
 // and then stores the reply by itself. The lock of the key ends with the
 // transaction, so another request may take the key in between. It then owns the
 // key: this reply is not stored, and the client is told to try again.
-//
-// The reply gets a token of its own. A claim by the old one that is still there
-// was committed by the handler, and is not overwritten.
 func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 	if err := j.rollBack(); err != nil {
 		return j.notSaved(ctx, err)
 	}
-	c := j.claim
-	rand.Read(c.Token[len(idem.TokenPrefix("")):])
-	payload := append([]byte{}, t.Payload...) // nil would be NULL
-	args := append(peekArgs(c), payload, t.Retention.Microseconds(), lockNumber(c.Key), t.Retention.Microseconds())
-	err := errOvertaken
+	args := claims.KeepArgs(j.claim, t)
+	var err error = claims.ErrOvertaken
 	for again(err) {
 		if ctx.Err() != nil {
 			return failed(ctx, "settle", ctx.Err())
@@ -216,6 +210,5 @@ func (j *joined) close() {
 func (j *joined) end() {
 	j.timer.Stop()
 	j.close()
-	j.store.unreserve(j.key)
-	j.store.turns().Release(1)
+	j.store.queue.Leave(j.key)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 // MySQL has no statement that looks, claims and tells. A claim is a look, which
@@ -37,8 +38,8 @@ const (
 			0,
 			CASE WHEN {open} THEN 0 ELSE {left} END,
 			CASE WHEN {open} THEN '' ELSE r.payload END
-		FROM (SELECT 1) AS one LEFT JOIN sallyport_idem AS r ON ` + theKey
-	mysqlOpen = "(r.request_key IS NULL OR " + claimable + ")"
+		FROM (SELECT 1) AS one LEFT JOIN sallyport_idem AS r ON ` + claims.TheKey
+	mysqlOpen = "(r.request_key IS NULL OR " + claims.Claimable + ")"
 
 	mysqlInsert = `
 		INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload)
@@ -52,11 +53,11 @@ const (
 				ELSE r.attempt + 1 END,
 			fingerprint = CASE WHEN r.expires_at <= {now} THEN $3 ELSE r.fingerprint END,
 			token = $2, state = 1, lease_ends = {now} + $5, expires_at = {now} + $6, payload = ''
-		WHERE ` + theKey + " AND " + claimable
+		WHERE ` + claims.TheKey + " AND " + claims.Claimable
 
 	mysqlTaken = `
 		SELECT 1, r.fingerprint, r.attempt, 0, r.payload FROM sallyport_idem AS r
-		WHERE ` + theKey + " AND r.token = $2 AND r.state = 1"
+		WHERE ` + claims.TheKey + " AND r.token = $2 AND r.state = 1"
 
 	// Rows that a joined request is about to reuse are locked, and left to it.
 	// In the other order of the join all rows would be.
@@ -141,32 +142,32 @@ func (s *Store) lookMySQL(
 	ctx context.Context, q querier, look string, c idem.Claim,
 ) (r idem.Record, there, ours bool, err error) {
 	var free sql.NullBool
-	r, err = s.decision(ctx, q, look, []any{&there, &free}, peekArgs(c)...)
+	r, err = s.decision(ctx, q, look, []any{&there, &free}, claims.PeekArgs(c)...)
 	return r, there, free.Bool, err
 }
 
 // claimMySQL claims a key that nothing keeps from being claimed.
 func (s *Store) claimMySQL(ctx context.Context, q querier, c idem.Claim, there bool) (idem.Record, error) {
 	if !there {
-		err := s.write(ctx, q, s.mysql.insert, claimArgs(c)...)
+		err := s.write(ctx, q, s.mysql.insert, claims.Args(c)...)
 		if mysqlNumber(err) == mysqlDuplicate {
-			err = errOvertaken
+			err = claims.ErrOvertaken
 		}
 		if err != nil {
 			return idem.Record{}, err
 		}
 		return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, nil
 	}
-	err := s.write(ctx, q, s.mysql.takeOver, claimArgs(c)...)
+	err := s.write(ctx, q, s.mysql.takeOver, claims.Args(c)...)
 	if err != nil {
 		if err == idem.ErrLost {
-			err = errOvertaken
+			err = claims.ErrOvertaken
 		}
 		return idem.Record{}, err
 	}
-	r, err := s.decision(ctx, q, s.mysql.taken, nil, claimArgs(c)...)
+	r, err := s.decision(ctx, q, s.mysql.taken, nil, claims.Args(c)...)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = errOvertaken
+		err = claims.ErrOvertaken
 	}
 	return r, err
 }

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 // Options are the settings of a [Store]. The zero value of each field stands
@@ -51,12 +49,8 @@ type Store struct {
 	db *sql.DB
 	dialect
 	options Options
-	turns   func() *semaphore.Weighted
-
-	mu      sync.Mutex
-	joining map[idem.Key]bool // keys of Joins under way and of their transactions
-
-	swept atomic.Pointer[time.Time] // see Swept
+	queue   *claims.Queue
+	swept   atomic.Pointer[time.Time] // see Swept
 }
 
 var (
@@ -85,17 +79,15 @@ func newStore(db *sql.DB, d dialect, o Options) *Store {
 	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
 	checkPrefix("idemsql", o.Prefix)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	s := &Store{db: db, dialect: d.withPrefix(o.Prefix), options: o, joining: make(map[idem.Key]bool)}
-	// The pool's size is set after sql.Open, so it is not looked at before the
-	// first request needs it.
-	s.turns = sync.OnceValue(s.newTurns)
+	s := &Store{db: db, dialect: d.withPrefix(o.Prefix), options: o}
+	s.queue = claims.NewQueue(s.size)
 	return s
 }
 
 // Begin implements [idem.Store]. It never returns [idem.ErrFull].
 func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	if err := check(c); err != nil {
-		return idem.Record{}, err
+	if err := claims.Check(c); err != nil {
+		return idem.Record{}, fmt.Errorf("idemsql: %w", err)
 	}
 	return await(ctx, "begin", func() (r idem.Record, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
@@ -145,16 +137,9 @@ func (s *Store) do(ctx context.Context, doing string, do func(ctx context.Contex
 // end removes a claim or replaces it by its outcome. Its second statement only
 // says why there was no claim.
 func (s *Store) end(ctx context.Context, q querier, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
-	end, ended, args := s.release, s.settled, []any{key[:], token[:]}
-	if t.Outcome != idem.NotStarted {
-		state, payload := idem.Unknown, []byte{} // nil would be NULL
-		if t.Outcome == idem.Finished {
-			state = idem.Done
-			if t.Payload != nil {
-				payload = t.Payload
-			}
-		}
-		end, ended, args = s.settle, s.settledAs, append(args, int64(state), payload, t.Retention.Microseconds())
+	end, ended, args := s.settle, s.settledAs, claims.SettleArgs(key, token, t)
+	if t.Outcome == idem.NotStarted {
+		end, ended, args = s.release, s.settled, args[:2]
 	}
 	err := s.write(ctx, q, end, args...)
 	if err != idem.ErrLost {
@@ -169,11 +154,4 @@ func (s *Store) end(ctx context.Context, q querier, key idem.Key, token idem.Cla
 	default:
 		return err
 	}
-}
-
-func check(c idem.Claim) error {
-	if c.Lease <= 0 || c.Retention < c.Lease {
-		return fmt.Errorf("idemsql: a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
-	}
-	return nil
 }

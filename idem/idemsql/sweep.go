@@ -12,6 +12,25 @@ const (
 	// sweepTimeout bounds a sweep, also where the driver waits for ever for a
 	// database that has vanished.
 	sweepTimeout = time.Minute
+
+	// postgresSweep removes rows and returns how many, and how many it has
+	// looked at: one that is kept for longer than its claim said is looked at
+	// again when its time is over. Rows that a joined request is about to reuse
+	// are locked, and left to it.
+	postgresSweep = `
+		WITH due AS MATERIALIZED (
+			SELECT ctid, expires_at FROM sallyport_idem
+			WHERE sweep_at <= {now} ORDER BY sweep_at LIMIT $1 FOR UPDATE SKIP LOCKED),
+		removed AS (
+			DELETE FROM sallyport_idem AS r USING due
+			WHERE r.ctid = due.ctid AND due.expires_at <= {now} RETURNING 1),
+		kept AS (
+			UPDATE sallyport_idem AS r SET sweep_at = r.expires_at FROM due
+			WHERE r.ctid = due.ctid AND due.expires_at > {now} RETURNING 1)
+		SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM removed) + (SELECT count(*) FROM kept)`
+	sqliteSweep = `
+		DELETE FROM sallyport_idem WHERE rowid IN (
+			SELECT rowid FROM sallyport_idem WHERE expires_at <= {now} ORDER BY expires_at LIMIT $1)`
 )
 
 // Run removes rows whose retention is over until ctx ends, and returns nil

@@ -1,6 +1,10 @@
-package idemsql
+// Package claims is what the stores in SQL databases share: the statements about
+// claims, what their answers mean, and the turns of joined requests.
+package claims
 
-// The statements are written for both databases; a dialect puts its own words
+import "strings"
+
+// The statements are written for all databases; a dialect puts its own words
 // for what stands in braces: the database's time now, a microsecond, and how
 // many of those are left of a lease. States are the numbers of idem.State.
 //
@@ -10,62 +14,50 @@ package idemsql
 // sweep goes by. They return state, fingerprint, attempt, the lease left and
 // the payload.
 const (
-	theKey = "r.request_key = $1"
+	TheKey = "r.request_key = $1"
 
-	// claimable says of a row that the claim may have it. It is never NULL.
-	claimable = `(r.expires_at <= {now}
+	// Claimable says of a row that the claim may have it. It is never NULL.
+	Claimable = `(r.expires_at <= {now}
 		OR r.state = 1 AND r.token = $2
 		OR $4 AND r.fingerprint = $3 AND (r.state = 4 OR r.state = 1 AND r.lease_ends <= {now}))`
 
-	peek = `
+	Peek = `
 		SELECT CASE WHEN r.state <> 1 THEN r.state WHEN r.lease_ends > {now} THEN 2 ELSE 4 END,
 			r.fingerprint, 0, {left}, r.payload
 		FROM sallyport_idem AS r
-		WHERE ` + theKey + " AND NOT " + claimable
+		WHERE ` + TheKey + " AND NOT " + Claimable
 
 	// held says of a row that the token holds the claim, or settled it.
-	held = theKey + " AND r.token = $2 AND r.expires_at > {now}"
+	held = TheKey + " AND r.token = $2 AND r.expires_at > {now}"
 
-	extend = `
+	Extend = `
 		UPDATE sallyport_idem AS r
 		SET lease_ends = {now} + {us} * $3,
 			expires_at = CASE WHEN r.expires_at < {now} + {us} * $3 THEN {now} + {us} * $3 ELSE r.expires_at END
 		WHERE ` + held + " AND r.state = 1"
 
-	settle = `
+	Settle = `
 		UPDATE sallyport_idem AS r SET state = $3, payload = $4, expires_at = {now} + {us} * $5
 		WHERE ` + held + " AND r.state = 1"
 
-	// settledAs returns whether a row holds the outcome that was to be saved,
-	// and settled that it does not hold what was to be removed.
-	settledAs = "SELECT r.state = $3 AND r.payload = $4 FROM sallyport_idem AS r WHERE " + held
-	settled   = "SELECT false FROM sallyport_idem AS r WHERE " + held + " AND r.state <> 1"
+	// SettledAs returns whether a row holds the outcome that was to be saved,
+	// and Settled that it does not hold what was to be removed.
+	SettledAs = "SELECT r.state = $3 AND r.payload = $4 FROM sallyport_idem AS r WHERE " + held
+	Settled   = "SELECT false FROM sallyport_idem AS r WHERE " + held + " AND r.state <> 1"
 
-	release = "DELETE FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1"
-
-	// postgresSweep removes rows and returns how many, and how many it has
-	// looked at: one that is kept for longer than its claim said is looked at
-	// again when its time is over. Rows that a joined request is about to reuse
-	// are locked, and left to it.
-	postgresSweep = `
-		WITH due AS MATERIALIZED (
-			SELECT ctid, expires_at FROM sallyport_idem
-			WHERE sweep_at <= {now} ORDER BY sweep_at LIMIT $1 FOR UPDATE SKIP LOCKED),
-		removed AS (
-			DELETE FROM sallyport_idem AS r USING due
-			WHERE r.ctid = due.ctid AND due.expires_at <= {now} RETURNING 1),
-		kept AS (
-			UPDATE sallyport_idem AS r SET sweep_at = r.expires_at FROM due
-			WHERE r.ctid = due.ctid AND due.expires_at > {now} RETURNING 1)
-		SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM removed) + (SELECT count(*) FROM kept)`
-	sqliteSweep = `
-		DELETE FROM sallyport_idem WHERE rowid IN (
-			SELECT rowid FROM sallyport_idem WHERE expires_at <= {now} ORDER BY expires_at LIMIT $1)`
+	Release = "DELETE FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1"
 )
 
-// claim returns the statement that claims a key if it may be claimed; more is a
+// Postgres returns a statement in the words of Postgres.
+var Postgres = strings.NewReplacer(
+	"{now}", "statement_timestamp()", // now() would be the start of the transaction
+	"{us}", "interval '1 microsecond'",
+	"{left}", "(extract(epoch FROM r.lease_ends - statement_timestamp()) * 1000000)::bigint",
+).Replace
+
+// Claim returns the statement that claims a key if it may be claimed; more is a
 // further column.
-func claim(more, values string) string {
+func Claim(more, values string) string {
 	set := ""
 	if more != "" {
 		set = ",\n\t\t\t" + more + " = excluded." + more
@@ -83,7 +75,7 @@ func claim(more, values string) string {
 			lease_ends = excluded.lease_ends,
 			expires_at = excluded.expires_at,
 			payload = excluded.payload` + set + `
-		WHERE ` + claimable + `
+		WHERE ` + Claimable + `
 		RETURNING 1, fingerprint, attempt, 0, payload`
 }
 
@@ -93,8 +85,8 @@ func claim(more, values string) string {
 // row. The lock's first number is the table's, and the application's own locks
 // are not likely to have it.
 const (
-	lockAlone  = "pg_try_advisory_xact_lock('sallyport_idem'::regclass::oid::int4, $7::int4)"
-	lockShared = "pg_try_advisory_xact_lock_shared('sallyport_idem'::regclass::oid::int4, $7::int4)"
+	LockAlone  = "pg_try_advisory_xact_lock('sallyport_idem'::regclass::oid::int4, $7::int4)"
+	LockShared = "pg_try_advisory_xact_lock_shared('sallyport_idem'::regclass::oid::int4, $7::int4)"
 
 	// A row is to be swept after the end of most replies.
 	sweepAfter    = "{now} + {us} * $8 + interval '5 minutes'"
@@ -102,37 +94,37 @@ const (
 		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $5, {now} + {us} * $6, ''::bytea, ` + sweepAfter
 )
 
-// postgresFresh claims a key that has no row, as most have not, for the least
+// PostgresFresh claims a key that has no row, as most have not, for the least
 // that a claim can cost. It is no SELECT, whose snapshot is older than the lock
 // and could miss the reply that the last holder has just committed. It writes
 // nothing when there is a row or another holds the lock. It names $4 to have the
 // parameters of the others.
-func postgresFresh(lock string) string {
+func PostgresFresh(lock string) string {
 	return `
 		INSERT INTO sallyport_idem ` + columns("sweep_at") + postgresClaim + `
 		WHERE $4::boolean IS NOT NULL AND ` + lock + `
 		ON CONFLICT (request_key) DO NOTHING`
 }
 
-// postgresBegin looks and claims in one statement, so that a replay writes
+// PostgresBegin looks and claims in one statement, so that a replay writes
 // nothing.
-func postgresBegin(lock string) string {
+func PostgresBegin(lock string) string {
 	return `
-		WITH seen (state, fingerprint, attempt, lease_left, payload) AS MATERIALIZED (` + peek + `),
+		WITH seen (state, fingerprint, attempt, lease_left, payload) AS MATERIALIZED (` + Peek + `),
 		lock AS MATERIALIZED (SELECT ` + lock + ` AS ours),
 		claim (state, fingerprint, attempt, lease_left, payload) AS (` +
-		claim("sweep_at", postgresClaim+" FROM lock WHERE ours AND NOT EXISTS (SELECT FROM seen)") + `)
+		Claim("sweep_at", postgresClaim+" FROM lock WHERE ours AND NOT EXISTS (SELECT FROM seen)") + `)
 		SELECT * FROM seen
 		UNION ALL SELECT * FROM claim
 		UNION ALL SELECT 2, ''::bytea, 0, 0, ''::bytea FROM lock WHERE NOT ours AND NOT EXISTS (SELECT FROM seen)`
 }
 
-// postgresKeep stores a reply, $5, for a key that nothing keeps from being
+// PostgresKeep stores a reply, $5, for a key that nothing keeps from being
 // claimed and nobody holds.
-func postgresKeep() string {
-	return claim("sweep_at", `
+func PostgresKeep() string {
+	return Claim("sweep_at", `
 		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 3, {now}, {now} + {us} * $6, $5::bytea, `+sweepAfter+`
-		WHERE `+lockAlone)
+		WHERE `+LockAlone)
 }
 
 // columns are those that a claim fills, and more if it is not empty.

@@ -1,0 +1,104 @@
+package claims
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// LongestHandler is longer than any handler holds a transaction. The row of a
+// joined claim is the transaction's own until Settle writes its retention, so a
+// handler that takes longer than that must not find it expired.
+const LongestHandler = 24 * time.Hour
+
+// Check returns an error for a claim that breaks the contract of idem.Claim.
+func Check(c idem.Claim) error {
+	if c.Lease <= 0 || c.Retention < c.Lease {
+		return fmt.Errorf("a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
+	}
+	return nil
+}
+
+// PeekArgs returns the parameters of Peek.
+func PeekArgs(c idem.Claim) []any {
+	return []any{c.Key[:], c.Token[:], c.Fingerprint[:], c.Reexecute}
+}
+
+// Args returns the parameters of all statements that begin.
+func Args(c idem.Claim) []any {
+	return append(PeekArgs(c), c.Lease.Microseconds(), c.Retention.Microseconds())
+}
+
+// PostgresArgs returns those of Postgres. The row is to be swept after the
+// retention.
+func PostgresArgs(c idem.Claim, retention time.Duration) []any {
+	return append(Args(c), lockNumber(c.Key), retention.Microseconds())
+}
+
+// KeepArgs returns the parameters of PostgresKeep. The reply gets a token of its
+// own: a claim by the old one that is still there was committed by the handler,
+// and is not overwritten.
+func KeepArgs(c idem.Claim, t idem.Settlement) []any {
+	rand.Read(c.Token[len(idem.TokenPrefix("")):])
+	retention := t.Retention.Microseconds()
+	return append(PeekArgs(c), payload(t), retention, lockNumber(c.Key), retention)
+}
+
+// SettleArgs returns the parameters of Settle. Release has the first two of
+// them, and SettledAs four.
+func SettleArgs(key idem.Key, token idem.ClaimToken, t idem.Settlement) []any {
+	state, reply := idem.Unknown, []byte{}
+	if t.Outcome == idem.Finished {
+		state, reply = idem.Done, payload(t)
+	}
+	return []any{key[:], token[:], int64(state), reply, t.Retention.Microseconds()}
+}
+
+// payload is not nil, which would be NULL.
+func payload(t idem.Settlement) []byte {
+	if t.Payload == nil {
+		return []byte{}
+	}
+	return t.Payload
+}
+
+// lockNumber returns the second number of the advisory lock of a key. Keys that
+// share one are told that the other is in flight, until it has ended.
+func lockNumber(key idem.Key) int32 { return int32(binary.BigEndian.Uint32(key[:])) }
+
+// An Answer is the row of a statement that begins.
+type Answer struct {
+	state, left int64
+	fingerprint []byte
+	record      idem.Record
+}
+
+// Columns returns where the columns go.
+func (a *Answer) Columns() []any {
+	return []any{&a.state, &a.fingerprint, &a.record.Attempt, &a.left, &a.record.Payload}
+}
+
+// errCorrupt means that something else than this module has written to the
+// table.
+var errCorrupt = errors.New("a row of the table has no valid fingerprint")
+
+// Record returns what the row says.
+func (a *Answer) Record() (idem.Record, error) {
+	r := a.record
+	r.State = idem.State(a.state)
+	// The only row without a fingerprint stands for a lock that another holds.
+	if n := copy(r.Fingerprint[:], a.fingerprint); n != len(r.Fingerprint) && (n > 0 || r.State != idem.InFlight) {
+		return idem.Record{}, errCorrupt
+	}
+	switch r.State {
+	case idem.InFlight:
+		r.RetryAfter = time.Duration(a.left) * time.Microsecond
+	case idem.Done:
+		r.Retained = true
+	}
+	return r, nil
+}
