@@ -178,13 +178,15 @@ func answer(t *testing.T, command, key string, head []string) string {
 }
 
 // What an importer builds beside this module. The adapters bring no driver of
-// a database along.
+// a database along, but for idempgx.
 func TestTheModulesOfTheREADME(t *testing.T) {
 	const four = "github.com/hashicorp/golang-lru/v2 github.com/pkg/errors github.com/rs/xid github.com/ulule/limiter/v3"
 	for _, test := range []struct{ pkg, want string }{
 		{"middleware", four},
 		{"keystore/keysql", "github.com/hashicorp/golang-lru/v2 github.com/rs/xid"},
 		{"idem/idemsql", "golang.org/x/sync"},
+		{"idem/idempgx", "github.com/jackc/pgpassfile github.com/jackc/pgservicefile github.com/jackc/pgx/v5 " +
+			"github.com/jackc/puddle/v2 golang.org/x/sync golang.org/x/text"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}",
 			"../"+test.pkg).Output()

@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	},
 	"idem/internal/claims":     {"idem", "golang.org/x/sync"},
 	"idem/idemsql":             {"idem"},
+	"idem/idempgx":             {"idem", "github.com/jackc/pgx/v5"},
 	"idem/idemredis":           {"idem", "github.com/redis/go-redis/v9"},
 	"ratelimit/ratelimitredis": {"ratelimit", "github.com/hashicorp/golang-lru/v2", "github.com/redis/go-redis/v9"},
 }

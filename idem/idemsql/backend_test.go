@@ -9,12 +9,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/jackc/pgx/v5"
 )
 
 // The server ends the session of a request that runs: it gets an error, leaves
 // nothing, and the next one stands.
 func TestServerEndsSession(t *testing.T) {
+	const (
+		pgPID, pgLive = "SELECT pg_backend_pid()", "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"
+		myPID, myLive = "SELECT CONNECTION_ID()", "SELECT count(*) FROM information_schema.processlist WHERE id = %d"
+		pgEnd, pgIdle = "SELECT pg_terminate_backend(%d)", "SET idle_in_transaction_session_timeout = 100"
+		notSaved      = "idempotency_store_unavailable"
+	)
+	// Without statements to prepare, so that COMMIT is on its way when the error
+	// comes.
+	native := func(t testing.TB) database { return postgres(t).native().mode(pgx.QueryExecModeExec) }
 	for _, test := range []struct {
 		name string
 		open func(t testing.TB) database
@@ -22,15 +31,14 @@ func TestServerEndsSession(t *testing.T) {
 		end  string // ends the session from outside
 		set  string // makes the server end it, because the transaction is idle
 		live string // asks how many sessions are left of it
+		code string // what a client is told if the handler does not notice
 	}{
-		{"pg_terminate_backend", func(t testing.TB) database { return postgres(t) }, "SELECT pg_backend_pid()",
-			"SELECT pg_terminate_backend(%d)", "", "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"},
-		{"idle_in_transaction_session_timeout", func(t testing.TB) database { return postgres(t) }, "SELECT pg_backend_pid()",
-			"", "SET idle_in_transaction_session_timeout = 100", "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"},
-		{"KILL", func(t testing.TB) database { return mariadb(t) }, "SELECT CONNECTION_ID()",
-			"KILL %d", "", "SELECT count(*) FROM information_schema.processlist WHERE id = %d"},
-		{"idle_transaction_timeout", func(t testing.TB) database { return mariadb(t) }, "SELECT CONNECTION_ID()",
-			"", "SET idle_transaction_timeout = 1", "SELECT count(*) FROM information_schema.processlist WHERE id = %d"},
+		{"pg_terminate_backend", postgres, pgPID, pgEnd, "", pgLive, notSaved},
+		{"pg_terminate_backend, pgx", native, pgPID, pgEnd, "", pgLive, "idempotency_commit_unknown"},
+		{"idle_in_transaction_session_timeout", postgres, pgPID, "", pgIdle, pgLive, notSaved},
+		{"idle_in_transaction_session_timeout, pgx", native, pgPID, "", pgIdle, pgLive, notSaved},
+		{"KILL", mariadb, myPID, "KILL %d", "", myLive, notSaved},
+		{"idle_transaction_timeout", mariadb, myPID, "", "SET idle_transaction_timeout = 1", myLive, notSaved},
 	} {
 		for _, goesOn := range []bool{false, true} {
 			name := test.name + ", and the handler is done"
@@ -39,7 +47,7 @@ func TestServerEndsSession(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				s := newServer(t, test.open(t), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-					tx, _ := idemsql.Tx(r.Context())
+					tx, _ := inTx(r.Context())
 					if s.runs.Load() > 1 {
 						create(w, r, s)
 						return
@@ -47,8 +55,8 @@ func TestServerEndsSession(t *testing.T) {
 					if _, err := insert(r.Context(), tx, "of the first"); err != nil {
 						t.Error(err)
 					}
-					var pid int
-					if err := tx.QueryRowContext(r.Context(), test.pid).Scan(&pid); err != nil {
+					pid, err := countIn(r.Context(), test.pid)
+					if err != nil {
 						t.Error(err)
 					}
 					if test.end != "" {
@@ -76,7 +84,7 @@ func TestServerEndsSession(t *testing.T) {
 				if goesOn {
 					s.post("key", "title").mustBe(t, 500, "")
 				} else {
-					s.post("key", "title").mustBe(t, 503, "idempotency_store_unavailable")
+					s.post("key", "title").mustBe(t, 503, test.code)
 				}
 				mustCount(t, s.db, "SELECT count(*) FROM tasks", 0)
 				next := s.post("key", "title")
@@ -103,7 +111,7 @@ func TestConnectionBreaksAtCommit(t *testing.T) {
 		{"rolled back", deadlock, "idempotency_store_unavailable", 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inServers(t, func(t *testing.T, d database) {
+			cut := func(t *testing.T, d database) {
 				proxy := newProxy(t, d)
 				s := newServer(t, d.at(proxy.port), joined, create)
 				s.post("warm up", "title").mustBe(t, 201, "")
@@ -120,7 +128,11 @@ func TestConnectionBreaksAtCommit(t *testing.T) {
 				}
 				mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
 				mustBeIdle(t, s.db)
-			})
+			}
+			inServers(t, cut)
+			for _, mode := range poolerModes {
+				t.Run("pgx in mode "+mode.String(), func(t *testing.T) { cut(t, postgres(t).native().mode(mode)) })
+			}
 		})
 	}
 }
@@ -154,9 +166,9 @@ func TestCommitHangs(t *testing.T) {
 // still be on its way.
 func mustBeIdle(t *testing.T, db *sql.DB) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); db.Stats().InUse > 0; runtime.Gosched() {
+	for deadline := time.Now().Add(patience); inUse(db) > 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are in use afterwards, want 0", db.Stats().InUse)
+			t.Fatalf("%d connections are in use afterwards, want 0", inUse(db))
 		}
 	}
 }

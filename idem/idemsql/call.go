@@ -4,10 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/internal/bounded"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 // querier is a pool, a connection or a transaction.
@@ -101,20 +101,5 @@ func await[T any](ctx context.Context, doing string, do func() (T, error), late 
 			}
 		}()
 	}
-	return r.Value, failed(ctx, doing, r.Err)
-}
-
-// failed returns the error of a statement as the caller gets it.
-func failed(ctx context.Context, doing string, err error) error {
-	switch ended := ctx.Err(); {
-	case err == nil:
-		return nil
-	case ended != nil && !errors.Is(err, ended):
-		// Each driver has its own words for a statement that was interrupted,
-		// and "no rows" is among them.
-		return fmt.Errorf("idemsql: %s: %w (%v)", doing, ended, err)
-	case err == idem.ErrLost, err == idem.ErrSettled:
-		return err
-	}
-	return fmt.Errorf("idemsql: %s: %w", doing, err)
+	return r.Value, claims.CallError(ctx, "idemsql: "+doing, r.Err)
 }

@@ -17,9 +17,7 @@ import (
 // A caller may leave at the very moment at which it gets the claim.
 func TestJoinerLeaves(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		db.SetMaxOpenConns(2)
-		store := d.on(db, idemsql.Options{})
+		store := d.on(d.of(2).open(t), idemsql.Options{})
 		var typical time.Duration
 		for i := range 100 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -133,7 +131,7 @@ func TestPrompt(t *testing.T) {
 
 // hungStore returns a store whose database accepts connections and never
 // answers.
-func hungStore(t *testing.T, d database) *idemsql.Store {
+func hungStore(t *testing.T, d database) store {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -145,20 +143,21 @@ func hungStore(t *testing.T, d database) *idemsql.Store {
 // The retention of a joined answer begins when it is stored, not when its
 // transaction began.
 func TestRetentionOfJoined(t *testing.T) {
-	d := postgres(t)
-	db := d.open(t)
-	store := d.on(db, idemsql.Options{})
-	c := claim("key")
-	_, j := join(t, store, c, idem.Claimed)
-	tx, _ := idemsql.Tx(j.Context(t.Context()))
-	execute(t, tx, "INSERT INTO tasks (id, title, made_for) VALUES ('of the transaction', '', now()::text)")
-	execute(t, tx, "SELECT pg_sleep(1)")
-	if err := j.Settle(t.Context(), finished("answer")); err != nil {
-		t.Fatal(err)
-	}
-	mustCount(t, db, `
+	inBoth(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		c := claim("key")
+		_, j := join(t, store, c, idem.Claimed)
+		tx, _ := inTx(j.Context(t.Context()))
+		execute(t, tx, "INSERT INTO tasks (id, title, made_for) VALUES ('of the transaction', '', now()::text)")
+		execute(t, tx, "SELECT pg_sleep(1)")
+		if err := j.Settle(t.Context(), finished("answer")); err != nil {
+			t.Fatal(err)
+		}
+		mustCount(t, db, `
 		SELECT count(*) FROM sallyport_idem, tasks
 		WHERE expires_at >= made_for::timestamptz + interval '1 hour 1 second'`, 1)
+	})
 }
 
 // A handler may take longer than its answer is kept.
@@ -168,7 +167,7 @@ func TestRetentionShorterThanTheHandler(t *testing.T) {
 		c := claim("key")
 		c.Lease, c.Retention = 20*time.Millisecond, 20*time.Millisecond
 		_, j := join(t, store, c, idem.Claimed)
-		tx, _ := idemsql.Tx(j.Context(t.Context()))
+		tx, _ := inTx(j.Context(t.Context()))
 		for start := time.Now(); time.Since(start) < 2*c.Retention; {
 			if _, err := tx.ExecContext(t.Context(), "SELECT 1"); err != nil {
 				t.Fatal(err)

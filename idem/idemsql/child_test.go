@@ -32,6 +32,7 @@ const childEnv = "IDEMSQL_TEST_SERVER"
 type order struct {
 	File        string // of SQLite
 	DSN, Schema string // of Postgres
+	PGX         bool   // with the store of idempgx
 	MariaDB     string // its DSN
 	Mode        string // joined, leased, reexecuted
 }
@@ -65,7 +66,7 @@ func serve(text string) error {
 			return err
 		}
 		conf.RuntimeParams["search_path"] = o.Schema
-		d = database{name: "postgres", conf: conf}
+		d = database{name: "postgres", conf: conf, pgx: o.PGX}
 	}
 	if o.MariaDB != "" {
 		conf, err := mysql.ParseDSN(o.MariaDB)
@@ -122,7 +123,7 @@ type child struct {
 }
 
 func startChild(t *testing.T, d database, mode string) *child {
-	o := order{File: d.file, Mode: mode}
+	o := order{File: d.file, Mode: mode, PGX: d.pgx}
 	if d.conf != nil {
 		o.DSN, o.Schema = d.conf.ConnString(), d.conf.RuntimeParams["search_path"]
 	}

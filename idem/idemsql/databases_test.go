@@ -1,23 +1,28 @@
 package idemsql_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"database/sql/driver"
 	"io"
 	"log"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
@@ -27,7 +32,19 @@ type database struct {
 	name string
 	file string          // of SQLite
 	conf *pgx.ConnConfig // of Postgres
+	pgx  bool            // the store is that of idempgx
 	my   *mysql.Config   // of MariaDB
+	size int             // of a pool; 0 is ten connections
+}
+
+// store is what both packages have.
+type store interface {
+	idem.Eraser
+	idem.Joiner
+	Migrate(context.Context) error
+	Schema() []string
+	HasTable(context.Context) (bool, error)
+	Sweep(context.Context) (removed int, err error)
 }
 
 // The driver logs each connection that breaks.
@@ -36,14 +53,20 @@ var _ = mysql.SetLogger(log.New(io.Discard, "", 0))
 // inEach runs f as a subtest on a database of each kind.
 func inEach(t *testing.T, f func(t *testing.T, d database)) {
 	t.Run("sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
-	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
-	t.Run("mariadb", func(t *testing.T) { f(t, mariadb(t)) })
+	inServers(t, f)
 }
 
 // inServers runs f on a database of each kind that has several writers.
 func inServers(t *testing.T, f func(t *testing.T, d database)) {
-	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
+	inBoth(t, f)
 	t.Run("mariadb", func(t *testing.T) { f(t, mariadb(t)) })
+}
+
+// inBoth runs f on Postgres through database/sql, and through pgx with the store
+// of idempgx.
+func inBoth(t *testing.T, f func(t *testing.T, d database)) {
+	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
+	t.Run("pgx", func(t *testing.T) { f(t, postgres(t).native()) })
 }
 
 func sqliteFile(t testing.TB) database {
@@ -61,6 +84,31 @@ func mariadb(t testing.TB) database  { return inMariaDB(sqltest.MariaDB(t)).migr
 
 func inPostgres(c *pgx.ConnConfig) database { return database{name: "postgres", conf: c} }
 func inMariaDB(c *mysql.Config) database    { return database{name: "mariadb", my: c} }
+
+// native returns a database of Postgres as idempgx has it.
+func (d database) native() database {
+	d.name, d.pgx = "pgx", true
+	return d
+}
+
+// mode returns the database as pgx asks it in a mode.
+func (d database) mode(m pgx.QueryExecMode) database {
+	d.conf = d.conf.Copy()
+	d.conf.DefaultQueryExecMode = m
+	return d
+}
+
+// poolerModes are those that are safe behind a pooler. They do not ask the
+// server for the types of parameters, or not each time.
+var poolerModes = []pgx.QueryExecMode{
+	pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+}
+
+// of returns the database with pools of so many connections.
+func (d database) of(size int) database {
+	d.size = size
+	return d
+}
 
 // with returns the database as sessions with a setting of their own see it.
 func (d database) with(name, value string) database {
@@ -96,12 +144,14 @@ func (d database) open(t testing.TB) *sql.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { db.Close() })
+	t.Cleanup(func() { shut(db) })
 	return db
 }
 
 func (d database) pool() (db *sql.DB, err error) {
 	switch {
+	case d.pgx:
+		return d.pgxPool(nil)
 	case d.conf != nil:
 		db = stdlib.OpenDB(*d.conf)
 	case d.my != nil:
@@ -112,13 +162,51 @@ func (d database) pool() (db *sql.DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(10)
+	db.SetMaxOpenConns(cmp.Or(d.size, 10))
 	return db, nil
 }
 
+// pools has the pool of pgx behind an *sql.DB, where there is one.
+var pools sync.Map
+
+func (d database) pgxPool(tracer pgx.QueryTracer) (*sql.DB, error) {
+	conf, err := pgxpool.ParseConfig("")
+	if err != nil {
+		return nil, err
+	}
+	conf.ConnConfig = d.conf.Copy()
+	conf.ConnConfig.Tracer, conf.MaxConns = tracer, int32(cmp.Or(d.size, 10))
+	pool, err := pgxpool.NewWithConfig(context.Background(), conf)
+	if err != nil {
+		return nil, err
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	pools.Store(db, pool)
+	return db, nil
+}
+
+// inUse returns how many connections of a pool are in use.
+func inUse(db *sql.DB) int {
+	if pool, ok := pools.Load(db); ok {
+		return int(pool.(*pgxpool.Pool).Stat().AcquiredConns())
+	}
+	return db.Stats().InUse
+}
+
+// shut closes a pool.
+func shut(db *sql.DB) {
+	db.Close()
+	if pool, ok := pools.Load(db); ok {
+		pool.(*pgxpool.Pool).Close()
+	}
+}
+
 // on returns a store on a pool of the database.
-func (d database) on(db *sql.DB, o idemsql.Options) *idemsql.Store {
+func (d database) on(db *sql.DB, o idemsql.Options) store {
 	switch {
+	case d.pgx:
+		pool, _ := pools.Load(db)
+		return idempgx.New(pool.(*pgxpool.Pool), o)
 	case d.conf != nil:
 		return idemsql.Postgres(db, o)
 	case d.my != nil:
@@ -169,6 +257,34 @@ func execute(t testing.TB, db execer, statement string) int64 {
 		t.Fatal(err)
 	}
 	return rows
+}
+
+// inTx returns the transaction of a joined request.
+func inTx(ctx context.Context) (execer, bool) {
+	if tx, ok := idempgx.Tx(ctx); ok {
+		return pgxExecer{tx}, true
+	}
+	tx, ok := idemsql.Tx(ctx)
+	return tx, ok
+}
+
+type pgxExecer struct{ pgx.Tx }
+
+func (e pgxExecer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tag, err := e.Exec(ctx, query, args...)
+	return driver.RowsAffected(tag.RowsAffected()), err
+}
+
+// countIn returns the one number that a query asks for in the transaction of a
+// joined request.
+func countIn(ctx context.Context, query string) (n int, err error) {
+	if tx, ok := idempgx.Tx(ctx); ok {
+		err = tx.QueryRow(ctx, query).Scan(&n)
+		return n, err
+	}
+	tx, _ := idemsql.Tx(ctx)
+	err = tx.QueryRowContext(ctx, query).Scan(&n)
+	return n, err
 }
 
 // count returns the one number that a query asks for.
@@ -225,7 +341,7 @@ func begin(t testing.TB, s idem.Store, c idem.Claim, want idem.State) idem.Recor
 	return r
 }
 
-func join(t testing.TB, s *idemsql.Store, c idem.Claim, want idem.State) (idem.Record, idem.Transaction) {
+func join(t testing.TB, s idem.Joiner, c idem.Claim, want idem.State) (idem.Record, idem.Transaction) {
 	t.Helper()
 	r, j, err := s.Join(t.Context(), c, 0)
 	if err != nil || r.State != want || (j != nil) != (want == idem.Claimed) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 )
@@ -19,6 +21,14 @@ type watcher func(ctx context.Context, c driver.Conn, statement string) error
 // watched returns a pool whose statements w is told of.
 func (d database) watched(t testing.TB, w watcher) *sql.DB {
 	t.Helper()
+	if d.pgx {
+		db, err := d.pgxPool(pgxWatcher{w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { shut(db) })
+		return db
+	}
 	inner, err := d.connector()
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +66,30 @@ func (c watchedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	return watchedConn{conn, c.watcher}, err
 }
+
+// pgxWatcher tells of a batch, which is one round trip, as of one statement. It
+// has no connection to offer, and makes no statement fail.
+type pgxWatcher struct{ watcher watcher }
+
+func (p pgxWatcher) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	p.watcher(ctx, nil, q.SQL)
+	return ctx
+}
+
+func (pgxWatcher) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (p pgxWatcher) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	var texts []string
+	for _, q := range b.Batch.QueuedQueries {
+		word, _, _ := strings.Cut(strings.TrimSpace(q.SQL), " ")
+		texts = append(texts, word)
+	}
+	p.watcher(ctx, nil, strings.Join(texts, "+"))
+	return ctx
+}
+
+func (pgxWatcher) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (pgxWatcher) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // watchedConn has what the three drivers have.
 type watchedConn struct {

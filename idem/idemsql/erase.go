@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 // eraseSize is how many rows a statement of Erase removes at most.
@@ -82,5 +83,5 @@ func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) 
 // HasTable reports whether the table is there, of whichever version.
 func (s *Store) HasTable(ctx context.Context) (bool, error) {
 	there, err := migration{engine: s.engine}.hasTable(ctx, s.db, s.options.Prefix+"idem")
-	return there, failed(ctx, "inspect", err)
+	return there, claims.CallError(ctx, "idemsql: inspect", err)
 }

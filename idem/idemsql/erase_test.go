@@ -86,7 +86,7 @@ func TestEraseErrors(t *testing.T) {
 			t.Errorf("Erase without the table: got %v", err)
 		}
 		closed := d.open(t)
-		closed.Close()
+		shut(closed)
 		if _, err := d.on(closed, idemsql.Options{}).HasTable(t.Context()); err == nil {
 			t.Error("HasTable of a database that is closed: got no error")
 		}

@@ -62,8 +62,7 @@ func TestDuplicatesPinNothing(t *testing.T) {
 			<-release
 			create(w, r, s)
 		})
-		there := newServer(t, d, joined, create)
-		there.db.SetMaxOpenConns(2)
+		there := newServer(t, d.of(2), joined, create)
 		first := make(chan answer)
 		go func() { first <- here.post("key", "title") }()
 		<-running
@@ -88,63 +87,63 @@ func TestDuplicatesPinNothing(t *testing.T) {
 func TestSerializationFailure(t *testing.T) {
 	for name, late := range map[string]bool{"at COMMIT": true, "in the handler": false} {
 		t.Run(name, func(t *testing.T) {
-			d := postgres(t)
-			var both sync.WaitGroup
-			both.Add(2)
-			s := serverOn(t, d, d.open(t), idemsql.Options{Isolation: sql.LevelSerializable}, joined,
-				func(w http.ResponseWriter, r *http.Request, s *server) {
-					tx, _ := idemsql.Tx(r.Context())
-					var n int
-					row := tx.QueryRowContext(r.Context(), "SELECT count(*) FROM tasks WHERE title = 'only one'")
-					if err := row.Scan(&n); err != nil {
-						t.Error(err)
-					}
-					if s.runs.Load() <= 2 {
-						both.Done()
-						both.Wait() // both have read before one of them writes
-					}
-					if n > 0 {
-						w.WriteHeader(http.StatusConflict)
-						return
-					}
-					if !late {
-						// Both raise the one row.
-						_, err := tx.ExecContext(r.Context(), "UPDATE tasks SET attempt = attempt + 1 WHERE id = 'counter'")
+			inBoth(t, func(t *testing.T, d database) {
+				var both sync.WaitGroup
+				both.Add(2)
+				s := serverOn(t, d, d.open(t), idemsql.Options{Isolation: sql.LevelSerializable}, joined,
+					func(w http.ResponseWriter, r *http.Request, s *server) {
+						tx, _ := inTx(r.Context())
+						n, err := countIn(r.Context(), "SELECT count(*) FROM tasks WHERE title = 'only one'")
 						if err != nil {
-							w.WriteHeader(http.StatusInternalServerError)
+							t.Error(err)
+						}
+						if s.runs.Load() <= 2 {
+							both.Done()
+							both.Wait() // both have read before one of them writes
+						}
+						if n > 0 {
+							w.WriteHeader(http.StatusConflict)
 							return
 						}
-					}
-					insert(r.Context(), tx, "only one") // this or COMMIT fails, whichever is later
-					w.WriteHeader(http.StatusCreated)
-				})
-			execute(t, s.db, "INSERT INTO tasks (id, title, attempt) VALUES ('counter', 'counter', 0)")
-			answers := make(map[string]answer)
-			var mu sync.Mutex
-			var wg sync.WaitGroup
-			for _, key := range []string{"a", "b"} {
-				wg.Go(func() {
-					a := s.post(key, "title")
-					mu.Lock()
-					answers[key] = a
-					mu.Unlock()
-				})
-			}
-			wg.Wait()
-			failure, code := 500, ""
-			if late {
-				failure, code = 503, "idempotency_store_unavailable"
-			}
-			created, failed := "a", "b"
-			if answers["a"].status != 201 {
-				created, failed = "b", "a"
-			}
-			answers[created].mustBe(t, 201, "")
-			answers[failed].mustBe(t, failure, code)
-			mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
-			mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 1)
-			s.post(failed, "title").mustBe(t, 409, "")
-			s.post(created, "title").mustReplay(t, answers[created])
+						if !late {
+							// Both raise the one row.
+							_, err := tx.ExecContext(r.Context(), "UPDATE tasks SET attempt = attempt + 1 WHERE id = 'counter'")
+							if err != nil {
+								w.WriteHeader(http.StatusInternalServerError)
+								return
+							}
+						}
+						insert(r.Context(), tx, "only one") // this or COMMIT fails, whichever is later
+						w.WriteHeader(http.StatusCreated)
+					})
+				execute(t, s.db, "INSERT INTO tasks (id, title, attempt) VALUES ('counter', 'counter', 0)")
+				answers := make(map[string]answer)
+				var mu sync.Mutex
+				var wg sync.WaitGroup
+				for _, key := range []string{"a", "b"} {
+					wg.Go(func() {
+						a := s.post(key, "title")
+						mu.Lock()
+						answers[key] = a
+						mu.Unlock()
+					})
+				}
+				wg.Wait()
+				failure, code := 500, ""
+				if late {
+					failure, code = 503, "idempotency_store_unavailable"
+				}
+				created, failed := "a", "b"
+				if answers["a"].status != 201 {
+					created, failed = "b", "a"
+				}
+				answers[created].mustBe(t, 201, "")
+				answers[failed].mustBe(t, failure, code)
+				mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
+				mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 1)
+				s.post(failed, "title").mustBe(t, 409, "")
+				s.post(created, "title").mustReplay(t, answers[created])
+			})
 		})
 	}
 }

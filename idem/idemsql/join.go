@@ -11,10 +11,6 @@ import (
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
-// stall is how long a joined request runs before it is asked whether it waits
-// for itself.
-const stall = time.Second
-
 // size returns how many connections the pool may have, as the queue takes it.
 func (s *Store) size() int {
 	if s.oneWriter {
@@ -104,8 +100,18 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 		j.abandon()
 		return record, nil, err
 	}
-	j.watch()
+	j.timer = claims.Watch(txCtx, s.options.Logger, c.Key, s.waitedFor())
 	return record, j, nil
+}
+
+// waitedFor returns a function that says whether all connections are in use and
+// something has begun to wait for one.
+func (s *Store) waitedFor() func() bool {
+	before := s.db.Stats().WaitCount
+	return func() bool {
+		now := s.db.Stats()
+		return now.MaxOpenConnections > 0 && now.InUse >= now.MaxOpenConnections && now.WaitCount > before
+	}
 }
 
 // claimIn begins the transaction.

@@ -20,44 +20,45 @@ import (
 // Handlers that hold a transaction and use the pool beside it get what they
 // need, because half of it is left to them.
 func TestHalfThePool(t *testing.T) {
-	d := postgres(t)
-	for _, test := range []struct{ pool, atOnce int }{{4, 2}, {5, 2}, {1, 1}} {
-		t.Run(strconv.Itoa(test.pool), func(t *testing.T) {
-			var running, most atomic.Int64
-			var once sync.Once
-			full := make(chan struct{})
-			s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-				n := running.Add(1)
-				defer running.Add(-1)
-				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-				}
-				if int(n) == test.atOnce {
-					once.Do(func() { close(full) })
-				}
-				<-full // as many at once as there may be
-				if test.pool > 1 {
-					if _, err := s.db.ExecContext(r.Context(), "SELECT pg_sleep(0.02)"); err != nil {
-						t.Error(err)
+	inBoth(t, func(t *testing.T, d database) {
+		for _, test := range []struct{ pool, atOnce int }{{4, 2}, {5, 2}, {1, 1}} {
+			t.Run(strconv.Itoa(test.pool), func(t *testing.T) {
+				var running, most atomic.Int64
+				var once sync.Once
+				full := make(chan struct{})
+				s := newServer(t, d.of(test.pool), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+					n := running.Add(1)
+					defer running.Add(-1)
+					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 					}
+					if int(n) == test.atOnce {
+						once.Do(func() { close(full) })
+					}
+					<-full // as many at once as there may be
+					if test.pool > 1 {
+						if _, err := s.db.ExecContext(r.Context(), "SELECT pg_sleep(0.02)"); err != nil {
+							t.Error(err)
+						}
+					}
+					create(w, r, s)
+				})
+				var wg sync.WaitGroup
+				for i := range 4 * test.pool {
+					wg.Go(func() { s.post(t.Name()+strconv.Itoa(i), "title").mustBe(t, 201, "") })
 				}
-				create(w, r, s)
+				wg.Wait()
+				if got := int(most.Load()); got != test.atOnce {
+					t.Errorf("of a pool of %d got %d joined requests at once, want %d", test.pool, got, test.atOnce)
+				}
 			})
-			s.db.SetMaxOpenConns(test.pool)
-			var wg sync.WaitGroup
-			for i := range 4 * test.pool {
-				wg.Go(func() { s.post(t.Name()+strconv.Itoa(i), "title").mustBe(t, 201, "") })
-			}
-			wg.Wait()
-			if got := int(most.Load()); got != test.atOnce {
-				t.Errorf("of a pool of %d got %d joined requests at once, want %d", test.pool, got, test.atOnce)
-			}
-		})
-	}
+		}
+	})
 }
 
 // A pool without a limit is not exhausted either.
 func TestUnlimitedPool(t *testing.T) {
-	inServers(t, func(t *testing.T, d database) {
+	for _, open := range []func(testing.TB) database{postgres, mariadb} {
+		d := open(t)
 		db := d.open(t)
 		db.SetMaxOpenConns(0)
 		store := d.on(db, idemsql.Options{})
@@ -79,7 +80,7 @@ func TestUnlimitedPool(t *testing.T) {
 		_, j := join(t, store, claim("one more"), idem.Claimed)
 		j.Settle(t.Context(), notStarted)
 		mustBeIdle(t, db)
-	})
+	}
 }
 
 // In SQLite joined requests take turns in the order in which they came; one
@@ -139,9 +140,7 @@ func TestOrderOfTurns(t *testing.T) {
 // turns are taken.
 func TestKnownOutOfTurn(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		db.SetMaxOpenConns(2)
-		store := d.on(db, idemsql.Options{})
+		store := d.on(d.of(2).open(t), idemsql.Options{})
 		done := claim("done")
 		_, j := join(t, store, done, idem.Claimed)
 		if err := j.Settle(t.Context(), finished("answer")); err != nil {
@@ -165,8 +164,7 @@ func TestKnownOutOfTurn(t *testing.T) {
 // waits.
 func TestNoTurn(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		db.SetMaxOpenConns(2)
+		db := d.of(2).open(t)
 		store := d.on(db, idemsql.Options{})
 		_, j := join(t, store, claim("running"), idem.Claimed)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -261,11 +259,10 @@ func TestHandlerWaitsForItself(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		var inside error
 		o := options{Options: joined.Options, handler: 5 * time.Second}
-		s := newServer(t, d, o, func(w http.ResponseWriter, r *http.Request, s *server) {
+		s := newServer(t, d.of(1), o, func(w http.ResponseWriter, r *http.Request, s *server) {
 			_, inside = insert(r.Context(), s.db, "title")
 			create(w, r, s)
 		})
-		s.db.SetMaxOpenConns(1)
 		within(t, "the request", func() {
 			s.post("key", "title").mustBe(t, 500, "")
 		})

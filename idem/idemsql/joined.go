@@ -84,12 +84,9 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 // notSaved returns the error of a transaction that was not committed here.
 func (j *joined) notSaved(ctx context.Context, err error) error {
 	if ctx.Err() == nil && errors.Is(err, sql.ErrTxDone) {
-		j.store.options.Logger.ErrorContext(ctx,
-			"a handler ended the transaction of its request, or overlooked a deadlock of MySQL that did; "+
-				"what it wrote may stand without the reply", "key", j.name())
-		return fmt.Errorf("idemsql: settle: the transaction ended before its reply was saved: %w", idem.ErrCommitUnknown)
+		return fmt.Errorf("idemsql: %w", claims.Ended(ctx, j.store.options.Logger, j.key))
 	}
-	return failed(ctx, "settle", err)
+	return claims.CallError(ctx, "idemsql: settle", err)
 }
 
 // record turns the claim into the reply, within the transaction.
@@ -124,7 +121,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 	var err error = claims.ErrOvertaken
 	for again(err) {
 		if ctx.Err() != nil {
-			return failed(ctx, "settle", ctx.Err())
+			return claims.CallError(ctx, "idemsql: settle", ctx.Err())
 		}
 		err = j.store.write(ctx, j.conn, j.store.keep, args...)
 	}

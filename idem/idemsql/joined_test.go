@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
@@ -73,7 +74,7 @@ func TestJoinedOutcomes(t *testing.T) {
 					records = 1
 				}
 				mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", records)
-				if n := s.db.Stats().InUse; n != 0 {
+				if n := inUse(s.db); n != 0 {
 					t.Errorf("%d connections are in use afterwards, want 0", n)
 				}
 			})
@@ -86,7 +87,7 @@ func TestJoinedOutcomes(t *testing.T) {
 func TestHandledDatabaseError(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-			tx, _ := idemsql.Tx(r.Context())
+			tx, _ := inTx(r.Context())
 			if _, err := insert(r.Context(), tx, "before the error"); err != nil {
 				t.Error(err)
 			}
@@ -108,24 +109,27 @@ func TestHandledDatabaseError(t *testing.T) {
 // A handler that overlooks the error gets no answer out: the transaction cannot
 // be committed.
 func TestOverlookedDatabaseError(t *testing.T) {
-	s := newServer(t, postgres(t), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-		tx, _ := idemsql.Tx(r.Context())
-		insert(r.Context(), tx, "before the error")
-		tx.ExecContext(r.Context(), "SELECT 1/0")
-		w.WriteHeader(http.StatusCreated)
+	inBoth(t, func(t *testing.T, d database) {
+		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+			tx, _ := inTx(r.Context())
+			insert(r.Context(), tx, "before the error")
+			tx.ExecContext(r.Context(), "SELECT 1/0")
+			w.WriteHeader(http.StatusCreated)
+		})
+		for range 2 {
+			s.post("key", "title").mustBe(t, 503, "idempotency_store_unavailable")
+		}
+		mustCount(t, s.db, "SELECT count(*) FROM tasks", 0)
+		mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 0)
 	})
-	for range 2 {
-		s.post("key", "title").mustBe(t, 503, "idempotency_store_unavailable")
-	}
-	mustCount(t, s.db, "SELECT count(*) FROM tasks", 0)
-	mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 0)
 }
 
 // COMMIT itself is refused: that proves that nothing was committed.
 func TestRefusedCommit(t *testing.T) {
 	test := func(t *testing.T, d database) {
-		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-			tx, _ := idemsql.Tx(r.Context())
+		// One connection, whose state is seen by the next request.
+		s := newServer(t, d.of(1), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+			tx, _ := inTx(r.Context())
 			if s.runs.Load() == 1 {
 				if _, err := tx.ExecContext(r.Context(), "INSERT INTO parts (task) VALUES ('missing')"); err != nil {
 					t.Error(err)
@@ -133,7 +137,6 @@ func TestRefusedCommit(t *testing.T) {
 			}
 			create(w, r, s)
 		})
-		s.db.SetMaxOpenConns(1) // whose state is seen by the next request
 		if d.name == "sqlite" {
 			execute(t, s.db, "PRAGMA foreign_keys = ON")
 		}
@@ -146,7 +149,19 @@ func TestRefusedCommit(t *testing.T) {
 		mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
 	}
 	t.Run("sqlite", func(t *testing.T) { test(t, sqliteFile(t)) })
-	t.Run("postgres", func(t *testing.T) { test(t, postgres(t)) })
+	inBoth(t, test)
+}
+
+// endTx ends the transaction of a request by its method, or where that refuses to
+// by a statement.
+func endTx(ctx context.Context, by string) {
+	if tx, ok := idempgx.Tx(ctx); ok {
+		tx.Exec(ctx, by)
+	} else if tx, _ := idemsql.Tx(ctx); by == "COMMIT" {
+		tx.Commit()
+	} else {
+		tx.Rollback()
+	}
 }
 
 // Whoever ends the transaction of the request is told loudly, and nothing runs
@@ -157,10 +172,10 @@ func TestHandlerEndsTransaction(t *testing.T) {
 		committed bool
 		end       func(w http.ResponseWriter, r *http.Request)
 	}{
-		{"Commit", true, func(w http.ResponseWriter, r *http.Request) { tx, _ := idemsql.Tx(r.Context()); tx.Commit() }},
-		{"Rollback", false, func(w http.ResponseWriter, r *http.Request) { tx, _ := idemsql.Tx(r.Context()); tx.Rollback() }},
+		{"Commit", true, func(w http.ResponseWriter, r *http.Request) { endTx(r.Context(), "COMMIT") }},
+		{"Rollback", false, func(w http.ResponseWriter, r *http.Request) { endTx(r.Context(), "ROLLBACK") }},
 		{"ROLLBACK", false, func(w http.ResponseWriter, r *http.Request) {
-			tx, _ := idemsql.Tx(r.Context())
+			tx, _ := inTx(r.Context())
 			tx.ExecContext(r.Context(), "ROLLBACK")
 		}},
 	} {
@@ -204,7 +219,7 @@ func TestStreamWithLeasesBesideJoined(t *testing.T) {
 		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, _ *server) { stream(w, r) })
 		s.HandleFunc("POST /api/v1/tasks/{$}", middleware.Require(scope.TasksWrite),
 			func(w http.ResponseWriter, r *http.Request) {
-				if _, ok := idemsql.Tx(r.Context()); ok {
+				if _, ok := inTx(r.Context()); ok {
 					t.Error("got a transaction, want none")
 				}
 				stream(w, r)
@@ -307,50 +322,51 @@ func isKeep(statement string) bool {
 // Between the rollback and the reply another request may take the key. It then
 // owns it, and nothing of the first one remains.
 func TestTakenBeforeKept(t *testing.T) {
-	d := postgres(t)
-	other := idemsql.Postgres(d.open(t), idemsql.Options{})
-	for name, take := range map[string]func(t *testing.T, c idem.Claim) (end func()){
-		"joined": func(t *testing.T, c idem.Claim) func() {
-			_, j := join(t, other, c, idem.Claimed)
-			return func() {
-				if err := j.Settle(t.Context(), finished("of the other")); err != nil {
-					t.Error(err)
+	inBoth(t, func(t *testing.T, d database) {
+		other := d.on(d.open(t), idemsql.Options{})
+		for name, take := range map[string]func(t *testing.T, c idem.Claim) (end func()){
+			"joined": func(t *testing.T, c idem.Claim) func() {
+				_, j := join(t, other, c, idem.Claimed)
+				return func() {
+					if err := j.Settle(t.Context(), finished("of the other")); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-		},
-		"with a lease": func(t *testing.T, c idem.Claim) func() {
-			begin(t, other, c, idem.Claimed)
-			return func() {
-				if err := other.Settle(t.Context(), c.Key, c.Token, finished("of the other")); err != nil {
-					t.Error(err)
+			},
+			"with a lease": func(t *testing.T, c idem.Claim) func() {
+				begin(t, other, c, idem.Claimed)
+				return func() {
+					if err := other.Settle(t.Context(), c.Key, c.Token, finished("of the other")); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := claim(name)
-			var end func()
-			db := d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
-				if isKeep(statement) {
-					end = take(t, again(c))
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				c := claim(name)
+				var end func()
+				db := d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
+					if isKeep(statement) {
+						end = take(t, again(c))
+					}
+					return nil
+				})
+				store := d.on(db, idemsql.Options{})
+				_, j := join(t, store, c, idem.Claimed)
+				if err := j.Settle(t.Context(), refusal); err == nil || errors.Is(err, idem.ErrCommitUnknown) {
+					t.Errorf("Settle: got error %v, want one that says that nothing was kept", err)
 				}
-				return nil
+				begin(t, store, again(c), idem.InFlight)
+				end()
+				if r := begin(t, store, again(c), idem.Done); string(r.Payload) != "of the other" {
+					t.Errorf("got the payload %q, want the other's", r.Payload)
+				}
+				if n := inUse(db); n != 0 {
+					t.Errorf("%d connections are in use afterwards, want 0", n)
+				}
 			})
-			store := idemsql.Postgres(db, idemsql.Options{})
-			_, j := join(t, store, c, idem.Claimed)
-			if err := j.Settle(t.Context(), refusal); err == nil || errors.Is(err, idem.ErrCommitUnknown) {
-				t.Errorf("Settle: got error %v, want one that says that nothing was kept", err)
-			}
-			begin(t, store, again(c), idem.InFlight)
-			end()
-			if r := begin(t, store, again(c), idem.Done); string(r.Payload) != "of the other" {
-				t.Errorf("got the payload %q, want the other's", r.Payload)
-			}
-			if n := db.Stats().InUse; n != 0 {
-				t.Errorf("%d connections are in use afterwards, want 0", n)
-			}
-		})
-	}
+		}
+	})
 }
 
 // When the connection breaks as the reply is stored, nobody knows.
@@ -376,21 +392,22 @@ func TestKeepUnknown(t *testing.T) {
 // A handler that commits by a statement of its own and then answers with a 4xx
 // leaves a claim, which its reply does not replace: its rows stand.
 func TestKeepAfterHandlerCommits(t *testing.T) {
-	d := postgres(t)
-	db := d.open(t)
-	store := idemsql.Postgres(db, idemsql.Options{})
-	c := claim("key")
-	_, j := join(t, store, c, idem.Claimed)
-	tx, _ := idemsql.Tx(j.Context(t.Context()))
-	if _, err := insert(t.Context(), tx, "title"); err != nil {
-		t.Fatal(err)
-	}
-	execute(t, tx, "COMMIT")
-	if err := j.Settle(t.Context(), refusal); err == nil {
-		t.Error("Settle: got no error")
-	}
-	mustCount(t, db, "SELECT count(*) FROM tasks", 1)
-	begin(t, store, again(c), idem.InFlight)
+	inBoth(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{Logger: slog.New(slog.DiscardHandler)})
+		c := claim("key")
+		_, j := join(t, store, c, idem.Claimed)
+		tx, _ := inTx(j.Context(t.Context()))
+		if _, err := insert(t.Context(), tx, "title"); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, tx, "COMMIT")
+		if err := j.Settle(t.Context(), refusal); err == nil {
+			t.Error("Settle: got no error")
+		}
+		mustCount(t, db, "SELECT count(*) FROM tasks", 1)
+		begin(t, store, again(c), idem.InFlight)
+	})
 }
 
 // A second attempt that is refused replaces the unknown outcome of the first.
@@ -420,27 +437,28 @@ func TestKeepTakenOver(t *testing.T) {
 // Two keys can share the number of a lock. The second is told that it is in
 // flight until the first has ended, and then has a claim of its own.
 func TestKeysThatShareALock(t *testing.T) {
-	d := postgres(t)
-	store := idemsql.Postgres(d.open(t), idemsql.Options{})
-	a, b := claim("a"), claim("b")
-	copy(b.Key[:4], a.Key[:4])
-	_, j := join(t, store, a, idem.Claimed)
-	if r, _ := join(t, store, b, idem.InFlight); r.Fingerprint != (idem.Fingerprint{}) {
-		t.Errorf("got the fingerprint %x, want none: it is another key's", r.Fingerprint)
-	}
-	begin(t, store, again(b), idem.InFlight)
-	if err := j.Settle(t.Context(), finished("of a")); err != nil {
-		t.Fatal(err)
-	}
-	_, j = join(t, store, again(b), idem.Claimed)
-	if err := j.Settle(t.Context(), finished("of b")); err != nil {
-		t.Fatal(err)
-	}
-	for c, want := range map[idem.Claim]string{a: "of a", b: "of b"} {
-		if r := begin(t, store, again(c), idem.Done); string(r.Payload) != want {
-			t.Errorf("got the payload %q, want %q", r.Payload, want)
+	inBoth(t, func(t *testing.T, d database) {
+		store := d.on(d.open(t), idemsql.Options{})
+		a, b := claim("a"), claim("b")
+		copy(b.Key[:4], a.Key[:4])
+		_, j := join(t, store, a, idem.Claimed)
+		if r, _ := join(t, store, b, idem.InFlight); r.Fingerprint != (idem.Fingerprint{}) {
+			t.Errorf("got the fingerprint %x, want none: it is another key's", r.Fingerprint)
 		}
-	}
+		begin(t, store, again(b), idem.InFlight)
+		if err := j.Settle(t.Context(), finished("of a")); err != nil {
+			t.Fatal(err)
+		}
+		_, j = join(t, store, again(b), idem.Claimed)
+		if err := j.Settle(t.Context(), finished("of b")); err != nil {
+			t.Fatal(err)
+		}
+		for c, want := range map[idem.Claim]string{a: "of a", b: "of b"} {
+			if r := begin(t, store, again(c), idem.Done); string(r.Payload) != want {
+				t.Errorf("got the payload %q, want %q", r.Payload, want)
+			}
+		}
+	})
 }
 
 // A reply may be empty.

@@ -14,7 +14,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
-func mustMigrate(t testing.TB, what string, s *idemsql.Store) {
+func mustMigrate(t testing.TB, what string, s interface{ Migrate(context.Context) error }) {
 	t.Helper()
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Errorf("%s: Migrate returned %v", what, err)
@@ -54,7 +54,7 @@ func TestSchemaByHand(t *testing.T) {
 func TestMigrateSweepAt(t *testing.T) {
 	d := postgres(t)
 	db := d.open(t)
-	store := d.on(db, idemsql.Options{})
+	store := idemsql.Postgres(db, idemsql.Options{})
 	execute(t, db, "DROP TABLE sallyport_idem, sallyport_idem_schema")
 	mustMigrate(t, "the first version", store.Version(1))
 	row := func(key string) {

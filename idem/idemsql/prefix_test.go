@@ -44,7 +44,7 @@ func TestPrefix(t *testing.T) {
 		if err := j.Settle(t.Context(), refusal); err != nil {
 			t.Error(err)
 		}
-		for store, want := range map[*idemsql.Store]string{plain: "of the first", other: "refused"} {
+		for store, want := range map[store]string{plain: "of the first", other: "refused"} {
 			if r := begin(t, store, again(c), idem.Done); string(r.Payload) != want {
 				t.Errorf("got the payload %q, want %q", r.Payload, want)
 			}

@@ -2,10 +2,15 @@ package idemsql_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // fault is what becomes of a COMMIT.
@@ -25,6 +30,7 @@ type proxy struct {
 	port     uint16
 	upstream string
 	answers  map[fault]string // what the client is told in place of the server's answer
+	commits  []string         // what a COMMIT looks like, in small letters
 
 	mu       sync.Mutex
 	atCommit fault // what happens at the next COMMIT
@@ -34,6 +40,12 @@ type proxy struct {
 func newProxy(t *testing.T, d database) *proxy {
 	t.Helper()
 	upstream, answers := "", map[fault]string(nil)
+	commits := []string{"commit\x00", "\x03commit"}
+	if d.pgx && d.conf.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		// It binds a statement that it has prepared.
+		digest := sha256.Sum256([]byte("commit"))
+		commits = []string{fmt.Sprintf("\x00stmtcache_%x\x00", digest[:24])}
+	}
 	if d.my != nil {
 		upstream = d.my.Addr
 		answers = map[fault]string{
@@ -51,7 +63,7 @@ func newProxy(t *testing.T, d database) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{port: uint16(l.Addr().(*net.TCPAddr).Port), upstream: upstream, answers: answers}
+	p := &proxy{port: uint16(l.Addr().(*net.TCPAddr).Port), upstream: upstream, answers: answers, commits: commits}
 	t.Cleanup(func() {
 		l.Close()
 		p.heal()
@@ -97,8 +109,8 @@ func (p *proxy) heal() {
 func (p *proxy) takeCommit(request []byte) fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if request := bytes.ToLower(request); !bytes.Contains(request, []byte("commit\x00")) &&
-		!bytes.Contains(request, []byte("\x03commit")) {
+	request = bytes.ToLower(request)
+	if !slices.ContainsFunc(p.commits, func(c string) bool { return bytes.Contains(request, []byte(c)) }) {
 		return none
 	}
 	f := p.atCommit

@@ -12,11 +12,15 @@ import (
 func TestPostgresKilled(t *testing.T) {
 	own := sqltest.NewPostgres(t)
 	own.Init()
-	testServerKilled(t, own, func() database { return inPostgres(own.Schema()).migrated(t) })
+	own.Start()
+	inPostgres := func() database { return inPostgres(own.Schema()).migrated(t) }
+	t.Run("sql", func(t *testing.T) { testServerKilled(t, own, inPostgres) })
+	t.Run("pgx", func(t *testing.T) { testServerKilled(t, own, func() database { return inPostgres().native() }) })
 }
 
 func TestMariaDBKilled(t *testing.T) {
 	own := sqltest.NewMariaDB(t)
+	own.Start()
 	testServerKilled(t, own, func() database { return inMariaDB(own.Database()).migrated(t) })
 }
 
@@ -26,7 +30,6 @@ func testServerKilled(t *testing.T, own interface {
 	Start()
 	Kill()
 }, newDatabase func() database) {
-	own.Start()
 	for _, mode := range []string{"joined", "leased"} {
 		t.Run(mode, func(t *testing.T) {
 			d := newDatabase()

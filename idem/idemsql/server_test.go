@@ -29,7 +29,7 @@ import (
 type server struct {
 	*middleware.API
 	db    *sql.DB
-	store *idemsql.Store
+	store store
 	token string
 	runs  atomic.Int64 // of the handler
 	log   *logged
@@ -165,7 +165,7 @@ func create(w http.ResponseWriter, r *http.Request, s *server) {
 
 // createOnly writes the row and answers only when it cannot.
 func createOnly(w http.ResponseWriter, r *http.Request) (id string, ok bool) {
-	tx, ok := idemsql.Tx(r.Context())
+	tx, ok := inTx(r.Context())
 	if !ok {
 		http.Error(w, "no transaction", http.StatusInternalServerError)
 		return "", false

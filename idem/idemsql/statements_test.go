@@ -20,52 +20,53 @@ import (
 func TestReplyCommittedAfterSnapshot(t *testing.T) {
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
 		t.Run(level.String(), func(t *testing.T) {
-			d := postgres(t)
-			db := d.open(t)
-			c := claim("key")
-			_, first := join(t, d.on(db, idemsql.Options{}), c, idem.Claimed)
+			inBoth(t, func(t *testing.T, d database) {
+				db := d.open(t)
+				c := claim("key")
+				_, first := join(t, d.on(db, idemsql.Options{}), c, idem.Claimed)
 
-			// The second one's statement waits here before it asks for the lock.
-			execute(t, db, `
+				// The second one's statement waits here before it asks for the lock.
+				execute(t, db, `
 				CREATE FUNCTION pg_try_advisory_xact_lock(integer, integer) RETURNS boolean LANGUAGE plpgsql AS $$
 				BEGIN
 					PERFORM pg_advisory_xact_lock(hashtext(current_schema()));
 					RETURN pg_catalog.pg_try_advisory_xact_lock($1, $2);
 				END $$`)
-			gate, err := db.BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer gate.Rollback()
-			execute(t, gate, "SELECT pg_advisory_xact_lock(hashtext(current_schema()))")
-			slow := d.with("search_path", d.conf.RuntimeParams["search_path"]+", pg_catalog")
-			second := slow.on(slow.open(t), idemsql.Options{Isolation: level})
-			type answer struct {
-				record idem.Record
-				joined idem.Transaction
-				err    error
-			}
-			answers := make(chan answer)
-			go func() {
-				r, j, err := second.Join(t.Context(), again(c), 0)
-				answers <- answer{r, j, err}
-			}()
-			for count(t, db, `SELECT count(*) FROM pg_stat_activity
+				gate, err := db.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer gate.Rollback()
+				execute(t, gate, "SELECT pg_advisory_xact_lock(hashtext(current_schema()))")
+				slow := d.with("search_path", d.conf.RuntimeParams["search_path"]+", pg_catalog")
+				second := slow.on(slow.open(t), idemsql.Options{Isolation: level})
+				type answer struct {
+					record idem.Record
+					joined idem.Transaction
+					err    error
+				}
+				answers := make(chan answer)
+				go func() {
+					r, j, err := second.Join(t.Context(), again(c), 0)
+					answers <- answer{r, j, err}
+				}()
+				for count(t, db, `SELECT count(*) FROM pg_stat_activity
 				WHERE application_name = current_setting('application_name') AND wait_event = 'advisory'`) == 0 {
-				runtime.Gosched()
-			}
+					runtime.Gosched()
+				}
 
-			if err := first.Settle(t.Context(), finished("answer")); err != nil {
-				t.Fatal(err)
-			}
-			gate.Rollback()
-			a := <-answers
-			if a.joined != nil {
-				a.joined.Settle(t.Context(), notStarted)
-			}
-			if a.err != nil || a.record.State != idem.Done || string(a.record.Payload) != "answer" {
-				t.Errorf("got %v %q, error %v, want the reply", a.record.State, a.record.Payload, a.err)
-			}
+				if err := first.Settle(t.Context(), finished("answer")); err != nil {
+					t.Fatal(err)
+				}
+				gate.Rollback()
+				a := <-answers
+				if a.joined != nil {
+					a.joined.Settle(t.Context(), notStarted)
+				}
+				if a.err != nil || a.record.State != idem.Done || string(a.record.Payload) != "answer" {
+					t.Errorf("got %v %q, error %v, want the reply", a.record.State, a.record.Payload, a.err)
+				}
+			})
 		})
 	}
 }
@@ -109,11 +110,13 @@ func TestTrips(t *testing.T) {
 			name: "joined, created", options: joined, status: 201,
 			first: map[string]string{
 				"postgres": "BEGIN INSERT handler UPDATE COMMIT",
+				"pgx":      "begin+INSERT handler WITH+commit",
 				"mariadb":  "SELECT SET BEGIN INSERT handler UPDATE COMMIT ROLLBACK SET",
 				"sqlite":   "BEGIN INSERT SAVEPOINT handler UPDATE COMMIT",
 			},
 			replay: map[string]string{
 				"postgres": "BEGIN INSERT WITH ROLLBACK",
+				"pgx":      "begin+INSERT WITH rollback",
 				"mariadb":  "SELECT",
 				"sqlite":   "BEGIN INSERT SELECT ROLLBACK",
 			},
@@ -122,11 +125,13 @@ func TestTrips(t *testing.T) {
 			name: "joined, refused", options: joined, status: 422,
 			first: map[string]string{
 				"postgres": "BEGIN INSERT handler ROLLBACK INSERT",
+				"pgx":      "begin+INSERT handler rollback INSERT",
 				"mariadb":  "SELECT SET BEGIN INSERT handler ROLLBACK INSERT UPDATE COMMIT ROLLBACK SET",
 				"sqlite":   "BEGIN INSERT SAVEPOINT handler ROLLBACK UPDATE COMMIT",
 			},
 			replay: map[string]string{
 				"postgres": "BEGIN INSERT WITH ROLLBACK",
+				"pgx":      "begin+INSERT WITH rollback",
 				"mariadb":  "SELECT",
 				"sqlite":   "BEGIN INSERT SELECT ROLLBACK",
 			},
@@ -135,6 +140,7 @@ func TestTrips(t *testing.T) {
 			name: "joined, failed", options: joined, status: 500,
 			first: map[string]string{
 				"postgres": "BEGIN INSERT handler ROLLBACK",
+				"pgx":      "begin+INSERT handler rollback",
 				"mariadb":  "SELECT SET BEGIN INSERT handler ROLLBACK ROLLBACK SET",
 				"sqlite":   "BEGIN INSERT SAVEPOINT handler ROLLBACK",
 			},
@@ -143,11 +149,13 @@ func TestTrips(t *testing.T) {
 			name: "with a lease", status: 201,
 			first: map[string]string{
 				"postgres": "INSERT UPDATE",
+				"pgx":      "INSERT UPDATE",
 				"mariadb":  "SELECT INSERT UPDATE",
 				"sqlite":   "SELECT INSERT UPDATE",
 			},
 			replay: map[string]string{
 				"postgres": "INSERT WITH",
+				"pgx":      "INSERT WITH",
 				"mariadb":  "SELECT",
 				"sqlite":   "SELECT",
 			},

@@ -229,7 +229,7 @@ func TestJoinOverOldRow(t *testing.T) {
 // quick, of its answer.
 func TestJoinRace(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
-		stores := make([]*idemsql.Store, 4)
+		stores := make([]store, 4)
 		for i := range stores {
 			stores[i] = d.on(d.open(t), idemsql.Options{})
 		}
@@ -277,7 +277,7 @@ func suite(d database, db *sql.DB) idemtest.Suite {
 		},
 		Advance: func(t *testing.T, _ idem.Store, by time.Duration) { d.advance(t, db, by) },
 		Write: func(ctx context.Context, row string) error {
-			tx, ok := idemsql.Tx(ctx)
+			tx, ok := inTx(ctx)
 			if !ok {
 				return errors.New("the context carries no transaction")
 			}
@@ -311,35 +311,27 @@ func TestSuite(t *testing.T) {
 
 // A server or a role may have another isolation as its default.
 func TestSuiteUnderIsolation(t *testing.T) {
-	d := postgres(t)
-	for _, level := range []string{"repeatable read", "serializable"} {
-		t.Run(level, func(t *testing.T) {
-			suite(d, d.with("default_transaction_isolation", level).open(t)).Run(t)
-		})
-	}
+	inBoth(t, func(t *testing.T, d database) {
+		for _, level := range []string{"repeatable read", "serializable"} {
+			t.Run(level, func(t *testing.T) {
+				suite(d, d.with("default_transaction_isolation", level).open(t)).Run(t)
+			})
+		}
+	})
 }
 
-// The modes of pgx that are safe behind a pooler do not ask the server for the
-// types of parameters, or not each time.
+// pgx may ask the server in other ways than by statements that it prepares.
 func TestSuiteInExecModes(t *testing.T) {
-	d := postgres(t)
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	} {
-		t.Run(mode.String(), func(t *testing.T) {
-			d := d
-			d.conf = d.conf.Copy()
-			d.conf.DefaultQueryExecMode = mode
-			suite(d, d.open(t)).Run(t)
-		})
-	}
+	inBoth(t, func(t *testing.T, d database) {
+		for _, mode := range append(poolerModes, pgx.QueryExecModeDescribeExec) {
+			t.Run(mode.String(), func(t *testing.T) { suite(d, d.mode(mode).open(t)).Run(t) })
+		}
+	})
 }
 
 func TestSuiteOnOneConnection(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		db.SetMaxOpenConns(1)
-		s := suite(d, db)
+		s := suite(d, d.of(1).open(t))
 		s.Write, s.Rows = nil, nil // a transaction needs a connection of its own
 		s.Run(t)
 	})

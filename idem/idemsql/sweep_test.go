@@ -15,7 +15,9 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
-func sweep(t testing.TB, s *idemsql.Store, want int) {
+func sweep(t testing.TB, s interface {
+	Sweep(context.Context) (int, error)
+}, want int) {
 	t.Helper()
 	if got, err := s.Sweep(t.Context()); err != nil || got != want {
 		t.Errorf("Sweep: got %d, error %v, want %d", got, err, want)

@@ -40,6 +40,10 @@ const (
 		UPDATE sallyport_idem AS r SET state = $3, payload = $4, expires_at = {now} + {us} * $5
 		WHERE ` + held + " AND r.state = 1"
 
+	// PostgresSettle fails when it finds no claim, by a division by zero: the
+	// server then skips what follows in the pipeline.
+	PostgresSettle = "WITH settled AS (" + Settle + " RETURNING 1) SELECT 1 / count(*) FROM settled"
+
 	// SettledAs returns whether a row holds the outcome that was to be saved,
 	// and Settled that it does not hold what was to be removed.
 	SettledAs = "SELECT r.state = $3 AND r.payload = $4 FROM sallyport_idem AS r WHERE " + held

@@ -1,0 +1,45 @@
+// Package idempgx keeps idempotent requests in Postgres through a pool of pgx,
+// for a server whose handlers use pgx itself, by hand or by sqlc.
+//
+//	store := idempgx.New(pool, idempgx.Options{})
+//	err := store.Migrate(ctx) // makes the table
+//	go store.Run(ctx)         // removes what has expired
+//
+// It has the table, the statements and the promises of package idemsql, whose
+// documentation says what they are. The two see the same keys, so servers with
+// either may share a database. A [Store] has leases and upkeep from there. What
+// it does itself is joined mode ([idem.Options.Join]), where the claim, the rows
+// that the handler writes with [Tx], and the reply are one transaction:
+//
+//	func create(w http.ResponseWriter, r *http.Request) {
+//		tx, ok := idempgx.Tx(r.Context()) // ok is false for a request without an idempotency key
+//		_, err := tx.Exec(r.Context(), "INSERT INTO tasks …")
+//
+// # What it costs
+//
+// Two round trips beside the handler's own, where idemsql has four:
+//
+//	BEGIN, INSERT   takes the lock of the key and writes the claim
+//	…               what the handler does
+//	UPDATE, COMMIT  turns the claim into the reply
+//
+// An UPDATE that finds no claim fails, and COMMIT is then skipped. After a 4xx
+// the last one is ROLLBACK, and then an INSERT of the reply, after a 5xx the
+// ROLLBACK alone. A repeat takes three.
+//
+// Joined requests take at most half of the pool's connections; the others wait,
+// as in idemsql. Because COMMIT travels with the UPDATE, a connection that
+// breaks between the two leaves it unknown whether the request was committed
+// ([idem.ErrCommitUnknown]) where idemsql would know that it was not. So does a
+// session that the server ended while the handler ran. A repeat finds out.
+//
+// # Modes and poolers
+//
+// It works in every mode of pgx (default_query_exec_mode). In the default one a
+// connection prepares each statement when it first uses it, which takes a round
+// trip more. Behind a pooler that gives each transaction another connection,
+// take cache_describe, exec or simple_protocol.
+//
+// A tracer of pgx sees a batch of BEGIN and INSERT, and one of UPDATE and
+// COMMIT.
+package idempgx

@@ -1,0 +1,3 @@
+package idempgx
+
+var NotReached = notReached

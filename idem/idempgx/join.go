@@ -1,0 +1,123 @@
+package idempgx
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
+)
+
+// Join implements [idem.Joiner]. At most half as many transactions are open as
+// the pool may have connections; the next get their turn in the order in which
+// they came. What is known already is answered out of turn, after 50
+// milliseconds.
+//
+// The transaction ends with its Settle and not with ctx, so each must be
+// settled.
+func (s *Store) Join(
+	ctx context.Context, c idem.Claim, timeout time.Duration,
+) (idem.Record, idem.Transaction, error) {
+	if err := cmp.Or(claims.Check(c), ctx.Err()); err != nil {
+		return idem.Record{}, nil, fmt.Errorf("idempgx: join: %w", err)
+	}
+	known, err := s.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (idem.Record, error) {
+		return ask(ctx, s.pool, s.peek, claims.PeekArgs(c))
+	})
+	if err != nil {
+		return known, nil, fmt.Errorf("idempgx: join: %w", err)
+	}
+	if known.State != 0 {
+		return known, nil, nil
+	}
+	within, cancel := context.WithTimeout(ctx, cmp.Or(timeout, claims.LongestHandler))
+	defer cancel()
+	record, j, err := s.join(within, c)
+	if j == nil {
+		s.queue.Leave(c.Key)
+		return record, nil, claims.CallError(within, "idempgx: join", err)
+	}
+	j.timer = claims.Watch(context.WithoutCancel(ctx), s.logger, c.Key, s.waitedFor())
+	return record, j, nil
+}
+
+// waitedFor returns a function that says whether all connections are in use and
+// none has come free meanwhile. A pool does not tell what waits for one.
+func (s *Store) waitedFor() func() bool {
+	before := s.pool.Stat().AcquireCount()
+	return func() bool {
+		now := s.pool.Stat()
+		return now.AcquiredConns() >= now.MaxConns() && now.AcquireCount() == before
+	}
+}
+
+// join claims the key in a transaction. When another was quicker it begins a
+// new transaction, because the snapshot of this one may be too old.
+func (s *Store) join(ctx context.Context, c idem.Claim) (idem.Record, *joined, error) {
+	for {
+		record, j, err := s.tryJoin(ctx, c)
+		if !claims.Again(err) || ctx.Err() != nil {
+			return record, j, err
+		}
+	}
+}
+
+func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return idem.Record{}, nil, err
+	}
+	j := &joined{store: s, conn: conn, claim: c}
+	record, err := j.begin(ctx)
+	if err != nil || record.State != idem.Claimed {
+		j.rollBack(ctx)
+		conn.Release()
+		return record, nil, err
+	}
+	return record, j, nil
+}
+
+// begin begins the transaction and claims the key of a request that has no row,
+// as most have not, in one round trip. BEGIN takes no snapshot.
+func (j *joined) begin(ctx context.Context) (idem.Record, error) {
+	c := j.claim
+	c.Retention = max(c.Retention, claims.LongestHandler)
+	args := claims.PostgresArgs(c, j.claim.Retention)
+	b := &pgx.Batch{}
+	b.BeginTx(j.store.options)
+	b.Queue(j.store.fresh, args...)
+	results := j.conn.SendBatch(ctx, b)
+	results.Exec()
+	fresh, err := results.Exec()
+	if err := cmp.Or(err, results.Close()); err != nil {
+		return idem.Record{}, err
+	}
+	j.tx = handlerTx{guarded{results.Tx(), &j.over}}
+	if fresh.RowsAffected() == 1 {
+		return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, nil
+	}
+	record, err := ask(ctx, j.conn, j.store.decide, args)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = claims.ErrOvertaken
+	}
+	return record, err
+}
+
+// A querier is a pool or a connection.
+type querier interface {
+	QueryRow(ctx context.Context, statement string, args ...any) pgx.Row
+}
+
+// ask runs a statement that begins, or its part that only looks.
+func ask(ctx context.Context, q querier, statement string, args []any) (idem.Record, error) {
+	var a claims.Answer
+	if err := q.QueryRow(ctx, statement, args...).Scan(a.Columns()...); err != nil {
+		return idem.Record{}, err
+	}
+	return a.Record()
+}

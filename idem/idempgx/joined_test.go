@@ -1,0 +1,234 @@
+package idempgx_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idempgx"
+)
+
+// A relay stands before a server, keeps what it answers, and may change it.
+type relay struct {
+	mu       sync.Mutex
+	answers  []byte
+	from, to []byte // what is replaced, and by what
+}
+
+// newRelay lets a connection go through a relay.
+func newRelay(t *testing.T, c *pgx.ConnConfig) *relay {
+	t.Helper()
+	upstream := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	c.Host, c.Port, c.Fallbacks = "127.0.0.1", uint16(l.Addr().(*net.TCPAddr).Port), nil
+	r := &relay{}
+	pass := func(from, to net.Conn, change func([]byte) []byte) {
+		defer from.Close()
+		defer to.Close()
+		for buf := make([]byte, 1<<16); ; {
+			n, err := from.Read(buf)
+			if err != nil {
+				return
+			}
+			if _, err := to.Write(change(buf[:n])); err != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", upstream)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go pass(client, server, func(b []byte) []byte { return b })
+			go pass(server, client, r.change)
+		}
+	}()
+	return r
+}
+
+func (r *relay) change(b []byte) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answers = append(r.answers, b...)
+	if r.from == nil {
+		return b
+	}
+	return bytes.ReplaceAll(b, r.from, r.to)
+}
+
+func (r *relay) replace(from, to string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.from, r.to = []byte(from), []byte(to)
+}
+
+// trips returns how often the server has said that it is ready for the next
+// query, and forgets it.
+func (r *relay) trips() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := bytes.Count(r.answers, []byte("Z\x00\x00\x00\x05"))
+	r.answers = nil
+	return n
+}
+
+// A create takes three round trips, that of the handler among them.
+func TestTrips(t *testing.T) {
+	var wire *relay
+	pool := newPool(t, 1, func(c *pgx.ConnConfig) { wire = newRelay(t, c) })
+	store := newStore(pool)
+	refusal := finished
+	refusal.Undo = true
+	for _, row := range []struct {
+		name string
+		s    idem.Settlement
+		want int
+	}{
+		{"created", finished, 3},
+		{"refused", refusal, 4},
+		{"failed", idem.Settlement{Outcome: idem.NotStarted}, 3},
+	} {
+		for i := range 2 {
+			wire.trips()
+			tx, j := join(t, store, row.name+strconv.Itoa(i))
+			execute(t, tx, "INSERT INTO tasks VALUES ('one')")
+			if err := j.Settle(t.Context(), row.s); err != nil {
+				t.Error(err)
+			}
+			// The first time it prepares statements.
+			if got := wire.trips(); i > 0 && got != row.want {
+				t.Errorf("%s: got %d round trips, want %d", row.name, got, row.want)
+			}
+		}
+	}
+	for i := range 2 {
+		wire.trips()
+		if r, _, err := store.Join(t.Context(), claim("created0"), 0); err != nil || r.State != idem.Done {
+			t.Errorf("a repeat: got %v, error %v, want done", r.State, err)
+		}
+		if got := wire.trips(); i > 0 && got != 3 {
+			t.Errorf("a repeat: got %d round trips, want 3", got)
+		}
+	}
+}
+
+// A COMMIT that the server answers with ROLLBACK is none.
+func TestCommitRollsBack(t *testing.T) {
+	var wire *relay
+	pool := newPool(t, 1, func(c *pgx.ConnConfig) { wire = newRelay(t, c) })
+	_, j := join(t, newStore(pool), "key")
+	wire.replace("C\x00\x00\x00\x0bCOMMIT\x00", "C\x00\x00\x00\x0dROLLBACK\x00")
+	if err := j.Settle(t.Context(), finished); err == nil || errors.Is(err, idem.ErrCommitUnknown) {
+		t.Errorf("got error %v, want one that says that nothing was saved", err)
+	}
+}
+
+// What the error of a settlement proves of the COMMIT behind it.
+func TestNotReached(t *testing.T) {
+	server := func(severity, code string) error {
+		return fmt.Errorf("wrapped: %w", &pgconn.PgError{SeverityUnlocalized: severity, Code: code})
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), sqltest.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close(t.Context())
+	_, closed := conn.Exec(t.Context(), "SELECT 1")
+	if !pgconn.SafeToRetry(closed) {
+		t.Errorf("got error %v, want one that pgconn takes for safe to retry", closed)
+	}
+	for name, row := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"disk full":                       {server("ERROR", "53100"), true},
+		"cancelled":                       {server("ERROR", "57014"), true},
+		"division by zero":                {server("ERROR", "22012"), true},
+		"idle session":                    {server("FATAL", "25P03"), true},
+		"deadlock, and the session ended": {server("FATAL", "40P01"), true},
+		"session terminated":              {server("FATAL", "57P01"), false},
+		"server crashed":                  {server("PANIC", "XX000"), false},
+		"a pooler lost the server":        {server("ERROR", "08P01"), false},
+		"a pooler without severity":       {server("", "58000"), false},
+		"not prepared":                    {pgx.ErrPreprocessingBatch{}, true},
+		"broken":                          {errors.New("broken pipe"), false},
+		"deadline":                        {context.DeadlineExceeded, false},
+		"closed while it was read":        {closed, false},
+	} {
+		if got := idempgx.NotReached(row.err); got != row.want {
+			t.Errorf("%s (%v): got %t, want %t", name, row.err, got, row.want)
+		}
+	}
+}
+
+// A statement of the handler whose context ends costs the connection. Nothing is
+// saved, and that is known.
+func TestStatementIsCancelled(t *testing.T) {
+	pool := newPool(t, 2, nil)
+	store := newStore(pool)
+	tx, j := join(t, store, "key")
+	execute(t, tx, "INSERT INTO tasks VALUES ('one')")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := tx.Exec(ctx, "SELECT pg_sleep(600)"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got error %v, want that of the deadline", err)
+	}
+	if err := j.Settle(t.Context(), finished); err == nil || errors.Is(err, idem.ErrCommitUnknown) {
+		t.Errorf("Settle: got error %v, want one that says that nothing was saved", err)
+	}
+	mustCount(t, pool, "SELECT count(*) FROM tasks", 0)
+	for deadline := time.Now().Add(time.Minute); pool.Stat().AcquiredConns() > 0; { // closed in the background
+		if time.Now().After(deadline) {
+			t.Fatal("a connection is still in use")
+		}
+	}
+}
+
+// Rows that a handler has left open keep its reply from being saved, and the
+// connection from the next request.
+func TestRowsLeftOpen(t *testing.T) {
+	pool := newPool(t, 1, nil)
+	store := newStore(pool)
+	tx, j := join(t, store, "key")
+	if _, err := tx.Query(t.Context(), "SELECT generate_series(1, 10)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Settle(t.Context(), finished); err == nil || errors.Is(err, idem.ErrCommitUnknown) {
+		t.Errorf("Settle: got error %v, want one that says that nothing was saved", err)
+	}
+	tx, j = join(t, store, "failed")
+	if _, err := tx.Query(t.Context(), "SELECT generate_series(1, 10)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted}); err != nil {
+		t.Errorf("Settle as not started: got error %v", err)
+	}
+	tx, j = join(t, store, "the next")
+	execute(t, tx, "INSERT INTO tasks VALUES ('one')")
+	if err := j.Settle(t.Context(), finished); err != nil {
+		t.Error(err)
+	}
+	mustCount(t, pool, "SELECT count(*) FROM tasks", 1)
+}

@@ -1,0 +1,75 @@
+package idempgx
+
+import (
+	"cmp"
+	"log/slog"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
+)
+
+// Options are the settings of a [Store], those of idemsql.
+type Options = idemsql.Options
+
+// Store keeps claims and replies in a Postgres database, and joins requests with
+// transactions of pgx. Its table has to be there, see Migrate of
+// [idemsql.Store].
+//
+// A Store is used by many goroutines at once, and holds nothing that has to be
+// closed. Use one Store for a database in a process: it counts the
+// transactions that are open.
+type Store struct {
+	// Store has leases, the table and its upkeep, on the same pool. Its own
+	// Join is not to be used.
+	*idemsql.Store
+
+	pool    *pgxpool.Pool
+	options pgx.TxOptions // of the transactions of joined requests
+	logger  *slog.Logger
+	queue   *claims.Queue
+
+	fresh, decide, peek, settle, keep string // statements
+}
+
+var (
+	_ idem.Eraser = (*Store)(nil)
+	_ idem.Joiner = (*Store)(nil)
+)
+
+// New returns a Store in the Postgres database of a pool, which it asks nothing
+// yet. The table is the one that the search_path of its connections finds. It
+// panics when the pool is nil, or when the prefix or the isolation is not valid.
+func New(pool *pgxpool.Pool, o Options) *Store {
+	if pool == nil {
+		panic("idempgx: a Store needs a pool")
+	}
+	level := strings.ToLower(o.Isolation.String())
+	switch pgx.TxIsoLevel(level) {
+	case "default":
+		level = ""
+	case pgx.Serializable, pgx.RepeatableRead, pgx.ReadCommitted, pgx.ReadUncommitted:
+	default:
+		panic("idempgx: Postgres has no isolation " + level)
+	}
+	o.Prefix, o.Logger = cmp.Or(o.Prefix, "sallyport_"), cmp.Or(o.Logger, slog.Default())
+	rename := strings.NewReplacer("sallyport_", o.Prefix).Replace
+	text := func(statement string) string { return rename(claims.Postgres(statement)) }
+	return &Store{
+		Store:   idemsql.Postgres(stdlib.OpenDBFromPool(pool), o),
+		pool:    pool,
+		options: pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)},
+		logger:  o.Logger,
+		queue:   claims.NewQueue(func() int { return int(pool.Config().MaxConns) }),
+		fresh:   text(claims.PostgresFresh(claims.LockAlone)),
+		decide:  text(claims.PostgresBegin(claims.LockAlone)),
+		peek:    text(claims.Peek),
+		settle:  text(claims.PostgresSettle),
+		keep:    text(claims.PostgresKeep()),
+	}
+}

@@ -1,0 +1,110 @@
+package idempgx
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Tx returns the transaction of a joined request, and whether there is one: a
+// request without an idempotency key has none. The ctx is the request's.
+//
+// What is written in the transaction takes effect together with the reply. Its
+// Commit and Rollback do nothing and return an error, because the reply ends it;
+// Begin makes a savepoint, which has both. A handler that ends it by a statement
+// of its own has broken that: its client gets 503. Close all Rows before the
+// handler returns. When the transaction has ended its methods return
+// pgx.ErrTxClosed; what its Conn and LargeObjects have returned must not be
+// used any more, since the connection is another request's.
+//
+// As with every pgx.Tx, one goroutine at a time may use it, and a statement whose
+// context ends costs the connection: the request then gets 503, unless it
+// answers with an error.
+func Tx(ctx context.Context) (pgx.Tx, bool) {
+	tx, ok := ctx.Value(txKey{}).(pgx.Tx)
+	return tx, ok
+}
+
+type txKey struct{}
+
+// WithTx returns a context from which [Tx] takes a transaction, for tests of
+// handlers. The caller ends the transaction. No claim belongs to it.
+func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
+	return context.WithValue(ctx, txKey{}, tx)
+}
+
+var (
+	errCommit   = errors.New("idempgx: Commit of a joined transaction: the reply of the request commits it")
+	errRollback = errors.New("idempgx: Rollback of a joined transaction: answer with an error status in its place")
+)
+
+// handlerTx is a transaction as its handler has it.
+type handlerTx struct{ guarded }
+
+func (handlerTx) Commit(context.Context) error   { return errCommit }
+func (handlerTx) Rollback(context.Context) error { return errRollback }
+
+// guarded is a transaction, or a savepoint in one, that a handler cannot use any
+// more when it has ended: the connection may be another request's.
+type guarded struct {
+	tx    pgx.Tx
+	ended *atomic.Bool
+}
+
+// closed is a transaction that has ended.
+var closed = func() pgx.Tx {
+	b := &pgx.Batch{}
+	b.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(b, pgx.ErrTxClosed).Tx()
+}()
+
+func (g guarded) live() pgx.Tx {
+	if g.ended.Load() {
+		return closed
+	}
+	return g.tx
+}
+
+func (g guarded) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := g.live().Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return guarded{tx, g.ended}, nil
+}
+
+func (g guarded) Commit(ctx context.Context) error   { return g.live().Commit(ctx) }
+func (g guarded) Rollback(ctx context.Context) error { return g.live().Rollback(ctx) }
+
+func (g guarded) CopyFrom(
+	ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource,
+) (int64, error) {
+	return g.live().CopyFrom(ctx, table, columns, rows)
+}
+
+func (g guarded) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	return g.live().SendBatch(ctx, b)
+}
+
+func (g guarded) LargeObjects() pgx.LargeObjects { return g.live().LargeObjects() }
+
+func (g guarded) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	return g.live().Prepare(ctx, name, sql)
+}
+
+func (g guarded) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return g.live().Exec(ctx, sql, args...)
+}
+
+func (g guarded) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return g.live().Query(ctx, sql, args...)
+}
+
+func (g guarded) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return g.live().QueryRow(ctx, sql, args...)
+}
+
+func (g guarded) Conn() *pgx.Conn { return g.live().Conn() }

@@ -1,0 +1,55 @@
+package claims
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// stall is how long a joined request runs before it is asked whether it waits
+// for itself.
+const stall = time.Second
+
+// Watch logs a handler that seems to wait for itself: it holds one connection,
+// and waits says that all others are in use and something waits for one more.
+func Watch(ctx context.Context, logger *slog.Logger, key idem.Key, waits func() bool) *time.Timer {
+	return time.AfterFunc(stall, func() {
+		if waits() {
+			logger.WarnContext(ctx, "a joined request holds its transaction for long while the pool has no connection left; "+
+				"a handler that uses the pool in place of its transaction may be waiting for itself",
+				"key", name(key), "since", stall)
+		}
+	})
+}
+
+// Ended logs, and returns as an error, that a transaction was not there any more
+// when its reply was to be saved.
+func Ended(ctx context.Context, logger *slog.Logger, key idem.Key) error {
+	logger.ErrorContext(ctx,
+		"a handler ended the transaction of its request, or overlooked a deadlock of MySQL that did; "+
+			"what it wrote may stand without the reply", "key", name(key))
+	return fmt.Errorf("settle: the transaction ended before its reply was saved: %w", idem.ErrCommitUnknown)
+}
+
+// name is what logs say of the key: enough to find it in the table.
+func name(key idem.Key) string { return hex.EncodeToString(key[:8]) }
+
+// CallError returns the error of a statement as the caller gets it.
+func CallError(ctx context.Context, doing string, err error) error {
+	switch ended := ctx.Err(); {
+	case err == nil:
+		return nil
+	case ended != nil && !errors.Is(err, ended):
+		// Each driver has its own words for a statement that was interrupted,
+		// and "no rows" is among them.
+		return fmt.Errorf("%s: %w (%v)", doing, ended, err)
+	case err == idem.ErrLost, err == idem.ErrSettled:
+		return err
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
