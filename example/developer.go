@@ -13,6 +13,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 const (
@@ -50,8 +51,13 @@ func newDeveloper(issuer *keystore.Issuer, baseURL string, logger *slog.Logger) 
 		names[p.ID] = p.Name
 	}
 	keys := console.New(issuer, d.admin, console.Options{
-		SignIn:     signInPath,
-		BaseURL:    baseURL + basePath,
+		SignIn:  signInPath,
+		BaseURL: baseURL + basePath,
+		Samples: []console.Sample{
+			{Scope: scope.AccountRead, Method: "GET", Path: "/account"},
+			{Scope: scope.TasksRead, Method: "GET", Path: "/tasks"},
+			{Scope: scope.TasksWrite, Method: "POST", Path: "/tasks", Body: `{"title": "Repaint the harbour's crane"}`},
+		},
 		PersonName: func(_ context.Context, _, id string) string { return names[id] },
 		Logger:     logger,
 	})

@@ -4,20 +4,22 @@
 //
 // EXAMPLE and DESK are the built programs; PICTURES a folder for screenshots, made if need be.
 import assert from 'node:assert/strict';
-import {spawn} from 'node:child_process';
+import * as child from 'node:child_process';
 import {mkdirSync, readFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {createInterface} from 'node:readline';
 import {join} from 'node:path';
+import {promisify} from 'node:util';
 import {chromium} from 'playwright-core';
 import {operate, operateByKeyboard} from './operate.mjs';
 
 const [example, desk, pictures] = process.argv.slice(2);
+const execFile = promisify(child.execFile);
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 // start runs a program on a free port and returns the address of its console.
 async function start(program) {
-  const server = spawn(program, ['-addr', '127.0.0.1:0'], {stdio: ['ignore', 'pipe', 'ignore']});
+  const server = child.spawn(program, ['-addr', '127.0.0.1:0'], {stdio: ['ignore', 'pipe', 'ignore']});
   for await (const line of createInterface({input: server.stdout})) {
     const found = /^Console at (\S+)/.exec(line);
     if (found) return {server, home: found[1]};
@@ -118,7 +120,9 @@ async function walk(name, options) {
   await page.getByLabel('The key ends').selectOption('90');
   const secret = await shown(page, script, () => page.getByRole('button', {name: 'Create API key'})[script ? 'dblclick' : 'click']());
   await see('secret');
-  assert.equal(await account(secret), 200, 'the new key');
+  await samples(page, secret);
+  await used(page, context, script);
+  await see('used');
   assert.ok(!page.url().includes('svc_') && (await context.cookies()).every(({value}) => !value.includes('svc_')));
 
   await page.reload();
@@ -212,6 +216,31 @@ async function shown(page, script, submit) {
     await copied;
   }
   return secret;
+}
+
+// samples runs the lines that the page gives, each in its language. The secret is in none of them.
+async function samples(page, secret) {
+  const files = {curl: ['sh', '-c'], python: ['python3', '-c'], node: ['node', '--input-type=module', '-e']};
+  for (const [language, [program, ...options]] of Object.entries(files)) {
+    await page.getByRole('radio', {name: language, exact: false}).check();
+    for (let i = 0; i < 2; i++) {
+      const lines = await page.locator(`#${language}-${i}`).textContent();
+      assert.ok(!lines.includes(secret) && lines.includes('SVC_API_KEY'), `${language}: ${lines}`);
+      const {stdout, stderr} = await execFile(program, [...options, lines], {env: {...process.env, SVC_API_KEY: secret}});
+      assert.match(stdout, /"(organization|tasks)"/, `${language}: ${lines}\n${stderr}`);
+    }
+  }
+  await page.locator('summary').nth(1).click();
+  assert.equal(await page.locator('.lines:visible').count(), 1, 'one sample in one language');
+}
+
+// used waits until the page says that the key has been used.
+async function used(page, context, script) {
+  const works = /It works: the key was used/;
+  if (script) return void await page.getByText(works).waitFor();
+  const [tab] = await Promise.all([context.waitForEvent('page'), page.getByRole('link', {name: 'Check again'}).click()]);
+  while (!works.test(await tab.textContent('main'))) await tab.getByRole('link', {name: 'Check again'}).click();
+  await tab.close();
 }
 
 // keyboard goes from the address bar to a new key without a pointer.

@@ -33,6 +33,7 @@ func (o Options) check(issuer *keystore.Issuer) {
 	if p := (&url.URL{Path: path.Clean("/" + o.Path)}).EscapedPath(); o.Path != "" && (p != o.Path || p == "/") {
 		panic(fmt.Sprintf("console: Path: %q is no path such as /settings/keys", o.Path))
 	}
+	o.checkSamples(issuer.Service().Scopes)
 	seen := make(map[string]bool)
 	for _, a := range o.Attributes {
 		if seen[a.Name] {

@@ -41,6 +41,9 @@ func New(issuer *keystore.Issuer, admin func(*http.Request) (Actor, error), o Op
 	if o.Presets == nil {
 		o.Presets = DefaultPresets()
 	}
+	if o.Samples == nil && o.BaseURL != "" && issuer.Service().Scopes.Known(scope.AccountRead) {
+		o.Samples = []Sample{{Scope: scope.AccountRead, Method: http.MethodGet, Path: "/account"}}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -124,6 +127,8 @@ func (x *exchange) route(segments []string) error {
 	switch {
 	case len(segments) == 1:
 		return x.methods(with(x.show), nil)
+	case segments[1] == "used":
+		return x.methods(with(x.used), nil)
 	case segments[1] == "rotate":
 		return x.methods(with(x.rotateForm), with(x.rotate))
 	case segments[1] == "edit":

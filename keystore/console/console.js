@@ -27,6 +27,35 @@ for (const button of all('[data-copy]')) {
   });
 }
 
+// The secret as a file, which the browser makes from the page.
+for (const button of all('[data-save]')) {
+  const name = button.dataset.save;
+  button.hidden = false;
+  button.addEventListener('click', () => {
+    const file = new Blob([`${name}=${document.getElementById('secret').textContent}\n`], {type: 'text/plain'});
+    const link = Object.assign(document.createElement('a'), {href: URL.createObjectURL(file), download: `${name.toLowerCase()}.env`});
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  });
+}
+
+// The page with a secret waits for the key's first use: for ten minutes, while somebody can see it.
+const wait = document.querySelector('[data-wait]');
+if (wait) {
+  const end = Date.now() + 600_000;
+  const ask = async () => {
+    const response = document.hidden ? undefined : await fetch(wait.dataset.wait).catch(() => undefined);
+    const page = response?.ok && new DOMParser().parseFromString(await response.text(), 'text/html');
+    const done = page && page.querySelector('[data-used].done');
+    if (done) document.querySelector('[data-used]').replaceWith(done);
+    wait.hidden = done || Date.now() < end && !(response?.status < 500 && !response.ok);
+    if (wait.hidden && !done) setTimeout(ask, 3000);
+  };
+  wait.hidden = true;
+  document.querySelector('[data-used]').classList.add('waiting');
+  setTimeout(ask, 3000);
+}
+
 // Presets pick scopes in place. Of what a family offers together, the most that is wanted is picked.
 const form = document.querySelector('form:has([name="issue_token"])');
 const inputs = all('.family input');

@@ -26,7 +26,7 @@ func everywhere(id string) [][2]string {
 		{"GET", "/"}, {"GET", "/?status=active"}, {"POST", "/new"}, {"GET", "/new"},
 		{"GET", "/" + id}, {"GET", "/" + id + "/rotate"}, {"POST", "/" + id + "/rotate"},
 		{"GET", "/" + id + "/revoke"}, {"POST", "/" + id + "/revoke"}, {"GET", "/" + id + "/edit"},
-		{"POST", "/" + id + "/edit"},
+		{"POST", "/" + id + "/edit"}, {"GET", "/" + id + "/used"},
 		{"POST", "/key_none/rotate"},
 		{"GET", "/nothing"}, {"DELETE", "/" + id}, {"GET", "/key_none"}, {"GET", "/" + id + "/elsewhere"},
 	}
@@ -79,7 +79,7 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 func TestAKeyOfAnotherOrganizationIsAsGoodAsNone(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme")
-	for _, at := range everywhere(k.ID)[4:11] {
+	for _, at := range everywhere(k.ID)[4:12] {
 		none := strings.ReplaceAll(at[1], k.ID, "key_none")
 		send := func(path string) reply {
 			return b.do("oda", at[0], path, valid, ofForm...)
@@ -334,8 +334,12 @@ func TestEveryOption(t *testing.T) {
 		},
 		"SignIn":  func(o *console.Options) { o.SignIn = "/elsewhere" },
 		"BaseURL": func(o *console.Options) { o.BaseURL = "https://api.example.com/api/v1" },
-		"Theme":   func(o *console.Options) { o.Theme.Title = "Harbour" },
-		"Path":    func(o *console.Options) { o.Path = "/settings/keys" },
-		"Logger":  func(o *console.Options) { o.Logger = slog.New(slog.DiscardHandler) },
+		"Samples": func(o *console.Options) {
+			o.BaseURL = "https://api.example.com/api/v1"
+			o.Samples = []console.Sample{{Scope: scope.TasksRead, Method: "GET", Path: "/tasks"}}
+		},
+		"Theme":  func(o *console.Options) { o.Theme.Title = "Harbour" },
+		"Path":   func(o *console.Options) { o.Path = "/settings/keys" },
+		"Logger": func(o *console.Options) { o.Logger = slog.New(slog.DiscardHandler) },
 	})
 }

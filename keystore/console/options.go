@@ -77,9 +77,11 @@ type Options struct {
 	SignIn string
 
 	// BaseURL is the address of the API, such as
-	// "https://api.example.com/api/v1". A new secret of a key that may read the
-	// account is shown with a request to try, GET /account. Empty: without one.
+	// "https://api.example.com/api/v1". Samples are requests to it that the page
+	// with a new secret shows in several languages, if the key may make them.
+	// Nil: GET /account, for keys with scope.AccountRead. An empty BaseURL: none.
 	BaseURL string
+	Samples []Sample
 
 	// Logger is told why a request could not be answered. Nil: slog.Default.
 	Logger *slog.Logger

@@ -1,11 +1,11 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // An oldKey is what a rotation did to the key it replaced.
@@ -18,20 +18,39 @@ type oldKey struct {
 // showSecret answers the POST that made k. It is the only place where a secret
 // is revealed.
 func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldKey) {
+	_, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
 	x.render(http.StatusCreated, "secret.html", "Copy the secret now", struct {
 		view
-		Secret, Try string
-		Old         *oldKey
-	}{x.view(k), secret.Reveal(), x.try(k), old})
+		Secret, Variable string
+		Requests         []request
+		Languages        []lines
+		Watched          bool // the store keeps uses
+		From             string
+		Old              *oldKey
+	}{x.view(k), secret.Reveal(), x.variable(), x.requests(k), languages, err == nil, "", old})
 }
 
-// try returns the address of a request that k can make. The contract names one,
-// and a key without its scope would get 403.
-func (x *exchange) try(k *keystore.Key) string {
-	if granted, _ := x.registry.Parse(k.Scopes); x.options.BaseURL == "" || !granted.Has(scope.AccountRead) {
-		return ""
+// used says whether k has been used. The script of the page with its secret
+// asks it for that.
+func (x *exchange) used(k *keystore.Key) error {
+	use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return keystore.ErrNotFound
 	}
-	return x.options.BaseURL + "/account"
+	if err != nil {
+		return err
+	}
+	from := ""
+	if use.LastUsedFrom.IsValid() {
+		from = use.LastUsedFrom.String()
+	}
+	k = k.Clone()
+	k.LastUsedAt = use.LastUsedAt
+	x.render(http.StatusOK, "used.html", "First use", struct {
+		view
+		From string
+	}{x.view(k), from})
+	return nil
 }
 
 // showReplay answers a repeat of the POST that made k.

@@ -1,31 +1,51 @@
 package console_test
 
 import (
+	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 )
 
-// The request to try is one that the key can make, and can be copied.
-func TestTryIt(t *testing.T) {
-	b := newBench(t, func(o *console.Options) { o.BaseURL = "https://api.example.com/api/v1" })
-	f := b.form(t)
-	got := b.post("/new", f)
-	wantText(t, "a key that may read the account", got, 201, "Try it",
-		`curl -i -H "Authorization: Bearer $KEY" https://api.example.com/api/v1/account`)
-	if !strings.Contains(got.text, `data-copy="try"`) || !strings.Contains(got.text, `<code id="try"`) {
-		t.Error("the command has no copy button")
+// The page of a secret waits for its first use, and says when that has come.
+func TestFirstUse(t *testing.T) {
+	b := newBench(t)
+	got := b.post("/new", b.form(t))
+	k := b.all(t, "acme")[0]
+	wantText(t, "the secret", got, 201, "No request with this key so far.", "Check again")
+	if !strings.Contains(got.text, `data-wait="./`+k.ID+`/used"`) {
+		t.Error("the script is not told where to ask")
 	}
-	f = b.form(t)
-	f["scopes"] = []string{"chat:read", "chat:write"}
-	if got := b.post("/new", f); got.StatusCode != 201 || strings.Contains(plain(got), "Try it") {
-		t.Errorf("a key that may not read the account: got %s and a request that is refused", got.Status)
+	wantText(t, "before", b.get("/"+k.ID+"/used"), 200, "No request with this key so far.", "Check again")
+	use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now(), Requests: 1,
+		From: netip.MustParseAddr("192.0.2.7")}
+	if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+		t.Fatal(err)
 	}
-	b = newBench(t)
-	if got := b.post("/new", b.form(t)); got.StatusCode != 201 || strings.Contains(plain(got), "Try it") {
-		t.Errorf("without a BaseURL: got %s and a request to try", got.Status)
+	got = b.get("/" + k.ID + "/used")
+	wantText(t, "after", got, 200, "It works: the key was used just now", "from 192.0.2.7.")
+	if !strings.Contains(got.text, `class="used done"`) || strings.Contains(got.text, "Check again") {
+		t.Errorf("after the first use the page waits on:\n%s", got.text)
 	}
+	wantText(t, "of another organization", b.do("oda", "GET", "/"+k.ID+"/used", ""), 404)
+	wantText(t, "a POST", b.post("/"+k.ID+"/used", nil), 405)
+}
+
+// A store that keeps no uses is not waited for.
+func TestFirstUseOfAStoreThatKeepsNone(t *testing.T) {
+	b := newBench(t)
+	b.issuer = keystore.NewIssuer(struct{ keystore.Manager }{b.store}, keystore.IssuerOptions{})
+	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, console.Options{}))
+	got := b.post("/new", b.form(t))
+	secretOf(t, got)
+	if strings.Contains(got.text, "First use") {
+		t.Error("the page waits for a use that nobody keeps")
+	}
+	wantText(t, "the answer", b.get("/"+b.all(t, "acme")[0].ID+"/used"), 404)
 }
 
 // Whoever sends a form again is told to rotate only a key that can be rotated.

@@ -1,0 +1,118 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A Sample is a request to the API. The page with a new secret shows those
+// that the key may make, as lines for curl, Go, Python and Node.
+type Sample struct {
+	Scope  scope.Name // which the request needs
+	Method string     // GET, POST, PUT, PATCH or DELETE
+	Path   string     // after the BaseURL, with its query: "/tasks?limit=5"
+	Body   string     // JSON; empty: none
+}
+
+var addressText = regexp.MustCompile(`^[A-Za-z0-9._~%!$&'()*+,;=:@/?\[\]-]*$`)
+
+// checkSamples panics when a sample cannot be a request of this API.
+func (o Options) checkSamples(r *scope.Registry) {
+	base, err := url.Parse(o.BaseURL)
+	if o.BaseURL != "" && (err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" ||
+		base.RawQuery != "" || !addressText.MatchString(o.BaseURL)) || o.BaseURL == "" && o.Samples != nil {
+		panic(fmt.Sprintf("console: BaseURL: %q is no address such as https://api.example.com/v1", o.BaseURL))
+	}
+	for _, s := range o.Samples {
+		_, err := url.Parse(s.Path)
+		switch {
+		case !r.Known(s.Scope):
+			panic(fmt.Sprintf("console: Samples: %+v: the issuer's registry lacks the scope", s))
+		case !slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE"}, s.Method):
+			panic(fmt.Sprintf("console: Samples: %+v: not a method of samples", s))
+		case err != nil || !strings.HasPrefix(s.Path, "/") || !addressText.MatchString(s.Path):
+			panic(fmt.Sprintf("console: Samples: %+v: not a path as it is sent", s))
+		case s.Body != "" && !json.Valid([]byte(s.Body)):
+			panic(fmt.Sprintf("console: Samples: %+v: the body is not JSON", s))
+		}
+	}
+}
+
+// A request is a Sample in each language.
+type request struct {
+	Method, Path string
+	Lines        []lines
+}
+
+type lines struct{ Language, Title, Text string }
+
+var languages = []lines{{Language: "curl", Title: "curl"}, {Language: "go", Title: "Go"},
+	{Language: "python", Title: "Python"}, {Language: "node", Title: "Node"}}
+
+var sampleTemplates = template.Must(template.New("").Funcs(template.FuncMap{
+	"shell": func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" },
+	"golang": func(s string) string {
+		if strconv.CanBackquote(s) {
+			return "`" + s + "`"
+		}
+		return strconv.Quote(s)
+	},
+	"quote":   quote,
+	"globbed": func(s string) bool { return strings.ContainsAny(s, "[]") },
+}).ParseFS(files, "templates/samples.tmpl"))
+
+// quote returns s as a string of Python and of JavaScript, which agree on how
+// JSON writes one.
+func quote(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '\'' || r == '\\' }) {
+		return "'" + s + "'"
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string can be encoded
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// requests returns the samples that k may make. In their lines the secret is
+// an environment variable: they are pasted where a secret should not be.
+func (x *exchange) requests(k *keystore.Key) (requests []request) {
+	granted, _ := x.registry.Parse(k.Scopes)
+	for _, s := range x.options.Samples {
+		if !granted.Has(s.Scope) {
+			continue
+		}
+		r := request{Method: s.Method, Path: s.Path}
+		for _, l := range languages {
+			var b strings.Builder
+			err := sampleTemplates.ExecuteTemplate(&b, l.Language, map[string]string{"Method": s.Method, "Body": s.Body,
+				"URL": strings.TrimSuffix(x.options.BaseURL, "/") + s.Path, "Variable": x.variable()})
+			if err != nil {
+				panic(err) // never: the data has all that the templates name
+			}
+			l.Text = strings.TrimSpace(b.String())
+			r.Lines = append(r.Lines, l)
+		}
+		requests = append(requests, r)
+	}
+	return requests
+}
+
+// variable is the name of the environment variable that holds a secret.
+func (x *exchange) variable() string {
+	name := strings.ToUpper(x.issuer.Service().Prefix) + "_API_KEY"
+	if name[0] <= '9' {
+		return name[strings.Index(name, "API_KEY"):] // a name cannot begin with a digit
+	}
+	return name
+}
