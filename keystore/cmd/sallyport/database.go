@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -107,18 +108,43 @@ func (d *database) open(getenv func(string) string, mode string) (*keysql.Store,
 		driver, wrap, dsn = "sqlite", keysql.SQLite, dsn+separator+"_pragma=busy_timeout(5000)&mode="+mode
 		d.withReplies = idemsql.SQLite
 	}
-	if config, err := mysql.ParseDSN(dsn); driver == "mysql" && err == nil {
-		for name := range config.Params { // system variables: the server would quote the value in its error
-			if strings.Contains(strings.ToLower(name), "pass") {
-				return nil, errors.New("in a DSN of MySQL the password stands behind the user, not among the parameters")
-			}
-		}
-	}
 	mysql.SetLogger(log.New(io.Discard, "", 0)) // what it logs is returned too
-	if d.db, err = sql.Open(driver, dsn); err != nil {
-		return nil, errors.New("the DSN is none of Postgres, MySQL or SQLite; -h shows their forms")
+	if driver == "mysql" {
+		d.db, err = openMySQL(dsn)
+	} else {
+		d.db, err = sql.Open(driver, dsn)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return wrap(d.db, keysql.Options{}), nil
+}
+
+func openMySQL(dsn string) (*sql.DB, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil || config.Net != "tcp" && config.Net != "unix" {
+		return nil, errors.New("the DSN is none of Postgres, MySQL or SQLite; -h shows their forms")
+	}
+	for name := range config.Params { // system variables: the server would log the statement that sets them
+		if strings.Contains(strings.ToLower(name), "pass") {
+			return nil, errors.New("in a DSN of MySQL the password stands behind the user, not among the parameters")
+		}
+	}
+	connector, err := mysql.NewConnector(config)
+	return sql.OpenDB(unquoted{connector}), err
+}
+
+// unquoted has no text of a MySQL server that refuses a connection: it quotes
+// the user, the database or a parameter, and each may be a password by mistake.
+type unquoted struct{ driver.Connector }
+
+func (u unquoted) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := u.Connector.Connect(ctx)
+	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		err = fmt.Errorf("the server refuses what the DSN says of user, password, database or parameters: error %d",
+			refused.Number)
+	}
+	return conn, err
 }
 
 func dsnOf(getenv func(string) string) (string, error) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
@@ -216,6 +218,7 @@ func TestUnreachable(t *testing.T) {
 		{"SALLYPORT_DSN=u:hunter2@tcp(127.0.0.1:1)/db", "does not answer"},
 		{"SALLYPORT_DSN=u@tcp(127.0.0.1:1)/db?password=hunter2", "behind the user"},
 		{"SALLYPORT_DSN=u:hunter2@tcp(127.0.0.1:1)", "none of Postgres"},
+		{"SALLYPORT_DSN=u:hunter2(tcp(127.0.0.1:1))/db", "none of Postgres"},
 		{"SALLYPORT_DSN=hunter2", "none of Postgres"},
 		{"SALLYPORT_DSN=file:" + nowhere, "unable to open database file"},
 	} {
@@ -228,6 +231,24 @@ func TestUnreachable(t *testing.T) {
 	}
 	if _, err := os.Stat(nowhere); err == nil {
 		t.Error("list has made a database")
+	}
+}
+
+// What a server of MySQL quotes may be the password.
+func TestRefusedByMariaDB(t *testing.T) {
+	config, c := sqltest.MariaDB(t), build(t)
+	for _, change := range []func(*mysql.Config){
+		func(o *mysql.Config) { o.User += "=hunter2" },
+		func(o *mysql.Config) { o.DBName += ":hunter2" },
+		func(o *mysql.Config) { o.Params = map[string]string{"p:word": "hunter2"} },
+	} {
+		o := config.Clone()
+		change(o)
+		c.env = []string{"SALLYPORT_DSN=" + o.FormatDSN()}
+		if _, text, code := c.run("", "list", "-org", "acme"); code != 1 || strings.Contains(text, "hunter2") ||
+			!strings.Contains(text, "refuses what the DSN says of user, password, database or parameters: error 1") {
+			t.Errorf("%s: got %d %q, want 1 and an error by its number", c.env, code, text)
+		}
 	}
 }
 
