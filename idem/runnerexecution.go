@@ -36,10 +36,9 @@ type Execution struct {
 	phase   phase
 	counted bool          // as running, on the owner's account
 	changed chan struct{} // closed at the next change of the phase; nil while nobody waits
-	answer  Record        // what they get, once answered or ended
-	err     error         // beside it: why the store could not give one
+	answer  Record        // what they get, once answered or ended; set by Settle before that
+	err     error         // why the store could not give one
 
-	saved     Record       // set by Settle: what repeats get of a Finished request
 	leaseEnds atomic.Int64 // on the clock of Runner.now, as far as is known
 
 	// mu guards these, which Context, Settle and the renewals share.

@@ -49,7 +49,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 		s.Retention = e.runner.options.Retention
 	}
 	if s.Outcome == Finished {
-		e.saved = Record{State: Done, Fingerprint: e.claim.Fingerprint, Payload: s.Payload, Retained: true}
+		e.answer = Record{State: Done, Fingerprint: e.claim.Fingerprint, Payload: s.Payload, Retained: true}
 		// Once: a store compares what is sent again.
 		seal, key := e.runner.options.Seal, e.claim.Key[:]
 		s.Payload = seal.seal(key, s.Payload)
@@ -139,7 +139,6 @@ func (e *Execution) saveLater(s saving, err error) {
 	r.background(1)
 	r.mu.Lock()
 	if s.settlement.Outcome == Finished {
-		e.answer = e.saved
 		e.advance(answered)
 	}
 	r.mu.Unlock()
@@ -185,7 +184,7 @@ func (e *Execution) end(err error) {
 	e.mu.Unlock()
 	var record Record
 	if err == nil {
-		record = e.saved
+		record = e.answer
 	}
 	e.runner.finish(e, &record)
 }

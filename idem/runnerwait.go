@@ -79,7 +79,7 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 	confirmed := e.phase != asking
 	switch {
 	case e.phase == endedEmpty && e.err != nil:
-		return e.answer, true, nil, e.err
+		return Record{}, true, nil, e.err
 	case e.phase == endedEmpty:
 		return Record{}, false, nil, nil
 	case confirmed && e.claim.Fingerprint != w.request.Fingerprint:

@@ -127,6 +127,7 @@ func Peers() []Peer {
 		{"chi+httprate", false, true, newChi},
 		{"hlog+lru+ulule", false, true, newHlog},
 		{"sethvargo+hand", true, true, newSethvargo},
+		{"hand-lru", true, true, newLRU},
 		{"gin+ulule", false, true, newGin},
 		{"echo", false, true, newEcho},
 		{"fiber", true, true, newFiber},
