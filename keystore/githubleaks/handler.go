@@ -16,7 +16,9 @@
 //     raw body was checked.
 //   - The answer is 200 when every token of the message was dealt with. If one
 //     could not be, the others are, and the answer is 503, without labels.
-//     The same message can come again at any time.
+//     GitHub does not say that it sends a message again, so the log names the
+//     place of each such token, and its key if that is known. The same message
+//     can come again at any time.
 //   - A text that cannot be a key, or that the store does not have, is a
 //     false_positive. A key that was revoked before is a true_positive.
 //
@@ -30,6 +32,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -56,7 +59,7 @@ type Options struct {
 	WarnOnly bool
 
 	// Found is told of each key, after it was revoked, for example to write to
-	// its organization. If it returns an error the answer is 503. When GitHub
+	// its organization. If it returns an error the answer is 503. If GitHub
 	// sends the message again, Found is told again of all keys in it. Nil: only
 	// the log is told.
 	Found func(ctx context.Context, l Leak) error
@@ -131,8 +134,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	verdicts := make([]verdict, len(matches))
 	var errs []error
 	for i, m := range matches {
-		verdicts[i], err = h.judge(ctx, m)
-		errs = append(errs, err) // and go on: the other keys leaked too
+		if verdicts[i], err = h.judge(ctx, m); err != nil { // and go on: the other keys leaked too
+			errs = append(errs, fmt.Errorf("the token at %s: %w", m.URL, err))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		h.failed(w, r, "githubleaks: not every key that leaked could be revoked and reported", err)
@@ -142,7 +146,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(verdicts) // the connection may be gone
 }
 
-// failed answers so that GitHub sends the message again.
+// failed answers that the message was not dealt with, or not all of it.
 func (h *handler) failed(w http.ResponseWriter, r *http.Request, text string, err error) {
 	h.options.Logger.ErrorContext(r.Context(), text, "err", err)
 	http.Error(w, "The message cannot be dealt with now. Send it again.", http.StatusServiceUnavailable)
@@ -182,16 +186,17 @@ func (h *handler) judge(ctx context.Context, m match) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
+	id := k.ID
 	if !h.options.WarnOnly {
-		if k, err = h.issuer.By("GitHub", keystore.ReasonLeaked).Revoke(ctx, k.Organization, k.ID); err != nil {
-			return verdict{}, err
+		if k, err = h.issuer.By("GitHub", keystore.ReasonLeaked).Revoke(ctx, k.Organization, id); err != nil {
+			return verdict{}, fmt.Errorf("key %s: %w", id, err)
 		}
 	}
 	h.options.Logger.WarnContext(ctx, "githubleaks: GitHub has found a key",
-		"key", k.ID, "organization", k.Organization, "url", m.URL, "refused", k.Refused())
+		"key", id, "organization", k.Organization, "url", m.URL, "refused", k.Refused())
 	if h.options.Found != nil {
 		if err := h.options.Found(ctx, Leak{k, m.URL, m.Source, m.Type}); err != nil {
-			return verdict{}, err
+			return verdict{}, fmt.Errorf("key %s: %w", id, err)
 		}
 	}
 	return verdict{m.Token, m.Type, "true_positive"}, nil

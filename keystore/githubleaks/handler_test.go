@@ -232,8 +232,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// GitHub has to send the message again when a key could not be revoked, or
-// nobody was told. The other keys are revoked at once.
+// GitHub is told when a key could not be revoked, or nobody was told, and the
+// log which. The other keys are revoked at once.
 func TestFailuresAreSentAgain(t *testing.T) {
 	f := newFixture(t)
 	first, firstKey := f.issue()
@@ -250,14 +250,18 @@ func TestFailuresAreSentAgain(t *testing.T) {
 		}
 	}
 	send(http.StatusServiceUnavailable)
-	if !strings.Contains(f.log.String(), "the disk is full") {
-		t.Errorf("the log does not say why: %s", &f.log)
+	place := "the token at https://github.com/acme/shop/blob/1/.env: key " + firstKey.ID + ": "
+	if !strings.Contains(f.log.String(), place+"the disk is full") {
+		t.Errorf("the log does not say where and why: %s", &f.log)
 	}
 	if f.refused(firstKey) != nil || f.refused(secondKey) == nil {
 		t.Errorf("got %v and %v, want the second key revoked alone", f.refused(firstKey), f.refused(secondKey))
 	}
 	f.store.broken, mail = nil, errors.New("no mail")
 	send(http.StatusServiceUnavailable)
+	if !strings.Contains(f.log.String(), place+"no mail") {
+		t.Errorf("the log does not say of whom nobody was told: %s", &f.log)
+	}
 	mail = nil
 	send(http.StatusOK)
 	if f.refused(firstKey) == nil {
