@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -121,10 +122,11 @@ func (f *facts) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 	return keyed.Answers(w) || f.claim == nil && f.response == exchangeOf(w) || keyed.SameRequest(f.repeatable, r)
 }
 
-// RequestIDFrom returns the id of the request whose context this is, or "".
+// RequestIDFrom returns the id of the request whose context this is, or "". It
+// may be kept.
 func RequestIDFrom(ctx context.Context) string {
 	if f := factsOf(ctx); f != nil {
-		return f.id()
+		return strings.Clone(f.id()) // which is a part of the exchange
 	}
 	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -240,6 +241,29 @@ func TestRequestIDFromOutside(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRequestIDIsKept: an id that a handler keeps holds nothing else of the
+// request in memory.
+func TestRequestIDIsKept(t *testing.T) {
+	var id string
+	gone := make(chan struct{})
+	func() {
+		w := httptest.NewRecorder()
+		runtime.AddCleanup(w, func(struct{}) { close(gone) }, struct{}{})
+		stage()(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			id = middleware.RequestIDFrom(r.Context())
+		})).ServeHTTP(w, request("GET", "/", "", ""))
+	}()
+	for range 100 {
+		runtime.GC()
+		select {
+		case <-gone:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Errorf("the response is in memory as long as its id %s", id)
 }
 
 func FuzzRequestIDFromOutside(f *testing.F) {
