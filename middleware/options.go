@@ -39,8 +39,9 @@ type Options struct {
 
 	// Authenticate, when set, finds callers without an API key, such as by a
 	// session or a JWT. Without a key store it finds all callers; beside one it
-	// is asked for requests that carry no API key. A Bearer token that has not
-	// the shape of one is left to it. It is called from many requests at once.
+	// is asked for requests that carry no API key, or a live one. A Bearer token
+	// that has not the shape of one is left to it. It is called from many
+	// requests at once.
 	// Its answer is one of four:
 	//
 	//   - a principal and no error: the request is that caller's;
@@ -55,9 +56,10 @@ type Options struct {
 	//     gets 503 and may retry; the error goes to the log.
 	//
 	// For anything else the client gets 500, with a line in the log. A request
-	// with a live API key and credentials of this kind too gets 400, because two
-	// parties may believe different ones. To let the key win, return
-	// ErrNoCredentials for a request that has an Authorization header.
+	// with a live API key gets 400 for each answer but ErrNoCredentials, also if
+	// the other credentials could not be checked: two parties may believe
+	// different ones. To let the key win, return ErrNoCredentials for a request
+	// that has an Authorization header.
 	Authenticate func(*http.Request) (Principal, error)
 
 	// ReportOnly is for an API that has callers without keys already. A request
