@@ -20,16 +20,12 @@ type activity struct {
 
 // A bar is a day of the chart, whose drawing is chartHeight high.
 type bar struct {
-	Date         time.Time
-	Requests     int64
-	X, Y, Height int64
+	Date      time.Time
+	Requests  int64
+	X, Height int64
 }
 
-const (
-	chartDays   = 30
-	chartStep   = 20 // from one bar to the next
-	chartHeight = 100
-)
+const chartDays, chartStep, chartHeight = 30, 20, 100 // a step is from one bar to the next
 
 // activity reads how k is used. A store that does not keep it leaves all but
 // the time of the last use empty.
@@ -55,41 +51,39 @@ func (x *exchange) activity(k *keystore.Key) (a activity, err error) {
 			const least = 3 // so that one request can be seen beside a million
 			b.Height = max(least, int64(float64(b.Requests)/float64(a.Most)*chartHeight))
 		}
-		b.Y = chartHeight - b.Height
 		a.Bars = append(a.Bars, b)
 	}
 	return a, nil
 }
 
-// A watched key is the end of a key that was replaced: it is quiet when nothing has
-// used it since its successor was made, or for a day.
+// A watched key was replaced by another one. It is quiet when nothing has used
+// it since that was made, or for a day.
 type watched struct {
-	Old, New view
-	Use      *keystore.Usage // of Old
-	Quiet    bool
+	Old, New     view
+	Use          *keystore.Usage // of Old
+	Works, Quiet bool
 }
 
-// watch returns that of k and its successor, or of k and the key it replaces,
-// while the old one works; successor is nil if there is none.
-func (x *exchange) watch(k *keystore.Key) (w *watched, successor *view, err error) {
-	next, err := x.read(keystore.Page{RotatedFrom: k.ID}, 1)
-	if err != nil {
-		return nil, nil, err
-	}
+// watch returns k with its successor, or the key that k replaces with k, or nil
+// if there is neither.
+func (x *exchange) watch(k *keystore.Key) (*watched, error) {
 	old := k
+	next, err := x.read(keystore.Page{RotatedFrom: k.ID}, 1)
 	if len(next) == 1 && next[0].RotatedFrom == k.ID {
-		v := x.view(next[0])
-		k, successor = next[0], &v
-	} else if k.RotatedFrom != "" {
+		k = next[0]
+	} else if err == nil && k.RotatedFrom != "" {
 		old, err = x.issuer.Key(x.r.Context(), k.Organization, k.RotatedFrom)
 	}
-	if errors.Is(err, keystore.ErrNotFound) || err == nil && (old == k || old.Refused() != nil) {
-		return nil, successor, nil
+	if errors.Is(err, keystore.ErrNotFound) || err == nil && old == k {
+		return nil, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	a, err := x.activity(old)
-	quiet := a.Usage != nil && (a.LastUsedAt.Before(k.CreatedAt) || time.Since(a.LastUsedAt) > day)
-	return &watched{x.view(old), x.view(k), a.Usage, quiet}, successor, err
+	use, err := x.activity(old)
+	if err != nil {
+		return nil, err
+	}
+	return &watched{x.view(old), x.view(k), use.Usage, old.Refused() == nil,
+		use.LastUsedAt.Before(k.CreatedAt) || time.Since(use.LastUsedAt) > day}, nil
 }

@@ -39,7 +39,7 @@ func TestChart(t *testing.T) {
 		}
 		// x, y and height: the first and the last three of thirty bars; the
 		// least number can still be seen.
-		if got, want := fmt.Sprint(bars), "[0 0 100 540 75 25 560 97 3 580 97 3]"; got != want {
+		if got, want := fmt.Sprint(bars), "[0 0 100 540 0 25 560 0 3 580 0 3]"; got != want {
 			t.Errorf("got the bars %s, want %s", got, want)
 		}
 		if strings.Contains(page.text, "style=") {

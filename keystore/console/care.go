@@ -18,14 +18,9 @@ const (
 	observed = 30 * day
 )
 
-// A careCount is a link of the strip that says how many keys need care.
-type careCount struct {
-	show
-	Count string // "0", "7", "99+"
-}
-
-// care counts the active keys of the organization that need some.
-func (x *exchange) care(shows []show) (counts []careCount, err error) {
+// care returns those of the choices that need some, with the number of their
+// keys.
+func (x *exchange) care(shows []show) (counted []show, err error) {
 	for _, c := range shows {
 		if !c.Care {
 			continue
@@ -38,13 +33,12 @@ func (x *exchange) care(shows []show) (counts []careCount, err error) {
 		if err != nil {
 			return nil, err
 		}
-		count := careCount{c, strconv.Itoa(len(keys))}
-		if last != nil {
-			count.Count += "+"
+		if c.Count = strconv.Itoa(len(keys)); last != nil {
+			c.Count += "+"
 		}
-		counts = append(counts, count)
+		counted = append(counted, c)
 	}
-	return counts, nil
+	return counted, nil
 }
 
 // withIdleScopes returns those of the keys that are used and hold scopes that

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -138,29 +137,25 @@ func (x *exchange) route(segments []string) error {
 	case segments[1] == "suspend":
 		return x.methods(with(x.suspendForm), with(x.suspend))
 	case segments[1] == "resume":
-		return x.methods(nil, with(x.resume))
+		return x.methods(with(x.show), with(x.resume))
 	case segments[1] == "narrow":
-		return x.methods(nil, with(x.narrow))
+		return x.methods(with(x.show), with(x.narrow))
 	}
 	return keystore.ErrNotFound
 }
 
 func (x *exchange) methods(get, post func() error) error {
-	var allow []string
-	if get != nil {
-		allow = append(allow, "GET", "HEAD")
-	}
-	if post != nil {
-		allow = append(allow, "POST")
-	}
 	switch {
-	case !slices.Contains(allow, x.r.Method):
-	case x.r.Method == http.MethodPost:
-		return post()
-	default:
+	case x.r.Method == http.MethodGet || x.r.Method == http.MethodHead:
 		return get()
+	case x.r.Method == http.MethodPost && post != nil:
+		return post()
 	}
-	x.w.Header().Set("Allow", strings.Join(allow, ", "))
+	allow := "GET, HEAD"
+	if post != nil {
+		allow += ", POST"
+	}
+	x.w.Header().Set("Allow", allow)
 	return &failure{status: http.StatusMethodNotAllowed, title: "Not possible",
 		detail: "This address does not know the method " + x.r.Method + "."}
 }

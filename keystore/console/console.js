@@ -146,16 +146,18 @@ const tellLocal = () => {
 };
 tellLocal();
 
-// renew puts a part of another page in place of that of this one, and says in data-said what it says of itself. It
+// renew puts parts of another page in place of those of this one, and says in data-said what they say of themselves. It
 // throws when the other page has no such part.
-const renew = async (address, part, late = () => false) => {
+const renew = async (address, parts, late = () => false) => {
   const response = await fetch(address);
   const page = new DOMParser().parseFromString(await response.text(), 'text/html');
   if (late()) return response;
-  const [old, fresh] = [document, page].map((d) => d.querySelector(part));
-  const said = fresh.dataset.say;
-  if (said !== old.dataset.say) document.querySelector('[data-said]').textContent = said;
-  if (fresh.innerHTML !== old.innerHTML && !old.contains(document.activeElement)) old.replaceWith(fresh);
+  const fresh = page.querySelectorAll(parts);
+  all(parts).forEach((old, i) => {
+    const {say} = fresh[i].dataset;
+    if (say !== old.dataset.say) document.querySelector('[data-said]').textContent = say;
+    if (fresh[i].innerHTML !== old.innerHTML && !old.contains(document.activeElement)) old.replaceWith(fresh[i]);
+  });
   tellLocal();
   return response;
 };
@@ -190,7 +192,7 @@ if (filters) {
 }
 
 // A key that was replaced is watched until it is quiet.
-if (document.querySelector('[data-watch]')) {
+if (document.querySelector('.watch')) {
   const wait = setInterval(async () => {
     if (!document.hidden) await renew(location.href, '[data-watch]').catch(() => clearInterval(wait));
   }, 10_000);

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -17,15 +18,17 @@ import (
 // editable returns why k cannot be edited, or nil. Whoever may not be shown its
 // secret may not change where it works from either.
 func (x *exchange) editable(k *keystore.Key) error {
-	switch status := k.Status(time.Now()); {
-	case !x.mayRotate(k):
+	if !x.mayRotate(k) {
 		return &failure{status: http.StatusForbidden, title: "Not yours to edit",
-			detail: "This key has scopes that you may not assign, so you cannot change it. You can revoke it."}
-	case status == keystore.Revoked:
-		return &failure{status: http.StatusConflict, title: "This key is revoked", detail: "A revoked key cannot be changed."}
-	case status == keystore.Expired:
-		return &failure{status: http.StatusConflict, title: "This key has expired",
-			detail: "An expired key cannot be changed."}
+			detail: "This key has scopes that you may not assign, so you cannot change it. You can suspend and revoke it."}
+	}
+	return ended(k)
+}
+
+// ended returns why k has ended for good, or nil.
+func ended(k *keystore.Key) error {
+	if err := k.Refused(); !errors.Is(err, keystore.ErrSuspended) {
+		return err
 	}
 	return nil
 }
@@ -57,25 +60,16 @@ func (x *exchange) editForm(k *keystore.Key) error {
 	return x.showEditForm(http.StatusOK, k, f, nil, "")
 }
 
-// A heldScope is a box of the form, which takes the scope away when it is not
-// checked.
-type heldScope struct {
-	scopeView
-	Checked bool
-	Needed  time.Time // the last day on which a request needed it
-}
-
 func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm, problems map[string]string,
 	notice string) error {
 	use, err := x.activity(k)
 	if err != nil {
 		return err
 	}
-	v, form := x.view(k), x.restrictionForm(f.restriction, problems)
+	v, form := x.viewUsed(k, use), x.restrictionForm(f.restriction, problems)
 	form.Narrow = len(k.Networks) > 0
-	var held []heldScope
-	for _, s := range v.Scopes {
-		held = append(held, heldScope{s, !f.Listed || slices.Contains(f.Held, s.Name), use.Scopes[s.Name]})
+	for i, s := range v.Scopes {
+		v.Scopes[i].Held = !f.Listed || slices.Contains(f.Held, s.Name)
 	}
 	latest := ""
 	if !k.ExpiresAt.IsZero() {
@@ -84,13 +78,12 @@ func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm, problem
 	x.render(status, "edit.html", formTitle("Edit “"+v.Name+"”", problems, notice), struct {
 		view
 		editForm
-		HeldScopes    []heldScope
-		Observed      bool
+		Activity      activity
 		Today, Latest string
 		Restriction   restrictionForm
 		Problems      map[string]string
 		Notice        string
-	}{v, f, held, use.Observed, time.Now().UTC().Format(time.DateOnly), latest, form, problems, notice})
+	}{v, f, use, time.Now().UTC().Format(time.DateOnly), latest, form, problems, notice})
 	return nil
 }
 

@@ -174,8 +174,8 @@ func TestEditIsRefused(t *testing.T) {
 		{plainKey, 200, "Edit “Old one”"},
 		{suspended, 200, "Edit “Old one”"},
 		{strong, 403, "so you cannot change it"},
-		{revoked, 409, "A revoked key cannot be changed."},
-		{expired, 409, "An expired key cannot be changed."},
+		{revoked, 409, "A revoked key cannot be changed or rotated."},
+		{expired, 409, "An expired key cannot be changed or rotated."},
 	} {
 		path := "/" + row.key.ID
 		wantText(t, row.text, b.get(path+"/edit"), row.status, row.text)

@@ -24,51 +24,43 @@ func (x *exchange) list() error {
 	body := struct {
 		selection
 		paging
-		Shows       []show
-		Live, Ended rows // Live are the keys of any selection
-		Care        []careCount
-		MoreEnded   bool
-		Empty       bool // there is not one key
+		Shows, Care []show
+		Keys, Ended []view
+		AllEnded    string // the query of all ended keys; empty: these are all
+		Empty       bool   // there is not one key
 		Creatable   bool
 	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0}
 	w, err := x.window(s, after)
 	if err != nil {
 		return err
 	}
-	body.paging, body.Live = w.paging(s), x.rows("Keys, the newest first", w.page())
+	body.paging, body.Keys = w.paging(s), x.views(w.page())
 	if s.Status == "" && after == nil {
-		ended := s
-		ended.Status = "ended"
-		keys, last, err := x.find(ended, nil, maxEnded)
-		if err == nil && s.Search != "" {
-			keys, last, err = x.find(ended, nil, maxRead)
+		limit := maxEnded
+		if s.Search != "" {
+			limit = maxRead
 		}
+		ended := selection{s.Search, s.Environment, "ended"}
+		keys, last, err := x.find(ended, nil, limit)
 		if err != nil {
 			return err
 		}
-		body.Ended = x.rows("Keys that have ended, the newest first", keys[:min(maxEnded, len(keys))])
-		body.MoreEnded = last != nil || len(keys) > maxEnded
-	}
-	body.Empty = len(body.Live.Keys)+len(body.Ended.Keys) == 0 && !s.Narrows() && after == nil
-	if !body.Empty {
-		if body.Care, err = x.care(shows); err != nil {
-			return err
+		body.Ended = x.views(keys[:min(maxEnded, len(keys))])
+		if last != nil || len(keys) > maxEnded {
+			body.AllEnded = ended.query(nil)
 		}
+	}
+	body.Empty = len(body.Keys)+len(body.Ended) == 0 && !s.Narrows() && after == nil
+	if body.Care, err = x.care(shows); err != nil {
+		return err
 	}
 	x.render(http.StatusOK, "list.html", "API keys", body)
 	return nil
 }
 
-// rows are a table of keys.
-type rows struct {
-	Root, Caption string
-	Keys          []view
-}
-
-func (x *exchange) rows(caption string, keys []*keystore.Key) rows {
-	r := rows{Root: x.root, Caption: caption}
+func (x *exchange) views(keys []*keystore.Key) (views []view) {
 	for _, k := range keys {
-		r.Keys = append(r.Keys, x.view(k))
+		views = append(views, x.view(k))
 	}
-	return r
+	return views
 }

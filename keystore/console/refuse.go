@@ -49,9 +49,9 @@ var refusals = map[error]failure{
 	keystore.ErrConflict: {status: http.StatusConflict, title: "Somebody else has changed this key",
 		detail: "Your changes were not saved. Look at the key as it is now, and edit it again."},
 	keystore.ErrRevoked: {status: http.StatusConflict, title: "This key is revoked",
-		detail: "A revoked key cannot be rotated. Create a new one instead."},
+		detail: "A revoked key cannot be changed or rotated. Create a new one instead."},
 	keystore.ErrExpired: {status: http.StatusConflict, title: "This key has expired",
-		detail: "An expired key cannot be rotated. Create a new one instead."},
+		detail: "An expired key cannot be changed or rotated. Create a new one instead."},
 	keystore.ErrSuspended: {status: http.StatusConflict, title: "This key is suspended",
 		detail: "A suspended key cannot be rotated until it is resumed. It can be revoked."},
 }
@@ -100,17 +100,7 @@ func (x *exchange) sendAgain(f *failure) (fields []formField) {
 	if !errors.Is(f, ErrSignedOut) || x.r.Method != http.MethodPost || x.readForm() != nil {
 		return nil
 	}
-	names := []string{"issue_token", "preset", "name", "environment", "scopes", "networks", "expiry", "expires_on",
-		"overlap", "reason", "version"}
-	for _, a := range x.options.Attributes {
-		names = append(names, attributeField(a))
-	}
 	for _, name := range slices.Sorted(maps.Keys(x.r.PostForm)) {
-		if strings.HasPrefix(name, accessField) {
-			names = append(names, name)
-		}
-	}
-	for _, name := range names {
 		for _, value := range x.r.PostForm[name] {
 			fields = append(fields, formField{name, value})
 		}

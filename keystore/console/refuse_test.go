@@ -22,12 +22,9 @@ func TestSignedOutWhileTyping(t *testing.T) {
 			"expiry": {"date"}, "expires_on": {"2099-12-31"},
 		},
 		"/" + k.ID + "/rotate": {"issue_token": {"y"}, "overlap": {"3600"}},
+		"/" + k.ID + "/edit":   {"version": {"1"}, "name": {"New"}, "scopes_listed": {"1"}, "scopes": {"tasks:read"}},
 	} {
-		sent := url.Values{"other": {"dropped"}}
-		for name, values := range f {
-			sent[name] = values
-		}
-		got := b.do("", "POST", path, sent.Encode(), ofPage...)
+		got := b.do("", "POST", path, f.Encode(), ofPage...)
 		wantText(t, path, got, 401, "Sign in in another tab", "this page has kept what you filled in", "Send again")
 		kept := make(url.Values)
 		for _, m := range hiddenField.FindAllStringSubmatch(got.text, -1) {
@@ -39,7 +36,9 @@ func TestSignedOutWhileTyping(t *testing.T) {
 		if !strings.Contains(got.text, `<form method="post" data-once>`) {
 			t.Errorf("%s: the form is not sent to the page's own address:\n%s", path, got.text)
 		}
-		secretOf(t, b.post(path, kept))
+		if !strings.HasSuffix(path, "/edit") {
+			secretOf(t, b.post(path, kept))
+		}
 	}
 	// A preset, which a browser without script sends the form for, is kept too.
 	f := url.Values{"preset": {"External worker"}, "name": {"Typed"}, "issue_token": {"z"}, "access.tasks": {""}}

@@ -26,7 +26,7 @@ var pages = func() map[string]*template.Template {
 			"day":     func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
 			"until":   until,
 			"last":    func(t time.Time) string { return lastDay(t).Format("2 Jan 2006") },
-			"within":  func(t time.Time) string { return within(time.Until(t)) },
+			"within":  func(t time.Time) string { return "in " + span(time.Until(t)) },
 			"number":  number,
 			"ago":     func(t time.Time) string { return ago(time.Since(t), t) },
 		}).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name))
@@ -75,17 +75,6 @@ func until(t time.Time) string {
 // lastDay returns the last day on which a key works that ends at t.
 func lastDay(t time.Time) time.Time { return t.UTC().Add(-1).Truncate(day) }
 
-// within says how long it is until something.
-func within(d time.Duration) string {
-	switch {
-	case d < time.Hour:
-		return "within the hour"
-	case d < day:
-		return "in " + plural(int(d/time.Hour), "hour")
-	}
-	return "in " + plural(int(d/day), "day")
-}
-
 // number shows a count with its thousands apart.
 func number(n int64) string {
 	text := strconv.FormatInt(n, 10)
@@ -95,11 +84,18 @@ func number(n int64) string {
 	return text
 }
 
-func plural(n int, unit string) string {
-	if n == 1 {
-		return "1 " + unit
+// span says how long d is, in the largest unit of which it has one.
+func span(d time.Duration) string {
+	n, unit := d/time.Minute, "minute"
+	if d >= day {
+		n, unit = d/day, "day"
+	} else if d >= time.Hour {
+		n, unit = d/time.Hour, "hour"
 	}
-	return strconv.Itoa(n) + " " + unit + "s"
+	if n != 1 {
+		unit += "s"
+	}
+	return strconv.Itoa(int(n)) + " " + unit
 }
 
 // ago says how long ago something was, and gives the date when that says more.
@@ -107,12 +103,8 @@ func ago(d time.Duration, t time.Time) string {
 	switch {
 	case d < time.Minute:
 		return "just now"
-	case d < time.Hour:
-		return plural(int(d/time.Minute), "minute") + " ago"
-	case d < day:
-		return plural(int(d/time.Hour), "hour") + " ago"
 	case d < 30*day:
-		return plural(int(d/day), "day") + " ago"
+		return span(d) + " ago"
 	}
 	return t.UTC().Format("2 Jan 2006")
 }

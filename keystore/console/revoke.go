@@ -3,7 +3,6 @@ package console
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,11 +19,7 @@ var reasons = []reasonChoice{
 
 // revokeForm asks before a key is ended for good.
 func (x *exchange) revokeForm(k *keystore.Key) error {
-	if k.Status(time.Now()) == keystore.Revoked {
-		x.toKey(k, "")
-		return nil
-	}
-	return x.ask(k, "revoke.html", "Revoke")
+	return x.ask(k, k.Status(time.Now()) == keystore.Revoked, "revoke.html", "Revoke")
 }
 
 func (x *exchange) revoke(k *keystore.Key) error {
@@ -39,17 +34,14 @@ func (x *exchange) revoke(k *keystore.Key) error {
 	return nil
 }
 
-// reason returns the one that a form names, or that was typed.
+// reason returns the one that a form names, or that was typed for another one.
 func (x *exchange) reason() string {
-	typed := x.r.PostForm.Get("reason")
-	known := slices.ContainsFunc(reasons, func(c reasonChoice) bool { return c.Value == typed })
-	if note := strings.TrimSpace(x.r.PostForm.Get("note")); note != "" && (!known || typed == keystore.ReasonOther) {
-		return note
+	for _, c := range reasons[1:] {
+		if c.Value == x.r.PostForm.Get("reason") {
+			return c.Value
+		}
 	}
-	if known {
-		return typed
-	}
-	return ""
+	return strings.TrimSpace(x.r.PostForm.Get("note"))
 }
 
 // toKey redirects to the page of a key, which says what was done.

@@ -3,39 +3,45 @@ package console
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-const maxOverlap = 30 * 24 * time.Hour
-
-type overlapChoice struct{ Value, Name, Meaning string }
+type overlapChoice struct {
+	Value, Name, Meaning string
+	overlap              time.Duration
+}
 
 var overlaps = []overlapChoice{
-	{"0", "At once", "The old secret stops working now. Choose this when it may have leaked."},
-	{"3600", "After 1 hour", "Both work for an hour."},
-	{"86400", "After 24 hours", "Both work for a day, while you put the new one in place."},
-	{"604800", "After 7 days", "Both work for a week."},
+	{"0", "At once", "The old secret stops working now. Choose this when it may have leaked.", 0},
+	{"3600", "After 1 hour", "Both work for an hour.", time.Hour},
+	{"86400", "After 24 hours", "Both work for a day, while you put the new one in place.", day},
+	{"604800", "After 7 days", "Both work for a week.", 7 * day},
 }
 
 func (x *exchange) rotateForm(k *keystore.Key) error {
 	if err := x.rotatable(k); err != nil {
 		return err
 	}
-	x.showRotateForm(http.StatusOK, k, rand.Text(), "86400", "")
-	return nil
+	return x.showRotateForm(http.StatusOK, k, rand.Text(), "86400", "")
 }
 
-func (x *exchange) showRotateForm(status int, k *keystore.Key, token, overlap, problem string) {
-	x.render(status, "rotate.html", formTitle("Rotate “"+x.view(k).Name+"”", nil, problem), struct {
+func (x *exchange) showRotateForm(status int, k *keystore.Key, token, overlap, problem string) error {
+	use, err := x.activity(k)
+	if err != nil {
+		return err
+	}
+	v := x.view(k)
+	x.render(status, "rotate.html", formTitle("Rotate “"+v.Name+"”", nil, problem), struct {
 		view
+		Activity                activity
 		Token, Overlap, Problem string
 		Overlaps                []overlapChoice
-	}{x.view(k), token, overlap, problem, overlaps})
+	}{v, use, token, overlap, problem, overlaps})
+	return nil
 }
 
 func (x *exchange) rotatable(k *keystore.Key) error {
@@ -55,22 +61,19 @@ func (x *exchange) rotate(k *keystore.Key) error {
 	}
 	token, overlap := x.formToken(), x.r.PostForm.Get("overlap")
 	if token == "" {
-		x.showRotateForm(http.StatusUnprocessableEntity, k, rand.Text(), overlap,
+		return x.showRotateForm(http.StatusUnprocessableEntity, k, rand.Text(), overlap,
 			"The form arrived incomplete. Nothing was changed; send it again.")
-		return nil
 	}
-	seconds, err := strconv.ParseInt(overlap, 10, 64)
-	if err != nil || seconds < 0 || seconds > int64(maxOverlap/time.Second) {
-		x.showRotateForm(http.StatusUnprocessableEntity, k, token, overlap, fmt.Sprintf("Choose when the old secret "+
-			"stops working: from 0, which is at once, to %d seconds.", maxOverlap/time.Second))
-		return nil
+	i := slices.IndexFunc(overlaps, func(c overlapChoice) bool { return c.Value == overlap })
+	if i < 0 {
+		return x.showRotateForm(http.StatusUnprocessableEntity, k, token, overlap,
+			"Choose when the old secret stops working.")
 	}
-	err = x.replace(k, time.Duration(seconds)*time.Second, token)
+	err := x.replace(k, overlaps[i].overlap, token)
 	if err != nil && failureOf(err).status == http.StatusServiceUnavailable {
 		// With the same token, so that trying again makes no second key.
 		f := x.explain(err)
-		x.showRotateForm(f.status, k, token, overlap, f.detail)
-		return nil
+		return x.showRotateForm(f.status, k, token, overlap, f.detail)
 	}
 	return err
 }

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"encoding/base64"
 	"errors"
 	"net/url"
 	"slices"
@@ -23,6 +22,7 @@ type selection struct {
 type show struct {
 	Value, Name string
 	Care        bool
+	Count       string // with Care: "0", "7", "99+"
 	statuses    []keystore.Status
 
 	page func(now time.Time) keystore.Page // nil: all
@@ -37,12 +37,11 @@ const day = 24 * time.Hour
 var active = []keystore.Status{keystore.Active}
 
 var shows = []show{
-	{Value: "", Name: "Live", statuses: []keystore.Status{keystore.Active, keystore.Suspended}},
-	{Value: "active", Name: "Active", statuses: active},
-	{Value: "suspended", Name: "Suspended", statuses: []keystore.Status{keystore.Suspended}},
-	{Value: "ended", Name: "Ended", statuses: []keystore.Status{keystore.Expired, keystore.Revoked}},
-	{Value: "expired", Name: "Expired", statuses: []keystore.Status{keystore.Expired}},
-	{Value: "revoked", Name: "Revoked", statuses: []keystore.Status{keystore.Revoked}},
+	{Value: "", Name: "Live keys", statuses: []keystore.Status{keystore.Active, keystore.Suspended}},
+	{Value: "suspended", Name: "Suspended keys", statuses: []keystore.Status{keystore.Suspended}},
+	{Value: "ended", Name: "Ended keys", statuses: []keystore.Status{keystore.Expired, keystore.Revoked}},
+	{Value: "expired", Name: "Expired keys", statuses: []keystore.Status{keystore.Expired}},
+	{Value: "revoked", Name: "Revoked keys", statuses: []keystore.Status{keystore.Revoked}},
 	{Value: "expiring", Name: "Expiring within 14 days", Care: true, statuses: active,
 		page: func(now time.Time) keystore.Page { return keystore.Page{ExpiresBefore: now.Add(14 * day)} }},
 	{Value: "unused", Name: "Unused for 90 days", Care: true, statuses: active,
@@ -75,12 +74,6 @@ func (s selection) matches(k *keystore.Key, masked string) bool {
 	q := strings.ToLower(s.Search)
 	return strings.Contains(strings.ToLower(k.Name), q) || strings.HasPrefix(strings.ToLower(k.ID), q) ||
 		strings.EqualFold(k.Hint, q) || strings.EqualFold(masked, q)
-}
-
-// EndedQuery returns the address of the ended keys that are searched.
-func (s selection) EndedQuery() string {
-	s.Status = "ended"
-	return s.query(nil)
 }
 
 // query returns the address of the page after a key, or of the first one,
@@ -121,15 +114,11 @@ func readSelection(u *url.URL, shows []show) (s selection, after *keystore.Key, 
 
 // cursorText returns a place in the list as it stands in a query.
 func cursorText(k *keystore.Key) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(k.CreatedAt.UnixNano(), 10) + "." + k.ID))
+	return strconv.FormatInt(k.CreatedAt.UnixNano(), 36) + "." + k.ID
 }
 
 func parseCursor(text string) (*keystore.Key, error) {
-	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil {
-		return nil, err
-	}
-	nanos, id, _ := strings.Cut(string(b), ".")
-	n, err := strconv.ParseInt(nanos, 10, 64)
+	nanos, id, _ := strings.Cut(text, ".")
+	n, err := strconv.ParseInt(nanos, 36, 64)
 	return &keystore.Key{CreatedAt: time.Unix(0, n).UTC(), ID: id}, err
 }

@@ -27,11 +27,7 @@ func (x *exchange) story(k *keystore.Key) (events []event, more bool, err error)
 		return nil, false, err
 	}
 	for _, e := range entries {
-		what, known := actNames[e.Act]
-		if !known {
-			what = e.Act
-		}
-		told := event{At: e.At, What: what, Reason: e.Reason}
+		told := event{At: e.At, What: cmp.Or(actNames[e.Act], e.Act), Reason: e.Reason}
 		if e.Actor != "" {
 			told.Who = x.personName(e.Actor)
 		}
@@ -65,13 +61,8 @@ func detail(c keystore.Change) string {
 	case "name":
 		return "Name: “" + c.Before + "” → “" + c.After + "”"
 	case "scopes":
-		var gone []string
 		kept := strings.Fields(c.After)
-		for _, n := range strings.Fields(c.Before) {
-			if !slices.Contains(kept, n) {
-				gone = append(gone, n)
-			}
-		}
+		gone := slices.DeleteFunc(strings.Fields(c.Before), func(n string) bool { return slices.Contains(kept, n) })
 		return "Scopes taken away: " + strings.Join(gone, ", ")
 	case "expires_at":
 		return "Ends: " + endText(c.Before) + " → " + endText(c.After)

@@ -1,9 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
@@ -11,11 +11,7 @@ import (
 
 // suspendForm asks before a key is refused until it is resumed.
 func (x *exchange) suspendForm(k *keystore.Key) error {
-	if k.Status(time.Now()) != keystore.Active {
-		x.toKey(k, "")
-		return nil
-	}
-	return x.ask(k, "suspend.html", "Suspend")
+	return x.ask(k, k.Refused() != nil, "suspend.html", "Suspend")
 }
 
 // suspend and resume change whether k is refused. Everybody can suspend a key;
@@ -39,11 +35,8 @@ func (x *exchange) narrow(k *keystore.Key) error {
 // alter changes k as a form of its page says, unless it may not be, and tells
 // on that page what was done.
 func (x *exchange) alter(k *keystore.Key, refusal error, done string, change func(*keystore.Key)) error {
-	if status := k.Status(time.Now()); status == keystore.Revoked || status == keystore.Expired {
-		refusal = x.editable(k)
-	}
-	if refusal != nil {
-		return refusal
+	if err := cmp.Or(ended(k), refusal); err != nil {
+		return err
 	}
 	if err := x.readForm(); err != nil {
 		return err
@@ -61,8 +54,13 @@ func (x *exchange) alter(k *keystore.Key, refusal error, done string, change fun
 	return nil
 }
 
-// ask shows a form that says how a key is used, before it is stopped.
-func (x *exchange) ask(k *keystore.Key, page, act string) error {
+// ask shows a form that says how a key is used, before it is stopped, unless it
+// is already.
+func (x *exchange) ask(k *keystore.Key, already bool, page, act string) error {
+	if already {
+		x.toKey(k, "")
+		return nil
+	}
 	use, err := x.activity(k)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 // A view is a key as a page shows it.
 type view struct {
+	Root             string // of the console
 	ID, Name, Masked string
 	Environment      keystore.Environment
 	EnvironmentName  string
@@ -33,11 +34,22 @@ type scopeView struct {
 	Name    scope.Name
 	Meaning string
 	Unknown bool
+	Needed  time.Time // the last day on which a request needed it; of a view with the use of the key
+	Held    bool      // of the form to edit it: the box is checked
+}
+
+// viewUsed is the view of a key with how it is used.
+func (x *exchange) viewUsed(k *keystore.Key, use activity) view {
+	v := x.view(k)
+	for i, s := range v.Scopes {
+		v.Scopes[i].Needed = use.Scopes[s.Name]
+	}
+	return v
 }
 
 func (x *exchange) view(k *keystore.Key) view {
 	v := view{
-		ID: k.ID, Name: k.Name, Masked: x.issuer.Masked(k),
+		Root: x.root, ID: k.ID, Name: k.Name, Masked: x.issuer.Masked(k),
 		Environment: k.Environment, EnvironmentName: environmentName(k.Environment),
 		Status:    k.Status(time.Now()),
 		CreatedBy: x.personName(k.CreatedBy), CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt,
@@ -76,30 +88,17 @@ func (v view) Ends() time.Time {
 	return v.ExpiresAt
 }
 
-// Over reports whether the key has ended for good.
-func (v view) Over() bool { return v.Status == keystore.Revoked || v.Status == keystore.Expired }
-
-// ScopeText returns all scopes, for a pointer that rests on Few.
+// ScopeText returns all scopes in a line.
 func (v view) ScopeText() string {
 	var names []string
 	for _, s := range v.Scopes {
-		name := string(s.Name)
 		if s.Unknown {
-			name += " (unknown)"
+			s.Name += " (unknown)"
 		}
-		names = append(names, name)
+		names = append(names, string(s.Name))
 	}
 	return strings.Join(names, ", ")
 }
-
-// Few returns the scopes that a line of the list has room for.
-func (v view) Few() []scopeView {
-	const few = 1
-	return v.Scopes[:min(few, len(v.Scopes))]
-}
-
-// More returns how many scopes Few leaves out.
-func (v view) More() int { return len(v.Scopes) - len(v.Few()) }
 
 // EndsSoon reports whether the key ends within 14 days.
 func (v view) EndsSoon() bool {
@@ -117,7 +116,7 @@ func (x *exchange) show(k *keystore.Key) error {
 	if err != nil {
 		return err
 	}
-	watch, successor, err := x.watch(k)
+	watch, err := x.watch(k)
 	if err != nil {
 		return err
 	}
@@ -129,18 +128,17 @@ func (x *exchange) show(k *keystore.Key) error {
 	if x.options.Limits != nil {
 		limits = x.options.Limits(x.r.Context(), k)
 	}
-	v, title := x.view(k), x.view(k).Name
-	x.render(http.StatusOK, "key.html", title, struct {
+	v := x.viewUsed(k, use)
+	x.render(http.StatusOK, "key.html", v.Name, struct {
 		view
 		Activity            activity
 		Watch               *watched
-		Successor           *view
 		Story               []event
 		MoreStory           bool
 		Limits              []string
 		Done                string
 		Rotatable, Editable bool
-	}{v, use, watch, successor, story, more, limits, done[x.r.URL.Query().Get("done")], x.offersRotation(k),
+	}{v, use, watch, story, more, limits, done[x.r.URL.Query().Get("done")], x.offersRotation(k),
 		x.editable(k) == nil})
 	return nil
 }

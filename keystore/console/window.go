@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -41,38 +40,25 @@ func (x *exchange) window(s selection, after *keystore.Key) (w window, err error
 
 func (w window) page() []*keystore.Key { return w.keys[w.begin:min(w.begin+pageSize, len(w.keys))] }
 
-// A paging is the links between the pages of a list. An empty query is none.
+// A paging says which keys a page has, and has the queries of others; an empty
+// one is none.
 type paging struct {
-	Count                  string // such as "26–50 of 212 keys"
-	Newest, Previous, Next string
-	Further                string // searches keys that are older than those that were read
-	Read                   int    // how many those are at most
+	First, Last, Total int
+	More, Older        bool // there are keys beyond Total; the first is not the newest of the selection
+	Previous, Next     string
+	Further            string // searches keys that are older than those that were read
 }
 
 func (w window) paging(s selection) paging {
-	n, end := len(w.keys), w.begin+len(w.page())
-	p := paging{Read: maxRead}
-	switch {
-	case w.older:
-		p.Newest = s.query(nil)
-	case n == 1 && w.last == nil:
-		p.Count = "1 key"
-	case w.last != nil:
-		p.Count = fmt.Sprintf("%d–%d of more than %d keys", w.begin+1, end, n)
-	case n > pageSize:
-		p.Count = fmt.Sprintf("%d–%d of %d keys", w.begin+1, end, n)
-	case n > 0:
-		p.Count = fmt.Sprintf("%d keys", n)
-	}
-	switch {
-	case w.begin > pageSize:
+	p := paging{First: w.begin + 1, Last: w.begin + len(w.page()), Total: len(w.keys), More: w.last != nil, Older: w.older}
+	if w.begin > pageSize {
 		p.Previous = s.query(w.keys[w.begin-pageSize-1])
-	case w.begin > 0:
+	} else if w.begin > 0 || w.older {
 		p.Previous = s.query(nil)
 	}
 	switch {
-	case end < n:
-		p.Next = s.query(w.keys[end-1])
+	case p.Last < p.Total:
+		p.Next = s.query(w.keys[p.Last-1])
 	case w.last != nil && s.Narrows():
 		p.Further = s.query(w.last)
 	case w.last != nil:

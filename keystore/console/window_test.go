@@ -58,7 +58,7 @@ func TestTenThousandKeys(t *testing.T) {
 	got := b.get("/?q=key+99")
 	wantText(t, "a search among the newest keys", got, 200, "No such keys")
 	for range 2 { // "key 990" and others are in the second part
-		wantText(t, "a search", got, 200, "1000 keys were looked at.")
+		wantText(t, "a search", got, 200, "1,000 keys were looked at.")
 		got = b.get(address(got, "Look at older ones"))
 	}
 	if want := []string{"key 99"}; !slices.Equal(names(got), want) {
