@@ -95,6 +95,7 @@ start_servers() {
 	[ -n "$(postgres_programs)" ] || installed initdb postgresql
 	installed redis-server redis-server
 	installed mariadbd mariadb-server
+	installed pgbouncer pgbouncer
 	[ -n "${SALLYPORT_POSTGRES:-}" ] || start_postgres
 	[ -n "${SALLYPORT_REDIS:-}" ] || start_redis
 	[ -n "${SALLYPORT_MARIADB:-}" ] || start_mariadb
