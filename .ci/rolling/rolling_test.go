@@ -40,7 +40,7 @@ const hung = time.Minute
 
 func TestRollingDeploy(t *testing.T) {
 	previous, present := build(t)
-	for _, kind := range []string{"postgres", "mariadb", "sqlite", "redis"} {
+	for _, kind := range []string{"postgres", "pgx", "mariadb", "sqlite", "redis"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, kind)
@@ -58,7 +58,8 @@ func (f *fleet) deploy(previous, present string) {
 	f.token = token
 
 	var first, second *process
-	f.underLoad("while this version migrates the tables", func() { first = f.start(present, "-changed", newLimit) })
+	newer := append(f.more, "-changed", newLimit)
+	f.underLoad("while this version migrates the tables", func() { first = f.start(present, newer...) })
 	f.repeat()
 	f.revoke(killed, first)
 	f.revoke(first, killed)
@@ -67,7 +68,7 @@ func (f *fleet) deploy(previous, present string) {
 	f.underLoad("while a process is killed", func() {
 		f.killed.Store(true)
 		f.end(killed, syscall.SIGKILL)
-		second = f.start(present, "-changed", newLimit)
+		second = f.start(present, newer...)
 	})
 	f.underLoad("while a process is drained", func() {
 		if err := f.end(drained, syscall.SIGTERM); err != nil {
@@ -113,6 +114,7 @@ func (f *fleet) used(p *process) {
 type fleet struct {
 	t      *testing.T
 	args   []string // of each process
+	more   []string // of those of this version
 	db     *sql.DB
 	routes []string
 	token  string
@@ -144,6 +146,9 @@ func newFleet(t *testing.T, kind string) *fleet {
 	driver, dsn := "sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
 	text := "text"
 	switch kind {
+	case "pgx":
+		f.more = []string{"-native"} // in place of the database/sql of the previous one
+		fallthrough
 	case "postgres":
 		driver = "pgx"
 		dsn = own(t, driver, env(t, "SALLYPORT_POSTGRES"), "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE")

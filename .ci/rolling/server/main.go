@@ -22,12 +22,14 @@ import (
 	"time"
 
 	_ "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/xid"
 	_ "modernc.org/sqlite"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -45,6 +47,7 @@ var (
 	cache   = flag.String("redis", "", "URL of the Redis that counts the limits")
 	prefix  = flag.String("prefix", "", "of the names in Redis")
 	ahead   = flag.Duration("ahead", 0, "for how long units of the limits are taken ahead")
+	native  = flag.Bool("native", false, "whether pgx is used without database/sql for the replies and the tasks")
 	same    = flag.String("same", "20-D", "the limit that both versions have")
 	changed = flag.String("changed", "20-D", "the limit that the versions have under one name, each another")
 )
@@ -175,7 +178,11 @@ func open(ctx context.Context, db *sql.DB) (keystore.Manager, idem.Store, error)
 		keys, replies = keysql.SQLite, idemsql.SQLite
 	}
 	k, r := keys(db, keysql.Options{}), replies(db, idemsql.Options{})
-	return k, r, errors.Join(k.Migrate(ctx), r.Migrate(ctx))
+	if err := errors.Join(k.Migrate(ctx), r.Migrate(ctx)); err != nil || !*native {
+		return k, r, err
+	}
+	pool, err := pgxpool.New(ctx, *dsn)
+	return k, idempgx.New(pool, idempgx.Options{}), err
 }
 
 // create adds a task with the title that the body holds. A streamed response
@@ -187,6 +194,12 @@ func create(db *sql.DB, streamed bool) http.Handler {
 		insert := db.ExecContext
 		if tx, ok := idemsql.Tx(r.Context()); ok {
 			insert = tx.ExecContext
+		}
+		if tx, ok := idempgx.Tx(r.Context()); ok {
+			insert = func(ctx context.Context, text string, _ ...any) (sql.Result, error) {
+				_, err := tx.Exec(ctx, text)
+				return nil, err
+			}
 		}
 		if _, err := insert(r.Context(), fmt.Sprintf("INSERT INTO rolling_tasks (id, title) VALUES ('%s', '%s')", id,
 			title)); err != nil {
