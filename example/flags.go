@@ -28,6 +28,7 @@ type config struct {
 
 	sqlite   string // a file
 	postgres string // a DSN
+	pgx      bool   // Postgres is reached by pgx alone
 	redis    string // a URL
 
 	// In place of each time limit of the stores; 0 leaves them, and a test on a
@@ -63,6 +64,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		"keep keys, tasks and replies in this SQLite `file`, which one request at a time can\n"+
 			"write to; needs go run -tags sqlite")
 	fs.StringVar(&c.postgres, "postgres", "", "keep keys, tasks and replies in Postgres at this `DSN`")
+	fs.BoolVar(&c.pgx, "pgx", false, "reach Postgres by pgx alone, without database/sql")
 	fs.StringVar(&c.redis, "redis", "",
 		"count the rates in Redis at this `URL`, and without a database keep the replies there")
 	fs.StringVar(&c.metrics, "metrics", "", "serve metrics for Prometheus at this `address`, at /metrics")
@@ -100,6 +102,9 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	}
 	if c.sqlite != "" && c.postgres != "" {
 		check("sqlite", errors.New("-postgres is given too; choose one"))
+	}
+	if c.pgx && c.postgres == "" {
+		check("pgx", errors.New("it needs -postgres"))
 	}
 	_, _, err := net.SplitHostPort(c.addr)
 	check("addr", err)

@@ -39,6 +39,7 @@ func TestFlags(t *testing.T) {
 		{"-sqlite tasks.db", func(c *config) { c.sqlite = "tasks.db" }},
 		{"-postgres postgres://db -redis redis://cache",
 			func(c *config) { c.postgres, c.redis = "postgres://db", "redis://cache" }},
+		{"-postgres postgres://db -pgx", func(c *config) { c.postgres, c.pgx = "postgres://db", true }},
 		{"-insecure-demo-console", func(c *config) { c.insecureConsole = true }},
 		{"-latency=25s", func(c *config) { c.latency = 25 * time.Second }},
 	} {
@@ -61,6 +62,7 @@ func TestMistakesInFlagsAreToldAllAtOnce(t *testing.T) {
 		{"-rate", []string{"-rate"}},
 		{"-sqlite tasks.db -postgres postgres://db", []string{"-sqlite"}},
 		{"extra", []string{`"extra"`}},
+		{"-pgx", []string{"-pgx: it needs -postgres"}},
 		{"-postgres= -redis= -sqlite=", []string{"-postgres: it is empty", "-redis: it is empty", "-sqlite: it is empty"}},
 		{"-sqlite :memory:", []string{"-sqlite: each connection"}},
 		{"-sqlite file::memory:", []string{"-sqlite: each connection"}},

@@ -14,25 +14,24 @@ import (
 // request's transaction, so that a task and the reply that tells of it are
 // there together or not at all.
 type sqlTasks struct {
-	db      *sql.DB
-	dialect tasksDialect
+	db   taskDatabase
+	lock string // begins a migration, so that two take turns
 }
 
-// A tasksDialect is what the two databases do not have in common.
-type tasksDialect struct {
-	lock    string // begins a migration, so that two take turns
-	numbers string // what stands before the number of a parameter
-	whole   bool   // a statement must not be interrupted: the driver would leave it open, and with it the file locked
+const postgresLock = `SELECT pg_advisory_xact_lock(hashtext('example_tasks'));`
+
+// A taskDatabase runs statements in the request's own transaction, or without
+// one.
+type taskDatabase interface {
+	exec(ctx context.Context, query string, args ...any) error
+	query(ctx context.Context, query string, args []any, row func(scan) error) error
 }
 
-var (
-	postgresTasks = tasksDialect{lock: `SELECT pg_advisory_xact_lock(hashtext('example_tasks'));`, numbers: "$"}
-	sqliteTasks   = tasksDialect{numbers: "?", whole: true}
-)
+type scan = func(columns ...any) error
 
 // migrate makes the table. Two servers may do it at the same time.
 func (s *sqlTasks) migrate(ctx context.Context) error {
-	_, err := s.db.ExecContext(ctx, s.dialect.lock+`CREATE TABLE IF NOT EXISTS example_tasks (
+	return s.db.exec(ctx, s.lock+`CREATE TABLE IF NOT EXISTS example_tasks (
 		tenant           TEXT   NOT NULL,
 		id               TEXT   NOT NULL,
 		title            TEXT   NOT NULL,
@@ -41,12 +40,11 @@ func (s *sqlTasks) migrate(ctx context.Context) error {
 		cancelled_micros BIGINT NOT NULL DEFAULT 0,
 		PRIMARY KEY (tenant, id)
 	)`)
-	return err
 }
 
 func (s *sqlTasks) Create(ctx context.Context, tenant, title string) (task, error) {
 	t := newTask(title)
-	return t, s.exec(ctx,
+	return t, s.db.exec(ctx,
 		`INSERT INTO example_tasks (tenant, id, title, state, created_micros) VALUES ($1, $2, $3, $4, $5)`,
 		tenant, t.ID, t.Title, t.State, t.CreatedAt.UnixMicro())
 }
@@ -70,7 +68,7 @@ func (s *sqlTasks) List(ctx context.Context, tenant, after string, limit int) ([
 }
 
 func (s *sqlTasks) Cancel(ctx context.Context, tenant, id string) (task, error) {
-	if err := s.exec(ctx,
+	if err := s.db.exec(ctx,
 		`UPDATE example_tasks SET state = $1, cancelled_micros = $2 WHERE tenant = $3 AND id = $4 AND state = $5`,
 		cancelled, now().UnixMicro(), tenant, id, open); err != nil {
 		return task{}, err
@@ -78,48 +76,65 @@ func (s *sqlTasks) Cancel(ctx context.Context, tenant, id string) (task, error) 
 	return s.Find(ctx, tenant, id)
 }
 
+func (s *sqlTasks) read(ctx context.Context, where string, args ...any) ([]task, error) {
+	all := []task{}
+	err := s.db.query(ctx, `SELECT id, title, state, created_micros, cancelled_micros FROM example_tasks `+where, args,
+		func(row scan) error {
+			var t task
+			var created, ended int64
+			if err := row(&t.ID, &t.Title, &t.State, &created, &ended); err != nil {
+				return err
+			}
+			t.CreatedAt = time.UnixMicro(created).UTC()
+			if ended != 0 {
+				t.CancelledAt = time.UnixMicro(ended).UTC()
+			}
+			all = append(all, t)
+			return nil
+		})
+	return all, err
+}
+
+// sqlDatabase is a database that is reached by database/sql.
+type sqlDatabase struct {
+	db      *sql.DB
+	numbers string // what stands before the number of a parameter
+	whole   bool   // a statement must not be interrupted: the driver would leave it open, and with it the file locked
+}
+
 // in is the request's own transaction, or the pool.
-func (s *sqlTasks) in(ctx context.Context) interface {
+func (d sqlDatabase) in(ctx context.Context) interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 } {
 	if tx, ok := idemsql.Tx(ctx); ok {
 		return tx
 	}
-	return s.db
+	return d.db
 }
 
-// query spells the parameters $1, $2, … as the database does.
-func (s *sqlTasks) query(text string) string { return strings.ReplaceAll(text, "$", s.dialect.numbers) }
+// text spells the parameters $1, $2, … as the database does.
+func (d sqlDatabase) text(query string) string { return strings.ReplaceAll(query, "$", d.numbers) }
 
-func (s *sqlTasks) exec(ctx context.Context, query string, args ...any) error {
-	_, err := s.in(ctx).ExecContext(ctx, s.query(query), args...)
+func (d sqlDatabase) exec(ctx context.Context, query string, args ...any) error {
+	_, err := d.in(ctx).ExecContext(ctx, d.text(query), args...)
 	return err
 }
 
-func (s *sqlTasks) read(ctx context.Context, where string, args ...any) (all []task, err error) {
-	in := s.in(ctx)
-	if s.dialect.whole {
+func (d sqlDatabase) query(ctx context.Context, query string, args []any, row func(scan) error) (err error) {
+	in := d.in(ctx)
+	if d.whole {
 		ctx = context.WithoutCancel(ctx)
 	}
-	rows, err := in.QueryContext(ctx,
-		s.query(`SELECT id, title, state, created_micros, cancelled_micros FROM example_tasks `+where), args...)
+	rows, err := in.QueryContext(ctx, d.text(query), args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	all = []task{}
 	for rows.Next() {
-		var t task
-		var created, ended int64
-		if err := rows.Scan(&t.ID, &t.Title, &t.State, &created, &ended); err != nil {
-			return nil, err
+		if err := row(rows.Scan); err != nil {
+			return err
 		}
-		t.CreatedAt = time.UnixMicro(created).UTC()
-		if ended != 0 {
-			t.CancelledAt = time.UnixMicro(ended).UTC()
-		}
-		all = append(all, t)
 	}
-	return all, rows.Err()
+	return rows.Err()
 }

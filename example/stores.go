@@ -14,10 +14,12 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -95,14 +97,35 @@ func (s *stores) serveReady(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *stores) openPostgres(ctx context.Context, c config, logger *slog.Logger) error {
+	if c.pgx {
+		return s.openPGX(ctx, c, logger)
+	}
 	db, err := sql.Open("pgx", c.postgres)
 	if err != nil {
 		return err
 	}
 	db.SetMaxOpenConns(32)
 	db.SetMaxIdleConns(32)
-	return s.useSQL(ctx, keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{Logger: logger}),
-		&sqlTasks{db: db, dialect: postgresTasks})
+	return s.useSQL(ctx, db, keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{Logger: logger}),
+		&sqlTasks{sqlDatabase{db: db, numbers: "$"}, postgresLock})
+}
+
+// openPGX opens a pool for replies and tasks. Keys are kept through database/sql
+// on the same pool; they are read from the cache.
+func (s *stores) openPGX(ctx context.Context, c config, logger *slog.Logger) error {
+	conf, err := pgxpool.ParseConfig(c.postgres)
+	if err != nil {
+		return err
+	}
+	conf.MaxConns = 32
+	pool, err := pgxpool.NewWithConfig(ctx, conf)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, func() error { pool.Close(); return nil })
+	db := stdlib.OpenDBFromPool(pool)
+	return s.useSQL(ctx, db, keysql.Postgres(db, keysql.Options{}), idempgx.New(pool, idempgx.Options{Logger: logger}),
+		&sqlTasks{pgxDatabase{pool}, postgresLock})
 }
 
 func (s *stores) openSQLite(ctx context.Context, c config, logger *slog.Logger) error {
@@ -121,19 +144,28 @@ func (s *stores) openSQLite(ctx context.Context, c config, logger *slog.Logger) 
 		return err
 	}
 	db.SetMaxOpenConns(8)
-	return s.useSQL(ctx, keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{Logger: logger}),
-		&sqlTasks{db: db, dialect: sqliteTasks})
+	return s.useSQL(ctx, db, keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{Logger: logger}),
+		&sqlTasks{db: sqlDatabase{db: db, numbers: "?", whole: true}})
 }
 
-func (s *stores) useSQL(ctx context.Context, keys *keysql.Store, replies *idemsql.Store, tasks *sqlTasks) error {
-	s.closers = append(s.closers, tasks.db.Close)
+// replyTable is what idemsql and idempgx have in common.
+type replyTable interface {
+	idem.Store
+	Migrate(context.Context) error
+	Run(context.Context) error
+}
+
+func (s *stores) useSQL(
+	ctx context.Context, db *sql.DB, keys *keysql.Store, replies replyTable, tasks *sqlTasks,
+) error {
+	s.closers = append(s.closers, db.Close)
 	for _, migrate := range []func(context.Context) error{keys.Migrate, replies.Migrate, tasks.migrate} {
 		if err := migrate(ctx); err != nil {
 			return err
 		}
 	}
 	s.keys, s.replies, s.tasks, s.inDatabase = keys, replies, tasks, true
-	s.pings = append(s.pings, tasks.db.PingContext)
+	s.pings = append(s.pings, db.PingContext)
 	s.upkeep = append(s.upkeep, replies.Run)
 	return nil
 }

@@ -28,6 +28,7 @@ func databases(t *testing.T) map[string][]string {
 	kinds := map[string][]string{"sqlite": {"-sqlite", filepath.Join(t.TempDir(), "example.db")}}
 	if dsn := os.Getenv("SALLYPORT_POSTGRES"); dsn != "" {
 		kinds["postgres"] = []string{"-postgres", newDatabase(t, dsn)}
+		kinds["pgx"] = []string{"-pgx", "-postgres", newDatabase(t, dsn)}
 	} else {
 		t.Log("left out: Postgres; run it with SALLYPORT_POSTGRES=postgres://user@host/database")
 	}
