@@ -1,8 +1,8 @@
 // Walks through the example's console in Chromium, with script and without, and lets axe look at each page.
 //
-//   node check.mjs EXAMPLE DESK [PICTURES]
+//   node check.mjs EXAMPLE DESK GUEST [PICTURES]
 //
-// EXAMPLE and DESK are the built programs; PICTURES a folder for screenshots, made if need be.
+// EXAMPLE, DESK and GUEST are the built programs; PICTURES a folder for screenshots, made if need be.
 import assert from 'node:assert/strict';
 import * as child from 'node:child_process';
 import {mkdirSync, readFileSync} from 'node:fs';
@@ -11,9 +11,10 @@ import {createInterface} from 'node:readline';
 import {join} from 'node:path';
 import {promisify} from 'node:util';
 import {chromium} from 'playwright-core';
+import {accents, embed} from './embed.mjs';
 import {operate, operateByKeyboard} from './operate.mjs';
 
-const [example, desk, pictures] = process.argv.slice(2);
+const [example, desk, guest, pictures] = process.argv.slice(2);
 const execFile = promisify(child.execFile);
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -196,6 +197,45 @@ async function work(name, options) {
   }
 }
 
+// visit goes to the console of a guest.
+async function visit(name, options) {
+  const {server, home} = await start(guest);
+  const {context, page, complaints} = await open({...options, acceptDownloads: true});
+  try {
+    await embed(page, home, (what) => look(page, `${name}-${what}`));
+    await page.goto(home);
+    if (!options.forcedColors) await accents(page); // which the reader's take the place of
+    assert.deepEqual(complaints, [], 'the browser complains');
+  } finally {
+    await context.close();
+    server.kill();
+  }
+}
+
+// lost ends the session while the form is filled in.
+async function lost(script) {
+  const {context, page} = await open({javaScriptEnabled: script});
+  await signIn(page, 'administrator');
+  await page.goto(home + 'new');
+  await page.getByLabel('Name', {exact: true}).fill('Typed for an hour');
+  await page.getByRole('radio', {name: 'Sandbox'}).check();
+  await access(page, 'account', 'Read');
+  await context.clearCookies();
+  await page.getByRole('button', {name: script ? 'Create API key' : 'External worker'}).last().click();
+  assert.match(await page.textContent('h1'), /Sign in first/);
+  const other = await context.newPage();
+  await signIn(other, 'administrator');
+  await page.getByRole('button', {name: 'Send again'}).click();
+  if (!script) { // the preset was chosen, and nothing made yet
+    assert.equal(await page.getByLabel('Name', {exact: true}).inputValue(), 'Typed for an hour');
+    assert.equal(await page.locator('.family input:checked:not([value=""])').count(), 2);
+    await page.getByRole('button', {name: 'Create API key'}).last().click();
+  }
+  await page.getByRole('heading', {name: 'Copy the secret now'}).waitFor();
+  assert.match(await page.textContent('main'), /“Typed for an hour” is ready/);
+  await context.close();
+}
+
 // The walks share one clipboard and take turns.
 let clipboard = Promise.resolve();
 
@@ -278,6 +318,11 @@ try {
   });
   await Promise.all(ways.map(([name, options]) => walk(name, options)));
   await Promise.all(ways.map(([name, options]) => work(name, options)));
+  await visit('guest', {colorScheme: 'light', viewport: {width: 1280, height: 900}});
+  await visit('guest-dark', {colorScheme: 'dark', viewport: {width: 360, height: 740}});
+  await visit('forced', {forcedColors: 'active', viewport: {width: 1280, height: 900}});
+  await lost(true);
+  await lost(false);
   await keyboard();
   console.log(`ok: four walks, by keyboard too; axe found nothing on ${looked} pages`);
 } finally {

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -35,15 +34,11 @@ func (o Options) checkSamples(r *scope.Registry) {
 	}
 	for _, s := range o.Samples {
 		_, err := url.Parse(s.Path)
-		switch {
-		case !r.Known(s.Scope):
-			panic(fmt.Sprintf("console: Samples: %+v: the issuer's registry lacks the scope", s))
-		case !slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE"}, s.Method):
-			panic(fmt.Sprintf("console: Samples: %+v: not a method of samples", s))
-		case err != nil || !strings.HasPrefix(s.Path, "/") || !addressText.MatchString(s.Path):
-			panic(fmt.Sprintf("console: Samples: %+v: not a path as it is sent", s))
-		case s.Body != "" && !json.Valid([]byte(s.Body)):
-			panic(fmt.Sprintf("console: Samples: %+v: the body is not JSON", s))
+		if err != nil || !r.Known(s.Scope) || !strings.HasPrefix(s.Path, "/") || !addressText.MatchString(s.Path) ||
+			!slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE"}, s.Method) ||
+			s.Body != "" && !json.Valid([]byte(s.Body)) {
+			panic(fmt.Sprintf("console: Samples: %+v: want a scope of the issuer's registry, one of the methods, a path as it "+
+				"is sent, and JSON or no body", s))
 		}
 	}
 }
@@ -60,13 +55,9 @@ var languages = []lines{{Language: "curl", Title: "curl"}, {Language: "go", Titl
 	{Language: "python", Title: "Python"}, {Language: "node", Title: "Node"}}
 
 var sampleTemplates = template.Must(template.New("").Funcs(template.FuncMap{
-	"shell": func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" },
-	"golang": func(s string) string {
-		if strconv.CanBackquote(s) {
-			return "`" + s + "`"
-		}
-		return strconv.Quote(s)
-	},
+	"shell":   func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" },
+	"golang":  strconv.Quote,
+	"raw":     strconv.CanBackquote,
 	"quote":   quote,
 	"globbed": func(s string) bool { return strings.ContainsAny(s, "[]") },
 }).ParseFS(files, "templates/samples.tmpl"))
@@ -77,11 +68,8 @@ func quote(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '\'' || r == '\\' }) {
 		return "'" + s + "'"
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string can be encoded
-	return strings.TrimSuffix(b.String(), "\n")
+	text, _ := json.Marshal(s) // a string can be encoded
+	return string(text)
 }
 
 // requests returns the samples that k may make. In their lines the secret is
@@ -110,9 +98,5 @@ func (x *exchange) requests(k *keystore.Key) (requests []request) {
 
 // variable is the name of the environment variable that holds a secret.
 func (x *exchange) variable() string {
-	name := strings.ToUpper(x.issuer.Service().Prefix) + "_API_KEY"
-	if name[0] <= '9' {
-		return name[strings.Index(name, "API_KEY"):] // a name cannot begin with a digit
-	}
-	return name
+	return strings.TrimLeft(strings.ToUpper(x.issuer.Service().Prefix), "0123456789") + "_API_KEY"
 }

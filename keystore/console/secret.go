@@ -18,16 +18,18 @@ type oldKey struct {
 // showSecret answers the POST that made k. It is the only place where a secret
 // is revealed.
 func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldKey) {
-	_, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
+	use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
+	if err != nil {
+		use = nil // it is not kept, or cannot be told: nothing to wait for
+	}
 	x.render(http.StatusCreated, "secret.html", "Copy the secret now", struct {
 		view
 		Secret, Variable string
 		Requests         []request
 		Languages        []lines
-		Watched          bool // the store keeps uses
-		From             string
+		Use              *keystore.Usage
 		Old              *oldKey
-	}{x.view(k), secret.Reveal(), x.variable(), x.requests(k), languages, err == nil, "", old})
+	}{x.view(k), secret.Reveal(), x.variable(), x.requests(k), languages, use, old})
 }
 
 // used says whether k has been used. The script of the page with its secret
@@ -37,20 +39,13 @@ func (x *exchange) used(k *keystore.Key) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return keystore.ErrNotFound
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		x.render(http.StatusOK, "used.html", "First use", struct {
+			view
+			Use *keystore.Usage
+		}{x.view(k), use})
 	}
-	from := ""
-	if use.LastUsedFrom.IsValid() {
-		from = use.LastUsedFrom.String()
-	}
-	k = k.Clone()
-	k.LastUsedAt = use.LastUsedAt
-	x.render(http.StatusOK, "used.html", "First use", struct {
-		view
-		From string
-	}{x.view(k), from})
-	return nil
+	return err
 }
 
 // showReplay answers a repeat of the POST that made k.

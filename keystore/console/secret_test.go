@@ -27,7 +27,7 @@ func TestFirstUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = b.get("/" + k.ID + "/used")
-	wantText(t, "after", got, 200, "It works: the key was used just now", "from 192.0.2.7.")
+	wantText(t, "after", got, 200, "It works: the key was used just now", "from 192.0.2.7")
 	if !strings.Contains(got.text, `class="used done"`) || strings.Contains(got.text, "Check again") {
 		t.Errorf("after the first use the page waits on:\n%s", got.text)
 	}
