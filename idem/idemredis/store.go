@@ -12,8 +12,10 @@
 //
 // A new request costs two commands, its claim by a SET and its answer by a
 // script. A repeat costs one, the SET, and a script more while the first one
-// runs. Each is on one key, and so works on any slot of a Redis Cluster, and
-// each uses the server's own clock. Redis needs nothing prepared, and has to be
+// runs. With a *redis.Client the commands of concurrent requests share trips:
+// two are under way at most, and what comes meanwhile follows in pipelines of
+// up to 64 commands. Each command is on one key, and so works on any slot of a
+// Redis Cluster, and each uses the server's own clock. Redis needs nothing prepared, and has to be
 // version 5 or newer; before version 7 a script takes the place of the SET.
 // With access control it needs the rights of the user replies in
 // .github/OPERATING.md of the module.
@@ -63,9 +65,9 @@ type Options struct {
 	Prefix string
 }
 
-// Client is what a Store needs of a client. A *redis.Client, a
-// *redis.ClusterClient, and one that sends the commands of concurrent requests
-// in pipelines, such as a redis.AutoPipeliner, have it.
+// Client is what a Store needs of a client. A *redis.Client, whose commands
+// share trips, a *redis.ClusterClient, whose commands do not, and a
+// redis.AutoPipeliner have it.
 type Client interface {
 	redis.Scripter
 	SetArgs(ctx context.Context, key string, value any, a redis.SetArgs) *redis.StatusCmd
@@ -74,10 +76,15 @@ type Client interface {
 // Store is an idem.Store in Redis. It has no goroutine beyond those of its
 // calls, and nothing to close; closing the client is the caller's business.
 //
-// A method returns when its context is done. A client with
-// ContextTimeoutEnabled and without TLS returns at the deadline by itself, and
-// so does the method, even if the context was canceled before. For any other
-// client, or without a deadline, each call costs a goroutine.
+// A method returns when its context is done, also if its command is in a
+// pipeline, which goes on for the others. A client with ContextTimeoutEnabled
+// and without TLS returns at the deadline by itself, and so does a method whose
+// command has a trip of its own, even if the context was canceled before. For
+// any other client, or without a deadline, such a trip costs a goroutine.
+//
+// A hook of the client sees a pipeline with the context of its first call, and
+// a deadline that is the latest of all. Commands of more than 16 KiB, and those
+// that Redis refused in a pipeline, have a trip of their own.
 //
 // A command that a method did not wait for may be carried out at any later
 // time, which is safe, and so is that the client sends a command again which
@@ -88,6 +95,7 @@ type Store struct {
 	prefix string
 	heeds  bool        // the client returns at the deadline of a context
 	old    atomic.Bool // Redis is older than version 7
+	sender *sender     // nil: each command has a trip of its own
 }
 
 var _ idem.Eraser = (*Store)(nil)
@@ -101,7 +109,11 @@ func New(client Client, o Options) *Store {
 	if o.Prefix == "" {
 		o.Prefix = "sallyport:idem:"
 	}
-	return &Store{client: client, prefix: o.Prefix, heeds: heedsDeadlines(client)}
+	s := &Store{client: client, prefix: o.Prefix, heeds: heedsDeadlines(client)}
+	if c, ok := client.(*redis.Client); ok {
+		s.sender = &sender{client: c}
+	}
+	return s
 }
 
 // heedsDeadlines reports whether the client returns at the deadline of a
@@ -159,10 +171,13 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 // claim sets the key if there is none, and returns the one there is. The error
 // is redis.Nil when there was none.
 func (s *Store) claim(ctx context.Context, c *idem.Claim) (string, error) {
-	return call(ctx, s, func() (string, error) {
-		ttl := time.Duration(millis(c.Retention)) * time.Millisecond
-		return s.client.SetArgs(ctx, s.name(c.Key), claimed(c), redis.SetArgs{Mode: "NX", Get: true, TTL: ttl}).Result()
-	})
+	name, key, ttl := s.name(c.Key), claimed(c), millis(c.Retention)
+	reply, err := s.do(ctx, func() (any, error) {
+		o := redis.SetArgs{Mode: "NX", Get: true, TTL: time.Duration(ttl) * time.Millisecond}
+		return s.client.SetArgs(ctx, name, key, o).Result()
+	}, "set", name, key, "px", ttl, "nx", "get")
+	had, _ := reply.(string)
+	return had, err
 }
 
 // Extend makes the lease end the given time from now.
@@ -192,9 +207,10 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 
 // run runs a script on a key.
 func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, args ...any) (any, error) {
-	return call(ctx, s, func() (any, error) {
-		return script.Run(ctx, s.client, []string{s.name(key)}, args...).Result()
-	})
+	name := s.name(key)
+	return s.do(ctx, func() (any, error) {
+		return script.Run(ctx, s.client, []string{name}, args...).Result()
+	}, append([]any{"evalsha", script.Hash(), 1, name}, args...)...)
 }
 
 // call calls do and returns when ctx is done. Where the client does not, it
