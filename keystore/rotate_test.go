@@ -261,19 +261,6 @@ func TestRotateWithATokenOfAnotherKey(t *testing.T) {
 	}
 }
 
-// Rotating goes on with the successor.
-func TestRotateTheSuccessor(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
-	_, k := issue(t, issuer, grant())
-	for range 3 {
-		_, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", k.ID, time.Hour, "")
-		if err != nil || next.RotatedFrom != k.ID {
-			t.Fatalf("Rotate returned %v, %v, want a successor of %s", next, err, k.ID)
-		}
-		k = next
-	}
-}
-
 // The new key was stored and revoking the old one failed: the secret must not
 // be lost, and a repeat finishes the work as if it had been done at first.
 func TestRotateHalfDone(t *testing.T) {

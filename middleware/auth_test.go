@@ -173,24 +173,6 @@ func TestKeyExpiresWhileCached(t *testing.T) {
 	})
 }
 
-// TestRevokedKeyIsRefusedAtOnce: through the cache that the issuer works on.
-func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
-	ring := newKeyring()
-	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	if res := serve(api, request("GET", "/api/v1/any", token, "")); res.StatusCode != 200 {
-		t.Fatalf("got %d", res.StatusCode)
-	}
-	changed := key.Clone()
-	changed.RevokedAt = time.Now()
-	if err := ring.keys.Update(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
-	if res := serve(api, request("GET", "/api/v1/any", token, "")); res.StatusCode != 401 {
-		t.Errorf("got %d after the revocation", res.StatusCode)
-	}
-}
-
 func TestRejectBrowsers(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
