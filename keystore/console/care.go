@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -45,7 +44,7 @@ func (x *exchange) care(shows []show) (counted []show, err error) {
 // were not needed for 30 days. Of keys for which that can be, it looks at the
 // first 100, and returns the last of them in place of last if there are others.
 func (x *exchange) withIdleScopes(keys []*keystore.Key, last *keystore.Key) (
-	idle []*keystore.Key, _ *keystore.Key, err error) {
+	[]*keystore.Key, *keystore.Key, error) {
 	since := time.Now().Add(-observed)
 	candidates := slices.DeleteFunc(keys, func(k *keystore.Key) bool {
 		return len(k.Scopes) < 2 || k.CreatedAt.After(since) || k.LastUsedAt.Before(since)
@@ -54,28 +53,19 @@ func (x *exchange) withIdleScopes(keys []*keystore.Key, last *keystore.Key) (
 		candidates = candidates[:maxUsage]
 		last = candidates[maxUsage-1]
 	}
-	found := make([]bool, len(candidates))
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i, k := range candidates {
 		group.Go(func() error {
 			use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
-			if errors.Is(err, keystore.ErrNotFound) {
-				return nil
+			if err != nil || len(idleScopes(k, use)) == 0 {
+				candidates[i] = nil
 			}
-			found[i] = err == nil && len(idleScopes(k, use)) > 0
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return nil, nil, err
-	}
-	for i, k := range candidates {
-		if found[i] {
-			idle = append(idle, k)
-		}
-	}
-	return idle, last, nil
+	err := group.Wait()
+	return slices.DeleteFunc(candidates, func(k *keystore.Key) bool { return k == nil }), last, err
 }
 
 // idleScopes returns the scopes of k that no request has needed for 30 days, if

@@ -66,7 +66,7 @@ func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm, problem
 	if err != nil {
 		return err
 	}
-	v, form := x.viewUsed(k, use), x.restrictionForm(f.restriction, problems)
+	v, form := x.view(k), x.restrictionForm(f.restriction, problems)
 	form.Narrow = len(k.Networks) > 0
 	for i, s := range v.Scopes {
 		v.Scopes[i].Held = !f.Listed || slices.Contains(f.Held, s.Name)

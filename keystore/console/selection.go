@@ -86,7 +86,7 @@ func (s selection) query(after *keystore.Key) string {
 		}
 	}
 	if after != nil {
-		q.Set("after", cursorText(after))
+		q.Set("after", strconv.FormatInt(after.CreatedAt.UnixNano(), 36)+"."+after.ID)
 	}
 	return "?" + q.Encode()
 }
@@ -94,31 +94,15 @@ func (s selection) query(after *keystore.Key) string {
 // readSelection returns also the key after which the page begins, or nil.
 func readSelection(u *url.URL, shows []show) (s selection, after *keystore.Key, err error) {
 	q, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return s, nil, badRequest("The query could not be read.")
-	}
 	s = selection{strings.TrimSpace(q.Get("q")), keystore.Environment(q.Get("environment")), q.Get("status")}
-	if s.Environment != "" && !s.Environment.Known() {
-		return s, nil, badRequest("The filter environment is production or sandbox.")
+	if nanos, id, found := strings.Cut(q.Get("after"), "."); found && err == nil {
+		var n int64
+		n, err = strconv.ParseInt(nanos, 36, 64)
+		after = &keystore.Key{CreatedAt: time.Unix(0, n).UTC(), ID: id}
 	}
-	if !slices.ContainsFunc(shows, func(c show) bool { return c.Value == s.Status }) {
-		return s, nil, badRequest("The filter status is not one of the list's.")
-	}
-	if text := q.Get("after"); text != "" {
-		if after, err = parseCursor(text); err != nil {
-			return s, nil, badRequest("The parameter after is not one that a page ended with.")
-		}
+	if err != nil || q.Has("after") && after == nil || s.Environment != "" && !s.Environment.Known() ||
+		!slices.ContainsFunc(shows, func(c show) bool { return c.Value == s.Status }) {
+		return s, nil, badRequest("The list has no page at this address. Choose from its filters.")
 	}
 	return s, after, nil
-}
-
-// cursorText returns a place in the list as it stands in a query.
-func cursorText(k *keystore.Key) string {
-	return strconv.FormatInt(k.CreatedAt.UnixNano(), 36) + "." + k.ID
-}
-
-func parseCursor(text string) (*keystore.Key, error) {
-	nanos, id, _ := strings.Cut(text, ".")
-	n, err := strconv.ParseInt(nanos, 36, 64)
-	return &keystore.Key{CreatedAt: time.Unix(0, n).UTC(), ID: id}, err
 }

@@ -17,14 +17,12 @@ type event struct {
 	Details           []string
 }
 
-const maxStory = 100 // entries that the store returns at once
-
-// story returns what was done to a key, the newest first, and whether there may
-// be more. It is empty if the store keeps no audit.
-func (x *exchange) story(k *keystore.Key) (events []event, more bool, err error) {
+// story returns the last 100 things that were done to a key, the newest first,
+// and none if the store keeps no audit.
+func (x *exchange) story(k *keystore.Key) (events []event, err error) {
 	entries, err := x.issuer.Audit(x.r.Context(), k.Organization, k.ID, "")
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return nil, false, err
+		return nil, err
 	}
 	for _, e := range entries {
 		told := event{At: e.At, What: cmp.Or(actNames[e.Act], e.Act), Reason: e.Reason}
@@ -46,7 +44,7 @@ func (x *exchange) story(k *keystore.Key) (events []event, more bool, err error)
 		}
 		events = append(events, told)
 	}
-	return events, len(entries) == maxStory, nil
+	return events, nil
 }
 
 var actNames = map[string]string{

@@ -34,17 +34,7 @@ type scopeView struct {
 	Name    scope.Name
 	Meaning string
 	Unknown bool
-	Needed  time.Time // the last day on which a request needed it; of a view with the use of the key
-	Held    bool      // of the form to edit it: the box is checked
-}
-
-// viewUsed is the view of a key with how it is used.
-func (x *exchange) viewUsed(k *keystore.Key, use activity) view {
-	v := x.view(k)
-	for i, s := range v.Scopes {
-		v.Scopes[i].Needed = use.Scopes[s.Name]
-	}
-	return v
+	Held    bool // of the form to edit it: the box is checked
 }
 
 func (x *exchange) view(k *keystore.Key) view {
@@ -88,26 +78,9 @@ func (v view) Ends() time.Time {
 	return v.ExpiresAt
 }
 
-// ScopeText returns all scopes in a line.
-func (v view) ScopeText() string {
-	var names []string
-	for _, s := range v.Scopes {
-		if s.Unknown {
-			s.Name += " (unknown)"
-		}
-		names = append(names, string(s.Name))
-	}
-	return strings.Join(names, ", ")
-}
-
 // EndsSoon reports whether the key ends within 14 days.
 func (v view) EndsSoon() bool {
 	return v.Live() && !v.Ends().IsZero() && time.Until(v.Ends()) < 14*day
-}
-
-// done are what the page of a key tells of the act that led to it.
-var done = map[string]string{
-	"edited": "Your changes are saved.", "resumed": "The key works again.", "narrowed": "The scopes are taken away.",
 }
 
 // show is the page of one key.
@@ -120,7 +93,7 @@ func (x *exchange) show(k *keystore.Key) error {
 	if err != nil {
 		return err
 	}
-	story, more, err := x.story(k)
+	story, err := x.story(k)
 	if err != nil {
 		return err
 	}
@@ -128,17 +101,16 @@ func (x *exchange) show(k *keystore.Key) error {
 	if x.options.Limits != nil {
 		limits = x.options.Limits(x.r.Context(), k)
 	}
-	v := x.viewUsed(k, use)
+	v := x.view(k)
 	x.render(http.StatusOK, "key.html", v.Name, struct {
 		view
 		Activity            activity
 		Watch               *watched
 		Story               []event
-		MoreStory           bool
 		Limits              []string
-		Done                string
+		Done                string // the act that led here
 		Rotatable, Editable bool
-	}{v, use, watch, story, more, limits, done[x.r.URL.Query().Get("done")], x.offersRotation(k),
+	}{v, use, watch, story, limits, x.r.URL.Query().Get("done"), x.offersRotation(k),
 		x.editable(k) == nil})
 	return nil
 }
