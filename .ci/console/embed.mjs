@@ -45,6 +45,7 @@ export async function embed(page, home, see) {
   await frame.getByRole('button', {name: 'Read only'}).click();
   await frame.getByRole('button', {name: 'Create API key'}).last().click();
   await frame.getByRole('heading', {name: 'Copy the secret now'}).waitFor();
+  await Promise.all([page.waitForEvent('download'), frame.getByRole('button', {name: 'Download .env'}).click()]);
   await frame.getByRole('link', {name: /show all keys/}).click();
   await frame.getByRole('link', {name: 'Framed', exact: true}).waitFor();
 }

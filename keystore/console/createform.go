@@ -39,21 +39,14 @@ func (x *exchange) readCreateForm(v url.Values) createForm {
 	var names []scope.Name
 	for _, field := range slices.Sorted(maps.Keys(v)) {
 		if field == "scopes" || strings.HasPrefix(field, accessField) {
-			names = append(names, scopeNames(v[field]...)...)
+			for _, name := range strings.Fields(strings.ReplaceAll(strings.Join(v[field], " "), ",", " ")) {
+				names = append(names, scope.Name(name))
+			}
 		}
 	}
 	known, unknown := x.registry.Parse(names)
 	f.Scopes = append(known.Names(), unknown...)
 	return f
-}
-
-// scopeNames returns the names that stand in texts with spaces or commas
-// between them.
-func scopeNames(texts ...string) (names []scope.Name) {
-	for name := range strings.FieldsFuncSeq(strings.Join(texts, " "), func(r rune) bool { return r <= ' ' || r == ',' }) {
-		names = append(names, scope.Name(name))
-	}
-	return names
 }
 
 const maxDays = 3650 // until a key expires, where a number is given

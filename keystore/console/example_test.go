@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 func ExampleNew() {
@@ -40,4 +42,38 @@ func ExampleNew() {
 	// 401
 	// 403
 	// 200
+}
+
+// A console with the look of its dashboard, and lines that a new key can call.
+func ExampleTheme() {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	admin := func(*http.Request) (console.Actor, error) {
+		return console.Actor{ID: "user_ada", Organization: "org_1", Name: "Ada"}, nil
+	}
+	keys := console.New(issuer, admin, console.Options{
+		Path: "/settings/keys",
+		Theme: console.Theme{
+			Title:  "Harbour",
+			Logo:   "/logo.svg",
+			Light:  console.Palette{Accent: "#0b6e4f"},
+			Radius: "6px",
+		},
+		BaseURL: "https://api.harbour.example/v1",
+		Samples: []console.Sample{
+			{Scope: scope.TasksRead, Method: "GET", Path: "/tasks?limit=5"},
+			{Scope: scope.TasksWrite, Method: "POST", Path: "/tasks", Body: `{"title": "Unload"}`},
+		},
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/settings/keys", keys)
+	mux.Handle("/settings/keys/", keys)
+
+	for _, path := range []string{"/settings/keys", "/settings/keys/new?scopes=tasks:read&expires=90"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		fmt.Println(w.Code, strings.Contains(w.Body.String(), "· Harbour</title>"))
+	}
+	// Output:
+	// 200 true
+	// 200 true
 }

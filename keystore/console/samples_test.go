@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -61,6 +62,11 @@ func TestSamples(t *testing.T) {
 	if got := b.post("/new", f); got.StatusCode != 201 || strings.Contains(plain(got), "Try it") {
 		t.Errorf("a key that may make none of them: got %s and a request that is refused", got.Status)
 	}
+
+	// A variable cannot begin with a digit.
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Prefix: "3d"}})
+	b = &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, console.Options{}))}
+	wantText(t, "a prefix with a digit", b.post("/new", b.form(t)), 201, "D_API_KEY=3d_live_")
 
 	b = newBench(t, func(o *console.Options) { o.BaseURL = "https://api.example.com/api/v1" })
 	got = b.post("/new", b.form(t))

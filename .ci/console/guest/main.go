@@ -75,7 +75,9 @@ func main() {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		io.WriteString(w, `<!doctype html><html lang="en"><title>Dashboard</title>`+
 			`<meta name="viewport" content="width=device-width"><body style="margin: 0"><h1 hidden>Dashboard</h1>`+
-			`<iframe src="/framed/" title="API keys" style="width: 100%; height: 95vh; border: 0"></iframe>`)
+			`<iframe src="/framed/" title="API keys" `+
+			`sandbox="allow-forms allow-same-origin allow-scripts allow-downloads" `+
+			`style="width: 100%; height: 95vh; border: 0"></iframe>`)
 	})
 	l, err := net.Listen("tcp", *addr)
 	if err != nil {
