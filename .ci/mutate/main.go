@@ -8,6 +8,7 @@
 //	go run ./.ci/mutate -sample 40 -seed 7 ./scope ./middleware/internal/...
 //	go run ./.ci/mutate -list ./scope              # the mutants, without a test
 //	go run ./.ci/mutate -only 'edits: .*deleted' ./scope
+//	go run ./.ci/mutate -run 'Defects|Clean' ./middleware/contracttest/internal/rules
 //
 // A mutant is judged by the tests of its package; in an internal package by
 // those of the package above as well. Mutants that do not build do not
@@ -49,6 +50,8 @@ var (
 	seed   = flag.Uint64("seed", 1, "choose the sample by this `number`")
 	only   = flag.String("only", "",
 		"try the mutants whose printed line matches this `expression`, as when a test for a survivor is written")
+	judges = flag.String("run", "",
+		"judge by the tests whose names match this `expression` alone, where the others take too long")
 	least   = flag.Float64("least", 95, "exit 1 if a package scores less than this `percentage`")
 	list    = flag.Bool("list", false, "print the mutants and do not test them")
 	verbose = flag.Bool("v", false, "print what became of each mutant")

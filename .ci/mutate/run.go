@@ -122,7 +122,8 @@ func build(ctx context.Context, p *pkg, binary string, flags ...string) ([]byte,
 func run(ctx context.Context, p *pkg, binary string, limit time.Duration) (out []byte, late bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout="+limit.String())
+	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout="+limit.String(),
+		"-test.run="+*judges)
 	cmd.Dir = p.Dir
 	cmd.WaitDelay = 5 * time.Second // for processes that the tests started
 	out, err = cmd.CombinedOutput()
