@@ -101,6 +101,7 @@ var sameKeys = map[string]func(x *exchange, key string) string{
 	"idem-key-32":      func(_ *exchange, key string) string { return key[:min(32, len(key))] },
 	"idem-key-case":    func(_ *exchange, key string) string { return strings.ToLower(key) },
 	"idem-key-ignored": func(x *exchange, _ string) string { return string(x.body) },
+	"idem-key-422":     func(_ *exchange, key string) string { return strings.ToLower(key) },
 	"idem-key-suffix":  func(_ *exchange, key string) string { return key[max(0, len(key)-16):] },
 	"idem-key-number":  func(_ *exchange, key string) string { return strings.TrimLeft(key, "0") },
 	"idem-key-comma":   func(_ *exchange, key string) string { first, _, _ := strings.Cut(key, ","); return first },
@@ -146,7 +147,7 @@ func (s *Server) once(x *exchange, path string) {
 		if lenient {
 			s.create(x, httptest.NewRecorder(), path)
 		}
-		if s.has("free-stores-refusals") {
+		if s.has("free-stores-refusals") || s.has("idem-cut-stored") {
 			s.store(x, http.StatusBadRequest, "bad_request")
 		}
 		x.refuse(http.StatusBadRequest, "bad_request")
@@ -156,12 +157,22 @@ func (s *Server) once(x *exchange, path string) {
 	if _, given := x.r.Header["Idempotency-Key"]; s.has("idem-key-empty") && given && key == "" {
 		key = "empty"
 	}
+	if key == "" && s.has("idem-guesses") {
+		key = string(body)
+	}
+	first := s.stored(x.as(keys[full]), Tasks)
 	switch pass, same := pick(s, passedOver), pick(s, sameKeys); {
 	case key == "" && s.has("free-must-key"), s.has("free-short-keys") && odd(key):
 		x.refuse(http.StatusBadRequest, "idempotency_key_invalid")
 		return
 	case key == "", pass != nil && pass(x, key):
 		s.create(x, x, path)
+		return
+	case s.has("idem-org-409") && x.key.org == "org_2" && first != nil:
+		x.conflict()
+		return
+	case s.has("idem-path-500") && path != Tasks && first != nil:
+		x.refuse(http.StatusInternalServerError, "internal")
 		return
 	case s.has("idem-key-500") && strings.ContainsAny(key, `"'`):
 		x.refuse(http.StatusInternalServerError, "internal")
@@ -252,7 +263,7 @@ func (x *exchange) conflict() {
 // differs answers another body under the same key.
 func (s *Server) differs(x *exchange, path string) bool {
 	switch {
-	case s.has("idem-other-body"), pick(s, sameKeys) != nil:
+	case s.has("idem-other-body"), pick(s, sameKeys) != nil && !s.has("idem-key-422"):
 		return false
 	case s.has("idem-other-body-new"):
 		s.create(x, x, path)

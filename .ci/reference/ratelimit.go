@@ -96,8 +96,11 @@ func (s *Server) admit(x *exchange) bool {
 	}
 	status := s.status("rate", http.StatusTooManyRequests)
 	x.refuse(status, "rate_limited")
-	if s.has("idem-429-stored") && x.r.Method == "POST" {
+	if x.r.Method == "POST" && s.has("idem-429-stored") {
 		s.store(x, status, "rate_limited")
+	}
+	if x.r.Method == "POST" && s.has("idem-429-409") {
+		s.store(x, http.StatusConflict, "conflict")
 	}
 	return false
 }

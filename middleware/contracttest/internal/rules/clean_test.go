@@ -21,7 +21,7 @@ import (
 // TestClean wants every rule to hold on the server without a defect.
 func TestClean(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		results, err := run(t, newServer().Configure, target(), nil)
+		results, err := run(t, newServer().Configure, target(), every)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestFreedoms(t *testing.T) {
 				s := newServer(append(strings.Fields(test.freedoms), "free-clock", "free-plain", "free-unique",
 					"idem-other-body")...)
 				s.Limit, s.Window = test.limit, test.window
-				results, err := run(t, s.Configure, to, nil)
+				results, err := run(t, s.Configure, to, every)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -121,7 +121,7 @@ func TestSecondList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := target()
 		to.Creates[1].List = ""
-		results, err := run(t, newServer("idem-replay-creates").Configure, to, nil)
+		results, err := run(t, newServer("idem-replay-creates").Configure, to, every)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestSlow(t *testing.T) {
 		slow := target()
 		slow.Burst = 0
 		start := time.Now()
-		results, err := run(t, s.Configure, slow, nil)
+		results, err := run(t, s.Configure, slow, every)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestCleanUnderLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer session.Close()
-			session.Run(t.Context(), func(rules.Rule) bool { return true }, func(r rules.Result) {
+			session.Run(t.Context(), every, func(r rules.Result) {
 				if r.Rule.Level == rules.Contract && (r.Status == rules.Broken || r.Status == rules.Unclear) {
 					t.Errorf("%s: %s", r.Rule.Name, r.Explain())
 				}

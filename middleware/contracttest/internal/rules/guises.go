@@ -91,6 +91,9 @@ func (p *probe) lets(a answer) bool {
 // refusesGuises wants no guise to let the caller in, nor another type of body
 // to create.
 func (p *probe) refusesGuises(by caller) {
+	for _, coding := range []string{"gzip", "identity"} {
+		p.do(p.read(p.full()).with("Accept-Encoding: " + coding)) // may fill a cache
+	}
 	p.inGuise(by.key, func(what string, a answer) {
 		if p.lets(a) {
 			p.fault(a, "%s %s: got %d, want %d", what, by.who, a.status, by.status)

@@ -150,9 +150,10 @@ func contentLength(n int) string { return "Content-Length: " + strconv.Itoa(n) }
 // them again when one was rate-limited.
 func (p *probe) sequence(requests ...request) []answer {
 	var answers []answer
+	var err error
 	for range 3 {
 		p.patiently(func() (last answer) {
-			answers = p.onOneConnection(requests)
+			answers, err = p.onOneConnection(requests)
 			if len(answers) > 0 {
 				last = answers[len(answers)-1]
 			}
@@ -163,14 +164,14 @@ func (p *probe) sequence(requests ...request) []answer {
 		}
 	}
 	if len(answers) == 0 {
-		p.fault(answer{to: requests[0]}, "got no response on a connection of its own")
+		p.noAnswer(requests[0], err)
 	}
 	p.vacuousf("the server closes its connections after a response")
 	panic("not reached")
 }
 
 // onOneConnection sends requests until one is rate-limited or not answered.
-func (p *probe) onOneConnection(requests []request) (answers []answer) {
+func (p *probe) onOneConnection(requests []request) (answers []answer, err error) {
 	c := p.dial(requests[0])
 	defer c.Close()
 	for _, r := range requests {
@@ -178,14 +179,14 @@ func (p *probe) onOneConnection(requests []request) (answers []answer) {
 		c.send(p.text(r))
 		a, err := c.next()
 		if err != nil {
-			return answers
+			return answers, err
 		}
 		p.note(a)
 		p.saw(a)
 		answers = append(answers, a)
 		if p.denies(a) {
-			return answers
+			return answers, nil
 		}
 	}
-	return answers
+	return answers, nil
 }
