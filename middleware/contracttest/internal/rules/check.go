@@ -269,11 +269,19 @@ func each[T any](p *probe, all []T, f func(T)) {
 		}
 	}
 	var next atomic.Int64
+	verdicts := make([]*verdict, len(all))
 	p.parallel(workers, func(int) {
-		for i := next.Add(1); int(i) <= len(all); i = next.Add(1) {
-			f(all[i-1])
+		for i := next.Add(1) - 1; int(i) < len(all); i = next.Add(1) - 1 {
+			if verdicts[i] = ended(func() { f(all[i]) }); verdicts[i] != nil {
+				return
+			}
 		}
 	})
+	for _, v := range verdicts {
+		if v != nil {
+			panic(*v) // the first in the list, so that every run reports the same
+		}
+	}
 }
 
 // Explain says what the server did, what the rule asks for and what may be
