@@ -98,7 +98,7 @@ type Keys struct {
 	Full        string // may call Read, Creates and their lists
 	None        string // of the same organization, without any scope
 	Worker      string // of the same organization, with none but other scopes, such as an external worker's
-	Reader      string // of the same organization, may read and list, may not create
+	Reader      string // of the same organization, may read and list, may change nothing
 	Writer      string // of the same organization, may create, may not list
 	Second      string // as Full
 	Sandbox     string // as Full, in the sandbox of the same organization

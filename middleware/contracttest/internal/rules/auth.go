@@ -69,6 +69,7 @@ var authChecks = checks{
 			"Cookie: api_key=" + key + "; token=" + key,
 			"Authorization: " + key, "Authorization: Token " + key, "Authorization: ApiKey " + key,
 			"Authorization: Basic " + basic, "Authorization: Basic " + password,
+			"Authorization: Digest a=b, Bearer " + key,
 		} {
 			name, value, _ := strings.Cut(line, ": ")
 			scheme, _, _ := strings.Cut(value, " ")
@@ -77,6 +78,13 @@ var authChecks = checks{
 			}
 			p.want("the key in "+name, p.do(p.read("").with(line).anew()), 401)
 		}
+		form := p.read("")
+		if len(p.target.Creates) > 0 {
+			form = p.unkeyed(0, "").without("Content-Type")
+		}
+		form.body = "access_token=" + key + "&api_key=" + key
+		form = form.with("Content-Type: application/x-www-form-urlencoded")
+		p.want("the key in a form", p.do(form.anew()), 401)
 	},
 	"auth/cookie": func(p *probe) {
 		var pairs []string
@@ -126,6 +134,9 @@ var authChecks = checks{
 			"a condition of SQL":     prefix + "' OR '1'='1",
 			"a byte above ASCII":     prefix + "\xff",
 			"a letter above ASCII":   p.full() + "\u00e9",
+			"a no-break space":       p.full() + "\u00a0",
+			"quotes around the key":  `"` + p.full() + `"`,
+			"the key in angles":      "<" + p.full() + ">",
 		}
 		each(p, slices.Sorted(maps.Keys(odd)), func(what string) {
 			if a := p.do(p.read(odd[what]).anew()); a.status != 401 && a.status != 400 {

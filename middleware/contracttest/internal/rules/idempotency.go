@@ -35,6 +35,14 @@ var idempotencyChecks = checks{
 		c.body = strings.Replace(c.body, c.marker, c.marker+strings.Repeat("x", 8<<10), 1)
 		p.wantOneResource(c, 1, "value of 8 KiB")
 	},
+	"idempotency/letters": func(p *probe) {
+		c := p.create(0, p.full())
+		if c.marker == "" {
+			p.vacuousf("the body has no {{random}} that could be longer")
+		}
+		c.body = strings.Replace(c.body, c.marker, c.marker+"größe \u20ac \U0001f600", 1)
+		p.wantOneResource(c, 1, "letters outside ASCII")
+	},
 	"idempotency/differences": func(p *probe) {
 		c := p.create(0, p.full())
 		w := p.watch(c)
@@ -158,6 +166,7 @@ var idempotencyChecks = checks{
 		} else if second.status >= 500 {
 			p.fault(second, "the create on another path: got %d", second.status)
 		}
+		p.wantSame("the repeat after a create on another path", p.do(one.request), first)
 	},
 	"idempotency/at-once": func(p *probe) {
 		for range 3 {
@@ -175,6 +184,27 @@ var idempotencyChecks = checks{
 				}
 				w.exactly(1, fmt.Sprintf("after %d duplicates at one time", len(answers)))
 			})
+		}
+	},
+	"idempotency/meanwhile": func(p *probe) {
+		start := time.Now()
+		p.wantOK("the create", p.do(p.create(0, p.full()).request))
+		took := time.Since(start)
+		for _, quarters := range []time.Duration{2, 3} {
+			c := p.create(0, p.full())
+			w := p.watch(c)
+			answers := make([]answer, 2)
+			p.parallel(2, func(i int) {
+				p.sleep(took * quarters / 4 * time.Duration(i))
+				answers[i] = p.do(c.anew())
+			})
+			original := p.wantOK("the repeat after a duplicate in the middle of a create", p.settled(c))
+			for _, a := range answers {
+				if a.ok() {
+					p.wantSame("a create or its duplicate in the middle", a, original)
+				}
+			}
+			w.exactly(1, "after a duplicate in the middle of a create")
 		}
 	},
 	"idempotency/later": func(p *probe) {
@@ -234,12 +264,18 @@ var idempotencyChecks = checks{
 	"idempotency/other-body": func(p *probe) {
 		c := p.create(0, p.full())
 		p.wantOK("the create", p.do(c.request))
-		other := p.create(0, p.full()).keyedWith(c.key())
-		if other.body == c.body {
-			other.body += " "
-		}
-		if a := p.do(other.request); a.status < 400 || a.status >= 500 {
+		if a := p.do(p.another(c).request); a.status < 400 || a.status >= 500 {
 			p.fault(a, "another body with the same key: got %d, want 422", a.status)
+		}
+	},
+	"idempotency/another-body": func(p *probe) {
+		c := p.create(0, p.full())
+		w := p.watch(c)
+		first := p.wantOK("the create", p.do(c.request))
+		other := p.do(p.another(c).request)
+		p.wantSame("the repeat after another body with its key", p.do(c.request), first)
+		if !other.ok() {
+			w.exactly(1, "after another body with its key")
 		}
 	},
 	"idempotency/any-shape": func(p *probe) {
@@ -268,6 +304,15 @@ func (p *probe) wantOneResource(c creation, repeats int, odd string) {
 		p.wantSame(fmt.Sprintf("repeat %d", i+1), p.do(c.request), first)
 	}
 	w.exactly(1, fmt.Sprintf("after %d repeats", repeats))
+}
+
+// another is a create with another body under the same key.
+func (p *probe) another(c creation) creation {
+	other := p.create(c.route, p.full()).keyedWith(c.key())
+	if other.body == c.body {
+		other.body += " "
+	}
+	return other
 }
 
 // wantHeeded repeats a create under a key that the server may refuse, and

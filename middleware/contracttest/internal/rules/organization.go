@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/json"
 	"net/url"
 	"strings"
 )
@@ -41,6 +42,37 @@ var organizationChecks = checks{
 			}
 			p.wantOwn(what, p.do(p.read(full).with(lines...).anew()), full, is.other)
 			p.wantOwn(what, p.fresh(full, query), full, is.other)
+			p.eachCreate(full, func(c creation) {
+				name, err := json.Marshal(id)
+				rest, object := strings.CutPrefix(c.body, "{")
+				if err != nil || !object || strings.HasPrefix(strings.TrimSpace(rest), "}") {
+					return
+				}
+				members := `"organization":X,"organization_id":X,"org":X,"tenant":X,"account_id":X,`
+				c.body, c.seenBy = "{"+strings.ReplaceAll(members, "X", string(name))+rest, p.key("other")
+				w := p.watch(c)
+				p.do(c.request) // it may be refused
+				w.most(0, "after a create whose body claims another organization")
+			})
+		}
+	},
+	"organization/counts": func(p *probe) {
+		for i, to := range p.target.Creates {
+			if to.List == "" {
+				continue
+			}
+			list := func() string { return p.do(get(to.List, p.full())).body }
+			lists := []string{list(), list()}
+			if _, itself := length(lists); itself {
+				p.vacuousf("a number in the list rises by itself")
+			}
+			for range 3 {
+				p.wantOK("a create of the other organization", p.do(p.create(i, p.key("other")).request))
+				lists = append(lists, list())
+			}
+			if name, counts := length(lists[1:]); counts {
+				p.fault(answer{}, "a number in the list, %s, rises with each create of another organization", name[1:])
+			}
 		}
 	},
 	"organization/idempotency":             func(p *probe) { p.wantOwnKeys("other") },

@@ -22,6 +22,9 @@ var resourceChecks = checks{
 		p.eachResource(func(r resource) {
 			p.refuses(p.lacking("none"), "a GET of a resource", get(r.path, p.key("none")))
 			r.survives(p.lacking("none"))
+			if p.has("reader") {
+				r.survives(p.lacking("reader"))
+			}
 		})
 	},
 	"resource/organization": func(p *probe) {

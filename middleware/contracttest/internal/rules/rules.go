@@ -105,7 +105,7 @@ const inKeys = "in the keys file, or Target.Keys"
 var offers = []Offer{
 	{"none", "a live key without any scope", inKeys},
 	{"worker", "a live key whose scopes are not those of the routes, such as an external worker's", inKeys},
-	{"reader", "a live key that may read and list, and may not create", inKeys},
+	{"reader", "a live key that may read and list, and may change nothing", inKeys},
 	{"writer", "a live key that may create, and may not list", inKeys},
 	{"sandbox", "a sandbox key that may do everything", inKeys},
 	{"sandbox-none", "a sandbox key without any scope", inKeys},

@@ -3,8 +3,15 @@ package rules
 import "fmt"
 
 var scopeChecks = checks{
-	"scope/none":          func(p *probe) { p.forbids("none") },
-	"scope/none-create":   func(p *probe) { p.refusesCreates(p.lacking("none")) },
+	"scope/none": func(p *probe) { p.forbids("none") },
+	"scope/none-create": func(p *probe) {
+		by := p.lacking("none")
+		p.refusesCreates(by)
+		p.eachCreate(by.key, func(c creation) {
+			c.body = "{"
+			p.refuses(by, "a create with a bad body and", c.request)
+		})
+	},
 	"scope/worker":        func(p *probe) { p.forbids("worker") },
 	"scope/worker-create": func(p *probe) { p.refusesCreates(p.lacking("worker")) },
 	"scope/reader":        func(p *probe) { p.refusesCreates(p.lacking("reader")) },

@@ -259,8 +259,13 @@ func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
 func readAnswer(res *http.Response) (answer, error) {
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
-	if packed, bad := gzip.NewReader(bytes.NewReader(body)); bad == nil && res.Header.Get("Content-Encoding") == "gzip" {
-		body, err = io.ReadAll(io.LimitReader(packed, maxBody))
+	if res.Header.Get("Content-Encoding") == "gzip" && len(body) > 0 {
+		packed, bad := gzip.NewReader(bytes.NewReader(body))
+		if bad == nil {
+			body, err = io.ReadAll(io.LimitReader(packed, maxBody))
+		} else {
+			body = append([]byte("no gzip, but "), body...)
+		}
 	}
 	return answer{proto: res.ProtoMajor, status: res.StatusCode, header: res.Header, body: string(body)}, err
 }

@@ -12,6 +12,8 @@ var wireChecks = checks{
 	// More than the 1 MiB that net/http allows by default.
 	"wire/large-header": wantsID("GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("Filler: "+strings.Repeat("x",
 		1000)+"\r\n", 1200) + "\r\n"),
+	"wire/long-target": wantsID("GET /?" + strings.Repeat("x",
+		9000) + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
 	"wire/transfer-coding": wantsID("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n"),
 	"wire/version":         wantsID("GET / HTTP/3.0\r\nHost: a\r\n\r\n"),
 	"wire/expectation":     wantsID("GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\nConnection: close\r\n\r\n"),
