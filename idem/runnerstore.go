@@ -19,7 +19,7 @@ type backend struct {
 	store   Store
 	joiner  Joiner // nil: claims have leases
 	local   bool   // the store is inProcess, and joiner is nil
-	honors  bool   // the store honors contexts, and joiner is nil
+	honors  bool   // the store honors contexts, or joiner does
 	timeout time.Duration
 	wait    time.Duration // of a Join for its turn
 	logger  *slog.Logger
@@ -65,6 +65,7 @@ func newBackend(s Store, o *Options) *backend {
 				"give a store of package idemsql, or leave Join out", s))
 		}
 		b.joiner = joiner
+		_, b.honors = s.(interface{ JoinHonorsContext() })
 		return b
 	}
 	l, ok := s.(inProcess)

@@ -275,6 +275,29 @@ func TestHonoredContextsSayNothingOfJoins(t *testing.T) {
 	})
 }
 
+// A Joiner that honors contexts is waited for, and so are its transactions.
+func TestJoinerThatHonorsContexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &honoringJoiner{&joiner{Memory: newMemory(), onJoin: func(context.Context) error {
+			time.Sleep(time.Hour)
+			return nil
+		}, onSettle: func(idem.Settlement) error {
+			time.Sleep(time.Hour)
+			return nil
+		}}}
+		r := newRunner(s, idem.Options{Join: true, Timeout: time.Second, Wait: noWait})
+		start := time.Now()
+		mustSettle(t, mustRun(t, r, request), answer("created"))
+		if after := time.Since(start); after != 2*time.Hour {
+			t.Errorf("settled after %v, want 2h", after)
+		}
+	})
+}
+
+type honoringJoiner struct{ *joiner }
+
+func (*honoringJoiner) JoinHonorsContext() {}
+
 type hangingJoiner struct {
 	idem.Store
 	release chan struct{}

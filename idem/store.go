@@ -21,8 +21,8 @@ import (
 // network and its driver do has a method HonorsContext(), and a [Runner] calls
 // it in the goroutine of the request. For any other one it starts a goroutine
 // with each call, to be able to leave it behind, which takes a quarter of the
-// processor time of a create in Redis. A Runner also starts one for
-// each call of a [Joiner].
+// processor time of a create in Redis. For Join and the Settle of its
+// transactions a [Joiner] says so by a method JoinHonorsContext().
 //
 // A Store is safe for concurrent use. It keeps payloads as they are given to
 // it: without a [Seal] who can read the store can read what clients were
