@@ -109,11 +109,8 @@ type choice struct {
 func (x *exchange) createForm() error {
 	q := x.r.URL.Query()
 	f := x.readCreateForm(url.Values{"name": q["name"], "environment": q["environment"], "scopes": q["scopes"]})
-	f.Lacks = slices.DeleteFunc(slices.Clone(f.Scopes), func(n scope.Name) bool {
-		return x.registry.Known(n) && slices.ContainsFunc(x.creatable(), func(e keystore.Environment) bool {
-			return slices.Contains(x.assignable(e), n)
-		})
-	})
+	offered := slices.Concat(x.assignable(keystore.Production), x.assignable(keystore.Sandbox))
+	f.Lacks = slices.DeleteFunc(slices.Clone(f.Scopes), func(n scope.Name) bool { return slices.Contains(offered, n) })
 	f.Linked = f.Name != "" || len(f.Scopes) > 0 || q.Has("expires")
 	f.Expiry = "never"
 	expires := q.Get("expires")
@@ -235,18 +232,20 @@ func (x *exchange) joinAccess(f *family) {
 	}
 	written, _ := x.registry.Parse([]scope.Name{write.Name})
 	both := read.Name != "" && write.Name != "" && !written.Has(read.Name)
-	if read.Name != "" || write.Name != "" {
-		f.Field = accessField + f.Name
-		f.Access = []access{{Name: "None", Checked: !read.Checked && !write.Checked}}
-	}
-	if read.Name != "" {
-		f.Access = append(f.Access, access{"Read", string(read.Name), read.Checked && !write.Checked})
-	}
-	if write.Name != "" {
-		f.Access = append(f.Access, access{"Write", string(write.Name), write.Checked && !(both && read.Checked)})
-	}
-	if both {
-		f.Access = append(f.Access, access{"Both", string(read.Name + " " + write.Name), read.Checked && write.Checked})
+	f.Field = accessField + f.Name
+	ways := []access{{"None", "", !read.Checked && !write.Checked},
+		{"Read", string(read.Name), read.Checked && !write.Checked},
+		{"Write", string(write.Name), write.Checked && !(both && read.Checked)},
+		{"Both", string(read.Name + " " + write.Name), read.Checked && write.Checked}}
+	switch {
+	case both:
+		f.Access = ways
+	case write.Name == "" && read.Name != "":
+		f.Access = ways[:2]
+	case read.Name == "" && write.Name != "":
+		f.Access = []access{ways[0], ways[2]}
+	case read.Name != "":
+		f.Access = ways[:3]
 	}
 }
 

@@ -32,10 +32,10 @@ func authError(err error) *failure {
 	switch {
 	case errors.Is(err, ErrSignedOut):
 		return &failure{status: http.StatusUnauthorized, title: "Sign in first",
-			detail: "The Developer section is for administrators who are signed in.", cause: err}
+			detail: "These pages are for administrators who are signed in.", cause: err}
 	case errors.Is(err, ErrNotAdmin):
 		return &failure{status: http.StatusForbidden, title: "For administrators",
-			detail: "Only an administrator of the organization can open the Developer section.", cause: err}
+			detail: "Only an administrator of the organization can open these pages.", cause: err}
 	}
 	return &failure{status: http.StatusServiceUnavailable, code: "sign_in_unavailable", cause: err}
 }

@@ -83,11 +83,8 @@ func (x *exchange) requests(k *keystore.Key) (requests []request) {
 		r := request{Method: s.Method, Path: s.Path}
 		for _, l := range languages {
 			var b strings.Builder
-			err := sampleTemplates.ExecuteTemplate(&b, l.Language, map[string]string{"Method": s.Method, "Body": s.Body,
-				"URL": strings.TrimSuffix(x.options.BaseURL, "/") + s.Path, "Variable": x.variable()})
-			if err != nil {
-				panic(err) // never: the data has all that the templates name
-			}
+			_ = sampleTemplates.ExecuteTemplate(&b, l.Language, map[string]string{"Method": s.Method, "Body": s.Body,
+				"URL": strings.TrimSuffix(x.options.BaseURL, "/") + s.Path, "Variable": x.variable()}) // they name no more
 			l.Text = strings.TrimSpace(b.String())
 			r.Lines = append(r.Lines, l)
 		}
