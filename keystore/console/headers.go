@@ -3,14 +3,8 @@ package console
 import "net/http"
 
 func policy(l look, frameAncestors string) string {
-	p := "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-	if l.images != "" {
-		p += "img-src " + l.images + "; "
-	}
-	if l.fonts != "" {
-		p += "font-src " + l.fonts + "; "
-	}
-	return p + "form-action 'self'; base-uri 'none'; frame-ancestors " + frameAncestors
+	return "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " + l.sources +
+		"form-action 'self'; base-uri 'none'; frame-ancestors " + frameAncestors
 }
 
 // setHeaders sets what every answer carries, refusals and assets too.

@@ -19,7 +19,7 @@ var pages = func() map[string]*template.Template {
 	all := make(map[string]*template.Template)
 	for _, name := range []string{"list.html", "key.html", "create.html", "secret.html", "used.html", "replay.html",
 		"rotate.html", "edit.html", "revoke.html", "suspend.html", "error.html"} {
-		all[name] = template.Must(template.New("layout.html").Funcs(template.FuncMap{
+		all[name] = template.Must(template.New("layout.html").Funcs(sampleFuncs).Funcs(template.FuncMap{
 			"segment": url.PathEscape,
 			"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 			"date":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") },
@@ -29,7 +29,7 @@ var pages = func() map[string]*template.Template {
 			"within":  func(t time.Time) string { return "in " + span(time.Until(t)) },
 			"number":  number,
 			"ago":     func(t time.Time) string { return ago(time.Since(t), t) },
-		}).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name))
+		}).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/samples.html", "templates/"+name))
 	}
 	return all
 }()

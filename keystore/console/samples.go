@@ -3,12 +3,12 @@ package console
 import (
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
@@ -43,24 +43,19 @@ func (o Options) checkSamples(r *scope.Registry) {
 	}
 }
 
-// A request is a Sample in each language.
+// A request is a Sample as the templates write it in each language.
 type request struct {
-	Method, Path string
-	Lines        []lines
+	Sample
+	URL, Variable string
 }
 
-type lines struct{ Language, Title, Text string }
-
-var languages = []lines{{Language: "curl", Title: "curl"}, {Language: "go", Title: "Go"},
-	{Language: "python", Title: "Python"}, {Language: "node", Title: "Node"}}
-
-var sampleTemplates = template.Must(template.New("").Funcs(template.FuncMap{
+var sampleFuncs = template.FuncMap{
 	"shell":   func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" },
 	"golang":  strconv.Quote,
 	"raw":     strconv.CanBackquote,
 	"quote":   quote,
 	"globbed": func(s string) bool { return strings.ContainsAny(s, "[]") },
-}).ParseFS(files, "templates/samples.tmpl"))
+}
 
 // quote returns s as a string of Python and of JavaScript, which agree on how
 // JSON writes one.
@@ -77,18 +72,9 @@ func quote(s string) string {
 func (x *exchange) requests(k *keystore.Key) (requests []request) {
 	granted, _ := x.registry.Parse(k.Scopes)
 	for _, s := range x.options.Samples {
-		if !granted.Has(s.Scope) {
-			continue
+		if granted.Has(s.Scope) {
+			requests = append(requests, request{s, strings.TrimSuffix(x.options.BaseURL, "/") + s.Path, x.variable()})
 		}
-		r := request{Method: s.Method, Path: s.Path}
-		for _, l := range languages {
-			var b strings.Builder
-			_ = sampleTemplates.ExecuteTemplate(&b, l.Language, map[string]string{"Method": s.Method, "Body": s.Body,
-				"URL": strings.TrimSuffix(x.options.BaseURL, "/") + s.Path, "Variable": x.variable()}) // they name no more
-			l.Text = strings.TrimSpace(b.String())
-			r.Lines = append(r.Lines, l)
-		}
-		requests = append(requests, r)
 	}
 	return requests
 }

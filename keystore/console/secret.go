@@ -26,10 +26,9 @@ func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldK
 		view
 		Secret, Variable string
 		Requests         []request
-		Languages        []lines
 		Use              *keystore.Usage
 		Old              *oldKey
-	}{x.view(k), secret.Reveal(), x.variable(), x.requests(k), languages, use, old})
+	}{x.view(k), secret.Reveal(), x.variable(), x.requests(k), use, old})
 }
 
 // used says whether k has been used. The script of the page with its secret

@@ -55,15 +55,15 @@ var (
 // A look is a Theme as pages and their style sheet take it.
 type look struct {
 	Theme
-	Logo          template.URL
-	css           string // the whole style sheet
-	images, fonts string // their places, as in the Content-Security-Policy
+	Logo    template.URL
+	css     string // the whole style sheet
+	sources string // of images and fonts, as in the Content-Security-Policy
 }
 
 func (t Theme) look() look {
 	t.Title, t.Dark.Accent = cmp.Or(t.Title, "Developer"), cmp.Or(t.Dark.Accent, t.Light.Accent)
 	l := look{Theme: t, Logo: template.URL(t.Logo), css: css,
-		images: place("Logo", t.Logo), fonts: place("FontFile", t.FontFile)}
+		sources: source("img-src", "Logo", t.Logo) + source("font-src", "FontFile", t.FontFile)}
 	// A value that matches its pattern cannot end the declaration.
 	set := func(field, value, pattern, declaration string) {
 		if value == "" {
@@ -118,20 +118,20 @@ func refuseTheme(field, value, why string) {
 
 var dataURL = regexp.MustCompile(`^data:[a-z]+/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]+=*$`)
 
-// place returns from where the pages load an address, as a source of the
-// Content-Security-Policy.
-func place(field, address string) string {
+// source returns the directive of the Content-Security-Policy by which the
+// pages load an address.
+func source(directive, field, address string) string {
 	u, err := url.Parse(address)
 	switch {
 	case address == "":
 		return ""
 	case dataURL.MatchString(address):
-		return "data:"
+		return directive + " data:; "
 	case err != nil || !addressText.MatchString(address) || u.User != nil || strings.ContainsAny(u.Host, ";,'*"):
 	case u.Scheme == "https" && u.Host != "":
-		return "https://" + u.Host
+		return directive + " https://" + u.Host + "; "
 	case u.Scheme == "" && u.Host == "" && address[0] == '/':
-		return "'self'"
+		return directive + " 'self'; "
 	}
 	refuseTheme(field, address, "neither a path, nor an https address, nor Base64 in a data: URL")
 	return ""
