@@ -75,7 +75,7 @@ func ownClaims(n int) int { return min(n, 100_000) * int(unsafe.Sizeof(idem.Clai
 var growing = []grown{
 	{"keystore.Cached", func(n int) (func(int), any) {
 		ctx, memory := context.Background(), keystore.NewMemory()
-		c := keystore.NewCached(memory, keystore.CacheOptions{Size: n, TTL: time.Hour})
+		c := keystore.NewCached(memory, keystore.CacheOptions{Size: 2 * n, TTL: time.Hour})
 		digests := make([]keystore.Digest, n)
 		for i := range n {
 			digests[i] = digest(i)
