@@ -2,6 +2,7 @@ package kitservers
 
 import (
 	"bufio"
+	"flag"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,6 +12,14 @@ import (
 
 	"github.com/sallyport-go/sallyport/middleware/contracttest"
 )
+
+// TestMain lets all servers be checked at one time: the checks wait for rate
+// limits and hardly need a processor.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16") // it is a flag, and 16 a number
+	m.Run()
+}
 
 // target describes what all the servers have in common.
 func target() contracttest.Target {
