@@ -157,6 +157,55 @@ func TestSlow(t *testing.T) {
 	})
 }
 
+// The time of a run is said beforehand. Here waiting is all that takes time.
+func TestTime(t *testing.T) {
+	for name, test := range map[string]struct {
+		freedom       string
+		limit         int
+		window, delay time.Duration
+		most          time.Duration // as contractcheck -h says
+	}{
+		"no limit":      {"free-clock", 0, 0, time.Millisecond, 7 * time.Second},
+		"slow":          {"free-clock", 0, 0, 20 * time.Millisecond, 0},
+		"40 a second":   {"free-clock", 40, time.Second, time.Millisecond, 40 * time.Second},
+		"300 a second":  {"free-clock", 300, time.Second, time.Millisecond, 40 * time.Second},
+		"bit by bit":    {"free-drip", 100, time.Second, time.Millisecond, 40 * time.Second},
+		"8 a second":    {"free-clock", 40, 5 * time.Second, time.Millisecond, 0},
+		"100 a minute":  {"free-clock", 100, time.Minute, time.Millisecond, 0},
+		"5 a second":    {"free-drip", 20, 4 * time.Second, time.Millisecond, 0},
+		"slow and 40/s": {"free-clock", 40, time.Second, 20 * time.Millisecond, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, to := reference.New(test.freedom), target()
+				s.Limit, s.Window, s.Delay, to.Burst = test.limit, test.window, test.delay, 0
+				if test.limit == 0 {
+					to.Without = []string{"rate-limit"}
+				}
+				network, stop := reference.Serve(s.Configure)
+				defer stop()
+				to.Dial = network.Dial
+				session, err := rules.Open(t.Context(), to)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer session.Close()
+				start := time.Now()
+				session.Run(t.Context(), every, func(rules.Result) {})
+				took, said := time.Since(start), session.Budget()-2*time.Minute
+				t.Logf("took %v, said %v", took, said)
+				if took > said+said/10 || said > 2*took+5*time.Second {
+					t.Errorf("took %v, and said %v", took, said)
+				}
+				if test.most > 0 && took > test.most {
+					t.Errorf("took %v, want at most %v", took, test.most)
+				}
+			})
+		})
+	}
+}
+
 // TestCleanUnderLoad runs on real connections beside other tests.
 // SALLYPORT_KIT_RUNS says how often; with more than one run all processors
 // are kept busy meanwhile. A nightly run takes 100.

@@ -87,8 +87,9 @@ func (s *Session) patience() time.Duration { return 10*time.Second + 10*s.latenc
 func (s *Session) expected() time.Duration {
 	d := 7*time.Second + 240*s.latency
 	if s.limit.found && s.limit.units > 0 {
-		// Some thousand requests, in portions of what the limit allows.
-		d += min(20*time.Minute, time.Duration(1000/s.limit.units+1)*s.limit.wait)
+		// Some checks use the limit up, and 750 requests come in portions of
+		// what it allows.
+		d += min(20*time.Minute, time.Duration(12+750/s.limit.units)*s.limit.wait)
 	}
 	return d.Round(time.Second)
 }
