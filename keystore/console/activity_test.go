@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -46,6 +47,23 @@ func TestChart(t *testing.T) {
 			t.Error("the page has a style that its policy forbids")
 		}
 	})
+}
+
+// A store that does not know how to find a successor names another key.
+type noSuccessors struct{ keystore.Manager }
+
+func (s noSuccessors) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+	p.RotatedFrom = ""
+	return s.Manager.List(ctx, organization, p)
+}
+
+func TestWatchBelievesNoOtherKey(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme")
+	b.serve(noSuccessors{b.store.Manager})
+	if text := plain(b.get("/" + k.ID)); strings.Contains(text, "eplaced") {
+		t.Errorf("a key that was not replaced: %s", text)
+	}
 }
 
 // A replaced key and its successor link to each other, and both pages tell

@@ -71,8 +71,10 @@ func TestCare(t *testing.T) {
 		page := b.get("/" + wide.ID)
 		wantText(t, "its page", page, 200, "No request has needed account:read , tasks:write for 30 days.",
 			"Take these 2 away")
-		if text := plain(b.get("/" + young.ID)); strings.Contains(text, "away") {
-			t.Errorf("a key that is observed for 29 days: %s", text)
+		for what, k := range map[string]*keystore.Key{"is observed for 29 days": young, "uses none of its scopes": quiet} {
+			if text := plain(b.get("/" + k.ID)); strings.Contains(text, "away") {
+				t.Errorf("a key that %s: %s", what, text)
+			}
 		}
 		form := url.Values{"without": {"account:read", "tasks:write"}}
 		got := b.post("/"+wide.ID+"/narrow", form)
@@ -85,6 +87,25 @@ func TestCare(t *testing.T) {
 			t.Errorf("after that: got %q", names(got))
 		}
 		wantText(t, "a state without keys", b.get("/?status=scopes"), 200, "Nothing to do")
+	})
+}
+
+// A scope is unused when the last day of its use has been over for 30 days.
+func TestScopesAreUnusedAfter30Days(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+		time.Sleep(23 * time.Hour)
+		b.use(t, k, scope.TasksRead, scope.TasksWrite)
+		time.Sleep(30*day + 30*time.Minute)
+		b.use(t, k, scope.TasksRead)
+		if got := names(b.get("/?status=scopes")); len(got) != 0 {
+			t.Errorf("30 days after that: got %q", got)
+		}
+		time.Sleep(time.Hour)
+		if got := names(b.get("/?status=scopes")); len(got) != 1 {
+			t.Errorf("30 days after the end of that day: got %q", got)
+		}
 	})
 }
 

@@ -69,6 +69,7 @@ func TestEdit(t *testing.T) {
 			t.Fatalf("got %s to %q\n%s", got.Status, got.Header.Get("Location"), plain(got))
 		}
 	}
+	wantText(t, "the key then", b.get(path+"?done=edited"), 200, "Your changes are saved.")
 	after := b.key(t, k.ID)
 	attributes := map[string]string{"project": "y", "plan": "pro", "billing": "i-42"}
 	networks := []string{"192.0.2.0/26", "192.0.2.7/32", "192.0.2.200/32"}

@@ -17,6 +17,12 @@ func TestSearch(t *testing.T) {
 	if _, err := b.issuer.Revoke(t.Context(), "acme", old.ID); err != nil {
 		t.Fatal(err)
 	}
+	for range 11 { // more than there are behind the fold
+		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Name = "gone" })
+		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b.add(t, "acme", func(g *keystore.Grant) { g.Name = "live wire" })
 	b.add(t, "other", func(g *keystore.Grant) { g.Name = "their import" })
 	for q, want := range map[string][]string{
