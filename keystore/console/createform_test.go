@@ -64,7 +64,7 @@ func TestPresetsThatTheFormCannotPick(t *testing.T) {
 // A preset that can never be offered is a mistake.
 func TestPresetMistakes(t *testing.T) {
 	for _, p := range []console.Preset{{Name: "Unknown", Scopes: []scope.Name{scope.TasksRead, "chat:raed"}},
-		{Name: "Empty"}} {
+		{Name: "Empty"}, {Scopes: []scope.Name{scope.TasksRead}}} {
 		func() {
 			defer func() {
 				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "console: Presets: \""+p.Name) {
