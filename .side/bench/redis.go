@@ -14,34 +14,22 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// PeersOnRedis are Sallyport on the Redis at an address: with a plain client,
-// with units taken ahead, and with a client that pipelines commands as well.
-// They wait for Redis so long that a busy machine decides nothing without it.
+// PeersOnRedis are Sallyport on the Redis at an address: without units taken
+// ahead, and with them. They wait for Redis so long that a busy machine decides
+// nothing without it.
 func PeersOnRedis(addr string) []Peer {
-	on := func(ahead time.Duration, pipelines bool) func(*Setup) Server {
-		return func(s *Setup) Server { return newSallyportOnRedis(s, addr, ahead, pipelines) }
+	on := func(ahead time.Duration) func(*Setup) Server {
+		return func(s *Setup) Server { return newSallyportOnRedis(s, addr, ahead) }
 	}
 	return []Peer{
-		{"redis", true, true, on(0, false)},
-		{"redis-ahead", true, true, on(100*time.Millisecond, false)},
-		{"redis-ahead-pipelines", true, true, on(100*time.Millisecond, true)},
+		{"redis", true, true, on(0)},
+		{"redis-ahead", true, true, on(100 * time.Millisecond)},
 	}
 }
 
-func newSallyportOnRedis(s *Setup, addr string, ahead time.Duration, pipelines bool) Server {
+func newSallyportOnRedis(s *Setup, addr string, ahead time.Duration) Server {
 	quiet := slog.New(slog.DiscardHandler)
-	plain := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, PoolSize: 64})
-	var client interface {
-		redis.Scripter
-		idemredis.Client
-	} = plain
-	if pipelines {
-		auto, err := plain.AutoPipeline()
-		if err != nil {
-			panic(err)
-		}
-		client = auto
-	}
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, PoolSize: 64})
 	limits := ratelimitredis.New(client, ratelimitredis.Options{
 		Ahead: ahead, Failover: ratelimit.FailoverOptions{Budget: time.Minute, Logger: quiet},
 	})
