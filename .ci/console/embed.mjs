@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 
 // embed walks with a page from home, which ends in no slash; see takes a look at the page as it is then.
 export async function embed(page, home, see) {
+  await page.clock.install();
   await page.goto(home);
   assert.match(await page.title(), /· Northwind$/);
   assert.equal(await page.evaluate(() => document.querySelector('.brand img').naturalWidth > 0), true, 'the logo');
@@ -24,6 +25,17 @@ export async function embed(page, home, see) {
   const secret = await page.locator('#secret').textContent();
   assert.match(secret, /^north_test_[0-9A-Za-z]{38}$/);
   await see('branded');
+
+  // The page stops asking for the first use after ten minutes, and offers to ask once more.
+  assert.equal(await page.getByRole('link', {name: 'Check again'}).isVisible(), false);
+  let asked = 0;
+  page.on('request', (request) => { if (request.url().endsWith('/used')) asked++; });
+  await page.clock.fastForward(660_000);
+  await page.getByRole('link', {name: 'Check again'}).waitFor();
+  const before = asked;
+  await page.clock.fastForward(660_000);
+  assert.equal(asked, before, 'the page asks on');
+
   const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', {name: 'Download .env'}).click()]);
   let text = '';
   for await (const chunk of await download.createReadStream()) text += chunk;
