@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"strings"
 	"syscall"
@@ -234,7 +233,6 @@ func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
 	req.Close = r.fresh && !r.http2
 	for _, line := range r.lines {
 		name, value, _ := strings.Cut(line, ": ")
-		name = textproto.CanonicalMIMEHeaderKey(name)
 		req.Header[name] = append(req.Header[name], value)
 		if name == "Host" {
 			req.Host = value

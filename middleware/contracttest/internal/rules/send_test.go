@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -79,5 +80,14 @@ func TestCurlIsShort(t *testing.T) {
 	if len(line) > 700 || !strings.Contains(line, "'begin ") || !strings.Contains(line, " end'") ||
 		!strings.Contains(line, "[65304 bytes left out]") {
 		t.Errorf("got %d bytes, %s", len(line), line)
+	}
+}
+
+// A request over HTTP/2 is shown with the URL where that is spoken.
+func TestCurlOverHTTP2(t *testing.T) {
+	s := &Session{target: Target{URL: "http://one.test", HTTP2URL: "http://two.test"}, base: &url.URL{Scheme: "http"}}
+	want := `curl -i --http2-prior-knowledge "http://two.test/"`
+	if line := s.curl(get("/", "").over2()); line != want {
+		t.Errorf("got %s, want %s", line, want)
 	}
 }
