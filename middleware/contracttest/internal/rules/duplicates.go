@@ -65,7 +65,7 @@ func (p *probe) settled(c creation) answer {
 			break
 		}
 		d := time.Second
-		if after, err := retryAfter(a.header); err == nil && after > 0 {
+		if after, _ := retryAfter(a.header); after > 0 { // 0 where it makes no sense
 			d = min(after, 5*time.Second)
 		}
 		p.sleep(d)
