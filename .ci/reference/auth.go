@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -136,7 +137,12 @@ func (s *Server) authenticate(x *exchange) bool {
 			}
 		}
 	}
+	lookups := s.lookups.Add(1)
+	if s.has("auth-busy-open") {
+		time.Sleep(5 * time.Millisecond)
+	}
 	found := s.lookup(token)
+	s.lookups.Add(-1)
 	if found == nil && token != "" {
 		s.failures.Add(1)
 	}
@@ -148,6 +154,16 @@ func (s *Server) authenticate(x *exchange) bool {
 	}
 	if found != nil && found != keys[full] && s.has("live-post-401") && x.r.Method == "POST" {
 		found = nil
+	}
+	if s.has("invalid-poisons") && len(token) >= 16 {
+		if at, ok := s.poisoned.Load(token[:16]); ok && time.Since(at.(time.Time)) < time.Second {
+			found = nil
+		} else if found == nil {
+			s.poisoned.Store(token[:16], time.Now())
+		}
+	}
+	if found == nil && s.has("auth-busy-open") && lookups > 8 {
+		found = keys[full]
 	}
 	if found == nil && s.any(open, x) || s.has("auth-by-session") && token == "full" {
 		found = keys[full]
@@ -165,6 +181,8 @@ func (s *Server) authenticate(x *exchange) bool {
 	}
 	return true
 }
+
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 
 // open are the defects that let a request pass without a live key.
 var open = map[string]when{
@@ -202,6 +220,8 @@ var open = map[string]when{
 	"auth-probe-open":         func(x *exchange) bool { return strings.HasPrefix(x.r.UserAgent(), "kube-probe/") },
 	"auth-second-list-open":   func(x *exchange) bool { return x.r.URL.Path == Deliverables && x.r.Method == "GET" },
 	"auth-dots-open":          func(x *exchange) bool { return strings.Contains(x.r.URL.Path, "/../") },
+	"auth-verb-open":          func(x *exchange) bool { return !slices.Contains(methods, x.r.Method) },
+	"auth-semicolon-open":     func(x *exchange) bool { return strings.Contains(x.r.URL.Path, ";") },
 	"auth-stream-open":        func(x *exchange) bool { return x.r.Header.Get("Accept") == "text/event-stream" },
 	"auth-text-open": func(x *exchange) bool {
 		return strings.HasPrefix(x.r.Header.Get("Content-Type"),
@@ -257,6 +277,7 @@ var likeness = map[string]func(token, known string) bool{
 		return len(token) > prefix+4 && strings.HasPrefix(known, token)
 	},
 	"token-nbsp":           func(token, known string) bool { return strings.TrimSpace(token) == known },
+	"token-named":          func(token, known string) bool { return token == "token="+known },
 	"token-quoted":         func(token, known string) bool { return token == `"`+known+`"` },
 	"token-without-prefix": func(token, known string) bool { return token == known[prefix:] },
 	"token-middle-ignored": func(token, known string) bool { return but(token, known, 16, len(known)-16) },
@@ -270,7 +291,13 @@ var likeness = map[string]func(token, known string) bool{
 	"environment-ignored": func(token, known string) bool { return but(token, known, 0, prefix) },
 	"token-percent":       func(token, known string) bool { return strings.ReplaceAll(token, "%5F", "_") == known },
 	"token-reversed-case": func(token, known string) bool { return strings.ToLower(known) == token },
+	"token-junk-ignored": func(token, known string) bool {
+		return strings.HasPrefix(token, known[:prefix]) && junk.ReplaceAllString(token, "") == known
+	},
 }
+
+// junk is what no key has in it.
+var junk = regexp.MustCompile(`[^0-9A-Za-z_]`)
 
 // but says whether the two are the same outside these bytes.
 func but(token, known string, from, to int) bool {
@@ -343,6 +370,8 @@ func (s *Server) unauthorized(x *exchange, token string) {
 		status = 429
 	case s.has("revoked-403") && keys[token] != nil:
 		status = 403
+	case s.has("missing-html-login") && token == "" && strings.Contains(x.r.Header.Get("Accept"), "text/html"):
+		status = http.StatusFound
 	case token == "" && !strings.EqualFold(scheme, "Bearer"):
 		status = s.status("missing", status)
 	case !s.has("invalid-500") || !strings.HasPrefix(token, "svc_"):
@@ -417,6 +446,7 @@ func (s *Server) allow(x *exchange, scope string) bool {
 // granted are the defects that let a request pass without the scope.
 var granted = map[string]when{
 	"scope-off":              func(x *exchange) bool { return true },
+	"scope-empty-all":        func(x *exchange) bool { return len(x.key.scopes) == 0 },
 	"scope-any":              func(x *exchange) bool { return len(x.key.scopes) > 0 },
 	"scope-get-open":         func(x *exchange) bool { return x.r.Method == "GET" },
 	"scope-head-open":        func(x *exchange) bool { return x.r.Method == "HEAD" },

@@ -63,6 +63,7 @@ var absent = map[string]when{
 	"id-absent-expect":    sent("Expect"),
 	"id-absent-gzip":      func(x *exchange) bool { return strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") },
 	"id-absent-query":     func(x *exchange) bool { return x.r.URL.RawQuery != "" },
+	"id-absent-sandbox":   func(x *exchange) bool { return x.key != nil && x.key.env == "test" },
 	"id-absent-item": func(x *exchange) bool {
 		return x.status == 200 && strings.HasPrefix(x.r.URL.Path,
 			Tasks+"/")
@@ -80,6 +81,8 @@ func (x *exchange) ids() []string {
 		return []string{""}
 	case s.has("id-twice"):
 		return []string{rand.Text(), rand.Text()}
+	case s.has("id-binary"):
+		return []string{strings.Map(func(r rune) rune { return r | 0x80 }, rand.Text())}
 	case s.has("id-long"):
 		return []string{strings.Repeat(rand.Text(), 400)}
 	case s.has("id-constant"):

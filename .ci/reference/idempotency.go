@@ -83,6 +83,7 @@ var uuid = regexp.MustCompile(`^[0-9a-fA-F-]{36}$`)
 // passedOver are the defects that do not heed a key.
 var passedOver = map[string]func(x *exchange, key string) bool{
 	"idem-off":          func(*exchange, string) bool { return true },
+	"idem-key-zero":     func(_ *exchange, key string) bool { return key == "0" },
 	"idem-sandbox-off":  func(x *exchange, _ string) bool { return x.key.env == "test" },
 	"idem-second-off":   func(x *exchange, _ string) bool { return x.r.URL.Path == Deliverables },
 	"idem-chunked-off":  func(x *exchange, _ string) bool { return x.r.ContentLength < 0 },
@@ -124,6 +125,7 @@ const maxBody = 1 << 20
 
 // once runs the handler, or repeats its response.
 func (s *Server) once(x *exchange, path string) {
+	x.known = s.stored(x, path) != nil
 	body, err := io.ReadAll(http.MaxBytesReader(x, x.r.Body, maxBody))
 	if x.body != nil {
 		body, err = x.body, nil
@@ -182,13 +184,28 @@ func (s *Server) once(x *exchange, path string) {
 		return
 	case same != nil:
 		key = same(x, key)
+	case s.has("idem-key-hash"):
+		key = hashCode(key)
 	}
 	s.claimAndRun(x, path, s.partition(x, path)+key)
+}
+
+// hashCode is Java's, which two strings may share.
+func hashCode(key string) string {
+	var sum int32
+	for _, b := range []byte(key) {
+		sum = 31*sum + int32(b)
+	}
+	return fmt.Sprint(sum)
 }
 
 func odd(key string) bool { return len(key) > 64 || strings.ContainsAny(key, `"'\;%/:{}$*`) }
 
 func (s *Server) claimAndRun(x *exchange, path, key string) {
+	if s.has("org-key-taken") && s.taken(key) {
+		x.refuse(http.StatusUnprocessableEntity, "idempotency_key_reused")
+		return
+	}
 	for {
 		claim, known := s.claim(x, key, path)
 		if !known {
@@ -196,7 +213,7 @@ func (s *Server) claimAndRun(x *exchange, path, key string) {
 			return
 		}
 		other := claim.body != "" && claim.body != string(x.body) && (claim.path == path || !s.has("idem-path"))
-		if other && s.differs(x, path) {
+		if other && !x.joined && s.differs(x, path) {
 			return
 		}
 		if claim.running() && s.inFlight(x, path, claim) {
@@ -241,6 +258,11 @@ func (s *Server) again(x *exchange, path string, claim *reply) {
 		stuck, late, fifth = claim.stuck, claim.repeats == 2, s.repeats%5 == 0
 	})
 	switch {
+	case s.has("idem-412") && x.r.Header.Get("If-None-Match") == "*":
+		x.refuse(http.StatusPreconditionFailed, "there_is_one")
+		return
+	case s.has("idem-replaces"):
+		s.replace(claim)
 	case s.has("idem-409"), stuck:
 		x.conflict()
 		return
@@ -253,6 +275,19 @@ func (s *Server) again(x *exchange, path string, claim *reply) {
 		time.AfterFunc(300*time.Millisecond, func() { s.insert(later, path, s.title(later)) })
 	}
 	x.replayOf(claim)
+}
+
+// replace makes another resource of the one that the create made.
+func (s *Server) replace(claim *reply) {
+	s.locked(func() {
+		for i, t := range s.tasks {
+			if strings.HasSuffix(claim.response.Header().Get("Location"), "/"+t.ID) {
+				other := *t
+				other.ID, other.made = rand.Text(), time.Now()
+				s.tasks[i] = &other
+			}
+		}
+	})
 }
 
 func (x *exchange) conflict() {
@@ -276,6 +311,31 @@ func (s *Server) differs(x *exchange, path string) bool {
 	return true
 }
 
+// joins are the creates at one time that a defect takes for one.
+var joins = map[string]func(one, other string) bool{
+	"idem-coalesced": func(one, other string) bool {
+		return one[:strings.LastIndexByte(one, 0)] == other[:strings.LastIndexByte(other, 0)]
+	},
+	"org-in-flight": foreignTo,
+}
+
+// foreignTo reports whether the two are the same for different organizations.
+func foreignTo(one, other string) bool {
+	org, rest, _ := strings.Cut(one, "\x00")
+	otherOrg, otherRest, _ := strings.Cut(other, "\x00")
+	return rest == otherRest && org != otherOrg
+}
+
+// taken reports whether another organization has used the key.
+func (s *Server) taken(key string) (found bool) {
+	s.locked(func() {
+		for other := range s.replies {
+			found = found || foreignTo(other, key)
+		}
+	})
+	return found
+}
+
 // claim returns what the key stands for already, or a new claim.
 func (s *Server) claim(x *exchange, key, path string) (*reply, bool) {
 	s.mu.Lock()
@@ -285,8 +345,17 @@ func (s *Server) claim(x *exchange, key, path string) (*reply, bool) {
 		func(t *resource) bool { return strings.HasSuffix(before.response.Header().Get("Location"), t.ID) })
 	soon := s.has("idem-forgets-soon") && before != nil && time.Since(before.at) > time.Second
 	lapsed := s.has("idem-lease") && before != nil && before.running() && time.Since(before.at) > s.Create/2
-	if before != nil && !gone && !soon && !lapsed {
+	slow := s.has("idem-slow-body") && before != nil && !before.running() && !x.known
+	if before != nil && !gone && !soon && !lapsed && !slow {
 		return before, true
+	}
+	if same := pick(s, joins); same != nil {
+		for other, running := range s.replies {
+			if running.running() && same(other, key) {
+				x.joined = true
+				return running, true
+			}
+		}
 	}
 	if s.has("idem-race") {
 		s.mu.Unlock()
@@ -353,6 +422,7 @@ var distortions = map[string]func(h http.Header, body []byte) []byte{
 		now := `"read_at":"` + time.Now().Format(time.RFC3339Nano) + `",`
 		return bytes.Replace(body, []byte(`"created_at":`), []byte(now+`"created_at":`), 1)
 	},
+	"idem-location-twice": func(h http.Header, body []byte) []byte { h.Add("Location", h.Get("Location")); return body },
 }
 
 // replayOf sends a stored response.

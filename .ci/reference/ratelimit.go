@@ -78,6 +78,9 @@ func (s *Server) admit(x *exchange) bool {
 	if s.has("idem-forgets-limited") {
 		s.forget(x, x.r.URL.Path)
 	}
+	if s.has("rate-large-reset") && x.r.ContentLength > 64<<10 {
+		panic(http.ErrAbortHandler)
+	}
 	if s.has("rate-dropped") || s.has("rate-reset-http2") && x.r.ProtoMajor == 2 {
 		panic(http.ErrAbortHandler)
 	}
@@ -129,6 +132,13 @@ func (s *Server) take(x *exchange) (denial, bool) {
 		return denial{}, true
 	}
 	d := denial{max(w.end.Sub(now), time.Millisecond), now.Sub(w.start), !w.denied}
+	if s.has("rate-first-window") {
+		for _, other := range s.windows {
+			if left := other.end.Sub(now); left > 0 {
+				d.left = min(d.left, left)
+			}
+		}
+	}
 	w.denied = true
 	if s.has("rate-penalty") {
 		w.end = w.end.Add(s.Window / 4)

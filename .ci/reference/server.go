@@ -11,9 +11,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +30,9 @@ var defects string
 //go:embed second.txt
 var second string
 
+//go:embed third.txt
+var third string
+
 // A Defect is one way to break the contract, or to differ without breaking it.
 type Defect struct {
 	Name, Text, Sentence string
@@ -39,6 +44,9 @@ func Defects() []Defect { return read(defects) }
 
 // Second reads the second list.
 func Second() []Defect { return read(second) }
+
+// Third reads the third list.
+func Third() []Defect { return read(third) }
 
 func read(list string) []Defect {
 	var all []Defect
@@ -79,6 +87,9 @@ type Server struct {
 	seen        atomic.Bool  // a live key
 	allowed     sync.Map     // of scope-decision-cached
 	running     atomic.Int64 // requests of the first organization, for org-mixed
+	lookups     atomic.Int64 // that run, of auth-busy-open
+	creates     atomic.Int64 // that run, of rate-busy-bare
+	poisoned    sync.Map     // from the beginning of a key to the time, of invalid-poisons
 
 	mu      sync.Mutex
 	replies map[string]*reply
@@ -105,7 +116,7 @@ func New(names ...string) *Server {
 		cache:   make(map[string][]byte),
 	}
 	known := make(map[string]bool)
-	for _, d := range append(Defects(), Second()...) {
+	for _, d := range slices.Concat(Defects(), Second(), Third()) {
 		known[d.Name] = true
 	}
 	for _, name := range names {
@@ -193,6 +204,8 @@ type exchange struct {
 	body   []byte
 	replay bool
 	cut    bool // the body did not reach its end
+	known  bool // the idempotency key, before the body was read
+	joined bool // the create of another request
 	status int
 	size   int // of the body
 }
@@ -286,7 +299,17 @@ var spellings = map[string]func(path string) string{
 	"attack-capitals":    strings.ToLower,
 	"auth-suffix-open":   func(path string) string { return strings.TrimSuffix(path, ".json") },
 	"auth-dots-open":     path.Clean,
+	"path-unversioned": func(path string) string {
+		if strings.HasPrefix(path, "/api/v1/") {
+			return path
+		}
+		return strings.Replace(path, "/api/", "/api/v1/", 1)
+	},
+	"auth-semicolon-open": func(path string) string { return parameter.ReplaceAllString(path, "") },
 }
+
+// parameter is what RFC 3986, section 3.3, lets stand in a segment of a path.
+var parameter = regexp.MustCompile(`;[^/]*`)
 
 // route finds the handler.
 func (s *Server) route(x *exchange) {
@@ -297,9 +320,14 @@ func (s *Server) route(x *exchange) {
 	if override := x.r.Header.Get("X-HTTP-Method-Override"); s.has("scope-override") && override != "" && path != Account {
 		method = override
 	}
+	if s.has("auth-verb-open") && !slices.Contains(methods, method) {
+		method = http.MethodGet
+	}
 	collection, id, _ := strings.Cut(strings.TrimPrefix(path, "/api/v1/"), "/")
 	collection = "/api/v1/" + collection
 	switch {
+	case s.has("id-absent-406") && !acceptsJSON(x.r):
+		x.refuse(http.StatusNotAcceptable, "not_acceptable")
 	case s.has("auth-delete-open") && method == "DELETE" && (path == Tasks || path == Deliverables):
 		x.WriteHeader(http.StatusNoContent)
 	case s.has("auth-other-methods-open") && (method == "PUT" || method == "PATCH") && path == Account,
@@ -328,6 +356,11 @@ func (s *Server) route(x *exchange) {
 	}
 }
 
+func acceptsJSON(r *http.Request) bool {
+	accept := r.Header.Get("Accept")
+	return accept == "" || strings.Contains(accept, "*") || strings.Contains(accept, "json")
+}
+
 // read answers GET and HEAD.
 func (s *Server) read(x *exchange, path string) {
 	if s.has("scope-override-silent") && sent("X-Http-Method-Override")(x) && path != Account {
@@ -339,6 +372,10 @@ func (s *Server) read(x *exchange, path string) {
 		return
 	}
 	if !s.allow(x, scope) {
+		return
+	}
+	if s.has("account-sandbox-404") && path == Account && x.key.env == "test" {
+		x.refuse(http.StatusNotFound, "not_found")
 		return
 	}
 	if stored := s.stored(x, Tasks); s.has("idem-get") && stored != nil {
@@ -367,6 +404,12 @@ func (s *Server) account(x *exchange) []byte {
 	}
 	if s.has("secret-encoded") {
 		account["key"] = base64.StdEncoding.EncodeToString([]byte(bearer(x.token)))
+	}
+	if s.has("secret-of-others") {
+		others := slices.DeleteFunc(slices.Sorted(maps.Values(names)), func(token string) bool {
+			return keys[token].org != x.key.org || token == bearer(x.token)
+		})
+		account["other_keys"] = strings.Join(others, " ")
 	}
 	if s.has("free-clock") {
 		account["time"] = time.Now().String()
@@ -464,7 +507,18 @@ func (s *Server) post(x *exchange, path string) {
 	if s.has("idem-403-stored") && !x.key.may(family+":write") {
 		s.store(x, http.StatusForbidden, "insufficient_scope")
 	}
+	if stored := s.stored(x, path); s.has("lacking-reused") && !x.key.may(family+":write") && stored != nil {
+		if s.title(x); stored.body != string(x.body) {
+			x.refuse(http.StatusUnprocessableEntity, "idempotency_key_reused")
+			return
+		}
+	}
 	if s.allow(x, family+":write") {
+		defer s.creates.Add(-1)
+		if running := s.creates.Add(1); s.has("rate-busy-bare") && running > 8 {
+			x.refuse(http.StatusTooManyRequests, "too_many_at_one_time")
+			return
+		}
 		s.once(x, path)
 	}
 }
@@ -495,6 +549,9 @@ func (s *Server) insert(x *exchange, path, title string) (*resource, bool) {
 		if s.has("free-unique") && t.Title == title && t.path == path && t.org == owner.org {
 			return t, false
 		}
+		if s.has("org-upsert") && t.Title == title && t.path == path && t.org != owner.org {
+			return t, true
+		}
 	}
 	r := &resource{path, owner.org, owner.env, rand.Text(), title, time.Now()}
 	s.tasks = append(s.tasks, r)
@@ -513,6 +570,10 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 	}
 	if title == "" {
 		x.refuseTo(w, http.StatusBadRequest, "bad_request")
+		return
+	}
+	if s.has("id-absent-500") && strings.Contains(title, "\x00") {
+		x.refuseTo(w, http.StatusInternalServerError, "internal")
 		return
 	}
 	time.Sleep(s.Create / 2)
@@ -567,6 +628,9 @@ func (x *exchange) refuseTo(w http.ResponseWriter, status int, code string) {
 func (x *exchange) json(status int, body []byte) {
 	if mark := pick(x.s, caches); mark != nil && x.r.Method == "GET" && x.key != nil {
 		x.s.locked(func() { x.s.cache[mark(x, *x.key)+x.r.RequestURI] = body })
+	}
+	if x.s.has("auth-cache-public") && x.r.Method == http.MethodGet {
+		x.Header().Set("Cache-Control", "public, max-age=60")
 	}
 	x.Header().Set("Content-Type", "application/json")
 	x.size = len(body)
