@@ -37,7 +37,7 @@ type group struct {
 	unbounded bool            // a call has no deadline
 	cmds      []redis.Cmder
 	sent      bool
-	replaced  bool          // another trip may begin although this one has not ended
+	over      bool          // its trip has ended, or another may begin although it has not
 	done      chan struct{} // closed when there are replies, or err
 	err       error
 }
@@ -73,8 +73,8 @@ func (s *sender) leave(g *group, cmd *redis.Cmd) {
 	switch {
 	case !g.sent:
 		g.cmds = slices.DeleteFunc(g.cmds, func(c redis.Cmder) bool { return c == cmd })
-	case !g.replaced:
-		g.replaced = true
+	case !g.over:
+		g.over = true
 		s.end()
 	}
 }
@@ -101,10 +101,13 @@ func (s *sender) next(last *group) *group {
 	runtime.Gosched() // who was just answered may have another command
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case last != nil && last.replaced:
-		return nil
-	case len(s.waiting) == 0:
+	if last != nil {
+		if last.over {
+			return nil
+		}
+		last.over = true
+	}
+	if len(s.waiting) == 0 {
 		s.trips--
 		return nil
 	}

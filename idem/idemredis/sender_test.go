@@ -208,6 +208,32 @@ func TestLeavingBeforeTheTrip(t *testing.T) {
 	}
 }
 
+// late is a context that ends when its trip has ended.
+type late struct {
+	context.Context
+	s *trips
+}
+
+func (c late) Done() <-chan struct{} {
+	redistest.Eventually(c.s.t, "the trip has ended", func() bool { return c.s.Trips() <= 0 })
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// A call that leaves when its trip has just ended does not end it again.
+func TestLeavingAfterTheTrip(t *testing.T) {
+	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
+	var calls []func()
+	for i := range 40 { // each may as well take its reply
+		calls = append(calls, func() { s.Begin(late{t.Context(), s}, aClaim(fmt.Sprint("key ", i))) })
+	}
+	s.together(nothing, calls...)
+	if n := s.Trips(); n != 0 {
+		t.Errorf("%d trips are under way, want none", n)
+	}
+}
+
 // Trips that never end hold up nobody but those who made them.
 func TestTripsThatHang(t *testing.T) {
 	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
