@@ -31,7 +31,7 @@ func (j *joined) Context(parent context.Context) context.Context { return WithTx
 
 // Settle implements [idem.Transaction].
 func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
-	defer j.end()
+	defer j.end(ctx)
 	switch conn := j.conn.Conn().PgConn(); {
 	case ctx.Err() != nil: // the pool closes the connection
 		return claims.CallError(ctx, "idempgx: settle", ctx.Err())
@@ -139,10 +139,15 @@ func (j *joined) ended(ctx context.Context) error {
 	return fmt.Errorf("idempgx: %w", claims.Ended(ctx, j.store.logger, j.claim.Key))
 }
 
-// end gives back what the transaction had.
-func (j *joined) end() {
+// end gives back what the transaction had. A handler whose response streams may
+// go on to read Rows that it has left open, so the connection is not closed
+// beside it, as the pool would.
+func (j *joined) end(ctx context.Context) {
 	j.timer.Stop()
 	j.over.Store(true)
+	if conn := j.conn.Conn(); conn.PgConn().IsBusy() {
+		conn.Close(ctx)
+	}
 	j.conn.Release()
 	j.store.queue.Leave(j.claim.Key)
 }
