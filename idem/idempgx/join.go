@@ -41,9 +41,14 @@ func (s *Store) Join(
 	}
 	within, cancel := context.WithTimeout(ctx, cmp.Or(timeout, claims.LongestHandler))
 	defer cancel()
+	var j *joined
+	defer func() {
+		if j == nil { // also when a tracer of pgx panicked
+			s.queue.Leave(c.Key)
+		}
+	}()
 	record, j, err := s.join(within, c)
 	if j == nil {
-		s.queue.Leave(c.Key)
 		return record, nil, claims.CallError(within, "idempgx: join", err)
 	}
 	j.timer = claims.Watch(context.WithoutCancel(ctx), s.logger, c.Key, s.waitedFor())
@@ -76,14 +81,18 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 	if err != nil {
 		return idem.Record{}, nil, err
 	}
-	j := &joined{store: s, conn: conn, claim: c}
+	j, held := &joined{store: s, conn: conn, claim: c}, false
+	defer func() {
+		if !held {
+			conn.Release()
+		}
+	}()
 	record, err := j.begin(ctx)
-	if err != nil || record.State != idem.Claimed {
-		j.rollBack(ctx)
-		conn.Release()
-		return record, nil, err
+	if held = err == nil && record.State == idem.Claimed; held {
+		return record, j, nil
 	}
-	return record, j, nil
+	j.rollBack(ctx)
+	return record, nil, err
 }
 
 // begin begins the transaction and claims the key of a request that has no row,

@@ -1,0 +1,61 @@
+package idempgx_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A faulty tracer panics where a batch begins or has ended, once it is told to.
+type faulty struct{ start, end bool }
+
+func (f *faulty) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (f *faulty) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (f *faulty) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	if f.start {
+		panic("faulty")
+	}
+	return ctx
+}
+
+func (f *faulty) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (f *faulty) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {
+	if f.end {
+		panic("faulty")
+	}
+}
+
+// A tracer of pgx that panics keeps neither the key, nor the turn, nor the
+// connection.
+func TestTracerPanics(t *testing.T) {
+	tracer := &faulty{}
+	pool := newPool(t, 1, func(c *pgx.ConnConfig) { c.Tracer = tracer })
+	store := newStore(pool)
+	panics := func(name string, call func()) {
+		t.Helper()
+		defer func() {
+			if recover() == nil {
+				t.Errorf("%s returned, want the panic", name)
+			}
+			*tracer = faulty{}
+		}()
+		call()
+	}
+	for _, fault := range []faulty{{start: true}, {end: true}} {
+		*tracer = fault
+		panics("Join", func() { store.Join(t.Context(), claim("key"), 0) })
+		_, j := join(t, store, "key")
+		*tracer = fault
+		panics("Settle", func() { j.Settle(t.Context(), finished) })
+	}
+	_, j := join(t, store, "the next")
+	if err := j.Settle(t.Context(), finished); err != nil {
+		t.Error(err)
+	}
+}
