@@ -153,7 +153,7 @@ func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := caller.key()
+	k := caller.key().Clone()
 	k.Digest = d
 	return k, nil
 }

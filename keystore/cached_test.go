@@ -82,6 +82,22 @@ func TestCachedBinds(t *testing.T) {
 	}
 }
 
+// A change of the key that Lookup returned does not change what is remembered.
+func TestCachedCopies(t *testing.T) {
+	store := newFake()
+	d := store.add(t, func(k *keystore.Key) {
+		k.Attributes, k.Networks = map[string]string{"plan": "free"}, prefixes("192.0.2.0/24")
+	})
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	for range 2 {
+		k, err := cached.Lookup(t.Context(), d)
+		if err != nil || k.Attributes["plan"] != "free" || k.Networks[0] != prefixes("192.0.2.0/24")[0] {
+			t.Fatalf("got %+v, error %v, want the key as it is stored", k, err)
+		}
+		k.Attributes["plan"], k.Networks[0] = "gold", prefixes("0.0.0.0/0")[0]
+	}
+}
+
 // Each scope that nobody knows is logged once, and not without end.
 func TestCachedReportsUnknownScopes(t *testing.T) {
 	var log logged
