@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -40,7 +39,7 @@ func attributeProblems(attributes map[string]string) (problems []FieldError) {
 			add("The value of the attribute %q is longer than %d bytes.", name, maxAttributeValue)
 		case !utf8.ValidString(value):
 			add("The value of the attribute %q is not valid UTF-8 text.", name)
-		case strings.ContainsFunc(value, unicode.IsControl):
+		case strings.ContainsFunc(value, controls):
 			add("The value of the attribute %q has a control character, such as a line break.", name)
 		}
 	}

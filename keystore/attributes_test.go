@@ -43,6 +43,7 @@ func TestAttributeLimits(t *testing.T) {
 		{map[string]string{"\u0161": "x"}, `has other characters`}, // U+0161 would be "a" as a byte
 		{map[string]string{"a": strings.Repeat("x", 201)}, `The value of the attribute "a" is longer than 200 bytes.`},
 		{map[string]string{"a": "\xff"}, `The value of the attribute "a" is not valid UTF-8 text.`},
+		{map[string]string{"a": "\u202ex"}, `The value of the attribute "a" has a control character`},
 		{map[string]string{"a": "x\n"},
 			`The value of the attribute "a" has a control character, such as a line break.`},
 	} {

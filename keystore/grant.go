@@ -22,7 +22,7 @@ const (
 // A Grant is what a key is issued for.
 type Grant struct {
 	Organization string       // required; at most 255 bytes
-	Name         string       // at most 100 characters, none of them control characters
+	Name         string       // at most 100 characters, without controls, line ends and changes of direction
 	Environment  Environment  // required
 	Scopes       []scope.Name // each known to the Issuer's registry; repeated ones count once
 
@@ -133,10 +133,17 @@ func nameProblem(name string) string {
 		return "The name is not valid UTF-8 text."
 	case utf8.RuneCountInString(name) > maxName:
 		return fmt.Sprintf("The name is longer than %d characters.", maxName)
-	case strings.ContainsFunc(name, unicode.IsControl):
+	case strings.ContainsFunc(name, controls):
 		return "The name has a control character, such as a line break."
 	}
 	return ""
+}
+
+// controls reports whether a character ends a line or changes the order of the
+// text around it.
+func controls(r rune) bool {
+	const embeddings, isolates = "\u202a\u202b\u202c\u202d\u202e", "\u2066\u2067\u2068\u2069"
+	return unicode.IsControl(r) || strings.ContainsRune("\u2028\u2029"+embeddings+isolates, r)
 }
 
 // key returns the record of a token that is granted at now.

@@ -125,6 +125,8 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		"no name":                {url.Values{"name": {"  "}}, "Give the key a name"},
 		"name too long":          {url.Values{"name": {long}}, "longer than 100 characters"},
 		"name with a line break": {url.Values{"name": {"a\nb"}}, "control character"},
+		"name that turns text":   {url.Values{"name": {"paid \u202egnp.exe"}}, "control character"},
+		"name of two lines":      {url.Values{"name": {"a\u2028b"}}, "control character"},
 		"no expiry":              {url.Values{"expiry": nil}, "Choose when the key ends."},
 		"odd expiry":             {url.Values{"expiry": {"-1"}}, "Choose when the key ends."},
 		"expiry without a date":  {url.Values{"expiry": {"date"}}, "Fill in the last day"},
