@@ -264,6 +264,25 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
+// A form or a link with thousands of scopes that do not exist is answered with
+// the first of them.
+func TestManyUnknownScopes(t *testing.T) {
+	b := newBench(t)
+	f := b.form(t)
+	var names strings.Builder
+	for i := range 9000 {
+		fmt.Fprintf(&names, "x%x ", i)
+	}
+	f["scopes"] = []string{names.String()}
+	wantText(t, "the form", b.post("/new", f), 422, `There is no scope "x9".`)
+	wantText(t, "a link", b.get("/new?"+url.Values{"scopes": f["scopes"]}.Encode()), 200, "cannot assign: x0 , x1 ,")
+	for _, got := range []reply{b.post("/new", f), b.get("/new?" + f.Encode())} {
+		if strings.Contains(plain(got), "xa") || len(got.text) > 30_000 {
+			t.Errorf("got %s with %d bytes", got.Status, len(got.text))
+		}
+	}
+}
+
 func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 	b := newBench(t)
 	f := b.form(t)

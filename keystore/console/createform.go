@@ -45,11 +45,14 @@ func (x *exchange) readCreateForm(v url.Values) createForm {
 		}
 	}
 	known, unknown := x.registry.Parse(names)
-	f.Scopes = append(known.Names(), unknown...)
+	f.Scopes = append(known.Names(), unknown[:min(len(unknown), maxUnknown)]...)
 	return f
 }
 
-const maxDays = 3650 // until a key expires, where a number is given
+const (
+	maxDays    = 3650 // until a key expires, where a number is given
+	maxUnknown = 10   // scopes that a page names though there are none
+)
 
 // grant returns what the form asks for, and what is wrong with its expiry.
 func (f createForm) grant(a Actor) (keystore.Grant, []keystore.FieldError) {

@@ -32,7 +32,10 @@ type show struct {
 	among func(x *exchange, keys []*keystore.Key, last *keystore.Key) ([]*keystore.Key, *keystore.Key, error)
 }
 
-const day = 24 * time.Hour
+const (
+	day       = 24 * time.Hour
+	maxSearch = 800 // bytes, of the 200 characters that the field takes
+)
 
 var active = []keystore.Status{keystore.Active}
 
@@ -100,7 +103,8 @@ func readSelection(u *url.URL, shows []show) (s selection, after *keystore.Key, 
 		n, err = strconv.ParseInt(nanos, 36, 64)
 		after = &keystore.Key{CreatedAt: time.Unix(0, n).UTC(), ID: id}
 	}
-	if err != nil || q.Has("after") && after == nil || s.Environment != "" && !s.Environment.Known() ||
+	if err != nil || len(s.Search) > maxSearch || q.Has("after") && after == nil ||
+		s.Environment != "" && !s.Environment.Known() ||
 		!slices.ContainsFunc(shows, func(c show) bool { return c.Value == s.Status }) {
 		return s, nil, badRequest("The list has no page at this address. Choose from its filters.")
 	}

@@ -41,6 +41,8 @@ func TestSearch(t *testing.T) {
 	}
 	got := b.get("/?q=%25&status=revoked")
 	wantText(t, "nothing found", got, 200, "No key matches “%”.", "Show all live keys")
+	// Each key is compared with what is searched.
+	wantText(t, "too long", b.get("/?q="+strings.Repeat("x", 801)), 400, "The list has no page at this address.")
 }
 
 // Somebody who pastes a whole token finds its key, and the token stays in no
