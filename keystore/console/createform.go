@@ -114,7 +114,7 @@ func (x *exchange) createForm() error {
 	f := x.readCreateForm(url.Values{"name": q["name"], "environment": q["environment"], "scopes": q["scopes"]})
 	offered := slices.Concat(x.assignable(keystore.Production), x.assignable(keystore.Sandbox))
 	f.Lacks = slices.DeleteFunc(slices.Clone(f.Scopes), func(n scope.Name) bool { return slices.Contains(offered, n) })
-	f.Linked = f.Name != "" || len(f.Scopes) > 0 || q.Has("expires")
+	f.Linked = slices.ContainsFunc([]string{"name", "environment", "scopes", "expires", "preset"}, q.Has)
 	f.Expiry = "never"
 	expires := q.Get("expires")
 	if days, err := strconv.Atoi(expires); err == nil && 1 <= days && days <= maxDays {

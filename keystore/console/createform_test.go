@@ -205,6 +205,8 @@ func TestLinks(t *testing.T) {
 			"scopes=tasks:read,moon:walk,<b>": {"scopes that you cannot assign: <code>moon:walk</code>, " +
 				"<code>&lt;b&gt;</code>."},
 			"expires=90":               {`value="90" selected`, said},
+			"preset=External+worker":   {`value="deliverables:write" checked`, said},
+			"environment=production":   {`value="production" required checked`, said},
 			"expires=45":               {`value="date" selected`, `value="2000-02-15"`},
 			"expires=2031-12-31":       {`value="date" selected`, `value="2031-12-31"`},
 			"expires=soon":             {`value="never" selected`},
@@ -218,7 +220,7 @@ func TestLinks(t *testing.T) {
 				}
 			}
 		}
-		if strings.Contains(b.get("/new").text, said) || strings.Contains(b.get("/new?preset=External+worker").text, said) {
+		if strings.Contains(b.get("/new").text, said) || strings.Contains(b.get("/new?utm=x").text, said) {
 			t.Error("a form that no link has filled in says that one has")
 		}
 		if len(b.all(t, "acme")) > 0 || len(b.entries) > 0 {
