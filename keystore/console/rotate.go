@@ -70,9 +70,11 @@ func (x *exchange) rotate(k *keystore.Key) error {
 			"Choose when the old secret stops working.")
 	}
 	err := x.replace(k, overlaps[i].overlap, token)
-	if err != nil && failureOf(err).status == http.StatusServiceUnavailable {
+	if err == nil {
+		return nil
+	}
+	if f := x.explain(err); f.status == http.StatusServiceUnavailable || f.problems != nil {
 		// With the same token, so that trying again makes no second key.
-		f := x.explain(err)
 		return x.showRotateForm(f.status, k, token, overlap, f.detail)
 	}
 	return err

@@ -153,6 +153,25 @@ func TestRotationsThatAreNotValid(t *testing.T) {
 	}
 }
 
+// A policy that refuses an overlap says so on the form, which is sent again
+// without one.
+func TestRotateWithTooManyOverlaps(t *testing.T) {
+	b := newBench(t)
+	_, first := b.add(t, "acme")
+	_, k := b.add(t, "acme")
+	b.mount(keystore.Policy{MaxKeys: 1})
+	form := url.Values{"issue_token": {"x"}, "overlap": {"3600"}}
+	secretOf(t, b.post("/"+first.ID+"/rotate", form))
+	form.Set("issue_token", "y")
+	got := b.post("/"+k.ID+"/rotate", form)
+	wantText(t, "an overlap", got, 422, "Rotate “Old one”", "that were rotated still work. Choose no overlap")
+	if tokenOf(t, got) != "y" || !strings.Contains(got.text, `value="3600" checked`) {
+		t.Errorf("the form is another one:\n%s", got.text)
+	}
+	form.Set("overlap", "0")
+	secretOf(t, b.post("/"+k.ID+"/rotate", form))
+}
+
 // A token that made another key rotates nothing.
 func TestRotateWithTheTokenOfAnotherForm(t *testing.T) {
 	b := newBench(t)
