@@ -62,8 +62,8 @@ func attributeField(a Attribute) string { return "attribute." + a.Name }
 func (x *exchange) readRestriction(v url.Values) restriction {
 	typed := restriction{Attributes: make(map[string]string), Networks: strings.TrimSpace(v.Get("networks"))}
 	for _, a := range x.options.Attributes {
-		if value := v.Get(attributeField(a)); !a.ReadOnly {
-			typed.Attributes[a.Name] = strings.TrimSpace(value)
+		if field := attributeField(a); !a.ReadOnly && v.Has(field) {
+			typed.Attributes[a.Name] = strings.TrimSpace(v.Get(field))
 		}
 	}
 	return typed

@@ -111,6 +111,11 @@ func TestEditTheFirstAttribute(t *testing.T) {
 	if got := b.key(t, k.ID).Attributes; !maps.Equal(got, map[string]string{"project": "x"}) {
 		t.Errorf("got the attributes %v, want the project x", got)
 	}
+	// A form from before the console knew an attribute leaves it as it is.
+	b.post("/"+k.ID+"/edit", url.Values{"name": {"New"}})
+	if got := b.key(t, k.ID); got.Name != "New" || got.Attributes["project"] != "x" {
+		t.Errorf("a form without the field made of it %+v", got)
+	}
 }
 
 func TestEditProblems(t *testing.T) {
