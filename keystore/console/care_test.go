@@ -90,6 +90,24 @@ func TestCare(t *testing.T) {
 	})
 }
 
+// A scope that a request needs while the page is open stays.
+func TestAScopeThatIsUsedMeanwhileStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+		b.use(t, k, scope.TasksRead)
+		time.Sleep(32 * day)
+		b.use(t, k, scope.TasksRead)
+		wantText(t, "its page", b.get("/"+k.ID), 200, "Take it away")
+		b.use(t, k, scope.TasksWrite)
+		got := b.post("/"+k.ID+"/narrow", url.Values{"without": {"tasks:write"}})
+		wantText(t, "the button", got, 409, "This scope is in use", "A request has needed tasks:write")
+		if got := b.key(t, k.ID).Scopes; len(got) != 2 {
+			t.Errorf("the key holds %v", got)
+		}
+	})
+}
+
 // A scope is unused when the last day of its use has been over for 30 days.
 func TestScopesAreUnusedAfter30Days(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,8 @@ func TestStory(t *testing.T) {
 		post("edit", url.Values{"name": {"New"}, "networks": {"192.0.2.7"}, "attribute.project": {"y"},
 			"attribute.team": {"Lyon"}, "scopes_listed": {"1"}, "scopes": {"tasks:read", "account:read"},
 			"expires_on": {"2000-02-29"}})
-		post("narrow", url.Values{"without": {"account:read"}})
+		post("edit", url.Values{"name": {"New"}, "networks": {"192.0.2.7"}, "scopes_listed": {"1"},
+			"scopes": {"tasks:read"}})
 		post("suspend", url.Values{"note": {"who runs this?"}})
 		post("resume", nil)
 		post("rotate", url.Values{"issue_token": {"x"}, "overlap": {"86400"}})

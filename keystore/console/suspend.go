@@ -17,24 +17,33 @@ func (x *exchange) suspendForm(k *keystore.Key) error {
 // suspend and resume change whether k is refused. Everybody can suspend a key;
 // resuming it gives rights back.
 func (x *exchange) suspend(k *keystore.Key) error {
-	return x.alter(k, nil, "suspended", func(k *keystore.Key) { k.Suspended = true })
+	return x.alter(k, nil, "suspended", func(k *keystore.Key) error { k.Suspended = true; return nil })
 }
 
 func (x *exchange) resume(k *keystore.Key) error {
-	return x.alter(k, x.editable(k), "resumed", func(k *keystore.Key) { k.Suspended = false })
+	return x.alter(k, x.editable(k), "resumed", func(k *keystore.Key) error { k.Suspended = false; return nil })
 }
 
-// narrow takes the scopes away that the form names.
+// narrow takes the scopes away that the form names, if they are unused still.
 func (x *exchange) narrow(k *keystore.Key) error {
-	return x.alter(k, x.editable(k), "narrowed", func(k *keystore.Key) {
+	return x.alter(k, x.editable(k), "narrowed", func(k *keystore.Key) error {
+		use, err := x.activity(k)
 		without := x.r.PostForm["without"]
-		k.Scopes = slices.DeleteFunc(k.Scopes, func(n scope.Name) bool { return slices.Contains(without, string(n)) })
+		k.Scopes = slices.DeleteFunc(k.Scopes, func(n scope.Name) bool {
+			gone := slices.Contains(without, string(n))
+			if gone && err == nil && !slices.Contains(use.Idle, n) {
+				err = &failure{status: http.StatusConflict, title: "This scope is in use", detail: "A request " +
+					"has needed " + string(n) + ", or the store cannot tell. Nothing was changed. To take it away, edit the key."}
+			}
+			return gone
+		})
+		return err
 	})
 }
 
 // alter changes k as a form of its page says, unless it may not be, and tells
 // on that page what was done.
-func (x *exchange) alter(k *keystore.Key, refusal error, done string, change func(*keystore.Key)) error {
+func (x *exchange) alter(k *keystore.Key, refusal error, done string, change func(*keystore.Key) error) error {
 	if err := cmp.Or(ended(k), refusal); err != nil {
 		return err
 	}
@@ -42,9 +51,8 @@ func (x *exchange) alter(k *keystore.Key, refusal error, done string, change fun
 		return err
 	}
 	edited := k.Clone()
-	change(edited)
-	if len(edited.Scopes) == 0 && len(k.Scopes) > 0 {
-		return badRequest("A key without scopes can do nothing. To end it, revoke it.")
+	if err := change(edited); err != nil {
+		return err
 	}
 	changed, err := x.issuer.By(x.actor.ID, x.reason()).Edit(x.r.Context(), edited)
 	if err != nil {

@@ -53,8 +53,8 @@ func TestActsThatAreRefused(t *testing.T) {
 	}
 	b.options.Assignable = nil
 	b.mount(keystore.Policy{})
-	wantText(t, "all scopes", b.post(path+"/narrow", url.Values{"without": {"tasks:write", "tasks:read"}}), 400,
-		"To end it, revoke it.")
+	wantText(t, "all scopes", b.post(path+"/narrow", url.Values{"without": {"tasks:write", "tasks:read"}}), 409,
+		"This scope is in use", "A request has needed tasks:read, or the store cannot tell. Nothing was changed.")
 	for _, act := range []string{"narrow", "resume"} {
 		wantText(t, "GET "+act, b.get(path+"/"+act), 200, "This key is suspended.") // and changes nothing
 	}
