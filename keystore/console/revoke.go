@@ -41,7 +41,10 @@ func (x *exchange) reason() string {
 			return c.Value
 		}
 	}
-	return strings.TrimSpace(x.r.PostForm.Get("note"))
+	if note := strings.TrimSpace(x.r.PostForm.Get("note")); note != keystore.ReasonRotated {
+		return note
+	}
+	return keystore.ReasonOther // only a rotation says that it was one
 }
 
 // toKey redirects to the page of a key, which says what was done.

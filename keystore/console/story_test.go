@@ -75,3 +75,20 @@ func TestLongStory(t *testing.T) {
 		t.Error("it shows all entries")
 	}
 }
+
+// An administrator cannot make a revocation look like a rotation.
+func TestARevocationIsNoRotation(t *testing.T) {
+	b := newBench(t)
+	m := keystore.NewMemory()
+	b.serve(m)
+	secretOf(t, b.post("/new", b.form(t)))
+	keys, err := m.List(t.Context(), "acme", keystore.Page{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.post("/"+keys[0].ID+"/revoke", url.Values{"note": {" rotated "}})
+	if got := plain(b.get("/" + keys[0].ID)); strings.Contains(got, "Rotated by") ||
+		!strings.Contains(got, "Revoked by Ada") {
+		t.Errorf("the page of a revoked key says: %s", got)
+	}
+}
