@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -152,10 +153,14 @@ func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, 
 		return err
 	}
 	k.Version = 1
+	held, gone := strings.Trim(fmt.Sprint(r.scopes), "[]"), " workers:read webhooks:write"
+	if len(r.scopes) > 3 {
+		gone = " reports:read" // the service had this scope once
+	}
 	edits := []keystore.AuditEntry{
 		entry("rename", "user_bo", "", ago(r.age*.8), keystore.Change{Field: "name", Before: "Untitled", After: r.name}),
 		entry("edit", "user_ada", "", ago(r.age*.5), keystore.Change{Field: "scopes",
-			Before: "tasks:read tasks:write workers:write", After: "tasks:read"}),
+			Before: held + gone, After: held}),
 	}
 	switch {
 	case r.state == "suspended":
