@@ -29,7 +29,7 @@ func TestChart(t *testing.T) {
 		}
 		time.Sleep(27*day + time.Hour)
 		page := b.get("/" + k.ID)
-		wantText(t, "the page", page, 200, "1,250,008 in the last 30 days, 1,000,000 on the busiest",
+		wantText(t, "the page", page, 200, "1,250,008 in the last 30 days, 1,000,000 on the busiest day",
 			"30 Dec 1999 Today", "Day Requests 28 Jan 2000 7 27 Jan 2000 1 26 Jan 2000 250,000 30 Dec 1999 1,000,000")
 		var bars []string
 		for _, m := range regexp.MustCompile(`<rect x="(\d+)" y="(\d+)" width="16" height="(\d+)"`).

@@ -56,11 +56,11 @@ func TestCare(t *testing.T) {
 		time.Sleep(2 * day)
 		add("new")
 		list := b.get("/")
-		wantText(t, "the strip", list, 200, "Expiring within 14 days 1", "Unused for 90 days 1", "Never used 2",
-			"Scopes unused 1")
+		wantText(t, "the strip", list, 200, "Expiring within 14 days 1", "Unused for 90 days 1",
+			"Never used, over a day old 2", "Scopes unused 1")
 		for text, want := range map[string][]string{
-			"Expiring within 14 days": {"soon"}, "Unused for 90 days": {"quiet"}, "Never used": {"later", "soon"},
-			"Scopes unused": {"wide"},
+			"Expiring within 14 days": {"soon"}, "Unused for 90 days": {"quiet"},
+			"Never used, over a day old": {"later", "soon"}, "Scopes unused": {"wide"},
 		} {
 			at := address(list, text+" ")
 			if got := names(b.get(at)); !slices.Equal(got, want) {
@@ -137,7 +137,7 @@ func TestCareCountsToAHundred(t *testing.T) {
 			})
 		}
 		time.Sleep(31 * day)
-		wantText(t, "the strip", b.get("/"), 200, "Never used 99+")
+		wantText(t, "the strip", b.get("/"), 200, "Never used, over a day old 99+")
 		for _, k := range b.all(t, "acme") {
 			b.use(t, k, scope.TasksRead)
 		}
@@ -145,7 +145,7 @@ func TestCareCountsToAHundred(t *testing.T) {
 		for _, k := range b.all(t, "acme") {
 			b.use(t, k, scope.TasksRead)
 		}
-		wantText(t, "the strip", b.get("/"), 200, "Never used 0", "Scopes unused 100+")
+		wantText(t, "the strip", b.get("/"), 200, "Never used, over a day old 0", "Scopes unused 100+")
 		got := b.get("/?status=scopes")
 		wantText(t, "the first keys", got, 200, "1–25 of more than 100 keys")
 	})
@@ -158,7 +158,7 @@ func TestStoresThatKeepLess(t *testing.T) {
 	_, k := b.add(t, "acme")
 	b.serve(struct{ keystore.Manager }{b.store.Manager})
 	list, page := plain(b.get("/")), plain(b.get("/"+k.ID))
-	if !strings.Contains(list, "Never used 0") || strings.Contains(list, "Scopes unused 0") {
+	if !strings.Contains(list, "Never used, over a day old 0") || strings.Contains(list, "Scopes unused 0") {
 		t.Errorf("the list: %s", list)
 	}
 	if !strings.Contains(page, "Scopes") || strings.Contains(page, "Requests") || strings.Contains(page, "Story") {

@@ -124,7 +124,8 @@ func TestStatesOfAKey(t *testing.T) {
 		if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
 			t.Fatal(err)
 		}
-		wantText(t, "an observed key", page(), 200, "from 192.0.2.7", "Requests 12 in the last 30 days, 12 on the busiest",
+		wantText(t, "an observed key", page(), 200, "from 192.0.2.7",
+			"Requests 12 in the last 30 days, 12 on the busiest day",
 			"read their details. Not needed since 1 Jan 2000", "change them. Needed on 1 Jan 2000")
 		if _, err := edit(t, b.issuer, "acme", k.ID, suspend); err != nil {
 			t.Fatal(err)

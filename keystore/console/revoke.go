@@ -14,7 +14,7 @@ type reasonChoice struct{ Value, Name string }
 var reasons = []reasonChoice{
 	{keystore.ReasonOther, "No longer needed, or another reason"},
 	{keystore.ReasonLeaked, "It has leaked, or may have"},
-	{keystore.ReasonLeft, "Who used it has left"},
+	{keystore.ReasonLeft, "The person who used it has left"},
 }
 
 // revokeForm asks before a key is ended for good.

@@ -49,7 +49,7 @@ var shows = []show{
 		page: func(now time.Time) keystore.Page { return keystore.Page{ExpiresBefore: now.Add(14 * day)} }},
 	{Value: "unused", Name: "Unused for 90 days", Care: true, statuses: active,
 		page: func(now time.Time) keystore.Page { return keystore.Page{UnusedSince: now.Add(-90 * day)} }},
-	{Value: "never", Name: "Never used", Care: true, statuses: active, // a new key is given a day
+	{Value: "never", Name: "Never used, over a day old", Care: true, statuses: active,
 		page: func(now time.Time) keystore.Page { return keystore.Page{UnusedSince: now.Add(-day), NeverUsed: true} }},
 	{Value: "scopes", Name: "Scopes unused", Care: true, statuses: active, among: (*exchange).withIdleScopes},
 }
