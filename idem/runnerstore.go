@@ -62,7 +62,7 @@ func newBackend(s Store, o *Options) *backend {
 		joiner, ok := s.(Joiner)
 		if !ok {
 			panic(fmt.Sprintf("idem: NewRunner with Join: a %T has no transactions; "+
-				"give a store of package idemsql, or leave Join out", s))
+				"give one of package idemsql or idempgx, or leave Join out", s))
 		}
 		b.joiner = joiner
 		_, b.honors = s.(interface{ JoinHonorsContext() })
