@@ -1,5 +1,6 @@
 // Package idempgx keeps idempotent requests in Postgres through a pool of pgx,
-// for a server whose handlers use pgx itself, by hand or by sqlc.
+// for a server whose handlers use pgx itself, by hand or by sqlc. Handlers that
+// use database/sql, also with the driver of pgx, take package idemsql.
 //
 //	store := idempgx.New(pool, idempgx.Options{})
 //	err := store.Migrate(ctx) // makes the table
@@ -24,14 +25,18 @@
 //	UPDATE, COMMIT  turns the claim into the reply
 //
 // An UPDATE that finds no claim fails, and COMMIT is then skipped. After a 4xx
-// the last one is ROLLBACK, and then an INSERT of the reply, after a 5xx the
-// ROLLBACK alone. A repeat takes three.
+// the second trip is ROLLBACK, and a third one the INSERT of the reply. After a
+// 5xx the second trip is ROLLBACK, and there is no third. A repeat takes three.
 //
 // Joined requests take at most half of the pool's connections; the others wait,
-// as in idemsql. Because COMMIT travels with the UPDATE, a connection that
-// breaks between the two leaves it unknown whether the request was committed
-// ([idem.ErrCommitUnknown]) where idemsql would know that it was not. So does a
-// session that the server ended while the handler ran. A repeat finds out.
+// as in idemsql. Give the pool a size (MaxConns, pool_max_conns in its address):
+// the default of pgx is the number of processors and at least four, which lets
+// two joined requests run at once on a small machine.
+//
+// COMMIT travels with the UPDATE. When the connection breaks between the two, or
+// when the server has ended the session while the handler ran, it is not known
+// whether the request was committed ([idem.ErrCommitUnknown]); idemsql would
+// know that it was not. A repeat finds out.
 //
 // # Modes and poolers
 //

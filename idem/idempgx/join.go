@@ -13,14 +13,15 @@ import (
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
-// JoinHonorsContext says, as [idem.Store] has it, that neither Join nor the
-// Settle of its transactions outlasts its context: pgx closes the connection.
+// JoinHonorsContext promises, in the meaning of [idem.Store], that neither Join
+// nor the Settle of its transactions outlasts its context: pgx closes the
+// connection.
 func (s *Store) JoinHonorsContext() {}
 
 // Join implements [idem.Joiner]. At most half as many transactions are open as
 // the pool may have connections; the next get their turn in the order in which
-// they came. What is known already is answered out of turn, after 50
-// milliseconds.
+// they came. A request that has waited for 50 milliseconds gets the reply that
+// is there already, without its turn.
 //
 // The transaction ends with its Settle and not with ctx, so each must be
 // settled.

@@ -14,15 +14,17 @@ import (
 //
 // What is written in the transaction takes effect together with the reply. Its
 // Commit and Rollback do nothing and return an error, because the reply ends it;
-// Begin makes a savepoint, which has both. A handler that ends it by a statement
-// of its own has broken that: its client gets 503. Close all Rows before the
-// handler returns. When the transaction has ended its methods return
-// pgx.ErrTxClosed; what its Conn and LargeObjects have returned must not be
-// used any more, since the connection is another request's.
+// Begin makes a savepoint, which has both. The handler must not end it by a
+// statement such as COMMIT: what it has written then stands without the reply,
+// its client gets 503, and repeats get an unknown outcome when the lease of the
+// claim has ended. Close all Rows before the handler returns. When the
+// transaction has ended its methods return pgx.ErrTxClosed. Do not use then what
+// its Conn and LargeObjects have returned, since the connection is another
+// request's.
 //
-// As with every pgx.Tx, one goroutine at a time may use it, and a statement whose
-// context ends costs the connection: the request then gets 503, unless it
-// answers with an error.
+// As with every pgx.Tx, one goroutine at a time may use it. When the context of a
+// statement ends, pgx closes the connection: the client gets 503, unless the
+// handler answers with an error status.
 func Tx(ctx context.Context) (pgx.Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(pgx.Tx)
 	return tx, ok

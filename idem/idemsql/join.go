@@ -22,8 +22,8 @@ func (s *Store) size() int {
 // Join implements [idem.Joiner]. At most half as many transactions are open as
 // the pool may have connections, 32 if it has no limit, and in SQLite one; the
 // next get their turn in the order in which they came. Set the pool's size
-// before the first Join. What is known already is answered out of turn, after
-// 50 milliseconds.
+// before the first Join. A request that has waited for 50 milliseconds gets the
+// reply that is there already, without its turn.
 //
 // The transaction ends with its Settle and not with ctx, so each must be
 // settled.

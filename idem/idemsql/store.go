@@ -103,8 +103,8 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	})
 }
 
-// HonorsContext says, as [idem.Store] has it, that no call outlasts its context,
-// with whichever driver.
+// HonorsContext promises, in the meaning of [idem.Store], that no call outlasts
+// its context, with whichever driver.
 func (s *Store) HonorsContext() {}
 
 // Extend implements [idem.Store].
