@@ -33,13 +33,20 @@ func (o Options) checkSamples(r *scope.Registry) {
 		panic(fmt.Sprintf("console: BaseURL: %q is no address such as https://api.example.com/v1", o.BaseURL))
 	}
 	for _, s := range o.Samples {
-		_, err := url.Parse(s.Path)
-		if err != nil || !r.Known(s.Scope) || !strings.HasPrefix(s.Path, "/") || !addressText.MatchString(s.Path) ||
-			!slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE"}, s.Method) ||
-			s.Body != "" && !json.Valid([]byte(s.Body)) {
-			panic(fmt.Sprintf("console: Samples: %+v: want a scope of the issuer's registry, one of the methods, a path as it "+
-				"is sent, and JSON or no body", s))
+		var mistake string
+		switch _, err := url.Parse(s.Path); {
+		case !r.Known(s.Scope):
+			mistake = "the issuer's registry lacks the Scope"
+		case !slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE"}, s.Method):
+			mistake = "the Method is none of GET, POST, PUT, PATCH and DELETE"
+		case err != nil || !strings.HasPrefix(s.Path, "/") || !addressText.MatchString(s.Path):
+			mistake = "the Path does not begin with a slash, or has what has to be escaped"
+		case s.Body != "" && !json.Valid([]byte(s.Body)):
+			mistake = "the Body is not JSON"
+		default:
+			continue
 		}
+		panic(fmt.Sprintf("console: Samples: %+v: %s", s, mistake))
 	}
 }
 

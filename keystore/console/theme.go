@@ -65,21 +65,21 @@ func (t Theme) look() look {
 	l := look{Theme: t, Logo: template.URL(t.Logo), css: css,
 		sources: source("img-src", "Logo", t.Logo) + source("font-src", "FontFile", t.FontFile)}
 	// A value that matches its pattern cannot end the declaration.
-	set := func(field, value, pattern, declaration string) {
+	set := func(field, value, pattern, want, declaration string) {
 		if value == "" {
 			return
 		}
 		if !regexp.MustCompile("^(?:" + pattern + ")$").MatchString(value) {
-			refuseTheme(field, value, "not "+pattern)
+			refuseTheme(field, value, "not "+want)
 		}
 		l.css += ":root { " + declaration + ": " + value + "; }\n"
 	}
 	t.Light.set(set, "Light", light)
 	t.Dark.set(set, "Dark", dark)
-	set("Scheme", t.Scheme, "light|dark", "color-scheme")
-	set("Radius", t.Radius, "1?[0-9]px|2[0-4]px", "--radius")
+	set("Scheme", t.Scheme, "light|dark", `"light" or "dark"`, "color-scheme")
+	set("Radius", t.Radius, "1?[0-9]px|2[0-4]px", `a length from "0px" to "24px"`, "--radius")
 	const family = `("[A-Za-z0-9 _-]+"|[A-Za-z][A-Za-z0-9 _-]*)`
-	set("Font", t.Font, family+`(, ?`+family+`)*`, "--font")
+	set("Font", t.Font, family+`(, ?`+family+`)*`, `a list such as "Inter, sans-serif"`, "--font")
 	if t.FontFile != "" {
 		first, _, _ := strings.Cut(t.Font, ",")
 		if first == "" {
@@ -94,13 +94,13 @@ func (t Theme) look() look {
 	return l
 }
 
-func (p Palette) set(set func(field, value, pattern, declaration string), name string, or Palette) {
+func (p Palette) set(set func(field, value, pattern, want, declaration string), name string, or Palette) {
 	suffix := "-" + strings.ToLower(name)
-	const hex = "#[0-9A-Fa-f]{6}"
-	set(name+".Accent", p.Accent, hex, "--accent"+suffix)
-	set(name+".Ground", p.Ground, hex, "--ground"+suffix)
-	set(name+".Surface", p.Surface, hex, "--surface"+suffix)
-	set(name+".Ink", p.Ink, hex, "--ink"+suffix)
+	const hex, want = "#[0-9A-Fa-f]{6}", `a colour such as "#3346c8"`
+	set(name+".Accent", p.Accent, hex, want, "--accent"+suffix)
+	set(name+".Ground", p.Ground, hex, want, "--ground"+suffix)
+	set(name+".Surface", p.Surface, hex, want, "--surface"+suffix)
+	set(name+".Ink", p.Ink, hex, want, "--ink"+suffix)
 	ink := cmp.Or(p.Ink, or.Ink)
 	for _, under := range []string{cmp.Or(p.Ground, or.Ground), cmp.Or(p.Surface, or.Surface)} {
 		if contrast(ink, under) < 12 { // so that second text has 4.5, of WCAG 2.2, 1.4.3
@@ -108,7 +108,7 @@ func (p Palette) set(set func(field, value, pattern, declaration string), name s
 		}
 	}
 	if contrast(cmp.Or(p.Accent, or.Accent), "#ffffff") < 4.5 {
-		set(name, "#000000", hex, "--accent-ink"+suffix)
+		set(name, "#000000", hex, want, "--accent-ink"+suffix)
 	}
 }
 
