@@ -138,10 +138,10 @@ func newLRU(size int) *simplelru.LRU[Digest, answer] {
 
 func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shards)] }
 
-// Lookup implements [Store]. The key that it returns is a copy of what a
-// [Caller] has: its names, actors, notes and version are empty, also when the
-// store was just asked. A key that was usable when it was loaded may have
-// expired since: ask [Key.Refused].
+// Lookup implements [Store]. The key that it returns is a copy, and has what a
+// [Caller] has: the other fields are empty, also when the store was just asked.
+// [Manager.Find] returns the whole key. A key that was usable when it was loaded
+// may have expired since: ask [Key.Refused].
 //
 // Besides [ErrNotFound] and the errors of the store it returns [ErrOverloaded],
 // an error that wraps [ErrCorrupt], and one that wraps

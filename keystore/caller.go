@@ -9,9 +9,11 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A Caller is what requests need of a [Key], with what it grants: all but
-// names, actors, notes and the version. The requests of a key share it. Nothing
-// can change it, and it is safe for concurrent use. The zero Caller is nobody.
+// A Caller is the part of a [Key] that requests need: who it belongs to, the
+// scopes that it grants, its attributes and networks, and when it ends. It has
+// not the Name, Hint, CreatedAt, CreatedBy, LastUsedAt, IssueToken, RotatedFrom
+// and Version. The requests of a key share it. Nothing can change it, and it is
+// safe for concurrent use. The zero Caller is nobody.
 type Caller struct {
 	// A Cached holds many, and each cycle of the garbage collector follows
 	// their pointers. So what most keys have is one string, and what few have

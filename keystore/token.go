@@ -219,9 +219,10 @@ func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
 	return k, nil
 }
 
-// Caller is Lookup for a request: it returns what that needs of the key, with
-// what it grants in r; nil stands for the contract. It does not allocate when s is a [Cached] for the scopes
-// of r that answers from memory.
+// Caller is [Token.Lookup] for a request: it returns the [Caller] of the key,
+// with those scopes that r knows; a nil r is [scope.Contract]. It returns the
+// Caller of a key that has ended too: ask [Caller.Refused]. It does not allocate
+// when s is a [Cached] that answers from memory, and r is its registry.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
 	r = cmp.Or(r, scope.Contract())
 	cache, ok := s.(interface {
