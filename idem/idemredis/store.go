@@ -12,13 +12,13 @@
 //
 // A new request costs two commands, its claim by a SET and its answer by a
 // script. A repeat costs one, the SET, and a script more while the first one
-// runs. With a *redis.Client the commands of concurrent requests share trips:
-// two are under way at most, and what comes meanwhile follows in pipelines of
-// up to 64 commands. Each command is on one key, and so works on any slot of a
-// Redis Cluster, and each uses the server's own clock. Redis needs nothing prepared, and has to be
-// version 5 or newer; before version 7 a script takes the place of the SET.
-// With access control it needs the rights of the user replies in
-// .github/OPERATING.md of the module.
+// runs. With a *redis.Client the commands of concurrent requests share trips: at
+// most two trips are under way, and the commands that come meanwhile follow in
+// pipelines of up to 64. Each command is on one key, and so works on any slot of
+// a Redis Cluster, and each uses the server's own clock. Redis needs nothing
+// prepared, and has to be version 5 or newer; before version 7 a script takes
+// the place of the SET. Where Redis has ACLs, "Access rights" in
+// .github/OPERATING.md of the module has the rights of the user.
 //
 // A claim that is forgotten lets a request run twice. This Redis must therefore
 // be set up so that:
@@ -27,16 +27,17 @@
 //     checks. When its memory is used up, new claims are refused
 //     ([idem.ErrFull]), answers wait in the process that has them, and stored
 //     answers are still served.
-//   - It persists: appendonly yes. After a crash, appendfsync everysec has lost
-//     up to two seconds of writes, and always none that was acknowledged.
-//   - A failover loses nothing that was acknowledged, which Redis cannot
-//     promise: replication by Sentinel or Cluster is asynchronous, and a
-//     primary that dies may lose its last claims and answers. A repeat whose
-//     claim was lost then runs a second time, and one whose answer was lost has
-//     an unknown outcome. A request that still runs when its claim is lost gets
-//     the answer of one whose claim was taken over. min-replicas-to-write and
+//   - It persists: appendonly yes. A crash loses up to two seconds of writes
+//     with appendfsync everysec, and no acknowledged write with appendfsync
+//     always.
+//   - A failover loses little. Redis cannot promise that it loses nothing:
+//     replication by Sentinel or Cluster is asynchronous, and a primary that
+//     dies may lose its last claims and answers. A repeat whose claim was lost
+//     then runs a second time, and one whose answer was lost has an unknown
+//     outcome. A request that still runs when its claim is lost is treated as
+//     one whose claim was taken over ([idem.ErrLost]). min-replicas-to-write and
 //     min-replicas-max-lag limit how much is lost. Where even that is too much,
-//     idemsql joins the request's own transaction.
+//     idemsql and idempgx join the request's own transaction.
 //
 // Answers lie in Redis as plain text for as long as they are retained, unless
 // there is an [idem.Seal]. A key is named by its [idem.Key] in hex, and takes
@@ -77,10 +78,11 @@ type Client interface {
 // calls, and nothing to close; closing the client is the caller's business.
 //
 // A method returns when its context is done, also if its command is in a
-// pipeline, which goes on for the others. A client with ContextTimeoutEnabled
-// and without TLS returns at the deadline by itself, and so does a method whose
-// command has a trip of its own, even if the context was canceled before. For
-// any other client, or without a deadline, such a trip costs a goroutine.
+// pipeline, which goes on for the others. There is one exception. A client with
+// ContextTimeoutEnabled and without TLS ends a call at the deadline by itself. A
+// command that has a trip of its own then needs no goroutine, and its method
+// returns at the deadline, even if the context is canceled before. For any other
+// client, or without a deadline, such a trip costs a goroutine.
 //
 // A hook of the client sees a pipeline with the context of its first call, and
 // a deadline that is the latest of all. Commands of more than 16 KiB, and those
@@ -128,7 +130,8 @@ func heedsDeadlines(client Client) bool {
 	return false
 }
 
-// HonorsContext says, as [idem.Store] has it, that no call outlasts its context.
+// HonorsContext promises, in the meaning of [idem.Store], that no call outlasts
+// its context.
 func (s *Store) HonorsContext() {}
 
 // Begin claims a key or says what is there. A plain SET does both for a new
