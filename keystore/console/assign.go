@@ -20,6 +20,11 @@ func (x *exchange) assignable(e keystore.Environment) []scope.Name {
 	return all
 }
 
+// offered returns the scopes that the actor may assign in some environment.
+func (x *exchange) offered() []scope.Name {
+	return slices.Concat(x.assignable(keystore.Production), x.assignable(keystore.Sandbox))
+}
+
 // creatable returns the environments in which the actor may create keys.
 func (x *exchange) creatable() []keystore.Environment {
 	return slices.DeleteFunc([]keystore.Environment{keystore.Production, keystore.Sandbox},
@@ -40,7 +45,11 @@ func (x *exchange) mayRotate(k *keystore.Key) bool {
 		func(n scope.Name) bool { return !slices.Contains(assignable, n) })
 }
 
-func notAssignable() error {
+// rotatable returns why the actor may not be shown a new secret for k, or nil.
+func (x *exchange) rotatable(k *keystore.Key) error {
+	if x.mayRotate(k) {
+		return nil
+	}
 	return &failure{status: http.StatusForbidden, title: "Not yours to rotate",
 		detail: "This key has scopes that you may not assign, so you cannot be shown its new secret. You can revoke it."}
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -104,15 +105,13 @@ func (x *exchange) parseNetworks(typed string) (networks []netip.Prefix, problem
 		if address, addressErr := netip.ParseAddr(text); addressErr == nil && address.Zone() == "" {
 			network, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
-		if err != nil {
-			const enough = 3
-			if len(problems) < enough {
-				problems = append(problems, keystore.FieldError{Field: "networks",
-					Message: fmt.Sprintf("%.50q is neither a network, such as 192.0.2.0/24, nor an address.", text)})
-			}
-			continue
+		const enough = 3
+		if err == nil {
+			networks = append(networks, network.Masked())
+		} else if len(problems) < enough {
+			problems = append(problems, keystore.FieldError{Field: "networks",
+				Message: fmt.Sprintf("%.50q is neither a network, such as 192.0.2.0/24, nor an address.", text)})
 		}
-		networks = append(networks, network.Masked())
 	}
 	return networks, problems
 }
@@ -148,12 +147,7 @@ func (x *exchange) restrictionForm(typed restriction, problems map[string]string
 	return f
 }
 
-func (a Attribute) title() string {
-	if a.Title == "" {
-		return a.Name
-	}
-	return a.Title
-}
+func (a Attribute) title() string { return cmp.Or(a.Title, a.Name) }
 
 type attributeView struct{ Title, Value string }
 

@@ -43,12 +43,11 @@ func New(issuer *keystore.Issuer, admin func(*http.Request) (Actor, error), o Op
 	if o.Samples == nil && o.BaseURL != "" && issuer.Service().Scopes.Known(scope.AccountRead) {
 		o.Samples = []Sample{{Scope: scope.AccountRead, Method: http.MethodGet, Path: "/account"}}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	l := o.Theme.look()
 	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o, look: l,
-		csp: policy(l, o.frameAncestors())}
+		csp: "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " + l.sources +
+			"form-action 'self'; base-uri 'none'; frame-ancestors " + o.frameAncestors()}
 }
 
 // An exchange is one request with the administrator who makes it.
@@ -96,9 +95,7 @@ func (x *exchange) serve(segments []string) error {
 		return &failure{status: http.StatusInternalServerError, code: "internal",
 			cause: errors.New("console: the admin function returned an actor whose ID or Organization is empty or too long")}
 	}
-	if actor.Name == "" {
-		actor.Name = actor.ID
-	}
+	actor.Name = cmp.Or(actor.Name, actor.ID)
 	x.actor, x.by = actor, x.issuer.By(actor.ID, "")
 	return x.route(segments)
 }
@@ -111,37 +108,30 @@ func (x *exchange) route(segments []string) error {
 		return x.methods(x.list, nil)
 	case len(segments) == 1 && segments[0] == "new":
 		return x.methods(x.createForm, x.create)
-	case len(segments) > 2:
-		return keystore.ErrNotFound
 	}
+	pages := map[string]struct{ get, post func(*keystore.Key) error }{
+		"":         {x.show, nil},
+		"/used":    {x.used, nil},
+		"/rotate":  {x.rotateForm, x.rotate},
+		"/edit":    {x.editForm, x.edit},
+		"/revoke":  {x.revokeForm, x.revoke},
+		"/suspend": {x.suspendForm, x.suspend},
+		"/resume":  {x.show, x.resume},
+		"/narrow":  {x.show, x.narrow},
+	}
+	p, known := pages[strings.TrimPrefix(strings.Join(segments, "/"), segments[0])]
 	id, err := url.PathUnescape(segments[0])
-	if err != nil || id == "" {
+	if err != nil || id == "" || !known {
 		return keystore.ErrNotFound
 	}
 	k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, id)
 	if err != nil {
 		return err
 	}
-	with := func(f func(*keystore.Key) error) func() error { return func() error { return f(k) } }
-	switch {
-	case len(segments) == 1:
-		return x.methods(with(x.show), nil)
-	case segments[1] == "used":
-		return x.methods(with(x.used), nil)
-	case segments[1] == "rotate":
-		return x.methods(with(x.rotateForm), with(x.rotate))
-	case segments[1] == "edit":
-		return x.methods(with(x.editForm), with(x.edit))
-	case segments[1] == "revoke":
-		return x.methods(with(x.revokeForm), with(x.revoke))
-	case segments[1] == "suspend":
-		return x.methods(with(x.suspendForm), with(x.suspend))
-	case segments[1] == "resume":
-		return x.methods(with(x.show), with(x.resume))
-	case segments[1] == "narrow":
-		return x.methods(with(x.show), with(x.narrow))
+	if p.post == nil {
+		return x.methods(func() error { return p.get(k) }, nil)
 	}
-	return keystore.ErrNotFound
+	return x.methods(func() error { return p.get(k) }, func() error { return p.post(k) })
 }
 
 func (x *exchange) methods(get, post func() error) error {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"crypto/rand"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -112,7 +113,7 @@ type choice struct {
 func (x *exchange) createForm() error {
 	q := x.r.URL.Query()
 	f := x.readCreateForm(url.Values{"name": q["name"], "environment": q["environment"], "scopes": q["scopes"]})
-	offered := slices.Concat(x.assignable(keystore.Production), x.assignable(keystore.Sandbox))
+	offered := x.offered()
 	f.Lacks = slices.DeleteFunc(slices.Clone(f.Scopes), func(n scope.Name) bool { return slices.Contains(offered, n) })
 	f.Linked = slices.ContainsFunc([]string{"name", "environment", "scopes", "expires", "preset"}, q.Has)
 	f.Expiry = "never"
@@ -151,7 +152,6 @@ func (x *exchange) reject(f createForm, err error) error {
 }
 
 func (x *exchange) showCreateForm(status int, f createForm, problems map[string]string, notice string) {
-	families := x.families(f)
 	x.render(status, "create.html", formTitle("Create an API key", problems, notice), struct {
 		createForm
 		Environments []environmentChoice
@@ -162,7 +162,7 @@ func (x *exchange) showCreateForm(status int, f createForm, problems map[string]
 		Problems     map[string]string
 		Notice       string
 		Tomorrow     string
-	}{f, x.environments(f), families, x.presets(families), expiries, x.restrictionForm(f.restriction, problems),
+	}{f, x.environments(f), x.families(f), x.presets(), expiries, x.restrictionForm(f.restriction, problems),
 		problems, notice, time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)})
 }
 
@@ -181,7 +181,7 @@ func (x *exchange) environments(f createForm) (choices []environmentChoice) {
 	}
 	for _, e := range creatable {
 		choices = append(choices, environmentChoice{
-			Value: e, Name: environmentName(e), Meaning: meaning[e],
+			Value: e, Name: capital(string(e)), Meaning: meaning[e],
 			Masked:  x.issuer.Masked(&keystore.Key{Environment: e}),
 			Checked: f.Environment == e || len(creatable) == 1,
 		})
@@ -256,22 +256,11 @@ type presetChoice struct{ Name, Scopes string }
 
 // presets returns those whose scopes are all on the form. One that picks less
 // than its name says would make a key that fails later.
-func (x *exchange) presets(families []family) (choices []presetChoice) {
-	offered := make(map[scope.Name]bool)
-	for _, f := range families {
-		for _, c := range f.Scopes {
-			offered[c.Name] = true
-		}
-	}
+func (x *exchange) presets() (choices []presetChoice) {
+	offered := x.offered()
 	for _, p := range x.options.Presets {
-		var names []string
-		for _, n := range p.Scopes {
-			if offered[n] {
-				names = append(names, string(n))
-			}
-		}
-		if len(names) > 0 && len(names) == len(p.Scopes) {
-			choices = append(choices, presetChoice{p.Name, strings.Join(names, " ")})
+		if !slices.ContainsFunc(p.Scopes, func(n scope.Name) bool { return !slices.Contains(offered, n) }) {
+			choices = append(choices, presetChoice{p.Name, strings.Trim(fmt.Sprint(p.Scopes), "[]")})
 		}
 	}
 	return choices

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -89,10 +90,7 @@ func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm, problem
 
 // edit changes k, as the form of editForm says.
 func (x *exchange) edit(k *keystore.Key) error {
-	if err := x.editable(k); err != nil {
-		return err
-	}
-	if err := x.readForm(); err != nil {
+	if err := cmp.Or(x.editable(k), x.readForm()); err != nil {
 		return err
 	}
 	f := x.readEditForm(x.r.PostForm)
@@ -108,8 +106,7 @@ func (x *exchange) edit(k *keystore.Key) error {
 		problems, notice := why.again()
 		return x.showEditForm(why.status, k, f, problems, notice)
 	}
-	x.toKey(changed, "edited")
-	return nil
+	return x.toKey(changed, "edited")
 }
 
 // change applies what was typed and returns the key as it is then.

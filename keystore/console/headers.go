@@ -2,11 +2,6 @@ package console
 
 import "net/http"
 
-func policy(l look, frameAncestors string) string {
-	return "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " + l.sources +
-		"form-action 'self'; base-uri 'none'; frame-ancestors " + frameAncestors
-}
-
 // setHeaders sets what every answer carries, refusals and assets too.
 func (c *console) setHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")

@@ -2,9 +2,8 @@ package console
 
 import (
 	"errors"
-	"maps"
 	"net/http"
-	"slices"
+	"net/url"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -82,30 +81,27 @@ func failureOf(err error) *failure {
 func (x *exchange) refuse(err error) {
 	f := x.explain(err)
 	again := x.sendAgain(f)
-	if again != nil {
+	if len(again) > 0 {
 		f.detail += " Nothing was changed. Sign in in another tab, then send the form again: this page has kept what " +
 			"you filled in."
 	}
+	signIn := ""
+	if errors.Is(f, ErrSignedOut) || errors.Is(f, ErrNotAdmin) {
+		signIn = x.options.SignIn
+	}
 	x.render(f.status, "error.html", f.title, struct {
 		Detail, SignIn string
-		Again          []formField
-	}{f.detail, x.signIn(f), again})
+		Again          url.Values
+	}{f.detail, signIn, again})
 }
-
-type formField struct{ Name, Value string }
 
 // sendAgain returns the fields of a form that came when nobody was signed in
 // any more, and nil for any other request.
-func (x *exchange) sendAgain(f *failure) (fields []formField) {
+func (x *exchange) sendAgain(f *failure) url.Values {
 	if !errors.Is(f, ErrSignedOut) || x.r.Method != http.MethodPost || x.readForm() != nil {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(x.r.PostForm)) {
-		for _, value := range x.r.PostForm[name] {
-			fields = append(fields, formField{name, value})
-		}
-	}
-	return fields
+	return x.r.PostForm
 }
 
 // explain completes a failure with the texts that all of its status share, and
@@ -128,13 +124,6 @@ func (x *exchange) explain(err error) *failure {
 			x.r.Method, "error", f.cause)
 	}
 	return f
-}
-
-func (x *exchange) signIn(f *failure) string {
-	if errors.Is(f, ErrSignedOut) || errors.Is(f, ErrNotAdmin) {
-		return x.options.SignIn
-	}
-	return ""
 }
 
 // again says how a form is shown again after a failure: with the messages at

@@ -2,14 +2,14 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"html/template"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/sallyport-go/sallyport/keystore"
 )
 
 //go:embed templates
@@ -115,24 +115,14 @@ func (x *exchange) personName(id string) string {
 		return x.actor.Name
 	}
 	name, known := x.names[id]
-	if !known {
-		if x.options.PersonName != nil {
-			name = x.options.PersonName(x.r.Context(), x.actor.Organization, id)
-		}
-		if name == "" {
-			name = id
-		}
-		x.names[id] = name
+	if !known && x.options.PersonName != nil {
+		name = x.options.PersonName(x.r.Context(), x.actor.Organization, id)
 	}
-	return name
+	x.names[id] = cmp.Or(name, id)
+	return x.names[id]
 }
 
-func environmentName(e keystore.Environment) string {
-	switch e {
-	case keystore.Production:
-		return "Production"
-	case keystore.Sandbox:
-		return "Sandbox"
-	}
-	return string(e)
+// capital returns a word as it begins a text.
+func capital(word string) string {
+	return strings.ToUpper(word[:min(1, len(word))]) + word[min(1, len(word)):]
 }

@@ -30,8 +30,7 @@ func (x *exchange) revoke(k *keystore.Key) error {
 	if err != nil {
 		return err
 	}
-	x.toKey(k, "")
-	return nil
+	return x.toKey(k, "")
 }
 
 // reason returns the one that a form names, or that was typed for another one.
@@ -48,11 +47,12 @@ func (x *exchange) reason() string {
 }
 
 // toKey redirects to the page of a key, which says what was done.
-func (x *exchange) toKey(k *keystore.Key, done string) {
+func (x *exchange) toKey(k *keystore.Key, done string) error {
 	address := x.root + url.PathEscape(k.ID)
 	if done != "" {
 		address += "?done=" + done
 	}
 	x.w.Header().Set("Location", address)
 	x.w.WriteHeader(http.StatusSeeOther)
+	return nil
 }

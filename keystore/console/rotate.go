@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"net/http"
@@ -23,7 +24,7 @@ var overlaps = []overlapChoice{
 }
 
 func (x *exchange) rotateForm(k *keystore.Key) error {
-	if err := x.rotatable(k); err != nil {
+	if err := cmp.Or(x.rotatable(k), k.Refused()); err != nil {
 		return err
 	}
 	return x.showRotateForm(http.StatusOK, k, rand.Text(), "86400", "")
@@ -44,19 +45,9 @@ func (x *exchange) showRotateForm(status int, k *keystore.Key, token, overlap, p
 	return nil
 }
 
-func (x *exchange) rotatable(k *keystore.Key) error {
-	if !x.mayRotate(k) {
-		return notAssignable()
-	}
-	return k.Refused()
-}
-
 // rotate replaces k, as the form of rotateForm says.
 func (x *exchange) rotate(k *keystore.Key) error {
-	if !x.mayRotate(k) {
-		return notAssignable()
-	}
-	if err := x.readForm(); err != nil {
+	if err := cmp.Or(x.rotatable(k), x.readForm()); err != nil {
 		return err
 	}
 	token, overlap := x.formToken(), x.r.PostForm.Get("overlap")

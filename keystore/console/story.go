@@ -69,7 +69,7 @@ func detail(c keystore.Change) string {
 	case "suspended":
 		return map[string]string{"true": "Suspended", "": "Resumed"}[c.After]
 	}
-	return strings.ToUpper(c.Field[:1]) + c.Field[1:] + " changed"
+	return capital(c.Field) + " changed"
 }
 
 // endText returns a time of the audit as the pages show the end of a key.

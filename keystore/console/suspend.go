@@ -28,9 +28,8 @@ func (x *exchange) resume(k *keystore.Key) error {
 func (x *exchange) narrow(k *keystore.Key) error {
 	return x.alter(k, x.editable(k), "narrowed", func(k *keystore.Key) error {
 		use, err := x.activity(k)
-		without := x.r.PostForm["without"]
 		k.Scopes = slices.DeleteFunc(k.Scopes, func(n scope.Name) bool {
-			gone := slices.Contains(without, string(n))
+			gone := slices.Contains(x.r.PostForm["without"], string(n))
 			if gone && err == nil && !slices.Contains(use.Idle, n) {
 				err = &failure{status: http.StatusConflict, title: "This scope is in use", detail: "A request " +
 					"has needed " + string(n) + ", or the store cannot tell. Nothing was changed. To take it away, edit the key."}
@@ -44,10 +43,7 @@ func (x *exchange) narrow(k *keystore.Key) error {
 // alter changes k as a form of its page says, unless it may not be, and tells
 // on that page what was done.
 func (x *exchange) alter(k *keystore.Key, refusal error, done string, change func(*keystore.Key) error) error {
-	if err := cmp.Or(ended(k), refusal); err != nil {
-		return err
-	}
-	if err := x.readForm(); err != nil {
+	if err := cmp.Or(ended(k), refusal, x.readForm()); err != nil {
 		return err
 	}
 	edited := k.Clone()
@@ -58,16 +54,14 @@ func (x *exchange) alter(k *keystore.Key, refusal error, done string, change fun
 	if err != nil {
 		return err
 	}
-	x.toKey(changed, done)
-	return nil
+	return x.toKey(changed, done)
 }
 
 // ask shows a form that says how a key is used, before it is stopped, unless it
 // is already.
 func (x *exchange) ask(k *keystore.Key, already bool, page, act string) error {
 	if already {
-		x.toKey(k, "")
-		return nil
+		return x.toKey(k, "")
 	}
 	use, err := x.activity(k)
 	if err != nil {

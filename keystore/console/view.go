@@ -1,9 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -39,20 +39,14 @@ type scopeView struct {
 
 func (x *exchange) view(k *keystore.Key) view {
 	v := view{
-		Root: x.root, ID: k.ID, Name: k.Name, Masked: x.issuer.Masked(k),
-		Environment: k.Environment, EnvironmentName: environmentName(k.Environment),
+		Root: x.root, ID: k.ID, Name: cmp.Or(k.Name, "Unnamed key"), Masked: x.issuer.Masked(k),
+		Environment: k.Environment, EnvironmentName: capital(string(k.Environment)),
 		Status:    k.Status(time.Now()),
-		CreatedBy: x.personName(k.CreatedBy), CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt,
+		CreatedBy: cmp.Or(x.personName(k.CreatedBy), "unknown"), CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt,
 		ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt, RotatedFrom: k.RotatedFrom,
 		Legacy: k.Legacy, Attributes: x.attributeViews(k), Networks: networkTexts(k.Networks),
 	}
-	if v.Name == "" {
-		v.Name = "Unnamed key"
-	}
-	if v.CreatedBy == "" {
-		v.CreatedBy = "unknown"
-	}
-	v.StatusName = strings.ToUpper(string(v.Status[:1])) + string(v.Status[1:])
+	v.StatusName = capital(string(v.Status))
 	definitions := x.registry.Definitions()
 	for _, n := range k.Scopes {
 		s := scopeView{Name: n, Unknown: true, Meaning: "This service does not know the scope. It grants nothing."}
