@@ -15,7 +15,9 @@ import (
 )
 
 // A Sample is a request to the API. The page with a new secret shows those
-// that the key may make, as lines for curl, Go, Python and Node.
+// that the key may make, as lines for curl, Go, Python and Node. They send the
+// secret, the Body and its Content-Type, and no Idempotency-Key: a route that
+// requires one answers 400, so leave it out.
 type Sample struct {
 	Scope  scope.Name // which the request needs
 	Method string     // GET, POST, PUT, PATCH or DELETE

@@ -81,12 +81,12 @@ func TestSamples(t *testing.T) {
 // curl run where they are installed.
 func TestSamplesRun(t *testing.T) {
 	const secret = "a 'secret' \"of\" $HOME"
-	type received struct{ method, uri, auth, kind, body string }
+	type received struct{ method, uri, auth, kind, body, key string }
 	got := make(chan received, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got <- received{r.Method, r.URL.Path + " " + fmt.Sprint(r.URL.Query()), r.Header.Get("Authorization"),
-			r.Header.Get("Content-Type"), string(body)}
+			r.Header.Get("Content-Type"), string(body), r.Header.Get("Idempotency-Key")}
 		io.WriteString(w, "{}")
 	}))
 	defer srv.Close()
@@ -119,7 +119,7 @@ func TestSamplesRun(t *testing.T) {
 				t.Errorf("%s: %v: %s\n%s", language, err, out, text)
 				continue
 			}
-			want := received{sample.Method, "/v1/tasks map[]", "Bearer " + secret, "", sample.Body}
+			want := received{sample.Method, "/v1/tasks map[]", "Bearer " + secret, "", sample.Body, ""}
 			if sample.Body != "" {
 				want.kind, want.uri = "application/json", `/v1/it's/$HOME/" map[b:[(1)!] filter[a]:[*]]`
 			}
