@@ -222,12 +222,11 @@ func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
 // Caller is [Token.Lookup] for a request: it returns the [Caller] of the key,
 // with those scopes that r knows; a nil r is [scope.Contract]. It returns the
 // Caller of a key that has ended too: ask [Caller.Refused]. It does not allocate
-// when s is a [Cached] that answers from memory, and r is its registry.
+// when s is a [Cached] that answers from memory, and r is its registry. A type
+// that embeds a Cached is asked by its own Lookup.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
 	r = cmp.Or(r, scope.Contract())
-	cache, ok := s.(interface {
-		caller(context.Context, Digest) (*Caller, error)
-	})
+	cache, ok := s.(*Cached) // no interface, which a type that embeds one has too
 	if !ok {
 		k, err := t.Lookup(ctx, s)
 		if err != nil {

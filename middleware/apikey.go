@@ -62,16 +62,11 @@ type keyAuthenticator struct {
 	KeyOptions
 	service  keystore.Service
 	keys     keystore.Store
-	cache    cache // nil when keys is no cache
+	cache    *keystore.Cached // keys, or nil when it is another store, which may embed one
 	proxies  proxies
 	throttle *throttle
 	invalid  *Problem // for a token that names no live key
 	joined   bool     // a Bearer token of another shape may be somebody else's
-}
-
-// cache is the part of keystore.Cached that answers from memory.
-type cache interface {
-	Remembered(t keystore.Token) (of *keystore.Caller, wasUsable bool)
 }
 
 func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
@@ -79,7 +74,7 @@ func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
 		KeyOptions: o.Keys, service: o.Service, keys: keys, proxies: o.TrustedProxies,
 		throttle: newThrottle(o.Failures), joined: o.Authenticate != nil,
 	}
-	a.cache, _ = keys.(cache)
+	a.cache, _ = keys.(*keystore.Cached)
 	a.invalid = a.refusal("")
 	return a
 }

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -146,6 +147,35 @@ func TestKeyNetworks(t *testing.T) {
 
 // TestLegacyKeys: keys of an older shape pass under each of their digests, and
 // their record says of which environment they are.
+// blocking is a Cached that knows no key while it is told to.
+type blocking struct {
+	*keystore.Cached
+	blocks bool
+}
+
+func (b *blocking) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	if b.blocks {
+		return nil, keystore.ErrNotFound
+	}
+	return b.Cached.Lookup(ctx, d)
+}
+
+// A store that embeds a Cached decides by its own Lookup.
+func TestStoreEmbedsCached(t *testing.T) {
+	for _, failures := range []ratelimit.Limit{{}, ratelimit.MustParse("10-M")} {
+		ring := newKeyring()
+		token := ring.issue(t)
+		store := &blocking{Cached: ring.keys}
+		api := testAPI(store, middleware.Options{Hooks: quiet(), Failures: failures})
+		for _, want := range []int{200, 401} {
+			if got := serve(api, request("GET", "/api/v1/any", token, "")).StatusCode; got != want {
+				t.Errorf("failures %v, blocks %t: got %d, want %d", failures, store.blocks, got, want)
+			}
+			store.blocks = true
+		}
+	}
+}
+
 func TestLegacyKeys(t *testing.T) {
 	ring := newKeyring()
 	key := importOld(t, ring, oldKey, "the old pepper", keystore.Production)
