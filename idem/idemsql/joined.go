@@ -19,9 +19,9 @@ const savepoint = "sallyport_handler"
 // request without an idempotency key has none. The ctx is the request's.
 //
 // What is written in the transaction takes effect together with the reply. The
-// handler must not commit or roll back: a commit makes the claim visible
-// without the reply, so that the client gets 503 and repeats get an unknown
-// outcome. Close all Rows before the handler returns.
+// handler must not commit or roll back. A commit makes the claim visible without
+// the reply: the client gets 503, and repeats get an unknown outcome when the
+// lease of the claim has ended. Close all Rows before the handler returns.
 func Tx(ctx context.Context) (*sql.Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok
