@@ -96,6 +96,8 @@ func (k *Key) edit(edited *Key, r *scope.Registry) (problems []FieldError) {
 		case !expires.After(instant()):
 			problems = append(problems, FieldError{"expires_at",
 				"The expiry must lie in the future; to end the key now revoke it."})
+		case beyond(expires):
+			problems = append(problems, FieldError{"expires_at", beyondText})
 		}
 		k.ExpiresAt = expires
 	}

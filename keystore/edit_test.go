@@ -157,6 +157,7 @@ func TestEditGivesNoRights(t *testing.T) {
 		"a later expiry":      {limited, func(k *keystore.Key) { k.ExpiresAt = soon.Add(1000) }, "expires_at"},
 		"no expiry":           {limited, func(k *keystore.Key) { k.ExpiresAt = time.Time{} }, "expires_at"},
 		"an expiry before":    {limited, func(k *keystore.Key) { k.ExpiresAt = time.Now() }, "expires_at"},
+		"not before 10000":    {free, func(k *keystore.Key) { k.ExpiresAt = soon.AddDate(8000, 0, 0) }, "expires_at"},
 		"a smaller network":   {limited, func(k *keystore.Key) { k.Networks = prefixes("10.9.0.0/16") }, ""},
 		"one of the networks": {limited, func(k *keystore.Key) { k.Networks = prefixes("2001:db8::/32") }, ""},
 		"a network":           {free, func(k *keystore.Key) { k.Networks = prefixes("10.0.0.0/8") }, ""},

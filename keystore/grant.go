@@ -31,7 +31,7 @@ type Grant struct {
 	Attributes map[string]string
 
 	Networks  []netip.Prefix // at most 20; none: the key may be used from anywhere
-	ExpiresAt time.Time      // zero: never; kept to the microsecond
+	ExpiresAt time.Time      // before the year 10000, to the microsecond; zero: never
 
 	// IssueToken, unless empty, makes Issue repeatable. It is unique within the
 	// organization and actor, and has at most 255 bytes.
@@ -91,6 +91,9 @@ func (g Grant) problems(r *scope.Registry, now time.Time) []FieldError {
 	problems = append(problems, networkProblems(g.Networks)...)
 	if !g.ExpiresAt.IsZero() && !storable(g.ExpiresAt).After(now) {
 		problems = append(problems, FieldError{"expires_at", "The expiry must lie in the future."})
+	}
+	if beyond(g.ExpiresAt) {
+		problems = append(problems, FieldError{"expires_at", beyondText})
 	}
 	return problems
 }
@@ -182,6 +185,11 @@ func newID() string { return "key_" + xid.New().String() }
 
 // instant returns the wall clock's time as every store can keep it.
 func instant() time.Time { return storable(time.Now()) }
+
+const beyondText = "The expiry must lie before the year 10000."
+
+// beyond reports whether JSON and MariaDB cannot write a time.
+func beyond(t time.Time) bool { return t.UTC().Year() > 9999 }
 
 func storable(t time.Time) time.Time {
 	if t.IsZero() {

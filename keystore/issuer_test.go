@@ -159,6 +159,9 @@ func TestIssueProblems(t *testing.T) {
 		"unknown scopes": {func(g *keystore.Grant) { g.Scopes = []scope.Name{"task:read", "chat:read", "tasks:*"} },
 			[]string{"scopes", "scopes"}},
 		"expired": {func(g *keystore.Grant) { g.ExpiresAt = time.Now() }, []string{"expires_at"}},
+		"no JSON has it": {func(g *keystore.Grant) { g.ExpiresAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+			[]string{"expires_at"}},
+		"name that turns the text": {func(g *keystore.Grant) { g.Name = "a\u202eb" }, []string{"name"}},
 		"everything at once": {func(g *keystore.Grant) {
 			*g = keystore.Grant{Name: "\n", Scopes: []scope.Name{"x"}, ExpiresAt: time.Unix(1, 0)}
 		}, []string{"organization", "name", "environment", "scopes", "expires_at"}},

@@ -132,6 +132,8 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		"expiry without a date":  {url.Values{"expiry": {"date"}}, "Fill in the last day"},
 		"expiry in the past": {url.Values{"expiry": {"date"}, "expires_on": {"2020-02-02"}},
 			"The expiry must lie in the future."},
+		"expiry beyond all dates": {url.Values{"expiry": {"date"}, "expires_on": {"9999-12-31"}},
+			"The expiry must lie before the year 10000."},
 		"a date but no expiry":   {url.Values{"expires_on": {"2090-02-02"}}, "A date is filled in."},
 		"no token":               {url.Values{"issue_token": nil}, "The form arrived incomplete."},
 		"token of two lines":     {url.Values{"issue_token": {"a\nb"}}, "The form arrived incomplete."},

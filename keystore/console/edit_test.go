@@ -138,6 +138,8 @@ func TestEditProblems(t *testing.T) {
 	if after := b.key(t, k.ID); after.Version != 1 || len(b.entries) > 0 {
 		t.Errorf("something was changed: %+v, entries %v", after, b.entries)
 	}
+	got = b.post(path, url.Values{"name": {"x"}, "networks": {"192.0.2.0/24"}, "expires_on": {"9999-12-31"}})
+	wantText(t, "a day that JSON cannot write", got, 422, "The expiry must lie before the year 10000.")
 	wantText(t, "no form", b.do("ada", "POST", path, "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"), 415,
 		"Not understood")
 
