@@ -33,6 +33,13 @@ export async function operate(page, home, script, wide, see) {
   if (!script) await page.keyboard.press('Enter');
   await page.getByText('No such keys').filter({visible: true}).first().waitFor();
   await see('no-match');
+  if (script) {
+    const sent = [];
+    page.on('request', (request) => sent.push(request.url()));
+    await page.getByRole('searchbox').fill(`svc_live_${'a'.repeat(38)}`);
+    await page.waitForURL(/\?q=aaaa$/);
+    assert.ok(sent.length > 0 && !sent.some((url) => url.includes('a'.repeat(5))), 'a secret is searched by its end');
+  }
   await page.getByRole('searchbox').fill('');
   await page.getByLabel('Environment').selectOption('sandbox');
   if (!script) await page.getByRole('button', {name: 'Search'}).click();
