@@ -188,7 +188,7 @@ func instant() time.Time { return storable(time.Now()) }
 
 const beyondText = "The expiry must lie before the year 10000."
 
-// beyond reports whether JSON and MariaDB cannot write a time.
+// beyond reports whether JSON cannot write a time.
 func beyond(t time.Time) bool { return t.UTC().Year() > 9999 }
 
 func storable(t time.Time) time.Time {
