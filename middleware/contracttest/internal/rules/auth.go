@@ -28,6 +28,11 @@ var authChecks = checks{
 		for _, value := range []string{"", "Bearer", "Bearer ", "bearer  ", "Digest a=b", "Negotiate YII="} {
 			p.want(fmt.Sprintf("Authorization: %q", value), p.do(p.read("").with("Authorization: "+value).anew()), 401)
 		}
+		p.parallel(20, func(int) {
+			if a, err := p.tryPatiently(p.read("").anew()); err == nil && a.ok() {
+				p.fault(a, "one of many GETs at one time without a key: got %d, want 401", a.status)
+			}
+		})
 		p.refusesLists(by)
 		p.refusesCreates(by)
 		p.eachCreate("", func(c creation) {
@@ -47,6 +52,10 @@ var authChecks = checks{
 					p.fault(a, "%s without a key: got %d, want 401", method, a.status)
 				}
 			}
+		}
+		// A server may have no answer to a method that nobody knows.
+		if a, err := p.tryPatiently(p.read("").by("JEFF").anew()); err == nil && p.done(a) {
+			p.fault(a, "an unknown method without a key: got %d, want 401", a.status)
 		}
 		for _, r := range []request{p.read("").by("OPTIONS"), p.preflight()} {
 			if a := p.do(r.anew()); p.served(a) {
@@ -135,6 +144,7 @@ var authChecks = checks{
 			"a byte above ASCII":     prefix + "\xff",
 			"a letter above ASCII":   p.full() + "\u00e9",
 			"a no-break space":       p.full() + "\u00a0",
+			"a name in front of it":  "token=" + p.full(),
 			"quotes around the key":  `"` + p.full() + `"`,
 			"the key in angles":      "<" + p.full() + ">",
 		}
@@ -157,9 +167,10 @@ var authChecks = checks{
 		p.refusesRepeats(callers...)
 	},
 	"auth/no-lockout": func(p *probe) {
-		for range 12 {
+		for range 11 {
 			p.do(p.read(another(p.full())).anew())
 		}
+		p.do(p.read(p.stranger().key).anew()) // begins as the live one
 		for range 3 {
 			p.wantOK("a live key after 12 invalid ones", p.do(p.read(p.full())))
 		}
@@ -186,6 +197,15 @@ var authChecks = checks{
 		for _, r := range []request{p.read(""), p.read(flipLast(p.full())).anew()} {
 			if a := p.do(r); !strings.HasPrefix(strings.ToLower(a.header.Get("WWW-Authenticate")), "bearer") {
 				p.fault(a, "the %d has WWW-Authenticate %q", a.status, a.header.Get("WWW-Authenticate"))
+			}
+		}
+	},
+	"auth/shared-caches": func(p *probe) {
+		for _, r := range []request{p.read(p.full()), p.read(p.full()).with("If-None-Match: *")} {
+			a := p.do(r)
+			control := strings.ToLower(strings.Join(a.header.Values("Cache-Control"), ","))
+			if strings.Contains(control, "public") || strings.Contains(control, "s-maxage") {
+				p.fault(a, "the %d to a live key has Cache-Control %q", a.status, control)
 			}
 		}
 	},

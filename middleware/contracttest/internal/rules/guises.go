@@ -88,14 +88,21 @@ func (p *probe) lets(a answer) bool {
 	return p.served(a)
 }
 
-// refusesGuises wants no guise to let the caller in, nor another type of body
-// to create.
+// takes reports whether a request succeeds with a live key. A server may have
+// another refusal than 401 and 403 for what it does not take from anybody.
+func (p *probe) takes(r request) bool {
+	a, err := p.tryPatiently(r.without("Authorization").with(bearer(p.full())))
+	return err == nil && a.ok()
+}
+
+// refusesGuises wants each guise to be refused as the caller is, and no other
+// type of body to create.
 func (p *probe) refusesGuises(by caller) {
 	for _, coding := range []string{"gzip", "identity"} {
 		p.do(p.read(p.full()).with("Accept-Encoding: " + coding)) // may fill a cache
 	}
 	p.inGuise(by.key, func(what string, a answer) {
-		if p.lets(a) {
+		if p.lets(a) || a.status != by.status && a.status < 500 && p.takes(a.to) {
 			p.fault(a, "%s %s: got %d, want %d", what, by.who, a.status, by.status)
 		}
 	})

@@ -75,6 +75,7 @@ func (p *probe) refusesRepeats(callers ...caller) {
 		p.wantOK("the create", p.do(c.request))
 		for _, by := range callers {
 			p.refuses(by, "its repeat", c.as(by.key).request)
+			p.refuses(by, "another body with its key", p.another(c).as(by.key).request)
 		}
 	})
 }
