@@ -75,6 +75,11 @@ var idempotencyChecks = checks{
 		c := p.create(0, p.full())
 		c.path += separator(c.path) + "contract=1"
 		p.wantOneResource(c, 1, "creates with a query")
+		c = p.create(0, p.full())
+		c.request = c.guised("If-None-Match: *")
+		if first := p.do(c.request); first.ok() { // it may be refused, since there are resources
+			p.wantSame("the repeat of a create with If-None-Match: *", p.do(c.request), first)
+		}
 	},
 	"idempotency/sandbox": func(p *probe) {
 		p.eachCreate(p.key("sandbox"), func(c creation) {
@@ -83,6 +88,7 @@ var idempotencyChecks = checks{
 		})
 	},
 	"idempotency/two-keys": func(p *probe) {
+		p.wantApartAtOnce(p.create(0, p.full()), p.create(0, p.full()))
 		c := p.create(0, p.full())
 		first := p.wantOK("the first", p.do(c.request))
 		// Equal bodies, unless the body has a value that must be unique.
@@ -116,6 +122,7 @@ var idempotencyChecks = checks{
 			{"a dot and an underscore", "{u}.1", "{u}_1"},
 			{"an encoded letter", "{u}a", "{u}%61"},
 			{"spaces inside", "{u} a", "{u}  a"},
+			{"two letters and not in Java's hash", "{u}Aa", "{u}BB"},
 		}, func(keys [3]string) {
 			if p.wantApart("keys that differ in "+keys[0], keys[1], keys[2]) {
 				tried.Add(1)
@@ -136,6 +143,13 @@ var idempotencyChecks = checks{
 				p.fault(a, "the key %.40q of %d bytes: got %d", key, len(key), a.status)
 			}
 		})
+		// Somebody may have used these, who gets the response of that create.
+		for _, key := range []string{"0", "null", "false", "undefined"} {
+			c := p.create(0, p.full()).keyedWith(key)
+			if first := p.do(c.request); first.ok() {
+				p.wantSame("with the key "+key+", which was accepted, the repeat", p.do(c.request), first)
+			}
+		}
 	},
 	"idempotency/reads": func(p *probe) {
 		c := p.create(0, p.full())
@@ -198,14 +212,9 @@ var idempotencyChecks = checks{
 				p.sleep(took * quarters / 4 * time.Duration(i))
 				answers[i] = p.do(c.anew())
 			})
-			original := p.wantOK("the repeat after a duplicate in the middle of a create", p.settled(c))
-			for _, a := range answers {
-				if a.ok() {
-					p.wantSame("a create or its duplicate in the middle", a, original)
-				}
-			}
-			w.exactly(1, "after a duplicate in the middle of a create")
+			w.wantOne(answers)
 		}
+		p.wantSlowBody()
 	},
 	"idempotency/later": func(p *probe) {
 		c := p.create(0, p.full())
@@ -306,6 +315,46 @@ func (p *probe) wantOneResource(c creation, repeats int, odd string) {
 	w.exactly(1, fmt.Sprintf("after %d repeats", repeats))
 }
 
+// wantSlowBody sends a create in the middle of its duplicate: between its head
+// and its body.
+func (p *probe) wantSlowBody() {
+	c := p.create(0, p.full())
+	w := p.watch(c)
+	slow, text := p.dial(c.request), p.text(c.request)
+	slow.send(strings.TrimSuffix(text, c.body))
+	answered := make(chan answer, 1)
+	answers := make([]answer, 2)
+	p.parallel(2, func(i int) {
+		if i == 0 {
+			p.sleep(p.latency) // the head goes first
+			answers[0], _ = p.tryPatiently(c.anew())
+			answered <- answers[0]
+			return
+		}
+		select { // a server that takes one request at a time waits for the body
+		case <-answered:
+		case <-time.After(2*time.Second + p.latency):
+		}
+		if a, err := slow.roundTrip(c.body, (*conn).next); err == nil {
+			p.noteOwn(a)
+			answers[1] = a
+		}
+	})
+	w.wantOne(answers)
+}
+
+// wantOne wants the responses to a create and its duplicate to be the same, or
+// refusals, and one resource.
+func (w watch) wantOne(answers []answer) {
+	original := w.p.wantOK("the repeat after a duplicate in the middle of a create", w.p.settled(w.c))
+	for _, a := range answers {
+		if a.ok() {
+			w.p.wantSame("a create or its duplicate in the middle", a, original)
+		}
+	}
+	w.exactly(1, "after a duplicate in the middle of a create")
+}
+
 // another is a create with another body under the same key.
 func (p *probe) another(c creation) creation {
 	other := p.create(c.route, p.full()).keyedWith(c.key())
@@ -327,6 +376,18 @@ func (p *probe) wantHeeded(key string) answer {
 		w.exactly(1, what)
 	}
 	return first
+}
+
+// wantApartAtOnce makes two creates at one time, neither of which is a repeat of
+// the other.
+func (p *probe) wantApartAtOnce(both ...creation) {
+	p.parallel(2, func(i int) {
+		a, own, foreign := p.do(both[i].anew()), both[i].marker, both[1-i].marker
+		shows := func(marker string) bool { return marker != "" && strings.Contains(a.body, marker[:markerPrefix]) }
+		if shows(foreign) && !shows(own) {
+			p.fault(a, "of two creates at one time one got the response of the other")
+		}
+	})
 }
 
 // wantApart makes two creates with keys that are nearly the same. It returns

@@ -75,7 +75,12 @@ var organizationChecks = checks{
 			}
 		}
 	},
-	"organization/idempotency":             func(p *probe) { p.wantOwnKeys("other") },
+	"organization/idempotency": func(p *probe) {
+		p.eachCreate(p.full(), func(c creation) {
+			p.wantApartAtOnce(c, p.create(c.route, p.key("other")).keyedWith(c.key()))
+		})
+		p.wantOwnKeys("other")
+	},
 	"organization/environment-idempotency": func(p *probe) { p.wantOwnKeys("sandbox") },
 	"organization/environment-resources": func(p *probe) {
 		p.wantUnseen(p.full(), p.key("sandbox"))

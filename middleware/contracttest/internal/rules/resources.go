@@ -38,6 +38,14 @@ var resourceChecks = checks{
 			r.survives(by)
 		})
 	},
+	"resource/repeated": func(p *probe) {
+		p.eachResource(func(r resource) {
+			p.wantSame("the repeat", p.do(r.of.request), r.original)
+			if now := p.do(get(r.path, p.full())); now.status == 404 || now.status == 410 {
+				p.fault(now, "after the repeat of its create the resource is gone: got %d", now.status)
+			}
+		})
+	},
 	"resource/deleted": func(p *probe) {
 		gone := false
 		p.eachResource(func(r resource) {

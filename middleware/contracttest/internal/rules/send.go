@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -300,8 +301,8 @@ func (a answer) difference(b answer) string {
 		return fmt.Sprintf("the body is %.200q and was %.200q", a.body, b.body)
 	case a.mediaType() != b.mediaType():
 		return fmt.Sprintf("the Content-Type is %q and was %q", a.header.Get("Content-Type"), b.header.Get("Content-Type"))
-	case a.location() != b.location():
-		return fmt.Sprintf("the Location is %q and was %q", a.location(), b.location())
+	case !slices.Equal(a.header.Values("Location"), b.header.Values("Location")):
+		return fmt.Sprintf("the Location is %q and was %q", a.header.Values("Location"), b.header.Values("Location"))
 	}
 	return ""
 }
