@@ -132,15 +132,15 @@ func (p *probe) lookAtKeys() {
 	url := p.readURL()
 	a := p.do(p.read(p.full()))
 	p.sample = a
-	taken, refused := false, ""
+	taken, refused, got := false, "", answer{}
 	for _, name := range []string{"other", "sandbox", "second"} {
 		if !p.has(name) {
 			continue
 		}
 		if like := p.do(p.read(p.key(name))); like.ok() {
 			taken = true
-		} else {
-			refused = cmp.Or(refused, fmt.Sprintf("%s (%d)", name, like.status))
+		} else if refused == "" {
+			refused, got = fmt.Sprintf("%s (%d)", name, like.status), like
 		}
 	}
 	switch {
@@ -155,7 +155,8 @@ func (p *probe) lookAtKeys() {
 	case !a.ok():
 		p.mistake("GET %s with the key full is answered %v, want a 2xx", url, a)
 	case refused != "":
-		p.mistake("GET %s refuses the key %s, which may do what full may: is it swapped or revoked?", url, refused)
+		p.mistake("GET %s refuses the key %s, which may do what full may: either it is swapped or revoked, "+
+			"or the server refuses a key that it has to accept; the response is %v", url, refused, got)
 	}
 	if p.has("reader") {
 		path := p.target.Read

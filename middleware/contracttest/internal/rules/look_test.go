@@ -52,6 +52,8 @@ func TestLook(t *testing.T) {
 	t.Cleanup(paged.Close)
 	single := httptest.NewServer(pageOfOne(s))
 	t.Cleanup(single.Close)
+	halved := httptest.NewServer(reference.New("account-sandbox-404"))
+	t.Cleanup(halved.Close)
 	dead := httptest.NewServer(nil)
 	dead.Close()
 
@@ -97,6 +99,8 @@ func TestLook(t *testing.T) {
 		"full and revoked":  {swap("full", "revoked"), "refuses the key full (401) and takes others"},
 		"reader and none":   {swap("reader", "none"), "refuses the key reader (403)"},
 		"other and revoked": {swap("other", "revoked"), "refuses the key other (401)"},
+		"no account in the sandbox": {func(to *rules.Target) { to.URL = halved.URL },
+			"refuses the key sandbox (404), which may do what full may: either it is swapped or revoked, or the server"},
 		"keys of another server": {func(to *rules.Target) { to.URL = refusing.URL },
 			"refuses every key (401): are these keys of this server?"},
 		"an unknown offer": {func(to *rules.Target) { to.Without = []string{"sandboxes"} },
