@@ -28,9 +28,7 @@ func (x *exchange) offered() []scope.Name {
 // creatable returns the environments in which the actor may create keys.
 func (x *exchange) creatable() []keystore.Environment {
 	return slices.DeleteFunc([]keystore.Environment{keystore.Production, keystore.Sandbox},
-		func(e keystore.Environment) bool {
-			return len(x.assignable(e)) == 0
-		})
+		func(e keystore.Environment) bool { return len(x.assignable(e)) == 0 })
 }
 
 // mayRotate reports whether the actor may be shown a new secret for k. A scope

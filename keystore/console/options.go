@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -102,9 +103,6 @@ func DefaultPresets() []Preset {
 // frameAncestors returns the CSP directive's value. It panics when an entry is
 // not one origin, since it could then be another directive.
 func (o Options) frameAncestors() string {
-	if len(o.FrameAncestors) == 0 {
-		return "'none'"
-	}
 	for _, origin := range o.FrameAncestors {
 		u, err := url.Parse(origin)
 		if origin == "'self'" {
@@ -115,5 +113,5 @@ func (o Options) frameAncestors() string {
 			panic("console: FrameAncestors: " + origin + " is not an origin")
 		}
 	}
-	return strings.Join(o.FrameAncestors, " ")
+	return cmp.Or(strings.Join(o.FrameAncestors, " "), "'none'")
 }

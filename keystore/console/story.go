@@ -25,10 +25,7 @@ func (x *exchange) story(k *keystore.Key) (events []event, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		told := event{At: e.At, What: cmp.Or(actNames[e.Act], e.Act), Reason: e.Reason}
-		if e.Actor != "" {
-			told.Who = x.personName(e.Actor)
-		}
+		told := event{At: e.At, What: cmp.Or(actNames[e.Act], e.Act), Who: x.personName(e.Actor), Reason: e.Reason}
 		for _, c := range reasons {
 			if c.Value == e.Reason {
 				told.Reason = c.Name
