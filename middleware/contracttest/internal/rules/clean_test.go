@@ -119,6 +119,23 @@ func TestFreedoms(t *testing.T) {
 	}
 }
 
+// A key that every run uses gets the response of the first run, where bodies
+// are not compared.
+func TestTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer("idem-other-body")
+		for range 2 {
+			results, err := run(t, s.Configure, target(), only("idempotency/any-key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := results["idempotency/any-key"]; r.Status != rules.Held {
+				t.Errorf("it is %s", r.Explain())
+			}
+		}
+	})
+}
+
 // A second route without a list is not passed over in silence.
 func TestSecondList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
