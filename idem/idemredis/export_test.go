@@ -1,5 +1,7 @@
 package idemredis
 
+import "time"
+
 // Waiting returns how many commands wait for a trip.
 func (s *Store) Waiting() (n int) {
 	s.sender.mu.Lock()
@@ -16,3 +18,6 @@ func (s *Store) Trips() int {
 	defer s.sender.mu.Unlock()
 	return s.sender.trips
 }
+
+// SetStall sets how long no trip may begin or end before there is one more.
+func (s *Store) SetStall(d time.Duration) { s.sender.stall = d }

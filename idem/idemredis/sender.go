@@ -17,17 +17,23 @@ const (
 	maxTrips = 2        // at a time, so that one that is slow does not hold up all commands
 	maxGroup = 64       // commands
 	maxBytes = 16 << 10 // of a command in a group, so that none delays the others
+
+	// stall is how long no trip may begin or end before there is one more:
+	// those under way may have connections on which nothing answers.
+	stall = 100 * time.Millisecond
 )
 
 // sender sends the commands of concurrent calls together, because a trip costs
-// far more than a command. While there are fewer than maxTrips, a call makes
-// its trip itself. While there are as many, commands wait in groups, and each
-// trip that ends is followed by one with a group.
+// far more than a command. While there are fewer than maxTrips, or they have
+// stalled, a call makes its trip itself. Otherwise commands wait in groups, and
+// each trip that ends is followed by one with a group.
 type sender struct {
 	client  *redis.Client
+	stall   time.Duration
 	mu      sync.Mutex
 	trips   int
-	waiting []*group // only the last one has room
+	moved   time.Time // when a trip last began or ended
+	waiting []*group  // only the last one has room
 }
 
 // group is the commands of one pipeline.
@@ -46,8 +52,9 @@ type group struct {
 func (s *sender) join(ctx context.Context, args []any) (*group, *redis.Cmd) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.trips < maxTrips {
+	if now := time.Now(); s.trips < maxTrips || now.Sub(s.moved) > s.stall {
 		s.trips++
+		s.moved = now
 		return nil, nil
 	}
 	n := len(s.waiting)
@@ -82,6 +89,7 @@ func (s *sender) leave(g *group, cmd *redis.Cmd) {
 // end ends a trip, for the benefit of the groups that wait. The caller has the
 // lock.
 func (s *sender) end() {
+	s.moved = time.Now()
 	if len(s.waiting) > 0 {
 		go s.serve()
 	} else {
@@ -107,6 +115,7 @@ func (s *sender) next(last *group) *group {
 		}
 		last.over = true
 	}
+	s.moved = time.Now()
 	if len(s.waiting) == 0 {
 		s.trips--
 		return nil

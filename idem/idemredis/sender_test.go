@@ -32,6 +32,7 @@ type trips struct {
 
 func newTrips(t *testing.T, client *redis.Client) *trips {
 	s := &trips{Store: ownStore(t, client), t: t, pipeline: func() {}}
+	s.SetStall(time.Hour) // a trip that the test holds is none that stalls
 	client.AddHook(s)
 	return s
 }
@@ -255,6 +256,29 @@ func TestTripsThatHang(t *testing.T) {
 	s.pipeline = nothing
 	_, claims := s.claims(10)
 	s.together(nothing, claims...)
+}
+
+// Trips on connections that nothing answers on do not hold up the others.
+func TestTripsThatStall(t *testing.T) {
+	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
+	s.SetStall(time.Millisecond)
+	hold := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(hold)
+	s.hold.Store(&hold)
+	for range 2 {
+		wg.Go(func() { s.Begin(t.Context(), aClaim(rand.Text())) })
+		redistest.Eventually(t, "a trip more is under way", func() bool { return s.held.Load() == int64(s.Trips()) })
+	}
+	redistest.Eventually(t, "two trips are under way", func() bool { return s.held.Load() == 2 })
+	s.hold.Store(nil)
+	redistest.Eventually(t, "another call is answered", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Begin(ctx, aClaim(rand.Text()))
+		return err == nil
+	})
 }
 
 // Scripts that Redis has lost are sent again.

@@ -113,7 +113,7 @@ func New(client Client, o Options) *Store {
 	}
 	s := &Store{client: client, prefix: o.Prefix, heeds: heedsDeadlines(client)}
 	if c, ok := client.(*redis.Client); ok {
-		s.sender = &sender{client: c}
+		s.sender = &sender{client: c, stall: stall}
 	}
 	return s
 }
