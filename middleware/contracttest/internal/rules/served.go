@@ -87,12 +87,20 @@ func spellings(base, path string) []string {
 	}
 	rest := strings.TrimPrefix(path, base+"/")
 	all := []string{
-		path + ".json", strings.Replace(path, base, base[:len(base)-1]+"2", 1), path + "/", "/" + path, base + "//" + rest,
-		path + "//",
-		base + "%2F" + rest, path + "%2F", strings.Replace(base, "/v", "%2Fv", 1) + "/" + rest,
+		path + ".json", path + "/", "/" + path, path + "//", path + "%2F",
 		base + "/./" + rest, base + "/x/../" + rest, path + "/.", path + ";x", path + "%20",
 		strings.ToUpper(path), base + "/" + strings.ToUpper(rest[:1]) + rest[1:],
 		base + "/%" + fmt.Sprintf("%02X", rest[0]) + rest[1:],
+	}
+	if base != "" {
+		version := "2"
+		if strings.HasSuffix(base, version) {
+			version = "3"
+		}
+		all = append(all, base[:len(base)-1]+version+"/"+rest, base+"//"+rest, base+"%2F"+rest)
+	}
+	if i := strings.LastIndex(base, "/"); i > 0 {
+		all = append(all, base[:i]+"%2F"+base[i+1:]+"/"+rest)
 	}
 	for i := range all {
 		all[i] += query
