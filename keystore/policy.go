@@ -59,12 +59,12 @@ func (p Policy) latest(expires, now time.Time) time.Time {
 
 func (p Policy) tooManyKeys() error {
 	return &GrantError{[]FieldError{{"organization", fmt.Sprintf(
-		"The organization has %d keys or more, and may have no other one. Revoke one first.", p.MaxKeys)}}}
+		"The limit of an organization, %d, is reached. Revoke a key first.", p.MaxKeys)}}}
 }
 
 func (p Policy) tooManyOverlaps() error {
 	return &GrantError{[]FieldError{{"overlap", fmt.Sprintf(
-		"%d keys or more that were rotated still work. Choose no overlap, or revoke one first.", p.MaxKeys)}}}
+		"The limit of rotated keys that still work, %d, is reached. Choose no overlap, or revoke one first.", p.MaxKeys)}}}
 }
 
 func lifeText(d time.Duration) string {

@@ -91,7 +91,7 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 		_, _, err := issuer.Issue(t.Context(), grant())
 		wrong, ok := errors.AsType[*keystore.GrantError](err)
 		if !ok || wrong.Fields[0].Field != "organization" ||
-			!strings.Contains(wrong.Fields[0].Message, "2 keys or more, and may have no other one. Revoke one") {
+			!strings.Contains(wrong.Fields[0].Message, "The limit of an organization, 2, is reached. Revoke a key") {
 			t.Errorf("%s: a third Issue returned %v, want a problem with the organization", name, err)
 		}
 		if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, keystore.ErrExists) ||
@@ -159,7 +159,7 @@ func TestPolicyOfOverlaps(t *testing.T) {
 			case want:
 				k = next
 			case wrong == nil || wrong.Fields[0].Field != "overlap" ||
-				!strings.Contains(wrong.Fields[0].Message, "2 keys or more that were rotated still work. Choose no overlap"):
+				!strings.Contains(wrong.Fields[0].Message, "still work, 2, is reached. Choose no overlap"):
 				t.Errorf("Rotate returned %v, want a problem with the overlap", err)
 			}
 		}

@@ -313,5 +313,5 @@ func TestPolicy(t *testing.T) {
 	secretOf(t, b.post("/new", f))
 	wantText(t, "the repeat", b.post("/new", f), 200, "cannot be shown again")
 	f.Set("issue_token", "another")
-	wantText(t, "a second key", b.post("/new", f), 422, "The organization has 1 keys or more")
+	wantText(t, "a second key", b.post("/new", f), 422, "The limit of an organization, 1, is reached")
 }
