@@ -7,7 +7,10 @@ export async function embed(page, home, see) {
   await page.goto(home);
   assert.match(await page.title(), /· Northwind$/);
   assert.equal(await page.evaluate(() => document.querySelector('.brand img').naturalWidth > 0), true, 'the logo');
-  await page.getByRole('link', {name: /^Create/}).first().click();
+  const create = page.getByRole('link', {name: /^Create/});
+  assert.equal(await create.count(), 1, 'ways to create a key on the empty page');
+  await see('empty');
+  await create.click();
   assert.equal(page.url(), home + '/new');
   await see('sixty');
   await page.getByRole('searchbox').fill('payout');

@@ -105,6 +105,14 @@ export async function operate(page, home, script, wide, see) {
   assert.match(await main(), /The replaced key is still in use[^]*Created in a rotation by Ada Quay/);
   await see('successor');
 
+  // A page has 25 keys, and there is a way back.
+  await page.goto(home);
+  assert.match(await main(), /1–25 of 26 keys/);
+  await go('link', 'Older keys');
+  assert.equal(await rows().count(), 1);
+  await go('link', 'Newer keys');
+  assert.equal(await rows().count(), 25);
+
   await page.goto(old);
   await go('link', 'Revoke');
   await see('revoke');
