@@ -2,6 +2,7 @@ package rules
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,4 +73,44 @@ func (p *probe) settled(c creation) answer {
 		a = p.do(c.request)
 	}
 	return a
+}
+
+// wantSlowBody sends a create in the middle of its duplicate: between its head
+// and its body.
+func (p *probe) wantSlowBody() {
+	c := p.create(0, p.full())
+	w := p.watch(c)
+	slow, text := p.dial(c.request), p.text(c.request)
+	slow.send(strings.TrimSuffix(text, c.body))
+	answered := make(chan answer, 1)
+	answers := make([]answer, 2)
+	p.parallel(2, func(i int) {
+		if i == 0 {
+			p.sleep(p.latency) // the head goes first
+			answers[0], _ = p.tryPatiently(c.anew())
+			answered <- answers[0]
+			return
+		}
+		select { // a server that takes one request at a time waits for the body
+		case <-answered:
+		case <-time.After(2*time.Second + p.latency):
+		}
+		if a, err := slow.roundTrip(c.body, (*conn).next); err == nil {
+			p.noteOwn(a)
+			answers[1] = a
+		}
+	})
+	w.wantOne(answers)
+}
+
+// wantOne wants the responses to a create and its duplicate to be the same, or
+// refusals, and one resource.
+func (w watch) wantOne(answers []answer) {
+	original := w.p.wantOK("the repeat after a duplicate in the middle of a create", w.p.settled(w.c))
+	for _, a := range answers {
+		if a.ok() {
+			w.p.wantSame("a create or its duplicate in the middle", a, original)
+		}
+	}
+	w.exactly(1, "after a duplicate in the middle of a create")
 }
