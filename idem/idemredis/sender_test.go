@@ -27,7 +27,8 @@ type trips struct {
 	held      atomic.Int64
 	pipeline  func() // called before each pipeline
 	mu        sync.Mutex
-	pipelines []int // how many commands each had
+	pipelines []int           // how many commands each had
+	ctx       context.Context // of the last one
 }
 
 func newTrips(t *testing.T, client *redis.Client) *trips {
@@ -55,6 +56,7 @@ func (s *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		if name := cmds[0].Name(); name == "set" || name == "evalsha" {
 			s.mu.Lock()
 			s.pipelines = append(s.pipelines, len(cmds))
+			s.ctx = ctx
 			s.mu.Unlock()
 			s.pipeline()
 		}
@@ -188,6 +190,30 @@ func TestDeadlinesOfCallsTogether(t *testing.T) {
 				t.Errorf("heeds deadlines %t, the long one: got %v, %v, want the claim", heeds, r.State, err)
 			}
 		})
+	}
+}
+
+// A pipeline has the context of its first call, and the latest deadline, or none
+// if a call has none.
+func TestContextOfAPipeline(t *testing.T) {
+	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
+	type key struct{}
+	first, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "first"), redistest.Patience)
+	defer cancel()
+	later, cancel := context.WithTimeout(t.Context(), 2*redistest.Patience)
+	defer cancel()
+	for _, second := range []context.Context{later, t.Context()} {
+		var wg sync.WaitGroup
+		s.together(func() {
+			wg.Go(func() { s.Begin(second, aClaim(rand.Text())) })
+			redistest.Eventually(t, "both calls wait", func() bool { return s.Waiting() == 2 })
+		}, func() { s.Begin(first, aClaim(rand.Text())) })
+		wg.Wait()
+		got, bounded := s.ctx.Deadline()
+		want, wantBounded := second.Deadline()
+		if s.ctx.Value(key{}) != "first" || bounded != wantBounded || !got.Equal(want) {
+			t.Errorf("got %v, want the context of the first call, until %v", s.ctx, want)
+		}
 	}
 }
 
