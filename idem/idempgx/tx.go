@@ -17,14 +17,16 @@ import (
 // Begin makes a savepoint, which has both. The handler must not end it by a
 // statement such as COMMIT: what it has written then stands without the reply,
 // its client gets 503, and repeats get an unknown outcome when the lease of the
-// claim has ended. Close all Rows before the handler returns. When the
-// transaction has ended its methods return pgx.ErrTxClosed. Do not use then what
-// its Conn and LargeObjects have returned, since the connection is another
-// request's.
+// claim has ended. A statement that also begins another one, such as COMMIT AND
+// CHAIN, is not noticed: a 2xx is then committed with that other transaction.
+//
+// Close all Rows before the handler returns. When the transaction has ended its
+// methods return pgx.ErrTxClosed. Do not use then what its Conn and LargeObjects
+// have returned, since the connection is another request's.
 //
 // As with every pgx.Tx, one goroutine at a time may use it. When the context of a
 // statement ends, pgx closes the connection: the client gets 503, unless the
-// handler answers with an error status.
+// handler answers with a status that frees the key, such as 500.
 func Tx(ctx context.Context) (pgx.Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(pgx.Tx)
 	return tx, ok

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 )
 
@@ -131,6 +132,25 @@ func TestTxHasEnded(t *testing.T) {
 	}
 	if err := j.Settle(t.Context(), finished); err != nil {
 		t.Error(err)
+	}
+}
+
+// A handler that commits and begins another transaction has its reply in that
+// one.
+func TestCommitAndChain(t *testing.T) {
+	pool := newPool(t, 2, nil)
+	store := newStore(pool)
+	tx, j := join(t, store, "key")
+	execute(t, tx, "INSERT INTO tasks VALUES ('one')")
+	execute(t, tx, "COMMIT AND CHAIN")
+	mustCount(t, pool, "SELECT count(*) FROM tasks", 1)
+	execute(t, tx, "INSERT INTO tasks VALUES ('two')")
+	if err := j.Settle(t.Context(), finished); err != nil {
+		t.Error(err)
+	}
+	mustCount(t, pool, "SELECT count(*) FROM tasks", 2)
+	if r, _, err := store.Join(t.Context(), claim("key"), 0); err != nil || r.State != idem.Done {
+		t.Errorf("a repeat: got %v, error %v, want done", r.State, err)
 	}
 }
 
