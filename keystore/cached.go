@@ -26,9 +26,9 @@ import (
 //   - Only answers are remembered. An error other than [ErrNotFound] is passed
 //     on, and the next lookup asks again.
 //   - No lookup yields what was true before a change: once Insert or Update has
-//     returned without an error, [Cached.Invalidate] has returned, or the feed has
-//     named the key, the next lookup asks the store, and no answer from before
-//     is remembered.
+//     returned without an error, [Cached.Invalidate] has returned, or the feed
+//     has named the key, the next lookup asks the store, and no answer from
+//     before is remembered.
 //
 // A Cached is a [Manager] and a [UsageReader], whose other methods ask the
 // store each time. What the store lacks returns an error that wraps
@@ -222,21 +222,21 @@ func (s *shard) find(d Digest, now time.Duration) (answer, bool) {
 
 // remember keeps the answer to a question that was asked at began. The shard is
 // locked. A digest is in one of the two LRUs.
-func (c *Cached) remember(s *shard, d Digest, of *Caller, err error, began time.Duration) {
+func (c *Cached) remember(s *shard, d Digest, caller *Caller, err error, began time.Duration) {
 	switch {
-	case err == nil && of.Refused() == nil:
+	case err == nil && caller.Refused() == nil:
 		s.refused.Remove(d)
-		s.accepted.Add(d, answer{of, after(began, c.options.TTL)})
+		s.accepted.Add(d, answer{caller, after(began, c.options.TTL)})
 	case err == nil || errors.Is(err, ErrNotFound):
 		s.accepted.Remove(d)
-		s.refused.Add(d, answer{of, after(began, c.options.NegativeTTL)})
+		s.refused.Add(d, answer{caller, after(began, c.options.NegativeTTL)})
 	}
 }
 
-// Remembered says what c knows of a token without asking the store: who calls
-// with it, if its key is usable now, or nil; and whether the token was usable when the store
-// was last asked, also when that answer is too old by now.
-func (c *Cached) Remembered(t Token) (of *Caller, wasUsable bool) {
+// Remembered says what c knows of a token without asking the store: its caller
+// if the key is usable now, otherwise nil; and whether the token was usable when
+// the store was last asked, also when that answer is too old by now.
+func (c *Cached) Remembered(t Token) (caller *Caller, wasUsable bool) {
 	now := c.now()
 	for _, d := range t.Digests() {
 		s := c.shard(d)

@@ -22,11 +22,12 @@ type CacheOptions struct {
 	// it earlier. Zero means 5 s.
 	NegativeTTL time.Duration
 
-	// Size is the number of usable keys that are remembered, about 310 bytes
-	// each, 160 more with a [LastUsed], for one that expires or has attributes or
-	// networks 130 more and what they take, and the number of refusals, about 200 bytes each. Beyond it the
-	// least recently used are evicted. Refusals are kept apart from the keys, so
-	// that no flood of made-up tokens evicts a key. Zero means 100,000.
+	// Size is the number of usable keys that are remembered, and that of
+	// refusals. Beyond it the least recently used are evicted. Refusals are
+	// kept apart from the keys, so that no flood of made-up tokens evicts a
+	// key. A key takes about 310 bytes, 160 more with a [LastUsed], and 130
+	// more and what they take if it expires or has attributes or networks. A
+	// refusal takes about 200 bytes. Zero means 100,000.
 	Size int
 
 	// Timeout bounds one question to the store, and so the wait of every

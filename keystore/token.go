@@ -226,7 +226,7 @@ func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
 // that embeds a Cached is asked by its own Lookup.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
 	r = cmp.Or(r, scope.Contract())
-	cache, ok := s.(*Cached) // no interface, which a type that embeds one has too
+	cache, ok := s.(*Cached) // not an interface: a type that embeds a Cached would have it
 	if !ok {
 		k, err := t.Lookup(ctx, s)
 		if err != nil {
@@ -245,8 +245,9 @@ func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller
 }
 
 // first asks for one digest of t after the other, until there is an answer.
-func first[T any](ctx context.Context, t *Token, s Store, ask func(context.Context, Digest) (T, error)) (T, Digest,
-	error) {
+func first[T any](
+	ctx context.Context, t *Token, s Store, ask func(context.Context, Digest) (T, error),
+) (T, Digest, error) {
 	digests := t.digests
 	if cache, ok := s.(interface{ wasUsable(Digest) bool }); ok && t.n > 1 {
 		if i := slices.IndexFunc(t.Digests(), cache.wasUsable); i > 0 {
