@@ -90,8 +90,8 @@ func (x *exchange) replace(k *keystore.Key, overlap time.Duration, token string)
 	old := &oldKey{ID: k.ID, Now: overlap == 0}
 	if err == nil {
 		old.Ends = next.CreatedAt.Add(overlap)
-		if !k.RevokedAt.IsZero() && k.RevokedAt.Before(old.Ends) {
-			old.Ends = k.RevokedAt
+		if ends := x.view(k).Ends(); !ends.IsZero() && ends.Before(old.Ends) {
+			old.Ends = ends
 		}
 	} else {
 		// The new key works. Whoever loses its secret here could never get it

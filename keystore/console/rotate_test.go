@@ -68,6 +68,17 @@ func TestRotateWithOverlap(t *testing.T) {
 	})
 }
 
+// A key that expires before the overlap is over ends then, and the page with the
+// new secret says so.
+func TestRotateAKeyThatExpiresBeforeTheOverlapEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(time.Hour) })
+		got := b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"86400"}})
+		wantText(t, "the new secret", got, 201, "The old secret works until 1 Jan 2000, 01:00 UTC.")
+	})
+}
+
 // Only a key that works can be rotated. The administrator is told why, before
 // and after the form was filled.
 func TestRotateAKeyThatDoesNotWork(t *testing.T) {
