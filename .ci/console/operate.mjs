@@ -116,7 +116,9 @@ export async function operate(page, home, script, wide, see) {
   await page.goto(old);
   await go('link', 'Revoke');
   await see('revoke');
+  await page.locator('#note').fill('the pilot is over');
   await page.getByRole('radio', {name: 'It has leaked, or may have'}).check();
+  assert.ok(await page.locator('#note').isHidden(), 'the field of a reason that is not kept');
   await go('button', 'Revoke for good');
   assert.match(await main(), /This key was replaced, and revoked on[^]*Revoked by Ada Quay: It has leaked/);
   await page.goto(`${home}?q=oslo`);
