@@ -16,10 +16,10 @@ type Policy struct {
 	NeedExpiry []scope.Name  // a key that may do one of these needs an expiry
 
 	// MaxKeys is how many keys an organization may have. Those that have
-	// expired, are revoked, or will be after a rotation do not count, and there
-	// may be as many again of the last kind: further ones are rotated without
-	// an overlap. Concurrent calls of Rotate can each add the last one, those
-	// of Issue only if the store is no [Auditor]. Zero: any number.
+	// expired, are revoked, or will be after a rotation do not count. Of the
+	// last kind there may be MaxKeys too: then [Issuer.Rotate] refuses any
+	// overlap. Concurrent calls of Rotate can each add the last one, those of
+	// Issue only if the store is no [Auditor]. Zero: any number.
 	MaxKeys int
 }
 

@@ -16,10 +16,10 @@ import (
 // the [Service], whatever shape the old one has.
 //
 // A key that is revoked, expired or suspended cannot be rotated; the error is
-// that of [Key.Refused]. It is a [*GrantError] if Policy.MaxKeys old keys or more
-// still work and this one is to work on too. A key can be rotated once. The error is [ErrRotated]
-// when it has a successor, whoever made it; of several concurrent calls one
-// succeeds. The successor can be rotated in turn.
+// that of [Key.Refused]. It is a [*GrantError] if Policy.MaxKeys old keys or
+// more still work and this one is to work on too. A key can be rotated once.
+// The error is [ErrRotated] when it has a successor, whoever made it; of several
+// concurrent calls one succeeds. The successor can be rotated in turn.
 //
 // When the actor and token made a key already, Rotate returns that key, no
 // secret, and [ErrExists], after it has revoked the old key in case the first
