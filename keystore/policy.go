@@ -64,7 +64,7 @@ func (p Policy) tooManyKeys() error {
 
 func (p Policy) tooManyOverlaps() error {
 	return &GrantError{[]FieldError{{"overlap", fmt.Sprintf(
-		"The limit of rotated keys that still work, %d, is reached. Choose no overlap, or revoke one first.", p.MaxKeys)}}}
+		"The limit of rotated keys that still work, %d, is reached. Revoke one, or end this one at once.", p.MaxKeys)}}}
 }
 
 func lifeText(d time.Duration) string {

@@ -159,7 +159,7 @@ func TestPolicyOfOverlaps(t *testing.T) {
 			case want:
 				k = next
 			case wrong == nil || wrong.Fields[0].Field != "overlap" ||
-				!strings.Contains(wrong.Fields[0].Message, "still work, 2, is reached. Choose no overlap"):
+				!strings.Contains(wrong.Fields[0].Message, "still work, 2, is reached. Revoke one, or end this one at once"):
 				t.Errorf("Rotate returned %v, want a problem with the overlap", err)
 			}
 		}

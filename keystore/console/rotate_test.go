@@ -175,7 +175,8 @@ func TestRotateWithTooManyOverlaps(t *testing.T) {
 	secretOf(t, b.post("/"+first.ID+"/rotate", form))
 	form.Set("issue_token", "y")
 	got := b.post("/"+k.ID+"/rotate", form)
-	wantText(t, "an overlap", got, 422, "Rotate “Old one”", "still work, 1, is reached. Choose no overlap")
+	wantText(t, "an overlap", got, 422, "Rotate “Old one”",
+		"still work, 1, is reached. Revoke one, or end this one at once")
 	if tokenOf(t, got) != "y" || !strings.Contains(got.text, `value="3600" checked`) {
 		t.Errorf("the form is another one:\n%s", got.text)
 	}
