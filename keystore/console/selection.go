@@ -27,7 +27,7 @@ type show struct {
 
 	page func(now time.Time) keystore.Page // nil: all
 
-	// Among returns those of the keys that are shown, and in place of last the
+	// among returns those of the keys that are shown, and in place of last the
 	// last that it has looked at, if there are others. Nil: all keys.
 	among func(x *exchange, keys []*keystore.Key, last *keystore.Key) ([]*keystore.Key, *keystore.Key, error)
 }
