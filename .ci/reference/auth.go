@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"net/url"
@@ -43,12 +44,29 @@ var (
 func issue(name, environment, org string, scopes []string) string {
 	digest := sha256.Sum256([]byte("a key of the reference server: " + name))
 	random := strings.NewReplacer("-", "x", "_", "y").Replace(base64.RawURLEncoding.EncodeToString(digest[:]))
-	token := "svc_" + environment + "_" + random[:38]
+	token := "svc_" + environment + "_" + random[:32]
+	token += checksum(token)
 	keys[token] = &key{org, environment, scopes, name == "revoked"}
 	names[name] = token
 	plain := "sk_prod_" + random[10:26]
 	keys[plain] = keys[token]
 	return token
+}
+
+// checksum is a CRC-32 as six digits of base 62.
+func checksum(text string) (sum string) {
+	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	n := crc32.ChecksumIEEE([]byte(text))
+	for range 6 {
+		sum, n = digits[n%62:n%62+1]+sum, n/62
+	}
+	return sum
+}
+
+// checksummed reports whether a token ends in its checksum.
+func checksummed(token string) bool {
+	end := max(0, len(token)-6)
+	return token[end:] == checksum(token[:end])
 }
 
 // Keys returns the keys by the names that they have in a keys file.
@@ -259,6 +277,7 @@ func (s *Server) lookup(token string) *key {
 		return keys[listed]
 	case s.has("token-like") && token == "svc_live_%",
 		s.has("token-glob") && token == "svc_live_*",
+		s.has("token-checksum") && checksummed(token),
 		s.has("token-sql") && strings.Contains(token, "' OR '1'='1"),
 		s.has("any-shape") && (strings.HasPrefix(token, "svc_live_") || strings.HasPrefix(token, "svc_test_")):
 		return keys[full]

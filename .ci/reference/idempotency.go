@@ -268,6 +268,7 @@ func (s *Server) again(x *exchange, path string, claim *reply) {
 		return
 	case s.has("idem-replay-creates"),
 		s.has("idem-late-create") && late,
+		s.has("idem-long-creates") && len(x.r.Header.Get("Idempotency-Key")) > 200,
 		s.has("attack-once-in-five") && fifth:
 		s.insert(x, path, s.title(x))
 	case s.has("attack-async"):

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"crypto/rand"
 	"hash/crc32"
 	"maps"
@@ -75,7 +74,7 @@ func another(key string) string {
 		other = other[:len(other)-checksum]
 		other += sum(other)
 	}
-	return cmp.Or(other, key)
+	return other
 }
 
 // sum is a CRC-32 as six digits of base 62.

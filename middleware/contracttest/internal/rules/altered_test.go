@@ -1,0 +1,101 @@
+package rules
+
+import (
+	"maps"
+	"strings"
+	"testing"
+)
+
+func TestAltered(t *testing.T) {
+	const prefix, random = "svc_live_", "aZ09bcdefgH1"
+	got := altered(prefix + random)
+	another := got["another random part"]
+	if len(another) != len(prefix+random) || !strings.HasPrefix(another, prefix) || another == prefix+random {
+		t.Errorf("another random part: got %q", another)
+	}
+	delete(got, "another random part")
+	want := map[string]string{
+		"another last byte":            prefix + "aZ09bcdefgHa",
+		"another first byte":           prefix + "bZ09bcdefgH1",
+		"another byte in the middle":   prefix + "aZ09bcaefgH1",
+		"its last byte missing":        prefix + "aZ09bcdefgH",
+		"its last two bytes missing":   prefix + "aZ09bcdefg",
+		"its second half missing":      prefix + "aZ09bc",
+		"a byte too many":              prefix + "aZ09bcdefgH10",
+		"a second key behind it":       prefix + random + prefix + random,
+		"its random part twice":        prefix + random + random,
+		"capitals":                     "SVC_LIVE_AZ09BCDEFGH1",
+		"small letters":                prefix + "az09bcdefgh1",
+		"a random part in capitals":    prefix + "AZ09BCDEFGH1",
+		"another environment":          "svc_test_" + random,
+		"another prefix":               "xsvc_live_" + random,
+		"its prefix missing":           random,
+		"the letter case of one other": prefix + "aZ09bcdefgh1",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := altered(""); len(got) > 0 {
+		t.Errorf("no key: got %q", got)
+	}
+}
+
+// A key without letters, in small letters or without an environment has fewer
+// keys close to it.
+func TestAlteredLeavesOut(t *testing.T) {
+	for key, left := range map[string]string{
+		"12345678":          "the letter case of one other",
+		"svc_live_a2345678": "small letters",
+		"SVC_LIVE_A2345678": "capitals",
+		"acme_a2345678":     "another environment",
+	} {
+		for how, other := range altered(key) {
+			if how == left || other == key || other == "" {
+				t.Errorf("%s with %s: got %q", key, how, other)
+			}
+		}
+	}
+}
+
+func TestFlipCase(t *testing.T) {
+	for key, want := range map[string]string{
+		"svc_a2345678": "svc_A2345678", "svc_1234567z": "svc_1234567Z",
+		"svc_A2345678": "svc_a2345678", "svc_1234567Z": "svc_1234567z",
+		"svc_12a4567-": "svc_12A4567-", "svc_12345678": "", "svc_`{@[5678": "",
+	} {
+		if got := flipCase(key, "svc_"); got != want {
+			t.Errorf("%s: got %q, want %q", key, got, want)
+		}
+	}
+}
+
+func TestSwapped(t *testing.T) {
+	for key, want := range map[string]string{
+		"svc_live_a_live_b": "svc_test_a_live_b", "svc_test_a_test_b": "svc_live_a_test_b", "acme_a": "acme_a",
+	} {
+		if got := swapped(key); got != want {
+			t.Errorf("%s: got %q, want %q", key, got, want)
+		}
+	}
+}
+
+// The checksum of another key is right where that of the key is.
+func TestAnother(t *testing.T) {
+	for text, want := range map[string]string{"123456789": "3jZRME", "": "000000", "svc_live_00000068": "00I0ff"} {
+		if got := sum(text); got != want {
+			t.Errorf("the sum of %q: got %s, want %s", text, got, want)
+		}
+	}
+	for _, key := range []string{"svc_live_aZ09bcdefgH146hXp3", "svc_live_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa0p107V"} {
+		other := another(key)
+		if begins := other[:len(other)-6]; len(other) != len(key) || other == key || other[len(begins):] != sum(begins) {
+			t.Errorf("%s: got %s", key, other)
+		}
+	}
+	for _, key := range []string{"svc_live_aZ09bcdefgH146hXp4", "000000"} {
+		other := another(key)
+		if begins := other[:len(other)-6]; len(other) != len(key) || other == key || other[len(begins):] == sum(begins) {
+			t.Errorf("%s: got %s", key, other)
+		}
+	}
+}
