@@ -126,15 +126,10 @@ func (c creation) blank(text string) string {
 }
 
 // half returns the body up to the middle of a JSON string, behind enough of
-// the marker to find it again.
+// the marker to find it again. Without a marker it is half of the body.
 func (c creation) half() string {
-	if i := strings.Index(c.body, c.marker); i >= 0 && c.marker != "" {
-		return c.body[:i+markerPrefix+2]
-	}
-	if i := strings.LastIndexByte(c.body, '"'); i > 0 {
-		if j := strings.LastIndexByte(c.body[:i], '"'); j >= 0 && i-j > 2 {
-			return c.body[:(i+j)/2]
-		}
+	if c.marker != "" {
+		return c.body[:strings.Index(c.body, c.marker)+markerPrefix+2]
 	}
 	return c.body[:len(c.body)/2]
 }

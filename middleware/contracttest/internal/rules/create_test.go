@@ -1,0 +1,139 @@
+package rules
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every digit of a new UUID is random, but for its version and variant.
+func TestNewUUID(t *testing.T) {
+	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	var seen [36]map[byte]bool
+	alike := map[[2]int]int{}
+	for range 1000 {
+		u := newUUID()
+		if !form.MatchString(u) {
+			t.Fatalf("got %q", u)
+		}
+		for i := range seen {
+			if seen[i] == nil {
+				seen[i] = make(map[byte]bool)
+			}
+			seen[i][u[i]] = true
+			for j := range i {
+				if u[i] == u[j] {
+					alike[[2]int{j, i}]++
+				}
+			}
+		}
+	}
+	for i, digits := range seen {
+		want := 16
+		switch i {
+		case 8, 13, 14, 18, 23:
+			want = 1
+		case 19:
+			want = 4
+		}
+		if len(digits) != want {
+			t.Errorf("byte %d has %d values, want %d", i, len(digits), want)
+		}
+		for j := range i {
+			if want == 16 && alike[[2]int{j, i}] > 500 {
+				t.Errorf("the bytes %d and %d are alike", j, i)
+			}
+		}
+	}
+}
+
+func TestFill(t *testing.T) {
+	for template, field := range map[string]int{
+		"{{number}} {{uuid}} {{random}}": 0, "{{number}} {{uuid}}": 1, "{{number}}": -1,
+	} {
+		body, marker, values := fill(template)
+		want := ""
+		if field >= 0 {
+			want = values[field]
+		}
+		if marker != want {
+			t.Errorf("%s: got the marker %q of %q", template, marker, values)
+		}
+		slices.Reverse(values)
+		if words := strings.Fields(body); !slices.Equal(words, values[:len(words)]) {
+			t.Errorf("%s: got %q of %q", template, body, values)
+		}
+	}
+	form := regexp.MustCompile(`^ck[a-z2-7]{18} [0-9]{1,12}$`)
+	numbers := make(map[string]bool)
+	for range 900 {
+		body, _, _ := fill("{{random}} {{number}}")
+		_, number, _ := strings.Cut(body, " ")
+		if !form.MatchString(body) || numbers[number] {
+			t.Fatalf("got %q", body)
+		}
+		numbers[number] = true
+	}
+}
+
+func TestBlank(t *testing.T) {
+	c := creation{values: []string{"one", "two"}}
+	if got := c.blank("one, two, three, one"); got != "{{}}, {{}}, three, {{}}" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestHalf(t *testing.T) {
+	for want, c := range map[string]creation{
+		`{"title":"ck345678901234`: {request{body: `{"title":"ck3456789012345678"}`}, 0, "ck3456789012345678", nil, ""},
+		`{"title`:                  {request: request{body: `{"title":"one"`}},
+	} {
+		if got := c.half(); got != want {
+			t.Errorf("%s: got %s, want %s", c.body, got, want)
+		}
+	}
+}
+
+// Whose list shows a resource, and who may create at all.
+func TestCreator(t *testing.T) {
+	s := &Session{target: Target{Keys: make(map[string]string)}}
+	for _, name := range KeyNames() {
+		s.target.Keys[name] = name
+	}
+	s.have = KeyNames()
+	for key, want := range map[string]struct {
+		lister string
+		may    bool
+	}{
+		"": {"full", false}, "full": {"full", true}, "second": {"full", true}, "writer": {"full", true},
+		"none": {"full", false}, "reader": {"full", false}, "revoked": {"full", false}, "unknown": {"full", false},
+		"other": {"other", true}, "sandbox": {"sandbox", true}, "sandbox-none": {"sandbox", false},
+	} {
+		if lister, may := s.creator(key); lister != want.lister || may != want.may {
+			t.Errorf("%q: got %q, %t", key, lister, may)
+		}
+	}
+	s.have, s.target.Keys = nil, map[string]string{"full": "full", "sandbox-none": "sandbox-none"}
+	for _, key := range []string{"", "sandbox-none"} {
+		if lister, may := s.creator(key); lister != "full" || may {
+			t.Errorf("without other keys, %q: got %q, %t", key, lister, may)
+		}
+	}
+}
+
+// Headers are found and replaced in any letter case.
+func TestLines(t *testing.T) {
+	c := creation{request: request{lines: []string{"authorization: Bearer one", "IDEMPOTENCY-KEY: two", "Accept: three"}}}
+	other := c.as("four").keyedWith("five")
+	want := []string{"Authorization: Bearer four", "Accept: three", "Idempotency-Key: five"}
+	if !slices.Equal(other.lines, want) {
+		t.Errorf("got %q, want %q", other.lines, want)
+	}
+	if got := c.as("").lines; !slices.Equal(got, c.lines[1:]) {
+		t.Errorf("without a key: got %q", got)
+	}
+	if c.key() != "two" || other.key() != "five" || other.header("none") != "" {
+		t.Errorf("got the keys %q and %q", c.key(), other.key())
+	}
+}
