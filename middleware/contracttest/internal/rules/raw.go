@@ -152,12 +152,9 @@ func (p *probe) sequence(requests ...request) []answer {
 	var answers []answer
 	var err error
 	for range 3 {
-		p.patiently(func() (last answer) {
+		p.patiently(func() answer {
 			answers, err = p.onOneConnection(requests)
-			if len(answers) > 0 {
-				last = answers[len(answers)-1]
-			}
-			return last
+			return append([]answer{{}}, answers...)[len(answers)] // the last one, if there is one
 		})
 		if len(answers) == len(requests) {
 			return answers

@@ -33,10 +33,9 @@ func newRedactor(keys map[string]string) *redactor {
 		for shift := range 3 {
 			encoded := base64.RawStdEncoding.EncodeToString([]byte("xxx"[:shift] + key))
 			// The first and last characters depend on what stands around.
-			if len(encoded) > 4+2*gram {
-				learn(r.parts, encoded[4+gram:len(encoded)-2])
-				learn(r.tails, encoded[4+gram:len(encoded)-2])
-			}
+			encoded = encoded[min(4+gram, len(encoded)-2) : len(encoded)-2]
+			learn(r.parts, encoded)
+			learn(r.tails, encoded)
 		}
 	}
 	slices.SortFunc(r.keys, func(a, b string) int { return len(b) - len(a) })
