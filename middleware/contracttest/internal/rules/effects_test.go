@@ -1,0 +1,65 @@
+package rules
+
+import (
+	"maps"
+	"strings"
+	"testing"
+)
+
+func TestMeasures(t *testing.T) {
+	got := measures(`{"list": [1, 2], "total": 3, "half": 1.5, "name": "x", "in": {"in": {"in": 4, "no": {"in": 5}}}}`)
+	if want := map[string]int{"a/list": 2, "n/total": 3, "n/in/in/in": 4}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := measures(`[7, [8]]`); !maps.Equal(got, map[string]int{"a": 2}) {
+		t.Errorf("of an array: got %v", got)
+	}
+	if got := measures(`12345678901234567`); !maps.Equal(got, map[string]int{"n": 12345678901234567}) {
+		t.Errorf("of a number: got %v", got)
+	}
+	if got := measures(`{`); got == nil || len(got) > 0 {
+		t.Errorf("of no JSON: got %v", got)
+	}
+}
+
+func TestLength(t *testing.T) {
+	for name, test := range map[string]struct{ lists, want string }{
+		"a number":                {`{"n": 4}; {"n": 5}; {"n": 6}`, "n/n"},
+		"an array":                {`[]; [1]; [1, 1]`, "a"},
+		"a number that falls":     {`{"n": 6}; {"n": 5}; {"n": 4}`, ""},
+		"a number that stays":     {`{"n": 4}; {"n": 5}; {"n": 5}`, ""},
+		"a number that jumps":     {`{"n": 4}; {"n": 6}; {"n": 8}`, ""},
+		"a number that is late":   {`{"n": 4}; {"n": 4}; {"n": 5}`, ""},
+		"a number that begins":    {`{}; {"n": 1}; {"n": 2}`, "n/n"},
+		"a number that begins at": {`{}; {"n": 2}; {"n": 3}`, ""},
+		"a number that ends":      {`{"n": 1}; {"n": 2}; {}`, ""},
+		"the first of two":        {`{"a": 1, "n": 4}; {"a": 2, "n": 5}; {"a": 3, "n": 6}`, "n/a"},
+		"the second of two":       {`{"a": 1, "n": 4}; {"a": 2, "n": 5}; {"a": 9, "n": 6}`, "n/n"},
+	} {
+		got, ok := length(strings.Split(test.lists, "; "))
+		if got != test.want || ok != (test.want != "") {
+			t.Errorf("%s: got %q, %t", name, got, ok)
+		}
+	}
+}
+
+// A list may show a marker several times for each resource.
+func TestTimes(t *testing.T) {
+	const marker = "ck3456789012345678"
+	for shown, want := range map[int]int{0: 0, 1: 1, 3: 1, 4: 2, 6: 2, 7: 3} {
+		list := strings.Repeat(marker[:markerPrefix]+" ck345678901", shown)
+		if got := (&routeEffects{perItem: 3}).times(list, marker); got != want {
+			t.Errorf("%d: got %d, want %d", shown, got, want)
+		}
+	}
+}
+
+func TestCountsInWords(t *testing.T) {
+	for n, want := range map[int][2]string{
+		0: {"0 resources", "none"}, 1: {"1 resource", "at most 1"}, 2: {"2 resources", "at most 2"},
+	} {
+		if got := [2]string{resources(n), atMost(n)}; got != want {
+			t.Errorf("%d: got %q, want %q", n, got, want)
+		}
+	}
+}
