@@ -57,7 +57,7 @@ func (p *probe) reach() {
 			p.mistake("%s speaks TLS: its URL begins with https://", p.target.URL)
 		case err != nil:
 			p.unreachable(err)
-		case a.status/100 == 3:
+		case a.class() == 3:
 			to, _, _ := strings.Cut(a.location(), "?")
 			p.mistake("GET %s is redirected (%d) to %s: give the URL of the server itself", p.readURL(), a.status, to)
 		}

@@ -81,7 +81,7 @@ func (c *conn) closeWrite() {
 func (c *conn) next() (answer, error) {
 	for {
 		a, err := c.any()
-		if err != nil || a.status >= 200 || a.status == http.StatusSwitchingProtocols {
+		if err != nil || a.class() != 1 || a.status == http.StatusSwitchingProtocols {
 			return a, err
 		}
 	}

@@ -269,7 +269,10 @@ func readAnswer(res *http.Response) (answer, error) {
 	return answer{proto: res.ProtoMajor, status: res.StatusCode, header: res.Header, body: string(body)}, err
 }
 
-func (a answer) ok() bool { return a.status >= 200 && a.status < 300 }
+func (a answer) ok() bool { return a.class() == 2 }
+
+// class is the first digit of the status.
+func (a answer) class() int { return a.status / 100 }
 
 // short returns the answer with no more than a report shows.
 func (a answer) short() answer {
