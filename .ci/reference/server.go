@@ -162,6 +162,8 @@ func (s *Server) others(x *exchange) bool {
 		x.refuse(http.StatusNotFound, "nothing for "+x.token)
 	case s.has("id-absent-414") && len(x.r.RequestURI) > 8<<10:
 		x.refuse(http.StatusRequestURITooLong, "uri_too_long")
+	case s.status("free-http10", 0) != 0 && !x.r.ProtoAtLeast(1, 1):
+		x.refuse(s.status("free-http10", 0), "http_version_not_supported")
 	case s.has("free-options") && x.r.Method == http.MethodOptions:
 		x.json(http.StatusOK, []byte(`{"name":"tasks","allow":["GET","POST"]}`))
 	case s.has("free-json-app") && !known:

@@ -74,6 +74,8 @@ func TestFreedoms(t *testing.T) {
 		"an upsert":              {"free-upsert", 50, time.Second, nil},
 		"a page of ten":          {"free-page", 50, time.Second, nil},
 		"no chunked bodies":      {"free-no-chunks", 50, time.Second, nil},
+		"an upgrade is required": {"free-http10-426", 50, time.Second, nil},
+		"no HTTP/1.0":            {"free-http10-505", 50, time.Second, nil},
 		"a list that is behind":  {"free-late-list", 50, time.Second, nil},
 		"uuid in the title":      {"", 50, time.Second, body(`{"title":"https://a.example/{{uuid}}"}`)},
 		"number in the title":    {"", 50, time.Second, body(`{"title":"https://a.example/{{number}}"}`)},

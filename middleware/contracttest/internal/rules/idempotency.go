@@ -303,7 +303,8 @@ func (p *probe) wantOneResource(c creation, repeats int, odd string) {
 	w := p.watch(c)
 	first := p.do(c.request)
 	refused := first.class() == 4 && first.status != 401 && first.status != 403
-	if odd != "" && (refused || first.status == http.StatusNotImplemented) {
+	if odd != "" && (refused || first.status == http.StatusNotImplemented ||
+		first.status == http.StatusHTTPVersionNotSupported) {
 		p.vacuousf("the server takes no %s: it answers %d", odd, first.status)
 	}
 	p.wantOK("the create", first)
