@@ -235,8 +235,8 @@ func (s *Server) inFlight(x *exchange, path string, claim *reply) bool {
 		x.refuse(http.StatusConflict, "idempotency_in_progress")
 	case s.has("id-absent-409"):
 		x.conflict()
-	case s.has("idem-race-500"):
-		x.refuse(http.StatusInternalServerError, "internal")
+	case s.status("idem-race", 0) != 0:
+		x.refuse(s.status("idem-race", 0), "busy")
 	case s.has("idem-race-empty"):
 		x.WriteHeader(http.StatusAccepted)
 	default:
