@@ -81,3 +81,54 @@ func TestRedactUnderscores(t *testing.T) {
 		t.Error("the id of a key is taken for the key")
 	}
 }
+
+// What base64 makes of a key is known, but for its first and last characters.
+func TestRedactBase64(t *testing.T) {
+	const key = "svc_live_8fJ2mQx7LpZ4wRtYk1Vb3NcD5sGh6A"
+	r := newRedactor(map[string]string{"full": key})
+	for shift := range 3 {
+		text := base64.StdEncoding.EncodeToString([]byte("???"[:shift] + key + "???"))
+		text = text[:len(base64.RawStdEncoding.EncodeToString([]byte("???"[:shift]+key)))]
+		if want := text[:12] + "[part of a key]" + text[len(text)-2:]; r.text(text) != want {
+			t.Errorf("shift %d: got %s, want %s", shift, r.text(text), want)
+		}
+		// Two grams and one more are most of a key.
+		for at := 12; at+16 <= len(text)-2; at++ {
+			if !r.holds("!"+text[at:at+16]) || r.holds("!"+text[at:at+15]) {
+				t.Errorf("shift %d: a part from %d is not told from a shorter one", shift, at)
+			}
+		}
+		if !r.holds(text[12:28]+"!") || r.holds("!"+text[:27]) || r.holds(text[len(text)-17:]) {
+			t.Errorf("shift %d: the ends count", shift)
+		}
+	}
+	// A short key has no part that base64 keeps.
+	for _, key := range []string{"a", "12345678", "123456789"} {
+		if r := newRedactor(map[string]string{"full": key}); r.text("x"+key+"x") != "x$FULLx" || !r.holds("x"+key) {
+			t.Errorf("%s: got %q", key, r.text("x"+key+"x"))
+		}
+	}
+}
+
+// The longest key is looked for first.
+func TestRedactLongest(t *testing.T) {
+	keys := map[string]string{"full": "12345678", "other": "1234567890", "second": "123456789"}
+	if got := newRedactor(keys).text("1234567890 123456789 12345678"); got != "$OTHER $SECOND $FULL" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestParts(t *testing.T) {
+	for key, want := range map[string][2]string{
+		"svc_live_12345678":          {"12345678", "12345678"},
+		"svc_live_1234567":           {"svc_live_1234567", "svc_live_1234567"},
+		"svc_live_id456789_12345678": {"id456789_12345678", "12345678"},
+		"ABCDEFGH":                   {"ABCDEFGH", "ABCDEFGH"},
+		"_12345678":                  {"_12345678", "12345678"},
+		"acme_x_A2345678":            {"A2345678", "A2345678"},
+	} {
+		if got := [2]string{hiddenPart(key), secretPart(key)}; got != want {
+			t.Errorf("%s: got %q, want %q", key, got, want)
+		}
+	}
+}

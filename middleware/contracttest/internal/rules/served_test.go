@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,5 +19,51 @@ func TestSpellings(t *testing.T) {
 			}
 			seen[spelt] = true
 		}
+	}
+}
+
+func TestSpellingsAre(t *testing.T) {
+	got := spellings("/api/v1", "/api/v1/tasks?a=b")
+	want := []string{
+		"/api/v1/tasks.json?a=b", "/api/v1/tasks/?a=b", "//api/v1/tasks?a=b", "/api/v1/tasks//?a=b",
+		"/api/v1/tasks%2F?a=b", "/api/v1/./tasks?a=b", "/api/v1/x/../tasks?a=b", "/api/v1/tasks/.?a=b",
+		"/api/v1/tasks;x?a=b", "/api/v1/tasks%20?a=b",
+		"/API/V1/TASKS?a=b", "/api/v1/Tasks?a=b", "/api/v1/%74asks?a=b", "/api/v2/tasks?a=b", "/api/v1//tasks?a=b",
+		"/api/v1%2Ftasks?a=b", "/api%2Fv1/tasks?a=b",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := spellings("/v2", "/v2/tasks"); !slices.Contains(got, "/v3/tasks") || slices.Contains(got, "/%2Fv2/tasks") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	for path, want := range map[string]string{
+		"/api/v1/account":     "/api/v1/contract-unknown?",
+		"/api/v1/tasks/7?a=b": "/api/v1/contract-unknown/7?a=b",
+		"/1/2?a=b":            "/1/2contract-unknown",
+	} {
+		if got := unknown(path); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestDisjoint(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want bool
+	}{
+		{`{"a": 1}`, `{"b": 1}`, true}, {`{"a": 1, "b": 2}`, `{"b": 1}`, false}, {`{}`, `{"b": 1}`, false},
+		{`{"a": 1}`, `[]`, false}, {`{"a": 1}`, `{"a": {"b": 1}}`, false}, {`{"a": 1}`, `{`, false},
+	} {
+		if got := disjoint(members(test.a), members(test.b)); got != test.want {
+			t.Errorf("%s and %s: got %t", test.a, test.b, got)
+		}
+	}
+	if separator("/a") != "?" || separator("/a?b") != "&" {
+		t.Errorf("got %q and %q", separator("/a"), separator("/a?b"))
 	}
 }
