@@ -223,10 +223,8 @@ func (p *probe) sleep(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-p.ctx.Done():
 		p.unclearf("there was no time left to wait %v", d)
 	}

@@ -101,7 +101,6 @@ func (c *conn) any() (answer, error) {
 // roundTrip sends a text and reads the response while still sending, because
 // a server may answer in the middle.
 func (c *conn) roundTrip(text string, read func(*conn) (answer, error)) (answer, error) {
-	defer c.Close()
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -179,7 +178,6 @@ func (p *probe) onOneConnection(requests []request) (answers []answer, err error
 			return answers, err
 		}
 		p.note(a)
-		p.saw(a)
 		answers = append(answers, a)
 		if p.denies(a) {
 			return answers, nil

@@ -162,9 +162,7 @@ func (p *probe) pause() {
 	p.mu.Lock()
 	d := time.Until(p.pausedUntil)
 	p.mu.Unlock()
-	if d > 0 {
-		p.sleep(d)
-	}
+	p.sleep(d)
 }
 
 // once sends a request and takes a 429 for its answer.
