@@ -16,7 +16,8 @@ type equivalentSet map[string]bool
 var lineNumber = regexp.MustCompile(`^([^:]+):\d+:`)
 
 // readEquivalents reads groups of lines: mutants as they were printed, and
-// below them, indented, why no test can tell them from the code.
+// below them, indented, why no test can tell them from the code. A line that
+// ends in a slash names the folder of the files that follow.
 func readEquivalents(name string) (equivalentSet, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -24,6 +25,7 @@ func readEquivalents(name string) (equivalentSet, error) {
 	}
 	known := equivalentSet{}
 	var open string // a mutant that has no reason yet
+	folder := ""
 	for line := range strings.Lines(string(text) + "\n\n") {
 		line = strings.TrimRight(line, "\n")
 		switch {
@@ -34,8 +36,10 @@ func readEquivalents(name string) (equivalentSet, error) {
 			}
 		case strings.HasPrefix(line, "\t") || strings.HasPrefix(line, " "):
 			open = ""
+		case strings.HasSuffix(line, "/"):
+			folder = line
 		default:
-			open = lineNumber.ReplaceAllString(line, "$1:")
+			open = folder + lineNumber.ReplaceAllString(line, "$1:")
 			known[open] = true
 		}
 	}

@@ -73,6 +73,7 @@ func TestReadEquivalents(t *testing.T) {
 		{"with its line", "a.go:12: f: x → y\n\tNobody sees x.\n", "a.go: f: x → y"},
 		{"without its line", "# none\n\na.go: f: x → y\n\tNobody\n\tsees x.\n", "a.go: f: x → y"},
 		{"one reason for two", "a.go: f: x → y\na.go: f: y → z\n\tNobody sees them.\n", "a.go: f: x → y"},
+		{"below a folder", "b/c/\n\na.go:12: f: x → y\n\tNobody sees x.\n", "b/c/a.go: f: x → y"},
 		{"without a reason", "a.go:12: f: x → y\n\na.go: f: y → z\n\tNobody sees y.\n", ""},
 		{"without a reason at the end", "a.go:12: f: x → y\n", ""},
 	} {
