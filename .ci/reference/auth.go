@@ -391,6 +391,8 @@ func (s *Server) unauthorized(x *exchange, token string) {
 		status = 403
 	case s.has("missing-html-login") && token == "" && strings.Contains(x.r.Header.Get("Accept"), "text/html"):
 		status = http.StatusFound
+	case s.has("missing-html-404") && token == "" && strings.Contains(x.r.Header.Get("Accept"), "text/html"):
+		status = http.StatusNotFound
 	case token == "" && !strings.EqualFold(scheme, "Bearer"):
 		status = s.status("missing", status)
 	case !s.has("invalid-500") || !strings.HasPrefix(token, "svc_"):

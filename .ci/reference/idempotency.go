@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"compress/gzip"
 	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -132,7 +134,9 @@ func (s *Server) once(x *exchange, path string) {
 	}
 	x.body = body
 	chunked := x.r.ContentLength < 0
-	lenient := s.has("idem-cut-length") && !chunked || s.has("idem-cut-chunk") && chunked || s.has("idem-cut-string")
+	lenient := s.has("idem-cut-length") && !chunked || s.has("idem-cut-chunk") && chunked || s.has("idem-cut-string") ||
+		s.has("idem-chunk-last") && chunked && json.Valid(body) && errors.Is(err, io.ErrUnexpectedEOF) ||
+		s.has("idem-chunk-size") && chunked && !errors.Is(err, io.ErrUnexpectedEOF)
 	switch {
 	case chunked && s.has("free-no-chunks"):
 		x.refuse(http.StatusLengthRequired, "length_required")
