@@ -1,7 +1,10 @@
 package rules
 
 import (
+	"crypto/rand"
+	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -29,4 +32,40 @@ func TestFillKey(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", template, got, want)
 		}
 	}
+}
+
+// What tells two accounts apart is theirs alone, and stays.
+func TestAccounts(t *testing.T) {
+	names := map[string]string{"Bearer one": "org one", "Bearer two": "org two"}
+	changes := false // by itself
+	served(t, func(w http.ResponseWriter, r *http.Request) {
+		name := names[r.Header.Get("Authorization")]
+		if changes {
+			name = "org two"
+		}
+		_, _ = fmt.Fprintf(w, `{"organization": [%q, "eu"], "trace": %q}`, name, rand.Text())
+	}, func(p *probe) {
+		got := p.accounts("one", "two")
+		if !got.key["org one"] || !got.other["org two"] || len(got.key) != 1 || len(got.other) != 1 {
+			t.Errorf("got %v", got)
+		}
+		if end := ended(func() { p.accounts("one", "one") }); end == nil || end.status != LeftOut {
+			t.Errorf("of one organization: got %+v", end)
+		}
+		own, foreign := p.fresh("one", "x"), p.fresh("two", "x")
+		if end := ended(func() { p.wantOwn("a GET", own, "one", got.other) }); end != nil {
+			t.Errorf("its own: got %+v", end)
+		}
+		if end := ended(func() { p.wantOwn("a GET", foreign, "one", got.other) }); end == nil || end.status != Broken {
+			t.Errorf("another one's: got %+v", end)
+		}
+		changes = true
+		if end := ended(func() { p.wantOwn("a GET", foreign, "one", got.other) }); end == nil || end.status != LeftOut {
+			t.Errorf("one that changes: got %+v", end)
+		}
+		foreign.status = 403
+		if end := ended(func() { p.wantOwn("a GET", foreign, "one", got.other) }); end != nil {
+			t.Errorf("a refusal: got %+v", end)
+		}
+	})
 }
