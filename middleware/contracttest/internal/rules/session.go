@@ -118,7 +118,7 @@ func (s *Session) client(r request) *http.Client {
 			DialContext:         s.dialer(),
 			DisableCompression:  true,
 			MaxIdleConnsPerHost: 16,
-			IdleConnTimeout:     4 * time.Second, // below the 5 s of Node
+			IdleConnTimeout:     3 * time.Second, // below the 5 s of Node
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
