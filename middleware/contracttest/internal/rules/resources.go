@@ -29,7 +29,7 @@ var resourceChecks = checks{
 	},
 	"resource/organization": func(p *probe) {
 		p.eachResource(func(r resource) {
-			by := caller{key: p.key("other"), who: "with the key other", status: 404}
+			by := caller{key: p.key("other"), who: "with the key other"}
 			for _, method := range []string{"GET", "HEAD"} {
 				if a := p.do(get(r.path, by.key).by(method)); p.done(a) {
 					p.fault(a, "a %s of a resource of another organization: got %d", method, a.status)
@@ -41,7 +41,7 @@ var resourceChecks = checks{
 	"resource/repeated": func(p *probe) {
 		p.eachResource(func(r resource) {
 			p.wantSame("the repeat", p.do(r.of.request), r.original)
-			if now := p.do(get(r.path, p.full())); now.status == 404 || now.status == 410 {
+			if now := p.do(get(r.path, p.full())); now.class() == 4 {
 				p.fault(now, "after the repeat of its create the resource is gone: got %d", now.status)
 			}
 		})
