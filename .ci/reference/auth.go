@@ -90,13 +90,11 @@ func PlainKeys(of ...string) map[string]string {
 
 // elsewhere is where a defect looks for a key that Authorization does not hold.
 var elsewhere = map[string]func(r *http.Request) string{
-	"auth-by-query":  func(r *http.Request) string { return r.URL.Query().Get("api_key") },
-	"auth-by-header": func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
-	"auth-by-cookie": func(r *http.Request) string { return cookie(r, "api_key") },
-	"auth-by-session": func(r *http.Request) string {
-		return strings.TrimPrefix(cookie(r, "session"),
-			"session-of-")
-	},
+	"auth-by-query":        func(r *http.Request) string { return r.URL.Query().Get("api_key") },
+	"auth-by-header":       func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
+	"auth-by-cookie":       func(r *http.Request) string { return cookie(r, "api_key") },
+	"auth-by-session":      session,
+	"auth-session-create":  session,
 	"auth-by-basic":        func(r *http.Request) string { _, password, _ := r.BasicAuth(); return password },
 	"auth-without-scheme":  func(r *http.Request) string { return r.Header.Get("Authorization") },
 	"auth-by-proxy-header": func(r *http.Request) string { return bearer(r.Header.Get("Proxy-Authorization")) },
@@ -118,6 +116,9 @@ func form(r *http.Request) string {
 	values, _ := url.ParseQuery(string(body))
 	return values.Get("access_token")
 }
+
+// session returns the name of the key that a session stands for.
+func session(r *http.Request) string { return strings.TrimPrefix(cookie(r, "session"), "session-of-") }
 
 func cookie(r *http.Request, name string) string {
 	if c, err := r.Cookie(name); err == nil {
@@ -183,7 +184,8 @@ func (s *Server) authenticate(x *exchange) bool {
 	if found == nil && s.has("auth-busy-open") && lookups > 8 {
 		found = keys[full]
 	}
-	if found == nil && s.any(open, x) || s.has("auth-by-session") && token == "full" {
+	sessions := s.has("auth-by-session") || s.has("auth-session-create")
+	if found == nil && s.any(open, x) || sessions && token == "full" {
 		found = keys[full]
 	}
 	if found = s.byConnection(x, found); found == nil {
@@ -194,7 +196,7 @@ func (s *Server) authenticate(x *exchange) bool {
 	if claim := pick(s, claims); claim != nil {
 		x.key = claim(x, *found)
 	}
-	if s.has("auth-by-session") && found == keys[full] {
+	if found == keys[full] && (s.has("auth-by-session") || s.has("auth-session-create") && x.r.Method == "POST") {
 		http.SetCookie(x, &http.Cookie{Name: "session", Value: "session-of-full", Path: "/"})
 	}
 	return true
