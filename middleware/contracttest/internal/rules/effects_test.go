@@ -1,9 +1,13 @@
 package rules
 
 import (
+	"io"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/sallyport-go/sallyport/.ci/reference"
 )
 
 func TestMeasures(t *testing.T) {
@@ -62,4 +66,72 @@ func TestCountsInWords(t *testing.T) {
 			t.Errorf("%d: got %q, want %q", n, got, want)
 		}
 	}
+}
+
+// What a list shows is judged by the creations that it knows of.
+func TestWatch(t *testing.T) {
+	status, list := 200, ""
+	served(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, list)
+	}, func(p *probe) {
+		p.effects.routes = []routeEffects{{list: reference.Tasks, perItem: 1}}
+		p.silent, p.effects.looked = true, 2
+		c := make([]creation, 4)
+		for i := range c {
+			c[i] = p.create(0, p.full())
+		}
+		w := p.watch(c[2]) // the first two are of the first look
+		none := watch{p: p, c: c[2]}
+		for name, test := range map[string]struct {
+			shown  []int
+			status int
+			look   func()
+			want   Status // "" when it is fine
+		}{
+			"one":                      {[]int{2}, 200, func() { w.exactly(1, "") }, ""},
+			"two":                      {[]int{2, 2}, 200, func() { w.exactly(1, "") }, Broken},
+			"two of two":               {[]int{2, 2}, 200, func() { w.exactly(2, "") }, ""},
+			"lost":                     {nil, 200, func() { w.exactly(1, "") }, Unclear},
+			"lost behind earlier ones": {[]int{0, 1}, 200, func() { w.exactly(1, "") }, Unclear},
+			"pushed out":               {[]int{3}, 200, func() { w.exactly(1, "") }, ""},
+			"no list":                  {nil, 200, func() { none.exactly(1, "") }, ""},
+			"a list that fails":        {[]int{2}, 500, func() { w.exactly(1, "") }, Unclear},
+			"at most none":             {nil, 200, func() { w.most(0, "") }, ""},
+			"more than none":           {[]int{2}, 200, func() { w.most(0, "") }, Broken},
+			"at most one":              {[]int{2, 3}, 200, func() { w.most(1, "") }, ""},
+			"made":                     {[]int{2}, 200, func() { w.made("") }, ""},
+			"made twice":               {[]int{2, 2}, 200, func() { w.made("") }, ""},
+			"not made":                 {nil, 200, func() { w.made("") }, Broken},
+			"made and pushed out":      {[]int{3}, 200, func() { w.made("") }, ""},
+			"not on a whole list":      {[]int{3, 1}, 200, func() { w.made("") }, Broken},
+			"made without a list":      {nil, 200, func() { none.made("") }, ""},
+			"the ledger":               {[]int{0, 1, 2, 3}, 200, p.checkLedger, ""},
+			"twice in the ledger":      {[]int{0, 1, 1}, 200, p.checkLedger, Broken},
+		} {
+			list = ""
+			for _, i := range test.shown {
+				list += c[i].body
+			}
+			status = test.status
+			end := ended(test.look)
+			if end == nil && test.want != "" || end != nil && end.status != test.want {
+				t.Errorf("%s: got %+v, want %q", name, end, test.want)
+			}
+		}
+		p.silent, list, status = false, "", 200
+		if end := ended(func() { w.made("") }); end != nil {
+			t.Errorf("a response that says what was made: got %+v", end)
+		}
+		p.effects.routes[0] = routeEffects{list: reference.Tasks, measure: "n/n"}
+		list = `{"n": 7}`
+		w = p.watch(c[2])
+		list = `{"n": 9}`
+		if got := w.count(); got != 2 || w.pushedOut() {
+			t.Errorf("a number: got %d", got)
+		}
+		if end := ended(p.checkLedger); end != nil {
+			t.Errorf("a number: got %+v", end)
+		}
+	})
 }
