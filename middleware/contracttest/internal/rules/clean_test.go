@@ -153,6 +153,23 @@ func TestSecondList(t *testing.T) {
 	})
 }
 
+// Where no limit is found, the rules about it say what they need.
+func TestNoLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.Limit = 0
+		results, err := run(t, s.Configure, target(), every)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"ratelimit/status", "ratelimit/wait-helps", "ratelimit/retry-after"} {
+			if r := results[name]; r.Status != rules.Skipped || !strings.HasPrefix(r.Detail, "it needs a rate limit") {
+				t.Errorf("%s is %s", name, r.Explain())
+			}
+		}
+	})
+}
+
 // TestSlow wants a server of 2 s a response to be judged whole in a quarter of an hour.
 func TestSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -137,3 +137,15 @@ func TestLines(t *testing.T) {
 		t.Errorf("got the keys %q and %q", c.key(), other.key())
 	}
 }
+
+// Another body is another one, also where the body has no template.
+func TestAnotherBody(t *testing.T) {
+	p := &probe{Session: &Session{}}
+	for _, body := range []string{"fixed", "", "a {{random}}"} {
+		p.target.Creates = []Create{{Path: "/", Body: body}}
+		c := p.create(0, "")
+		if other := p.another(c); other.body == c.body || other.key() != c.key() {
+			t.Errorf("%q: got %q with the key %s", body, other.body, other.key())
+		}
+	}
+}
