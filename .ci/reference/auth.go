@@ -5,11 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +19,8 @@ type key struct {
 	scopes   []string
 	revoked  bool
 }
+
+var orgs = []string{"org_1", "org_2"}
 
 func (k *key) may(scope string) bool { return slices.Contains(k.scopes, scope) }
 
@@ -53,22 +53,6 @@ func issue(name, environment, org string, scopes []string) string {
 	return token
 }
 
-// checksum is a CRC-32 as six digits of base 62.
-func checksum(text string) (sum string) {
-	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	n := crc32.ChecksumIEEE([]byte(text))
-	for range 6 {
-		sum, n = digits[n%62:n%62+1]+sum, n/62
-	}
-	return sum
-}
-
-// checksummed reports whether a token ends in its checksum.
-func checksummed(token string) bool {
-	end := max(0, len(token)-6)
-	return token[end:] == checksum(token[:end])
-}
-
 // Keys returns the keys by the names that they have in a keys file.
 func Keys() map[string]string {
 	all := make(map[string]string)
@@ -99,6 +83,10 @@ var elsewhere = map[string]func(r *http.Request) string{
 	"auth-without-scheme":  func(r *http.Request) string { return r.Header.Get("Authorization") },
 	"auth-by-proxy-header": func(r *http.Request) string { return bearer(r.Header.Get("Proxy-Authorization")) },
 	"auth-by-form":         form,
+	"auth-by-trailer":      trailer,
+	"auth-by-path": func(r *http.Request) string {
+		return strings.Trim(keySegment.FindString(r.URL.Path), "/")
+	},
 	"auth-later-in-list": func(r *http.Request) string {
 		_, later, _ := strings.Cut(r.Header.Get("Authorization"), ",")
 		return bearer(strings.TrimSpace(later))
@@ -119,6 +107,17 @@ func form(r *http.Request) string {
 
 // session returns the name of the key that a session stands for.
 func session(r *http.Request) string { return strings.TrimPrefix(cookie(r, "session"), "session-of-") }
+
+// trailer returns the key that stands behind a chunked body, and leaves the
+// body to be read again.
+func trailer(r *http.Request) string {
+	if r.ContentLength >= 0 {
+		return ""
+	}
+	body, _ := io.ReadAll(io.LimitReader(r.Body, maxBody))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return bearer(r.Trailer.Get("Authorization"))
+}
 
 func cookie(r *http.Request, name string) string {
 	if c, err := r.Cookie(name); err == nil {
@@ -145,6 +144,10 @@ func (s *Server) authenticate(x *exchange) bool {
 		token = ""
 	case s.has("auth-any-scheme"):
 		token = rest
+	case s.has("scheme-doubled"):
+		for bearer(token) != "" {
+			token = bearer(token)
+		}
 	case token == "" && find != nil:
 		token = find(x.r)
 	}
@@ -161,6 +164,12 @@ func (s *Server) authenticate(x *exchange) bool {
 		time.Sleep(5 * time.Millisecond)
 	}
 	found := s.lookup(token)
+	if s.has("auth-coalesced") && token != "" {
+		found = s.beside("lookup", found)
+	}
+	if found == nil && s.has("auth-location-open") {
+		found = s.linked(x)
+	}
 	s.lookups.Add(-1)
 	if found == nil && token != "" {
 		s.failures.Add(1)
@@ -170,6 +179,7 @@ func (s *Server) authenticate(x *exchange) bool {
 	}
 	if found != nil {
 		s.seen.Store(true)
+		s.locked(func() { s.uses[token]++ })
 	}
 	if found != nil && found != keys[full] && s.has("live-post-401") && x.r.Method == "POST" {
 		found = nil
@@ -180,6 +190,15 @@ func (s *Server) authenticate(x *exchange) bool {
 		} else if found == nil {
 			s.poisoned.Store(token[:16], time.Now())
 		}
+	}
+	if s.has("cookie-beats-key") && cookie(x.r, "session") != "" {
+		found = nil
+	}
+	if s.has("key-one-at-a-time") && found != nil {
+		if _, taken := s.leases.LoadOrStore(token, x); taken {
+			found = nil
+		}
+		time.Sleep(time.Millisecond)
 	}
 	if found == nil && s.has("auth-busy-open") && lookups > 8 {
 		found = keys[full]
@@ -234,6 +253,7 @@ var open = map[string]when{
 	"auth-range-open":         sent("Range"),
 	"auth-cors-open":          sent("Origin"),
 	"auth-url-open":           sent("X-Original-Url"),
+	"auth-subrequest-open":    sent("X-Middleware-Subrequest"),
 	"auth-upgrade-open":       sent("Upgrade"),
 	"auth-local-open":         func(x *exchange) bool { return x.r.Header.Get("X-Forwarded-For") == "127.0.0.1" },
 	"auth-host-open":          func(x *exchange) bool { return strings.HasPrefix(x.r.Host, "localhost") },
@@ -253,6 +273,11 @@ var open = map[string]when{
 	"auth-body-open":    func(x *exchange) bool { return x.r.Method == "GET" && x.r.ContentLength != 0 },
 	"auth-address-open": func(x *exchange) bool { return x.token == "" && x.s.seen.Load() },
 	"item-open":         func(x *exchange) bool { return strings.HasPrefix(x.r.URL.Path, Tasks+"/") },
+	"auth-gateway-header": func(x *exchange) bool {
+		return sent("X-Authenticated-Userid")(x) || sent("X-Consumer-Id")(x)
+	},
+	"auth-newline-open":        func(x *exchange) bool { return strings.HasSuffix(x.r.URL.Path, "\n") },
+	"auth-double-encoded-open": func(x *exchange) bool { return strings.Contains(x.r.RequestURI, "%25") },
 }
 
 // sent is the condition of a header.
@@ -262,68 +287,6 @@ func sent(name string) when {
 
 // repeats reports whether the request repeats a create of the full key.
 func (x *exchange) repeats() bool { return x.s.stored(x.as(keys[full]), x.r.URL.Path) != nil }
-
-const prefix = len("svc_live_")
-
-// lookup compares a token with the keys.
-func (s *Server) lookup(token string) *key {
-	if k := keys[token]; k != nil && (!k.revoked || s.has("revoked-accepted")) {
-		return k
-	}
-	first, _, _ := strings.Cut(token, " ")
-	listed, _, _ := strings.Cut(token, ",")
-	switch {
-	case s.has("token-first-word") && keys[first] != nil:
-		return keys[first]
-	case s.has("token-first-of-list") && keys[listed] != nil:
-		return keys[listed]
-	case s.has("token-like") && token == "svc_live_%",
-		s.has("token-glob") && token == "svc_live_*",
-		s.has("token-checksum") && checksummed(token),
-		s.has("token-sql") && strings.Contains(token, "' OR '1'='1"),
-		s.has("any-shape") && (strings.HasPrefix(token, "svc_live_") || strings.HasPrefix(token, "svc_test_")):
-		return keys[full]
-	}
-	for known, k := range keys {
-		if same := pick(s, likeness); same != nil && !k.revoked && same(token, known) {
-			return k
-		}
-	}
-	return nil
-}
-
-// likeness are the keys that a defect takes for a known one.
-var likeness = map[string]func(token, known string) bool{
-	"prefix-compared": func(token, known string) bool {
-		return len(token) > prefix+4 && strings.HasPrefix(known, token)
-	},
-	"token-nbsp":           func(token, known string) bool { return strings.TrimSpace(token) == known },
-	"token-named":          func(token, known string) bool { return token == "token="+known },
-	"token-quoted":         func(token, known string) bool { return token == `"`+known+`"` },
-	"token-without-prefix": func(token, known string) bool { return token == known[prefix:] },
-	"token-middle-ignored": func(token, known string) bool { return but(token, known, 16, len(known)-16) },
-	"suffix-ignored":       strings.HasPrefix,
-	"sandbox-last-byte": func(token, known string) bool {
-		return keys[known].env == "test" && but(token, known, len(known)-1, len(known))
-	},
-	"last-byte-ignored":   func(token, known string) bool { return but(token, known, len(known)-1, len(known)) },
-	"case-ignored":        strings.EqualFold,
-	"first-byte-ignored":  func(token, known string) bool { return but(token, known, prefix, prefix+1) },
-	"environment-ignored": func(token, known string) bool { return but(token, known, 0, prefix) },
-	"token-percent":       func(token, known string) bool { return strings.ReplaceAll(token, "%5F", "_") == known },
-	"token-reversed-case": func(token, known string) bool { return strings.ToLower(known) == token },
-	"token-junk-ignored": func(token, known string) bool {
-		return strings.HasPrefix(token, known[:prefix]) && junk.ReplaceAllString(token, "") == known
-	},
-}
-
-// junk is what no key has in it.
-var junk = regexp.MustCompile(`[^0-9A-Za-z_]`)
-
-// but says whether the two are the same outside these bytes.
-func but(token, known string, from, to int) bool {
-	return len(token) == len(known) && token[:from] == known[:from] && token[to:] == known[to:]
-}
 
 // byConnection mixes up the keys of a connection.
 func (s *Server) byConnection(x *exchange, found *key) *key {
@@ -370,6 +333,19 @@ func (s *Server) unauthorized(x *exchange, token string) {
 		return
 	}
 	post := x.r.Method == "POST"
+	switch claim := s.stored(x.as(keys[full]), x.r.URL.Path); {
+	case s.has("missing-item-404") && itemPath.MatchString(x.r.URL.Path) && !s.exists(x.r.URL.Path):
+		x.refuse(http.StatusNotFound, "not_found")
+		return
+	case s.has("missing-grpc-200") && post && token == "" && x.r.Header.Get("Content-Type") == "application/grpc":
+		x.Header().Set("Content-Type", "application/grpc")
+		x.Header().Set("Grpc-Status", "16")
+		x.WriteHeader(http.StatusOK)
+		return
+	case s.has("invalid-in-flight-409") && post && token != "" && claim != nil && claim.running():
+		x.conflict()
+		return
+	}
 	if post && (s.has("invalid-creates") && token != "" || s.has("auth-chunked-creates") && x.r.ContentLength < 0) {
 		s.insert(x, x.r.URL.Path, s.title(x))
 	}
@@ -391,6 +367,10 @@ func (s *Server) unauthorized(x *exchange, token string) {
 		status = 429
 	case s.has("revoked-403") && keys[token] != nil:
 		status = 403
+	case s.has("missing-csrf") && token == "" && post && x.r.Header.Get("Cookie") != "":
+		status = 403
+	case s.has("missing-keyless-400") && token == "" && post && x.r.Header.Get("Idempotency-Key") == "":
+		status = 400
 	case s.has("missing-html-login") && token == "" && strings.Contains(x.r.Header.Get("Accept"), "text/html"):
 		status = http.StatusFound
 	case s.has("missing-html-404") && token == "" && strings.Contains(x.r.Header.Get("Accept"), "text/html"):
@@ -414,85 +394,4 @@ func (s *Server) unauthorized(x *exchange, token string) {
 		code = fmt.Sprintf("the key %s is not known", token)
 	}
 	x.refuse(status, code)
-}
-
-// claims are the keys that a defect makes of a key and what the request says.
-var claims = map[string]func(x *exchange, k key) *key{
-	"org-by-header":   func(x *exchange, k key) *key { return k.of(x.r.Header.Get("X-Organization-Id")) },
-	"org-by-query":    func(x *exchange, k key) *key { return k.of(x.r.URL.Query().Get("organization")) },
-	"scope-by-header": func(x *exchange, k key) *key { return k.with(x.r.Header.Get("X-Scopes")) },
-	"scope-by-query":  func(x *exchange, k key) *key { return k.with(x.r.URL.Query().Get("scope")) },
-	"org-mixed": func(x *exchange, k key) *key {
-		if k.org == "org_1" {
-			x.s.running.Add(1)
-			time.AfterFunc(time.Millisecond, func() { x.s.running.Add(-1) })
-		}
-		time.Sleep(time.Millisecond / 2)
-		if x.s.running.Load() > 0 {
-			k.org = "org_1"
-		}
-		time.Sleep(time.Millisecond)
-		return &k
-	},
-	"scope-of-org": func(_ *exchange, k key) *key { return k.with(strings.Join(all, " ")) },
-}
-
-func (k key) of(org string) *key {
-	if org != "" {
-		k.org = org
-	}
-	return &k
-}
-
-func (k key) with(scopes string) *key {
-	k.scopes = append(slices.Clone(k.scopes), strings.Fields(scopes)...)
-	return &k
-}
-
-// allow wants a scope, or answers 403.
-func (s *Server) allow(x *exchange, scope string) bool {
-	family, verb, _ := strings.Cut(scope, ":")
-	sameVerb := slices.ContainsFunc(x.key.scopes, func(held string) bool { return strings.HasSuffix(held, ":"+verb) })
-	inFamily := slices.ContainsFunc(x.key.scopes, func(held string) bool { return strings.HasPrefix(held, family+":") })
-	decision := x.key.org + x.key.env + x.r.Method + x.r.URL.Path
-	_, cached := s.allowed.Load(decision)
-	if x.key.may(scope) || s.any(granted, x) || s.has("scope-decision-cached") && cached ||
-		s.has("scope-verb") && sameVerb ||
-		s.has("scope-family") && inFamily || s.has("scope-write-reads") && x.key.may(family+":write") {
-		s.allowed.Store(decision, true)
-		return true
-	}
-	x.refuse(s.status("lacking", http.StatusForbidden), "insufficient_scope")
-	return false
-}
-
-// granted are the defects that let a request pass without the scope.
-var granted = map[string]when{
-	"scope-off":              func(x *exchange) bool { return true },
-	"scope-empty-all":        func(x *exchange) bool { return len(x.key.scopes) == 0 },
-	"scope-any":              func(x *exchange) bool { return len(x.key.scopes) > 0 },
-	"scope-get-open":         func(x *exchange) bool { return x.r.Method == "GET" },
-	"scope-head-open":        func(x *exchange) bool { return x.r.Method == "HEAD" },
-	"scope-slash-open":       func(x *exchange) bool { return strings.HasSuffix(x.r.URL.Path, "/") },
-	"scope-doubled-open":     func(x *exchange) bool { return strings.Contains(x.r.URL.Path, "//") },
-	"scope-second-list-open": func(x *exchange) bool { return x.r.URL.Path == Deliverables && x.r.Method == "GET" },
-	"scope-second-open":      func(x *exchange) bool { return x.r.URL.Path == Deliverables },
-	"scope-override":         func(x *exchange) bool { return sent("X-Http-Method-Override")(x) && x.r.Method == "GET" },
-	"scope-http2-post-open":  func(x *exchange) bool { return x.r.ProtoMajor == 2 && x.r.Method == "POST" },
-	"attack-scope-http2":     func(x *exchange) bool { return x.r.ProtoMajor == 2 },
-	"sandbox-unscoped":       func(x *exchange) bool { return x.key.env == "test" },
-	"scope-etag-open":        sent("If-None-Match"),
-	"scope-range-open":       sent("Range"),
-	"scope-cors-open":        sent("Origin"),
-	"scope-text-open": func(x *exchange) bool {
-		return strings.HasPrefix(x.r.Header.Get("Content-Type"),
-			"text/plain")
-	},
-	"item-unscoped": func(x *exchange) bool { return strings.HasPrefix(x.r.URL.Path, Tasks+"/") },
-}
-
-// foreign are the defects that find what belongs to another organization.
-var foreign = map[string]when{
-	"item-org":        func(x *exchange) bool { return x.r.Method == "GET" || x.r.Method == "HEAD" },
-	"item-delete-org": func(x *exchange) bool { return x.r.Method == "DELETE" },
 }

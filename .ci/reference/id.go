@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -18,7 +19,7 @@ func (x *exchange) WriteHeader(status int) {
 	switch {
 	case x.s.has("id-trailer"):
 		x.Header().Set(http.TrailerPrefix+"Svc-Request-Id", rand.Text())
-	case x.s.has(fmt.Sprintf("id-absent-%d", status)) && status > 201, x.s.any(absent, x):
+	case x.s.has(fmt.Sprintf("id-absent-%d", status)) && status > 204, x.s.any(absent, x):
 		x.Header().Del("Svc-Request-Id")
 	default:
 		x.Header()["Svc-Request-Id"] = x.ids()
@@ -72,6 +73,16 @@ var absent = map[string]when{
 	"id-absent-third":      func(x *exchange) bool { return x.r.ProtoMajor == 1 && x.conn.requests > 2 },
 	"id-absent-second-400": func(x *exchange) bool { return x.status == 400 && x.r.URL.Path == Deliverables },
 	"id-absent-long":       func(x *exchange) bool { return x.size > 4096 },
+	"id-absent-unsampled": func(x *exchange) bool {
+		return strings.HasSuffix(x.r.Header.Get("Traceparent"), "-00")
+	},
+	"id-absent-204":       func(x *exchange) bool { return x.status == 204 && x.r.Method == "DELETE" },
+	"id-absent-pipelined": func(x *exchange) bool { return x.pipelined },
+	"id-absent-bad-percent": func(x *exchange) bool {
+		_, err := url.QueryUnescape(x.r.URL.RawQuery)
+		return x.status == 400 && err != nil
+	},
+	"id-absent-waf": func(x *exchange) bool { return x.status == 403 && suspicious(x.r) },
 }
 
 func (x *exchange) ids() []string {
@@ -95,6 +106,10 @@ func (x *exchange) ids() []string {
 		return []string{x.conn.id}
 	case s.has("id-counts-connection"):
 		return []string{fmt.Sprint("req_", x.conn.ids.Add(1))}
+	case s.has("id-of-trace") && traceID(x.r) != "":
+		return []string{traceID(x.r)}
+	case s.has("id-of-the-etag") && x.Header().Get("Etag") != "":
+		return []string{s.idOfTag(x, x.r.RequestURI+x.Header().Get("Etag"))}
 	case s.has("id-zero-401") && x.status == http.StatusUnauthorized:
 		return []string{"00000000-0000-0000-0000-000000000000"}
 	case s.has("id-digest"):
@@ -121,4 +136,30 @@ func (x *exchange) ids() []string {
 		return x.Header()["Svc-Request-Id"]
 	}
 	return []string{rand.Text()}
+}
+
+// idOfTag returns the id of the 200 that gave a 304 its tag.
+func (s *Server) idOfTag(x *exchange, tag string) string {
+	if id, ok := s.tagged.Load(tag); ok && x.status == http.StatusNotModified {
+		return id.(string)
+	}
+	id := rand.Text()
+	if x.status == http.StatusOK {
+		s.tagged.Store(tag, id)
+	}
+	return id
+}
+
+// traceID returns the second field of a traceparent, "" when there is none.
+func traceID(r *http.Request) string {
+	if fields := strings.Split(r.Header.Get("Traceparent"), "-"); len(fields) == 4 {
+		return fields[1]
+	}
+	return ""
+}
+
+// suspicious is what a firewall takes for an attack.
+func suspicious(r *http.Request) bool {
+	query, _ := url.QueryUnescape(r.URL.RawQuery)
+	return strings.Contains(query, "<script") || strings.Contains(query, "../")
 }

@@ -2,22 +2,17 @@ package reference
 
 import (
 	"bytes"
-	"cmp"
-	"compress/gzip"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
+	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // reply is what an idempotency key stands for: a claim, and the response once
@@ -30,7 +25,9 @@ type reply struct {
 	at       time.Time
 	repeats  int
 	gzip     bool // the first request takes it
-	stuck    bool // for idem-race-stuck
+	stuck    bool // in progress for ever
+	token    string
+	headers  string // of the request, for idem-fingerprint-422
 }
 
 // running reports whether the create still runs.
@@ -43,92 +40,22 @@ func (r *reply) running() bool {
 	}
 }
 
-// parts are what keys are apart by for a defect, besides organization,
-// environment and path.
-var parts = map[string]func(x *exchange) string{
-	"idem-connection":    func(x *exchange) string { return x.conn.id },
-	"attack-two-workers": func(x *exchange) string { return fmt.Sprint(x.conn.number % 2) },
-	"idem-per-api-key":   func(x *exchange) string { return bearer(x.token) },
-	"idem-agent":         func(x *exchange) string { return x.r.UserAgent() },
-	"idem-trace":         func(x *exchange) string { return x.r.Header.Get("Traceparent") },
-	"idem-cookie":        func(x *exchange) string { return x.r.Header.Get("Cookie") },
-	"idem-accept":        func(x *exchange) string { return x.r.Header.Get("Accept") },
-	"idem-encoding":      func(x *exchange) string { return x.r.Header.Get("Accept-Encoding") },
-	"idem-forwarded":     func(x *exchange) string { return x.r.Header.Get("X-Forwarded-For") },
-	"idem-charset":       func(x *exchange) string { return x.r.Header.Get("Content-Type") },
-	"idem-scheme":        func(x *exchange) string { return x.token[:min(6, len(x.token))] },
-	"idem-version":       func(x *exchange) string { return x.r.Proto },
-	"idem-coding":        func(x *exchange) string { return fmt.Sprint(x.r.TransferEncoding) },
-}
-
-// partition is what keys are apart by, besides themselves.
-func (s *Server) partition(x *exchange, path string) string {
-	org, env := x.key.org, x.key.env
-	if s.has("idem-org") || s.has("attack-org-second-keys") && path == Deliverables {
-		org = ""
-	}
-	if s.has("idem-environment") {
-		env = ""
-	}
-	if s.has("idem-path") {
-		path = ""
-	}
-	p := org + "\x00" + env + "\x00" + path + "\x00"
-	if part := pick(s, parts); part != nil {
-		p += part(x)
-	}
-	return p
-}
-
-var uuid = regexp.MustCompile(`^[0-9a-fA-F-]{36}$`)
-
-// passedOver are the defects that do not heed a key.
-var passedOver = map[string]func(x *exchange, key string) bool{
-	"idem-off":          func(*exchange, string) bool { return true },
-	"idem-key-zero":     func(_ *exchange, key string) bool { return key == "0" },
-	"idem-sandbox-off":  func(x *exchange, _ string) bool { return x.key.env == "test" },
-	"idem-second-off":   func(x *exchange, _ string) bool { return x.r.URL.Path == Deliverables },
-	"idem-chunked-off":  func(x *exchange, _ string) bool { return x.r.ContentLength < 0 },
-	"idem-only-uuid":    func(_ *exchange, key string) bool { return !uuid.MatchString(key) },
-	"idem-long-ignored": func(_ *exchange, key string) bool { return len(key) > 200 },
-	"idem-odd-ignored":  func(_ *exchange, key string) bool { return strings.ContainsAny(key, `/%`) },
-	"idem-http2-off":    func(x *exchange, _ string) bool { return x.r.ProtoMajor == 2 },
-	"idem-http10-off":   func(x *exchange, _ string) bool { return !x.r.ProtoAtLeast(1, 1) },
-	"idem-query-off":    func(x *exchange, _ string) bool { return x.r.URL.RawQuery != "" },
-	"attack-large":      func(x *exchange, _ string) bool { return len(x.body) > 32<<10 },
-}
-
-// sameKeys are what a defect takes for the key.
-var sameKeys = map[string]func(x *exchange, key string) string{
-	"idem-key-cut":     func(_ *exchange, key string) string { return key[:min(64, len(key))] },
-	"idem-key-32":      func(_ *exchange, key string) string { return key[:min(32, len(key))] },
-	"idem-key-case":    func(_ *exchange, key string) string { return strings.ToLower(key) },
-	"idem-key-ignored": func(x *exchange, _ string) string { return string(x.body) },
-	"idem-key-422":     func(_ *exchange, key string) string { return strings.ToLower(key) },
-	"idem-key-suffix":  func(_ *exchange, key string) string { return key[max(0, len(key)-16):] },
-	"idem-key-number":  func(_ *exchange, key string) string { return strings.TrimLeft(key, "0") },
-	"idem-key-comma":   func(_ *exchange, key string) string { first, _, _ := strings.Cut(key, ","); return first },
-	"idem-key-plus":    func(_ *exchange, key string) string { return strings.ReplaceAll(key, "+", "-") },
-	"idem-key-dashes":  func(_ *exchange, key string) string { return strings.ReplaceAll(key, "-", "") },
-	"idem-key-float": func(_ *exchange, key string) string {
-		if n, err := strconv.ParseFloat(key, 64); err == nil {
-			return fmt.Sprint(n)
-		}
-		return key
-	},
-	"idem-key-anagram": func(_ *exchange, key string) string {
-		letters := []byte(key)
-		slices.Sort(letters)
-		return string(letters)
-	},
-}
-
 const maxBody = 1 << 20
 
 // once runs the handler, or repeats its response.
 func (s *Server) once(x *exchange, path string) {
 	x.known = s.stored(x, path) != nil
-	body, err := io.ReadAll(http.MaxBytesReader(x, x.r.Body, maxBody))
+	switch {
+	case !s.has("idem-busy-409"):
+	case !s.isDone(x, path):
+		s.creating(x, 1)
+		defer s.creating(x, -1)
+	case s.creating(x, 0) > 0:
+		x.conflict()
+		return
+	}
+	began := time.Now()
+	body, err := s.readBody(x)
 	if x.body != nil {
 		body, err = x.body, nil
 	}
@@ -148,6 +75,9 @@ func (s *Server) once(x *exchange, path string) {
 		}
 		x.refuse(http.StatusRequestEntityTooLarge, "too_large")
 		return
+	case s.has("id-absent-408") && errors.Is(err, os.ErrDeadlineExceeded):
+		x.refuse(http.StatusRequestTimeout, "timeout")
+		return
 	case err != nil:
 		x.cut = true
 		if lenient {
@@ -159,6 +89,7 @@ func (s *Server) once(x *exchange, path string) {
 		x.refuse(http.StatusBadRequest, "bad_request")
 		return
 	}
+	s.sentAgain(x, path, began)
 	key := x.r.Header.Get("Idempotency-Key")
 	if _, given := x.r.Header["Idempotency-Key"]; s.has("idem-key-empty") && given && key == "" {
 		key = "empty"
@@ -180,6 +111,9 @@ func (s *Server) once(x *exchange, path string) {
 	case s.has("idem-path-500") && path != Tasks && first != nil:
 		x.refuse(http.StatusInternalServerError, "internal")
 		return
+	case s.has("idem-key-proto") && slices.Contains(inherited, key):
+		x.WriteHeader(http.StatusOK)
+		return
 	case s.has("idem-key-500") && strings.ContainsAny(key, `"'`):
 		x.refuse(http.StatusInternalServerError, "internal")
 		return
@@ -194,19 +128,12 @@ func (s *Server) once(x *exchange, path string) {
 	s.claimAndRun(x, path, s.partition(x, path)+key)
 }
 
-// hashCode is Java's, which two strings may share.
-func hashCode(key string) string {
-	var sum int32
-	for _, b := range []byte(key) {
-		sum = 31*sum + int32(b)
-	}
-	return fmt.Sprint(sum)
-}
-
-func odd(key string) bool { return len(key) > 64 || strings.ContainsAny(key, `"'\;%/:{}$*`) }
-
 func (s *Server) claimAndRun(x *exchange, path, key string) {
 	if s.has("org-key-taken") && s.taken(key) {
+		x.refuse(http.StatusUnprocessableEntity, "idempotency_key_reused")
+		return
+	}
+	if s.has("idem-bloom") && s.inFilter(key) {
 		x.refuse(http.StatusUnprocessableEntity, "idempotency_key_reused")
 		return
 	}
@@ -217,6 +144,7 @@ func (s *Server) claimAndRun(x *exchange, path, key string) {
 			return
 		}
 		other := claim.body != "" && claim.body != string(x.body) && (claim.path == path || !s.has("idem-path"))
+		other = other || s.has("idem-fingerprint-422") && claim.headers != fingerprint(x.r)
 		if other && !x.joined && s.differs(x, path) {
 			return
 		}
@@ -241,6 +169,14 @@ func (s *Server) inFlight(x *exchange, path string, claim *reply) bool {
 		x.conflict()
 	case s.status("idem-race", 0) != 0:
 		x.refuse(s.status("idem-race", 0), "busy")
+	case s.has("idem-lock-stolen"):
+		s.forget(x, path)
+		x.conflict()
+	case s.has("idem-race-loser"):
+		own := httptest.NewRecorder()
+		s.create(x, own, path)
+		s.rollBack(own)
+		x.replayOf(&reply{response: own})
 	case s.has("idem-race-empty"):
 		x.WriteHeader(http.StatusAccepted)
 	default:
@@ -370,8 +306,12 @@ func (s *Server) claim(x *exchange, key, path string) (*reply, bool) {
 	if s.has("idem-path-overwrites") {
 		maps.DeleteFunc(s.replies, func(other string, _ *reply) bool { return pathless(other) == pathless(key) })
 	}
+	if s.has("idem-forgets-foreign") {
+		maps.DeleteFunc(s.replies, func(other string, _ *reply) bool { return foreignTo(other, key) })
+	}
 	claim := &reply{body: string(x.body), path: path, done: make(chan struct{}), at: time.Now()}
 	claim.gzip = x.r.Header.Get("Accept-Encoding") == "gzip"
+	claim.token, claim.headers = x.token, fingerprint(x.r)
 	s.replies[key] = claim
 	s.order = append(s.order, key)
 	if keep := pick(s, map[string]int{"idem-forgets-many": 16, "idem-forgets-two": 2}); keep > 0 && len(s.order) > keep {
@@ -391,7 +331,10 @@ func (s *Server) run(x *exchange, path, key string, claim *reply) {
 	}
 	s.mu.Lock()
 	claim.response = response
-	if response.Code >= 400 && !s.has("free-stores-refusals") {
+	switch {
+	case s.has("idem-400-stuck") && response.Code == http.StatusBadRequest:
+		claim.stuck = true
+	case response.Code >= 400 && !s.has("free-stores-refusals"):
 		claim.response = nil
 		delete(s.replies, key)
 	}
@@ -406,84 +349,10 @@ func (s *Server) run(x *exchange, path, key string, claim *reply) {
 	if left && (s.has("idem-abort") && err != nil || s.has("idem-half-close") && err == nil) {
 		s.locked(func() { delete(s.replies, key) })
 	}
-}
-
-// distortions are what a defect makes of a stored response.
-var distortions = map[string]func(h http.Header, body []byte) []byte{
-	"idem-empty":       func(http.Header, []byte) []byte { return nil },
-	"idem-truncated":   func(_ http.Header, body []byte) []byte { return body[:min(len(body), 4096)] },
-	"idem-no-location": func(h http.Header, body []byte) []byte { h.Del("Location"); return body },
-	"idem-no-language": func(h http.Header, body []byte) []byte { h.Del("Content-Language"); return body },
-	"idem-no-type":     func(h http.Header, body []byte) []byte { h.Set("Content-Type", "text/plain"); return body },
-	"idem-ascii": func(_ http.Header, body []byte) []byte {
-		return bytes.Map(func(r rune) rune {
-			if r > unicode.MaxASCII {
-				return '?'
-			}
-			return r
-		}, body)
-	},
-	"idem-rebuilt": func(_ http.Header, body []byte) []byte {
-		now := `"read_at":"` + time.Now().Format(time.RFC3339Nano) + `",`
-		return bytes.Replace(body, []byte(`"created_at":`), []byte(now+`"created_at":`), 1)
-	},
-	"idem-location-twice": func(h http.Header, body []byte) []byte { h.Add("Location", h.Get("Location")); return body },
-}
-
-// replayOf sends a stored response.
-func (x *exchange) replayOf(claim *reply) {
-	x.replay = true
-	h, body := claim.response.Header().Clone(), claim.response.Body.Bytes()
-	if distort := pick(x.s, distortions); distort != nil {
-		body = distort(h, body)
+	if left && err != nil && s.has("idem-abort-stuck") {
+		s.locked(func() { claim.stuck = true })
 	}
-	if x.s.has("idem-gzip") && claim.gzip {
-		var packed bytes.Buffer
-		w := gzip.NewWriter(&packed)
-		_, _ = w.Write(body)
-		_ = w.Close()
-		h.Set("Content-Encoding", "gzip")
-		body = packed.Bytes()
+	if left && err != nil && s.has("idem-phantom") {
+		s.rollBack(response)
 	}
-	if x.s.has("idem-gzip-claimed") && strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
-		h.Set("Content-Encoding", "gzip")
-	}
-	maps.Copy(x.Header(), h)
-	status := pick(x.s, map[string]int{"idem-200": 200, "idem-304": 304, "idem-202": 202})
-	x.WriteHeader(cmp.Or(status, claim.response.Code))
-	_, _ = x.Write(body)
-}
-
-// pathless returns what a key is apart by, without its path.
-func pathless(key string) string {
-	parts := strings.Split(key, "\x00")
-	return strings.Join(slices.Delete(parts, 2, 3), "\x00")
-}
-
-// forget drops what the request's key stands for.
-func (s *Server) forget(x *exchange, path string) {
-	s.locked(func() { delete(s.replies, s.partition(x, path)+x.r.Header.Get("Idempotency-Key")) })
-}
-
-// stored returns what the request's key stands for, nil when there is nothing.
-func (s *Server) stored(x *exchange, path string) (found *reply) {
-	if key := x.r.Header.Get("Idempotency-Key"); key != "" {
-		s.locked(func() { found = s.replies[s.partition(x, path)+key] })
-	}
-	return found
-}
-
-// store keeps a refusal as if it were the response of a handler.
-func (s *Server) store(x *exchange, status int, code string) {
-	key := x.r.Header.Get("Idempotency-Key")
-	if key == "" || s.stored(x, x.r.URL.Path) != nil {
-		return
-	}
-	response := httptest.NewRecorder()
-	x.refuseTo(response, status, code)
-	done := make(chan struct{})
-	close(done)
-	s.locked(func() {
-		s.replies[s.partition(x, x.r.URL.Path)+key] = &reply{done: done, response: response, at: time.Now()}
-	})
 }

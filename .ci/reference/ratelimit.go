@@ -3,6 +3,8 @@ package reference
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"time"
 )
 
@@ -11,6 +13,15 @@ type window struct {
 	start, end time.Time
 	used       int
 	denied     bool
+	before     int // used of the window before, for rate-weighted
+}
+
+// weighed returns what the window before still counts for.
+func (w *window) weighed(now time.Time) int {
+	if w.before == 0 {
+		return 0
+	}
+	return w.before * int(w.end.Sub(now)) / int(w.end.Sub(w.start))
 }
 
 // denial is a request over the limit.
@@ -38,6 +49,9 @@ var waits = map[string]func(d denial) string{
 	"rate-grows":        func(d denial) string { return fmt.Sprint(int(d.elapsed/time.Second) + 1) },
 	"free-date":         func(d denial) string { return date(d.left + time.Second - 1) },
 	"free-floor":        func(d denial) string { return fmt.Sprint(int(d.left / time.Second)) },
+	"rate-bare-last-second": func(d denial) string {
+		return fmt.Sprint(int(d.left / time.Second))
+	},
 	"rate-short-later": func(d denial) string {
 		if d.first {
 			return fmt.Sprint(d.seconds())
@@ -56,6 +70,10 @@ var bare = map[string]when{
 	"rate-bare-list":  func(x *exchange) bool { return x.r.URL.Path == Tasks && x.r.Method == "GET" },
 	"rate-bare-http2": func(x *exchange) bool { return x.r.ProtoMajor == 2 },
 	"rate-bare-none":  func(x *exchange) bool { return len(x.key.scopes) == 0 },
+	"rate-bare-html":  acceptsHTML,
+	"rate-bare-replay": func(x *exchange) bool {
+		return x.r.Method == "POST" && x.s.isDone(x, x.r.URL.Path)
+	},
 }
 
 // admit counts the request, or answers 429.
@@ -63,9 +81,25 @@ func (s *Server) admit(x *exchange) bool {
 	if s.Limit == 0 {
 		return true
 	}
+	if s.refusedBefore(x) {
+		return false
+	}
 	d, ok := s.take(x)
 	if ok {
 		return true
+	}
+	switch stale, known := s.last.Load(x.r.URL.Path); {
+	case s.has("org-stale-limited") && known && x.r.Method == "GET":
+		x.json(http.StatusOK, stale.([]byte))
+		return false
+	case s.has("rate-captcha") && acceptsHTML(x):
+		x.Header().Set("Location", "/captcha")
+		x.refuse(http.StatusFound, "captcha")
+		return false
+	case s.has("rate-deletes") && x.r.Method == "DELETE":
+		unseen := x.as(x.key)
+		unseen.ResponseWriter = httptest.NewRecorder()
+		s.route(unseen)
 	}
 	if s.has("rate-creates") && x.r.Method == "POST" {
 		s.insert(x, x.r.URL.Path, s.title(x))
@@ -91,11 +125,19 @@ func (s *Server) admit(x *exchange) bool {
 	if s.has("rate-short-post") && x.r.Method == "POST" {
 		value = "1"
 	}
-	if !s.any(bare, x) && (!s.has("rate-bare-later") || d.first) {
+	late := s.has("rate-bare-last-second") && d.left < time.Second
+	if !s.any(bare, x) && !late && (!s.has("rate-bare-later") || d.first) {
 		x.Header().Set("Retry-After", value)
 	}
 	if s.has("rate-twice") {
 		x.Header().Add("Retry-After", fmt.Sprint(d.seconds()+7))
+	}
+	if s.has("rate-head-200") && x.r.Method == "HEAD" {
+		x.WriteHeader(http.StatusOK)
+		return false
+	}
+	if s.has("rate-429-cached") && x.r.Method == "GET" {
+		s.refused.Store(x.token+x.r.URL.Path, refusal{value, time.Now().Add(d.left + 10*time.Second)})
 	}
 	status := s.status("rate", http.StatusTooManyRequests)
 	x.refuse(status, "rate_limited")
@@ -107,6 +149,26 @@ func (s *Server) admit(x *exchange) bool {
 	}
 	return false
 }
+
+// refusal is a 429 in a cache.
+type refusal struct {
+	value string // of Retry-After
+	until time.Time
+}
+
+// refusedBefore answers a GET that the cache holds a 429 for.
+func (s *Server) refusedBefore(x *exchange) bool {
+	cached, _ := s.refused.Load(x.token + x.r.URL.Path)
+	before, ok := cached.(refusal)
+	if !ok || x.r.Method != "GET" || !time.Now().Before(before.until) {
+		return false
+	}
+	x.Header().Set("Retry-After", before.value)
+	x.refuse(http.StatusTooManyRequests, "rate_limited")
+	return true
+}
+
+func acceptsHTML(x *exchange) bool { return strings.Contains(x.r.Header.Get("Accept"), "text/html") }
 
 func (s *Server) take(x *exchange) (denial, bool) {
 	s.mu.Lock()
@@ -121,14 +183,21 @@ func (s *Server) take(x *exchange) (denial, bool) {
 		return s.drip(bucket, w, now)
 	}
 	if w == nil || !now.Before(w.end) && !(s.has("rate-for-ever") && w.denied) {
-		w = &window{start: now, end: now.Add(s.Window)}
+		if w != nil && s.has("idem-flushed-by-window") {
+			clear(s.replies)
+		}
+		next := &window{start: now, end: now.Add(s.Window)}
+		if s.has("rate-weighted") && w != nil && now.Before(w.end.Add(s.Window)) {
+			next = &window{start: w.end, end: w.end.Add(s.Window), before: w.used}
+		}
+		w = next
 		if s.has("free-clock") {
 			w.end = now.Truncate(s.Window).Add(s.Window)
 		}
 		s.windows[bucket] = w
 	}
 	w.used++
-	if w.used <= s.Limit {
+	if w.used+w.weighed(now) <= s.Limit {
 		return denial{}, true
 	}
 	d := denial{max(w.end.Sub(now), time.Millisecond), now.Sub(w.start), !w.denied}

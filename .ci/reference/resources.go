@@ -8,6 +8,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +19,34 @@ import (
 type resource struct {
 	path, org, env, ID, Title string
 	made                      time.Time
+	maker                     string // the API key
+}
+
+// itemPath is the path of one resource.
+var itemPath = regexp.MustCompile("^(" + Tasks + "|" + Deliverables + ")/[^/]+$")
+
+// exists reports whether any organization has a resource at the path.
+func (s *Server) exists(path string) (found bool) {
+	s.locked(func() {
+		found = slices.ContainsFunc(s.tasks, func(t *resource) bool { return t.path+"/"+t.ID == path })
+	})
+	return found
+}
+
+// askedFor reports whether the filter of a list names the resource.
+func (t *resource) askedFor(x *exchange) bool {
+	filter := x.r.URL.Query()
+	return filter.Get("id") == t.ID || filter.Get("title") == t.Title
+}
+
+// takeID gives a new resource the id that the body names, in the place of the
+// one that has it.
+func (s *Server) takeID(x *exchange, r *resource) {
+	var task struct{ ID string }
+	if _ = json.Unmarshal(x.body, &task); task.ID != "" {
+		r.ID = task.ID
+		s.tasks = slices.DeleteFunc(s.tasks, func(t *resource) bool { return t.path == r.path && t.ID == r.ID })
+	}
 }
 
 // read answers GET and HEAD.
@@ -48,6 +78,11 @@ func (s *Server) read(x *exchange, path string) {
 	}
 	tag := fmt.Sprintf(`"%d"`, len(body))
 	x.Header().Set("Etag", tag)
+	if s.has("idem-get-first") && sent("Idempotency-Key")(x) && s.stored(x, path) == nil {
+		response := httptest.NewRecorder()
+		_, _ = response.Write(body)
+		s.keep(x, response)
+	}
 	if match := x.r.Header.Get("If-None-Match"); match == "*" || match == tag {
 		x.WriteHeader(http.StatusNotModified)
 		return
@@ -56,7 +91,10 @@ func (s *Server) read(x *exchange, path string) {
 }
 
 func (s *Server) account(x *exchange) []byte {
-	account := map[string]string{"organization": x.key.org, "environment": x.key.env}
+	account := map[string]any{"organization": x.key.org, "environment": x.key.env}
+	if s.has("scope-by-expand") && x.r.URL.Query().Get("include") == "tasks" {
+		account["tasks"] = json.RawMessage(s.list(x, Tasks))
+	}
 	if s.has("secret-in-body") {
 		account["key"] = x.token
 	}
@@ -86,16 +124,21 @@ func (s *Server) list(x *exchange, path string) []byte {
 	type item struct {
 		ID    string `json:"id"`
 		Title string `json:"title"`
+		Maker string `json:"created_by,omitempty"`
 	}
 	data, total := []item{}, 0
 	for _, t := range slices.Backward(s.tasks) {
 		org := t.org == x.key.org || s.has("org-ignored") || s.has("attack-org-second") && path == Deliverables
 		env := t.env == x.key.env || s.has("sandbox-shared")
+		org = org || s.has("org-by-filter") && t.askedFor(x)
+		if s.has("org-sandbox-open") && t.env == "test" {
+			org, env = true, true
+		}
 		if t.path == path && (org && env || s.has("org-total")) {
 			total++
 		}
 		if t.path == path && org && env && (!s.has("free-late-list") || time.Since(t.made) > time.Second) {
-			data = append(data, item{t.ID, t.Title})
+			data = append(data, item{t.ID, t.Title, s.creator(t)})
 		}
 	}
 	list := map[string]any{"data": data, "total": total}
@@ -117,19 +160,34 @@ func (s *Server) item(x *exchange, path, id string) {
 	if x.r.Method == "DELETE" && s.has("scope-delete-read") {
 		verb = "read"
 	}
+	if x.r.Method == "PUT" && s.has("scope-put-open") {
+		s.put(x, path, id)
+		return
+	}
 	if verb == "" {
 		x.refuse(http.StatusMethodNotAllowed, "method_not_allowed")
+		return
+	}
+	if s.has("lacking-item-404") && !s.exists(path+"/"+id) {
+		x.refuse(http.StatusNotFound, "not_found")
 		return
 	}
 	if !s.allow(x, strings.TrimPrefix(path, "/api/v1/")+":"+verb) {
 		return
 	}
 	s.mu.Lock()
-	i := slices.IndexFunc(s.tasks, func(t *resource) bool { return t.path == path && t.ID == id })
+	crossed := verb == "read" && s.has("item-cross-org")
+	i := slices.IndexFunc(s.tasks, func(t *resource) bool { return (t.path == path || crossed) && t.ID == id })
 	found := i >= 0 && (s.tasks[i].org == x.key.org && s.tasks[i].env == x.key.env || s.any(foreign, x))
-	title := ""
+	if i >= 0 && verb == "read" {
+		found = found || s.tasks[i].path != path || s.has("org-sandbox-open") && s.tasks[i].env == "test"
+	}
+	shown := map[string]string{"id": id}
 	if i >= 0 {
-		title = s.tasks[i].Title
+		shown["title"] = s.tasks[i].Title
+		if maker := s.creator(s.tasks[i]); maker != "" {
+			shown["created_by"] = maker
+		}
 	}
 	if i >= 0 && x.r.Method == "DELETE" && (found || s.has("item-404-deletes")) {
 		s.tasks = slices.Delete(s.tasks, i, i+1)
@@ -143,7 +201,7 @@ func (s *Server) item(x *exchange, path, id string) {
 	case verb == "write":
 		x.refuse(http.StatusMethodNotAllowed, "method_not_allowed")
 	default:
-		body, _ := json.Marshal(map[string]string{"id": id, "title": title})
+		body, _ := json.Marshal(shown)
 		x.json(http.StatusOK, body)
 	}
 }
@@ -162,6 +220,13 @@ func (s *Server) post(x *exchange, path string) {
 		s.once(x, path)
 		return
 	}
+	if running := s.stored(x, path); s.has("scope-in-flight") && running != nil && running.running() {
+		s.once(x, path)
+		return
+	}
+	if s.has("scope-batch") && s.batch(x, path) {
+		return
+	}
 	if s.has("idem-403-stored") && !x.key.may(family+":write") {
 		s.store(x, http.StatusForbidden, "insufficient_scope")
 	}
@@ -177,8 +242,25 @@ func (s *Server) post(x *exchange, path string) {
 			x.refuse(http.StatusTooManyRequests, "too_many_at_one_time")
 			return
 		}
+		if s.has("secret-in-debug-page") && unknownCharset(x.r) {
+			x.debugPage()
+			return
+		}
 		s.once(x, path)
 	}
+}
+
+// readBody reads a body to its end, or to maxBody.
+func (s *Server) readBody(x *exchange) ([]byte, error) {
+	control := http.NewResponseController(x)
+	if s.has("id-absent-408") {
+		_ = control.SetReadDeadline(time.Now().Add(3 * time.Second))
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(x, x.r.Body, maxBody))
+	if s.has("id-absent-408") && err == nil {
+		_ = control.SetReadDeadline(time.Time{})
+	}
+	return body, err
 }
 
 // title reads the title of a body, "" when there is none.
@@ -211,7 +293,10 @@ func (s *Server) insert(x *exchange, path, title string) (*resource, bool) {
 			return t, true
 		}
 	}
-	r := &resource{path, owner.org, owner.env, rand.Text(), title, time.Now()}
+	r := &resource{path, owner.org, owner.env, rand.Text(), title, time.Now(), bearer(x.token)}
+	if s.has("org-takes-id") {
+		s.takeID(x, r)
+	}
 	s.tasks = append(s.tasks, r)
 	s.cache = make(map[string][]byte)
 	return r, true
@@ -234,8 +319,12 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 		x.refuseTo(w, http.StatusInternalServerError, "internal")
 		return
 	}
+	last := s.latest.Load()
 	time.Sleep(s.Create / 2)
 	owner := x
+	if last != nil { // of org-slow-body
+		owner = x.as(last)
+	}
 	if s.has("org-by-body") {
 		var task struct{ Organization string }
 		_ = json.Unmarshal(x.body, &task)
@@ -247,7 +336,10 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 		return
 	}
 	time.Sleep(s.Create / 2)
-	answer := map[string]string{"id": made.ID, "title": title, "created_at": made.made.Format(time.RFC3339Nano)}
+	answer := map[string]any{"id": made.ID, "title": title, "created_at": made.made.Format(time.RFC3339Nano)}
+	if s.has("scope-create-lists") {
+		answer["newest"] = json.RawMessage(s.list(x, path))
+	}
 	body, _ := json.Marshal(answer)
 	switch {
 	case s.has("free-silent"):
@@ -256,6 +348,12 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 		body = x.body
 	default:
 		w.Header().Set("Location", path+"/"+made.ID)
+		if s.has("auth-location-open") {
+			w.Header().Set("Location", path+"/"+made.ID+"?token="+linkToken(made.ID))
+		}
+		if s.has("path-location-bare") {
+			w.Header().Set("Location", strings.TrimPrefix(path, "/api/v1")+"/"+made.ID)
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Language", "en")

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -43,15 +44,29 @@ type Server struct {
 	lookups     atomic.Int64 // that run, of auth-busy-open
 	creates     atomic.Int64 // that run, of rate-busy-bare
 	poisoned    sync.Map     // from the beginning of a key to the time, of invalid-poisons
+	requests    atomic.Int64 // of any kind, for idem-worker-recycled
+	last        sync.Map     // from a path to the body of a GET, of org-stale-limited
+	refused     sync.Map     // from a token and a path to a refusal, of rate-429-cached
+	tagged      sync.Map     // from a tag to the id, of id-of-the-etag
+	flights     sync.Map     // from a mark to the last request with it, of beside and scope-narrowed
+	warm        sync.Map     // from the mark of a token to its key, of marks
+	leases      sync.Map     // from a token to the request that has it, of key-one-at-a-time
+
+	failed atomic.Pointer[key] // of the last 400, for org-after-error
+	latest atomic.Pointer[key] // of the last request, for org-slow-body
 
 	mu      sync.Mutex
 	replies map[string]*reply
 	order   []string // of replies
 	windows map[string]*window
 	tasks   []*resource
+	buffer  []byte // of all repeats
 	cache   map[string][]byte
 	repeats int
 	ids     int
+
+	underWay map[string]int // creates, by organization
+	uses     map[string]int // of keys, for secret-metrics
 }
 
 // New returns a server with the defects and freedoms.
@@ -61,6 +76,9 @@ func New(names ...string) *Server {
 		replies: make(map[string]*reply),
 		windows: make(map[string]*window),
 		cache:   make(map[string][]byte),
+
+		underWay: make(map[string]int),
+		uses:     make(map[string]int),
 	}
 	known := make(map[string]bool)
 	for _, d := range slices.Concat(Defects(), Second(), Third()) {
@@ -86,8 +104,10 @@ func (s *Server) locked(f func()) {
 func (s *Server) Configure(srv *http.Server) {
 	srv.Handler = s
 	srv.DisableGeneralOptionsHandler = !s.has("id-absent-star")
-	srv.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, &connection{id: rand.Text(), number: int(s.connections.Add(1))})
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		in, _ := c.(conn)
+		return context.WithValue(ctx, connKey{}, &connection{
+			id: rand.Text(), number: int(s.connections.Add(1)), read: in.read})
 	}
 }
 
@@ -101,7 +121,10 @@ type connection struct {
 	number   int
 	requests int
 	first    *key
+	newest   atomic.Pointer[key]
 	denied   bool
+	read     *atomic.Int64 // bytes, nil outside a Network
+	handled  atomic.Int64  // bytes that were read by the end of the last request
 }
 
 // exchange is one request and what became of it so far.
@@ -119,6 +142,8 @@ type exchange struct {
 	joined bool // the create of another request
 	status int
 	size   int // of the body
+
+	pipelined bool // read together with the request before it
 }
 
 // as returns the exchange as if it were with another key.
@@ -130,6 +155,9 @@ func (x *exchange) as(k *key) *exchange {
 // idempotency, handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	time.Sleep(s.Delay)
+	if s.has("idem-worker-recycled") && s.requests.Add(1)%25 == 0 {
+		s.locked(func() { clear(s.replies) })
+	}
 	if s.has("free-hints") {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -142,6 +170,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		conn = &connection{id: rand.Text()}
 	}
 	x := &exchange{ResponseWriter: w, s: s, r: r, conn: conn, token: r.Header.Get("Authorization")}
+	if s.has("id-absent-pipelined") && r.ProtoMajor == 1 && conn.read != nil {
+		x.pipelined = conn.read.Load() == conn.handled.Load()
+		defer func() { conn.handled.Store(conn.read.Load()) }()
+	}
+	defer s.leases.CompareAndDelete(bearer(x.token), x)
 	if s.others(x) || !s.authenticate(x) || !s.admit(x) {
 		return
 	}
@@ -152,9 +185,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) others(x *exchange) bool {
 	path := x.r.URL.Path
 	known := path == Account || path == Tasks || path == Deliverables
+	_, badQuery := url.QueryUnescape(x.r.URL.RawQuery)
 	switch {
 	case s.cached(x) != nil:
 		x.json(http.StatusOK, s.cached(x))
+	case s.has("auth-jsonp-open") && path == Account && x.r.Method == "GET" && x.r.URL.Query().Has("callback"):
+		s.script(x)
+	case s.has("secret-metrics") && path == "/metrics":
+		s.metrics(x)
 	case s.has("secret-in-trace") && x.r.Method == http.MethodTrace:
 		x.Header().Set("Content-Type", "message/http")
 		_ = x.r.Header.Write(x)
@@ -164,6 +202,10 @@ func (s *Server) others(x *exchange) bool {
 		x.refuse(http.StatusRequestURITooLong, "uri_too_long")
 	case s.status("free-http10", 0) != 0 && !x.r.ProtoAtLeast(1, 1):
 		x.refuse(s.status("free-http10", 0), "http_version_not_supported")
+	case s.has("id-absent-bad-percent") && badQuery != nil:
+		x.refuse(http.StatusBadRequest, "bad_query")
+	case s.has("id-absent-waf") && suspicious(x.r):
+		x.refuse(http.StatusForbidden, "blocked")
 	case s.has("free-options") && x.r.Method == http.MethodOptions:
 		x.json(http.StatusOK, []byte(`{"name":"tasks","allow":["GET","POST"]}`))
 	case s.has("free-json-app") && !known:
@@ -212,6 +254,15 @@ var spellings = map[string]func(path string) string{
 	"attack-capitals":    strings.ToLower,
 	"auth-suffix-open":   func(path string) string { return strings.TrimSuffix(path, ".json") },
 	"auth-dots-open":     path.Clean,
+	"auth-newline-open":  func(path string) string { return strings.TrimRight(path, "\n") },
+	"auth-by-path":       func(path string) string { return keySegment.ReplaceAllString(path, "") },
+	"path-anywhere":      func(path string) string { return path[max(0, strings.Index(path, "/api/v1/")):] },
+	"auth-double-encoded-open": func(path string) string {
+		if decoded, err := url.PathUnescape(path); err == nil {
+			return decoded
+		}
+		return path
+	},
 	"path-unversioned": func(path string) string {
 		if strings.HasPrefix(path, "/api/v1/") {
 			return path
@@ -224,14 +275,23 @@ var spellings = map[string]func(path string) string{
 // parameter is what RFC 3986, section 3.3, lets stand in a segment of a path.
 var parameter = regexp.MustCompile(`;[^/]*`)
 
+// keySegment is an API key in a path.
+var keySegment = regexp.MustCompile(`/(svc|sk)_[^/]+`)
+
 // route finds the handler.
 func (s *Server) route(x *exchange) {
 	path, method := x.r.URL.Path, x.r.Method
 	if spelt := pick(s, spellings); spelt != nil && path != Account {
 		path = spelt(path)
 	}
+	if to := x.r.Header.Get("X-Rewrite-Url"); s.has("path-by-header") && to != "" {
+		path = to
+	}
 	if override := x.r.Header.Get("X-HTTP-Method-Override"); s.has("scope-override") && override != "" && path != Account {
 		method = override
+	}
+	if s.has("scope-method-case") {
+		method = strings.ToUpper(method)
 	}
 	if s.has("auth-verb-open") && !slices.Contains(methods, method) {
 		method = http.MethodGet
@@ -278,6 +338,9 @@ func acceptsJSON(r *http.Request) bool {
 func (x *exchange) refuse(status int, code string) { x.refuseTo(x, status, code) }
 
 func (x *exchange) refuseTo(w http.ResponseWriter, status int, code string) {
+	if x.s.has("org-after-error") && status == http.StatusBadRequest {
+		x.s.failed.Store(x.key)
+	}
 	if x.s.has("free-plain") {
 		http.Error(w, code+" for "+x.r.RequestURI, status)
 		return
@@ -297,6 +360,9 @@ func (x *exchange) refuseTo(w http.ResponseWriter, status int, code string) {
 func (x *exchange) json(status int, body []byte) {
 	if mark := pick(x.s, caches); mark != nil && x.r.Method == "GET" && x.key != nil {
 		x.s.locked(func() { x.s.cache[mark(x, *x.key)+x.r.RequestURI] = body })
+	}
+	if x.s.has("org-stale-limited") && x.r.Method == "GET" && status == http.StatusOK {
+		x.s.last.Store(x.r.URL.Path, body)
 	}
 	if x.s.has("auth-cache-public") && x.r.Method == http.MethodGet {
 		x.Header().Set("Cache-Control", "public, max-age=60")

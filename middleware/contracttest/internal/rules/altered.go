@@ -2,6 +2,9 @@ package rules
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
 	"hash/crc32"
 	"maps"
 	"strings"
@@ -33,6 +36,12 @@ func altered(key string) map[string]string {
 		"another prefix":               "x" + key,
 		"its prefix missing":           random,
 		"the letter case of one other": flipCase(key, prefix),
+		"its second half another":      prefix + random[:middle] + secretPart(another(key))[middle:],
+		"two bytes exchanged":          exchanged(key, prefix),
+		"the same hash in Java":        sameHash(key, prefix),
+		"dashes for underscores":       strings.ReplaceAll(key, "_", "-"),
+		"its hash in its place":        fmt.Sprintf("%x", sha256.Sum256([]byte(key))),
+		"its base64 in its place":      base64.StdEncoding.EncodeToString([]byte(key)),
 	}
 	maps.DeleteFunc(keys, func(_, other string) bool { return other == key || other == "" })
 	return keys
@@ -53,6 +62,26 @@ func flipCase(key, prefix string) string {
 		c := key[i]
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
 			return key[:i] + string(c^0x20) + key[i+1:]
+		}
+	}
+	return ""
+}
+
+// exchanged exchanges two neighbours.
+func exchanged(key, prefix string) string {
+	for i := len(prefix) + 1; i < len(key); i++ {
+		if key[i-1] != key[i] {
+			return key[:i-1] + string(key[i]) + string(key[i-1]) + key[i+1:]
+		}
+	}
+	return ""
+}
+
+// sameHash returns a key with the same sum of 31*h + c, as Java's hashCode has.
+func sameHash(key, prefix string) string {
+	for i := len(prefix) + 1; i < len(key); i++ {
+		if c := key[i]; c >= 'a' && c < 'z' && !strings.ContainsRune("9Zz", rune(key[i-1])) {
+			return key[:i-1] + string(key[i-1]+1) + string(key[i]-31) + key[i+1:]
 		}
 	}
 	return ""

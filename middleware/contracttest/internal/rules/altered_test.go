@@ -13,7 +13,11 @@ func TestAltered(t *testing.T) {
 	if len(another) != len(prefix+random) || !strings.HasPrefix(another, prefix) || another == prefix+random {
 		t.Errorf("another random part: got %q", another)
 	}
+	if half := got["its second half another"]; len(half) != len(another) || !strings.HasPrefix(half, prefix+random[:6]) {
+		t.Errorf("its second half another: got %q", half)
+	}
 	delete(got, "another random part")
+	delete(got, "its second half another")
 	want := map[string]string{
 		"another last byte":            prefix + "aZ09bcdefgHa",
 		"another first byte":           prefix + "bZ09bcdefgH1",
@@ -31,6 +35,11 @@ func TestAltered(t *testing.T) {
 		"another prefix":               "xsvc_live_" + random,
 		"its prefix missing":           random,
 		"the letter case of one other": prefix + "aZ09bcdefgh1",
+		"two bytes exchanged":          prefix + "Za09bcdefgH1",
+		"the same hash in Java":        prefix + "aZ09cDdefgH1",
+		"dashes for underscores":       "svc-live-" + random,
+		"its hash in its place":        "363734167c1e403c561b183a51bf0ee36c7f1526e4981a2f1c899d5f4a711844",
+		"its base64 in its place":      "c3ZjX2xpdmVfYVowOWJjZGVmZ0gx",
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

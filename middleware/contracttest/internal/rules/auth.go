@@ -28,18 +28,23 @@ var authChecks = checks{
 		for _, value := range []string{"", "Bearer", "Bearer ", "bearer  ", "Digest a=b", "Negotiate YII="} {
 			p.want(fmt.Sprintf("Authorization: %q", value), p.do(p.read("").with("Authorization: "+value).anew()), 401)
 		}
-		p.parallel(20, func(int) {
-			if a, err := p.tryPatiently(p.read("").anew()); err == nil && a.ok() {
-				p.fault(a, "one of many GETs at one time without a key: got %d, want 401", a.status)
-			}
-		})
 		p.refusesLists(by)
 		p.refusesCreates(by)
-		p.eachCreate("", func(c creation) {
-			c.body = "{"
-			p.refuses(by, "a create with a bad body and", c.request)
+	},
+	"auth/at-one-time": func(p *probe) {
+		callers := []caller{p.nobody(), p.stranger(), {key: p.full(), who: "with the key full", status: p.sample.status},
+			{key: another(p.full()), who: "with a key made up", status: 401}}
+		if p.has("none") {
+			callers = append(callers, p.lacking("none"))
+		}
+		p.parallel(24, func(i int) {
+			by := callers[i%len(callers)]
+			if a, err := p.tryPatiently(p.read(by.key).anew()); err == nil {
+				p.want("one of many GETs at one time, "+by.who, a, by.status)
+			}
 		})
 	},
+	"auth/never-refused":    func(p *probe) { p.report(&p.seen.refused, "a live key was refused") },
 	"auth/missing-key-head": func(p *probe) { p.refusesHead(p.nobody()) },
 	"auth/missing-key-methods": func(p *probe) {
 		paths := []string{p.target.Read}
@@ -78,7 +83,8 @@ var authChecks = checks{
 			"Cookie: api_key=" + key + "; token=" + key,
 			"Authorization: " + key, "Authorization: Token " + key, "Authorization: ApiKey " + key,
 			"Authorization: Basic " + basic, "Authorization: Basic " + password,
-			"Authorization: Digest a=b, Bearer " + key,
+			"Authorization: Digest a=b, Bearer " + key, "Authorization: Bearer Bearer " + key,
+			"X-Forwarded-Authorization: Bearer " + key, "Proxy-Authorization: Bearer " + key,
 		} {
 			name, value, _ := strings.Cut(line, ": ")
 			scheme, _, _ := strings.Cut(value, " ")
@@ -94,6 +100,17 @@ var authChecks = checks{
 		form.body = "access_token=" + key + "&api_key=" + key
 		form = form.with("Content-Type: application/x-www-form-urlencoded")
 		p.want("the key in a form", p.do(form.anew()), 401)
+		within := strings.Replace(p.target.Read, p.target.Base, p.target.Base+"/"+key, 1)
+		if a := p.do(get(within, "").anew()); p.served(a) {
+			p.fault(a, "the key in the path: got %d, want 401", a.status)
+		}
+		p.eachCreate("", func(c creation) {
+			a, err := p.dial(c.request).roundTrip(p.head(c.with("Trailer: Authorization"), "Transfer-Encoding: chunked")+
+				fmt.Sprintf("%x\r\n%s\r\n0\r\n%s\r\n\r\n", len(c.body), c.body, bearer(key)), (*conn).next)
+			if err == nil && p.done(a) {
+				p.fault(a, "the key in a trailer: got %d, want 401", a.status)
+			}
+		})
 	},
 	"auth/cookie": func(p *probe) {
 		var pairs []string
@@ -128,7 +145,8 @@ var authChecks = checks{
 	"auth/malformed-key": func(p *probe) {
 		prefix := strings.TrimSuffix(p.full(), secretPart(p.full()))
 		for _, token := range []string{
-			"x", "sv", "svc", "_", "__", "-", prefix, "a.b.c", "not-a-key-at-all", strings.Repeat("k", 3000),
+			"x", "sv", "svc", "_", "__", "-", prefix, swapped(prefix), "a.b.c", "not-a-key-at-all",
+			strings.Repeat("k", 3000), "null", "undefined", "eyJhbGciOiJub25lIn0.e30.",
 		} {
 			p.want(fmt.Sprintf("the token %.20q", token), p.do(p.read(token).anew()), 401)
 		}
@@ -147,6 +165,13 @@ var authChecks = checks{
 			"a name in front of it":  "token=" + p.full(),
 			"quotes around the key":  `"` + p.full() + `"`,
 			"the key in angles":      "<" + p.full() + ">",
+			"the key behind a dot":   "x." + p.full(),
+			"a letter of full width": p.full()[:len(p.full())-1] + string(rune(p.full()[len(p.full())-1])+0xfee0),
+		}
+		for text := range leaves(p.sample.body) {
+			if !strings.ContainsAny(text, " \r\n") && len(odd) < 20 {
+				odd["what the read shows, "+text] = text
+			}
 		}
 		each(p, slices.Sorted(maps.Keys(odd)), func(what string) {
 			if a := p.do(p.read(odd[what]).anew()); a.status != 401 && a.status != 400 {

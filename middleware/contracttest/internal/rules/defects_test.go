@@ -82,7 +82,7 @@ func broken(results map[string]rules.Result, level rules.Level) []string {
 
 // atTheEnd are the rules that judge what all others have seen.
 var atTheEnd = []string{"request-id/unique", "request-id/every-response", "secret/never-returned",
-	"ratelimit/retry-after", "idempotency/at-the-end"}
+	"ratelimit/retry-after", "idempotency/at-the-end", "auth/never-refused", "scope/never-shown"}
 
 // TestDefects plants each defect of the list. Each rule that is to find it does,
 // by itself. What the contract does not forbid breaks no contract rule.

@@ -78,7 +78,8 @@ func (p *probe) settled(c creation) answer {
 // wantSlowBody sends a create in the middle of its duplicate: between its head
 // and its body.
 func (p *probe) wantSlowBody() {
-	c := p.create(0, p.full())
+	c, old := p.create(0, p.full()), p.create(0, p.full())
+	before := p.wantOK("the create", p.do(old.request))
 	w := p.watch(c)
 	slow, text := p.dial(c.request), p.text(c.request)
 	slow.send(strings.TrimSuffix(text, c.body))
@@ -87,6 +88,9 @@ func (p *probe) wantSlowBody() {
 	p.parallel(2, func(i int) {
 		if i == 0 {
 			p.sleep(p.latency) // the head goes first
+			if again := p.do(old.anew()); again.ok() || again.status == 409 {
+				p.wantSame("a repeat beside a slow create", again, before)
+			}
 			answers[0], _ = p.tryPatiently(c.anew())
 			answered <- answers[0]
 			return

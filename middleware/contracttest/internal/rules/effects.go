@@ -125,6 +125,8 @@ func (w watch) exactly(n int, what string) {
 	case w.in == nil || got == n:
 	case got > n:
 		w.p.fault(answer{}, "%s: GET %s shows %s, want %d", what, w.in.list, resources(got), n)
+	case w.whole() && w.await(n) < n: // once more
+		w.p.fault(answer{}, "%s: GET %s shows none, want %d", what, w.in.list, n)
 	case !w.pushedOut():
 		w.p.unclearf("%s: GET %s does not show the resource that a 2xx reported; is the list paged?", what, w.in.list)
 	}
@@ -136,12 +138,17 @@ func (w watch) made(what string) {
 	if !w.p.silent || w.in == nil || w.await(1) > 0 {
 		return
 	}
-	// A list that shows what the first look made is no page that pushes
-	// something out.
-	whole := w.shows(func(e *entry) bool { return e.order < w.p.effects.looked })
-	if whole || !w.pushedOut() {
+	if w.whole() || !w.pushedOut() {
 		w.p.fault(answer{}, "%s was answered with a success, and GET %s does not show it", what, w.in.list)
 	}
+}
+
+// whole reports whether the list shows what the first look made: it is no page
+// that pushes something out.
+func (w watch) whole() bool {
+	return w.in.perItem > 0 && w.shows(func(e *entry) bool {
+		return e.order < w.p.effects.looked && e.creation.route == w.c.route
+	})
 }
 
 // pushedOut reports whether the list shows later creations. Then it is a page,
@@ -182,6 +189,7 @@ func (p *probe) checkLedger() {
 	p.effects.mu.Lock()
 	entries := slices.Collect(maps.Values(p.effects.ledger))
 	p.effects.mu.Unlock()
+	slices.SortFunc(entries, func(a, b *entry) int { return a.order - b.order })
 	lists := make(map[string]string)
 	for _, e := range entries {
 		r := p.list(e.creation.route)

@@ -93,7 +93,7 @@ func TestWatch(t *testing.T) {
 			"two":                      {[]int{2, 2}, 200, func() { w.exactly(1, "") }, Broken},
 			"two of two":               {[]int{2, 2}, 200, func() { w.exactly(2, "") }, ""},
 			"lost":                     {nil, 200, func() { w.exactly(1, "") }, Unclear},
-			"lost behind earlier ones": {[]int{0, 1}, 200, func() { w.exactly(1, "") }, Unclear},
+			"lost behind earlier ones": {[]int{0, 1}, 200, func() { w.exactly(1, "") }, Broken},
 			"pushed out":               {[]int{3}, 200, func() { w.exactly(1, "") }, ""},
 			"no list":                  {nil, 200, func() { none.exactly(1, "") }, ""},
 			"a list that fails":        {[]int{2}, 500, func() { w.exactly(1, "") }, Unclear},

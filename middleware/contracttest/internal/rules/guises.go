@@ -8,23 +8,29 @@ import "strings"
 var guises = []string{
 	"If-None-Match: *",
 	"If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT",
+	"If-Match: \"contract\"\nIf-Unmodified-Since: Sat, 01 Jan 2000 00:00:00 GMT",
 	"Range: bytes=0-9",
 	"Accept: text/event-stream",
+	"Accept: text/csv, application/xml;q=0.9",
 	"Accept: text/html, */*;q=0.8\nSec-Fetch-Mode: navigate",
 	"Accept-Encoding: gzip",
 	"Accept-Encoding: br;q=1.0, *;q=0.1",
-	"Origin: https://app.example.com\nSec-Fetch-Site: same-site",
-	"Referer: https://app.example.com/dashboard",
-	"Cookie: session=contract; token=contract",
-	"X-Forwarded-For: 127.0.0.1",
-	"X-Real-Ip: 127.0.0.1\nForwarded: for=127.0.0.1;proto=https\nX-Forwarded-Proto: https",
-	"X-Forwarded-Host: localhost\nX-Forwarded-Prefix: /internal",
+	"Origin: https://app.example.com\nSec-Fetch-Site: same-site\nX-Requested-With: XMLHttpRequest\nSec-Purpose: prefetch",
+	"Referer: {{url}}/dashboard\nCookie: session=contract; token=contract",
+	"X-Forwarded-For: 127.0.0.1\nX-Real-Ip: 127.0.0.1\nForwarded: for=127.0.0.1;proto=https\nX-Forwarded-Proto: https\n" +
+		"X-Forwarded-Host: localhost\nX-Forwarded-Prefix: /internal\nVia: 1.1 internal\nX-Client-Verify: SUCCESS",
 	"X-Original-Url: /health\nX-Rewrite-Url: /health",
-	"X-Internal: true\nX-Admin: true\nX-User-Id: 1\nX-Authenticated: true",
+	"X-Internal: true\nX-Admin: true\nX-User-Id: 1\nX-Authenticated: true\n" +
+		"X-Authenticated-Userid: 1\nX-Consumer-Id: 1\nX-Forwarded-User: admin\nX-Remote-User: admin\n" +
+		"X-Middleware-Subrequest: middleware:middleware:middleware:middleware:middleware",
+	"Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00\nX-Request-Id: contract\nB3: 0\n" +
+		"X-Correlation-Id: contract\nX-Amzn-Trace-Id: Root=1-67891233-abcdef012345678912345678;Sampled=0",
+	"Accept-Version: 9\nX-Api-Version: 9\nX-Environment: test\nPrefer: return=minimal",
 	"Host: localhost",
 	"User-Agent: kube-probe/1.30",
 	"User-Agent: Googlebot/2.1",
-	"Upgrade: websocket\nConnection: Upgrade\nSec-Websocket-Version: 13\nSec-Websocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+	"Upgrade: websocket\nConnection: Upgrade, Authorization\n" +
+		"Sec-Websocket-Version: 13\nSec-Websocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
 	"Content-Type: text/plain",
 	"Expect: 100-continue",
 	"X-Scopes: " + everyScope + "\nX-Oauth-Scopes: " + everyScope,
@@ -57,7 +63,8 @@ func (r request) guised(guise string) request {
 			r = r.without(name).with(line)
 		}
 	case guise == asQuery:
-		r.path += separator(r.path) + "scope=" + strings.ReplaceAll(everyScope, " ", "+") + "&debug=true&public=1"
+		r.path += separator(r.path) + "scope=" + strings.ReplaceAll(everyScope, " ", "+") +
+			"&debug=true&public=1&callback=f&format=csv&_method=OPTIONS&q=%3Cscript%3E..%2F..%2Fetc%2Fpasswd"
 	case guise == withBody && r.body == "":
 		r.body = "{}"
 	case guise == asChunks:
@@ -72,7 +79,11 @@ func (r request) guised(guise string) request {
 // it.
 func (p *probe) inGuise(key string, look func(what string, a answer)) {
 	each(p, guises, func(guise string) {
-		name, _, _ := strings.Cut(guise, "\n")
+		guise = strings.Replace(guise, "{{url}}", p.target.URL, 1)
+		name, more, _ := strings.Cut(guise, "\n")
+		if more != "" {
+			name += ", and more"
+		}
 		a, err := p.tryPatiently(p.read(key).guised(guise).anew())
 		if err == nil { // a server may have no answer to this
 			look("a GET with "+name, a)
@@ -108,14 +119,16 @@ func (p *probe) refusesGuises(by caller) {
 	})
 	p.eachCreate(by.key, func(c creation) {
 		w := p.watch(c)
+		p.refuses(by, "a create with a cookie and", c.guised("Cookie: session=contract"))
 		for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
-			""} {
+			"application/grpc", ""} {
 			r := c.without("Content-Type")
 			if kind != "" {
 				r = r.with("Content-Type: " + kind)
 			}
 			r.chunked = kind == ""
-			if a := p.do(r.anew()); a.status == 201 {
+			r.path += separator(r.path) + "contract=1"
+			if a := p.do(r.anew()); a.ok() {
 				p.fault(a, "a create %s of type %q: got %d, want %d", by.who, kind, a.status, by.status)
 			}
 		}

@@ -28,6 +28,27 @@ var http2Checks = checks{
 		p.wantSame("the repeat over HTTP/1.1", p.do(c.request), first)
 		w.exactly(1, "after repeats over HTTP/2")
 	},
+	"http2/organization": func(p *probe) {
+		p.wantHTTP2()
+		one := func(r request) request {
+			r.http2, r.shared = true, true
+			return r
+		}
+		full, other := p.full(), p.key("other")
+		is := p.accounts(full, other)
+		p.do(one(p.read(full))) // there is a connection then
+		p.parallel(12, func(i int) {
+			if i%2 == 0 {
+				p.do(one(p.read(full)))
+				return
+			}
+			a := p.do(one(p.read(other)))
+			p.wantOwn("a GET beside those of another organization on one connection", a, other, is.key)
+		})
+		p.parallel(2*len(p.target.Creates), func(i int) { // all responses together tell
+			p.do(one(p.create(i/2, []string{full, other}[i%2]).request))
+		})
+	},
 }
 
 func (p *probe) wantHTTP2() {

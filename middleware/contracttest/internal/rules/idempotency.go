@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -40,7 +41,7 @@ var idempotencyChecks = checks{
 		if c.marker == "" {
 			p.vacuousf("the body has no {{random}} that could be longer")
 		}
-		c.body = strings.Replace(c.body, c.marker, c.marker+"größe \u20ac \U0001f600", 1)
+		c.body = strings.Replace(c.body, c.marker, c.marker+"größe \u20ac \U0001f600 <b>&amp;'", 1)
 		p.wantOneResource(c, 1, "letters outside ASCII")
 	},
 	"idempotency/differences": func(p *probe) {
@@ -50,13 +51,17 @@ var idempotencyChecks = checks{
 		first := p.wantOK("the create", p.do(c.request))
 		each(p, []string{
 			"Accept-Encoding: identity", "User-Agent: other/2", "X-Forwarded-For: 192.0.2.7", "Cookie: session=contract",
-			"Accept: application/json", "Accept-Language: de", "Cache-Control: no-cache", "Tracestate: a=1",
-			"Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Authorization: bearer " + p.full(),
+			"Accept: application/json", "Accept-Language: de", "Cache-Control: no-cache\nPragma: no-cache",
+			"Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\n" +
+				"Tracestate: a=1\nX-Request-Id: contract",
+			"X-Retry-Count: 1\nX-Stainless-Retry-Count: 1\nPriority: u=1\nTe: trailers\nVia: 1.1 proxy\nDnt: 1",
+			"Host: localhost", "Authorization: bearer " + p.full(),
 			asHTTP10, lowerNames, asChunks,
 		}, func(guise string) {
 			a := p.do(c.guised(guise).anew())
 			name, _, _ := strings.Cut(guise, ":")
-			if !slices.Contains([]int{401, 411, 426, 505}, a.status) { // what a server may not take
+			mayRefuse := slices.Contains([]int{401, 411, 421, 426, 505}, a.status) || name == "Host" && !a.ok()
+			if !mayRefuse {
 				p.wantSame("the repeat with another "+name, a, first)
 			}
 			if coding := a.header.Get("Content-Encoding"); coding != "" && a.to.header("Accept-Encoding") != "gzip" {
@@ -67,7 +72,8 @@ var idempotencyChecks = checks{
 		w.exactly(1, "after repeats that differ in what is no part of the create")
 	},
 	"idempotency/guises": func(p *probe) {
-		for _, guise := range []string{asHTTP10, absoluteTarget, "Accept-Encoding: gzip", "Origin: https://app.example.com"} {
+		for _, guise := range []string{"Accept-Encoding: gzip",
+			"Origin: https://app.example.com\nExpect: 100-continue", "Range: bytes=0-9", asHTTP10, absoluteTarget} {
 			c := p.create(0, p.full())
 			c.request = c.guised(guise)
 			p.wantOneResource(c, 1, "creates with "+guise)
@@ -96,6 +102,10 @@ var idempotencyChecks = checks{
 		p.expect(c, 2)
 		if !p.silent && !p.echoes && other.ok() && other.status == first.status && first.status == 201 {
 			p.wantOther("the same body with another key", other, first)
+			p.parallel(16, func(i int) {
+				same := []creation{c, c.keyedWith(other.to.header("Idempotency-Key"))}[i%2]
+				p.wantSame("one of many repeats of two creates", p.do(same.anew()), []answer{first, other}[i%2])
+			})
 			return
 		}
 		// Refused, or a 200 that says that there is one already, or a
@@ -122,6 +132,9 @@ var idempotencyChecks = checks{
 			{"a dot and an underscore", "{u}.1", "{u}_1"},
 			{"an encoded letter", "{u}a", "{u}%61"},
 			{"spaces inside", "{u} a", "{u}  a"},
+			{"a sign that a search may take for any", "{u}ab", "{u}*"},
+			{"an accent", "{u}e", "{u}é"},
+			{"letters outside ASCII", "{u}ü", "{u}é"},
 			{"two letters and not in Java's hash", "{u}Aa", "{u}BB"},
 		}, func(keys [3]string) {
 			if p.wantApart("keys that differ in "+keys[0], keys[1], keys[2]) {
@@ -144,16 +157,23 @@ var idempotencyChecks = checks{
 			}
 		})
 		// Somebody may have used these, who gets the response of that create.
-		for _, key := range []string{"0", "null", "false", "undefined"} {
+		for _, key := range []string{"0", "null", "false", "undefined", "constructor", "__proto__"} {
 			c := p.create(0, p.full()).keyedWith(key)
-			if first := p.do(c.request); first.ok() {
+			first := p.do(c.request)
+			if first.ok() {
 				p.wantSame("with the key "+key+", which was accepted, the repeat", p.do(c.request), first)
+			}
+			if first.status >= 500 || first.ok() && first.location() == "" && members(first.body) == nil && !p.silent {
+				p.fault(first, "the key %s: got %d and no resource", key, first.status)
 			}
 		}
 	},
 	"idempotency/reads": func(p *probe) {
 		c := p.create(0, p.full())
-		first := p.wantOK("the create", p.do(c.request))
+		w := p.watch(c)
+		p.do(get(cmp.Or(p.target.Creates[0].List, p.target.Read), p.full()).with("Idempotency-Key: " + c.key()))
+		first := p.do(c.request)
+		w.exactly(1, "after a GET with the key of a create")
 		a := p.do(p.read(p.full()).with("Idempotency-Key: " + c.key()))
 		p.wantOK("a GET with the key of a create", a)
 		if a.body == first.body && a.status == first.status && first.body != "" {
@@ -218,7 +238,9 @@ var idempotencyChecks = checks{
 		c := p.create(0, p.full())
 		first := p.wantOK("the create", p.do(c.request))
 		start := time.Now()
-		each(p, make([]int, 40), func(int) { p.do(p.create(0, p.full()).request) })
+		each(p, make([]int, 40), func(int) {
+			p.wantOK("a create with a new key, after many", p.do(p.create(0, p.full()).request))
+		})
 		p.sleep(2*time.Second - min(2*time.Second, time.Since(start)))
 		w := p.watch(c)
 		before := w.count() // none, where the list is paged
@@ -255,6 +277,11 @@ var idempotencyChecks = checks{
 			if err == nil && !a.ok() {
 				p.noteOwn(a)
 				w.most(0, "after a "+strconv.Itoa(a.status))
+			}
+			bad := p.create(c.route, p.full())
+			bad.body = "{"
+			if first, again := p.do(bad.request), p.settled(bad); again.status == 409 && first.status != 409 {
+				p.fault(again, "the repeat of a create that was answered %d: got 409", first.status)
 			}
 		})
 	},

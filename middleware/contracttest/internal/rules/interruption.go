@@ -35,6 +35,23 @@ var interruptionChecks = checks{
 			})
 		}
 	},
+	"interruption/slow-body": func(p *probe) {
+		c := p.create(0, p.full())
+		w := p.watch(c)
+		text := p.text(c.request)
+		slow := p.dial(c.request)
+		slow.send(text[:len(text)-len(c.body)/2-1])
+		p.sleep(3500 * time.Millisecond)
+		if p.has("other") {
+			p.do(p.read(p.key("other")).anew())
+		}
+		// A server may have lost its patience.
+		if a, err := slow.roundTrip(text[len(text)-len(c.body)/2-1:], (*conn).next); err == nil {
+			p.noteOwn(a)
+		}
+		p.settled(c)
+		w.exactly(1, "after a slow body and its repeat")
+	},
 	"interruption/no-effect": func(p *probe) {
 		for _, text := range []func(c creation) string{p.short, p.half} {
 			c := p.create(0, p.full())

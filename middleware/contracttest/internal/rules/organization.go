@@ -42,6 +42,9 @@ var organizationChecks = checks{
 			}
 			p.wantOwn(what, p.do(p.read(full).with(lines...).anew()), full, is.other)
 			p.wantOwn(what, p.fresh(full, query), full, is.other)
+			if host := url.QueryEscape(id) + "." + p.base.Host; !strings.ContainsAny(host, "+%") {
+				p.wantOwn(what, p.do(p.read(full).with("Host: "+host, "X-Forwarded-Host: "+host).anew()), full, is.other)
+			}
 			p.eachCreate(full, func(c creation) {
 				name, err := json.Marshal(id)
 				rest, object := strings.CutPrefix(c.body, "{")
@@ -135,6 +138,9 @@ func (p *probe) wantUnseen(creator, viewer string) {
 		w := p.watch(c)
 		p.wantOK("the create", p.do(c.request))
 		p.do(get(to.List, creator)) // may fill a cache
+		bad := p.create(i, creator)
+		bad.body = "{"
+		p.do(bad.request) // may leave its organization behind
 		w.most(0, "with a key that may not see it")
 	}
 }
@@ -170,5 +176,6 @@ func (p *probe) wantOwnKey(route int, name string) bool {
 	p.wantOK("the create with the key "+name, a)
 	p.wantOther("the create with the key "+name, a, first)
 	w.made("the create with the key " + name)
+	p.wantSame("the repeat after a create with the key "+name, p.do(c.request), first)
 	return true
 }

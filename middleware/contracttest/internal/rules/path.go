@@ -1,6 +1,9 @@
 package rules
 
-import "strings"
+import (
+	"net/url"
+	"strings"
+)
 
 var pathChecks = checks{
 	"path/version": func(p *probe) {
@@ -9,7 +12,9 @@ var pathChecks = checks{
 		if other == p.target.Base {
 			other += "9"
 		}
-		for _, base := range []string{"", "/api", "/v1", other, "/contract-unknown"} {
+		for _, base := range []string{
+			"", "/api", "/v1", other, p.target.Base + "1", "/x" + p.target.Base, "/contract-unknown",
+		} {
 			if base == p.target.Base {
 				continue
 			}
@@ -18,5 +23,21 @@ var pathChecks = checks{
 				p.fault(a, "GET %s is answered as GET %s", path, p.target.Read)
 			}
 		}
+		stray := get(p.target.Base+"/contract-unknown", p.full())
+		a := p.do(stray.with("X-Original-Url: "+p.target.Read, "X-Rewrite-Url: "+p.target.Read))
+		if a.ok() && !p.do(stray).ok() {
+			p.fault(a, "a header chooses the path of a GET of an unknown one")
+		}
+	},
+	"path/location": func(p *probe) {
+		p.eachCreate(p.full(), func(c creation) {
+			a := p.do(c.request)
+			from, _ := url.Parse(p.target.URL + c.path)
+			to, err := from.Parse(a.location())
+			if err == nil && a.location() != "" && to.Host == p.base.Host &&
+				!strings.HasPrefix(to.Path, strings.TrimRight(p.base.Path, "/")+p.target.Base+"/") {
+				p.fault(a, "the Location of a create, %s, does not begin with %s", to.Path, p.target.Base)
+			}
+		})
 	},
 }

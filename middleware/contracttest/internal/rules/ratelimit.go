@@ -67,9 +67,29 @@ var rateLimitChecks = checks{
 	},
 	"ratelimit/everywhere": func(p *probe) {
 		p.wantFound()
+		var made []creation
+		var first answer
+		there := false // where the response says
+		if p.has("create") {
+			made = append(made, p.create(0, p.full()))
+			first = p.wantOK("the create", p.do(made[0].request))
+			there = p.follow(first, p.full()).ok()
+		}
+		for _, c := range p.target.Creates {
+			if p.has("other") && c.List != "" {
+				p.do(get(c.List, p.key("other"))) // may fill a cache
+			}
+		}
 		p.pause()
 		_, denied := p.burst()
-		kinds := []request{p.read(p.full()).by("HEAD"), p.read(p.full()).by("OPTIONS"), p.preflight()}
+		kinds := []request{p.read(p.full()).by("HEAD"), p.read(p.full()).by("OPTIONS"), p.preflight(),
+			p.read(p.full()).guised("Accept: text/html\nSec-Fetch-Mode: navigate")}
+		for _, c := range made {
+			kinds = append(kinds, c.request)
+			if there {
+				kinds = append(kinds, get(first.location(), p.full()).by("DELETE"))
+			}
+		}
 		if p.http2 {
 			kinds = append(kinds, p.read(p.full()).over2())
 		}
@@ -84,8 +104,18 @@ var rateLimitChecks = checks{
 			if _, err := retryAfter(a.header); a.status == http.StatusTooManyRequests && err != nil {
 				p.fault(a, "the 429 of %s %s: %v", r.method, r.path, err)
 			}
+			if r.method == "GET" && r.header("Authorization") == "Bearer "+p.full() && a.status >= 300 && !p.denies(a) {
+				p.fault(a, "a GET over the limit: got %d, want 429", a.status)
+			}
+			there = there && (r.method != "DELETE" || p.denies(a))
 		}
 		p.limited(denied)
+		for _, c := range made {
+			p.wantSame("the repeat after the wait", p.do(c.request), first)
+		}
+		if there {
+			p.wantOK("a resource whose DELETE was answered 429", p.follow(first, p.full()))
+		}
 	},
 	"ratelimit/organizations-apart": func(p *probe) {
 		p.wantFound()

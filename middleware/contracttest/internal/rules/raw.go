@@ -114,6 +114,7 @@ func (c *conn) roundTrip(text string, read func(*conn) (answer, error)) (answer,
 
 // head is a request up to its body, with the length of the body as given.
 func (s *Session) head(r request, length string) string {
+	s.sends(r)
 	var lines []string
 	for _, line := range append([]string{"Host: " + s.base.Host, "User-Agent: contractcheck"}, r.lines...) {
 		name, value, _ := strings.Cut(line, ":")

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // A caller is somebody whose requests have to be refused.
@@ -42,13 +43,6 @@ func (p *probe) refuses(by caller, what string, r request) {
 		shown) {
 		p.fault(a, "the %d holds what the read shows", a.status)
 	}
-	p.effects.mu.Lock()
-	defer p.effects.mu.Unlock()
-	for marker := range p.effects.ledger {
-		if strings.Contains(a.body, marker) && !strings.Contains(r.body, marker) {
-			p.fault(a, "the %d holds a resource", a.status)
-		}
-	}
 }
 
 func (p *probe) refusesRead(by caller) { p.refuses(by, "a GET", p.read(by.key)) }
@@ -65,6 +59,9 @@ func (p *probe) refusesCreates(by caller) {
 	p.eachCreate(by.key, func(c creation) {
 		w := p.watch(c)
 		p.refuses(by, "a create", c.request)
+		bulk := c.without("Idempotency-Key")
+		bulk.body = "[" + c.body + "]"
+		p.refuses(by, "a create of a list, without an idempotency key and", bulk)
 		w.most(0, fmt.Sprintf("after a %d", by.status))
 	})
 }
@@ -72,6 +69,19 @@ func (p *probe) refusesCreates(by caller) {
 // refusesRepeats wants no stored response to be handed to the caller.
 func (p *probe) refusesRepeats(callers ...caller) {
 	p.eachCreate(p.full(), func(c creation) {
+		runs := p.create(c.route, p.full())
+		p.parallel(2, func(i int) {
+			if i == 0 {
+				p.do(runs.request) // it may be refused as its repeat was, if that came first
+				return
+			}
+			for range 3 {
+				for _, by := range callers {
+					p.refuses(by, "its repeat at that time", runs.as(by.key).request)
+				}
+				p.sleep(5 * time.Millisecond)
+			}
+		})
 		p.wantOK("the create", p.do(c.request))
 		for _, by := range callers {
 			p.refuses(by, "its repeat", c.as(by.key).request)
@@ -88,6 +98,9 @@ func (p *probe) refusesHead(by caller) {
 
 // refusesSpellings wants no other spelling of a path to let the caller in.
 func (p *probe) refusesSpellings(by caller) {
+	if !strings.Contains(p.target.Read, "?") {
+		p.do(get(p.target.Read+asset, p.full())) // may fill a cache
+	}
 	each(p, spellings(p.target.Base, p.target.Read), func(path string) {
 		if a := p.do(get(path, by.key)); p.served(a) {
 			p.fault(a, "a GET of %s %s is answered as to a caller who may", path, by.who)

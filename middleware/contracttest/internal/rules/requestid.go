@@ -27,7 +27,8 @@ var requestIDChecks = checks{
 	"request-id/bad-body": func(p *probe) {
 		p.eachCreate(p.full(), func(c creation) {
 			p.wantID("a create of text", p.do(c.guised("Content-Type: text/plain")))
-			for _, body := range []string{"{", "", "null", "[]", "\xff"} {
+			p.do(c.guised("Content-Type: application/json; charset=contract")) // all responses together tell
+			for _, body := range []string{"{", "", "null", "[]", "\xff", `{"title":{}}`} {
 				c.body = body
 				p.wantID(fmt.Sprintf("a create with the body %q", body), p.do(c.keyedWith(newUUID()).request))
 			}
@@ -55,20 +56,30 @@ var requestIDChecks = checks{
 	"request-id/not-modified": func(p *probe) {
 		lines := []string{"If-None-Match: *", "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT"}
 		if tag := p.do(p.read(p.full())).header.Get("Etag"); tag != "" {
-			lines = append(lines, "If-None-Match: "+tag)
+			lines = append(lines, "If-None-Match: "+tag, "If-None-Match: "+tag)
 		}
 		for _, line := range lines {
 			p.wantID(line, p.do(p.read(p.full()).with(line)))
 		}
 	},
 	"request-id/paths": func(p *probe) {
-		for _, path := range spellings(p.target.Base, p.target.Read) {
+		broken := p.target.Read + separator(p.target.Read) + "contract=%zz"
+		for _, path := range append(spellings(p.target.Base, p.target.Read), broken) {
 			p.wantID("a GET of "+path, p.do(get(path, p.full())))
 		}
 	},
 	"request-id/connection": func(p *probe) {
 		ids := make(map[string]bool)
-		for i, a := range p.sequence(p.read(p.full()), p.read(p.full()), p.read("")) {
+		answers := p.sequence(p.read(p.full()), p.read(p.full()), p.read(""))
+		c := p.dial(p.read(p.full()))
+		defer c.Close()
+		c.send(p.text(c.last) + p.text(c.last)) // the second one before the first is answered
+		for range 2 {
+			if a, err := c.next(); err == nil {
+				answers = append(answers, a)
+			}
+		}
+		for i, a := range answers {
 			id := p.wantID("a GET", a)
 			if ids[id] {
 				p.fault(a, "response %d of a connection has the id %q of one before", i+1, id)
@@ -98,5 +109,12 @@ var requestIDChecks = checks{
 	},
 	"request-id/unique":         func(p *probe) { p.report(&p.seen.repeated, "an id came twice") },
 	"request-id/every-response": func(p *probe) { p.report(&p.seen.without, "a response without exactly one id") },
-	"secret/never-returned":     func(p *probe) { p.report(&p.seen.secrets, "a response holds a key") },
+	"secret/never-returned": func(p *probe) {
+		for _, path := range []string{"/metrics", "/debug/vars", "/status", p.target.Base + "/metrics"} {
+			if a, err := p.exchange(p.ctx, get(path, "").anew()); err == nil && p.redact.holds(a.body) {
+				p.fault(a, "GET %s shows a key to anybody", path)
+			}
+		}
+		p.report(&p.seen.secrets, "a response holds a key")
+	},
 }

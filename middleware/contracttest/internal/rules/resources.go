@@ -15,12 +15,14 @@ var resourceChecks = checks{
 		p.eachResource(func(r resource) {
 			p.refuses(p.nobody(), "a GET of a resource", get(r.path, ""))
 			p.refuses(p.stranger(), "a GET of a resource", get(r.path, p.stranger().key))
+			p.refuses(p.nobody(), "a GET of no resource", get(r.sibling(), ""))
 			r.survives(p.nobody())
 		})
 	},
 	"resource/scope": func(p *probe) {
 		p.eachResource(func(r resource) {
 			p.refuses(p.lacking("none"), "a GET of a resource", get(r.path, p.key("none")))
+			p.refuses(p.lacking("none"), "a GET of no resource", get(r.sibling(), p.key("none")))
 			r.survives(p.lacking("none"))
 			if p.has("reader") {
 				r.survives(p.lacking("reader"))
@@ -34,6 +36,23 @@ var resourceChecks = checks{
 				if a := p.do(get(r.path, by.key).by(method)); p.done(a) {
 					p.fault(a, "a %s of a resource of another organization: got %d", method, a.status)
 				}
+			}
+			// Whether these show it, all responses together tell.
+			for _, to := range p.target.Creates {
+				p.do(get(to.Path+"/"+r.id(), by.key))
+				if to.List == "" {
+					continue
+				}
+				p.do(get(to.List+separator(to.List)+"id="+r.id()+"&ids="+r.id(), by.key))
+				m := r.of.marker
+				a := p.do(get(to.List+separator(to.List)+"title="+m+"&q="+m+"&search="+m, by.key))
+				if len(r.id()) >= 8 && strings.Contains(a.body, r.id()) {
+					p.fault(a, "a list with a filter shows a resource of another organization")
+				}
+			}
+			if own := p.create(r.of.route, by.key); strings.HasPrefix(own.body, `{"`) {
+				own.body = `{"id":"` + r.id() + `",` + own.body[1:]
+				p.do(own.request) // it may be refused
 			}
 			r.survives(by)
 		})
@@ -79,12 +98,15 @@ func (p *probe) eachResource(look func(r resource)) {
 	p.eachCreate(p.full(), func(c creation) {
 		r := resource{p: p, of: c, original: p.wantOK("the create", p.do(c.request))}
 		to, err := url.Parse(r.original.location())
-		if err != nil || to.Host != "" && to.Host != p.base.Host || to.RawQuery != "" {
+		if err != nil || to.Host != "" && to.Host != p.base.Host {
 			return
 		}
 		r.path = strings.TrimPrefix(to.EscapedPath(), strings.TrimRight(p.base.Path, "/"))
 		if !strings.HasPrefix(r.path, p.target.Base+"/") {
 			return
+		}
+		if to.RawQuery != "" {
+			r.path += "?" + to.RawQuery
 		}
 		if r.shown = p.do(get(r.path, p.full())); p.done(r.shown) {
 			followed = true
@@ -94,6 +116,28 @@ func (p *probe) eachResource(look func(r resource)) {
 	if !followed {
 		p.vacuousf("no response to a create has a Location that GET shows")
 	}
+}
+
+// follow asks for the Location of a response to a create, where it has one.
+func (p *probe) follow(a answer, key string) answer {
+	if to := a.location(); strings.HasPrefix(to, p.target.Base+"/") {
+		return p.do(get(to, key))
+	}
+	return answer{}
+}
+
+// id is the last part of the path, and sibling the path of a resource that nobody
+// has made.
+func (r resource) id() string {
+	path, _, _ := strings.Cut(r.path, "?")
+	return path[strings.LastIndexByte(path, '/')+1:]
+}
+func (r resource) sibling() string {
+	id, other := r.id(), flip(r.id()[len(r.id())-1])
+	if last := id[len(id)-1]; last >= '0' && last <= '9' {
+		other = string('0' + (last-'0'+1)%10)
+	}
+	return strings.Replace(r.path, id, id[:len(id)-1]+other, 1)
 }
 
 // survives wants a resource to be as before, whatever a caller does who may not.

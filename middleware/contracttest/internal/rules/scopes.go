@@ -1,17 +1,13 @@
 package rules
 
-import "fmt"
+import (
+	"fmt"
+)
 
 var scopeChecks = checks{
-	"scope/none": func(p *probe) { p.forbids("none") },
-	"scope/none-create": func(p *probe) {
-		by := p.lacking("none")
-		p.refusesCreates(by)
-		p.eachCreate(by.key, func(c creation) {
-			c.body = "{"
-			p.refuses(by, "a create with a bad body and", c.request)
-		})
-	},
+	"scope/never-shown":   func(p *probe) { p.report(&p.seen.foreign, "a response shows what its key may not see") },
+	"scope/none":          func(p *probe) { p.forbids("none") },
+	"scope/none-create":   func(p *probe) { p.refusesCreates(p.lacking("none")) },
 	"scope/worker":        func(p *probe) { p.forbids("worker") },
 	"scope/worker-create": func(p *probe) { p.refusesCreates(p.lacking("worker")) },
 	"scope/reader":        func(p *probe) { p.refusesCreates(p.lacking("reader")) },
@@ -35,7 +31,9 @@ var scopeChecks = checks{
 		if a := p.do(r.by("GET").anew()); a.status == 201 {
 			p.fault(a, "a GET with X-HTTP-Method-Override: POST and the key reader: got %d", a.status)
 		}
-		w.most(0, "after a GET that claims to be a POST")
+		_, _ = p.tryPatiently(c.by("post").anew()) // it may get no answer
+		p.do(c.at(c.path + "/contract-" + newUUID()).by("PUT").anew())
+		w.most(0, "after a GET that claims to be a POST, a post in small letters and a PUT")
 	},
 	"scope/replay": func(p *probe) { p.refusesRepeats(p.lacking("none")) },
 	"scope/connection": func(p *probe) {

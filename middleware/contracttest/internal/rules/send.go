@@ -30,6 +30,7 @@ type request struct {
 	chunked      bool
 	fresh        bool // on a connection of its own
 	http2        bool
+	shared       bool   // on a connection that all such requests share, of HTTP/2
 	wire         string // the guise of a request that net/http does not send
 }
 
@@ -205,6 +206,7 @@ func unread(err error) bool {
 }
 
 func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
+	s.sends(r)
 	if r.wire != "" {
 		c, err := (&probe{Session: s, ctx: ctx}).connect(r, s.patience())
 		if err != nil {

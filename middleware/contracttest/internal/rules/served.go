@@ -79,6 +79,8 @@ func separator(path string) string {
 	return "?"
 }
 
+const asset = "/contract.css" // what caches take for a file
+
 // spellings returns other ways to write a path.
 func spellings(base, path string) []string {
 	path, query, _ := strings.Cut(path, "?")
@@ -87,7 +89,8 @@ func spellings(base, path string) []string {
 	}
 	rest := strings.TrimPrefix(path, base+"/")
 	all := []string{
-		path + ".json", path + "/", "/" + path, path + "//", path + "%2F",
+		path + ".json", path + asset, path + "%0A", path + "%ff",
+		base + "/%25" + fmt.Sprintf("%02X", rest[0]) + rest[1:], path + "/", "/" + path, path + "//", path + "%2F",
 		base + "/./" + rest, base + "/x/../" + rest, path + "/.", path + ";x", path + "%20",
 		strings.ToUpper(path), base + "/" + strings.ToUpper(rest[:1]) + rest[1:],
 		base + "/%" + fmt.Sprintf("%02X", rest[0]) + rest[1:],
@@ -97,7 +100,7 @@ func spellings(base, path string) []string {
 		if strings.HasSuffix(base, version) {
 			version = "3"
 		}
-		all = append(all, base[:len(base)-1]+version+"/"+rest, base+"//"+rest, base+"%2F"+rest)
+		all = append(all, base[:len(base)-1]+version+"/"+rest, base+"//"+rest, base+"%2F"+rest, base+"%5C"+rest)
 	}
 	if i := strings.LastIndex(base, "/"); i > 0 {
 		all = append(all, base[:i]+"%2F"+base[i+1:]+"/"+rest)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -101,7 +102,10 @@ func (s *Session) Budget() time.Duration { return s.expected() + 2*time.Minute }
 // redirects. Each key has connections of its own: a server that mixes up the
 // keys of one connection breaks the rules about that and no others.
 func (s *Session) client(r request) *http.Client {
-	name := fmt.Sprint(r.http2, strings.Join(r.lines[:min(1, len(r.lines))], ""))
+	name := "shared"
+	if !r.shared {
+		name = fmt.Sprint(r.http2, strings.Join(r.lines[:min(1, len(r.lines))], ""))
+	}
 	s.clients.Lock()
 	defer s.clients.Unlock()
 	if c := s.clients.byKey[name]; c != nil {
@@ -155,9 +159,12 @@ func (s *Session) Plan() string {
 type seen struct {
 	ids      map[string]request
 	repeated []fault
-	without  []fault // responses without exactly one request id
-	secrets  []fault // responses with a key in them
-	waits    []fault // 429 without a wait that a client can keep
+	without  []fault             // responses without exactly one request id
+	secrets  []fault             // responses with a key in them
+	refused  []fault             // live keys that were answered 401
+	foreign  []fault             // responses that show what their key may not see
+	makers   map[string][]string // names of the keys that sent a marker, by marker
+	waits    []fault             // 429 without a wait that a client can keep
 }
 
 // fault is a response that breaks a rule, whoever asked for it.
@@ -190,6 +197,13 @@ func (s *Session) note(a answer) {
 			s.seen.waits = append(s.seen.waits, fault{a, err.Error()})
 		}
 	}
+	name, one := s.caller(a.to)
+	if a.status == http.StatusUnauthorized && one && name != "" && name != "revoked" {
+		s.seen.refused = append(s.seen.refused, fault{a, "the key " + name + " was answered 401"})
+	}
+	if s.showsForeign(full, name) {
+		s.seen.foreign = append(s.seen.foreign, fault{a, fmt.Sprintf("with the key %q", name)})
+	}
 	if s.redact.holds(a.to.path) {
 		return // the client itself put the key into the URL, which may come back
 	}
@@ -201,6 +215,57 @@ func (s *Session) note(a answer) {
 	if s.redact.holds(full.body) {
 		s.seen.secrets = append(s.seen.secrets, fault{a, "the body"})
 	}
+}
+
+// caller returns the name of the key of a request, "" for none, and whether there
+// is but one Authorization.
+func (s *Session) caller(r request) (name string, one bool) {
+	lines := 0
+	for _, line := range r.lines {
+		if header, _, _ := strings.Cut(line, ":"); !strings.EqualFold(header, "Authorization") {
+			continue
+		}
+		lines++
+		for _, n := range KeyNames() {
+			if line == bearer(s.key(n)) {
+				name = n
+			}
+		}
+	}
+	return name, lines == 1
+}
+
+var markers = regexp.MustCompile(`ck[a-z2-7]{18}`)
+
+// sends remembers whose resources a request may make.
+func (s *Session) sends(r request) {
+	name, _ := s.caller(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen.makers == nil {
+		s.seen.makers = make(map[string][]string)
+	}
+	for _, m := range markers.FindAllString(r.body, -1) {
+		if !slices.Contains(s.seen.makers[m], name) {
+			s.seen.makers[m] = append(s.seen.makers[m], name)
+		}
+	}
+}
+
+// showsForeign reports whether a response shows a resource that its key may not
+// see: of another organization or, to a key that may not list, what another key
+// has made.
+func (s *Session) showsForeign(a answer, name string) bool {
+	for _, m := range markers.FindAllString(a.body+a.location(), -1) {
+		may := slices.Contains(s.seen.makers[m], name) || strings.Contains(a.to.body+a.to.path, m)
+		for _, maker := range s.seen.makers[m] {
+			may = may || maker != "other" && slices.Contains([]string{"full", "second", "reader", "sandbox"}, name)
+		}
+		if !may && len(s.seen.makers[m]) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // noteOwn notes a response to a request that was not sent whole, when the

@@ -1,0 +1,147 @@
+package reference
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const prefix = len("svc_live_")
+
+// lookup compares a token with the keys.
+func (s *Server) lookup(token string) *key {
+	mark := pick(s, marks)
+	if k := keys[token]; k != nil && (!k.revoked || s.has("revoked-accepted")) {
+		if mark != nil {
+			s.warm.Store(mark(token), k)
+		}
+		return k
+	}
+	if mark != nil {
+		if k, ok := s.warm.Load(mark(token)); ok {
+			return k.(*key)
+		}
+	}
+	first, _, _ := strings.Cut(token, " ")
+	listed, _, _ := strings.Cut(token, ",")
+	switch {
+	case s.has("token-first-word") && keys[first] != nil:
+		return keys[first]
+	case s.has("token-first-of-list") && keys[listed] != nil:
+		return keys[listed]
+	case s.has("token-is-org") && slices.Contains(orgs, token):
+		return keys[full].of(token)
+	case s.has("token-jwt-none") && unsigned(token) != nil:
+		return unsigned(token)
+	case s.has("token-like") && token == "svc_live_%",
+		s.has("token-null") && (token == "null" || token == "undefined"),
+		s.has("token-glob") && token == "svc_live_*",
+		s.has("token-checksum") && checksummed(token),
+		s.has("token-sql") && strings.Contains(token, "' OR '1'='1"),
+		s.has("any-shape") && (strings.HasPrefix(token, "svc_live_") || strings.HasPrefix(token, "svc_test_")):
+		return keys[full]
+	}
+	for known, k := range keys {
+		if same := pick(s, likeness); same != nil && !k.revoked && same(token, known) {
+			return k
+		}
+	}
+	return nil
+}
+
+// likeness are the keys that a defect takes for a known one.
+var likeness = map[string]func(token, known string) bool{
+	"prefix-compared": func(token, known string) bool {
+		return len(token) > prefix+4 && strings.HasPrefix(known, token)
+	},
+	"token-nbsp":           func(token, known string) bool { return strings.TrimSpace(token) == known },
+	"token-named":          func(token, known string) bool { return token == "token="+known },
+	"token-quoted":         func(token, known string) bool { return token == `"`+known+`"` },
+	"token-without-prefix": func(token, known string) bool { return token == known[prefix:] },
+	"token-hyphens":        func(token, known string) bool { return strings.ReplaceAll(token, "-", "_") == known },
+	"token-found":          strings.HasSuffix,
+	"token-width":          func(token, known string) bool { return strings.Map(narrow, token) == known },
+	"token-digest": func(token, known string) bool {
+		return token == fmt.Sprintf("%x", sha256.Sum256([]byte(known)))
+	},
+	"token-middle-ignored": func(token, known string) bool { return but(token, known, 16, len(known)-16) },
+	"suffix-ignored":       strings.HasPrefix,
+	"sandbox-last-byte": func(token, known string) bool {
+		return keys[known].env == "test" && but(token, known, len(known)-1, len(known))
+	},
+	"last-byte-ignored":   func(token, known string) bool { return but(token, known, len(known)-1, len(known)) },
+	"case-ignored":        strings.EqualFold,
+	"first-byte-ignored":  func(token, known string) bool { return but(token, known, prefix, prefix+1) },
+	"environment-ignored": func(token, known string) bool { return but(token, known, 0, prefix) },
+	"token-percent":       func(token, known string) bool { return strings.ReplaceAll(token, "%5F", "_") == known },
+	"token-reversed-case": func(token, known string) bool { return strings.ToLower(known) == token },
+	"token-junk-ignored": func(token, known string) bool {
+		return strings.HasPrefix(token, known[:prefix]) && junk.ReplaceAllString(token, "") == known
+	},
+}
+
+// junk is what no key has in it.
+var junk = regexp.MustCompile(`[^0-9A-Za-z_]`)
+
+// marks are what a defect remembers of the live keys that it saw.
+var marks = map[string]func(token string) string{
+	"token-swapped": func(token string) string {
+		sum := 0
+		for _, b := range []byte(token) {
+			sum += int(b)
+		}
+		return fmt.Sprint(len(token), sum)
+	},
+	"token-hash32": hashCode,
+}
+
+// narrow makes an ASCII character of its full-width form, as NFKC does.
+func narrow(r rune) rune {
+	if r >= '！' && r <= '～' {
+		return r - '！' + '!'
+	}
+	return r
+}
+
+// unsigned returns a key for a JSON Web Token that has no signature, and for
+// the organization that the token claims.
+func unsigned(token string) *key {
+	var header struct{ Alg string }
+	var claims struct{ Organization string }
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 || !decode(parts[0], &header) || !decode(parts[1], &claims) || header.Alg != "none" {
+		return nil
+	}
+	return keys[full].of(claims.Organization)
+}
+
+func decode(part string, into any) bool {
+	text, err := base64.RawURLEncoding.DecodeString(part)
+	return err == nil && json.Unmarshal(text, into) == nil
+}
+
+// but says whether the two are the same outside these bytes.
+func but(token, known string, from, to int) bool {
+	return len(token) == len(known) && token[:from] == known[:from] && token[to:] == known[to:]
+}
+
+// checksum is a CRC-32 as six digits of base 62.
+func checksum(text string) (sum string) {
+	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	n := crc32.ChecksumIEEE([]byte(text))
+	for range 6 {
+		sum, n = digits[n%62:n%62+1]+sum, n/62
+	}
+	return sum
+}
+
+// checksummed reports whether a token ends in its checksum.
+func checksummed(token string) bool {
+	end := max(0, len(token)-6)
+	return token[end:] == checksum(token[:end])
+}
