@@ -352,7 +352,4 @@ func (s *Server) run(x *exchange, path, key string, claim *reply) {
 	if left && err != nil && s.has("idem-abort-stuck") {
 		s.locked(func() { claim.stuck = true })
 	}
-	if left && err != nil && s.has("idem-phantom") {
-		s.rollBack(response)
-	}
 }
