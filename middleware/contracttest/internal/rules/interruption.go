@@ -39,16 +39,23 @@ var interruptionChecks = checks{
 		c := p.create(0, p.full())
 		w := p.watch(c)
 		text := p.text(c.request)
+		half := len(text) - len(c.body)/2 - 1
 		slow := p.dial(c.request)
-		slow.send(text[:len(text)-len(c.body)/2-1])
-		p.sleep(3500 * time.Millisecond)
-		if p.has("other") {
-			p.do(p.read(p.key("other")).anew())
-		}
-		// A server may have lost its patience.
-		if a, err := slow.roundTrip(text[len(text)-len(c.body)/2-1:], (*conn).next); err == nil {
-			p.noteOwn(a)
-		}
+		slow.send(text[:half])
+		p.parallel(2, func(i int) {
+			if i == 1 {
+				p.sleep(3 * time.Second)
+				if p.has("other") { // a server of one worker answers when the slow one is through
+					_, _ = p.tryPatiently(p.read(p.key("other")).anew())
+				}
+				return
+			}
+			p.sleep(3500 * time.Millisecond)
+			// A server may have lost its patience.
+			if a, err := slow.roundTrip(text[half:], (*conn).next); err == nil {
+				p.noteOwn(a)
+			}
+		})
 		p.settled(c)
 		w.exactly(1, "after a slow body and its repeat")
 	},
