@@ -88,10 +88,7 @@ func (s *Server) admit(x *exchange) bool {
 	if ok {
 		return true
 	}
-	switch stale, known := s.last.Load(x.r.URL.Path); {
-	case s.has("org-stale-limited") && known && x.r.Method == "GET":
-		x.json(http.StatusOK, stale.([]byte))
-		return false
+	switch {
 	case s.has("rate-captcha") && acceptsHTML(x):
 		x.Header().Set("Location", "/captcha")
 		x.refuse(http.StatusFound, "captcha")

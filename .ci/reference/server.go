@@ -45,7 +45,6 @@ type Server struct {
 	creates     atomic.Int64 // that run, of rate-busy-bare
 	poisoned    sync.Map     // from the beginning of a key to the time, of invalid-poisons
 	requests    atomic.Int64 // of any kind, for idem-worker-recycled
-	last        sync.Map     // from a path to the body of a GET, of org-stale-limited
 	refused     sync.Map     // from a token and a path to a refusal, of rate-429-cached
 	tagged      sync.Map     // from a tag to the id, of id-of-the-etag
 	flights     sync.Map     // from a mark to the last request with it, of beside and scope-narrowed
@@ -360,9 +359,6 @@ func (x *exchange) refuseTo(w http.ResponseWriter, status int, code string) {
 func (x *exchange) json(status int, body []byte) {
 	if mark := pick(x.s, caches); mark != nil && x.r.Method == "GET" && x.key != nil {
 		x.s.locked(func() { x.s.cache[mark(x, *x.key)+x.r.RequestURI] = body })
-	}
-	if x.s.has("org-stale-limited") && x.r.Method == "GET" && status == http.StatusOK {
-		x.s.last.Store(x.r.URL.Path, body)
 	}
 	if x.s.has("auth-cache-public") && x.r.Method == http.MethodGet {
 		x.Header().Set("Cache-Control", "public, max-age=60")
