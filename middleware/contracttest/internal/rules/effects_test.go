@@ -60,7 +60,7 @@ func TestTimes(t *testing.T) {
 
 func TestCountsInWords(t *testing.T) {
 	for n, want := range map[int][2]string{
-		0: {"0 resources", "none"}, 1: {"1 resource", "at most 1"}, 2: {"2 resources", "at most 2"},
+		0: {"none", "none"}, 1: {"1 resource", "at most 1"}, 2: {"2 resources", "at most 2"},
 	} {
 		if got := [2]string{resources(n), atMost(n)}; got != want {
 			t.Errorf("%d: got %q, want %q", n, got, want)
