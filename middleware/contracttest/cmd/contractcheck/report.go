@@ -18,12 +18,17 @@ func printRules(w io.Writer) {
 	}
 }
 
-// printText prints a line for a rule that was looked at.
+// printText prints a line for a rule that was looked at, with why it was left
+// out if it turned out not to apply.
 func printText(w io.Writer, r rules.Result) {
+	why := ""
 	if r.Status == rules.LeftOut {
-		return
+		if r.Took == 0 {
+			return
+		}
+		why = ": " + r.Detail
 	}
-	fmt.Fprintf(w, "%-9s %-9s %s\n", r.Status, r.Rule.Level, r.Rule.Name)
+	fmt.Fprintf(w, "%-9s %-9s %s%s\n", r.Status, r.Rule.Level, r.Rule.Name, why)
 }
 
 // printJSON prints a rule as one line.
