@@ -168,7 +168,7 @@ var authChecks = checks{
 			"the key behind a dot":   "x." + p.full(),
 			"a letter of full width": p.full()[:len(p.full())-1] + string(rune(p.full()[len(p.full())-1])+0xfee0),
 		}
-		for text := range leaves(p.sample.body) {
+		for _, text := range slices.Sorted(maps.Keys(leaves(p.sample.body))) {
 			if !strings.ContainsAny(text, " \r\n") && len(odd) < 20 {
 				odd["what the read shows, "+text] = text
 			}

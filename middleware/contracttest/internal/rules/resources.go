@@ -126,12 +126,13 @@ func (p *probe) follow(a answer, key string) answer {
 	return answer{}
 }
 
-// id is the last part of the path, and sibling the path of a resource that nobody
-// has made.
+// id is the last part of the path.
 func (r resource) id() string {
 	path, _, _ := strings.Cut(r.path, "?")
 	return path[strings.LastIndexByte(path, '/')+1:]
 }
+
+// sibling is the path of a resource that nobody has made.
 func (r resource) sibling() string {
 	id, other := r.id(), flip(r.id()[len(r.id())-1])
 	if last := id[len(id)-1]; last >= '0' && last <= '9' {

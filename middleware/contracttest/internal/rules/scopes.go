@@ -1,8 +1,6 @@
 package rules
 
-import (
-	"fmt"
-)
+import "fmt"
 
 var scopeChecks = checks{
 	"scope/never-shown":   func(p *probe) { p.report(&p.seen.foreign, "a response shows what its key may not see") },

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -197,7 +196,7 @@ func (s *Session) note(a answer) {
 			s.seen.waits = append(s.seen.waits, fault{a, err.Error()})
 		}
 	}
-	name, one := s.caller(a.to)
+	name, one := s.keyName(a.to)
 	if a.status == http.StatusUnauthorized && one && name != "" && name != "revoked" {
 		s.seen.refused = append(s.seen.refused, fault{a, "the key " + name + " was answered 401"})
 	}
@@ -217,9 +216,9 @@ func (s *Session) note(a answer) {
 	}
 }
 
-// caller returns the name of the key of a request, "" for none, and whether there
-// is but one Authorization.
-func (s *Session) caller(r request) (name string, one bool) {
+// keyName returns the name of the key of a request, "" for none, and whether there
+// is one Authorization and no other.
+func (s *Session) keyName(r request) (name string, one bool) {
 	lines := 0
 	for _, line := range r.lines {
 		if header, _, _ := strings.Cut(line, ":"); !strings.EqualFold(header, "Authorization") {
@@ -233,39 +232,6 @@ func (s *Session) caller(r request) (name string, one bool) {
 		}
 	}
 	return name, lines == 1
-}
-
-var markers = regexp.MustCompile(`ck[a-z2-7]{18}`)
-
-// sends remembers whose resources a request may make.
-func (s *Session) sends(r request) {
-	name, _ := s.caller(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.seen.makers == nil {
-		s.seen.makers = make(map[string][]string)
-	}
-	for _, m := range markers.FindAllString(r.body, -1) {
-		if !slices.Contains(s.seen.makers[m], name) {
-			s.seen.makers[m] = append(s.seen.makers[m], name)
-		}
-	}
-}
-
-// showsForeign reports whether a response shows a resource that its key may not
-// see: of another organization or, to a key that may not list, what another key
-// has made.
-func (s *Session) showsForeign(a answer, name string) bool {
-	for _, m := range markers.FindAllString(a.body+a.location(), -1) {
-		may := slices.Contains(s.seen.makers[m], name) || strings.Contains(a.to.body+a.to.path, m)
-		for _, maker := range s.seen.makers[m] {
-			may = may || maker != "other" && slices.Contains([]string{"full", "second", "reader", "sandbox"}, name)
-		}
-		if !may && len(s.seen.makers[m]) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // noteOwn notes a response to a request that was not sent whole, when the
