@@ -38,7 +38,7 @@ func TestRun(t *testing.T) {
 	t.Run("limit", func(t *testing.T) {
 		t.Parallel()
 		s := reference.New()
-		s.Limit, s.Window = 20, 2*time.Second // a slow machine is to reach it
+		s.Limit, s.Window = 40, 2*time.Second // a slow machine is to reach it
 		contracttest.Run(t, contracttest.Target{Handler: s, Keys: keys(), Creates: creates, Advice: true, Timeout: patience})
 	})
 	t.Run("no limit", func(t *testing.T) {
