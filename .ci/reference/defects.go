@@ -15,6 +15,9 @@ var second string
 //go:embed third.txt
 var third string
 
+//go:embed fourth.txt
+var fourth string
+
 // A Defect is one way to break the contract, or to differ without breaking it.
 type Defect struct {
 	Name, Text, Sentence string
@@ -29,6 +32,9 @@ func Second() []Defect { return read(second) }
 
 // Third reads the third list.
 func Third() []Defect { return read(third) }
+
+// Fourth reads the fourth list.
+func Fourth() []Defect { return read(fourth) }
 
 func read(list string) []Defect {
 	var all []Defect

@@ -23,6 +23,8 @@ type reply struct {
 	done     chan struct{}
 	response *httptest.ResponseRecorder // nil: nothing happened
 	at       time.Time
+	ended    time.Time
+	worker   int
 	repeats  int
 	gzip     bool // the first request takes it
 	stuck    bool // in progress for ever
@@ -86,6 +88,9 @@ func (s *Server) once(x *exchange, path string) {
 		if s.has("free-stores-refusals") || s.has("idem-cut-stored") {
 			s.store(x, http.StatusBadRequest, "bad_request")
 		}
+		if given := x.r.Header.Get("Idempotency-Key"); s.has("idem-cut-hangs") && given != "" {
+			s.cuts.Store(s.partition(x, path)+given, true)
+		}
 		x.refuse(http.StatusBadRequest, "bad_request")
 		return
 	}
@@ -96,6 +101,9 @@ func (s *Server) once(x *exchange, path string) {
 	}
 	if key == "" && s.has("idem-guesses") {
 		key = string(body)
+	}
+	if s.has("idem-key-lingers") {
+		key = x.lingering(key)
 	}
 	first := s.stored(x.as(keys[full]), Tasks)
 	switch pass, same := pick(s, passedOver), pick(s, sameKeys); {
@@ -131,6 +139,9 @@ func (s *Server) once(x *exchange, path string) {
 func (s *Server) claimAndRun(x *exchange, path, key string) {
 	if s.has("org-key-taken") && s.taken(key) {
 		x.refuse(http.StatusUnprocessableEntity, "idempotency_key_reused")
+		return
+	}
+	if s.waitForCut(x, key) {
 		return
 	}
 	if s.has("idem-bloom") && s.inFilter(key) {
@@ -177,6 +188,12 @@ func (s *Server) inFlight(x *exchange, path string, claim *reply) bool {
 		s.create(x, own, path)
 		s.rollBack(own)
 		x.replayOf(&reply{response: own})
+	case s.has("idem-race-body-only"):
+		<-claim.done
+		if claim.response == nil {
+			return false
+		}
+		x.bodyOf(claim.response)
 	case s.has("idem-race-empty"):
 		x.WriteHeader(http.StatusAccepted)
 	default:
@@ -191,6 +208,9 @@ func (s *Server) inFlight(x *exchange, path string, claim *reply) bool {
 
 // again answers a repeat.
 func (s *Server) again(x *exchange, path string, claim *reply) {
+	if s.unreplayable(x, path, claim) {
+		return
+	}
 	var stuck, late, fifth bool
 	s.locked(func() {
 		s.repeats++
@@ -239,7 +259,7 @@ func (x *exchange) conflict() {
 // differs answers another body under the same key.
 func (s *Server) differs(x *exchange, path string) bool {
 	switch {
-	case s.has("idem-other-body"), pick(s, sameKeys) != nil && !s.has("idem-key-422"):
+	case s.has("idem-other-body"), x.lingers(), pick(s, sameKeys) != nil && !s.has("idem-key-422"):
 		return false
 	case s.has("idem-other-body-new"):
 		s.create(x, x, path)
@@ -287,7 +307,10 @@ func (s *Server) claim(x *exchange, key, path string) (*reply, bool) {
 	soon := s.has("idem-forgets-soon") && before != nil && time.Since(before.at) > time.Second
 	lapsed := s.has("idem-lease") && before != nil && before.running() && time.Since(before.at) > s.Create/2
 	slow := s.has("idem-slow-body") && before != nil && !before.running() && !x.known
-	if before != nil && !gone && !soon && !lapsed && !slow {
+	if before != nil && !gone && !soon && !lapsed && !slow && !s.lags(before) {
+		if s.has("idem-lock-by-worker") && before.running() && before.worker != x.worker() {
+			return s.ownClaim(x, key, path)
+		}
 		return before, true
 	}
 	if same := pick(s, joins); same != nil {
@@ -311,7 +334,10 @@ func (s *Server) claim(x *exchange, key, path string) (*reply, bool) {
 	}
 	claim := &reply{body: string(x.body), path: path, done: make(chan struct{}), at: time.Now()}
 	claim.gzip = x.r.Header.Get("Accept-Encoding") == "gzip"
-	claim.token, claim.headers = x.token, fingerprint(x.r)
+	claim.token, claim.headers, claim.worker = x.token, fingerprint(x.r), x.worker()
+	if s.has("idem-body-overwrites") {
+		s.overwrite(key, claim.body)
+	}
 	s.replies[key] = claim
 	s.order = append(s.order, key)
 	if keep := pick(s, map[string]int{"idem-forgets-many": 16, "idem-forgets-two": 2}); keep > 0 && len(s.order) > keep {
@@ -330,7 +356,7 @@ func (s *Server) run(x *exchange, path, key string, claim *reply) {
 		response.Header().Set("Svc-Request-Id", rand.Text())
 	}
 	s.mu.Lock()
-	claim.response = response
+	claim.response, claim.ended = response, time.Now()
 	switch {
 	case s.has("idem-400-stuck") && response.Code == http.StatusBadRequest:
 		claim.stuck = true

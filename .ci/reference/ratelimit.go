@@ -12,7 +12,7 @@ import (
 type window struct {
 	start, end time.Time
 	used       int
-	denied     bool
+	denied     int // requests
 	before     int // used of the window before, for rate-weighted
 }
 
@@ -27,10 +27,12 @@ func (w *window) weighed(now time.Time) int {
 // denial is a request over the limit.
 type denial struct {
 	left, elapsed time.Duration // of the window
-	first         bool          // in the window
+	nth           int           // in the window
 }
 
 func (d denial) seconds() int { return int((d.left + time.Second - 1) / time.Second) }
+
+func (d denial) first() bool { return d.nth == 1 }
 
 // waits are the values that a defect or a freedom gives Retry-After.
 var waits = map[string]func(d denial) string{
@@ -47,13 +49,16 @@ var waits = map[string]func(d denial) string{
 	"rate-timestamp":    func(d denial) string { return fmt.Sprint(time.Now().Add(d.left).Unix()) },
 	"rate-milliseconds": func(d denial) string { return fmt.Sprint(d.left.Milliseconds()) },
 	"rate-grows":        func(d denial) string { return fmt.Sprint(int(d.elapsed/time.Second) + 1) },
-	"free-date":         func(d denial) string { return date(d.left + time.Second - 1) },
-	"free-floor":        func(d denial) string { return fmt.Sprint(int(d.left / time.Second)) },
+	"rate-date-utc": func(d denial) string {
+		return time.Now().Add(d.left + time.Second - 1).UTC().Format(time.RFC1123)
+	},
+	"free-date":  func(d denial) string { return date(d.left + time.Second - 1) },
+	"free-floor": func(d denial) string { return fmt.Sprint(int(d.left / time.Second)) },
 	"rate-bare-last-second": func(d denial) string {
 		return fmt.Sprint(int(d.left / time.Second))
 	},
 	"rate-short-later": func(d denial) string {
-		if d.first {
+		if d.first() {
 			return fmt.Sprint(d.seconds())
 		}
 		return "1"
@@ -123,7 +128,7 @@ func (s *Server) admit(x *exchange) bool {
 		value = "1"
 	}
 	late := s.has("rate-bare-last-second") && d.left < time.Second
-	if !s.any(bare, x) && !late && (!s.has("rate-bare-later") || d.first) {
+	if !s.any(bare, x) && !late && (!s.has("rate-bare-later") || d.first()) {
 		x.Header().Set("Retry-After", value)
 	}
 	if s.has("rate-twice") {
@@ -137,6 +142,12 @@ func (s *Server) admit(x *exchange) bool {
 		s.refused.Store(x.token+x.r.URL.Path, refusal{value, time.Now().Add(d.left + 10*time.Second)})
 	}
 	status := s.status("rate", http.StatusTooManyRequests)
+	if s.has("rate-banned") && d.nth > 5 {
+		status = http.StatusForbidden
+	}
+	if s.has("rate-body-left") && x.r.Method == "POST" {
+		x.leave()
+	}
 	x.refuse(status, "rate_limited")
 	if x.r.Method == "POST" && s.has("idem-429-stored") {
 		s.store(x, status, "rate_limited")
@@ -179,7 +190,7 @@ func (s *Server) take(x *exchange) (denial, bool) {
 	if s.has("free-drip") {
 		return s.drip(bucket, w, now)
 	}
-	if w == nil || !now.Before(w.end) && !(s.has("rate-for-ever") && w.denied) {
+	if w == nil || !now.Before(w.end) && !(s.has("rate-for-ever") && w.denied > 0) {
 		if w != nil && s.has("idem-flushed-by-window") {
 			clear(s.replies)
 		}
@@ -197,7 +208,8 @@ func (s *Server) take(x *exchange) (denial, bool) {
 	if w.used+w.weighed(now) <= s.Limit {
 		return denial{}, true
 	}
-	d := denial{max(w.end.Sub(now), time.Millisecond), now.Sub(w.start), !w.denied}
+	w.denied++
+	d := denial{max(w.end.Sub(now), time.Millisecond), now.Sub(w.start), w.denied}
 	if s.has("rate-first-window") {
 		for _, other := range s.windows {
 			if left := other.end.Sub(now); left > 0 {
@@ -205,7 +217,6 @@ func (s *Server) take(x *exchange) (denial, bool) {
 			}
 		}
 	}
-	w.denied = true
 	if s.has("rate-penalty") {
 		w.end = w.end.Add(s.Window / 4)
 	}

@@ -75,6 +75,9 @@ func (s *Server) read(x *exchange, path string) {
 		body = s.account(x)
 	} else {
 		body = s.list(x, path)
+		if s.has("path-link-bare") {
+			x.Header().Set("Link", "<"+strings.TrimPrefix(path, "/api/v1")+`>; rel="self"`)
+		}
 	}
 	tag := fmt.Sprintf(`"%d"`, len(body))
 	x.Header().Set("Etag", tag)
@@ -347,6 +350,10 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 	made, fresh := s.insert(owner, path, title)
 	if !fresh && !s.has("free-upsert") {
 		x.refuseTo(w, http.StatusConflict, "there_is_one_with_this_title")
+		return
+	}
+	if s.has("idem-500-inserted") && hasEmoji(title) {
+		x.refuseTo(w, http.StatusInternalServerError, "internal")
 		return
 	}
 	time.Sleep(s.Create / 2)

@@ -1,6 +1,6 @@
 // Package reference is a small server that keeps the contract and is made of
 // nothing but net/http. On demand it breaks the contract in one of the ways
-// that its three lists name, or uses one of the freedoms that the contract leaves.
+// that its lists name, or uses one of the freedoms that the contract leaves.
 package reference
 
 import (
@@ -50,13 +50,15 @@ type Server struct {
 	flights     sync.Map     // from a mark to the last request with it, of beside and scope-narrowed
 	warm        sync.Map     // from the mark of a token to its key, of marks
 	leases      sync.Map     // from a token to the request that has it, of key-one-at-a-time
+	cuts        sync.Map     // the keys of creates whose body was cut, of idem-cut-hangs
 
 	failed atomic.Pointer[key] // of the last 400, for org-after-error
 	latest atomic.Pointer[key] // of the last request, for org-slow-body
 
 	mu      sync.Mutex
 	replies map[string]*reply
-	order   []string // of replies
+	other   map[string]*reply // of the worker that came second, for idem-lock-by-worker
+	order   []string          // of replies
 	windows map[string]*window
 	tasks   []*resource
 	buffer  []byte // of all repeats
@@ -73,6 +75,7 @@ func New(names ...string) *Server {
 	s := &Server{
 		defects: make(map[string]bool),
 		replies: make(map[string]*reply),
+		other:   make(map[string]*reply),
 		windows: make(map[string]*window),
 		cache:   make(map[string][]byte),
 
@@ -80,7 +83,7 @@ func New(names ...string) *Server {
 		uses:     make(map[string]int),
 	}
 	known := make(map[string]bool)
-	for _, d := range slices.Concat(Defects(), Second(), Third()) {
+	for _, d := range slices.Concat(Defects(), Second(), Third(), Fourth()) {
 		known[d.Name] = true
 	}
 	for _, name := range names {
@@ -124,6 +127,8 @@ type connection struct {
 	denied   bool
 	read     *atomic.Int64 // bytes, nil outside a Network
 	handled  atomic.Int64  // bytes that were read by the end of the last request
+	left     atomic.Bool   // the body of the last request, of rate-body-left
+	lastKey  string        // of idem-key-lingers
 }
 
 // exchange is one request and what became of it so far.
@@ -186,6 +191,7 @@ func (s *Server) others(x *exchange) bool {
 	known := path == Account || path == Tasks || path == Deliverables
 	_, badQuery := url.QueryUnescape(x.r.URL.RawQuery)
 	switch {
+	case s.has("rate-body-left") && x.leftover():
 	case s.cached(x) != nil:
 		x.json(http.StatusOK, s.cached(x))
 	case s.has("auth-jsonp-open") && path == Account && x.r.Method == "GET" && x.r.URL.Query().Has("callback"):
@@ -262,6 +268,12 @@ var spellings = map[string]func(path string) string{
 		}
 		return path
 	},
+	"path-capitals": func(path string) string {
+		if len(path) > 8 && strings.EqualFold(path[:8], "/api/v1/") {
+			return "/api/v1/" + path[8:]
+		}
+		return path
+	},
 	"path-unversioned": func(path string) string {
 		if strings.HasPrefix(path, "/api/v1/") {
 			return path
@@ -311,6 +323,9 @@ func (s *Server) route(x *exchange) {
 		to := "/" + strings.Trim(path, "/")
 		if s.has("secret-in-redirect") {
 			to += "?key=" + x.token
+		}
+		if s.has("path-redirect-bare") {
+			to = strings.TrimPrefix(to, "/api/v1")
 		}
 		x.Header().Set("Location", to)
 		x.WriteHeader(http.StatusPermanentRedirect)

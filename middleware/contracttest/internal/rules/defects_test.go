@@ -89,7 +89,7 @@ var atTheEnd = []string{"request-id/unique", "request-id/every-response", "secre
 func TestDefects(t *testing.T) {
 	failfast := flag.Lookup("test.failfast").Value.String() == "true" // which does not end parallel tests
 	var failed atomic.Bool
-	for i, d := range slices.Concat(reference.Defects(), reference.Second(), reference.Third()) {
+	for i, d := range slices.Concat(reference.Defects(), reference.Second(), reference.Third(), reference.Fourth()) {
 		if i%stride != 0 || d.Free {
 			continue
 		}
