@@ -94,6 +94,13 @@ var idempotencyChecks = checks{
 	},
 	"idempotency/two-keys": func(p *probe) {
 		p.wantApartAtOnce(p.create(0, p.full()), p.create(0, p.full()))
+		ifTaken(func() { // a server may close its connections, and want a key
+			keyed, unkeyed := p.create(0, p.full()), p.unkeyed(0, p.full())
+			p.expect(unkeyed, 3) // as often as it may be sent
+			if both := p.sequence(keyed.request, unkeyed.request); both[1].ok() {
+				p.wantOther("a create without a key, on the same connection,", both[1], both[0])
+			}
+		})
 		c := p.create(0, p.full())
 		first := p.wantOK("the first", p.do(c.request))
 		// Equal bodies, unless the body has a value that must be unique.

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"net/url"
+	"regexp"
 	"strings"
 )
 
@@ -39,5 +40,33 @@ var pathChecks = checks{
 				p.fault(a, "the Location of a create, %s, does not begin with %s", to.Path, p.target.Base)
 			}
 		})
+		read, _, _ := strings.Cut(p.target.Read, "?")
+		a := p.do(get(read+"/", p.full()))
+		p.wantBase("a redirect", a, a.location(), read)
+		for _, c := range p.target.Creates {
+			if c.List == "" {
+				continue
+			}
+			a := p.do(get(c.List, p.full()))
+			for _, link := range linked.FindAllStringSubmatch(strings.Join(a.header.Values("Link"), ","), -1) {
+				p.wantBase("a Link", a, link[1], c.List)
+			}
+		}
 	},
+}
+
+// linked matches the targets of Link (RFC 8288).
+var linked = regexp.MustCompile(`<([^>]*)>`)
+
+// wantBase wants a link to a path of this server not to leave out the base path.
+func (p *probe) wantBase(what string, a answer, link, path string) {
+	to, err := url.Parse(link)
+	if err != nil || to.Host != "" && to.Host != p.base.Host || p.target.Base == "" {
+		return
+	}
+	path, _, _ = strings.Cut(path, "?")
+	own := strings.TrimPrefix(to.Path, strings.TrimRight(p.base.Path, "/"))
+	if p.target.Base+strings.TrimRight(own, "/") == path {
+		p.fault(a, "%s leads to %s, which lacks %s", what, to.Path, p.target.Base)
+	}
 }

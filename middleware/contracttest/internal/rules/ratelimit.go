@@ -109,6 +109,9 @@ var rateLimitChecks = checks{
 			}
 			there = there && (r.method != "DELETE" || p.denies(a))
 		}
+		for _, c := range made {
+			p.wantWholeRequests(c)
+		}
 		p.limited(denied)
 		for _, c := range made {
 			p.wantSame("the repeat after the wait", p.do(c.request), first)
@@ -151,6 +154,22 @@ var rateLimitChecks = checks{
 func (p *probe) wantFound() {
 	if !p.limit.found || p.limit.face != "" {
 		p.skipf("no 429 came: requests over the limit are answered otherwise (ratelimit/status)")
+	}
+}
+
+// wantWholeRequests wants the body of a create over the limit not to be taken
+// for the next request of its connection.
+func (p *probe) wantWholeRequests(c creation) {
+	conn := p.dial(c.request)
+	defer conn.Close()
+	conn.send(p.text(c.request))
+	if first, err := conn.next(); err != nil || !p.denies(first) {
+		return
+	}
+	conn.last = p.read(p.full())
+	conn.send(p.text(conn.last))
+	if a, err := conn.next(); err == nil && a.status == http.StatusBadRequest {
+		p.fault(a, "a GET behind a create that was answered 429, on its connection: got 400")
 	}
 }
 

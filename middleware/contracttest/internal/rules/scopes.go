@@ -12,7 +12,9 @@ var scopeChecks = checks{
 	"scope/writer": func(p *probe) {
 		p.refusesLists(p.lacking("writer"))
 		for i := range p.target.Creates {
-			p.wantOK("a create with the key writer", p.do(p.create(i, p.key("writer")).request))
+			c := p.create(i, p.key("writer"))
+			first := p.wantOK("a create with the key writer", p.do(c.request))
+			p.wantSame("the repeat with the key writer", p.do(c.request), first)
 		}
 	},
 	"scope/sandbox": func(p *probe) {
