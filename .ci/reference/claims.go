@@ -56,6 +56,12 @@ var claims = map[string]func(x *exchange, k key) *key{
 		}
 		return &k
 	},
+	"scope-worker-bundle": func(_ *exchange, k key) *key {
+		if k.may("chat:write") {
+			return k.with("deliverables:write")
+		}
+		return &k
+	},
 	"scope-of-org": func(_ *exchange, k key) *key { return k.with(strings.Join(all, " ")) },
 }
 

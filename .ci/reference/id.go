@@ -128,6 +128,13 @@ func (x *exchange) ids() []string {
 		defer s.mu.Unlock()
 		s.ids++
 		return []string{fmt.Sprint("req_", s.ids%16)}
+	case s.has("id-404-cached") && x.status == http.StatusNotFound && x.r.Method == http.MethodGet:
+		return []string{s.idOfMissing(x)}
+	case s.has("id-counts-environment") && x.key != nil:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.counts[x.key.env]++
+		return []string{fmt.Sprint("req_", s.counts[x.key.env])}
 	case s.has("id-is-the-secret") && x.key != nil:
 		return []string{rand.Text() + strings.TrimPrefix(x.token, "Bearer ")}
 	case s.has("id-from-client") && x.r.Header.Get("Svc-Request-Id") != "":

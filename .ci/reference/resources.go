@@ -101,6 +101,9 @@ func (s *Server) account(x *exchange) []byte {
 	if s.has("secret-in-body") {
 		account["key"] = x.token
 	}
+	if token := bearer(x.token); s.has("secret-mask-inverted") && len(token) > 4 {
+		account["key"] = token[:len(token)-4] + "****"
+	}
 	if s.has("secret-encoded") {
 		account["key"] = base64.StdEncoding.EncodeToString([]byte(bearer(x.token)))
 	}
@@ -189,7 +192,11 @@ func (s *Server) item(x *exchange, path, id string) {
 		x.refuse(http.StatusNotFound, "not_found")
 		return
 	}
-	if !s.allow(x, strings.TrimPrefix(path, "/api/v1/")+":"+verb) {
+	scope := strings.TrimPrefix(path, "/api/v1/") + ":" + verb
+	if x.r.Method == "DELETE" && s.has("lacking-deletes") && !x.key.may(scope) {
+		s.remove(x, path, id)
+	}
+	if !s.allow(x, scope) {
 		return
 	}
 	s.mu.Lock()
@@ -212,12 +219,15 @@ func (s *Server) item(x *exchange, path, id string) {
 	s.mu.Unlock()
 	switch {
 	case !found:
-		x.refuse(http.StatusNotFound, "not_found")
+		x.refuse(http.StatusNotFound, s.notFound(x, path, id))
 	case x.r.Method == "DELETE":
 		x.WriteHeader(http.StatusNoContent)
 	case verb == "write":
 		x.refuse(http.StatusMethodNotAllowed, "method_not_allowed")
 	default:
+		if x.r.Method == "GET" {
+			s.items.Store(x.r.URL.Path, true)
+		}
 		body, _ := json.Marshal(shown)
 		x.json(http.StatusOK, body)
 	}

@@ -55,6 +55,10 @@ var granted = map[string]when{
 			"text/plain")
 	},
 	"item-unscoped": func(x *exchange) bool { return strings.HasPrefix(x.r.URL.Path, Tasks+"/") },
+	"scope-second-try": func(x *exchange) bool {
+		_, again := x.s.asked.LoadOrStore(x.token+" "+x.r.Method+" "+x.r.URL.Path, true)
+		return again
+	},
 	"scope-keyless-open": func(x *exchange) bool {
 		return x.r.Method == "POST" && x.r.Header.Get("Idempotency-Key") == ""
 	},
@@ -64,4 +68,5 @@ var granted = map[string]when{
 var foreign = map[string]when{
 	"item-org":        func(x *exchange) bool { return x.r.Method == "GET" || x.r.Method == "HEAD" },
 	"item-delete-org": func(x *exchange) bool { return x.r.Method == "DELETE" },
+	"item-cached-org": readBefore,
 }

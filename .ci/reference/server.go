@@ -51,9 +51,16 @@ type Server struct {
 	warm        sync.Map     // from the mark of a token to its key, of marks
 	leases      sync.Map     // from a token to the request that has it, of key-one-at-a-time
 	cuts        sync.Map     // the keys of creates whose body was cut, of idem-cut-hangs
+	strangers   atomic.Int64 // invalid keys in a row, of auth-breaker-open
+	unknown     sync.Map     // invalid keys, of invalid-again-500
+	asked       sync.Map     // from a token, method and path, of scope-second-try
+	items       sync.Map     // paths of resources that were read, of item-cached-org
+	missing     sync.Map     // from a token and a target to the id, of id-404-cached
 
 	failed atomic.Pointer[key] // of the last 400, for org-after-error
 	latest atomic.Pointer[key] // of the last request, for org-slow-body
+
+	previous atomic.Value // Authorization of the last request, for secret-of-previous
 
 	mu      sync.Mutex
 	replies map[string]*reply
@@ -68,6 +75,7 @@ type Server struct {
 
 	underWay map[string]int // creates, by organization
 	uses     map[string]int // of keys, for secret-metrics
+	counts   map[string]int // of ids, by environment, for id-counts-environment
 }
 
 // New returns a server with the defects and freedoms.
@@ -81,6 +89,7 @@ func New(names ...string) *Server {
 
 		underWay: make(map[string]int),
 		uses:     make(map[string]int),
+		counts:   make(map[string]int),
 	}
 	known := make(map[string]bool)
 	for _, d := range slices.Concat(Defects(), Second(), Third(), Fourth()) {
@@ -147,7 +156,8 @@ type exchange struct {
 	status int
 	size   int // of the body
 
-	pipelined bool // read together with the request before it
+	before    string // Authorization of the request before it, of any client
+	pipelined bool   // read together with the request before it
 }
 
 // as returns the exchange as if it were with another key.
@@ -174,6 +184,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		conn = &connection{id: rand.Text()}
 	}
 	x := &exchange{ResponseWriter: w, s: s, r: r, conn: conn, token: r.Header.Get("Authorization")}
+	x.before, _ = s.previous.Swap(x.token).(string)
 	if s.has("id-absent-pipelined") && r.ProtoMajor == 1 && conn.read != nil {
 		x.pipelined = conn.read.Load() == conn.handled.Load()
 		defer func() { conn.handled.Store(conn.read.Load()) }()
@@ -196,6 +207,10 @@ func (s *Server) others(x *exchange) bool {
 		x.json(http.StatusOK, s.cached(x))
 	case s.has("auth-jsonp-open") && path == Account && x.r.Method == "GET" && x.r.URL.Query().Has("callback"):
 		s.script(x)
+	case s.crashes(x):
+		x.refuse(http.StatusInternalServerError, "internal")
+	case s.has("id-absent-501") && !slices.Contains(methods, x.r.Method):
+		x.refuse(http.StatusNotImplemented, "not_implemented")
 	case s.has("secret-metrics") && path == "/metrics":
 		s.metrics(x)
 	case s.has("secret-in-trace") && x.r.Method == http.MethodTrace:
@@ -224,29 +239,6 @@ func (s *Server) others(x *exchange) bool {
 	return true
 }
 
-// caches are the defects that answer a GET as another one with the same mark.
-var caches = map[string]func(x *exchange, k key) string{
-	"auth-cached":      func(*exchange, key) string { return "" },
-	"auth-cached-gzip": func(x *exchange, _ key) string { return x.r.Header.Get("Accept-Encoding") },
-	"scope-cached":     func(_ *exchange, k key) string { return k.org + k.env },
-	"org-read-cached":  func(_ *exchange, k key) string { return fmt.Sprint(k.scopes) },
-}
-
-// cached returns what the cache holds for the request.
-func (s *Server) cached(x *exchange) []byte {
-	mark, k := pick(s, caches), keys[bearer(x.token)]
-	private := s.has("scope-cached") || s.has("org-read-cached")
-	if mark == nil || x.r.Method != "GET" || k == nil && private {
-		return nil
-	}
-	if k == nil {
-		k = &key{}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cache[mark(x, *k)+x.r.RequestURI]
-}
-
 // spellings are the paths that a defect takes for others.
 var spellings = map[string]func(path string) string{
 	"path-bare":          func(path string) string { return strings.Replace(path, "/account", Account, 1) },
@@ -259,6 +251,7 @@ var spellings = map[string]func(path string) string{
 	"attack-capitals":    strings.ToLower,
 	"auth-suffix-open":   func(path string) string { return strings.TrimSuffix(path, ".json") },
 	"auth-dots-open":     path.Clean,
+	"auth-static-cached": func(path string) string { return asset.ReplaceAllString(path, "") },
 	"auth-newline-open":  func(path string) string { return strings.TrimRight(path, "\n") },
 	"auth-by-path":       func(path string) string { return keySegment.ReplaceAllString(path, "") },
 	"path-anywhere":      func(path string) string { return path[max(0, strings.Index(path, "/api/v1/")):] },
@@ -367,6 +360,9 @@ func (x *exchange) refuseTo(w http.ResponseWriter, status int, code string) {
 	}
 	if x.s.has("leak-list") {
 		detail = string(x.s.list(x.as(keys[full]), Tasks))
+	}
+	if x.s.has("secret-of-previous") && status == http.StatusBadRequest {
+		detail = x.before
 	}
 	_, _ = fmt.Fprintf(w, `{"status":%d,"code":%q,"detail":%q}`, status, code, detail)
 }

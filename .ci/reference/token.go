@@ -15,6 +15,9 @@ const prefix = len("svc_live_")
 
 // lookup compares a token with the keys.
 func (s *Server) lookup(token string) *key {
+	if k := s.breaker(token); k != nil {
+		return k
+	}
 	mark := pick(s, marks)
 	if k := keys[token]; k != nil && (!k.revoked || s.has("revoked-accepted")) {
 		if mark != nil {
@@ -65,6 +68,7 @@ var likeness = map[string]func(token, known string) bool{
 	"token-without-prefix": func(token, known string) bool { return token == known[prefix:] },
 	"token-hyphens":        func(token, known string) bool { return strings.ReplaceAll(token, "-", "_") == known },
 	"token-found":          strings.HasSuffix,
+	"token-last-bits":      sameBytes,
 	"token-width":          func(token, known string) bool { return strings.Map(narrow, token) == known },
 	"token-digest": func(token, known string) bool {
 		return token == fmt.Sprintf("%x", sha256.Sum256([]byte(known)))
