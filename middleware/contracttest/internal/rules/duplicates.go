@@ -87,7 +87,7 @@ func (p *probe) wantSlowBody() {
 	answers := make([]answer, 2)
 	p.parallel(2, func(i int) {
 		if i == 0 {
-			p.sleep(p.latency) // the head goes first
+			p.sleep(p.latency + 5*time.Millisecond) // the head goes first
 			if again := p.do(old.anew()); again.ok() || again.status == 409 {
 				p.wantSame("a repeat beside a slow create", again, before)
 			}
