@@ -172,6 +172,19 @@ func TestBreaches(t *testing.T) {
 	}
 }
 
+// What a server refuses to take does not end a rule that asks for more.
+func TestBehindRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		results, err := run(t, newServer("free-http10-505", "idem-412").Configure, target(), only("idempotency/guises"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := results["idempotency/guises"]; r.Status != rules.Broken {
+			t.Errorf("it is %s", r.Explain())
+		}
+	})
+}
+
 // A limit on creates alone is not found by reading. A target may say that it
 // has none; a 429 without Retry-After is a fault all the same.
 func TestLimitOfCreates(t *testing.T) {

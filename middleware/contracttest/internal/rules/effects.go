@@ -123,7 +123,7 @@ func (w watch) exactly(n int, what string) {
 	got := w.await(n)
 	whole := w.in != nil && got < n && w.whole()
 	for try := 0; whole && got < n && try < 5; try++ {
-		got = w.await(n) // so long that no usual delay of a list explains it
+		got = w.await(n) // 12 s in all: a list may be behind
 	}
 	switch {
 	case w.in == nil || got == n:
