@@ -19,25 +19,27 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/xid"
+
+	"github.com/sallyport-go/sallyport/.ci/servers"
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 )
 
-// databases are the flags of a database that no other test sees, for each kind
-// that is there.
-func databases(t *testing.T) map[string][]string {
-	t.Helper()
-	kinds := map[string][]string{"sqlite": {"-sqlite", filepath.Join(t.TempDir(), "example.db")}}
-	if dsn := os.Getenv("SALLYPORT_POSTGRES"); dsn != "" {
-		kinds["postgres"] = []string{"-postgres", newDatabase(t, dsn)}
-		kinds["pgx"] = []string{"-pgx", "-postgres", newDatabase(t, dsn)}
-	} else {
-		t.Log("left out: Postgres; run it with SALLYPORT_POSTGRES=postgres://user@host/database")
+// inEachDatabase runs f as a subtest with the flags of a database of each kind
+// that no other test sees.
+func inEachDatabase(t *testing.T, f func(t *testing.T, flags []string)) {
+	for kind, flags := range map[string]func(t *testing.T) []string{
+		"sqlite":   func(t *testing.T) []string { return []string{"-sqlite", sqltest.SQLite(t)} },
+		"postgres": func(t *testing.T) []string { return []string{"-postgres", newDatabase(t)} },
+		"pgx":      func(t *testing.T) []string { return []string{"-pgx", "-postgres", newDatabase(t)} },
+	} {
+		t.Run(kind, func(t *testing.T) { f(t, flags(t)) })
 	}
-	return kinds
 }
 
-// newDatabase makes a database beside that of dsn and returns its DSN.
-func newDatabase(t *testing.T, dsn string) string {
+// newDatabase makes a database in the Postgres of the tests and returns its DSN.
+func newDatabase(t *testing.T) string {
 	t.Helper()
+	dsn := servers.Postgres.Address(t)
 	server, err := sql.Open("pgx", dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -61,113 +63,107 @@ func newDatabase(t *testing.T, dsn string) string {
 }
 
 func TestKeysTasksAndRepliesSurviveARestart(t *testing.T) {
-	for kind, flags := range databases(t) {
-		t.Run(kind, func(t *testing.T) {
-			first := start(t, flags...)
-			secret := first.keys.Full
-			created := first.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor",
-				"Host", "api.example.com")
-			if created.StatusCode != http.StatusCreated {
-				t.Fatalf("got %s %s, want 201", created.Status, created.text)
-			}
-			first.end()
-			<-first.ended
+	inEachDatabase(t, func(t *testing.T, flags []string) {
+		first := start(t, flags...)
+		secret := first.keys.Full
+		created := first.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor",
+			"Host", "api.example.com")
+		if created.StatusCode != http.StatusCreated {
+			t.Fatalf("got %s %s, want 201", created.Status, created.text)
+		}
+		first.end()
+		<-first.ended
 
-			second := start(t, flags...)
-			if second.keys.Full == secret {
-				t.Error("the second start issued the same key")
+		second := start(t, flags...)
+		if second.keys.Full == secret {
+			t.Error("the second start issued the same key")
+		}
+		again := second.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor",
+			"Host", "api.example.com")
+		if again.StatusCode != http.StatusCreated || again.text != created.text ||
+			again.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("the repeat after the restart: got %s %s, want the first reply %s", again.Status, again.text, created.text)
+		}
+		for _, key := range []string{secret, second.keys.Full} {
+			list := decode[struct{ Tasks []task }](t, second.must(t, key, http.MethodGet, tasksPath, ""))
+			if len(list.Tasks) != 1 || list.Tasks[0].Title != "Moor the ferry" {
+				t.Errorf("got tasks %v, want the one that was created before", list.Tasks)
 			}
-			again := second.must(t, secret, http.MethodPost, tasksPath, `{"title":"Moor the ferry"}`, "Idempotency-Key", "moor",
-				"Host", "api.example.com")
-			if again.StatusCode != http.StatusCreated || again.text != created.text ||
-				again.Header.Get("Idempotent-Replayed") != "true" {
-				t.Errorf("the repeat after the restart: got %s %s, want the first reply %s", again.Status, again.text, created.text)
-			}
-			for _, key := range []string{secret, second.keys.Full} {
-				list := decode[struct{ Tasks []task }](t, second.must(t, key, http.MethodGet, tasksPath, ""))
-				if len(list.Tasks) != 1 || list.Tasks[0].Title != "Moor the ferry" {
-					t.Errorf("got tasks %v, want the one that was created before", list.Tasks)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 func TestTasksInADatabase(t *testing.T) {
-	for kind, flags := range databases(t) {
-		t.Run(kind, func(t *testing.T) {
-			srv := start(t, flags...)
-			var ids []string
-			for _, title := range []string{"one", "two", "three"} {
-				ids = append(ids, srv.create(t, srv.keys.Full, title).ID)
+	inEachDatabase(t, func(t *testing.T, flags []string) {
+		srv := start(t, flags...)
+		var ids []string
+		for _, title := range []string{"one", "two", "three"} {
+			ids = append(ids, srv.create(t, srv.keys.Full, title).ID)
+		}
+		for range 2 {
+			got := decode[task](t, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+ids[1]+"/cancel", "",
+				"Idempotency-Key", xid.New().String()))
+			if got.State != cancelled || got.CancelledAt.IsZero() {
+				t.Errorf("cancel: got %+v", got)
 			}
-			for range 2 {
-				got := decode[task](t, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+ids[1]+"/cancel", "",
-					"Idempotency-Key", xid.New().String()))
-				if got.State != cancelled || got.CancelledAt.IsZero() {
-					t.Errorf("cancel: got %+v", got)
-				}
-			}
-			wantProblem(t, "another organization's task", srv.must(t, srv.keys.Other, http.MethodGet, tasksPath+"/"+ids[0], ""),
-				http.StatusNotFound, "not_found")
-			wantProblem(t, "a sandbox key", srv.must(t, srv.keys.Sandbox, http.MethodPost, tasksPath+"/"+ids[0]+"/cancel", ""),
-				http.StatusNotFound, "not_found")
-			for _, id := range []string{"%ff", "a%00b", "task_", "task_%ff", "task_" + xid.New().String()} {
-				wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"/"+id, ""), http.StatusNotFound,
-					"not_found")
-				wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+id+"/cancel", ""), http.StatusNotFound,
-					"not_found")
-			}
-			page := srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"?limit=2", "")
-			list := decode[struct{ Tasks []task }](t, page)
-			if len(list.Tasks) != 2 || list.Tasks[0].ID != ids[2] || list.Tasks[1].ID != ids[1] {
-				t.Errorf("first page: got %v, want %s and %s", list.Tasks, ids[2], ids[1])
-			}
-			next, _, ok := strings.Cut(strings.TrimPrefix(page.Header.Get("Link"), "<"), ">")
-			if !ok {
-				t.Fatalf("got Link %q", page.Header.Get("Link"))
-			}
-			rest := srv.must(t, srv.keys.Full, http.MethodGet, next, "")
-			if list := decode[struct{ Tasks []task }](t, rest); len(list.Tasks) != 1 || list.Tasks[0].ID != ids[0] ||
-				rest.Header.Get("Link") != "" {
-				t.Errorf("last page: got %v and Link %q, want %s alone", list.Tasks, rest.Header.Get("Link"), ids[0])
-			}
-		})
-	}
+		}
+		wantProblem(t, "another organization's task", srv.must(t, srv.keys.Other, http.MethodGet, tasksPath+"/"+ids[0], ""),
+			http.StatusNotFound, "not_found")
+		wantProblem(t, "a sandbox key", srv.must(t, srv.keys.Sandbox, http.MethodPost, tasksPath+"/"+ids[0]+"/cancel", ""),
+			http.StatusNotFound, "not_found")
+		for _, id := range []string{"%ff", "a%00b", "task_", "task_%ff", "task_" + xid.New().String()} {
+			wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"/"+id, ""), http.StatusNotFound,
+				"not_found")
+			wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+id+"/cancel", ""), http.StatusNotFound,
+				"not_found")
+		}
+		page := srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"?limit=2", "")
+		list := decode[struct{ Tasks []task }](t, page)
+		if len(list.Tasks) != 2 || list.Tasks[0].ID != ids[2] || list.Tasks[1].ID != ids[1] {
+			t.Errorf("first page: got %v, want %s and %s", list.Tasks, ids[2], ids[1])
+		}
+		next, _, ok := strings.Cut(strings.TrimPrefix(page.Header.Get("Link"), "<"), ">")
+		if !ok {
+			t.Fatalf("got Link %q", page.Header.Get("Link"))
+		}
+		rest := srv.must(t, srv.keys.Full, http.MethodGet, next, "")
+		if list := decode[struct{ Tasks []task }](t, rest); len(list.Tasks) != 1 || list.Tasks[0].ID != ids[0] ||
+			rest.Header.Get("Link") != "" {
+			t.Errorf("last page: got %v and Link %q, want %s alone", list.Tasks, rest.Header.Get("Link"), ids[0])
+		}
+	})
 }
 
 // A handler that fails after it has written leaves nothing, since its rows and
 // its reply are one transaction.
 func TestAFailedCreateLeavesNoTask(t *testing.T) {
-	for kind, flags := range databases(t) {
-		t.Run(kind, func(t *testing.T) {
-			c, err := parseFlags(flags, t.Output())
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.patience = patience
-			s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { s.close() })
-			failing := &failsOnce{taskStore: s.tasks}
-			s.tasks = failing
-			srv := startWith(t, s, flags...)
-			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key",
-				"k"); got.StatusCode != http.StatusServiceUnavailable {
-				t.Fatalf("got %s %s, want 503", got.Status, got.text)
-			}
-			if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key",
-				"k"); got.StatusCode != http.StatusCreated || got.Header.Get("Idempotent-Replayed") != "" {
-				t.Errorf("the repeat: got %s, want a first 201", got.Status)
-			}
-			if list := decode[struct{ Tasks []task }](t, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath,
-				"")); len(list.Tasks) != 1 {
-				t.Errorf("got %d tasks, want 1", len(list.Tasks))
-			}
-		})
-	}
+	inEachDatabase(t, func(t *testing.T, flags []string) {
+		c, err := parseFlags(flags, t.Output())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.patience = patience
+		s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.close() })
+		failing := &failsOnce{taskStore: s.tasks}
+		s.tasks = failing
+		srv := startWith(t, s, flags...)
+		if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key",
+			"k"); got.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("got %s %s, want 503", got.Status, got.text)
+		}
+		if got := srv.must(t, srv.keys.Full, http.MethodPost, tasksPath, `{"title":"Once"}`, "Idempotency-Key",
+			"k"); got.StatusCode != http.StatusCreated || got.Header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("the repeat: got %s, want a first 201", got.Status)
+		}
+		if list := decode[struct{ Tasks []task }](t, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath,
+			"")); len(list.Tasks) != 1 {
+			t.Errorf("got %d tasks, want 1", len(list.Tasks))
+		}
+	})
 }
 
 // failsOnce writes the first task and says that it could not.
@@ -183,14 +179,10 @@ func (s *failsOnce) Create(ctx context.Context, tenant, title string) (t task, e
 }
 
 func TestTwoServersBehaveAsOne(t *testing.T) {
-	dsn, cache := os.Getenv("SALLYPORT_POSTGRES"), os.Getenv("SALLYPORT_REDIS")
-	if dsn == "" || cache == "" {
-		t.Skip("left out: a fleet; run it with SALLYPORT_POSTGRES=postgres://user@host/database " +
-			"SALLYPORT_REDIS=redis://host:6379/0")
-	}
+	cache := servers.Redis.Address(t)
 	prefix := rand.Text()
 	t.Cleanup(func() { forgetRates(t, cache, prefix) })
-	flags := []string{"-postgres", newDatabase(t, dsn), "-redis", cache, "-rate", "1000-S", "-sandbox-rate", "20-H"}
+	flags := []string{"-postgres", newDatabase(t), "-redis", cache, "-rate", "1000-S", "-sandbox-rate", "20-H"}
 	var servers [2]*running
 	for i := range servers {
 		c, err := parseFlags(flags, t.Output())
@@ -366,10 +358,7 @@ func TestReadinessWhileDraining(t *testing.T) {
 }
 
 func TestARedisThatForgetsIsSaidAtTheStart(t *testing.T) {
-	cache := os.Getenv("SALLYPORT_REDIS")
-	if cache == "" {
-		t.Skip("left out: Redis; run it with SALLYPORT_REDIS=redis://host:6379/0")
-	}
+	cache := servers.Redis.Address(t)
 	client := redis.NewClient(must(redis.ParseURL(cache)))
 	defer client.Close()
 	persistence, err := client.Info(t.Context(), "persistence").Result()

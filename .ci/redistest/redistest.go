@@ -7,31 +7,23 @@ package redistest
 import (
 	"context"
 	"crypto/rand"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
 // Options are those of the Redis that the tests may use.
 func Options(t testing.TB) *redis.Options {
 	t.Helper()
-	o, err := redis.ParseURL(address(t))
+	o, err := redis.ParseURL(servers.Redis.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Unhurried(o)
-}
-
-func address(t testing.TB) string {
-	t.Helper()
-	url := os.Getenv("SALLYPORT_REDIS")
-	if url == "" {
-		t.Skip("left out: a store on Redis; SALLYPORT_REDIS=redis://127.0.0.1:6379/0 go test runs it")
-	}
-	return url
 }
 
 // Unhurried gives a client more time than a slow machine needs.

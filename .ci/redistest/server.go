@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
 // Server is a Redis of the test's own, on a socket of its own: nobody else can
@@ -30,11 +32,8 @@ type Server struct {
 // New returns a server that does not run yet.
 func New(t testing.TB, args ...string) *Server {
 	t.Helper()
-	address(t)
-	program, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip("left out: a Redis that fails; with redis-server on the PATH the tests start one")
-	}
+	servers.Redis.Address(t) // so that it is left out with the others
+	program := servers.Program(t, "redis-server", "redis-server")
 	dir, err := os.MkdirTemp("", "redis") // the name of a socket is short
 	if err != nil {
 		t.Fatal(err)

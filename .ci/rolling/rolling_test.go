@@ -30,6 +30,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite"
+
+	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
 // newLimit is what this version has in place of the previous one's 20-D.
@@ -138,7 +140,7 @@ type process struct {
 
 func newFleet(t *testing.T, kind string) *fleet {
 	name := "rolling_" + strings.ToLower(rand.Text())
-	cache := env(t, "SALLYPORT_REDIS")
+	cache := servers.Redis.Address(t)
 	f := &fleet{t: t, routes: []string{"leased", "joined", "streamed"}, creates: map[create]string{},
 		unknown: map[create]bool{}}
 	f.args = []string{"-redis", cache, "-prefix", name}
@@ -146,12 +148,14 @@ func newFleet(t *testing.T, kind string) *fleet {
 	driver, dsn := "sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
 	text := "text"
 	switch kind {
+	case "sqlite":
+		servers.SQLite.Met(t)
 	case "pgx":
 		f.more = []string{"-native"} // in place of the database/sql of the previous one
 		fallthrough
 	case "postgres":
 		driver = "pgx"
-		dsn = own(t, driver, env(t, "SALLYPORT_POSTGRES"), "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE")
+		dsn = own(t, driver, servers.Postgres.Address(t), "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE")
 		u, err := url.Parse(dsn)
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +166,7 @@ func newFleet(t *testing.T, kind string) *fleet {
 		dsn = u.String()
 	case "mariadb":
 		driver, text = "mysql", "varchar(190)"
-		dsn = own(t, driver, env(t, "SALLYPORT_MARIADB"), "CREATE DATABASE "+name, "DROP DATABASE "+name)
+		dsn = own(t, driver, servers.MariaDB.Address(t), "CREATE DATABASE "+name, "DROP DATABASE "+name)
 		config, err := mysql.ParseDSN(dsn)
 		if err != nil {
 			t.Fatal(err)
@@ -195,15 +199,6 @@ func newFleet(t *testing.T, kind string) *fleet {
 		}
 	})
 	return f
-}
-
-// env returns the address of a server. No store is left out.
-func env(t *testing.T, name string) string {
-	value := os.Getenv(name)
-	if value == "" {
-		t.Fatalf("%s is not set", name)
-	}
-	return value
 }
 
 // own makes something in a database that goes with the test.

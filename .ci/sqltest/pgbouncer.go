@@ -3,25 +3,20 @@ package sqltest
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
 // PgBouncer starts a pooler that gives each transaction any of its connections,
 // and returns how a database is reached through it.
 func PgBouncer(t testing.TB, to *pgx.ConnConfig) *pgx.ConnConfig {
 	t.Helper()
-	program, err := exec.LookPath("pgbouncer")
-	if err != nil {
-		program, err = exec.LookPath("/usr/sbin/pgbouncer") // not in every user's path
-	}
-	if err != nil {
-		t.Skip("left out: a pooler; it needs pgbouncer, which is in Debian's package pgbouncer")
-	}
+	program := servers.Program(t, "pgbouncer", "pgbouncer")
 	s := newServer(t, "postgres")
 	t.Cleanup(s.Kill)
 	password := ""
@@ -29,7 +24,7 @@ func PgBouncer(t testing.TB, to *pgx.ConnConfig) *pgx.ConnConfig {
 		password = " password='" + to.Password + "'"
 	}
 	settings := filepath.Join(s.Dir, "pgbouncer.ini")
-	err = os.WriteFile(settings, fmt.Appendf(nil, `
+	err := os.WriteFile(settings, fmt.Appendf(nil, `
 [databases]
 pooled = host=%s port=%d dbname=%s user=%s%s connect_query='SET search_path TO %s'
 [pgbouncer]

@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
 // patience bounds what a test waits for. Only what hangs takes that long.
@@ -118,9 +120,7 @@ type OwnPostgres struct{ server }
 // NewPostgres returns a server without data.
 func NewPostgres(t testing.TB) *OwnPostgres {
 	t.Helper()
-	if os.Getenv("SALLYPORT_POSTGRES") == "" {
-		t.Skip("left out: a Postgres that fails; with SALLYPORT_POSTGRES set it runs where Postgres is installed")
-	}
+	servers.Postgres.Address(t) // so that it is left out with the others
 	p := &OwnPostgres{newServer(t, "postgres")}
 	t.Cleanup(p.Kill)
 	return p
@@ -136,11 +136,8 @@ func (p *OwnPostgres) Run(program string, args ...string) {
 func (p *OwnPostgres) program(name string) string {
 	p.t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-	if path, err := exec.LookPath(name); err == nil && found == nil {
-		found = []string{path}
-	}
 	if found == nil {
-		p.t.Skipf("left out: a Postgres that fails; it needs %s, which is in Debian's package postgresql", name)
+		return servers.Program(p.t, name, "postgresql")
 	}
 	slices.Sort(found)
 	return found[len(found)-1]
@@ -194,18 +191,9 @@ type OwnMariaDB struct {
 // NewMariaDB returns a server that does not run yet.
 func NewMariaDB(t testing.TB) *OwnMariaDB {
 	t.Helper()
-	if os.Getenv("SALLYPORT_MARIADB") == "" {
-		t.Skip("left out: a MariaDB that fails; with SALLYPORT_MARIADB set it runs where MariaDB is installed")
-	}
-	program := ""
-	install, err := exec.LookPath("mariadb-install-db")
-	if err == nil {
-		program, err = exec.LookPath("mariadbd")
-	}
-	if err != nil {
-		t.Skip("left out: a MariaDB that fails; it needs mariadbd, which is in Debian's package mariadb-server")
-	}
-	m := &OwnMariaDB{newServer(t, "mysql"), program}
+	servers.MariaDB.Address(t) // so that it is left out with the others
+	install := servers.Program(t, "mariadb-install-db", "mariadb-server")
+	m := &OwnMariaDB{newServer(t, "mysql"), servers.Program(t, "mariadbd", "mariadb-server")}
 	t.Cleanup(m.Kill)
 	m.run(install, "--no-defaults", "--datadir="+m.Dir+"/data", "--tmpdir="+m.Dir, "--skip-test-db")
 	return m

@@ -8,23 +8,27 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sallyport-go/sallyport/.ci/servers"
 )
+
+// SQLite returns the name of a file that is not there yet.
+func SQLite(t testing.TB) string {
+	servers.SQLite.Met(t)
+	return filepath.Join(t.TempDir(), "sqlite.db")
+}
 
 // Postgres makes a schema of the test's own in the Postgres that tests may use.
 func Postgres(t testing.TB) *pgx.ConnConfig {
 	t.Helper()
-	dsn := os.Getenv("SALLYPORT_POSTGRES")
-	if dsn == "" {
-		t.Skip("left out: a store on Postgres; SALLYPORT_POSTGRES=postgres://user@host:5432/database go test runs it")
-	}
-	return newSchema(t, dsn)
+	return newSchema(t, servers.Postgres.Address(t))
 }
 
 func newSchema(t testing.TB, dsn string) *pgx.ConnConfig {
@@ -51,11 +55,7 @@ func newSchema(t testing.TB, dsn string) *pgx.ConnConfig {
 // MariaDB makes a database of the test's own in the MariaDB that tests may use.
 func MariaDB(t testing.TB) *mysql.Config {
 	t.Helper()
-	dsn := os.Getenv("SALLYPORT_MARIADB")
-	if dsn == "" {
-		t.Skip("left out: a store on MariaDB; SALLYPORT_MARIADB='user@tcp(host:3306)/database' go test runs it")
-	}
-	return newDatabase(t, dsn)
+	return newDatabase(t, servers.MariaDB.Address(t))
 }
 
 func newDatabase(t testing.TB, dsn string) *mysql.Config {

@@ -21,6 +21,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
 // A composition is what the tests read of example/compose.yaml.
@@ -89,10 +91,7 @@ func TestComposition(t *testing.T) {
 		}
 	}
 
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("there is no promtool: install Debian's prometheus")
-	}
+	promtool := servers.Program(t, "promtool", "prometheus")
 	config := filepath.Join(t.TempDir(), "prometheus.yml")
 	text := strings.ReplaceAll(c.Configs["prometheus"].Content, "/etc/prometheus/alerts.yaml",
 		absolute(t, "../../middleware/middlewareprom/alerts.yaml"))
@@ -107,13 +106,9 @@ func TestComposition(t *testing.T) {
 // The processes of the file serve as one: a proxy sends each request to another
 // replica.
 func TestCompositionServes(t *testing.T) {
-	dsn := os.Getenv("SALLYPORT_POSTGRES")
-	if dsn == "" {
-		t.Skip("SALLYPORT_POSTGRES is not set")
-	}
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Skip("there is no redis-server: install Debian's")
-	}
+	dsn := servers.Postgres.Address(t)
+	servers.Redis.Met(t) // one of its own
+	servers.Program(t, "redis-server", "redis-server")
 	c := readComposition(t)
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "redis.sock")

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/servers"
 	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
 )
 
@@ -29,11 +30,9 @@ const hung = time.Minute
 // A real Prometheus reads the example: each series of the dashboard is there,
 // and an alert is true in its trouble and not before.
 func TestPrometheus(t *testing.T) {
-	for _, program := range []string{"prometheus", "redis-server"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("there is no %s: install Debian's", program)
-		}
-	}
+	servers.Redis.Met(t) // one of its own
+	servers.Program(t, "redis-server", "redis-server")
+	servers.Program(t, "prometheus", "prometheus")
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "redis.sock")
 	redis := startProcess(t, nil, "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", dir)

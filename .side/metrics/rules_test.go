@@ -3,13 +3,12 @@ package metrics
 import (
 	"os/exec"
 	"testing"
+
+	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
 func TestAlertRules(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("there is no promtool: install Debian's prometheus")
-	}
+	promtool := servers.Program(t, "promtool", "prometheus")
 	folder := "../../middleware/middlewareprom/"
 	for _, args := range [][]string{
 		{"check", "rules", folder + "alerts.yaml"},

@@ -8,7 +8,6 @@ import (
 	"database/sql/driver"
 	"io"
 	"log"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -70,7 +69,7 @@ func inBoth(t *testing.T, f func(t *testing.T, d database)) {
 }
 
 func sqliteFile(t testing.TB) database {
-	return database{name: "sqlite", file: filepath.Join(t.TempDir(), "idem.db")}.migrated(t)
+	return database{name: "sqlite", file: sqltest.SQLite(t)}.migrated(t)
 }
 
 // sqliteDSN opens a file the way a server would.

@@ -53,7 +53,7 @@ func (d database) migrated(t testing.TB) database {
 }
 
 func sqliteFile(t testing.TB) database {
-	return emptySQLite(filepath.Join(t.TempDir(), "keys.db")).migrated(t)
+	return emptySQLite(sqltest.SQLite(t)).migrated(t)
 }
 
 func emptySQLite(file string) database {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/sallyport-go/sallyport/.ci/servers"
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
@@ -60,10 +61,10 @@ func (c command) cmd(args ...string) *exec.Cmd {
 func TestOnEachDatabase(t *testing.T) {
 	built := build(t)
 	for name, dsn := range map[string]func(t *testing.T) string{
-		"sqlite": func(t *testing.T) string { return "file:" + filepath.Join(t.TempDir(), "keys.db") },
+		"sqlite": func(t *testing.T) string { return "file:" + sqltest.SQLite(t) },
 		"postgres": func(t *testing.T) string {
 			schema := sqltest.Postgres(t).RuntimeParams["search_path"]
-			dsn, err := url.Parse(os.Getenv("SALLYPORT_POSTGRES"))
+			dsn, err := url.Parse(servers.Postgres.Address(t))
 			if err != nil {
 				t.Fatal(err)
 			}
