@@ -7,8 +7,6 @@ import (
 	"testing"
 )
 
-const streamSize = 1 << 30
-
 // TestWrapAllocations: no form of the writer allocates.
 func TestWrapAllocations(t *testing.T) {
 	x := newWriter(httptest.NewRequest("GET", "/", nil))

@@ -116,7 +116,8 @@ func heap() uint64 {
 }
 
 func TestStreamIsNotHeldBack(t *testing.T) {
-	src := &zeros{left: streamSize}
+	const size = 64 << 20
+	src := &zeros{left: size}
 	srv := start(t, stamped(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, src) }))
 	runtime.GC()
 	before := heap()
@@ -131,8 +132,8 @@ func TestStreamIsNotHeldBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := io.Copy(io.Discard, res.Body)
-	if n+1 != streamSize || err != nil {
-		t.Errorf("got %d bytes, %v; want %d", n+1, err, streamSize)
+	if n+1 != size || err != nil {
+		t.Errorf("got %d bytes, %v; want %d", n+1, err, size)
 	}
 	if src.heap > before+8<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", before, src.heap)
