@@ -43,16 +43,22 @@ func (s *Store) Erase(ctx context.Context, owner string) (removed int, err error
 	prefix := idem.TokenPrefix(owner)
 	for after := []byte{}; after != nil && err == nil; {
 		var e erased
-		e, err = await(ctx, "erase", func() (e erased, err error) {
-			err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-				e, err = s.eraseSome(ctx, q, after, prefix[:])
-				return err
-			})
-			return e, err
-		}, nil)
+		e, err = s.eraseNext(ctx, after, prefix[:])
 		removed, after = removed+e.rows, e.last
 	}
 	return removed, err
+}
+
+// eraseNext erases what comes after a key. What await leaves behind may still
+// read its arguments when Erase goes on.
+func (s *Store) eraseNext(ctx context.Context, after, prefix []byte) (erased, error) {
+	return await(ctx, "erase", func() (e erased, err error) {
+		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
+			e, err = s.eraseSome(ctx, q, after, prefix)
+			return err
+		})
+		return e, err
+	}, nil)
 }
 
 func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) (e erased, err error) {
