@@ -7,7 +7,11 @@ func (s *Store) Waiting() (n int) {
 	s.sender.mu.Lock()
 	defer s.sender.mu.Unlock()
 	for _, g := range s.sender.waiting {
-		n += len(g.cmds)
+		for _, c := range g.calls {
+			if !c.left {
+				n++
+			}
+		}
 	}
 	return n
 }

@@ -295,7 +295,6 @@ func TestTripsThatStall(t *testing.T) {
 	s.hold.Store(&hold)
 	for range 2 {
 		wg.Go(func() { s.Begin(t.Context(), aClaim(rand.Text())) })
-		redistest.Eventually(t, "a trip more is under way", func() bool { return s.held.Load() == int64(s.Trips()) })
 	}
 	redistest.Eventually(t, "two trips are under way", func() bool { return s.held.Load() == 2 })
 	s.hold.Store(nil)
@@ -305,6 +304,43 @@ func TestTripsThatStall(t *testing.T) {
 		_, err := s.Begin(ctx, aClaim(rand.Text()))
 		return err == nil
 	})
+}
+
+// Calls behind trips that stall are sent although no other call comes, and once
+// more when their own trip stalls too.
+func TestCallsBehindTripsThatStall(t *testing.T) {
+	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
+	s.SetStall(time.Second) // time enough for the calls to wait
+	hold := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(hold)
+	s.hold.Store(&hold)
+	for range 2 {
+		wg.Go(func() { s.Begin(t.Context(), aClaim(rand.Text())) })
+	}
+	redistest.Eventually(t, "two trips are under way", func() bool { return s.held.Load() == 2 })
+	s.hold.Store(nil)
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	s.pipeline = func() {
+		select {
+		case <-first:
+			<-hold
+		default:
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var calls sync.WaitGroup
+	for i := range 10 {
+		calls.Go(func() {
+			if r, err := s.Begin(ctx, aClaim(fmt.Sprint(i))); err != nil || r.State != idem.Claimed || r.Attempt != 1 {
+				t.Errorf("Begin: got %v, attempt %d, %v, want the claim", r.State, r.Attempt, err)
+			}
+		})
+	}
+	calls.Wait()
 }
 
 // Scripts that Redis has lost are sent again.
