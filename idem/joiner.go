@@ -19,7 +19,8 @@ type Joiner interface {
 	// few transactions can be open, Join may wait for its turn until timeout
 	// before the deadline of ctx, or for half of the time up to it where that is
 	// longer; the error is [ErrNoTurn] if none came. With a turn it takes no
-	// longer than timeout. It must not wait for a transaction that holds the
+	// longer than timeout, and it gives up a wait during which the database has
+	// not answered for that long. It must not wait for a transaction that holds the
 	// same key: the answer is then InFlight, with a zero Fingerprint where the
 	// other's cannot be read.
 	Join(ctx context.Context, c Claim, timeout time.Duration) (Record, Transaction, error)

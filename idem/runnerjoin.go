@@ -18,6 +18,9 @@ func (b *backend) join(ctx context.Context, c *Claim) (reply, error) {
 	}
 	within, cancel := context.WithTimeout(ctx, b.timeout+max(b.wait, 0))
 	defer cancel()
+	// Most Joins wait for a turn, which may not come while the store fails.
+	outage := b.outage.untilOpen()
+	defer context.AfterFunc(outage, cancel)()
 	a, late, err := b.callUntil(within, b.begins, func(ctx context.Context) (a reply, err error) {
 		a.record, a.transaction, err = b.joiner.Join(ctx, *c, timeout)
 		return a, err
@@ -33,6 +36,9 @@ func (b *backend) join(ctx context.Context, c *Claim) (reply, error) {
 	}
 	if err != nil {
 		b.rollBack(ctx, a.transaction, late)
+		if outage.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrNoTurn) {
+			err = fmt.Errorf("%w: %v", errOutage, err)
+		}
 		return reply{}, err
 	}
 	return a, nil

@@ -18,14 +18,16 @@ type Options struct {
 	Retention time.Duration
 	// Wait is how long a duplicate waits for the first request, and in joined
 	// mode how long any request waits for a transaction while too many are
-	// open; then the error is ErrNoTurn. The default is 10 s; when negative, a
+	// open; then the error is ErrNoTurn. A database that answers nobody ends
+	// that wait after Timeout. The default is 10 s; when negative, a
 	// duplicate does not wait for a request that runs, and half of Timeout is
 	// for the wait for a transaction. At most 4,096 duplicates wait at once,
 	// and 256 of one owner; the next get InFlight at once.
 	Wait time.Duration
 	// Timeout bounds each call of the store, and all that Settle tries before
 	// it goes on in the background. The default is 2 s. After five claims in a
-	// row that failed, others fail at once, but for one each second.
+	// row that failed, others fail at once, but for one each second; so do those
+	// in joined mode that wait for a transaction.
 	Timeout time.Duration
 	// ExecutionsPerOwner is how many requests of one owner may run at once.
 	// Beyond that a request gets ErrTooMany, and the store is not asked whether

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -31,6 +32,20 @@ type outage struct {
 	last     error         // the store's last error
 	since    time.Duration // when the first of the failures was told
 	next     time.Duration // when the store may be asked again
+
+	calls context.Context // of Joins under way: it ends when the store is not asked any more
+	end   context.CancelFunc
+}
+
+// untilOpen returns a context that ends when others are not asked any more, or
+// when the store fails once more while they are not.
+func (o *outage) untilOpen() context.Context {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.calls == nil {
+		o.calls, o.end = context.WithCancel(context.Background())
+	}
+	return o.calls
 }
 
 // asks returns nil if the store is to be asked now, else why it is not.
@@ -66,5 +81,9 @@ func (o *outage) told(err error, now time.Duration) (over time.Duration) {
 		o.last = err
 	}
 	o.next = now + outageProbe
+	if o.failures >= outageFailures && o.calls != nil {
+		o.end()
+		o.calls = nil
+	}
 	return 0
 }

@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -131,4 +132,42 @@ func TestOutageOfJoins(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Join that waits for its turn ends when others have failed too often, and
+// does not count as one more that failed.
+func TestOutageEndsJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJoiner()
+		r := newRunner(j, idem.Options{Join: true})
+		j.onJoin = func(ctx context.Context) error {
+			<-ctx.Done()
+			return fmt.Errorf("waiting for a turn: %w", context.Cause(ctx))
+		}
+		var waiting []<-chan result
+		for i := range 20 {
+			waiting = append(waiting, begin(t.Context(), r, numberedRequest(i)))
+		}
+		synctest.Wait()
+		j.onJoin = func(context.Context) error { time.Sleep(time.Second); return idemtest.ErrInjected }
+		for i := range 5 {
+			if got := <-begin(t.Context(), r, numberedRequest(100+i)); !errors.Is(got.err, idemtest.ErrInjected) {
+				t.Errorf("got error %v, want the store's", got.err)
+			}
+		}
+		for _, c := range waiting {
+			if got := <-c; got.after != 5*time.Second || errors.Is(got.err, idem.ErrNoTurn) ||
+				errors.Is(got.err, context.Canceled) || !strings.Contains(got.err.Error(), "failed several times in a row") {
+				t.Errorf("got error %v after %v, want that the store failed, after 5s", got.err, got.after)
+			}
+		}
+		if _, _, err := r.Begin(t.Context(), numberedRequest(199)); err == nil ||
+			!strings.Contains(err.Error(), "the last time: "+idemtest.ErrInjected.Error()) {
+			t.Errorf("the next request: got error %v, want the store's last one in it", err)
+		}
+		time.Sleep(time.Second)
+		j.onJoin = nil
+		mustSettle(t, mustRun(t, r, numberedRequest(200)), freed)
+		mustBeIdle(t, r)
+	})
 }

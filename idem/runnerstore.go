@@ -156,8 +156,9 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 	} else {
 		a, err = b.beginWithLease(ctx, c)
 	}
-	// A Join also ends when its caller leaves.
-	if left := b.joiner != nil && ctx.Err() != nil; !left && !errors.Is(err, ErrNoTurn) {
+	// A Join also ends when its caller leaves, or others have failed.
+	left := b.joiner != nil && ctx.Err() != nil
+	if !left && !errors.Is(err, ErrNoTurn) && !errors.Is(err, errOutage) {
 		if over := b.outage.told(err, b.now()); over > 0 {
 			b.logger.InfoContext(ctx, "the store of idempotent requests answers again", "after", over)
 		}

@@ -31,7 +31,7 @@ func (s *Store) Join(
 	if err := cmp.Or(claims.Check(c), ctx.Err()); err != nil {
 		return idem.Record{}, nil, fmt.Errorf("idempgx: join: %w", err)
 	}
-	known, err := s.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (idem.Record, error) {
+	known, deadline, err := s.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (idem.Record, error) {
 		return ask(ctx, s.pool, s.peek, claims.PeekArgs(c))
 	})
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Store) Join(
 	if known.State != 0 {
 		return known, nil, nil
 	}
-	within, cancel := context.WithTimeout(ctx, cmp.Or(timeout, claims.LongestHandler))
+	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	var j *joined
 	defer func() {
@@ -49,6 +49,9 @@ func (s *Store) Join(
 		}
 	}()
 	record, j, err := s.join(within, c)
+	if err == nil {
+		s.queue.Answered()
+	}
 	if j == nil {
 		return record, nil, claims.CallError(within, "idempgx: join", err)
 	}

@@ -146,13 +146,17 @@ func TestCommitHangs(t *testing.T) {
 		o.Options.Timeout = 2 * time.Second
 		s, patient := newServer(t, d.at(proxy.port), o, create), newServer(t, d, joined, create)
 		proxy.atNextCommit(hang)
-		key := ""
+		key, late := "", lateness(t)
 		for i := 0; proxy.willFail(); i++ { // the timeout may end what comes before COMMIT
 			key = strconv.Itoa(i)
 			within(t, "the request", func() {
+				begun := time.Now()
 				a := s.post(key, "title")
 				if !proxy.willFail() {
 					a.mustBe(t, 503, "idempotency_commit_unknown")
+				}
+				if took := time.Since(begun); took > promised+late() {
+					t.Errorf("got the answer after %v, want it within %v", took, promised)
 				}
 			})
 		}

@@ -33,7 +33,7 @@ func (s *Store) Join(
 	if err := cmp.Or(claims.Check(c), ctx.Err()); err != nil {
 		return idem.Record{}, nil, fmt.Errorf("idemsql: join: %w", err)
 	}
-	known, err := s.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (r idem.Record, err error) {
+	known, deadline, err := s.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (r idem.Record, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
 			r, err = s.decision(ctx, q, s.peek, nil, claims.PeekArgs(c)...)
 			return err
@@ -46,7 +46,7 @@ func (s *Store) Join(
 	if known.State != 0 {
 		return known, nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(timeout, claims.LongestHandler))
+	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	// From here on turn and key belong to the goroutine that joins, or to the
 	// transaction.
@@ -65,6 +65,9 @@ func (s *Store) Join(
 			a.joined.Settle(context.WithoutCancel(ctx), idem.Settlement{Outcome: idem.NotStarted})
 		}
 	})
+	if err == nil {
+		s.queue.Answered()
+	}
 	if err != nil || a.joined == nil {
 		return a.record, nil, err
 	}

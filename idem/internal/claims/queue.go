@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,20 +19,24 @@ const (
 	unlimitedPool = 32
 
 	// lookAfter is how long a joined request waits for its turn before it looks
-	// whether its reply is there.
+	// whether its reply is there, and lookAgain how long until the next look.
 	lookAfter = 50 * time.Millisecond
-
-	// lookTimeout bounds the look.
-	lookTimeout = 5 * time.Second
+	lookAgain = time.Second
 )
 
 // A Queue gives joined requests their turns, in the order in which they came,
 // and lets one of a key in at a time.
 type Queue struct {
-	turns func() *semaphore.Weighted
+	turns func() turns
 
-	mu      sync.Mutex
-	joining map[idem.Key]bool // keys of Joins under way and of their transactions
+	mu       sync.Mutex
+	joining  map[idem.Key]bool // keys of Joins under way and of their transactions
+	answered time.Time         // when the database last answered a Join or a look
+}
+
+type turns struct {
+	*semaphore.Weighted
+	alone bool // while there is a transaction, nobody else has a connection
 }
 
 // NewQueue returns a Queue for half of a pool. The other half is left to
@@ -39,39 +44,42 @@ type Queue struct {
 // transaction. The first Join asks for the size of the pool, which may be set
 // late; 0 is no limit.
 func NewQueue(pool func() int) *Queue {
-	turns := sync.OnceValue(func() *semaphore.Weighted {
+	return &Queue{joining: make(map[idem.Key]bool), turns: sync.OnceValue(func() turns {
 		size := pool()
 		if size == 0 {
 			size = 2 * unlimitedPool
 		}
-		return semaphore.NewWeighted(int64(max(size/2, 1)))
-	})
-	return &Queue{turns: turns, joining: make(map[idem.Key]bool)}
+		return turns{semaphore.NewWeighted(int64(max(size/2, 1))), size == 1}
+	})}
 }
 
 // Enter waits for a turn. It returns a record if there is one that keeps the key
 // from being claimed; then, and after an error, there is no turn. Otherwise the
-// caller calls Leave when the transaction has ended or there is none.
+// caller has until the deadline to join, and calls Leave when the transaction
+// has ended or there is none.
 //
 // The look for the record comes only after a while, and without giving the place
 // up: where turns are short, a look would be one round trip more for each
-// request.
+// request. A look also finds out that the database hangs. A request is held no
+// longer than the timeout while it has looked and nobody is answered.
 func (q *Queue) Enter(
 	ctx context.Context, key idem.Key, timeout time.Duration, look func(context.Context) (idem.Record, error),
-) (idem.Record, error) {
+) (known idem.Record, deadline time.Time, err error) {
+	timeout = cmp.Or(timeout, LongestHandler)
 	// One Join of a key at a time: a second one must not wait for a turn that
 	// it gets only when the first has ended.
 	if !q.reserve(key) {
-		return idem.Record{State: idem.InFlight}, nil
+		return idem.Record{State: idem.InFlight}, deadline, nil
 	}
 	if q.turns().TryAcquire(1) {
-		return idem.Record{}, nil
+		return known, time.Now().Add(timeout), nil
 	}
-	known, err := q.wait(ctx, timeout, look)
+	w := wait{queue: q, timeout: timeout}
+	known, err = w.turn(ctx, look)
 	if err != nil || known.State != 0 {
 		q.unreserve(key)
 	}
-	return known, err
+	return known, time.Now().Add(max(w.left(), timeout/4)), err
 }
 
 // Leave gives the turn back, and the key.
@@ -80,43 +88,103 @@ func (q *Queue) Leave(key idem.Key) {
 	q.turns().Release(1)
 }
 
-func (q *Queue) wait(
-	ctx context.Context, timeout time.Duration, look func(context.Context) (idem.Record, error),
+// Answered notes that the database answers.
+func (q *Queue) Answered() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.answered = time.Now()
+}
+
+// wait is the wait of a request for its turn.
+type wait struct {
+	queue   *Queue
+	timeout time.Duration
+	asked   time.Time // since when a look has no answer; Queue.mu guards it
+}
+
+// left returns for how long the database may still not answer.
+func (w *wait) left() time.Duration {
+	w.queue.mu.Lock()
+	defer w.queue.mu.Unlock()
+	if w.asked.IsZero() || w.queue.turns().alone {
+		return w.timeout
+	}
+	since := w.asked
+	if w.queue.answered.After(since) {
+		since = w.queue.answered
+	}
+	return w.timeout - time.Since(since)
+}
+
+func (w *wait) turn(
+	ctx context.Context, look func(context.Context) (idem.Record, error),
 ) (idem.Record, error) {
 	most := LongestHandler
 	if deadline, ok := ctx.Deadline(); ok {
 		// Half of a time that is not long enough for both: a time limit outside
 		// may be shorter than the database's own.
 		left := time.Until(deadline)
-		most = max(left-timeout, left/2)
+		most = max(left-w.timeout, left/2)
 	}
 	waiting, stop := context.WithTimeout(ctx, most)
 	defer stop()
-	found := make(chan idem.Record, 1)
+	type answer struct {
+		record idem.Record
+		err    error
+	}
+	found := make(chan answer, 1)
 	looks := time.AfterFunc(lookAfter, func() {
 		// Not bounded by the wait: a query that is cancelled costs its
 		// connection.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
-		defer cancel()
-		if known, err := look(ctx); err == nil {
-			found <- known
-			stop()
+		for waiting.Err() == nil {
+			known, answered, err := w.look(context.WithoutCancel(ctx), look)
+			if err == nil || !answered && w.left() <= 0 {
+				found <- answer{known, err}
+				stop()
+			}
+			if answered {
+				select {
+				case <-waiting.Done():
+				case <-time.After(lookAgain):
+				}
+			}
 		}
 	})
 	defer looks.Stop()
-	err := q.turns().Acquire(waiting, 1)
+	err := w.queue.turns().Acquire(waiting, 1)
 	if err == nil {
 		return idem.Record{}, nil
 	}
 	select {
-	case known := <-found:
-		return known, nil
+	case a := <-found:
+		return a.record, a.err
 	default:
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", idem.ErrNoTurn, err)
 	}
 	return idem.Record{}, fmt.Errorf("waiting for a turn: %w", err)
+}
+
+// look looks once and reports whether the database answered.
+func (w *wait) look(
+	ctx context.Context, look func(context.Context) (idem.Record, error),
+) (known idem.Record, answered bool, err error) {
+	w.queue.mu.Lock()
+	if w.asked.IsZero() {
+		w.asked = time.Now()
+	}
+	w.queue.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, w.left())
+	defer cancel()
+	if known, err = look(ctx); err != nil && ctx.Err() != nil {
+		return known, false, fmt.Errorf("the database does not answer: %w", err)
+	}
+	w.queue.mu.Lock()
+	w.asked = time.Time{}
+	w.queue.mu.Unlock()
+	w.queue.Answered()
+	return known, true, err
 }
 
 // reserve reserves a key for a Join and its transaction, if no other has it.
