@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,9 +17,17 @@ var ErrOverloaded = errors.New("keystore: too many lookups are running")
 // at once, and how many about tokens that were usable before.
 const maxLoads = 64
 
+// A question is put to the store up to maxPuts times: at first, and when more
+// than half of its time has passed, after each eighth of it.
+const maxPuts = 4
+
 // ask puts one question to the store and returns its answer, checked and bound.
-// It returns at the deadline at the latest.
-func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadline time.Duration) (*Caller, error) {
+// It returns at the deadline at the latest. A question that may be on a
+// connection on which nothing answers is put again if several wait for it and
+// there are enough places.
+func (c *Cached) ask(
+	ctx context.Context, d Digest, places chan struct{}, deadline time.Duration, shared *atomic.Bool,
+) (*Caller, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline-c.now())
 	defer cancel()
 	if err := c.enter(ctx, places); err != nil {
@@ -28,11 +37,11 @@ func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadli
 		key *Key
 		err error
 	}
-	replies := make(chan reply, 1)
+	replies := make(chan reply, maxPuts)
 	// In a goroutine, because a store may ignore its context. The goroutine
 	// gives its place back when the store returns, even if nobody waits any
 	// more.
-	go func() {
+	put := func() {
 		r := reply{err: errors.New("keystore: the store ended the goroutine of a lookup")}
 		defer func() {
 			// On the goroutine of a request net/http would have caught this.
@@ -44,15 +53,25 @@ func (c *Cached) ask(ctx context.Context, d Digest, places chan struct{}, deadli
 			replies <- r
 		}()
 		r.key, r.err = c.store.Lookup(ctx, d)
-	}()
-	select {
-	case r := <-replies:
-		// If the process was stopped for a while, both cases may be ready, and
-		// the reply may be of any age.
-		if c.now() < deadline {
-			return c.checked(r.key, r.err, d)
+	}
+	go put()
+	eighth := time.NewTicker(max(c.options.Timeout/8, 1))
+	defer eighth.Stop()
+	for passed := 0; ctx.Err() == nil; {
+		select {
+		case r := <-replies:
+			// If the process was stopped for a while, both cases may be ready,
+			// and the reply may be of any age.
+			if c.now() < deadline {
+				return c.checked(r.key, r.err, d)
+			}
+		case <-eighth.C:
+			passed++
+			if 4 < passed && passed < 8 && shared.Load() && len(places) < cap(places)/2 && c.enter(ctx, places) == nil {
+				go put()
+			}
+		case <-ctx.Done():
 		}
-	case <-ctx.Done():
 	}
 	return nil, fmt.Errorf("keystore: the store did not answer within %v: %w", c.options.Timeout,
 		context.DeadlineExceeded)

@@ -157,6 +157,55 @@ func TestAnswerAtTheDeadline(t *testing.T) {
 	})
 }
 
+// All who wait for one question are answered although the store hangs at first:
+// after half of Timeout it is asked again, three times at most, while less than
+// half of the places are taken.
+func TestQuestionIsPutAgain(t *testing.T) {
+	for _, row := range []struct {
+		others, hang int // questions that hang before
+		asked        int64
+		after        time.Duration
+		err          error
+	}{
+		{0, 1, 2, 2500 * time.Millisecond, nil},
+		{0, 3, 4, 3500 * time.Millisecond, nil},
+		{0, 9, 4, 4 * time.Second, context.DeadlineExceeded},
+		{31, 1, 1, 4 * time.Second, context.DeadlineExceeded},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFake()
+			cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 4 * time.Second})
+			d := store.add(t)
+			release := make(chan struct{})
+			store.lookup.set(hang(store, release))
+			for n := range row.others {
+				go cached.Lookup(t.Context(), unknown(n))
+			}
+			synctest.Wait()
+			time.Sleep(4 * time.Second)
+			store.calls.Store(0)
+			store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+				if store.calls.Load() <= int64(row.hang) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return store.Memory.Lookup(ctx, d)
+			})
+			var callers sync.WaitGroup
+			start := time.Now()
+			for range 30 {
+				callers.Go(func() { want(t, cached, d, row.err, "a store that hangs at first") })
+			}
+			callers.Wait()
+			if waited := time.Since(start); waited != row.after {
+				t.Errorf("%+v: callers waited %v", row, waited)
+			}
+			store.wantCalls(t, row.asked, "a store that hangs at first")
+			close(release)
+		})
+	}
+}
+
 func TestCorruptRecords(t *testing.T) {
 	d := unknown(1)
 	for name, k := range map[string]*keystore.Key{

@@ -13,7 +13,8 @@ import (
 
 // Cached remembers what a [Store] says about tokens, and protects the store:
 //
-//   - Concurrent lookups of one token ask the store once.
+//   - Concurrent lookups of one token ask the store once, and a few times more
+//     if it has not answered after half of Timeout.
 //   - A lookup ends within Timeout, whatever the store does. It does not end
 //     with its context: a client may close its side of the connection as soon
 //     as it has sent a request, and still waits for the answer. The store gets
@@ -83,6 +84,7 @@ var tooOld = answer{deadline: math.MinInt64}
 // A load is a question to the store. Its result is set before done is closed.
 type load struct {
 	done   chan struct{}
+	shared atomic.Bool // several wait for it
 	caller *Caller
 	err    error
 }
@@ -173,6 +175,7 @@ func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 		return found.caller, nil
 	}
 	if l, running := s.loads[d]; running {
+		l.shared.Store(true)
 		s.mu.Unlock()
 		<-l.done
 		return l.caller, l.err
@@ -207,7 +210,7 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		close(l.done)
 	}()
 	c.noticeNoRun(began)
-	l.caller, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout))
+	l.caller, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout), &l.shared)
 }
 
 // find returns the answer that is remembered and young enough. The shard is
