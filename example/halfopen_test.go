@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/.ci/redistest"
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idempgx"
+	"github.com/sallyport-go/sallyport/idem/idemredis"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+)
+
+// network makes connections, some of which become half-open: they take all that
+// is sent, and nothing answers.
+type network struct {
+	mu    sync.Mutex
+	conns []*conn
+}
+
+type conn struct {
+	net.Conn
+	dead atomic.Bool
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (n *network) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conns = append(n.conns, &conn{Conn: c})
+	return n.conns[len(n.conns)-1], nil
+}
+
+const (
+	connections = 4
+	dead        = 2
+)
+
+// kill makes so many of the connections half-open.
+func (n *network) kill(t *testing.T, which []int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.conns) != connections {
+		t.Fatalf("the pool has %d connections, want %d", len(n.conns), connections)
+	}
+	for _, i := range which {
+		n.conns[i].dead.Store(true)
+		t.Cleanup(func() { n.conns[i].Close() }) // a pool waits for it when it is closed
+	}
+}
+
+func (n *network) redis(t *testing.T) *redis.Client {
+	o := redistest.Options(t)
+	o.PoolSize, o.Dialer, o.ContextTimeoutEnabled = connections, n.dial, true
+	client := redistest.Connect(t, o)
+	for range connections {
+		c := client.Conn()
+		defer c.Close()
+		if err := c.Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return client
+}
+
+func (n *network) postgres(t *testing.T) *pgxpool.Pool {
+	conf, err := pgxpool.ParseConfig("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf.ConnConfig, conf.MaxConns = sqltest.Postgres(t), connections
+	conf.ConnConfig.DialFunc = n.dial
+	pool, err := pgxpool.NewWithConfig(t.Context(), conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var open []*pgxpool.Conn
+	for range connections {
+		c, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+	}
+	for _, c := range open {
+		c.Release()
+	}
+	return pool
+}
+
+// keys returns a cache in front of a database with so many keys.
+func (n *network) keys(t *testing.T, many int) (*keystore.Cached, []keystore.Digest) {
+	db := stdlib.OpenDBFromPool(n.postgres(t))
+	t.Cleanup(func() { db.Close() })
+	store := keysql.Postgres(db, keysql.Options{})
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var digests []keystore.Digest
+	for range many {
+		_, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).Issue(t.Context(),
+			keystore.Grant{Organization: "org", Environment: keystore.Sandbox, Name: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, k.Digest)
+	}
+	return keystore.NewCached(store, keystore.CacheOptions{Timeout: budget}), digests
+}
+
+// budget is what each call of a store has.
+const budget = 2 * time.Second
+
+// Half of the connections are half-open, and many call at one moment and shortly
+// after. Callers who share something fail no more often than each would by
+// itself: once for each of those connections. None waits longer than it may.
+func TestHalfOpenConnections(t *testing.T) {
+	for name, path := range map[string]struct {
+		wait time.Duration // for a turn, beside the budget
+		open func(t *testing.T, n *network) (call func(ctx context.Context, i int) error)
+	}{
+		"groups of idemredis": {0, func(t *testing.T, n *network) func(context.Context, int) error {
+			client := n.redis(t)
+			store := idemredis.New(client, idemredis.Options{Prefix: redistest.OwnPrefix(t, client)})
+			return func(ctx context.Context, i int) error {
+				_, err := store.Begin(ctx, aClaim(i))
+				return err
+			}
+		}},
+		"units ahead": {0, func(t *testing.T, n *network) func(context.Context, int) error {
+			client := n.redis(t)
+			store := ratelimitredis.New(client, ratelimitredis.Options{
+				Prefix: redistest.OwnPrefix(t, client), Ahead: 100 * time.Millisecond,
+				Failover: ratelimit.FailoverOptions{Budget: budget},
+			})
+			charges := []ratelimit.Charge{{Bucket: "one", Cost: 1, Policy: &ratelimit.Policy{
+				Name: "one", Limit: ratelimit.MustParse("100000-S"), OnFailure: ratelimit.Closed}}}
+			return func(ctx context.Context, _ int) error {
+				_, err := store.Take(ctx, charges)
+				return err
+			}
+		}},
+		"loads of one key": {0, func(t *testing.T, n *network) func(context.Context, int) error {
+			cached, digests := n.keys(t, 1)
+			return func(ctx context.Context, i int) error {
+				_, err := cached.Lookup(ctx, digests[0])
+				return err
+			}
+		}},
+		"loads of many keys": {0, func(t *testing.T, n *network) func(context.Context, int) error {
+			cached, digests := n.keys(t, 64)
+			return func(ctx context.Context, i int) error {
+				_, err := cached.Lookup(ctx, digests[i%len(digests)])
+				return err
+			}
+		}},
+		"batches of idempgx": {10 * time.Second, func(t *testing.T, n *network) func(context.Context, int) error {
+			store := idempgx.New(n.postgres(t), idempgx.Options{})
+			if err := store.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return func(ctx context.Context, i int) error {
+				_, transaction, err := store.Join(ctx, aClaim(i), budget)
+				if err != nil {
+					return err
+				}
+				settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget)
+				defer cancel()
+				return transaction.Settle(settling, idem.Settlement{Outcome: idem.Finished, Retention: time.Hour})
+			}
+		}},
+	} {
+		for _, which := range [][]int{{0, 1}, {2, 3}} {
+			t.Run(name+", dead are "+strconv.Itoa(which[0])+" and "+strconv.Itoa(which[1]), func(t *testing.T) {
+				var n network
+				call := path.open(t, &n)
+				n.kill(t, which)
+				var calls sync.WaitGroup
+				var failed, last atomic.Int64
+				var longest [100]time.Duration
+				begun := time.Now()
+				for _, at := range []time.Duration{0, 5 * time.Millisecond, 60 * time.Millisecond, 150 * time.Millisecond} {
+					<-time.After(at - time.Since(begun))
+					for range []int{30, 10}[min(at, 1)] {
+						calls.Go(func() {
+							i := last.Add(1)
+							ctx, cancel := context.WithTimeout(t.Context(), budget+path.wait)
+							defer cancel()
+							called := time.Now()
+							if call(ctx, int(i)) != nil {
+								failed.Add(1)
+							}
+							longest[i] = time.Since(called)
+						})
+					}
+				}
+				calls.Wait()
+				if got := failed.Load(); got > dead {
+					t.Errorf("%d of %d calls failed, want at most %d", got, last.Load(), dead)
+				}
+				// A call that is left may take a moment to return on a busy machine.
+				if got := slices.Max(longest[:]); got > budget+path.wait+time.Second {
+					t.Errorf("a call took %v, want at most %v", got, budget+path.wait)
+				}
+			})
+		}
+	}
+}
+
+func aClaim(i int) (c idem.Claim) {
+	rand.Read(c.Token[:])
+	c.Key, c.Fingerprint = idem.NewKey("org", strconv.Itoa(i)), idem.Fingerprint{1}
+	c.Lease, c.Retention = time.Minute, time.Hour
+	return c
+}
