@@ -148,8 +148,10 @@ func TestKnownOutOfTurn(t *testing.T) {
 		}
 		running := claim("running")
 		_, j = join(t, store, running, idem.Claimed)
-		if r, _ := join(t, store, again(done), idem.Done); string(r.Payload) != "answer" || !r.Retained {
-			t.Errorf("got the payload %q, retained %t, want the answer", r.Payload, r.Retained)
+		for range 2 { // the key of the first is free for the second
+			if r, _ := join(t, store, again(done), idem.Done); string(r.Payload) != "answer" || !r.Retained {
+				t.Errorf("got the payload %q, retained %t, want the answer", r.Payload, r.Retained)
+			}
 		}
 		if r, _ := join(t, store, again(running), idem.InFlight); r.Fingerprint != (idem.Fingerprint{}) || r.RetryAfter != 0 {
 			t.Errorf("got %+v, want in flight and no more", r)
