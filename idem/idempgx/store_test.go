@@ -34,7 +34,15 @@ func newPool(t testing.TB, size int, set func(*pgx.ConnConfig)) *pgxpool.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(pool.Close)
+	t.Cleanup(func() {
+		// It waits for what a test that panicked holds, and would hide its words.
+		closed := make(chan struct{})
+		go func() { defer close(closed); pool.Close() }()
+		select {
+		case <-closed:
+		case <-time.After(10 * time.Second):
+		}
+	})
 	if err := newStore(pool).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -192,11 +192,17 @@ func inUse(db *sql.DB) int {
 	return db.Stats().InUse
 }
 
-// shut closes a pool.
+// shut closes a pool. One of pgx waits for its connections, and what a test that
+// failed or panicked holds does not come back: the wait must not hide its words.
 func shut(db *sql.DB) {
 	db.Close()
 	if pool, ok := pools.Load(db); ok {
-		pool.(*pgxpool.Pool).Close()
+		closed := make(chan struct{})
+		go func() { defer close(closed); pool.(*pgxpool.Pool).Close() }()
+		select {
+		case <-closed:
+		case <-time.After(10 * time.Second):
+		}
 	}
 }
 
