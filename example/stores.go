@@ -152,6 +152,7 @@ func (s *stores) openSQLite(ctx context.Context, c config, logger *slog.Logger) 
 type replyTable interface {
 	idem.Store
 	Migrate(context.Context) error
+	Check(context.Context) error
 	Run(context.Context) error
 }
 
@@ -159,8 +160,10 @@ func (s *stores) useSQL(
 	ctx context.Context, db *sql.DB, keys *keysql.Store, replies replyTable, tasks *sqlTasks,
 ) error {
 	s.closers = append(s.closers, db.Close)
-	for _, migrate := range []func(context.Context) error{keys.Migrate, replies.Migrate, tasks.migrate} {
-		if err := migrate(ctx); err != nil {
+	for _, prepare := range []func(context.Context) error{
+		keys.Migrate, replies.Migrate, tasks.migrate, keys.Check, replies.Check,
+	} {
+		if err := prepare(ctx); err != nil {
 			return err
 		}
 	}

@@ -334,7 +334,8 @@ func ExampleNewAPI_database() {
 	db.SetMaxOpenConns(8) // joined requests hold a connection each
 	keyTable, replyTable := keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{})
 	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS parcels (id INTEGER PRIMARY KEY, owner TEXT, target TEXT)")
-	if err := errors.Join(err, keyTable.Migrate(ctx), replyTable.Migrate(ctx)); err != nil {
+	err = errors.Join(err, keyTable.Migrate(ctx), replyTable.Migrate(ctx))
+	if err := errors.Join(err, keyTable.Check(ctx), replyTable.Check(ctx)); err != nil {
 		log.Fatal(err)
 	}
 

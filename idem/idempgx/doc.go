@@ -4,6 +4,7 @@
 //
 //	store := idempgx.New(pool, idempgx.Options{})
 //	err := store.Migrate(ctx) // makes the table
+//	err = store.Check(ctx)    // says what does not fit
 //	go store.Run(ctx)         // removes what has expired
 //
 // It has the table, the statements and the promises of package idemsql, whose
@@ -43,7 +44,7 @@
 // It works in every mode of pgx (default_query_exec_mode). In the default one a
 // connection prepares each statement when it first uses it, which takes a round
 // trip more. Behind a pooler that gives each transaction another connection,
-// take cache_describe, exec or simple_protocol.
+// take cache_describe, exec or simple_protocol; Check of [idemsql.Store] tells.
 //
 // A tracer of pgx sees a batch of BEGIN and INSERT, and one of UPDATE and
 // COMMIT.

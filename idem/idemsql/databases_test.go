@@ -41,6 +41,7 @@ type store interface {
 	idem.Eraser
 	idem.Joiner
 	Migrate(context.Context) error
+	Check(context.Context) error
 	Schema() []string
 	HasTable(context.Context) (bool, error)
 	Sweep(context.Context) (removed int, err error)

@@ -45,8 +45,9 @@ type dialect struct {
 
 	extend, settle, settledAs, release, settled, owned, erase, sweep string
 
-	steps  []string // the schema: how to get from each version to the next
-	engine          // that of the migration
+	columns string   // of the table
+	steps   []string // the schema: how to get from each version to the next
+	engine           // that of the migration
 }
 
 var postgres = func() dialect {
@@ -58,6 +59,7 @@ var postgres = func() dialect {
 	d.begin, d.join = with(claims.LockShared), with(claims.LockAlone)
 	d.keep = expand(claims.PostgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
+	d.columns += ", sweep_at"
 	d.steps, d.engine = steps("postgres.sql", "postgres2.sql", "postgres3.sql"), postgresEngine
 	return d
 }()
@@ -84,6 +86,7 @@ var sqlite = func() dialect {
 
 func common(expand func(string) string) dialect {
 	return dialect{
+		columns:   "request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload",
 		sql:       func(query string, args []any) (string, []any) { return query, args },
 		peek:      expand(claims.Peek),
 		extend:    expand(claims.Extend),

@@ -4,6 +4,7 @@
 //
 //	store := idemsql.Postgres(db, idemsql.Options{})
 //	err := store.Migrate(ctx) // makes the table; a team with a migration tool of its own runs store.Schema() there
+//	err = store.Check(ctx)    // says what does not fit
 //	go store.Run(ctx)         // removes what has expired
 //
 // A [Store] works in two modes, and both see the same keys.

@@ -30,6 +30,19 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
+// Check returns all that it finds to keep the store from working: another
+// database than the store is for, a table or column that is missing, one that
+// is read-only, and in Postgres a pooler that breaks the driver's statements,
+// for which it needs two connections. It changes nothing. Call it when the
+// program starts, after Migrate, and not with each request.
+func (s *Store) Check(ctx context.Context) error {
+	m := migration{s.options.Prefix + "idem", s.steps, s.engine}
+	if err := m.check(ctx, s.db, s.columns+" FROM {table}"); err != nil {
+		return fmt.Errorf("idemsql: check: %w", err)
+	}
+	return nil
+}
+
 // Schema returns what [Store.Migrate] runs, for a team that has a migration
 // tool of its own and does not call it: the first text makes the table, and
 // each later one, in a later version of this package, adds to what is there.

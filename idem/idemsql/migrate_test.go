@@ -113,7 +113,7 @@ func TestSchemaIsFrozen(t *testing.T) {
 // What keysql and idemsql share stands in both, word for word. The tests of it
 // are those of keysql.
 func TestSharedWithKeysql(t *testing.T) {
-	for _, file := range []string{"migration.go", "mysqlerror.go", "prefix.go"} {
+	for _, file := range []string{"check.go", "migration.go", "mysqlerror.go", "prefix.go"} {
 		ours, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@
 //	…
 //	store := keysql.Postgres(db, keysql.Options{})
 //	if err := store.Migrate(ctx); err != nil { … }
+//	if err := store.Check(ctx); err != nil { … }
 //	keys := keystore.NewCached(store, keystore.CacheOptions{})
 //	go keys.Run(ctx)
 //

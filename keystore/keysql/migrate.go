@@ -29,6 +29,21 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
+// Check returns all that it finds to keep the store from working: another
+// database than the store is for, tables or columns that are missing, one that
+// is read-only, and in Postgres a pooler that breaks the driver's statements,
+// for which it needs two connections. It changes nothing. Call it when the
+// program starts, after Migrate, and not with each request.
+func (s *Store) Check(ctx context.Context) error {
+	err := migration{s.prefix + "keys", s.steps, s.engine}.check(ctx, s.db,
+		columns+", changed, last_used_from, observed_since FROM {table}", "id, scope, day FROM {table}_scopes",
+		"id, day, requests FROM {table}_days", entryColumns+" FROM {table}_audit")
+	if err != nil {
+		return fmt.Errorf("keysql: check: %w", err)
+	}
+	return nil
+}
+
 // Schema returns what [Store.Migrate] runs, for a team that has a migration
 // tool of its own and does not call it: the first text makes the tables, and
 // each later one, in a later version of this package, adds to what is there.

@@ -22,6 +22,8 @@ type migration struct {
 // An engine is what migrations need to know of a database. In its statements
 // {table} stands for the name of the table.
 type engine struct {
+	name    string // of the function that makes a Store for it
+	alone   string // a statement that the others refuse
 	exists  string // asks whether {table} is there; needs no right on it
 	prepare string // makes the table of the version
 	commits bool   // each statement that changes the schema commits
@@ -33,6 +35,7 @@ const versionTable = `
 
 var (
 	postgresEngine = engine{
+		name: "Postgres", alone: "SELECT pg_backend_pid()",
 		exists: "SELECT to_regclass('{table}') IS NOT NULL",
 		// Postgres lets two sessions try to make one table at once, and one of
 		// them fails. The number has no meaning. The lock ends with these
@@ -40,10 +43,12 @@ var (
 		prepare: "SELECT pg_advisory_xact_lock(7136293384015523);" + versionTable,
 	}
 	sqliteEngine = engine{
+		name: "SQLite", alone: "SELECT sqlite_version()",
 		exists:  "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '{table}')",
 		prepare: versionTable,
 	}
 	mysqlEngine = engine{
+		name: "MySQL", alone: "SELECT CONNECTION_ID()",
 		exists: "SELECT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND " +
 			"table_name = '{table}')",
 		prepare: `

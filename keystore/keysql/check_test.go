@@ -1,0 +1,191 @@
+package keysql_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+)
+
+// mustSay wants an error with each of the words, or none if there are no words.
+func mustSay(t testing.TB, what string, err error, words ...string) {
+	t.Helper()
+	if (err == nil) != (len(words) == 0) {
+		t.Errorf("%s: got %v, want an error with %q", what, err, words)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(word)) {
+			t.Errorf("%s: got %v, want it to say %q", what, err, word)
+		}
+	}
+}
+
+// readOnly returns a pool of one session that cannot write.
+func (d database) readOnly(t testing.TB) *sql.DB {
+	t.Helper()
+	db := d.open(t)
+	db.SetMaxOpenConns(1)
+	execute(t, db, map[string]string{
+		"sqlite":   "PRAGMA query_only = 1",
+		"postgres": "SET default_transaction_read_only = on",
+		"mariadb":  "SET SESSION TRANSACTION READ ONLY",
+	}[d.name])
+	return db
+}
+
+func TestCheck(t *testing.T) {
+	words := map[string]string{"sqlite": "readonly", "postgres": "read-only", "mariadb": "read only"}
+	inEachEmpty(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.wrap(db, keysql.Options{})
+		mustSay(t, "without tables", store.Check(t.Context()), "keysql: check: ", "sallyport_keys", "call Migrate")
+		migrate(t, store)
+		mustSay(t, "with tables", store.Check(t.Context()))
+		one := d.open(t)
+		one.SetMaxOpenConns(1)
+		mustSay(t, "on one connection", d.wrap(one, keysql.Options{}).Check(t.Context()))
+		mustSay(t, "read-only", d.wrap(d.readOnly(t), keysql.Options{}).Check(t.Context()), words[d.name])
+		mustSay(t, "with a later schema", store.Version(len(store.Schema())-1).Check(t.Context()))
+		mustSay(t, "of another prefix", d.wrap(db, keysql.Options{Prefix: "other_"}).Check(t.Context()),
+			"other_keys", "call Migrate")
+
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		mustSay(t, "in a context that has ended", store.Check(ended), "context canceled")
+
+		execute(t, db, "DROP TABLE sallyport_keys_audit")
+		mustSay(t, "without the audit", store.Check(t.Context()), "sallyport_keys_audit", "call Migrate")
+		mustSay(t, "without the audit, read-only", d.wrap(d.readOnly(t), keysql.Options{}).Check(t.Context()),
+			"sallyport_keys_audit", "call Migrate", words[d.name])
+		execute(t, db, "ALTER TABLE sallyport_keys DROP COLUMN last_used_from")
+		mustSay(t, "without a column", store.Check(t.Context()), "last_used_from", "call Migrate")
+	})
+}
+
+// A database that does not answer is not one of another kind.
+func TestCheckAway(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		err := d.wrap(d.away(t), keysql.Options{}).Check(t.Context())
+		mustSay(t, "away", err, "keysql: check: ")
+		if err != nil && strings.Contains(err.Error(), "make the store") {
+			t.Errorf("got %v, want no word of a dialect", err)
+		}
+	})
+}
+
+func TestCheckDialect(t *testing.T) {
+	makers := map[string]func(*sql.DB, keysql.Options) *keysql.Store{
+		"SQLite": keysql.SQLite, "Postgres": keysql.Postgres, "MySQL": keysql.MySQL,
+	}
+	inEach(t, func(t *testing.T, d database) {
+		right := map[string]string{"sqlite": "SQLite", "postgres": "Postgres", "mariadb": "MySQL"}[d.name]
+		for name, maker := range makers {
+			if name != right {
+				mustSay(t, name, maker(d.open(t), keysql.Options{}).Check(t.Context()),
+					"no "+name, "make the store with "+right)
+			}
+		}
+	})
+}
+
+func TestCheckReadOnlyFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.db")
+	emptySQLite(file).migrated(t)
+	db := opened(t, "file:"+file+"?mode=ro")
+	mustSay(t, "mode=ro", keysql.SQLite(db, keysql.Options{}).Check(t.Context()), "readonly", "file")
+}
+
+func TestCheckStandby(t *testing.T) {
+	primary, standby := sqltest.NewPostgres(t), sqltest.NewPostgres(t)
+	primary.Init()
+	primary.Start()
+	store := keysql.Postgres(primary.Open(), keysql.Options{})
+	migrate(t, store)
+	standby.Run("pg_basebackup", "-D", standby.Data(), "-R", "-c", "fast", "--no-sync", "-h", primary.Dir, "-U",
+		"postgres")
+	standby.Start()
+	mustSay(t, "the primary", store.Check(t.Context()))
+	mustSay(t, "the standby", keysql.Postgres(standby.Open(), keysql.Options{}).Check(t.Context()), "read-only")
+}
+
+func TestCheckReadOnlyMariaDB(t *testing.T) {
+	own := sqltest.NewMariaDB(t)
+	own.Start()
+	config := own.Database()
+	open := func(user string) *sql.DB {
+		c := config.Clone()
+		c.User = user
+		db, err := sql.Open("mysql", c.FormatDSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { db.Close() })
+		return db
+	}
+	admin := open(config.User)
+	migrate(t, keysql.MySQL(admin, keysql.Options{}))
+	for _, statement := range []string{
+		"FLUSH PRIVILEGES", // from here on there are rights
+		"CREATE USER app@localhost",
+		"GRANT ALL ON " + config.DBName + ".* TO app@localhost",
+	} {
+		execute(t, admin, statement)
+	}
+	store := keysql.MySQL(open("app"), keysql.Options{})
+	mustSay(t, "read_only = 0", store.Check(t.Context()))
+	execute(t, admin, "SET GLOBAL read_only = 1")
+	mustSay(t, "read_only = 1", store.Check(t.Context()), "read-only")
+}
+
+// A pooler may give each statement another session. The default mode of pgx,
+// which prepares statements, does not go with that.
+func TestCheckPooler(t *testing.T) {
+	config := sqltest.Postgres(t)
+	pooled := sqltest.PgBouncer(t, config)
+	for mode, safe := range map[pgx.QueryExecMode]bool{
+		pgx.QueryExecModeCacheStatement: false,
+		pgx.QueryExecModeCacheDescribe:  true,
+		pgx.QueryExecModeExec:           true,
+		pgx.QueryExecModeSimpleProtocol: true,
+	} {
+		for c, safe := range map[*pgx.ConnConfig]bool{config: true, pooled: safe} {
+			c = c.Copy()
+			c.DefaultQueryExecMode = mode
+			db := stdlib.OpenDB(*c)
+			t.Cleanup(func() { db.Close() })
+			store := keysql.Postgres(db, keysql.Options{})
+			migrate(t, store)
+			var want []string
+			if !safe {
+				want = []string{"pooler in transaction mode", "default_query_exec_mode=cache_describe"}
+			}
+			for range 10 {
+				mustSay(t, mode.String(), store.Check(t.Context()), want...)
+			}
+		}
+	}
+}
+
+// Nameless statements are exchanged only when connections ask at one moment.
+func TestCheckPoolerByChance(t *testing.T) {
+	config := sqltest.PgBouncer(t, sqltest.Postgres(t))
+	config.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { db.Close() })
+	store := keysql.Postgres(db, keysql.Options{})
+	var err error
+	for range 50 {
+		if err = store.Check(t.Context()); err != nil && strings.Contains(err.Error(), "pooler in transaction mode") {
+			return
+		}
+	}
+	t.Errorf("got %v 50 times, want it to say %q once", err, "pooler in transaction mode")
+}
