@@ -36,7 +36,13 @@ func TestCheck(t *testing.T) {
 			"idemsql: check: ", "other_idem", "call Migrate")
 		execute(t, db, "ALTER TABLE sallyport_idem DROP COLUMN payload")
 		mustSay(t, "without a column", s.Check(t.Context()), "payload", "call Migrate")
+		_, err := s.Begin(t.Context(), claim("key"))
+		mustSay(t, "Begin without a column", err, "payload", "call Migrate")
 		execute(t, db, "DROP TABLE sallyport_idem")
+		_, err = s.Begin(t.Context(), claim("key"))
+		mustSay(t, "Begin without the table", err, "sallyport_idem", "call Migrate")
+		_, _, err = s.Join(t.Context(), claim("key"), 0)
+		mustSay(t, "Join without the table", err, "sallyport_idem", "call Migrate")
 		mustSay(t, "without the table", s.Check(t.Context()), "sallyport_idem", "call Migrate")
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
@@ -93,6 +94,21 @@ func TestCheckDialect(t *testing.T) {
 					"no "+name, "make the store with "+right)
 			}
 		}
+	})
+}
+
+// A request to tables that are not there says what to do.
+func TestNotMigratedSaysMigrate(t *testing.T) {
+	inEachEmpty(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		_, err := store.Lookup(t.Context(), keystore.Digest{})
+		mustSay(t, "Lookup", err, "sallyport_keys", "call Migrate")
+		mustSay(t, "Insert", store.Insert(t.Context(), newKey("acme")), "sallyport_keys", "call Migrate")
+		migrate(t, store)
+		execute(t, d.open(t), "ALTER TABLE sallyport_keys DROP COLUMN hint")
+		_, err = store.Lookup(t.Context(), keystore.Digest{})
+		mustSay(t, "Lookup without a column", err, "hint", "call Migrate")
+		mustSay(t, "Insert without a column", store.Insert(t.Context(), newKey("acme")), "hint", "call Migrate")
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -259,6 +260,9 @@ func (s *Store) run(ctx context.Context, doing string, write func() (int64, erro
 	}
 }
 
+// notMigrated finds a table or a column that is missing.
+var notMigrated = regexp.MustCompile("42P01|42703|42S02|42S22|no such (table|column)|no column named").MatchString
+
 // failed returns the error of a statement as the caller gets it.
 func failed(ctx context.Context, doing string, err error) error {
 	switch ended := ctx.Err(); {
@@ -268,6 +272,8 @@ func failed(ctx context.Context, doing string, err error) error {
 		return fmt.Errorf("keysql: %s: %w (%v)", doing, ended, err)
 	case errors.Is(err, sql.ErrNoRows):
 		return keystore.ErrNotFound
+	case notMigrated(err.Error()):
+		return fmt.Errorf("keysql: %s: %w; call Migrate", doing, err)
 	}
 	return fmt.Errorf("keysql: %s: %w", doing, err)
 }

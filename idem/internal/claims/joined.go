@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -39,6 +40,9 @@ func Ended(ctx context.Context, logger *slog.Logger, key idem.Key) error {
 // name is what logs say of the key: enough to find it in the table.
 func name(key idem.Key) string { return hex.EncodeToString(key[:8]) }
 
+// notMigrated finds a table or a column that is missing.
+var notMigrated = regexp.MustCompile("42P01|42703|42S02|42S22|no such (table|column)|no column named").MatchString
+
 // CallError returns the error of a statement as the caller gets it.
 func CallError(ctx context.Context, doing string, err error) error {
 	switch ended := ctx.Err(); {
@@ -50,6 +54,8 @@ func CallError(ctx context.Context, doing string, err error) error {
 		return fmt.Errorf("%s: %w (%v)", doing, ended, err)
 	case err == idem.ErrLost, err == idem.ErrSettled:
 		return err
+	case notMigrated(err.Error()):
+		return fmt.Errorf("%s: %w; call Migrate", doing, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
