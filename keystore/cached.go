@@ -46,6 +46,7 @@ type Cached struct {
 	unknownScopes unknownScopes // that were reported
 	runChecked    atomic.Bool   // Run was called, or a line says that it was not
 	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
+	outage        outage
 }
 
 // A shard caches the answers for its digests. This is why no answer from before
@@ -208,6 +209,7 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		}
 		s.mu.Unlock()
 		close(l.done)
+		c.told(l.err)
 	}()
 	c.noticeNoRun(began)
 	l.caller, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout), &l.shared)

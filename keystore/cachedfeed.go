@@ -3,6 +3,7 @@ package keystore
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 )
 
@@ -46,7 +47,9 @@ func (c *Cached) feedBound() time.Duration {
 // asked for it: an import of many keys does not empty the cache.
 //
 // A feed that fails is asked again an interval later; meanwhile keys are
-// forgotten after TTL as without a feed.
+// forgotten after TTL as without a feed. While lookups fail, Run asks the store
+// and the feed about once a second, so that the end of an outage is noticed
+// also when there are no requests.
 func (c *Cached) Run(ctx context.Context) error {
 	feed, ok := c.store.(Feed)
 	if !ok {
@@ -58,6 +61,9 @@ func (c *Cached) Run(ctx context.Context) error {
 	failing := false
 	for ctx.Err() == nil {
 		began := c.now()
+		if c.outage.lasts() {
+			go c.caller(ctx, Digest{}) // which no token has
+		}
 		next, err := c.poll(ctx, feed, position)
 		position = next
 		switch {
@@ -74,9 +80,13 @@ func (c *Cached) Run(ctx context.Context) error {
 				"error", err, "max_staleness", c.options.TTL)
 		}
 		failing = err != nil
+		pause := c.options.FeedInterval - (c.now() - began)
+		if c.outage.lasts() {
+			pause = min(pause, outageProbe+rand.N(outageProbe/4))
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(c.options.FeedInterval - (c.now() - began)):
+		case <-time.After(pause):
 		}
 	}
 	return nil

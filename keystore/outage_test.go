@@ -1,0 +1,92 @@
+package keystore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+const again = "keystore: the store answers again"
+
+func refuseLookup(context.Context, keystore.Digest) (*keystore.Key, error) {
+	return nil, errors.New("connection refused")
+}
+
+// mustHaveLine wants the line so many times, the last time with the attribute.
+func mustHaveLine(t testing.TB, what string, log *bytes.Buffer, times int, attribute string) {
+	t.Helper()
+	synctest.Wait()
+	if n := strings.Count(log.String(), again); n != times || !strings.Contains(log.String(), attribute) {
+		t.Errorf("%s: got the log %q, want %q %d times, with %q", what, log, again, times, attribute)
+	}
+}
+
+// An outage is five lookups in a row without an answer. Its end is one line.
+func TestStoreAnswersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, log := newFake(), new(bytes.Buffer)
+		c := keystore.NewCached(f, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		look := func(times int) {
+			for range times {
+				c.Lookup(t.Context(), keystore.DigestOf(time.Now().String()))
+				time.Sleep(time.Second)
+			}
+		}
+		f.lookup.set(refuseLookup)
+		look(4)
+		f.lookup.set(f.Memory.Lookup)
+		look(1)
+		mustHaveLine(t, "after four failures", log, 0, "")
+		f.lookup.set(refuseLookup)
+		look(7)
+		f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, keystore.ErrCorrupt })
+		look(1)
+		mustHaveLine(t, "a row that does not fit", log, 0, "")
+		f.lookup.set(f.Memory.Lookup)
+		look(3)
+		mustHaveLine(t, "after seven failures", log, 1, "after=8s")
+	})
+}
+
+// Run notices the end of an outage when there are no requests, and asks about
+// once a second.
+func TestStoreAnswersAgainWithoutRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, log := newFeedFake(), new(bytes.Buffer)
+		c := keystore.NewCached(f, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		stop := run(t, c)
+		f.lookup.set(refuseLookup)
+		for range 5 {
+			c.Lookup(t.Context(), keystore.DigestOf("token"))
+		}
+		time.Sleep(5 * time.Second) // until the poll at the latest
+		f.calls.Store(0)
+		time.Sleep(20 * time.Second)
+		if n := f.calls.Load(); n < 15 || n > 20 {
+			t.Errorf("the store was asked %d times in 20 s, want about one a second", n)
+		}
+		mustHaveLine(t, "while it fails", log, 0, "")
+		f.lookup.set(f.Memory.Lookup)
+		time.Sleep(1500 * time.Millisecond)
+		mustHaveLine(t, "when it answers", log, 1, "after=2")
+		f.calls.Store(0)
+		time.Sleep(time.Minute)
+		f.wantCalls(t, 0, "after the outage")
+
+		f.lookup.set(refuseLookup)
+		for range 5 {
+			c.Lookup(t.Context(), keystore.DigestOf("token"))
+		}
+		stop()
+		f.calls.Store(0)
+		time.Sleep(time.Minute)
+		f.wantCalls(t, 0, "after Run")
+	})
+}
