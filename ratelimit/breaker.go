@@ -30,7 +30,8 @@ const maxCalls = 1024
 // and abandoned, when its caller stops waiting, and through returned, when the
 // store returns. These two come in either order.
 type breaker struct {
-	log *slog.Logger
+	log    *slog.Logger
+	opened func() // called when the breaker opens
 
 	mu       sync.Mutex
 	first    time.Time // when the first call began
@@ -124,6 +125,7 @@ func (b *breaker) failed(c *call, err error) error {
 	b.mu.Unlock()
 	if opens {
 		b.log.Warn("rate limit store fails; each policy follows its failure mode until it is back", "error", err)
+		b.opened()
 	}
 	return err
 }

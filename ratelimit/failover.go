@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -17,6 +18,10 @@ type FailoverOptions struct {
 	// without it.
 	Budget time.Duration
 	Logger *slog.Logger // nil means slog.Default()
+	// Draining, unless nil, lets a store that is not called be asked about once
+	// a second also without requests, by a charge of a policy named "probe",
+	// until it answers or Draining is closed. Close it at shutdown.
+	Draining <-chan struct{}
 }
 
 // Failover is a Store that decides within its budget, whatever happens to the
@@ -57,12 +62,33 @@ func NewFailover(s Store, o FailoverOptions) *Failover {
 	if o.Budget < 0 {
 		panic("ratelimit: NewFailover: negative budget")
 	}
-	return &Failover{
+	f := &Failover{
 		store:   s,
 		local:   NewMemory(),
 		budget:  cmp.Or(o.Budget, 50*time.Millisecond),
-		breaker: breaker{log: cmp.Or(o.Logger, slog.Default())},
+		breaker: breaker{log: cmp.Or(o.Logger, slog.Default()), opened: func() {}},
 	}
+	if o.Draining != nil {
+		f.breaker.opened = func() { f.probeLater(o.Draining) }
+	}
+	return f
+}
+
+// probeLater asks the store after the cooldown, and again while it does not
+// answer. Between two questions there is a timer and no goroutine.
+func (f *Failover) probeLater(draining <-chan struct{}) {
+	time.AfterFunc(cooldown+rand.N(cooldown/4), func() {
+		select {
+		case <-draining:
+			return
+		default:
+		}
+		probe := &Policy{Name: "probe", Limit: Limit{Count: 1000, Period: time.Second}}
+		_, _ = f.call(context.Background(), []Charge{{Policy: probe, Cost: 1}})
+		if down, _ := f.Stats(); down {
+			f.probeLater(draining)
+		}
+	})
 }
 
 // Stats reports whether the store is not called at present, and how many calls

@@ -337,3 +337,50 @@ func TestFailoverLocalSuite(t *testing.T) {
 		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
 	}.Run(t)
 }
+
+// With Draining a store that is away is asked about once a second, until it
+// answers or Draining is closed.
+func TestFailoverProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, draining, text := newFaulty(), make(chan struct{}), new(bytes.Buffer)
+		f := ratelimit.NewFailover(s, ratelimit.FailoverOptions{
+			Draining: draining, Logger: slog.New(slog.NewTextHandler(text, nil)),
+		})
+		away := func() {
+			s.fail(refuse)
+			for range 5 {
+				f.Take(t.Context(), []ratelimit.Charge{{Policy: mode("open", ratelimit.Open), Cost: 1}})
+			}
+			if down, _ := f.Stats(); !down {
+				t.Error("after five failures the store is not down, want down")
+			}
+			s.calls.Store(0)
+		}
+		away()
+		time.Sleep(20 * time.Second)
+		if n := s.calls.Load(); n < 15 || n > 20 {
+			t.Errorf("the store was asked %d times in 20 s, want about one a second", n)
+		}
+		s.mend()
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if down, _ := f.Stats(); down {
+			t.Error("the store answers and is down without requests, want it not down")
+		}
+		if n := strings.Count(text.String(), "rate limit store answers again"); n != 1 ||
+			!strings.Contains(text.String(), "after=2") {
+			t.Errorf("got the log %q, want one line with after=2…s", text)
+		}
+		s.calls.Store(0)
+		time.Sleep(time.Minute)
+		if n := s.calls.Load(); n != 0 {
+			t.Errorf("after the outage the store was asked %d times, want 0", n)
+		}
+		away()
+		close(draining)
+		time.Sleep(time.Minute)
+		if n := s.calls.Load(); n != 0 {
+			t.Errorf("after Draining the store was asked %d times, want 0", n)
+		}
+	})
+}
