@@ -39,8 +39,9 @@ type CacheOptions struct {
 	FeedInterval time.Duration
 
 	// Logger gets a line when the feed fails, when it is back, when the store
-	// panics, and for each scope that a key has and the Service does not. Nil
-	// means [slog.Default].
+	// answers again after five lookups in a row that failed, when it panics,
+	// and for each scope that a key has and the Service does not. Nil means
+	// [slog.Default].
 	Logger *slog.Logger
 }
 
