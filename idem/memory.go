@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"math"
 	"sync"
@@ -39,9 +40,10 @@ type Memory struct {
 
 	mu       sync.Mutex
 	entries  entryTable
-	accounts map[string]*account
-	expiry   queue[uint32]   // the entry that expires first comes first
-	largest  queue[*account] // the owner that holds most comes first
+	seed     maphash.Seed
+	accounts map[uint64]*account // by a hash of the owner's name, which may be long
+	expiry   queue[uint32]       // the entry that expires first comes first
+	largest  queue[*account]     // the owner that holds most comes first
 	stats    MemoryStats
 	lost     time.Duration // the retention of what was forgotten, if a warning is due
 	nextWarn int64
@@ -94,7 +96,8 @@ func (m *Memory) lock() {
 	o := &m.options
 	o.Budget, o.MinRetention = cmp.Or(o.Budget, 256<<20), cmp.Or(o.MinRetention, time.Minute)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	m.entries.numbers, m.accounts = make(map[Key]uint32), make(map[string]*account)
+	m.entries.numbers, m.accounts = make(map[Key]uint32), make(map[uint64]*account)
+	m.seed = maphash.MakeSeed()
 	m.expiry.place = func(number uint32) *uint32 { return &m.entries.at(number).place }
 	m.largest.place = func(a *account) *uint32 { return &a.place }
 }
@@ -276,7 +279,7 @@ func (m *Memory) find(key Key, now int64) *entry {
 func (m *Memory) Erase(_ context.Context, owner string) (removed int, err error) {
 	m.lock()
 	defer m.unlock()
-	a := m.accounts[owner]
+	a := m.accounts[maphash.String(m.seed, owner)]
 	for _, number := range m.entries.numbers {
 		if a == nil || a.entries == 0 {
 			break

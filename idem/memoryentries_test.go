@@ -166,8 +166,9 @@ func TestMemoryKeepsNoLargeBuffers(t *testing.T) {
 // The budget is about real memory: what is charged covers what the heap grows
 // by.
 func TestMemoryChargesWhatItTakes(t *testing.T) {
-	for _, test := range []struct{ keys, perOwner, payload int }{
-		{20_000, 20_000, 0}, {20_000, 20_000, 400}, {20_000, 1, 400}, {20_000, 7, 1000},
+	for _, test := range []struct{ keys, perOwner, payload, name int }{
+		{20_000, 20_000, 0, 0}, {20_000, 20_000, 400, 0}, {20_000, 1, 400, 0}, {20_000, 7, 1000, 0},
+		{5_000, 1, 400, 4000},
 	} {
 		s := newShop(t, idem.MemoryOptions{Budget: 1 << 30})
 		owners := make([]string, 0, test.keys)
@@ -176,7 +177,7 @@ func TestMemoryChargesWhatItTakes(t *testing.T) {
 		}
 		before := heap()
 		for i, owner := range owners {
-			s.put(owner, fmt.Sprint(i), test.payload)
+			s.put(strings.Repeat("x", test.name)+owner, fmt.Sprint(i), test.payload)
 		}
 		grown, charged := int64(heap()-before), s.Stats().Bytes
 		if grown > charged {

@@ -1,6 +1,9 @@
 package idem
 
-import "time"
+import (
+	"hash/maphash"
+	"time"
+)
 
 // What is charged beside payloads and summaries: the measured bytes of a key,
 // and of an owner, in maps, lists and queues, rounded up.
@@ -14,7 +17,7 @@ const (
 
 // account is what one owner has in a Memory.
 type account struct {
-	owner   string
+	id      uint64 // in Memory.accounts
 	entries int
 	bytes   int64 // that are charged
 	bodies  int64 // those of them for payloads
@@ -26,10 +29,11 @@ type account struct {
 
 // account returns an owner's account, and opens it.
 func (m *Memory) account(owner string) *account {
-	a := m.accounts[owner]
+	id := maphash.String(m.seed, owner)
+	a := m.accounts[id]
 	if a == nil {
-		a = &account{owner: owner, bytes: ownerCost}
-		m.accounts[owner] = a
+		a = &account{id: id, bytes: ownerCost}
+		m.accounts[id] = a
 		m.stats.Bytes += ownerCost
 		m.largest.add(a, -a.bytes)
 	}
@@ -72,7 +76,7 @@ func (m *Memory) drop(e *entry) {
 	if a.entries--; a.entries == 0 {
 		m.stats.Bytes -= ownerCost
 		m.largest.remove(a)
-		delete(m.accounts, a.owner)
+		delete(m.accounts, a.id)
 	}
 }
 
