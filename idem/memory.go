@@ -41,7 +41,7 @@ type Memory struct {
 	mu       sync.Mutex
 	entries  entryTable
 	seed     maphash.Seed
-	accounts map[uint64]*account // by a hash of the owner's name, which may be long
+	accounts map[uint64]*account // by the hash of the owner's name, which may be long
 	expiry   queue[uint32]       // the entry that expires first comes first
 	largest  queue[*account]     // the owner that holds most comes first
 	stats    MemoryStats
@@ -148,7 +148,7 @@ func (m *Memory) Begin(_ context.Context, c Claim) (Record, error) {
 // claim records a claim of a new key.
 func (m *Memory) claim(c *Claim, now int64) (Record, error) {
 	e := m.entries.add(c.Key)
-	e.fingerprint, e.owner = c.Fingerprint, m.account(c.Owner)
+	e.fingerprint, e.owner = c.Fingerprint, m.account(c)
 	e.owner.entries++
 	e.held = true
 	m.expiry.add(e.number, after(now, c.Retention))
@@ -276,15 +276,12 @@ func (m *Memory) find(key Key, now int64) *entry {
 
 // Erase implements [Eraser]. It looks at the records one by one, and other calls
 // wait for it.
-func (m *Memory) Erase(_ context.Context, owner string) (removed int, err error) {
+func (m *Memory) Erase(_ context.Context, organization string) (removed int, err error) {
 	m.lock()
 	defer m.unlock()
-	a := m.accounts[maphash.String(m.seed, owner)]
+	prefix := TokenPrefix(organization)
 	for _, number := range m.entries.numbers {
-		if a == nil || a.entries == 0 {
-			break
-		}
-		if e := m.entries.at(number); e.owner == a {
+		if e := m.entries.at(number); e.owner.prefix == prefix {
 			m.drop(e)
 			removed++
 		}

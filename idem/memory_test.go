@@ -281,6 +281,32 @@ func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 	}
 }
 
+// Two owners of one organization have an account each, and are erased together.
+func TestMemoryOwnersOfOneOrganization(t *testing.T) {
+	s := newShop(t, idem.MemoryOptions{Budget: 100_000, MinRetention: 1})
+	put := func(owner string, n int) {
+		c := claimOf(owner, fmt.Sprint(n))
+		c.Organization = "acme"
+		if _, err := s.Begin(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		s.settle(c, 0, summary)
+	}
+	put("acme production", 0)
+	for n := range 1000 {
+		put("acme sandbox", n)
+	}
+	s.fill("other", 3, 0)
+	s.mustHold("acme production", "W")
+	keys := s.Stats().Keys
+	for _, want := range []int{keys - 3, 0} {
+		if n, err := s.Erase(t.Context(), "acme"); n != want || err != nil {
+			t.Errorf("Erase: got %d, %v, want %d", n, err, want)
+		}
+	}
+	s.mustHold("other", "WWW")
+}
+
 // Erase takes all of one owner and nothing of another.
 func TestMemoryErase(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{})

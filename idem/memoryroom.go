@@ -17,7 +17,8 @@ const (
 
 // account is what one owner has in a Memory.
 type account struct {
-	id      uint64 // in Memory.accounts
+	id      uint64  // in Memory.accounts
+	prefix  [8]byte // TokenPrefix of its organization
 	entries int
 	bytes   int64 // that are charged
 	bodies  int64 // those of them for payloads
@@ -27,12 +28,12 @@ type account struct {
 	place                      uint32 // in Memory.largest
 }
 
-// account returns an owner's account, and opens it.
-func (m *Memory) account(owner string) *account {
-	id := maphash.String(m.seed, owner)
+// account returns the account of a claim's owner, and opens it.
+func (m *Memory) account(c *Claim) *account {
+	id := maphash.String(m.seed, c.Owner)
 	a := m.accounts[id]
 	if a == nil {
-		a = &account{id: id, bytes: ownerCost}
+		a = &account{id: id, prefix: TokenPrefix(c.organization()), bytes: ownerCost}
 		m.accounts[id] = a
 		m.stats.Bytes += ownerCost
 		m.largest.add(a, -a.bytes)

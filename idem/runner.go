@@ -157,15 +157,15 @@ func (r *Runner) signalIdle() {
 // now counts from the start of the Runner, on the monotonic clock.
 func (r *Runner) now() time.Duration { return time.Since(r.epoch) }
 
-// newToken returns a token that no other claim of the owner has. Within a
+// newToken returns a token that no other claim has. Within a
 // process a number is enough; a random one costs a tenth of a short create.
-func (r *Runner) newToken(owner string) (t ClaimToken) {
+func (r *Runner) newToken(organization string) (t ClaimToken) {
 	if r.backend.local {
 		t = r.firstToken
 		binary.LittleEndian.PutUint64(t[8:], r.tokens.Add(1))
 		return t
 	}
-	prefix := TokenPrefix(owner)
+	prefix := TokenPrefix(organization)
 	rand.Read(t[copy(t[:], prefix[:]):]) // never returns an error: it ends the program instead
 	return t
 }

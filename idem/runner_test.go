@@ -483,6 +483,24 @@ func (s *tokenStore) Begin(ctx context.Context, c idem.Claim) (idem.Record, erro
 	return s.Store.Begin(ctx, c)
 }
 
+// A version of this package without Request.Organization had the organization
+// as the Owner. Its records are found and erased as those of this one.
+func TestTokensOfThePreviousVersion(t *testing.T) {
+	store := &tokenStore{Store: newMemory()}
+	previous, present := request, request
+	present.Owner, present.Organization = "organization in production", request.Owner
+	mustSettle(t, mustRun(t, newRunner(store, idem.Options{}), previous), answer("first"))
+	mustReplay(t, newRunner(store, idem.Options{}), present, "first")
+	present.Key = numbered(1)
+	mustSettle(t, mustRun(t, newRunner(store, idem.Options{}), present), answer("second"))
+	want := idem.TokenPrefix("organization")
+	for _, token := range store.of {
+		if got := [8]byte(token[:]); got != want {
+			t.Errorf("a token begins with %x, want the %x of the organization", got, want)
+		}
+	}
+}
+
 // Processes that share a store never choose the same token for one owner: no
 // byte behind its prefix is anything but random.
 func TestTokensAreRandom(t *testing.T) {

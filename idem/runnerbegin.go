@@ -6,9 +6,12 @@ import "context"
 type Request struct {
 	Key Key
 	// Owner is on whose account the request runs, waits and takes room in the
-	// store: usually an organization.
-	Owner       string
-	Fingerprint Fingerprint
+	// store: usually an organization in one environment.
+	Owner string
+	// Organization is by which an [Eraser] finds the request, the same for all
+	// of an Owner. "" means Owner.
+	Organization string
+	Fingerprint  Fingerprint
 	// Waiting, unless nil, is called once when the caller is about to wait.
 	// Release large buffers there: many callers may wait.
 	Waiting func()
@@ -73,7 +76,7 @@ func (r *Runner) enter(w *waiter) (e *Execution, first bool) {
 		return nil, false
 	}
 	e = &Execution{runner: r, ctx: w.ctx, counted: true, claim: Claim{
-		Key: req.Key, Owner: req.Owner, Fingerprint: req.Fingerprint,
+		Key: req.Key, Owner: req.Owner, Organization: req.Organization, Fingerprint: req.Fingerprint,
 		Lease: r.lease, Retention: r.retention, Reexecute: r.options.Reexecute,
 	}}
 	r.executions[req.Key] = e
@@ -89,7 +92,7 @@ func (w *waiter) ask(e *Execution) (record Record, claimed *Execution, err error
 			w.runner.finish(e, &record)
 		}
 	}()
-	e.claim.Token = w.runner.newToken(e.claim.Owner)
+	e.claim.Token = w.runner.newToken(e.claim.organization())
 	for delay := firstPoll; ; delay = min(2*delay, longestPoll) {
 		record, err = w.askOnce(e)
 		if err != nil {

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,12 +74,12 @@ type Store interface {
 	Settle(ctx context.Context, key Key, token ClaimToken, s Settlement) error
 }
 
-// Eraser is a Store that can remove all records of an owner, as all stores of
-// this module can.
+// Eraser is a Store that can remove all records of an organization, as all
+// stores of this module can.
 type Eraser interface {
 	Store
-	// Erase removes the replies and the claims of an owner, and returns how
-	// many. It may read all records of the store, and can be called again: after
+	// Erase removes the replies and the claims of an organization, whichever
+	// their owners, and returns how many. It may read all records of the store, and can be called again: after
 	// an error some are removed. A repeat of what was erased runs again, so
 	// revoke the owner's API keys first. A request that runs meanwhile gets
 	// [ErrLost], unless it is joined: then its reply is stored. Erase once more
@@ -86,7 +87,7 @@ type Eraser interface {
 	//
 	// A shared store finds the records by the [TokenPrefix] of their claims.
 	// Those of a version of this package without it end by their retention.
-	Erase(ctx context.Context, owner string) (removed int, err error)
+	Erase(ctx context.Context, organization string) (removed int, err error)
 }
 
 // The refusals of a Store.
@@ -104,11 +105,11 @@ var (
 // one claim only. A Store keeps it with the outcome too.
 type ClaimToken [16]byte
 
-// TokenPrefix is what the tokens of an owner's claims begin with, for
-// [Eraser]. It is a hash: who reads a store sees which records have one owner,
-// and can try names of owners.
-func TokenPrefix(owner string) [8]byte {
-	key := NewKey("the owner of a claim", owner)
+// TokenPrefix is what the tokens of an organization's claims begin with, for
+// [Eraser]. It is a hash: who reads a store sees which records belong together,
+// and can try names of organizations.
+func TokenPrefix(organization string) [8]byte {
+	key := NewKey("the owner of a claim", organization)
 	return [8]byte(key[:])
 }
 
@@ -119,6 +120,8 @@ type Claim struct {
 	// Owner names who is charged for the claim and its outcome, in a store that
 	// divides its room. A take-over does not change it.
 	Owner string
+	// Organization is by which an [Eraser] finds the claim. "" means Owner.
+	Organization string
 	// Fingerprint tells whether a later request with the same key is the same
 	// request.
 	Fingerprint Fingerprint
@@ -130,6 +133,8 @@ type Claim struct {
 	// then run twice.
 	Reexecute bool
 }
+
+func (c *Claim) organization() string { return cmp.Or(c.Organization, c.Owner) }
 
 // State is what a Store knows of a key. The zero State is none of them: a Store
 // never answers with it, and a [Runner] takes it for an error of the store.

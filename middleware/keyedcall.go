@@ -111,7 +111,7 @@ func (s *idempotentStage) request(f *facts, run *keyed.Run, key string) idem.Req
 	}
 	return idem.Request{
 		Key:   idem.NewKey(p.Organization(), string(p.Environment()), p.Subject(), extra, key),
-		Owner: p.Organization(),
+		Owner: p.Tenant(), Organization: p.Organization(),
 		Fingerprint: repeat.Content{
 			Method: r.Method, Host: host, Target: target, Range: firstValue(r.Header["Range"]),
 			ContentType: firstValue(r.Header["Content-Type"]), Body: run.Body.Bytes,

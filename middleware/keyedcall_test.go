@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -723,5 +724,57 @@ func TestWriteDeadline(t *testing.T) {
 				t.Errorf("%s: got %d and the deadline %v, want 201 and %v", row.name, w.Code, w.deadline, want)
 			}
 		})
+	}
+}
+
+// What a sandbox key does takes no execution and no room from production.
+func TestSandboxTakesNothing(t *testing.T) {
+	ring := newKeyring()
+	tokens := map[keystore.Environment]string{}
+	for _, e := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
+		tokens[e], _ = ring.grant(t, keystore.Grant{Organization: "org_1", Environment: e,
+			Scopes: []scope.Name{scope.TasksWrite}})
+	}
+	const most = 2
+	memory := idem.NewMemory(idem.MemoryOptions{Budget: 100_000, MinRetention: time.Nanosecond,
+		Logger: slog.New(slog.DiscardHandler)})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
+		Runner: idem.NewRunner(memory, idem.Options{ExecutionsPerOwner: most})}})
+	begun, end := make(chan struct{}, most), make(chan struct{})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
+	api.HandleFunc("POST /api/v1/slow", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			begun <- struct{}{}
+			<-end
+		})
+	create := func(e keystore.Environment, path, key string) answer {
+		return serve(api, request("POST", "/api/v1/"+path, tokens[e], "", "Idempotency-Key: "+key))
+	}
+	var all sync.WaitGroup
+	for i := range most {
+		all.Go(func() { create(keystore.Sandbox, "slow", fmt.Sprint("slow ", i)) })
+		<-begun
+	}
+	for e, want := range map[keystore.Environment]int{keystore.Production: 200, keystore.Sandbox: 503} {
+		if got := create(e, "tasks", "one").StatusCode; got != want {
+			t.Errorf("%s beside a busy sandbox: got %d, want %d", e, got, want)
+		}
+	}
+	close(end)
+	all.Wait()
+	for i := range 500 {
+		if a := create(keystore.Sandbox, "tasks", fmt.Sprint("flood ", i)); a.StatusCode != 200 {
+			t.Fatalf("create %d of the flood: got %d %s", i, a.StatusCode, a.body)
+		}
+	}
+	if memory.Stats().Forgotten == 0 {
+		t.Error("the flood was too small to push anything out")
+	}
+	if a := create(keystore.Production, "tasks", "one"); a.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("a repeat in production after a flood in the sandbox: got %d, not replayed", a.StatusCode)
+	}
+	keys := memory.Stats().Keys
+	if n, err := memory.Erase(t.Context(), "org_1"); n != keys || err != nil {
+		t.Errorf("Erase: got %d, %v, want the %d of both environments", n, err, keys)
 	}
 }

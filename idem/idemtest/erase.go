@@ -2,11 +2,15 @@ package idemtest
 
 import "github.com/sallyport-go/sallyport/idem"
 
-// owned returns a claim of the owner's that was made.
-func (e *env) owned(owner, key string) idem.Claim {
+// owned returns a claim of an organization's that was made, on the account of an
+// owner, or of the organization itself.
+func (e *env) owned(organization, owner, key string) idem.Claim {
 	c := e.lasting()
-	c.Key, c.Owner = idem.NewKey(owner, key), owner
-	prefix := idem.TokenPrefix(owner)
+	c.Key, c.Owner = idem.NewKey(organization, owner, key), organization
+	if owner != "" {
+		c.Owner, c.Organization = owner, organization
+	}
+	prefix := idem.TokenPrefix(organization)
 	copy(c.Token[:], prefix[:])
 	e.mustClaim("a new key", c, 1)
 	return c
@@ -14,15 +18,17 @@ func (e *env) owned(owner, key string) idem.Claim {
 
 var eraseRules = []rule{
 	{"erase",
-		"Erase of an idem.Eraser removes what an owner holds, settled or not, frees the keys, and leaves all others.",
+		"Erase of an idem.Eraser removes what an organization holds, settled or not, on whichever accounts, frees the " +
+			"keys, and leaves all others.",
 		func(e *env) {
 			eraser, ok := e.store.(idem.Eraser)
 			if !ok {
 				return
 			}
 			var gone, kept []idem.Claim
-			for _, key := range []string{"held", "done", "unknown"} {
-				gone, kept = append(gone, e.owned("acme", key)), append(kept, e.owned("other", key))
+			for i, key := range []string{"held", "done", "unknown"} {
+				owner := []string{"", "acme live", "acme test"}[i]
+				gone, kept = append(gone, e.owned("acme", owner, key)), append(kept, e.owned("other", "", key))
 			}
 			for _, claims := range [][]idem.Claim{gone, kept} {
 				e.settle("the holder", claims[1], finished("answer"), nil)
