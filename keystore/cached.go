@@ -90,13 +90,13 @@ type load struct {
 	err    error
 }
 
-// NewCached returns a Cached in front of s. It panics when s is nil or a Cached
-// itself, an option is negative or the service is not valid.
+// NewCached returns a Cached in front of s. It panics when s is nil, or is or
+// embeds a Cached, an option is negative or the service is not valid.
 func NewCached(s Store, o CacheOptions) *Cached {
 	if absent(s) {
 		panic("keystore: NewCached with a nil Store")
 	}
-	if _, ok := s.(*Cached); ok {
+	if c, _ := cacheOf(s); c != nil {
 		panic("keystore: NewCached in front of a Cached")
 	}
 	o = o.withDefaults()
@@ -268,9 +268,18 @@ func (c *Cached) wasUsable(d Digest) bool {
 	return s.accepted.Contains(d)
 }
 
-func (c *Cached) service() Service { return c.options.Service }
+func (c *Cached) cached() *Cached { return c }
 
-func (c *Cached) behind() Store { return c.store }
+// cacheOf returns the Cached that s is or embeds, or nil, and whether s is that
+// Cached itself. What embeds one may have other methods in place of its own, so
+// nothing goes past them; it is served as the Cached is and remembers what that
+// remembers.
+func cacheOf(s Store) (c *Cached, itself bool) {
+	if holder, ok := s.(interface{ cached() *Cached }); ok {
+		c = holder.cached()
+	}
+	return c, c != nil && s == Store(c)
+}
 
 // Invalidate drops what is remembered of a token, for a change that was made
 // past this Cached. A lookup that begins after it has returned asks the store.

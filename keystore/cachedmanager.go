@@ -30,14 +30,6 @@ func (c *Cached) Update(ctx context.Context, k *Key) error {
 	return c.manager.Update(ctx, k)
 }
 
-// auditor returns the store as an Auditor, or nil if it is none.
-func (c *Cached) auditor() Auditor {
-	if a, ok := c.store.(Auditor); ok {
-		return auditWriter{a, c}
-	}
-	return nil
-}
-
 // An auditWriter is the Auditor of a Cached and forgets as Insert and Update do.
 type auditWriter struct {
 	Auditor
@@ -57,14 +49,6 @@ func (w auditWriter) UpdateAudited(ctx context.Context, k *Key, e AuditEntry) er
 func (w auditWriter) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	defer w.cache.forgetAll()
 	return w.Auditor.Erase(ctx, organization)
-}
-
-// whole returns the store behind a Cached, which does not remember all of a key.
-func whole(s Store) Store {
-	if c, ok := s.(interface{ behind() Store }); ok {
-		return c.behind()
-	}
-	return s
 }
 
 // partial makes a manager of a store that lacks methods of one.

@@ -3,6 +3,8 @@ package keystore_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -95,4 +97,53 @@ func TestCachedOverPlainStore(t *testing.T) {
 	if err := keystore.NewCached(touching{memory, memory}, keystore.CacheOptions{}).Touch(ctx, nil); err != nil {
 		t.Errorf("over a Toucher Touch returned %v", err)
 	}
+}
+
+// paid embeds a Cached and looks keys up by its own means.
+type paid struct{ *keystore.Cached }
+
+func (paid) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
+	return nil, keystore.ErrNotFound
+}
+
+// What embeds a Cached would lose the audit in silence, or its own methods, so
+// the program does not start. With the Cached itself nothing is lost.
+func TestWhatEmbedsACached(t *testing.T) {
+	cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	for _, m := range []keystore.Manager{paid{cached}, &paid{cached}, struct{ paid }{paid{cached}}} {
+		for name, start := range map[string]func(){
+			"NewIssuer": func() { keystore.NewIssuer(m, keystore.IssuerOptions{}) },
+			"NewCached": func() { keystore.NewCached(m, keystore.CacheOptions{}) },
+		} {
+			if got := panicOf(start); !strings.Contains(got, "a Cached") || !strings.Contains(got, name) {
+				t.Errorf("%s with a %T: got the panic %q, want one that says what it embeds", name, m, got)
+			}
+		}
+	}
+
+	issuer := keystore.NewIssuer(paid{cached}.Cached, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 1}})
+	secret, k, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Name: "one",
+		Environment: keystore.Sandbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := issuer.Audit(t.Context(), "acme", k.ID, ""); len(entries) != 1 || err != nil {
+		t.Errorf("Audit: got %d entries, %v, want 1", len(entries), err)
+	}
+	token, err := keystore.Service{}.Parse(secret.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := token.Lookup(t.Context(), paid{cached}); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("Token.Lookup: got %v, want the ErrNotFound of the store that embeds", err)
+	}
+	if _, err := token.Caller(t.Context(), paid{cached}, nil); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("Token.Caller: got %v, want the ErrNotFound of the store that embeds", err)
+	}
+}
+
+func panicOf(f func()) (text string) {
+	defer func() { text = fmt.Sprint(recover()) }()
+	f()
+	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 )
 
 // An Issuer issues, rotates and revokes keys. Every method acts for one
@@ -20,6 +21,8 @@ import (
 // call returns. An Issuer is safe for concurrent use.
 type Issuer struct {
 	manager Manager
+	cache   *Cached // manager, if it is one
+	store   Store   // manager, or what is behind the cache, which does not remember all of a key
 	auditor Auditor // nil: the store is none
 	service Service
 	policy  Policy
@@ -45,7 +48,8 @@ type IssuerOptions struct {
 
 // NewIssuer returns an Issuer of keys in m. It panics when m is nil, the
 // policy is not valid, or the service is not valid or another one than that of
-// m.
+// m; and when m embeds a [Cached]: an Issuer could use only some of its methods,
+// and neither the audit nor the atomic steps of the store behind it.
 func NewIssuer(m Manager, o IssuerOptions) *Issuer {
 	if absent(m) {
 		panic("keystore: NewIssuer with a nil Manager")
@@ -57,10 +61,18 @@ func NewIssuer(m Manager, o IssuerOptions) *Issuer {
 	if err := o.Policy.validate(service.Scopes); err != nil {
 		panic(err.Error())
 	}
-	i := &Issuer{manager: m, service: service, policy: o.Policy, audit: o.Audit}
-	i.auditor, _ = m.(Auditor)
-	if c, ok := m.(*Cached); ok {
-		i.auditor = c.auditor()
+	i := &Issuer{manager: m, store: m, service: service, policy: o.Policy, audit: o.Audit}
+	cache, itself := cacheOf(m)
+	if cache != nil {
+		if !itself {
+			panic(fmt.Sprintf("keystore: NewIssuer with a %T, which embeds a Cached: give that Cached, "+
+				"and make what the type adds a part of the store behind it", m))
+		}
+		i.cache, i.store = cache, cache.store
+	}
+	i.auditor, _ = i.store.(Auditor)
+	if i.auditor != nil && cache != nil {
+		i.auditor = auditWriter{i.auditor, cache}
 	}
 	return i
 }

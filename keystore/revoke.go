@@ -58,7 +58,7 @@ func (i *Issuer) rewrite(ctx context.Context, act, organization, id string, chan
 // forget drops what a cache remembers of a key that is as it should be already:
 // another process may have changed it, and this one may not know yet.
 func (i *Issuer) forget(k *Key) {
-	if cache, ok := i.manager.(interface{ Invalidate(Digest) }); ok {
-		cache.Invalidate(k.Digest)
+	if i.cache != nil {
+		i.cache.Invalidate(k.Digest)
 	}
 }

@@ -50,20 +50,20 @@ type Service struct {
 }
 
 // Resolve returns s with its defaults filled in; or, if s is the zero Service
-// and keys is a [Cached], the Service of that. The error says all that is wrong
-// with s, or names both if keys is a Cached of another Service. keys may be
-// nil.
+// and keys is or embeds a [Cached], the Service of that. The error says all that
+// is wrong with s, or names both if keys is a Cached of another Service. keys
+// may be nil.
 func (s Service) Resolve(keys Store) (Service, error) {
-	cache, cached := keys.(interface{ service() Service })
-	if cached && s.isZero() {
-		return cache.service(), nil
+	cache, _ := cacheOf(keys)
+	if cache != nil && s.isZero() {
+		return cache.options.Service, nil
 	}
 	s = s.withDefaults()
 	if err := s.validate(); err != nil {
 		return s, err
 	}
-	if cached {
-		return s, s.sameAs(cache.service())
+	if cache != nil {
+		return s, s.sameAs(cache.options.Service)
 	}
 	return s, nil
 }

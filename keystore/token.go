@@ -206,7 +206,8 @@ func (t *Token) Digests() []Digest { return t.digests[:t.n] }
 // about tokens that nobody has seen before. What a Cached promises after a
 // revocation holds for each digest, and so for the token.
 func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
-	k, d, err := first(ctx, t, s, s.Lookup)
+	cache, _ := cacheOf(s)
+	k, d, err := first(ctx, t, cache, s.Lookup)
 	if err != nil {
 		return nil, err
 	}
@@ -226,15 +227,15 @@ func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
 // that embeds a Cached is asked by its own Lookup.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
 	r = cmp.Or(r, scope.Contract())
-	cache, ok := s.(*Cached) // not an interface: a type that embeds a Cached would have it
-	if !ok {
+	cache, itself := cacheOf(s)
+	if !itself {
 		k, err := t.Lookup(ctx, s)
 		if err != nil {
 			return nil, err
 		}
 		return k.Bind(r), nil
 	}
-	c, _, err := first(ctx, t, s, cache.caller)
+	c, _, err := first(ctx, t, cache, cache.caller)
 	if err != nil {
 		return nil, err
 	}
@@ -244,12 +245,13 @@ func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller
 	return c.Bind(r), nil
 }
 
-// first asks for one digest of t after the other, until there is an answer.
+// first asks for one digest of t after the other, until there is an answer. The
+// cache, which may be nil, says which was usable.
 func first[T any](
-	ctx context.Context, t *Token, s Store, ask func(context.Context, Digest) (T, error),
+	ctx context.Context, t *Token, cache *Cached, ask func(context.Context, Digest) (T, error),
 ) (T, Digest, error) {
 	digests := t.digests
-	if cache, ok := s.(interface{ wasUsable(Digest) bool }); ok && t.n > 1 {
+	if cache != nil && t.n > 1 {
 		if i := slices.IndexFunc(t.Digests(), cache.wasUsable); i > 0 {
 			digests[0] = t.digests[i]
 			copy(digests[1:], t.digests[:i])

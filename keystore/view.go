@@ -41,7 +41,7 @@ func (i *Issuer) KeyOf(ctx context.Context, token string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := t.Lookup(ctx, whole(i.manager))
+	k, err := t.Lookup(ctx, i.store)
 	if err != nil {
 		return nil, err
 	}
