@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,10 @@ type Auditor interface {
 var ErrTooManyKeys = errors.New("keystore: the organization has as many keys as it may have")
 
 // LogAudit returns a function for [IssuerOptions] that logs each act as one
-// line.
+// line. Nil means slog.Default().
 func LogAudit(l *slog.Logger) func(context.Context, AuditEntry) {
 	return func(ctx context.Context, e AuditEntry) {
-		l.InfoContext(ctx, "keystore: audit", "act", e.Act, "actor", e.Actor, "organization", e.Organization,
+		cmp.Or(l, slog.Default()).InfoContext(ctx, "keystore: audit", "act", e.Act, "actor", e.Actor, "organization", e.Organization,
 			"key", e.Key, "reason", e.Reason, "changes", e.Changes, "id", e.ID)
 	}
 }

@@ -11,8 +11,16 @@ import (
 
 func TestLogAudit(t *testing.T) {
 	var log bytes.Buffer
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
-		Audit: keystore.LogAudit(slog.New(slog.NewJSONHandler(&log, nil)))})
+	logger := slog.New(slog.NewJSONHandler(&log, nil))
+	t.Run("given", func(t *testing.T) { testLogAudit(t, logger, &log) })
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(logger)
+	t.Run("nil", func(t *testing.T) { testLogAudit(t, nil, &log) })
+}
+
+func testLogAudit(t *testing.T, logger *slog.Logger, log *bytes.Buffer) {
+	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Audit: keystore.LogAudit(logger)})
 	_, k := issue(t, issuer, grant())
 	if _, err := issuer.By("ada", keystore.ReasonLeaked).Revoke(t.Context(), "acme", k.ID); err != nil {
 		t.Fatal(err)
@@ -24,7 +32,7 @@ func TestLogAudit(t *testing.T) {
 	for _, want := range []string{`"act":"erase"`, `"actor":"ada"`, `"organization":"acme"`, `"reason":"left us"`,
 		`{"field":"keys","before":"1","after":"0"},{"field":"entries","before":"2","after":"0"}`} {
 		if !strings.Contains(log.String(), want) {
-			t.Errorf("the line is %s, want %s in it", &log, want)
+			t.Errorf("the line is %s, want %s in it", log, want)
 		}
 	}
 }
