@@ -33,6 +33,9 @@ func (i *Issuer) Audit(ctx context.Context, organization, key, after string) ([]
 // SweepAudit removes the entries of all organizations that are older than keep,
 // and returns how many. A program calls it once a day or so.
 func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed int, err error) {
+	if err := writable(ctx); err != nil {
+		return 0, err
+	}
 	if i.auditor == nil {
 		return 0, i.noAuditor()
 	}
@@ -44,6 +47,9 @@ func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed in
 // and elsewhere as after a revocation. A key that is issued meanwhile may stay:
 // erase again.
 func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+	if err := writable(ctx); err != nil {
+		return 0, 0, err
+	}
 	problems := append(Grant{Organization: organization}.ownerProblems(), i.actProblems()...)
 	switch {
 	case problems != nil:
@@ -62,6 +68,26 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 
 func (i *Issuer) noAuditor() error {
 	return fmt.Errorf("keystore: %T keeps no audit: %w", i.manager, errors.ErrUnsupported)
+}
+
+type transactionKey struct{}
+
+// InTransaction returns a context in which an [Issuer] writes nothing and
+// returns an error that wraps [errors.ErrUnsupported]. It is that of a handler
+// whose rows and reply are one transaction, as package middleware joins them:
+// the Issuer cannot write in it, a key would stay when it is rolled back, and
+// in a database with one writer the two would wait for each other.
+func InTransaction(ctx context.Context) context.Context {
+	return context.WithValue(ctx, transactionKey{}, true)
+}
+
+// writable returns an error in the context of a transaction.
+func writable(ctx context.Context) error {
+	if ctx.Value(transactionKey{}) == nil {
+		return nil
+	}
+	return fmt.Errorf("keystore: an Issuer cannot write in the transaction of a joined request: "+
+		"serve this route with leases, by an idem.Runner without Join: %w", errors.ErrUnsupported)
 }
 
 func (i *Issuer) actProblems() (problems []FieldError) {

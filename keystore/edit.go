@@ -22,6 +22,9 @@ import (
 // when somebody else has changed the key since k was read, so that it has to be
 // read and edited again; and [ErrNotFound] for a key of another organization.
 func (i *Issuer) Edit(ctx context.Context, k *Key) (*Key, error) {
+	if err := writable(ctx); err != nil {
+		return nil, err
+	}
 	if problems := i.actProblems(); problems != nil {
 		return nil, &GrantError{problems}
 	}

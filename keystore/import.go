@@ -34,6 +34,9 @@ const maxHint = 8
 // imports many can be run again. For an ID that another key has, the error is a
 // [*GrantError].
 func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, error) {
+	if err := writable(ctx); err != nil {
+		return nil, err
+	}
 	t := Token{legacy: old.Legacy, digests: [maxDigests]Digest{old.Digest}, n: 1}
 	hint := old.Hint
 	if token != "" {

@@ -18,7 +18,8 @@ import (
 // has acted and has not told.
 //
 // Over a [Cached], a key that the Issuer revokes is refused as soon as the
-// call returns. An Issuer is safe for concurrent use.
+// call returns. It does not write in a transaction of others, see
+// [InTransaction]. An Issuer is safe for concurrent use.
 type Issuer struct {
 	manager Manager
 	cache   *Cached // manager, if it is one
@@ -92,6 +93,9 @@ func (i *Issuer) Service() Service { return i.service }
 // may not exist. Repeating the call with the same non-empty g.IssueToken makes
 // no second one.
 func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
+	if err := writable(ctx); err != nil {
+		return Secret{}, nil, err
+	}
 	now := instant()
 	problems := append(i.actProblems(), g.ownerProblems()...)
 	if problems == nil {

@@ -30,6 +30,9 @@ func (i *Issuer) retire(ctx context.Context, organization, id string, at time.Ti
 // rewrite changes a key. It tries until no other writer comes between reading
 // and writing.
 func (i *Issuer) rewrite(ctx context.Context, act, organization, id string, change func(*Key)) (*Key, error) {
+	if err := writable(ctx); err != nil {
+		return nil, err
+	}
 	// Each conflict means that another writer succeeded. This many in a row
 	// mean that the store handles versions wrongly.
 	const attempts = 32

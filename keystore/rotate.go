@@ -35,6 +35,9 @@ import (
 func (i *Issuer) Rotate(
 	ctx context.Context, organization, id string, overlap time.Duration, token string,
 ) (Secret, *Key, error) {
+	if err := writable(ctx); err != nil {
+		return Secret{}, nil, err
+	}
 	problems := append(i.actProblems(), Grant{Organization: organization, IssueToken: token}.ownerProblems()...)
 	if overlap < 0 {
 		problems = append(problems, FieldError{"overlap", "The overlap is negative."})

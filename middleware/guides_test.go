@@ -166,52 +166,65 @@ func ExampleOptions_publishableKey() {
 	// 204 20
 }
 
-// An endpoint that issues keys. The secret is in its response and nowhere else:
-// a repeat with the same Idempotency-Key makes no second key and does not get
-// the secret of the first.
+// issueKey answers with a new key of the caller's organization.
+func issueKey(issuer *keystore.Issuer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		middleware.NotRetained(r.Context())
+		caller, _ := middleware.PrincipalFrom(r.Context())
+		var want struct {
+			Name   string
+			Scopes []scope.Name
+		}
+		if err := json.NewDecoder(r.Body).Decode(&want); err != nil {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 400, Code: "json_invalid"})
+			return
+		}
+		for _, name := range want.Scopes { // nobody gives away what he does not have
+			if !caller.Has(name) {
+				middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "scope_not_held"})
+				return
+			}
+		}
+		by := issuer.By(cmp.Or(caller.Subject(), caller.KeyID()), "")
+		secret, key, err := by.Issue(r.Context(), keystore.Grant{
+			Organization: caller.Organization(), Environment: caller.Environment(),
+			Name: want.Name, Scopes: want.Scopes,
+		})
+		if invalid := new(keystore.GrantError); errors.As(err, &invalid) {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "key_invalid", Detail: err.Error()})
+			return
+		} else if err != nil {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(map[string]string{"id": key.ID, "secret": secret.Reveal()})
+	}
+}
+
+// An endpoint that issues keys, in an API that joins the other creates to their
+// transactions. The secret is in its response and nowhere else: a repeat with
+// the same Idempotency-Key makes no second key and does not get the secret of
+// the first.
 func ExampleNotRetained() {
-	service := keystore.Service{Scopes: scope.New(
+	ctx := context.Background()
+	db, remove := openSQLite()
+	defer remove()
+	keyTable, replyTable := keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{})
+	if err := errors.Join(keyTable.Migrate(ctx), replyTable.Migrate(ctx)); err != nil {
+		log.Fatal(err)
+	}
+	keys := keystore.NewCached(keyTable, keystore.CacheOptions{Service: keystore.Service{Scopes: scope.New(
 		scope.Definition{Name: "keys:write"}, scope.Definition{Name: "parcels:read"},
-	)}
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: service})
+	)}})
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
 	api := middleware.NewAPI(keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{
-		Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
+		Runner: idem.NewRunner(replyTable, idem.Options{Join: true}),
 	}})
 
-	api.HandleFunc("POST /api/v1/keys", middleware.Require("keys:write"),
-		func(w http.ResponseWriter, r *http.Request) {
-			middleware.NotRetained(r.Context())
-			caller, _ := middleware.PrincipalFrom(r.Context())
-			var want struct {
-				Name   string
-				Scopes []scope.Name
-			}
-			if err := json.NewDecoder(r.Body).Decode(&want); err != nil {
-				middleware.WriteProblem(w, r, middleware.Problem{Status: 400, Code: "json_invalid"})
-				return
-			}
-			for _, name := range want.Scopes { // nobody gives away what he does not have
-				if !caller.Has(name) {
-					middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "scope_not_held"})
-					return
-				}
-			}
-			by := issuer.By(cmp.Or(caller.Subject(), caller.KeyID()), "")
-			secret, key, err := by.Issue(r.Context(), keystore.Grant{
-				Organization: caller.Organization(), Environment: caller.Environment(),
-				Name: want.Name, Scopes: want.Scopes,
-			})
-			if invalid := new(keystore.GrantError); errors.As(err, &invalid) {
-				middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "key_invalid", Detail: err.Error()})
-				return
-			} else if err != nil {
-				middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
-				return
-			}
-			w.WriteHeader(http.StatusCreated)
-			_ = json.NewEncoder(w).Encode(map[string]string{"id": key.ID, "secret": secret.Reveal()})
-		})
+	leases := idem.NewRunner(replyTable, idem.Options{})
+	api.HandleFunc("POST /api/v1/keys", middleware.Require("keys:write"), issueKey(issuer),
+		middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: leases}})
 
 	admin := issue(issuer, "org_1", "keys:write", "parcels:read")
 	for _, body := range []string{`{"scopes":["parcels:read"]}`, `{"scopes":["parcels:read"]}`, `{"scopes":["all"]}`} {
@@ -314,26 +327,33 @@ func ExampleRateLimitOptions() {
 	// large /api/v1/export 429 exports
 }
 
+// openSQLite opens a new database, which remove deletes.
+func openSQLite() (db *sql.DB, remove func()) {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	file := filepath.Join(dir, "parcels.db")
+	db, err = sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return db, func() {
+		_ = db.Close()
+		_ = os.RemoveAll(dir)
+	}
+}
+
 // Keys, replies and rows in one SQLite file, for a service with scopes of its
 // own. With Postgres it is sql.Open("pgx", dsn), keysql.Postgres and
 // idemsql.Postgres.
 func ExampleNewAPI_database() {
 	ctx, stop := context.WithCancel(context.Background())
-	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "parcels.db")
-
-	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer db.Close()
+	db, remove := openSQLite()
+	defer remove()
 	db.SetMaxOpenConns(8) // joined requests hold a connection each
 	keyTable, replyTable := keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{})
-	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS parcels (id INTEGER PRIMARY KEY, owner TEXT, target TEXT)")
+	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS parcels (id INTEGER PRIMARY KEY, owner TEXT, target TEXT)")
 	err = errors.Join(err, keyTable.Migrate(ctx), replyTable.Migrate(ctx))
 	if err := errors.Join(err, keyTable.Check(ctx), replyTable.Check(ctx)); err != nil {
 		log.Fatal(err)

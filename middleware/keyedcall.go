@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
@@ -128,6 +129,9 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 		keyed.Context
 	}{}
 	inner.facts.copy(&inner.Context, f)
+	if s.stage.Join {
+		inner.facts.Context = keystore.InTransaction(&inner.Context)
+	}
 	inner.facts.claim = &inner.Claim
 	recordOf(run.W).note(func(e *Event) { e.Executed = true })
 	switch err := run.Serve(s.next, &inner.Context, &inner.facts); {

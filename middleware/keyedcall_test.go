@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -776,5 +778,75 @@ func TestSandboxTakesNothing(t *testing.T) {
 	keys := memory.Stats().Keys
 	if n, err := memory.Erase(t.Context(), "org_1"); n != keys || err != nil {
 		t.Errorf("Erase: got %d, %v, want the %d of both environments", n, err, keys)
+	}
+}
+
+// An Issuer writes nothing in the transaction of a joined request, in which its
+// keys would not be, and says so before it asks its store. Elsewhere it writes.
+func TestIssuerInAJoinedRequest(t *testing.T) {
+	grant := keystore.Grant{Organization: "org_1", Name: "new", Environment: keystore.Production, IssueToken: "one"}
+	acts := map[string]func(context.Context, *keystore.Issuer, *keystore.Key) error{
+		"Issue": func(ctx context.Context, i *keystore.Issuer, _ *keystore.Key) error {
+			_, _, err := i.Issue(ctx, grant)
+			return err
+		},
+		"Rotate": func(ctx context.Context, i *keystore.Issuer, k *keystore.Key) error {
+			_, _, err := i.Rotate(ctx, "org_1", k.ID, 0, "")
+			return err
+		},
+		"Edit": func(ctx context.Context, i *keystore.Issuer, k *keystore.Key) error {
+			k = k.Clone()
+			k.Name = "renamed"
+			_, err := i.Edit(ctx, k)
+			return err
+		},
+		"Revoke": func(ctx context.Context, i *keystore.Issuer, k *keystore.Key) error {
+			_, err := i.Revoke(ctx, "org_1", k.ID)
+			return err
+		},
+		"Import": func(ctx context.Context, i *keystore.Issuer, _ *keystore.Key) error {
+			_, err := i.Import(ctx, &keystore.Key{Organization: "org_1", Name: "old", Environment: keystore.Production},
+				keystore.Service{}.Generate(keystore.Production).Reveal())
+			return err
+		},
+		"SweepAudit": func(ctx context.Context, i *keystore.Issuer, _ *keystore.Key) error {
+			_, err := i.SweepAudit(ctx, time.Hour)
+			return err
+		},
+		"Erase": func(ctx context.Context, i *keystore.Issuer, _ *keystore.Key) error {
+			_, _, err := i.Erase(ctx, "org_1")
+			return err
+		},
+	}
+	reads := []string{"Audit", "By", "Key", "KeyOf", "Keys", "Masked", "Service", "Usage"}
+	for m := range reflect.TypeFor[*keystore.Issuer]().Methods() {
+		if acts[m.Name] == nil && !slices.Contains(reads, m.Name) {
+			t.Errorf("Issuer.%s has no row here", m.Name)
+		}
+	}
+	noStore := keystore.NewIssuer(struct{ keystore.Manager }{}, keystore.IssuerOptions{}) // each call panics
+	for name, act := range acts {
+		ring := newKeyring()
+		_, k := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+		var err error
+		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
+			Runner: idem.NewRunner(newJoiner(), idem.Options{Join: true})}})
+		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
+			issuer := ring.issuer
+			if r.Header.Get("Idempotency-Key") != "" {
+				issuer = noStore
+			}
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			err = act(ctx, issuer, k)
+		})
+		token := ring.issue(t)
+		serve(api, request("POST", "/api/v1/x", token, "", "Idempotency-Key: one"))
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "without Join") {
+			t.Errorf("%s in a joined request: got %v, want an error that says what to do", name, err)
+		}
+		if serve(api, request("POST", "/api/v1/x", token, "")); err != nil {
+			t.Errorf("%s in a request without a key: got %v", name, err)
+		}
 	}
 }
