@@ -404,17 +404,45 @@ func TestNoOtherIDInTrailers(t *testing.T) {
 					h[http.TrailerPrefix+"svc-request-id"] = []string{"spoofed"}
 				},
 				"declared": func(h http.Header) { h.Set("Svc-Request-Id", "spoofed") },
+				"kept, long": func(h http.Header) {
+					delete(h, "X-Early")
+					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
+				},
+				"kept, flushed": func(h http.Header) {
+					delete(h, "X-Early")
+					h[http.TrailerPrefix+"svc-request-id"] = []string{"spoofed"}
+				},
+				"kept, declares another, no length": func(h http.Header) {
+					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
+				},
+				"no length, long": func(h http.Header) { h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed") },
 			} {
 				ring := newKeyring()
 				idempotency := middleware.IdempotencyOptions{Runner: replies()}
 				api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: idempotency})
 				api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("X-Early", "1")
-					if name == "declared" {
-						w.Header().Set("Trailer", "Svc-Request-Id")
+					h, has := w.Header(), func(part string) bool { return strings.Contains(name, part) }
+					switch {
+					case has("declares another"):
+						h.Set("Trailer", "Sum")
+					case has("declared"):
+						h.Set("Trailer", "Svc-Request-Id")
+					}
+					if has("no length") {
+						h.Set("Content-Length", "bad") // which net/http removes
 					}
 					_, _ = io.WriteString(w, "body")
-					trail(w.Header())
+					if has("long") {
+						_, _ = w.Write(make([]byte, 8<<10))
+					}
+					if has("flushed") {
+						_ = http.NewResponseController(w).Flush()
+					}
+					if !has("kept") {
+						h = w.Header()
+					}
+					trail(h)
 				})
 				srv := httptest.NewUnstartedServer(api)
 				srv.EnableHTTP2 = protocol == "h2"

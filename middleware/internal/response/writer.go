@@ -43,6 +43,7 @@ type Writer struct {
 	Status          int
 	Bytes           int64
 	Hijacked        bool
+	flushed         bool
 	fields          int32       // of the header, when it was committed
 	headerAskedLate atomic.Bool // Header was called since then
 }
@@ -247,6 +248,7 @@ func (w *Writer) FlushError() error {
 	if flushes(w.below) {
 		w.commit()
 	}
+	w.flushed = true
 	return http.NewResponseController(w.below).Flush()
 }
 
@@ -284,10 +286,16 @@ func (w *Writer) Finish() {
 		return
 	}
 	// In the common case nobody has touched the header since. To search it each
-	// time would take a twentieth of a GET. Not seen: a handler that kept the
-	// map from before and replaces one field by another.
+	// time would take a twentieth of a GET. A handler that kept the map from
+	// before can replace one field by another unseen, so it is searched where
+	// net/http may send trailers.
 	h := w.below.Header()
-	if id := h[w.IDHeader]; w.headerAskedLate.Load() || int32(len(h)) != w.fields || len(id) != 1 || id[0] != w.ID {
+	if id := h[w.IDHeader]; w.headerAskedLate.Load() || int32(len(h)) != w.fields || len(id) != 1 || id[0] != w.ID ||
+		w.flushed || w.Bytes > unchunked || !w.http1() || h["Trailer"] != nil {
 		w.Stamp(h)
 	}
 }
+
+// unchunked is how long a response of HTTP/1 can be that net/http, unless it is
+// flushed or announces trailers, sends without chunks and so without trailers.
+const unchunked = 2 << 10
