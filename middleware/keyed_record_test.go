@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -21,6 +22,15 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 	"github.com/sallyport-go/sallyport/middleware"
 )
+
+// TestStreamWithoutLimit: the largest MaxResponse retains a stream too.
+func TestStreamWithoutLimit(t *testing.T) {
+	s := newSite(t, keyedOptions{MaxResponse: math.MaxInt}, events(3, 0, func(*http.Request, error) {}))
+	first, again := s.post("key"), s.post("key")
+	if first.body != eventText(3) || again.body != first.body || !again.replayed() {
+		t.Errorf("got %d %q, then %d %q, want the stream twice", first.StatusCode, first.body, again.StatusCode, again.body)
+	}
+}
 
 // TestStreams: a response that streams reaches its client whole, however long
 // it takes and whatever wrote it, and a repeat gets it whole if it was kept.

@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"math"
 	"net/http"
 	"slices"
 )
@@ -29,7 +30,7 @@ func (w *writer) body() []byte { return w.record[w.bodyAt:] }
 // keep records p, which is sent as well, if there is room in memory for it. It
 // returns why it does not.
 func (w *writer) keep(p []byte) (why string) {
-	length, most := len(w.record)+len(p), w.bodyAt+w.q.Stage.MaxResponse
+	length, most := len(w.record)+len(p), w.bodyAt+min(w.q.Stage.MaxResponse, math.MaxInt-w.bodyAt)
 	switch {
 	case length > most:
 		return overLimit
