@@ -32,6 +32,7 @@ type Context struct {
 	cancel    context.CancelFunc
 	expiry    *expiry     // beside chain
 	timer     *time.Timer // beside chain: it fires no later than the deadline
+	unwatch   func() bool // of the client's leaving, once the response streams
 	reading   reading
 }
 
@@ -100,7 +101,7 @@ func (c *Context) stream(as reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reading, c.deadline = as, time.Now().Add(c.timeout)
-	context.AfterFunc(c.parent, c.clientLeft)
+	c.unwatch = context.AfterFunc(c.parent, c.clientLeft)
 }
 
 // pause stops the deadline while the response is committed or written: the
@@ -166,6 +167,9 @@ func (c *Context) end() {
 	}
 	if c.timer != nil {
 		c.timer.Stop()
+	}
+	if c.unwatch != nil {
+		c.unwatch()
 	}
 }
 

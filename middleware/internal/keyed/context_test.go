@@ -46,3 +46,41 @@ func TestPause(t *testing.T) {
 		_ = execution.Settle(r.Context(), idem.Settlement{Outcome: idem.NotStarted})
 	})
 }
+
+// watched is a context that counts who waits for its end.
+type watched struct {
+	context.Context
+	done     chan struct{}
+	watchers int
+}
+
+func (w *watched) Done() <-chan struct{} { return w.done }
+
+func (w *watched) AfterFunc(func()) (stop func() bool) {
+	w.watchers++
+	return func() bool {
+		w.watchers--
+		return true
+	}
+}
+
+// TestStreamLeavesNothing: a stream whose request has a context that lives on,
+// as that of a program that calls the handler itself, leaves nothing with it.
+func TestStreamLeavesNothing(t *testing.T) {
+	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	_, execution, err := runner.Begin(t.Context(), idem.Request{Owner: "org"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := &watched{Context: t.Context(), done: make(chan struct{})}
+	c := new(Context)
+	c.start(&Request{Stage: &Stage{Timeout: time.Minute}, Execution: execution,
+		R: httptest.NewRequest("POST", "/", nil).WithContext(parent)})
+	c.whole()
+	for i, step := range []func(){func() { c.stream(recorded) }, c.end} {
+		if step(); parent.watchers != 1-i {
+			t.Errorf("step %d: %d wait for the end of the request's context, want %d", i, parent.watchers, 1-i)
+		}
+	}
+	_ = execution.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+}
