@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,12 +70,12 @@ type RunnerStats struct {
 // process that died; this one ends with its process.
 const forever = time.Duration(math.MaxInt64)
 
-// NewRunner returns a Runner on a store. It panics when the store is nil or not
-// the Joiner that Options.Join asks for, when a limit or a duration other than
+// NewRunner returns a Runner on a store. It panics when the store is nil, also
+// as a pointer in the interface, or not the Joiner that Options.Join asks for, when a limit or a duration other than
 // Wait is negative, when Retention is shorter than Lease, and when ParseSeal did
 // not make the Seal.
 func NewRunner(s Store, o Options) *Runner {
-	if s == nil {
+	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic("idem: NewRunner without a store")
 	}
 	o = o.withDefaults()

@@ -390,6 +390,7 @@ func TestNewRunnerWithOneTime(t *testing.T) {
 func TestNewRunnerPanics(t *testing.T) {
 	for name, make := range map[string]func(){
 		"no store":                         func() { idem.NewRunner(nil, idem.Options{}) },
+		"a nil pointer to a store":         func() { idem.NewRunner((*idem.Memory)(nil), idem.Options{}) },
 		"join with a store that cannot":    func() { idem.NewRunner(newMemory(), idem.Options{Join: true}) },
 		"negative lease":                   func() { idem.NewRunner(newMemory(), idem.Options{Lease: -1}) },
 		"a Seal without keys":              func() { idem.NewRunner(newMemory(), idem.Options{Seal: new(idem.Seal)}) },
