@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -23,7 +24,7 @@ func newDeprecation(o *RouteOptions) (*deprecation, error) {
 	if !o.Sunset.IsZero() {
 		d.sunset, rels = o.Sunset.UTC().Format(http.TimeFormat), strings.TrimSpace(rels+" sunset")
 	}
-	_, err := url.Parse(o.Successor)
+	successor, err := url.Parse(o.Successor)
 	switch {
 	case d.deprecated != "" && d.sunset != "" && o.Sunset.Before(o.Deprecated):
 		return nil, errors.New("RouteOptions.Sunset is before Deprecated (RFC 9745, section 4)")
@@ -31,6 +32,9 @@ func newDeprecation(o *RouteOptions) (*deprecation, error) {
 		return nil, errors.New("RouteOptions.Successor is set, and neither Deprecated nor Sunset")
 	case err != nil || strings.ContainsAny(o.Successor, " <>\""):
 		return nil, errors.New("RouteOptions.Successor is not a URL")
+	case successor.Scheme != "" && successor.Scheme != "http" && successor.Scheme != "https":
+		return nil, fmt.Errorf("RouteOptions.Successor is a URL of the scheme %q; it may be http, https or relative",
+			successor.Scheme)
 	case rels == "":
 		return nil, nil
 	case o.Successor != "":

@@ -27,6 +27,7 @@ func TestDeprecatedRoutes(t *testing.T) {
 			}, ro)
 	}
 	route("both", middleware.RouteOptions{Deprecated: since, Sunset: since, Successor: "https://example.com/v2?a=b"})
+	route("relative", middleware.RouteOptions{Deprecated: since, Successor: "//docs.example.com/v2"})
 	route("since", middleware.RouteOptions{Deprecated: since, Successor: "/v2"})
 	route("until", middleware.RouteOptions{Sunset: since})
 	route("stays", middleware.RouteOptions{})
@@ -60,6 +61,8 @@ func TestDeprecatedRoutes(t *testing.T) {
 		"Sunset is before Deprecated":   {Deprecated: since, Sunset: since.Add(-time.Second)},
 		"neither Deprecated nor Sunset": {Successor: "/v2"},
 		"not a URL":                     {Deprecated: since, Successor: `/v2>; rel="next"`},
+		"the scheme \"javascript\"":     {Deprecated: since, Successor: "javascript:alert(1)"},
+		"the scheme \"data\"":           {Deprecated: since, Successor: "DATA:text/html,x"},
 		"Successor is not a URL":        {Deprecated: since, Successor: "/v2\r\nA: b"},
 	} {
 		wantPanic(t, want, func() { route("wrong", ro) })
