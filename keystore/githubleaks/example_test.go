@@ -16,7 +16,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/githubleaks"
 )
 
-// The program fetches GitHub's public keys, at most once a minute.
+// The program fetches GitHub's public keys, at most twelve times an hour.
 func Example() {
 	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
 	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
@@ -36,18 +36,29 @@ func Example() {
 type publicKeys struct {
 	url string
 
-	mu      sync.Mutex
-	fetched time.Time
-	byID    map[string]*ecdsa.PublicKey
-	err     error // of the last fetch
+	mu    sync.Mutex
+	asked time.Time
+	byID  map[string]*ecdsa.PublicKey
+	err   error // of the last fetch
 }
 
+// get fetches the keys when one is not known, but twelve times an hour at most,
+// whatever ids anybody sends: GitHub answers 60 requests an hour. A fetch that
+// fails takes no key away, and a client that leaves does not end it.
 func (p *publicKeys) get(ctx context.Context, id string) (*ecdsa.PublicKey, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.byID[id] == nil && time.Since(p.fetched) > time.Minute {
-		p.byID, p.err = fetch(ctx, p.url)
-		p.fetched = time.Now()
+	if key := p.byID[id]; key != nil {
+		return key, nil
+	}
+	if time.Since(p.asked) > 5*time.Minute {
+		p.asked = time.Now()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		byID, err := fetch(ctx, p.url)
+		if p.err = err; err == nil {
+			p.byID = byID
+		}
 	}
 	return p.byID[id], p.err
 }
