@@ -71,9 +71,9 @@ type RunnerStats struct {
 const forever = time.Duration(math.MaxInt64)
 
 // NewRunner returns a Runner on a store. It panics when the store is nil, also
-// as a pointer in the interface, or not the Joiner that Options.Join asks for, when a limit or a duration other than
-// Wait is negative, when Retention is shorter than Lease, and when ParseSeal did
-// not make the Seal.
+// as a pointer in the interface, or not the Joiner that Options.Join asks for,
+// when a limit or a duration other than Wait is negative, when Retention is
+// shorter than Lease, and when ParseSeal did not make the Seal.
 func NewRunner(s Store, o Options) *Runner {
 	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic("idem: NewRunner without a store")
@@ -158,8 +158,8 @@ func (r *Runner) signalIdle() {
 // now counts from the start of the Runner, on the monotonic clock.
 func (r *Runner) now() time.Duration { return time.Since(r.epoch) }
 
-// newToken returns a token that no other claim has. Within a
-// process a number is enough; a random one costs a tenth of a short create.
+// newToken returns a token that no other claim has. Within a process a number
+// is enough; a random one costs a tenth of a short create.
 func (r *Runner) newToken(organization string) (t ClaimToken) {
 	if r.backend.local {
 		t = r.firstToken

@@ -79,9 +79,10 @@ type Store interface {
 type Eraser interface {
 	Store
 	// Erase removes the replies and the claims of an organization, whichever
-	// their owners, and returns how many. It may read all records of the store, and can be called again: after
-	// an error some are removed. A repeat of what was erased runs again, so
-	// revoke the owner's API keys first. A request that runs meanwhile gets
+	// their owners, and returns how many. It may read all records of the
+	// store, and can be called again: after an error some are removed. A repeat
+	// of what was erased runs again, so revoke the organization's API keys
+	// first. A request that runs meanwhile gets
 	// [ErrLost], unless it is joined: then its reply is stored. Erase once more
 	// when the longest handler has ended.
 	//

@@ -81,8 +81,8 @@ var ErrTooManyKeys = errors.New("keystore: the organization has as many keys as 
 // line. Nil means slog.Default().
 func LogAudit(l *slog.Logger) func(context.Context, AuditEntry) {
 	return func(ctx context.Context, e AuditEntry) {
-		cmp.Or(l, slog.Default()).InfoContext(ctx, "keystore: audit", "act", e.Act, "actor", e.Actor, "organization", e.Organization,
-			"key", e.Key, "reason", e.Reason, "changes", e.Changes, "id", e.ID)
+		cmp.Or(l, slog.Default()).InfoContext(ctx, "keystore: audit", "act", e.Act, "actor", e.Actor,
+			"organization", e.Organization, "key", e.Key, "reason", e.Reason, "changes", e.Changes, "id", e.ID)
 	}
 }
 

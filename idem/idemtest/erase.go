@@ -18,8 +18,8 @@ func (e *env) owned(organization, owner, key string) idem.Claim {
 
 var eraseRules = []rule{
 	{"erase",
-		"Erase of an idem.Eraser removes what an organization holds, settled or not, on whichever accounts, frees the " +
-			"keys, and leaves all others.",
+		"Erase of an idem.Eraser removes what an organization holds, settled or not, on whichever accounts, " +
+			"frees the keys, and leaves all others.",
 		func(e *env) {
 			eraser, ok := e.store.(idem.Eraser)
 			if !ok {
