@@ -225,8 +225,8 @@ func (s *Session) keyName(r request) (name string, one bool) {
 			continue
 		}
 		lines++
-		for _, n := range KeyNames() {
-			if line == bearer(s.key(n)) {
+		for n, key := range s.target.Keys {
+			if key != "" && line == bearer(key) {
 				name = n
 			}
 		}
