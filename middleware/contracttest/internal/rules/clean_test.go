@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -199,28 +200,36 @@ func TestSlow(t *testing.T) {
 // The time of a run is said beforehand. Here waiting is all that takes time.
 func TestTime(t *testing.T) {
 	for name, test := range map[string]struct {
-		freedom       string
-		limit         int
-		window, delay time.Duration
-		most          time.Duration // as contractcheck -h says
+		freedom               string
+		limit                 int
+		window, delay, create time.Duration
+		most                  time.Duration // as contractcheck -h says
 	}{
-		"no limit":      {"free-clock", 0, 0, time.Millisecond, 7 * time.Second},
-		"slow":          {"free-clock", 0, 0, 20 * time.Millisecond, 0},
-		"40 a second":   {"free-clock", 40, time.Second, time.Millisecond, 40 * time.Second},
-		"300 a second":  {"free-clock", 300, time.Second, time.Millisecond, 40 * time.Second},
-		"bit by bit":    {"free-drip", 100, time.Second, time.Millisecond, 40 * time.Second},
-		"8 a second":    {"free-clock", 40, 5 * time.Second, time.Millisecond, 0},
-		"100 a minute":  {"free-clock", 100, time.Minute, time.Millisecond, 0},
-		"5 a second":    {"free-drip", 20, 4 * time.Second, time.Millisecond, 0},
-		"slow and 40/s": {"free-clock", 40, time.Second, 20 * time.Millisecond, 0},
+		"no limit":             {"free-clock", 0, 0, time.Millisecond, 0, 7 * time.Second},
+		"slow":                 {"free-clock", 0, 0, 20 * time.Millisecond, 0, 0},
+		"40 a second":          {"free-clock", 40, time.Second, time.Millisecond, 0, 40 * time.Second},
+		"300 a second":         {"free-clock", 300, time.Second, time.Millisecond, 0, 40 * time.Second},
+		"bit by bit":           {"free-drip", 100, time.Second, time.Millisecond, 0, 40 * time.Second},
+		"8 a second":           {"free-clock", 40, 5 * time.Second, time.Millisecond, 0, 0},
+		"100 a minute":         {"free-clock", 100, time.Minute, time.Millisecond, 0, 0},
+		"5 a second":           {"free-drip", 20, 4 * time.Second, time.Millisecond, 0, 0},
+		"slow and 40/s":        {"free-clock", 40, time.Second, 20 * time.Millisecond, 0, 0},
+		"creates of 200 ms":    {"free-clock", 0, 0, time.Millisecond, 200 * time.Millisecond, 0},
+		"creates of 2 s":       {"free-clock", 0, 0, time.Millisecond, 2 * time.Second, 0},
+		"creates of 2 s, 40/s": {"free-clock", 40, time.Second, time.Millisecond, 2 * time.Second, 0},
+		"creates of 20 s":      {"free-clock", 0, 0, time.Millisecond, 20 * time.Second, 0},
+		"one route of 2 s":     {"free-clock", 0, 0, time.Millisecond, 2 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, to := reference.New(test.freedom), target()
-				s.Limit, s.Window, s.Delay, to.Burst = test.limit, test.window, test.delay, 0
+				s.Limit, s.Window, s.Delay, s.Create, to.Burst = test.limit, test.window, test.delay, test.create, 0
 				if test.limit == 0 {
 					to.Without = []string{"rate-limit"}
+				}
+				if name == "one route of 2 s" {
+					to.Creates, to.Without = to.Creates[:1], append(to.Without, "second-create")
 				}
 				network, stop := reference.Serve(s.Configure)
 				defer stop()
@@ -231,9 +240,15 @@ func TestTime(t *testing.T) {
 				}
 				defer session.Close()
 				start := time.Now()
-				session.Run(t.Context(), every, func(rules.Result) {})
+				ctx, cancel := context.WithTimeout(t.Context(), session.Budget())
+				defer cancel()
+				session.Run(ctx, every, func(r rules.Result) {
+					if r.Failed(true, false) {
+						t.Errorf("%s: %s", r.Rule.Name, r.Explain())
+					}
+				})
 				took, said := time.Since(start), session.Budget()-2*time.Minute
-				t.Logf("took %v, said %v", took, said)
+				t.Logf("%s: took %v, said %v", name, took, said)
 				if took > said+said/10 || said > 2*took+5*time.Second {
 					t.Errorf("took %v, and said %v", took, said)
 				}

@@ -60,8 +60,8 @@ func (p *probe) atOnce(c creation, n int) []answer {
 
 // settled repeats a create until it is not in progress any more.
 func (p *probe) settled(c creation) answer {
-	a := p.do(c.request)
-	for range 10 {
+	a, start := p.do(c.request), time.Now()
+	for try := 0; try < 10 || time.Since(start) < p.patience(); try++ {
 		if a.status != 409 && a.status != 425 {
 			break
 		}
@@ -97,7 +97,7 @@ func (p *probe) wantSlowBody() {
 		}
 		select { // a server that takes one request at a time waits for the body
 		case <-answered:
-		case <-time.After(2*time.Second + p.latency):
+		case <-time.After(2*time.Second + p.slowest()):
 		}
 		if a, err := slow.roundTrip(c.body, (*conn).next); err == nil {
 			p.noteOwn(a)

@@ -12,7 +12,7 @@ import (
 var interruptionChecks = checks{
 	"interruption/client-leaves": func(p *probe) {
 		// The longer waits meet a handler in the middle of its work.
-		for _, wait := range []time.Duration{0, 5 * time.Millisecond, 50*time.Millisecond + p.latency/2} {
+		for _, wait := range []time.Duration{0, 5 * time.Millisecond, 50*time.Millisecond + p.slowest()/2} {
 			p.interrupt(func(*conn) { p.sleep(wait) })
 		}
 	},

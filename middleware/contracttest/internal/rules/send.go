@@ -18,7 +18,7 @@ import (
 
 const (
 	maxBody     = 4 << 20
-	maxRetries  = 50
+	maxRetries  = 200
 	maxUnusable = 5 // answers of a limiter that do not say how long to wait
 )
 

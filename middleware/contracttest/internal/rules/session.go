@@ -19,9 +19,10 @@ import (
 type Session struct {
 	target  Target
 	base    *url.URL
-	have    []string // names of offers
-	http2   bool     // the server speaks it
-	latency time.Duration
+	have    []string      // names of offers
+	http2   bool          // the server speaks it
+	latency time.Duration // of a GET
+	creates time.Duration // that a create takes
 	start   time.Time
 	redact  *redactor
 	effects effects
@@ -81,11 +82,15 @@ func (s *Session) full() string { return s.target.Keys["full"] }
 func (s *Session) has(name string) bool { return slices.Contains(s.have, name) }
 
 // patience is how long a response may take.
-func (s *Session) patience() time.Duration { return 10*time.Second + 10*s.latency }
+func (s *Session) patience() time.Duration { return 10*time.Second + 10*s.slowest() }
+
+// slowest is how long a request takes that is known to take long.
+func (s *Session) slowest() time.Duration { return max(s.latency, s.creates) }
 
 // expected is how long the checks take, by the speed of the server.
 func (s *Session) expected() time.Duration {
-	d := 7*time.Second + 240*s.latency
+	creates := time.Duration(54 + 13*len(s.target.Creates)) // one after the other
+	d := 7*time.Second + 240*s.latency + creates*(s.slowest()-s.latency)
 	if s.limit.found && s.limit.units > 0 {
 		// Some checks use the limit up, and 750 requests come in portions of
 		// what it allows.
@@ -132,8 +137,12 @@ func (s *Session) client(r request) *http.Client {
 // Plan says what will be done.
 func (s *Session) Plan() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Checking %s, which answers in %v. It takes some %v, and at most %v.\n",
-		s.target.URL, s.latency.Round(time.Millisecond), s.expected(), s.Budget())
+	creates := ""
+	if s.creates > 0 {
+		creates = fmt.Sprintf(" and creates in %v", s.creates.Round(time.Millisecond))
+	}
+	fmt.Fprintf(&b, "Checking %s, which answers in %v%s. It takes some %v, and at most %v.\n",
+		s.target.URL, s.latency.Round(time.Millisecond), creates, s.expected(), s.Budget())
 	switch {
 	case s.limit.found:
 		fmt.Fprintf(&b, "It has a rate limit: some %d requests at once, then some %d in %v.\n",

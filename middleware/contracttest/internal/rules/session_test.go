@@ -39,8 +39,14 @@ func TestPlan(t *testing.T) {
 	if got := session.Plan(); !strings.Contains(got, "GET /a is counted") || !strings.Contains(got, "GET /c shows them") {
 		t.Errorf("counted: got %q", got)
 	}
-	if got := (&Session{latency: s}).patience(); got != 20*s {
-		t.Errorf("the patience with a slow server: got %v", got)
+	session.creates = 2 * s
+	if got := session.Plan(); !strings.Contains(got, "in 0s and creates in 2s. It takes some 2m47s, and at most 4m47s.") {
+		t.Errorf("slow creates: got %q", got)
+	}
+	for _, slow := range []*Session{{latency: s}, {creates: s}} {
+		if got := slow.patience(); got != 20*s {
+			t.Errorf("the patience with a slow server: got %v", got)
+		}
 	}
 }
 

@@ -156,7 +156,8 @@ var alike = []string{"idempotency/letters", "idempotency/at-the-end", "organizat
 func (s subset) want(to rules.Target, r rules.Rule) rules.Status {
 	offered := map[string]bool{
 		"create": len(to.Creates) > 0, "second-create": len(to.Creates) > 1, "rate-limit": s.of("rate-limit") == 1,
-		"list": len(to.Creates) > 0 && to.Creates[0].List != "", "second-list": len(to.Creates) > 1 && to.Creates[1].List != "",
+		"list":        len(to.Creates) > 0 && to.Creates[0].List != "",
+		"second-list": len(to.Creates) > 1 && to.Creates[1].List != "",
 	}
 	lacking := rules.Skipped
 	if s.of("without") == 1 {
