@@ -36,13 +36,3 @@ func TestNewKeyKeepsPartsApart(t *testing.T) {
 		keys[k] = list
 	}
 }
-
-func TestNewKeyDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	n := testing.AllocsPerRun(100, func() { idem.NewKey("organization", "8e03978e-40d5-43dd-bc93-6894a57f9324") })
-	if n != 0 {
-		t.Errorf("NewKey allocates %v times, want 0", n)
-	}
-}

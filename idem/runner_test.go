@@ -409,28 +409,6 @@ func TestNewRunnerPanics(t *testing.T) {
 	}
 }
 
-func TestAllocationsOfExecution(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	r := newRunner(newMemory(), idem.Options{})
-	ctx := context.Background()
-	run := testing.AllocsPerRun(200, func() {
-		_, e, err := r.Begin(ctx, request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.Settle(ctx, freed)
-	})
-	if run > 6 {
-		t.Errorf("an execution allocates %v times, want at most 6", run)
-	}
-	mustSettle(t, mustRun(t, r, request), answer("created"))
-	if replay := testing.AllocsPerRun(200, func() { r.Begin(ctx, request) }); replay > 1 {
-		t.Errorf("a replay allocates %v times, want at most 1", replay)
-	}
-}
-
 // The defaults are what the documentation says.
 func TestDefaults(t *testing.T) {
 	want := idem.Options{
