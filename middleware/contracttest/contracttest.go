@@ -65,7 +65,7 @@ type Target struct {
 	Keys Keys
 
 	// Base is the path that all routes begin with; "" means that of Handler, if
-	// it is a *middleware.API, or /api/v1.
+	// it is a *middleware.API, or /api/v1. It is / where there is none.
 	Base string
 	// Read is the path of a GET that asks for a scope, which Keys.Full has and
 	// Keys.None lacks; "" means Base/account.

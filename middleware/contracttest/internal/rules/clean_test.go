@@ -123,6 +123,35 @@ func TestFreedoms(t *testing.T) {
 }
 
 // A key that every run uses gets the response of the first run, where bodies
+// A server without a base path is checked, too.
+func TestNoBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		to := target()
+		to.Base, to.Read, to.Creates = "/", "/account", []rules.Create{{Path: "/tasks", List: "/tasks",
+			Body: `{"title":"{{random}}"}`}}
+		to.Without = []string{"second-create"}
+		results, err := run(t, func(srv *http.Server) {
+			s.Configure(srv)
+			srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.URL.Path, r.URL.RawPath = "/api/v1"+r.URL.Path, ""
+				s.ServeHTTP(w, r)
+			})
+		}, to, every)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Failed(true, false) {
+				t.Errorf("%s: %s", r.Rule.Name, r.Explain())
+			}
+		}
+		if r := results["path/version"]; r.Status != rules.LeftOut {
+			t.Errorf("path/version is %s", r.Status)
+		}
+	})
+}
+
 // are not compared.
 func TestTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

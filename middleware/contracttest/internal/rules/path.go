@@ -8,6 +8,9 @@ import (
 
 var pathChecks = checks{
 	"path/version": func(p *probe) {
+		if p.target.Base == "" {
+			p.vacuousf("the target has no base path")
+		}
 		rest := strings.TrimPrefix(p.target.Read, p.target.Base)
 		other := strings.Replace(p.target.Base, "/v1", "/v9", 1)
 		if other == p.target.Base {

@@ -20,7 +20,7 @@ type Target struct {
 	RootCAs  *x509.CertPool `json:"-"`
 
 	Keys    map[string]string // by the names of offers, and "full"
-	Base    string            // path that all routes begin with; "" means /api/v1
+	Base    string            // path that all routes begin with; "" means /api/v1, and / that there is none
 	Read    string            // path of a GET that the full key may call; "" means Base/account
 	Creates []Create
 	Without []string // names of offers that the target does not have
@@ -62,7 +62,7 @@ func (t *Target) complete() (*url.URL, error) {
 		mistake("%q is not the URL of a server", t.URL)
 	} else if base.RawQuery != "" || base.Fragment != "" || base.User != nil {
 		mistake("the URL of %s has a user, a query or a fragment: only the path may stand behind the host", base.Host)
-	} else if strings.HasSuffix(strings.TrimRight(base.Path, "/"), t.Base) {
+	} else if t.Base != "" && strings.HasSuffix(strings.TrimRight(base.Path, "/"), t.Base) {
 		mistake("the URL %s ends in %s, which the paths have too: leave it out", t.URL, t.Base)
 	}
 	t.URL = strings.TrimRight(t.URL, "/")
