@@ -23,11 +23,11 @@
 //
 // With -keys - it is read from standard input, as from a secret of a CI:
 //
-//   - run: go install
-//     github.com/sallyport-go/sallyport/middleware/contracttest/cmd/contractcheck@latest
-//   - run: contractcheck -keys - -junit contract.xml <<<"$CONTRACT_KEYS"
-//     env:
-//     CONTRACT_KEYS: ${{ secrets.CONTRACT_KEYS }}
+//	steps:
+//	  - run: go install github.com/sallyport-go/sallyport/middleware/contracttest/cmd/contractcheck@latest
+//	  - run: contractcheck -keys - -junit contract.xml <<<"$CONTRACT"
+//	    env:
+//	      CONTRACT: ${{ secrets.CONTRACT }}
 //
 // It ends with status 0 when every contract rule holds, with 1 when one is
 // broken or, with -strict, could not be checked, and with 2 when it was called
