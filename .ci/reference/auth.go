@@ -167,9 +167,6 @@ func (s *Server) authenticate(x *exchange) bool {
 	if s.has("auth-coalesced") && token != "" {
 		found = s.beside("lookup", found)
 	}
-	if found == nil && s.has("auth-location-open") {
-		found = s.linked(x)
-	}
 	s.lookups.Add(-1)
 	if found == nil && token != "" {
 		s.failures.Add(1)

@@ -106,7 +106,7 @@ func (x *exchange) ids() []string {
 		return []string{x.conn.id}
 	case s.has("id-counts-connection"):
 		return []string{fmt.Sprint("req_", x.conn.ids.Add(1))}
-	case s.has("id-of-trace") && traceID(x.r) != "":
+	case s.has("free-trace-id") && traceID(x.r) != "":
 		return []string{traceID(x.r)}
 	case s.has("id-of-the-etag") && x.Header().Get("Etag") != "":
 		return []string{s.idOfTag(x, x.r.RequestURI+x.Header().Get("Etag"))}

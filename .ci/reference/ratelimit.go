@@ -13,21 +13,12 @@ type window struct {
 	start, end time.Time
 	used       int
 	denied     int // requests
-	before     int // used of the window before, for rate-weighted
-}
-
-// weighed returns what the window before still counts for.
-func (w *window) weighed(now time.Time) int {
-	if w.before == 0 {
-		return 0
-	}
-	return w.before * int(w.end.Sub(now)) / int(w.end.Sub(w.start))
 }
 
 // denial is a request over the limit.
 type denial struct {
-	left, elapsed time.Duration // of the window
-	nth           int           // in the window
+	left time.Duration // of the window
+	nth  int           // in the window
 }
 
 func (d denial) seconds() int { return int((d.left + time.Second - 1) / time.Second) }
@@ -36,19 +27,13 @@ func (d denial) first() bool { return d.nth == 1 }
 
 // waits are the values that a defect or a freedom gives Retry-After.
 var waits = map[string]func(d denial) string{
-	"rate-word":         func(denial) string { return "soon" },
 	"rate-empty":        func(denial) string { return "" },
-	"rate-unit":         func(d denial) string { return fmt.Sprintf("%ds", d.seconds()) },
-	"rate-fraction":     func(d denial) string { return fmt.Sprintf("%.1f", d.left.Seconds()) },
-	"rate-negative":     func(d denial) string { return fmt.Sprint(-d.seconds()) },
 	"rate-zero":         func(denial) string { return "0" },
 	"rate-short":        func(denial) string { return "1" },
 	"rate-long":         func(d denial) string { return fmt.Sprint(20 * d.seconds()) },
 	"rate-past":         func(denial) string { return date(-time.Minute) },
-	"rate-iso":          func(d denial) string { return time.Now().Add(d.left).UTC().Format(time.RFC3339) },
 	"rate-timestamp":    func(d denial) string { return fmt.Sprint(time.Now().Add(d.left).Unix()) },
 	"rate-milliseconds": func(d denial) string { return fmt.Sprint(d.left.Milliseconds()) },
-	"rate-grows":        func(d denial) string { return fmt.Sprint(int(d.elapsed/time.Second) + 1) },
 	"rate-date-utc": func(d denial) string {
 		return time.Now().Add(d.left + time.Second - 1).UTC().Format(time.RFC1123)
 	},
@@ -86,9 +71,6 @@ func (s *Server) admit(x *exchange) bool {
 	if s.Limit == 0 {
 		return true
 	}
-	if s.refusedBefore(x) {
-		return false
-	}
 	d, ok := s.take(x)
 	if ok {
 		return true
@@ -124,9 +106,6 @@ func (s *Server) admit(x *exchange) bool {
 	if other := pick(s, waits); other != nil {
 		value = other(d)
 	}
-	if s.has("rate-short-post") && x.r.Method == "POST" {
-		value = "1"
-	}
 	late := s.has("rate-bare-last-second") && d.left < time.Second
 	if !s.any(bare, x) && !late && (!s.has("rate-bare-later") || d.first()) {
 		x.Header().Set("Retry-After", value)
@@ -137,9 +116,6 @@ func (s *Server) admit(x *exchange) bool {
 	if s.has("rate-head-200") && x.r.Method == "HEAD" {
 		x.WriteHeader(http.StatusOK)
 		return false
-	}
-	if s.has("rate-429-cached") && x.r.Method == "GET" {
-		s.refused.Store(x.token+x.r.URL.Path, refusal{value, time.Now().Add(d.left + 10*time.Second)})
 	}
 	status := s.status("rate", http.StatusTooManyRequests)
 	if s.has("rate-banned") && d.nth > 5 {
@@ -156,24 +132,6 @@ func (s *Server) admit(x *exchange) bool {
 		s.store(x, http.StatusConflict, "conflict")
 	}
 	return false
-}
-
-// refusal is a 429 in a cache.
-type refusal struct {
-	value string // of Retry-After
-	until time.Time
-}
-
-// refusedBefore answers a GET that the cache holds a 429 for.
-func (s *Server) refusedBefore(x *exchange) bool {
-	cached, _ := s.refused.Load(x.token + x.r.URL.Path)
-	before, ok := cached.(refusal)
-	if !ok || x.r.Method != "GET" || !time.Now().Before(before.until) {
-		return false
-	}
-	x.Header().Set("Retry-After", before.value)
-	x.refuse(http.StatusTooManyRequests, "rate_limited")
-	return true
 }
 
 func acceptsHTML(x *exchange) bool { return strings.Contains(x.r.Header.Get("Accept"), "text/html") }
@@ -194,31 +152,24 @@ func (s *Server) take(x *exchange) (denial, bool) {
 		if w != nil && s.has("idem-flushed-by-window") {
 			clear(s.replies)
 		}
-		next := &window{start: now, end: now.Add(s.Window)}
-		if s.has("rate-weighted") && w != nil && now.Before(w.end.Add(s.Window)) {
-			next = &window{start: w.end, end: w.end.Add(s.Window), before: w.used}
-		}
-		w = next
+		w = &window{start: now, end: now.Add(s.Window)}
 		if s.has("free-clock") {
 			w.end = now.Truncate(s.Window).Add(s.Window)
 		}
 		s.windows[bucket] = w
 	}
 	w.used++
-	if w.used+w.weighed(now) <= s.Limit {
+	if w.used <= s.Limit {
 		return denial{}, true
 	}
 	w.denied++
-	d := denial{max(w.end.Sub(now), time.Millisecond), now.Sub(w.start), w.denied}
+	d := denial{max(w.end.Sub(now), time.Millisecond), w.denied}
 	if s.has("rate-first-window") {
 		for _, other := range s.windows {
 			if left := other.end.Sub(now); left > 0 {
 				d.left = min(d.left, left)
 			}
 		}
-	}
-	if s.has("rate-penalty") {
-		w.end = w.end.Add(s.Window / 4)
 	}
 	return d, false
 }

@@ -379,9 +379,6 @@ func (s *Server) create(x *exchange, w http.ResponseWriter, path string) {
 		body = x.body
 	default:
 		w.Header().Set("Location", path+"/"+made.ID)
-		if s.has("auth-location-open") {
-			w.Header().Set("Location", path+"/"+made.ID+"?token="+linkToken(made.ID))
-		}
 		if s.has("path-location-bare") {
 			w.Header().Set("Location", strings.TrimPrefix(path, "/api/v1")+"/"+made.ID)
 		}

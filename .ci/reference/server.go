@@ -45,10 +45,8 @@ type Server struct {
 	creates     atomic.Int64 // that run, of rate-busy-bare
 	poisoned    sync.Map     // from the beginning of a key to the time, of invalid-poisons
 	requests    atomic.Int64 // of any kind, for idem-worker-recycled
-	refused     sync.Map     // from a token and a path to a refusal, of rate-429-cached
 	tagged      sync.Map     // from a tag to the id, of id-of-the-etag
 	flights     sync.Map     // from a mark to the last request with it, of beside and scope-narrowed
-	warm        sync.Map     // from the mark of a token to its key, of marks
 	leases      sync.Map     // from a token to the request that has it, of key-one-at-a-time
 	cuts        sync.Map     // the keys of creates whose body was cut, of idem-cut-hangs
 	strangers   atomic.Int64 // invalid keys in a row, of auth-breaker-open
@@ -205,8 +203,6 @@ func (s *Server) others(x *exchange) bool {
 	case s.has("rate-body-left") && x.leftover():
 	case s.cached(x) != nil:
 		x.json(http.StatusOK, s.cached(x))
-	case s.has("auth-jsonp-open") && path == Account && x.r.Method == "GET" && x.r.URL.Query().Has("callback"):
-		s.script(x)
 	case s.crashes(x):
 		x.refuse(http.StatusInternalServerError, "internal")
 	case s.has("id-absent-501") && !slices.Contains(methods, x.r.Method):

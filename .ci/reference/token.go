@@ -2,8 +2,6 @@ package reference
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"regexp"
@@ -18,29 +16,18 @@ func (s *Server) lookup(token string) *key {
 	if k := s.breaker(token); k != nil {
 		return k
 	}
-	mark := pick(s, marks)
 	if k := keys[token]; k != nil && (!k.revoked || s.has("revoked-accepted")) {
-		if mark != nil {
-			s.warm.Store(mark(token), k)
-		}
 		return k
-	}
-	if mark != nil {
-		if k, ok := s.warm.Load(mark(token)); ok {
-			return k.(*key)
-		}
 	}
 	first, _, _ := strings.Cut(token, " ")
 	listed, _, _ := strings.Cut(token, ",")
 	switch {
-	case s.has("token-first-word") && keys[first] != nil:
+	case s.has("token-first-word") && live(first):
 		return keys[first]
 	case s.has("token-first-of-list") && keys[listed] != nil:
 		return keys[listed]
 	case s.has("token-is-org") && slices.Contains(orgs, token):
 		return keys[full].of(token)
-	case s.has("token-jwt-none") && unsigned(token) != nil:
-		return unsigned(token)
 	case s.has("token-like") && token == "svc_live_%",
 		s.has("token-null") && (token == "null" || token == "undefined"),
 		s.has("token-glob") && token == "svc_live_*",
@@ -92,41 +79,12 @@ var likeness = map[string]func(token, known string) bool{
 // junk is what no key has in it.
 var junk = regexp.MustCompile(`[^0-9A-Za-z_]`)
 
-// marks are what a defect remembers of the live keys that it saw.
-var marks = map[string]func(token string) string{
-	"token-swapped": func(token string) string {
-		sum := 0
-		for _, b := range []byte(token) {
-			sum += int(b)
-		}
-		return fmt.Sprint(len(token), sum)
-	},
-	"token-hash32": hashCode,
-}
-
 // narrow makes an ASCII character of its full-width form, as NFKC does.
 func narrow(r rune) rune {
 	if r >= '！' && r <= '～' {
 		return r - '！' + '!'
 	}
 	return r
-}
-
-// unsigned returns a key for a JSON Web Token that has no signature, and for
-// the organization that the token claims.
-func unsigned(token string) *key {
-	var header struct{ Alg string }
-	var claims struct{ Organization string }
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 || !decode(parts[0], &header) || !decode(parts[1], &claims) || header.Alg != "none" {
-		return nil
-	}
-	return keys[full].of(claims.Organization)
-}
-
-func decode(part string, into any) bool {
-	text, err := base64.RawURLEncoding.DecodeString(part)
-	return err == nil && json.Unmarshal(text, into) == nil
 }
 
 // but says whether the two are the same outside these bytes.

@@ -29,12 +29,13 @@
 //	    env:
 //	      CONTRACT: ${{ secrets.CONTRACT }}
 //
-// It ends with status 0 when every contract rule holds, with 1 when one is
-// broken or, with -strict, could not be checked, and with 2 when it was called
-// wrongly, when the server is not what it is said to be, when something could
-// not be found out, or when -run and -skip leave no rule to check. Advice is
-// reported and does not count. With GITHUB_ACTIONS=true in the environment it
-// annotates the run.
+// It ends with status 0 when every contract rule, the letter of the contract,
+// holds, with 1 when one is broken or, with -strict, could not be checked, and
+// with 2 when it was called wrongly, when the server is not what it is said to
+// be, when something could not be found out, or when -run and -skip leave no
+// rule to check. A broken reading, which is reasonable and not the only one, is
+// a warning. Warnings and advice are reported, and count with -advice alone.
+// With GITHUB_ACTIONS=true in the environment it annotates the run.
 package main
 
 import (

@@ -81,6 +81,7 @@ func TestStatus(t *testing.T) {
 	clean := serve(t, creates)
 	repeating := serve(t, creates, "idem-replay-creates")
 	rude := serve(t, creates, "no-challenge")
+	bare := serve(t, creates, "path-location-bare")
 	undeclared := serve(t, strings.Replace(creates, `"rate-limit"`, ``, 1))
 	withoutLimit := keysFile(t, "", nil, "")
 	misspelt := keysFile(t, "http://127.0.0.1:1", map[string]string{"ful": "svc_live_0123456789"}, "")
@@ -102,6 +103,12 @@ func TestStatus(t *testing.T) {
 		"advice that counts": {
 			"", []string{"-keys", rude, "-run", "challenge", "-advice"}, 1, "\nAdvice that is not kept:\n",
 		},
+		"a warning": {"GITHUB_ACTIONS=true", []string{"-keys", bare, "-run", "path/location"}, 0,
+			"\nWarnings, by a reasonable reading of the contract, which does not fail the check:\n"},
+		"a warning, annotated": {"GITHUB_ACTIONS=true", []string{"-keys", bare, "-run", "path/location"}, 0,
+			"::warning title=path/location broken::"},
+		"a warning that counts": {"", []string{"-keys", bare, "-run", "path/location", "-advice"}, 1,
+			"broken    reading   path/location"},
 		"not looked at": {"", []string{"-keys", undeclared, "-run", "ratelimit"}, 0,
 			"Not checked, which -strict takes for a failure:"},
 		"not looked at, strictly": {"", []string{"-keys", undeclared, "-run", "ratelimit", "-strict"}, 1,

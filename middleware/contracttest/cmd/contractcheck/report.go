@@ -57,6 +57,7 @@ func summarize(w io.Writer, results []rules.Result, c config) {
 	headings := map[string]string{
 		"broken contract":  "Broken",
 		"broken wire":      "Broken, of the wire profile",
+		"broken reading":   "Warnings, by a reasonable reading of the contract",
 		"broken advice":    "Advice that is not kept",
 		"unclear contract": "Unclear",
 		"skipped contract": "Not checked",
@@ -81,7 +82,7 @@ func summarize(w io.Writer, results []rules.Result, c config) {
 		}
 		count[r.Rule.Level][r.Status]++
 	}
-	for _, level := range []rules.Level{rules.Contract, rules.Advice, rules.Wire} {
+	for _, level := range []rules.Level{rules.Contract, rules.Reading, rules.Advice, rules.Wire} {
 		var parts []string
 		for _, status := range []rules.Status{rules.Held, rules.Broken, rules.Unclear, rules.Skipped, rules.LeftOut} {
 			if n := count[level][status]; n > 0 {
@@ -114,7 +115,7 @@ func annotate(w io.Writer, results []rules.Result, c config) {
 		command, text := "error", r.Explain()
 		switch {
 		case r.Failed(c.strict, c.advice):
-		case r.Status == rules.Skipped:
+		case r.Status == rules.Skipped, r.Rule.Level == rules.Reading:
 			command = "warning"
 		default:
 			command = "notice"
@@ -165,7 +166,7 @@ func writeJUnit(path string, results []rules.Result, c config) error {
 			one.Failure = &junitText{r.Detail, r.Explain()}
 		case r.Status != rules.Held:
 			suite.Skipped++
-			one.Skipped = &junitText{Message: string(r.Status) + ": " + r.Detail}
+			one.Skipped = &junitText{Message: fmt.Sprintf("%s %s: %s", r.Status, r.Rule.Level, r.Detail)}
 		}
 		suite.Cases = append(suite.Cases, one)
 	}

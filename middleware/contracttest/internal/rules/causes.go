@@ -11,12 +11,12 @@ import (
 type Cause []Result
 
 // Causes returns what is to be told of the results, each cause once: what is
-// broken, then what is unclear, then what was skipped, and advice at the end.
+// broken, then what is unclear, then what was skipped, then warnings and advice.
 func Causes(results []Result) []Cause {
 	var causes []Cause
 	at := make(map[string]int)
 	for _, r := range results {
-		if r.Status == Held || r.Status == LeftOut || r.Rule.Level == Advice && r.Status != Broken {
+		if r.Status == Held || r.Status == LeftOut || r.Status != Broken && !r.Failed(true, false) {
 			continue
 		}
 		name := r.cause()
@@ -34,7 +34,7 @@ func Causes(results []Result) []Cause {
 // weight is smaller for what matters more.
 func (r Result) weight() int {
 	order := []string{"broken contract", "broken wire", "unclear contract", "unclear wire", "skipped contract",
-		"skipped wire"}
+		"skipped wire", "broken reading"}
 	if i := slices.Index(order, string(r.Status)+" "+string(r.Rule.Level)); i >= 0 {
 		return i
 	}

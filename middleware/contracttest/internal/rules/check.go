@@ -36,9 +36,9 @@ type Result struct {
 
 // Failed reports whether the result means that the check as a whole has
 // failed. Strict takes a contract rule that was skipped for a failure, and
-// advice takes a broken recommendation for one.
+// advice takes a warning and a broken recommendation for one.
 func (r Result) Failed(strict, advice bool) bool {
-	if r.Rule.Level == Advice && !advice {
+	if (r.Rule.Level == Reading || r.Rule.Level == Advice) && !advice {
 		return false
 	}
 	return r.Status == Broken || r.Status == Unclear || strict && r.Status == Skipped && r.Rule.Level == Contract

@@ -85,6 +85,7 @@ func TestFreedoms(t *testing.T) {
 		"a cookie":               {"free-cookies", 50, time.Second, nil},
 		"OPTIONS for anybody":    {"free-options", 50, time.Second, nil},
 		"early hints":            {"free-hints", 50, time.Second, nil},
+		"the id of a trace":      {"free-trace-id", 50, time.Second, nil},
 		"an echo":                {"free-echo", 50, time.Second, nil},
 		"an echo without a list": {"free-echo", 50, time.Second, nothing},
 		"a create without body":  {"free-no-body", 50, time.Second, body("")},
@@ -122,7 +123,6 @@ func TestFreedoms(t *testing.T) {
 	}
 }
 
-// A key that every run uses gets the response of the first run, where bodies
 // A server without a base path is checked, too.
 func TestNoBase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,6 +152,7 @@ func TestNoBase(t *testing.T) {
 	})
 }
 
+// A key that every run uses gets the response of the first run, where bodies
 // are not compared.
 func TestTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

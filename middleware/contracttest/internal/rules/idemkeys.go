@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // wantHeeded repeats a create under a key that the server may refuse, and
@@ -31,6 +32,19 @@ func (p *probe) wantApartAtOnce(both ...creation) {
 			p.fault(a, "of two creates at one time one got the response of the other")
 		}
 	})
+}
+
+// wantAllApart is wantApart for pairs of keys, by what they differ in.
+func (p *probe) wantAllApart(pairs [][3]string) {
+	var tried atomic.Int64
+	each(p, pairs, func(keys [3]string) {
+		if p.wantApart("keys that differ in "+keys[0], keys[1], keys[2]) {
+			tried.Add(1)
+		}
+	})
+	if tried.Load() == 0 {
+		p.vacuousf("the server takes no such keys")
+	}
 }
 
 // wantApart makes two creates with keys that are nearly the same. It returns

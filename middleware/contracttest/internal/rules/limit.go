@@ -240,13 +240,15 @@ var wholeSeconds = regexp.MustCompile(`^[0-9]+$`)
 // in another unit, or a date in seconds.
 const maxRetryAfter = 24 * time.Hour
 
+var errNoWait = errors.New("there is no Retry-After")
+
 // retryAfter reads the header in either of the forms of RFC 9110, section
 // 10.2.3. Its error says what is wrong.
 func retryAfter(h http.Header) (time.Duration, error) {
 	values := h.Values("Retry-After")
 	switch {
 	case len(values) == 0:
-		return 0, errors.New("there is no Retry-After")
+		return 0, errNoWait
 	case len(values) > 1:
 		return 0, fmt.Errorf("Retry-After is there %d times: %q", len(values), values)
 	}

@@ -27,6 +27,8 @@ var pathChecks = checks{
 				p.fault(a, "GET %s is answered as GET %s", path, p.target.Read)
 			}
 		}
+	},
+	"path/header": func(p *probe) {
 		stray := get(p.target.Base+"/contract-unknown", p.full())
 		a := p.do(stray.with("X-Original-Url: "+p.target.Read, "X-Rewrite-Url: "+p.target.Read))
 		if a.ok() && !p.do(stray).ok() {

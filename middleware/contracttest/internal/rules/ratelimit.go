@@ -2,6 +2,8 @@ package rules
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -9,12 +11,13 @@ import (
 
 var rateLimitChecks = checks{
 	"ratelimit/status": func(p *probe) {
-		if odd := p.limit.odd; len(odd) >= 3 {
-			p.fault(odd[0].answer, "in a burst of GETs %d were answered otherwise than before: %s", len(odd), odd[0].what)
-		}
-		if !p.limit.found {
-			p.skipf("no 429 came")
-		}
+		p.wantAsBefore("in a burst of GETs %d were answered otherwise than before: %s", func(status int) bool {
+			return status/100 < 5 && status != 0
+		})
+		p.wantFound()
+	},
+	"ratelimit/overload": func(p *probe) {
+		p.wantAsBefore("in a burst of GETs %d failed: %s", func(status int) bool { return status/100 == 5 || status == 0 })
 	},
 	"ratelimit/wait-helps": func(p *probe) {
 		p.wantFound()
@@ -39,11 +42,11 @@ var rateLimitChecks = checks{
 	"ratelimit/create": func(p *probe) {
 		p.wantFound()
 		c, denied := p.deniedCreate()
-		if _, err := retryAfter(denied.header); err != nil {
+		if _, err := retryAfter(denied.header); errors.Is(err, errNoWait) {
 			p.fault(denied, "the 429 of a create: %v", err)
 		}
 		p.limited(denied)
-		p.wantWaitHelps()
+		p.noteWaitHelps()
 		w := p.watch(c) // its count waits, too
 		w.most(0, "after a 429")
 		first := p.wantOK("its repeat after the wait", p.do(c.request))
@@ -101,10 +104,11 @@ var rateLimitChecks = checks{
 		}
 		for _, r := range kinds {
 			a := p.once(r)
-			if _, err := retryAfter(a.header); a.status == http.StatusTooManyRequests && err != nil {
+			if _, err := retryAfter(a.header); a.status == http.StatusTooManyRequests && errors.Is(err, errNoWait) {
 				p.fault(a, "the 429 of %s %s: %v", r.method, r.path, err)
 			}
-			if r.method == "GET" && r.header("Authorization") == "Bearer "+p.full() && a.status >= 300 && !p.denies(a) {
+			own := r.method == "GET" && r.header("Authorization") == "Bearer "+p.full()
+			if own && (a.class() == 3 || a.class() == 4) && !p.denies(a) {
 				p.fault(a, "a GET over the limit: got %d, want 429", a.status)
 			}
 			there = there && (r.method != "DELETE" || p.denies(a))
@@ -131,18 +135,9 @@ var rateLimitChecks = checks{
 		p.limited(denied)
 		p.wantOK("the other organization, while the first one is limited", a)
 	},
-	"ratelimit/retry-after": func(p *probe) {
-		p.report(&p.seen.waits, "a 429 without a wait that can be kept")
-		switch {
-		case p.has("rate-limit"):
-			p.wantFound()
-		case slices.Contains(p.target.Without, "rate-limit"):
-			p.vacuousf("the target does not offer a rate limit, and no 429 broke the rule")
-		default:
-			p.skipf("it needs %s; or say that the target does not offer it: without rate-limit",
-				offerText([]string{"rate-limit"}))
-		}
-	},
+	"ratelimit/retry-after": func(p *probe) { p.reportLimit(&p.seen.bare, "a 429 without a wait") },
+	"ratelimit/usable-wait": func(p *probe) { p.reportLimit(&p.seen.waits, "a 429 without a wait that can be kept") },
+	"ratelimit/create-wait": func(p *probe) { p.report(&p.seen.again, "a create was refused after the wait of a 429") },
 	"ratelimit/request-id": func(p *probe) {
 		p.wantFound()
 		for _, o := range p.limit.waits {
@@ -151,9 +146,31 @@ var rateLimitChecks = checks{
 	},
 }
 
+// reportLimit is report for the 429s of the whole check.
+func (p *probe) reportLimit(seen *[]fault, what string) {
+	p.report(seen, what)
+	switch {
+	case p.has("rate-limit"):
+		p.wantFound()
+	case slices.Contains(p.target.Without, "rate-limit"):
+		p.vacuousf("the target does not offer a rate limit, and no 429 broke the rule")
+	default:
+		p.skipf("it needs %s; or say that the target does not offer it: without rate-limit",
+			offerText([]string{"rate-limit"}))
+	}
+}
+
+// wantAsBefore wants few GETs of the burst to have a status that counts.
+func (p *probe) wantAsBefore(format string, counts func(status int) bool) {
+	odd := slices.DeleteFunc(slices.Clone(p.limit.odd), func(f fault) bool { return !counts(f.answer.status) })
+	if len(odd) >= 3 {
+		p.fault(odd[0].answer, format, len(odd), odd[0].what)
+	}
+}
+
 func (p *probe) wantFound() {
 	if !p.limit.found || p.limit.face != "" {
-		p.skipf("no 429 came: requests over the limit are answered otherwise (ratelimit/status)")
+		p.skipf("no 429 came: requests over the limit are answered otherwise (ratelimit/status, ratelimit/overload)")
 	}
 }
 
@@ -173,9 +190,9 @@ func (p *probe) wantWholeRequests(c creation) {
 	}
 }
 
-// wantWaitHelps creates while the limit is used up, and waits as long as the
+// noteWaitHelps creates while the limit is used up, and waits as long as the
 // 429 asks for, and a second more. Nobody else sends anything meanwhile.
-func (p *probe) wantWaitHelps() {
+func (p *probe) noteWaitHelps() {
 	c := p.create(0, p.full())
 	denied := p.once(c.request)
 	asked, err := retryAfter(denied.header)
@@ -184,8 +201,10 @@ func (p *probe) wantWaitHelps() {
 	}
 	p.sleep(asked + grace)
 	if a := p.once(c.request); a.status == http.StatusTooManyRequests {
-		p.fault(denied, "Retry-After of a create asked for %v, and a create after that and one more second was refused",
-			asked)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		what := fmt.Sprintf("Retry-After asked for %v, and one more second passed", asked)
+		p.seen.again = append(p.seen.again, fault{denied, what})
 	}
 }
 

@@ -96,12 +96,14 @@ func (r *redactor) holds(s string) bool {
 			return true
 		}
 	}
-	for _, key := range r.keys {
-		if strings.Contains(s, key) {
-			return true
-		}
-	}
-	return false
+	return r.whole(s)
+}
+
+// whole reports whether s holds a key, in any letter case.
+func (r *redactor) whole(s string) bool {
+	return slices.ContainsFunc(r.keys, func(key string) bool {
+		return strings.Contains(strings.ToLower(s), strings.ToLower(key))
+	})
 }
 
 // prefixes are the words in front of the random part: those of the contract,

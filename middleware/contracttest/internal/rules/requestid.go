@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 )
 
@@ -39,7 +40,7 @@ var requestIDChecks = checks{
 		})
 	},
 	"request-id/head-and-options": func(p *probe) {
-		for _, method := range []string{"HEAD", "OPTIONS", "TRACE"} {
+		for _, method := range []string{"HEAD", "OPTIONS"} {
 			for _, key := range []string{p.full(), ""} {
 				p.wantID(method, p.do(p.read(key).by(method)))
 			}
@@ -48,7 +49,7 @@ var requestIDChecks = checks{
 	},
 	"request-id/guises": func(p *probe) {
 		p.inGuise(p.full(), func(what string, a answer) {
-			if a.header.Get("Date") != "" {
+			if a.header.Get("Date") != "" && !a.to.odd() {
 				p.wantID(what, a)
 			}
 		})
@@ -63,9 +64,25 @@ var requestIDChecks = checks{
 		}
 	},
 	"request-id/paths": func(p *probe) {
+		for _, path := range spellings(p.target.Base, p.target.Read) {
+			if r := get(path, p.full()); !r.odd() {
+				p.wantID("a GET of "+path, p.do(r))
+			}
+		}
+	},
+	"request-id/odd": func(p *probe) {
 		broken := p.target.Read + separator(p.target.Read) + "contract=%zz"
 		for _, path := range append(spellings(p.target.Base, p.target.Read), broken) {
-			p.wantID("a GET of "+path, p.do(get(path, p.full())))
+			if r := get(path, p.full()); r.odd() {
+				p.wantID("a GET of "+path, p.do(r))
+			}
+		}
+		p.wantID("TRACE", p.do(p.read(p.full()).by(http.MethodTrace)))
+		for _, guise := range []string{asHTTP10, absoluteTarget, "Host: localhost",
+			"Upgrade: websocket\nConnection: Upgrade"} {
+			if a, err := p.tryPatiently(p.read(p.full()).guised(guise).anew()); err == nil && a.header.Get("Date") != "" {
+				p.wantID("a GET with "+guise, a)
+			}
 		}
 	},
 	"request-id/connection": func(p *probe) {
@@ -117,4 +134,5 @@ var requestIDChecks = checks{
 		}
 		p.report(&p.seen.secrets, "a response holds a key")
 	},
+	"secret/parts": func(p *probe) { p.report(&p.seen.parts, "a response holds most of a key") },
 }

@@ -15,10 +15,13 @@ type Level string
 
 // The levels.
 const (
-	// Contract rules follow from the contract. Breaking one is a failure.
+	// Contract rules are the letter of the contract. Breaking one is a failure.
 	Contract Level = "contract"
+	// Reading rules follow from a reading of the contract that is reasonable
+	// and not the only one. Breaking one is a warning.
+	Reading Level = "reading"
 	// Advice is what RFCs recommend and clients expect where the contract is
-	// silent. It never fails a server by itself.
+	// silent.
 	Advice Level = "advice"
 	// Wire rules are about responses that an HTTP server writes without
 	// asking its program. No stock server keeps them: a profile of its own.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -81,6 +82,15 @@ func (r request) header(name string) string {
 		}
 	}
 	return ""
+}
+
+var plainPath = regexp.MustCompile(`^(/[\w.~:@!$&'()*+,=-]+)*/?(\?([^%]|%[0-9A-Fa-f]{2})*)?$`)
+
+// odd reports whether HTTP servers and proxies may answer a request without the
+// program, for the way it is written.
+func (r request) odd() bool {
+	return r.wire == asHTTP10 || r.wire == absoluteTarget || !plainPath.MatchString(r.path) ||
+		r.header("Host") != "" || r.header("Upgrade") != "" || slices.Contains([]string{"TRACE", "JEFF", "post"}, r.method)
 }
 
 // get asks for a path with a key; "" means none.

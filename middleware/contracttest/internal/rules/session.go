@@ -169,10 +169,13 @@ type seen struct {
 	repeated []fault
 	without  []fault             // responses without exactly one request id
 	secrets  []fault             // responses with a key in them
+	parts    []fault             // responses with most of a key in them, and to TRACE
 	refused  []fault             // live keys that were answered 401
 	foreign  []fault             // responses that show what their key may not see
 	makers   map[string][]string // names of the keys that sent a marker, by marker
+	bare     []fault             // 429 without Retry-After
 	waits    []fault             // 429 without a wait that a client can keep
+	again    []fault             // creates that were answered 429 after their wait
 }
 
 // fault is a response that breaks a rule, whoever asked for it.
@@ -188,9 +191,11 @@ func (s *Session) note(a answer) {
 	ids := a.header.Values(s.target.RequestIDHeader)
 	full := a
 	a = a.short() // thousands of faults may be kept
-	if len(ids) != 1 || strings.TrimSpace(ids[0]) == "" {
+	one := len(ids) == 1 && strings.TrimSpace(ids[0]) != ""
+	if !one && !a.to.odd() {
 		s.seen.without = append(s.seen.without, fault{a, fmt.Sprintf("%s is %q", s.target.RequestIDHeader, ids)})
-	} else if id := ids[0]; a.to.header(s.target.RequestIDHeader) == "" {
+	} else if one && a.to.header(s.target.RequestIDHeader)+a.to.header("X-Request-Id") == "" {
+		id := ids[0]
 		// A stored response may keep the id of the first one, and a server may
 		// take the id of the client.
 		key := a.to.header("Idempotency-Key")
@@ -201,7 +206,10 @@ func (s *Session) note(a answer) {
 		s.seen.ids[id] = a.to
 	}
 	if a.status == http.StatusTooManyRequests {
-		if _, err := retryAfter(full.header); err != nil {
+		_, err := retryAfter(full.header)
+		if errors.Is(err, errNoWait) {
+			s.seen.bare = append(s.seen.bare, fault{a, err.Error()})
+		} else if err != nil {
 			s.seen.waits = append(s.seen.waits, fault{a, err.Error()})
 		}
 	}
@@ -215,13 +223,16 @@ func (s *Session) note(a answer) {
 	if s.redact.holds(a.to.path) {
 		return // the client itself put the key into the URL, which may come back
 	}
+	texts := map[string]string{"the body": full.body}
 	for name, values := range full.header {
-		if s.redact.holds(name) || s.redact.holds(strings.Join(values, " ")) {
-			s.seen.secrets = append(s.seen.secrets, fault{a, "the header " + name})
-		}
+		texts["the header "+name] = name + " " + strings.Join(values, " ")
 	}
-	if s.redact.holds(full.body) {
-		s.seen.secrets = append(s.seen.secrets, fault{a, "the body"})
+	for what, text := range texts {
+		if s.redact.whole(text) && a.to.method != http.MethodTrace {
+			s.seen.secrets = append(s.seen.secrets, fault{a, what})
+		} else if s.redact.holds(text) {
+			s.seen.parts = append(s.seen.parts, fault{a, what})
+		}
 	}
 }
 

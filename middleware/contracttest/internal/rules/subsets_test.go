@@ -171,7 +171,7 @@ func (s subset) want(to rules.Target, r rules.Rule) rules.Status {
 	switch {
 	case r.Level == rules.Wire && !to.Wire:
 		return rules.LeftOut
-	case r.Name == "ratelimit/retry-after" && !offered["rate-limit"]:
+	case (r.Name == "ratelimit/retry-after" || r.Name == "ratelimit/usable-wait") && !offered["rate-limit"]:
 		return lacking
 	case s.of("template") == 2 && slices.Contains(alike, r.Name):
 		return rules.LeftOut
@@ -182,7 +182,7 @@ func (s subset) want(to rules.Target, r rules.Rule) rules.Status {
 // judges are the rules that judge what the first look has seen. It has read with
 // each key that auth/live-key creates with.
 var judges = []string{"auth/live-key", "ratelimit/status", "ratelimit/wait-helps", "ratelimit/not-longer",
-	"ratelimit/whole-seconds", "ratelimit/request-id"}
+	"ratelimit/whole-seconds", "ratelimit/overload", "ratelimit/request-id"}
 
 // Whatever a target offers, a server that keeps the contract breaks no rule,
 // and each rule whose needs are met is held, having sent something.
