@@ -48,6 +48,14 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// A server that breaks a reading or advice alone passes.
+func TestWarnings(t *testing.T) {
+	contracttest.Run(t, contracttest.Target{Handler: reference.New("path-location-bare", "no-challenge"),
+		Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1], Timeout: patience,
+		Without: []string{"none", "worker", "reader", "writer", "second", "sandbox", "sandbox-none", "other", "revoked",
+			"second-create", "rate-limit"}})
+}
+
 // TestRunFails runs this test binary once more with targets that have to fail,
 // and looks at what it prints.
 func TestRunFails(t *testing.T) {
@@ -75,6 +83,8 @@ func TestRunFails(t *testing.T) {
 			Creates: creates[:1], Without: append(undeclared, "rate-limit"), Timeout: patience},
 		"advice": {Handler: reference.New("no-challenge"), Keys: contracttest.Keys{Full: keys().Full},
 			Creates: creates[:1], Without: append(undeclared, "rate-limit"), Advice: true, Timeout: patience},
+		"a warning that counts": {Handler: reference.New("path-location-bare"), Keys: contracttest.Keys{Full: keys().Full},
+			Creates: creates[:1], Without: append(undeclared, "rate-limit"), Advice: true, Timeout: patience},
 		"hangs": {Handler: hang, Keys: contracttest.Keys{Full: keys().Full}, Without: append(undeclared,
 			"rate-limit", "create", "list"), Timeout: time.Minute},
 		"has neither":    {Keys: keys()},
@@ -98,11 +108,14 @@ func TestRunFails(t *testing.T) {
 		},
 		"creates again": {
 			"--- FAIL: TestRunFails/idempotency/replay", "after 3 repeats: GET /api/v1/tasks shows 4 resources, want 1",
-			"--- PASS: TestRunFails/auth/missing-key", "--- SKIP: TestRunFails/wire/header",
+			"--- PASS: TestRunFails/auth/missing-key", "not offered: ", "wire/header",
 			"idempotency/replay is broken: after 3 repeats",
 		},
-		"advice":         {"--- FAIL: TestRunFails/auth/challenge"},
-		"hangs":          {"--- FAIL: TestRunFails/auth/bearer-only", "a handler goes on after its connection was closed"},
+		"advice":                {"--- FAIL: TestRunFails/auth/challenge"},
+		"a warning that counts": {"--- FAIL: TestRunFails/path/location", "is broken: the Location of a create"},
+		"hangs": {
+			"--- FAIL: TestRunFails/auth/bearer-only", "a handler goes on after its connection was closed",
+		},
 		"has neither":    {"a Target has either a Handler or a URL"},
 		"has no RootCAs": {"RootCAs are for a URL"}, "has no Listen": {"Listen is for a Handler"},
 	} {
@@ -113,6 +126,9 @@ func TestRunFails(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				t.Error("the test passed")
+			}
+			if strings.Contains(string(out), "--- SKIP") {
+				t.Errorf("a test was skipped:\n%s", out)
 			}
 			for _, text := range want {
 				if !strings.Contains(string(out), text) {
