@@ -69,10 +69,9 @@ var absent = map[string]when{
 		return x.status == 200 && strings.HasPrefix(x.r.URL.Path,
 			Tasks+"/")
 	},
-	"id-absent-text":       func(x *exchange) bool { return x.r.Header.Get("Content-Type") == "text/plain" },
-	"id-absent-third":      func(x *exchange) bool { return x.r.ProtoMajor == 1 && x.conn.requests > 2 },
-	"id-absent-second-400": func(x *exchange) bool { return x.status == 400 && x.r.URL.Path == Deliverables },
-	"id-absent-long":       func(x *exchange) bool { return x.size > 4096 },
+	"id-absent-text":  func(x *exchange) bool { return x.r.Header.Get("Content-Type") == "text/plain" },
+	"id-absent-third": func(x *exchange) bool { return x.r.ProtoMajor == 1 && x.conn.requests > 2 },
+	"id-absent-long":  func(x *exchange) bool { return x.size > 4096 },
 	"id-absent-unsampled": func(x *exchange) bool {
 		return strings.HasSuffix(x.r.Header.Get("Traceparent"), "-00")
 	},
@@ -98,8 +97,6 @@ func (x *exchange) ids() []string {
 		return []string{strings.Repeat(rand.Text(), 400)}
 	case s.has("id-constant"):
 		return []string{"req_1"}
-	case s.has("id-second"):
-		return []string{time.Now().Format("req_20060102150405")}
 	case s.has("attack-id-of-creates") && x.r.Method == "POST" && x.r.Header.Get("Idempotency-Key") != "":
 		return []string{"req_create"}
 	case s.has("id-per-connection"):
@@ -108,8 +105,6 @@ func (x *exchange) ids() []string {
 		return []string{fmt.Sprint("req_", x.conn.ids.Add(1))}
 	case s.has("free-trace-id") && traceID(x.r) != "":
 		return []string{traceID(x.r)}
-	case s.has("id-of-the-etag") && x.Header().Get("Etag") != "":
-		return []string{s.idOfTag(x, x.r.RequestURI+x.Header().Get("Etag"))}
 	case s.has("id-zero-401") && x.status == http.StatusUnauthorized:
 		return []string{"00000000-0000-0000-0000-000000000000"}
 	case s.has("id-digest"):
@@ -123,11 +118,6 @@ func (x *exchange) ids() []string {
 		return []string{fmt.Sprint("req_", next)}
 	case s.has("id-per-key") && x.key != nil:
 		return []string{"req_" + x.key.org + x.key.env}
-	case s.has("id-recycled"):
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.ids++
-		return []string{fmt.Sprint("req_", s.ids%16)}
 	case s.has("id-404-cached") && x.status == http.StatusNotFound && x.r.Method == http.MethodGet:
 		return []string{s.idOfMissing(x)}
 	case s.has("id-counts-environment") && x.key != nil:
@@ -143,18 +133,6 @@ func (x *exchange) ids() []string {
 		return x.Header()["Svc-Request-Id"]
 	}
 	return []string{rand.Text()}
-}
-
-// idOfTag returns the id of the 200 that gave a 304 its tag.
-func (s *Server) idOfTag(x *exchange, tag string) string {
-	if id, ok := s.tagged.Load(tag); ok && x.status == http.StatusNotModified {
-		return id.(string)
-	}
-	id := rand.Text()
-	if x.status == http.StatusOK {
-		s.tagged.Store(tag, id)
-	}
-	return id
 }
 
 // traceID returns the second field of a traceparent, "" when there is none.

@@ -113,10 +113,6 @@ func (s *Server) admit(x *exchange) bool {
 	if s.has("rate-twice") {
 		x.Header().Add("Retry-After", fmt.Sprint(d.seconds()+7))
 	}
-	if s.has("rate-head-200") && x.r.Method == "HEAD" {
-		x.WriteHeader(http.StatusOK)
-		return false
-	}
 	status := s.status("rate", http.StatusTooManyRequests)
 	if s.has("rate-banned") && d.nth > 5 {
 		status = http.StatusForbidden

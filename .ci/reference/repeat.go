@@ -19,7 +19,6 @@ var distortions = map[string]func(h http.Header, body []byte) []byte{
 	"idem-escaped":     func(_ http.Header, body []byte) []byte { return []byte(escapes.Replace(string(body))) },
 	"idem-truncated":   func(_ http.Header, body []byte) []byte { return body[:min(len(body), 4096)] },
 	"idem-no-location": func(h http.Header, body []byte) []byte { h.Del("Location"); return body },
-	"idem-no-language": func(h http.Header, body []byte) []byte { h.Del("Content-Language"); return body },
 	"idem-no-type":     func(h http.Header, body []byte) []byte { h.Set("Content-Type", "text/plain"); return body },
 	"idem-ascii": func(_ http.Header, body []byte) []byte {
 		return bytes.Map(func(r rune) rune {

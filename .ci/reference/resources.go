@@ -95,9 +95,6 @@ func (s *Server) read(x *exchange, path string) {
 
 func (s *Server) account(x *exchange) []byte {
 	account := map[string]any{"organization": x.key.org, "environment": x.key.env}
-	if s.has("scope-by-expand") && x.r.URL.Query().Get("include") == "tasks" {
-		account["tasks"] = json.RawMessage(s.list(x, Tasks))
-	}
 	if s.has("secret-in-body") {
 		account["key"] = x.token
 	}

@@ -45,7 +45,6 @@ type Server struct {
 	creates     atomic.Int64 // that run, of rate-busy-bare
 	poisoned    sync.Map     // from the beginning of a key to the time, of invalid-poisons
 	requests    atomic.Int64 // of any kind, for idem-worker-recycled
-	tagged      sync.Map     // from a tag to the id, of id-of-the-etag
 	flights     sync.Map     // from a mark to the last request with it, of beside and scope-narrowed
 	leases      sync.Map     // from a token to the request that has it, of key-one-at-a-time
 	cuts        sync.Map     // the keys of creates whose body was cut, of idem-cut-hangs

@@ -69,7 +69,6 @@ var likeness = map[string]func(token, known string) bool{
 	"case-ignored":        strings.EqualFold,
 	"first-byte-ignored":  func(token, known string) bool { return but(token, known, prefix, prefix+1) },
 	"environment-ignored": func(token, known string) bool { return but(token, known, 0, prefix) },
-	"token-percent":       func(token, known string) bool { return strings.ReplaceAll(token, "%5F", "_") == known },
 	"token-reversed-case": func(token, known string) bool { return strings.ToLower(known) == token },
 	"token-junk-ignored": func(token, known string) bool {
 		return strings.HasPrefix(token, known[:prefix]) && junk.ReplaceAllString(token, "") == known

@@ -1,6 +1,87 @@
 //go:build !race
 
+// The race detector slows the whole list to minutes. TestClean and TestFreedoms
+// run the same code under it.
+
 package rules_test
 
-// stride is how many defects there are to each one that is planted.
-const stride = 1
+import (
+	"flag"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sallyport-go/sallyport/.ci/reference"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/rules"
+)
+
+// atTheEnd are the rules that judge what all others have seen.
+var atTheEnd = []string{"request-id/unique", "request-id/every-response", "secret/never-returned",
+	"secret/parts", "ratelimit/retry-after", "ratelimit/usable-wait", "idempotency/at-the-end",
+	"auth/never-refused", "scope/never-shown"}
+
+// TestDefects plants each defect of the list. Each rule that is to find it does,
+// by itself. What the contract does not forbid breaks no contract rule.
+func TestDefects(t *testing.T) {
+	failfast := flag.Lookup("test.failfast").Value.String() == "true" // which does not end parallel tests
+	var failed atomic.Bool
+	for _, d := range slices.Concat(reference.Defects(), reference.Second(), reference.Third(), reference.Fourth()) {
+		if d.Free {
+			continue
+		}
+		t.Run(d.Name, func(t *testing.T) {
+			t.Parallel()
+			if failfast && failed.Load() {
+				return
+			}
+			defer func() {
+				if t.Failed() {
+					failed.Store(true)
+				}
+			}()
+			say := make(map[string]string)
+			all := d.Missed || d.Advice
+			for _, a := range held() {
+				if a.defect == d.Name {
+					say[a.rule] = a.begins
+					all = all || slices.Contains(atTheEnd, a.rule)
+				}
+			}
+			// It judges what ratelimit/create has seen. Beside others a window may
+			// end before the wait of the create does.
+			_, alone := say["ratelimit/create-wait"]
+			all = all && !alone
+			synctest.Test(t, func(t *testing.T) {
+				results, err := run(t, newServer(d.Name).Configure, target(), func(r rules.Rule) bool {
+					_, wanted := say[r.Name]
+					return all || wanted || alone && r.Name == "ratelimit/create"
+				})
+				if err != nil && d.Missed {
+					return // it ends the check, and names no rule
+				}
+				if err != nil {
+					t.Fatalf("the first look refused the server, in which %s: %v", d.Text, err)
+				}
+				for name, begins := range say {
+					r := results[name]
+					t.Logf("%s is %s: %q", name, r.Status, r.Detail)
+					if r.Status != rules.Broken || !says(r.Detail, begins) {
+						t.Errorf("%s is %s, want it broken because %s", name, r.Explain(), begins)
+					}
+				}
+				contract := broken(results, rules.Contract)
+				advice := append(broken(results, rules.Reading), broken(results, rules.Advice)...)
+				switch {
+				case d.Missed && len(contract)+len(advice) > 0:
+					t.Errorf("%s is marked as missed, and was found by %s", d.Name, append(contract, advice...))
+				case d.Advice && len(contract) > 0:
+					t.Errorf("the contract does not forbid that %s, but %s is broken: %s", d.Text, contract[0],
+						results[contract[0]].Detail)
+				case !d.Missed && len(contract) == 0 && !(d.Advice && len(advice) > 0):
+					t.Errorf("no rule finds that %s", d.Text)
+				}
+			})
+		})
+	}
+}
