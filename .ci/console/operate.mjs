@@ -91,19 +91,23 @@ export async function operate(page, home, script, wide, see) {
   await go('button', 'Rotate');
   await page.getByRole('heading', {name: 'Copy the secret now'}).waitFor();
   await page.goto(old);
-  assert.match(await main(), /The replaced key is quiet[^]*Rotated by Ada Quay/);
-  await see('quiet');
+  assert.match(await main(), /The replaced key may still be in use[^]*Rotated by Ada Quay/);
+  await see('replaced');
   const used = await fetch(new URL(`/use/${id}`, home), {method: 'POST'});
   assert.equal(used.status, 200);
   if (script) await page.clock.runFor(11_000);
   else await page.reload();
-  await page.getByText('The replaced key is still in use').waitFor();
+  await page.getByRole('heading', {name: 'The replaced key is still in use'}).waitFor();
   assert.match(await page.locator('.watch').textContent(), /just now from 10\.2\.0\.7/);
-  if (script) assert.equal(await page.locator('p[data-said]').textContent(), 'The replaced key is in use');
+  if (script) assert.equal(await page.locator('p[data-said]').textContent(), 'The replaced key is still in use');
   await see('in-use');
   await page.locator('dd a').filter({hasText: 'svc_live_'}).click();
   assert.match(await main(), /The replaced key is still in use[^]*Created in a rotation by Ada Quay/);
   await see('successor');
+  await page.goto(home);
+  await go('link', 'Invoices to DATEV');
+  assert.match(await main(), /The replaced key is quiet[^]*The old one can be revoked now\./);
+  await see('quiet');
 
   // A page has 25 keys, and there is a way back.
   await page.goto(home);

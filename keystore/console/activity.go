@@ -56,13 +56,18 @@ func (x *exchange) activity(k *keystore.Key) (a activity, err error) {
 	return a, nil
 }
 
-// A watched key was replaced by another one. It is quiet when nothing has used
-// it since that was made, or for a day.
+// A watched key was replaced by another one.
 type watched struct {
-	Old, New     view
-	Use          *keystore.Usage // of Old
-	Works, Quiet bool
+	Old, New view
+	Use      *keystore.Usage // of Old
+	Works    bool            // Old does
+	Since    bool            // Old was used after New was made
+	Apart    int             // see daysApart
 }
+
+// late is how long it can take until the use of a key is known. It is far more
+// than the interval of a [keystore.LastUsed], which no page knows.
+const late = time.Hour
 
 // watch returns k with its successor, or the key that k replaces with k, or nil
 // if there is neither.
@@ -84,6 +89,39 @@ func (x *exchange) watch(k *keystore.Key) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watched{x.view(old), x.view(k), use.Usage, old.Refused() == nil,
-		use.LastUsedAt.Before(k.CreatedAt) || time.Since(use.LastUsedAt) > day}, nil
+	return &watched{x.view(old), x.view(k), use.Usage, old.Refused() == nil, use.LastUsedAt.After(k.CreatedAt),
+		daysApart(use.Usage)}, nil
+}
+
+// Quiet reports whether the old key seems to be out of use: the day on which it
+// was to be used again, by its days of use, has ended without a use. Where these
+// do not tell, the day after the last use has to be over, and the new key has to
+// be used since.
+func (w *watched) Quiet() bool {
+	last := w.Use.LastUsedAt
+	if last.Before(w.Old.CreatedAt) {
+		last = w.Old.CreatedAt
+	}
+	over := last.UTC().Truncate(day).AddDate(0, 0, max(w.Apart, 1)+1)
+	known := time.Now().Add(-late)
+	return known.After(w.New.CreatedAt) && known.After(over) && (w.Apart > 0 || w.New.LastUsedAt.After(w.Use.LastUsedAt))
+}
+
+// daysApart returns how many days it took at most from one day of use to the
+// next, or zero if the days that are kept do not tell: there are fewer than two,
+// or there was no use for longer before the first of them.
+func daysApart(use *keystore.Usage) (most int) {
+	next := use.LastUsedAt.UTC().Truncate(day)
+	for _, d := range use.Days {
+		most = max(most, int(next.Sub(d.Date)/day))
+		next = d.Date
+	}
+	begin := time.Now().UTC().Truncate(day).AddDate(0, 0, 1-chartDays)
+	if since := use.ObservedSince.UTC().Truncate(day); since.After(begin) {
+		begin = since
+	}
+	if int(next.Sub(begin)/day) > most {
+		return 0
+	}
+	return most
 }

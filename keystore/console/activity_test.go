@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -66,6 +67,13 @@ func TestWatchBelievesNoOtherKey(t *testing.T) {
 	}
 }
 
+// rotate replaces a key by the form of its page, and returns the successor.
+func (b *bench) rotate(t *testing.T, old *keystore.Key) *keystore.Key {
+	t.Helper()
+	secretOf(t, b.post("/"+old.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"604800"}}))
+	return b.all(t, "acme")[0]
+}
+
 // A replaced key and its successor link to each other, and both pages tell
 // whether the old one is still used.
 func TestWatch(t *testing.T) {
@@ -74,8 +82,7 @@ func TestWatch(t *testing.T) {
 		_, old := b.add(t, "acme")
 		b.use(t, old)
 		time.Sleep(time.Minute)
-		secretOf(t, b.post("/"+old.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"604800"}}))
-		next := b.all(t, "acme")[0]
+		next := b.rotate(t, old)
 		both := func(what string, texts ...string) {
 			t.Helper()
 			for _, k := range []*keystore.Key{old, next} {
@@ -85,23 +92,32 @@ func TestWatch(t *testing.T) {
 				if !strings.Contains(page.text, `href="./`+other+`"`) {
 					t.Errorf("%s: no link to the other key", what)
 				}
+				if offered := strings.Contains(plain(page), "Revoke the replaced key"); offered != (what == "quiet") {
+					t.Errorf("%s: the page offers to revoke the old key: %t", what, offered)
+				}
 			}
 		}
-		both("not used since", "The replaced key is quiet", "Nothing has used it since its successor was made.",
-			"It stops working on 8 Jan 2000, 00:01 UTC.", "Revoke the replaced key")
+		both("not used since", "The replaced key may still be in use It has not been seen in use since it was replaced.",
+			"It stops working on 8 Jan 2000, 00:01 UTC.", "The new key has not been seen in use yet.",
+			"Put the new secret in place wherever the old one is still used.")
 		wantText(t, "the old key", b.get("/"+old.ID), 200, "Replaced by "+b.issuer.Masked(next))
 		wantText(t, "the new key", b.get("/"+next.ID), 200, "Replaces "+old.ID)
 
-		time.Sleep(time.Minute)
-		u := keystore.Use{Organization: "acme", ID: old.ID, At: time.Now(), From: netip.MustParseAddr("10.2.0.7")}
+		time.Sleep(day)
+		u := keystore.Use{Organization: "acme", ID: old.ID, At: time.Now(), Requests: 1,
+			From: netip.MustParseAddr("10.2.0.7")}
 		if err := b.store.Touch(t.Context(), []keystore.Use{u}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Minute)
-		both("used since", "The replaced key is still in use", "3 minutes ago from 10.2.0.7",
+		both("used since", "The replaced key is still in use It was used after it was replaced.",
+			"Until 2 Jan 2000 it was used every day.", "3 minutes ago from 10.2.0.7",
 			"Put the new secret in place wherever the old one is still used.")
-		time.Sleep(day)
-		both("a day later", "The replaced key is quiet", "Nothing has used it for a day.")
+		b.use(t, next)
+		both("used too", "The replaced key is still in use", "The new key has been used.", "Put the new secret in place")
+		time.Sleep(2*day + time.Hour)
+		both("quiet", "The replaced key is quiet Until 2 Jan 2000 it was used every day.", "The new key has been used.",
+			"The old one can be revoked now.")
 		time.Sleep(7 * day)
 		for _, k := range []*keystore.Key{old, next} {
 			if text := plain(b.get("/" + k.ID)); strings.Contains(text, "The replaced key") {
@@ -110,5 +126,122 @@ func TestWatch(t *testing.T) {
 		}
 		wantText(t, "the old key at its end", b.get("/"+old.ID), 200, "This key was replaced, and revoked on 8 Jan 2000",
 			"Replaced by "+b.issuer.Masked(next))
+	})
+}
+
+// TestQuiet: a page advises to revoke a replaced key only when the key was not
+// used for longer than it ever is, as far as the store knows.
+func TestQuiet(t *testing.T) {
+	const (
+		hour, minute = time.Hour, time.Minute
+		open, used   = "may still be in use", "is still in use"
+	)
+	type step struct {
+		at   time.Duration // since the old key was made, at midnight
+		what string        // "old", "new": is used; "unobserved": old is, without a day; "rotate"; or what is said
+	}
+	nights := func(from, to, every int) (steps []step) {
+		for d := from; d <= to; d += every {
+			steps = append(steps, step{time.Duration(d)*day + 2*hour, "old"})
+		}
+		return steps
+	}
+	for _, row := range []struct {
+		name     string
+		dateless bool // the store keeps only when a key was last used
+		before   []step
+		then     []step
+	}{
+		{"never used", false, nil, []step{{hour, "rotate"}, {hour, open}, {3 * day, open},
+			{3 * day, "new"}, {3*day + minute, "quiet"}}},
+		{"never used, and young", false, nil, []step{{hour, "rotate"}, {2 * hour, "new"}, {2*day + 59*minute, open},
+			{2*day + 61*minute, "quiet"}}},
+		{"every night", false, nights(0, 20, 1), []step{{20*day + 10*hour, "rotate"}, {20*day + 10*hour, open},
+			{20*day + 11*hour, "new"}, {20*day + 13*hour, open}, {21*day + 1*hour, open}, {21*day + 23*hour, open},
+			{22*day + 59*minute, open}, {22*day + 61*minute, "quiet"}}},
+		{"every night, and on", false, nights(0, 20, 1), []step{{20*day + 10*hour, "rotate"}, {20*day + 11*hour, "new"},
+			{21*day + 2*hour, "old"}, {22*day + 1*hour, used}, {22*day + 2*hour, "old"}, {23*day + 23*hour, used},
+			{24*day + 2*hour, "quiet"}}},
+		{"every week", false, nights(0, 21, 7), []step{{26 * day, "rotate"}, {27 * day, "new"}, {27*day + 2*hour, open},
+			{28*day + 1*hour, open}, {28*day + 23*hour, open}, {29*day + 2*hour, "quiet"}}},
+		{"every month", false, nights(0, 93, 31), []step{{100 * day, "rotate"}, {106 * day, open}}},
+		{"every month, twice", false, append(nights(0, 62, 31), nights(93, 94, 1)...), []step{{100 * day, "rotate"},
+			{106 * day, open}}},
+		{"every night until two days ago", false, nights(0, 20, 1), []step{{22*day + 3*hour, "rotate"},
+			{22*day + 3*hour + time.Second, open}, {22*day + 3*hour + 59*minute, open}, {22*day + 5*hour, "quiet"}}},
+		{"some uses unobserved", false, nights(0, 17, 1), []step{{20 * day, "unobserved"}, {21 * day, "rotate"},
+			{22 * day, "new"}, {23*day + 23*hour, open}, {24*day + 2*hour, "quiet"}}},
+		{"no successor used", false, nights(0, 0, 1), []step{{2*day + 3*hour, "rotate"}, {8 * day, open},
+			{8 * day, "new"}, {8*day + minute, "quiet"}}},
+		{"used after its successor", false, nights(0, 0, 1), []step{{1 * day, "rotate"}, {1*day + hour, "new"},
+			{1*day + 2*hour, "old"}, {1*day + 9*hour, used}}},
+		{"no days", true, nights(0, 20, 1), []step{{22*day + 3*hour, "rotate"}, {28 * day, open},
+			{28 * day, "new"}, {28*day + minute, "quiet"}}},
+		{"no days, every night", true, nights(0, 20, 1), []step{{20*day + 10*hour, "rotate"}, {20*day + 11*hour, "new"},
+			{21*day + 23*hour, open}, {22*day + 2*hour, "quiet"}}},
+		{"no days, used after its successor", true, nights(0, 20, 1), []step{{20*day + 10*hour, "rotate"},
+			{20*day + 11*hour, "new"}, {20*day + 12*hour, "old"}, {25 * day, used}, {25 * day, "new"},
+			{25*day + minute, "quiet"}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				if row.dateless {
+					b.serve(struct{ keystore.Manager }{b.store.Manager})
+				}
+				_, old := b.add(t, "acme")
+				keys, begin := map[string]*keystore.Key{"old": old}, time.Now()
+				for _, s := range append(row.before, row.then...) {
+					time.Sleep(time.Until(begin.Add(s.at)))
+					switch k := keys[s.what]; {
+					case k != nil:
+						b.use(t, k)
+					case s.what == "unobserved":
+						u := keystore.Use{Organization: "acme", ID: old.ID, At: time.Now()}
+						if err := b.store.Touch(t.Context(), []keystore.Use{u}); err != nil {
+							t.Fatal(err)
+						}
+					case s.what == "rotate":
+						keys["new"] = b.rotate(t, old)
+					default:
+						want := map[string]string{"quiet": "The replaced key is quiet"}[s.what]
+						wantText(t, fmt.Sprint("after ", s.at), b.get("/"+old.ID), 200, cmp.Or(want, "The replaced key "+s.what))
+					}
+				}
+			})
+		})
+	}
+}
+
+// Uses are written once in an interval, and until then the store knows of none.
+func TestUsesThatAreWrittenLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		_, old := b.add(t, "acme")
+		uses := keystore.NewLastUsed(b.keys, keystore.LastUsedOptions{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- uses.Run(ctx) }()
+		send := func(k *keystore.Key) {
+			uses.Record(k.Bind(b.issuer.Service().Scopes), func() netip.Addr { return netip.Addr{} })
+		}
+		var next *keystore.Key
+		for i := range 206 {
+			if i == 165 {
+				next = b.rotate(t, old)
+				send(next) // tried
+			}
+			send(old)
+			if next != nil {
+				wantText(t, "before the first write", b.get("/"+old.ID), 200, "The replaced key may still be in use")
+			}
+			time.Sleep(time.Second / 4)
+		}
+		time.Sleep(10 * time.Second)
+		wantText(t, "after it", b.get("/"+old.ID), 200, "The replaced key is still in use")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 }

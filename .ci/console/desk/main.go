@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +59,7 @@ var rows = []row{
 	{"Sandbox of the integration team", test, all(), 176, .9, 0, "", 90},
 	{"CI", test, writes, 170, .011, 0, "", 1210},
 	{"Load test", test, writes, 151, 34, 3.6, "", 0},
-	{"Invoices to DATEV", live, reads, 149, 2.2, 300, "", 31},
+	{"Invoices to DATEV", live, reads, 149, 2.2, 300, "replaced", 31},
 	{"Customer portal", live, all(), 140, .0011, 0, "", 12900},
 	{"Old intranet", live, reads, 133, 40, 0, "suspended", 0},
 	{"Backoffice", live, all(), 120, .03, 245, "", 830},
@@ -70,7 +71,7 @@ var rows = []row{
 	{"Weighbridge", live, scope.ExternalWorker(), 33, .07, 0, "", 288},
 	{"Pilot with Baltic Shipping", live, reads, 21, -1, 69, "", 0},
 	{"Terraform", live, writes, 9, -1, 356, "", 0},
-	{"Warehouse robots", live, scope.ExternalWorker(), 2, .001, 88, "", 9800},
+	{"Invoices to DATEV", live, reads, 2, .04, 88, "successor", 30},
 	{"Nightly import, Frankfurt", live, writes, 800, 413, 0, "revoked", 0},
 	{"Pilot 2024", live, reads, 640, 500, -410, "", 0},
 	{"Checkout", live, reads, 760, 389, 0, "revoked", 0},
@@ -125,21 +126,28 @@ func main() {
 	log.Fatal(http.Serve(l, mux))
 }
 
+func keyID(row int) string { return fmt.Sprintf("key_d1b%017d", row) }
+
 // fill stores the key of a row with its uses and its history.
 func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, i int, r row) error {
 	now := time.Now()
 	ago := func(days float64) time.Time { return now.Add(-time.Duration(days * float64(day))) }
 	secret := issuer.Service().Generate(r.environment).Reveal()
 	k := &keystore.Key{
-		ID: fmt.Sprintf("key_d1b%017d", i), Digest: keystore.DigestOf(secret), Organization: organization,
+		ID: keyID(i), Digest: keystore.DigestOf(secret), Organization: organization,
 		Environment: r.environment, Name: r.name, Hint: secret[len(secret)-4:], Scopes: r.scopes, CreatedAt: ago(r.age),
 		CreatedBy: []string{"user_ada", "user_bo", "user_cy"}[i%3], Suspended: r.state == "suspended",
 	}
 	if r.ends != 0 {
 		k.ExpiresAt = ago(-r.ends)
 	}
-	if r.state == "revoked" {
+	switch r.state {
+	case "revoked":
 		k.RevokedAt = ago(r.used - 1)
+	case "replaced":
+		k.RevokedAt = ago(-5)
+	case "successor":
+		k.RotatedFrom = keyID(slices.IndexFunc(rows, func(r row) bool { return r.state == "replaced" }))
 	}
 	if i%4 == 0 {
 		k.Attributes = map[string]string{"team": "Logistics"}
