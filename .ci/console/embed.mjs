@@ -13,6 +13,12 @@ export async function embed(page, home, see) {
   await create.click();
   assert.equal(page.url(), home + '/new');
   await see('sixty');
+  for (const button of ['None', 'All']) {
+    await page.getByRole('button', {name: button, exact: true}).click();
+    await inSight(page, page.getByRole('button', {name: 'Create API key'}), `${button} of the scopes`);
+  }
+  await see('all-sixty');
+  await page.getByRole('button', {name: 'None', exact: true}).click();
   await page.getByRole('searchbox').fill('payout');
   assert.equal(await page.locator('.family:visible').count(), 1);
   await page.getByRole('radiogroup', {name: 'Access to payouts'}).getByRole('radio', {name: 'Both'}).check();
@@ -63,6 +69,22 @@ export async function embed(page, home, see) {
   await Promise.all([page.waitForEvent('download'), frame.getByRole('button', {name: 'Download .env'}).click()]);
   await frame.getByRole('link', {name: /show all keys/}).click();
   await frame.getByRole('link', {name: 'Framed', exact: true}).waitFor();
+}
+
+// inSight scrolls a page from its top to its end, and wants to see all of a button on the way, above all else.
+async function inSight(page, button, what) {
+  const {end, step} = await page.evaluate(() => ({end: document.documentElement.scrollHeight - innerHeight, step: innerHeight / 3}));
+  assert.ok(end > step, `${what}: the page scrolls by ${end}`);
+  for (let y = 0; y < end + step; y += step) {
+    await page.evaluate((y) => scrollTo({top: y, behavior: 'instant'}), y);
+    const seen = await button.evaluate((button) => {
+      const {left, right, top, bottom} = button.getBoundingClientRect();
+      const hit = [[left + 2, top + 8], [right - 2, bottom - 8]].map(([x, y]) => document.elementFromPoint(x, y));
+      return {top, bottom, clear: hit.every((e) => e === button)};
+    });
+    assert.ok(seen.clear, `${what}, scrolled by ${y} of ${end}: the button is at ${seen.top} to ${seen.bottom}`);
+  }
+  await page.evaluate(() => scrollTo(0, 0));
 }
 
 // accents says whether links can be read on a page with any accent, as computed by the browser.

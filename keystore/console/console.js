@@ -120,6 +120,7 @@ if (summary) {
     const day = date.valueAsDate?.toLocaleDateString(undefined, {dateStyle: 'long', timeZone: 'UTC'});
     show('ends', kind.value === 'date' ? day ?? '–' : kind.selectedOptions[0].text);
     show('scopes', ...(scopes.length ? scopes.map(chip) : ['None picked']));
+    summary.tabIndex = summary.scrollHeight > summary.clientHeight ? 0 : -1; // for those who scroll by keyboard
   };
   summary.hidden = false;
   form.addEventListener('input', follow);
