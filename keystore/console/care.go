@@ -14,7 +14,10 @@ import (
 const (
 	maxCount = 99  // the strip says "99+" for more
 	maxUsage = 100 // keys whose usage a request reads
-	observed = 30 * day
+
+	// idleAfter is longer than a quarter, so that a job that runs once in one
+	// keeps its scopes.
+	idleAfter = 100 * day
 )
 
 // care returns those of the choices that need some, with the number of their
@@ -41,11 +44,11 @@ func (x *exchange) care(shows []show) (counted []show, err error) {
 }
 
 // withIdleScopes returns those of the keys that are used and hold scopes that
-// were not needed for 30 days. Of keys for which that can be, it looks at the
+// were not needed for 100 days. Of keys for which that can be, it looks at the
 // first 100, and returns the last of them in place of last if there are others.
 func (x *exchange) withIdleScopes(keys []*keystore.Key, last *keystore.Key) (
 	[]*keystore.Key, *keystore.Key, error) {
-	since := time.Now().Add(-observed)
+	since := time.Now().Add(-idleAfter)
 	candidates := slices.DeleteFunc(keys, func(k *keystore.Key) bool {
 		return len(k.Scopes) < 2 || k.CreatedAt.After(since) || k.LastUsedAt.Before(since)
 	})
@@ -68,11 +71,11 @@ func (x *exchange) withIdleScopes(keys []*keystore.Key, last *keystore.Key) (
 	return slices.DeleteFunc(candidates, func(k *keystore.Key) bool { return k == nil }), last, err
 }
 
-// idleScopes returns the scopes of k that no request has needed for 30 days, if
+// idleScopes returns the scopes of k that no request has needed for 100 days, if
 // some of its others were. They can be taken away, and nothing that the key did
 // in this time will be refused.
 func idleScopes(k *keystore.Key, use *keystore.Usage) (idle []scope.Name) {
-	since := time.Now().Add(-observed)
+	since := time.Now().Add(-idleAfter)
 	if use.ObservedSince.IsZero() || use.ObservedSince.After(since) {
 		return nil
 	}

@@ -48,7 +48,7 @@ func TestCare(t *testing.T) {
 		b.use(t, wide, scope.TasksRead)
 		young := add("young", three)
 		b.use(t, young)
-		time.Sleep(27 * day)
+		time.Sleep(97 * day)
 		b.use(t, young, scope.TasksRead)
 		b.use(t, wide, scope.TasksRead)
 		add("soon", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(15 * day) })
@@ -69,9 +69,9 @@ func TestCare(t *testing.T) {
 		}
 		// Of the keys with unused scopes those can be taken away.
 		page := b.get("/" + wide.ID)
-		wantText(t, "its page", page, 200, "No request has needed account:read , tasks:write for 30 days.",
+		wantText(t, "its page", page, 200, "No request has needed account:read , tasks:write for 100 days.",
 			"Take these 2 away")
-		for what, k := range map[string]*keystore.Key{"is observed for 29 days": young, "uses none of its scopes": quiet} {
+		for what, k := range map[string]*keystore.Key{"is observed for 99 days": young, "uses none of its scopes": quiet} {
 			if text := plain(b.get("/" + k.ID)); strings.Contains(text, "away") {
 				t.Errorf("a key that %s: %s", what, text)
 			}
@@ -96,7 +96,7 @@ func TestAScopeThatIsUsedMeanwhileStays(t *testing.T) {
 		b := newBench(t)
 		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 		b.use(t, k, scope.TasksRead)
-		time.Sleep(32 * day)
+		time.Sleep(102 * day)
 		b.use(t, k, scope.TasksRead)
 		wantText(t, "its page", b.get("/"+k.ID), 200, "Take it away")
 		b.use(t, k, scope.TasksWrite)
@@ -108,23 +108,47 @@ func TestAScopeThatIsUsedMeanwhileStays(t *testing.T) {
 	})
 }
 
-// A scope is unused when the last day of its use has been over for 30 days.
-func TestScopesAreUnusedAfter30Days(t *testing.T) {
+// A scope is unused when the last day of its use has been over for 100 days.
+func TestScopesAreUnusedAfter100Days(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 		time.Sleep(23 * time.Hour)
 		b.use(t, k, scope.TasksRead, scope.TasksWrite)
-		time.Sleep(30*day + 30*time.Minute)
+		time.Sleep(100*day + 30*time.Minute)
 		b.use(t, k, scope.TasksRead)
 		if got := names(b.get("/?status=scopes")); len(got) != 0 {
-			t.Errorf("30 days after that: got %q", got)
+			t.Errorf("100 days after that: got %q", got)
 		}
 		time.Sleep(time.Hour)
 		if got := names(b.get("/?status=scopes")); len(got) != 1 {
-			t.Errorf("30 days after the end of that day: got %q", got)
+			t.Errorf("100 days after the end of that day: got %q", got)
 		}
 	})
+}
+
+// A page does not offer to take a scope away that a job of each month or each
+// quarter needs next.
+func TestScopesOfARareJobStay(t *testing.T) {
+	for _, days := range []time.Duration{31, 92} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+			for range 3 {
+				time.Sleep(2 * time.Hour)
+				b.use(t, k, scope.TasksWrite)
+				time.Sleep(days*day - 3*time.Hour)
+				b.use(t, k, scope.TasksRead)
+				if got := names(b.get("/?status=scopes")); len(got) != 0 {
+					t.Errorf("before the job of each %d days: got %q, want none", days, got)
+				}
+				if text := plain(b.get("/" + k.ID)); strings.Contains(text, "away") {
+					t.Errorf("before the job of each %d days: %s", days, text)
+				}
+				time.Sleep(time.Hour)
+			}
+		})
+	}
 }
 
 // A count is bounded, and says so.
@@ -136,12 +160,12 @@ func TestCareCountsToAHundred(t *testing.T) {
 				g.Name, g.Scopes = fmt.Sprint(i), []scope.Name{scope.AccountRead, scope.TasksRead}
 			})
 		}
-		time.Sleep(31 * day)
+		time.Sleep(101 * day)
 		wantText(t, "the strip", b.get("/"), 200, "Never used, over a day old 99+")
 		for _, k := range b.all(t, "acme") {
 			b.use(t, k, scope.TasksRead)
 		}
-		time.Sleep(31 * day)
+		time.Sleep(101 * day)
 		for _, k := range b.all(t, "acme") {
 			b.use(t, k, scope.TasksRead)
 		}

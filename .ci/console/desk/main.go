@@ -185,13 +185,13 @@ func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, 
 	return use(ctx, store, k, r, ago)
 }
 
-// use records the uses of 40 days. The first two scopes of a key are needed.
+// use records the uses of 110 days. The first two scopes of a key are needed.
 func use(ctx context.Context, store *keystore.Memory, k *keystore.Key, r row, ago func(float64) time.Time) error {
 	u := keystore.Use{Organization: organization, ID: k.ID, From: netip.MustParseAddr("10.2.0.7")}
 	if r.used < 0 {
 		return nil
 	}
-	for d := min(40, r.age); d > r.used && r.daily > 0; d-- {
+	for d := min(110, r.age); d > r.used && r.daily > 0; d-- {
 		u.At, u.Scopes = ago(d), k.Scopes[:2]
 		u.Requests = r.daily * int64(7+int(d*37)%9) / 10
 		if u.At.Weekday() == time.Sunday {
