@@ -126,7 +126,10 @@ func TestStatesOfAKey(t *testing.T) {
 		}
 		wantText(t, "an observed key", page(), 200, "from 192.0.2.7",
 			"Requests 12 in the last 30 days, 12 on the busiest day",
-			"read their details. Not needed since 1 Jan 2000", "change them. Needed on 1 Jan 2000")
+			"read their details. tasks:write", "change them. Needed on 1 Jan 2000",
+			"Scopes without a day have not been needed since 1 Jan 2000 , when the first use was seen.")
+		wantText(t, "the form to edit it", b.get("/"+k.ID+"/edit"), 200, "change them. Needed on 1 Jan 2000",
+			"Scopes without a day have not been needed since 1 Jan 2000 , when the first use was seen.")
 		if _, err := edit(t, b.issuer, "acme", k.ID, suspend); err != nil {
 			t.Fatal(err)
 		}
