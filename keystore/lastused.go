@@ -13,10 +13,8 @@ import (
 
 // LastUsedOptions configures a [LastUsed]. The zero value is ready to use.
 type LastUsedOptions struct {
-	// Interval is how often [LastUsed.Run] writes; zero means 60 s. The console
-	// expects that it is far below an hour.
-	Interval time.Duration
-	Logger   *slog.Logger // told of failed and dropped writes; nil means slog.Default
+	Interval time.Duration // how often [LastUsed.Run] writes; zero means 60 s. The console expects less than an hour
+	Logger   *slog.Logger  // told of failed and dropped writes; nil means slog.Default
 }
 
 // LastUsed records when keys were used, from where and with which scopes, and

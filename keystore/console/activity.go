@@ -65,10 +65,6 @@ type watched struct {
 	Apart    int             // see daysApart
 }
 
-// late is how long it can take until the use of a key is known. It is far more
-// than the interval of a [keystore.LastUsed], which no page knows.
-const late = time.Hour
-
 // watch returns k with its successor, or the key that k replaces with k, or nil
 // if there is neither.
 func (x *exchange) watch(k *keystore.Key) (*watched, error) {
@@ -93,17 +89,16 @@ func (x *exchange) watch(k *keystore.Key) (*watched, error) {
 		daysApart(use.Usage)}, nil
 }
 
-// Quiet reports whether the old key seems to be out of use: the day on which it
-// was to be used again, by its days of use, has ended without a use. Where these
-// do not tell, the day after the last use has to be over, and the new key has to
-// be used since.
+// Quiet reports whether the day on which the old key was to be used again, by
+// its days of use, is over. Where these do not tell, it is the day after the
+// last use, and the new key has to be used since.
 func (w *watched) Quiet() bool {
 	last := w.Use.LastUsedAt
 	if last.Before(w.Old.CreatedAt) {
 		last = w.Old.CreatedAt
 	}
 	over := last.UTC().Truncate(day).AddDate(0, 0, max(w.Apart, 1)+1)
-	known := time.Now().Add(-late)
+	known := time.Now().Add(-time.Hour) // a LastUsed writes far more often, by an interval that no page knows
 	return known.After(w.New.CreatedAt) && known.After(over) && (w.Apart > 0 || w.New.LastUsedAt.After(w.Use.LastUsedAt))
 }
 
@@ -116,11 +111,8 @@ func daysApart(use *keystore.Usage) (most int) {
 		most = max(most, int(next.Sub(d.Date)/day))
 		next = d.Date
 	}
-	begin := time.Now().UTC().Truncate(day).AddDate(0, 0, 1-chartDays)
-	if since := use.ObservedSince.UTC().Truncate(day); since.After(begin) {
-		begin = since
-	}
-	if int(next.Sub(begin)/day) > most {
+	kept := next.Sub(time.Now().UTC().Truncate(day).AddDate(0, 0, 1-chartDays))
+	if before := min(kept, next.Sub(use.ObservedSince.UTC().Truncate(day))); int(before/day) > most {
 		return 0
 	}
 	return most

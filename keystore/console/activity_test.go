@@ -169,6 +169,7 @@ func TestQuiet(t *testing.T) {
 			{106 * day, open}}},
 		{"every night until two days ago", false, nights(0, 20, 1), []step{{22*day + 3*hour, "rotate"},
 			{22*day + 3*hour + time.Second, open}, {22*day + 3*hour + 59*minute, open}, {22*day + 5*hour, "quiet"}}},
+		{"every night for long", false, nights(0, 50, 1), []step{{52*day + 3*hour, "rotate"}, {52*day + 5*hour, "quiet"}}},
 		{"some uses unobserved", false, nights(0, 17, 1), []step{{20 * day, "unobserved"}, {21 * day, "rotate"},
 			{22 * day, "new"}, {23*day + 23*hour, open}, {24*day + 2*hour, "quiet"}}},
 		{"no successor used", false, nights(0, 0, 1), []step{{2*day + 3*hour, "rotate"}, {8 * day, open},

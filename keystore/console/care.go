@@ -15,9 +15,7 @@ const (
 	maxCount = 99  // the strip says "99+" for more
 	maxUsage = 100 // keys whose usage a request reads
 
-	// idleAfter is longer than a quarter, so that a job that runs once in one
-	// keeps its scopes.
-	idleAfter = 100 * day
+	idleAfter = 100 * day // longer than a quarter, so that a job of each quarter keeps its scopes
 )
 
 // care returns those of the choices that need some, with the number of their

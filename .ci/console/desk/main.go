@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 const (
 	organization = "Harbour Freight & Storage"
 	day          = 24 * time.Hour
+	keyID        = "key_d1b%017d" // with the number of the row
 )
 
 // A row is a key as the desk begins with it. Times are days before now.
@@ -126,15 +126,13 @@ func main() {
 	log.Fatal(http.Serve(l, mux))
 }
 
-func keyID(row int) string { return fmt.Sprintf("key_d1b%017d", row) }
-
 // fill stores the key of a row with its uses and its history.
 func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, i int, r row) error {
 	now := time.Now()
 	ago := func(days float64) time.Time { return now.Add(-time.Duration(days * float64(day))) }
 	secret := issuer.Service().Generate(r.environment).Reveal()
 	k := &keystore.Key{
-		ID: keyID(i), Digest: keystore.DigestOf(secret), Organization: organization,
+		ID: fmt.Sprintf(keyID, i), Digest: keystore.DigestOf(secret), Organization: organization,
 		Environment: r.environment, Name: r.name, Hint: secret[len(secret)-4:], Scopes: r.scopes, CreatedAt: ago(r.age),
 		CreatedBy: []string{"user_ada", "user_bo", "user_cy"}[i%3], Suspended: r.state == "suspended",
 	}
@@ -147,7 +145,7 @@ func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, 
 	case "replaced":
 		k.RevokedAt = ago(-5)
 	case "successor":
-		k.RotatedFrom = keyID(slices.IndexFunc(rows, func(r row) bool { return r.state == "replaced" }))
+		k.RotatedFrom = fmt.Sprintf(keyID, 12)
 	}
 	if i%4 == 0 {
 		k.Attributes = map[string]string{"team": "Logistics"}
