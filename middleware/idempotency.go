@@ -71,6 +71,13 @@ type IdempotencyOptions struct {
 	// that takes nothing for so long is cut off. A handler that limits a stream
 	// by a longer timeout of its own derives that context after the first
 	// flush: before it, package context sees that this Timeout is shorter.
+	//
+	// When the context has ended before the handler returns, because of Timeout
+	// or of a claim that was lost, the response may be a half. It then counts
+	// only if it is a 4xx or 5xx, if WriteHeader was called after the end, or if
+	// it was called before with a Content-Length that the body has. Otherwise
+	// the client gets 503 idempotency_interrupted and repeats get 409, in joined
+	// mode the rows are rolled back and the key is free, and a stream is aborted.
 	Timeout time.Duration
 
 	// FreeOn are statuses by which a handler says that nothing happened: the

@@ -215,8 +215,12 @@ func TestJoined(t *testing.T) {
 		}, nil, outcome{}, true, outcome{}, 0},
 		{"past the deadline", func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
-			status(201)(w, r)
+			fmt.Fprint(w, "half a list")
 		}, nil, outcome{503, "idempotency_store_unavailable", ""}, true, outcome{}, 0},
+		{"past the deadline, and done", func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			status(201)(w, r)
+		}, nil, same(201), false, same(201), 1},
 		{"past the deadline, and says so", func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			status(504)(w, r)

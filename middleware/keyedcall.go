@@ -145,6 +145,8 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 			"Another request with this Idempotency-Key took over. Retry after the wait to get its response.")
 	case errors.Is(err, idem.ErrCommitUnknown):
 		return refusal(codes.CommitUnknown)
+	case errors.Is(err, keyed.ErrInterrupted):
+		return refusal(codes.Interrupted)
 	}
 	return refusal(codes.ReplyStore)
 }

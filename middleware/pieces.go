@@ -190,9 +190,9 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 //   - In joined mode a flushed response of a streaming media type is committed
 //     before its first byte leaves, and is not retained. All others are held
 //     back to their end, whatever their size.
-//   - A stream whose context ends before its handler returns is aborted and not
-//     retained: it may be cut short. A panic or an abort in the middle leaves an
-//     unknown outcome.
+//   - A response whose context ends before its handler returns may be a half;
+//     see [IdempotencyOptions].Timeout. An abort, or in a stream a panic, leaves
+//     an unknown outcome.
 //   - Repeats of a response that is not retained get 409, and never run the
 //     handler again. The log has a line for each route and reason, unless the
 //     handler called [NotRetained].

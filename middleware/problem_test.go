@@ -145,6 +145,10 @@ var provoked = []struct {
 		store.commit = func(do, _ func()) error { do(); return idem.ErrCommitUnknown }
 		o.Idempotency.Runner = runnerOf(store, idem.Options{Wait: -1, Join: true})
 	}, func(t *testing.T, w *world) answer { return serve(w.api, w.post("{}")) }},
+	{"idempotency_interrupted", nil, func(t *testing.T, w *world) answer {
+		w.does(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		return serve(w.api, w.post("{}"))
+	}},
 	{"rate_store_unavailable", nil, faulty(rateStoreDown)},
 }
 
@@ -193,7 +197,11 @@ func TestProblems(t *testing.T) {
 			p.Type != "about:blank" || p.Title != http.StatusText(a.StatusCode) || p.Detail == "" {
 			t.Errorf("%s: %d with %+v", code, a.StatusCode, p)
 		}
-		if a.StatusCode == 429 || a.StatusCode == 503 || code == "idempotency_in_progress" {
+		if code == "idempotency_interrupted" {
+			if wait := a.Header["Retry-After"]; wait != nil {
+				t.Errorf("%s: Retry-After is %q, want none: a repeat gets 409", code, wait)
+			}
+		} else if a.StatusCode == 429 || a.StatusCode == 503 || code == "idempotency_in_progress" {
 			if wait := a.Header.Get("Retry-After"); wait == "" || strings.Trim(wait, "0123456789") != "" || wait[0] == '0' {
 				t.Errorf("%s: Retry-After is %q, want whole seconds", code, wait)
 			}

@@ -269,7 +269,7 @@ func (d documented) components(used map[scope.Name]bool) object {
 			"TooLarge":        d.refusal(413, "The body of a request with an Idempotency-Key is too large."),
 			"Unprocessable":   d.refusal(422, "The Idempotency-Key was used for a different request."),
 			"TooManyRequests": d.refusal(429, "A rate limit is used up.", "RetryAfter"),
-			"Unavailable":     d.refusal(503, "The request cannot be checked at the moment.", "RetryAfter"),
+			"Unavailable":     d.refusal(503, "The request was not finished. Repeat it if Retry-After is there.", "RetryAfter"),
 			"Problem":         d.refusal(0, "Any other refusal."),
 		},
 		"schemas": d.schemas(),

@@ -39,6 +39,7 @@ const (
 	ReplyStore         = "idempotency_store_unavailable"
 	ReplyStoreFull     = "idempotency_store_full"
 	CommitUnknown      = "idempotency_commit_unknown"
+	Interrupted        = "idempotency_interrupted"
 	RateStore          = "rate_store_unavailable"
 
 	// Of the answers that net/http gives itself; see RequestIDListener.
@@ -100,6 +101,8 @@ var Table = map[string]Row{
 		"Nothing was done: retry after the wait with the same key.", RetryAfter: 5 * time.Second},
 	CommitUnknown: {Status: 503, Detail: "The operation was carried out or it was not; the database did not say. " +
 		"Retry with the same Idempotency-Key to find out.", RetryAfter: time.Second},
+	Interrupted: {Status: 503, Detail: "The operation was interrupted, and whether it took effect is not known. " +
+		"It is not carried out again: look at the resource before you try again with a new key."},
 	RateStore: {Status: 503, Detail: "The rate limit cannot be checked at the moment. " +
 		"Nothing was done: retry after the wait.", RetryAfter: time.Second},
 

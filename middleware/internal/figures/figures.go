@@ -93,7 +93,7 @@ func IdempotencyOf(e *middleware.Event) string {
 		return "mismatch"
 	case codes.NotRetained:
 		return "not_retained"
-	case codes.OutcomeUnknown, codes.CommitUnknown:
+	case codes.OutcomeUnknown, codes.CommitUnknown, codes.Interrupted:
 		return "unknown"
 	}
 	if e.Executed {

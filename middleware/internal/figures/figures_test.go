@@ -86,6 +86,7 @@ func TestIdempotencyOf(t *testing.T) {
 		{outcome: "idempotency_response_not_retained", want: "not_retained"},
 		{outcome: "idempotency_outcome_unknown", want: "unknown"},
 		{outcome: "idempotency_commit_unknown", executed: true, want: "unknown"},
+		{outcome: "idempotency_interrupted", executed: true, want: "unknown"},
 	} {
 		e := &middleware.Event{Outcome: tt.outcome, Waited: tt.waited, Executed: tt.executed}
 		if got := figures.IdempotencyOf(e); got != tt.want {

@@ -154,6 +154,31 @@ func (c *Context) clientLeft() {
 	}
 }
 
+// Why a context has ended, in the words of the options.
+var (
+	errTimeout = errors.New("IdempotencyOptions.Timeout has passed")
+	errLeft    = errors.New("the client has left")
+)
+
+// ended returns why c has ended, or nil. A handler may have stopped at the
+// deadline before the timer fires. The chain is not built for that: a claim may
+// be lost that nobody has asked about, which stops no handler.
+func (c *Context) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var cause error
+	if c.chain != nil {
+		cause = context.Cause(c.chain)
+	}
+	switch {
+	case cause == context.Canceled:
+		return errLeft
+	case cause == context.DeadlineExceeded, cause == nil && !c.deadline.IsZero() && time.Until(c.deadline) <= 0:
+		return errTimeout
+	}
+	return cause
+}
+
 // lost reports whether the claim is lost, as far as is known.
 func (c *Context) lost() bool { return errors.Is(context.Cause(c.whole()), idem.ErrLost) }
 

@@ -22,7 +22,8 @@ type Run struct {
 	writer  *writer // &handler, or after a panic a second one, which holds the 500
 }
 
-// ErrNotSaved means that a transaction was not committed.
+// ErrNotSaved means that nothing happened: a transaction was not committed, or
+// an interrupted handler had freed the key.
 var ErrNotSaved = errors.New("middleware: the transaction of a keyed request was not committed")
 
 // Serve runs next under ctx, whose parent is the context of R, settles the
@@ -31,7 +32,8 @@ var ErrNotSaved = errors.New("middleware: the transaction of a keyed request was
 //
 // Nil means that the response is sent. [http.ErrAbortHandler] asks for the
 // connection to be aborted, and any other error for a refusal: idem.ErrLost,
-// because another execution owns the key, idem.ErrCommitUnknown or ErrNotSaved.
+// because another execution owns the key, idem.ErrCommitUnknown, ErrInterrupted
+// or ErrNotSaved.
 func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err error) {
 	x.ctx = ctx
 	ctx.start(&x.Request)
@@ -73,21 +75,15 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err
 
 // returned ends the run of a handler that returned.
 func (x *Run) returned() error {
-	switch joined := x.Stage.Join; {
-	case x.writer.sending == discarding:
+	streams := x.writer.sending.streams()
+	if x.writer.sending == discarding {
 		return x.writer.refused
-	case x.writer.sending.streams() && x.ctx.Err() != nil:
-		// The handler may have ended early for that. A response that may be cut
-		// must not look whole, neither here nor to a repeat.
-		x.writer.unrecord(contextEnded)
-		if !joined {
-			_ = x.save(x.settlement()) // the runner goes on with it
-		}
-		return http.ErrAbortHandler
-	case joined && x.writer.sending == streaming:
-		return nil // it was committed first
-	case joined:
+	}
+	if x.Stage.Join && !streams {
 		return x.commit()
+	}
+	if refused := x.unproven(streams); refused != nil || x.Stage.Join {
+		return refused // a transaction was committed before its stream
 	}
 	return x.settle()
 }
@@ -209,17 +205,14 @@ func (x *Run) settle() error {
 
 // commit ends a run whose rows and reply are one transaction.
 func (x *Run) commit() error {
+	if refused := x.unproven(false); refused != nil {
+		return refused
+	}
 	w := x.writer
 	if x.nothingHappened() {
 		x.rollBack()
 		w.send()
 		return nil
-	}
-	if x.ctx.Err() != nil {
-		x.rollBack()
-		x.Stage.Failed(x.W, x.R, "a joined handler ran past its deadline; its transaction was rolled back",
-			context.Cause(x.ctx))
-		return ErrNotSaved
 	}
 	s := x.settlement()
 	s.Undo = w.status >= 400

@@ -37,11 +37,15 @@ type writer struct {
 	head    fields // the header as it was at WriteHeader
 	status  int    // 0 at first, then that of the last interim response, then the final one
 	length  int64  // the Content-Length that the handler declared, or -1
+	wrote   int64  // bytes of body that were taken
 	record  []byte // the reply as it is stored, as far as it was written; nil before the first byte of body
 	bodyAt  int    // where the body begins in record
 	trailer fields // once the handler has returned
 	unkept  string // why a response that streams is not recorded
 	refused error  // why the response is discarded
+
+	explicit bool // the handler set the status itself
+	late     bool // it was set when the context had ended
 }
 
 // sending says what becomes of what the handler writes. A response that grows
@@ -117,10 +121,12 @@ func (w *writer) WriteHeader(status int) {
 		w.tooLate()
 		return
 	}
-	w.writeHeader(status)
+	w.writeHeader(status, true)
 }
 
-func (w *writer) writeHeader(status int) {
+// writeHeader is WriteHeader with w.mu held. explicit says that the handler
+// itself calls it.
+func (w *writer) writeHeader(status int, explicit bool) {
 	if w.status >= 200 {
 		return
 	}
@@ -135,6 +141,7 @@ func (w *writer) writeHeader(status int) {
 		w.inform()
 		return
 	}
+	w.explicit, w.late = explicit, w.ctx.ended() != nil
 	w.head = copyFields(w.header, &w.ctx.room)
 	w.length = -1
 	if v := w.head.get("Content-Length"); len(v) == 1 {
@@ -163,13 +170,16 @@ func (w *writer) Write(p []byte) (int, error) {
 	switch w.sending {
 	case holding:
 		w.record = append(w.record, p...)
+		w.wrote += int64(len(p))
 		return len(p), nil
 	case recording:
 		if why := w.keep(p); why != "" {
 			w.unrecord(why)
 		}
 	}
-	return w.sendBody(p)
+	n, err := w.sendBody(p)
+	w.wrote += int64(n)
+	return n, err
 }
 
 func (w *writer) WriteString(s string) (int, error) {
@@ -183,7 +193,7 @@ func (w *writer) admit(n int) error {
 		w.tooLate()
 		return http.ErrHandlerTimeout
 	}
-	w.writeHeader(http.StatusOK)
+	w.writeHeader(http.StatusOK, false)
 	length := len(w.body()) + n
 	switch {
 	case !bodyAllowed(w.status):
@@ -224,7 +234,7 @@ func (w *writer) FlushError() error {
 	if w.ended != running {
 		return nil
 	}
-	w.writeHeader(http.StatusOK)
+	w.writeHeader(http.StatusOK, false)
 	if w.sending == holding {
 		v := w.head.get("Content-Type")
 		if len(v) == 0 || !w.q.Stage.streams(v[0]) {
@@ -301,7 +311,7 @@ func (w *writer) finish() {
 	defer w.mu.Unlock()
 	w.ended = closed
 	if w.status < 200 {
-		w.writeHeader(http.StatusOK)
+		w.writeHeader(http.StatusOK, false)
 		w.ended = silent
 	}
 	w.closeControl()

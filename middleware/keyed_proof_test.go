@@ -1,0 +1,333 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// A proof is a cell of the table of TestProofs.
+type proof struct {
+	handler, end, kind, store, adapter string
+}
+
+// proofHandlers are the ways to use a writer around the end of the context. The
+// function write writes text, and flushes it where the response streams.
+var proofHandlers = []struct {
+	name string
+	do   func(w http.ResponseWriter, write func(string), end func())
+}{
+	{"silent", func(w http.ResponseWriter, write func(string), end func()) { end() }},
+	{"half a body", func(w http.ResponseWriter, write func(string), end func()) {
+		write("half of it")
+		end()
+	}},
+	{"half a body after 201", func(w http.ResponseWriter, write func(string), end func()) {
+		w.WriteHeader(201)
+		write("half of it")
+		end()
+	}},
+	{"half of the declared body", func(w http.ResponseWriter, write func(string), end func()) {
+		w.Header().Set("Content-Length", "20")
+		w.WriteHeader(201)
+		write("half of it")
+		end()
+	}},
+	{"half of the declared body, at the end", func(w http.ResponseWriter, write func(string), end func()) {
+		end()
+		w.Header().Set("Content-Length", "20")
+		w.WriteHeader(201)
+		write("half of it")
+	}},
+	{"whole body", func(w http.ResponseWriter, write func(string), end func()) {
+		w.Header().Set("Content-Length", "10")
+		w.WriteHeader(201)
+		write("all of it.")
+		end()
+	}},
+	{"whole body, implicit 200", func(w http.ResponseWriter, write func(string), end func()) {
+		w.Header().Set("Content-Length", "10")
+		write("all of it.")
+		end()
+	}},
+	{"whole body, implicit 200 at the end", func(w http.ResponseWriter, write func(string), end func()) {
+		end()
+		w.Header().Set("Content-Length", "10")
+		write("all of it.")
+	}},
+	{"explicit status", func(w http.ResponseWriter, write func(string), end func()) {
+		w.WriteHeader(201)
+		end()
+	}},
+	{"explicit status, at the end", func(w http.ResponseWriter, write func(string), end func()) {
+		end()
+		w.WriteHeader(201)
+		write("all of it.")
+	}},
+	{"explicit 204", func(w http.ResponseWriter, write func(string), end func()) {
+		w.WriteHeader(204)
+		end()
+	}},
+	{"422", func(w http.ResponseWriter, write func(string), end func()) {
+		w.WriteHeader(422)
+		write("not that..")
+		end()
+	}},
+	{"504, at the end", func(w http.ResponseWriter, write func(string), end func()) {
+		end()
+		w.WriteHeader(504)
+		write("too late..")
+	}},
+	{"panics", func(w http.ResponseWriter, write func(string), end func()) {
+		w.WriteHeader(201)
+		write("half of it")
+		end()
+		panic("boom")
+	}},
+	{"Goexit", func(w http.ResponseWriter, write func(string), end func()) {
+		w.WriteHeader(201)
+		write("half of it")
+		end()
+		runtime.Goexit()
+	}},
+}
+
+// impossible says why there is no such cell, "" if there is.
+func (p proof) impossible() string {
+	switch bodyless := p.handler == "silent" || p.handler == "explicit 204" || p.handler == "explicit status"; {
+	case p.end == "lost claim" && p.store == "memory":
+		return "idem.Memory in the process itself has no leases"
+	case p.end == "lost claim" && p.store == "joined":
+		return "a transaction needs no lease"
+	case bodyless && p.kind != "held":
+		return "the handler writes no body that is flushed or too large"
+	case p.kind == "over MaxResponse" && p.store == "joined":
+		return "joined mode holds back whatever its size, see held"
+	}
+	return ""
+}
+
+// run returns what the client gets, what a repeat gets, how often the handler
+// ran, and the log.
+func (p proof) run(t *testing.T, do func(w http.ResponseWriter, write func(string), end func())) string {
+	ring, log := newKeyring(), newLogged()
+	token := ring.issue(t)
+	store, faulty := idem.Store(idem.NewMemory(idem.MemoryOptions{})), (*idemtest.Faulty)(nil)
+	switch p.store {
+	case "leases":
+		faulty = idemtest.NewFaulty(store)
+		store = faulty
+	case "joined":
+		store = newJoiner()
+	}
+	if p.end == "lost claim" { // and the store is back when the handler returns
+		faulty.Always(idemtest.Extend, idemtest.Fail)
+	}
+	runner := runnerOf(store, idem.Options{Join: p.store == "joined", Logger: log.hooks().Logger})
+	o := keyedOptions{Runner: runner, Timeout: time.Minute}
+	if p.kind == "over MaxResponse" {
+		o.MaxResponse = 9
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	runs := 0
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if runs++; runs > 1 {
+			w.WriteHeader(201)
+			fmt.Fprint(w, "again")
+			return
+		}
+		if p.kind == "streamed" {
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
+		do(w, func(text string) {
+			_, _ = fmt.Fprint(w, text)
+			if p.kind == "streamed" {
+				_ = http.NewResponseController(w).Flush()
+			}
+		}, func() {
+			switch p.end {
+			case "Timeout", "lost claim":
+				<-r.Context().Done()
+			case "client gone":
+				leave()
+				synctest.Wait()
+			}
+		})
+	})
+	g := middleware.New(ring.keys, logging(log, o))
+	stages := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))
+	var h http.Handler
+	switch p.adapter {
+	case "direct":
+		h = stages(g.Idempotent(handler))
+	case "buffered":
+		h = stages(buffer(g.Idempotent(handler)))
+	}
+	ask := func(ctx context.Context) string {
+		w, how, asked := httptest.NewRecorder(), "aborted ", make(chan struct{})
+		go func() {
+			defer close(asked)
+			defer func() { _ = recover() }()
+			h.ServeHTTP(w, post(token, "a").WithContext(ctx))
+			how = ""
+		}()
+		<-asked
+		a := answer{w.Result(), w.Body.String()}
+		if n := w.Header().Get("Content-Length"); how == "" && n != "" && n != fmt.Sprint(len(a.body)) {
+			how = "aborted " // by net/http
+		}
+		if a.replayed() {
+			how = "replay "
+		}
+		if how == "aborted " && !w.Flushed && a.body == "" {
+			return "aborted"
+		}
+		if a.body == "" {
+			return how + a.Status
+		}
+		return how + a.outcome(t).String()
+	}
+	first, lines := ask(ctx), ""
+	for line := range strings.Lines(log.String()) {
+		lines += "; " + shortLine(line)
+	}
+	return fmt.Sprintf("%s; %s; ran %d%s", first, ask(t.Context()), runs, lines)
+}
+
+var logLine = regexp.MustCompile(`level=(\w+) msg="?([^"\n]*)"?(?:.*? (?:error|why|cause)="([^"]*)")?`)
+
+// shortLine is a line of the log without what is the same in all.
+func shortLine(line string) string {
+	m := logLine.FindStringSubmatch(line)
+	text := m[2]
+	for long, short := range map[string]string{
+		"the handler of a keyed request wrote nothing":      "empty 200",
+		"the context of a keyed handler ended":              "interrupted",
+		"a joined handler ran past its deadline":            "rolled back",
+		"the response to a keyed request is not retained":   "not retained",
+		"panic while serving a request":                     "panic",
+		"an idempotent request lost its claim and was canc": "claim lost",
+	} {
+		if strings.HasPrefix(text, long) {
+			text = short
+		}
+	}
+	why := strings.NewReplacer("its context ended before the handler, so it may be cut short", "cut",
+		"idem: the claim is held by another or is gone: it could not be renewed in time", "claim not renewed",
+		"IdempotencyOptions.", "", "it streams, and its transaction had to be committed first; "+
+			"without idem.Options.Join it is retained", "transaction").Replace(m[3])
+	return m[1] + " " + strings.TrimSuffix(text+" ("+why+")", " ()")
+}
+
+// buffer is an adapter that holds a response back and hides what is beneath.
+func buffer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := &bodyBuffer{header: http.Header{}}
+		next.ServeHTTP(b, r)
+		if b.status != 0 {
+			maps.Copy(w.Header(), b.header)
+			w.WriteHeader(b.status)
+			_, _ = w.Write(b.body.Bytes())
+		}
+	})
+}
+
+type bodyBuffer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (b *bodyBuffer) Header() http.Header { return b.header }
+
+func (b *bodyBuffer) WriteHeader(status int) {
+	if b.status == 0 {
+		b.status = status
+	}
+}
+
+func (b *bodyBuffer) Write(p []byte) (int, error) {
+	b.WriteHeader(http.StatusOK)
+	return b.body.Write(p)
+}
+
+// TestProofs: whatever a handler has written when its context ends, neither the
+// client nor a repeat gets a success that the handler did not finish. The table
+// in testdata/proofs.golden has each cell: handler, end and kind; what the
+// client gets; what a repeat gets; how often the handler ran; the log of the
+// first request; and the stores and ways to reach the handler where it is so.
+func TestProofs(t *testing.T) {
+	const file = "testdata/proofs.golden"
+	var got strings.Builder
+	var reasons []string
+	impossible := map[string]int{}
+	for _, handler := range proofHandlers {
+		fmt.Fprintf(&got, "=== %s\n", handler.name)
+		for _, end := range []string{"alive", "Timeout", "lost claim", "client gone"} {
+			for _, kind := range []string{"held", "streamed", "over MaxResponse"} {
+				var results []string
+				where := map[string][]string{}
+				for _, store := range []string{"memory", "leases", "joined"} {
+					p := proof{handler.name, end, kind, store, ""}
+					if reason := p.impossible(); reason != "" {
+						if impossible[reason] == 0 {
+							reasons = append(reasons, reason)
+						}
+						impossible[reason]++
+						continue
+					}
+					for _, p.adapter = range []string{"direct", "buffered"} {
+						var result string
+						synctest.Test(t, func(t *testing.T) { result = p.run(t, handler.do) })
+						if where[result] == nil {
+							results = append(results, result)
+						}
+						where[result] = append(where[result], store+" "+p.adapter)
+					}
+				}
+				for _, result := range results {
+					cells := strings.Join(where[result], ", ")
+					for _, store := range []string{"memory", "leases", "joined"} {
+						cells = strings.Replace(cells, store+" direct, "+store+" buffered", store, 1)
+					}
+					fmt.Fprintf(&got, "%s, %s: %s [%s]\n", end, kind, result, cells)
+				}
+			}
+		}
+	}
+	for _, reason := range reasons {
+		fmt.Fprintf(&got, "=== impossible, %d times 2: %s\n", impossible[reason], reason)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(got.String()) {
+		if !strings.Contains(string(want), line) {
+			t.Errorf("%s lacks (go test -update rewrites it):\n%s", file, line)
+		}
+	}
+	if got.String() != string(want) {
+		t.Errorf("got\n%s\nwant what %s has", got.String(), file)
+	}
+}
