@@ -2,8 +2,10 @@ package middleware
 
 import (
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -15,11 +17,12 @@ import (
 type exchange struct {
 	response.Writer
 	idText        [20]byte
-	hooks         *Hooks  // of the innermost stage that has any
-	facts         *facts  // of the innermost stage that knows the caller
-	authorization string  // of the request that was authenticated: never logged
-	apiKey        string  // the same of KeyOptions.Header
-	record        *record // nil when nobody observes
+	hooks         *Hooks                    // of the innermost stage that has any
+	facts         *facts                    // of the innermost stage that knows the caller
+	authorization string                    // of the request that was authenticated: never logged
+	apiKey        string                    // the same of KeyOptions.Header
+	record        *record                   // nil when nobody observes
+	silent        atomic.Pointer[keyed.Run] // whose handler wrote nothing, as far as its stage saw
 	room          [1]ratelimit.Charge
 }
 

@@ -72,12 +72,12 @@ type IdempotencyOptions struct {
 	// by a longer timeout of its own derives that context after the first
 	// flush: before it, package context sees that this Timeout is shorter.
 	//
-	// When the context has ended before the handler returns, because of Timeout
-	// or of a claim that was lost, the response may be a half. It then counts
-	// only if it is a 4xx or 5xx, if WriteHeader was called after the end, or if
-	// it was called before with a Content-Length that the body has. Otherwise
-	// the client gets 503 idempotency_interrupted and repeats get 409, in joined
-	// mode the rows are rolled back and the key is free, and a stream is aborted.
+	// A handler that returns after its context has ended, by Timeout or by a
+	// lost claim, may have stopped half-way. Its response then counts only if
+	// it is a 4xx or 5xx, or if WriteHeader was called after the end, or before
+	// it with a Content-Length that the body has. Otherwise the client gets 503
+	// idempotency_interrupted and repeats 409, a joined transaction is rolled
+	// back and its key free, and a stream is aborted.
 	Timeout time.Duration
 
 	// FreeOn are statuses by which a handler says that nothing happened: the

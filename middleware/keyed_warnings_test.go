@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -146,6 +147,82 @@ func (w *written) Written() bool { return w.status != 0 }
 func (w *written) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// TestBufferInPlaceOfTheWriter: an adapter hands on the request, and in place of
+// the stage's writer one of its own, which sends when the stage has ended. What
+// the client gets is not what the stage saw.
+func TestBufferInPlaceOfTheWriter(t *testing.T) {
+	tests := []struct {
+		name   string
+		handle http.HandlerFunc
+		first  outcome
+		repeat outcome
+		logs   string // the rest of the first line, or "" for none
+	}{
+		{"with a header", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "/a")
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, "made")
+		}, outcome{201, "", "made"}, outcome{409, "idempotency_response_not_retained", ""}, "sent past"},
+		{"without a header", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, "made")
+		}, outcome{201, "", "made"}, outcome{409, "idempotency_response_not_retained", ""}, "sent past"},
+		{"implicit 200", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "made")
+		}, outcome{200, "", "made"}, outcome{409, "idempotency_response_not_retained", ""}, "sent past"},
+		{"status alone", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(204)
+		}, outcome{204, "", ""}, outcome{409, "idempotency_response_not_retained", ""}, "sent past"},
+		{"nothing", func(w http.ResponseWriter, r *http.Request) {}, outcome{200, "", ""}, outcome{200, "", ""},
+			"wrote nothing"},
+	}
+	for _, plain := range []bool{false, true} {
+		for _, joined := range []bool{false, true} {
+			for _, tt := range tests {
+				name := fmt.Sprintf("%s, hides the writer beneath %t, joined %t", tt.name, plain, joined)
+				ring, log, runs := newKeyring(), newLogged(), 0
+				token := ring.issue(t)
+				o := logging(log, keyedOptions{Runner: replies()})
+				if joined {
+					o.Idempotency.Runner = joining(newJoiner())
+				}
+				g := middleware.New(ring.keys, o)
+				var past http.ResponseWriter
+				stage := g.Idempotent(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					runs++
+					tt.handle(past, r)
+				}))
+				note := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					past = w
+					stage.ServeHTTP(w, r)
+				})
+				adapter := buffer(note)
+				if plain { // which sends at once
+					adapter = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						note.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+					})
+				}
+				h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(adapter)
+				if got := serve(h, post(token, "a")).outcome(t); got != tt.first {
+					t.Errorf("%s: got %v, want %v", name, got, tt.first)
+				}
+				text := log.String()
+				if joined && tt.logs == "wrote nothing" {
+					tt.logs = "" // as without the adapter
+				}
+				if !strings.Contains(text, tt.logs) || tt.logs == "" && text != "" {
+					t.Errorf("%s: the log has %q, want %q in it", name, text, tt.logs)
+				}
+				for range 2 {
+					if got := serve(h, post(token, "a")).outcome(t); got != tt.repeat || runs != 1 {
+						t.Errorf("%s: the repeat got %v with %d runs, want %v", name, got, runs, tt.repeat)
+					}
+				}
+			}
+		}
+	}
 }
 
 // TestRetryStatuses: a stored response that asks for a retry is one line in the

@@ -137,6 +137,9 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 	switch err := run.Serve(s.next, &inner.Context, &inner.facts); {
 	case err == nil:
 		recordOf(run.W).decide(StageIdempotency, executed)
+		if x := f.response; run.Silent && x.Request != nil && keyed.SameRequest(x.Request, run.R) {
+			x.silent.Store(run)
+		}
 		return nil
 	case err == http.ErrAbortHandler:
 		panic(err)

@@ -52,6 +52,10 @@ func (s *requestIDs) close(x *exchange, r *http.Request, aborted bool) {
 	if !aborted {
 		x.Finish()
 	}
+	if run := x.silent.Load(); run != nil &&
+		(x.Status > 200 || x.Bytes > 0 && x.Header().Get("Content-Encoding") == "") {
+		run.SentPast()
+	}
 	if x.record != nil {
 		s.report.ended(x, r, aborted)
 	}

@@ -41,7 +41,9 @@ func TestJoinedOutcomes(t *testing.T) {
 		}, 201, false, 0, joined},
 		{"failed", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(502) }, 502, false, 0, joined},
 		{"panicked", func(w http.ResponseWriter, r *http.Request) { panic("oops") }, 500, false, 0, joined},
-		{"deadline", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done(); w.WriteHeader(201) }, 503, false, 0,
+		{"deadline", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 503, false, 0,
+			options{Options: joined.Options, handler: 500 * time.Millisecond}},
+		{"late", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done(); w.WriteHeader(201) }, 201, true, 1,
 			options{Options: joined.Options, handler: 500 * time.Millisecond}},
 		{"large", func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, strings.Repeat("x", 1<<20))

@@ -154,26 +154,18 @@ func (c *Context) clientLeft() {
 	}
 }
 
-// Why a context has ended, in the words of the options.
-var (
-	errTimeout = errors.New("IdempotencyOptions.Timeout has passed")
-	errLeft    = errors.New("the client has left")
-)
+var errTimeout = errors.New("IdempotencyOptions.Timeout has passed")
 
-// ended returns why c has ended, or nil. A handler may have stopped at the
-// deadline before the timer fires. The chain is not built for that: a claim may
-// be lost that nobody has asked about, which stops no handler.
-func (c *Context) ended() error {
+// ended returns why c has ended, or nil. It builds no chain, because only a
+// handler that asks stops for a lost claim; any may stop at the deadline.
+func (c *Context) ended() (cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var cause error
 	if c.chain != nil {
 		cause = context.Cause(c.chain)
 	}
-	switch {
-	case cause == context.Canceled:
-		return errLeft
-	case cause == context.DeadlineExceeded, cause == nil && !c.deadline.IsZero() && time.Until(c.deadline) <= 0:
+	passed := cause == nil && !c.deadline.IsZero() && time.Until(c.deadline) <= 0
+	if passed || cause == context.DeadlineExceeded {
 		return errTimeout
 	}
 	return cause

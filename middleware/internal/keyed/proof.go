@@ -7,53 +7,43 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// ErrInterrupted means that the handler's context ended before its response was
-// whole, so what it has done is not known.
+// ErrInterrupted means that what the handler has done is not known.
 var ErrInterrupted = errors.New("middleware: the context of a keyed handler ended before its response was whole")
 
-// proves reports whether the response of a handler says what it did. ended is
-// why the handler's context has ended, or nil. A handler whose context has ended
-// may have stopped half-way. Then these are proofs: an error that it wrote; a
-// status that it set after that; and a status that it set before, with a body as
-// long as it had declared itself.
+// proves reports whether the response says what the handler did. ended is why
+// its context has ended, or nil: it may have stopped half-way for that. An error
+// that it wrote is a proof all the same, a status that it set since then, and
+// one that it set before, with a body of the length that it declared itself.
 func (w *writer) proves(ended error) bool {
 	switch {
-	case ended == nil, w.status >= 400:
+	case ended == nil, w.status >= 400, w.sending == bypassed: // the last one is not known
 		return true
-	case w.sending == bypassed:
-		return true // the client has got a response that is not known here
 	case w.late || !w.explicit:
 		return w.explicit
 	}
 	return w.wrote == w.length || !bodyAllowed(w.status)
 }
 
-// unproven ends a run whose response proves nothing, and says how the client is
-// refused. If the response is a proof, it does nothing and returns nil.
+// unproven ends a run whose response proves nothing, and returns what the client
+// is refused with. It returns nil for a proof.
 func (x *Run) unproven(streams bool) error {
-	ended := x.ctx.ended()
+	ended, outcome, refused := x.ctx.ended(), idem.OutcomeUnknown, ErrInterrupted
 	switch {
 	case x.writer.proves(ended):
 		return nil
 	case streams:
-		// What may be cut short must not look whole, neither here nor to a
-		// repeat. Of a transaction this settles nothing: it was committed first.
-		why := contextEnded + ": " + ended.Error()
-		x.writer.unrecord(why)
-		x.writer.unkept = why
-		_ = x.save(x.settlement()) // the runner goes on with it
+		// What may be cut must not look whole, neither here nor to a repeat.
+		x.writer.unrecord(contextEnded + ": " + ended.Error())
+		_ = x.save(x.settlement()) // the runner goes on with it; a transaction is settled
 		return http.ErrAbortHandler
 	case x.Stage.Join:
 		x.rollBack()
-		x.Stage.Failed(x.W, x.R, "a joined handler ran past its deadline; its transaction was rolled back", ended)
-		return ErrNotSaved
+		refused = ErrNotSaved
+	case x.ctx.Freed.Load():
+		outcome, refused = idem.NotStarted, ErrNotSaved
 	}
 	x.Stage.Failed(x.W, x.R, "the context of a keyed handler ended before its response was whole", ended)
-	s, refused := idem.Settlement{Outcome: idem.OutcomeUnknown}, ErrInterrupted
-	if x.ctx.Freed.Load() {
-		s.Outcome, refused = idem.NotStarted, ErrNotSaved
-	}
-	if err := x.save(s); errors.Is(err, idem.ErrLost) {
+	if err := x.save(idem.Settlement{Outcome: outcome}); errors.Is(err, idem.ErrLost) {
 		return err
 	}
 	return refused

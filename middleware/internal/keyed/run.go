@@ -20,10 +20,11 @@ type Run struct {
 	ctx     *Context
 	handler writer  // the handler's
 	writer  *writer // &handler, or after a panic a second one, which holds the 500
+	Silent  bool    // an empty 200 is stored, because the handler wrote nothing
 }
 
-// ErrNotSaved means that nothing happened: a transaction was not committed, or
-// an interrupted handler had freed the key.
+// ErrNotSaved means that a transaction was not committed, or that the handler
+// had freed the key before it was interrupted.
 var ErrNotSaved = errors.New("middleware: the transaction of a keyed request was not committed")
 
 // Serve runs next under ctx, whose parent is the context of R, settles the
@@ -67,7 +68,8 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err
 	next.ServeHTTP(x.writer, r)
 	x.handler.finish()
 	returned = true
-	if x.handler.sending == holding && (response.Committed(x.W) || x.handler.ended != closed && response.Written(x.W)) {
+	past := x.handler.ended == silent && (response.Written(x.W) || len(x.W.Header()) != x.handler.outer)
+	if x.handler.sending == holding && (past || response.Committed(x.W)) {
 		x.bypassed()
 	}
 	return x.returned()
@@ -76,10 +78,10 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err
 // returned ends the run of a handler that returned.
 func (x *Run) returned() error {
 	streams := x.writer.sending.streams()
-	if x.writer.sending == discarding {
+	switch {
+	case x.writer.sending == discarding:
 		return x.writer.refused
-	}
-	if x.Stage.Join && !streams {
+	case x.Stage.Join && !streams:
 		return x.commit()
 	}
 	if refused := x.unproven(streams); refused != nil || x.Stage.Join {
@@ -123,6 +125,12 @@ func (x *Run) interrupted(p any) error {
 	return x.settle()
 }
 
+// SentPast is bypassed for a Silent run: an adapter had held the response back.
+func (x *Run) SentPast() {
+	x.Stage.Warnings.past(x.log)
+	x.Stage.Warnings.addFalse(x.Key, x.Stage.Retention)
+}
+
 // bypassed notes that the client has got another response than the handler's
 // writer: an adapter does not hand on the writer, or not all of its methods.
 func (x *Run) bypassed() {
@@ -131,9 +139,7 @@ func (x *Run) bypassed() {
 		status = core.Status
 	}
 	x.writer.bypass(status)
-	x.log().Error("the response to a keyed request was sent past the Idempotency stage, " +
-		"so it was not stored, and repeats get 409. An adapter between router and stage hands on the request " +
-		"and not the writer, or a writer of which some methods go past the stage")
+	x.Stage.Warnings.past(x.log)
 }
 
 // nothingHappened reports whether the key may be freed: the handler said so, or
@@ -193,7 +199,8 @@ func (x *Run) settle() error {
 		return err
 	}
 	if s.Outcome == idem.Finished {
-		x.Stage.Warnings.stored(x.log, x.R, x.writer.status, x.writer.store())
+		x.Silent = x.writer.store()
+		x.Stage.Warnings.stored(x.log, x.R, x.writer.status, x.Silent)
 	}
 	if streamed {
 		x.writer.moveDeadline(time.Now().Add(x.Stage.Timeout))
@@ -219,6 +226,7 @@ func (x *Run) commit() error {
 	err := x.save(s)
 	switch {
 	case err == nil:
+		x.Silent = w.ended == silent && w.store() // w.mu is held where a stream begins
 		w.send()
 	case errors.Is(err, idem.ErrCommitUnknown):
 		x.Stage.Failed(x.W, x.R, "the database did not say whether a transaction was committed", err)

@@ -28,6 +28,7 @@ type writer struct {
 	// header is the handler's own: nothing that happens to it reaches the
 	// response before it is sent. It begins with what outer stages have set.
 	header http.Header
+	outer  int // fields that the header below had at first
 
 	deadlines deadlines
 
@@ -37,15 +38,14 @@ type writer struct {
 	head    fields // the header as it was at WriteHeader
 	status  int    // 0 at first, then that of the last interim response, then the final one
 	length  int64  // the Content-Length that the handler declared, or -1
-	wrote   int64  // bytes of body that were taken
+	wrote   int64  // bytes of body
 	record  []byte // the reply as it is stored, as far as it was written; nil before the first byte of body
 	bodyAt  int    // where the body begins in record
 	trailer fields // once the handler has returned
 	unkept  string // why a response that streams is not recorded
 	refused error  // why the response is discarded
 
-	explicit bool // the handler set the status itself
-	late     bool // it was set when the context had ended
+	explicit, late bool // the status is WriteHeader's; it was set when the context had ended
 }
 
 // sending says what becomes of what the handler writes. A response that grows
@@ -92,6 +92,7 @@ const (
 func (w *writer) begin(q *Request, ctx *Context) {
 	w.q, w.ctx = q, ctx
 	outer := q.W.Header() // may panic: the writer may be a foreign one
+	w.outer = len(outer)
 	if id, has := outer[q.IDHeader]; has && len(outer) == 1 {
 		w.header = http.Header{q.IDHeader: id} // the common case: the id is set again when it is sent
 	} else {
@@ -124,8 +125,6 @@ func (w *writer) WriteHeader(status int) {
 	w.writeHeader(status, true)
 }
 
-// writeHeader is WriteHeader with w.mu held. explicit says that the handler
-// itself calls it.
 func (w *writer) writeHeader(status int, explicit bool) {
 	if w.status >= 200 {
 		return
@@ -167,19 +166,17 @@ func (w *writer) Write(p []byte) (int, error) {
 	if err := w.admit(len(p)); err != nil {
 		return 0, err
 	}
+	w.wrote += int64(len(p))
 	switch w.sending {
 	case holding:
 		w.record = append(w.record, p...)
-		w.wrote += int64(len(p))
 		return len(p), nil
 	case recording:
 		if why := w.keep(p); why != "" {
 			w.unrecord(why)
 		}
 	}
-	n, err := w.sendBody(p)
-	w.wrote += int64(n)
-	return n, err
+	return w.sendBody(p)
 }
 
 func (w *writer) WriteString(s string) (int, error) {
@@ -288,8 +285,9 @@ func (w *writer) stream(why string) error {
 
 // unrecord gives the recording up, if there is one. The response goes on.
 func (w *writer) unrecord(why string) {
+	w.unkept = why
 	if w.sending == recording {
-		w.sending, w.unkept = streaming, why
+		w.sending = streaming
 		w.record, w.bodyAt = nil, 0
 		w.q.Body.Hold(0)
 		w.ctx.unrecorded()
