@@ -17,6 +17,8 @@ import (
 type exchange struct {
 	response.Writer
 	idText        [20]byte
+	foreign       bool                      // of an Authenticate without RequestID, or behind a writer that hides it
+	auth          *call                     // of the Guard's Authenticate outside, which wants a decision; nil without one
 	hooks         *Hooks                    // of the innermost stage that has any
 	facts         *facts                    // of the innermost stage that knows the caller
 	authorization string                    // of the request that was authenticated: never logged

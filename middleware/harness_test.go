@@ -833,9 +833,14 @@ func (s *sub) Write(p []byte) (int, error) { return s.body.Write(p) }
 
 func (s *sub) Unwrap() http.ResponseWriter { return s.ResponseWriter } // for deadlines
 
+// anyCaller authenticates, and asks for no scope.
+func anyCaller(g *middleware.Guard) func(http.Handler) http.Handler {
+	return middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()))
+}
+
 func callerOf(t *testing.T, ring *keyring) (caller middleware.Principal) {
 	g := middleware.New(ring.keys, middleware.Options{})
-	serve(g.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	serve(anyCaller(g)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller,
 			_ = middleware.PrincipalFrom(r.Context())
 	})), request("GET", "/", ring.issue(t), ""))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
@@ -32,7 +33,7 @@ func (g *Guard) outside(s *gate) http.Handler {
 
 // ServeHTTP is the path of a request up to its route.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !g.recovers && !g.authenticates && exchangeOf(w) != nil {
+	if !g.recovers && !g.authenticates && g.exchange(w) != nil {
 		g.next.ServeHTTP(w, r) // a RequestID inside another one
 		return
 	}
@@ -66,6 +67,9 @@ func (c *call) enter() {
 			g.report.refuse(c.w, c.r, StageAuth, refused) // 401, 400, 403, 429, 500, 503
 			return
 		}
+		if c.gate.mux == nil {
+			c.facts.response.auth, c.facts.response.Checked = c, true
+		}
 	}
 
 	switch {
@@ -77,8 +81,32 @@ func (c *call) enter() {
 	case c.facts.response == nil: // a Recover inside RequestID
 		c.gate.next.ServeHTTP(c.w, c.r)
 	default:
-		c.facts.serve(c.gate.next, c.w, c.r)
+		c.r = c.r.WithContext(&c.facts)
+		c.gate.next.ServeHTTP(c.w, c.r)
 	}
+}
+
+// Refuse answers in place of a handler behind a Guard's Authenticate that
+// succeeds without a decision of Require or Enforce.
+func (x *exchange) Refuse() bool {
+	c := x.auth
+	report := c.gate.guard.report
+	switch {
+	case c.decided.Load() || c.facts.reported:
+		return false
+	case c.gate.guard.options.ReportOnly:
+		x.observed().noteReported(codes.Internal, "")
+		return false
+	}
+	h := x.Header()
+	clear(h) // it describes the handler's response, of which nothing is to be seen
+	maps.Copy(h, c.before)
+	x.Stamp(h)
+	report.logWith(x, c.r).Error("middleware: a route has no Require: its handler ran, and its success is answered "+
+		"with 500; put Guard.Require on it, or Guard.Enforce(middleware.AnyCaller()) if no scope is needed",
+		"pattern", c.r.Pattern)
+	report.refuse(x, c.r, StageScope, refusal(codes.Internal))
+	return true
 }
 
 // A route is the rest of the path, from the router of an API to the handler.
@@ -156,37 +184,53 @@ type call struct {
 	r    *http.Request
 	w    http.ResponseWriter
 
-	given     *http.Request // the request as received; r is a copy if an outer mux has set Pattern
+	given     *http.Request // the request as received; r may be a copy: the one that next gets
 	before    http.Header   // to restore after a panic: what outer middleware has set
 	misplaced bool          // inside an Idempotent
 	opened    bool          // the response is own
 	matched   bool          // a route matched
 	returned  bool
-	answer    *muxAnswer // what ServeMux wrote
-	facts     facts      // for the handler; empty if there is nothing to tell it
-	own       exchange   // the response, if there is no outer RequestID
+	decided   atomic.Bool // behind Authenticate: Require or Enforce let the request pass
+	answer    *muxAnswer  // what ServeMux wrote
+	facts     facts       // for the handler; empty if there is nothing to tell it
+	own       exchange    // the response, if there is no outer RequestID
+}
+
+// exchange returns the one that w belongs to, or nil if the gate has to make
+// one.
+func (g *gate) exchange(w http.ResponseWriter) *exchange {
+	x := exchangeOf(w)
+	if x != nil && x.foreign && g.ids {
+		return nil
+	}
+	return x
 }
 
 func (c *call) begin(w http.ResponseWriter, r *http.Request) {
-	g, outer, x := c.gate.guard, factsOf(r.Context()), exchangeOf(w)
+	g, outer, x := c.gate.guard, factsOf(r.Context()), c.gate.exchange(w)
 	c.misplaced = c.gate.authenticates && outer.insideIdempotent(w, r)
 	switch {
 	case x == nil && c.gate.ids:
 		c.opened, x = true, &c.own
 		c.before = fieldsBefore(x, w.Header())
 		w = g.ids.open(x, w, r, outer)
-	case x == nil: // an Authenticate whose writer is foreign: the exchange only carries the id
-		x = &c.own
-		x.hooks = g.report.hooks(nil, r)
+	case x == nil: // an Authenticate whose writer is foreign: the exchange carries the id and the Check
+		c.opened, x = true, &c.own
+		c.before = fieldsBefore(x, w.Header())
+		x.Owner, x.Request, x.foreign, x.hooks = x, r, true, g.report.hooks(nil, r)
 		if outer != nil && outer.response != nil {
 			x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
 		}
+		w = x.Wrap(w)
 	default:
 		if c.gate.recovers {
 			w = x.trackCommit(w, r)
 			c.before = fieldsBefore(x, w.Header())
 		}
 		x.use(g.options.Hooks)
+		if c.gate.authenticates {
+			x.Checked = false // by an Authenticate outside: what follows here decides
+		}
 	}
 	c.given = r
 	if r.Pattern != "" && c.gate.mux != nil {
@@ -202,6 +246,9 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 		c.facts.Context, c.facts.response, c.facts.hooks, x.facts = r.Context(), x, x.hooks, &c.facts
 	case c.opened:
 		c.facts.copy(r.Context(), outer)
+		if outer != nil && outer.response != nil {
+			x.auth = outer.response.auth
+		}
 		c.facts.response, c.facts.hooks, x.facts = x, x.hooks, &c.facts
 	}
 }
@@ -209,19 +256,23 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 // end turns a panic into a 500 or an abort, and ends the response.
 func (c *call) end() {
 	aborted := !c.returned // a handler may leave by runtime.Goexit
+	r := c.r
+	if c.given != r {
+		copyBack(c.given, r)
+	}
+	if c.gate.mux == nil {
+		r = c.given
+	}
 	defer func() {
-		if c.given != c.r {
-			copyBack(c.given, c.r)
-		}
 		if c.opened {
-			c.gate.guard.ids.close(&c.own, c.r, aborted)
+			c.gate.guard.ids.close(&c.own, r, aborted)
 		}
 	}()
 	if !c.gate.recovers {
 		return
 	}
 	if v := recover(); v != nil {
-		recovered(c.gate.guard.report, c.w, c.r, v, c.before) // panics to abort
+		recovered(c.gate.guard.report, c.w, r, v, c.before) // panics to abort
 		aborted = false
 	}
 }

@@ -261,7 +261,7 @@ func TestMisplacedPieces(t *testing.T) {
 // whatever reaches the inner stage has the id.
 func TestRequestIDBehindAuthenticate(t *testing.T) {
 	ring := newKeyring()
-	h := middleware.Chain(middleware.New(ring.keys, middleware.Options{Hooks: quiet()}).Authenticate,
+	h := middleware.Chain(anyCaller(middleware.New(ring.keys, middleware.Options{Hooks: quiet()})),
 		stage())(http.HandlerFunc(sayOK))
 	if res := serve(h, request("GET", "/", ring.issue(t), "")); res.StatusCode != 200 || wantID(t, res.Response) == "" {
 		t.Errorf("got %d", res.StatusCode)

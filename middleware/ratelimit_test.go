@@ -225,7 +225,7 @@ func TestConcurrentPiece(t *testing.T) {
 	g := middleware.New(ring.keys,
 		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
 	var h http.Handler
-	h = middleware.Chain(g.RequestID, g.Recover, g.Authenticate,
+	h = middleware.Chain(g.RequestID, g.Recover, anyCaller(g),
 		g.RateLimit)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wantRefusal(t, "a second request", serve(h, request("GET", "/", token, "")), 429, "too_many_concurrent", "")
 		if r.Method == "PUT" {
@@ -761,7 +761,7 @@ func TestRateLimitTwice(t *testing.T) {
 	}
 	client, organization := limit(middleware.RateLimitOptions{Client: policy("client", "9-S", 0)}),
 		limit(middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)})
-	h := middleware.Chain(client.RequestID, client.RateLimit, organization.Authenticate,
+	h := middleware.Chain(client.RequestID, client.RateLimit, anyCaller(organization),
 		organization.RateLimit)(http.HandlerFunc(sayOK))
 	for i, want := range []int{200, 429} {
 		res := serve(h, request("GET", "/", token, ""))

@@ -5,6 +5,7 @@ package response
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"io"
 	"iter"
 	"log"
@@ -44,9 +45,15 @@ type Writer struct {
 	Bytes           int64
 	Hijacked        bool
 	flushed         bool
+	Checked         bool        // Owner, a Refuser, is asked before a success
+	dropped         bool        // it has refused what the handler writes
 	fields          int32       // of the header, when it was committed
 	headerAskedLate atomic.Bool // Header was called since then
 }
+
+// A Refuser is asked before a success is sent, or the connection is hijacked. If
+// it refuses, it has answered with the Writer itself.
+type Refuser interface{ Refuse() bool }
 
 // layers are w and the writers below it, as Unwrap shows them.
 func layers(w http.ResponseWriter) iter.Seq[http.ResponseWriter] {
@@ -152,17 +159,30 @@ func (w *Writer) Unwrap() http.ResponseWriter { return w.below }
 
 // WriteHeader sends the status. After a final status it does nothing but log.
 func (w *Writer) WriteHeader(status int) {
+	if w.dropped {
+		return
+	}
 	if w.Committed() {
 		w.logSuperfluous()
 		return
 	}
 	// Over HTTP/2 there is nothing to switch to: a final status follows a 101.
 	final := status < 100 || status >= 200 || status == http.StatusSwitchingProtocols && w.http1()
+	if final && status < 300 && w.refused() {
+		return
+	}
 	w.prepare(status)
 	w.below.WriteHeader(status) // panics on an invalid status: nothing is committed then
 	if final {
 		w.Status = status
 	}
+}
+
+// refused reports whether a success is refused: what the handler writes is
+// dropped then.
+func (w *Writer) refused() bool {
+	w.dropped = w.Checked && w.Owner.(Refuser).Refuse()
+	return w.dropped
 }
 
 // logSuperfluous writes net/http's own line to the server's log. net/http
@@ -191,7 +211,7 @@ func (w *Writer) logSuperfluous() {
 // commit decides on status 200 before a body byte or a flush, unless a status
 // was decided before.
 func (w *Writer) commit() {
-	if !w.Committed() {
+	if !w.Committed() && !w.refused() {
 		w.prepare(http.StatusOK)
 		w.Status = http.StatusOK
 	}
@@ -211,6 +231,9 @@ func (w *Writer) prepare(status int) {
 
 func (w *Writer) Write(p []byte) (int, error) {
 	w.commit()
+	if w.dropped {
+		return len(p), nil
+	}
 	n, err := w.below.Write(p)
 	w.Bytes += int64(n)
 	return n, err
@@ -218,6 +241,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 
 func (w *Writer) WriteString(s string) (int, error) {
 	w.commit()
+	if w.dropped {
+		return len(s), nil
+	}
 	n, err := io.WriteString(w.below, s)
 	w.Bytes += int64(n)
 	return n, err
@@ -235,6 +261,10 @@ func (w *Writer) readFrom(src io.Reader) (n int64, err error) {
 		if err != nil || n < sniffed {
 			return n, err
 		}
+	}
+	if w.dropped {
+		rest, err := io.Copy(io.Discard, src)
+		return n + rest, err
 	}
 	rest, err := w.below.(io.ReaderFrom).ReadFrom(src)
 	w.Bytes += rest
@@ -265,7 +295,12 @@ func flushes(w http.ResponseWriter) bool {
 	return false
 }
 
+var errRefused = errors.New("middleware: the response was refused, see the log")
+
 func (w *Writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w.dropped || !w.Committed() && w.refused() {
+		return nil, nil, errRefused
+	}
 	conn, rw, err := w.below.(http.Hijacker).Hijack()
 	if err == nil {
 		w.Hijacked = true
@@ -281,7 +316,7 @@ func (w *Writer) push(target string, o *http.PushOptions) error {
 // was written becomes an empty 200 of net/http, and a trailer may have been
 // added to any other: both are stamped once more.
 func (w *Writer) Finish() {
-	if !w.Committed() {
+	if !w.Committed() && !w.refused() {
 		w.prepare(http.StatusOK)
 		return
 	}

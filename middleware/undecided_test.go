@@ -1,0 +1,334 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// successes are handlers that succeed in all the ways there are.
+var successes = map[string]http.HandlerFunc{
+	"nothing":     func(http.ResponseWriter, *http.Request) {},
+	"Write":       func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("deleted")) },
+	"WriteString": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "deleted") },
+	"a status and fields": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/deleted")
+		w.Header().Set("Content-Length", "7")
+		w.WriteHeader(201)
+		_, _ = io.WriteString(w, "deleted")
+		w.WriteHeader(202)
+	},
+	"204":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) },
+	"Flush": func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() },
+	"a stream": func(w http.ResponseWriter, _ *http.Request) {
+		for range 3 {
+			_, _ = io.WriteString(w, "deleted")
+			_ = http.NewResponseController(w).Flush()
+		}
+	},
+	"ReadFrom": func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, strings.NewReader(strings.Repeat("deleted", 1<<16)))
+	},
+	"a part": func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Range", "bytes=0-6")
+		http.ServeContent(w, r, "a.txt", time.Time{}, bytes.NewReader(bytes.Repeat([]byte("deleted"), 1<<10)))
+	},
+	"early hints": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(103)
+		_, _ = io.WriteString(w, "deleted")
+	},
+	"101": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(101) // over HTTP/2 an interim response
+	},
+	"Hijack": func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\ndeleted")
+		_ = rw.Flush()
+		_ = conn.Close()
+	},
+}
+
+// TestSuccessWithoutDecision: behind a Guard's Authenticate a success that no
+// Require or Enforce let through is a 500, however it is sent and whatever
+// stands in between.
+func TestSuccessWithoutDecision(t *testing.T) {
+	ring := newKeyring()
+	token, log := ring.issue(t), newLogged()
+	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks()})
+	outer := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)
+	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, hangs, "") }
+	between := func(h http.Handler) http.Handler { return http.HandlerFunc(h.ServeHTTP) }
+	for form, chain := range map[string]func(http.Handler) http.Handler{
+		"pieces":                   outer,
+		"apart":                    middleware.Chain(g.RequestID, between, g.Recover, between, g.Authenticate, between),
+		"without RequestID":        g.Authenticate,
+		"behind a foreign writer":  middleware.Chain(g.RequestID, foreignWriter, g.Authenticate),
+		"before a foreign writer":  middleware.Chain(outer, foreignWriter),
+		"behind TimeoutHandler":    middleware.Chain(g.RequestID, timeout, g.Authenticate),
+		"before TimeoutHandler":    middleware.Chain(outer, timeout),
+		"a second Guard":           middleware.Chain(outer, anyCaller(g), g.Authenticate),
+		"RequestID inside":         middleware.Chain(g.Authenticate, g.RequestID, g.Recover),
+		"a buffer that shows what": middleware.Chain(g.RequestID, heldBack, g.Authenticate),
+		"a principal by hand":      middleware.Chain(outer, as(by(t, "user"))),
+	} {
+		for name, h := range successes {
+			for _, protocol := range protocols {
+				if form == "behind TimeoutHandler" && (name == "early hints" || name == "101") {
+					continue // it takes a 1xx for the final status
+				}
+				srv, client := listen(t, protocol, chain(h))
+				before := len(log.String())
+				a := do(t, client, newRequest(t, "DELETE", srv.URL+"/tasks/1", token, nil))
+				if a.StatusCode != 500 || a.Header.Get("Location") != "" || strings.Contains(a.body, "deleted") ||
+					a.problem(t).Code != "internal" {
+					t.Errorf("%s, %s, %s: got %d %v %.80q, want 500", form, name, protocol, a.StatusCode, a.Header, a.body)
+				}
+				if form != "without RequestID" && form != "RequestID inside" {
+					wantID(t, a.Response)
+				}
+				line := log.String()[before:]
+				if strings.Count(line, "a route has no Require") != 1 || !strings.Contains(line, "level=ERROR") ||
+					!strings.Contains(line, "its handler ran") || !strings.Contains(line, "method=DELETE path=/tasks/1") {
+					t.Errorf("%s, %s, %s: got the log %q", form, name, protocol, line)
+				}
+			}
+		}
+	}
+}
+
+// heldBack holds back what h writes until it has returned, as compression does.
+func heldBack(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := &holder{ResponseWriter: w}
+		h.ServeHTTP(b, r)
+		if b.status != 0 {
+			w.WriteHeader(b.status)
+			_, _ = b.body.WriteTo(w)
+		}
+	})
+}
+
+type holder struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+func (b *holder) WriteHeader(status int) {
+	if status >= 200 {
+		b.status = status
+	}
+}
+
+func (b *holder) Write(p []byte) (int, error) {
+	if b.status == 0 {
+		b.status = 200
+	}
+	return b.body.Write(p)
+}
+
+func (b *holder) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+// TestSuccessWithDecision: what was decided is sent as it is, and so is what a
+// router answers by itself.
+func TestSuccessWithDecision(t *testing.T) {
+	ring := newKeyring()
+	token, log := ring.issue(t, scope.TasksWrite), newLogged()
+	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks()})
+	other := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks()})
+	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, hangs, "") }
+	any, deleted := g.Enforce(middleware.AnyCaller()), http.Handler(successes["Write"])
+	outer := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Base: "/", Hooks: log.hooks()})
+	api.Handle("DELETE /tasks/{id}", middleware.AnyCaller(), deleted)
+	mux := http.NewServeMux()
+	mux.Handle("GET /tasks/{id}/", any(deleted))
+	boom := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })
+	status := func(status int) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
+	}
+	for name, tt := range map[string]struct {
+		h    http.Handler
+		want int
+	}{
+		"AnyCaller":                 {outer(any(deleted)), 200},
+		"Require":                   {outer(g.Require(scope.TasksWrite)(deleted)), 200},
+		"report-only":               {outer(g.Enforce(middleware.Require(scope.TasksRead).ReportOnly())(deleted)), 200},
+		"the Require of another":    {outer(other.Require(scope.TasksWrite)(deleted)), 200},
+		"nothing written":           {outer(any(status(200))), 200},
+		"without RequestID":         {anyCaller(g)(deleted), 200},
+		"RequestID inside":          {middleware.Chain(g.Authenticate, g.RequestID, g.Recover, any)(deleted), 200},
+		"behind a foreign writer":   {middleware.Chain(g.RequestID, foreignWriter, anyCaller(g))(deleted), 200},
+		"between foreign writers":   {middleware.Chain(foreignWriter, outer, foreignWriter, any)(deleted), 200},
+		"TimeoutHandler everywhere": {middleware.Chain(timeout, g.RequestID, timeout, anyCaller(g), timeout)(deleted), 200},
+		"a second Guard":            {middleware.Chain(outer, anyCaller(other))(deleted), 200},
+		"an API inside":             {outer(api), 200},
+		"a principal by hand":       {middleware.Chain(outer, as(by(t, "user")), any)(deleted), 200},
+		"a buffer":                  {middleware.Chain(g.RequestID, heldBack, g.Authenticate, any)(deleted), 200},
+		"outside Authenticate":      {middleware.Chain(g.RequestID, g.Recover)(deleted), 200},
+		"404 of a mux":              {outer(http.NewServeMux()), 404},
+		"404 through a buffer":      {middleware.Chain(g.RequestID, heldBack, g.Authenticate)(http.NotFoundHandler()), 404},
+		"405 of a mux":              {outer(mux), 405},
+		"300":                       {outer(status(300)), 300},
+		"304":                       {outer(status(304)), 304},
+		"500 of a handler":          {outer(status(503)), 503},
+		"a panic":                   {outer(boom), 500},
+	} {
+		for _, protocol := range protocols {
+			srv, client := listen(t, protocol, tt.h)
+			a := do(t, client, newRequest(t, "DELETE", srv.URL+"/tasks/1/", token, nil))
+			if name == "an API inside" {
+				a = do(t, client, newRequest(t, "DELETE", srv.URL+"/tasks/1", token, nil))
+			}
+			if a.StatusCode != tt.want {
+				t.Errorf("%s, %s: got %d %q, want %d", name, protocol, a.StatusCode, a.body, tt.want)
+			}
+		}
+	}
+	srv, client := listen(t, "HTTP/1.1", outer(mux))
+	if a := do(t, client, newRequest(t, "GET", srv.URL+"/tasks/1", token, nil)); a.StatusCode != 307 {
+		t.Errorf("a redirect of the mux: got %d, want 307", a.StatusCode)
+	}
+	if text := log.String(); strings.Contains(text, "no Require") {
+		t.Errorf("got the log %s", text)
+	}
+}
+
+// TestDecisionIsOfItsRequest: a decision about a request that a handler sends
+// does not hold for the handler's own, and the other way around.
+func TestDecisionIsOfItsRequest(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
+	outer := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)
+	any, ok := g.Enforce(middleware.AnyCaller()), http.HandlerFunc(sayOK)
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	within := func(inner http.Handler, want int) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			own := request("GET", "/api/v1/any", token, "").WithContext(r.Context())
+			if a := serve(inner, own); a.StatusCode != want {
+				t.Errorf("the request within: got %d, want %d", a.StatusCode, want)
+			}
+			sayOK(w, r)
+		})
+	}
+	for name, tt := range map[string]struct {
+		h    http.Handler
+		want int
+	}{
+		"decided within, by pieces":     {outer(within(outer(any(ok)), 200)), 500},
+		"decided within, by an API":     {outer(within(api, 200)), 500},
+		"decided outside":               {outer(any(within(outer(ok), 500))), 200},
+		"decided outside, by an API":    {apiOf(t, ring, within(outer(ok), 500)), 200},
+		"decided within and outside":    {outer(any(within(outer(any(ok)), 200))), 200},
+		"refused within, AnyCaller out": {outer(any(within(outer(g.Require(scope.TasksRead)(ok)), 403))), 200},
+	} {
+		if a := serve(tt.h, request("GET", "/api/v1/any", token, "")); a.StatusCode != tt.want {
+			t.Errorf("%s: got %d %s, want %d", name, a.StatusCode, a.body, tt.want)
+		}
+	}
+}
+
+func apiOf(t *testing.T, ring *keyring, h http.Handler) http.Handler {
+	t.Helper()
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	api.Handle("GET /api/v1/any", middleware.AnyCaller(), h)
+	return api
+}
+
+// TestUndecidedKeepsOuterFields: of the fields, those of stages outside stay,
+// such as those of CORS, and the Event tells what happened.
+func TestUndecidedKeepsOuterFields(t *testing.T) {
+	ring := newKeyring()
+	token, log := ring.issue(t), newLogged()
+	var events []middleware.Event
+	hooks := log.hooks()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { events = append(events, e) }
+	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks})
+	cors := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Access-Control-Allow-Origin", "*")
+			next.ServeHTTP(w, r)
+		})
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /keys/{id}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Set-Cookie", "session=secret")
+		w.WriteHeader(201)
+	})
+	h := middleware.Chain(cors, g.RequestID, g.Recover, g.Authenticate)(mux)
+	a := serve(h, request("POST", "/keys/"+token, token, ""))
+	wantRefusal(t, "undecided", a, 500, "internal", "")
+	if a.Header.Get("Set-Cookie") != "" || a.Header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Errorf("got the header %v", a.Header)
+	}
+	if len(events) != 1 || events[0].Status != 500 || events[0].Stage != middleware.StageScope ||
+		events[0].Outcome != "internal" || events[0].Pattern != "POST /keys/{id}" {
+		t.Errorf("got the Events %+v", events)
+	}
+	if line := log.String(); !strings.Contains(line, `pattern="POST /keys/{id}"`) || strings.Contains(line, token) ||
+		!strings.Contains(line, "path=/keys/") {
+		t.Errorf("got the log %s", line)
+	}
+}
+
+// TestUndecidedReportOnly: Options.ReportOnly serves what is not decided, and
+// tells of a caller's.
+func TestUndecidedReportOnly(t *testing.T) {
+	ring := newKeyring()
+	var reported []string
+	hooks := quiet()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { reported = append(reported, e.Reported) }
+	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, ReportOnly: true})
+	h := middleware.Chain(g.RequestID, g.Authenticate)(http.HandlerFunc(sayOK))
+	for _, token := range []string{"", ring.issue(t)} {
+		if a := serve(h, request("GET", "/", token, "")); a.StatusCode != 200 {
+			t.Errorf("with %q: got %d %s, want 200", token, a.StatusCode, a.body)
+		}
+	}
+	if got := strings.Join(reported, " "); got != "api_key_missing internal" {
+		t.Errorf("got the reports %q", got)
+	}
+}
+
+// TestUpgradeWithoutDecision: a connection that no Require let through is not
+// taken over.
+func TestUpgradeWithoutDecision(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "echo")
+		w.WriteHeader(101)
+	}))
+	defer backend.Close()
+	target, err := url.Parse(backend.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, h := range map[string]http.Handler{
+		"101": successes["101"], "Hijack": successes["Hijack"], "a proxy": httputil.NewSingleHostReverseProxy(target),
+	} {
+		srv := start(t, middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(h))
+		c := dial(t, srv)
+		c.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAuthorization: Bearer " + token +
+			"\r\n\r\n")
+		if a := c.next("GET"); a.StatusCode != 500 || a.problem(t).Code != "internal" {
+			t.Errorf("%s: got %d %s, want 500", name, a.StatusCode, a.body)
+		}
+	}
+}
