@@ -58,6 +58,12 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 //
 // With Options.ReportOnly it refuses nothing.
 //
+// A status below 300 that is sent inside without a decision of [Guard.Require]
+// or [Guard.Enforce], or an upgrade of the connection, becomes a 500, and a line
+// at level error names the route. The handler has run then; only its answer is
+// refused. What a router answers by itself (404, 405, redirects) stays. To test
+// all routes, see middlewaretest.OpenRoutes.
+//
 // [Guard.RequestID] and [Guard.Recover] SHOULD stand before it. Nothing checks
 // that: without RequestID its refusals have no id.
 // Put a keystore.Cached in front of a store that is not in memory.

@@ -7,6 +7,10 @@ package middlewaretest
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
@@ -37,3 +41,44 @@ func Keyed(r *http.Request, executions int) (_ *http.Request, freed func() bool)
 	claim := &keyed.Claim{Executions: executions}
 	return r.WithContext(keyed.WithClaim(r.Context(), claim)), claim.Freed.Load
 }
+
+// OpenRoutes sends a request to each route and returns the routes that do not
+// ask for a scope, each with the status of its answer, as "DELETE /tasks/{id}:
+// 500". The key must be a live one without scopes, and no limit may be in its
+// way. A test compares the result with the routes that are meant for any
+// caller:
+//
+//	open := middlewaretest.OpenRoutes(server, key, routes...)
+//	if want := []string{"GET /account: 200"}; !slices.Equal(open, want) { … }
+//
+// A route is "METHOD /path", as [net/http.ServeMux] has patterns. The walks of
+// chi and gorilla/mux find those that are registered; a ServeMux lists none. A
+// wildcard, as {id}, {id:[0-9]+} or a last *, is sent as "1": with another
+// value where it must be one, the route is written out. A route that is not
+// found is returned too, with its 404.
+//
+// The handler of a route that asks for no scope runs. OpenRoutes panics on a
+// route without a method.
+func OpenRoutes(h http.Handler, key string, routes ...string) (open []string) {
+	for _, route := range routes {
+		method, target, ok := strings.Cut(route, " ")
+		if !ok {
+			panic("middlewaretest: OpenRoutes: " + strconv.Quote(route) + " has no method")
+		}
+		target = wildcard.ReplaceAllString(strings.TrimSuffix(target, "{$}"), "1")
+		if !strings.HasPrefix(target, "/") {
+			target = "http://" + target // of a pattern with a host
+		}
+		r, w := httptest.NewRequest(method, target, nil), httptest.NewRecorder()
+		r.Header.Set("Authorization", "Bearer "+key)
+		h.ServeHTTP(w, r)
+		if challenge := w.Header().Get("Www-Authenticate"); !strings.Contains(challenge, `error="insufficient_scope"`) {
+			open = append(open, route+": "+strconv.Itoa(w.Code))
+		}
+	}
+	return open
+}
+
+// wildcard matches one of a pattern; in a regular expression within it braces
+// may stand, as in {id:[0-9]{2}}.
+var wildcard = regexp.MustCompile(`\{(?:[^{}]|\{[^{}]*\})*\}|\*$`)

@@ -2,8 +2,10 @@ package middlewaretest_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,4 +119,41 @@ func TestKeyedInsideAClaim(t *testing.T) {
 
 func replies() middleware.IdempotencyOptions {
 	return middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})}
+}
+
+// TestOpenRoutes: a route that asks for no scope is returned, however its
+// pattern is written.
+func TestOpenRoutes(t *testing.T) {
+	keys := keystore.NewMemory()
+	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(),
+		keystore.Grant{Organization: "org_1", Environment: keystore.Production, Name: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := middleware.New(keys, middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
+	mux, ok := http.NewServeMux(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for _, pattern := range []string{"GET /tasks/{id}", "GET /files/{path...}", "GET /{$}", "GET api.example.com/hosts"} {
+		mux.Handle(pattern, g.Require(scope.TasksRead)(ok))
+	}
+	mux.Handle("GET /account", g.Enforce(middleware.AnyCaller())(ok))
+	mux.Handle("DELETE /tasks/{id}", ok)
+	mux.Handle("GET /old", http.RedirectHandler("/new", 301))
+	h := middleware.Chain(g.RequestID, g.Authenticate)(mux)
+	got := middlewaretest.OpenRoutes(h, secret.Reveal(), "GET /tasks/{id}", "GET /files/{path...}", "GET /files/*",
+		"GET /tasks/{id:[0-9]{1,2}}", "GET /{$}", "GET api.example.com/hosts",
+		"GET /account", "DELETE /tasks/{id}", "GET /old", "GET /none")
+	want := []string{"GET /account: 200", "DELETE /tasks/{id}: 500", "GET /old: 301", "GET /none: 404"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := middlewaretest.OpenRoutes(h, "svc_live_x", "GET /tasks/{id}"); !slices.Equal(got, []string{
+		"GET /tasks/{id}: 401"}) {
+		t.Errorf("with a wrong key: got %q", got)
+	}
+	defer func() {
+		if v, _ := recover().(string); !strings.Contains(v, `"/tasks" has no method`) {
+			t.Errorf("without a method: got the panic %q", v)
+		}
+	}()
+	middlewaretest.OpenRoutes(h, "", "/tasks")
 }
