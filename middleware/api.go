@@ -123,7 +123,7 @@ type RouteOptions struct {
 
 // Handle registers a handler for a pattern of [http.ServeMux] and says which
 // scopes a key needs. The pattern must name its method and lie under the base
-// path. A POST handler is idempotent when the API has an Idempotency.Runner.
+// path. A POST handler is idempotent, unless Options.Idempotency is Off.
 //
 // At most one RouteOptions may be given; without one the route has what the API
 // has. Handle panics on a pattern that is malformed, without a method, outside
@@ -210,13 +210,23 @@ func (a *API) routeIdempotency(method string, o RouteOptions) (*idempotency, err
 	case own == nil && (o.NotIdempotent || g.idempotency == nil || !slices.Contains(g.idempotency.Methods, method)):
 		return nil, nil
 	case own == nil:
+		g.useIdempotent()
 		return g.idempotency, nil
 	case reflect.ValueOf(*own).IsZero():
 		return nil, errors.New("RouteOptions.Idempotency is empty; NotIdempotent takes the route out of idempotency")
+	case own.Off:
+		return nil, errors.New("RouteOptions.Idempotency is Off; NotIdempotent takes the route out of idempotency")
+	case own.Runner == nil && g.idempotency == nil:
+		return nil, errors.New("RouteOptions.Idempotency has no Runner, and that of the API is Off")
 	}
-	merged := o.Idempotency.orElse(g.options.Idempotency).withDefaults()
+	if o.Idempotency.Runner == nil {
+		g.useIdempotent()
+	}
+	merged := o.Idempotency.orElse(g.options.Idempotency)
+	merged.Off = false
+	merged = merged.withDefaults()
 	err := merged.validate()
-	if merged.Runner != nil && !slices.Contains(merged.Methods, method) {
+	if !slices.Contains(merged.Methods, method) {
 		err = errors.Join(err, fmt.Errorf("the field Methods is %q and does not have the route's %s", merged.Methods, method))
 	}
 	if err != nil {

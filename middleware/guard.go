@@ -34,12 +34,14 @@ type Guard struct {
 	ids         *requestIDs
 	auth        *authentication // nil if nobody is authenticated
 	limits      *limiter
-	idempotency *idempotency // nil without a Runner
+	idempotency *idempotency // nil if it is off
 	bodies      *keyed.Bodies
 	warnings    map[*idem.Runner]*keyed.Warnings
 
 	// No handler has the stage yet, although the options configure it.
 	noRateLimit, noIdempotent atomic.Bool
+
+	ownReplies atomic.Bool // replies are kept in this process, and the log does not say so yet
 }
 
 // New returns a Guard for the keys in a store. keys may be nil when
@@ -61,6 +63,10 @@ func New(keys keystore.Store, o Options) *Guard {
 	if o.Service, err = o.Service.Resolve(keys); err != nil {
 		panic("middleware: Options.Service: " + err.Error())
 	}
+	ownReplies := o.Idempotency.Runner == nil && !o.Idempotency.Off
+	if ownReplies {
+		o.Idempotency.Runner = idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Logger: o.Hooks.logger()}), idem.Options{})
+	}
 	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.Keys.Header, proxies: o.TrustedProxies}
 	g := &Guard{
 		options: o, report: report,
@@ -79,9 +85,10 @@ func New(keys keystore.Store, o Options) *Guard {
 		o.Hooks.logger().Warn("middleware: Options.ReportOnly is on: " +
 			"requests that authentication would refuse go on without a principal")
 	}
-	if o.Idempotency.Runner != nil {
+	if !o.Idempotency.Off {
 		g.idempotency = g.newIdempotency(o.Idempotency, g.bodies)
-		g.noIdempotent.Store(true)
+		g.ownReplies.Store(ownReplies)
+		g.noIdempotent.Store(!ownReplies)
 	}
 	g.noRateLimit.Store(g.limits.limits())
 	return g
@@ -107,6 +114,16 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 			},
 			Answer500: func(w http.ResponseWriter, r *http.Request) { report.write(w, r, refusal(codes.Internal)) },
 		},
+	}
+}
+
+// useIdempotent notes that a handler stands inside the stage, with the Runner of
+// the options.
+func (g *Guard) useIdempotent() {
+	g.noIdempotent.Store(false)
+	if g.ownReplies.CompareAndSwap(true, false) {
+		g.options.Hooks.logger().Info("middleware: Options.Idempotency has no Runner: replies are kept in the memory of " +
+			"this process; several replicas need a Runner on a store that they share")
 	}
 }
 

@@ -19,9 +19,14 @@ import (
 // an [API]. In [RouteOptions] a field that is zero has the API's value.
 type IdempotencyOptions struct {
 	// Runner decides who runs and who waits, and has the store, the durations
-	// and the limits of that. Without one there is no idempotency, and the
-	// other fields must be zero.
+	// and the limits of that. Nil means one on an idem.Memory, both with their
+	// defaults; [Guard.Options] returns it. Its replies end with the process,
+	// and no other replica has them: a line at level info says so.
 	Runner *idem.Runner
+
+	// Off takes all routes out of idempotency that have no Runner of their own:
+	// an Idempotency-Key is ignored. The other fields must be zero.
+	Off bool
 
 	// Methods are the methods that are made idempotent; nil means POST. On
 	// others the header is ignored. GET and HEAD are refused: they are
@@ -103,7 +108,7 @@ func (o IdempotencyOptions) orElse(other IdempotencyOptions) IdempotencyOptions 
 const defaultMaxBodies = 256 << 20
 
 func (o IdempotencyOptions) withDefaults() IdempotencyOptions {
-	if o.Runner == nil {
+	if o.Off {
 		return o // validate refuses what is set
 	}
 	return o.orElse(IdempotencyOptions{
@@ -114,8 +119,8 @@ func (o IdempotencyOptions) withDefaults() IdempotencyOptions {
 
 func (o IdempotencyOptions) validate() error {
 	var errs []error
-	if o.Runner == nil && !reflect.ValueOf(o).IsZero() {
-		errs = append(errs, errors.New("a field is set and Runner is nil"))
+	if o.Off && !reflect.DeepEqual(o, IdempotencyOptions{Off: true}) {
+		errs = append(errs, errors.New("it is Off, and another field is set"))
 	}
 	if o.Methods != nil && len(o.Methods) == 0 {
 		errs = append(errs, errors.New("the field Methods is empty and not nil"))

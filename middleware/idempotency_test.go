@@ -95,7 +95,7 @@ func TestIdempotentInsideARoute(t *testing.T) {
 	token := ring.issue(t)
 	var runs atomic.Int64
 	g := middleware.New(ring.keys, with(keyedOptions{Runner: replies()}))
-	api := middleware.NewAPI(ring.keys, middleware.Options{})
+	api := middleware.NewAPI(ring.keys, with(keyedOptions{Off: true}))
 	api.Handle("POST /api/v1/tasks", middleware.AnyCaller(), g.Idempotent(numbered(&runs, nil)))
 	create := func() answer {
 		return serve(api, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: a"))
@@ -193,6 +193,73 @@ func TestRouteIdempotency(t *testing.T) {
 	}
 }
 
+// TestRepliesByDefault: without a Runner replies are kept in this process, and
+// one line says so as soon as a handler needs them. Off is the word for none.
+func TestRepliesByDefault(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	const line = "replies are kept in the memory of this process"
+	api := func(route ...middleware.RouteOptions) func(middleware.Options, http.Handler) http.Handler {
+		return func(o middleware.Options, create http.Handler) http.Handler {
+			api := middleware.NewAPI(ring.keys, o)
+			api.Handle("GET /api/v1/tasks", middleware.AnyCaller(), http.HandlerFunc(sayOK))
+			api.Handle("POST /api/v1/tasks", middleware.AnyCaller(), create, route...)
+			api.Handle("POST /api/v1/others", middleware.AnyCaller(), create, route...)
+			if route == nil && (api.Options().Idempotency.Runner == nil) != o.Idempotency.Off {
+				t.Errorf("Off is %t, and the Runner is %v", o.Idempotency.Off, api.Options().Idempotency.Runner)
+			}
+			return api
+		}
+	}
+	pieces := func(o middleware.Options, create http.Handler) http.Handler {
+		g := middleware.New(ring.keys, o)
+		g.Idempotent(create) // for another route
+		return middleware.Chain(g.RequestID, anyCaller(g), g.Idempotent)(create)
+	}
+	without := func(o middleware.Options, create http.Handler) http.Handler {
+		g := middleware.New(ring.keys, o)
+		return middleware.Chain(g.RequestID, anyCaller(g))(create)
+	}
+	for name, tt := range map[string]struct {
+		build       func(middleware.Options, http.Handler) http.Handler
+		options     keyedOptions
+		runs, lines int
+	}{
+		"an API":                      {api(), keyedOptions{}, 1, 1},
+		"an API with another option":  {api(), keyedOptions{Required: true}, 1, 1},
+		"pieces":                      {pieces, keyedOptions{}, 1, 1},
+		"an API, off":                 {api(), keyedOptions{Off: true}, 2, 0},
+		"a Runner":                    {api(), keyedOptions{Runner: replies()}, 1, 0},
+		"pieces without the stage":    {without, keyedOptions{}, 2, 0},
+		"routes that need no default": {api(middleware.RouteOptions{NotIdempotent: true}), keyedOptions{}, 2, 0},
+		"routes with a Runner of their own": {api(middleware.RouteOptions{Idempotency: &keyedOptions{Runner: replies()}}),
+			keyedOptions{Off: true}, 1, 0},
+		"routes with other options": {api(middleware.RouteOptions{Idempotency: &keyedOptions{Required: true}}),
+			keyedOptions{}, 1, 1},
+	} {
+		var runs atomic.Int64
+		log := newLogged()
+		h := tt.build(middleware.Options{Hooks: log.hooks(), Idempotency: tt.options}, numbered(&runs, nil))
+		if got := log.String(); strings.Count(got, line) != tt.lines || strings.Count(got, "level=INFO") != tt.lines {
+			t.Errorf("%s: got the log %q, want %d lines", name, got, tt.lines)
+		}
+		for range 2 {
+			a := serve(h, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: a"))
+			if a.StatusCode != 201 {
+				t.Errorf("%s: got %d %s", name, a.StatusCode, a.body)
+			}
+		}
+		if int(runs.Load()) != tt.runs {
+			t.Errorf("%s: ran %d times, want %d", name, runs.Load(), tt.runs)
+		}
+	}
+	off := middleware.New(ring.keys, with(keyedOptions{Off: true}))
+	wantPanic(t, "Options.Idempotency is Off", func() { off.Idempotent(http.HandlerFunc(sayOK)) })
+	if err := off.WaitSettled(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRouteIdempotencyMistakes: what a route sets has an effect, or the route is
 // not registered.
 func TestRouteIdempotencyMistakes(t *testing.T) {
@@ -203,8 +270,9 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 		"has both": {replies(),
 			middleware.RouteOptions{NotIdempotent: true, Idempotency: &keyedOptions{Required: true}}},
 		"is empty": {replies(), middleware.RouteOptions{Idempotency: &keyedOptions{}}},
-		"RouteOptions.Idempotency: a field is set and Runner is nil": {nil,
+		"has no Runner, and that of the API is Off": {nil,
 			middleware.RouteOptions{Idempotency: &keyedOptions{Required: true}}},
+		"is Off; NotIdempotent takes": {replies(), middleware.RouteOptions{Idempotency: &keyedOptions{Off: true}}},
 		`["PUT"] and does not have the route's POST`: {replies(),
 			middleware.RouteOptions{Idempotency: &keyedOptions{Methods: []string{"PUT"}}}},
 		"Methods is empty": {replies(),
@@ -212,7 +280,7 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 		"MaxBodies is smaller than twice MaxBody": {replies(),
 			middleware.RouteOptions{Idempotency: &keyedOptions{MaxBody: 257 << 20}}},
 	} {
-		api := middleware.NewAPI(keystore.NewMemory(), with(keyedOptions{Runner: row.runner}))
+		api := middleware.NewAPI(keystore.NewMemory(), with(keyedOptions{Runner: row.runner, Off: row.runner == nil}))
 		wantPanic(t, want, func() {
 			api.Handle("POST /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), row.route)
 		})

@@ -13,8 +13,8 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// Options configure an [API] or a [Guard]. The zero value authenticates and
-// checks scopes, without rate limits and idempotency.
+// Options configure an [API] or a [Guard]. The zero value authenticates, checks
+// scopes and keeps replies in memory, without rate limits.
 type Options struct {
 	// Base is the path under which every route of an API lies; "" means
 	// "/api/v1". A Guard has no routes, and does not use it.

@@ -34,7 +34,7 @@ func TestValidate(t *testing.T) {
 		Failures:        ratelimit.Limit{Count: -1},
 		RateLimit:       middleware.RateLimitOptions{Organization: bad, Key: bad, Concurrent: -1},
 		Idempotency: middleware.IdempotencyOptions{
-			Methods: []string{"GET", "post", "", "PO ST"}, MaxBody: 2, MaxBodies: 1, Timeout: -1,
+			Off: true, Methods: []string{"GET", "post", "", "PO ST"}, MaxBody: 2, MaxBodies: 1, Timeout: -1,
 			FreeOn: []int{200}, Streaming: []string{"text/x-log; charset=utf-8"},
 		},
 	}
@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 		`two policies are named "same"`, "there is a policy and Store is nil", "Concurrent is negative",
 		"leave GET out of Methods", `"post" in Methods`, `"" in Methods`, `"PO ST" in Methods`,
 		"a limit is negative", "MaxBodies is smaller than twice MaxBody", "FreeOn has 200",
-		`charset=utf-8" in Streaming`, "Options.Idempotency: a field is set and Runner is nil",
+		`charset=utf-8" in Streaming`, "Options.Idempotency: it is Off, and another field is set",
 	} {
 		n := 0
 		for _, line := range lines {
@@ -140,7 +140,10 @@ func TestEveryOption(t *testing.T) {
 		"RateLimitOptions.Concurrent":   func(p *probed) { p.o.RateLimit.Concurrent = 1 },
 		"RateLimitOptions.Fields":       func(p *probed) { p.o.RateLimit.Fields = middleware.FieldsGitHub },
 
-		"IdempotencyOptions.Runner":   func(p *probed) { p.o.Idempotency.Runner = nil },
+		"IdempotencyOptions.Runner": func(p *probed) { p.o.Idempotency.Runner = nil },
+		"IdempotencyOptions.Off": func(p *probed) {
+			p.o.Idempotency = middleware.IdempotencyOptions{Off: true}
+		},
 		"IdempotencyOptions.Methods":  func(p *probed) { p.o.Idempotency.Methods = []string{"PUT"} },
 		"IdempotencyOptions.Required": func(p *probed) { p.o.Idempotency.Required = true },
 		"IdempotencyOptions.Partition": func(p *probed) {

@@ -220,9 +220,9 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 // Runner has an [idem.Seal].
 func (g *Guard) Idempotent(next http.Handler) http.Handler {
 	if g.idempotency == nil {
-		panic("middleware: Idempotent: Options.Idempotency.Runner is nil")
+		panic("middleware: Idempotent: Options.Idempotency is Off")
 	}
-	g.noIdempotent.Store(false)
+	g.useIdempotent()
 	s := &idempotentStage{g.idempotency, g.report, next}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := factsOf(r.Context())

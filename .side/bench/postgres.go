@@ -59,7 +59,7 @@ func newSallyportOnPostgres(s *Setup, dsn, way string) Server {
 		must(err)
 	}
 	o := options(s)
-	o.Idempotency.Runner = nil
+	o.Idempotency = middleware.IdempotencyOptions{Off: way == "bare"}
 	if way != "bare" {
 		table := idemsql.Postgres(db, idemsql.Options{})
 		must(table.Migrate(ctx))
