@@ -67,12 +67,15 @@ type keyAuthenticator struct {
 	throttle *throttle
 	invalid  *Problem // for a token that names no live key
 	joined   bool     // a Bearer token of another shape may be somebody else's
+
+	reportOnly bool // the throttle refuses no live key, which would be nobody then
 }
 
 func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
 	a := &keyAuthenticator{
 		KeyOptions: o.Keys, service: o.Service, keys: keys, proxies: o.TrustedProxies,
 		throttle: newThrottle(o.Failures), joined: o.Authenticate != nil,
+		reportOnly: o.ReportOnly,
 	}
 	a.cache, _ = keys.(*keystore.Cached)
 	a.invalid = a.refusal("")
@@ -200,7 +203,7 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (
 	}
 	release, refused := a.throttle.reserve(r.Context(), a.proxies.bucket(r), t.Digests()[0])
 	if refused != nil {
-		if !remembered {
+		if !remembered && !a.reportOnly {
 			return nil, refused
 		}
 		// Only keys that were once live are remembered. One that is not live

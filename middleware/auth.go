@@ -90,6 +90,8 @@ func (a *authentication) caller(r *http.Request) (Principal, error) {
 	switch none := errors.Is(otherErr, ErrNoCredentials); {
 	case err == nil && none:
 		return principal, nil
+	case err == nil && a.keys.reportOnly && unchecked(otherErr):
+		return Principal{}, otherErr
 	case err == nil && (otherErr != nil || second.known()):
 		return Principal{}, refusal(codes.SeveralCredentials)
 	case err == errForeignToken && none:
@@ -97,6 +99,16 @@ func (a *authentication) caller(r *http.Request) (Principal, error) {
 			"The Bearer token is not valid. Check that it is whole, and that it has not expired or been revoked."))
 	}
 	return second, otherErr
+}
+
+// unchecked reports whether an Options.Authenticate with this answer could not
+// check the credentials.
+func unchecked(err error) bool {
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p != nil && p.Status >= http.StatusInternalServerError
+	}
+	_, notAccepted := errors.AsType[*keystore.GrantError](err)
+	return err != nil && !notAccepted && !errors.Is(err, ErrNoCredentials)
 }
 
 // absent reports whether v is nil, or a nil pointer or function in an

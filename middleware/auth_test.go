@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -641,7 +642,8 @@ func TestTextsForOtherCredentials(t *testing.T) {
 }
 
 // TestReportOnlyAuthentication: who would be refused goes on as nobody, and the
-// Event says why. Other callers are served as they are without the option.
+// Event says why. Other callers are served as they are without the option, and
+// so are those who could not be checked.
 func TestReportOnlyAuthentication(t *testing.T) {
 	ring := newKeyring()
 	live := ring.issue(t, scope.TasksRead)
@@ -685,6 +687,10 @@ func TestReportOnlyAuthentication(t *testing.T) {
 			switch refusedByAuth := want.Stage == middleware.StageAuth; {
 			case !refusedByAuth:
 				if got.Status != want.Status || got.Reported != "" || answered.body[:9] != refused.body[:9] {
+					t.Errorf("%s, %s: got %+v %s, want %+v", form, name, got, answered.body, want)
+				}
+			case want.Status >= 500:
+				if got.Status != want.Status || got.Outcome != want.Outcome || got.Reported != "" {
 					t.Errorf("%s, %s: got %+v %s, want %+v", form, name, got, answered.body, want)
 				}
 			case refused.StatusCode < 400 || answered.StatusCode != 200 || answered.body != "nobody" ||
@@ -743,6 +749,72 @@ func TestReportOnlyWithoutACaller(t *testing.T) {
 		if strings.Join(store.first, ",") != "client,client,client,client" ||
 			strings.Count(log.String(), "an Idempotency-Key was ignored") != 1 {
 			t.Errorf("%s: got the charges %q and the log %s", form, store.first, log)
+		}
+	}
+}
+
+// TestReportOnlyRetries: while the key store or the other authentication is
+// away, or others have used up Failures for the address, the retry of a create
+// does not run as that of nobody.
+func TestReportOnlyRetries(t *testing.T) {
+	for _, form := range []string{"API", "pieces"} {
+		ring := newKeyring()
+		token := ring.issue(t, scope.TasksWrite, scope.TasksRead)
+		var away, otherAway error
+		store := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			if away != nil {
+				return nil, away
+			}
+			return ring.memory.Lookup(ctx, d)
+		})
+		var reported string
+		hooks := quiet()
+		hooks.Observe = func(_ context.Context, e middleware.Event) { reported = e.Reported }
+		o := middleware.Options{Hooks: hooks, ReportOnly: true, Failures: ratelimit.MustParse("1-H"),
+			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			Authenticate: func(*http.Request) (middleware.Principal, error) {
+				return middleware.Principal{}, cmp.Or(otherAway, middleware.ErrNoCredentials)
+			}}
+		var runs atomic.Int64
+		create := numbered(&runs, nil)
+		api, g := middleware.NewAPI(store, o), middleware.New(store, o)
+		api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), create)
+		h := http.Handler(api)
+		if form == "pieces" {
+			h = middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksWrite), g.Idempotent)(create)
+		}
+		send := func(token string) answer {
+			return serve(h, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: a"))
+		}
+		if a := send(token); a.StatusCode != 201 {
+			t.Fatalf("%s: got %d %s", form, a.StatusCode, a.body)
+		}
+		down := errors.New("down")
+		for name, set := range map[string]func(error){
+			"the key store":          func(err error) { away = err },
+			"Options.Authenticate":   func(err error) { otherAway = err },
+			"Options.Authenticate 5": func(err error) { otherAway = err },
+		} {
+			err := down
+			if strings.HasSuffix(name, "5") {
+				err = &middleware.Problem{Status: 503, Code: "sessions_unavailable"}
+			}
+			set(err)
+			if a := send(token); a.StatusCode != 503 || a.Header.Get("Idempotent-Replayed") != "" {
+				t.Errorf("%s, %s is away: got %d %s, want 503", form, name, a.StatusCode, a.body)
+			}
+			set(nil)
+		}
+		for i, want := range []string{"api_key_invalid", "too_many_failures"} { // of others at this address
+			if a := send(wellFormed()); a.StatusCode != 201 || reported != want {
+				t.Errorf("%s, wrong key %d: got %d, reported %q, want 201 and %q", form, i+1, a.StatusCode, reported, want)
+			}
+		}
+		if a := send(token); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" || reported != "" {
+			t.Errorf("%s, Failures are used up: got %d %s, reported %q, want the replay", form, a.StatusCode, a.body, reported)
+		}
+		if runs.Load() != 3 { // one of the key, and one of each that nobody sent
+			t.Errorf("%s: ran %d times, want 3", form, runs.Load())
 		}
 	}
 }

@@ -65,6 +65,9 @@ type Options struct {
 	// ReportOnly is for an API that has callers without keys already. A request
 	// that authentication would refuse, for whatever reason, goes on without a
 	// principal: [PrincipalFrom] returns false, and each handler has to ask it.
+	// One whose credentials could not be checked still gets its 503 or 500, and
+	// a live key is checked however many failures its address has: a retry of it
+	// must not run as nobody's.
 	// [Event].Reported is the code of the refusal. No scope is asked for, an
 	// Idempotency-Key is ignored, and of the limits only RateLimit.Client
 	// counts: without it there is none. A caller who is authenticated is served

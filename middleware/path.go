@@ -60,7 +60,7 @@ func (c *call) enter() {
 		switch {
 		case refused == nil:
 			c.facts.principal = caller
-		case g.options.ReportOnly:
+		case g.options.ReportOnly && refused.Status < http.StatusInternalServerError:
 			c.facts.reported = true
 			c.facts.response.observed().noteReported(refused.Code, refused.key)
 		default:
