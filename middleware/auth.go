@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -53,6 +54,11 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 	case isProblem && refused != nil && refused.Status >= 400 && refused.Status <= 599:
 		return Principal{}, refused
 	case errors.Is(err, ErrNoCredentials):
+		if a.keys != nil && bearer.Bare(r.Header["Authorization"]) {
+			bare := *a.missing
+			bare.Detail = "The Authorization header has no scheme. Send the header Authorization: Bearer YOUR_API_KEY."
+			return Principal{}, &bare
+		}
 		return Principal{}, a.missing
 	case err == nil && principal.known():
 		broken = "a principal of another scope registry"

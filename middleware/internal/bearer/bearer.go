@@ -15,6 +15,19 @@ const (
 	Token                // a Bearer token
 )
 
+// longestScheme is more than the schemes that are registered need.
+const longestScheme = 16
+
+// Bare reports whether the values are one word too long for the name of a
+// scheme: most likely a token that was sent without Bearer.
+func Bare(values []string) bool {
+	if len(values) != 1 {
+		return false
+	}
+	word := textproto.TrimString(values[0])
+	return len(word) > longestScheme && !strings.ContainsAny(word, " \t,=")
+}
+
 // Parse finds the token of RFC 6750, section 2.1, in the values of the
 // Authorization header. Two values are Bad.
 func Parse(values []string) (token string, found Found) {
