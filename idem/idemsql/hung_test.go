@@ -115,7 +115,9 @@ func TestPostgresHangs(t *testing.T) {
 					create(w, r, s)
 					return
 				}
-				_, err = countIn(r.Context(), "SELECT 1")
+				if _, err := countIn(r.Context(), "SELECT 1"); err != nil {
+					t.Errorf("before the server hangs: %v", err)
+				}
 				handlers.Done()
 				<-release
 				begun := time.Now()

@@ -137,7 +137,7 @@ func TestOpenRoutes(t *testing.T) {
 	}
 	mux.Handle("GET /account", g.Enforce(middleware.AnyCaller())(ok))
 	mux.Handle("DELETE /tasks/{id}", ok)
-	mux.Handle("GET /old", http.RedirectHandler("/new", 301))
+	mux.Handle("GET /old", http.RedirectHandler("/new", http.StatusMovedPermanently))
 	h := middleware.Chain(g.RequestID, g.Authenticate)(mux)
 	got := middlewaretest.OpenRoutes(h, secret.Reveal(), "GET /tasks/{id}", "GET /files/{path...}", "GET /files/*",
 		"GET /tasks/{id:[0-9]{1,2}}", "GET /{$}", "GET api.example.com/hosts",
