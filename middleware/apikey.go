@@ -63,7 +63,7 @@ type keyAuthenticator struct {
 	service  keystore.Service
 	keys     keystore.Store
 	cache    *keystore.Cached // keys, or nil when it is another store, which may embed one
-	proxies  proxies
+	proxies  *proxies
 	throttle *throttle
 	invalid  *Problem // for a token that names no live key
 	joined   bool     // a Bearer token of another shape may be somebody else's
@@ -71,9 +71,9 @@ type keyAuthenticator struct {
 	reportOnly bool // the throttle refuses no live key, which would be nobody then
 }
 
-func newKeyAuthenticator(keys keystore.Store, o Options) *keyAuthenticator {
+func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthenticator {
 	a := &keyAuthenticator{
-		KeyOptions: o.Keys, service: o.Service, keys: keys, proxies: o.TrustedProxies,
+		KeyOptions: o.Keys, service: o.Service, keys: keys, proxies: p,
 		throttle: newThrottle(o.Failures), joined: o.Authenticate != nil,
 		reportOnly: o.ReportOnly,
 	}

@@ -33,7 +33,7 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 	if keys == nil {
 		a.missing.Detail = "No credentials were sent, or none that this service takes."
 	} else {
-		a.keys = newKeyAuthenticator(keys, o)
+		a.keys = newKeyAuthenticator(keys, o, report.proxies)
 	}
 	return a
 }

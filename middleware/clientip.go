@@ -7,14 +7,26 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // proxies are those that a team trusts.
-type proxies []netip.Prefix
+type proxies struct {
+	prefixes []netip.Prefix
+	socket   bool   // who connects through a unix socket, which has no address
+	noClient func() // called when a client has no address and socket is not set
+}
 
-func (p proxies) validate() error {
+func (o Options) proxies() *proxies {
+	return &proxies{o.TrustedProxies, o.TrustUnixSocket, sync.OnceFunc(func() {
+		o.Hooks.logger().Warn("middleware: requests come through a unix socket, so all clients count as one, " +
+			"without an address: set Options.TrustUnixSocket if a proxy sends them with X-Forwarded-For")
+	})}
+}
+
+func (p *proxies) validate() error {
 	var errs []error
-	for _, prefix := range p {
+	for _, prefix := range p.prefixes {
 		switch {
 		case !prefix.IsValid() || prefix.Addr().Is4In6():
 			errs = append(errs, fmt.Errorf("%v matches no address; write IPv4 prefixes as 10.0.0.0/8", prefix))
@@ -29,15 +41,19 @@ func (p proxies) validate() error {
 // a trusted proxy, the rightmost entry of X-Forwarded-For that is not one.
 // Several header lines are one list (RFC 9110, section 5.3). At an entry that
 // is not an address, the client is the address to its right. The address is
-// invalid when the peer's is not an IP address, as on a unix socket.
-func (p proxies) client(r *http.Request) netip.Addr {
-	return p.behind(r.RemoteAddr, r.Header["X-Forwarded-For"])
+// invalid on a unix socket that is not trusted, or whose proxy names nobody.
+func (p *proxies) client(r *http.Request) netip.Addr {
+	a := p.behind(r.RemoteAddr, r.Header["X-Forwarded-For"])
+	if !a.IsValid() && !p.socket {
+		p.noClient()
+	}
+	return a
 }
 
 // behind is client for a RemoteAddr and the lines of X-Forwarded-For.
-func (p proxies) behind(remote string, forwarded []string) netip.Addr {
+func (p *proxies) behind(remote string, forwarded []string) netip.Addr {
 	peer, ok := parseAddr(remote)
-	if !ok || !p.trust(peer) {
+	if trusted := ok && p.trust(peer) || !ok && p.socket; !trusted {
 		return peer
 	}
 	client := peer
@@ -58,13 +74,13 @@ func (p proxies) behind(remote string, forwarded []string) netip.Addr {
 	return client
 }
 
-func (p proxies) trust(a netip.Addr) bool {
-	return slices.ContainsFunc(p, func(prefix netip.Prefix) bool { return prefix.Contains(a) })
+func (p *proxies) trust(a netip.Addr) bool {
+	return slices.ContainsFunc(p.prefixes, func(prefix netip.Prefix) bool { return prefix.Contains(a) })
 }
 
 // bucket returns the client's name in a rate limit: the address, or the /64 of
 // an IPv6 address, because that is what one subscriber is given.
-func (p proxies) bucket(r *http.Request) string {
+func (p *proxies) bucket(r *http.Request) string {
 	a := p.client(r)
 	if a.Is6() {
 		network, _ := a.Prefix(64) // 64 bits always fit

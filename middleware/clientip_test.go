@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 func TestClientIP(t *testing.T) {
@@ -61,6 +63,31 @@ func TestClientIP(t *testing.T) {
 		r.Header.Set("Forwarded", "for=6.6.6.6")
 		if got := addressOf(tt.proxies, r); got.String() != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A proxy on a unix socket has no address. It is believed if Options say so;
+// otherwise all its clients are one, and the log says that once.
+func TestUnixSocket(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		l := newLogged()
+		api := testAPI(newKeyring().keys, middleware.Options{Hooks: l.hooks(), TrustUnixSocket: trusted,
+			Failures: ratelimit.MustParse("1-H")})
+		send := func(peer, client string) int {
+			r := request("GET", "/api/v1/any", wellFormed(), "", "X-Forwarded-For: "+client)
+			r.RemoteAddr = peer
+			return serve(api, r).StatusCode
+		}
+		got := []int{send("@", "192.0.2.1"), send("@", "192.0.2.2"), send("", "192.0.2.2"),
+			send("203.0.113.9:1", "192.0.2.1")}
+		want := []int{401, 429, 429, 401}
+		if trusted {
+			want = []int{401, 401, 429, 401} // the word of an address is not believed
+		}
+		said := strings.Count(l.String(), "set Options.TrustUnixSocket")
+		if !slices.Equal(got, want) || said == 1 == trusted {
+			t.Errorf("trusted: %t: got %v, want %v; said %d times:\n%s", trusted, got, want, said, l)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (s *sent) copy(report *reporter, r *http.Request) {
 	if len(r.RequestURI) > redact.MaxText {
 		s.path = strings.Clone(s.path) // a part of it
 	}
-	if len(report.proxies) > 0 {
+	if p := report.proxies; len(p.prefixes) > 0 || p.socket {
 		s.forwarded = strings.Join(r.Header["X-Forwarded-For"], ",")
 	}
 	if len(s.forwarded) > redact.MaxText {
@@ -137,7 +137,7 @@ func (e Event) redacted(field func(*sent) string) string {
 }
 
 // ClientIP returns the address behind the TrustedProxies of the outermost stage,
-// zero on a unix socket.
+// zero on a unix socket that it does not trust.
 func (e Event) ClientIP() netip.Addr {
 	if e.sent == nil {
 		return netip.Addr{}

@@ -67,11 +67,11 @@ func New(keys keystore.Store, o Options) *Guard {
 	if ownReplies {
 		o.Idempotency.Runner = idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Logger: o.Hooks.logger()}), idem.Options{})
 	}
-	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.Keys.Header, proxies: o.TrustedProxies}
+	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.Keys.Header, proxies: o.proxies()}
 	g := &Guard{
 		options: o, report: report,
 		ids:      &requestIDs{o.RequestIDHeader, o.TrustRequestID, report},
-		limits:   newLimiter(o.RateLimit, o.TrustedProxies, report),
+		limits:   newLimiter(o.RateLimit, report.proxies, report),
 		bodies:   &keyed.Bodies{Max: cmp.Or(o.Idempotency.MaxBodies, defaultMaxBodies)},
 		warnings: make(map[*idem.Runner]*keyed.Warnings),
 	}

@@ -84,6 +84,12 @@ type Options struct {
 	// of keys and [Event].ClientIP go by it.
 	TrustedProxies []netip.Prefix
 
+	// TrustUnixSocket says that a proxy opens the connections that come through a
+	// unix socket, and is one of TrustedProxies: its X-Forwarded-For is believed.
+	// Otherwise all clients behind a socket count as one without an address,
+	// which the log says once.
+	TrustUnixSocket bool
+
 	RateLimit   RateLimitOptions
 	Idempotency IdempotencyOptions
 
@@ -116,7 +122,7 @@ func (o Options) Validate() error {
 	if o.Keys.Header == o.RequestIDHeader {
 		add("Keys", fmt.Errorf("the header %s is that of the request id", o.Keys.Header))
 	}
-	add("TrustedProxies", proxies(o.TrustedProxies).validate())
+	add("TrustedProxies", o.proxies().validate())
 	add("RateLimit", o.RateLimit.validate())
 	add("Idempotency", o.Idempotency.validate())
 	return errors.Join(errs...)

@@ -116,12 +116,13 @@ type probed struct {
 func TestEveryOption(t *testing.T) {
 	one := func(name string) *ratelimit.Policy { return policy(name, "1-H", 0) }
 	rows := map[string]func(*probed){
-		"Options.Base":           func(p *probed) { p.o.Base = "/v2" },
-		"Options.Service":        func(p *probed) { p.o.Service.Prefix, p.uncached = "acme", true },
-		"Options.Authenticate":   func(p *probed) { p.o.Authenticate = session(by(t, "user")) },
-		"Options.Failures":       func(p *probed) { p.o.Failures = ratelimit.MustParse("1-H") },
-		"Options.TrustedProxies": func(p *probed) { p.o.TrustedProxies = trust("192.0.2.0/24") }, // the peer's of httptest
-		"Options.Hooks":          func(p *probed) { p.o.Hooks = &middleware.Hooks{Logger: quiet().Logger} },
+		"Options.Base":            func(p *probed) { p.o.Base = "/v2" },
+		"Options.Service":         func(p *probed) { p.o.Service.Prefix, p.uncached = "acme", true },
+		"Options.Authenticate":    func(p *probed) { p.o.Authenticate = session(by(t, "user")) },
+		"Options.Failures":        func(p *probed) { p.o.Failures = ratelimit.MustParse("1-H") },
+		"Options.TrustedProxies":  func(p *probed) { p.o.TrustedProxies = trust("192.0.2.0/24") }, // the peer's of httptest
+		"Options.TrustUnixSocket": func(p *probed) { p.o.TrustUnixSocket = true },
+		"Options.Hooks":           func(p *probed) { p.o.Hooks = &middleware.Hooks{Logger: quiet().Logger} },
 
 		"Options.RequestIDHeader": func(p *probed) { p.o.RequestIDHeader = "Acme-Request-Id" },
 		"Options.TrustRequestID":  func(p *probed) { p.o.TrustRequestID = func(*http.Request) bool { return true } },
@@ -301,6 +302,9 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	send(api, "POST", full, "X-Part: 2", "Idempotency-Key: 1")
 	r := request("POST", "/api/v1/tasks", full, "{}", "Idempotency-Key: 1", "X-Part: 1")
 	r.Host = "another.example"
+	fmt.Fprintln(&b, serve(api, r).StatusCode)
+	r = request("PUT", "/api/v1/tasks", bound, "{}", "X-Forwarded-For: 198.51.100.1")
+	r.RemoteAddr = "@" // on a unix socket
 	fmt.Fprintln(&b, serve(api, r).StatusCode)
 	send(piece, "GET", full)
 	_ = flush(p.lastUsed)

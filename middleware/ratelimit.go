@@ -115,12 +115,12 @@ func (o RateLimitOptions) validate() error {
 // limiter is RateLimitOptions made ready.
 type limiter struct {
 	RateLimitOptions
-	proxies     proxies
+	proxies     *proxies
 	concurrency *slots.Slots
 	report      *reporter
 }
 
-func newLimiter(o RateLimitOptions, p proxies, report *reporter) *limiter {
+func newLimiter(o RateLimitOptions, p *proxies, report *reporter) *limiter {
 	l := &limiter{RateLimitOptions: o, proxies: p, report: report}
 	if l.Concurrent > 0 {
 		l.concurrency = slots.New(l.Concurrent)

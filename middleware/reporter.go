@@ -27,7 +27,7 @@ type reporter struct {
 	own       *Hooks         // of the Guard; nil leaves it to the stage outside
 	shapes    *regexp.Regexp // of API keys
 	keyHeader string         // that may carry an API key, beside Authorization
-	proxies   proxies
+	proxies   *proxies
 	faults    sync.Map // to *fault, by message
 }
 
