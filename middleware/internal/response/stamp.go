@@ -14,6 +14,7 @@ func (w *Writer) Stamp(h http.Header) {
 	values, present := h[w.IDHeader]
 	if hasOther(h, present) {
 		for name := range h {
+			w.trailers = w.trailers || name == "Trailer"
 			rest := name
 			if len(name) != len(w.IDHeader) {
 				rest = strings.TrimPrefix(name, http.TrailerPrefix)

@@ -45,6 +45,7 @@ type Writer struct {
 	Bytes           int64
 	Hijacked        bool
 	flushed         bool
+	trailers        bool        // are announced
 	Checked         bool        // Owner, a Refuser, is asked before a success
 	dropped         bool        // it has refused what the handler writes
 	fields          int32       // of the header, when it was committed
@@ -326,7 +327,7 @@ func (w *Writer) Finish() {
 	// net/http may send trailers.
 	h := w.below.Header()
 	if id := h[w.IDHeader]; w.headerAskedLate.Load() || int32(len(h)) != w.fields || len(id) != 1 || id[0] != w.ID ||
-		w.flushed || w.Bytes > unchunked || !w.http1() || h["Trailer"] != nil {
+		w.flushed || w.Bytes > unchunked || !w.http1() || w.trailers {
 		w.Stamp(h)
 	}
 }
