@@ -69,8 +69,9 @@ func (n *network) kill(t *testing.T, which []int) {
 		t.Fatalf("the pool has %d connections, want %d", len(n.conns), connections)
 	}
 	for _, i := range which {
-		n.conns[i].dead.Store(true)
-		t.Cleanup(func() { n.conns[i].Close() }) // a pool waits for it when it is closed
+		c := n.conns[i]
+		c.dead.Store(true)
+		t.Cleanup(func() { c.Close() }) // a pool waits for it when it is closed
 	}
 }
 
