@@ -21,10 +21,10 @@ installed() { # program package…
 # for each package, and all of one that fails.
 tested() { # arguments of go test
 	go test -v "$@" 2>&1 | tee -a "$work/tests.log" | awk '
-		/^(ok|\?) +\t/ { print; lines = 0; next }
+		/^(ok|\?) +\t/ { print; fflush(); lines = 0; next }
 		/^=== (RUN|PAUSE|CONT|NAME|ATTR)|^ *--- PASS|^PASS$/ { next }
 		{ line[lines++] = $0 }
-		/^FAIL(\t|$)/ { for (i = 0; i < lines; i++) print line[i]; lines = 0 }
+		/^FAIL(\t|$)/ { for (i = 0; i < lines; i++) print line[i]; fflush(); lines = 0 }
 		END { for (i = 0; i < lines; i++) print line[i] }'
 }
 
