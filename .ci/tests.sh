@@ -1,5 +1,8 @@
 # What test, run, nightly and console/run share; they source it. work is a directory.
 
+# What tests print is added to this file.
+log=${TESTS_LOG:-$work/tests.log}
+
 heading() { printf '\n== %s, after %d s\n' "$*" "$SECONDS"; }
 
 # installed installs Debian's packages when there is no such program.
@@ -17,10 +20,10 @@ installed() { # program package…
 	}
 }
 
-# tested runs tests, adds what they print to tests.log in work, and shows a line
+# tested runs tests, adds what they print to the log, and shows a line
 # for each package, and all of one that fails.
 tested() { # arguments of go test
-	go test -v "$@" 2>&1 | tee -a "$work/tests.log" | awk '
+	go test -v "$@" 2>&1 | tee -a "$log" | awk '
 		/^(ok|\?) +\t/ { print; fflush(); lines = 0; next }
 		/^=== (RUN|PAUSE|CONT|NAME|ATTR)|^ *--- PASS|^PASS$/ { next }
 		{ line[lines++] = $0 }
@@ -28,13 +31,35 @@ tested() { # arguments of go test
 		END { for (i = 0; i < lines; i++) print line[i] }'
 }
 
-# tested_modules tests all modules. The dots of go leave out hidden folders.
-tested_modules() { # flags of go test
+# each_module runs a command in each module, and fails if it fails in any.
+each_module() { # command argument…
 	local module status=0
 	for module in "${modules[@]}"; do
-		(cd "$module" && tested "$@" ./... $(find .ci -name '*_test.go' -printf './%h\n' 2>/dev/null | sort -u)) || status=1
+		(cd "$module" && "$@") || status=1
 	done
 	return "$status"
+}
+
+# packages prints those of the module here. The dots of go leave out the root's
+# hidden folder.
+packages() {
+	echo ./...
+	find .ci -name '*.go' -printf './%h\n' 2>/dev/null | sort -u
+}
+
+# with_replaces copies go.mod and go.sum of the module here to NAME.mod and
+# NAME.sum. A module whose commands are installed has its replaces in a go.work,
+# where go mod does not see them: they are added.
+with_replaces() { # NAME
+	cp go.mod "$1.mod"
+	if [ -f go.sum ]; then cp go.sum "$1.sum"; fi
+	if [ -f go.work ]; then sed -n '/^replace (/,/^)/p; /^replace [^(]/p' go.work >>"$1.mod"; fi
+}
+
+# tidy fails if go.mod or go.sum of the module here are not.
+tidy() {
+	with_replaces "$work/tidy"
+	GOWORK=off go mod tidy -diff -modfile="$work/tidy.mod"
 }
 
 # totals says how many tests ran, and how many of them on which server.
@@ -54,13 +79,13 @@ totals() {
 			for (server in packages) printf "%-8s %2d packages %5d tests\n", server, packages[server], tests[server] | "sort"
 			close("sort")
 			printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
-		}' "$work/tests.log"
+		}' "$log"
 }
 
 # left_out prints the reason of each test that was skipped. It fails if there is none.
 left_out() {
 	awk '/^ *--- SKIP/ { skipped = 1; print; next } /left out: / { print }
-		END { exit !skipped }' "$work/tests.log"
+		END { exit !skipped }' "$log"
 }
 
 # none_left_out fails if a test was skipped, if a package ran none, or if fewer
@@ -71,7 +96,7 @@ none_left_out() { # lines
 		echo 'the tests above were skipped'
 		return 1
 	fi
-	if grep -F '[no tests to run]' "$work/tests.log"; then
+	if grep -F '[no tests to run]' "$log"; then
 		echo 'the packages above ran no test'
 		return 1
 	fi
@@ -84,29 +109,29 @@ none_left_out() { # lines
 		END { exit fewer }' "$work/totals" .ci/floors
 }
 
-# on_servers prints the packages that meet a server: those whose tests import
-# .ci/servers.
+# on_servers prints the packages of the module here that meet a server: those
+# whose tests import .ci/servers.
 on_servers() {
-	local harness
-	harness="$(go list -m)/.ci/servers"
-	go list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' ./... ./.ci/rolling |
-		awk -v harness="$harness" '$1 ~ /\.test$/ { for (i = 2; i <= NF; i++) if ($i == harness) { sub(/\.test$/, "", $1); print $1 } }'
+	go list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' $(packages) |
+		awk '$1 ~ /\.test$/ && / [^ ]*\/\.ci\/servers( |$)/ { sub(/\.test$/, "", $1); print $1 }'
 }
 
-# without_race prints the packages that have tests which the race detector
-# leaves out by a build tag, and then the names of these tests, as -run takes them.
-without_race() {
+# without_race runs the tests of the module here that the race detector leaves
+# out by a build tag.
+without_race() { # flags of go test
 	local format='{{$dir := .Dir}}{{range .TestGoFiles}}{{$dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$dir}}/{{.}} {{end}}' files
 	mapfile -t files < <(comm -23 <(go list -f "$format" ./... | xargs -n1 | sort) <(go list -race -f "$format" ./... | xargs -n1 | sort))
-	grep -hoE '^func Test\w+' "${files[@]}" | sed 's/^func //' | sort -u | paste -sd '|' | sed 's/.*/^(&)$/'
-	grep -lE '^func Test' "${files[@]}" | xargs -rn1 dirname | sort -u
+	mapfile -t files < <(grep -sl '^func Test' "${files[@]}" /dev/null)
+	[ "${#files[@]}" -gt 0 ] || return 0
+	tested "$@" -run "$(grep -hoE '^func Test\w+' "${files[@]}" | sed 's/^func //' | sort -u | paste -sd '|' | sed 's/.*/^(&)$/')" \
+		$(dirname "${files[@]}" | sort -u)
 }
 
 staticcheck_version=v0.8.2
 govulncheck_version=v1.8.0
 
-# The side module lies in a hidden folder, which ./... leaves out.
-modules=(. .side)
+# The folders with a go.mod. The root's stands first, and its ./... leaves out the others.
+mapfile -t modules < <(find . -name node_modules -prune -o -name go.mod -printf '%h\n' | sort)
 
 # tool prints the path of the program that a module installs, at exactly that version.
 tool() { # package version
