@@ -132,6 +132,13 @@ govulncheck_version=v1.8.0
 
 # The folders with a go.mod. The root's stands first, and its ./... leaves out the others.
 mapfile -t modules < <(find . -name node_modules -prune -o -name go.mod -printf '%h\n' | sort)
+# Those in hidden folders are not published.
+mapfile -t published < <(printf '%s\n' "${modules[@]}" | grep -v '/\.')
+
+# versions sets the version that the modules require of each other.
+versions() { # version
+	sed -i -E "s#^(\s*|require )(github.com/sallyport-go/sallyport\S*) v\S+#\1\2 $1#" "${modules[@]/%//go.mod}"
+}
 
 # tool prints the path of the program that a module installs, at exactly that version.
 tool() { # package version
