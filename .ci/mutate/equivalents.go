@@ -4,28 +4,33 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// equivalentSet holds mutants by their text, which has no line number: code
-// that moves takes its entry along.
-type equivalentSet map[string]bool
+// most is how many equivalents a package may have. A package with more has
+// numbers that are no part of what it promises: give them a name and a test, or
+// take them out.
+const most = 10
+
+// equivalents holds mutants by their text, which has no line number: code that
+// moves takes its entry along. An entry without an arrow is all mutants of the
+// expression that it ends in.
+type equivalents map[string]bool
 
 var lineNumber = regexp.MustCompile(`^([^:]+):\d+:`)
 
 // readEquivalents reads groups of lines: mutants as they were printed, and
-// below them, indented, why no test can tell them from the code. A line that
-// ends in a slash names the folder of the files that follow.
-func readEquivalents(name string) (equivalentSet, error) {
+// below them, indented, why no test can tell them from the code.
+func readEquivalents(name string) (equivalents, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	known := equivalentSet{}
+	known, count := equivalents{}, map[string]int{}
 	var open string // a mutant that has no reason yet
-	folder := ""
 	for line := range strings.Lines(string(text) + "\n\n") {
 		line = strings.TrimRight(line, "\n")
 		switch {
@@ -36,19 +41,24 @@ func readEquivalents(name string) (equivalentSet, error) {
 			}
 		case strings.HasPrefix(line, "\t") || strings.HasPrefix(line, " "):
 			open = ""
-		case strings.HasSuffix(line, "/"):
-			folder = line
 		default:
-			open = folder + lineNumber.ReplaceAllString(line, "$1:")
+			open = lineNumber.ReplaceAllString(line, "$1:")
 			known[open] = true
+			folder := filepath.Dir(strings.SplitN(open, ":", 2)[0])
+			if count[folder]++; count[folder] > most {
+				return nil, fmt.Errorf("%s: %s has more than %d equivalents", name, folder, most)
+			}
 		}
 	}
 	return known, nil
 }
 
+// has reports whether no test can tell the mutant from the code.
+func (known equivalents) has(m mutant) bool { return known[m.text()] || known[m.place()] }
+
 // unused returns the entries for files of these packages, and for files that
 // are gone, that match no mutant any more.
-func (known equivalentSet) unused(packages []*pkg) []string {
+func (known equivalents) unused(packages []*pkg) []string {
 	var unused []string
 	for _, text := range slices.Sorted(maps.Keys(known)) {
 		file, _, _ := strings.Cut(text, ":")

@@ -3,22 +3,24 @@
 // not tested. The mutator edits no file; it lays the changed one over the
 // real one with "go test -overlay".
 //
-//	go run ./.ci/mutate                            # the five packages, all mutants: hours
-//	go run ./.ci/mutate -sample 40                 # 40 of each package
+//	go run ./.ci/mutate                            # all packages of all modules: days
+//	go run ./.ci/mutate -sample 40                 # 40 mutants of each package
 //	go run ./.ci/mutate -sample 40 -seed 7 ./scope ./middleware/internal/...
 //	go run ./.ci/mutate -list ./scope              # the mutants, without a test
 //	go run ./.ci/mutate -only 'edits: .*deleted' ./scope
 //	go run ./.ci/mutate -run 'Defects|Clean' ./middleware/contracttest/internal/rules
 //
-// A mutant is judged by the tests of its package; in an internal package by
-// those of the package above as well. Mutants that do not build do not
-// count. One is killed when it takes three times what the tests take without
+// A mutant is judged by the tests of its package, and by the suite of that name
+// in .suites; in an internal package by those of the packages that import it as
+// well. Set the addresses of the servers (CONTRIBUTING.md), or what runs on them
+// survives. Mutants that do not build do not count. One is killed when it takes three times what the tests take without
 // it, and 20 s. Each survivor is printed as
 //
 //	file:line: function: before → after
 //
 // Either write a test that fails on it or, if no test can, add the printed
-// line to the file of equivalents with the reason below it. The exit status
+// line to the file of equivalents with the reason below it: at most ten a
+// package. Without its arrow the line stands for all mutants of the expression. The exit status
 // is 1 if a package scores less than -least percent, and 2 if the tests
 // could not be run.
 //
@@ -42,15 +44,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// defaults are the packages whose tests the project promises to keep sharp.
-var defaults = []string{"./scope", "./keystore", "./idem", "./ratelimit", "./middleware", "./middleware/internal/..."}
-
 var (
 	sample = flag.Int("sample", 0, "try `N` mutants of each package, chosen at random (default all)")
 	seed   = flag.Uint64("seed", 1, "choose the sample by this `number`")
 	only   = flag.String("only", "",
 		"try the mutants whose printed line matches this `expression`, as when a test for a survivor is written")
-	judges = flag.String("run", "",
+	named = flag.String("run", "",
 		"judge by the tests whose names match this `expression` alone, where the others take too long")
 	least   = flag.Float64("least", 95, "exit 1 if a package scores less than this `percentage`")
 	list    = flag.Bool("list", false, "print the mutants and do not test them")
@@ -76,11 +75,7 @@ func main() {
 
 // mutate reports whether a package scored too low.
 func mutate(ctx context.Context) (low bool, err error) {
-	patterns := flag.Args()
-	if len(patterns) == 0 {
-		patterns = defaults
-	}
-	packages, err := load(ctx, patterns)
+	packages, err := load(ctx, flag.Args())
 	if err != nil {
 		return false, err
 	}

@@ -28,6 +28,11 @@ func (m mutant) text() string {
 	return fmt.Sprintf("%s: %s: %s → %s", m.shown, m.function, m.before, m.after)
 }
 
+// place names all mutants of the same expression.
+func (m mutant) place() string {
+	return fmt.Sprintf("%s: %s: %s", m.shown, m.function, m.before)
+}
+
 func (m mutant) String() string {
 	return fmt.Sprintf("%s:%d:%s", m.shown, m.line, strings.TrimPrefix(m.text(), m.shown+":"))
 }
@@ -168,7 +173,7 @@ func (f *finder) swap(n ast.Node, at token.Pos, operator token.Token) {
 // stands around it, unless that is long.
 func (f *finder) shift(n *ast.BasicLit, stack []ast.Node) {
 	value, err := strconv.ParseInt(n.Value, 0, 64)
-	if n.Kind != token.INT || err != nil {
+	if n.Kind != token.INT || err != nil || isRoom(n, stack[len(stack)-1]) {
 		return
 	}
 	format := "%d"
@@ -191,6 +196,22 @@ func (f *finder) shift(n *ast.BasicLit, stack []ast.Node) {
 		after := string(f.src[f.offset(shown.Pos()):start]) + literal + string(f.src[end:f.offset(shown.End())])
 		f.addBytes(shown, start, end, literal, after)
 	}
+}
+
+// isRoom reports whether a number says how much room an array, a channel, a map
+// or a slice has. More or less of it changes no result that a test could see.
+func isRoom(n *ast.BasicLit, around ast.Node) bool {
+	switch around := around.(type) {
+	case *ast.ArrayType:
+		return true
+	case *ast.CallExpr:
+		if f, ok := around.Fun.(*ast.Ident); !ok || f.Name != "make" {
+			return false
+		}
+		_, slice := around.Args[0].(*ast.ArrayType)
+		return len(around.Args) == 3 && around.Args[2] == n || !slice && len(around.Args) == 2 && around.Args[1] == n
+	}
+	return false
 }
 
 // deletions removes calls, assignments, sends, defers and go statements.

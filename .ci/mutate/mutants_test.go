@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -40,7 +41,12 @@ func TestFind(t *testing.T) {
 		{"g(func() bool { return false })", []string{"g(func() bool { return false }) → deleted",
 			"return false → return true"}},
 		{"g(func() [2]int { return s })", []string{
-			"g(func() [2]int { return s }) → deleted", "return s → return *new([2]int)", "[2]int → [3]int", "[2]int → [1]int",
+			"g(func() [2]int { return s }) → deleted", "return s → return *new([2]int)",
+		}},
+		{"c := make(chan int, 1); _ = c", []string{"_ = c → deleted"}},
+		{"c := make([]int, a, 4); _ = c", []string{"_ = c → deleted"}},
+		{"c := make([]int, 4); _ = c", []string{
+			"_ = c → deleted", "make([]int, 4) → make([]int, 5)", "make([]int, 4) → make([]int, 3)",
 		}},
 	} {
 		src := []byte("package p\n\nfunc f(a, b int, s []int) (int, error) { " + tt.body + " }\n")
@@ -73,7 +79,9 @@ func TestReadEquivalents(t *testing.T) {
 		{"with its line", "a.go:12: f: x → y\n\tNobody sees x.\n", "a.go: f: x → y"},
 		{"without its line", "# none\n\na.go: f: x → y\n\tNobody\n\tsees x.\n", "a.go: f: x → y"},
 		{"one reason for two", "a.go: f: x → y\na.go: f: y → z\n\tNobody sees them.\n", "a.go: f: x → y"},
-		{"below a folder", "b/c/\n\na.go:12: f: x → y\n\tNobody sees x.\n", "b/c/a.go: f: x → y"},
+		{"all of an expression", "a.go: f: x\n\tNobody sees x.\n", "a.go: f: x"},
+		{"ten", strings.Repeat("a.go: f: x → y\n\tNobody sees x.\n", 10), "a.go: f: x → y"},
+		{"eleven", strings.Repeat("a.go: f: x → y\n\tNobody sees x.\n", 11), ""},
 		{"without a reason", "a.go:12: f: x → y\n\na.go: f: y → z\n\tNobody sees y.\n", ""},
 		{"without a reason at the end", "a.go:12: f: x → y\n", ""},
 	} {

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -16,41 +18,98 @@ type pkg struct {
 	Dir, ImportPath           string
 	GoFiles                   []string
 	TestGoFiles, XTestGoFiles []string
+	Imports                   []string
+	Module                    struct{ Dir string }
 
 	tests []*pkg          // the packages whose tests judge this one
 	files map[string]bool // its files as they are printed
-	seen  map[string]bool // the texts of all its mutants
+	seen  map[string]bool // the texts and places of all its mutants
 }
 
 func (p *pkg) tested() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 }
 
-// load lists packages and finds the tests of each.
-func load(ctx context.Context, patterns []string) ([]*pkg, error) {
-	packages, err := goList(ctx, patterns...)
+// suites are the tests of packages on real servers, in folders of their names.
+const suites = ".suites"
+
+// load lists the packages that match the patterns, in all modules, or else all
+// that are published, and finds the tests of each.
+func load(ctx context.Context, patterns []string) (chosen []*pkg, err error) {
+	top, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range packages {
-		if p.tested() {
-			p.tests = append(p.tests, p)
-		}
-		path, _, internal := strings.Cut(p.ImportPath, "/internal/")
-		if !internal {
-			continue
-		}
-		above, err := goList(ctx, path)
+	folders, err := modules(top)
+	if err != nil {
+		return nil, err
+	}
+	var all []*pkg
+	for _, folder := range folders {
+		packages, err := goList(ctx, folder)
 		if err != nil {
 			return nil, err
 		}
-		p.tests = append(p.tests, above...)
+		all = append(all, packages...)
 	}
-	return packages, nil
+	for _, p := range all {
+		folder := strings.TrimPrefix(strings.TrimPrefix(p.Dir, top), "/")
+		if len(p.GoFiles) > 0 && matches(folder, patterns) {
+			p.tests = judges(p, all)
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen, nil
 }
 
-func goList(ctx context.Context, patterns ...string) ([]*pkg, error) {
-	args := append([]string{"list", "-json=Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles", "--"}, patterns...)
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Stderr = os.Stderr
+// modules returns the folders with a go.mod.
+func modules(top string) (folders []string, err error) {
+	err = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.Name() == "node_modules" {
+			return filepath.SkipDir
+		}
+		if err == nil && d.Name() == "go.mod" {
+			folders = append(folders, filepath.Dir(path))
+		}
+		return err
+	})
+	return folders, err
+}
+
+// matches reports whether a pattern such as ./idem or ./idem/... means the
+// folder. No pattern means each that is not hidden.
+func matches(folder string, patterns []string) bool {
+	if len(patterns) == 0 {
+		return !strings.HasPrefix(folder, ".")
+	}
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		above, below := strings.CutSuffix(strings.TrimPrefix(pattern, "./"), "...")
+		above = strings.TrimSuffix(above, "/")
+		return folder == above || below && (above == "" || strings.HasPrefix(folder, above+"/"))
+	})
+}
+
+// judges returns the packages whose tests judge p: it, its suite, and the same
+// of those that import it if it is internal.
+func judges(p *pkg, all []*pkg) (tests []*pkg) {
+	internal := strings.Contains(p.ImportPath, "/internal/")
+	for _, q := range all {
+		self := q == p || internal && slices.Contains(q.Imports, p.ImportPath)
+		if !self {
+			continue
+		}
+		for _, t := range all {
+			if t == q || strings.HasSuffix(t.Dir, "/"+suites+"/"+filepath.Base(q.Dir)) {
+				if t.tested() && !slices.Contains(tests, t) {
+					tests = append(tests, t)
+				}
+			}
+		}
+	}
+	return tests
+}
+
+func goList(ctx context.Context, folder string) ([]*pkg, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-json=Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles,Imports,Module", "./...")
+	cmd.Dir, cmd.Stderr = folder, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
@@ -68,7 +127,7 @@ func goList(ctx context.Context, patterns ...string) ([]*pkg, error) {
 }
 
 // mutants returns those of a package that are not known to be equivalent.
-func (p *pkg) mutants(known equivalentSet) ([]mutant, error) {
+func (p *pkg) mutants(known equivalents) ([]mutant, error) {
 	here, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -88,8 +147,8 @@ func (p *pkg) mutants(known equivalentSet) ([]mutant, error) {
 			return nil, err
 		}
 		for _, m := range found {
-			p.seen[m.text()] = true
-			if !known[m.text()] {
+			p.seen[m.text()], p.seen[m.place()] = true, true
+			if !known.has(m) {
 				all = append(all, m)
 			}
 		}

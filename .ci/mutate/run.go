@@ -113,7 +113,9 @@ func (m mutant) write(dir string) (string, error) {
 
 func build(ctx context.Context, p *pkg, binary string, flags ...string) ([]byte, error) {
 	args := append([]string{"test", "-c", "-vet=off", "-o", binary}, flags...)
-	return exec.CommandContext(ctx, "go", append(args, p.ImportPath)...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, "go", append(args, p.ImportPath)...)
+	cmd.Dir = p.Module.Dir
+	return cmd.CombinedOutput()
 }
 
 // run runs tests where "go test" would, and reports whether they took longer
@@ -123,7 +125,7 @@ func run(ctx context.Context, p *pkg, binary string, limit time.Duration) (out [
 	ctx, cancel := context.WithTimeout(ctx, limit+10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout="+limit.String(),
-		"-test.run="+*judges)
+		"-test.run="+*named)
 	cmd.Dir = p.Dir
 	cmd.WaitDelay = 5 * time.Second // for processes that the tests started
 	out, err = cmd.CombinedOutput()
