@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 )
@@ -150,7 +150,7 @@ func TestNotReached(t *testing.T) {
 	server := func(severity, code string) error {
 		return fmt.Errorf("wrapped: %w", &pgconn.PgError{SeverityUnlocalized: severity, Code: code})
 	}
-	conn, err := pgx.ConnectConfig(t.Context(), sqltest.Postgres(t))
+	conn, err := pgx.ConnectConfig(t.Context(), pgtest.Schema(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 )
@@ -26,7 +26,7 @@ func newPool(t testing.TB, size int, set func(*pgx.ConnConfig)) *pgxpool.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf.ConnConfig, conf.MaxConns = sqltest.Postgres(t), int32(size)
+	conf.ConnConfig, conf.MaxConns = pgtest.Schema(t), int32(size)
 	if set != nil {
 		set(conf.ConnConfig)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
@@ -61,7 +61,7 @@ func TestCheckSweepColumn(t *testing.T) {
 func TestCheckPooler(t *testing.T) {
 	inBoth(t, func(t *testing.T, d database) {
 		mustSay(t, "no pooler", d.on(d.open(t), idemsql.Options{}).Check(t.Context()))
-		d.conf = sqltest.PgBouncer(t, d.conf)
+		d.conf = pgtest.PgBouncer(t, d.conf)
 		for mode, words := range map[pgx.QueryExecMode][]string{
 			pgx.QueryExecModeCacheStatement: {"pooler in transaction mode", "default_query_exec_mode=cache_describe"},
 			pgx.QueryExecModeCacheDescribe:  nil,

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
@@ -79,7 +80,7 @@ func sqliteDSN(file string, busy time.Duration) string {
 		strconv.FormatInt(busy.Milliseconds(), 10) + ")"
 }
 
-func postgres(t testing.TB) database { return inPostgres(sqltest.Postgres(t)).migrated(t) }
+func postgres(t testing.TB) database { return inPostgres(pgtest.Schema(t)).migrated(t) }
 func mariadb(t testing.TB) database  { return inMariaDB(sqltest.MariaDB(t)).migrated(t) }
 
 func inPostgres(c *pgx.ConnConfig) database { return database{name: "postgres", conf: c} }

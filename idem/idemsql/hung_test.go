@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/idem"
 )
 
@@ -22,7 +22,7 @@ const promised = 3 * time.Second
 
 // stop stops all processes of a server, so that it takes requests in and answers
 // none, and returns what lets them go on.
-func stop(t *testing.T, own *sqltest.OwnPostgres) (goOn func()) {
+func stop(t *testing.T, own *pgtest.Server) (goOn func()) {
 	t.Helper()
 	file, err := os.ReadFile(own.Data() + "/postmaster.pid")
 	if err != nil {
@@ -76,7 +76,7 @@ func lateness(t *testing.T) func() time.Duration {
 // without an answer is unknown. A statement of a handler lasts as long as the
 // handler's context.
 func TestPostgresHangs(t *testing.T) {
-	own := sqltest.NewPostgres(t)
+	own := pgtest.NewServer(t)
 	own.Init()
 	own.Start()
 	for _, row := range []struct {

@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 )
 
 func TestPostgresKilled(t *testing.T) {
-	own := sqltest.NewPostgres(t)
+	own := pgtest.NewServer(t)
 	own.Init()
 	own.Start()
 	inPostgres := func() database { return inPostgres(own.Schema()).migrated(t) }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
@@ -333,7 +333,7 @@ func TestSuiteInExecModes(t *testing.T) {
 // A pooler may give each transaction another connection.
 func TestSuiteBehindPooler(t *testing.T) {
 	inBoth(t, func(t *testing.T, d database) {
-		d.conf = sqltest.PgBouncer(t, d.conf)
+		d.conf = pgtest.PgBouncer(t, d.conf)
 		for _, mode := range poolerModes {
 			t.Run(mode.String(), func(t *testing.T) { suite(d, d.mode(mode).open(t)).Run(t) })
 		}

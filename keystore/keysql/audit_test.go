@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
@@ -179,7 +179,7 @@ func TestSweepOfManyEntries(t *testing.T) {
 // The room for keys is counted after the other calls have ended, also where a
 // transaction sees what there was when it began.
 func TestMaxKeysWithOldSnapshots(t *testing.T) {
-	config := sqltest.Postgres(t)
+	config := pgtest.Schema(t)
 	config.RuntimeParams["default_transaction_isolation"] = "repeatable read"
 	db := stdlib.OpenDB(*config)
 	t.Cleanup(func() { db.Close() })

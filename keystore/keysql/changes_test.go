@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
@@ -361,7 +361,7 @@ func TestFeedAfterDelete(t *testing.T) {
 // then unknown to it, however many transactions follow, so that caches forget
 // all.
 func TestPromotedReplica(t *testing.T) {
-	primary, replica := sqltest.NewPostgres(t), sqltest.NewPostgres(t)
+	primary, replica := pgtest.NewServer(t), pgtest.NewServer(t)
 	primary.Init()
 	primary.Start()
 	db := primary.Open()

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
@@ -120,7 +121,7 @@ func TestCheckReadOnlyFile(t *testing.T) {
 }
 
 func TestCheckStandby(t *testing.T) {
-	primary, standby := sqltest.NewPostgres(t), sqltest.NewPostgres(t)
+	primary, standby := pgtest.NewServer(t), pgtest.NewServer(t)
 	primary.Init()
 	primary.Start()
 	store := keysql.Postgres(primary.Open(), keysql.Options{})
@@ -164,8 +165,8 @@ func TestCheckReadOnlyMariaDB(t *testing.T) {
 // A pooler may give each statement another session. The default mode of pgx,
 // which prepares statements, does not go with that.
 func TestCheckPooler(t *testing.T) {
-	config := sqltest.Postgres(t)
-	pooled := sqltest.PgBouncer(t, config)
+	config := pgtest.Schema(t)
+	pooled := pgtest.PgBouncer(t, config)
 	for mode, safe := range map[pgx.QueryExecMode]bool{
 		pgx.QueryExecModeCacheStatement: false,
 		pgx.QueryExecModeCacheDescribe:  true,
@@ -192,7 +193,7 @@ func TestCheckPooler(t *testing.T) {
 
 // Nameless statements are exchanged only when connections ask at one moment.
 func TestCheckPoolerByChance(t *testing.T) {
-	config := sqltest.PgBouncer(t, sqltest.Postgres(t))
+	config := pgtest.PgBouncer(t, pgtest.Schema(t))
 	config.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec
 	db := stdlib.OpenDB(*config)
 	t.Cleanup(func() { db.Close() })

@@ -16,6 +16,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
@@ -93,7 +94,7 @@ func postgres(t testing.TB) database { return emptyPostgres(t).migrated(t) }
 
 func emptyPostgres(t testing.TB) database {
 	t.Helper()
-	config := sqltest.Postgres(t)
+	config := pgtest.Schema(t)
 	pool := func(t testing.TB, c *pgx.ConnConfig) *sql.DB {
 		db := stdlib.OpenDB(*c)
 		db.SetMaxOpenConns(10)

@@ -1,4 +1,4 @@
-package sqltest
+package pgtest
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/sallyport-go/sallyport/.ci/dbserver"
 	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
@@ -17,8 +18,7 @@ import (
 func PgBouncer(t testing.TB, to *pgx.ConnConfig) *pgx.ConnConfig {
 	t.Helper()
 	program := servers.Program(t, "pgbouncer", "pgbouncer")
-	s := newServer(t, "postgres")
-	t.Cleanup(s.Kill)
+	s := dbserver.New(t, "postgres")
 	password := ""
 	if to.Password != "" { // an empty one is a mistake in the settings
 		password = " password='" + to.Password + "'"
@@ -40,6 +40,6 @@ pool_mode = transaction
 	through.Host, through.Port, through.Database = s.Dir, 6432, "pooled"
 	through.TLSConfig, through.Fallbacks = nil, nil
 	delete(through.RuntimeParams, "search_path")
-	s.start(stdlib.OpenDB(*through), program, settings)
+	s.Start(stdlib.OpenDB(*through), program, settings)
 	return through
 }

@@ -1,0 +1,112 @@
+// Package dbserver starts the database servers that a test has for itself.
+package dbserver
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds what a test waits for. Only what hangs takes that long.
+const patience = 10 * time.Minute
+
+// A Server is a database server of the test's own, on a socket of its own.
+type Server struct {
+	t    testing.TB
+	Dir  string               // of its data and of its socket
+	attr *syscall.SysProcAttr // as whom it runs; it refuses to be root
+
+	process *os.Process
+	ended   chan struct{} // closed when the process has ended
+}
+
+// New returns a server that does not run yet, and that ends with the test. When
+// the test runs as root, the server runs as another user.
+func New(t testing.TB, as string) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sql") // the name of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &Server{t: t, Dir: dir, attr: &syscall.SysProcAttr{}}
+	t.Cleanup(s.Kill)
+	if os.Getuid() == 0 {
+		owner, err := user.Lookup(as)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, _ := strconv.Atoi(owner.Uid)
+		gid, _ := strconv.Atoi(owner.Gid)
+		s.attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		if err := os.Chown(dir, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s *Server) command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.SysProcAttr, cmd.Dir = s.attr, s.Dir
+	return cmd
+}
+
+// Run runs a program to its end, as the server's user.
+func (s *Server) Run(program string, args ...string) {
+	s.t.Helper()
+	if out, err := s.command(program, args...).CombinedOutput(); err != nil {
+		s.t.Fatalf("%s: %v\n%s", program, err, out)
+	}
+}
+
+// Start starts the server and waits until db, which it closes, reaches it. After a kill a server does
+// not start while sessions of the last one live.
+func (s *Server) Start(db *sql.DB, program string, args ...string) {
+	s.t.Helper()
+	defer db.Close()
+	deadline := time.Now().Add(patience)
+	for err := errors.New("not started"); err != nil; err = db.PingContext(context.Background()) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s does not start: %v", program, err)
+		}
+		if !s.runs() {
+			cmd, ended := s.command(program, args...), make(chan struct{})
+			if err := cmd.Start(); err != nil {
+				s.t.Fatal(err)
+			}
+			go func() {
+				cmd.Wait()
+				close(ended)
+			}()
+			s.process, s.ended = cmd.Process, ended
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+func (s *Server) runs() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return s.process != nil
+	}
+}
+
+// Kill ends the server without a word. Sessions of a Postgres notice by
+// themselves.
+func (s *Server) Kill() {
+	if s.process != nil {
+		s.process.Kill()
+		<-s.ended
+		s.process = nil
+	}
+}

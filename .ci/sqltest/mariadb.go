@@ -1,0 +1,105 @@
+package sqltest
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/sallyport-go/sallyport/.ci/dbserver"
+	"github.com/sallyport-go/sallyport/.ci/servers"
+)
+
+// MariaDB makes a database of the test's own in the MariaDB that tests may use.
+func MariaDB(t testing.TB) *mysql.Config {
+	t.Helper()
+	return newDatabase(t, servers.MariaDB.Address(t))
+}
+
+func newDatabase(t testing.TB, dsn string) *mysql.Config {
+	t.Helper()
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.DBName = "sallyport_" + strings.ToLower(rand.Text())
+	execute(t, admin, "CREATE DATABASE "+config.DBName)
+	t.Cleanup(func() {
+		defer admin.Close()
+		// A transaction that a test left open ends with its connection.
+		for _, id := range sessions(t, admin, config.DBName) {
+			admin.ExecContext(context.Background(), "KILL "+id) // it may have ended
+		}
+		execute(t, admin, "SET STATEMENT lock_wait_timeout = 60 FOR DROP DATABASE "+config.DBName)
+	})
+	return config
+}
+
+func sessions(t testing.TB, admin *sql.DB, database string) (ids []string) {
+	rows, err := admin.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE db = ?",
+		database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		t.Error(err)
+	}
+	return ids
+}
+
+func execute(t testing.TB, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(context.Background(), statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// OwnMariaDB is a MariaDB that a test may kill.
+type OwnMariaDB struct {
+	*dbserver.Server
+	t       testing.TB
+	program string
+}
+
+// NewMariaDB returns a server that does not run yet.
+func NewMariaDB(t testing.TB) *OwnMariaDB {
+	t.Helper()
+	servers.MariaDB.Address(t) // so that it is left out with the others
+	install := servers.Program(t, "mariadb-install-db", "mariadb-server")
+	m := &OwnMariaDB{dbserver.New(t, "mysql"), t, servers.Program(t, "mariadbd", "mariadb-server")}
+	m.Run(install, "--no-defaults", "--datadir="+m.Dir+"/data", "--tmpdir="+m.Dir, "--skip-test-db")
+	return m
+}
+
+func (m *OwnMariaDB) dsn() string { return "root@unix(" + m.Dir + "/socket)/mysql" }
+
+// Start starts the server and waits until it serves.
+func (m *OwnMariaDB) Start() {
+	m.t.Helper()
+	db, err := sql.Open("mysql", m.dsn())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	// A server that starts removes the temporary files of others.
+	m.Server.Start(db, m.program, "--no-defaults", "--datadir="+m.Dir+"/data", "--tmpdir="+m.Dir,
+		"--socket="+m.Dir+"/socket", "--pid-file="+m.Dir+"/pid", "--skip-networking", "--skip-grant-tables",
+		"--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=16M")
+}
+
+// Database makes a database in the server.
+func (m *OwnMariaDB) Database() *mysql.Config { return newDatabase(m.t, m.dsn()) }
