@@ -18,6 +18,9 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
+// changesPage is how many digests one call of Changes returns at most.
+const changesPage = 1000
+
 // changes returns what the feed names until it has no more, as a cache reads
 // it.
 func changes(t testing.TB, s *keysql.Store, since string) (changed []keystore.Digest, next string) {
@@ -27,8 +30,8 @@ func changes(t testing.TB, s *keysql.Store, since string) (changed []keystore.Di
 		if err != nil {
 			t.Fatalf("Changes(%q) returned %v", since, err)
 		}
-		if len(page) > keysql.ChangesPage {
-			t.Errorf("Changes returned %d digests at once, want at most %d", len(page), keysql.ChangesPage)
+		if len(page) > changesPage {
+			t.Errorf("Changes returned %d digests at once, want at most %d", len(page), changesPage)
 		}
 		changed = append(changed, page...)
 		if len(page) == 0 || next == since {
@@ -214,7 +217,7 @@ func TestFeedQuiet(t *testing.T) {
 // A bulk change has one number for all its keys in Postgres, and is read in
 // pages. What commits between two pages must not fall between them.
 func TestFeedPages(t *testing.T) {
-	const many = keysql.ChangesPage + 200
+	const many = changesPage + 200
 	inEach(t, func(t *testing.T, d database) {
 		store, db := d.store(t), d.open(t)
 		late := inserted(t, store, "acme", 1)[0]
@@ -233,8 +236,8 @@ func TestFeedPages(t *testing.T) {
 		}
 		execute(t, db, "UPDATE sallyport_keys SET suspended = true WHERE organization = 'bulk'")
 		first, next, err := store.Changes(t.Context(), start)
-		if err != nil || len(first) != keysql.ChangesPage {
-			t.Fatalf("the first page has %d digests (%v), want %d", len(first), err, keysql.ChangesPage)
+		if err != nil || len(first) != changesPage {
+			t.Fatalf("the first page has %d digests (%v), want %d", len(first), err, changesPage)
 		}
 		rest, next := changes(t, store, next)
 		wantAll(t, append(first, rest...), many)
@@ -244,8 +247,8 @@ func TestFeedPages(t *testing.T) {
 			wantAll(t, rest, many)
 		}
 		execute(t, db, "UPDATE sallyport_keys SET suspended = false WHERE organization = 'bulk'")
-		if first, next, err = store.Changes(t.Context(), next); err != nil || len(first) != keysql.ChangesPage {
-			t.Fatalf("the first page has %d digests (%v), want %d", len(first), err, keysql.ChangesPage)
+		if first, next, err = store.Changes(t.Context(), next); err != nil || len(first) != changesPage {
+			t.Fatalf("the first page has %d digests (%v), want %d", len(first), err, changesPage)
 		}
 		if commit == nil {
 			update(t, store, late)

@@ -8,23 +8,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// WithStep returns the store of a later version of this package, whose schema
-// has one step more.
-func (s *Store) WithStep(statements string) *Store {
-	later := *s
-	later.steps = append(s.Schema(), statements)
-	return &later
-}
-
-// Version returns the store of an earlier version of this package.
-func (s *Store) Version(n int) *Store {
-	earlier := *s
-	earlier.steps = s.Schema()[:n]
-	return &earlier
-}
-
-const ChangesPage = changesPage
-
 func MySQLNumber(err error) int { return mysqlNumber(err) }
 
 // ScanScopes and the other Scan functions read what a driver gave for a column.

@@ -45,6 +45,28 @@ func migrate(t testing.TB, s *keysql.Store) {
 	}
 }
 
+// migrateTo makes the tables as Migrate of an earlier version has left them.
+func (d database) migrateTo(t testing.TB, version int) {
+	t.Helper()
+	for _, statements := range d.store(t).Schema()[:version] {
+		execute(t, d.tool(t), statements)
+	}
+	table := "CREATE TABLE sallyport_keys_schema (version integer NOT NULL); INSERT INTO sallyport_keys_schema VALUES ($n)"
+	if d.name == "mariadb" {
+		table = "CREATE TABLE sallyport_keys_schema (id tinyint NOT NULL PRIMARY KEY, version integer NOT NULL, " +
+			"begun integer NOT NULL DEFAULT 0) ENGINE=InnoDB; INSERT INTO sallyport_keys_schema VALUES (1, $n, $n)"
+	}
+	execute(t, d.tool(t), strings.ReplaceAll(table, "$n", fmt.Sprint(version)))
+}
+
+// statements are those that Migrate runs for a step of the schema.
+func (d database) statements(step string) []string {
+	if d.name == "mariadb" {
+		return strings.Split(strings.TrimSpace(step), ";\n\n")
+	}
+	return []string{step}
+}
+
 // A schema that is missing is an error of the database, and no key is reported
 // as unknown.
 func TestNotMigrated(t *testing.T) {
@@ -71,11 +93,18 @@ func TestMigrateAtOnce(t *testing.T) {
 	inEachEmpty(t, func(t *testing.T, d database) {
 		const servers = 8
 		errs := make([]error, servers)
+		var mu sync.Mutex
+		times := make(map[string]int) // each statement was run
+		run := func(what string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			times[what]++
+			return nil
+		}
 		start := make(chan struct{})
 		var running sync.WaitGroup
 		for i := range servers {
-			// A later version, so that there are two steps to be taken once.
-			store := d.store(t).WithStep("CREATE TABLE once (number integer);\n\nINSERT INTO once VALUES (1)")
+			store := d.wrap(breaking{next: run}.on(t, d), keysql.Options{})
 			running.Go(func() {
 				<-start
 				errs[i] = store.Migrate(t.Context())
@@ -88,10 +117,12 @@ func TestMigrateAtOnce(t *testing.T) {
 				t.Errorf("Migrate, called by %d servers at once, returned %v, want nil", servers, err)
 			}
 		}
-		var rows int
-		if err := d.open(t).QueryRowContext(t.Context(), "SELECT count(*) FROM once").Scan(&rows); err != nil ||
-			rows != 1 {
-			t.Errorf("the second step ran %d times (%v), want once", rows, err)
+		for i, step := range d.store(t).Schema() {
+			for _, statement := range d.statements(step) {
+				if times[statement] != 1 {
+					t.Errorf("a statement of step %d ran %d times, want once:\n%s", i+1, times[statement], statement)
+				}
+			}
 		}
 	})
 }
@@ -102,9 +133,8 @@ func TestMigrateToLater(t *testing.T) {
 		migrate(t, store)
 		k := inserted(t, store, "acme", 1)[0]
 		n := len(store.Schema())
-		later := store.WithStep("ALTER TABLE sallyport_keys ADD COLUMN note text")
-		migrate(t, later)
-		migrate(t, later)
+		execute(t, d.open(t), "ALTER TABLE sallyport_keys ADD COLUMN note text")
+		execute(t, d.open(t), fmt.Sprintf("UPDATE sallyport_keys_schema SET version = %d", n+1))
 		// A server that has not been updated yet: it works, and its Migrate
 		// says that it does not know the tables.
 		if err := store.Migrate(t.Context()); err == nil ||
@@ -121,7 +151,7 @@ func TestMigrateToLater(t *testing.T) {
 func TestMigrateSuccessors(t *testing.T) {
 	inEachTransactional(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		migrate(t, store.Version(1))
+		d.migrateTo(t, 1)
 		seed(t, d, "acme", 6)
 		seed(t, d, "other", 1)
 		execute(t, d.open(t), "UPDATE sallyport_keys SET rotated_from = 'key_1' WHERE id IN ('acme_key_1', "+
@@ -151,7 +181,7 @@ func TestMigrateSuccessors(t *testing.T) {
 func TestMigrateAttributes(t *testing.T) {
 	inEachTransactional(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		migrate(t, store.Version(2))
+		d.migrateTo(t, 2)
 		seed(t, d, "before", 1)
 		migrate(t, store)
 		seed(t, d, "after", 1)
@@ -183,16 +213,15 @@ func TestMigrateAttributes(t *testing.T) {
 func TestMigrateInserts(t *testing.T) {
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		earlier := store.Version(map[string]int{"sqlite": 3, "postgres": 3, "mariadb": 1}[d.name])
-		migrate(t, earlier)
+		d.migrateTo(t, map[string]int{"sqlite": 3, "postgres": 3, "mariadb": 1}[d.name])
 		start := present(t, store)
-		before := inserted(t, earlier, "acme", 1)[0]
+		before := inserted(t, store, "acme", 1)[0] // by a statement that the earlier version has too
 		migrate(t, store)
 		if changed, _ := changes(t, store, start); len(changed) > 0 {
 			t.Errorf("the feed names %d keys of the version before, want none", len(changed))
 		}
-		after := inserted(t, earlier, "acme", 1)[0]
-		update(t, earlier, before)
+		after := inserted(t, store, "acme", 1)[0]
+		update(t, store, before)
 		changed, _ := changes(t, store, start)
 		wantNamed(t, changed, after, "a key that an earlier server has inserted after the migration")
 		wantNamed(t, changed, before, "a change of a key from before the migration")
@@ -211,7 +240,7 @@ func TestMigrateGivesUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := empty(t)
 			store, db := d.store(t), d.open(t)
-			migrate(t, store.Version(map[string]int{"postgres": 3, "mariadb": 1}[name]))
+			d.migrateTo(t, map[string]int{"postgres": 3, "mariadb": 1}[name])
 			k := inserted(t, store, "acme", 1)[0]
 			tx, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
@@ -266,13 +295,14 @@ func TestAttributesByHand(t *testing.T) {
 func TestMigrateIsOneStep(t *testing.T) {
 	inEachTransactional(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		if err := store.WithStep("CREATE TABLE half (number integer); SELECT no_such_function()").Migrate(
-			t.Context()); err == nil {
+		execute(t, d.open(t), "CREATE TABLE sallyport_keys_audit (id integer)") // which the last step wants to make
+		if err := store.Migrate(t.Context()); err == nil {
 			t.Fatal("Migrate with a statement that fails returned nil, want its error")
 		}
-		if _, err := d.open(t).ExecContext(t.Context(), "SELECT 1 FROM half"); err == nil {
+		if _, err := d.open(t).ExecContext(t.Context(), "SELECT 1 FROM sallyport_keys"); err == nil {
 			t.Error("a migration that failed left a table behind, want all of it undone")
 		}
+		execute(t, d.open(t), "DROP TABLE sallyport_keys_audit")
 		migrate(t, store)
 		inserted(t, store, "acme", 1)
 	})
@@ -283,15 +313,21 @@ func TestMigrateIsOneStep(t *testing.T) {
 // there.
 func TestMigrateInterrupted(t *testing.T) {
 	for i, step := range keysql.MySQL(new(sql.DB), keysql.Options{}).Schema() {
-		statements := strings.Split(step, ";\n\n")
-		for n := range len(statements) + 1 {
+		statements := append(database{name: "mariadb"}.statements(step),
+			fmt.Sprintf("UPDATE sallyport_keys_schema SET version = %d", i+1))
+		for n, next := range statements {
 			t.Run(fmt.Sprintf("version %d after %d", i+1, n), func(t *testing.T) {
 				d := emptyMariaDB(t)
 				store, db := d.store(t), d.open(t)
-				broken := store.Version(i).WithStep(strings.Join(append(statements[:n:n], "SELECT no_such_function()"),
-					";\n\n"))
-				if err := broken.Migrate(t.Context()); err == nil {
-					t.Fatal("Migrate with a statement that fails returned nil, want its error")
+				d.migrateTo(t, i)
+				broken := d.wrap(breaking{next: func(what string) error {
+					if what == next {
+						return errBroken
+					}
+					return nil
+				}}.on(t, d), keysql.Options{})
+				if err := broken.Migrate(t.Context()); !errors.Is(err, errBroken) {
+					t.Fatalf("Migrate with a statement that fails returned %v, want its error", err)
 				}
 				for range 2 { // also when a statement was carried out and not recorded
 					migrate(t, store)
