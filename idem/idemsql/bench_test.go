@@ -54,9 +54,9 @@ func BenchmarkStore(b *testing.B) {
 				b.Run("sweep", func(b *testing.B) {
 					for b.Loop() {
 						b.StopTimer()
-						d.fillExpired(b, db, idemsql.SweepSize)
+						d.fillExpired(b, db, sweepSize-1) // after sweepSize there would be another sweep
 						b.StartTimer()
-						sweep(b, store, idemsql.SweepSize)
+						swept(b, store)
 					}
 				})
 				b.Run("replay", func(b *testing.B) {

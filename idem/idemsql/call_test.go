@@ -81,7 +81,6 @@ func TestContextEndsWait(t *testing.T) {
 		"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
 		"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
 		"free":   func(ctx context.Context) error { return store.Settle(ctx, gone.Key, gone.Token, notStarted) },
-		"Sweep":  func(ctx context.Context) error { _, err := store.Sweep(ctx); return err },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "idemsql: ") {
@@ -89,6 +88,13 @@ func TestContextEndsWait(t *testing.T) {
 		}
 		cancel()
 	}
+	within(t, "Run", func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := store.Run(ctx); err != nil {
+			t.Errorf("Run: got error %v, want none", err)
+		}
+	})
 	if _, err := writer.ExecContext(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}

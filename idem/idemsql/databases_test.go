@@ -45,7 +45,8 @@ type store interface {
 	Check(context.Context) error
 	Schema() []string
 	HasTable(context.Context) (bool, error)
-	Sweep(context.Context) (removed int, err error)
+	Run(context.Context) error
+	Swept() time.Time
 }
 
 // The driver logs each connection that breaks.

@@ -56,7 +56,9 @@ func TestMigrateSweepAt(t *testing.T) {
 	db := d.open(t)
 	store := idemsql.Postgres(db, idemsql.Options{})
 	execute(t, db, "DROP TABLE sallyport_idem, sallyport_idem_schema")
-	mustMigrate(t, "the first version", store.Version(1))
+	execute(t, db, store.Schema()[0])
+	execute(t, db, "CREATE TABLE sallyport_idem_schema (version integer NOT NULL)")
+	execute(t, db, "INSERT INTO sallyport_idem_schema VALUES (1)")
 	row := func(key string) {
 		execute(t, db, `
 			INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload)
@@ -65,9 +67,9 @@ func TestMigrateSweepAt(t *testing.T) {
 	row("before")
 	mustMigrate(t, "the second version", store)
 	row("after")
-	sweep(t, store, 0)
+	sweep(t, store, db, 0)
 	d.advance(t, db, 25*time.Hour)
-	sweep(t, store, 2)
+	sweep(t, store, db, 2)
 }
 
 // The checks of the first version are gone from a table with any prefix.

@@ -66,8 +66,11 @@ func TestPrefix(t *testing.T) {
 			t.Error(err)
 		}
 		d.advance(t, db, 48*3600e9) // of the default prefix
-		sweep(t, other, 0)
-		sweep(t, plain, 2)
+		theirs := "SELECT count(*) FROM " + strings.Repeat("x", 40) + "idem"
+		kept := count(t, db, theirs)
+		swept(t, other)
+		mustCount(t, db, theirs, kept)
+		sweep(t, plain, db, 2)
 	})
 }
 

@@ -114,7 +114,6 @@ func TestDatabaseErrors(t *testing.T) {
 			"Extend":             func() error { return store.Extend(t.Context(), c.Key, c.Token, time.Minute) },
 			"Settle as finished": func() error { return store.Settle(t.Context(), c.Key, c.Token, finished("answer")) },
 			"Settle as freed":    func() error { return store.Settle(t.Context(), c.Key, c.Token, notStarted) },
-			"Sweep":              func() error { _, err := store.Sweep(t.Context()); return err },
 		} {
 			err := call()
 			if err == nil || errors.Is(err, idem.ErrLost) || errors.Is(err, idem.ErrSettled) || errors.Is(err, idem.ErrFull) {

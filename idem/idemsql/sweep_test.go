@@ -2,11 +2,15 @@ package idemsql_test
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"log/slog"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,44 +19,95 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
-func sweep(t testing.TB, s interface {
-	Sweep(context.Context) (int, error)
-}, want int) {
+// sweepSize is how many rows a sweep removes at most. Run then begins another.
+const sweepSize = 1000
+
+// run has Run work until a condition holds.
+func run(t testing.TB, s store, until func() bool) {
 	t.Helper()
-	if got, err := s.Sweep(t.Context()); err != nil || got != want {
-		t.Errorf("Sweep: got %d, error %v, want %d", got, err, want)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for deadline := time.Now().Add(patience); !until(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v of Run it is not done", patience)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: got error %v", err)
 	}
 }
+
+// swept has Run sweep once.
+func swept(t testing.TB, s store) {
+	t.Helper()
+	before := s.Swept()
+	run(t, s, func() bool { return s.Swept().After(before) })
+}
+
+// sweep wants Run to remove so many rows, fewer than a sweep removes at most.
+func sweep(t testing.TB, s store, db *sql.DB, want int) {
+	t.Helper()
+	before := count(t, db, rows)
+	swept(t, s)
+	if got := before - count(t, db, rows); got != want {
+		t.Errorf("Run removed %d rows, want %d", got, want)
+	}
+}
+
+const rows = "SELECT count(*) FROM sallyport_idem"
 
 func TestSweep(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
-		sweep(t, store, 0)
+		sweep(t, store, db, 0)
 		old, kept := claim("old"), claim("kept")
 		kept.Retention = 3 * time.Hour
 		begin(t, store, old, idem.Claimed)
 		begin(t, store, kept, idem.Claimed)
 		d.advance(t, db, 2*time.Hour)
-		sweep(t, store, 1)
-		sweep(t, store, 0)
+		sweep(t, store, db, 1)
+		sweep(t, store, db, 0)
 		begin(t, store, again(kept), idem.Unknown)
 		begin(t, store, again(old), idem.Claimed)
 	})
 }
 
-// A call removes so many and no more, and those first whose time ended first.
+// A sweep removes so many rows and no more, and those first whose time ended
+// first. Run goes on until none is left.
 func TestSweepIsBounded(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
-		d.fill(t, db, 2*idemsql.SweepSize+5)
+		var mu sync.Mutex
+		var left, first []int // rows before each sweep, and those of the first one
+		store := d.on(d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
+			if !strings.Contains(statement, "DELETE") {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			var all, oldest int
+			err := db.QueryRow(rows).Scan(&all)
+			if err == nil {
+				err = db.QueryRow(rows + " WHERE attempt <= " + strconv.Itoa(sweepSize)).Scan(&oldest)
+			}
+			left, first = append(left, all), append(first, oldest)
+			return err
+		}), idemsql.Options{})
+		d.fill(t, db, 2*sweepSize+5)
 		d.advance(t, db, 48*time.Hour)
-		sweep(t, store, idemsql.SweepSize)
-		mustCount(t, db, "SELECT count(*) FROM sallyport_idem WHERE attempt <= "+strconv.Itoa(idemsql.SweepSize), 0)
-		sweep(t, store, idemsql.SweepSize)
-		sweep(t, store, 5)
-		sweep(t, store, 0)
+		run(t, store, func() bool { return count(t, db, rows) == 0 })
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []int{2*sweepSize + 5, sweepSize + 5, 5}; !slices.Equal(left, want) {
+			t.Errorf("before the sweeps there were %v rows, want %v", left, want)
+		}
+		if want := []int{sweepSize, 0, 0}; !slices.Equal(first, want) {
+			t.Errorf("before the sweeps there were %v of the oldest rows, want %v", first, want)
+		}
 	})
 }
 
@@ -89,24 +144,25 @@ func mariadbSeries(n int) string {
 }
 
 // Rows that are kept for longer than their claims said neither are removed nor
-// hide others from a call of Sweep.
+// hide others from a sweep.
 func TestSweepPassesOverKeptRows(t *testing.T) {
 	d := postgres(t)
 	db := d.open(t)
 	store := d.on(db, idemsql.Options{})
-	d.fill(t, db, 2*idemsql.SweepSize)
+	d.fill(t, db, 2*sweepSize)
 	execute(t, db, "UPDATE sallyport_idem SET sweep_at = now() - interval '1 hour'")
 	c := claim("due")
 	begin(t, store, c, idem.Claimed)
 	execute(t, db, `
 		UPDATE sallyport_idem SET sweep_at = now() - interval '1 minute', expires_at = now() - interval '1 minute'
 		WHERE attempt = 1 AND state = 1`)
-	sweep(t, store, 1)
-	mustCount(t, db, "SELECT count(*) FROM sallyport_idem", 2*idemsql.SweepSize)
+	sweep(t, store, db, 1)
+	mustCount(t, db, rows, 2*sweepSize)
 	mustCount(t, db, "SELECT count(*) FROM sallyport_idem WHERE sweep_at <> expires_at", 0)
-	sweep(t, store, 0)
+	sweep(t, store, db, 0)
+	execute(t, db, "DELETE FROM sallyport_idem WHERE attempt > 9")
 	d.advance(t, db, 48*time.Hour)
-	sweep(t, store, idemsql.SweepSize)
+	sweep(t, store, db, 9)
 }
 
 // The row of a joined request is swept by its own retention, and not by that
@@ -119,9 +175,9 @@ func TestSweepJoined(t *testing.T) {
 		if err := j.Settle(t.Context(), finished("answer")); err != nil {
 			t.Fatal(err)
 		}
-		sweep(t, store, 0)
+		sweep(t, store, db, 0)
 		d.advance(t, db, 2*time.Hour)
-		sweep(t, store, 1)
+		sweep(t, store, db, 1)
 	})
 }
 
@@ -161,7 +217,7 @@ func TestSettleIsHOT(t *testing.T) {
 	}
 }
 
-// Sweep neither waits for a request that reuses an expired row nor takes the
+// A sweep neither waits for a request that reuses an expired row nor takes the
 // row from under it.
 func TestSweepWhileServing(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
@@ -172,11 +228,11 @@ func TestSweepWhileServing(t *testing.T) {
 		begin(t, store, claim("other"), idem.Claimed)
 		d.advance(t, db, 2*time.Hour)
 		_, j := join(t, store, again(c), idem.Claimed)
-		within(t, "Sweep", func() { sweep(t, store, 1) })
+		sweep(t, store, db, 1)
 		if err := j.Settle(t.Context(), finished("answer")); err != nil {
 			t.Fatal(err)
 		}
-		sweep(t, store, 0)
+		sweep(t, store, db, 0)
 		begin(t, store, again(c), idem.Done)
 	})
 }
@@ -197,12 +253,11 @@ func TestRun(t *testing.T) {
 			file.fill(t, db, n)
 			file.advance(t, db, 48*time.Hour)
 		}
-		const rows = "SELECT count(*) FROM sallyport_idem"
 
 		if !store.Swept().IsZero() {
 			t.Errorf("swept at %v, before Run", store.Swept())
 		}
-		expire(2*idemsql.SweepSize + 5)
+		expire(2*sweepSize + 5)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- store.Run(ctx) }()
