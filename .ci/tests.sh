@@ -40,11 +40,13 @@ each_module() { # command argument…
 	return "$status"
 }
 
-# packages prints those of the module here. The dots of go leave out the root's
-# hidden folder.
+# packages prints those of the module here. The dots of go leave out hidden
+# folders: the packages of .ci go with the suites, which have all drivers.
 packages() {
 	echo ./...
-	find .ci -name '*.go' -printf './%h\n' 2>/dev/null | sort -u
+	if [ "$(go list -m)" = github.com/sallyport-go/sallyport/suites ]; then
+		(cd .. && find .ci -name '*.go' -printf 'github.com/sallyport-go/sallyport/%h\n' | sort -u)
+	fi
 }
 
 # with_replaces copies go.mod and go.sum of the module here to NAME.mod and

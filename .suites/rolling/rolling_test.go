@@ -268,10 +268,13 @@ func build(t *testing.T) (previous, present string) {
 	}
 	old := filepath.Join(dir, "source")
 	unpack(t, output(root, "git", "archive", "--format=tar", commit), old)
-	server := filepath.Join(".ci", "rolling", "server")
 	previous, present = filepath.Join(dir, "previous"), filepath.Join(dir, "present")
-	output(old, "go", "build", "-buildvcs=false", "-o", previous, "./"+filepath.ToSlash(server))
-	output(root, "go", "build", "-buildvcs=false", "-o", present, "./"+filepath.ToSlash(server))
+	module, server := filepath.Join(old, ".suites"), "./rolling/server"
+	if _, err := os.Stat(module); err != nil { // the server was in the root module
+		module, server = old, "./.ci/rolling/server"
+	}
+	output(module, "go", "build", "-buildvcs=false", "-o", previous, server)
+	output("..", "go", "build", "-buildvcs=false", "-o", present, "./rolling/server")
 	return previous, present
 }
 
