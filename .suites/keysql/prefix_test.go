@@ -1,13 +1,11 @@
 package keysql_test
 
 import (
-	"database/sql"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
@@ -61,32 +59,6 @@ func TestPrefix(t *testing.T) {
 	})
 }
 
-func TestPrefixIsValidated(t *testing.T) {
-	for prefix, valid := range map[string]bool{
-		"":                      true,
-		"a":                     true,
-		"_a1_":                  true,
-		strings.Repeat("a", 40): true,
-		strings.Repeat("a", 41): false,
-		"1a":                    false,
-		"A":                     false,
-		"a-b":                   false,
-		"a.b":                   false,
-		"a b":                   false,
-		"a\"":                   false,
-		"ä":                     false,
-	} {
-		func() {
-			defer func() {
-				if p := recover(); (p == nil) != valid {
-					t.Errorf("prefix %q: got the panic %v, want valid %t", prefix, p, valid)
-				}
-			}()
-			keysql.Postgres(new(sql.DB), keysql.Options{Prefix: prefix})
-		}()
-	}
-}
-
 // The longest prefix makes names that the database takes whole.
 func TestLongestPrefix(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
@@ -97,20 +69,4 @@ func TestLongestPrefix(t *testing.T) {
 			update(t, store, inserted(t, store, "acme", 1)[0])
 		}
 	})
-}
-
-// TestOptions: each option has an effect, and without one the names begin as
-// the documents say.
-func TestOptions(t *testing.T) {
-	schema := func(set func(*keysql.Options)) string {
-		var o keysql.Options
-		set(&o)
-		return strings.Join(keysql.Postgres(new(sql.DB), o).Schema(), "\n")
-	}
-	optiontest.Every(t, schema, map[string]func(*keysql.Options){
-		"Prefix": func(o *keysql.Options) { o.Prefix = "acme_" },
-	})
-	if got := schema(func(*keysql.Options) {}); !strings.Contains(got, "CREATE TABLE sallyport_keys (") {
-		t.Errorf("got the schema %s, want the table sallyport_keys", got)
-	}
 }

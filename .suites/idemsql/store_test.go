@@ -347,21 +347,6 @@ func TestSuiteOnOneConnection(t *testing.T) {
 	})
 }
 
-func TestNilDatabase(t *testing.T) {
-	for name, store := range map[string]func(*sql.DB, idemsql.Options) *idemsql.Store{
-		"Postgres": idemsql.Postgres, "SQLite": idemsql.SQLite, "MySQL": idemsql.MySQL,
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s(nil) returned, want a panic where the mistake is", name)
-				}
-			}()
-			store(nil, idemsql.Options{})
-		}()
-	}
-}
-
 // With a Seal the table does not have what clients were told, in either mode,
 // and who has the key is told it again.
 func TestSealedReply(t *testing.T) {

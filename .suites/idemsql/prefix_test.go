@@ -1,7 +1,6 @@
 package idemsql_test
 
 import (
-	"database/sql"
 	"strings"
 	"testing"
 
@@ -10,7 +9,7 @@ import (
 )
 
 // Two stores in one database do not see each other's claims, locks, replies or
-// schema. Which prefixes are valid is tested in keysql.
+// schema. Which prefixes are valid is tested beside the code of keysql.
 func TestPrefix(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
@@ -72,12 +71,4 @@ func TestPrefix(t *testing.T) {
 		mustCount(t, db, theirs, kept)
 		sweep(t, plain, db, 2)
 	})
-}
-
-// TestDefaultPrefix: without an option the names begin as the documents say.
-func TestDefaultPrefix(t *testing.T) {
-	schema := strings.Join(idemsql.Postgres(new(sql.DB), idemsql.Options{}).Schema(), "\n")
-	if !strings.Contains(schema, "CREATE TABLE sallyport_idem (") {
-		t.Errorf("got the schema %s, want the table sallyport_idem", schema)
-	}
 }

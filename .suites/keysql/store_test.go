@@ -7,7 +7,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -50,20 +49,6 @@ func TestSuiteOnOneConnection(t *testing.T) {
 			return keysql.SQLite(db, keysql.Options{})
 		},
 	}.Run(t)
-}
-
-func TestNilDatabase(t *testing.T) {
-	for name, store := range map[string]func(*sql.DB, keysql.Options) *keysql.Store{"Postgres": keysql.Postgres,
-		"SQLite": keysql.SQLite, "MySQL": keysql.MySQL} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s(nil) returned, want a panic where the mistake is", name)
-				}
-			}()
-			store(nil, keysql.Options{})
-		}()
-	}
 }
 
 // A program that ends and starts again finds every key as it was, and a
@@ -418,46 +403,6 @@ func testBackendsKilled(t *testing.T, d database, end func(admin *sql.DB)) {
 	running.Wait()
 	t.Logf("%d lookups were answered and %d failed", answered.Load(), failed.Load())
 }
-
-// A driver may report a statement that was interrupted as one that found
-// nothing. A request whose client has gone must not make a key unknown.
-func TestInterruptedIsNotUnknown(t *testing.T) {
-	db := sql.OpenDB(interrupted{})
-	defer db.Close()
-	for method, call := range calls(keysql.SQLite(db, keysql.Options{}), newKey("acme")) {
-		if method != "Lookup" && method != "Find" && method != "FindIssued" {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || isAnswer(err) {
-			t.Errorf("%s that was interrupted returned %v, want %v", method, err, context.DeadlineExceeded)
-		}
-		cancel()
-		if err := call(t.Context()); err != keystore.ErrNotFound {
-			t.Errorf("%s that found nothing returned %v, want %v", method, err, keystore.ErrNotFound)
-		}
-	}
-}
-
-// interrupted is a driver whose queries take until the context's deadline, if
-// it has one, and find nothing.
-type interrupted struct{}
-
-func (i interrupted) Connect(context.Context) (driver.Conn, error) { return i, nil }
-func (i interrupted) Driver() driver.Driver                        { return nil }
-func (i interrupted) Prepare(string) (driver.Stmt, error)          { return nil, errors.ErrUnsupported }
-func (i interrupted) Close() error                                 { return nil }
-func (i interrupted) Begin() (driver.Tx, error)                    { return nil, errors.ErrUnsupported }
-
-func (i interrupted) QueryContext(ctx context.Context, _ string, _ []driver.NamedValue) (driver.Rows, error) {
-	if _, ok := ctx.Deadline(); ok {
-		<-ctx.Done()
-	}
-	return i, nil
-}
-
-func (i interrupted) Columns() []string         { return make([]string, 16) }
-func (i interrupted) Next([]driver.Value) error { return io.EOF }
 
 // used issues keys, rotates, revokes and uses them, and returns the tokens.
 func used(t testing.TB, s *keysql.Store) (tokens []string) {

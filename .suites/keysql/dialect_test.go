@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -221,23 +220,4 @@ func TestListByBytes(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestMySQLNumber(t *testing.T) {
-	type text struct{ error }
-	for name, row := range map[string]struct {
-		err  error
-		want int
-	}{
-		"nil":            {nil, 0},
-		"a driver's":     {&mysql.MySQLError{Number: 1062}, 1062},
-		"wrapped":        {fmt.Errorf("keysql: %w", &mysql.MySQLError{Number: 1213}), 1213},
-		"a nil pointer":  {(*mysql.MySQLError)(nil), 0},
-		"another's":      {errors.New("Error 1062"), 0},
-		"embedded, none": {text{}, 0},
-	} {
-		if got := keysql.MySQLNumber(row.err); got != row.want {
-			t.Errorf("%s: got %d, want %d", name, got, row.want)
-		}
-	}
 }

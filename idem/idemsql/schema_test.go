@@ -1,0 +1,59 @@
+package idemsql_test
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+)
+
+// What has been released is in databases: a changed text would leave those as
+// they are, and their version would say otherwise.
+func TestSchemaIsFrozen(t *testing.T) {
+	db := new(sql.DB)
+	for name, test := range map[string]struct {
+		store *idemsql.Store
+		want  []string // SHA-256 of each text, its first 8 bytes
+	}{
+		"sqlite": {idemsql.SQLite(db, idemsql.Options{}), []string{"0e5c0fa9c555c290"}},
+		"postgres": {idemsql.Postgres(db, idemsql.Options{}),
+			[]string{"75542063cb936421", "86ecd748ad4e73bd", "5e146d2749142d43"}},
+		"mysql": {idemsql.MySQL(db, idemsql.Options{}), []string{"fc88fbcf0e5ac69a"}},
+	} {
+		for i, step := range test.store.Schema() {
+			got := fmt.Sprintf("%.8x", sha256.Sum256([]byte(step)))
+			switch {
+			case i >= len(test.want):
+				t.Errorf("%s: step %d is new: add %s to this test when it is released", name, i+1, got)
+			case got != test.want[i]:
+				t.Errorf("%s: the text of step %d has changed (%s): restore it, and add a new step for what is to change",
+					name, i+1, got)
+			}
+		}
+		if n := len(test.store.Schema()); n < len(test.want) {
+			t.Errorf("%s: there are %d steps and were %d: no step may go", name, n, len(test.want))
+		}
+	}
+}
+
+// What keysql and idemsql share stands in both, word for word. The tests of it
+// are those of keysql.
+func TestSharedWithKeysql(t *testing.T) {
+	for _, file := range []string{"check.go", "migration.go", "mysqlerror.go", "prefix.go"} {
+		ours, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := os.ReadFile("../../keystore/keysql/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.TrimPrefix(string(ours), "package idemsql\n") != strings.TrimPrefix(string(theirs), "package keysql\n") {
+			t.Errorf("%s differs from that of keysql; only the package may", file)
+		}
+	}
+}
