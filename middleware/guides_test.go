@@ -5,31 +5,16 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
-	"testing"
-	"time"
-
-	_ "modernc.org/sqlite"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -171,141 +156,6 @@ func ExampleOptions_publishableKey() {
 	// 204 20
 }
 
-// issueKey answers with a new key of the caller's organization.
-func issueKey(issuer *keystore.Issuer) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		middleware.NotRetained(r.Context())
-		caller, _ := middleware.PrincipalFrom(r.Context())
-		var want struct {
-			Name   string
-			Scopes []scope.Name
-		}
-		if err := json.NewDecoder(r.Body).Decode(&want); err != nil {
-			middleware.WriteProblem(w, r, middleware.Problem{Status: 400, Code: "json_invalid"})
-			return
-		}
-		for _, name := range want.Scopes { // the new key can do no more than the caller's
-			if !caller.Has(name) {
-				middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "scope_not_held"})
-				return
-			}
-		}
-		own := &keystore.Key{} // the caller's, if it is not a user
-		if id := caller.KeyID(); id != "" {
-			var err error
-			if own, err = issuer.Key(r.Context(), caller.Organization(), id); err != nil {
-				middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
-				return
-			}
-		}
-		ends := own.ExpiresAt
-		if revoked := own.RevokedAt; ends.IsZero() || !revoked.IsZero() && revoked.Before(ends) {
-			ends = revoked
-		}
-		by := issuer.By(cmp.Or(caller.Subject(), caller.KeyID()), "")
-		secret, key, err := by.Issue(r.Context(), keystore.Grant{
-			Organization: caller.Organization(), Environment: caller.Environment(),
-			Name: want.Name, Scopes: want.Scopes,
-			Attributes: own.Attributes, Networks: own.Networks, ExpiresAt: ends,
-		})
-		if invalid := new(keystore.GrantError); errors.As(err, &invalid) {
-			middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "key_invalid", Detail: err.Error()})
-			return
-		} else if err != nil {
-			middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(w).Encode(map[string]string{"id": key.ID, "secret": secret.Reveal()})
-	}
-}
-
-// An endpoint that issues keys, in an API that joins the other creates to their
-// transactions. The secret is in its response and nowhere else: a repeat with
-// the same Idempotency-Key makes no second key and does not get the secret of
-// the first.
-func ExampleNotRetained() {
-	ctx := context.Background()
-	db, remove := openSQLite()
-	defer remove()
-	keyTable, replyTable := keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{})
-	if err := errors.Join(keyTable.Migrate(ctx), replyTable.Migrate(ctx)); err != nil {
-		log.Fatal(err)
-	}
-	keys := keystore.NewCached(keyTable, keystore.CacheOptions{Service: keystore.Service{Scopes: scope.New(
-		scope.Definition{Name: "keys:write"}, scope.Definition{Name: "parcels:read"},
-	)}})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-	api := middleware.NewAPI(keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{
-		Runner: idem.NewRunner(replyTable, idem.Options{Join: true}),
-	}})
-
-	leases := idem.NewRunner(replyTable, idem.Options{})
-	api.HandleFunc("POST /api/v1/keys", middleware.Require("keys:write"), issueKey(issuer),
-		middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: leases}})
-
-	admin := issue(issuer, "org_1", "keys:write", "parcels:read")
-	for _, body := range []string{`{"scopes":["parcels:read"]}`, `{"scopes":["parcels:read"]}`, `{"scopes":["all"]}`} {
-		w := send(api, "POST", "/api/v1/keys", admin, body, "Idempotency-Key", body)
-		fmt.Println(w.Code, strings.Contains(w.Body.String(), "svc_live_"))
-	}
-	// Output:
-	// 201 true
-	// 409 false
-	// 403 false
-}
-
-// A key that the endpoint makes can be used from no more networks than the
-// caller's, and no longer.
-func TestIssuedKeyCanDoNoMore(t *testing.T) {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-	api := middleware.NewAPI(keys, middleware.Options{Hooks: quiet()})
-	api.HandleFunc("POST /api/v1/keys", middleware.AnyCaller(), issueKey(issuer))
-	soon := time.Now().Add(time.Hour).Truncate(time.Second)
-	for name, test := range map[string]struct {
-		parent  keystore.Grant
-		overlap time.Duration // until the parent is revoked, which was rotated
-		latest  time.Time     // end of the new key; zero: none
-	}{
-		"narrow": {parent: keystore.Grant{
-			Networks:   []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
-			Attributes: map[string]string{"plan": "free"}, ExpiresAt: soon,
-		}, latest: soon},
-		"without limits": {},
-		"rotated":        {overlap: time.Hour, latest: time.Now().Add(time.Hour + time.Minute)},
-		"expires first":  {parent: keystore.Grant{ExpiresAt: soon}, overlap: 2 * time.Hour, latest: soon},
-		"revoked first": {parent: keystore.Grant{ExpiresAt: soon.Add(9 * time.Hour)}, overlap: time.Hour,
-			latest: soon.Add(time.Minute)},
-	} {
-		g := test.parent
-		g.Organization, g.Name, g.Environment = "org_1", "parent", keystore.Production
-		secret, parent, err := issuer.Issue(t.Context(), g)
-		if err == nil && test.overlap > 0 {
-			_, _, err = issuer.Rotate(t.Context(), "org_1", parent.ID, test.overlap, "")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := send(api, "POST", "/api/v1/keys", secret.Reveal(), `{"name":"child"}`)
-		var made struct{ ID string }
-		if err := json.Unmarshal(w.Body.Bytes(), &made); err != nil || w.Code != http.StatusCreated {
-			t.Fatalf("%s: got %d %s", name, w.Code, w.Body)
-		}
-		child, err := issuer.Key(t.Context(), "org_1", made.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(child.Networks, g.Networks) || !maps.Equal(child.Attributes, g.Attributes) {
-			t.Errorf("%s: got networks %v and attributes %v, want %v and %v", name, child.Networks, child.Attributes,
-				g.Networks, g.Attributes)
-		}
-		if child.ExpiresAt.IsZero() != test.latest.IsZero() || child.ExpiresAt.After(test.latest) {
-			t.Errorf("%s: the new key expires at %v, want no later than %v", name, child.ExpiresAt, test.latest)
-		}
-	}
-}
-
 // An upload of up to 32 MiB and a stream, both with an Idempotency-Key: a repeat
 // of the upload stores nothing twice, a repeat of the stream gets all of it.
 func ExampleRouteOptions_uploadAndStream() {
@@ -394,86 +244,6 @@ func ExampleRateLimitOptions() {
 	// large /api/v1/search 200 -
 	// large /api/v1/export 200 -
 	// large /api/v1/export 429 exports
-}
-
-// openSQLite opens a new database, which remove deletes.
-func openSQLite() (db *sql.DB, remove func()) {
-	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		log.Fatal(err)
-	}
-	file := filepath.Join(dir, "parcels.db")
-	db, err = sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
-	if err != nil {
-		log.Fatal(err)
-	}
-	return db, func() {
-		_ = db.Close()
-		_ = os.RemoveAll(dir)
-	}
-}
-
-// Keys, replies and rows in one SQLite file, for a service with scopes of its
-// own. With Postgres it is sql.Open("pgx", dsn), keysql.Postgres and
-// idemsql.Postgres.
-func ExampleNewAPI_database() {
-	ctx, stop := context.WithCancel(context.Background())
-	db, remove := openSQLite()
-	defer remove()
-	db.SetMaxOpenConns(8) // joined requests hold a connection each
-	keyTable, replyTable := keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{})
-	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS parcels (id INTEGER PRIMARY KEY, owner TEXT, target TEXT)")
-	err = errors.Join(err, keyTable.Migrate(ctx), replyTable.Migrate(ctx))
-	if err := errors.Join(err, keyTable.Check(ctx), replyTable.Check(ctx)); err != nil {
-		log.Fatal(err)
-	}
-
-	keys := keystore.NewCached(keyTable, keystore.CacheOptions{Service: keystore.Service{
-		Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "parcels:write", Meaning: "Send parcels."}),
-	}})
-	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
-	var work sync.WaitGroup
-	work.Go(func() { _ = uses.Run(ctx) })       // writes when keys were used
-	work.Go(func() { _ = keys.Run(ctx) })       // hears of keys that others revoke
-	work.Go(func() { _ = replyTable.Run(ctx) }) // removes replies that have expired
-
-	api := middleware.NewAPI(keys, middleware.Options{
-		Base: "/v2",
-		Keys: middleware.KeyOptions{LastUsed: uses},
-		Idempotency: middleware.IdempotencyOptions{
-			Runner:   idem.NewRunner(replyTable, idem.Options{Join: true}),
-			Required: true, // so that each create has a transaction
-		},
-	})
-	api.HandleFunc("POST /v2/parcels", middleware.Require("parcels:write"),
-		func(w http.ResponseWriter, r *http.Request) {
-			caller, _ := middleware.PrincipalFrom(r.Context())
-			tx, _ := idemsql.Tx(r.Context()) // committed together with the reply
-			var id int
-			err := tx.QueryRowContext(r.Context(), "INSERT INTO parcels (owner, target) VALUES (?, ?) RETURNING id",
-				caller.Tenant(), r.FormValue("to")).Scan(&id)
-			if err != nil {
-				middleware.WriteProblem(w, r, middleware.Problem{Status: 500, Code: "internal"}) // rolls back
-				return
-			}
-			w.WriteHeader(http.StatusCreated)
-			fmt.Fprintln(w, "parcel", id)
-		})
-
-	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", "parcels:write")
-	for range 2 {
-		w := send(api, "POST", "/v2/parcels", key, "to=Lisbon", "Idempotency-Key", "7f1c",
-			"Content-Type", "application/x-www-form-urlencoded")
-		fmt.Print(w.Code, " ", w.Body)
-	}
-	stop()
-	work.Wait()
-	used, err := keys.List(context.Background(), "org_1", keystore.Page{NeverUsed: true, Limit: 1})
-	fmt.Println(len(used), "never used", err)
-	// Output:
-	// 201 parcel 1
-	// 201 parcel 1
-	// 0 never used <nil>
 }
 
 // closeMonth is called by a handler and by a job. Both say in the context for

@@ -1,4 +1,4 @@
-package keycli_test
+package guides_test
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	_ "modernc.org/sqlite"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keycli"
@@ -51,8 +49,8 @@ func openIssuer(ctx context.Context, getenv func(string) string) (*keystore.Issu
 
 // The command of a service with scopes, tokens and a policy of its own. Its main
 // is os.Exit(keycli.Main(keycli.Config{Open: openIssuer})).
-func ExampleMain() {
-	config, remove := example()
+func Example_command() {
+	config, remove := command()
 	defer remove()
 	for _, line := range []string{
 		"issue Robot -org acme -env sandbox -scopes parcel:read -expires 90d",
@@ -71,8 +69,8 @@ func ExampleMain() {
 
 // Keys of an older system, of which only SHA-256 hashes are known, from a file
 // with a line of JSON for each.
-func ExampleMain_import() {
-	config, remove := example()
+func Example_import() {
+	config, remove := command()
 	defer remove()
 	const token = "old_0123456789abcdef" // what a client holds
 	file := fmt.Sprintf(`{"id":"17","organization":"acme","environment":"production","name":"Robot",
@@ -92,8 +90,8 @@ func ExampleMain_import() {
 	// acme          17  Robot  production   old_…cdef  active  -        -          parcels:read
 }
 
-// example returns the command before a database of its own.
-func example() (_ keycli.Config, remove func()) {
+// command returns the command before a database of its own.
+func command() (_ keycli.Config, remove func()) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		log.Fatal(err)
