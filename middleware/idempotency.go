@@ -79,10 +79,12 @@ type IdempotencyOptions struct {
 	//
 	// A handler that returns after its context has ended, by Timeout or by a
 	// lost claim, may have stopped half-way. Its response then counts only if
-	// it is a 4xx or 5xx, or if WriteHeader was called after the end, or before
-	// it with a Content-Length that the body has. Otherwise the client gets 503
-	// idempotency_interrupted and repeats 409, a joined transaction is rolled
-	// back and its key free, and a stream is aborted.
+	// it is a 4xx or 5xx, or if WriteHeader was called after the end with a
+	// status other than 200, which layers and routers send for a handler that
+	// says nothing, or before it with 204, 304 or a Content-Length that the body
+	// has. Otherwise the client gets 503 idempotency_interrupted and repeats
+	// 409, a joined transaction is rolled back and its key free, and a stream is
+	// aborted.
 	Timeout time.Duration
 
 	// FreeOn are statuses by which a handler says that nothing happened: the

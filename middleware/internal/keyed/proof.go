@@ -11,15 +11,19 @@ import (
 var ErrInterrupted = errors.New("middleware: the context of a keyed handler ended before its response was whole")
 
 // proves reports whether the response says what the handler did. ended is why
-// its context has ended, or nil: it may have stopped half-way for that. An error
-// that it wrote is a proof all the same, a status that it set since then, and
-// one that it set before, with a body of the length that it declared itself.
+// its context has ended, or nil: the handler may have stopped half-way for that.
+// Then an error that it wrote is a proof; a status that it set before the end,
+// with a body of the length that it declared itself; and a status that was set
+// after the end, unless it is 200. A layer that holds the response back, or a
+// router, sets 200 and a length for a handler that has set neither.
 func (w *writer) proves(ended error) bool {
 	switch {
 	case ended == nil, w.status >= 400, w.sending == bypassed: // the last one is not known
 		return true
-	case w.late || !w.explicit:
-		return w.explicit
+	case !w.explicit:
+		return false
+	case w.late:
+		return w.status != http.StatusOK
 	}
 	return w.wrote == w.length || !bodyAllowed(w.status)
 }
