@@ -122,7 +122,7 @@ func (x *Run) interrupted(p any) error {
 	x.writer.begin(&x.Request, x.ctx)
 	x.Stage.Answer500(x.writer, x.R)
 	x.writer.finish()
-	return x.settle()
+	return x.returned()
 }
 
 // SentPast is bypassed for a Silent run: an adapter had held the response back.
