@@ -226,7 +226,10 @@ func (x *Run) commit() error {
 	err := x.save(s)
 	switch {
 	case err == nil:
-		x.Silent = w.ended == silent && w.store() // w.mu is held where a stream begins
+		if w.ended == silent { // not where a stream begins: w.mu is held there
+			x.Silent = w.store()
+			x.Stage.Warnings.stored(x.log, x.R, w.status, x.Silent)
+		}
 		w.send()
 	case errors.Is(err, idem.ErrCommitUnknown):
 		x.Stage.Failed(x.W, x.R, "the database did not say whether a transaction was committed", err)
