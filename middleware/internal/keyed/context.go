@@ -154,7 +154,10 @@ func (c *Context) clientLeft() {
 	}
 }
 
-var errTimeout = errors.New("IdempotencyOptions.Timeout has passed")
+var (
+	errTimeout    = errors.New("IdempotencyOptions.Timeout has passed")
+	errClientLeft = errors.New("the client of a response that is not recorded has left")
+)
 
 // ended returns why c has ended, or nil. It builds no chain, because only a
 // handler that asks stops for a lost claim; any may stop at the deadline.
@@ -165,8 +168,11 @@ func (c *Context) ended() (cause error) {
 		cause = context.Cause(c.chain)
 	}
 	passed := cause == nil && !c.deadline.IsZero() && time.Until(c.deadline) <= 0
-	if passed || cause == context.DeadlineExceeded {
+	switch {
+	case passed || cause == context.DeadlineExceeded:
 		return errTimeout
+	case cause == context.Canceled:
+		return errClientLeft
 	}
 	return cause
 }
