@@ -140,6 +140,8 @@ func (p proof) impossible() string {
 		return "the handler writes no body that is too large"
 	case p.kind == "streamed" && p.adapter == "inside":
 		return "the layer hands on no flush, so it is held"
+	case p.kind != "held" && p.adapter == "past":
+		return "the stage does not see what is sent past it, see held"
 	}
 	return ""
 }
@@ -205,6 +207,16 @@ func (p proof) run(t *testing.T, do func(w http.ResponseWriter, write func(strin
 		h = stages(buffer(g.Idempotent(handler)))
 	case "inside":
 		h = stages(g.Idempotent(buffer(handler)))
+	case "past":
+		// The adapter hands on the request, and the writer beneath.
+		var beneath http.ResponseWriter
+		stage := g.Idempotent(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			handler.ServeHTTP(beneath, r)
+		}))
+		h = stages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			beneath = w
+			stage.ServeHTTP(w, r)
+		}))
 	}
 	ask := func(ctx context.Context) string {
 		w, how, asked := httptest.NewRecorder(), "aborted ", make(chan struct{})
@@ -248,6 +260,7 @@ func shortLine(line string) string {
 		"the context of a keyed handler ended":              "interrupted",
 		"the response to a keyed request is not retained":   "not retained",
 		"panic while serving a request":                     "panic",
+		"the response to a keyed request was sent past":     "sent past",
 		"an idempotent request lost its claim and was canc": "claim lost",
 	} {
 		if strings.HasPrefix(text, long) {
@@ -313,7 +326,7 @@ var (
 	proofEnds     = []string{"alive", "Timeout", "lost claim", "client gone"}
 	proofKinds    = []string{"held", "streamed", "over MaxResponse"}
 	proofStores   = []string{"memory", "leases", "joined"}
-	proofAdapters = []string{"direct", "outside", "inside"}
+	proofAdapters = []string{"direct", "outside", "inside", "past"}
 )
 
 // TestProofs: whatever a handler has written when its context ends, neither the

@@ -96,6 +96,9 @@ func (x *Run) interrupted(p any) error {
 	x.handler.close()
 	abort := p == nil || p == http.ErrAbortHandler
 	joined := x.Stage.Join
+	if x.handler.sending == holding && response.Committed(x.W) {
+		x.bypassed()
+	}
 	switch {
 	case x.handler.sending != holding:
 		// The client must see that the response is not whole. What a
