@@ -18,8 +18,10 @@ var ErrInterrupted = errors.New("middleware: the context of a keyed handler ende
 // router, sets 200 and a length for a handler that has set neither.
 func (w *writer) proves(ended error) bool {
 	switch {
-	case ended == nil, w.status >= 400, w.sending == bypassed: // the last one is not known
+	case ended == nil, w.status >= 400:
 		return true
+	case w.sending == bypassed:
+		return w.commit == nil // not known: it is not retained, and a transaction is not committed
 	case !w.explicit:
 		return false
 	case w.late:
@@ -42,7 +44,9 @@ func (x *Run) unproven(streams bool) error {
 		return http.ErrAbortHandler
 	case x.Stage.Join:
 		x.rollBack()
-		refused = ErrNotSaved
+		if refused = ErrNotSaved; x.writer.sending == bypassed {
+			refused = http.ErrAbortHandler // the client has got what is undone
+		}
 	case x.ctx.Freed.Load():
 		outcome, refused = idem.NotStarted, ErrNotSaved
 	}
