@@ -415,6 +415,22 @@ func TestNoOtherIDInTrailers(t *testing.T) {
 				"kept, declares another, no length": func(h http.Header) {
 					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
 				},
+				"kept, no length": func(h http.Header) { h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed") },
+				"no length": func(h http.Header) {
+					delete(h, "X-Early")
+					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
+				},
+				"kept, encoded": func(h http.Header) {
+					delete(h, "X-Early")
+					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
+				},
+				"kept, empty length": func(h http.Header) {
+					delete(h, "X-Early")
+					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
+				},
+				"kept, too large a length": func(h http.Header) {
+					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
+				},
 				"no length, long": func(h http.Header) { h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed") },
 			} {
 				ring := newKeyring()
@@ -429,8 +445,15 @@ func TestNoOtherIDInTrailers(t *testing.T) {
 					case has("declared"):
 						h.Set("Trailer", "Svc-Request-Id")
 					}
-					if has("no length") {
+					switch {
+					case has("no length"):
 						h.Set("Content-Length", "bad") // which net/http removes
+					case has("empty length"):
+						h["Content-Length"] = []string{}
+					case has("too large a length"):
+						h.Set("Content-Length", "9999999999999999999")
+					case has("encoded"):
+						h.Set("Transfer-Encoding", "chunked")
 					}
 					_, _ = io.WriteString(w, "body")
 					if has("long") {

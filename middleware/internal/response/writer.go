@@ -45,7 +45,7 @@ type Writer struct {
 	Bytes           int64
 	Hijacked        bool
 	flushed         bool
-	trailers        bool        // are announced
+	trailers        bool        // may be sent, also after a short body that is not flushed
 	Checked         bool        // Owner, a Refuser, is asked before a success
 	dropped         bool        // it has refused what the handler writes
 	fields          int32       // of the header, when it was committed
@@ -333,5 +333,6 @@ func (w *Writer) Finish() {
 }
 
 // unchunked is how long a response of HTTP/1 can be that net/http, unless it is
-// flushed or announces trailers, sends without chunks and so without trailers.
+// flushed, announces trailers, or has a Transfer-Encoding or a Content-Length
+// that is none, sends without chunks and so without trailers.
 const unchunked = 2 << 10
