@@ -28,7 +28,8 @@ type Hooks struct {
 
 	// Pattern finds the pattern of a route for the Event where a router other
 	// than http.ServeMux knows it. It is called in Guard.Require, which should
-	// stand on the route, and when the response ends, until it returns one.
+	// stand on the route, and when the response ends, until it returns one. Where
+	// a route has no Guard.Require, it is called for the line of the log.
 	Pattern func(r *http.Request) string
 }
 

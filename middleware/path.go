@@ -104,7 +104,7 @@ func (x *exchange) Refuse() bool {
 	x.Stamp(h)
 	report.logWith(x, c.r).Error("middleware: a route has no Require: its handler ran, and its success is answered "+
 		"with 500; put Guard.Require on it, or Guard.Enforce(middleware.AnyCaller()) if no scope is needed",
-		"pattern", c.r.Pattern)
+		"pattern", report.route(x, c.r))
 	report.refuse(x, c.r, StageScope, refusal(codes.Internal))
 	return true
 }

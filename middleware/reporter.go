@@ -315,6 +315,15 @@ func (p *reporter) pattern(x *exchange, r *http.Request) {
 	}
 }
 
+// route returns the pattern of the route for a line of the log, "" if none is
+// known.
+func (p *reporter) route(x *exchange, r *http.Request) (pattern string) {
+	if hooks := p.hooks(x, r); hooks != nil && hooks.Pattern != nil {
+		p.contain(x, r, func() { pattern = hooks.Pattern(r) })
+	}
+	return cmp.Or(pattern, r.Pattern)
+}
+
 // ended completes the Event of a response and hands it to those who observe.
 func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
 	e := &x.record.event

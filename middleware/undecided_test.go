@@ -285,6 +285,36 @@ func TestUndecidedKeepsOuterFields(t *testing.T) {
 	}
 }
 
+// TestUndecidedNamesTheRoute: the line of the log has the pattern that
+// Hooks.Pattern finds, also without Observe, and that of ServeMux.
+func TestUndecidedNamesTheRoute(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	mux := http.NewServeMux()
+	mux.HandleFunc("DELETE /tasks/{id}", sayOK)
+	find := func(*http.Request) string { return "/tasks/:id" }
+	for name, tt := range map[string]struct {
+		find func(*http.Request) string
+		h    http.Handler
+		want string
+	}{
+		"a router":                 {find, http.HandlerFunc(sayOK), "pattern=/tasks/:id"},
+		"ServeMux":                 {nil, mux, `pattern="DELETE /tasks/{id}"`},
+		"ServeMux, found nothing":  {func(*http.Request) string { return "" }, mux, `pattern="DELETE /tasks/{id}"`},
+		"ServeMux inside a router": {find, mux, "pattern=/tasks/:id"},
+		"a hook that panics":       {func(*http.Request) string { panic("boom") }, mux, `pattern="DELETE /tasks/{id}"`},
+	} {
+		log := newLogged()
+		hooks := log.hooks()
+		hooks.Pattern = tt.find
+		g := middleware.New(ring.keys, middleware.Options{Hooks: hooks})
+		a := serve(middleware.Chain(g.RequestID, g.Authenticate)(tt.h), request("DELETE", "/tasks/1", token, ""))
+		if a.StatusCode != 500 || !strings.Contains(log.String(), tt.want) {
+			t.Errorf("%s: got %d and the log %s, want %s in it", name, a.StatusCode, log, tt.want)
+		}
+	}
+}
+
 // TestUndecidedReportOnly: Options.ReportOnly serves what is not decided, and
 // tells of a caller's.
 func TestUndecidedReportOnly(t *testing.T) {
