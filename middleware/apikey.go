@@ -63,12 +63,19 @@ type keyAuthenticator struct {
 	service  keystore.Service
 	keys     keystore.Store
 	cache    *keystore.Cached // keys, or nil when it is another store, which may embed one
+	memory   rememberer       // keys, or nil when it neither is nor embeds a Cached
 	proxies  *proxies
 	throttle *throttle
 	invalid  *Problem // for a token that names no live key
 	joined   bool     // a Bearer token of another shape may be somebody else's
 
 	reportOnly bool // the throttle refuses no live key, which would be nobody then
+}
+
+// A rememberer knows which tokens were usable. A type that embeds a
+// keystore.Cached is one, and decides by its own Lookup whether they still are.
+type rememberer interface {
+	Remembered(keystore.Token) (caller *keystore.Caller, wasUsable bool)
 }
 
 func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthenticator {
@@ -78,6 +85,11 @@ func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthent
 		reportOnly: o.ReportOnly,
 	}
 	a.cache, _ = keys.(*keystore.Cached)
+	a.memory, _ = keys.(rememberer)
+	if a.throttle != nil && a.memory == nil {
+		o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +
+			"an address that has used them up gets 429 for its live keys too")
+	}
 	a.invalid = a.refusal("")
 	return a
 }
@@ -195,9 +207,10 @@ func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
 
 func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
 	remembered := false
-	if a.cache != nil {
+	if a.memory != nil {
 		var caller *keystore.Caller
-		if caller, remembered = a.cache.Remembered(*t); caller != nil && a.accepts(caller.Environment()) {
+		caller, remembered = a.memory.Remembered(*t)
+		if a.cache != nil && caller != nil && a.accepts(caller.Environment()) {
 			return caller.Bind(a.service.Scopes), nil
 		}
 	}

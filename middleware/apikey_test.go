@@ -176,6 +176,36 @@ func TestStoreEmbedsCached(t *testing.T) {
 	}
 }
 
+// Wrong keys lock out no live key that a Cached remembers, also one that the
+// store embeds. Where nothing remembers, the log says so at the start.
+func TestFailuresRemember(t *testing.T) {
+	ring := newKeyring()
+	token, wrong := ring.issue(t), ring.issuer.Service().Generate(keystore.Production).Reveal()
+	for name, tt := range map[string]struct {
+		store keystore.Store
+		want  int
+		warns int
+	}{
+		"a Cached":           {ring.keys, 200, 0},
+		"one that embeds it": {&blocking{Cached: ring.keys}, 200, 0},
+		"another store":      {struct{ keystore.Store }{ring.keys}, 429, 1},
+	} {
+		log := newLogged()
+		api := testAPI(tt.store, middleware.Options{Hooks: log.hooks(), Failures: ratelimit.MustParse("2-H")})
+		for i, step := range []struct {
+			token string
+			want  int
+		}{{token, 200}, {wrong, 401}, {wrong, 401}, {wrong, 429}, {token, tt.want}} {
+			if got := serve(api, request("GET", "/api/v1/any", step.token, "")).StatusCode; got != step.want {
+				t.Errorf("%s, request %d: got %d, want %d", name, i, got, step.want)
+			}
+		}
+		if n := strings.Count(log.String(), "Options.Failures without a keystore.Cached"); n != tt.warns {
+			t.Errorf("%s: the log has the line %d times, want %d", name, n, tt.warns)
+		}
+	}
+}
+
 func TestLegacyKeys(t *testing.T) {
 	ring := newKeyring()
 	key := importOld(t, ring, oldKey, "the old pepper", keystore.Production)
