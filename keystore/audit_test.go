@@ -2,6 +2,7 @@ package keystore_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -17,6 +18,33 @@ func TestLogAudit(t *testing.T) {
 	defer slog.SetDefault(before)
 	slog.SetDefault(logger)
 	t.Run("nil", func(t *testing.T) { testLogAudit(t, nil, &log) })
+}
+
+// TestNoAudit: an Issuer says at the start that nobody is told of its acts.
+func TestNoAudit(t *testing.T) {
+	memory := keystore.NewMemory()
+	hidden := struct{ keystore.Manager }{memory}
+	for _, tt := range []struct {
+		name  string
+		m     keystore.Manager
+		audit func(context.Context, keystore.AuditEntry)
+		warns bool
+	}{
+		{"an Auditor", memory, nil, false},
+		{"a Cached in front of one", keystore.NewCached(memory, keystore.CacheOptions{}), nil, false},
+		{"an Auditor that is hidden", hidden, nil, true},
+		{"one behind a Cached", keystore.NewCached(hidden, keystore.CacheOptions{}), nil, true},
+		{"a function", hidden, keystore.LogAudit(nil), false},
+	} {
+		var log bytes.Buffer
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		keystore.NewIssuer(tt.m, keystore.IssuerOptions{Audit: tt.audit})
+		slog.SetDefault(before)
+		if got := strings.Contains(log.String(), "is no Auditor"); got != tt.warns {
+			t.Errorf("%s: got the log %q", tt.name, log.String())
+		}
+	}
 }
 
 func testLogAudit(t *testing.T, logger *slog.Logger, log *bytes.Buffer) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 )
 
 // An Issuer issues, rotates and revokes keys. Every method acts for one
@@ -15,7 +16,7 @@ import (
 // [Auditor], as [Memory] and those of package keysql are, the entry is written
 // in the transaction of the act, and [Issuer.Audit] reads it.
 // [IssuerOptions.Audit] is called after the act: a process that dies in between
-// has acted and has not told.
+// has acted and has not told. With neither, [NewIssuer] warns by slog.Default().
 //
 // Over a [Cached], a key that the Issuer revokes is refused as soon as the
 // call returns. It does not write in a transaction of others, see
@@ -72,8 +73,12 @@ func NewIssuer(m Manager, o IssuerOptions) *Issuer {
 		i.cache, i.store = cache, cache.store
 	}
 	i.auditor, _ = i.store.(Auditor)
-	if i.auditor != nil && cache != nil {
+	switch {
+	case i.auditor != nil && cache != nil:
 		i.auditor = auditWriter{i.auditor, cache}
+	case i.auditor == nil && i.audit == nil:
+		slog.Warn("keystore: the store of an Issuer is no Auditor, and IssuerOptions.Audit is nil: " +
+			"nobody is told what is issued, rotated and revoked, and Erase is not supported")
 	}
 	return i
 }
