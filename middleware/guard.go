@@ -23,9 +23,9 @@ import (
 //
 // Each method says which stage must stand before it. If that one is missing,
 // the stage answers every request with 500 and logs what is missing. If the
-// options have limits or a Runner, and no handler uses that stage, the first
-// request past Require that shows it logs a warning. A Guard is safe for
-// concurrent use.
+// options have limits, or idempotency is not Off, and no handler uses that
+// stage, the first request past Require that shows it logs a warning. A Guard is
+// safe for concurrent use.
 //
 // An [API] is the same stages with the order and the routing decided.
 type Guard struct {
@@ -88,7 +88,7 @@ func New(keys keystore.Store, o Options) *Guard {
 	if !o.Idempotency.Off {
 		g.idempotency = g.newIdempotency(o.Idempotency, g.bodies)
 		g.ownReplies.Store(ownReplies)
-		g.noIdempotent.Store(!ownReplies)
+		g.noIdempotent.Store(true)
 	}
 	g.noRateLimit.Store(g.limits.limits())
 	return g

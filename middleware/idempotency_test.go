@@ -231,6 +231,7 @@ func TestRepliesByDefault(t *testing.T) {
 		"an API, off":                 {api(), keyedOptions{Off: true}, 2, 0},
 		"a Runner":                    {api(), keyedOptions{Runner: replies()}, 1, 0},
 		"pieces without the stage":    {without, keyedOptions{}, 2, 0},
+		"pieces without it, off":      {without, keyedOptions{Off: true}, 2, 0},
 		"routes that need no default": {api(middleware.RouteOptions{NotIdempotent: true}), keyedOptions{}, 2, 0},
 		"routes with a Runner of their own": {api(middleware.RouteOptions{Idempotency: &keyedOptions{Runner: replies()}}),
 			keyedOptions{Off: true}, 1, 0},
@@ -251,6 +252,13 @@ func TestRepliesByDefault(t *testing.T) {
 		}
 		if int(runs.Load()) != tt.runs {
 			t.Errorf("%s: ran %d times, want %d", name, runs.Load(), tt.runs)
+		}
+		ignored := 0
+		if name == "pieces without the stage" {
+			ignored = 1
+		}
+		if got := strings.Count(log.String(), "an Idempotency-Key was ignored"); got != ignored {
+			t.Errorf("%s: the log says %d times that the key was ignored, want %d", name, got, ignored)
 		}
 	}
 	off := middleware.New(ring.keys, with(keyedOptions{Off: true}))

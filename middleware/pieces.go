@@ -258,7 +258,7 @@ func (g *Guard) warnUnused(w http.ResponseWriter, r *http.Request) {
 	}
 	if g.noIdempotent.Load() && len(r.Header["Idempotency-Key"]) > 0 &&
 		slices.Contains(g.idempotency.Methods, r.Method) && g.noIdempotent.CompareAndSwap(true, false) {
-		g.report.logWith(w, r).Warn("middleware: Options.Idempotency has a Runner, and an Idempotency-Key was ignored: " +
-			"the Guard's Idempotent has not been used so far")
+		g.report.logWith(w, r).Warn("middleware: an Idempotency-Key was ignored: " +
+			"the Guard's Idempotent has not been used so far, and Options.Idempotency is not Off")
 	}
 }
