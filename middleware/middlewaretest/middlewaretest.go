@@ -61,10 +61,11 @@ func Keyed(r *http.Request, executions int) (_ *http.Request, freed func() bool)
 // route without a method.
 func OpenRoutes(h http.Handler, key string, routes ...string) (open []string) {
 	for _, route := range routes {
-		method, target, ok := strings.Cut(route, " ")
-		if !ok {
+		space := strings.IndexAny(route, " \t") // or more than one, as in http.ServeMux
+		if space < 0 {
 			panic("middlewaretest: OpenRoutes: " + strconv.Quote(route) + " has no method")
 		}
+		method, target := route[:space], strings.TrimLeft(route[space:], " \t")
 		target = wildcard.ReplaceAllString(strings.TrimSuffix(target, "{$}"), "1")
 		if !strings.HasPrefix(target, "/") {
 			target = "http://" + target // of a pattern with a host

@@ -140,7 +140,7 @@ func TestOpenRoutes(t *testing.T) {
 	mux.Handle("GET /old", http.RedirectHandler("/new", http.StatusMovedPermanently))
 	h := middleware.Chain(g.RequestID, g.Authenticate)(mux)
 	got := middlewaretest.OpenRoutes(h, secret.Reveal(), "GET /tasks/{id}", "GET /files/{path...}", "GET /files/*",
-		"GET /tasks/{id:[0-9]{1,2}}", "GET /{$}", "GET api.example.com/hosts",
+		"GET /tasks/{id:[0-9]{1,2}}", "GET \t/{$}", "GET api.example.com/hosts",
 		"GET /account", "DELETE /tasks/{id}", "GET /old", "GET /none")
 	want := []string{"GET /account: 200", "DELETE /tasks/{id}: 500", "GET /old: 301", "GET /none: 404"}
 	if !slices.Equal(got, want) {
