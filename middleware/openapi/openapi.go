@@ -1,4 +1,5 @@
-// Package openapi writes an OpenAPI 3.1 document of the routes of an API.
+// Package openapi writes an OpenAPI 3.1 document of the routes of an API, and
+// compares one of a team's own with them.
 package openapi
 
 import (

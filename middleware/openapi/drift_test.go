@@ -1,4 +1,4 @@
-package contracttest_test
+package openapi_test
 
 import (
 	"fmt"
@@ -6,18 +6,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/middleware/contracttest"
 	"github.com/sallyport-go/sallyport/middleware/openapi"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-func newAPI() *middleware.API {
+// described registers what ownDocument says.
+func described() *middleware.API {
 	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
-			idem.Options{})},
+		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 	})
 	nothing := func(http.ResponseWriter, *http.Request) {}
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), nothing)
@@ -31,9 +29,9 @@ func newAPI() *middleware.API {
 	return api
 }
 
-// A document that says what newAPI registers, in words of its own: paths under
+// ownDocument says what described registers, in words of its own: paths under
 // a server, other parameter names, a default.
-const document = `{
+const ownDocument = `{
   "openapi": "3.1.1",
   "info": {"title": "Tasks", "version": "7"},
   "servers": [{"url": "https://{region}.example.com/api/{version}/", "variables": {"region": {"default": "eu"},
@@ -56,12 +54,12 @@ const document = `{
 }`
 
 func TestNoDrift(t *testing.T) {
-	api := newAPI()
-	if err := contracttest.OpenAPIDrift(api, []byte(document)); err != nil {
+	api := described()
+	if err := openapi.Drift(api, []byte(ownDocument)); err != nil {
 		t.Error(err)
 	}
 	exported := openapi.Document(api, openapi.Info{Host: "files.example.com"})
-	if err := contracttest.OpenAPIDrift(api, exported); err == nil || strings.Count(err.Error(), "\n") != 1 ||
+	if err := openapi.Drift(api, exported); err == nil || strings.Count(err.Error(), "\n") != 1 ||
 		!strings.Contains(err.Error(), "GET /api/v1/account asks for knowledge:read") {
 		t.Errorf("got %v, want the one path that the hosts share", err)
 	}
@@ -110,11 +108,11 @@ func TestDrift(t *testing.T) {
 		{"an old version", `"3.1.1"`, `"2.0"`, `of OpenAPI "2.0"`},
 		{"no URL", `https://{region}`, `https://%zz{region}`, "the first server"},
 	} {
-		changed := strings.Replace(document, tt.old, tt.new, 1)
-		if changed == document {
+		changed := strings.Replace(ownDocument, tt.old, tt.new, 1)
+		if changed == ownDocument {
 			t.Fatalf("%s: nothing changed", tt.name)
 		}
-		if err := contracttest.OpenAPIDrift(newAPI(), []byte(changed)); err == nil || !strings.Contains(err.Error(),
+		if err := openapi.Drift(described(), []byte(changed)); err == nil || !strings.Contains(err.Error(),
 			tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
 		}
@@ -124,12 +122,12 @@ func TestDrift(t *testing.T) {
 // All differences are told at once, in the same order each time.
 func TestDriftIsWhole(t *testing.T) {
 	empty := `{"openapi":"3.1.0","info":{"title":"","version":""},"paths":{}}`
-	want := fmt.Sprint(contracttest.OpenAPIDrift(newAPI(), []byte(empty)))
+	want := fmt.Sprint(openapi.Drift(described(), []byte(empty)))
 	if strings.Count(want, "is registered and not in the document") != 6 {
 		t.Errorf("got %s", want)
 	}
 	for range 10 {
-		if got := fmt.Sprint(contracttest.OpenAPIDrift(newAPI(), []byte(empty))); got != want {
+		if got := fmt.Sprint(openapi.Drift(described(), []byte(empty))); got != want {
 			t.Fatalf("got\n%s\nwant\n%s", got, want)
 		}
 	}
