@@ -1,6 +1,7 @@
 // Package contracttest checks whether a server keeps the contract: API keys,
-// scopes, request ids, idempotent creates and rate limits. It does not ask
-// what the server is made of.
+// scopes, request ids, idempotent creates and rate limits. It and its command
+// contractcheck know nothing of Sallyport and check any server, in any
+// language, by what it answers.
 //
 //	func TestContract(t *testing.T) {
 //		contracttest.Run(t, contracttest.Target{
@@ -49,7 +50,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/rules"
 )
 
@@ -69,8 +69,8 @@ type Target struct {
 
 	Keys Keys
 
-	// Base is the path that all routes begin with; "" means that of Handler, if
-	// it is a *middleware.API, or /api/v1. It is / where there is none.
+	// Base is the path that all routes begin with; "" means /api/v1, and / that
+	// there is none.
 	Base string
 	// Read is the path of a GET that asks for a scope, which Keys.Full has and
 	// Keys.None lacks; "" means Base/account.
@@ -85,9 +85,7 @@ type Target struct {
 	// fail, so that no test passes that has not looked.
 	Without []string
 
-	// RequestIDHeader is the header of the request id; "" means that of
-	// Handler, if it is a *middleware.API, or Svc-Request-Id.
-	RequestIDHeader string
+	RequestIDHeader string // header of the request id; "" means Svc-Request-Id
 
 	// Timeout bounds the whole check; 0 means a bound by the server's speed:
 	// two minutes for a fast one, ten for one of 2 s a response.
@@ -213,11 +211,6 @@ func (target Target) start(t *testing.T) rules.Target {
 	if target.Handler == nil {
 		return to
 	}
-	if api, ok := target.Handler.(*middleware.API); ok {
-		o := api.Options()
-		to.Base = agreed(t, "Base", to.Base, o.Base)
-		to.RequestIDHeader = agreed(t, "RequestIDHeader", to.RequestIDHeader, o.RequestIDHeader)
-	}
 	quiet := log.New(io.Discard, "", 0) // malformed requests are the point
 	plain := httptest.NewUnstartedServer(target.Handler)
 	plain.Config.ErrorLog = quiet
@@ -235,14 +228,6 @@ func (target Target) start(t *testing.T) rules.Target {
 	to.RootCAs = x509.NewCertPool()
 	to.RootCAs.AddCert(secure.Certificate())
 	return to
-}
-
-// agreed returns what the API says, which a target need not repeat.
-func agreed(t *testing.T, field, given, api string) string {
-	if given != "" && given != api {
-		t.Fatalf("contracttest: Target.%s is %q, and that of its API is %q", field, given, api)
-	}
-	return api
 }
 
 // stop closes a server. It does not wait for a handler that hangs, because
