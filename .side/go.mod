@@ -26,6 +26,7 @@ require (
 	github.com/rs/xid v1.6.0
 	github.com/rs/zerolog v1.35.1
 	github.com/sallyport-go/sallyport v0.0.0
+	github.com/sallyport-go/sallyport/middleware/contracttest v0.0.0
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
@@ -106,4 +107,7 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261005182115-fad411399dd8 // indirect
 )
 
-replace github.com/sallyport-go/sallyport => ../
+replace (
+	github.com/sallyport-go/sallyport => ../
+	github.com/sallyport-go/sallyport/middleware/contracttest => ../middleware/contracttest
+)

@@ -8,6 +8,9 @@
 //	go run ./.ci/mutate -sample 40 -seed 7 ./scope ./middleware/internal/...
 //	go run ./.ci/mutate -list ./scope              # the mutants, without a test
 //	go run ./.ci/mutate -only 'edits: .*deleted' ./scope
+//
+//	export GOWORK=/tmp/go.work                     # a package of another module
+//	go work init . ./middleware/contracttest
 //	go run ./.ci/mutate -run 'Defects|Clean' ./middleware/contracttest/internal/rules
 //
 // A mutant is judged by the tests of its package, and by the suite of that name

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/reference"
 	"github.com/sallyport-go/sallyport/middleware/contracttest"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 )
 
 // keys are those of the reference server.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/.ci/reference"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/rules"
 )
 

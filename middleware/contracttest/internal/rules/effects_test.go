@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/.ci/reference"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 )
 
 func TestMeasures(t *testing.T) {

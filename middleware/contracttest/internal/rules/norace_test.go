@@ -12,7 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/sallyport-go/sallyport/.ci/reference"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/rules"
 )
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/sallyport-go/sallyport/.ci/reference"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 )
 
 func TestUnread(t *testing.T) {

@@ -1,49 +1,13 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/.ci/reference"
+	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 )
-
-// The example keeps the contract, with a limit that is reached all the time.
-func TestExample(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "example")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program,
-		"github.com/sallyport-go/sallyport/example").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	keys := filepath.Join(t.TempDir(), "keys.json")
-	ctx, end := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "-addr", "127.0.0.1:0", "-keys-out", keys, "-rate",
-		"40-S") // which a slow machine reaches
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		end()
-		_ = cmd.Wait() // it was killed
-	})
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
-		t.Fatalf("the example did not start: %v, having printed %q", err, line)
-	}
-	got := check(t, "CI=true", "-keys", keys, "-advice", "-wire",
-		"-create", "/api/v1/tasks", "-body", `{"title":"{{random}}"}`, "-list", "/api/v1/tasks",
-		"-without", "reader,writer,second,revoked,sandbox-none,second-create")
-	if got.status != 0 {
-		t.Errorf("got status %d\n%s\n%s", got.status, got.stdout, got.stderr)
-	}
-}
 
 // The keys file of testdata describes a server whole, and the workflow calls
 // the program with flags that it has.
