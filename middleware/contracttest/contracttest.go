@@ -55,7 +55,7 @@ import (
 
 // Target is what is checked. It needs a Handler or a URL, and Keys.Full.
 type Target struct {
-	// Handler is served on loopback, over HTTP/1.1 and, with TLS, HTTP/2.
+	// Handler is served on loopback, over HTTP/1.1 and HTTP/2 without TLS.
 	Handler http.Handler
 	// Listen prepares the server and the listener of Handler as the program
 	// does that serves it, for the wire rules.
@@ -211,22 +211,18 @@ func (target Target) start(t *testing.T) rules.Target {
 	if target.Handler == nil {
 		return to
 	}
-	quiet := log.New(io.Discard, "", 0) // malformed requests are the point
-	plain := httptest.NewUnstartedServer(target.Handler)
-	plain.Config.ErrorLog = quiet
+	// Both versions at one address: a server may tell its hosts apart.
+	srv := httptest.NewUnstartedServer(target.Handler)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // malformed requests are the point
+	srv.Config.Protocols = new(http.Protocols)
+	srv.Config.Protocols.SetHTTP1(true)
+	srv.Config.Protocols.SetUnencryptedHTTP2(true)
 	if target.Listen != nil {
-		plain.Listener = target.Listen(plain.Config, plain.Listener)
+		srv.Listener = target.Listen(srv.Config, srv.Listener)
 	}
-	plain.Start()
-	t.Cleanup(func() { stop(t, plain) })
-	secure := httptest.NewUnstartedServer(target.Handler)
-	secure.Config.ErrorLog = quiet
-	secure.EnableHTTP2 = true
-	secure.StartTLS()
-	t.Cleanup(func() { stop(t, secure) })
-	to.URL, to.HTTP2URL = plain.URL, secure.URL
-	to.RootCAs = x509.NewCertPool()
-	to.RootCAs.AddCert(secure.Certificate())
+	srv.Start()
+	t.Cleanup(func() { stop(t, srv) })
+	to.URL = srv.URL
 	return to
 }
 

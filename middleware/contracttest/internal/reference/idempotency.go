@@ -29,6 +29,7 @@ type reply struct {
 	gzip     bool // the first request takes it
 	stuck    bool // in progress for ever
 	token    string
+	host     string // of the request, for free-hosts
 	headers  string // of the request, for idem-fingerprint-422
 }
 
@@ -155,6 +156,7 @@ func (s *Server) claimAndRun(x *exchange, path, key string) {
 			return
 		}
 		other := claim.body != "" && claim.body != string(x.body) && (claim.path == path || !s.has("idem-path"))
+		other = other || s.has("free-hosts") && claim.host != x.r.Host
 		other = other || s.has("idem-fingerprint-422") && claim.headers != fingerprint(x.r)
 		if other && !x.joined && s.differs(x, path) {
 			return
@@ -333,6 +335,7 @@ func (s *Server) claim(x *exchange, key, path string) (*reply, bool) {
 		maps.DeleteFunc(s.replies, func(other string, _ *reply) bool { return foreignTo(other, key) })
 	}
 	claim := &reply{body: string(x.body), path: path, done: make(chan struct{}), at: time.Now()}
+	claim.host = x.r.Host
 	claim.gzip = x.r.Header.Get("Accept-Encoding") == "gzip"
 	claim.token, claim.headers, claim.worker = x.token, fingerprint(x.r), x.worker()
 	if s.has("idem-body-overwrites") {

@@ -108,7 +108,7 @@ func TestShortened(t *testing.T) {
 }
 
 func TestCurl(t *testing.T) {
-	s := &Session{target: Target{URL: "http://one.test", HTTP2URL: "https://two.test"}}
+	s := &Session{target: Target{URL: "http://one.test"}}
 	for want, r := range map[string]request{
 		"": {},
 		`curl -i -H "Authorization: Bearer $K" "http://one.test/a/b.c"`: get("/a/b.c", "$K"),

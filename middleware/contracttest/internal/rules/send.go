@@ -224,10 +224,6 @@ func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
 		}
 		return c.roundTrip(s.text(r), (*conn).next)
 	}
-	base := s.target.URL
-	if r.http2 {
-		base = s.target.HTTP2URL
-	}
 	var body io.Reader
 	switch {
 	case r.chunked:
@@ -237,7 +233,7 @@ func (s *Session) exchange(ctx context.Context, r request) (answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, r.method, base+r.path, body)
+	req, err := http.NewRequestWithContext(ctx, r.method, s.target.URL+r.path, body)
 	if err != nil {
 		return answer{}, err
 	}
@@ -349,11 +345,9 @@ func (s *Session) curl(r request) string {
 	if r.method == "" {
 		return ""
 	}
-	base := s.target.URL
 	var b strings.Builder
 	b.WriteString("curl -i")
 	if r.http2 {
-		base = s.target.HTTP2URL
 		b.WriteString(" --http2")
 		if s.base.Scheme == "http" {
 			b.WriteString("-prior-knowledge")
@@ -379,6 +373,6 @@ func (s *Session) curl(r request) string {
 	if r.body != "" {
 		b.WriteString(" -d '" + strings.ReplaceAll(shortened(r.body), "'", `'\''`) + "'")
 	}
-	b.WriteString(` "` + base + r.path + `"`)
+	b.WriteString(` "` + s.target.URL + r.path + `"`)
 	return b.String()
 }

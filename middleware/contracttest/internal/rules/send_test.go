@@ -83,10 +83,10 @@ func TestCurlIsShort(t *testing.T) {
 	}
 }
 
-// A request over HTTP/2 is shown with the URL where that is spoken.
+// A request over HTTP/2 without TLS is shown as such.
 func TestCurlOverHTTP2(t *testing.T) {
-	s := &Session{target: Target{URL: "http://one.test", HTTP2URL: "http://two.test"}, base: &url.URL{Scheme: "http"}}
-	want := `curl -i --http2-prior-knowledge "http://two.test/"`
+	s := &Session{target: Target{URL: "http://one.test"}, base: &url.URL{Scheme: "http"}}
+	want := `curl -i --http2-prior-knowledge "http://one.test/"`
 	if line := s.curl(get("/", "").over2()); line != want {
 		t.Errorf("got %s, want %s", line, want)
 	}

@@ -34,7 +34,7 @@ func factors() []factor {
 		}
 	}
 	return append(all, factor{"creates", 3}, factor{"list", 2}, factor{"second-list", 2}, factor{"rate-limit", 2},
-		factor{"template", 3}, factor{"type", 2}, factor{"base", 2}, factor{"read", 2}, factor{"id", 2}, factor{"http2", 2},
+		factor{"template", 3}, factor{"type", 2}, factor{"base", 2}, factor{"read", 2}, factor{"id", 2},
 		factor{"wire", 2}, factor{"without", 2})
 }
 
@@ -129,9 +129,6 @@ func (s subset) target() rules.Target {
 	}
 	if s.of("id") == 1 {
 		to.RequestIDHeader = "svc-request-id"
-	}
-	if s.of("http2") == 1 {
-		to.HTTP2URL = to.URL
 	}
 	to.Wire = s.of("wire") == 1
 	if s.of("without") == 1 {

@@ -15,9 +15,8 @@ import (
 
 // A Target is what is checked. As JSON it is a keys file.
 type Target struct {
-	URL      string         `json:"base_url"` // http or https, with the path that all routes have in front, if any
-	HTTP2URL string         `json:"-"`        // where HTTP/2 is spoken; "" means URL
-	RootCAs  *x509.CertPool `json:"-"`
+	URL     string         `json:"base_url"` // http or https, with the path that all routes have in front, if any
+	RootCAs *x509.CertPool `json:"-"`
 
 	Keys    map[string]string // by the names of offers, and "full"
 	Base    string            // path that all routes begin with; "" means /api/v1, and / that there is none
@@ -66,7 +65,6 @@ func (t *Target) complete() (*url.URL, error) {
 		mistake("the URL %s ends in %s, which the paths have too: leave it out", t.URL, t.Base)
 	}
 	t.URL = strings.TrimRight(t.URL, "/")
-	t.HTTP2URL = cmp.Or(t.HTTP2URL, t.URL)
 
 	paths := []string{t.Read}
 	for i := range t.Creates {

@@ -14,7 +14,7 @@ func TestComplete(t *testing.T) {
 		t.Fatalf("got %v, %v", base, err)
 	}
 	if to.Base != "/api/v1" || to.Read != "/api/v1/account" || to.RequestIDHeader != "Svc-Request-Id" ||
-		to.Burst != 2000 || to.URL != "http://kit.test" || to.HTTP2URL != "http://kit.test" {
+		to.Burst != 2000 || to.URL != "http://kit.test" {
 		t.Errorf("got %+v", to)
 	}
 	if to.Creates[0].Type != "application/json" || to.Creates[1].Type != "text/plain" || creates[0].Type != "" {
@@ -23,10 +23,10 @@ func TestComplete(t *testing.T) {
 	if want := []string{"full", "create", "second-create", "second-list"}; !slices.Equal(to.offered(), want) {
 		t.Errorf("got %q", to.offered())
 	}
-	to = Target{URL: "https://kit.test/in/", HTTP2URL: "https://two.test", Keys: to.Keys, Base: "/v3/", Read: "/v3/me",
+	to = Target{URL: "https://kit.test/in/", Keys: to.Keys, Base: "/v3/", Read: "/v3/me",
 		RequestIDHeader: "x-id", Burst: 7}
 	if _, err := to.complete(); err != nil || to.Base != "/v3" || to.Read != "/v3/me" || to.RequestIDHeader != "X-Id" ||
-		to.Burst != 7 || to.URL != "https://kit.test/in" || to.HTTP2URL != "https://two.test" {
+		to.Burst != 7 || to.URL != "https://kit.test/in" {
 		t.Errorf("got %+v, %v", to, err)
 	}
 }

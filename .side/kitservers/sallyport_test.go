@@ -1,0 +1,136 @@
+package kitservers
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/contracttest"
+	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// TestSallyport holds our own API to everything that the kit knows: also to
+// readings, advice and what HTTP servers answer by themselves.
+func TestSallyport(t *testing.T) {
+	t.Parallel()
+	keys := keystore.NewMemory()
+	options := middleware.Options{
+		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+		Idempotency: middleware.IdempotencyOptions{
+			Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
+		},
+	}
+	api := middleware.NewAPI(keys, options)
+	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
+		func(w http.ResponseWriter, r *http.Request) {
+			caller, _ := middleware.PrincipalFrom(r.Context())
+			writeJSON(w, http.StatusOK, map[string]string{"organization": caller.Organization()})
+		})
+	tasks := &family{path: "/api/v1/tasks"}
+	tasks.register(api, scope.TasksRead, scope.TasksWrite)
+	deliverables := &family{path: "/api/v1/deliverables"}
+	deliverables.register(api, scope.DeliverablesRead, scope.DeliverablesWrite)
+	to := contracttest.Target{
+		Handler: api, Keys: issueAll(t, keys), Creates: []contracttest.Create{tasks.create(), deliverables.create()},
+		Timeout: target().Timeout, Advice: true, Wire: true,
+		Listen: func(srv *http.Server, ln net.Listener) net.Listener {
+			return middleware.RequestIDListener(srv, ln, options)
+		},
+	}
+	contracttest.Run(t, to)
+}
+
+// issueAll returns a key of each kind that the kit asks for.
+func issueAll(t *testing.T, store keystore.Manager) contracttest.Keys {
+	t.Helper()
+	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{})
+	issue := func(organization string, environment keystore.Environment, scopes ...scope.Name) (string, string) {
+		secret, key, err := issuer.Issue(t.Context(),
+			keystore.Grant{Organization: organization, Environment: environment, Scopes: scopes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret.Reveal(), key.ID
+	}
+	reads := []scope.Name{scope.AccountRead, scope.TasksRead, scope.DeliverablesRead}
+	writes := []scope.Name{scope.TasksWrite, scope.DeliverablesWrite}
+	all := append(reads, writes...)
+	var k contracttest.Keys
+	k.Full, _ = issue("org_1", keystore.Production, all...)
+	k.None, _ = issue("org_1", keystore.Production)
+	k.Worker, _ = issue("org_1", keystore.Production, scope.ChatRead, scope.ChatWrite)
+	k.Reader, _ = issue("org_1", keystore.Production, reads...)
+	k.Writer, _ = issue("org_1", keystore.Production, writes...)
+	k.Second, _ = issue("org_1", keystore.Production, all...)
+	k.Sandbox, _ = issue("org_1", keystore.Sandbox, all...)
+	k.SandboxNone, _ = issue("org_1", keystore.Sandbox)
+	k.Other, _ = issue("org_2", keystore.Production, all...)
+	var id string
+	k.Revoked, id = issue("org_1", keystore.Production, all...)
+	if _, err := issuer.Revoke(t.Context(), "org_1", id); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// A family is resources of one kind, kept apart by tenant.
+type family struct {
+	path string
+	mu   sync.Mutex
+	made map[string][]task
+}
+
+func (f *family) create() contracttest.Create {
+	return contracttest.Create{Path: f.path, Body: `{"title":"{{random}}"}`, List: f.path}
+}
+
+func (f *family) register(api *middleware.API, read, write scope.Name) {
+	f.made = make(map[string][]task)
+	api.HandleFunc("POST "+f.path, middleware.Require(write), func(w http.ResponseWriter, r *http.Request) {
+		var in struct{ Title string }
+		if json.NewDecoder(r.Body).Decode(&in) != nil || in.Title == "" {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: http.StatusBadRequest, Code: "bad_request"})
+			return
+		}
+		made := task{ID: rand.Text(), Title: in.Title}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.made[tenant(r)] = append([]task{made}, f.made[tenant(r)]...)
+		w.Header().Set("Location", f.path+"/"+made.ID)
+		writeJSON(w, http.StatusCreated, made)
+	})
+	api.HandleFunc("GET "+f.path, middleware.Require(read), func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		writeJSON(w, http.StatusOK, f.made[tenant(r)])
+	})
+	api.HandleFunc("GET "+f.path+"/{id}", middleware.Require(read), func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, one := range f.made[tenant(r)] {
+			if one.ID == r.PathValue("id") {
+				writeJSON(w, http.StatusOK, one)
+				return
+			}
+		}
+		middleware.WriteProblem(w, r, middleware.Problem{Status: http.StatusNotFound, Code: "not_found"})
+	})
+}
+
+func tenant(r *http.Request) string {
+	caller, _ := middleware.PrincipalFrom(r.Context())
+	return caller.Tenant()
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
