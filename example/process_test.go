@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sallyport-go/sallyport/.ci/curl"
 )
 
 // process runs this test binary as the example.
@@ -107,47 +109,6 @@ func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
 	}
 }
 
-// words splits a line as a shell does that knows no quotes within words.
-func words(line string) []string {
-	var all []string
-	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " ") {
-		var word string
-		if quote := line[:1]; quote == "'" || quote == `"` {
-			word, line, _ = strings.Cut(line[1:], quote)
-		} else {
-			word, line, _ = strings.Cut(line, " ")
-		}
-		all = append(all, word)
-	}
-	return all
-}
-
-// curl says what a command of curl sends, in a shell with that KEY. The method
-// is empty if the line is another command.
-func curl(line, key string) (method, target, body string, header []string) {
-	args := words(strings.ReplaceAll(line, "$KEY", key))
-	if len(args) == 0 || args[0] != "curl" {
-		return "", "", "", nil
-	}
-	method = http.MethodGet
-	for i := 1; i < len(args); i++ {
-		switch args[i] {
-		case "-i":
-		case "-H":
-			i++
-			name, value, _ := strings.Cut(args[i], ": ")
-			header = append(header, name, value)
-		case "-d":
-			i++
-			method, body = http.MethodPost, args[i]
-			header = append(header, "Content-Type", "application/x-www-form-urlencoded")
-		default:
-			target = args[i]
-		}
-	}
-	return method, target, body, header
-}
-
 func TestThePrintedRequestsWork(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	end := make(chan error, 1)
@@ -156,7 +117,6 @@ func TestThePrintedRequestsWork(t *testing.T) {
 		end <- run(ctx, []string{"-addr", "127.0.0.1:0"}, w, t.Output())
 		w.Close()
 	}()
-	srv := &running{client: &http.Client{Transport: &http.Transport{}}}
 	var key string
 	var statuses []int
 	lines := bufio.NewScanner(stdout)
@@ -164,15 +124,19 @@ func TestThePrintedRequestsWork(t *testing.T) {
 		if _, exported, found := strings.Cut(lines.Text(), "export KEY="); found {
 			key = exported
 		}
-		method, target, body, header := curl(lines.Text(), key)
-		if method == "" {
-			continue
-		}
-		got, err := srv.do(t.Context(), "", method, target, body, header...)
+		r, err := curl.Request(lines.Text(), key)
 		if err != nil {
 			t.Fatalf("%s: %v", lines.Text(), err)
 		}
-		statuses = append(statuses, got.StatusCode)
+		if r == nil {
+			continue
+		}
+		resp, err := http.DefaultClient.Do(r.WithContext(t.Context()))
+		if err != nil {
+			t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		resp.Body.Close()
+		statuses = append(statuses, resp.StatusCode)
 	}
 	if want := []int{200, 201, 200, 403}; !slices.Equal(statuses, want) {
 		t.Errorf("got %v, want %v", statuses, want)

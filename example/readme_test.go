@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"github.com/sallyport-go/sallyport/.ci/curl"
 )
 
 // blocks returns the README's fenced blocks of a language.
@@ -161,20 +163,27 @@ func masked(text string) string {
 // header fields that head shows.
 func answer(t *testing.T, command, key string, head []string) string {
 	t.Helper()
-	method, target, body, header := curl(command, key)
-	srv := &running{client: http.DefaultClient}
-	r, err := srv.do(t.Context(), "", method, target, body, header...)
+	r, err := curl.Request(command, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := []string{r.Proto + " " + r.Status}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{resp.Proto + " " + resp.Status}
 	for _, line := range head[1:] {
 		name, _, _ := strings.Cut(line, ":")
-		for _, value := range r.Header.Values(name) {
+		for _, value := range resp.Header.Values(name) {
 			lines = append(lines, name+": "+value)
 		}
 	}
-	return strings.Join(lines, "\n") + "\n\n" + strings.TrimSpace(r.text)
+	return strings.Join(lines, "\n") + "\n\n" + strings.TrimSpace(string(body))
 }
 
 // What an importer builds beside this module. The adapters bring no driver of

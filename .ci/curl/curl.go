@@ -1,0 +1,54 @@
+// Package curl reads the commands of curl that a page or a program shows, for
+// tests that send what they say.
+package curl
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Request returns what a command sends, in a shell in which KEY is key. It is
+// nil if the line is another command.
+func Request(line, key string) (*http.Request, error) {
+	args := words(strings.ReplaceAll(line, "$KEY", key))
+	if len(args) == 0 || args[0] != "curl" {
+		return nil, nil
+	}
+	method, target, body, header := http.MethodGet, "", "", http.Header{}
+	for i := 1; i < len(args); i++ {
+		switch args[i] {
+		case "-i":
+		case "-H":
+			i++
+			name, value, _ := strings.Cut(args[i], ": ")
+			header.Add(name, value)
+		case "-d":
+			i++
+			method, body = http.MethodPost, args[i]
+			header.Set("Content-Type", "application/x-www-form-urlencoded")
+		default:
+			target = args[i]
+		}
+	}
+	r, err := http.NewRequest(method, target, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header = header
+	return r, nil
+}
+
+// words splits a line as a shell does that knows no quotes within words.
+func words(line string) []string {
+	var all []string
+	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " ") {
+		var word string
+		if quote := line[:1]; quote == "'" || quote == `"` {
+			word, line, _ = strings.Cut(line[1:], quote)
+		} else {
+			word, line, _ = strings.Cut(line, " ")
+		}
+		all = append(all, word)
+	}
+	return all
+}
