@@ -1,4 +1,4 @@
-// Walks through the example's console in Chromium, with script and without, and lets axe look at each page.
+// Walks through the console of example/fleet in Chromium, with script and without, and lets axe look at each page.
 //
 //   node check.mjs EXAMPLE DESK GUEST [PICTURES]
 //

@@ -25,7 +25,7 @@ import (
 	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
-// A composition is what the tests read of example/compose.yaml.
+// A composition is what the tests read of example/fleet/compose.yaml.
 type composition struct {
 	Services map[string]struct {
 		Image       string
@@ -42,7 +42,7 @@ type composition struct {
 
 func readComposition(t *testing.T) composition {
 	t.Helper()
-	text, err := os.ReadFile("../../example/compose.yaml")
+	text, err := os.ReadFile("../../example/fleet/compose.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestComposition(t *testing.T) {
 	for name, service := range c.Services {
 		for _, volume := range service.Volumes {
 			file, _, _ := strings.Cut(volume, ":")
-			if _, err := os.Stat(filepath.Join("../../example", file)); err != nil {
+			if _, err := os.Stat(filepath.Join("../../example/fleet", file)); err != nil {
 				t.Errorf("%s mounts what is not there: %v", name, err)
 			}
 		}

@@ -129,8 +129,8 @@ type example struct {
 func buildExample(t *testing.T) (binary string) {
 	t.Helper()
 	binary = filepath.Join(t.TempDir(), "example")
-	build := exec.Command("go", "build", "-o", binary, "./example")
-	build.Dir = "../.."
+	build := exec.Command("go", "build", "-o", binary, ".")
+	build.Dir = "../../example/fleet"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}

@@ -15,8 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sallyport-go/sallyport/.ci/redistest"
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/.ci/servers"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
@@ -75,10 +74,16 @@ func (n *network) kill(t *testing.T, which []int) {
 	}
 }
 
-func (n *network) redis(t *testing.T) *redis.Client {
-	o := redistest.Options(t)
+func (n *network) redis(t *testing.T) (client *redis.Client, prefix string) {
+	address := servers.Redis.Address(t)
+	o, err := redis.ParseURL(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	o.PoolSize, o.Dialer, o.ContextTimeoutEnabled = connections, n.dial, true
-	client := redistest.Connect(t, o)
+	client = redis.NewClient(o)
+	t.Cleanup(func() { client.Close() })
 	for range connections {
 		c := client.Conn()
 		defer c.Close()
@@ -86,16 +91,15 @@ func (n *network) redis(t *testing.T) *redis.Client {
 			t.Fatal(err)
 		}
 	}
-	return client
+	return client, ownPrefix(t, address)
 }
 
 func (n *network) postgres(t *testing.T) *pgxpool.Pool {
-	conf, err := pgxpool.ParseConfig("")
+	conf, err := pgxpool.ParseConfig(newDatabase(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf.ConnConfig, conf.MaxConns = sqltest.Postgres(t), connections
-	conf.ConnConfig.DialFunc = n.dial
+	conf.MaxConns, conf.ConnConfig.DialFunc = connections, n.dial
 	pool, err := pgxpool.NewWithConfig(t.Context(), conf)
 	if err != nil {
 		t.Fatal(err)
@@ -147,18 +151,17 @@ func TestHalfOpenConnections(t *testing.T) {
 		open func(t *testing.T, n *network) (call func(ctx context.Context, i int) error)
 	}{
 		"groups of idemredis": {0, func(t *testing.T, n *network) func(context.Context, int) error {
-			client := n.redis(t)
-			store := idemredis.New(client, idemredis.Options{Prefix: redistest.OwnPrefix(t, client)})
+			client, prefix := n.redis(t)
+			store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 			return func(ctx context.Context, i int) error {
 				_, err := store.Begin(ctx, aClaim(i))
 				return err
 			}
 		}},
 		"units ahead": {0, func(t *testing.T, n *network) func(context.Context, int) error {
-			client := n.redis(t)
+			client, prefix := n.redis(t)
 			store := ratelimitredis.New(client, ratelimitredis.Options{
-				Prefix: redistest.OwnPrefix(t, client), Ahead: 100 * time.Millisecond,
-				Failover: ratelimit.FailoverOptions{Budget: budget},
+				Prefix: prefix, Ahead: 100 * time.Millisecond, Failover: ratelimit.FailoverOptions{Budget: budget},
 			})
 			charges := []ratelimit.Charge{{Bucket: "one", Cost: 1, Policy: &ratelimit.Policy{
 				Name: "one", Limit: ratelimit.MustParse("100000-S"), OnFailure: ratelimit.Closed}}}

@@ -18,7 +18,7 @@ import (
 	"github.com/sallyport-go/sallyport/.ci/curl"
 )
 
-// process runs this test binary as the example.
+// process runs this test binary as the server.
 func process(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

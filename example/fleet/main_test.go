@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// asServer makes the test binary the example itself, for tests that need a
+// asServer makes the test binary the server itself, for tests that need a
 // process.
-const asServer = "SALLYPORT_EXAMPLE_AS_SERVER"
+const asServer = "SALLYPORT_FLEET_AS_SERVER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asServer) != "" {

@@ -130,7 +130,7 @@ func (s *stores) openPGX(ctx context.Context, c config, logger *slog.Logger) err
 
 func (s *stores) openSQLite(ctx context.Context, c config, logger *slog.Logger) error {
 	if !slices.Contains(sql.Drivers(), "sqlite") {
-		return errors.New("this program was built without the SQLite driver; start it as go run -tags sqlite ./example")
+		return errors.New("this program was built without the SQLite driver; build it with -tags sqlite")
 	}
 	// The driver's error names no path.
 	f, err := os.OpenFile(c.sqlite, os.O_RDWR|os.O_CREATE, 0o600)

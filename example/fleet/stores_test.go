@@ -21,19 +21,24 @@ import (
 	"github.com/rs/xid"
 
 	"github.com/sallyport-go/sallyport/.ci/servers"
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
 )
 
 // inEachDatabase runs f as a subtest with the flags of a database of each kind
 // that no other test sees.
 func inEachDatabase(t *testing.T, f func(t *testing.T, flags []string)) {
 	for kind, flags := range map[string]func(t *testing.T) []string{
-		"sqlite":   func(t *testing.T) []string { return []string{"-sqlite", sqltest.SQLite(t)} },
+		"sqlite":   func(t *testing.T) []string { return []string{"-sqlite", newFile(t)} },
 		"postgres": func(t *testing.T) []string { return []string{"-postgres", newDatabase(t)} },
 		"pgx":      func(t *testing.T) []string { return []string{"-pgx", "-postgres", newDatabase(t)} },
 	} {
 		t.Run(kind, func(t *testing.T) { f(t, flags(t)) })
 	}
+}
+
+// newFile returns the name of a database of SQLite that is not there yet.
+func newFile(t *testing.T) string {
+	servers.SQLite.Met(t)
+	return filepath.Join(t.TempDir(), "fleet.db")
 }
 
 // newDatabase makes a database in the Postgres of the tests and returns its DSN.
@@ -180,8 +185,7 @@ func (s *failsOnce) Create(ctx context.Context, tenant, title string) (t task, e
 
 func TestTwoServersBehaveAsOne(t *testing.T) {
 	cache := servers.Redis.Address(t)
-	prefix := rand.Text()
-	t.Cleanup(func() { forgetRates(t, cache, prefix) })
+	prefix := ownPrefix(t, cache)
 	flags := []string{"-postgres", newDatabase(t), "-redis", cache, "-rate", "1000-S", "-sandbox-rate", "20-H"}
 	var servers [2]*running
 	for i := range servers {
@@ -236,20 +240,21 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 	}
 }
 
-// forgetRates removes the limits that a test has in Redis.
-func forgetRates(t *testing.T, cache, prefix string) {
-	ctx := context.Background()
-	o, err := redis.ParseURL(cache)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(o)
-	defer client.Close()
-	for keys := client.Scan(ctx, 0, "*"+prefix+"*", 1000).Iterator(); keys.Next(ctx); {
-		if err := client.Del(ctx, keys.Val()).Err(); err != nil {
-			t.Error(err)
+// ownPrefix is that of keys in Redis which nobody else has, and which go with
+// the test.
+func ownPrefix(t *testing.T, cache string) string {
+	prefix := "test-" + rand.Text() + ":"
+	t.Cleanup(func() {
+		ctx := context.Background()
+		client := redis.NewClient(must(redis.ParseURL(cache)))
+		defer client.Close()
+		for keys := client.Scan(ctx, 0, "*"+prefix+"*", 1000).Iterator(); keys.Next(ctx); {
+			if err := client.Del(ctx, keys.Val()).Err(); err != nil {
+				t.Error(err)
+			}
 		}
-	}
+	})
+	return prefix
 }
 
 func TestAStoreThatIsNotThereIsSaidAtTheStart(t *testing.T) {

@@ -48,7 +48,7 @@ type usageError struct{ error }
 // once the usage is on stderr.
 func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
-	fs := flag.NewFlagSet("example", flag.ContinueOnError)
+	fs := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // Parse would tell a mistake that is returned anyway
 	fs.StringVar(&c.addr, "addr", "127.0.0.1:8080", "`address` to listen on; port 0 takes a free one")
 	fs.StringVar(&c.keysOut, "keys-out", "", "write the keys to this `file` as JSON instead of printing them")

@@ -1,10 +1,12 @@
-// Example is a server that keeps Sallyport's whole contract: an account and
-// tasks, behind API keys that it issues when it starts.
+// Fleet is the example as a program for evaluating a fleet: an account and
+// tasks, behind API keys that it issues when it starts, on any of the stores,
+// with metrics. In a clone,
 //
-//	go run ./example
+//	go run -C example/fleet .
 //
-// prints the keys and requests to try. It ends at SIGINT or SIGTERM, once the
-// requests it has begun are answered.
+// prints the keys and requests to try, and -h all flags. It ends at SIGINT or
+// SIGTERM, once the requests it has begun are answered. compose.yaml starts
+// three of it with all that they need.
 //
 // Read main.go, then stores.go (what a fleet shares), server.go (the API and
 // its routes) and tasks.go (handlers). The other files are flags, input, two

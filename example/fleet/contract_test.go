@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bufio"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/middleware/contracttest"
+)
+
+// The contract holds, with a limit that is reached all the time.
+func TestContract(t *testing.T) {
+	base, keys := startProcess(t, process(t, "-addr", "127.0.0.1:0", "-rate", "40-S")) // which a slow machine reaches
+	contracttest.Run(t, contracttest.Target{
+		URL: base,
+		Keys: contracttest.Keys{
+			Full: keys["full"], None: keys["none"], Worker: keys["worker"], Sandbox: keys["sandbox"], Other: keys["other"],
+		},
+		Creates: []contracttest.Create{{Path: tasksPath, Body: `{"title":"{{random}}"}`, List: tasksPath}},
+		Without: []string{"reader", "writer", "second", "revoked", "sandbox-none", "second-create"},
+		Advice:  true,
+		Wire:    true,
+	})
+}
+
+// startProcess starts a server and returns what it prints: its address, and its
+// keys by name.
+func startProcess(t *testing.T, server *exec.Cmd) (base string, keys map[string]string) {
+	t.Helper()
+	stdout, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	keys = make(map[string]string)
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		switch {
+		case strings.HasPrefix(lines.Text(), "Listening on "):
+			base = words[2]
+		case len(words) > 1 && strings.HasPrefix(words[1], "svc_"):
+			keys[words[0]] = words[1]
+		case len(words) > 0 && words[0] == "Try:":
+			return base, keys
+		}
+	}
+	t.Fatalf("the server ended, having printed %s and %d keys", base, len(keys))
+	return "", nil
+}
