@@ -61,8 +61,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&c.service.Prefix, "key-prefix", "svc", "`prefix` of the API keys")
 	latency := fs.String("latency", "0s", "`duration` that creating a task takes longer, at most "+maxLatency.String())
 	fs.StringVar(&c.sqlite, "sqlite", "",
-		"keep keys, tasks and replies in this SQLite `file`, which one request at a time can\n"+
-			"write to; needs go run -tags sqlite")
+		"keep keys, tasks and replies in this SQLite `file`, which one request at a time can write to")
 	fs.StringVar(&c.postgres, "postgres", "", "keep keys, tasks and replies in Postgres at this `DSN`")
 	fs.BoolVar(&c.pgx, "pgx", false, "reach Postgres by pgx alone, without database/sql")
 	fs.StringVar(&c.redis, "redis", "",

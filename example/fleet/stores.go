@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
@@ -129,9 +130,6 @@ func (s *stores) openPGX(ctx context.Context, c config, logger *slog.Logger) err
 }
 
 func (s *stores) openSQLite(ctx context.Context, c config, logger *slog.Logger) error {
-	if !slices.Contains(sql.Drivers(), "sqlite") {
-		return errors.New("this program was built without the SQLite driver; build it with -tags sqlite")
-	}
 	// The driver's error names no path.
 	f, err := os.OpenFile(c.sqlite, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
