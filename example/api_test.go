@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// Each response has an id of its own, and a refusal says it in its body too.
+func TestResponses(t *testing.T) {
+	srv := start(t, "1000-S")
+	seen := make(map[string]string)
+	check := func(what string, status int, code string, got reply) {
+		t.Helper()
+		if got.StatusCode != status {
+			t.Errorf("%s: got %s %s, want %d", what, got.Status, got.text, status)
+		}
+		id := got.Header.Values("Svc-Request-Id")
+		if len(id) != 1 || id[0] == "" || seen[id[0]] != "" {
+			t.Errorf("%s: got Svc-Request-Id %q, want one that no other response has", what, id)
+			return
+		}
+		seen[id[0]] = what
+		if code == "" {
+			return
+		}
+		problem := decode[struct {
+			Code, Detail string
+			RequestID    string `json:"request_id"`
+		}](t, got.text)
+		if problem.Code != code || problem.Detail == "" || problem.RequestID != id[0] ||
+			got.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: got %s as %s, want the code %s", what, got.text, got.Header.Get("Content-Type"), code)
+		}
+	}
+	srv.keys["bad"] = srv.keys["full"] + "x"
+	const tasks, body = "/api/v1/tasks", `{"title": "Light the harbour"}`
+	for _, row := range []struct {
+		key, method, path, body string
+		status                  int
+		code                    string
+	}{
+		{"full", "GET", "/api/v1/account", "", 200, ""},
+		{"full", "HEAD", "/api/v1/account", "", 200, ""},
+		{"sandbox", "GET", "/api/v1/account", "", 200, ""},
+		{"full", "POST", tasks, body, 201, ""},
+		{"full", "GET", tasks, "", 200, ""},
+		{"full", "GET", tasks + "/none", "", 404, "not_found"},
+		{"full", "POST", tasks + "/none/cancel", "", 404, "not_found"},
+		{"full", "DELETE", tasks, "", 405, "method_not_allowed"},
+		{"full", "GET", "/api/v1/nothing", "", 404, "not_found"},
+		{"full", "GET", "/", "", 404, "not_found"},
+		{"full", "GET", "//api/v1/tasks", "", 307, ""},
+
+		{"full", "POST", tasks, "", 400, "bad_request"},
+		{"full", "POST", tasks, "title=x", 400, "bad_request"},
+		{"full", "POST", tasks, body + "{}", 400, "bad_request"},
+		{"full", "POST", tasks, "null", 400, "bad_request"},
+		{"full", "POST", tasks, `{"title": 1}`, 400, "bad_request"},
+		{"full", "POST", tasks, `{"title": " "}`, 400, "bad_request"},
+		{"full", "POST", tasks, `{"title": "` + strings.Repeat("x", 64<<10) + `"}`, 400, "bad_request"},
+
+		{"", "GET", "/api/v1/account", "", 401, "api_key_missing"},
+		{"", "POST", tasks, body, 401, "api_key_missing"},
+		{"", "GET", "/", "", 401, "api_key_missing"},
+		{"", "GET", "/api/v1/nothing", "", 401, "api_key_missing"},
+		{"", "GET", "//api/v1/tasks", "", 401, "api_key_missing"},
+		{"", "GET", "/api/v1", "", 401, "api_key_missing"},
+		{"", "GET", "/api/v1/../../developers", "", 401, "api_key_missing"},
+		{"", "GET", "/developer/../api/v1/tasks", "", 401, ""},
+		{"bad", "GET", "/api/v1/account", "", 401, "api_key_invalid"},
+
+		{"none", "GET", "/api/v1/account", "", 403, "insufficient_scope"},
+		{"none", "POST", tasks, body, 403, "insufficient_scope"},
+		{"none", "GET", tasks, "", 403, "insufficient_scope"},
+		{"worker", "GET", tasks + "/none", "", 403, "insufficient_scope"},
+		{"worker", "POST", tasks + "/none/cancel", "", 403, "insufficient_scope"},
+	} {
+		client := *http.DefaultClient
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		r, err := http.NewRequest(row.method, srv.base, strings.NewReader(row.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.URL.Path = row.path
+		if row.key != "" {
+			r.Header.Set("Authorization", "Bearer "+srv.keys[row.key])
+		}
+		check(fmt.Sprintf("%s %s %.40s with the key %q", row.method, row.path, row.body, row.key), row.status, row.code,
+			do(t, &client, r))
+	}
+	for raw, status := range map[string]int{
+		"GARBAGE\r\n\r\n":        400,
+		"GET / HTTP/1.1\r\n\r\n": 400,
+		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2<<20) + "\r\n\r\n": 431,
+	} {
+		check(fmt.Sprintf("%.20q", raw), status, "", srv.sendRaw(t, raw))
+	}
+}
+
+// sendRaw sends what no client would.
+func (srv *running) sendRaw(t *testing.T, raw string) reply {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(srv.base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go io.WriteString(conn, raw)
+	got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%.20q: %v", raw, err)
+	}
+	return reply{got, ""}
+}
+
+func TestAccount(t *testing.T) {
+	srv := start(t, "100-S")
+	for key, want := range map[string]string{
+		"full": "org_harbour production", "sandbox": "org_harbour sandbox", "other": "org_lantern production",
+	} {
+		got := srv.send(t, key, "GET", "/api/v1/account", "")
+		account := decode[struct {
+			Organization, Environment, Key string
+			Scopes                         []string
+		}](t, got.text)
+		if account.Organization+" "+account.Environment != want || !strings.HasPrefix(account.Key, "key_") ||
+			len(account.Scopes) != 4 || strings.Contains(got.text, srv.keys[key]) {
+			t.Errorf("%s: got %s", key, got.text)
+		}
+	}
+}
+
+// The limit is the organization's, not the key's, and of one environment.
+func TestRates(t *testing.T) {
+	srv := start(t, "3-H")
+	for _, keys := range [][]string{{"full", "none"}, {"other"}} {
+		for n := range 4 {
+			got := srv.send(t, keys[n%len(keys)], "GET", "/api/v1/account", "")
+			if limited := got.StatusCode == http.StatusTooManyRequests; limited != (n == 3) ||
+				(got.Header.Get("Retry-After") != "") != limited {
+				t.Errorf("request %d of %v: got %s with Retry-After %q", n, keys, got.Status, got.Header.Get("Retry-After"))
+			}
+		}
+	}
+	if got := srv.send(t, "sandbox", "GET", "/api/v1/account", ""); got.StatusCode != http.StatusOK {
+		t.Errorf("the sandbox: got %s", got.Status)
+	}
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/.ci/curl"
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// asServer makes the test binary the server itself, for tests that need a
+// process.
+const asServer = "SALLYPORT_EXAMPLE_AS_SERVER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asServer) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A running server, and what it has printed.
+type running struct {
+	base, password string
+	keys           map[string]string
+	commands       []string // of curl
+	end            context.CancelFunc
+	ended          chan struct{}
+	err            error // what run returned, once ended is closed
+}
+
+func start(t *testing.T, rate string) *running {
+	t.Helper()
+	ctx, end := context.WithCancel(context.Background())
+	srv := &running{end: end, ended: make(chan struct{})}
+	stdout, w := io.Pipe()
+	go func() {
+		srv.err = run(ctx, "127.0.0.1:0", ratelimit.MustParse(rate), w)
+		w.Close()
+		close(srv.ended)
+	}()
+	t.Cleanup(func() {
+		end()
+		<-srv.ended
+		http.DefaultClient.CloseIdleConnections()
+	})
+	srv.read(t, stdout)
+	return srv
+}
+
+// read reads what a server prints.
+func (srv *running) read(t *testing.T, stdout io.Reader) {
+	t.Helper()
+	srv.keys = make(map[string]string)
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		switch {
+		case strings.HasPrefix(lines.Text(), "Listening on "):
+			srv.base = words[2]
+		case strings.HasPrefix(lines.Text(), "Console at "):
+			srv.password = words[len(words)-1]
+		case len(words) > 1 && strings.HasPrefix(words[1], "svc_"):
+			srv.keys[words[0]] = words[1]
+		case len(words) > 1 && words[0] == "curl":
+			srv.commands = append(srv.commands, strings.ReplaceAll(lines.Text(), "$KEY", srv.keys["full"]))
+		case len(words) == 0 && srv.commands != nil:
+			return
+		}
+	}
+	t.Fatalf("the server ended, having printed %d keys", len(srv.keys))
+}
+
+// A reply is a response with its body read.
+type reply struct {
+	*http.Response
+	text string
+}
+
+func do(t *testing.T, client *http.Client, r *http.Request) reply {
+	t.Helper()
+	resp, err := client.Do(r.WithContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{resp, string(text)}
+}
+
+// send sends a request with the key of that name; header is name, value, name,
+// value and so on.
+func (srv *running) send(t *testing.T, key, method, path, body string, header ...string) reply {
+	t.Helper()
+	r, err := http.NewRequest(method, srv.base+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+srv.keys[key])
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	return do(t, http.DefaultClient, r)
+}
+
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	return v
+}
+
+func TestThePrintedRequestsWork(t *testing.T) {
+	srv := start(t, "100-S")
+	var statuses []int
+	for _, line := range srv.commands {
+		r, err := curl.Request(line, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		statuses = append(statuses, do(t, http.DefaultClient, r).StatusCode)
+	}
+	if want := []int{200, 201, 200, 403}; !slices.Equal(statuses, want) {
+		t.Errorf("got %v, want %v", statuses, want)
+	}
+}
+
+// process runs this test binary as the example.
+func process(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), asServer+"=1")
+	return cmd
+}
+
+func TestArguments(t *testing.T) {
+	taken := start(t, "100-S")
+	for _, row := range []struct {
+		args   string
+		status int
+		stderr string // a part of what is printed
+	}{
+		{"-h", 0, "-rate"},
+		{"-nonsense", 2, "-nonsense"},
+		{"extra", 2, `unexpected argument "extra"`},
+		{"-rate fast", 2, `"fast"`},
+		{"-rate 0-S", 2, `"0-S"`},
+		{"-addr localhost", 1, "missing port"},
+		{"-addr " + strings.TrimPrefix(taken.base, "http://"), 1, "in use"},
+	} {
+		cmd := process(t, strings.Fields(row.args)...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		err := cmd.Run()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		if status := cmd.ProcessState.ExitCode(); status != row.status || !strings.Contains(stderr.String(), row.stderr) {
+			t.Errorf("%s: got status %d and %q, want %d and %q", row.args, status, &stderr, row.status, row.stderr)
+		}
+	}
+}
+
+func TestSignalsEndTheServer(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		cmd := process(t, "-addr", "127.0.0.1:0")
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var srv running
+		srv.read(t, stdout)
+		if got := srv.send(t, "full", "GET", "/api/v1/account", ""); got.StatusCode != http.StatusOK {
+			t.Errorf("got %s", got.Status)
+		}
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v: got %v, want a clean end", signal, err)
+		}
+	}
+}
+
+// A create whose body is on its way when the server is to end gets its
+// response.
+func TestShutdownAnswersWhatWasBegun(t *testing.T) {
+	srv := start(t, "100-S")
+	address := strings.TrimPrefix(srv.base, "http://")
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const body = `{"title": "Light the harbour"}`
+	fmt.Fprintf(conn, "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: k\r\n"+
+		"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", srv.keys["full"], len(body))
+	responses := bufio.NewReader(conn)
+	if got, err := http.ReadResponse(responses, nil); err != nil || got.StatusCode != http.StatusContinue {
+		t.Fatalf("got %v, %v, want the server to ask for the body", got, err)
+	}
+	srv.end()
+	for { // until the listener is closed
+		late, err := net.Dial("tcp", address)
+		if err != nil {
+			break
+		}
+		late.Close()
+	}
+	select {
+	case <-srv.ended:
+		t.Fatalf("the server ended, with %v, while a create was running", srv.err)
+	default:
+	}
+	io.WriteString(conn, body)
+	if got, err := http.ReadResponse(responses, nil); err != nil || got.StatusCode != http.StatusCreated {
+		t.Errorf("got %v, %v, want 201", got, err)
+	}
+	<-srv.ended
+	if srv.err != nil {
+		t.Errorf("got %v, want a clean end", srv.err)
+	}
+}
