@@ -9,9 +9,6 @@ require (
 	github.com/redis/go-redis/v9 v9.7.3
 	github.com/rs/xid v1.6.0
 	github.com/ulule/limiter/v3 v3.11.2
-	go.opentelemetry.io/otel v1.35.0
-	go.opentelemetry.io/otel/metric v1.35.0
-	go.opentelemetry.io/otel/trace v1.35.0
 	golang.org/x/sync v0.22.0
 	modernc.org/sqlite v1.56.0
 )

@@ -85,6 +85,7 @@ require (
 	github.com/prometheus/procfs v0.12.0 // indirect
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.59.1 // indirect
+	github.com/sallyport-go/sallyport/middleware/middlewareotel v0.0.0
 	github.com/sallyport-go/sallyport/middleware/middlewareprom v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	github.com/tinylib/msgp v1.6.3 // indirect
@@ -114,3 +115,5 @@ replace (
 )
 
 replace github.com/sallyport-go/sallyport/middleware/middlewareprom => ../middleware/middlewareprom
+
+replace github.com/sallyport-go/sallyport/middleware/middlewareotel => ../middleware/middlewareotel
