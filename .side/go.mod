@@ -87,6 +87,7 @@ require (
 	github.com/quic-go/quic-go v0.59.1 // indirect
 	github.com/sallyport-go/sallyport/middleware/middlewareotel v0.0.0
 	github.com/sallyport-go/sallyport/middleware/middlewareprom v0.0.0
+	github.com/sallyport-go/sallyport/ratelimit/ratelimitredis v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	github.com/tinylib/msgp v1.6.3 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
@@ -117,3 +118,5 @@ replace (
 replace github.com/sallyport-go/sallyport/middleware/middlewareprom => ../middleware/middlewareprom
 
 replace github.com/sallyport-go/sallyport/middleware/middlewareotel => ../middleware/middlewareotel
+
+replace github.com/sallyport-go/sallyport/ratelimit/ratelimitredis => ../ratelimit/ratelimitredis

@@ -30,6 +30,7 @@ require (
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/sallyport-go/sallyport/middleware/contracttest v0.0.0
 	github.com/sallyport-go/sallyport/middleware/middlewareprom v0.0.0
+	github.com/sallyport-go/sallyport/ratelimit/ratelimitredis v0.0.0
 	github.com/ulule/limiter/v3 v3.11.2 // indirect
 	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
