@@ -85,6 +85,7 @@ require (
 	github.com/prometheus/procfs v0.12.0 // indirect
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.59.1 // indirect
+	github.com/sallyport-go/sallyport/idem/idempgx v0.0.0
 	github.com/sallyport-go/sallyport/idem/idemredis v0.0.0
 	github.com/sallyport-go/sallyport/middleware/middlewareotel v0.0.0
 	github.com/sallyport-go/sallyport/middleware/middlewareprom v0.0.0
@@ -123,3 +124,5 @@ replace github.com/sallyport-go/sallyport/middleware/middlewareotel => ../middle
 replace github.com/sallyport-go/sallyport/ratelimit/ratelimitredis => ../ratelimit/ratelimitredis
 
 replace github.com/sallyport-go/sallyport/idem/idemredis => ../idem/idemredis
+
+replace github.com/sallyport-go/sallyport/idem/idempgx => ../idem/idempgx

@@ -24,6 +24,7 @@ require (
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/sallyport-go/sallyport/idem/idempgx v0.0.0
 	github.com/sallyport-go/sallyport/idem/idemredis v0.0.0
 	github.com/sallyport-go/sallyport/ratelimit/ratelimitredis v0.0.0
 	github.com/ulule/limiter/v3 v3.11.2 // indirect
@@ -40,3 +41,5 @@ replace github.com/sallyport-go/sallyport => ../
 replace github.com/sallyport-go/sallyport/ratelimit/ratelimitredis => ../ratelimit/ratelimitredis
 
 replace github.com/sallyport-go/sallyport/idem/idemredis => ../idem/idemredis
+
+replace github.com/sallyport-go/sallyport/idem/idempgx => ../idem/idempgx

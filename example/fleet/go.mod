@@ -28,6 +28,7 @@ require (
 	github.com/prometheus/common v0.48.0 // indirect
 	github.com/prometheus/procfs v0.12.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/sallyport-go/sallyport/idem/idempgx v0.0.0
 	github.com/sallyport-go/sallyport/idem/idemredis v0.0.0
 	github.com/sallyport-go/sallyport/middleware/contracttest v0.0.0
 	github.com/sallyport-go/sallyport/middleware/middlewareprom v0.0.0
