@@ -12,6 +12,12 @@ require (
 )
 
 require (
+	github.com/sallyport-go/sallyport/idem/idempgx v0.0.0
+	github.com/sallyport-go/sallyport/idem/idemredis v0.0.0
+	github.com/sallyport-go/sallyport/ratelimit/ratelimitredis v0.0.0
+)
+
+require (
 	github.com/cespare/xxhash/v2 v2.2.0 // indirect
 	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
@@ -24,9 +30,6 @@ require (
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
-	github.com/sallyport-go/sallyport/idem/idempgx v0.0.0
-	github.com/sallyport-go/sallyport/idem/idemredis v0.0.0
-	github.com/sallyport-go/sallyport/ratelimit/ratelimitredis v0.0.0
 	github.com/ulule/limiter/v3 v3.11.2 // indirect
 	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
