@@ -70,7 +70,8 @@ func TestResponses(t *testing.T) {
 		{"", "GET", "/api/v1/nothing", "", 401, "api_key_missing"},
 		{"", "GET", "//api/v1/tasks", "", 401, "api_key_missing"},
 		{"", "GET", "/api/v1", "", 401, "api_key_missing"},
-		{"", "GET", "/api/v1/../../developers", "", 401, "api_key_missing"},
+		{"", "GET", "/developers", "", 401, "api_key_missing"},
+		{"", "GET", "/api/v1/../../developer", "", 401, "api_key_missing"},
 		{"", "GET", "/developer/../api/v1/tasks", "", 401, ""},
 		{"bad", "GET", "/api/v1/account", "", 401, "api_key_invalid"},
 

@@ -3,11 +3,30 @@ package main
 import (
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
+
+// The listener adds an id to what has none; what serves the handler by other
+// means has it too.
+func TestTheConsoleHasRequestIDs(t *testing.T) {
+	keys := keystore.NewMemory()
+	console := newConsole(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "http://x")
+	h := handler(newAPI(keys, nil, ratelimit.MustParse("100-S")), console)
+	for _, path := range []string{"/developer", "/developer/sign-in", "/developer/console.css"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Header().Get("Svc-Request-Id") == "" {
+			t.Errorf("%s has no id", path)
+		}
+	}
+}
 
 var (
 	issueToken = regexp.MustCompile(`name="issue_token" value="([^"]+)"`)
@@ -54,6 +73,9 @@ func TestAnAdministratorIssuesAKey(t *testing.T) {
 			len(got.Cookies()) > 0 {
 			t.Errorf("the password %q: got %s with %v", wrong, got.Status, got.Cookies())
 		}
+	}
+	if got := srv.send(t, "", "GET", "/developer/", "", "Cookie", "session="+srv.password); got.StatusCode != 401 {
+		t.Errorf("a forged session: got %s", got.Status)
 	}
 	if got := post("/developer/sign-in", url.Values{"password": {srv.password}}); got.StatusCode != 200 ||
 		!strings.Contains(got.text, ">worker</a>") || strings.Contains(got.text, ">other</a>") {

@@ -32,7 +32,8 @@ import (
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on; port 0 takes a free one")
-	rate := flag.String("rate", "100-S", "`requests` of an organization's production keys, per S(econd), M, H or D;\nits sandbox has 25-S")
+	rate := flag.String("rate", "100-S",
+		"`requests` of an organization's production keys, per S(econd), M, H or D; its sandbox has 25-S")
 	flag.Parse()
 	limit, err := ratelimit.Parse(*rate)
 	if flag.NArg() > 0 {

@@ -157,6 +157,12 @@ func process(t *testing.T, args ...string) *exec.Cmd {
 
 func TestArguments(t *testing.T) {
 	taken := start(t, "100-S")
+	reader, nobody, err := os.Pipe() // a server that starts all the same ends when it prints
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	defer nobody.Close()
 	for _, row := range []struct {
 		args   string
 		status int
@@ -172,7 +178,7 @@ func TestArguments(t *testing.T) {
 	} {
 		cmd := process(t, strings.Fields(row.args)...)
 		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
+		cmd.Stdout, cmd.Stderr = nobody, &stderr
 		err := cmd.Run()
 		if cmd.ProcessState == nil {
 			t.Fatal(err)
