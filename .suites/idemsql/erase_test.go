@@ -14,6 +14,7 @@ import (
 // kept when the rows were taken back, and more rows than a statement removes.
 func TestErase(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
+		t.Parallel()
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
 		for owner, n := range map[string]int{"acme": 450, "other": 2} {

@@ -100,7 +100,7 @@ func TestPostgresHangs(t *testing.T) {
 				d = d.native()
 			}
 			const (
-				statement = 5 * time.Second // of the handler's context
+				statement = 3 * time.Second // of the handler's context, longer than the timeout
 				notSaved  = "idempotency_store_unavailable"
 			)
 			release := make(chan struct{})
@@ -150,7 +150,7 @@ func TestPostgresHangs(t *testing.T) {
 			goOn := stop(t, own)
 			defer goOn()
 			var longest atomic.Int64
-			for wave := range 15 { // the first at one moment, then one by one
+			for wave := range 12 { // the first at one moment, then one by one
 				for i := range 40 {
 					if i > 1 && wave > 0 {
 						break

@@ -259,8 +259,9 @@ func TestHungDatabaseAtJoin(t *testing.T) {
 // and the operator a word about it.
 func TestHandlerWaitsForItself(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
+		t.Parallel()
 		var inside error
-		o := options{Options: joined.Options, handler: 5 * time.Second}
+		o := options{Options: joined.Options, handler: 3 * time.Second}
 		s := newServer(t, d.of(1), o, func(w http.ResponseWriter, r *http.Request, s *server) {
 			_, inside = insert(r.Context(), s.db, "title")
 			create(w, r, s)

@@ -51,6 +51,7 @@ func TestJoinedOutcomes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
+				t.Parallel()
 				s := newServer(t, d, test.options, func(w http.ResponseWriter, r *http.Request, s *server) {
 					// Whatever the handler's deadline is.
 					if _, ok := createOnly(w, r.WithContext(context.WithoutCancel(r.Context()))); ok {

@@ -29,6 +29,7 @@ func killUnderLoad(t *testing.T, d database, mode string) (created, unknown int)
 // there is one row for each.
 func TestKillJoined(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
+		t.Parallel()
 		created, unknown := killUnderLoad(t, d, "joined")
 		if unknown != 0 {
 			t.Errorf("%d keys ended with an unknown outcome, want none", unknown)
@@ -43,6 +44,7 @@ func TestKillJoined(t *testing.T) {
 // outcome, and never with two rows.
 func TestKillLeased(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
+		t.Parallel()
 		created, unknown := killUnderLoad(t, d, "leased")
 		db := d.open(t)
 		mustCount(t, db, "SELECT count(*) - count(DISTINCT title) FROM tasks", 0)
@@ -55,6 +57,7 @@ func TestKillLeased(t *testing.T) {
 // A second attempt where the route asked for it: every key gets an answer.
 func TestKillReexecuted(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
+		t.Parallel()
 		created, unknown := killUnderLoad(t, d, "reexecuted")
 		if unknown != 0 {
 			t.Errorf("%d keys ended with an unknown outcome, want none", unknown)

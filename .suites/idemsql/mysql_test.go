@@ -10,7 +10,6 @@ import (
 // Whatever the connections of a program are set to, keys are compared byte for
 // byte and times are the same.
 func TestSuiteWithSettings(t *testing.T) {
-	d := mariadb(t)
 	for name, set := range map[string]func(*mysql.Config){
 		"interpolateParams": func(c *mysql.Config) {
 			c.InterpolateParams, c.ParseTime, c.Loc = true, true, time.FixedZone("", 3600)
@@ -26,10 +25,11 @@ func TestSuiteWithSettings(t *testing.T) {
 		"serializable": func(c *mysql.Config) { c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'"} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			other := d
-			other.my = d.my.Clone()
-			set(other.my)
-			suite(other, other.open(t)).Run(t)
+			t.Parallel()
+			d := mariadb(t)
+			d.my = d.my.Clone()
+			set(d.my)
+			suite(d, d.open(t)).Run(t)
 		})
 	}
 }

@@ -306,7 +306,10 @@ func suite(d database, db *sql.DB) idemtest.Suite {
 }
 
 func TestSuite(t *testing.T) {
-	inEach(t, func(t *testing.T, d database) { suite(d, d.open(t)).Run(t) })
+	inEach(t, func(t *testing.T, d database) {
+		t.Parallel()
+		suite(d, d.open(t)).Run(t)
+	})
 }
 
 // A server or a role may have another isolation as its default.
@@ -320,18 +323,19 @@ func TestSuiteUnderIsolation(t *testing.T) {
 	})
 }
 
-// pgx may ask the server in other ways than by statements that it prepares.
+// pgx may ask the server in other ways than by statements that it prepares. Most
+// of them are tried behind a pooler.
 func TestSuiteInExecModes(t *testing.T) {
 	inBoth(t, func(t *testing.T, d database) {
-		for _, mode := range append(poolerModes, pgx.QueryExecModeDescribeExec) {
-			t.Run(mode.String(), func(t *testing.T) { suite(d, d.mode(mode).open(t)).Run(t) })
-		}
+		t.Parallel()
+		suite(d, d.mode(pgx.QueryExecModeDescribeExec).open(t)).Run(t)
 	})
 }
 
 // A pooler may give each transaction another connection.
 func TestSuiteBehindPooler(t *testing.T) {
 	inBoth(t, func(t *testing.T, d database) {
+		t.Parallel()
 		d.conf = pgtest.PgBouncer(t, d.conf)
 		for _, mode := range poolerModes {
 			t.Run(mode.String(), func(t *testing.T) { suite(d, d.mode(mode).open(t)).Run(t) })
@@ -341,6 +345,7 @@ func TestSuiteBehindPooler(t *testing.T) {
 
 func TestSuiteOnOneConnection(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
+		t.Parallel()
 		s := suite(d, d.of(1).open(t))
 		s.Write, s.Rows = nil, nil // a transaction needs a connection of its own
 		s.Run(t)
