@@ -19,6 +19,9 @@ import (
 
 // Most tests of this package are those of idemsql, which run on its store too.
 
+// patience is how long a test waits for connections that it has given back.
+var patience = 10 * time.Second
+
 // newPool returns a pool in a schema of its own, with the tables.
 func newPool(t testing.TB, size int, set func(*pgx.ConnConfig)) *pgxpool.Pool {
 	t.Helper()
@@ -40,7 +43,8 @@ func newPool(t testing.TB, size int, set func(*pgx.ConnConfig)) *pgxpool.Pool {
 		go func() { defer close(closed); pool.Close() }()
 		select {
 		case <-closed:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
+			t.Errorf("a connection was not given back within %v", patience)
 		}
 	})
 	if err := newStore(pool).Migrate(t.Context()); err != nil {
