@@ -79,103 +79,140 @@ func TestPostgresHangs(t *testing.T) {
 	own := pgtest.NewServer(t)
 	own.Init()
 	own.Start()
-	for _, row := range []struct {
-		name string
-		pgx  bool
-		size int // of the pool
-		held int // turns that handlers hold
-	}{
-		{"sql, free turns", false, 10, 0},
-		{"sql, a small pool", false, 4, 0},
-		{"sql, handlers have the turns", false, 10, 5},
-		{"sql, one more turn", false, 10, 4},
-		{"pgx, free turns", true, 10, 0},
-		{"pgx, a small pool", true, 4, 0},
-		{"pgx, handlers have the turns", true, 10, 5},
-		{"pgx, one more turn", true, 10, 4},
+	late := lateness(t)
+	var tests []*hung
+	for _, h := range []*hung{
+		{name: "sql, free turns", size: 10},
+		{name: "sql, a small pool", size: 4},
+		{name: "sql, handlers have the turns", size: 10, held: 5},
+		{name: "sql, one more turn", size: 10, held: 4},
+		{name: "pgx, free turns", pgx: true, size: 10},
+		{name: "pgx, a small pool", pgx: true, size: 4},
+		{name: "pgx, handlers have the turns", pgx: true, size: 10, held: 5},
+		{name: "pgx, one more turn", pgx: true, size: 10, held: 4},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			d := inPostgres(own.Schema()).migrated(t).of(row.size)
-			if row.pgx {
-				d = d.native()
+		h.start(t, own)
+		tests = append(tests, h)
+	}
+	for _, h := range tests {
+		h.hold(t, late)
+	}
+	goOn := stop(t, own)
+	defer goOn()
+	var all sync.WaitGroup
+	for _, h := range tests { // at once, because all of it is waiting
+		all.Go(func() { h.during(t, late) })
+	}
+	all.Wait()
+	goOn()
+	for _, h := range tests {
+		deadline := time.Now().Add(patience)
+		for a := (answer{}); a.status != 201; a = h.server.post("afterwards", "title") {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: when the server goes on: got %d %s", h.name, a.status, a.body)
 			}
-			const (
-				statement = 3 * time.Second // of the handler's context, longer than the timeout
-				notSaved  = "idempotency_store_unavailable"
-			)
-			release := make(chan struct{})
-			defaults := options{Options: idem.Options{Join: true, Lease: 15 * time.Second, Wait: 10 * time.Second,
-				Timeout: 2 * time.Second}, handler: statement}
-			var handlers sync.WaitGroup
-			returned := make([]time.Time, row.held)
-			late := lateness(t)
-			s := newServer(t, d, defaults, func(w http.ResponseWriter, r *http.Request, s *server) {
-				number, err := strconv.Atoi(r.Header.Get("Idempotency-Key"))
-				if err != nil {
-					create(w, r, s)
-					return
-				}
-				if _, err := countIn(r.Context(), "SELECT 1"); err != nil {
-					t.Errorf("before the server hangs: %v", err)
-				}
-				handlers.Done()
-				<-release
-				begun := time.Now()
-				if deadline, _ := r.Context().Deadline(); number == 0 {
-					_, err = countIn(r.Context(), "SELECT 1")
-					if err == nil || time.Until(deadline) > 0 {
-						t.Errorf("the handler's statement ended after %v with %v, want its context's end", time.Since(begun), err)
-					}
-				}
-				returned[number] = time.Now()
-				w.WriteHeader([]int{500, 201, 422}[number%3])
-			})
-			s.post("warm up", "title").mustBe(t, 201, "")
+		}
+		mustBeIdle(t, h.server.db)
+	}
+}
 
-			var requests sync.WaitGroup
-			handlers.Add(row.held)
-			for i := range row.held {
-				requests.Go(func() {
-					a := s.post(strconv.Itoa(i), "title")
-					if took := time.Since(returned[i]); took > promised+late() {
-						t.Errorf("a handler that answered %d: its answer took %v", []int{500, 201, 422}[i%3], took)
-					}
-					// Which of the two depends on how far it came.
-					if i%3 > 0 && (a.status != 503 || a.code() != notSaved && a.code() != "idempotency_commit_unknown") {
-						t.Errorf("a handler that answered %d: got %d %s", []int{500, 201, 422}[i%3], a.status, a.body)
-					}
-				})
+// hung is a server with a pool of its own in a Postgres that hangs.
+type hung struct {
+	name string
+	pgx  bool
+	size int // of the pool
+	held int // turns that handlers hold
+
+	server   *server
+	release  chan struct{}  // closed when handlers may return
+	returned []time.Time    // when handlers did
+	handlers sync.WaitGroup // that have not begun
+	requests sync.WaitGroup
+}
+
+// statuses are what handlers that hold turns answer.
+var statuses = []int{500, 201, 422}
+
+// start starts the server.
+func (h *hung) start(t *testing.T, own *sqltest.OwnPostgres) {
+	d := inPostgres(own.Schema()).migrated(t).of(h.size)
+	if h.pgx {
+		d = d.native()
+	}
+	const statement = 4 * time.Second // of the handler's context, longer than the timeout
+	defaults := options{Options: idem.Options{Join: true, Lease: 15 * time.Second, Wait: 10 * time.Second,
+		Timeout: 2 * time.Second}, handler: statement}
+	h.release, h.returned = make(chan struct{}), make([]time.Time, h.held)
+	h.handlers.Add(h.held)
+	h.server = newServer(t, d, defaults, func(w http.ResponseWriter, r *http.Request, s *server) {
+		number, err := strconv.Atoi(r.Header.Get("Idempotency-Key"))
+		if err != nil {
+			create(w, r, s)
+			return
+		}
+		if _, err := countIn(r.Context(), "SELECT 1"); err != nil {
+			t.Errorf("%s: before the server hangs: %v", h.name, err)
+		}
+		h.handlers.Done()
+		<-h.release
+		begun := time.Now()
+		if deadline, _ := r.Context().Deadline(); number == 0 {
+			_, err = countIn(r.Context(), "SELECT 1")
+			if err == nil || time.Until(deadline) > 0 {
+				t.Errorf("%s: the handler's statement ended after %v with %v, want its context's end",
+					h.name, time.Since(begun), err)
 			}
-			handlers.Wait()
-			goOn := stop(t, own)
-			defer goOn()
-			var longest atomic.Int64
-			for wave := range 12 { // the first at one moment, then one by one
-				for i := range 40 {
-					if i > 1 && wave > 0 {
-						break
-					}
-					requests.Go(func() {
-						begun := time.Now()
-						s.post("of wave "+strconv.Itoa(wave)+" "+strconv.Itoa(i), "title").mustBe(t, 503, notSaved)
-						longest.Store(max(longest.Load(), int64(time.Since(begun))))
-					})
-				}
-				<-time.After(200 * time.Millisecond)
+		}
+		h.returned[number] = time.Now()
+		w.WriteHeader(statuses[number%3])
+	})
+	h.server.post("warm up", "title").mustBe(t, 201, "")
+}
+
+// hold sends the requests whose handlers hold turns.
+func (h *hung) hold(t *testing.T, late func() time.Duration) {
+	for i := range h.held {
+		h.requests.Go(func() {
+			a, status := h.server.post(strconv.Itoa(i), "title"), statuses[i%3]
+			if took := time.Since(h.returned[i]); took > promised+late() {
+				t.Errorf("%s: a handler that answered %d: its answer took %v", h.name, status, took)
 			}
-			close(release)
-			requests.Wait()
-			if got := time.Duration(longest.Load()); got > promised+late() {
-				t.Errorf("a request was held for %v, want at most %v and %v by which the machine was late", got, promised, late())
+			// Which of the two depends on how far it came.
+			if i%3 > 0 && (a.status != 503 || a.code() != notSaved && a.code() != "idempotency_commit_unknown") {
+				t.Errorf("%s: a handler that answered %d: got %d %s", h.name, status, a.status, a.body)
 			}
-			goOn()
-			deadline := time.Now().Add(patience)
-			for a := (answer{}); a.status != 201; a = s.post("afterwards", "title") {
-				if time.Now().After(deadline) {
-					t.Fatalf("when the server goes on: got %d %s", a.status, a.body)
-				}
-			}
-			mustBeIdle(t, s.db)
 		})
+	}
+	h.handlers.Wait()
+}
+
+const notSaved = "idempotency_store_unavailable"
+
+// during asks while Postgres hangs.
+func (h *hung) during(t *testing.T, late func() time.Duration) {
+	var longest atomic.Int64
+	for wave := range 12 { // the first at one moment, then one by one
+		for i := range 40 {
+			if i > 1 && wave > 0 {
+				break
+			}
+			h.requests.Go(func() {
+				begun := time.Now()
+				a := h.server.post("of wave "+strconv.Itoa(wave)+" "+strconv.Itoa(i), "title")
+				if took := int64(time.Since(begun)); took > longest.Load() {
+					longest.Store(took)
+				}
+				if a.status != 503 || a.code() != notSaved {
+					t.Errorf("%s: got %d %s", h.name, a.status, a.body)
+				}
+			})
+		}
+		<-time.After(200 * time.Millisecond)
+	}
+	close(h.release)
+	h.requests.Wait()
+	if got := time.Duration(longest.Load()); got > promised+late() {
+		t.Errorf("%s: a request was held for %v, want at most %v and %v by which the machine was late",
+			h.name, got, promised, late())
 	}
 }
