@@ -36,6 +36,7 @@ func TestSuiteWithSettings(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			d := mariadbWith(t, set).migrated(t)
 			store := d.store(t)
 			keystoretest.Suite{

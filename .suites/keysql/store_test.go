@@ -24,6 +24,7 @@ import (
 
 func TestSuite(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
+		t.Parallel()
 		store := d.store(t)
 		keystoretest.Suite{
 			New: func(*testing.T) keystore.Manager { return store },
@@ -35,14 +36,10 @@ func TestSuite(t *testing.T) {
 }
 
 func TestSuiteOnOneConnection(t *testing.T) {
+	store := keysql.SQLite(sqliteMemory(t), keysql.Options{})
+	migrate(t, store)
 	keystoretest.Suite{
-		New: func(t *testing.T) keystore.Manager {
-			store := keysql.SQLite(sqliteMemory(t), keysql.Options{})
-			if err := store.Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			return store
-		},
+		New: func(*testing.T) keystore.Manager { return store },
 		Unavailable: func(t *testing.T) keystore.Manager {
 			db := sqliteMemory(t)
 			db.Close()
