@@ -134,7 +134,7 @@ type hung struct {
 var statuses = []int{500, 201, 422}
 
 // start starts the server.
-func (h *hung) start(t *testing.T, own *sqltest.OwnPostgres) {
+func (h *hung) start(t *testing.T, own *pgtest.Server) {
 	d := inPostgres(own.Schema()).migrated(t).of(h.size)
 	if h.pgx {
 		d = d.native()

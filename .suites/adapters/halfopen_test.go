@@ -1,4 +1,4 @@
-package main
+package adapters_test
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sallyport-go/sallyport/.ci/servers"
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
@@ -75,12 +76,7 @@ func (n *network) kill(t *testing.T, which []int) {
 }
 
 func (n *network) redis(t *testing.T) (client *redis.Client, prefix string) {
-	address := servers.Redis.Address(t)
-	o, err := redis.ParseURL(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
+	o := redistest.Options(t)
 	o.PoolSize, o.Dialer, o.ContextTimeoutEnabled = connections, n.dial, true
 	client = redis.NewClient(o)
 	t.Cleanup(func() { client.Close() })
@@ -91,14 +87,15 @@ func (n *network) redis(t *testing.T) (client *redis.Client, prefix string) {
 			t.Fatal(err)
 		}
 	}
-	return client, ownPrefix(t, address)
+	return client, redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t)))
 }
 
 func (n *network) postgres(t *testing.T) *pgxpool.Pool {
-	conf, err := pgxpool.ParseConfig(newDatabase(t))
+	conf, err := pgxpool.ParseConfig("")
 	if err != nil {
 		t.Fatal(err)
 	}
+	conf.ConnConfig = pgtest.Schema(t)
 	conf.MaxConns, conf.ConnConfig.DialFunc = connections, n.dial
 	pool, err := pgxpool.NewWithConfig(t.Context(), conf)
 	if err != nil {
