@@ -275,10 +275,13 @@ func (c *Cached) cached() *Cached { return c }
 // nothing goes past them; it is served as the Cached is and remembers what that
 // remembers.
 func cacheOf(s Store) (c *Cached, itself bool) {
+	if c, itself = s.(*Cached); itself { // the common case, and cheap to ask
+		return c, c != nil
+	}
 	if holder, ok := s.(interface{ cached() *Cached }); ok {
 		c = holder.cached()
 	}
-	return c, c != nil && s == Store(c)
+	return c, false
 }
 
 // Invalidate drops what is remembered of a token, for a change that was made
