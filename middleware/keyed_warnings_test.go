@@ -217,6 +217,18 @@ func TestBufferInPlaceOfTheWriter(t *testing.T) {
 						t.Errorf("%s: the repeat got %v with %d runs, want %v", name, got, runs, tt.repeat)
 					}
 				}
+				// Another process knows what is stored. What is found out at the
+				// end of the response, after that, it does not know.
+				repeat := tt.repeat
+				if !plain && tt.name != "with a header" {
+					repeat = outcome{200, "", ""}
+				}
+				other := middleware.New(ring.keys, o)
+				h = middleware.Chain(other.RequestID, other.Authenticate, other.Enforce(middleware.AnyCaller()),
+					other.Idempotent)(http.HandlerFunc(tt.handle))
+				if got := serve(h, post(token, "a")).outcome(t); got != repeat {
+					t.Errorf("%s: the repeat in another process got %v, want %v", name, got, repeat)
+				}
 			}
 		}
 	}

@@ -87,7 +87,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 		return refusal(codes.InProgress)
 	}
 	run.Key, run.Execution, run.Attempt = request.Key, execution, record.Attempt
-	run.IDHeader, run.RequestID = f.response.IDHeader, f.id()
+	run.IDHeader, run.RequestID, run.Response = f.response.IDHeader, f.id(), &f.response.Writer
 	return s.execute(f, run)
 }
 

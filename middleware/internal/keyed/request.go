@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
 // Stage is what the requests of an Idempotency stage share.
@@ -54,6 +55,7 @@ type Request struct {
 	Stage     *Stage
 	W         http.ResponseWriter
 	R         *http.Request
+	Response  *response.Writer // of R, or of the request that it is made in
 	Key       idem.Key
 	Body      Body
 	Execution *idem.Execution

@@ -68,8 +68,9 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err
 	next.ServeHTTP(x.writer, r)
 	x.handler.finish()
 	returned = true
-	past := x.handler.ended == silent && (response.Written(x.W) || len(x.W.Header()) != x.handler.outer)
-	if x.handler.sending == holding && (past || response.Committed(x.W)) {
+	wrote := x.handler.ended != silent
+	if x.handler.sending == holding &&
+		(!wrote && (response.Written(x.W) || len(x.W.Header()) != x.handler.outer) || x.past(!wrote)) {
 		x.bypassed()
 	}
 	return x.returned()
@@ -96,7 +97,7 @@ func (x *Run) interrupted(p any) error {
 	x.handler.close()
 	abort := p == nil || p == http.ErrAbortHandler
 	joined := x.Stage.Join
-	if x.handler.sending == holding && response.Committed(x.W) {
+	if x.handler.sending == holding && x.past(x.handler.begun() == 0) {
 		x.bypassed()
 	}
 	switch {
@@ -126,6 +127,16 @@ func (x *Run) interrupted(p any) error {
 	x.Stage.Answer500(x.writer, x.R)
 	x.writer.finish()
 	return x.returned()
+}
+
+// past reports whether the client has got a response past the handler's writer.
+// A foreign W may hide that: then it is known of a handler that wrote nothing.
+func (x *Run) past(silent bool) bool {
+	if response.Committed(x.W) {
+		return true
+	}
+	w := x.Response
+	return silent && w != nil && w.Committed() && w.Request != nil && SameRequest(w.Request, x.R)
 }
 
 // SentPast is bypassed for a Silent run: an adapter had held the response back.
