@@ -9,48 +9,23 @@ import (
 //go:embed defects.txt
 var defects string
 
-//go:embed second.txt
-var second string
-
-//go:embed third.txt
-var third string
-
-//go:embed fourth.txt
-var fourth string
-
-// A Defect is one way to break the contract, or to differ without breaking it.
+// A Defect is one way to break the contract, or a freedom: to differ without
+// breaking it.
 type Defect struct {
-	Name, Text, Sentence string
-	Advice, Missed, Free bool
+	Name, Text   string
+	Advice, Free bool // the contract does not forbid it in so many words; or at all
 }
 
 // Defects reads the list.
-func Defects() []Defect { return read(defects) }
-
-// Second reads the second list.
-func Second() []Defect { return read(second) }
-
-// Third reads the third list.
-func Third() []Defect { return read(third) }
-
-// Fourth reads the fourth list.
-func Fourth() []Defect { return read(fourth) }
-
-func read(list string) []Defect {
-	var all []Defect
-	sentence := ""
-	for line := range strings.Lines(list) {
+func Defects() (all []Defect) {
+	for line := range strings.Lines(defects) {
 		line = strings.TrimSpace(line)
-		switch {
-		case line == "" || line[0] == '#':
-		case line[0] == '"':
-			sentence = strings.Trim(line, `"`)
-		default:
-			name, text, _ := strings.Cut(line, " ")
-			text, advice := strings.CutPrefix(strings.TrimSpace(text), "(advice) ")
-			text, missed := strings.CutPrefix(text, "(missed) ")
-			all = append(all, Defect{name, text, sentence, advice, missed, strings.HasPrefix(name, "free-")})
+		if line == "" || line[0] == '#' || line[0] == '"' {
+			continue
 		}
+		name, text, _ := strings.Cut(line, " ")
+		text, advice := strings.CutPrefix(strings.TrimSpace(text), "(advice) ")
+		all = append(all, Defect{name, text, advice, strings.HasPrefix(name, "free-")})
 	}
 	return all
 }

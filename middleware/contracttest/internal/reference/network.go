@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -44,8 +43,8 @@ func (n *Network) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	up, fromClient := net.Pipe()
 	fromServer, down := net.Pipe()
 	select {
-	case n.accept <- conn{fromClient, down, new(atomic.Int64)}:
-		return conn{fromServer, up, new(atomic.Int64)}, nil
+	case n.accept <- conn{fromClient, down}:
+		return conn{fromServer, up}, nil
 	case <-n.closed:
 		return nil, syscall.ECONNREFUSED
 	case <-ctx.Done():
@@ -76,14 +75,7 @@ func (n *Network) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 
 // to another.
 type conn struct {
 	net.Conn
-	out  net.Conn
-	read *atomic.Int64 // bytes
-}
-
-func (c conn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.read.Add(int64(n))
-	return n, err
+	out net.Conn
 }
 
 func (c conn) Write(p []byte) (int, error) {

@@ -50,9 +50,15 @@ func TestLook(t *testing.T) {
 	t.Cleanup(unique.Close)
 	paged := httptest.NewServer(oldestFirst(s))
 	t.Cleanup(paged.Close)
-	single := httptest.NewServer(pageOfOne(s))
+	single := httptest.NewServer(pageOfOne(reference.New()))
 	t.Cleanup(single.Close)
-	halved := httptest.NewServer(reference.New("account-sandbox-404"))
+	halved := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Authorization"), "_test_") && r.URL.Path == reference.Account {
+			http.NotFound(w, r)
+			return
+		}
+		s.ServeHTTP(w, r)
+	}))
 	t.Cleanup(halved.Close)
 	dead := httptest.NewServer(nil)
 	dead.Close()
@@ -130,6 +136,7 @@ func TestLook(t *testing.T) {
 			"there are 3 routes that create"},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			to := target()
 			to.URL = plain.URL
 			to.Without = []string{"rate-limit"}
