@@ -12,6 +12,7 @@ import (
 // The keys file of testdata describes a server whole, and the workflow calls
 // the program with flags that it has.
 func TestTestdata(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("testdata/contract.json")
 	if err != nil {
 		t.Fatal(err)
