@@ -148,7 +148,7 @@ func TestStatus(t *testing.T) {
 		"a bad pattern":        {"", []string{"-keys", clean, "-run", "("}, 2, "-run: error parsing regexp"},
 		"an argument too many": {"", []string{"-keys", clean, "now"}, 2, `unexpected argument "now"`},
 		"the rules":            {"", []string{"-rules"}, 0, "contract  idempotency/replay"},
-		"help":                 {"", []string{"-h"}, 0, "-without"},
+		"help":                 {"", []string{"-h"}, 0, "Usage:"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
