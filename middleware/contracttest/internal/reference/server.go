@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -150,6 +151,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // others answers what some servers do in front of authentication.
 func (s *Server) others(x *exchange) bool {
 	path := x.r.URL.Path
+	_, badQuery := url.QueryUnescape(x.r.URL.RawQuery)
 	known := path == Account || path == Tasks || path == Deliverables
 	switch {
 	case x.conn.left.Swap(false): // of rate-body-left
@@ -161,6 +163,8 @@ func (s *Server) others(x *exchange) bool {
 		s.metrics(x)
 	case s.status("free-http10", 0) != 0 && !x.r.ProtoAtLeast(1, 1):
 		x.refuse(s.status("free-http10", 0), "http_version_not_supported")
+	case s.has("free-bad-query") && badQuery != nil:
+		x.ResponseWriter.WriteHeader(http.StatusBadRequest)
 	case s.has("free-options") && x.r.Method == http.MethodOptions:
 		x.json(http.StatusOK, []byte(`{"name":"tasks","allow":["GET","POST"]}`))
 	case s.has("free-json-app") && !known:

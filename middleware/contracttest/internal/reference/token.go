@@ -18,6 +18,7 @@ func (s *Server) lookup(token string) *key {
 		switch {
 		case k.revoked:
 		case s.has("suffix-ignored") && strings.HasPrefix(token, known),
+			s.has("free-trims") && strings.TrimSpace(token) == known,
 			s.has("last-byte-ignored") && len(token) == len(known) && token[:last] == known[:last]:
 			return k
 		}

@@ -13,12 +13,12 @@ import (
 )
 
 func TestFailed(t *testing.T) {
-	for _, level := range []Level{Contract, Advice, Wire} {
+	for _, level := range []Level{Contract, Reading, Advice, Wire} {
 		for _, status := range []Status{Held, Broken, Unclear, Skipped, LeftOut} {
 			for _, strict := range []bool{false, true} {
 				for _, advice := range []bool{false, true} {
 					want := status == Broken || status == Unclear
-					if level == Advice && !advice {
+					if (level == Reading || level == Advice) && !advice {
 						want = false
 					}
 					if strict && level == Contract && status == Skipped {
