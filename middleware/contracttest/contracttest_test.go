@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,23 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "16") // it is a flag, and 16 a number
 	m.Run()
+}
+
+// Whoever installs the command gets the standard library and the rules alone.
+func TestRequiresNothing(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "require") || strings.Contains(string(text), "replace") {
+		t.Errorf("go.mod is\n%s", text)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.Name}}{{end}}",
+		"./cmd/contractcheck").Output()
+	if got := strings.Fields(string(out)); err != nil || !slices.Equal(got, []string{"rules", "main"}) {
+		t.Errorf("contractcheck is built from the packages %q, %v", got, err)
+	}
 }
 
 // A server that keeps the contract passes.
