@@ -50,7 +50,7 @@ func (x *exchange) ids() []string {
 	case s.has("id-twice"):
 		return []string{rand.Text(), rand.Text()}
 	case s.has("id-long"):
-		return []string{strings.Repeat(rand.Text(), 400)}
+		return []string{strings.Repeat(rand.Text(), 10)}
 	case s.has("attack-id-of-creates") && x.r.Method == "POST" && x.r.Header.Get("Idempotency-Key") != "":
 		return []string{"req_create"}
 	case s.has("free-trace-id") && traceID(x.r) != "":
