@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
 	"encoding/xml"
 	"flag"
 	"fmt"
@@ -35,6 +36,22 @@ func serve(t *testing.T, more string, defects ...string) string {
 	srv.Start()
 	t.Cleanup(srv.Close)
 	return keysFile(t, srv.URL, reference.Keys(), more)
+}
+
+// serveTLS serves the reference server over TLS, with HTTP/2, and returns the
+// file of its keys and that of its certificate.
+func serveTLS(t *testing.T) (keys, certificate string) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(reference.New())
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	certificate = filepath.Join(t.TempDir(), "root.pem")
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}
+	if err := os.WriteFile(certificate, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return keysFile(t, srv.URL, reference.Keys(), creates), certificate
 }
 
 func keysFile(t *testing.T, url string, keys map[string]string, more string) string {
@@ -97,6 +114,7 @@ func TestStatus(t *testing.T) {
 	misspelt := keysFile(t, "http://127.0.0.1:1", map[string]string{"ful": "svc_live_0123456789"}, "")
 	unknown := keysFile(t, "http://127.0.0.1:1", nil, `"create":[]`)
 	refused := serve(t, creates, "auth-off")
+	secure, certificate := serveTLS(t)
 	for what, test := range map[string]struct {
 		environment string
 		args        []string
@@ -131,6 +149,8 @@ func TestStatus(t *testing.T) {
 		"no wire profile": {"CI=true", []string{"-keys", clean, "-run", "wire/|path/"}, 0, "wire: 9 left out"},
 		"what does not apply": {"", []string{"-keys", clean, "-run", "http2/scope|path/version"}, 0,
 			"left out  contract  http2/scope: the server does not speak HTTP/2"},
+		"HTTP/2 over TLS": {"CI=true", []string{"-keys", secure, "-cacert", certificate, "-run", "http2/"}, 0,
+			"held      contract  http2/replay"},
 		"CI in capitals":   {"CI=True", []string{"-keys", undeclared, "-run", "second-list"}, 1, "\nNot checked:\n"},
 		"a CI by its name": {"CI=woodpecker", []string{"-keys", undeclared, "-run", "second-list"}, 1, "\nNot checked:\n"},
 		"no CI":            {"CI=false", []string{"-keys", undeclared, "-run", "second-list"}, 0, "Not checked"},
