@@ -102,7 +102,7 @@ var Table = map[string]Row{
 	CommitUnknown: {Status: 503, Detail: "The operation was carried out or it was not; the database did not say. " +
 		"Retry with the same Idempotency-Key to find out.", RetryAfter: time.Second},
 	Interrupted: {Status: 503, Detail: "The operation was interrupted, and whether it took effect is not known. " +
-		"It is not carried out again: look at the resource before you try again with a new key."},
+		"Look at the resource before you send the request again with a new key."},
 	RateStore: {Status: 503, Detail: "The rate limit cannot be checked at the moment. " +
 		"Nothing was done: retry after the wait.", RetryAfter: time.Second},
 
