@@ -241,3 +241,59 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 		hooks.logger().LogAttrs(ctx, level, "request", attrs...)
 	}
 }
+
+// pattern asks for the pattern of the route where the request is now, unless it
+// is known.
+func (p *reporter) pattern(x *exchange, r *http.Request) {
+	if x == nil || x.record == nil || x.record.matched {
+		return
+	}
+	n := x.record
+	if n.pattern != nil {
+		pattern := ""
+		p.contain(x, r, func() { pattern = n.pattern(r) })
+		if pattern != "" {
+			n.match(pattern)
+			return
+		}
+	}
+	if r.Pattern != n.outer || n.event.Pattern == "" {
+		n.event.Pattern = r.Pattern
+	}
+}
+
+// route returns the pattern of the route for a line of the log, "" if none is
+// known.
+func (p *reporter) route(x *exchange, r *http.Request) (pattern string) {
+	if hooks := p.hooks(x, r); hooks != nil && hooks.Pattern != nil {
+		p.contain(x, r, func() { pattern = hooks.Pattern(r) })
+	}
+	return cmp.Or(pattern, r.Pattern)
+}
+
+// ended completes the Event of a response and hands it to those who observe.
+func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
+	e := &x.record.event
+	// Copies, in one allocation: an Event that is kept would keep x, of which x.ID
+	// is a part, and the request line, of which the method is.
+	both := x.ID + p.method(r)
+	e.RequestID, e.Method = both[:len(x.ID)], both[len(x.ID):]
+	if x.facts != nil {
+		e.Principal = x.facts.principal
+	}
+	e.Status, e.Bytes, e.Duration = x.Status, x.Bytes, time.Since(started)-x.record.start
+	e.Aborted = aborted
+	e.sent = &x.record.sent
+	e.sent.copy(p, r)
+	p.pattern(x, r)
+	if e.Status == 0 && !x.Hijacked && !aborted {
+		e.Status = http.StatusOK // net/http's own, for a handler that wrote nothing
+	}
+	if e.Stage == "" {
+		e.Stage, e.Outcome = StageHandler, handled
+	}
+	if x.record.observe != nil {
+		defer p.logHookPanic(x, r)
+		x.record.observe(r.Context(), *e)
+	}
+}

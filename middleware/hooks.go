@@ -39,3 +39,17 @@ func (h *Hooks) logger() *slog.Logger {
 	}
 	return h.Logger
 }
+
+// hooks returns those for a response: the Guard's own, or those of the stages
+// outside.
+func (p *reporter) hooks(x *exchange, r *http.Request) *Hooks {
+	switch f := factsOf(r.Context()); {
+	case p.own != nil:
+		return p.own
+	case f != nil && f.hooks != nil:
+		return f.hooks
+	case x != nil:
+		return x.hooks // also of a stage inside
+	}
+	return nil
+}

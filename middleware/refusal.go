@@ -1,0 +1,117 @@
+package middleware
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
+)
+
+// misuse answers 500 for stages that are put together wrongly, because to pass
+// the request on would be unsafe.
+func (p *reporter) misuse(w http.ResponseWriter, r *http.Request, stage, what string) {
+	p.logWith(w, r).Error("middleware: " + what)
+	p.refuse(w, r, stage, refusal(codes.Internal))
+}
+
+// refuse answers with a refusal of a stage.
+func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, refused *Problem) {
+	if n := recordOf(w); n != nil {
+		n.decide(stage, refused.Code)
+		n.event.RefusedKey, n.event.Policy = refused.key, cmp.Or(refused.Policy, n.event.Policy)
+	}
+	hurry(w, r)
+	p.write(w, r, refused)
+}
+
+// hurry has net/http answer a client without a key at once: it would read the
+// body before, which the client could hold back.
+func hurry(w http.ResponseWriter, r *http.Request) {
+	f := factsOf(r.Context())
+	if x := exchangeOf(w); x != nil && x.facts != nil {
+		f = x.facts // an API refuses before the request has them
+	}
+	if (f == nil || !f.principal.known()) && r.ProtoMajor == 1 && r.ContentLength != 0 {
+		w.Header()["Connection"] = []string{"close"}
+	}
+}
+
+// WriteProblem answers with p. Handlers use it so that their refusals look like
+// the stages' own; the request id is filled in, and a response that was
+// committed already is left alone, with a line in the server's log. An empty
+// Detail is left out of the body. A handler that has set fields for another
+// body, such as Content-Encoding, removes them first. Whether the connection can
+// be used again is left to net/http, as with any response of a handler.
+//
+// The Event of the response names p.Code as its Problem, and as its Principal
+// the one in the context of r, if that has one of [WithPrincipal].
+func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
+	if f, x := factsOf(r.Context()), exchangeOf(w); f != nil {
+		x.know(f) // of a WithPrincipal inside
+	}
+	if !response.Committed(w) {
+		recordOf(w).note(func(e *Event) { e.Problem = p.Code })
+	}
+	new(reporter).write(w, r, &p)
+}
+
+// write answers with a problem, unless the response is committed.
+func (p *reporter) write(w http.ResponseWriter, r *http.Request, problem *Problem) {
+	if response.Committed(w) {
+		w.WriteHeader(problem.Status) // which only logs it as superfluous
+		return
+	}
+	x, h := exchangeOf(w), w.Header()
+	// Fresh slices: outer middleware may modify header values in place.
+	values := &[...]string{problemType, "no-store", problem.Challenge, ""}
+	h["Cache-Control"] = values[1:2:2]
+	if problem.Challenge != "" {
+		h["Www-Authenticate"] = values[2:3:3]
+	}
+	if problem.RetryAfter > 0 {
+		values[3] = seconds(problem.RetryAfter)
+		h["Retry-After"] = values[3:]
+	}
+	delete(h, "Content-Length") // of a response that the handler had in mind before
+	full := *problem
+	full.RequestID = x.idOf(r)
+	if hooks := p.hooks(x, r); hooks != nil && hooks.Problem != nil {
+		if contentType, body := p.ask(hooks, x, r, full); body != nil {
+			h["Content-Type"] = []string{contentType}
+			w.WriteHeader(full.Status)
+			_, _ = w.Write(body) // the client has left: nobody to tell
+			return
+		}
+	}
+	h["Content-Type"] = values[:1:1]
+	body := bodies.Get().(*[]byte)
+	*body = full.append((*body)[:0])
+	w.WriteHeader(full.Status)
+	_, _ = w.Write(*body)
+	if cap(*body) <= 4<<10 {
+		bodies.Put(body)
+	}
+}
+
+var bodies = sync.Pool{New: func() any {
+	body := make([]byte, 0, 512)
+	return &body
+}}
+
+// ask asks the Problem hook. It returns a nil body when there is none or it
+// panics.
+func (p *reporter) ask(hooks *Hooks, x *exchange, r *http.Request, problem Problem) (contentType string, body []byte) {
+	f, once := extend(r.Context()), *hooks
+	once.Problem = nil // the hook may call WriteProblem for the default
+	if x != nil && x.facts != nil {
+		f.principal = x.facts.principal
+	}
+	f.hooks, f.response = &once, new(exchange)
+	f.response.ID = problem.RequestID
+	problem.Missing = slices.Clone(problem.Missing) // otherwise those of the Requirement
+	p.contain(x, r, func() { contentType, body = hooks.Problem(r.WithContext(f), problem) })
+	return contentType, body
+}
