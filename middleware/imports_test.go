@@ -28,7 +28,8 @@ var mayImport = map[string][]string{
 	"keystore/keystoretest":   {"keystore", "scope"},
 	"idem/idemtest":           {"idem"},
 	"ratelimit/ratelimittest": {"ratelimit"},
-	"keystore/keysql":         {"keystore", "scope"},
+	"keystore/keysql":         {"keystore", "scope", "idem/idemsql/sqlschema"},
+	"idem/idemsql/sqlschema":  {},
 	"keystore/keycli":         {"idem", "keystore", "scope"},
 	"keystore/cmd/sallyport": {
 		"idem", "keystore", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite",

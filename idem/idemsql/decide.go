@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 // again reports whether the same statement may succeed now. In MySQL two
 // statements can wait for each other.
-func again(err error) bool { return claims.Again(err) || mysqlNumber(err) == mysqlDeadlock }
+func again(err error) bool {
+	return claims.Again(err) || sqlschema.MySQLNumber(err) == sqlschema.MySQLDeadlock
+}
 
 // decide claims a key, or returns the record that keeps it from being claimed.
 // A row that it claims is to be swept after the retention.

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"strings"
 
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
@@ -41,13 +42,13 @@ type dialect struct {
 	sweepLooks  bool             // sweep returns how many rows it has removed, and looked at
 	mysql       *mysqlStatements // nil in Postgres and SQLite
 
-	sql func(query string, args []any) (string, []any) // makes the database's form of a statement
+	sql sqlschema.Form
 
 	extend, settle, settledAs, release, settled, owned, erase, sweep string
 
 	columns string   // of the table
 	steps   []string // the schema: how to get from each version to the next
-	engine           // that of the migration
+	engine  sqlschema.Engine
 }
 
 var postgres = func() dialect {
@@ -60,7 +61,7 @@ var postgres = func() dialect {
 	d.keep = expand(claims.PostgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
 	d.columns += ", sweep_at"
-	d.steps, d.engine = steps("postgres.sql", "postgres2.sql", "postgres3.sql"), postgresEngine
+	d.steps, d.engine = steps("postgres.sql", "postgres2.sql", "postgres3.sql"), sqlschema.Postgres()
 	return d
 }()
 
@@ -80,7 +81,7 @@ var sqlite = func() dialect {
 	d.join.decide = []string{claim, d.peek}
 	d.oneWriter = true
 	d.sweep = expand(sqliteSweep)
-	d.steps, d.engine = steps("sqlite.sql"), sqliteEngine
+	d.steps, d.engine = steps("sqlite.sql"), sqlschema.SQLite()
 	return d
 }()
 

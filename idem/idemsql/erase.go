@@ -88,6 +88,6 @@ func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) 
 
 // HasTable reports whether the table is there, of whichever version.
 func (s *Store) HasTable(ctx context.Context) (bool, error) {
-	there, err := migration{engine: s.engine}.hasTable(ctx, s.db, s.options.Prefix+"idem")
+	there, err := s.schema().Has(ctx, s.db)
 	return there, claims.CallError(ctx, "idemsql: inspect", err)
 }

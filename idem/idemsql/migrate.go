@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 )
 
 // Migrate makes the table, or brings that of an older version of this package
@@ -24,10 +26,14 @@ import (
 //
 // Nothing else in this package calls it.
 func (s *Store) Migrate(ctx context.Context) error {
-	if err := (migration{s.options.Prefix + "idem", s.steps, s.engine}).run(ctx, s.db); err != nil {
+	if err := s.schema().Migrate(ctx, s.db); err != nil {
 		return fmt.Errorf("idemsql: migrate: %w", err)
 	}
 	return nil
+}
+
+func (s *Store) schema() sqlschema.Schema {
+	return sqlschema.Schema{Table: s.options.Prefix + "idem", Steps: s.steps, Engine: s.engine}
 }
 
 // Check returns all that it finds to keep the store from working: another
@@ -36,8 +42,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 // for which it needs two connections. It changes nothing. Call it when the
 // program starts, after Migrate, and not with each request.
 func (s *Store) Check(ctx context.Context) error {
-	m := migration{s.options.Prefix + "idem", s.steps, s.engine}
-	if err := m.check(ctx, s.db, s.columns+" FROM {table}"); err != nil {
+	if err := s.schema().Check(ctx, s.db, s.columns+" FROM {table}"); err != nil {
 		return fmt.Errorf("idemsql: check: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
@@ -98,7 +99,7 @@ var mysql = func() dialect {
 		taken:       columns(mysqlTaken),
 		finish:      "SET autocommit = 1, @sallyport = RELEASE_LOCK(" + mysqlLock + ")",
 	}
-	d.steps, d.engine = steps("mysql.sql"), mysqlEngine
+	d.steps, d.engine = steps("mysql.sql"), sqlschema.MySQL()
 	return d
 }()
 
@@ -150,7 +151,7 @@ func (s *Store) lookMySQL(
 func (s *Store) claimMySQL(ctx context.Context, q querier, c idem.Claim, there bool) (idem.Record, error) {
 	if !there {
 		err := s.write(ctx, q, s.mysql.insert, claims.Args(c)...)
-		if mysqlNumber(err) == mysqlDuplicate {
+		if sqlschema.MySQLNumber(err) == sqlschema.MySQLDuplicate {
 			err = claims.ErrOvertaken
 		}
 		if err != nil {

@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/idem/idemsql"
@@ -36,24 +34,6 @@ func TestSchemaIsFrozen(t *testing.T) {
 		}
 		if n := len(test.store.Schema()); n < len(test.want) {
 			t.Errorf("%s: there are %d steps and were %d: no step may go", name, n, len(test.want))
-		}
-	}
-}
-
-// What keysql and idemsql share stands in both, word for word. The tests of it
-// are those of keysql.
-func TestSharedWithKeysql(t *testing.T) {
-	for _, file := range []string{"check.go", "migration.go", "mysqlerror.go", "prefix.go"} {
-		ours, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		theirs, err := os.ReadFile("../../keystore/keysql/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.TrimPrefix(string(ours), "package idemsql\n") != strings.TrimPrefix(string(theirs), "package keysql\n") {
-			t.Errorf("%s differs from that of keysql; only the package may", file)
 		}
 	}
 }

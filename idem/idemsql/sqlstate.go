@@ -1,6 +1,9 @@
 package idemsql
 
-import "github.com/sallyport-go/sallyport/idem/internal/claims"
+import (
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
+)
 
 const mysqlRolledBackAtCommit = 3101
 
@@ -8,8 +11,8 @@ const mysqlRolledBackAtCommit = 3101
 // was rolled back. MySQL sends such an answer as a node of a cluster whose
 // transaction met another one.
 func refused(err error) bool {
-	switch mysqlNumber(err) {
-	case mysqlDeadlock, mysqlRolledBackAtCommit:
+	switch sqlschema.MySQLNumber(err) {
+	case sqlschema.MySQLDeadlock, mysqlRolledBackAtCommit:
 		return true
 	}
 	return claims.Refused(err)

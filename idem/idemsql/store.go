@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
@@ -76,10 +77,11 @@ func newStore(db *sql.DB, d dialect, o Options) *Store {
 	if db == nil {
 		panic("idemsql: a Store needs a database")
 	}
-	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
-	checkPrefix("idemsql", o.Prefix)
+	o.Prefix = cmp.Or(o.Prefix, sqlschema.DefaultPrefix)
+	sqlschema.CheckPrefix("idemsql", o.Prefix)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	s := &Store{db: db, dialect: d.withPrefix(o.Prefix), options: o}
+	d.sql, d.steps = sqlschema.WithPrefix(o.Prefix, d.sql, d.steps)
+	s := &Store{db: db, dialect: d, options: o}
 	s.queue = claims.NewQueue(s.size)
 	return s
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 )
 
 //go:embed schema
@@ -31,12 +33,12 @@ func steps(database string, versions int) (texts []string) {
 
 // A dialect is what differs between the databases.
 type dialect struct {
-	sql      func(query string, args []any) (string, []any) // turns the parameters ?1, ?2 into the database's
-	time     func(t time.Time) any                          // the time as it is stored, to the microsecond
-	longest  int                                            // bytes of an identifier; 0 means any number
-	steps    []string                                       // the schema: how to get from each version to the next
-	engine                                                  // that of the migration
-	issued   string                                         // condition: the issue token ?3 made the key
+	sql      sqlschema.Form        // turns the parameters ?1, ?2 into the database's
+	time     func(t time.Time) any // the time as it is stored, to the microsecond
+	longest  int                   // bytes of an identifier; 0 means any number
+	steps    []string              // the schema: how to get from each version to the next
+	engine   sqlschema.Engine
+	issued   string // condition: the issue token ?3 made the key
 	touch    touch
 	counter  string // query for ?4 of horizon; empty if horizon has none
 	horizon  string
@@ -57,7 +59,7 @@ var postgres = dialect{
 	},
 	time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
 	steps:    steps("postgres", 6),
-	engine:   postgresEngine,
+	engine:   sqlschema.Postgres(),
 	issued:   issued,
 	touch:    postgresTouch,
 	horizon:  postgresHorizon,
@@ -74,7 +76,7 @@ var sqlite = dialect{
 	sql:      func(query string, args []any) (string, []any) { return query, args },
 	time:     func(t time.Time) any { return t.UnixMicro() },
 	steps:    steps("sqlite", 6),
-	engine:   sqliteEngine,
+	engine:   sqlschema.SQLite(),
 	issued:   issued,
 	touch:    sqliteTouch,
 	horizon:  sqliteHorizon,
@@ -89,7 +91,7 @@ var mysql = dialect{
 	time:     func(t time.Time) any { return t.UnixMicro() },
 	longest:  512,
 	steps:    steps("mysql", 4),
-	engine:   mysqlEngine,
+	engine:   sqlschema.MySQL(),
 	issued:   "issued = ?3",
 	touch:    mysqlTouch,
 	counter:  mysqlCounter,

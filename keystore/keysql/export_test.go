@@ -8,8 +8,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-func MySQLNumber(err error) int { return mysqlNumber(err) }
-
 // ScanScopes and the other Scan functions read what a driver gave for a column.
 func ScanScopes(value any) (names []scope.Name, err error) {
 	err = (*scopes)(&names).Scan(value)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 )
 
 // Migrate makes the tables, or brings those of an older version of this package
@@ -23,10 +25,14 @@ import (
 //
 // Nothing else in this package calls it.
 func (s *Store) Migrate(ctx context.Context) error {
-	if err := (migration{s.prefix + "keys", s.steps, s.engine}).run(ctx, s.db); err != nil {
+	if err := s.schema().Migrate(ctx, s.db); err != nil {
 		return fmt.Errorf("keysql: migrate: %w", err)
 	}
 	return nil
+}
+
+func (s *Store) schema() sqlschema.Schema {
+	return sqlschema.Schema{Table: s.prefix + "keys", Steps: s.steps, Engine: s.engine}
 }
 
 // Check returns all that it finds to keep the store from working: another
@@ -35,7 +41,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 // for which it needs two connections. It changes nothing. Call it when the
 // program starts, after Migrate, and not with each request.
 func (s *Store) Check(ctx context.Context) error {
-	err := migration{s.prefix + "keys", s.steps, s.engine}.check(ctx, s.db,
+	err := s.schema().Check(ctx, s.db,
 		columns+", changed, last_used_from, observed_since FROM {table}", "id, scope, day FROM {table}_scopes",
 		"id, day, requests FROM {table}_days", entryColumns+" FROM {table}_audit")
 	if err != nil {

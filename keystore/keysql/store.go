@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
@@ -59,9 +60,10 @@ func newStore(db *sql.DB, d dialect, o Options) *Store {
 	if db == nil {
 		panic("keysql: a Store needs a database")
 	}
-	prefix := cmp.Or(o.Prefix, defaultPrefix)
-	checkPrefix("keysql", prefix)
-	return &Store{db, d.withPrefix(prefix), prefix}
+	prefix := cmp.Or(o.Prefix, sqlschema.DefaultPrefix)
+	sqlschema.CheckPrefix("keysql", prefix)
+	d.sql, d.steps = sqlschema.WithPrefix(prefix, d.sql, d.steps)
+	return &Store{db, d, prefix}
 }
 
 // Lookup implements [keystore.Store].
@@ -236,15 +238,15 @@ func (s *Store) run(ctx context.Context, doing string, write func() (int64, erro
 	done := make(chan outcome, 1)
 	go func() {
 		rows, err := write()
-		if mysqlNumber(err) == mysqlNoTable && ctx.Err() == nil {
+		if sqlschema.MySQLNumber(err) == mysqlNoTable && ctx.Err() == nil {
 			// A server that migrates has made a trigger since the statement was
 			// prepared. MariaDB then may miss the table that it counts in.
 			rows, err = write()
 		}
-		for mysqlNumber(err) == mysqlDeadlock && ctx.Err() == nil { // nothing was written
+		for sqlschema.MySQLNumber(err) == sqlschema.MySQLDeadlock && ctx.Err() == nil { // nothing was written
 			rows, err = write()
 		}
-		if mysqlNumber(err) == mysqlDuplicate {
+		if sqlschema.MySQLNumber(err) == sqlschema.MySQLDuplicate {
 			rows, err = 0, nil
 		}
 		done <- outcome{rows, err}

@@ -1,27 +1,24 @@
-package idemsql
+package sqlschema
 
 import (
 	"errors"
 	"reflect"
 )
 
-// This file is the same in packages keysql and idemsql. A test of idemsql
-// compares the two.
-
 // Numbers of errors of MySQL and MariaDB.
 const (
 	mysqlTableExists   = 1050
 	mysqlColumnExists  = 1060
 	mysqlIndexExists   = 1061
-	mysqlDuplicate     = 1062
-	mysqlDeadlock      = 1213
+	MySQLDuplicate     = 1062
+	MySQLDeadlock      = 1213
 	mysqlTriggerExists = 1359
 )
 
-// mysqlNumber returns the number of an error that the server sent, or 0. The
+// MySQLNumber returns the number of an error that the server sent, or 0. The
 // type of these errors, of package github.com/go-sql-driver/mysql, has it as a
 // field and not as a method.
-func mysqlNumber(err error) int {
+func MySQLNumber(err error) int {
 	for ; err != nil; err = errors.Unwrap(err) {
 		value := reflect.Indirect(reflect.ValueOf(err))
 		if value.Kind() != reflect.Struct {

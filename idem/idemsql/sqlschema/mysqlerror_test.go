@@ -1,11 +1,11 @@
-package keysql_test
+package sqlschema_test
 
 import (
 	"errors"
 	"fmt"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 )
 
 // mysqlError is as that of github.com/go-sql-driver/mysql.
@@ -24,12 +24,12 @@ func TestMySQLNumber(t *testing.T) {
 	}{
 		"nil":            {nil, 0},
 		"a driver's":     {&mysqlError{Number: 1062}, 1062},
-		"wrapped":        {fmt.Errorf("keysql: %w", &mysqlError{Number: 1213}), 1213},
+		"wrapped":        {fmt.Errorf("idemsql: %w", &mysqlError{Number: 1213}), 1213},
 		"a nil pointer":  {(*mysqlError)(nil), 0},
 		"another's":      {errors.New("Error 1062"), 0},
 		"embedded, none": {text{}, 0},
 	} {
-		if got := keysql.MySQLNumber(row.err); got != row.want {
+		if got := sqlschema.MySQLNumber(row.err); got != row.want {
 			t.Errorf("%s: got %d, want %d", name, got, row.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package idemsql
+package sqlschema
 
 import (
 	"context"
@@ -8,20 +8,16 @@ import (
 	"strings"
 )
 
-// This file is the same in packages keysql and idemsql, which have no common
-// place for it. A test of idemsql compares the two.
-
-// A migration makes the tables of a store, or brings those of an older version
-// up to date.
-type migration struct {
-	table string   // the table with the rows; its name and _schema is where the version is
-	steps []string // the statements that lead from each version to the next
-	engine
+// A Schema is the tables of a store in their present version.
+type Schema struct {
+	Table string   // the table with the rows; its name and _schema is where the version is
+	Steps []string // the statements that lead from each version to the next
+	Engine
 }
 
-// An engine is what migrations need to know of a database. In its statements
-// {table} stands for the name of the table.
-type engine struct {
+// An Engine is a kind of database. In its statements {table} stands for the name
+// of the table.
+type Engine struct {
 	name    string // of the function that makes a Store for it
 	alone   string // a statement that the others refuse
 	exists  string // asks whether {table} is there; needs no right on it
@@ -33,8 +29,9 @@ const versionTable = `
 	CREATE TABLE IF NOT EXISTS {table}_schema (version integer NOT NULL);
 	INSERT INTO {table}_schema SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM {table}_schema);`
 
-var (
-	postgresEngine = engine{
+// Postgres is PostgreSQL.
+func Postgres() Engine {
+	return Engine{
 		name: "Postgres", alone: "SELECT pg_backend_pid()",
 		exists: "SELECT to_regclass('{table}') IS NOT NULL",
 		// Postgres lets two sessions try to make one table at once, and one of
@@ -42,12 +39,20 @@ var (
 		// statements, which are one transaction.
 		prepare: "SELECT pg_advisory_xact_lock(7136293384015523);" + versionTable,
 	}
-	sqliteEngine = engine{
+}
+
+// SQLite is SQLite.
+func SQLite() Engine {
+	return Engine{
 		name: "SQLite", alone: "SELECT sqlite_version()",
 		exists:  "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '{table}')",
 		prepare: versionTable,
 	}
-	mysqlEngine = engine{
+}
+
+// MySQL is MySQL and MariaDB.
+func MySQL() Engine {
+	return Engine{
 		name: "MySQL", alone: "SELECT CONNECTION_ID()",
 		exists: "SELECT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND " +
 			"table_name = '{table}')",
@@ -61,9 +66,10 @@ var (
 			INSERT IGNORE INTO {table}_schema (id, version) VALUES (1, 0);`,
 		commits: true,
 	}
-)
+}
 
-func (m migration) run(ctx context.Context, db *sql.DB) error {
+// Migrate makes the tables, or brings those of an older version up to date.
+func (m Schema) Migrate(ctx context.Context, db *sql.DB) error {
 	current, err := m.isCurrent(ctx, db)
 	if err != nil || current {
 		return err
@@ -75,10 +81,10 @@ func (m migration) run(ctx context.Context, db *sql.DB) error {
 }
 
 // isCurrent reports whether there is nothing to do.
-func (m migration) isCurrent(ctx context.Context, db *sql.DB) (bool, error) {
+func (m Schema) isCurrent(ctx context.Context, db *sql.DB) (bool, error) {
 	// Asked first, because a version that cannot be read is no reason to make
 	// the tables.
-	there, err := m.hasTable(ctx, db, m.table+"_schema")
+	there, err := m.has(ctx, db, m.Table+"_schema")
 	if err != nil || !there {
 		return false, err
 	}
@@ -86,18 +92,18 @@ func (m migration) isCurrent(ctx context.Context, db *sql.DB) (bool, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		// Another server may have made the table and not filled it yet. Then
 		// there are no rows to keep, or there is a version by now.
-		there, err := m.hasTable(ctx, db, m.table)
+		there, err := m.has(ctx, db, m.Table)
 		if err != nil || !there {
 			return false, err
 		}
 		version, err = m.version(ctx, db)
-		return version == len(m.steps), err
+		return version == len(m.Steps), err
 	}
-	return version == len(m.steps), err
+	return version == len(m.Steps), err
 }
 
 // migrate takes all steps in one transaction.
-func (m migration) migrate(ctx context.Context, db *sql.DB) error {
+func (m Schema) migrate(ctx context.Context, db *sql.DB) error {
 	if _, err := db.ExecContext(ctx, m.sql(m.prepare)); err != nil {
 		return err
 	}
@@ -120,13 +126,13 @@ func (m migration) migrate(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
-	for _, step := range m.steps[version:] {
+	for _, step := range m.Steps[version:] {
 		if _, err := tx.ExecContext(ctx, step); err != nil {
 			return err
 		}
 	}
 	if _, err := tx.ExecContext(ctx, m.sql("UPDATE {table}_schema SET version = "+
-		fmt.Sprint(len(m.steps)))); err != nil {
+		fmt.Sprint(len(m.Steps)))); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -135,7 +141,7 @@ func (m migration) migrate(ctx context.Context, db *sql.DB) error {
 // migrateByStatement takes the steps where no transaction can take them back.
 // When it is interrupted, the next call begins the step again and passes over
 // what is there.
-func (m migration) migrateByStatement(ctx context.Context, db *sql.DB) error {
+func (m Schema) migrateByStatement(ctx context.Context, db *sql.DB) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
@@ -169,7 +175,7 @@ func (m migration) migrateByStatement(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
-	for i, step := range m.steps[version:] {
+	for i, step := range m.Steps[version:] {
 		to := fmt.Sprint(version + i + 1)
 		for _, statements := range []string{
 			m.sql("UPDATE {table}_schema SET begun = " + to),
@@ -186,11 +192,11 @@ func (m migration) migrateByStatement(ctx context.Context, db *sql.DB) error {
 
 // execEach runs statements one by one, since not every connection takes several
 // at once. What a statement makes may be there already.
-func (m migration) execEach(ctx context.Context, conn *sql.Conn, statements string) error {
+func (m Schema) execEach(ctx context.Context, conn *sql.Conn, statements string) error {
 	for _, statement := range strings.Split(strings.TrimSpace(statements), ";\n\n") {
 		_, err := conn.ExecContext(ctx, statement)
-		switch mysqlNumber(err) {
-		case mysqlTableExists, mysqlColumnExists, mysqlIndexExists, mysqlDuplicate, mysqlTriggerExists:
+		switch MySQLNumber(err) {
+		case mysqlTableExists, mysqlColumnExists, mysqlIndexExists, MySQLDuplicate, mysqlTriggerExists:
 		default:
 			if err != nil {
 				return err
@@ -205,18 +211,21 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-func (m migration) sql(statement string) string {
-	return strings.ReplaceAll(statement, "{table}", m.table)
+func (m Schema) sql(statement string) string {
+	return strings.ReplaceAll(statement, "{table}", m.Table)
 }
 
-func (m migration) hasTable(ctx context.Context, q queryer, name string) (there bool, err error) {
+// Has reports whether the table is there. It needs no right on it.
+func (m Schema) Has(ctx context.Context, db *sql.DB) (bool, error) { return m.has(ctx, db, m.Table) }
+
+func (m Schema) has(ctx context.Context, q queryer, name string) (there bool, err error) {
 	err = q.QueryRowContext(ctx, strings.ReplaceAll(m.exists, "{table}", name)).Scan(&there)
 	return there, err
 }
 
 // mustBeNew returns an error when there are tables without a version.
-func (m migration) mustBeNew(ctx context.Context, q queryer) error {
-	there, err := m.hasTable(ctx, q, m.table)
+func (m Schema) mustBeNew(ctx context.Context, q queryer) error {
+	there, err := m.has(ctx, q, m.Table)
 	if err == nil && there {
 		err = errors.New(m.sql("there is a table {table} that Migrate did not make: update it with the texts of " +
 			"Schema, " +
@@ -226,16 +235,16 @@ func (m migration) mustBeNew(ctx context.Context, q queryer) error {
 }
 
 // version returns the version of the tables, of those that this package knows.
-func (m migration) version(ctx context.Context, q queryer) (version int, err error) {
+func (m Schema) version(ctx context.Context, q queryer) (version int, err error) {
 	if err := q.QueryRowContext(ctx, m.sql("SELECT version FROM {table}_schema")).Scan(&version); err != nil {
-		return 0, fmt.Errorf("the version of the tables cannot be read from %s_schema: %w", m.table, err)
+		return 0, fmt.Errorf("the version of the tables cannot be read from %s_schema: %w", m.Table, err)
 	}
 	switch {
 	case version < 0:
 		return 0, fmt.Errorf("the tables are of version %d, which no version of this package has made", version)
-	case version > len(m.steps):
+	case version > len(m.Steps):
 		return 0, fmt.Errorf("the tables are of version %d and this package knows none after %d: update the server",
-			version, len(m.steps))
+			version, len(m.Steps))
 	}
 	return version, nil
 }

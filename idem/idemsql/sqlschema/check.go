@@ -1,4 +1,4 @@
-package keysql
+package sqlschema
 
 import (
 	"cmp"
@@ -10,14 +10,11 @@ import (
 	"time"
 )
 
-// This file is the same in packages keysql and idemsql. A test of idemsql
-// compares the two.
-
-// check returns what keeps a store from working. Each of needs is columns FROM
+// Check returns what keeps a store from working. Each of needs is columns FROM
 // a table. No driver prepares a statement that is executed without arguments.
-func (m migration) check(ctx context.Context, db *sql.DB, needs ...string) error {
+func (m Schema) Check(ctx context.Context, db *sql.DB, needs ...string) error {
 	if _, err := db.ExecContext(ctx, m.alone); err != nil {
-		for _, other := range []engine{postgresEngine, sqliteEngine, mysqlEngine} {
+		for _, other := range []Engine{Postgres(), SQLite(), MySQL()} {
 			if _, err := db.ExecContext(ctx, other.alone); err == nil {
 				return fmt.Errorf("the database is no %s: make the store with %s", m.name, other.name)
 			}
@@ -35,7 +32,7 @@ func (m migration) check(ctx context.Context, db *sql.DB, needs ...string) error
 	if _, err := db.ExecContext(ctx, m.sql("DELETE FROM {table} WHERE 1 = 0")); err != nil && err.Error() != missing {
 		errs = append(errs, fmt.Errorf("%w; connect to a server or file that is not read-only, as a user who may write", err))
 	}
-	if m.name == postgresEngine.name {
+	if m.name == Postgres().name {
 		errs = append(errs, checkPooler(ctx, db))
 	}
 	return errors.Join(errs...)
