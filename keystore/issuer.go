@@ -87,8 +87,8 @@ func NewIssuer(m Manager, o IssuerOptions) *Issuer {
 func (i *Issuer) Service() Service { return i.service }
 
 // Issue makes a key. The Secret is the only copy of the token there will ever
-// be: an endpoint that issues keys under an Idempotency-Key calls
-// middleware.NotRetained, so that no stored reply holds it. A key without
+// be: an endpoint that issues keys under an Idempotency-Key calls DropResponse
+// of its middleware.Execution, so that no stored reply holds it. A key without
 // scopes is allowed, and authenticates without permitting anything.
 //
 // It returns a [*GrantError] when g is not valid or the policy refuses it. When

@@ -134,8 +134,8 @@ func RequestIDFrom(ctx context.Context) string {
 // WithPrincipal returns a context in which the caller is p: for middleware that
 // authenticates in place of [Guard.Authenticate], and for tests of handlers.
 // What stages outside decided about another caller does not hold for p: no
-// scope, and no Idempotency-Key that [FreeKey] could free. Like Authenticate
-// it MUST NOT stand inside [Guard.Idempotent].
+// scope, and no Idempotency-Key that [Execution.FreeKey] could free. Like
+// Authenticate it MUST NOT stand inside [Guard.Idempotent].
 func WithPrincipal(ctx context.Context, p Principal) context.Context {
 	f := extend(ctx)
 	f.principal, f.reported, f.claim = p, false, nil

@@ -73,4 +73,5 @@
 //	scope.go        Require       403 if the key lacks a scope
 //	idempotency.go  Idempotent    its options
 //	  keyedcall.go                one request with an Idempotency-Key
+//	  execution.go                what the handler says about its key
 package middleware

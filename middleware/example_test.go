@@ -334,7 +334,7 @@ func ExampleOptions_authenticate() {
 		})
 	api.HandleFunc("POST /api/v1/members", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		if caller, _ := middleware.PrincipalFrom(r.Context()); caller.KeyID() != "" {
-			middleware.FreeKey(r.Context()) // nothing was done
+			middleware.ExecutionFrom(r.Context()).FreeKey() // nothing was done
 			middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "users_only"})
 			return
 		}

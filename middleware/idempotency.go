@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -91,7 +90,7 @@ type IdempotencyOptions struct {
 	// key is free, and a repeat runs the handler again. By default a status
 	// frees no key, except in joined mode (see [Guard.Idempotent]), because a
 	// handler may have created something before it passed on the 429 of another
-	// service. [FreeKey] says it for one request.
+	// service. [Execution.FreeKey] says it for one request.
 	FreeOn []int
 }
 
@@ -152,45 +151,6 @@ func (o IdempotencyOptions) validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// FreeKey tells the Idempotency stage that the handler did nothing: the key is
-// free, and a repeat runs the handler again. It concerns the request whose
-// context is given. A handler that has written anything anywhere must not call
-// it.
-func FreeKey(ctx context.Context) {
-	if c := claimOf(ctx); c != nil {
-		c.Freed.Store(true)
-	}
-}
-
-// NotRetained tells the Idempotency stage not to keep the response of the
-// request whose context is given: repeats get 409
-// idempotency_response_not_retained, and the handler does not run again. It is
-// for responses that carry a secret, such as a new API key, which a store of
-// replies would hold for its retention. Call it before the handler returns.
-func NotRetained(ctx context.Context) {
-	if c := claimOf(ctx); c != nil {
-		c.NotRetained.Store(true)
-	}
-}
-
-// Executions returns how often the operation of this request was begun, this
-// time included: 1, except where idem.Options.Reexecute lets another execution
-// follow one whose outcome was lost.
-func Executions(ctx context.Context) int {
-	if c := claimOf(ctx); c != nil {
-		return c.Executions
-	}
-	return 1
-}
-
-// claimOf returns the claim that the handler of a request runs under, or nil.
-func claimOf(ctx context.Context) *keyed.Claim {
-	if f := factsOf(ctx); f != nil && f.claim != nil {
-		return f.claim
-	}
-	return keyed.ClaimOf(ctx)
 }
 
 // idempotency is an IdempotencyOptions made ready.

@@ -359,7 +359,7 @@ func TestExecutions(t *testing.T) {
 		var seen []int
 		s := newSite(t, keyedOptions{Runner: replies(idem.Options{Reexecute: again})},
 			func(w http.ResponseWriter, r *http.Request) {
-				if seen = append(seen, middleware.Executions(r.Context())); len(seen) == 1 {
+				if seen = append(seen, middleware.ExecutionFrom(r.Context()).Attempt()); len(seen) == 1 {
 					panic(http.ErrAbortHandler)
 				}
 			})
@@ -375,7 +375,7 @@ func TestExecutions(t *testing.T) {
 			t.Errorf("Reexecute %t: got %d and the executions %v, want %v", again, status, seen, want)
 		}
 	}
-	if n := middleware.Executions(t.Context()); n != 1 {
+	if n := middleware.ExecutionFrom(t.Context()).Attempt(); n != 1 {
 		t.Errorf("outside a request got %d, want 1", n)
 	}
 }
@@ -397,7 +397,7 @@ func TestRequestOfAHandlerBehindTheSameGuard(t *testing.T) {
 		w.WriteHeader(serve(mux, sub.WithContext(r.Context())).StatusCode)
 	})))
 	for path, handle := range map[string]http.HandlerFunc{
-		"/frees":   func(w http.ResponseWriter, r *http.Request) { middleware.FreeKey(r.Context()) },
+		"/frees":   func(w http.ResponseWriter, r *http.Request) { middleware.ExecutionFrom(r.Context()).FreeKey() },
 		"/creates": func(w http.ResponseWriter, r *http.Request) {},
 	} {
 		mux.Handle("POST "+path, g.Idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

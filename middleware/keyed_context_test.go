@@ -53,7 +53,7 @@ func TestHandlerContext(t *testing.T) {
 			if got := ctx.Value(outsideKey{}); got != "outside" {
 				t.Errorf("got the value %v, want that of the context outside", got)
 			}
-			if got := middleware.Executions(ctx); got != 1 {
+			if got := middleware.ExecutionFrom(ctx).Attempt(); got != 1 {
 				t.Errorf("got attempt %d, want 1", got)
 			}
 			before := runtime.NumGoroutine()
@@ -91,7 +91,7 @@ func TestHandlerContextEnds(t *testing.T) {
 		for _, looked := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, _ := withHandlerContext(t, joined, func(ctx context.Context) {
-					middleware.FreeKey(ctx) // or else it would be looked at to commit
+					middleware.ExecutionFrom(ctx).FreeKey() // or else it would be looked at to commit
 					if looked {
 						ctx.Done()
 					}

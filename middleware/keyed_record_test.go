@@ -70,7 +70,7 @@ func TestStreams(t *testing.T) {
 		}, export[:most], ""},
 		{"NotRetained", func(w http.ResponseWriter, r *http.Request) {
 			events(2, 0, func(*http.Request, error) {})(w, r)
-			middleware.NotRetained(r.Context())
+			middleware.ExecutionFrom(r.Context()).DropResponse()
 			_, _ = w.Write([]byte("more"))
 		}, "", ""},
 	}

@@ -201,7 +201,7 @@ func TestJoined(t *testing.T) {
 		{"500", status(500), nil, same(500), true, outcome{}, 0},
 		{"503", status(503), nil, same(503), true, outcome{}, 0},
 		{"FreeKey", func(w http.ResponseWriter, r *http.Request) {
-			middleware.FreeKey(r.Context())
+			middleware.ExecutionFrom(r.Context()).FreeKey()
 			status(202)(w, r)
 		}, nil, same(202), true, outcome{}, 0},
 		{"panic", func(w http.ResponseWriter, r *http.Request) {
@@ -405,7 +405,7 @@ func TestOutcomes(t *testing.T) {
 			panic("boom")
 		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
 		{"panic after FreeKey", func(w http.ResponseWriter, r *http.Request) {
-			middleware.FreeKey(r.Context())
+			middleware.ExecutionFrom(r.Context()).FreeKey()
 			panic("boom")
 		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
 		{"invalid status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) },
@@ -564,7 +564,7 @@ func TestOutcomesThatFree(t *testing.T) {
 		{"429, flushed", flushed(429, "text/plain"), false},
 		{"panic, and 500 in FreeOn", func(http.ResponseWriter, *http.Request) { panic("after the insert") }, false},
 		{"FreeKey", func(w http.ResponseWriter, r *http.Request) {
-			middleware.FreeKey(r.Context())
+			middleware.ExecutionFrom(r.Context()).FreeKey()
 			w.WriteHeader(503)
 		}, true},
 	}
@@ -666,7 +666,7 @@ func TestNotRetained(t *testing.T) {
 		runs := 0
 		s := newSite(t, keyedOptions{Runner: runner}, func(w http.ResponseWriter, r *http.Request) {
 			runs++
-			middleware.NotRetained(r.Context())
+			middleware.ExecutionFrom(r.Context()).DropResponse()
 			w.WriteHeader(201)
 			fmt.Fprint(w, "the secret")
 		})

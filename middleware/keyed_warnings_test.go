@@ -45,7 +45,7 @@ func TestLateResponse(t *testing.T) {
 				_, err := io.WriteString(w, "fine")
 				return err
 			case "free":
-				middleware.FreeKey(r.Context())
+				middleware.ExecutionFrom(r.Context()).FreeKey()
 			}
 			return errors.New("no such task")
 		})

@@ -468,12 +468,12 @@ func TestLateGoroutine(t *testing.T) {
 							defer func() { late <- struct{}{} }()
 							<-ctx.Done()
 							<-ended
-							middleware.FreeKey(ctx)
+							middleware.ExecutionFrom(ctx).FreeKey()
 							if err := context.Cause(ctx); err != context.Canceled {
 								t.Errorf("%s: the context ended with %v", name, err)
 							}
 							if who, ok := middleware.PrincipalFrom(ctx); !ok || who.Organization() != "org_1" ||
-								middleware.Executions(ctx) != 1 {
+								middleware.ExecutionFrom(ctx).Attempt() != 1 {
 								t.Errorf("%s: the context has lost its values", name)
 							}
 							c := http.NewResponseController(w)

@@ -570,7 +570,9 @@ func TestFactsDoNotChange(t *testing.T) {
 func TestFreeKeyOfWhom(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	free := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { middleware.FreeKey(r.Context()) })
+	free := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		middleware.ExecutionFrom(r.Context()).FreeKey()
+	})
 	o := func() middleware.Options {
 		return middleware.Options{
 			Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},

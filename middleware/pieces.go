@@ -183,9 +183,9 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 //   - The handler runs on the request's goroutine with a context that does not
 //     end when the client leaves. Its response is saved, then sent.
 //   - With leases ([idem.Options].Join is false) every response is retained,
-//     whatever its status, unless the handler calls [FreeKey] or the status
-//     is in FreeOn: then the key is free, and a repeat runs the handler again.
-//     After a panic the 500 is retained.
+//     whatever its status, unless the handler calls [Execution.FreeKey] or the
+//     status is in FreeOn: then the key is free, and a repeat runs the handler
+//     again. After a panic the 500 is retained.
 //   - In joined mode a 2xx or 3xx is retained with the handler's rows, and a 4xx
 //     without them. A 401, 403, 425, 429, 5xx and a panic roll back and free
 //     the key.
@@ -204,7 +204,7 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 //     an unknown outcome.
 //   - Repeats of a response that is not retained get 409, and never run the
 //     handler again. The log has a line for each route and reason, unless the
-//     handler called [NotRetained].
+//     handler called [Execution.DropResponse].
 //   - A replay has no Set-Cookie, no trailers and no 1xx responses, and neither
 //     Date nor the RateLimit and CORS fields of the original.
 //   - When the store does not answer, the handler does not run: 503.

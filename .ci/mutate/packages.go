@@ -108,7 +108,8 @@ func judges(p *pkg, all []*pkg) (tests []*pkg) {
 }
 
 func goList(ctx context.Context, folder string) ([]*pkg, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-json=Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles,Imports,Module", "./...")
+	const fields = "Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles,Imports,Module"
+	cmd := exec.CommandContext(ctx, "go", "list", "-json="+fields, "./...")
 	cmd.Dir, cmd.Stderr = folder, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

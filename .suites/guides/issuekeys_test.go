@@ -27,7 +27,7 @@ import (
 // issueKey answers with a new key of the caller's organization.
 func issueKey(issuer *keystore.Issuer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		middleware.NotRetained(r.Context())
+		middleware.ExecutionFrom(r.Context()).DropResponse()
 		caller, _ := middleware.PrincipalFrom(r.Context())
 		var want struct {
 			Name   string

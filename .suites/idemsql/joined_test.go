@@ -36,7 +36,7 @@ func TestJoinedOutcomes(t *testing.T) {
 		{"refused", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(422) }, 422, true, 0, joined},
 		{"not begun", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(429) }, 429, false, 0, joined},
 		{"said so", func(w http.ResponseWriter, r *http.Request) {
-			middleware.FreeKey(r.Context())
+			middleware.ExecutionFrom(r.Context()).FreeKey()
 			w.WriteHeader(201)
 		}, 201, false, 0, joined},
 		{"failed", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(502) }, 502, false, 0, joined},

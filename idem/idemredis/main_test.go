@@ -48,7 +48,7 @@ func serve(addr, file string, lease time.Duration, reexecute bool) {
 		pause := func() { <-time.After(rand.N(10 * time.Millisecond)) }
 		pause()
 		// One write is one row, also when the process dies.
-		key, attempt := r.Header.Get("Idempotency-Key"), middleware.Executions(r.Context())
+		key, attempt := r.Header.Get("Idempotency-Key"), middleware.ExecutionFrom(r.Context()).Attempt()
 		fmt.Fprintf(table, "%s %d\n", key, attempt)
 		pause()
 		if strings.HasPrefix(key, "held") && attempt == 1 {

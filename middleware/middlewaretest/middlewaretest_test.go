@@ -81,14 +81,15 @@ func TestKeyed(t *testing.T) {
 	} {
 		given := httptest.NewRequest("POST", "/", nil)
 		r, freed := middlewaretest.Keyed(dress(given), 2)
-		if r = dress(r); middleware.Executions(r.Context()) != 2 || middleware.Executions(given.Context()) != 1 {
+		r = dress(r)
+		if middleware.ExecutionFrom(r.Context()).Attempt() != 2 || middleware.ExecutionFrom(given.Context()).Attempt() != 1 {
 			t.Errorf("%s: got %d executions, and %d without", name,
-				middleware.Executions(r.Context()), middleware.Executions(given.Context()))
+				middleware.ExecutionFrom(r.Context()).Attempt(), middleware.ExecutionFrom(given.Context()).Attempt())
 		}
-		if middleware.FreeKey(given.Context()); freed() {
+		if middleware.ExecutionFrom(given.Context()).FreeKey(); freed() {
 			t.Errorf("%s: FreeKey of another request counts", name)
 		}
-		if middleware.FreeKey(r.Context()); !freed() {
+		if middleware.ExecutionFrom(r.Context()).FreeKey(); !freed() {
 			t.Errorf("%s: FreeKey does not count", name)
 		}
 	}
@@ -102,10 +103,10 @@ func TestKeyedInsideAClaim(t *testing.T) {
 	stages := middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Idempotent)
 	h := stages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++
-		if got := middleware.Executions(r.Context()); got != 1 {
+		if got := middleware.ExecutionFrom(r.Context()).Attempt(); got != 1 {
 			t.Errorf("got %d executions", got)
 		}
-		middleware.FreeKey(r.Context())
+		middleware.ExecutionFrom(r.Context()).FreeKey()
 	}))
 	r, freed := middlewaretest.Keyed(middlewaretest.As(httptest.NewRequest("POST", "/", nil), nil, "org_1"), 7)
 	r.Header.Set("Idempotency-Key", "1")
