@@ -16,6 +16,7 @@ const gram = 8
 type redactor struct {
 	names map[string]string // key → what stands for it
 	keys  []string          // the longest first
+	lower []string          // the keys in small letters
 	parts map[string]bool   // what is hidden: lower case, gram bytes each
 	tails map[string]bool   // parts behind the last underscore, which holds looks for
 }
@@ -27,7 +28,7 @@ func newRedactor(keys map[string]string) *redactor {
 			continue
 		}
 		r.names[key] = "$" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-		r.keys = append(r.keys, key)
+		r.keys, r.lower = append(r.keys, key), append(r.lower, strings.ToLower(key))
 		learn(r.parts, hiddenPart(key))
 		learn(r.tails, secretPart(key))
 		for shift := range 3 {
@@ -101,9 +102,8 @@ func (r *redactor) holds(s string) bool {
 
 // whole reports whether s holds a key, in any letter case.
 func (r *redactor) whole(s string) bool {
-	return slices.ContainsFunc(r.keys, func(key string) bool {
-		return strings.Contains(strings.ToLower(s), strings.ToLower(key))
-	})
+	s = strings.ToLower(s)
+	return slices.ContainsFunc(r.lower, func(key string) bool { return strings.Contains(s, key) })
 }
 
 // prefixes are the words in front of the random part: those of the contract,
