@@ -8,24 +8,22 @@
 //	go run ./.ci/mutate -sample 40 -seed 7 ./scope ./middleware/internal/...
 //	go run ./.ci/mutate -list ./scope              # the mutants, without a test
 //	go run ./.ci/mutate -only 'edits: .*deleted' ./scope
-//
-//	export GOWORK=/tmp/go.work                     # a package of another module
-//	go work init . ./middleware/contracttest
 //	go run ./.ci/mutate -run 'Defects|Clean' ./middleware/contracttest/internal/rules
 //
 // A mutant is judged by the tests of its package, and by the suite of that name
 // in .suites; in an internal package by those of the packages that import it as
 // well. Set the addresses of the servers (CONTRIBUTING.md), or what runs on them
-// survives. Mutants that do not build do not count. One is killed when it takes three times what the tests take without
-// it, and 20 s. Each survivor is printed as
+// survives. Mutants that do not build do not count. One is killed when it takes
+// three times what the tests take without it, and 20 s. Each survivor is printed
+// as
 //
 //	file:line: function: before → after
 //
 // Either write a test that fails on it or, if no test can, add the printed
 // line to the file of equivalents with the reason below it: at most ten a
-// package. Without its arrow the line stands for all mutants of the expression. The exit status
-// is 1 if a package scores less than -least percent, and 2 if the tests
-// could not be run.
+// package. Without its arrow the line stands for all mutants of the expression.
+// The exit status is 1 if a package scores less than -least percent, and 2 if
+// the tests could not be run.
 //
 // The same seed gives the same sample, as long as the code stays the same.
 package main
