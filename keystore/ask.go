@@ -9,10 +9,6 @@ import (
 	"time"
 )
 
-// ErrOverloaded is returned by a [Cached] while as many lookups are running as
-// may. It does not mean that the token has no key.
-var ErrOverloaded = errors.New("keystore: too many lookups are running")
-
 // maxLoads is how many questions about strange tokens may be open at the store
 // at once, and how many about tokens that were usable before.
 const maxLoads = 64

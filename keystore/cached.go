@@ -100,11 +100,10 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		panic("keystore: NewCached in front of a Cached")
 	}
 	o = o.withDefaults()
-	service, err := o.Service.Resolve(nil)
-	if err != nil {
+	o.Service = o.Service.withDefaults()
+	if err := o.Service.validate(); err != nil {
 		panic(err.Error())
 	}
-	o.Service = service
 	c := &Cached{
 		manager: managerOf(s),
 		store:   s,
@@ -209,7 +208,7 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		}
 		s.mu.Unlock()
 		close(l.done)
-		c.told(l.err)
+		c.outage.told(l.err, c.now(), c.options.Logger)
 	}()
 	c.noticeNoRun(began)
 	l.caller, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout), &l.shared)

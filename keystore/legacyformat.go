@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"strings"
 )
 
 const (
 	minLegacy     = 16 // bytes; a shorter token can be guessed, and its hint shows too much
+	maxToken      = 256
 	maxLegacyName = 32
 	maxDigests    = 4  // each is a question to the store about an unknown token
 	minPepper     = 14 // bytes: 112 bits, the least that NIST SP 800-131A allows for HMAC
@@ -100,32 +100,4 @@ func (l LegacyFormat) validate() error {
 		return fmt.Errorf("keystore: the prefix of the legacy shape %q is as long as the longest token", l.Name)
 	}
 	return nil
-}
-
-// legacy returns the shape with this name, or nil.
-func (s Service) legacy(name string) *LegacyFormat {
-	for i := range s.Legacy {
-		if s.Legacy[i].Name == name {
-			return &s.Legacy[i]
-		}
-	}
-	return nil
-}
-
-func (s Service) validateLegacy() error {
-	var errs []error
-	for i, l := range s.Legacy {
-		errs = append(errs, l.validate())
-		for _, earlier := range s.Legacy[:i] {
-			if earlier.Name == l.Name {
-				errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
-			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {
-				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it "+
-					"and has "+
-					"its prefix",
-					l.Name, earlier.Name))
-			}
-		}
-	}
-	return errors.Join(errs...)
 }

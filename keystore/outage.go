@@ -2,6 +2,7 @@ package keystore
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -25,21 +26,20 @@ func (o *outage) lasts() bool {
 }
 
 // told records the result of a lookup, and logs the end of an outage.
-func (c *Cached) told(err error) {
+func (o *outage) told(err error, now time.Duration, l *slog.Logger) {
 	if errors.Is(err, ErrOverloaded) || errors.Is(err, ErrCorrupt) {
 		return
 	}
-	o := &c.outage
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		if o.failures++; o.failures == 1 {
-			o.since = c.now()
+			o.since = now
 		}
 		return
 	}
 	if o.failures >= outageFailures {
-		c.options.Logger.Info("keystore: the store answers again", "after", c.now()-o.since)
+		l.Info("keystore: the store answers again", "after", now-o.since)
 	}
 	o.failures = 0
 }

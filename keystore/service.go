@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	maxPrefix = 16 // characters, of a prefix and of a word for an environment
-	maxToken  = 256
+	maxPrefix   = 16    // characters, of a prefix and of a word for an environment
+	publishable = "pub" // in place of the environment
 )
 
 // A Service says once what the keys of a service may do and what their tokens
@@ -49,29 +49,6 @@ type Service struct {
 	Legacy []LegacyFormat
 }
 
-// Resolve returns s with its defaults filled in; or, if s is the zero Service
-// and keys is or embeds a [Cached], the Service of that. The error says all that
-// is wrong with s, or names both if keys is a Cached of another Service. keys
-// may be nil.
-func (s Service) Resolve(keys Store) (Service, error) {
-	cache, _ := cacheOf(keys)
-	if cache != nil && s.isZero() {
-		return cache.options.Service, nil
-	}
-	s = s.withDefaults()
-	if err := s.validate(); err != nil {
-		return s, err
-	}
-	if cache != nil {
-		return s, s.sameAs(cache.options.Service)
-	}
-	return s, nil
-}
-
-func (s Service) isZero() bool {
-	return s.Scopes == nil && s.Prefix == "" && s.Live == "" && s.Test == "" && len(s.Legacy) == 0
-}
-
 func (s Service) withDefaults() Service {
 	s.Scopes = cmp.Or(s.Scopes, scope.Contract())
 	s.Prefix = cmp.Or(s.Prefix, "svc")
@@ -101,32 +78,32 @@ func (s Service) validate() error {
 	return errors.Join(append(errs, s.validateLegacy())...)
 }
 
-// sameAs returns an error that names what differs in s and in other, that of
-// the Cached below. Both have their defaults. Functions cannot be compared: two
-// legacy shapes of one name and prefix are the same.
-func (s Service) sameAs(other Service) error {
-	tokens := func(s Service) string { return "tokens " + s.begin(Production) + "… and " + s.begin(Sandbox) + "…" }
-	legacy := func(s Service) string {
-		if len(s.Legacy) == 0 {
-			return "no legacy tokens"
+// legacy returns the shape with this name, or nil.
+func (s Service) legacy(name string) *LegacyFormat {
+	for i := range s.Legacy {
+		if s.Legacy[i].Name == name {
+			return &s.Legacy[i]
 		}
-		text := "legacy tokens"
-		for _, l := range s.Legacy {
-			text += fmt.Sprintf(" %s (%s…)", l.Name, l.Prefix)
-		}
-		return text
-	}
-	scopes := func(s Service) string { return "scopes " + s.Scopes.String() }
-	for _, of := range []func(Service) string{tokens, legacy, scopes} {
-		if of(s) != of(other) {
-			return fmt.Errorf("keystore: two services meet: one has %s; the Cached below it has %s", of(s), of(other))
-		}
-	}
-	if s.Scopes != other.Scopes {
-		return fmt.Errorf("keystore: two registries meet that both have %s, here and in the Cached below; "+
-			"make one and keep it", scopes(s))
 	}
 	return nil
+}
+
+func (s Service) validateLegacy() error {
+	var errs []error
+	for i, l := range s.Legacy {
+		errs = append(errs, l.validate())
+		for _, earlier := range s.Legacy[:i] {
+			if earlier.Name == l.Name {
+				errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
+			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {
+				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it "+
+					"and has "+
+					"its prefix",
+					l.Name, earlier.Name))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // word returns the part of a token that stands for e, or "".

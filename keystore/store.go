@@ -19,6 +19,10 @@ var (
 		"if the secret of that one is lost, issue a new key")
 )
 
+// ErrOverloaded is returned by a [Cached] while as many lookups are running as
+// may. It does not mean that the token has no key.
+var ErrOverloaded = errors.New("keystore: too many lookups are running")
+
 // A Store finds the record of a token. It is all that the path of a request
 // needs.
 //

@@ -1,24 +1,18 @@
 package keystore
 
 import (
-	"cmp"
-	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 const (
 	randomLength   = 32 // 62^32 is a little more than 2^190
 	checksumLength = 6  // 62^6 is more than 2^32
 	base62         = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	publishable    = "pub" // in place of the environment
 )
 
 // Generate returns a new token for e with 190 random bits of [crypto/rand].
@@ -193,78 +187,6 @@ func (s Service) Claims(token string) bool {
 // Digests returns the digests in the order in which they are asked for. The
 // first one can stand for the token. The slice belongs to t.
 func (t *Token) Digests() []Digest { return t.digests[:t.n] }
-
-// Lookup finds the key of the token in s. It asks for one digest after the
-// other, and the first that has a key decides, whatever the status of that
-// key. It returns [ErrNotFound] when none has one, and any other error of s as
-// it is. It returns an error that wraps [ErrCorrupt] when s gave a key of
-// another digest or environment, no key and no error, or a key without the
-// mark of a legacy key for a legacy token or the other way round.
-//
-// When s is a [Cached] that remembers one of the digests, that one is asked for
-// first: a key in use costs one look-up, and does not wait behind questions
-// about tokens that nobody has seen before. What a Cached promises after a
-// revocation holds for each digest, and so for the token.
-func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
-	cache, _ := cacheOf(s)
-	k, d, err := first(ctx, t, cache, s.Lookup)
-	if err != nil {
-		return nil, err
-	}
-	if err := k.fits(d); err != nil {
-		return nil, err
-	}
-	if err := t.owns(k.ID, k.Environment, k.Legacy); err != nil {
-		return nil, err
-	}
-	return k, nil
-}
-
-// Caller is [Token.Lookup] for a request: it returns the [Caller] of the key,
-// with those scopes that r knows; a nil r is [scope.Contract]. It returns the
-// Caller of a key that has ended too: ask [Caller.Refused]. It does not allocate
-// when s is a [Cached] that answers from memory, and r is its registry. A type
-// that embeds a Cached is asked by its own Lookup.
-func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
-	r = cmp.Or(r, scope.Contract())
-	cache, itself := cacheOf(s)
-	if !itself {
-		k, err := t.Lookup(ctx, s)
-		if err != nil {
-			return nil, err
-		}
-		return k.Bind(r), nil
-	}
-	c, _, err := first(ctx, t, cache, cache.caller)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.owns(c.ID(), c.Environment(), c.legacy()); err != nil {
-		return nil, err
-	}
-	return c.Bind(r), nil
-}
-
-// first asks for one digest of t after the other, until there is an answer. The
-// cache, which may be nil, says which was usable.
-func first[T any](
-	ctx context.Context, t *Token, cache *Cached, ask func(context.Context, Digest) (T, error),
-) (T, Digest, error) {
-	digests := t.digests
-	if cache != nil && t.n > 1 {
-		if i := slices.IndexFunc(t.Digests(), cache.wasUsable); i > 0 {
-			digests[0] = t.digests[i]
-			copy(digests[1:], t.digests[:i])
-		}
-	}
-	for _, d := range digests[:t.n] {
-		if found, err := ask(ctx, d); !errors.Is(err, ErrNotFound) {
-			return found, d, err
-		}
-	}
-	var none T
-	return none, Digest{}, ErrNotFound
-}
 
 // owns returns an error unless such a key can be that of the token.
 func (t *Token) owns(id string, environment Environment, legacy string) error {
