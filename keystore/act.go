@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
 // By returns the Issuer for acts of an actor and for a reason, each of at most
@@ -50,10 +52,10 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 	if err := writable(ctx); err != nil {
 		return 0, 0, err
 	}
-	problems := append(Grant{Organization: organization}.ownerProblems(), i.actProblems()...)
+	problems := append(ownerProblems(organization, ""), i.actProblems()...)
 	switch {
 	case problems != nil:
-		return 0, 0, &GrantError{problems}
+		return 0, 0, &FieldsError{problems}
 	case i.auditor == nil:
 		return 0, 0, i.noAuditor()
 	}
@@ -90,13 +92,8 @@ func writable(ctx context.Context) error {
 		"serve this route with leases, by an idem.Runner without Join: %w", errors.ErrUnsupported)
 }
 
-func (i *Issuer) actProblems() (problems []FieldError) {
-	for _, field := range [][2]string{{"actor", i.actor}, {"reason", i.reason}} {
-		if problem := textProblem(field[0], field[1]); problem != "" {
-			problems = append(problems, FieldError{field[0], problem})
-		}
-	}
-	return problems
+func (i *Issuer) actProblems() []FieldError {
+	return wrong(FieldError{"actor", field.Text("actor", i.actor)}, FieldError{"reason", field.Text("reason", i.reason)})
 }
 
 // write stores the key after, which was before, or is new if that is nil, and
@@ -129,7 +126,7 @@ func (i *Issuer) tell(ctx context.Context, e AuditEntry) {
 }
 
 func (i *Issuer) entry(act string, before, after *Key) AuditEntry {
-	at := instant()
+	at := field.Now()
 	return AuditEntry{
 		ID: auditID(at) + strings.ToLower(rand.Text()[:8]), At: at, Act: act, Actor: i.actor,
 		Organization: after.Organization, Key: after.ID, Reason: i.reason, Changes: changesOf(before, after),

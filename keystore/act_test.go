@@ -195,7 +195,7 @@ func TestBadActorOrReason(t *testing.T) {
 		_, _, eraseErr := issuer.Erase(t.Context(), "acme")
 		for name, err := range map[string]error{"Issue": issueErr, "Rotate": rotateErr, "Revoke": revokeErr,
 			"Edit": editErr, "Import": importErr, "Erase": eraseErr} {
-			wrong, ok := errors.AsType[*keystore.GrantError](err)
+			wrong, ok := errors.AsType[*keystore.FieldsError](err)
 			if !ok || len(wrong.Fields) != 1 || wrong.Fields[0].Field != "actor" && wrong.Fields[0].Field != "reason" {
 				t.Errorf("%s by %.9q for %.9q returned %v, want one problem", name, by[0], by[1], err)
 			}

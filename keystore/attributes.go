@@ -5,7 +5,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
 // The limits of [Key.Attributes], so that each request can carry them and a
@@ -21,7 +24,7 @@ func attributeProblems(attributes map[string]string) (problems []FieldError) {
 	add := func(format string, args ...any) {
 		problems = append(problems, FieldError{"attributes", fmt.Sprintf(format, args...)})
 	}
-	attributes = valued(attributes)
+	attributes = field.Attributes(attributes)
 	if len(attributes) > maxAttributes {
 		add("There are %d attributes; a key has at most %d.", len(attributes), maxAttributes)
 		return problems
@@ -50,12 +53,9 @@ func notOfAName(r rune) bool {
 	return r >= utf8.RuneSelf || !isBase62(byte(r)) && !strings.ContainsRune("_-.", r)
 }
 
-// valued returns a copy of the attributes that have a value, or nil.
-func valued(attributes map[string]string) map[string]string {
-	kept := maps.Clone(attributes)
-	maps.DeleteFunc(kept, func(_, value string) bool { return value == "" })
-	if len(kept) == 0 {
-		return nil
-	}
-	return kept
+// controls reports whether a character ends a line or changes the order of the
+// text around it.
+func controls(r rune) bool {
+	const embeddings, isolates = "\u202a\u202b\u202c\u202d\u202e", "\u2066\u2067\u2068\u2069"
+	return unicode.IsControl(r) || strings.ContainsRune("\u2028\u2029"+embeddings+isolates, r)
 }

@@ -58,7 +58,7 @@ func TestAttributeLimits(t *testing.T) {
 			}
 			continue
 		}
-		var problems *keystore.GrantError
+		var problems *keystore.FieldsError
 		if !errors.As(err, &problems) || len(problems.Fields) != 1 || problems.Fields[0].Field != "attributes" ||
 			!strings.Contains(problems.Fields[0].Message, c.want) {
 			t.Errorf("Issue with %.60v returned %v, want the problem %q", c.attributes, err, c.want)
@@ -66,10 +66,10 @@ func TestAttributeLimits(t *testing.T) {
 	}
 	g := grant()
 	g.Attributes = map[string]string{"b b": "x", "a a": "x"}
-	var problems *keystore.GrantError
-	if err := g.Validate(issuer.Service().Scopes); !errors.As(err, &problems) || len(problems.Fields) != 2 ||
+	var problems *keystore.FieldsError
+	if _, _, err := issuer.Issue(t.Context(), g); !errors.As(err, &problems) || len(problems.Fields) != 2 ||
 		!strings.Contains(problems.Fields[0].Message, "a a") {
-		t.Errorf("Check returned %v, want both problems in order", err)
+		t.Errorf("Issue returned %v, want both problems in order", err)
 	}
 }
 

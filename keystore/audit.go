@@ -74,7 +74,7 @@ type Auditor interface {
 }
 
 // ErrTooManyKeys is returned by an [Auditor]; an [Issuer] returns a
-// [*GrantError] in its place.
+// [*FieldsError] in its place.
 var ErrTooManyKeys = errors.New("keystore: the organization has as many keys as it may have")
 
 // LogAudit returns a function for [IssuerOptions] that logs each act as one

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -17,7 +18,7 @@ import (
 // away, Networks narrowed, ExpiresAt brought forward. Other fields are not
 // looked at. Edit returns the key as it is then; k stays as it was.
 //
-// It changes nothing and returns a [*GrantError] when a changed field is not
+// It changes nothing and returns a [*FieldsError] when a changed field is not
 // valid or would give the key more rights, which needs a new key; [ErrConflict]
 // when somebody else has changed the key since k was read, so that it has to be
 // read and edited again; and [ErrNotFound] for a key of another organization.
@@ -26,7 +27,7 @@ func (i *Issuer) Edit(ctx context.Context, k *Key) (*Key, error) {
 		return nil, err
 	}
 	if problems := i.actProblems(); problems != nil {
-		return nil, &GrantError{problems}
+		return nil, &FieldsError{problems}
 	}
 	before, err := i.Key(ctx, k.Organization, k.ID)
 	if err != nil {
@@ -37,7 +38,7 @@ func (i *Issuer) Edit(ctx context.Context, k *Key) (*Key, error) {
 	}
 	after := before.Clone()
 	if problems := after.edit(k, i.service.Scopes); problems != nil {
-		return nil, &GrantError{problems}
+		return nil, &FieldsError{problems}
 	}
 	changes := changesOf(before, after)
 	if changes == nil {
@@ -69,38 +70,44 @@ func editAct(changes []Change, after *Key) string {
 // with them. A field that is as before is not checked: a key that another
 // program stored can be outside the limits.
 func (k *Key) edit(edited *Key, r *scope.Registry) (problems []FieldError) {
-	if k.Name != edited.Name {
-		if problem := nameProblem(edited.Name); problem != "" {
-			problems = append(problems, FieldError{"name", problem})
+	limits := fieldProblems(edited, r)
+	check := func(name string) {
+		for _, p := range limits {
+			if p.Field == name {
+				problems = append(problems, p)
+			}
 		}
 	}
+	if k.Name != edited.Name {
+		check("name")
+	}
 	if !maps.Equal(k.Attributes, edited.Attributes) {
-		problems = append(problems, attributeProblems(edited.Attributes)...)
-		k.Attributes = valued(edited.Attributes)
+		check("attributes")
+		k.Attributes = field.Attributes(edited.Attributes)
 	}
 	if !slices.Equal(k.Scopes, edited.Scopes) {
 		problems = append(problems, k.newScopes(edited.Scopes, r)...)
 		k.Scopes = once(edited.Scopes)
 	}
 	if !slices.Equal(k.Networks, edited.Networks) {
-		problems = append(problems, networkProblems(edited.Networks)...)
-		networks := canonicalNetworks(edited.Networks)
+		check("networks")
+		networks := field.Networks(edited.Networks)
 		if problems == nil && !k.allowsNetworks(networks) {
 			problems = append(problems, FieldError{"networks",
 				"The key cannot be used from there; for more networks issue a new key."})
 		}
 		k.Networks = networks
 	}
-	if expires := storable(edited.ExpiresAt); !k.ExpiresAt.Equal(expires) {
+	if expires := field.Time(edited.ExpiresAt); !k.ExpiresAt.Equal(expires) {
 		switch {
 		case expires.IsZero() || !k.ExpiresAt.IsZero() && expires.After(k.ExpiresAt):
 			problems = append(problems, FieldError{"expires_at",
 				"The expiry can only be brought forward; for a longer life issue a new key."})
-		case !expires.After(instant()):
+		case !expires.After(field.Now()):
 			problems = append(problems, FieldError{"expires_at",
 				"The expiry must lie in the future; to end the key now revoke it."})
-		case beyond(expires):
-			problems = append(problems, FieldError{"expires_at", beyondText})
+		default:
+			check("expires_at")
 		}
 		k.ExpiresAt = expires
 	}
@@ -125,7 +132,7 @@ func (k *Key) newScopes(names []scope.Name, r *scope.Registry) (problems []Field
 func (k *Key) allowsNetworks(networks []netip.Prefix) bool {
 	within := func(n netip.Prefix) bool {
 		return slices.ContainsFunc(k.Networks, func(allowed netip.Prefix) bool {
-			allowed = canonicalNetwork(allowed)
+			allowed = field.Network(allowed)
 			return allowed.Bits() <= n.Bits() && allowed.Contains(n.Addr())
 		})
 	}

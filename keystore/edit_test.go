@@ -94,7 +94,7 @@ func TestEditProblems(t *testing.T) {
 		k.Attributes = map[string]string{"a b": "c"}
 		k.Networks = []netip.Prefix{{}}
 	})
-	var problems *keystore.GrantError
+	var problems *keystore.FieldsError
 	if !errors.As(err, &problems) || len(problems.Fields) != 3 || problems.Fields[0].Field != "name" ||
 		problems.Fields[1].Field != "attributes" || problems.Fields[2].Field != "networks" {
 		t.Errorf("got %v, want a problem with each field", err)
@@ -177,7 +177,7 @@ func TestEditGivesNoRights(t *testing.T) {
 			}
 			continue
 		}
-		wrong, _ := errors.AsType[*keystore.GrantError](err)
+		wrong, _ := errors.AsType[*keystore.FieldsError](err)
 		if wrong == nil || len(wrong.Fields) != 1 || wrong.Fields[0].Field != c.field || stored.Version != 1 ||
 			strings.Contains(err.Error(), "issue a new key") != !strings.Contains(name, "before") {
 			t.Errorf("%s: Edit returned %v and stored %v, want a problem with %s", name, err, stored, c.field)

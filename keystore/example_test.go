@@ -154,7 +154,7 @@ func ExampleIssuer_Issue_problems() {
 		Organization: "acme",
 		Scopes:       []scope.Name{"task:read"},
 	})
-	var invalid *keystore.GrantError
+	var invalid *keystore.FieldsError
 	if errors.As(err, &invalid) {
 		for _, p := range invalid.Fields {
 			fmt.Printf("%s: %s\n", p.Field, p.Message)

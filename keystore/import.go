@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
 // maxHint is how many bytes of a secret a record may show: at most half of a
@@ -32,7 +34,7 @@ const maxHint = 8
 // Import returns [ErrExists] when there is such a key already, under whichever
 // digest, and the key too when it belongs to the organization: a program that
 // imports many can be run again. For an ID that another key has, the error is a
-// [*GrantError].
+// [*FieldsError].
 func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, error) {
 	if err := writable(ctx); err != nil {
 		return nil, err
@@ -46,24 +48,24 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 		}
 		hint = hintOf(token)
 	}
-	now := instant()
+	now := field.Now()
 	g := Grant{
 		Organization: old.Organization, Name: old.Name,
 		Environment: old.Environment, Scopes: old.Scopes, Attributes: old.Attributes,
 		Networks: old.Networks, ExpiresAt: old.ExpiresAt, IssueToken: old.IssueToken,
 	}
-	problems := append(i.actProblems(), g.problems(i.service.Scopes, now)...)
+	problems := append(i.actProblems(), fieldProblems(g.fields(), i.service.Scopes)...)
 	problems = append(problems, i.importProblems(old, t)...)
 	if problems != nil {
-		return nil, &GrantError{problems}
+		return nil, &FieldsError{problems}
 	}
 	k := g.key(t.digests[0], hint, now)
 	k.ID = cmp.Or(old.ID, k.ID)
 	k.Legacy = t.legacy
 	k.CreatedBy = old.CreatedBy
-	k.LastUsedAt = storable(old.LastUsedAt)
+	k.LastUsedAt = field.Time(old.LastUsedAt)
 	if !old.CreatedAt.IsZero() {
-		k.CreatedAt = storable(old.CreatedAt)
+		k.CreatedAt = field.Time(old.CreatedAt)
 	}
 	// A second record would outlive the revocation of the first one.
 	for _, d := range t.Digests()[1:] {
@@ -92,12 +94,9 @@ func (i *Issuer) importProblems(old *Key, t Token) (problems []FieldError) {
 		problems = append(problems, FieldError{"revoked_at",
 			"The key is revoked or suspended; imported it would be live."})
 	}
-	for _, field := range [][3]string{{"id", "ID", old.ID}, {"created_by", "creator", old.CreatedBy}} {
-		if problem := textProblem(field[1], field[2]); problem != "" {
-			problems = append(problems, FieldError{field[0], problem})
-		}
-	}
-	if len(old.Hint) > maxHint || textProblem("hint", old.Hint) != "" {
+	problems = append(problems, wrong(
+		FieldError{"id", field.Text("ID", old.ID)}, FieldError{"created_by", field.Text("creator", old.CreatedBy)})...)
+	if len(old.Hint) > maxHint || field.Text("hint", old.Hint) != "" {
 		message := fmt.Sprintf("The hint is longer than %d bytes, or not valid UTF-8 text.", maxHint)
 		problems = append(problems, FieldError{"hint", message})
 	}
@@ -114,7 +113,7 @@ func (i *Issuer) insertImported(ctx context.Context, k *Key) (*Key, error) {
 	}
 	existing, lookupErr := i.store.Lookup(ctx, k.Digest)
 	if errors.Is(lookupErr, ErrNotFound) {
-		return nil, &GrantError{[]FieldError{{"id", "Another key has this ID."}}}
+		return nil, &FieldsError{[]FieldError{{"id", "Another key has this ID."}}}
 	}
 	if lookupErr == nil {
 		stored = ownCopy(existing, k.Organization)

@@ -63,7 +63,7 @@ func TestImportProblems(t *testing.T) {
 	token := withChecksum("svc_live_" + strings.Repeat("aB", 16))
 	g := grant()
 	g.Name = "\n"
-	var problems *keystore.GrantError
+	var problems *keystore.FieldsError
 	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{}), token); !errors.As(err, &problems) ||
 		len(problems.Fields) != 2 ||
 		problems.Fields[1].Field != "environment" || !strings.Contains(problems.Fields[1].Message, "production") {
@@ -214,7 +214,7 @@ func TestImportOfADigestProblems(t *testing.T) {
 	} {
 		_, err := issuer.Import(t.Context(), record(grant(), c.old), "")
 		var fields []string
-		var problems *keystore.GrantError
+		var problems *keystore.FieldsError
 		if errors.As(err, &problems) {
 			for _, p := range problems.Fields {
 				fields = append(fields, p.Field)
@@ -226,7 +226,7 @@ func TestImportOfADigestProblems(t *testing.T) {
 	}
 	g := grant()
 	g.Environment = ""
-	var problems *keystore.GrantError
+	var problems *keystore.FieldsError
 	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{Digest: digest}), ""); !errors.As(err, &problems) ||
 		len(problems.Fields) != 2 {
 		t.Errorf("with a bad grant and a bad record got %v, want both problems", err)

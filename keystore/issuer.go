@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
 // An Issuer issues, rotates and revokes keys. Every method acts for one
@@ -91,7 +93,7 @@ func (i *Issuer) Service() Service { return i.service }
 // of its middleware.Execution, so that no stored reply holds it. A key without
 // scopes is allowed, and authenticates without permitting anything.
 //
-// It returns a [*GrantError] when g is not valid or the policy refuses it. When
+// It returns a [*FieldsError] when g is not valid or the policy refuses it. When
 // the actor and g.IssueToken made a key already, it returns that key, no
 // secret, and [ErrExists], whatever else g says: a caller who lost the first
 // answer can rotate the key or revoke it. After any other error the key may or
@@ -101,18 +103,18 @@ func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 	if err := writable(ctx); err != nil {
 		return Secret{}, nil, err
 	}
-	now := instant()
-	problems := append(i.actProblems(), g.ownerProblems()...)
+	now := field.Now()
+	problems := append(i.actProblems(), ownerProblems(g.Organization, g.IssueToken)...)
 	if problems == nil {
 		existing, err := i.issuedBefore(ctx, g.Organization, i.actor, g.IssueToken)
 		if existing != nil || err != nil {
 			return Secret{}, existing, cmp.Or(err, ErrExists)
 		}
 	}
-	problems = append(i.actProblems(), g.problems(i.service.Scopes, now)...)
+	problems = append(i.actProblems(), fieldProblems(g.fields(), i.service.Scopes)...)
 	problems = append(problems, i.policy.problems(g, i.service.Scopes, now)...)
 	if problems != nil {
-		return Secret{}, nil, &GrantError{problems}
+		return Secret{}, nil, &FieldsError{problems}
 	}
 	secret := i.service.Generate(g.Environment)
 	k := g.key(DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)

@@ -169,7 +169,7 @@ func TestIssueProblems(t *testing.T) {
 		g := grant()
 		c.spoil(&g)
 		secret, k, err := issuer.By("ada", "").Issue(t.Context(), g)
-		var problems *keystore.GrantError
+		var problems *keystore.FieldsError
 		if errors.As(err, &problems) != (c.fields != nil) {
 			t.Errorf("%s: Issue returned %v, want problems with %q", name, err, c.fields)
 			continue
@@ -283,10 +283,10 @@ func TestNewIssuerPanics(t *testing.T) {
 	}
 }
 
-func TestGrantErrorSaysWhatIsWrong(t *testing.T) {
-	err := &keystore.GrantError{Fields: []keystore.FieldError{{Field: "name", Message: "is too long"},
+func TestFieldsErrorSaysWhatIsWrong(t *testing.T) {
+	err := &keystore.FieldsError{Fields: []keystore.FieldError{{Field: "name", Message: "is too long"},
 		{Field: "actor", Message: "is missing"}}}
-	if want := "keystore: grant is not valid; name: is too long; actor: is missing"; err.Error() != want {
+	if want := "keystore: fields are not valid; name: is too long; actor: is missing"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
 // maxNetworks is how many networks a key has at most: each request compares its
@@ -20,17 +22,7 @@ func (k *Key) AllowsAddress(a netip.Addr) bool {
 	}
 	a = a.Unmap().WithZone("")
 	// A store may hold networks that no Issuer has checked.
-	return slices.ContainsFunc(k.Networks, func(n netip.Prefix) bool { return canonicalNetwork(n).Contains(a) })
-}
-
-// canonicalNetwork returns n without host bits and, when all of it is IPv4
-// mapped into IPv6, as the IPv4 network. What is no network is the zero Prefix,
-// which contains nothing.
-func canonicalNetwork(n netip.Prefix) netip.Prefix {
-	if n.Addr().Is4In6() {
-		n = netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-96)
-	}
-	return n.Masked()
+	return slices.ContainsFunc(k.Networks, func(n netip.Prefix) bool { return field.Network(n).Contains(a) })
 }
 
 func networkProblems(networks []netip.Prefix) (problems []FieldError) {
@@ -39,20 +31,10 @@ func networkProblems(networks []netip.Prefix) (problems []FieldError) {
 		return []FieldError{{"networks", message}}
 	}
 	for _, n := range networks {
-		if !canonicalNetwork(n).IsValid() {
+		if !field.Network(n).IsValid() {
 			message := fmt.Sprintf("%q is no network, such as 192.0.2.0/24 or 2001:db8::/32.", n)
 			problems = append(problems, FieldError{"networks", message})
 		}
 	}
 	return problems
-}
-
-// canonicalNetworks returns each network once, in its canonical form, or nil.
-func canonicalNetworks(networks []netip.Prefix) (canonical []netip.Prefix) {
-	for _, n := range networks {
-		if n = canonicalNetwork(n); !slices.Contains(canonical, n) {
-			canonical = append(canonical, n)
-		}
-	}
-	return canonical
 }

@@ -82,7 +82,7 @@ func TestNetworkLimits(t *testing.T) {
 		g := grant()
 		g.Networks = c.networks
 		_, k, err := issuer.Issue(t.Context(), g)
-		var problems *keystore.GrantError
+		var problems *keystore.FieldsError
 		switch {
 		case c.problem == "" && (err != nil || !slices.Equal(k.Networks, c.want) || len(c.want) == 0 &&
 			k.Networks != nil):

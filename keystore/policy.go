@@ -58,12 +58,12 @@ func (p Policy) latest(expires, now time.Time) time.Time {
 }
 
 func (p Policy) tooManyKeys() error {
-	return &GrantError{[]FieldError{{"organization", fmt.Sprintf(
+	return &FieldsError{[]FieldError{{"organization", fmt.Sprintf(
 		"The limit of an organization, %d, is reached. Revoke a key first.", p.MaxKeys)}}}
 }
 
 func (p Policy) tooManyOverlaps() error {
-	return &GrantError{[]FieldError{{"overlap", fmt.Sprintf(
+	return &FieldsError{[]FieldError{{"overlap", fmt.Sprintf(
 		"The limit of rotated keys that still work, %d, is reached. Revoke one, or end this one at once.", p.MaxKeys)}}}
 }
 

@@ -43,7 +43,7 @@ func TestPolicyOfExpiry(t *testing.T) {
 				g.ExpiresAt = time.Now().Add(c.expires)
 			}
 			_, _, err := issuer.Issue(t.Context(), g)
-			wrong, _ := errors.AsType[*keystore.GrantError](err)
+			wrong, _ := errors.AsType[*keystore.FieldsError](err)
 			if c.want == "" && err != nil || c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
 				wrong.Fields[0] != keystore.FieldError{Field: "expires_at", Message: c.want}) {
 				t.Errorf("%+v: Issue of %q that expires in %v returned %v, want %q", c.policy, c.scopes, c.expires, err,
@@ -89,7 +89,7 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 		_, first := issue(t, issuer, g)
 		_, second := issue(t, issuer, grant())
 		_, _, err := issuer.Issue(t.Context(), grant())
-		wrong, ok := errors.AsType[*keystore.GrantError](err)
+		wrong, ok := errors.AsType[*keystore.FieldsError](err)
 		if !ok || wrong.Fields[0].Field != "organization" ||
 			!strings.Contains(wrong.Fields[0].Message, "The limit of an organization, 2, is reached. Revoke a key") {
 			t.Errorf("%s: a third Issue returned %v, want a problem with the organization", name, err)
@@ -152,7 +152,7 @@ func TestPolicyOfOverlaps(t *testing.T) {
 		rotate := func(overlap time.Duration, want bool) {
 			t.Helper()
 			_, next, err := issuer.Rotate(t.Context(), "acme", k.ID, overlap, "form-"+k.ID)
-			wrong, _ := errors.AsType[*keystore.GrantError](err)
+			wrong, _ := errors.AsType[*keystore.FieldsError](err)
 			switch {
 			case want != (err == nil):
 				t.Fatalf("Rotate with an overlap of %v returned %v, want a new key: %t", overlap, err, want)

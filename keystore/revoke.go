@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
 // Revoke ends a key for good, now. Its reason is that of [Issuer.By], or
@@ -13,9 +15,9 @@ import (
 func (i *Issuer) Revoke(ctx context.Context, organization, id string) (*Key, error) {
 	i = i.By(i.actor, cmp.Or(i.reason, ReasonOther))
 	if problems := i.actProblems(); problems != nil {
-		return nil, &GrantError{problems}
+		return nil, &FieldsError{problems}
 	}
-	return i.retire(ctx, organization, id, instant())
+	return i.retire(ctx, organization, id, field.Now())
 }
 
 // retire revokes a key at the given instant unless it ends before that.

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
 // Rotate makes a key that replaces another one, with the same name,
@@ -16,7 +18,7 @@ import (
 // the [Service], whatever shape the old one has.
 //
 // A key that is revoked, expired or suspended cannot be rotated; the error is
-// that of [Key.Refused]. It is a [*GrantError] if Policy.MaxKeys old keys or
+// that of [Key.Refused]. It is a [*FieldsError] if Policy.MaxKeys old keys or
 // more still work and this one is to work on too. A key can be rotated once.
 // The error is [ErrRotated] when it has a successor, whoever made it; of several
 // concurrent calls one succeeds. The successor can be rotated in turn.
@@ -38,12 +40,12 @@ func (i *Issuer) Rotate(
 	if err := writable(ctx); err != nil {
 		return Secret{}, nil, err
 	}
-	problems := append(i.actProblems(), Grant{Organization: organization, IssueToken: token}.ownerProblems()...)
+	problems := append(i.actProblems(), ownerProblems(organization, token)...)
 	if overlap < 0 {
 		problems = append(problems, FieldError{"overlap", "The overlap is negative."})
 	}
 	if problems != nil {
-		return Secret{}, nil, &GrantError{problems}
+		return Secret{}, nil, &FieldsError{problems}
 	}
 	old, err := i.Key(ctx, organization, id)
 	if err != nil {
@@ -59,7 +61,7 @@ func (i *Issuer) Rotate(
 		return i.repeated(ctx, existing, id, overlap)
 	}
 
-	now := instant()
+	now := field.Now()
 	if err := old.Refused(); err != nil {
 		return Secret{}, nil, err
 	}

@@ -146,7 +146,7 @@ func TestRotateRefusals(t *testing.T) {
 		keystore.ErrNotFound) {
 		t.Errorf("Rotate by another organization returned %v, want ErrNotFound", err)
 	}
-	var problems *keystore.GrantError
+	var problems *keystore.FieldsError
 	if _, _, err := issuer.By("\xff", "").Rotate(t.Context(), "acme", k.ID, -1, ""); !errors.As(err, &problems) ||
 		len(problems.Fields) != 2 {
 		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)

@@ -94,13 +94,15 @@ func TestMasked(t *testing.T) {
 func TestValidateJudgesAsIssueDoes(t *testing.T) {
 	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	g := grant()
-	if err := g.Validate(issuer.Service().Scopes); err != nil {
-		t.Errorf("a valid grant: got %v", err)
+	k := keystore.Key{Organization: g.Organization, Environment: g.Environment, Scopes: g.Scopes}
+	if err := k.Validate(issuer.Service().Scopes); err != nil {
+		t.Errorf("a valid key: got %v", err)
 	}
 	g.Scopes, g.Environment = []scope.Name{"task:read"}, "moon"
-	checked, ok := errors.AsType[*keystore.GrantError](g.Validate(issuer.Service().Scopes))
+	k.Scopes, k.Environment = g.Scopes, g.Environment
+	checked, ok := errors.AsType[*keystore.FieldsError](k.Validate(issuer.Service().Scopes))
 	_, _, err := issuer.Issue(t.Context(), g)
-	if issued, _ := errors.AsType[*keystore.GrantError](err); !ok || len(checked.Fields) != 2 ||
+	if issued, _ := errors.AsType[*keystore.FieldsError](err); !ok || len(checked.Fields) != 2 ||
 		checked.Error() != issued.Error() {
 		t.Errorf("got %v, want what Issue returns, %v", checked, issued)
 	}

@@ -73,7 +73,7 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 		a.report.fault(w, r, "Options.Authenticate breaks its contract", errors.New("it returned "+broken))
 		return Principal{}, refusal(codes.Internal)
 	}
-	if _, ok := errors.AsType[*keystore.GrantError](err); ok {
+	if _, ok := errors.AsType[*keystore.FieldsError](err); ok {
 		// Not a fault: anybody with an account elsewhere may cause it.
 		a.report.sampled(w, r, slog.LevelInfo, "the credentials name a caller that is not accepted", err)
 		return Principal{}, refusal(codes.CallerNotAccepted)
@@ -113,7 +113,7 @@ func unchecked(err error) bool {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p != nil && p.Status >= http.StatusInternalServerError
 	}
-	_, notAccepted := errors.AsType[*keystore.GrantError](err)
+	_, notAccepted := errors.AsType[*keystore.FieldsError](err)
 	return err != nil && !notAccepted && !errors.Is(err, ErrNoCredentials)
 }
 

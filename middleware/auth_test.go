@@ -619,7 +619,7 @@ func TestCallerNotAccepted(t *testing.T) {
 				wantRefusal(t, name, serve(api, request("GET", "/api/v1/any", jwt, "")), 503, "key_store_unavailable", "")
 				got := log.String()[before:]
 				if strings.Count(got, "level=INFO") != 1 || strings.Count(got, "level=ERROR") != 1 ||
-					!strings.Contains(got, "issuer is down") || !strings.Contains(got, "grant is not valid") ||
+					!strings.Contains(got, "issuer is down") || !strings.Contains(got, "fields are not valid") ||
 					strings.Contains(got, jwt) {
 					t.Errorf("%s: got the log %s", name, got)
 				}

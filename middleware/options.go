@@ -49,7 +49,7 @@ type Options struct {
 	//     of this kind. A Bearer token that nobody takes is then refused as an
 	//     invalid key;
 	//   - a [*Problem], also wrapped: the credentials are refused, with this
-	//     response; or the *keystore.GrantError of [NewPrincipal], also wrapped:
+	//     response; or the *keystore.FieldsError of [NewPrincipal], also wrapped:
 	//     they are refused with 403, and the error goes to the log at level
 	//     info;
 	//   - any other error: the credentials could not be checked. The client

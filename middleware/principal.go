@@ -32,27 +32,27 @@ type Identity struct {
 	Subject string
 
 	// Attributes are further facts, such as the organization's plan, within the
-	// limits of keystore.Grant.
+	// limits of keystore.Key.Validate.
 	Attributes map[string]string
 }
 
 // NewPrincipal returns the principal of somebody who was authenticated by other
 // means than an API key. The registry gives the scopes their meaning; nil means
 // scope.Contract(). It must be that of the Options. The error is a
-// *keystore.GrantError that names all wrong fields of the Identity.
+// *keystore.FieldsError that names all wrong fields of the Identity.
 func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
 	given := r
 	r = cmp.Or(r, scope.Contract())
 	i.Environment = cmp.Or(i.Environment, keystore.Production)
-	grant := keystore.Grant{
+	key := keystore.Key{
 		Organization: i.Organization,
 		Environment:  i.Environment,
 		Scopes:       i.Scopes,
 		IssueToken:   i.Subject, // which has the same limits
 		Attributes:   i.Attributes,
 	}
-	if err := grant.Validate(r); err != nil {
-		if wrong, ok := errors.AsType[*keystore.GrantError](err); ok {
+	if err := key.Validate(r); err != nil {
+		if wrong, ok := errors.AsType[*keystore.FieldsError](err); ok {
 			for n, field := range wrong.Fields {
 				switch {
 				case field.Field == "issue_token":
@@ -68,10 +68,7 @@ func NewPrincipal(r *scope.Registry, i Identity) (Principal, error) {
 		}
 		return Principal{}, err
 	}
-	key := keystore.Key{
-		ID: i.Subject, Organization: i.Organization, Environment: i.Environment,
-		Scopes: i.Scopes, Attributes: i.Attributes,
-	}
+	key.ID = i.Subject
 	return Principal{key.Bind(r)}, nil
 }
 

@@ -57,7 +57,7 @@ func TestNewPrincipalMistakes(t *testing.T) {
 		Environment: "staging", Scopes: []scope.Name{"tasks:raed"}, Subject: strings.Repeat("x",
 			256), Attributes: map[string]string{"a b": "1"},
 	})
-	var wrong *keystore.GrantError
+	var wrong *keystore.FieldsError
 	if !errors.As(err, &wrong) {
 		t.Fatalf("got %v", err)
 	}

@@ -61,7 +61,7 @@ func issueKey(issuer *keystore.Issuer) http.HandlerFunc {
 			Name: want.Name, Scopes: want.Scopes,
 			Attributes: own.Attributes, Networks: own.Networks, ExpiresAt: ends,
 		})
-		if invalid := new(keystore.GrantError); errors.As(err, &invalid) {
+		if invalid := new(keystore.FieldsError); errors.As(err, &invalid) {
 			middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "key_invalid", Detail: err.Error()})
 			return
 		} else if err != nil {

@@ -42,8 +42,9 @@ func (o Options) check(issuer *keystore.Issuer) {
 		}
 		seen[a.Name] = true
 		for _, value := range append([]string{"x"}, a.Values...) {
-			err := keystore.Grant{Organization: "x", Environment: keystore.Sandbox,
-				Attributes: map[string]string{a.Name: value}}.Validate(issuer.Service().Scopes)
+			k := keystore.Key{Organization: "x", Environment: keystore.Sandbox,
+				Attributes: map[string]string{a.Name: value}}
+			err := k.Validate(issuer.Service().Scopes)
 			if err != nil || value == "" {
 				panic(fmt.Sprintf("console: Attributes: %q with the value %q: %v", a.Name, value, err))
 			}

@@ -23,7 +23,7 @@ func (x *exchange) create() error {
 	f.IssueToken = x.formToken()
 	if f.IssueToken == "" {
 		f.IssueToken = rand.Text()
-		return x.reject(f, &keystore.GrantError{Fields: []keystore.FieldError{{Field: "issue_token",
+		return x.reject(f, &keystore.FieldsError{Fields: []keystore.FieldError{{Field: "issue_token",
 			Message: "The form arrived incomplete. Nothing was created; send it again."}}})
 	}
 	g.IssueToken = f.IssueToken
@@ -55,8 +55,12 @@ func (x *exchange) issue(g keystore.Grant, problems []keystore.FieldError) (keys
 	if problems == nil {
 		return x.by.Issue(x.r.Context(), g)
 	}
-	if invalid, ok := errors.AsType[*keystore.GrantError](g.Validate(x.registry)); ok {
+	k := keystore.Key{
+		Organization: g.Organization, Environment: g.Environment, Name: g.Name, Scopes: g.Scopes,
+		Attributes: g.Attributes, Networks: g.Networks, ExpiresAt: g.ExpiresAt, IssueToken: g.IssueToken,
+	}
+	if invalid, ok := errors.AsType[*keystore.FieldsError](k.Validate(x.registry)); ok {
 		problems = append(problems, invalid.Fields...)
 	}
-	return keystore.Secret{}, nil, &keystore.GrantError{Fields: problems}
+	return keystore.Secret{}, nil, &keystore.FieldsError{Fields: problems}
 }

@@ -140,7 +140,7 @@ func (x *exchange) change(k *keystore.Key, f editForm) (*keystore.Key, error) {
 	}
 	maps.Copy(edited.Attributes, f.Attributes)
 	if problems != nil {
-		return nil, &keystore.GrantError{Fields: problems}
+		return nil, &keystore.FieldsError{Fields: problems}
 	}
 	return x.by.Edit(x.r.Context(), edited)
 }

@@ -61,7 +61,7 @@ func failureOf(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
-	if g, ok := errors.AsType[*keystore.GrantError](err); ok {
+	if g, ok := errors.AsType[*keystore.FieldsError](err); ok {
 		f := &failure{status: http.StatusUnprocessableEntity, title: "Not valid", problems: g.Fields,
 			detail: "Nothing was changed."}
 		for _, p := range g.Fields {

@@ -195,7 +195,7 @@ func (config Config) run(ctx context.Context) error {
 		c.issuer = issuer.By(c.actor, c.reason)
 	}
 	err := run()
-	if invalid, ok := errors.AsType[*keystore.GrantError](err); ok {
+	if invalid, ok := errors.AsType[*keystore.FieldsError](err); ok {
 		for i, f := range invalid.Fields {
 			if name := cmp.Or(flagOf[f.Field], f.Field); c.flags.Lookup(name) != nil {
 				invalid.Fields[i].Message = "-" + name + ": " + f.Message
@@ -242,7 +242,7 @@ func explain(err error) (code int, text string) {
 	if o, ok := errors.AsType[outcome](err); ok {
 		return o.code, o.text
 	}
-	if invalid, ok := errors.AsType[*keystore.GrantError](err); ok {
+	if invalid, ok := errors.AsType[*keystore.FieldsError](err); ok {
 		for _, f := range invalid.Fields {
 			text += " " + f.Message
 		}

@@ -1,0 +1,27 @@
+package keystore
+
+import "strings"
+
+// A FieldError is one thing that is wrong with what somebody asks for, such as
+// a new key. Field is the name of the field in lower case, with _ between
+// words, such as "expires_at"; for an argument of a method it is that of the
+// argument, such as "overlap".
+type FieldError struct {
+	Field   string
+	Message string // a sentence for whoever filled the field in; may quote what they wrote
+}
+
+// A FieldsError holds all that is wrong, so that a form can show it in one go.
+// A field can be wrong in several ways.
+type FieldsError struct {
+	Fields []FieldError
+}
+
+func (e *FieldsError) Error() string {
+	var b strings.Builder
+	b.WriteString("keystore: fields are not valid")
+	for _, p := range e.Fields {
+		b.WriteString("; " + p.Field + ": " + p.Message)
+	}
+	return b.String()
+}

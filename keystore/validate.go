@@ -1,0 +1,79 @@
+package keystore
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+const maxName = 100 // characters
+
+// Validate returns a [*FieldsError] with all that keeps k from being issued, or
+// nil:
+//
+//   - Organization is required. It and IssueToken have at most 255 bytes.
+//   - Name has at most 100 characters, without controls, line ends and changes
+//     of direction.
+//   - Environment is required, and r knows each of Scopes.
+//   - Attributes are at most 16, with names of 1 to 40 bytes of [0-9A-Za-z_.-]
+//     and values of at most 200 bytes. One with an empty value does not count.
+//   - Networks are at most 20.
+//   - ExpiresAt is zero, or lies ahead and before the year 10000.
+//
+// It does not look at other fields. A key that a store has can be outside these
+// limits, and is used nevertheless.
+func (k *Key) Validate(r *scope.Registry) error {
+	problems := k.textProblems()
+	if !k.Environment.Known() {
+		message := fmt.Sprintf("The environment must be %q or %q.", Production, Sandbox)
+		problems = append(problems, FieldError{"environment", message})
+	}
+	_, unknown := r.Parse(k.Scopes)
+	for _, n := range unknown {
+		message := fmt.Sprintf("There is no scope %.64q.", n)
+		if meant, ok := r.Suggest(n); ok {
+			message = fmt.Sprintf("There is no scope %.64q; did you mean %q?", n, meant)
+		}
+		problems = append(problems, FieldError{"scopes", message})
+	}
+	problems = append(problems, attributeProblems(k.Attributes)...)
+	problems = append(problems, networkProblems(k.Networks)...)
+	if !k.ExpiresAt.IsZero() && !field.Time(k.ExpiresAt).After(field.Now()) {
+		problems = append(problems, FieldError{"expires_at", "The expiry must lie in the future."})
+	}
+	if k.ExpiresAt.UTC().Year() > 9999 { // JSON cannot write it
+		problems = append(problems, FieldError{"expires_at", "The expiry must lie before the year 10000."})
+	}
+	if problems != nil {
+		return &FieldsError{problems}
+	}
+	return nil
+}
+
+func (k *Key) textProblems() (problems []FieldError) {
+	for _, p := range []FieldError{
+		{"organization", field.Organization(k.Organization)},
+		{"issue_token", field.Text("issue token", k.IssueToken)},
+		{"name", nameProblem(k.Name)},
+	} {
+		if p.Message != "" {
+			problems = append(problems, p)
+		}
+	}
+	return problems
+}
+
+func nameProblem(name string) string {
+	switch {
+	case !utf8.ValidString(name):
+		return "The name is not valid UTF-8 text."
+	case utf8.RuneCountInString(name) > maxName:
+		return fmt.Sprintf("The name is longer than %d characters.", maxName)
+	case strings.ContainsFunc(name, controls):
+		return "The name has a control character, such as a line break."
+	}
+	return ""
+}
