@@ -59,13 +59,20 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 	case i.auditor == nil:
 		return 0, 0, i.noAuditor()
 	}
-	keys, entries, err = i.auditor.Erase(ctx, organization)
+	keys, entries, err = i.erase(ctx, organization)
 	if err == nil {
 		e := i.entry("erase", &Key{Organization: organization}, &Key{Organization: organization})
 		e.Changes = []Change{{"keys", fmt.Sprint(keys), "0"}, {"entries", fmt.Sprint(entries), "0"}}
 		i.tell(ctx, e)
 	}
 	return keys, entries, err
+}
+
+func (i *Issuer) erase(ctx context.Context, organization string) (keys, entries int, err error) {
+	if i.cache != nil {
+		defer i.cache.InvalidateAll() // also after an error
+	}
+	return i.auditor.Erase(ctx, organization)
 }
 
 func (i *Issuer) noAuditor() error {
@@ -98,24 +105,37 @@ func (i *Issuer) actProblems() []FieldError {
 
 // write stores the key after, which was before, or is new if that is nil, and
 // audits the act.
-func (i *Issuer) write(ctx context.Context, act string, before, after *Key, maxKeys int) (err error) {
+func (i *Issuer) write(ctx context.Context, act string, before, after *Key, maxKeys int) error {
 	e := i.entry(act, before, after)
-	switch {
-	case i.auditor == nil && before == nil:
-		if err = i.room(ctx, after.Organization, maxKeys, (*Key).counts); err == nil {
-			err = i.manager.Insert(ctx, after)
-		}
-	case i.auditor == nil:
-		err = i.manager.Update(ctx, after)
-	case before == nil:
-		err = i.auditor.InsertAudited(ctx, after, e, maxKeys)
-	default:
-		err = i.auditor.UpdateAudited(ctx, after, e)
-	}
+	err := i.store(ctx, before == nil, after, e, maxKeys)
 	if err == nil {
 		i.tell(ctx, e)
 	}
 	return err
+}
+
+func (i *Issuer) store(ctx context.Context, isNew bool, k *Key, e AuditEntry, maxKeys int) error {
+	defer i.forget(k) // also after an error, which can hide a write that took place
+	switch {
+	case i.auditor != nil && isNew:
+		return i.auditor.InsertAudited(ctx, k, e, maxKeys)
+	case i.auditor != nil:
+		return i.auditor.UpdateAudited(ctx, k, e)
+	case isNew:
+		if err := i.room(ctx, k.Organization, maxKeys, (*Key).counts); err != nil {
+			return err
+		}
+		return i.manager.Insert(ctx, k)
+	}
+	return i.manager.Update(ctx, k)
+}
+
+// forget drops what the cache remembers of a key, so that the next lookup asks
+// the store.
+func (i *Issuer) forget(k *Key) {
+	if i.cache != nil {
+		i.cache.Invalidate(k.Digest)
+	}
 }
 
 // tell tells of an act that has taken place, even if ctx has ended.

@@ -26,7 +26,7 @@ func TestNoAudit(t *testing.T) {
 	hidden := struct{ keystore.Manager }{memory}
 	for _, tt := range []struct {
 		name  string
-		m     keystore.Manager
+		m     keystore.Store
 		audit func(context.Context, keystore.AuditEntry)
 		warns bool
 	}{

@@ -26,17 +26,14 @@ import (
 //     for one, so no flood of strange tokens stops a live key.
 //   - Only answers are remembered. An error other than [ErrNotFound] is passed
 //     on, and the next lookup asks again.
-//   - No lookup yields what was true before a change: once Insert or Update has
-//     returned without an error, [Cached.Invalidate] has returned, or the feed
-//     has named the key, the next lookup asks the store, and no answer from
-//     before is remembered.
+//   - No lookup yields what was true before a change: once [Cached.Invalidate]
+//     has returned, as it has when an issuer over the Cached returns, or the
+//     feed has named the key, the next lookup asks the store, and no answer
+//     from before is remembered.
 //
-// A Cached is a [Manager] and a [UsageReader], whose other methods ask the
-// store each time. What the store lacks returns an error that wraps
-// [errors.ErrUnsupported]. A Cached is safe for concurrent use, and starts no
-// goroutine that outlives the question it was started for.
+// A Cached is safe for concurrent use, and starts no goroutine that outlives
+// the question it was started for.
 type Cached struct {
-	manager
 	store         Store
 	options       CacheOptions
 	epoch         time.Time // the times of answers count from here
@@ -96,7 +93,7 @@ func NewCached(s Store, o CacheOptions) *Cached {
 	if absent(s) {
 		panic("keystore: NewCached with a nil Store")
 	}
-	if c, _ := cacheOf(s); c != nil {
+	if c, _ := CacheOf(s); c != nil {
 		panic("keystore: NewCached in front of a Cached")
 	}
 	o = o.withDefaults()
@@ -105,7 +102,6 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		panic(err.Error())
 	}
 	c := &Cached{
-		manager: managerOf(s),
 		store:   s,
 		options: o,
 		epoch:   time.Now(),
@@ -142,8 +138,8 @@ func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shard
 
 // Lookup implements [Store]. The key that it returns is a copy, and has what a
 // [Caller] has: the other fields are empty, also when the store was just asked.
-// [Manager.Find] returns the whole key. A key that was usable when it was loaded
-// may have expired since: ask [Key.Refused].
+// A key that was usable when it was loaded may have expired since: ask
+// [Key.Refused].
 //
 // Besides [ErrNotFound] and the errors of the store it returns [ErrOverloaded],
 // an error that wraps [ErrCorrupt], and one that wraps
@@ -267,24 +263,8 @@ func (c *Cached) wasUsable(d Digest) bool {
 	return s.accepted.Contains(d)
 }
 
-func (c *Cached) cached() *Cached { return c }
-
-// cacheOf returns the Cached that s is or embeds, or nil, and whether s is that
-// Cached itself. What embeds one may have other methods in place of its own, so
-// nothing goes past them; it is served as the Cached is and remembers what that
-// remembers.
-func cacheOf(s Store) (c *Cached, itself bool) {
-	if c, itself = s.(*Cached); itself { // the common case, and cheap to ask
-		return c, c != nil
-	}
-	if holder, ok := s.(interface{ cached() *Cached }); ok {
-		c = holder.cached()
-	}
-	return c, false
-}
-
-// Invalidate drops what is remembered of a token, for a change that was made
-// past this Cached. A lookup that begins after it has returned asks the store.
+// Invalidate drops what is remembered of a token, for a change that was made in
+// the store. A lookup that begins after it has returned asks the store.
 func (c *Cached) Invalidate(d Digest) {
 	s := c.shard(d)
 	s.mu.Lock()
@@ -303,7 +283,8 @@ func (s *shard) forget(d Digest) {
 	delete(s.loads, d)
 }
 
-func (c *Cached) forgetAll() {
+// InvalidateAll is Invalidate of every token.
+func (c *Cached) InvalidateAll() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()

@@ -446,13 +446,17 @@ func TestRevokeAmongEvictions(t *testing.T) {
 // A question that was asked before a revocation, and answered after it.
 func TestRevokeWhileLoading(t *testing.T) {
 	for name, revoke := range map[string]func(t *testing.T, c *keystore.Cached, k *keystore.Key){
-		"Update": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
-			if err := c.Update(t.Context(), k); err != nil {
+		"Revoke": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
+			_, err := keystore.NewIssuer(c, keystore.IssuerOptions{}).Revoke(t.Context(), k.Organization, k.ID)
+			if err != nil {
 				t.Fatal(err)
 			}
 		},
-		"Forget": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
+		"Invalidate": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
 			c.Invalidate(k.Digest)
+		},
+		"InvalidateAll": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
+			c.InvalidateAll()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -476,7 +480,7 @@ func TestRevokeWhileLoading(t *testing.T) {
 
 				revoked := read.Clone()
 				revoked.RevokedAt = time.Now()
-				if name == "Forget" {
+				if name != "Revoke" {
 					if err := store.Update(t.Context(), revoked); err != nil {
 						t.Fatal(err)
 					}

@@ -3,6 +3,7 @@ package keystore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -14,8 +15,8 @@ import (
 //   - while [Cached.Run] polls and the feed answers, Timeout plus the longer of
 //     FeedInterval and Timeout, if that is shorter.
 //
-// A change made through this Cached is noticed before the call returns. A key
-// that becomes usable elsewhere, such as a new one, is noticed within
+// A change made by an issuer over this Cached is noticed before the call
+// returns. A key that becomes usable elsewhere, such as a new one, is noticed within
 // NegativeTTL; while Run polls and the feed answers, within the time that the
 // feed takes for a revocation, if that is shorter.
 //
@@ -53,7 +54,7 @@ func (c *Cached) feedBound() time.Duration {
 func (c *Cached) Run(ctx context.Context) error {
 	feed, ok := c.store.(Feed)
 	if !ok {
-		return partial{c.store}.lacks("has no feed")
+		return fmt.Errorf("keystore: %T has no feed: %w", c.store, errors.ErrUnsupported)
 	}
 	c.runChecked.Store(true)
 	defer c.polled.Store(0)
@@ -113,7 +114,7 @@ func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, 
 		changed, next, err := c.changes(ctx, feed, position)
 		if position != "" && errors.Is(err, ErrNotFound) {
 			// Forget now, because the next poll may fail.
-			c.forgetAll()
+			c.InvalidateAll()
 			c.options.Logger.Info("keystore: the feed of changes does not know where it was, as after a failover; " +
 				"all keys are looked up again")
 			position = ""
@@ -124,7 +125,7 @@ func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, 
 		}
 		if position == "" {
 			// Only now: what is loaded from here on is at least as new as next.
-			c.forgetAll()
+			c.InvalidateAll()
 			return next, nil
 		}
 		for _, d := range changed {

@@ -42,7 +42,7 @@ func (i *Issuer) Edit(ctx context.Context, k *Key) (*Key, error) {
 	}
 	changes := changesOf(before, after)
 	if changes == nil {
-		i.forget(before)
+		i.forget(before) // as it is already, perhaps since another process changed it
 		return before, nil
 	}
 	if err := i.write(ctx, editAct(changes, after), before, after, 0); err != nil {

@@ -69,7 +69,7 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 	}
 	// A second record would outlive the revocation of the first one.
 	for _, d := range t.Digests()[1:] {
-		switch existing, err := i.store.Lookup(ctx, d); {
+		switch existing, err := i.manager.Lookup(ctx, d); {
 		case err == nil:
 			return ownCopy(existing, g.Organization), ErrExists
 		case !errors.Is(err, ErrNotFound):
@@ -111,7 +111,7 @@ func (i *Issuer) insertImported(ctx context.Context, k *Key) (*Key, error) {
 	if !errors.Is(err, ErrExists) || stored != nil {
 		return stored, err
 	}
-	existing, lookupErr := i.store.Lookup(ctx, k.Digest)
+	existing, lookupErr := i.manager.Lookup(ctx, k.Digest)
 	if errors.Is(lookupErr, ErrNotFound) {
 		return nil, &FieldsError{[]FieldError{{"id", "Another key has this ID."}}}
 	}

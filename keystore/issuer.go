@@ -25,9 +25,8 @@ import (
 // [InTransaction]. An Issuer is safe for concurrent use.
 type Issuer struct {
 	manager Manager
-	cache   *Cached // manager, if it is one
-	store   Store   // manager, or what is behind the cache, which does not remember all of a key
-	auditor Auditor // nil: the store is none
+	cache   *Cached // in front of manager, or nil
+	auditor Auditor // manager, or nil if it keeps no audit
 	service Service
 	policy  Policy
 	audit   func(context.Context, AuditEntry)
@@ -50,35 +49,36 @@ type IssuerOptions struct {
 	Audit func(context.Context, AuditEntry)
 }
 
-// NewIssuer returns an Issuer of keys in m. It panics when m is nil, the
-// policy is not valid, or the service is not valid or another one than that of
-// m; and when m embeds a [Cached]: an Issuer could use only some of its methods,
-// and neither the audit nor the atomic steps of the store behind it.
-func NewIssuer(m Manager, o IssuerOptions) *Issuer {
-	if absent(m) {
-		panic("keystore: NewIssuer with a nil Manager")
+// NewIssuer returns an Issuer of keys in a store: a [Manager], or a [Cached] in
+// front of one. It panics when keys is neither, or embeds a Cached, whose own
+// methods an Issuer would go past; when the policy is not valid; and when the
+// service is not valid or another one than that of the Cached.
+func NewIssuer(keys Store, o IssuerOptions) *Issuer {
+	if absent(keys) {
+		panic("keystore: NewIssuer with a nil store")
 	}
-	service, err := o.Service.Resolve(m)
+	service, err := o.Service.Resolve(keys)
 	if err != nil {
 		panic(err.Error())
 	}
 	if err := o.Policy.validate(service.Scopes); err != nil {
 		panic(err.Error())
 	}
-	i := &Issuer{manager: m, store: m, service: service, policy: o.Policy, audit: o.Audit}
-	cache, itself := cacheOf(m)
+	cache, itself := CacheOf(keys)
 	if cache != nil {
 		if !itself {
 			panic(fmt.Sprintf("keystore: NewIssuer with a %T, which embeds a Cached: give that Cached, "+
-				"and make what the type adds a part of the store behind it", m))
+				"and make what the type adds a part of the store behind it", keys))
 		}
-		i.cache, i.store = cache, cache.store
+		keys = cache.Store()
 	}
-	i.auditor, _ = i.store.(Auditor)
-	switch {
-	case i.auditor != nil && cache != nil:
-		i.auditor = auditWriter{i.auditor, cache}
-	case i.auditor == nil && i.audit == nil:
+	manager, ok := keys.(Manager)
+	if !ok {
+		panic(fmt.Sprintf("keystore: NewIssuer with a %T, which only looks keys up and is no Manager", keys))
+	}
+	i := &Issuer{manager: manager, cache: cache, service: service, policy: o.Policy, audit: o.Audit}
+	i.auditor, _ = manager.(Auditor)
+	if i.auditor == nil && i.audit == nil {
 		slog.Warn("keystore: the store of an Issuer is no Auditor, and IssuerOptions.Audit is nil: " +
 			"nobody is told what is issued, rotated and revoked, and Erase is not supported")
 	}

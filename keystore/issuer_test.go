@@ -271,7 +271,7 @@ func TestIssueWhenTheStoreFails(t *testing.T) {
 }
 
 func TestNewIssuerPanics(t *testing.T) {
-	for _, manager := range []keystore.Manager{nil, (*keystore.Memory)(nil), (*keystore.Cached)(nil)} {
+	for _, manager := range []keystore.Store{nil, (*keystore.Memory)(nil), (*keystore.Cached)(nil)} {
 		if !panics(func() { keystore.NewIssuer(manager, keystore.IssuerOptions{}) }) {
 			t.Errorf("NewIssuer with a nil %T did not panic", manager)
 		}

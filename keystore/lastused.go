@@ -2,9 +2,9 @@ package keystore
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,41 +27,11 @@ type LastUsedOptions struct {
 // used takes about 250 bytes until it is written, and 160 while a [Cached]
 // remembers it. A LastUsed is safe for concurrent use.
 type LastUsed struct {
+	tallies
 	toucher Toucher
 	options LastUsedOptions
-	room    int // how many tallies may wait to be written
 
 	due atomic.Pointer[time.Time] // for Run or a flush; nil after one, and when a line says that there was none
-
-	mu      sync.Mutex
-	pending map[tallyID]*tally
-	dropped int64 // requests for which there was no room, since the last flush
-}
-
-// A tally is the uses of a key on one day until they are written. A Caller
-// points to its latest one, so that a request takes the lock of its key alone.
-type tally struct {
-	tallyID
-	lastUsed *LastUsed
-	second   atomic.Int64 // since 1970, in which the address was asked for
-
-	mu    sync.Mutex
-	taken bool // by a flush: what follows goes to another tally
-	used
-}
-
-type tallyID struct {
-	organization, id string
-	day              int64           // since 1970, in UTC
-	registry         *scope.Registry // of the scopes
-}
-
-type used struct {
-	at       time.Time
-	from     netip.Addr
-	asked    bool // from was asked for, and may be zero nevertheless
-	requests int64
-	scopes   scope.Set
 }
 
 const (
@@ -70,17 +40,26 @@ const (
 	maxPending   = 100_000          // keys that wait to be written, counted once for each day
 )
 
-// NewLastUsed returns a LastUsed that writes to t. It panics when t is nil or
-// the interval is negative.
-func NewLastUsed(t Toucher, o LastUsedOptions) *LastUsed {
-	if absent(t) {
-		panic("keystore: NewLastUsed with a nil Toucher")
+// NewLastUsed returns a LastUsed that writes to a store: a [Toucher], or a
+// [Cached] in front of one. It panics when keys is neither, or the interval is
+// negative.
+func NewLastUsed(keys Store, o LastUsedOptions) *LastUsed {
+	if absent(keys) {
+		panic("keystore: NewLastUsed with a nil store")
+	}
+	t, ok := keys.(Toucher)
+	if c, _ := CacheOf(keys); c != nil && !ok {
+		t, ok = c.store.(Toucher)
+	}
+	if !ok {
+		panic(fmt.Sprintf("keystore: NewLastUsed with a %T, which does not keep when keys were last used", keys))
 	}
 	o.Interval = orDefault("Interval", o.Interval, time.Minute)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	l := &LastUsed{toucher: t, options: o, room: maxPending, pending: make(map[tallyID]*tally)}
+	l := &LastUsed{toucher: t, options: o}
+	l.room, l.pending = maxPending, make(map[tallyID]*tally)
 	due := time.Now().Add(o.Interval + time.Minute)
 	l.due.Store(&due)
 	return l
@@ -99,14 +78,12 @@ func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
 	second := now.Unix()
 	id := tallyID{c.Organization(), c.ID(), second / secondsOfDay, c.granted.Registry()}
 	u := used{at: now, requests: 1}
-	if t := c.tally.Load(); t.isOf(l, &id) && t.second.Load() == second && t.add(&u) {
+	if t := c.tally.Load(); t.isOf(&l.tallies, &id) && t.second.Load() == second && t.add(&u) {
 		return
 	}
 	u.from, u.asked = from(), true
-	l.note(c, &id, &u)
+	l.note(&c.tally, &id, &u)
 }
-
-const secondsOfDay = 24 * 60 * 60
 
 // Needed notes, for the [LastUsed] that has recorded c last, that a request
 // needed those of the required scopes that c holds, or in place of one that c
@@ -114,75 +91,14 @@ const secondsOfDay = 24 * 60 * 60
 // recorded.
 func (c *Caller) Needed(required scope.Set) {
 	if t := c.tally.Load(); t != nil && c.granted.HasAny(required) {
-		t.lastUsed.note(c, &t.tallyID, &used{scopes: c.granted.Granting(required)})
+		t.all.note(&c.tally, &t.tallyID, &used{scopes: c.granted.Granting(required)})
 	}
-}
-
-// note adds u to the tally of this id.
-func (l *LastUsed) note(c *Caller, id *tallyID, u *used) {
-	if t := c.tally.Load(); t.isOf(l, id) && t.add(u) {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.pending[*id]
-	switch {
-	case t != nil:
-	case len(l.pending) < l.room:
-		t = &tally{tallyID: *id, lastUsed: l}
-		l.pending[*id] = t
-	default:
-		l.dropped += u.requests
-		return
-	}
-	t.add(u) // no flush takes a tally that is pending
-	c.tally.Store(t)
-}
-
-func (t *tally) isOf(l *LastUsed, id *tallyID) bool {
-	return t != nil && t.lastUsed == l && (&t.tallyID == id || t.tallyID == *id)
-}
-
-// add adds u to t, or reports that t was taken.
-func (t *tally) add(u *used) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.taken {
-		return false
-	}
-	if u.at.After(t.at) {
-		t.at = u.at
-		if u.asked {
-			t.from, t.asked = u.from, true
-			t.second.Store(u.at.Unix())
-		}
-	}
-	t.requests += u.requests
-	t.scopes = t.scopes.Union(u.scopes)
-	return true
-}
-
-func (t *tally) take(taken bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.taken = taken
-}
-
-// use returns what a tally that was taken holds.
-func (t *tally) use() Use {
-	u := Use{Organization: t.organization, ID: t.id, At: t.at, From: t.from, Requests: t.requests}
-	if t.at.IsZero() { // the request came before a flush, and its scopes were checked after it
-		u.At = time.Unix(t.day*secondsOfDay, 0)
-	}
-	if t.scopes != (scope.Set{}) {
-		u.Scopes = t.scopes.Names()
-	}
-	return u
 }
 
 // flush writes what has been recorded. After an error the uses that were not
 // written are kept for the next one.
 func (l *LastUsed) flush(ctx context.Context) error {
+	l.due.Store(nil)
 	tallies, dropped := l.take()
 	if dropped > 0 {
 		l.options.Logger.Warn("keystore: uses of keys were dropped, too many were waiting to be written", "uses", dropped)
@@ -206,36 +122,6 @@ func (l *LastUsed) touch(ctx context.Context, tallies []*tally) error {
 	ctx, cancel := context.WithTimeout(ctx, touchTimeout)
 	defer cancel()
 	return l.toucher.Touch(ctx, uses)
-}
-
-func (l *LastUsed) take() (tallies []*tally, dropped int64) {
-	l.due.Store(nil)
-	l.mu.Lock()
-	pending := l.pending
-	l.pending = make(map[tallyID]*tally)
-	dropped, l.dropped = l.dropped, 0
-	l.mu.Unlock()
-	for _, t := range pending {
-		t.take(true)
-		tallies = append(tallies, t)
-	}
-	return tallies, dropped
-}
-
-func (l *LastUsed) putBack(tallies []*tally) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, t := range tallies {
-		switch next := l.pending[t.tallyID]; {
-		case next != nil:
-			next.add(&t.used)
-		case len(l.pending) < l.room:
-			t.take(false)
-			l.pending[t.tallyID] = t
-		default:
-			l.dropped += t.requests
-		}
-	}
 }
 
 // Run writes what has been recorded every Interval until ctx ends, then once

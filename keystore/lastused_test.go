@@ -22,9 +22,10 @@ import (
 
 // A book is a Toucher that writes down what it is told.
 type book struct {
-	mu    sync.Mutex
-	calls [][]keystore.Use
-	fail  hook[touchFunc] // nil: nothing fails
+	keystore.Store // nil: LastUsed looks no key up
+	mu             sync.Mutex
+	calls          [][]keystore.Use
+	fail           hook[touchFunc] // nil: nothing fails
 }
 
 type touchFunc = func(ctx context.Context, uses []keystore.Use) error
@@ -365,9 +366,11 @@ func TestLastUsedBesideRevoke(t *testing.T) {
 }
 
 func TestNewLastUsedPanics(t *testing.T) {
-	for _, store := range []keystore.Toucher{nil, (*keystore.Memory)(nil)} {
+	plain := struct{ keystore.Store }{keystore.NewMemory()}
+	for _, store := range []keystore.Store{nil, (*keystore.Memory)(nil), plain,
+		keystore.NewCached(plain, keystore.CacheOptions{})} {
 		if !panics(func() { keystore.NewLastUsed(store, keystore.LastUsedOptions{}) }) {
-			t.Errorf("NewLastUsed with a nil %T did not panic", store)
+			t.Errorf("NewLastUsed with a %T did not panic", store)
 		}
 	}
 	for _, o := range []keystore.LastUsedOptions{{Interval: -1}} {

@@ -21,7 +21,7 @@ import (
 // about tokens that nobody has seen before. What a Cached promises after a
 // revocation holds for each digest, and so for the token.
 func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
-	cache, _ := cacheOf(s)
+	cache, _ := CacheOf(s)
 	k, d, err := first(ctx, t, cache, s.Lookup)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
 // that embeds a Cached is asked by its own Lookup.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
 	r = cmp.Or(r, scope.Contract())
-	cache, itself := cacheOf(s)
+	cache, itself := CacheOf(s)
 	if !itself {
 		k, err := t.Lookup(ctx, s)
 		if err != nil {

@@ -158,25 +158,36 @@ func TestCachedSuite(t *testing.T) {
 	leftout.Run(t, keystoretest.Suite{
 		New: func(t *testing.T) keystore.Manager {
 			memory := keystore.NewMemory()
-			return remembering{keystore.NewCached(memory, keystore.CacheOptions{}), memory, t}
+			return remembering{memory, memory, keystore.NewCached(memory, keystore.CacheOptions{}), t}
 		},
 		Unavailable: func(t *testing.T) keystore.Manager {
-			return keystore.NewCached(noBackend{}, keystore.CacheOptions{})
+			return remembering{Manager: noBackend{}, cached: keystore.NewCached(noBackend{}, keystore.CacheOptions{})}
 		},
 	}.Run, "Context/Changes", "Feed/", "Audit/", "Erase/")
 }
 
-// remembering is a Cached whose Lookup is held to what its store has. The suite
-// gets the whole key.
+// remembering is a store behind a Cached, whose Lookup is held to what the store
+// has. The suite gets the whole key.
 type remembering struct {
-	*keystore.Cached
-	memory *keystore.Memory
+	keystore.Manager
+	keystore.UsageReader
+	cached *keystore.Cached
 	t      *testing.T
 }
 
+func (r remembering) Insert(ctx context.Context, k *keystore.Key) error {
+	defer r.cached.Invalidate(k.Digest)
+	return r.Manager.Insert(ctx, k)
+}
+
+func (r remembering) Update(ctx context.Context, k *keystore.Key) error {
+	defer r.cached.Invalidate(k.Digest)
+	return r.Manager.Update(ctx, k)
+}
+
 func (r remembering) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-	got, err := r.Cached.Lookup(ctx, d)
-	whole, wholeErr := r.memory.Lookup(ctx, d)
+	got, err := r.cached.Lookup(ctx, d)
+	whole, wholeErr := r.Manager.Lookup(ctx, d)
 	if err != nil || wholeErr != nil {
 		return got, err
 	}

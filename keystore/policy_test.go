@@ -78,7 +78,7 @@ func TestPolicyOfRotation(t *testing.T) {
 // The limit holds, and says what to do, with an Auditor also under concurrent
 // calls. A key that made room and a repeat are let in.
 func TestPolicyOfMaxKeys(t *testing.T) {
-	for name, store := range map[string]keystore.Manager{
+	for name, store := range map[string]keystore.Store{
 		"an Auditor":    keystore.NewMemory(),
 		"a Cached":      keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{}),
 		"another store": failing{Manager: keystore.NewMemory()},

@@ -46,7 +46,7 @@ func (i *Issuer) rewrite(ctx context.Context, act, organization, id string, chan
 		after := before.Clone()
 		change(after)
 		if changesOf(before, after) == nil {
-			i.forget(before)
+			i.forget(before) // another process may have changed it, which this one may not know yet
 			return before, nil
 		}
 		switch err := i.write(ctx, act, before, after, 0); {
@@ -58,12 +58,4 @@ func (i *Issuer) rewrite(ctx context.Context, act, organization, id string, chan
 		}
 	}
 	return nil, ErrConflict
-}
-
-// forget drops what a cache remembers of a key that is as it should be already:
-// another process may have changed it, and this one may not know yet.
-func (i *Issuer) forget(k *Key) {
-	if i.cache != nil {
-		i.cache.Invalidate(k.Digest)
-	}
 }

@@ -2,6 +2,7 @@ package keystore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -29,7 +30,11 @@ func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*Key,
 // Usage returns what is known of the use of a key, or [ErrNotFound]. The error
 // wraps [errors.ErrUnsupported] when the store is no [UsageReader].
 func (i *Issuer) Usage(ctx context.Context, organization, id string) (*Usage, error) {
-	return managerOf(i.manager).Usage(ctx, organization, id)
+	r, ok := i.manager.(UsageReader)
+	if !ok {
+		return nil, fmt.Errorf("keystore: %T does not keep how keys are used: %w", i.manager, errors.ErrUnsupported)
+	}
+	return r.Usage(ctx, organization, id)
 }
 
 // KeyOf returns the key of a token that somebody has found, whatever the status
@@ -41,7 +46,7 @@ func (i *Issuer) KeyOf(ctx context.Context, token string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := t.Lookup(ctx, i.store)
+	k, err := t.Lookup(ctx, i.manager)
 	if err != nil {
 		return nil, err
 	}

@@ -37,8 +37,8 @@ func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 // KeyOf finds a key by its token alone, whatever its status, and says why it
 // does not.
 func TestKeyOf(t *testing.T) {
-	cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
+	memory := keystore.NewMemory()
+	issuer := keystore.NewIssuer(keystore.NewCached(memory, keystore.CacheOptions{}), keystore.IssuerOptions{})
 	token, k := issue(t, issuer, grant())
 	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestKeyOf(t *testing.T) {
 	erased := keystore.Service{}.Generate(keystore.Production).Reveal()
 	left := &keystore.Key{ID: "x", Digest: keystore.DigestOf(erased), Environment: keystore.Production,
 		RevokedAt: time.Now()}
-	if err := cached.Insert(t.Context(), left); err != nil {
+	if err := memory.Insert(t.Context(), left); err != nil {
 		t.Fatal(err)
 	}
 	if k, err := issuer.KeyOf(t.Context(), erased); !errors.Is(err, keystore.ErrNotFound) {

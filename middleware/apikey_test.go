@@ -237,9 +237,7 @@ func TestLegacyKeys(t *testing.T) {
 	}
 	revoked := key.Clone()
 	revoked.Suspended = true
-	if err := ring.keys.Update(t.Context(), revoked); err != nil {
-		t.Fatal(err)
-	}
+	ring.update(t, revoked)
 	if res := serve(api, request("GET", "/api/v1/any", oldKey, "")); res.StatusCode != 401 ||
 		!strings.Contains(res.body, "suspended") {
 		t.Errorf("suspended: got %d %s", res.StatusCode, res.body)

@@ -244,9 +244,16 @@ func (k *keyring) expire(t testing.TB, key *keystore.Key) {
 	t.Helper()
 	changed := key.Clone()
 	changed.ExpiresAt = time.Now().Add(-time.Hour)
-	if err := k.keys.Update(context.Background(), changed); err != nil {
+	k.update(t, changed)
+}
+
+// update stores a change as another process does, which this one hears of.
+func (k *keyring) update(t testing.TB, changed *keystore.Key) {
+	t.Helper()
+	if err := k.memory.Update(context.Background(), changed); err != nil {
 		t.Fatalf("Update: %v", err)
 	}
+	k.keys.Invalidate(changed.Digest)
 }
 
 // logged collects log records as text.

@@ -71,7 +71,7 @@ func Example_database() {
 	}
 	stop()
 	work.Wait()
-	used, err := keys.List(context.Background(), "org_1", keystore.Page{NeverUsed: true, Limit: 1})
+	used, err := keyTable.List(context.Background(), "org_1", keystore.Page{NeverUsed: true, Limit: 1})
 	fmt.Println(len(used), "never used", err)
 	// Output:
 	// 201 parcel 1

@@ -96,7 +96,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
 			t.Fatalf("server B does not know a new key: %v", err)
 		}
-		if err := a.Touch(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
+		if err := d.store(t).Touch(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
 			t.Fatal(err)
 		}
 		if keys, entries, err := issuer.Erase(t.Context(), "acme"); keys != 1 || entries != 1 || err != nil {

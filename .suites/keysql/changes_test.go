@@ -475,8 +475,8 @@ func TestRevokedOnAnotherServer(t *testing.T) {
 // how the key is made.
 func TestInsertedOnAnotherServer(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
-		a, b := servers(t, d)
-		issuer := keystore.NewIssuer(askedBefore{a, t, b}, keystore.IssuerOptions{
+		_, b := servers(t, d)
+		issuer := keystore.NewIssuer(askedBefore{d.store(t), t, b}, keystore.IssuerOptions{
 			Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}},
 		})
 		grant := keystore.Grant{Organization: "acme", Environment: keystore.Production}

@@ -31,7 +31,7 @@ import (
 
 // stores is where the server keeps what it must remember.
 type stores struct {
-	keys    keystore.Manager
+	keys    keystore.Store
 	replies idem.Store
 	limits  ratelimit.Store
 	tasks   taskStore

@@ -227,7 +227,7 @@ func TestUnknownScopesAreShownAsSuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.Scopes = append(k.Scopes, scope.Name("future:thing"))
-	if err := b.keys.Update(t.Context(), k); err != nil {
+	if err := b.store.Update(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 	wantText(t, "the page", b.get("/"+k.ID), 200, "future:thing (unknown)", "It grants nothing.")

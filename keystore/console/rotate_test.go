@@ -94,7 +94,7 @@ func TestRotateAKeyThatDoesNotWork(t *testing.T) {
 			b := newBench(t)
 			_, k := b.add(t, "acme")
 			test.change(k)
-			if err := b.keys.Update(t.Context(), k); err != nil {
+			if err := b.store.Update(t.Context(), k); err != nil {
 				t.Fatal(err)
 			}
 			path := "/" + k.ID + "/rotate"
