@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
+	"github.com/sallyport-go/sallyport/keystore/internal/transaction"
 )
 
 // By returns the Issuer for acts of an actor and for a reason, each of at most
@@ -79,20 +80,9 @@ func (i *Issuer) noAuditor() error {
 	return fmt.Errorf("keystore: %T keeps no audit: %w", i.manager, errors.ErrUnsupported)
 }
 
-type transactionKey struct{}
-
-// InTransaction returns a context in which an [Issuer] writes nothing and
-// returns an error that wraps [errors.ErrUnsupported]. It is that of a handler
-// whose rows and reply are one transaction, as package middleware joins them:
-// the Issuer cannot write in it, a key would stay when it is rolled back, and
-// in a database with one writer the two would wait for each other.
-func InTransaction(ctx context.Context) context.Context {
-	return context.WithValue(ctx, transactionKey{}, true)
-}
-
 // writable returns an error in the context of a transaction.
 func writable(ctx context.Context) error {
-	if ctx.Value(transactionKey{}) == nil {
+	if !transaction.In(ctx) {
 		return nil
 	}
 	return fmt.Errorf("keystore: an Issuer cannot write in the transaction of a joined request: "+

@@ -3,6 +3,7 @@ package keystore
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -38,7 +39,7 @@ type rare struct {
 // Bind returns what requests need of k, with what it grants in r. Later changes
 // of k change nothing in it.
 func (k *Key) Bind(r *scope.Registry) *Caller {
-	tenant := k.Tenant()
+	tenant := strconv.Itoa(len(k.Environment)) + ":" + string(k.Environment) + "/" + k.Organization
 	c := &Caller{text: tenant + k.ID, id: uint32(len(tenant)), stored: k.Digest != Digest{}}
 	c.organization = c.id - uint32(len(k.Organization))
 	c.environment = c.organization - uint32(len(k.Environment)) - 1
@@ -85,7 +86,9 @@ func (c *Caller) Environment() Environment {
 	return Environment(c.text[c.environment : max(c.organization, 1)-1])
 }
 
-// Tenant is [Key.Tenant]. It does not allocate.
+// Tenant returns organization and environment as one string that no other pair
+// yields, whatever characters they hold. It is what data, limits and replies
+// of a key are kept under. It does not allocate.
 func (c *Caller) Tenant() string { return c.text[:c.id] }
 
 // Stored reports whether a store has the key: one without a Digest was made up.
@@ -120,11 +123,6 @@ func (c *Caller) Attribute(name string) string {
 
 // Restricted reports whether the key may be used from some addresses only.
 func (c *Caller) Restricted() bool { return c.rare != nil && len(c.rare.networks) > 0 }
-
-// AllowsAddress is [Key.AllowsAddress].
-func (c *Caller) AllowsAddress(a netip.Addr) bool {
-	return c.rare == nil || (&Key{Networks: c.rare.networks}).AllowsAddress(a)
-}
 
 // Ends returns when the key expires and when it is revoked. Zero means never.
 func (c *Caller) Ends() (expires, revoked time.Time) {

@@ -44,7 +44,7 @@
 //     the request MUST be refused, and MUST NOT be told that its key is wrong.
 //   - A text that [Service.Parse] refuses MUST NOT reach the store.
 //   - Key.Refused MUST be asked for every request, also when the record comes
-//     from a cache. So MUST [Key.AllowsAddress], by whoever knows the address
+//     from a cache. So MUST [Caller.AllowsAddress], by whoever knows the address
 //     that a request comes from.
 //   - After a revocation through a [Cached] has returned, no later Lookup of
 //     that Cached finds the key live. For changes made elsewhere

@@ -306,7 +306,7 @@ func Example_legacyKeys() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(issuer.Masked(key), key.Legacy)
+	fmt.Println(issuer.Service().Masked(key), key.Legacy)
 
 	// What happens to the token of a request.
 	presented, err := service.Parse(token)

@@ -17,15 +17,18 @@ func (l *LastUsed) Flush(ctx context.Context) error { return l.flush(ctx) }
 // SetRoom changes how many keys may wait to be written.
 func (l *LastUsed) SetRoom(keys int) { l.room = keys }
 
-// Legacy returns the name of the token's legacy shape.
-func (t *Token) Legacy() string { return t.legacy }
+// Lookup returns the key of the token.
+func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
+	cache, _ := CacheOf(s)
+	return t.lookup(ctx, s, cache)
+}
 
 // Caller returns the caller of a digest.
 func (c *Cached) Caller(ctx context.Context, d Digest) (*Caller, error) { return c.caller(ctx, d) }
 
 // Peek returns the key of a digest that c remembers and that is usable now.
 func (c *Cached) Peek(d Digest) (*Caller, bool) {
-	for _, t := range []Token{{Environment: Production}, {Environment: Sandbox}, {legacy: "any"}} {
+	for _, t := range []Token{{Environment: Production}, {Environment: Sandbox}, {Legacy: "any"}} {
 		t.digests[0], t.n = d, 1
 		if k, _ := c.Remembered(t); k != nil {
 			return k, true

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
@@ -39,14 +40,13 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 	if err := writable(ctx); err != nil {
 		return nil, err
 	}
-	t := Token{legacy: old.Legacy, digests: [maxDigests]Digest{old.Digest}, n: 1}
-	hint := old.Hint
+	t, digests, hint := Token{Legacy: old.Legacy}, []Digest{old.Digest}, old.Hint
 	if token != "" {
 		var err error
 		if t, err = i.service.Parse(token); err != nil {
 			return nil, err
 		}
-		hint = hintOf(token)
+		digests, hint = t.Digests(), hintOf(token)
 	}
 	now := field.Now()
 	g := Grant{
@@ -55,20 +55,20 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 		Networks: old.Networks, ExpiresAt: old.ExpiresAt, IssueToken: old.IssueToken,
 	}
 	problems := append(i.actProblems(), fieldProblems(g.fields(), i.service.Scopes)...)
-	problems = append(problems, i.importProblems(old, t)...)
+	problems = append(problems, i.importProblems(old, t, digests[0])...)
 	if problems != nil {
 		return nil, &FieldsError{problems}
 	}
-	k := g.key(t.digests[0], hint, now)
+	k := g.key(digests[0], hint, now)
 	k.ID = cmp.Or(old.ID, k.ID)
-	k.Legacy = t.legacy
+	k.Legacy = t.Legacy
 	k.CreatedBy = old.CreatedBy
 	k.LastUsedAt = field.Time(old.LastUsedAt)
 	if !old.CreatedAt.IsZero() {
 		k.CreatedAt = field.Time(old.CreatedAt)
 	}
 	// A second record would outlive the revocation of the first one.
-	for _, d := range t.Digests()[1:] {
+	for _, d := range digests[1:] {
 		switch existing, err := i.manager.Lookup(ctx, d); {
 		case err == nil:
 			return ownCopy(existing, g.Organization), ErrExists
@@ -80,15 +80,16 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 }
 
 // importProblems returns what is wrong beside the grant.
-func (i *Issuer) importProblems(old *Key, t Token) (problems []FieldError) {
+func (i *Issuer) importProblems(old *Key, t Token, d Digest) (problems []FieldError) {
 	if t.Environment != "" && old.Environment.Known() && t.Environment != old.Environment {
 		problems = append(problems, FieldError{"environment", "The token is a " + string(t.Environment) + " key."})
 	}
-	if t.Environment == "" && t.digests[0] == (Digest{}) {
+	if t.Environment == "" && d == (Digest{}) {
 		problems = append(problems, FieldError{"digest", "The digest is missing."})
 	}
-	if t.Environment == "" && i.service.legacy(t.legacy) == nil {
-		problems = append(problems, FieldError{"legacy", fmt.Sprintf("There is no legacy format %.64q.", t.legacy)})
+	named := func(l LegacyFormat) bool { return l.Name == t.Legacy }
+	if t.Environment == "" && !slices.ContainsFunc(i.service.Legacy, named) {
+		problems = append(problems, FieldError{"legacy", fmt.Sprintf("There is no legacy format %.64q.", t.Legacy)})
 	}
 	if !old.RevokedAt.IsZero() || old.Suspended {
 		problems = append(problems, FieldError{"revoked_at",

@@ -150,10 +150,10 @@ func TestImportOfADigest(t *testing.T) {
 		stored.CreatedBy != "ada" || len(stored.Scopes) != len(g.Scopes) {
 		t.Errorf("Import of a digest stored %+v, %v, want what it was given", stored, err)
 	}
-	if got, want := issuer.Masked(k), "acme_…11111111"; got != want {
+	if got, want := issuer.Service().Masked(k), "acme_…11111111"; got != want {
 		t.Errorf("Masked returned %q, want %q", got, want)
 	}
-	if got := keystore.NewIssuer(memory, keystore.IssuerOptions{}).Masked(k); got != "…11111111" {
+	if got := (keystore.Service{}).Masked(k); got != "…11111111" {
 		t.Errorf("Masked of an unknown legacy format returned %q", got)
 	}
 
@@ -181,7 +181,7 @@ func TestImportOfADigest(t *testing.T) {
 	least, err := issuer.Import(t.Context(),
 		record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("2")), Legacy: "v1"}), "")
 	if err != nil || !strings.HasPrefix(least.ID, "key_") || least.CreatedAt.IsZero() || !least.LastUsedAt.IsZero() ||
-		issuer.Masked(least) != "acme_…" {
+		issuer.Service().Masked(least) != "acme_…" {
 		t.Errorf("Import of a digest of no more than a digest returned %+v, %v", least, err)
 	}
 

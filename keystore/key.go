@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/sallyport-go/sallyport/scope"
@@ -40,7 +39,7 @@ type Key struct {
 	Hint         string            `json:"hint"`                 // the last characters of the secret, usually four
 	Scopes       []scope.Name      `json:"scopes"`               // as granted; unknown names stay and grant nothing
 	Attributes   map[string]string `json:"attributes,omitempty"` // what a service wants to know, such as a plan
-	Networks     []netip.Prefix    `json:"networks,omitempty"`   // see AllowsAddress; none: used from anywhere
+	Networks     []netip.Prefix    `json:"networks,omitempty"`   // none: used from anywhere
 	Legacy       string            `json:"legacy,omitempty"`     // Name of a [LegacyFormat]; empty: the present shape
 	CreatedAt    time.Time         `json:"created_at,omitzero"`
 	CreatedBy    string            `json:"created_by"`             // who issued it; the key outlives that account
@@ -51,13 +50,6 @@ type Key struct {
 	IssueToken   string            `json:"issue_token,omitempty"`  // unique within (Organization, CreatedBy) unless empty
 	RotatedFrom  string            `json:"rotated_from,omitempty"` // id of the key it replaces, or empty
 	Version      int64             `json:"version"`                // 1 after Insert, and one more after each Update
-}
-
-// Tenant returns organization and environment as one string that no other pair
-// yields, whatever characters they hold. It is what data, limits and replies
-// of a key are kept under.
-func (k *Key) Tenant() string {
-	return strconv.Itoa(len(k.Environment)) + ":" + string(k.Environment) + "/" + k.Organization
 }
 
 // A Status says whether a key is usable and, if not, why.

@@ -9,42 +9,28 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// Lookup finds the key of the token in s. It asks for one digest after the
-// other, and the first that has a key decides, whatever the status of that
-// key. It returns [ErrNotFound] when none has one, and any other error of s as
-// it is. It returns an error that wraps [ErrCorrupt] when s gave a key of
-// another digest or environment, no key and no error, or a key without the
-// mark of a legacy key for a legacy token or the other way round.
+// Caller finds the key of the token in s, and returns its [Caller], with those
+// scopes that r knows; a nil r is [scope.Contract]. It returns the Caller of a
+// key that has ended too: ask [Caller.Refused].
+//
+// It asks for one digest after the other, and the first that has a key decides,
+// whatever the status of that key. It returns [ErrNotFound] when none has one,
+// and any other error of s as it is. It returns an error that wraps
+// [ErrCorrupt] when s gave a key of another digest or environment, no key and
+// no error, or a key without the mark of a legacy key for a legacy token or the
+// other way round.
 //
 // When s is a [Cached] that remembers one of the digests, that one is asked for
 // first: a key in use costs one look-up, and does not wait behind questions
 // about tokens that nobody has seen before. What a Cached promises after a
-// revocation holds for each digest, and so for the token.
-func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
-	cache, _ := CacheOf(s)
-	k, d, err := first(ctx, t, cache, s.Lookup)
-	if err != nil {
-		return nil, err
-	}
-	if err := k.fits(d); err != nil {
-		return nil, err
-	}
-	if err := t.owns(k.ID, k.Environment, k.Legacy); err != nil {
-		return nil, err
-	}
-	return k, nil
-}
-
-// Caller is [Token.Lookup] for a request: it returns the [Caller] of the key,
-// with those scopes that r knows; a nil r is [scope.Contract]. It returns the
-// Caller of a key that has ended too: ask [Caller.Refused]. It does not allocate
-// when s is a [Cached] that answers from memory, and r is its registry. A type
+// revocation holds for each digest, and so for the token. Caller does not
+// allocate when the Cached answers from memory, and r is its registry. A type
 // that embeds a Cached is asked by its own Lookup.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
 	r = cmp.Or(r, scope.Contract())
 	cache, itself := CacheOf(s)
 	if !itself {
-		k, err := t.Lookup(ctx, s)
+		k, err := t.lookup(ctx, s, cache)
 		if err != nil {
 			return nil, err
 		}
@@ -58,6 +44,22 @@ func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller
 		return nil, err
 	}
 	return c.Bind(r), nil
+}
+
+// lookup returns the key of the token in s. The cache, which may be nil, says
+// which of its digests was usable.
+func (t *Token) lookup(ctx context.Context, s Store, cache *Cached) (*Key, error) {
+	k, d, err := first(ctx, t, cache, s.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.fits(d); err != nil {
+		return nil, err
+	}
+	if err := t.owns(k.ID, k.Environment, k.Legacy); err != nil {
+		return nil, err
+	}
+	return k, nil
 }
 
 // first asks for one digest of t after the other, until there is an answer. The

@@ -16,13 +16,13 @@ const maxNetworks = 20
 // without [Key.Networks] may be used from any. IPv4 addresses that are mapped
 // into IPv6 are the IPv4 address, and zones are ignored. The zero Addr is in no
 // network. It does not allocate.
-func (k *Key) AllowsAddress(a netip.Addr) bool {
-	if len(k.Networks) == 0 {
+func (c *Caller) AllowsAddress(a netip.Addr) bool {
+	if !c.Restricted() {
 		return true
 	}
 	a = a.Unmap().WithZone("")
-	// A store may hold networks that no Issuer has checked.
-	return slices.ContainsFunc(k.Networks, func(n netip.Prefix) bool { return field.Network(n).Contains(a) })
+	// A store may hold networks that nobody has checked.
+	return slices.ContainsFunc(c.rare.networks, func(n netip.Prefix) bool { return field.Network(n).Contains(a) })
 }
 
 func networkProblems(networks []netip.Prefix) (problems []FieldError) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 func prefixes(texts ...string) (all []netip.Prefix) {
@@ -52,7 +53,7 @@ func TestAllowsAddress(t *testing.T) {
 		if c.address != "" {
 			address = netip.MustParseAddr(c.address)
 		}
-		if got := (&keystore.Key{Networks: c.networks}).AllowsAddress(address); got != c.want {
+		if got := (&keystore.Key{Networks: c.networks}).Bind(scope.Contract()).AllowsAddress(address); got != c.want {
 			t.Errorf("a key for %v allows %q: %t, want %t", c.networks, c.address, got, c.want)
 		}
 	}

@@ -78,14 +78,18 @@ func (s Service) validate() error {
 	return errors.Join(append(errs, s.validateLegacy())...)
 }
 
-// legacy returns the shape with this name, or nil.
-func (s Service) legacy(name string) *LegacyFormat {
-	for i := range s.Legacy {
-		if s.Legacy[i].Name == name {
-			return &s.Legacy[i]
+// Masked returns as much of k's token as may be shown, such as
+// "svc_live_…a1b2", or "acme_…a1b2" for a legacy key.
+func (s Service) Masked(k *Key) string {
+	if k.Legacy == "" {
+		return s.begin(k.Environment) + "…" + k.Hint
+	}
+	for _, l := range s.Legacy {
+		if l.Name == k.Legacy {
+			return l.Prefix + "…" + k.Hint
 		}
 	}
-	return nil
+	return "…" + k.Hint
 }
 
 func (s Service) validateLegacy() error {

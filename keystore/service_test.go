@@ -77,6 +77,20 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+func TestMasked(t *testing.T) {
+	s := keystore.Service{Prefix: "ship", Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}}
+	for want, k := range map[string]keystore.Key{
+		"ship_test_…a1b2": {Environment: keystore.Sandbox, Hint: "a1b2"},
+		"ship_live_…":     {Environment: keystore.Production},
+		"old_…a1b2":       {Environment: keystore.Production, Hint: "a1b2", Legacy: "v1"},
+		"…a1b2":           {Environment: keystore.Production, Hint: "a1b2", Legacy: "gone"},
+	} {
+		if got := s.Masked(&k); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func panics(f func()) (panicked bool) {
 	defer func() { panicked = recover() != nil }()
 	f()

@@ -66,11 +66,9 @@ func checksum(s string) (sum [checksumLength]byte) {
 // which digests its key can be stored. It does not hold the text. The zero
 // Token leads to no key.
 type Token struct {
-	// Environment is the one that the token names. It is empty for a legacy
-	// token, which names none.
-	Environment Environment
+	Environment Environment // that the token names; empty for a legacy token, which names none
+	Legacy      string      // the Name of its [LegacyFormat]; empty for the present shape
 
-	legacy  string // Name of its [LegacyFormat], or empty
 	digests [maxDigests]Digest
 	n       int
 }
@@ -158,7 +156,7 @@ func isBase62(c byte) bool {
 
 // token returns the Token of a text that has the shape.
 func (l *LegacyFormat) token(text string) (Token, error) {
-	t := Token{legacy: l.Name, n: 1}
+	t := Token{Legacy: l.Name, n: 1}
 	if l.Digests == nil {
 		t.digests[0] = DigestOf(text)
 		return t, nil
@@ -191,12 +189,12 @@ func (t *Token) Digests() []Digest { return t.digests[:t.n] }
 // owns returns an error unless such a key can be that of the token.
 func (t *Token) owns(id string, environment Environment, legacy string) error {
 	switch {
-	case t.legacy == "" && environment != t.Environment:
+	case t.Legacy == "" && environment != t.Environment:
 		return fmt.Errorf("%w: key %q is of environment %q, and its token of %q",
 			ErrCorrupt, id, environment, t.Environment)
-	case (t.legacy == "") != (legacy == ""):
+	case (t.Legacy == "") != (legacy == ""):
 		return fmt.Errorf("%w: key %q is marked %q as legacy, and its token has the shape %q",
-			ErrCorrupt, id, legacy, t.legacy)
+			ErrCorrupt, id, legacy, t.Legacy)
 	}
 	return nil
 }

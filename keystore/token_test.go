@@ -285,7 +285,7 @@ func TestParseLegacy(t *testing.T) {
 			reason = string(refused)
 		}
 		if reason != c.refused || (err == nil) != (c.refused == "") || got.Environment != c.environment ||
-			got.Legacy() != c.legacy || !slices.Equal(got.Digests(), c.digests) {
+			got.Legacy != c.legacy || !slices.Equal(got.Digests(), c.digests) {
 			t.Errorf("Parse(%.60q) = %+v, %v, want environment %q, legacy %q, digests %x, refused because %q",
 				c.token, got, err, c.environment, c.legacy, c.digests, c.refused)
 		}
@@ -380,7 +380,7 @@ func FuzzParseLegacy(f *testing.F) {
 			if !errors.As(err, &refused) || len(c.Digests()) > 0 || parseErr == nil || pattern.MatchString(token) {
 				t.Errorf("Parse(%q) = %+v, %v", token, c, err)
 			}
-		case c.Legacy() == "":
+		case c.Legacy == "":
 			if parseErr != nil || len(c.Digests()) != 1 || c.Digests()[0] != keystore.DigestOf(token) {
 				t.Errorf("Parse(%q) = %+v, which Parse refuses: %v", token, c, parseErr)
 			}

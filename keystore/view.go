@@ -46,14 +46,14 @@ func (i *Issuer) KeyOf(ctx context.Context, token string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := t.Lookup(ctx, i.manager)
+	c, err := t.Caller(ctx, i.manager, i.service.Scopes)
 	if err != nil {
 		return nil, err
 	}
-	if k.Organization == "" { // Auditor.Erase has left it
+	if c.Organization() == "" { // Auditor.Erase has left it
 		return nil, ErrNotFound
 	}
-	return k.Clone(), nil
+	return i.Key(ctx, c.Organization(), c.ID())
 }
 
 // owned returns what the store gave, or an error that wraps [ErrCorrupt] when
@@ -68,17 +68,4 @@ func owned(k *Key, err error, organization string) (*Key, error) {
 		return nil, fmt.Errorf("%w: key %q came for another organization", ErrCorrupt, k.ID)
 	}
 	return k, nil
-}
-
-// Masked returns as much of k's token as may be shown, such as
-// "svc_live_…a1b2", or "acme_…a1b2" for a legacy key.
-func (i *Issuer) Masked(k *Key) string {
-	if k.Legacy != "" {
-		prefix := ""
-		if l := i.service.legacy(k.Legacy); l != nil {
-			prefix = l.Prefix
-		}
-		return prefix + "…" + k.Hint
-	}
-	return i.service.begin(k.Environment) + "…" + k.Hint
 }

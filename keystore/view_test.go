@@ -3,7 +3,6 @@ package keystore_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -76,18 +75,6 @@ func TestKeysWhenTheStoreFails(t *testing.T) {
 	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
 	if keys, err := issuer.Keys(ctx, "acme", keystore.Page{}); !errors.Is(err, context.Canceled) || keys != nil {
 		t.Errorf("got %v, %v, want the store's error", keys, err)
-	}
-}
-
-func TestMasked(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(),
-		keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
-	token, k := issue(t, issuer, grant())
-	if got, want := issuer.Masked(k), "ship_test_…"+token[len(token)-4:]; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := issuer.Masked(&keystore.Key{Environment: keystore.Production}); !strings.HasPrefix(got, "ship_live_…") {
-		t.Errorf("a key without a hint: got %q", got)
 	}
 }
 

@@ -84,7 +84,9 @@ func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthent
 		throttle: newThrottle(o.Failures), joined: o.Authenticate != nil,
 		reportOnly: o.ReportOnly,
 	}
-	a.cache, _ = keys.(*keystore.Cached)
+	if cache, itself := keystore.CacheOf(keys); itself {
+		a.cache = cache
+	}
 	a.memory, _ = keys.(rememberer)
 	if a.throttle != nil && a.memory == nil {
 		o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +

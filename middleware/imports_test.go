@@ -18,12 +18,13 @@ const module = "github.com/sallyport-go/sallyport"
 // The domain packages know no HTTP, and nothing but what design and go.mod
 // promise to an importer's build.
 var mayImport = map[string][]string{
-	"scope":                   {},
-	"keystore":                {"scope", "keystore/internal", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid"},
-	"keystore/internal/field": {},
-	"idem":                    {"idem/internal"},
-	"idem/internal/bounded":   {},
-	"ratelimit":               {"github.com/ulule/limiter/v3"},
+	"scope":                         {},
+	"keystore":                      {"scope", "keystore/internal", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid"},
+	"keystore/internal/field":       {},
+	"keystore/internal/transaction": {},
+	"idem":                          {"idem/internal"},
+	"idem/internal/bounded":         {},
+	"ratelimit":                     {"github.com/ulule/limiter/v3"},
 	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal",
 		"github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
 	"keystore/keystoretest":   {"keystore", "scope"},

@@ -15,6 +15,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // TestRetryAfterHelps: whoever waits as long as it says is admitted, if nobody
@@ -429,7 +430,7 @@ func TestPlanOfKeys(t *testing.T) {
 	// Counters of a key and of an organization stay apart, whatever the key's id.
 	alike := keystore.Key{Organization: "org_2", Environment: keystore.Production,
 		Attributes: map[string]string{"rate": "9-H"}}
-	alike.ID = alike.Tenant()
+	alike.ID = alike.Bind(scope.Contract()).Tenant()
 	mixed := ring.plant(t, alike)
 	for range 9 {
 		if res := serve(api, request("GET", "/api/v1/any", mixed, "")); res.StatusCode != 200 {

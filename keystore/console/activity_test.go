@@ -100,7 +100,7 @@ func TestWatch(t *testing.T) {
 		both("not used since", "The replaced key may still be in use It has not been seen in use since it was replaced.",
 			"It stops working on 8 Jan 2000, 00:01 UTC.", "The new key has not been seen in use yet.",
 			"Put the new secret in place wherever the old one is still used.")
-		wantText(t, "the old key", b.get("/"+old.ID), 200, "Replaced by "+b.issuer.Masked(next))
+		wantText(t, "the old key", b.get("/"+old.ID), 200, "Replaced by "+b.issuer.Service().Masked(next))
 		wantText(t, "the new key", b.get("/"+next.ID), 200, "Replaces "+old.ID)
 
 		time.Sleep(day)
@@ -125,7 +125,7 @@ func TestWatch(t *testing.T) {
 			}
 		}
 		wantText(t, "the old key at its end", b.get("/"+old.ID), 200, "This key was replaced, and revoked on 8 Jan 2000",
-			"Replaced by "+b.issuer.Masked(next))
+			"Replaced by "+b.issuer.Service().Masked(next))
 	})
 }
 

@@ -182,7 +182,7 @@ func (x *exchange) environments(f createForm) (choices []environmentChoice) {
 	for _, e := range creatable {
 		choices = append(choices, environmentChoice{
 			Value: e, Name: capital(string(e)), Meaning: meaning[e],
-			Masked:  x.issuer.Masked(&keystore.Key{Environment: e}),
+			Masked:  x.issuer.Service().Masked(&keystore.Key{Environment: e}),
 			Checked: f.Environment == e || len(creatable) == 1,
 		})
 	}

@@ -39,7 +39,7 @@ type scopeView struct {
 
 func (x *exchange) view(k *keystore.Key) view {
 	v := view{
-		Root: x.root, ID: k.ID, Name: cmp.Or(k.Name, "Unnamed key"), Masked: x.issuer.Masked(k),
+		Root: x.root, ID: k.ID, Name: cmp.Or(k.Name, "Unnamed key"), Masked: x.issuer.Service().Masked(k),
 		Environment: k.Environment, EnvironmentName: capital(string(k.Environment)),
 		Status:    k.Status(time.Now()),
 		CreatedBy: cmp.Or(x.personName(k.CreatedBy), "unknown"), CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt,

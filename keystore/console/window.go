@@ -89,7 +89,7 @@ func (x *exchange) find(s selection, after *keystore.Key, limit int) (keys []*ke
 		keys, last = keys[:limit], keys[limit-1]
 	}
 	if s.Search != "" {
-		keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool { return !s.matches(k, x.issuer.Masked(k)) })
+		keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool { return !s.matches(k, x.issuer.Service().Masked(k)) })
 	}
 	if show.among != nil {
 		keys, last, err = show.among(x, keys, last)

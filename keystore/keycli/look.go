@@ -104,10 +104,11 @@ func verify(c *call) func() error {
 		if err != nil {
 			return err
 		}
-		switch granted := k.Bind(registry).Granted(); {
+		caller := k.Bind(registry)
+		switch granted := caller.Granted(); {
 		case k.Refused() != nil:
 			return refuse("refused: %s", strings.TrimPrefix(k.Refused().Error(), "keystore: "))
-		case from.IsValid() && !k.AllowsAddress(from):
+		case from.IsValid() && !caller.AllowsAddress(from):
 			return refuse("refused from %s: the key may be used from %v", from, k.Networks)
 		case *needed != "" && !granted.Has(scope.Name(*needed)):
 			return refuse("refused where %q is needed: the key holds %s", *needed, granted)

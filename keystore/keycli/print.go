@@ -25,7 +25,7 @@ type record struct {
 }
 
 func (c *call) record(k *keystore.Key) record {
-	return record{k, c.issuer.Masked(k), k.Status(time.Now())}
+	return record{k, c.issuer.Service().Masked(k), k.Status(time.Now())}
 }
 
 // keys prints keys, a line each. For people the last column is what the command
