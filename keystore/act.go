@@ -56,7 +56,7 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 	problems := append(ownerProblems(organization, ""), i.actProblems()...)
 	switch {
 	case problems != nil:
-		return 0, 0, &FieldsError{problems}
+		return 0, 0, invalid(problems...)
 	case i.auditor == nil:
 		return 0, 0, i.noAuditor()
 	}
@@ -90,7 +90,7 @@ func writable(ctx context.Context) error {
 }
 
 func (i *Issuer) actProblems() []FieldError {
-	return wrong(FieldError{"actor", field.Text("actor", i.actor)}, FieldError{"reason", field.Text("reason", i.reason)})
+	return wrong(problem("actor", field.Text("actor", i.actor)), problem("reason", field.Text("reason", i.reason)))
 }
 
 // write stores the key after, which was before, or is new if that is nil, and
@@ -112,7 +112,7 @@ func (i *Issuer) store(ctx context.Context, isNew bool, k *Key, e AuditEntry, ma
 	case i.auditor != nil:
 		return i.auditor.UpdateAudited(ctx, k, e)
 	case isNew:
-		if err := i.room(ctx, k.Organization, maxKeys, (*Key).counts); err != nil {
+		if err := i.room(ctx, k.Organization, maxKeys, counts); err != nil {
 			return err
 		}
 		return i.manager.Insert(ctx, k)

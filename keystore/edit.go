@@ -27,7 +27,7 @@ func (i *Issuer) Edit(ctx context.Context, k *Key) (*Key, error) {
 		return nil, err
 	}
 	if problems := i.actProblems(); problems != nil {
-		return nil, &FieldsError{problems}
+		return nil, invalid(problems...)
 	}
 	before, err := i.Key(ctx, k.Organization, k.ID)
 	if err != nil {
@@ -37,8 +37,8 @@ func (i *Issuer) Edit(ctx context.Context, k *Key) (*Key, error) {
 		return nil, ErrConflict
 	}
 	after := before.Clone()
-	if problems := after.edit(k, i.service.Scopes); problems != nil {
-		return nil, &FieldsError{problems}
+	if problems := applyEdit(after, k, i.service.Scopes); problems != nil {
+		return nil, invalid(problems...)
 	}
 	changes := changesOf(before, after)
 	if changes == nil {
@@ -66,10 +66,10 @@ func editAct(changes []Change, after *Key) string {
 	return "edit"
 }
 
-// edit copies the fields that differ in edited to k, and returns what is wrong
-// with them. A field that is as before is not checked: a key that another
+// applyEdit copies the fields that differ in edited to k, and returns what is
+// wrong with them. A field that is as before is not checked: a key that another
 // program stored can be outside the limits.
-func (k *Key) edit(edited *Key, r *scope.Registry) (problems []FieldError) {
+func applyEdit(k, edited *Key, r *scope.Registry) (problems []FieldError) {
 	limits := fieldProblems(edited, r)
 	check := func(name string) {
 		for _, p := range limits {
@@ -86,26 +86,26 @@ func (k *Key) edit(edited *Key, r *scope.Registry) (problems []FieldError) {
 		k.Attributes = field.Attributes(edited.Attributes)
 	}
 	if !slices.Equal(k.Scopes, edited.Scopes) {
-		problems = append(problems, k.newScopes(edited.Scopes, r)...)
+		problems = append(problems, newScopes(k, edited.Scopes, r)...)
 		k.Scopes = once(edited.Scopes)
 	}
 	if !slices.Equal(k.Networks, edited.Networks) {
 		check("networks")
 		networks := field.Networks(edited.Networks)
-		if problems == nil && !k.allowsNetworks(networks) {
-			problems = append(problems, FieldError{"networks",
-				"The key cannot be used from there; for more networks issue a new key."})
+		if problems == nil && !allowsNetworks(k, networks) {
+			problems = append(problems, problem("networks",
+				"The key cannot be used from there; for more networks issue a new key."))
 		}
 		k.Networks = networks
 	}
 	if expires := field.Time(edited.ExpiresAt); !k.ExpiresAt.Equal(expires) {
 		switch {
 		case expires.IsZero() || !k.ExpiresAt.IsZero() && expires.After(k.ExpiresAt):
-			problems = append(problems, FieldError{"expires_at",
-				"The expiry can only be brought forward; for a longer life issue a new key."})
+			problems = append(problems, problem("expires_at",
+				"The expiry can only be brought forward; for a longer life issue a new key."))
 		case !expires.After(field.Now()):
-			problems = append(problems, FieldError{"expires_at",
-				"The expiry must lie in the future; to end the key now revoke it."})
+			problems = append(problems, problem("expires_at",
+				"The expiry must lie in the future; to end the key now revoke it."))
 		default:
 			check("expires_at")
 		}
@@ -116,12 +116,12 @@ func (k *Key) edit(edited *Key, r *scope.Registry) (problems []FieldError) {
 }
 
 // newScopes returns a problem for each scope that the key does not have.
-func (k *Key) newScopes(names []scope.Name, r *scope.Registry) (problems []FieldError) {
+func newScopes(k *Key, names []scope.Name, r *scope.Registry) (problems []FieldError) {
 	granted, _ := r.Parse(k.Scopes)
 	for _, n := range names {
 		if !granted.Has(n) && !slices.Contains(k.Scopes, n) {
-			problems = append(problems, FieldError{"scopes",
-				fmt.Sprintf("The key does not have the scope %.64q; for more scopes issue a new key.", n)})
+			problems = append(problems, problem("scopes",
+				fmt.Sprintf("The key does not have the scope %.64q; for more scopes issue a new key.", n)))
 		}
 	}
 	return problems
@@ -129,7 +129,7 @@ func (k *Key) newScopes(names []scope.Name, r *scope.Registry) (problems []Field
 
 // allowsNetworks reports whether the key may be used from all of the networks,
 // which are canonical. None are all addresses.
-func (k *Key) allowsNetworks(networks []netip.Prefix) bool {
+func allowsNetworks(k *Key, networks []netip.Prefix) bool {
 	within := func(n netip.Prefix) bool {
 		return slices.ContainsFunc(k.Networks, func(allowed netip.Prefix) bool {
 			allowed = field.Network(allowed)

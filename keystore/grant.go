@@ -37,9 +37,14 @@ func fieldProblems(k *Key, r *scope.Registry) []FieldError {
 
 // ownerProblems checks the part of a grant that a rotation has too.
 func ownerProblems(organization, issueToken string) []FieldError {
-	return wrong(FieldError{"organization", field.Organization(organization)},
-		FieldError{"issue_token", field.Text("issue token", issueToken)})
+	return wrong(problem("organization", field.Organization(organization)),
+		problem("issue_token", field.Text("issue token", issueToken)))
 }
+
+func problem(field, message string) FieldError { return FieldError{Field: field, Message: message} }
+
+// invalid is the error of problems.
+func invalid(problems ...FieldError) error { return &FieldsError{Fields: problems} }
 
 // wrong returns those that have a message.
 func wrong(fields ...FieldError) (problems []FieldError) {

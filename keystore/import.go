@@ -57,7 +57,7 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 	problems := append(i.actProblems(), fieldProblems(g.fields(), i.service.Scopes)...)
 	problems = append(problems, i.importProblems(old, t, digests[0])...)
 	if problems != nil {
-		return nil, &FieldsError{problems}
+		return nil, invalid(problems...)
 	}
 	k := g.key(digests[0], hint, now)
 	k.ID = cmp.Or(old.ID, k.ID)
@@ -82,24 +82,24 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 // importProblems returns what is wrong beside the grant.
 func (i *Issuer) importProblems(old *Key, t Token, d Digest) (problems []FieldError) {
 	if t.Environment != "" && old.Environment.Known() && t.Environment != old.Environment {
-		problems = append(problems, FieldError{"environment", "The token is a " + string(t.Environment) + " key."})
+		problems = append(problems, problem("environment", "The token is a " + string(t.Environment) + " key."))
 	}
 	if t.Environment == "" && d == (Digest{}) {
-		problems = append(problems, FieldError{"digest", "The digest is missing."})
+		problems = append(problems, problem("digest", "The digest is missing."))
 	}
 	named := func(l LegacyFormat) bool { return l.Name == t.Legacy }
 	if t.Environment == "" && !slices.ContainsFunc(i.service.Legacy, named) {
-		problems = append(problems, FieldError{"legacy", fmt.Sprintf("There is no legacy format %.64q.", t.Legacy)})
+		problems = append(problems, problem("legacy", fmt.Sprintf("There is no legacy format %.64q.", t.Legacy)))
 	}
 	if !old.RevokedAt.IsZero() || old.Suspended {
-		problems = append(problems, FieldError{"revoked_at",
-			"The key is revoked or suspended; imported it would be live."})
+		problems = append(problems, problem("revoked_at",
+			"The key is revoked or suspended; imported it would be live."))
 	}
 	problems = append(problems, wrong(
-		FieldError{"id", field.Text("ID", old.ID)}, FieldError{"created_by", field.Text("creator", old.CreatedBy)})...)
+		problem("id", field.Text("ID", old.ID)), problem("created_by", field.Text("creator", old.CreatedBy)))...)
 	if len(old.Hint) > maxHint || field.Text("hint", old.Hint) != "" {
 		message := fmt.Sprintf("The hint is longer than %d bytes, or not valid UTF-8 text.", maxHint)
-		problems = append(problems, FieldError{"hint", message})
+		problems = append(problems, problem("hint", message))
 	}
 	return problems
 }
@@ -114,7 +114,7 @@ func (i *Issuer) insertImported(ctx context.Context, k *Key) (*Key, error) {
 	}
 	existing, lookupErr := i.manager.Lookup(ctx, k.Digest)
 	if errors.Is(lookupErr, ErrNotFound) {
-		return nil, &FieldsError{[]FieldError{{"id", "Another key has this ID."}}}
+		return nil, invalid(problem("id", "Another key has this ID."))
 	}
 	if lookupErr == nil {
 		stored = ownCopy(existing, k.Organization)

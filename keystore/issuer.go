@@ -114,7 +114,7 @@ func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
 	problems = append(i.actProblems(), fieldProblems(g.fields(), i.service.Scopes)...)
 	problems = append(problems, i.policy.problems(g, i.service.Scopes, now)...)
 	if problems != nil {
-		return Secret{}, nil, &FieldsError{problems}
+		return Secret{}, nil, invalid(problems...)
 	}
 	secret := i.service.Generate(g.Environment)
 	k := g.key(DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)

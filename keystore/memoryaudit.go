@@ -15,7 +15,7 @@ func (m *Memory) InsertAudited(ctx context.Context, k *Key, e AuditEntry, maxKey
 	return m.audited(ctx, e, func() error {
 		now, count := time.Now(), 0
 		for _, r := range m.lists[k.Organization] {
-			if r.key.counts(now) {
+			if counts(r.key, now) {
 				count++
 			}
 		}

@@ -38,12 +38,12 @@ func (p Policy) validate(r *scope.Registry) error {
 // out.
 func (p Policy) problems(g Grant, r *scope.Registry, now time.Time) []FieldError {
 	if p.MaxLife > 0 && (g.ExpiresAt.IsZero() || g.ExpiresAt.After(now.Add(p.MaxLife))) {
-		return []FieldError{{"expires_at", fmt.Sprintf("The key must expire within %s.", lifeText(p.MaxLife))}}
+		return []FieldError{problem("expires_at", fmt.Sprintf("The key must expire within %s.", lifeText(p.MaxLife)))}
 	}
 	granted, _ := r.Parse(g.Scopes)
 	for _, n := range p.NeedExpiry {
 		if g.ExpiresAt.IsZero() && granted.Has(n) {
-			return []FieldError{{"expires_at", fmt.Sprintf("A key with the scope %s needs an expiry.", n)}}
+			return []FieldError{problem("expires_at", fmt.Sprintf("A key with the scope %s needs an expiry.", n))}
 		}
 	}
 	return nil
@@ -58,13 +58,13 @@ func (p Policy) latest(expires, now time.Time) time.Time {
 }
 
 func (p Policy) tooManyKeys() error {
-	return &FieldsError{[]FieldError{{"organization", fmt.Sprintf(
-		"The limit of an organization, %d, is reached. Revoke a key first.", p.MaxKeys)}}}
+	return invalid(problem("organization", fmt.Sprintf(
+		"The limit of an organization, %d, is reached. Revoke a key first.", p.MaxKeys)))
 }
 
 func (p Policy) tooManyOverlaps() error {
-	return &FieldsError{[]FieldError{{"overlap", fmt.Sprintf(
-		"The limit of rotated keys that still work, %d, is reached. Revoke one, or end this one at once.", p.MaxKeys)}}}
+	return invalid(problem("overlap", fmt.Sprintf(
+		"The limit of rotated keys that still work, %d, is reached. Revoke one, or end this one at once.", p.MaxKeys)))
 }
 
 func lifeText(d time.Duration) string {
@@ -75,11 +75,11 @@ func lifeText(d time.Duration) string {
 }
 
 // counts reports whether the key is one of Policy.MaxKeys.
-func (k *Key) counts(now time.Time) bool { return k.RevokedAt.IsZero() && k.Status(now) != Expired }
+func counts(k *Key, now time.Time) bool { return k.RevokedAt.IsZero() && k.Status(now) != Expired }
 
 // retires reports whether the key ends at a time that is set, such as the end of
 // an overlap.
-func (k *Key) retires(now time.Time) bool {
+func retires(k *Key, now time.Time) bool {
 	s := k.Status(now)
 	return !k.RevokedAt.IsZero() && s != Revoked && s != Expired
 }

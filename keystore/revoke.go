@@ -15,7 +15,7 @@ import (
 func (i *Issuer) Revoke(ctx context.Context, organization, id string) (*Key, error) {
 	i = i.By(i.actor, cmp.Or(i.reason, ReasonOther))
 	if problems := i.actProblems(); problems != nil {
-		return nil, &FieldsError{problems}
+		return nil, invalid(problems...)
 	}
 	return i.retire(ctx, organization, id, field.Now())
 }

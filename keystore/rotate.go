@@ -42,10 +42,10 @@ func (i *Issuer) Rotate(
 	}
 	problems := append(i.actProblems(), ownerProblems(organization, token)...)
 	if overlap < 0 {
-		problems = append(problems, FieldError{"overlap", "The overlap is negative."})
+		problems = append(problems, problem("overlap", "The overlap is negative."))
 	}
 	if problems != nil {
-		return Secret{}, nil, &FieldsError{problems}
+		return Secret{}, nil, invalid(problems...)
 	}
 	old, err := i.Key(ctx, organization, id)
 	if err != nil {
@@ -69,7 +69,7 @@ func (i *Issuer) Rotate(
 		return Secret{}, nil, ErrCorrupt
 	}
 	if overlap > 0 {
-		switch err := i.room(ctx, organization, i.policy.MaxKeys, (*Key).retires); {
+		switch err := i.room(ctx, organization, i.policy.MaxKeys, retires); {
 		case errors.Is(err, ErrTooManyKeys):
 			return Secret{}, nil, i.policy.tooManyOverlaps()
 		case err != nil:
@@ -101,7 +101,7 @@ func (i *Issuer) Rotate(
 		return Secret{}, nil, err
 	}
 	retired, err := i.By(i.actor, ReasonRotated).retire(ctx, organization, id, now.Add(overlap))
-	if err != nil || !retired.editedSince(old) {
+	if err != nil || !editedSince(retired, old) {
 		return secret, next, err
 	}
 	// Nobody has the secret yet.
@@ -117,7 +117,7 @@ func (i *Issuer) Rotate(
 
 // editedSince reports whether a field that [Issuer.Edit] changes differs from
 // what it was.
-func (k *Key) editedSince(before *Key) bool {
+func editedSince(k, before *Key) bool {
 	return slices.ContainsFunc(changesOf(before, k), func(c Change) bool { return c.Field != "revoked_at" })
 }
 

@@ -1,0 +1,59 @@
+package keystore
+
+import (
+	"context"
+	"errors"
+)
+
+// The errors that are answers of a store, beside [ErrNotFound].
+var (
+	ErrExists   = errors.New("keystore: key exists already")
+	ErrConflict = errors.New("keystore: key was changed by somebody else")
+	ErrRotated  = errors.New("keystore: key was rotated before and has a successor; " +
+		"if the secret of that one is lost, issue a new key")
+)
+
+// A Manager is a Store that can also issue, list and change keys. Every method
+// takes the organization it acts for, and nothing of another organization is
+// ever found or changed. Each method is one atomic step.
+//
+// Strings are stored byte for byte, scope names that nobody knows included.
+// Empty Attributes, Networks and Scopes may come back as nil.
+// Times are kept to the microsecond or better and a zero time stays zero.
+type Manager interface {
+	Store
+
+	// Insert stores a new key, every field of it but Version, which becomes 1.
+	// k is neither kept nor changed, and the key that RotatedFrom names need
+	// not exist. It stores nothing and returns
+	//
+	//   - [ErrExists] when the ID or the Digest is taken, or when IssueToken
+	//     is not empty and (Organization, CreatedBy, IssueToken) is taken;
+	//   - otherwise [ErrRotated] when RotatedFrom is not empty and
+	//     (Organization, RotatedFrom) is taken: a key has one successor.
+	//
+	// Of any number of concurrent calls with one such triple or pair exactly
+	// one succeeds.
+	Insert(ctx context.Context, k *Key) error
+
+	// Find returns the key with this id, or [ErrNotFound] when the
+	// organization has none, also when another organization does.
+	Find(ctx context.Context, organization, id string) (*Key, error)
+
+	// FindIssued returns the key that was inserted with this CreatedBy and
+	// IssueToken, or [ErrNotFound]. An empty issueToken finds nothing.
+	FindIssued(ctx context.Context, organization, actor, issueToken string) (*Key, error)
+
+	// List returns one page of the organization's keys, the newest first:
+	// by CreatedAt and then by ID, both descending. It is empty when nothing is
+	// left. A key created while pages are read makes no other key appear twice
+	// or not at all.
+	List(ctx context.Context, organization string, p Page) ([]*Key, error)
+
+	// Update stores Name, Scopes, Attributes, Networks, ExpiresAt, RevokedAt
+	// and Suspended of k and leaves every other field, LastUsedAt among them,
+	// as it is. It returns [ErrNotFound] when no key has this Organization, ID
+	// and Digest, and [ErrConflict] when its Version is not k.Version.
+	// Otherwise the stored Version grows by one. k is neither kept nor changed.
+	Update(ctx context.Context, k *Key) error
+}

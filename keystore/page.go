@@ -1,0 +1,36 @@
+package keystore
+
+import "time"
+
+// A Page selects keys in [Manager.List]. The zero Page selects the 50 newest.
+// A key is listed if all that is asked for holds.
+type Page struct {
+	After       *Key        // of which the CreatedAt and ID count, and which need not exist; nil: from the newest on
+	Limit       int         // zero or less: 50; at most 200
+	Environment Environment // empty: both
+	Status      Status      // empty: all; judged by the clock of the calling process
+
+	ExpiresBefore time.Time // keys that expire before it; expired ones too, unless Status says Active. Zero: all
+	UnusedSince   time.Time // keys that were created before it and not used at it or after. Zero: all
+	NeverUsed     bool      // keys that were never used
+
+	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all
+}
+
+// selects reports whether the page is to list k.
+func (p Page) selects(k *Key, now time.Time) bool {
+	return (p.Environment == "" || p.Environment == k.Environment) &&
+		(p.Status == "" || p.Status == k.Status(now)) &&
+		(p.ExpiresBefore.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(p.ExpiresBefore)) &&
+		(p.UnusedSince.IsZero() || k.CreatedAt.Before(p.UnusedSince) && k.LastUsedAt.Before(p.UnusedSince)) &&
+		(!p.NeverUsed || k.LastUsedAt.IsZero()) &&
+		(p.RotatedFrom == "" || p.RotatedFrom == k.RotatedFrom)
+}
+
+// Size returns the number of keys a page of p holds at most.
+func (p Page) Size() int {
+	if p.Limit <= 0 {
+		return 50
+	}
+	return min(p.Limit, 200)
+}

@@ -1,0 +1,45 @@
+package keystore
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A UsageReader is a [Toucher] that keeps all of a [Use]. Touch also
+//
+//   - keeps From beside LastUsedAt;
+//   - sets ObservedSince to At if it is zero, unless Requests is zero;
+//   - sets the last day of each of Scopes to that of At, unless what is stored
+//     is later;
+//   - adds Requests to those of the day. When it returns an error they may or
+//     may not be added.
+//
+// Usage returns what is kept of a key, or [ErrNotFound] when the organization
+// has no such key.
+type UsageReader interface {
+	Toucher
+	Usage(ctx context.Context, organization, id string) (*Usage, error)
+}
+
+// Usage is what is known of the use of a key. A scope that is not in Scopes was
+// not needed since ObservedSince, as far as all processes record uses. A day is
+// its midnight in UTC.
+//
+// Requests are those that [LastUsed] has recorded; one that was refused later,
+// by a limit or for lack of a scope, is among them, and needed no scope.
+type Usage struct {
+	LastUsedAt    time.Time                `json:"last_used_at,omitzero"`   // zero: never used
+	LastUsedFrom  netip.Addr               `json:"last_used_from,omitzero"` // the client's address then; zero: unknown
+	ObservedSince time.Time                `json:"observed_since,omitzero"` // of Scopes and Days; zero: they are not kept
+	Scopes        map[scope.Name]time.Time `json:"scopes,omitempty"`        // the last day on which a request needed it
+	Days          []Day                    `json:"days,omitempty"`          // with requests, of the last 30, newest first
+}
+
+// A Day counts the requests of a day.
+type Day struct {
+	Date     time.Time `json:"date"`
+	Requests int64     `json:"requests"`
+}
